@@ -19,7 +19,7 @@ from pathlib import Path
 
 from devkit.pki import Authority, Leaf
 from tests.functional.vnagent import attacks
-from tests.functional.vnagent.node import NAME, SPDY, Node, head, received, reply_of
+from tests.functional.vnagent.node import NAME, SPDY, AgentNode, head, received, reply_of
 from tests.functional.vnagent.shop_and_bank import BANK, SHOP
 
 _ECHO = "POST /exec/web/bank/app?command=cat&input=1&output=1"
@@ -103,7 +103,7 @@ def main() -> int:
         return 0
     with (
         tempfile.TemporaryDirectory(prefix="vcnode-bench-") as scratch,
-        Node(Path(scratch) / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as node,
+        AgentNode(Path(scratch) / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as node,
     ):
         write_chains(node.tenants["ten-a"].authority, node.directory)
         quiet = _measure(node, arguments.seconds)
@@ -130,7 +130,7 @@ def _attack(name: str, port: int, directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def _attacker(name: str, node: Node) -> Iterator[None]:
+def _attacker(name: str, node: AgentNode) -> Iterator[None]:
     command = [sys.executable, "-m", "tests.bench.handshakes", "--only", name]
     command += ["--attack-port", str(node.daemon.port), "--directory", str(node.directory)]
     process = subprocess.Popen(command)
@@ -154,7 +154,7 @@ def write_chains(authority: Authority, directory: Path) -> None:
         (directory / name).write_bytes(chain + stray.key_pem)
 
 
-def _measure(node: Node, seconds: float) -> dict[str, list[float]]:
+def _measure(node: AgentNode, seconds: float) -> dict[str, list[float]]:
     """Latencies in ms of a stream's echo, and of a request on a new connection."""
     end_s = time.monotonic() + seconds
     dials: list[float] = []

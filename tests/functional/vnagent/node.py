@@ -41,7 +41,7 @@ def tenant_pod(
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class NodeTenant:
     """A tenant's authority and the certificate of its apiserver."""
 
     key: str
@@ -66,7 +66,7 @@ class Tenant:
         )
 
 
-class Node:
+class AgentNode:
     """`start`, use, `stop`. Everything lies in `directory`; what it says of itself in `daemon`."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Node:
         for key in tenants:
             # As VirtualCluster's: every tenant's authority has the same name.
             authority = Authority.create("kubernetes")
-            self.tenants[key] = Tenant(key, authority, authority.issue("kube-apiserver-kubelet-client"))
+            self.tenants[key] = NodeTenant(key, authority, authority.issue("kube-apiserver-kubelet-client"))
         self.serving = Authority.create("agent-serving")
         self.kubelet_authority = Authority.create("kubelet-serving")
         self.agent_clients = Authority.create("agent-clients")
@@ -110,7 +110,7 @@ class Node:
         self.daemon.stop()
         self.kubelet.stop()
 
-    def __enter__(self) -> "Node":
+    def __enter__(self) -> "AgentNode":
         self.start()
         return self
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tests.cases.client import CaseClient
 from tests.cases.replies import ReceivedReply
-from tests.functional.vnagent.node import SPDY, Node, head, received, tenant_pod
+from tests.functional.vnagent.node import SPDY, AgentNode, head, received, tenant_pod
 
 SHOP = tenant_pod("ten-a", "web", "shop")
 BANK = tenant_pod("ten-b", "web", "bank")
@@ -19,7 +19,7 @@ CUT_WITHIN_S = 5.0
 
 @contextlib.contextmanager
 def many(
-    node: Node, key: str, line: str, marker: str, *headers: str, count: int
+    node: AgentNode, key: str, line: str, marker: str, *headers: str, count: int
 ) -> Iterator[list[CaseClient]]:
     """So many streams of one kind, each of which has brought its first bytes."""
     with contextlib.ExitStack() as stack:
@@ -33,12 +33,12 @@ def many(
         yield clients
 
 
-def has_saved(node: Node) -> bool:
+def has_saved(node: AgentNode) -> bool:
     """Whether all that a restart could serve from is on disk."""
     return all((node.directory / "state" / name).exists() for name in ("tenants.json", "pods.json"))
 
 
-def serves(node: Node) -> bool:
+def serves(node: AgentNode) -> bool:
     """A log and a stream, each on a new connection."""
     reply = node.logs("ten-a", "web", "shop")
     with node.client("ten-a") as client:

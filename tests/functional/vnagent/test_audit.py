@@ -19,7 +19,7 @@ from daemonkit.metrics import Registry
 from devkit.kubelet.replies import Reply
 from tests.cases.daemon import wait_for
 from tests.functional.vnagent.far_end import FarEnd
-from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, head, reply_of
+from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, AgentNode, head, reply_of
 from tests.functional.vnagent.shop_and_bank import BANK, EXEC, SHOP, status_of
 from vnagent.audit_log import AuditLog
 
@@ -30,12 +30,12 @@ LOGS, EXECS = 60, 20
 class Flood:
     """Connections of one tenant that pipeline `/healthz` and take the answers, as fast as they can."""
 
-    def __init__(self, node: Node, key: str) -> None:
+    def __init__(self, node: AgentNode, key: str) -> None:
         self._ends = [self._connect(node, key) for _ in range(CONNECTIONS)]
         self._is_over = False
         self._thread = threading.Thread(target=self._run)
 
-    def _connect(self, node: Node, key: str) -> FarEnd:
+    def _connect(self, node: AgentNode, key: str) -> FarEnd:
         sock = socket.create_connection(("127.0.0.1", node.daemon.port))
         sock.setblocking(False)
         far = FarEnd(sock, node.context(key), is_server=False, name=NAME)
@@ -74,15 +74,15 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def open_exec(node: Node) -> int | None:
+def open_exec(node: AgentNode) -> int | None:
     """The status of an exec on a connection of its own, which ends at once."""
     with node.client("ten-a") as client:
         client.send(head(EXEC, *SPDY))
         return status_of(reply_of(client))
 
 
-def new_node(directory: Path, **settings: Any) -> Node:
-    node = Node(directory / "n", ["ten-a", "ten-b"], [SHOP, BANK], settings)
+def new_node(directory: Path, **settings: Any) -> AgentNode:
+    node = AgentNode(directory / "n", ["ten-a", "ten-b"], [SHOP, BANK], settings)
     pods = directory / "pods.json"
     node.write_pod_file(pods)
     node.settings["pods"] = {"source": "file", "file": str(pods)}
@@ -90,7 +90,7 @@ def new_node(directory: Path, **settings: Any) -> Node:
 
 
 @pytest.mark.parametrize("rate", [None, 0], ids=["rate", "no-rate"])
-def test_a_flood_of_requests_makes_no_line_vanish(tmp_path: Path, rate: int | None) -> None:
+def test_a_flood_of_requests_loses_no_line(tmp_path: Path, rate: int | None) -> None:
     """200 connections that pipelined used to leave a neighbour 35 of 150 lines, and the attacker itself
     none of 30 execs."""
     settings = {} if rate is None else {"limits": {"requestsPerSecondPerTenant": rate}}
@@ -143,7 +143,7 @@ def slow_reader(path: Path, bytes_a_look: int) -> Iterator[list[bytes]]:
         os.close(descriptor)
 
 
-def test_a_slow_reader_of_the_log_makes_the_flood_wait(tmp_path: Path) -> None:
+def test_a_slow_audit_reader_delays_the_flood(tmp_path: Path) -> None:
     """`audit.file` is a pipe whose reader takes 0.2 MB/s: what the flood asks for beyond that waits."""
     fifo = tmp_path / "audit"
     limits = {"requestsPerSecondPerTenant": 0}
@@ -158,7 +158,7 @@ def test_a_slow_reader_of_the_log_makes_the_flood_wait(tmp_path: Path) -> None:
         assert wait_for(lambda: b"".join(found).count(b'"tenant":"ten-b"') == LOGS, 4 * DEADLINE_S)
 
 
-def test_streams_are_refused_while_their_lines_cannot_be_kept(tmp_path: Path) -> None:
+def test_streams_are_refused_without_room_for_their_line(tmp_path: Path) -> None:
     """A full disk: a tenant that has used its part of the buffer gets logs and no streams, its neighbour
     gets both. Each lost line is counted."""
     settings = {"audit": {"file": "/dev/full"}, "limits": {"requestsPerSecondPerTenant": 0}}
@@ -188,7 +188,7 @@ def test_streams_are_refused_while_their_lines_cannot_be_kept(tmp_path: Path) ->
         assert node.daemon.metric("vcnode_vnagent_audit_lines_lost_total") == before + 2
 
 
-def test_a_pipe_without_a_reader_does_not_delay_the_start(tmp_path: Path) -> None:
+def test_a_pipe_without_a_reader_does_not_delay_start(tmp_path: Path) -> None:
     """The start once hung. The agent serves; streams are refused once their lines find no room."""
     fifo = tmp_path / "audit"
     os.mkfifo(fifo)
@@ -216,7 +216,7 @@ def test_a_pipe_without_a_reader_does_not_delay_the_start(tmp_path: Path) -> Non
         assert (first["endpoint"], first["status"]) == ("exec", 101)
 
 
-def test_a_socket_in_the_place_of_the_log_is_refused(tmp_path: Path) -> None:
+def test_a_socket_as_audit_file_is_refused(tmp_path: Path) -> None:
     """open(2) answers as for a pipe without a reader, and no reader will ever come."""
     path = tmp_path / "audit"
     loop = asyncio.new_event_loop()
@@ -227,7 +227,7 @@ def test_a_socket_in_the_place_of_the_log_is_refused(tmp_path: Path) -> None:
             AuditLog(loop, path, lost).open()
 
 
-def test_streams_are_served_without_a_line_where_audit_is_not_required(tmp_path: Path) -> None:
+def test_optional_audit_does_not_refuse_streams(tmp_path: Path) -> None:
     limits = {"requestsPerSecondPerTenant": 0}
     with new_node(tmp_path, audit={"file": "/dev/full", "required": False}, limits=limits) as node:
         fill(node, 10_000)
@@ -237,7 +237,7 @@ def test_streams_are_served_without_a_line_where_audit_is_not_required(tmp_path:
         assert node.daemon.metric("vcnode_vnagent_audit_lines_lost_total") == before + 1
 
 
-def fill(node: Node, count: int) -> None:
+def fill(node: AgentNode, count: int) -> None:
     with node.client("ten-a") as client:
         for _ in range(count // 100):
             client.received.clear()
@@ -246,9 +246,9 @@ def fill(node: Node, count: int) -> None:
                 assert client.receive(DEADLINE_S)
 
 
-def test_a_request_that_is_left_while_the_kubelet_is_asked_has_its_line(tmp_path: Path) -> None:
+def test_an_abandoned_request_has_an_audit_line(tmp_path: Path) -> None:
     """A pod that the index does not know is looked for at the kubelet once more, and the client leaves."""
-    with Node(tmp_path / "n", ["ten-a"], [SHOP]) as node:
+    with AgentNode(tmp_path / "n", ["ten-a"], [SHOP]) as node:
         node.kubelet.script = lambda exchange: (
             Reply(503, (), b"", delay_s=DEADLINE_S) if exchange.path == "/pods" else None
         )

@@ -17,8 +17,8 @@ from daemonkit.tls.openssl import Message
 from devkit.pki import Authority
 from tenancy.registry import Registry
 from tests.functional.vnagent.agent_states import new_handshakes, new_state
+from tests.functional.vnagent.connection_links import run, until
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
-from tests.functional.vnagent.links import run, until
 from vnagent.core import client_chain
 from vnagent.downstream.handshakes import Handshakes
 from vnagent.state import AgentState
@@ -77,7 +77,7 @@ async def handshake(handshakes: Handshakes, state: AgentState, client: ssl.SSLCo
 
 
 @pytest.mark.parametrize("make_accounts", [HandshakeAccounts, NoInline], ids=["loop", "thread"])
-def test_a_slow_check_of_a_chain_that_was_cheap_once_is_excused(
+def test_a_slow_check_of_a_known_cheap_chain_is_not_charged(
     make_accounts: type[HandshakeAccounts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority = Authority.create("tenant")
@@ -118,7 +118,7 @@ def shaken(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[Cipher, str 
     return cipher, failed
 
 
-def test_a_chain_that_was_not_inspected_is_refused() -> None:
+def test_an_uninspected_chain_is_refused() -> None:
     """As where there is no memory for the call of Python before OpenSSL reads it."""
     authority = Authority.create("tenant")
     client = new_client(authority)
@@ -128,7 +128,7 @@ def test_a_chain_that_was_not_inspected_is_refused() -> None:
     assert (cipher.is_handshake_done, failed) == (False, "handshake-failed")
 
 
-def test_what_a_handshake_has_left_is_not_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handshakes_leftovers_are_not_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """It ended between two allocations, as another connection's SSL object did since."""
     authority = Authority.create("tenant")
     calls: list[str] = []

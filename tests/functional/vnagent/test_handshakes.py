@@ -30,7 +30,7 @@ from tests.functional.vnagent.attacks import (
     quick_chain,
     slow_chain,
 )
-from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, head, received, reply_of
+from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, AgentNode, head, received, reply_of
 from tests.functional.vnagent.shop_and_bank import BANK, EXEC, SHOP, status_of
 from vnagent.core.client_chain import MAX_CERTIFICATES
 from vnagent.downstream.admission import MAX_HEAVY, MAX_TENANT_HANDSHAKE_BYTES, MAX_UNCOUNTED
@@ -39,18 +39,18 @@ from vnagent.transport.tls_connection import MAX_HANDSHAKE_BYTES
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    with Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as node:
+def node(tmp_path: Path) -> Iterator[AgentNode]:
+    with AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as node:
         yield node
 
 
-def show_chain(node: Node, chain_pem: bytes, line: str = "GET /healthz") -> int | None:
+def show_chain(node: AgentNode, chain_pem: bytes, line: str = "GET /healthz") -> int | None:
     """The status of a request by ten-a's registered key with this chain; None if the agent hangs up."""
     tenant = node.tenants["ten-a"]
     return answered(node, client_context(node.serving, chain_pem, tenant.leaf), line)
 
 
-def answered(node: Node, context: ssl.SSLContext, line: str = "GET /healthz") -> int | None:
+def answered(node: AgentNode, context: ssl.SSLContext, line: str = "GET /healthz") -> int | None:
     """The status of a request; None if the agent hangs up."""
     with (
         CaseClient(("127.0.0.1", node.daemon.port), context, sni=NAME) as client,
@@ -64,11 +64,11 @@ def answered(node: Node, context: ssl.SSLContext, line: str = "GET /healthz") ->
     return None
 
 
-def handshakes(node: Node, place: str) -> float:
+def handshakes(node: AgentNode, place: str) -> float:
     return node.daemon.samples()[f'vcnode_vnagent_handshakes_total{{place="{place}"}}']
 
 
-def handshake_cpu_s(node: Node) -> float:
+def handshake_cpu_s(node: AgentNode) -> float:
     samples = node.daemon.samples()
     return sum(
         samples[f'vcnode_vnagent_handshake_cpu_seconds_total{{place="{place}"}}']
@@ -76,11 +76,11 @@ def handshake_cpu_s(node: Node) -> float:
     )
 
 
-def neighbour_is_served(node: Node) -> bool:
+def neighbour_is_served(node: AgentNode) -> bool:
     return status_of(node.logs("ten-b", "web", "bank")) == 200
 
 
-def test_an_honest_chain_is_taken_and_a_larger_one_is_not_checked(node: Node) -> None:
+def test_chains_above_the_size_limit_are_not_verified(node: AgentNode) -> None:
     """A leaf with three intermediates has less than 8 KB; a hundred KB is what OpenSSL would take."""
     tenant = node.tenants["ten-a"]
     honest = chain_of(tenant.authority, tenant.leaf.key, [rsa.generate_private_key(65537, 4096)] * 3)
@@ -95,7 +95,7 @@ def test_an_honest_chain_is_taken_and_a_larger_one_is_not_checked(node: Node) ->
     )
 
 
-def test_slow_signatures_are_not_checked(node: Node) -> None:
+def test_slow_signatures_are_not_verified(node: AgentNode) -> None:
     """Four of 6 ms each. To be refused they cost no more than a handshake does."""
     tenant = node.tenants["ten-a"]
     chain = slow_chain(tenant.authority, tenant.leaf.key, MAX_CERTIFICATES - 1)
@@ -111,7 +111,7 @@ def test_slow_signatures_are_not_checked(node: Node) -> None:
     assert neighbour_is_served(node)
 
 
-def test_expensive_chains_are_checked_beside_the_loop(node: Node) -> None:
+def test_expensive_chains_are_verified_in_the_thread(node: AgentNode) -> None:
     """The loop does one at most before it knows."""
     tenant = node.tenants["ten-a"]
     chain = costly_chain(tenant.authority, tenant.leaf.key)
@@ -125,7 +125,7 @@ def test_expensive_chains_are_checked_beside_the_loop(node: Node) -> None:
     assert show_chain(node, chain, "GET /containerLogs/web/shop/app") == 200
 
 
-def test_handshakes_that_do_not_end_leave_the_loop(node: Node) -> None:
+def test_unfinished_handshakes_leave_the_loop(node: AgentNode) -> None:
     """256 clients of one authority could withhold their last flights, and then hold up the loop for 2 s."""
 
     def is_served_on_the_loop() -> bool:
@@ -144,7 +144,7 @@ def test_handshakes_that_do_not_end_leave_the_loop(node: Node) -> None:
     assert wait_for(is_served_on_the_loop, DEADLINE_S)
 
 
-def test_short_chains_do_not_wait_for_long_ones_of_the_same_address(node: Node) -> None:
+def test_short_chains_do_not_wait_for_long_ones(node: AgentNode) -> None:
     """Behind NAT, honest clients and attackers share an address until their chains are read. Many chains of
     4 ms each are waiting. A short one waits for the chain that is being read alone, at each of its steps."""
     tenant = node.tenants["ten-a"]
@@ -171,7 +171,7 @@ def test_short_chains_do_not_wait_for_long_ones_of_the_same_address(node: Node) 
         assert wait_for(lambda: spent_s() - begin_s > 15 * one_s, 2 * DEADLINE_S)
 
 
-def test_silent_connections_evict_their_own_kind(node: Node) -> None:
+def test_silent_connections_evict_silent_ones(node: AgentNode) -> None:
     """One source holds more silent connections than there are places. An honest client that is as silent, and
     came before all of them, keeps its place."""
     with contextlib.closing(dial(node.daemon.port, "127.0.0.1")) as early:
@@ -187,7 +187,7 @@ def test_silent_connections_evict_their_own_kind(node: Node) -> None:
         assert handshakes(node, "loop") + handshakes(node, "thread") < 10
 
 
-def test_half_handshakes_are_bounded_and_keep_nobody_out(node: Node) -> None:
+def test_half_handshakes_are_bounded_and_block_no_others(node: AgentNode) -> None:
     """From 64 addresses, more than there are places for those that have begun."""
     most = MAX_BEGUN + MAX_UNCOUNTED
     sources = itertools.islice(itertools.cycle(f"127.0.1.{number}" for number in range(1, 65)), 2 * most)
@@ -203,19 +203,19 @@ def test_half_handshakes_are_bounded_and_keep_nobody_out(node: Node) -> None:
 # ---- heads
 
 
-def resident_kib(node: Node) -> int:
+def resident_kib(node: AgentNode) -> int:
     lines = Path(f"/proc/{node.daemon.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
 
 
-def test_idle_connections_keep_nothing_of_large_heads(tmp_path: Path) -> None:
+def test_idle_connections_keep_no_large_heads(tmp_path: Path) -> None:
     """They once kept 330 KiB each; TLS takes some 50."""
     count = 100
     large = [f"X-{number}: {'x' * 1900}" for number in range(90)]
     # Each of these heads takes 171 turns of a rate.
     settings = {"limits": {"requestsPerSecondPerTenant": 0}}
     with (
-        Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK], settings) as node,
+        AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK], settings) as node,
         contextlib.ExitStack() as stack,
     ):
         before_kib = resident_kib(node)
@@ -226,7 +226,7 @@ def test_idle_connections_keep_nothing_of_large_heads(tmp_path: Path) -> None:
         assert resident_kib(node) - before_kib < count * 120
 
 
-def test_chains_that_weigh_much_are_bounded_for_a_tenant(node: Node) -> None:
+def test_a_tenants_handshake_bytes_are_bounded(node: AgentNode) -> None:
     """OpenSSL makes 370 KiB of a chain of 10 KiB and keeps them, also under a stream. A tenant with such
     chains has as many connections as fit into 4 MiB of them, and others have theirs."""
     tenant = node.tenants["ten-a"]
@@ -250,7 +250,7 @@ def test_chains_that_weigh_much_are_bounded_for_a_tenant(node: Node) -> None:
     assert show_chain(node, heavy.cert_pem) == 200
 
 
-def test_unregistered_chains_that_weigh_much_are_few(node: Node) -> None:
+def test_large_unregistered_chains_are_bounded(node: AgentNode) -> None:
     """OpenSSL keeps 600 KiB for a chain of 12 KiB, and 256 connections that send no request may have no
     registered certificate. Those with large chains lose the oldest among them; a usual one stays."""
     tenant = node.tenants["ten-a"]
@@ -265,10 +265,10 @@ def test_unregistered_chains_that_weigh_much_are_few(node: Node) -> None:
         assert neighbour_is_served(node)
 
 
-def test_large_chains_above_a_tenants_cap_are_few(tmp_path: Path) -> None:
+def test_large_chains_above_a_tenants_limit_are_bounded(tmp_path: Path) -> None:
     """They count for no tenant either, until they are answered 429."""
     limits = {"limits": {"connectionsPerTenant": 1}}
-    with Node(tmp_path / "n", ["ten-a"], [SHOP], limits) as node, contextlib.ExitStack() as stack:
+    with AgentNode(tmp_path / "n", ["ten-a"], [SHOP], limits) as node, contextlib.ExitStack() as stack:
         tenant = node.tenants["ten-a"]
         heavy = tenant.authority.issue("heavy", sans_dns=["a"] * 1_500, key=tenant.leaf.key)
         counted = stack.enter_context(node.client("ten-a"))
@@ -280,11 +280,11 @@ def test_large_chains_above_a_tenants_cap_are_few(tmp_path: Path) -> None:
         assert ended == [False] + [True] * 2 + [False] * MAX_HEAVY
 
 
-def test_heads_that_do_not_end_are_bounded_for_a_tenant(tmp_path: Path) -> None:
+def test_a_tenants_incomplete_heads_are_bounded(tmp_path: Path) -> None:
     part = 150_000
     settings = {"limits": {"bufferedBytesPerTenant": 8 * part}}
     with (
-        Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK], settings) as node,
+        AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK], settings) as node,
         contextlib.ExitStack() as stack,
     ):
         clients = [stack.enter_context(node.client("ten-a")) for _ in range(8)]
@@ -311,7 +311,7 @@ def test_heads_that_do_not_end_are_bounded_for_a_tenant(tmp_path: Path) -> None:
             assert status_of(reply_of(client)) == 200
 
 
-def test_keys_are_agreed_on_by_quick_groups_alone(node: Node) -> None:
+def test_only_fast_key_exchange_groups_are_used(node: AgentNode) -> None:
     """The answer to one hello took 0.13 s with ffdhe8192, which OpenSSL has on its list."""
     tenant = node.tenants["ten-a"]
 
@@ -335,7 +335,7 @@ def test_keys_are_agreed_on_by_quick_groups_alone(node: Node) -> None:
         pytest.param(hellos.many_responders, id="0.3 MB"),
     ],
 )
-def test_hellos_that_cost_much_are_refused_unread(node: Node, hello: Callable[[], bytes]) -> None:
+def test_expensive_hellos_are_refused_before_openssl(node: AgentNode, hello: Callable[[], bytes]) -> None:
     """It took no certificate to hold up the event loop, or to fill the memory, with one hello."""
     assert len(hello()) < MAX_HANDSHAKE_BYTES
     failures = node.daemon.metric("vcnode_vnagent_handshake_failures_total")
@@ -348,7 +348,7 @@ def test_hellos_that_cost_much_are_refused_unread(node: Node, hello: Callable[[]
     assert neighbour_is_served(node)
 
 
-def test_keys_on_custom_curves_are_not_decoded(node: Node) -> None:
+def test_keys_on_custom_curves_are_not_decoded(node: AgentNode) -> None:
     """8 compressed points on a curve whose square roots take 0.15 s each, in unsigned certificates."""
     leaf = node.tenants["ten-a"].leaf
     chain = crafted_chain(leaf, 4)

@@ -11,7 +11,7 @@ import pytest
 from devkit.pki import Authority, Leaf
 from tests.cases.client import CaseClient
 from tests.cases.daemon import VnAgentProcess, wait_for
-from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, tenant_pod
+from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, tenant_pod
 
 SHOP = tenant_pod("ten-a", "web", "shop")
 BANK = tenant_pod("ten-b", "web", "bank")
@@ -29,14 +29,14 @@ def spiffe() -> Authority:
 
 
 @pytest.fixture
-def node(tmp_path: Path, spiffe: Authority) -> Iterator[Node]:
+def node(tmp_path: Path, spiffe: Authority) -> Iterator[AgentNode]:
     ca_file = spiffe.write(tmp_path, "spiffe")
     settings = {"spiffe": {"caFile": str(ca_file), "trustDomain": "super.example"}}
-    with Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK], settings) as node:
+    with AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK], settings) as node:
         yield node
 
 
-def status(node: Node, key: str, line: str, *headers: str, leaf: Leaf | None = None) -> int | None:
+def status(node: AgentNode, key: str, line: str, *headers: str, leaf: Leaf | None = None) -> int | None:
     reply = node.ask(key, line, *headers, leaf=leaf)
     return None if reply is None else reply.status
 
@@ -47,7 +47,7 @@ def is_cut(client: CaseClient, since_s: float) -> bool:
     return client.end is not None
 
 
-def test_old_and_new_leaf_overlap_and_the_old_one_ends(node: Node) -> None:
+def test_old_and_new_leaf_overlap(node: AgentNode) -> None:
     tenant = node.tenants["ten-a"]
     new = tenant.authority.issue("kube-apiserver-kubelet-client")
     assert status(node, "ten-a", "GET /healthz", leaf=new) == 403
@@ -66,20 +66,20 @@ def test_old_and_new_leaf_overlap_and_the_old_one_ends(node: Node) -> None:
     assert status(node, "ten-a", "GET /healthz", leaf=new) == 200
 
 
-def test_a_renewal_with_the_same_key_needs_no_registration(node: Node) -> None:
+def test_a_renewal_with_the_same_key_needs_no_registration(node: AgentNode) -> None:
     tenant = node.tenants["ten-a"]
     renewed = tenant.authority.issue("kube-apiserver-kubelet-client", key=tenant.leaf.key)
     assert status(node, "ten-a", "GET /containerLogs/web/shop/app", leaf=renewed) == 200
 
 
-def test_the_right_spiffe_name_is_the_tenant(node: Node, spiffe: Authority) -> None:
+def test_the_right_spiffe_name_is_the_tenant(node: AgentNode, spiffe: Authority) -> None:
     leaf = spiffe.issue("any", uris=["spiffe://super.example/tenant/ten-a/apiserver"])
     assert status(node, "ten-a", "GET /containerLogs/web/shop/app", leaf=leaf) == 200
     assert status(node, "ten-a", "GET /containerLogs/web/bank/app", leaf=leaf) == 404
     assert status(node, "ten-a", "GET /metrics/resource", leaf=leaf) == 200
 
 
-def test_a_spiffe_metrics_client_gets_pages_only(node: Node, spiffe: Authority) -> None:
+def test_a_spiffe_metrics_client_gets_pages_only(node: AgentNode, spiffe: Authority) -> None:
     leaf = spiffe.issue("any", uris=["spiffe://super.example/tenant/ten-a/metrics"])
     assert status(node, "ten-a", "GET /metrics/resource", leaf=leaf) == 200
     assert status(node, "ten-a", "GET /containerLogs/web/shop/app", leaf=leaf) == 403
@@ -100,18 +100,18 @@ def test_a_spiffe_metrics_client_gets_pages_only(node: Node, spiffe: Authority) 
         "https://super.example/tenant/ten-a/apiserver",
     ],
 )
-def test_a_spiffe_name_that_is_not_exactly_right_is_nobody(node: Node, spiffe: Authority, uri: str) -> None:
+def test_an_inexact_spiffe_name_is_unregistered(node: AgentNode, spiffe: Authority, uri: str) -> None:
     leaf = spiffe.issue("ten-a", uris=[uri])
     assert status(node, "ten-a", "GET /pods", leaf=leaf) == 403
 
 
-def test_a_tenants_authority_cannot_make_spiffe_names(node: Node) -> None:
+def test_a_tenants_authority_cannot_issue_spiffe_names(node: AgentNode) -> None:
     uri = "spiffe://super.example/tenant/ten-b/apiserver"
     leaf = node.tenants["ten-a"].authority.issue("ten-b", uris=[uri])
     assert status(node, "ten-a", "GET /pods", leaf=leaf) == 403
 
 
-def test_a_removed_tenant_loses_everything_live_and_nobody_else_does(node: Node) -> None:
+def test_removing_a_tenant_cuts_its_connections_only(node: AgentNode) -> None:
     with (
         node.client("ten-a") as tunnel,
         node.client("ten-a") as follow,
@@ -140,7 +140,7 @@ def test_a_removed_tenant_loses_everything_live_and_nobody_else_does(node: Node)
         assert again.received == b""
 
 
-def test_a_tenant_that_comes_back_is_let_in_again(node: Node) -> None:
+def test_a_restored_tenant_is_admitted_again(node: AgentNode) -> None:
     node.daemon.after_reload((node.tenants_directory / "ten-a.yaml").unlink)
     node.daemon.after_reload(lambda: node.write_tenant("ten-a"))
     assert status(node, "ten-a", "GET /containerLogs/web/shop/app") == 200
@@ -149,10 +149,10 @@ def test_a_tenant_that_comes_back_is_let_in_again(node: Node) -> None:
 # ---- the end of a certificate
 
 
-def test_connections_and_streams_end_with_their_certificate(tmp_path: Path) -> None:
+def test_connections_and_streams_end_at_certificate_expiry(tmp_path: Path) -> None:
     """With SPIFFE a short life is the only revocation there is. What was opened by a certificate that is
     still valid goes on, of the same caller too."""
-    node = Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK])
+    node = AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK])
     node.daemon = VnAgentProcess(node.daemon.config, node.daemon.socket, is_clock_movable=True)
     with node:
         tenant = node.tenants["ten-a"]

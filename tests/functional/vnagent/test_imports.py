@@ -32,7 +32,7 @@ import typing_extensions  # whoever needs it gets it
 """
 
 
-def test_a_vn_agent_that_has_dialled_has_loaded_nothing_that_it_can_do_without() -> None:
+def test_no_unneeded_module_is_loaded() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60
     )

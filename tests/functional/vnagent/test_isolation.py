@@ -22,7 +22,7 @@ from tenancy import keys, names
 from tests.cases.client import CaseClient, SendFailed
 from tests.cases.daemon import wait_for
 from tests.cases.replies import ReceivedReply, parse_reply
-from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, reply_of
+from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, reply_of
 
 TENANTS = ("a", "a-b", "a-b-c")
 NAMESPACES = ("b", "c", "b-c", "c-b")
@@ -55,10 +55,10 @@ def markers(data: bytes) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentNode]:
     # Pages are shared among tenants here, as by default: what is shared must not be what is sent.
     settings = {"injectedContainers": ["mesh"]}
-    with Node(tmp_path_factory.mktemp("node") / "n", TENANTS, [HOST_POD], settings) as running:
+    with AgentNode(tmp_path_factory.mktemp("node") / "n", TENANTS, [HOST_POD], settings) as running:
         yield running
 
 
@@ -83,7 +83,7 @@ _STEPS = st.lists(
 )
 @given(_STEPS)
 def test_no_byte_of_one_tenant_reaches_another(
-    node: Node, steps: Sequence[tuple[Sequence[tuple[str, str, str]], str | None]]
+    node: AgentNode, steps: Sequence[tuple[Sequence[tuple[str, str, str]], str | None]]
 ) -> None:
     # One connection of each tenant stays through all of it: what it remembers must not outlive events.
     with contextlib.ExitStack() as stack:
@@ -92,7 +92,7 @@ def test_no_byte_of_one_tenant_reaches_another(
 
 
 def _play(
-    node: Node,
+    node: AgentNode,
     steps: Sequence[tuple[Sequence[tuple[str, str, str]], str | None]],
     kept: dict[str, CaseClient],
     stack: contextlib.ExitStack,
@@ -115,7 +115,7 @@ def _play(
 
 
 @contextlib.contextmanager
-def unregistered(node: Node, tenant: str | None) -> Iterator[None]:
+def unregistered(node: AgentNode, tenant: str | None) -> Iterator[None]:
     if tenant is None:
         yield
         return
@@ -126,7 +126,7 @@ def unregistered(node: Node, tenant: str | None) -> Iterator[None]:
         node.daemon.after_reload(lambda: node.write_tenant(tenant))
 
 
-def assert_nothing(node: Node, tenant: str) -> None:
+def assert_nothing(node: AgentNode, tenant: str) -> None:
     """Whose authority is not known gets no reply at all."""
     for path in ("/pods", "/healthz", "/containerLogs/b/web/app"):
         with contextlib.suppress(OSError, SendFailed, ssl.SSLError), node.client(tenant) as client:
@@ -135,7 +135,7 @@ def assert_nothing(node: Node, tenant: str) -> None:
             assert client.received == b""
 
 
-def assert_its_own(node: Node, tenant: str, running: Sequence[StandInPod], client: CaseClient) -> None:
+def assert_its_own(node: AgentNode, tenant: str, running: Sequence[StandInPod], client: CaseClient) -> None:
     mine = {place[1:]: each for each in running if (place := owner(each)) and place[0] == tenant}
     super_names = {(each.namespace, each.name) for each in (*running, HOST_POD)}
     wanted = {(namespace, name) for namespace in NAMESPACES for name in PODS} | super_names
@@ -196,7 +196,7 @@ def _ask(client: CaseClient, line: str) -> ReceivedReply:
     return reply
 
 
-def test_the_audit_log_names_the_caller_and_never_the_owner(node: Node) -> None:
+def test_the_audit_log_names_the_caller_only(node: AgentNode) -> None:
     """A tenant's line says what it asked for, in its own words, and its own identity."""
     audit = node.directory / "audit.jsonl"
     node.set_pods(HOST_POD, pod("a-b", "c", "web", 900))
@@ -221,7 +221,7 @@ def test_the_audit_log_names_the_caller_and_never_the_owner(node: Node) -> None:
     }
 
 
-def test_one_connection_after_another_to_the_kubelet_carries_no_rest_of_anothers_answer(node: Node) -> None:
+def test_kubelet_connections_carry_no_rest_of_an_answer(node: AgentNode) -> None:
     """Two tenants in turn on the same pooled connections, with answers of many sizes."""
     one, two = pod("a", "b", "web", 901), pod("a-b", "b", "web", 901)
     node.set_pods(one, two)
@@ -241,7 +241,7 @@ def test_one_connection_after_another_to_the_kubelet_carries_no_rest_of_anothers
                     assert len(client.received) == reply.length_bytes
 
 
-def test_request_identifiers_tell_nothing_of_what_others_ask(node: Node) -> None:
+def test_request_identifiers_reveal_nothing_of_others(node: AgentNode) -> None:
     """A count would: who asks twice learns how many requests all others made in between."""
     found = []
     with node.client(TENANTS[0]) as client:

@@ -15,9 +15,9 @@ import pytest
 from devkit.kubelet.server import StandInKubelet, kubelet_context
 from devkit.pki import Authority
 from tests.cases.daemon import wait_for
-from tests.functional.vnagent.front import Ending, Front
-from tests.functional.vnagent.links import until
-from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, head, received, reply_of
+from tests.functional.vnagent.connection_links import until
+from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, AgentNode, head, received, reply_of
+from tests.functional.vnagent.resumption_proxy import ProxyEnding, ResumptionProxy
 from tests.functional.vnagent.shop_and_bank import EXEC, SHOP, echoes, many, serves
 from vnagent.core.head import ResponseHead
 from vnagent.transport.poller import SocketPoller
@@ -26,16 +26,16 @@ from vnagent.upstream.kubelet import KubeletAddress, KubeletConnection, KubeletP
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    with Node(tmp_path / "n", ["ten-a"], [SHOP]) as running:
+def node(tmp_path: Path) -> Iterator[AgentNode]:
+    with AgentNode(tmp_path / "n", ["ten-a"], [SHOP]) as running:
         yield running
 
 
-def handshakes(node: Node, kind: str) -> float:
+def handshakes(node: AgentNode, kind: str) -> float:
     return node.daemon.samples()[f'vcnode_vnagent_kubelet_handshakes_total{{kind="{kind}"}}']
 
 
-def resumes(node: Node) -> bool:
+def resumes(node: AgentNode) -> bool:
     """Whether the spare connection that is dialled behind each stream comes to resume."""
 
     def has_resumed() -> bool:
@@ -45,7 +45,7 @@ def resumes(node: Node) -> bool:
     return wait_for(has_resumed, DEADLINE_S)
 
 
-def test_streams_resume_and_the_kubelet_knows_who_comes(node: Node) -> None:
+def test_resumed_streams_keep_the_client_certificate(node: AgentNode) -> None:
     assert resumes(node)
     verified = handshakes(node, "full")
     with many(node, "ten-a", EXEC, SHOP.marker, *SPDY, count=5) as tunnels:
@@ -55,7 +55,7 @@ def test_streams_resume_and_the_kubelet_knows_who_comes(node: Node) -> None:
     assert {exchange.peer for exchange in node.kubelet.exchanges} == {f"vcnode:vn-agent:{NAME}"}
 
 
-def test_a_kubelet_that_was_restarted_is_verified_anew(node: Node) -> None:
+def test_a_restarted_kubelet_is_verified_again(node: AgentNode) -> None:
     assert resumes(node)
     verified = handshakes(node, "full")
     node.kubelet.restart(tls=node.kubelet_tls())
@@ -63,7 +63,7 @@ def test_a_kubelet_that_was_restarted_is_verified_anew(node: Node) -> None:
     assert handshakes(node, "full") > verified
 
 
-def test_another_kubelet_at_the_same_address_is_not_trusted(node: Node) -> None:
+def test_another_kubelet_at_the_address_is_untrusted(node: AgentNode) -> None:
     """It has no key of the session's, and its certificate is by an authority that is not configured."""
     assert resumes(node)
     node.kubelet_authority = Authority.create("kubelet-serving")
@@ -77,7 +77,7 @@ def test_another_kubelet_at_the_same_address_is_not_trusted(node: Node) -> None:
     assert resumes(node)
 
 
-def test_new_certificates_of_the_agents_are_shown_to_the_kubelet(node: Node) -> None:
+def test_new_client_certificates_are_sent_to_the_kubelet(node: AgentNode) -> None:
     assert resumes(node)
     verified = handshakes(node, "full")
     node.daemon.after_reload(node.write_agent_certificate)
@@ -87,11 +87,11 @@ def test_new_certificates_of_the_agents_are_shown_to_the_kubelet(node: Node) -> 
 
 
 @contextmanager
-def behind(front: Front, directory: Path) -> Iterator[Node]:
+def behind(front: ResumptionProxy, directory: Path) -> Iterator[AgentNode]:
     """A node whose agent dials the front for the kubelet, for requests of tenants alone, and has kept a
     session."""
     pods = directory / "pods.json"
-    node = Node(directory / "n", ["ten-a"], [SHOP], {"pods": {"source": "file", "file": str(pods)}})
+    node = AgentNode(directory / "n", ["ten-a"], [SHOP], {"pods": {"source": "file", "file": str(pods)}})
     node.write_pod_file(pods)
     front.kubelet, node.front_port = node.kubelet, front.port
     with node:
@@ -99,16 +99,16 @@ def behind(front: Front, directory: Path) -> Iterator[Node]:
         yield node
 
 
-def is_served(node: Node) -> bool:
+def is_served(node: AgentNode) -> bool:
     """Whether an exec begins, for whoever waits as long as kubectl does."""
     with node.client("ten-a") as client:
         client.send(head(EXEC, *SPDY))
         return received(client, SHOP.marker.encode())
 
 
-def test_no_stream_fails_where_resumed_handshakes_do(tmp_path: Path) -> None:
+def test_failed_resumptions_fail_no_stream(tmp_path: Path) -> None:
     """Nothing of the request has left then: it is dialled again, without the session."""
-    with Front(Ending.RESET) as front, behind(front, tmp_path) as node:
+    with ResumptionProxy(ProxyEnding.RESET) as front, behind(front, tmp_path) as node:
         # Also the connection that is dialled ahead, which would be dialled again in any case. It may be on
         # its way still.
         def are_all_gone() -> bool:
@@ -121,9 +121,9 @@ def test_no_stream_fails_where_resumed_handshakes_do(tmp_path: Path) -> None:
         assert front.offered > 0
 
 
-@pytest.mark.parametrize("ending", [Ending.SILENCE, Ending.CLOSED])
-def test_a_session_that_breaks_connections_is_given_up(tmp_path: Path, ending: Ending) -> None:
-    with Front(ending) as front, behind(front, tmp_path) as node:
+@pytest.mark.parametrize("ending", [ProxyEnding.SILENCE, ProxyEnding.CLOSED])
+def test_a_session_that_breaks_connections_is_dropped(tmp_path: Path, ending: ProxyEnding) -> None:
+    with ResumptionProxy(ending) as front, behind(front, tmp_path) as node:
         # A stream may fail that the kubelet might have seen; then all are served for a while.
         assert wait_for(lambda: not is_served(node) or front.offered > 0, DEADLINE_S)
         assert wait_for(lambda: all(is_served(node) for _ in range(5)), 3 * DEADLINE_S)
@@ -159,7 +159,7 @@ class Taker:
         return self.transport is not None
 
 
-def test_a_session_ends_with_the_kubelets_certificate(tmp_path: Path) -> None:
+def test_a_session_ends_at_the_kubelets_expiry(tmp_path: Path) -> None:
     expires_at = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=300)).replace(microsecond=0)
     authority = Authority.create("ca")
     server = authority.issue(NAME, sans_dns=[NAME], usages=("server",), not_after=expires_at)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cases.client import CaseClient
 from tests.cases.daemon import wait_for
-from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, tenant_pod
+from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, tenant_pod
 from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tls_connection import LINGER_S
 
@@ -35,7 +35,7 @@ class Held:
     tunnels: int
 
 
-def held(node: Node) -> Held:
+def held(node: AgentNode) -> Held:
     samples = node.daemon.samples()
     descriptors = len(list(Path(f"/proc/{node.daemon.pid}/fd").iterdir()))
     # Pooled connections to the kubelet are kept on purpose, and are bounded; see below.
@@ -48,7 +48,7 @@ def held(node: Node) -> Held:
     )
 
 
-def settled(node: Node) -> Held:
+def settled(node: AgentNode) -> Held:
     """What the agent holds once nothing lingers: the least of each that is seen for longer than a
     closed connection may wait for its peer's end.
 
@@ -62,20 +62,20 @@ def settled(node: Node) -> Held:
     return Held(*(min(values) for values in zip(*map(astuple, seen), strict=True)))
 
 
-def is_back(node: Node, before: Held) -> bool:
+def is_back(node: AgentNode, before: Held) -> bool:
     """Nothing is held that was not held before."""
     return all(now <= then for now, then in zip(astuple(held(node)), astuple(before), strict=True))
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
+def node(tmp_path: Path) -> Iterator[AgentNode]:
     # As fast as the machine is: what exceeds the default rate would be answered 429.
     limits = {"requestsPerSecondPerTenant": 0}
-    with Node(tmp_path / "n", ["ten-a"], [SHOP], {"limits": limits}) as running:
+    with AgentNode(tmp_path / "n", ["ten-a"], [SHOP], {"limits": limits}) as running:
         yield running
 
 
-def read_logs(node: Node, count: int) -> None:
+def read_logs(node: AgentNode, count: int) -> None:
     """So many requests: in batches on a connection that stays, and every tenth on one of its own."""
     marker = SHOP.marker.encode()
     with node.client("ten-a") as client:
@@ -94,7 +94,7 @@ def _receive(client: CaseClient, marker: bytes, count: int) -> None:
         assert client.receive(DEADLINE_S), "the agent stopped answering"
 
 
-def run_streams(node: Node, count: int) -> None:
+def run_streams(node: AgentNode, count: int) -> None:
     """So many streams, ended in every way that a client has."""
     for number in range(count):
         with node.client("ten-a") as client:
@@ -112,7 +112,7 @@ def run_streams(node: Node, count: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_ten_thousand_logs_and_a_thousand_streams_leave_nothing(node: Node) -> None:
+def test_ten_thousand_logs_and_a_thousand_streams_leak_nothing(node: AgentNode) -> None:
     # Warm: pools are filled, caches and the allocator's arenas have the size that they need.
     read_logs(node, 1000)
     run_streams(node, 100)
@@ -136,7 +136,7 @@ def test_ten_thousand_logs_and_a_thousand_streams_leave_nothing(node: Node) -> N
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_clients_that_never_finish_anything_leave_nothing(node: Node) -> None:
+def test_clients_that_never_finish_leak_nothing(node: AgentNode) -> None:
     """Half a handshake, half a head, a head and away, a stream and away before its 101."""
     address = ("127.0.0.1", node.daemon.port)
     for round_number in range(3):

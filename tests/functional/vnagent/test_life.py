@@ -16,7 +16,7 @@ import yaml
 from tests.cases.client import PeerEnd, SendFailed
 from tests.cases.daemon import ROOT, DaemonError, VnAgentProcess, wait_for
 from tests.cases.world import replace_file
-from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, tenant_pod
+from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, tenant_pod
 
 SHOP = tenant_pod("ten-a", "web", "shop")
 BANK = tenant_pod("ten-b", "web", "bank")
@@ -27,8 +27,8 @@ FOLLOW = "GET /containerLogs/web/shop/app?follow=true"
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    with Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK], {"drain": {"seconds": 2}}) as node:
+def node(tmp_path: Path) -> Iterator[AgentNode]:
+    with AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK], {"drain": {"seconds": 2}}) as node:
         yield node
 
 
@@ -77,7 +77,7 @@ def test_all_errors_of_a_configuration_are_printed(tmp_path: Path, arguments: tu
     assert not socket.exists()
 
 
-def test_files_that_are_not_there_are_told_before_anything_starts(node: Node) -> None:
+def test_missing_files_are_reported_before_start(node: AgentNode) -> None:
     node.daemon.stop()
     for name in ("serving.key", "kubelet-ca.crt"):
         (node.directory / name).unlink()
@@ -89,8 +89,8 @@ def test_files_that_are_not_there_are_told_before_anything_starts(node: Node) ->
 
 @pytest.mark.parametrize("arguments", [(), ("--check-config",)])
 @pytest.mark.parametrize("what", ["leaf", "no certificate", "domain"])
-def test_a_spiffe_trust_that_cannot_be_used_is_told(
-    node: Node, what: str, arguments: tuple[str, ...]
+def test_an_invalid_spiffe_authority_is_reported(
+    node: AgentNode, what: str, arguments: tuple[str, ...]
 ) -> None:
     node.daemon.stop()
     authority = {"leaf": node.tenants["ten-a"].leaf.cert_pem, "domain": node.serving.cert_pem}
@@ -120,8 +120,8 @@ def test_a_spiffe_trust_that_cannot_be_used_is_told(
         ("", "nodeName", ""),
     ],
 )
-def test_places_and_names_that_cannot_be_are_told_before_anything_starts(
-    node: Node, section: str, key: str, value: str
+def test_impossible_paths_and_names_are_reported_before_start(
+    node: AgentNode, section: str, key: str, value: str
 ) -> None:
     node.daemon.stop()
     document = yaml.safe_load(node.daemon.config.read_text(encoding="utf-8"))
@@ -136,7 +136,7 @@ def test_places_and_names_that_cannot_be_are_told_before_anything_starts(
         assert len(ended.stderr.splitlines()) == 1
 
 
-def test_a_good_configuration_is_only_checked_when_that_is_asked(node: Node) -> None:
+def test_check_config_does_not_start_the_daemon(node: AgentNode) -> None:
     node.daemon.stop()
     before = sorted(p.name for p in node.directory.iterdir())
     ended = run_agent(node.daemon.config, "--check-config")
@@ -144,8 +144,8 @@ def test_a_good_configuration_is_only_checked_when_that_is_asked(node: Node) -> 
     assert sorted(p.name for p in node.directory.iterdir()) == before
 
 
-def test_503_until_the_pods_have_been_read_once(tmp_path: Path) -> None:
-    node = Node(tmp_path / "n", ["ten-a"], [SHOP])
+def test_503_until_the_pods_have_synced(tmp_path: Path) -> None:
+    node = AgentNode(tmp_path / "n", ["ten-a"], [SHOP])
     node.kubelet.start()
     node.kubelet.pause()
     try:
@@ -185,7 +185,7 @@ def is_listening(daemon: VnAgentProcess) -> bool:
     return True
 
 
-def test_a_bad_tenant_file_keeps_the_last_good_state(node: Node) -> None:
+def test_an_invalid_tenant_file_keeps_the_last_good_state(node: AgentNode) -> None:
     path = node.tenants_directory / "ten-a.yaml"
     good = path.read_text(encoding="utf-8")
     for bad in (
@@ -207,7 +207,7 @@ def test_a_bad_tenant_file_keeps_the_last_good_state(node: Node) -> None:
     assert node.daemon.is_ready()
 
 
-def test_a_tenant_whose_file_is_new_and_bad_disturbs_nobody(node: Node) -> None:
+def test_a_new_invalid_tenant_file_affects_no_other(node: AgentNode) -> None:
     path = node.tenants_directory / "ten-c.yaml"
     node.daemon.after_reload(lambda: replace_file(path, "nonsense"), result="error")
     reply = node.logs("ten-b", "web", "bank")
@@ -215,7 +215,7 @@ def test_a_tenant_whose_file_is_new_and_bad_disturbs_nobody(node: Node) -> None:
     assert reply.status == 200
 
 
-def is_turned_away(node: Node) -> bool:
+def is_turned_away(node: AgentNode) -> bool:
     """Whether a new connection gets nowhere: not accepted, ended at once, or answered 503."""
     try:
         reply = node.ask("ten-a", "GET /healthz")
@@ -224,7 +224,7 @@ def is_turned_away(node: Node) -> bool:
     return reply is None or reply.status == 503
 
 
-def test_the_drain_lets_streams_go_on_and_then_ends_them(node: Node) -> None:
+def test_the_drain_ends_streams_after_its_time(node: AgentNode) -> None:
     with node.client("ten-a") as tunnel, node.client("ten-a") as follow, node.client("ten-a") as idle:
         tunnel.send(head(EXEC, *SPDY))
         follow.send(head(FOLLOW))
@@ -248,7 +248,7 @@ def test_the_drain_lets_streams_go_on_and_then_ends_them(node: Node) -> None:
     assert wait_for(lambda: all(e.ended_s is not None for e in node.kubelet.requests("/exec")), DEADLINE_S)
 
 
-def test_the_drain_is_over_when_the_last_stream_is(node: Node) -> None:
+def test_the_drain_ends_with_the_last_stream(node: AgentNode) -> None:
     with node.client("ten-a") as tunnel:
         tunnel.send(head(EXEC, *SPDY))
         assert received(tunnel, SHOP.marker.encode())
@@ -259,7 +259,7 @@ def test_the_drain_is_over_when_the_last_stream_is(node: Node) -> None:
     assert time.monotonic() - begin < 1.5
 
 
-def test_a_daemon_without_streams_ends_at_once(node: Node) -> None:
+def test_without_streams_the_drain_ends_at_once(node: AgentNode) -> None:
     with node.client("ten-a") as idle:
         idle.send(head("GET /healthz"))
         assert received(idle, b"\r\n\r\nok")
@@ -271,7 +271,7 @@ def test_a_daemon_without_streams_ends_at_once(node: Node) -> None:
         assert idle.end is PeerEnd.CLOSE_NOTIFY
 
 
-def test_nothing_of_a_life_is_on_stdout_and_no_trace_in_the_log(node: Node) -> None:
+def test_a_life_has_no_stdout_and_no_trace(node: AgentNode) -> None:
     node.logs("ten-a", "web", "shop")
     node.daemon.signal(signal.SIGHUP)
     node.daemon.stop()

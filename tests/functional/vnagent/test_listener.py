@@ -17,7 +17,7 @@ async def accepted(taken: list[socket.socket], count: int) -> None:
 
 
 @pytest.mark.asyncio
-async def test_accepted_sockets_have_the_options_of_the_listener() -> None:
+async def test_accepted_sockets_inherit_the_listeners_options() -> None:
     taken: list[socket.socket] = []
     listener = Listener(
         asyncio.get_running_loop(), "127.0.0.1", 0, lambda sock, _host: taken.append(sock), lambda: False

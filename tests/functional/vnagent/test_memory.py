@@ -26,8 +26,8 @@ from tests.functional.vnagent.node import (
     DEADLINE_S,
     NAME,
     SPDY,
-    Node,
-    Tenant,
+    AgentNode,
+    NodeTenant,
     head,
     received,
     tenant_pod,
@@ -72,11 +72,11 @@ def bound_bytes(
 
 
 @contextlib.contextmanager
-def running(directory: Path, *pods: StandInPod, max_age_s: int = 2, **limits: int) -> Iterator[Node]:
+def running(directory: Path, *pods: StandInPod, max_age_s: int = 2, **limits: int) -> Iterator[AgentNode]:
     settings: dict[str, Any] = {
         "limits": {"bufferedBytesPerTenant": BUFFERED} | limits,
     }
-    node = Node(directory / "n", ["ten-a", "ten-b"], [SHOP, BANK, *pods], settings)
+    node = AgentNode(directory / "n", ["ten-a", "ten-b"], [SHOP, BANK, *pods], settings)
     pod_file = directory / "pods.json"
     node.write_pod_file(pod_file)
     node.settings["pods"] = {"source": "file", "file": str(pod_file)}
@@ -85,7 +85,7 @@ def running(directory: Path, *pods: StandInPod, max_age_s: int = 2, **limits: in
 
 
 @contextlib.contextmanager
-def readers(node: Node, count: int, key: str = "ten-a") -> Iterator[list[CaseClient]]:
+def readers(node: AgentNode, count: int, key: str = "ten-a") -> Iterator[list[CaseClient]]:
     """Connections that read nothing but what a test asks them to; their kernel takes little for them."""
     clients = []
     try:
@@ -100,7 +100,7 @@ def readers(node: Node, count: int, key: str = "ten-a") -> Iterator[list[CaseCli
             client.reset()
 
 
-def statuses(node: Node, endpoint: str) -> dict[str, int]:
+def statuses(node: AgentNode, endpoint: str) -> dict[str, int]:
     """How many of ten-a's requests were answered with which status."""
     found = {}
     for name, value in node.daemon.samples().items():
@@ -109,13 +109,13 @@ def statuses(node: Node, endpoint: str) -> dict[str, int]:
     return found
 
 
-def peak_bytes(node: Node) -> int:
+def peak_bytes(node: AgentNode) -> int:
     """The most memory that the daemon ever had resident."""
     text = Path(f"/proc/{node.daemon.pid}/status").read_text(encoding="ascii")
     return 1024 * next(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmHWM:"))
 
 
-def settled_peak_bytes(node: Node) -> int:
+def settled_peak_bytes(node: AgentNode) -> int:
     """As `peak_bytes`, once the daemon has nothing to do any more: its clients do not read."""
 
     def is_idle() -> bool:
@@ -127,12 +127,12 @@ def settled_peak_bytes(node: Node) -> int:
     return peak_bytes(node)
 
 
-def processor_ticks(node: Node) -> int:
+def processor_ticks(node: AgentNode) -> int:
     fields = Path(f"/proc/{node.daemon.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
 
 
-def test_connections(tmp_path: Path) -> None:
+def test_memory_of_connections(tmp_path: Path) -> None:
     limit = 300
     with running(tmp_path, connectionsPerTenant=limit) as node, readers(node, limit) as clients:
         for client in clients:
@@ -145,7 +145,7 @@ def test_connections(tmp_path: Path) -> None:
         assert settled_peak_bytes(node) <= bound_bytes(connections=limit)
 
 
-def test_chains_that_take_much_memory(tmp_path: Path) -> None:
+def test_memory_of_large_chains(tmp_path: Path) -> None:
     """A leaf of 10 KB, all empty names. OpenSSL keeps it taken apart, for as long as its connection lives."""
     with running(tmp_path) as node, contextlib.ExitStack() as stack:
         tenant = node.tenants["ten-a"]
@@ -168,7 +168,7 @@ def test_chains_that_take_much_memory(tmp_path: Path) -> None:
         assert settled_peak_bytes(node) <= bound_bytes(connections=taken, chain_tenants=1)
 
 
-def leaf_of_names(tenant: Tenant) -> bytes:
+def leaf_of_names(tenant: NodeTenant) -> bytes:
     """PEM of a certificate for the tenant's registered key."""
     now, issuer = dt.datetime.now(dt.UTC), tenant.authority
     # Empty ones, of two bytes each: nothing else in a certificate takes as much memory for a byte.
@@ -189,7 +189,7 @@ def leaf_of_names(tenant: Tenant) -> bytes:
     )
 
 
-def test_tunnels(tmp_path: Path) -> None:
+def test_memory_of_tunnels(tmp_path: Path) -> None:
     limit = 300
     with running(tmp_path, tunnelsPerTenant=limit) as node, readers(node, limit) as clients:
         for client in clients:
@@ -199,7 +199,7 @@ def test_tunnels(tmp_path: Path) -> None:
         assert settled_peak_bytes(node) <= bound_bytes(tunnels=limit)
 
 
-def test_tunnels_that_are_not_read(tmp_path: Path) -> None:
+def test_memory_of_unread_tunnels(tmp_path: Path) -> None:
     def flood(exchange: Exchange) -> Reply | None:
         plain = switching(exchange, Tunnel.SINK)
         return Reply(101, plain.headers, tunnel=Tunnel.SINK, first_bytes=UNREAD)
@@ -213,7 +213,7 @@ def test_tunnels_that_are_not_read(tmp_path: Path) -> None:
         assert status_of(node.ask("ten-b", "GET /healthz")) == 200
 
 
-def test_logs_that_are_not_read(tmp_path: Path) -> None:
+def test_memory_of_unread_logs(tmp_path: Path) -> None:
     with running(tmp_path) as node, readers(node, READERS) as clients:
         node.kubelet.script = lambda _: Reply(body=UNREAD)
         for client in clients:
@@ -225,7 +225,7 @@ def test_logs_that_are_not_read(tmp_path: Path) -> None:
         assert status_of(node.logs("ten-b", "web", "bank")) == 200
 
 
-def test_pages_that_are_not_read(tmp_path: Path) -> None:
+def test_memory_of_unread_pages(tmp_path: Path) -> None:
     """An own page for each of 200 readers that is larger than what kernels keep for them: pages used to be
     charged when they were sent, by then all of them were rendered."""
     containers = tuple(f"{number:02}-{'c' * 60}" for number in range(24))
@@ -260,7 +260,7 @@ def test_pages_that_are_not_read(tmp_path: Path) -> None:
     assert sum(json.loads(line)["endpoint"] == "pods" for line in lines) >= READERS + 2
 
 
-def test_requests_whose_answers_are_not_read(tmp_path: Path) -> None:
+def test_memory_of_unread_answers(tmp_path: Path) -> None:
     """Pipelined, at the default rate and without one: who does not read is not listened to."""
     with running(tmp_path, requestsPerSecondPerTenant=0) as node, readers(node, READERS) as clients:
         for client in clients:
@@ -271,7 +271,7 @@ def test_requests_whose_answers_are_not_read(tmp_path: Path) -> None:
         assert node.daemon.metric("vcnode_vnagent_audit_lines_lost_total") == 0
 
 
-def test_requests_that_wait_for_their_rate(tmp_path: Path) -> None:
+def test_memory_of_queued_requests(tmp_path: Path) -> None:
     with running(tmp_path, requestsPerSecondPerTenant=10) as node, readers(node, READERS) as clients:
         for client in clients:
             client.send(head("GET /healthz") * 1000)
@@ -281,10 +281,10 @@ def test_requests_that_wait_for_their_rate(tmp_path: Path) -> None:
         assert status_of(node.ask("ten-b", "GET /healthz")) == 200
 
 
-def test_large_pods_of_a_tenant(tmp_path: Path) -> None:
+def test_memory_of_large_pods(tmp_path: Path) -> None:
     """50 pods as large as etcd takes them, in the kubelet's list: a neighbour's new pod is found, and its
     page is served."""
-    with Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as node:
+    with AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as node:
         assert status_of(node.logs("ten-b", "web", "bank")) == 200
         large = [
             dataclasses.replace(

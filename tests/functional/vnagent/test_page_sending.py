@@ -10,7 +10,7 @@ from typing import cast
 
 from daemonkit.tasks import Tasks
 from tenancy.tenant import Role
-from tests.functional.vnagent.links import SMALL, Link, connected_link, run, until
+from tests.functional.vnagent.connection_links import SMALL, ConnectionLink, connected_link, run, until
 from vnagent.core.access import Caller
 from vnagent.core.limits import TenantUsage
 from vnagent.core.requests import Endpoint, Page
@@ -45,7 +45,7 @@ class FakeRequestLog:
 class FakeClient(SimpleNamespace):
     """As much of a connection and of the state as a page needs."""
 
-    def __init__(self, link: Link, use: TenantUsage) -> None:
+    def __init__(self, link: ConnectionLink, use: TenantUsage) -> None:
         super().__init__(transport=link.transport, caller=Caller("ten-a", Role.APISERVER, "00"))
         self.exchange: PageExchange | None = None
         self.index, self.is_draining, self.request_log = None, False, FakeRequestLog()
@@ -60,7 +60,7 @@ class FakeClient(SimpleNamespace):
         self.exchange = None
 
 
-def started(link: Link, use: TenantUsage) -> FakeClient:
+def started(link: ConnectionLink, use: TenantUsage) -> FakeClient:
     client = FakeClient(link, use)
     service = cast(PageService, FakeService())
     exchange = PageExchange(
@@ -75,7 +75,7 @@ def is_below(use: TenantUsage, most: int) -> bool:
     return use.unsent_bytes < most
 
 
-def test_a_page_that_is_nearly_read_has_no_more_in_memory_than_twice_what_counts() -> None:
+def test_an_unread_pages_memory_is_at_most_twice_its_count() -> None:
     """All of it was kept for the last piece: 50 MiB for five clients whose unread rests counted 6 MiB."""
 
     async def body(poller: SocketPoller) -> None:
@@ -104,7 +104,7 @@ def test_a_page_that_is_nearly_read_has_no_more_in_memory_than_twice_what_counts
     run(body)
 
 
-def test_a_client_that_leaves_midway_owes_nothing() -> None:
+def test_an_abandoned_page_counts_nothing() -> None:
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=True, buffer_bytes=SMALL) as link:
             use = TenantUsage()

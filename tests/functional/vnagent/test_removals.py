@@ -12,7 +12,7 @@ import pytest
 
 from tests.cases.client import CaseClient, SendFailed
 from tests.cases.daemon import ROOT, wait_for
-from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, tenant_pod
+from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, tenant_pod
 
 SHOP = tenant_pod("ten-a", "web", "shop")
 BANK = tenant_pod("ten-b", "web", "bank")
@@ -22,8 +22,8 @@ POLLS_S = 3.0
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    with Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as node:
+def node(tmp_path: Path) -> Iterator[AgentNode]:
+    with AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as node:
         yield node
 
 
@@ -38,7 +38,7 @@ def vcnode(*arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-def is_served(node: Node, key: str, name: str) -> bool:
+def is_served(node: AgentNode, key: str, name: str) -> bool:
     try:
         reply = node.logs(key, "web", name)
     except (OSError, SendFailed):
@@ -46,12 +46,12 @@ def is_served(node: Node, key: str, name: str) -> bool:
     return reply is not None and reply.status == 200
 
 
-def retained(node: Node) -> list[str]:
+def retained(node: AgentNode) -> list[str]:
     found: dict[str, list[str]] = node.daemon.status()["sources"]["tenants"].get("retained", {"tenants": []})
     return found["tenants"]
 
 
-def lose_all(node: Node) -> None:
+def lose_all(node: AgentNode) -> None:
     for path in node.tenants_directory.iterdir():
         path.unlink()
     assert wait_for(lambda: retained(node) == ["ten-a", "ten-b"], DEADLINE_S)
@@ -67,7 +67,7 @@ def has_ended(stream: CaseClient) -> bool:
     return stream.end is not None
 
 
-def test_an_emptied_directory_retains_all_until_release(node: Node) -> None:
+def test_an_emptied_directory_retains_tenants_until_release(node: AgentNode) -> None:
     with node.client("ten-a") as stream:
         stream.send(head(EXEC, *SPDY))
         assert received(stream, b"101 Switching Protocols")
@@ -97,7 +97,7 @@ def test_an_emptied_directory_retains_all_until_release(node: Node) -> None:
     assert (again.returncode, again.stdout) == (0, "no tenant is retained\n")
 
 
-def test_a_restart_while_tenants_are_retained_retains_them(node: Node) -> None:
+def test_retained_tenants_are_retained_over_a_restart(node: AgentNode) -> None:
     lose_all(node)
     wait_for(lambda: "distrust" in (node.directory / "state" / "tenants.json").read_text(), DEADLINE_S)
     node.daemon.stop()
@@ -111,7 +111,7 @@ def test_a_restart_while_tenants_are_retained_retains_them(node: Node) -> None:
     assert "tenants: ok" in node.daemon.get("/readyz")[1]
 
 
-def test_a_directory_that_was_moved_away_ages_and_retains_all(node: Node) -> None:
+def test_a_missing_directory_retains_tenants_and_ages(node: AgentNode) -> None:
     elsewhere = node.directory / "elsewhere"
     node.tenants_directory.rename(elsewhere)
 
@@ -136,7 +136,7 @@ def test_a_directory_that_was_moved_away_ages_and_retains_all(node: Node) -> Non
     assert wait_for(lambda: said().startswith("tenants: ok, age "), DEADLINE_S)
 
 
-def test_one_removed_file_of_two_cuts_its_tenant(node: Node) -> None:
+def test_one_removed_file_of_two_removes_its_tenant(node: AgentNode) -> None:
     (node.tenants_directory / "ten-b.yaml").unlink()
     assert wait_for(lambda: node.daemon.status()["tenants"] == ["ten-a"], DEADLINE_S)
     assert retained(node) == []
@@ -147,10 +147,10 @@ def test_one_removed_file_of_two_cuts_its_tenant(node: Node) -> None:
     assert not is_served(node, "ten-a", "shop")
 
 
-def test_a_pod_list_that_is_gone_ages(tmp_path: Path) -> None:
+def test_a_missing_pod_list_ages(tmp_path: Path) -> None:
     file = tmp_path / "pods.json"
     settings = {"pods": {"source": "file", "file": str(file)}}
-    node = Node(tmp_path / "n", ["ten-a"], [SHOP], settings)
+    node = AgentNode(tmp_path / "n", ["ten-a"], [SHOP], settings)
     node.write_pod_file(file)
     with node:
         assert is_served(node, "ten-a", "shop")

@@ -18,7 +18,16 @@ from tests.cases.client import CaseClient
 from tests.cases.daemon import wait_for
 from tests.cases.replies import parse_reply
 from tests.functional.vnagent.far_end import FarEnd
-from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, head, received, reply_of, tenant_pod
+from tests.functional.vnagent.node import (
+    DEADLINE_S,
+    NAME,
+    SPDY,
+    AgentNode,
+    head,
+    received,
+    reply_of,
+    tenant_pod,
+)
 from tests.functional.vnagent.shop_and_bank import status_of
 
 SHOP = tenant_pod("ten-a", "web", "shop")
@@ -35,8 +44,8 @@ PAGES = (
 )
 
 
-def start_node(directory: Path, **settings: Any) -> Node:
-    node = Node(directory / "n", ["ten-a", "ten-b", "ten-a-b"], [SHOP, BANK, VAULT], settings)
+def start_node(directory: Path, **settings: Any) -> AgentNode:
+    node = AgentNode(directory / "n", ["ten-a", "ten-b", "ten-a-b"], [SHOP, BANK, VAULT], settings)
     pods = directory / "pods.json"
     node.write_pod_file(pods)
     # Pods from a file, so that the kubelet sees what clients cause and nothing else.
@@ -46,7 +55,7 @@ def start_node(directory: Path, **settings: Any) -> Node:
 
 
 @pytest.fixture(scope="module")
-def running_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+def running_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentNode]:
     # One test here asks 200 000 times.
     node = start_node(tmp_path_factory.mktemp("node"), limits={"requestsPerSecondPerTenant": 0})
     yield node
@@ -54,7 +63,7 @@ def running_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 
 @pytest.fixture
-def node(running_node: Node) -> Iterator[Node]:
+def node(running_node: AgentNode) -> Iterator[AgentNode]:
     running_node.kubelet.exchanges.clear()
     yield running_node
     running_node.kubelet.script = None
@@ -63,7 +72,7 @@ def node(running_node: Node) -> Iterator[Node]:
 # ---- Date
 
 
-def test_the_date_is_that_of_the_answer(tmp_path: Path) -> None:
+def test_the_date_field_is_the_answers_time(tmp_path: Path) -> None:
     """Also on the first log after nobody asked for anything: an older date would tell who waited when
     others last asked."""
     node = start_node(tmp_path)
@@ -83,7 +92,7 @@ def test_the_date_is_that_of_the_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/healthz", *PAGES])
-def test_head_is_get_without_the_body(node: Node, path: str) -> None:
+def test_head_is_get_without_the_body(node: AgentNode, path: str) -> None:
     with node.client("ten-a") as client:
         client.send(head(f"HEAD {path}") + head("GET /healthz"))
         first = reply_of(client, "HEAD")
@@ -102,7 +111,7 @@ def test_head_is_get_without_the_body(node: Node, path: str) -> None:
     assert got.values("Content-Type") == first.values("Content-Type")
 
 
-def test_what_follows_a_head_request_is_refused_with_a_body(node: Node) -> None:
+def test_a_refusal_after_a_head_request_has_a_body(node: AgentNode) -> None:
     """Whatever cannot be read as a head was not asked by HEAD: its answer has the bytes that it announces."""
     with node.client("ten-a") as client:
         client.send(head("HEAD /healthz") + b"\0")
@@ -115,14 +124,14 @@ def test_what_follows_a_head_request_is_refused_with_a_body(node: Node) -> None:
 
 
 @pytest.mark.parametrize("path", ["/containerLogs/web/shop/app", "/containerLogs/web/bank/app"])
-def test_head_is_no_way_to_a_log(node: Node, path: str) -> None:
+def test_head_of_a_log_is_refused(node: AgentNode, path: str) -> None:
     reply = node.ask("ten-a", f"HEAD {path}")
     assert reply is not None
     assert (reply.status, reply.values("Allow")) == (405, ["GET"])
     assert node.kubelet.exchanges == []
 
 
-def test_head_of_nothing_is_refused_without_a_body(node: Node) -> None:
+def test_head_of_an_unknown_path_is_refused_without_body(node: AgentNode) -> None:
     with node.client("ten-a") as client:
         client.send(head("HEAD /configz", "Connection: close"))
         assert client.receive_until_end(DEADLINE_S)
@@ -136,7 +145,7 @@ def test_head_of_nothing_is_refused_without_a_body(node: Node) -> None:
 @pytest.mark.parametrize(
     "connection", ["keep-alive, Upgrade", "Upgrade,keep-alive", "UPGRADE", "keep-alive ,\tupgrade"]
 )
-def test_other_tokens_beside_upgrade(node: Node, connection: str) -> None:
+def test_other_connection_tokens_beside_upgrade(node: AgentNode, connection: str) -> None:
     with node.client("ten-a") as client:
         client.send(head(EXEC, f"Connection: {connection}", *SPDY[1:]))
         assert received(client, SHOP.marker.encode())
@@ -171,8 +180,8 @@ FORBIDDEN = b"Forbidden (user=system:vn-agent:node-1, verb=get, resource=nodes, 
     ],
     ids=["bare", "as by the kubelet", "rights"],
 )
-def test_a_subprotocol_that_is_refused_is_no_matter_of_rights(
-    node: Node, answer: bytes, status: int, words: str
+def test_a_refused_subprotocol_is_no_authorization_failure(
+    node: AgentNode, answer: bytes, status: int, words: str
 ) -> None:
     """A kubelet older than v5 refuses it with a bare 403; what our credential may not comes with words."""
     node.kubelet.script = lambda _: Reply(raw=answer, ending=Ending.CLOSE)
@@ -183,11 +192,11 @@ def test_a_subprotocol_that_is_refused_is_no_matter_of_rights(
     assert b"vn-agent" not in reply.body
 
 
-def test_our_own_containers_in_a_tenants_pod_are_not_the_tenants(tmp_path: Path) -> None:
+def test_injected_containers_are_not_the_tenants(tmp_path: Path) -> None:
     """Without any setting: who executes in the sidecar has its certificate."""
     pod = tenant_pod("ten-a", "web", "sided")
     sided = dataclasses.replace(pod, injected=("vcnode-guest-agent",))
-    with Node(tmp_path / "n", ["ten-a"], [sided], {"injectedContainers": ["mesh"]}) as node:
+    with AgentNode(tmp_path / "n", ["ten-a"], [sided], {"injectedContainers": ["mesh"]}) as node:
         for line, headers in (
             ("POST /exec/web/sided/vcnode-guest-agent?command=id&output=1", SPDY),
             ("GET /containerLogs/web/sided/vcnode-guest-agent", ()),
@@ -202,7 +211,7 @@ def test_our_own_containers_in_a_tenants_pod_are_not_the_tenants(tmp_path: Path)
 
 
 @pytest.mark.parametrize("how", ["close", "reset", "finish"])
-def test_a_client_that_leaves_while_the_101_is_pending(node: Node, how: str) -> None:
+def test_a_client_that_leaves_before_the_101(node: AgentNode, how: str) -> None:
     def late(exchange: Exchange) -> Reply | None:
         plain = switching(exchange, Tunnel.ECHO)
         return Reply(101, plain.headers, tunnel=Tunnel.ECHO, delay_s=20) if exchange.is_upgrade else None
@@ -227,7 +236,7 @@ def test_a_client_that_leaves_while_the_101_is_pending(node: Node, how: str) -> 
 CONTROLS = "".join(chr(code) for code in (*range(1, 9), 11, 12, *range(14, 32), 127))
 
 
-def test_control_characters_reach_neither_audit_nor_log(node: Node) -> None:
+def test_control_characters_reach_no_log(node: AgentNode) -> None:
     audit = node.directory / "audit.jsonl"
     for raw in (
         head("GET /containerLogs/web/shop/app", "User-Agent: a\x1b[31mred\x07", "X-A: \x7f\x80\xff"),
@@ -252,7 +261,7 @@ def test_control_characters_reach_neither_audit_nor_log(node: Node) -> None:
                 assert not [c for c in str(value) if ord(c) < 32 or ord(c) == 127], line
 
 
-def test_the_audit_line_has_the_keys_of_the_contract_and_no_others(node: Node) -> None:
+def test_the_audit_line_has_exactly_the_contracts_keys(node: AgentNode) -> None:
     audit = node.directory / "audit.jsonl"
     before = audit.stat().st_size if audit.exists() else 0
     reply = node.ask("ten-a", "GET /containerLogs/web/shop/app?tailLines=7", "Authorization: Bearer hunter2")
@@ -277,7 +286,7 @@ def test_the_audit_line_has_the_keys_of_the_contract_and_no_others(node: Node) -
 # ---- pages that are shared
 
 
-def test_a_page_that_was_read_for_one_tenant_never_reaches_another(tmp_path: Path) -> None:
+def test_a_tenants_rendered_page_reaches_no_other(tmp_path: Path) -> None:
     node = start_node(tmp_path, pages={"maxAgeSeconds": 60})
     try:
         for _ in range(2):
@@ -302,14 +311,14 @@ def test_a_page_that_was_read_for_one_tenant_never_reaches_another(tmp_path: Pat
 # ---- limits
 
 
-def open_tunnel(node: Node, key: str, client: CaseClient) -> int | None:
+def open_tunnel(node: AgentNode, key: str, client: CaseClient) -> int | None:
     namespace, name = ("web", "shop") if key == "ten-a" else ("web", "bank")
     client.send(head(f"POST /exec/{namespace}/{name}/app?command=cat&input=1&output=1", *SPDY))
     reply = reply_of(client)
     return None if reply is None else reply.status
 
 
-def test_a_tenants_tunnels_are_limited_and_given_back(tmp_path: Path) -> None:
+def test_a_tenants_tunnels_are_limited_and_released(tmp_path: Path) -> None:
     node = start_node(tmp_path, limits={"tunnelsPerTenant": 2})
     try:
         with node.client("ten-a") as one, node.client("ten-a") as three, node.client("ten-b") as other:
@@ -331,7 +340,7 @@ def test_a_tenants_tunnels_are_limited_and_given_back(tmp_path: Path) -> None:
         node.stop()
 
 
-def test_a_tenants_connections_are_limited_and_no_other_tenants(tmp_path: Path) -> None:
+def test_a_tenants_connections_are_limited(tmp_path: Path) -> None:
     node = start_node(tmp_path, limits={"connectionsPerTenant": 3})
     clients: list[CaseClient] = []
     try:
@@ -384,7 +393,7 @@ def test_a_tenants_requests_per_second_are_limited(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/containerLogs/web/shop/app"])
-def test_who_asks_and_does_not_read_is_not_listened_to(node: Node, path: str) -> None:
+def test_a_client_that_does_not_read_is_paused(node: AgentNode, path: str) -> None:
     """Answers that nobody reads must not pile up in the agent; once they are read, none is missing."""
     count = 200_000 if path == "/healthz" else 1_000
     if path != "/healthz":
@@ -433,7 +442,7 @@ def test_who_asks_and_does_not_read_is_not_listened_to(node: Node, path: str) ->
         assert (answered, far.end) == (count - 1, None)
 
 
-def memory_kib(node: Node) -> int:
+def memory_kib(node: AgentNode) -> int:
     """The agent's resident memory."""
     lines = Path(f"/proc/{node.daemon.pid}/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))

@@ -14,7 +14,7 @@ from devkit.kubelet.replies import Exchange, Reply
 from devkit.pki import Authority
 from tests.cases.client import PeerEnd
 from tests.cases.daemon import DaemonError, wait_for
-from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, Tenant
+from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, AgentNode, NodeTenant
 from tests.functional.vnagent.shop_and_bank import (
     BANK,
     CUT_WITHIN_S,
@@ -32,7 +32,7 @@ from vcnode_demo.super_cluster import SuperCluster
 AGAIN_WITHIN_S = 2.0
 
 
-def asked_once(node: Node, key: str) -> bool:
+def asked_once(node: AgentNode, key: str) -> bool:
     """Whether a log is served now. False while there is no port, no answer or another one."""
     with contextlib.suppress(DaemonError, OSError, ValueError):
         node.daemon.port = node.daemon.listen_port()
@@ -41,7 +41,7 @@ def asked_once(node: Node, key: str) -> bool:
     return False
 
 
-def saved_ages(node: Node) -> dict[str, tuple[float, float]]:
+def saved_ages(node: AgentNode) -> dict[str, tuple[float, float]]:
     """Source -> (age in seconds, 1 if it is saved state), as the metrics say."""
     samples = node.daemon.samples()
     return {
@@ -56,7 +56,7 @@ def saved_ages(node: Node) -> dict[str, tuple[float, float]]:
 # ---- kill -9
 
 
-def _kill_and_serve_again(node: Node, key: str, marker: str, saved: set[str]) -> None:
+def _kill_and_serve_again(node: AgentNode, key: str, marker: str, saved: set[str]) -> None:
     """The middle of the two tests below. `saved`: the sources that are away."""
     with (
         many(node, key, FOLLOW, marker, count=50) as follows,
@@ -97,8 +97,8 @@ def _kill_and_serve_again(node: Node, key: str, marker: str, saved: set[str]) ->
         pass
 
 
-def test_killed_while_the_kubelets_list_of_pods_is_away(tmp_path: Path) -> None:
-    with Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as node:
+def test_a_restart_without_the_kubelets_pod_list(tmp_path: Path) -> None:
+    with AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as node:
         assert wait_for(lambda: has_saved(node), DEADLINE_S)
 
         def without_pods(exchange: Exchange) -> Reply | None:
@@ -111,7 +111,7 @@ def test_killed_while_the_kubelets_list_of_pods_is_away(tmp_path: Path) -> None:
         assert saved_ages(node)["pods"][0] < CUT_WITHIN_S
 
 
-def test_killed_while_the_super_cluster_is_away(tmp_path: Path) -> None:
+def test_a_restart_without_the_super_cluster(tmp_path: Path) -> None:
     super_cluster = SuperCluster(NAME)
     super_cluster.start()
     try:
@@ -125,8 +125,8 @@ def test_killed_while_the_super_cluster_is_away(tmp_path: Path) -> None:
             "tenants": {"kubeconfigFile": str(kubeconfig)},
             "pods": {"source": "superCluster"},
         }
-        node = Node(tmp_path / "n", [], [pod], settings)
-        node.tenants[key] = Tenant(key, authority, leaf)
+        node = AgentNode(tmp_path / "n", [], [pod], settings)
+        node.tenants[key] = NodeTenant(key, authority, leaf)
         with node:
             assert wait_for(lambda: has_saved(node), DEADLINE_S)
             assert asked_once(node, key)
@@ -140,9 +140,9 @@ def test_killed_while_the_super_cluster_is_away(tmp_path: Path) -> None:
         super_cluster.stop()
 
 
-def test_a_first_start_without_sources_says_that_it_does_not_know(tmp_path: Path) -> None:
+def test_a_first_start_without_sources_is_not_synced(tmp_path: Path) -> None:
     """Unknown is not no: 503, never 404."""
-    node = Node(tmp_path / "n", ["ten-a"], [SHOP])
+    node = AgentNode(tmp_path / "n", ["ten-a"], [SHOP])
     node.kubelet.script = lambda exchange: Reply(500, (), b"") if exchange.path == "/pods" else None
     node.kubelet.start()
     try:
@@ -179,12 +179,12 @@ def test_a_first_start_without_sources_says_that_it_does_not_know(tmp_path: Path
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    with Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as running:
+def node(tmp_path: Path) -> Iterator[AgentNode]:
+    with AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as running:
         yield running
 
 
-def test_a_restarted_kubelet_is_served_from_at_once(node: Node) -> None:
+def test_a_restarted_kubelet_is_used_at_once(node: AgentNode) -> None:
     """Pooled connections are dead then; the tenant does not see that."""
     with many(node, "ten-a", FOLLOW, SHOP.marker, count=5) as follows:
         for _ in range(5):
@@ -196,7 +196,7 @@ def test_a_restarted_kubelet_is_served_from_at_once(node: Node) -> None:
             assert not bytes(client.received).endswith(b"0\r\n\r\n")
 
 
-def test_a_kubelet_that_is_down_is_said_to_be_down(node: Node) -> None:
+def test_a_kubelet_that_is_down_is_502(node: AgentNode) -> None:
     node.kubelet.pause()
     reply = node.logs("ten-a", "web", "shop")
     assert reply is not None

@@ -12,7 +12,7 @@ from devkit.pki import Authority
 from tests.cases.client import CaseClient
 from tests.cases.daemon import wait_for
 from tests.cases.world import replace_file
-from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, head, received, reply_of
+from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, AgentNode, head, received, reply_of
 from tests.functional.vnagent.shop_and_bank import (
     BANK,
     CUT_WITHIN_S,
@@ -27,12 +27,12 @@ from tests.functional.vnagent.shop_and_bank import (
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    with Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as running:
+def node(tmp_path: Path) -> Iterator[AgentNode]:
+    with AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as running:
         yield running
 
 
-def test_the_agents_serving_certificate_is_replaced_under_live_streams(node: Node) -> None:
+def test_the_serving_certificate_is_replaced_under_streams(node: AgentNode) -> None:
     with (
         many(node, "ten-a", FOLLOW, SHOP.marker, count=3) as follows,
         many(node, "ten-a", EXEC, SHOP.marker, *SPDY, count=3) as tunnels,
@@ -52,7 +52,7 @@ def test_the_agents_serving_certificate_is_replaced_under_live_streams(node: Nod
             assert echoes(client, b"echo after the rotation")
 
 
-def test_a_serving_certificate_that_cannot_be_used_changes_nothing(node: Node) -> None:
+def test_an_invalid_serving_certificate_changes_nothing(node: AgentNode) -> None:
     """A key of another certificate, then a file cut in half, then a good pair."""
     other = node.serving.issue(NAME, sans_dns=[NAME])
     key_file, certificate_file = node.directory / "serving.key", node.directory / "serving.crt"
@@ -65,7 +65,7 @@ def test_a_serving_certificate_that_cannot_be_used_changes_nothing(node: Node) -
     assert serves(node)
 
 
-def test_the_agents_certificate_for_the_kubelet_is_replaced(node: Node) -> None:
+def test_the_kubelet_client_certificate_is_replaced(node: AgentNode) -> None:
     with many(node, "ten-a", EXEC, SHOP.marker, *SPDY, count=2) as tunnels:
         node.daemon.after_reload(node.write_agent_certificate)
         for client in tunnels:
@@ -78,7 +78,7 @@ def test_the_agents_certificate_for_the_kubelet_is_replaced(node: Node) -> None:
     assert serves(node)
 
 
-def test_the_kubelets_serving_certificate_is_replaced(node: Node) -> None:
+def test_the_kubelets_serving_certificate_is_replaced(node: AgentNode) -> None:
     node.kubelet.restart(tls=node.kubelet_tls())  # the same authority: nothing to do
     assert serves(node)
     node.kubelet_authority = Authority.create("kubelet-serving")
@@ -91,7 +91,7 @@ def test_the_kubelets_serving_certificate_is_replaced(node: Node) -> None:
     assert serves(node)
 
 
-def test_a_tenants_leaf_is_replaced_with_both_registered_for_a_while(node: Node) -> None:
+def test_a_tenants_leaf_is_replaced_with_an_overlap(node: AgentNode) -> None:
     tenant = node.tenants["ten-a"]
     new = tenant.authority.issue("kube-apiserver-kubelet-client")
     assert status_of(node.ask("ten-a", "GET /healthz", leaf=new)) == 403
@@ -116,7 +116,7 @@ def test_a_tenants_leaf_is_replaced_with_both_registered_for_a_while(node: Node)
     assert status_of(node.ask("ten-a", "GET /healthz")) == 403
 
 
-def test_a_removed_tenant_loses_its_live_connections(node: Node) -> None:
+def test_a_removed_tenant_loses_its_live_connections(node: AgentNode) -> None:
     with (
         many(node, "ten-a", EXEC, SHOP.marker, *SPDY, count=2) as tunnels,
         many(node, "ten-a", FOLLOW, SHOP.marker, count=2) as follows,

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.cases.daemon import wait_for
-from tests.functional.vnagent.node import DEADLINE_S, Node, head, received, reply_of, tenant_pod
+from tests.functional.vnagent.node import DEADLINE_S, AgentNode, head, received, reply_of, tenant_pod
 from tests.functional.vnagent.shop_and_bank import BANK, FOLLOW, SHOP, has_saved, serves
 
 
-def test_an_audit_log_on_a_full_disk_is_survived_and_said_once(tmp_path: Path) -> None:
+def test_a_full_disk_for_the_audit_log_is_logged_once(tmp_path: Path) -> None:
     settings = {"audit": {"file": "/dev/full"}, "limits": {"requestsPerSecondPerTenant": 0}}
-    with Node(tmp_path / "n", ["ten-a"], [SHOP], settings) as node:
+    with AgentNode(tmp_path / "n", ["ten-a"], [SHOP], settings) as node:
         for _ in range(30):
             assert serves(node)
         assert node.daemon.metric("vcnode_vnagent_audit_lines_lost_total") == 0  # they wait, for a while
@@ -60,11 +60,11 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
-def test_state_and_audit_on_a_full_disk(tmp_path: Path, tiny_disk: Path) -> None:
+def test_a_full_disk_for_state_and_audit_log(tmp_path: Path, tiny_disk: Path) -> None:
     """Served throughout; whole again when there is room, with no line torn and none doubled."""
     audit = tiny_disk / "audit.jsonl"
     settings = {"audit": {"file": str(audit)}, "stateDirectory": str(tiny_disk / "state")}
-    with Node(tmp_path / "n", ["ten-a"], [SHOP], settings) as node:
+    with AgentNode(tmp_path / "n", ["ten-a"], [SHOP], settings) as node:
         pods_file = tiny_disk / "state" / "pods.json"
         assert wait_for(pods_file.exists, DEADLINE_S)
         saved = pods_file.read_bytes()
@@ -89,12 +89,12 @@ def test_state_and_audit_on_a_full_disk(tmp_path: Path, tiny_disk: Path) -> None
         assert [path.name for path in (tiny_disk / "state").iterdir() if path.name.startswith(".")] == []
 
 
-def test_a_dial_without_a_free_descriptor_is_answered(tmp_path: Path) -> None:
+def test_a_dial_without_a_descriptor_is_answered(tmp_path: Path) -> None:
     """502 and not silence, and all is well once there are descriptors again."""
     # Nobody else may take a descriptor meanwhile, or give one back: no further read of /pods, no state to
     # be saved.
     settings = {"pods": {"source": "kubelet", "intervalSeconds": 300}}
-    with Node(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK], settings) as node:
+    with AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK], settings) as node:
         assert wait_for(lambda: has_saved(node), DEADLINE_S)
         limits = resource.prlimit(node.daemon.pid, resource.RLIMIT_NOFILE)
         with contextlib.ExitStack() as stack:

@@ -7,7 +7,7 @@ from pathlib import Path
 from devkit.pki import Authority
 from tenancy import keys
 from tests.cases.daemon import wait_for
-from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, Node, Tenant
+from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, AgentNode, NodeTenant
 from tests.functional.vnagent.shop_and_bank import status_of
 from vcnode_demo.super_cluster import SuperCluster
 
@@ -18,7 +18,7 @@ TEXT = (
 )
 
 
-def test_its_tenant_reads_what_to_do_and_others_that_it_is_missing(tmp_path: Path) -> None:
+def test_an_oversized_pod_is_500_for_its_tenant_only(tmp_path: Path) -> None:
     super_cluster = SuperCluster(NAME)
     super_cluster.start()
     try:
@@ -30,12 +30,12 @@ def test_its_tenant_reads_what_to_do_and_others_that_it_is_missing(tmp_path: Pat
             authority = Authority.create("kubernetes")
             leaf = authority.issue("apiserver")
             key = super_cluster.add_tenant(owner, authority, leaf, authority.issue("metrics"))
-            tenants[key] = Tenant(key, authority, leaf)
+            tenants[key] = NodeTenant(key, authority, leaf)
         mine, other = tenants
         pod = super_cluster.add_tenant_pod("a", mine, "web", "shop", "t-1")
         annotations = {keys.CLUSTER: mine, keys.NAMESPACE: "web", keys.UID: "t-2"}
         super_cluster.add_pod(pod.namespace, "huge", annotations, {f"l{n}": "x" for n in range(1_001)})
-        node = Node(tmp_path / "n", [], [pod], settings)
+        node = AgentNode(tmp_path / "n", [], [pod], settings)
         node.tenants |= tenants
         with node:
             assert wait_for(lambda: status_of(node.logs(mine, "web", "shop")) == 200, DEADLINE_S)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.functional.vnagent.connection_links import SMALL, connected_link, run, turns, until
 from tests.functional.vnagent.far_end import End, FarEnd
-from tests.functional.vnagent.links import SMALL, connected_link, run, turns, until
 from vnagent.downstream.client_connection import UNIDENTIFIED
 from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tls_connection import CLOSE_S
@@ -50,7 +50,7 @@ async def joined(
         yield Joined(client.far, kubelet.far, tunnel, closed)
 
 
-def test_a_client_that_stands_still_keeps_the_tail_of_what_has_ended() -> None:
+def test_a_stalled_client_keeps_the_tail_of_an_ended_stream() -> None:
     """`kubectl exec ... | less`: longer than a closed connection is waited for, and still counted."""
 
     async def body(poller: SocketPoller) -> None:
@@ -71,7 +71,7 @@ def test_a_client_that_stands_still_keeps_the_tail_of_what_has_ended() -> None:
     run(body)
 
 
-def test_output_reaches_a_slow_client_whole_though_the_kubelet_has_closed() -> None:
+def test_a_slow_client_gets_all_output_after_the_kubelets_end() -> None:
     """Lost tails of output: kubernetes/kubernetes 124571."""
 
     async def body(poller: SocketPoller) -> None:
@@ -89,7 +89,7 @@ def test_output_reaches_a_slow_client_whole_though_the_kubelet_has_closed() -> N
     run(body)
 
 
-def test_output_reaches_a_client_that_goes_on_talking_to_a_kubelet_that_is_gone() -> None:
+def test_a_client_still_sending_gets_all_output() -> None:
     """SPDY pings go up all the time. The kubelet's kernel answers those that come after its end with
     RST, which must not cost the client what was sent before the end."""
 
@@ -114,7 +114,7 @@ def test_output_reaches_a_client_that_goes_on_talking_to_a_kubelet_that_is_gone(
     run(body)
 
 
-def test_input_reaches_a_slow_kubelet_whole_though_the_client_has_closed() -> None:
+def test_a_slow_kubelet_gets_all_input_after_the_clients_end() -> None:
     async def body(poller: SocketPoller) -> None:
         async with joined(poller, SMALL, SMALL) as both:
             sent = os.urandom(900_000)
@@ -129,7 +129,7 @@ def test_input_reaches_a_slow_kubelet_whole_though_the_client_has_closed() -> No
     run(body)
 
 
-def test_both_flood_and_nobody_reads_until_both_do() -> None:
+def test_both_sides_flood_before_they_read() -> None:
     async def body(poller: SocketPoller) -> None:
         async with joined(poller, SMALL, SMALL) as both:
             up, down = os.urandom(700_000), os.urandom(700_000)
@@ -151,7 +151,7 @@ def test_both_flood_and_nobody_reads_until_both_do() -> None:
 
 
 @pytest.mark.parametrize("act", ["close", "abort"])
-def test_ending_a_tunnel_twice_tells_once(act: str) -> None:
+def test_ending_a_tunnel_twice_calls_back_once(act: str) -> None:
     async def body(poller: SocketPoller) -> None:
         async with joined(poller) as both:
             getattr(both.tunnel, act)()
@@ -187,7 +187,7 @@ _ENDS = st.sampled_from(
 @given(_STEPS, _ENDS, st.sampled_from([SMALL, None]))
 @example([("kubelet", "say", 60_000)] * 5, "kubelet closes", SMALL)
 @example([("client", "say", 60_000)] * 5, "client closes", SMALL)
-def test_whatever_happens_no_byte_is_lost_or_moved(
+def test_no_byte_is_lost_or_reordered(
     steps: list[tuple[str, str, int]], end: str, buffer_bytes: int | None
 ) -> None:
     async def body(poller: SocketPoller) -> None:

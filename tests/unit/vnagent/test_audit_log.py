@@ -75,7 +75,7 @@ def lines(start: int, stop: int) -> list[bytes]:
     return [b'{"n":%d}\n' % number for number in range(start, stop)]
 
 
-async def test_lines_of_one_moment_are_one_write(tmp_path: Path, disk: Disk) -> None:
+async def test_lines_are_gathered_into_one_write(tmp_path: Path, disk: Disk) -> None:
     log = opened(tmp_path / "audit")
     for line in lines(0, 100):
         log.write(line, "ten-a")
@@ -86,7 +86,7 @@ async def test_lines_of_one_moment_are_one_write(tmp_path: Path, disk: Disk) -> 
     log.close()
 
 
-async def test_streams_that_are_being_opened_make_no_write_of_their_own(tmp_path: Path, disk: Disk) -> None:
+async def test_reservations_cause_no_write(tmp_path: Path, disk: Disk) -> None:
     """Their reservations fill no batch: with 256 KiB of them each line once was a write."""
     log = opened(tmp_path / "audit")
     for _ in range(1024):
@@ -99,9 +99,7 @@ async def test_streams_that_are_being_opened_make_no_write_of_their_own(tmp_path
     log.close()
 
 
-async def test_a_file_that_was_moved_away_in_mid_line_leaves_no_half_of_it_in_the_new_one(
-    tmp_path: Path, disk: Disk
-) -> None:
+async def test_reopening_writes_a_torn_line_whole(tmp_path: Path, disk: Disk) -> None:
     path = tmp_path / "audit"
     log = opened(path)
     disk.room = 12
@@ -119,7 +117,7 @@ async def test_a_file_that_was_moved_away_in_mid_line_leaves_no_half_of_it_in_th
     log.close()
 
 
-async def test_the_same_file_opened_again_gets_the_rest_of_a_line(tmp_path: Path, disk: Disk) -> None:
+async def test_reopening_the_same_file_continues_the_line(tmp_path: Path, disk: Disk) -> None:
     log = opened(tmp_path / "audit")
     disk.room = 12
     for line in lines(0, 3):
@@ -132,7 +130,7 @@ async def test_the_same_file_opened_again_gets_the_rest_of_a_line(tmp_path: Path
     log.close()
 
 
-async def test_a_named_pipe_without_a_reader_is_not_waited_for(tmp_path: Path) -> None:
+async def test_open_does_not_block_on_a_pipe_without_a_reader(tmp_path: Path) -> None:
     """SIGHUP once stopped the daemon until a reader came. What waits is written when one is there again."""
     path = tmp_path / "audit"
     os.mkfifo(path)
@@ -159,7 +157,7 @@ async def test_a_named_pipe_without_a_reader_is_not_waited_for(tmp_path: Path) -
     os.close(reader)
 
 
-async def test_a_start_waits_for_no_reader_of_a_named_pipe(tmp_path: Path) -> None:
+async def test_start_with_a_pipe_without_a_reader_buffers_lines(tmp_path: Path) -> None:
     """The start once hung in open(2). Lines wait for the reader, streams are refused once that is full."""
     path = tmp_path / "audit"
     os.mkfifo(path)
@@ -188,7 +186,7 @@ async def test_a_start_waits_for_no_reader_of_a_named_pipe(tmp_path: Path) -> No
     os.close(reader)
 
 
-async def test_lines_that_no_reader_came_for_are_counted_at_the_end(tmp_path: Path) -> None:
+async def test_close_counts_lines_without_a_reader_as_lost(tmp_path: Path) -> None:
     path = tmp_path / "audit"
     os.mkfifo(path)
     lost = lost_counter()
@@ -202,7 +200,7 @@ async def test_lines_that_no_reader_came_for_are_counted_at_the_end(tmp_path: Pa
     os.close(reader)
 
 
-async def test_close_writes_what_waits(tmp_path: Path) -> None:
+async def test_close_writes_buffered_lines(tmp_path: Path) -> None:
     log = opened(tmp_path / "audit")
     log.write(b"last\n", "ten-a")
     log.close()
@@ -210,7 +208,7 @@ async def test_close_writes_what_waits(tmp_path: Path) -> None:
     assert (tmp_path / "audit").read_bytes() == b"last\n"
 
 
-async def test_what_was_there_is_kept_and_only_its_group_may_read(tmp_path: Path) -> None:
+async def test_the_file_is_appended_to_and_group_readable(tmp_path: Path) -> None:
     (tmp_path / "audit").write_bytes(b"before\n")
     log = opened(tmp_path / "audit")
     log.write(b"after\n", "ten-a")
@@ -221,7 +219,7 @@ async def test_what_was_there_is_kept_and_only_its_group_may_read(tmp_path: Path
     assert (tmp_path / "new").stat().st_mode & 0o027 == 0
 
 
-async def test_a_full_disk_tears_no_line_and_doubles_none(tmp_path: Path, disk: Disk) -> None:
+async def test_a_full_disk_neither_tears_nor_repeats_lines(tmp_path: Path, disk: Disk) -> None:
     log = opened(tmp_path / "audit")
     for room in (3, 0, 17, 0, 1, 0, 100):
         disk.room = room
@@ -233,7 +231,7 @@ async def test_a_full_disk_tears_no_line_and_doubles_none(tmp_path: Path, disk: 
     log.close()
 
 
-async def test_what_waits_is_bounded_and_what_does_not_fit_is_counted(tmp_path: Path, disk: Disk) -> None:
+async def test_the_buffer_is_bounded_and_lost_lines_are_counted(tmp_path: Path, disk: Disk) -> None:
     """A tenant alone has half of the buffer."""
     disk.room = 0
     lost = lost_counter()
@@ -252,7 +250,7 @@ async def test_what_waits_is_bounded_and_what_does_not_fit_is_counted(tmp_path: 
     assert lost.value == 10
 
 
-async def test_as_long_as_the_file_takes_lines_none_is_lost(tmp_path: Path) -> None:
+async def test_no_line_is_lost_while_the_file_is_writable(tmp_path: Path) -> None:
     """However many there are in one turn of the loop: the buffer is written out before it is full."""
     lost = lost_counter()
     log = opened(tmp_path / "audit", lost)
@@ -265,7 +263,7 @@ async def test_as_long_as_the_file_takes_lines_none_is_lost(tmp_path: Path) -> N
     assert lost.value == 0
 
 
-async def test_a_full_buffer_has_room_for_other_tenants(tmp_path: Path, disk: Disk) -> None:
+async def test_a_tenants_full_buffer_leaves_room_for_others(tmp_path: Path, disk: Disk) -> None:
     """Each may have as much as it leaves free, so that no tenant pushes another one out."""
     disk.room = 0
     log = opened(tmp_path / "audit")
@@ -283,7 +281,7 @@ async def test_a_full_buffer_has_room_for_other_tenants(tmp_path: Path, disk: Di
     log.close()
 
 
-async def test_room_that_was_reserved_is_there_when_the_line_comes(tmp_path: Path, disk: Disk) -> None:
+async def test_a_reserved_line_is_kept_in_a_full_buffer(tmp_path: Path, disk: Disk) -> None:
     disk.room = 0
     lost = lost_counter()
     log = opened(tmp_path / "audit", lost)
@@ -308,7 +306,7 @@ async def test_room_that_was_reserved_is_there_when_the_line_comes(tmp_path: Pat
     assert (tmp_path / "audit").read_bytes().count(b"x\n") == reserved
 
 
-async def test_streams_of_many_tenants_take_no_room_from_others(tmp_path: Path, disk: Disk) -> None:
+async def test_reservations_take_no_room_from_other_tenants(tmp_path: Path, disk: Disk) -> None:
     """13 tenants whose streams waited for the kubelet once took all of the room: a neighbour's stream was
     refused, and its lines lost, though the file took each line."""
     lost = lost_counter()
@@ -339,7 +337,7 @@ async def test_streams_of_many_tenants_take_no_room_from_others(tmp_path: Path, 
     log.close()
 
 
-async def test_a_reservation_that_is_given_back_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_released_reservation_frees_its_room(tmp_path: Path) -> None:
     log = opened(tmp_path / "audit")
     for _ in range(3 * MAX_WAITING_BYTES // LINE_BYTES):
         assert log.try_reserve("ten-a")
@@ -347,7 +345,7 @@ async def test_a_reservation_that_is_given_back_leaves_nothing(tmp_path: Path) -
     log.close()
 
 
-async def test_an_episode_is_logged_at_its_begin_and_its_end(
+async def test_an_episode_of_failure_is_logged_at_begin_and_end(
     tmp_path: Path, disk: Disk, capsys: pytest.CaptureFixture[str]
 ) -> None:
     disk.room = 0
@@ -375,7 +373,7 @@ async def test_an_episode_is_logged_at_its_begin_and_its_end(
     log.close()
 
 
-async def test_lines_that_wait_at_the_end_are_counted(
+async def test_close_counts_unwritten_lines_as_lost(
     tmp_path: Path, disk: Disk, capsys: pytest.CaptureFixture[str]
 ) -> None:
     disk.room = 0
@@ -388,7 +386,7 @@ async def test_lines_that_wait_at_the_end_are_counted(
     assert "audit lines are lost" in capsys.readouterr().err
 
 
-async def test_a_failing_disk_is_asked_once_a_second_not_with_each_line(tmp_path: Path, disk: Disk) -> None:
+async def test_a_failing_disk_is_retried_once_a_second(tmp_path: Path, disk: Disk) -> None:
     disk.room = 0
     log = opened(tmp_path / "audit")
     for _ in range(1000):
@@ -399,7 +397,7 @@ async def test_a_failing_disk_is_asked_once_a_second_not_with_each_line(tmp_path
     log.close()
 
 
-async def test_a_file_that_was_moved_away_is_made_anew(tmp_path: Path) -> None:
+async def test_reopening_creates_a_moved_file_anew(tmp_path: Path) -> None:
     path = tmp_path / "audit"
     log = opened(path)
     log.write(b"old\n", "ten-a")
@@ -411,7 +409,7 @@ async def test_a_file_that_was_moved_away_is_made_anew(tmp_path: Path) -> None:
     assert (path.read_bytes(), (tmp_path / "audit.1").read_bytes()) == (b"new\n", b"old\n")
 
 
-async def test_a_file_that_cannot_be_opened_again_leaves_the_old_one(tmp_path: Path) -> None:
+async def test_a_failed_reopen_keeps_the_old_file(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     log = opened(tmp_path / "d" / "audit")
     (tmp_path / "d").rename(tmp_path / "e")
@@ -426,7 +424,7 @@ async def test_a_file_that_cannot_be_opened_again_leaves_the_old_one(tmp_path: P
 
 
 @pytest.mark.timeout(20)
-async def test_a_reader_that_sleeps_does_not_stop_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_sleeping_pipe_reader_does_not_block_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """`audit.file: -` under a supervisor whose log is stuck: lines wait, then are counted."""
     lost = lost_counter()
     reader, writer = os.pipe()
@@ -452,7 +450,7 @@ async def test_a_reader_that_sleeps_does_not_stop_the_daemon(monkeypatch: pytest
 
 
 @pytest.mark.timeout(20)
-async def test_a_slow_reader_makes_the_tenant_wait_that_asks_so_much(tmp_path: Path) -> None:
+async def test_a_slow_reader_delays_the_busiest_tenant_only(tmp_path: Path) -> None:
     """No line is lost and no other tenant waits; a reader that does not read at all stops nobody."""
     fifo = tmp_path / "audit"
     os.mkfifo(fifo)
@@ -489,7 +487,7 @@ async def test_a_slow_reader_makes_the_tenant_wait_that_asks_so_much(tmp_path: P
         log.close()
 
 
-async def test_no_line_is_longer_than_what_is_reserved_for_it() -> None:
+async def test_no_line_exceeds_its_reservation() -> None:
     caller = Caller("t" * 253, Role.APISERVER, "0" * 64)
     request = ContainerLogs("n" * 63, "p" * 253, "c" * 63, (), is_follow=False)
     reason = max(HOP_FAILURES, key=len)

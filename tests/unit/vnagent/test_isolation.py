@@ -252,7 +252,7 @@ def check_pages(model: Model, tenant: str) -> None:
     st.lists(st.tuples(_EVENTS, st.lists(_asked(), max_size=6)), min_size=1, max_size=12),
     _TENANT,
 )
-def test_whatever_happens_in_whatever_order(
+def test_isolation_holds_for_any_order_of_events(
     steps: Sequence[tuple[tuple[object, ...], Sequence[tuple[str, str, str, str, str, str | None]]]],
     reader: str,
 ) -> None:
@@ -285,7 +285,7 @@ def test_whatever_happens_in_whatever_order(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(_TENANT, _NAME, _NAME), max_size=8, unique=True))
-def test_no_decision_depends_on_how_super_names_are_made(places: list[tuple[str, str, str]]) -> None:
+def test_decisions_do_not_depend_on_the_form_of_super_names(places: list[tuple[str, str, str]]) -> None:
     """The same pods under opaque names of the super cluster: the same decisions but for those names.
     So nothing is ever taken apart, put together or compared by its beginning."""
     first, second = Model(), Model()
@@ -310,7 +310,7 @@ def test_no_decision_depends_on_how_super_names_are_made(places: list[tuple[str,
 
 
 @pytest.mark.parametrize("is_synced", [True, False])
-def test_what_needs_no_index_is_answered_without_one(is_synced: bool) -> None:
+def test_health_is_answered_without_a_synced_index(is_synced: bool) -> None:
     index = OwnerIndex([], is_synced=is_synced)
     caller = Caller("a", Role.APISERVER, "00")
     health = parse(parse_request_head(b"GET /healthz HTTP/1.1\r\nHost: a"))

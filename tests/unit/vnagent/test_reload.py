@@ -56,14 +56,14 @@ async def running(reloader: Reloader) -> AsyncIterator[None]:
             task.cancel()
 
 
-async def test_nothing_is_read_while_nothing_changes() -> None:
+async def test_an_unchanged_source_is_not_reloaded() -> None:
     source, reloads = Source("a"), counters()
     async with running(Reloader((source.reloadable,), reloads)):
         await asyncio.sleep(100)
     assert (source.reads, counted(reloads)) == ([], (0, 0))
 
 
-async def test_a_change_is_read_within_two_seconds_once() -> None:
+async def test_a_change_is_reloaded_once_within_two_seconds() -> None:
     source, reloads = Source("a"), counters()
     async with running(Reloader((source.reloadable,), reloads)):
         await asyncio.sleep(10.5)
@@ -74,7 +74,7 @@ async def test_a_change_is_read_within_two_seconds_once() -> None:
     assert counted(reloads) == (1, 0)
 
 
-async def test_what_cannot_be_used_is_counted_as_an_error_and_not_read_over_and_over() -> None:
+async def test_a_failed_reload_is_counted_and_not_repeated() -> None:
     source, reloads = Source("a", is_changed=True, problem="cut"), counters()
     async with running(Reloader((source.reloadable,), reloads)):
         await asyncio.sleep(50)
@@ -84,7 +84,7 @@ async def test_what_cannot_be_used_is_counted_as_an_error_and_not_read_over_and_
     assert counted(reloads) == (1, 1)
 
 
-async def test_sighup_reads_every_source_at_once() -> None:
+async def test_sighup_reloads_every_source() -> None:
     one, two, reloads = Source("a"), Source("b", problem="away"), counters()
     reloader = Reloader((one.reloadable, two.reloadable), reloads)
     async with running(reloader):
@@ -97,7 +97,7 @@ async def test_sighup_reads_every_source_at_once() -> None:
     assert counted(reloads) == (1, 1)
 
 
-async def test_a_change_that_sighup_has_read_is_no_change_later() -> None:
+async def test_a_change_read_at_sighup_is_not_reloaded_again() -> None:
     source, reloads = Source("a"), counters()
     reloader = Reloader((source.reloadable,), reloads)
     async with running(reloader):
@@ -108,7 +108,7 @@ async def test_a_change_that_sighup_has_read_is_no_change_later() -> None:
     assert source.reads == [10.5]
 
 
-async def test_a_slow_source_holds_up_no_other() -> None:
+async def test_a_slow_reload_does_not_delay_others() -> None:
     """A kubelet that hangs must not keep a tenant's removal from being noticed."""
     slow, quick, reloads = Source("kubelet", is_changed=True, takes_s=30), Source("tenants"), counters()
     async with running(Reloader((slow.reloadable, quick.reloadable), reloads)):

@@ -29,7 +29,7 @@ CART = Owned("ten-a", "web", "cart", "t-2", "ten-a-web", "cart", "s-2", frozense
 INDEX = OwnerIndex([SHOP, CART])
 
 
-class Clock:
+class FakeClock:
     def __init__(self) -> None:
         self.now = 1_700_000_000.0
 
@@ -38,12 +38,12 @@ class Clock:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
-def make(tmp_path: Path, clock: Clock) -> Callable[[], SavedState]:
+def make(tmp_path: Path, clock: FakeClock) -> Callable[[], SavedState]:
     def new() -> SavedState:
         state = SavedState(tmp_path / "state", errors(), clock)
         state.prepare()
@@ -64,12 +64,12 @@ def pods_of(state: SavedState) -> tuple[set[Owned], float] | None:
     return None if found is None else (set(found.value), found.age_s)
 
 
-async def test_nothing_was_saved(make: Make) -> None:
+async def test_without_saved_state_nothing_is_restored(make: Make) -> None:
     assert make().load_pods() is None
     assert make().load_tenants(None) is None
 
 
-async def test_what_was_saved_comes_back_with_its_age(make: Make, clock: Clock) -> None:
+async def test_saved_state_is_restored_with_its_age(make: Make, clock: FakeClock) -> None:
     state = make()
     state.tenants_confirmed(REGISTRY, is_new=True)
     state.pods_confirmed(INDEX, is_new=True)
@@ -86,7 +86,7 @@ async def test_what_was_saved_comes_back_with_its_age(make: Make, clock: Clock) 
     assert (set(pods.value), pods.age_s) == ({SHOP, CART}, 12.5)
 
 
-async def test_distrust_comes_back_with_the_tenants(make: Make) -> None:
+async def test_distrust_is_restored_with_the_tenants(make: Make) -> None:
     state, distrust = make(), Distrust(1_699_999_000.0, frozenset({"a.yaml", "b.yaml"}))
     state.tenants_confirmed(REGISTRY, distrust, is_new=True)
     await state.write_due()
@@ -100,7 +100,7 @@ async def test_distrust_comes_back_with_the_tenants(make: Make) -> None:
     assert tenants.value.distrust is None
 
 
-async def test_rotations_come_back_as_they_were_given(make: Make) -> None:
+async def test_rotations_are_restored_as_they_were_saved(make: Make) -> None:
     assert make().load_rotations() is None
     state = make()
     state.rotations_confirmed(lambda: b'{"a":{}}', is_new=True)
@@ -108,7 +108,7 @@ async def test_rotations_come_back_as_they_were_given(make: Make) -> None:
     assert make().load_rotations() == b'{"a":{}}'
 
 
-async def test_the_spiffe_trust_is_the_configurations(make: Make) -> None:
+async def test_spiffe_trust_comes_from_the_configuration(make: Make) -> None:
     state = make()
     state.tenants_confirmed(REGISTRY, is_new=True)
     await state.write_due()
@@ -118,7 +118,7 @@ async def test_the_spiffe_trust_is_the_configurations(make: Make) -> None:
     assert tenants.value[0].spiffe == trust
 
 
-async def test_nobody_else_may_read_it(make: Make, tmp_path: Path) -> None:
+async def test_saved_state_is_private_to_its_user(make: Make, tmp_path: Path) -> None:
     state = make()
     state.pods_confirmed(INDEX, is_new=True)
     await state.write_due()
@@ -126,8 +126,8 @@ async def test_nobody_else_may_read_it(make: Make, tmp_path: Path) -> None:
     assert (tmp_path / "state" / PODS_FILE).stat().st_mode & 0o077 == 0
 
 
-async def test_what_did_not_change_is_confirmed_now_and_then(
-    make: Make, clock: Clock, tmp_path: Path
+async def test_unchanged_state_is_confirmed_periodically(
+    make: Make, clock: FakeClock, tmp_path: Path
 ) -> None:
     state = make()
     state.pods_confirmed(INDEX, is_new=True)
@@ -142,9 +142,7 @@ async def test_what_did_not_change_is_confirmed_now_and_then(
     assert pods_of(make()) == ({SHOP, CART}, 0)
 
 
-async def test_a_burst_of_changes_is_one_write_of_the_last(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_burst_of_changes_writes_the_last_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[bytes] = []
     monkeypatch.setattr(
         "daemonkit.files.saved_state.write_atomically", lambda path, data: written.append(data)
@@ -157,8 +155,8 @@ async def test_a_burst_of_changes_is_one_write_of_the_last(
     assert [json.loads(data)["content"] for data in written] == [[]]
 
 
-async def test_a_full_disk_is_counted_tried_again_and_does_not_make_state_younger(
-    make: Make, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_full_disk_is_retried_with_the_age_of_confirmation(
+    make: Make, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counter = errors()
     state = SavedState(tmp_path / "state", counter, clock)
@@ -181,7 +179,7 @@ async def test_a_full_disk_is_counted_tried_again_and_does_not_make_state_younge
     assert counter.value == 2
 
 
-async def test_one_file_that_cannot_be_written_does_not_hold_up_the_other(make: Make, tmp_path: Path) -> None:
+async def test_an_unwritable_file_does_not_delay_the_other(make: Make, tmp_path: Path) -> None:
     state = make()
     (tmp_path / "state" / TENANTS_FILE).mkdir()
     state.tenants_confirmed(REGISTRY, is_new=True)
@@ -205,7 +203,7 @@ async def test_one_file_that_cannot_be_written_does_not_hold_up_the_other(make: 
         b'{"version": 1, "confirmedAt": 1700000000.0, "content": ' + b"[" * 100_000,
     ],
 )
-async def test_a_damaged_file_is_no_state(make: Make, tmp_path: Path, content: bytes) -> None:
+async def test_a_damaged_file_is_ignored(make: Make, tmp_path: Path, content: bytes) -> None:
     state = make()
     for name in (TENANTS_FILE, PODS_FILE):
         (tmp_path / "state" / name).write_bytes(content)
@@ -213,13 +211,13 @@ async def test_a_damaged_file_is_no_state(make: Make, tmp_path: Path, content: b
     assert state.load_pods() is None
 
 
-async def test_a_file_that_is_no_file_is_no_state(make: Make, tmp_path: Path) -> None:
+async def test_a_directory_in_place_of_a_file_is_ignored(make: Make, tmp_path: Path) -> None:
     state = make()
     (tmp_path / "state" / PODS_FILE).mkdir()
     assert state.load_pods() is None
 
 
-async def test_state_that_is_too_old_is_not_served(make: Make, clock: Clock) -> None:
+async def test_state_older_than_the_limit_is_ignored(make: Make, clock: FakeClock) -> None:
     state = make()
     state.pods_confirmed(INDEX, is_new=True)
     await state.write_due()
@@ -229,7 +227,7 @@ async def test_state_that_is_too_old_is_not_served(make: Make, clock: Clock) -> 
     assert make().load_pods() is None
 
 
-async def test_a_clock_that_was_set_back_makes_no_negative_age(make: Make, clock: Clock) -> None:
+async def test_age_is_clamped_when_the_clock_moved_back(make: Make, clock: FakeClock) -> None:
     state = make()
     state.pods_confirmed(INDEX, is_new=True)
     await state.write_due()
@@ -237,7 +235,7 @@ async def test_a_clock_that_was_set_back_makes_no_negative_age(make: Make, clock
     assert pods_of(make()) == ({SHOP, CART}, 0)
 
 
-async def test_what_a_killed_writer_left_is_cleared(make: Make, tmp_path: Path) -> None:
+async def test_leftovers_of_a_killed_writer_are_removed(make: Make, tmp_path: Path) -> None:
     state = make()
     state.pods_confirmed(INDEX, is_new=True)
     await state.write_due()
@@ -247,7 +245,7 @@ async def test_what_a_killed_writer_left_is_cleared(make: Make, tmp_path: Path) 
     assert atomic.remove_leftovers(tmp_path / "state") == 0
 
 
-async def test_a_change_during_a_write_is_written_too(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_during_a_write_is_written_next(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     state = make()
     real = atomic.write_atomically
 

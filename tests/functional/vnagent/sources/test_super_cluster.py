@@ -92,7 +92,7 @@ def put_tenant(server: KubeApiserver, key: str) -> tuple[Authority, Leaf]:
     return authority, leaf
 
 
-async def test_tenants_follow_the_super_cluster(tmp_path: Path) -> None:
+async def test_tenants_are_watched_in_the_super_cluster(tmp_path: Path) -> None:
     published: list[Mapping[str, Tenant | Bad]] = []
     async with super_cluster(tmp_path) as (server, client):
         authority, leaf = put_tenant(server, "a")
@@ -118,7 +118,7 @@ async def test_tenants_follow_the_super_cluster(tmp_path: Path) -> None:
         assert all(authorize(seen) for seen in server.seen)
 
 
-async def test_no_private_key_stays_in_what_was_decoded(tmp_path: Path) -> None:
+async def test_decoded_secrets_keep_no_private_key(tmp_path: Path) -> None:
     published: list[Mapping[str, Tenant | Bad]] = []
     async with super_cluster(tmp_path) as (server, client):
         put_tenant(server, "a")
@@ -148,7 +148,7 @@ async def test_a_role_that_lacks_a_permission_leaves_the_source_unsynced(tmp_pat
             await until(lambda: published == [{}])
 
 
-async def test_pods_follow_the_super_cluster(tmp_path: Path) -> None:
+async def test_pods_are_watched_in_the_super_cluster(tmp_path: Path) -> None:
     published: list[tuple[Owned, ...]] = []
     async with super_cluster(tmp_path) as (server, client):
         source = SuperPods(client, "n1", ContainerPolicy(), lambda pods, _: published.append(pods))
@@ -168,7 +168,7 @@ async def test_pods_follow_the_super_cluster(tmp_path: Path) -> None:
             await until(lambda: published[-1] == ())
 
 
-async def test_a_kubeconfig_that_is_not_there_yet_is_waited_for(
+async def test_the_source_waits_for_its_kubeconfig(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(vnagent.sources.super_cluster, "RETRY_S", 0.05)

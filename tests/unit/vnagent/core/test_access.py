@@ -104,7 +104,7 @@ def test_registered_callers(request_: Request) -> None:
 @pytest.mark.parametrize(
     ("request_", "caller", "index"), list(product(TABLE, (UNIDENTIFIED, ROLELESS), (SYNCED, EMPTY, UNSYNCED)))
 )
-def test_nobody_is_told_anything(request_: Request, caller: Caller, index: OwnerIndex) -> None:
+def test_unregistered_callers_get_403(request_: Request, caller: Caller, index: OwnerIndex) -> None:
     assert decide(request_, caller, index) == UNREGISTERED
 
 
@@ -132,7 +132,7 @@ LOGS_OF_BANK = LOGS._replace(pod="bank")
         (FORWARD._replace(uid="b-1"), Deny(404, "other-uid", must_close=True)),
     ],
 )
-def test_names_of_an_apiserver(request_: ContainerLogs | Stream, expected: Decision) -> None:
+def test_an_apiservers_requests(request_: ContainerLogs | Stream, expected: Decision) -> None:
     assert decide(request_, API, SYNCED) == expected
 
 
@@ -143,7 +143,7 @@ HUGE = LOGS._replace(pod="huge")
 
 
 @pytest.mark.parametrize("request_", [HUGE, HUGE._replace(container="mesh-proxy"), EXEC._replace(pod="huge")])
-def test_a_pod_that_is_too_large_is_not_missing(request_: ContainerLogs | Stream) -> None:
+def test_an_oversized_pod_is_500(request_: ContainerLogs | Stream) -> None:
     """Nothing but its owner is known. A 404 would say that it is not there."""
     text = (
         "the node agent cannot serve pod web/huge, as its object in the super cluster is too large: x has"
@@ -153,7 +153,7 @@ def test_a_pod_that_is_too_large_is_not_missing(request_: ContainerLogs | Stream
     assert found == Deny(500, "pod-unreadable", isinstance(request_, Stream), text=text)
 
 
-def test_a_pod_that_is_too_large_is_missing_to_others() -> None:
+def test_an_oversized_pod_is_404_for_others() -> None:
     index = OwnerIndex([BANK, TOO_LARGE])
     other = API._replace(tenant="ten-b")
     assert decide(HUGE, other, index) == decide(HUGE, other, OwnerIndex([BANK])) == MISSING
@@ -162,7 +162,7 @@ def test_a_pod_that_is_too_large_is_missing_to_others() -> None:
     assert before == Deny(404, "other-uid", must_close=True)
 
 
-def test_names_that_collide_when_joined_are_told_apart() -> None:
+def test_names_that_collide_when_joined_stay_apart() -> None:
     """Tenant `a` + namespace `b-c` and tenant `a-b` + namespace `c` join to one super namespace."""
     left = Owned("a", "b-c", "web", "u-1", "a-b-c", "web", "s-1", frozenset({"app"}))
     right = Owned("a-b", "c", "web", "u-2", "a-b-c-0f3c9", "web", "s-2", frozenset({"app"}))
@@ -197,14 +197,12 @@ def test_names_that_collide_when_joined_are_told_apart() -> None:
         (SHUT, REFUSALS[SHUT]),
     ],
 )
-def test_what_is_not_known_is_not_missing_while_the_source_is_stale(
-    request_: Request, expected: Decision
-) -> None:
+def test_unknown_pods_are_503_while_the_source_is_stale(request_: Request, expected: Decision) -> None:
     """One answer for all that the index lacks, be it another tenant's or nobody's."""
     assert decide(request_, API, SYNCED, is_stale=True) == expected
 
 
-def test_a_stale_source_tells_a_metrics_client_and_nobody_the_same() -> None:
+def test_a_stale_source_changes_no_other_denial() -> None:
     for caller in (METRICS, UNIDENTIFIED):
         for request_ in (LOGS, LOGS_OF_BANK):
             stale = decide(request_, caller, SYNCED, is_stale=True)

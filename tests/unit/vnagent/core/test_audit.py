@@ -100,7 +100,7 @@ def test_lines(caller: Caller, request_: Request | None, reason: str, status: in
     assert line == b'{"time":"%s",%s,"requestId":"0f-1"}\n' % (AT.encode(), expected % spki)
 
 
-def test_nobody() -> None:
+def test_a_line_of_an_unregistered_caller() -> None:
     line = render(AT, identity_of(UNIDENTIFIED), None, "unregistered-identity", 403, "0f-2")
     assert line == (
         b'{"time":"2026-11-20T16:00:00.123Z","tenant":null,"identity":"","endpoint":"malformed",'
@@ -109,7 +109,7 @@ def test_nobody() -> None:
     )
 
 
-def test_nothing_else_of_a_request_is_in_it() -> None:
+def test_a_line_has_no_path_query_or_header() -> None:
     """The contract's fields and no other; no command, query, header or path."""
     line = render(AT, identity_of(CALLER), EXEC, "owned", 101, "0f-3")
     assert list(json.loads(line)) == [
@@ -121,7 +121,7 @@ def test_nothing_else_of_a_request_is_in_it() -> None:
 
 
 @pytest.mark.parametrize("reason", sorted({*ALLOWED, *HOP_FAILURES}))
-def test_what_a_tenant_may_have_is_allowed_whatever_came_of_it(reason: str) -> None:
+def test_an_allowed_request_that_failed_is_an_allow(reason: str) -> None:
     assert json.loads(render(AT, identity_of(CALLER), LOGS, reason, 200, "x"))["decision"] == "allow"
 
 
@@ -131,6 +131,6 @@ def test_a_denial_of_any_endpoint(endpoint: Endpoint) -> None:
     assert (found["endpoint"], found["decision"]) == (endpoint.value, "deny")
 
 
-def test_the_reason_of_a_missing_pod_is_one_word_everywhere() -> None:
+def test_missing_pods_have_one_reason_everywhere() -> None:
     assert replies.MISSING == "no-such-pod-of-tenant"
     assert replies.MISSING not in audit.HOP_FAILURES

@@ -65,7 +65,7 @@ def message(certificates: list[bytes], context: bytes = b"", extensions: bytes =
         pytest.param(ed448.Ed448PrivateKey.generate, id="Ed448"),
     ],
 )
-def test_keys_in_use_are_checked(key: Callable[[], _AnyKey]) -> None:
+def test_common_keys_are_accepted(key: Callable[[], _AnyKey]) -> None:
     check(message([der_of(key()), leaf()]))
 
 
@@ -78,14 +78,14 @@ def test_keys_in_use_are_checked(key: Callable[[], _AnyKey]) -> None:
     ],
 )
 @pytest.mark.parametrize("place", [0, 1])
-def test_keys_that_are_slow_are_not(key: Callable[[], _AnyKey], place: int) -> None:
+def test_slow_keys_are_refused(key: Callable[[], _AnyKey], place: int) -> None:
     chain = [leaf()]
     chain.insert(place, der_of(key()))
     with pytest.raises(ChainError, match="slow"):
         check(message(chain))
 
 
-def test_a_modulus_that_is_too_large_is_not() -> None:
+def test_a_large_modulus_is_refused() -> None:
     """Of 16 384 bits. To make such a key takes minutes, so its numbers are no key's."""
 
     def of_bits(bits: int) -> bytes:
@@ -110,7 +110,7 @@ def with_names(names: int, constraints: int) -> bytes:
     return builder.sign(authority().key, hashes.SHA256()).public_bytes(Encoding.DER)
 
 
-def test_names_to_be_compared_are_bounded() -> None:
+def test_name_comparisons_are_bounded() -> None:
     """However they are spread over the chain; OpenSSL's own bound is for each certificate."""
     assert may_read(message([with_names(1000, 0), with_names(0, 10)]))
     assert may_read(message([with_names(3000, 0)]))
@@ -128,7 +128,7 @@ def with_name(name: bytes) -> bytes:
     return builder.sign(authority().key, hashes.SHA256()).public_bytes(Encoding.DER)
 
 
-def test_mailboxes_in_utf8_are_not_read() -> None:
+def test_utf8_mailboxes_are_refused() -> None:
     """OpenSSL decodes the Punycode of a constraint for each of them: 18 ms for a chain of 10 KB, and 43 ms
     with the 64 constraints that a registered authority may have."""
     other = b"\x06\x08\x2b\x06\x01\x05\x05\x07\x08%c\xa0\x05\x0c\x03a@b"
@@ -138,7 +138,7 @@ def test_mailboxes_in_utf8_are_not_read() -> None:
         check(message([leaf(), with_name(b"\xa0\x11" + other % 9)]))
 
 
-def test_names_in_pieces_are_not_read() -> None:
+def test_constructed_names_are_refused() -> None:
     """OpenSSL takes BER here, a string of strings, between which an identifier may be divided."""
     strict = b"\x06\x03\x55\x1d\x11\x04"
     whole = with_name(b"\x82\x01a")
@@ -157,23 +157,23 @@ def with_points(kind: bytes) -> bytes:
     return builder.sign(authority().key, hashes.SHA256()).public_bytes(Encoding.DER)
 
 
-def test_points_relative_to_the_issuer_are_not_read() -> None:
+def test_relative_distribution_points_are_refused() -> None:
     """OpenSSL copies the issuer's name for each of them: 0.4 s and 132 MB for an unsigned chain."""
     assert may_read(message([with_points(b"\xa0")]))
     with pytest.raises(ChainError, match="relative"):
         check(message([with_points(b"\xa1")]))
 
 
-def test_a_message_without_certificates_that_speaks_of_constraints() -> None:
+def test_constraints_without_certificates_are_accepted() -> None:
     assert may_read(message([], context=b"\x55\x1d\x1e"))
 
 
-def test_a_chain_may_have_so_many_certificates() -> None:
+def test_the_number_of_certificates_is_bounded() -> None:
     assert may_read(message([leaf()] * MAX_CERTIFICATES))
     assert not may_read(message([leaf()] * (MAX_CERTIFICATES + 1)))
 
 
-def test_a_chain_that_passed_is_not_walked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chain_that_passed_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """To walk through it with each exec of an apiserver took 5 % of the exec's CPU."""
     walked: list[bytes] = []
 
@@ -212,22 +212,22 @@ def test_few_digests_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(passed) == 10
 
 
-def test_a_client_without_a_certificate_is_for_openssl_to_refuse() -> None:
+def test_an_empty_chain_is_left_to_openssl() -> None:
     assert may_read(message([]))
 
 
-def test_context_and_extensions_are_stepped_over() -> None:
+def test_context_and_extensions_are_skipped() -> None:
     assert may_read(message([leaf()] * 2, b"context", b"\0\x05\0\1x"))
 
 
 @given(st.binary(max_size=64))
-def test_no_bytes_make_it_fail_otherwise(data: bytes) -> None:
+def test_arbitrary_bytes_raise_chain_error_only(data: bytes) -> None:
     with contextlib.suppress(ChainError):
         check(data)
 
 
 @given(st.data())
-def test_no_damage_makes_it_fail_otherwise(data: st.DataObject) -> None:
+def test_damaged_chains_raise_chain_error_only(data: st.DataObject) -> None:
     whole = message([leaf()])
     at = data.draw(st.integers(0, len(whole) - 1))
     damaged = bytearray(whole)
@@ -238,7 +238,7 @@ def test_no_damage_makes_it_fail_otherwise(data: st.DataObject) -> None:
         check(whole[:at])
 
 
-def test_what_openssl_sends_is_read() -> None:
+def test_openssls_message_is_accepted() -> None:
     """The message as the server's side of a handshake has it."""
     seen: list[bytes] = []
     serving, client = authority().issue("node-1", sans_dns=["node-1"]), authority().issue("me")

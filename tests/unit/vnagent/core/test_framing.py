@@ -28,7 +28,7 @@ NO_FIELDS = Fields((), {})
         (ResponseHead(200, NO_FIELDS, None, False), UntilCloseBody),
     ],
 )
-def test_the_reader_that_a_head_promises(head: ResponseHead, kind: type[Body]) -> None:
+def test_the_reader_for_each_head(head: ResponseHead, kind: type[Body]) -> None:
     assert type(body_of(head)) is kind
 
 
@@ -57,7 +57,7 @@ def test_a_body_of_known_length(length: int, pieces: list[bytes], taken: bytes, 
     assert feed(LengthBody(length), *pieces) == (taken, last)
 
 
-def test_where_a_connection_may_end() -> None:
+def test_bodies_that_may_end_with_the_connection() -> None:
     empty, half, chunked = LengthBody(0), LengthBody(2), ChunkedBody()
     half.feed(memoryview(b"a"))
     chunked.feed(memoryview(b"1\r\na\r\n"))
@@ -67,7 +67,7 @@ def test_where_a_connection_may_end() -> None:
     assert half.end_of_stream()
 
 
-def test_a_body_that_only_the_end_of_the_connection_ends() -> None:
+def test_a_body_until_close() -> None:
     assert feed(UntilCloseBody(), b"abc", b"d") == (b"abcd", Fed(1, False, 0))
 
 
@@ -115,7 +115,7 @@ def test_a_chunked_body(pieces: list[bytes], taken: bytes, last: Fed) -> None:
         [b"0\r\n", *[b"X: 1\r\n"] * 700],
     ],
 )
-def test_a_chunked_body_that_is_malformed(pieces: list[bytes]) -> None:
+def test_malformed_chunked_bodies(pieces: list[bytes]) -> None:
     with pytest.raises(FramingError):
         feed(ChunkedBody(), *pieces)
 

@@ -94,7 +94,7 @@ def fields(*lines: tuple[bytes, bytes]) -> Fields:
         ),
     ],
 )
-def test_a_request_head_that_is_read(raw: bytes, expected: RequestHead) -> None:
+def test_valid_request_heads(raw: bytes, expected: RequestHead) -> None:
     assert parse_request_head(raw)._replace(block=b"") == expected
 
 
@@ -171,7 +171,7 @@ def test_a_request_head_that_is_read(raw: bytes, expected: RequestHead) -> None:
         (head(LINE, HOST, *[b"Connection: a" + b"," * 2] * 51), 431, "too-many-list-members"),
     ],
 )
-def test_a_request_head_that_is_refused(raw: bytes, status: int, reason: str) -> None:
+def test_refused_request_heads(raw: bytes, status: int, reason: str) -> None:
     with pytest.raises(HeadError) as caught:
         parse_request_head(raw)
     assert (caught.value.status, caught.value.reason) == (status, reason)
@@ -211,7 +211,7 @@ def test_as_many_fields_as_are_allowed() -> None:
         ),
     ],
 )
-def test_a_response_head_that_is_read(raw: bytes, expected: ResponseHead) -> None:
+def test_valid_response_heads(raw: bytes, expected: ResponseHead) -> None:
     assert parse_response_head(raw) == expected
 
 
@@ -241,13 +241,13 @@ def test_a_response_head_that_is_read(raw: bytes, expected: ResponseHead) -> Non
         (head(b"HTTP/1.1 200 OK", b"Transfer-Encoding:"), "ambiguous-framing"),
     ],
 )
-def test_a_response_head_that_is_refused(raw: bytes, reason: str) -> None:
+def test_refused_response_heads(raw: bytes, reason: str) -> None:
     with pytest.raises(HeadError) as caught:
         parse_response_head(raw)
     assert (caught.value.status, caught.value.reason) == (502, reason)
 
 
-def test_a_list_field_is_asked_for_whole_tokens() -> None:
+def test_has_token_matches_whole_tokens() -> None:
     found = parse_request_head(head(LINE, HOST, b"Connection: keep-alive ,\tUpgrade", b"connection: close"))
     assert [
         found.fields.has_token(b"connection", token)
@@ -271,7 +271,7 @@ def test_a_list_field_is_asked_for_whole_tokens() -> None:
         (b"a" * MAX_HEAD_BYTES + END_OF_HEAD, MAX_HEAD_BYTES),
     ],
 )
-def test_where_a_head_ends(buffer: bytes, expected: int) -> None:
+def test_find_head(buffer: bytes, expected: int) -> None:
     assert find_head(buffer) == expected
     assert find_head(bytearray(buffer)) == expected
 
@@ -291,7 +291,7 @@ def test_where_a_head_ends(buffer: bytes, expected: int) -> None:
         (b"a" * (MAX_HEAD_BYTES + 1) + END_OF_HEAD, 431, "head-too-large"),
     ],
 )
-def test_a_beginning_that_no_further_byte_can_make_right(buffer: bytes, status: int, reason: str) -> None:
+def test_hopeless_beginnings_are_refused_early(buffer: bytes, status: int, reason: str) -> None:
     with pytest.raises(HeadError) as caught:
         find_head(buffer)
     assert (caught.value.status, caught.value.reason) == (status, reason)

@@ -50,7 +50,7 @@ _RESPONSES = st.one_of(_BYTES, _LINES.map(lambda lines: head(b"HTTP/1.1 200 OK",
 
 @given(_REQUESTS)
 @example(head(LINE, HOST, b"Content-Length: 5", b"Transfer-Encoding: chunked"))
-def test_what_is_accepted_as_a_request_means_the_same_to_h11(raw: bytes) -> None:
+def test_accepted_requests_mean_the_same_to_h11(raw: bytes) -> None:
     if END_OF_HEAD in raw:
         return  # `find_head` hands on what is before the first one
     ours = read_or_refused(parse_request_head, raw)
@@ -75,7 +75,7 @@ def test_what_is_accepted_as_a_request_means_the_same_to_h11(raw: bytes) -> None
 
 
 @given(st.lists(_REQUESTS, min_size=2, max_size=4), st.booleans())
-def test_the_head_before_changes_no_reading(raws: list[bytes], is_same_block: bool) -> None:
+def test_the_previous_head_changes_no_result(raws: list[bytes], is_same_block: bool) -> None:
     """Fields that are the same bytes as last time are not read again; nobody can tell."""
     if is_same_block:
         block = raws[0].partition(b"\r\n")[2]
@@ -94,7 +94,7 @@ def test_the_head_before_changes_no_reading(raws: list[bytes], is_same_block: bo
 
 
 @given(_RESPONSES)
-def test_what_is_accepted_as_a_response_means_the_same_to_h11(raw: bytes) -> None:
+def test_accepted_responses_mean_the_same_to_h11(raw: bytes) -> None:
     if END_OF_HEAD in raw:
         return
     ours = read_or_refused(parse_response_head, raw)
@@ -141,7 +141,7 @@ def test_splits_change_nothing(raw: bytes, sizes: list[int]) -> None:
     assert (found.status, caught.value.status) == (400, 400)
 
 
-def test_a_head_in_tiny_pieces_is_not_read_again_and_again() -> None:
+def test_a_head_in_tiny_pieces_is_scanned_once() -> None:
     """One tenant that sends a byte a record would hold the loop for everybody."""
     data = head(LINE, HOST, b"X: " + b"a" * (MAX_HEAD_BYTES - 100))
     buffer = bytearray()

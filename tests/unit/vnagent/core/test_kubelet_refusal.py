@@ -36,7 +36,7 @@ def read(head: bytes, body: bytes, step: int) -> KubeletRefusal:
     ("head", "body"),
     [(PLAIN, SENTENCE), (CHUNKED, chunks(SENTENCE, 4096)), (CHUNKED, chunks(SENTENCE, 5))],
 )
-def test_the_sentence_of_a_log_that_is_not_there_yet(head: bytes, body: bytes, step: int) -> None:
+def test_the_sentence_of_a_pending_log(head: bytes, body: bytes, step: int) -> None:
     """A real kubelet sends it in chunks."""
     refused = read(head, body, step)
     assert refused.text() == SENTENCE
@@ -47,7 +47,7 @@ def test_the_sentence_of_a_log_that_is_not_there_yet(head: bytes, body: bytes, s
 
 @pytest.mark.parametrize("size", [1, 3, 1000, 4088, 4089, 4090, 4091, 4092, 4093, 5000, 100_000])
 @pytest.mark.parametrize("step", [1, 1000, 200_000])
-def test_a_refusal_without_end_is_read_so_far_and_no_further(size: int, step: int) -> None:
+def test_an_endless_refusal_is_bounded(size: int, step: int) -> None:
     refused = read(CHUNKED, chunks(b"a" * 100_000, size), step)
     assert len(refused.body) == MAX_REFUSAL_BYTES
     text = refused.text()
@@ -55,6 +55,6 @@ def test_a_refusal_without_end_is_read_so_far_and_no_further(size: int, step: in
     assert len(text) >= MAX_REFUSAL_BYTES // 6 - 1  # of chunks of one byte five sixths are framing
 
 
-def test_a_refusal_without_a_word() -> None:
+def test_an_empty_refusal() -> None:
     assert read(CHUNKED, b"0\r\n\r\n", 1).text() == b""
     assert KubeletRefusal(parse_response_head(CHUNKED)).text() == b""

@@ -157,7 +157,7 @@ _COMMAND = st.text(st.characters(min_codepoint=1, max_codepoint=255), max_size=1
     hostile=st.lists(_HOSTILE, max_size=8),
     commands=st.lists(_COMMAND, max_size=4),
 )
-def test_no_header_and_no_name_of_the_client_travels(
+def test_no_client_header_or_name_is_forwarded(
     endpoint: str,
     names: tuple[str, str, str],
     super_names: tuple[str, str, str],

@@ -11,7 +11,7 @@ from vnagent.core.limits import Limits, RateVerdict, TenantUsage, admit_request,
     ("held", "limit", "expected"),
     [(0, 1, True), (1, 1, False), (2, 1, False), (0, 0, True), (10**6, 0, True)],
 )
-def test_room(held: int, limit: int, expected: bool) -> None:
+def test_is_below(held: int, limit: int, expected: bool) -> None:
     assert is_below(held, limit) is expected
 
 
@@ -19,7 +19,7 @@ def rate(per_second: int) -> Limits:
     return Limits(connections=0, tunnels=0, requests_per_second=per_second)
 
 
-def test_a_large_head_takes_as_many_turns_as_it_has_kib() -> None:
+def test_a_large_head_takes_a_token_for_each_kib() -> None:
     """Or 1000 heads of 190 KB a second would be within the rate, each of which costs milliseconds."""
     use = TenantUsage()
     served = [admit_request(use, rate(1000), 10.0, head_bytes=190 << 10) for _ in range(20)]
@@ -32,7 +32,7 @@ def test_a_large_head_takes_as_many_turns_as_it_has_kib() -> None:
     assert admit_request(use, rate(2), 11.0, has_waited=True) is RateVerdict.SERVE
 
 
-def test_large_heads_that_are_refused_take_as_many_refusals() -> None:
+def test_refused_large_heads_take_as_many_refusals() -> None:
     use = TenantUsage()
     turns = [admit_request(use, rate(1000), 10.0, head_bytes=190 << 10) for _ in range(20)]
     assert turns.count(RateVerdict.REFUSE) == 1
@@ -40,7 +40,7 @@ def test_large_heads_that_are_refused_take_as_many_refusals() -> None:
     assert ready_count(use, rate(1000), 10.0) == 0
 
 
-def test_an_apiservers_head_takes_one_turn() -> None:
+def test_an_apiservers_head_takes_one_token() -> None:
     use = TenantUsage()
     turns = [admit_request(use, rate(1000), 10.0, head_bytes=1023) for _ in range(1000)]
     assert turns == [RateVerdict.SERVE] * 1000
@@ -98,7 +98,7 @@ def test_refusals_have_a_rate_of_their_own(
         ] == expected
 
 
-def test_requests_that_wait_go_first() -> None:
+def test_queued_requests_go_first() -> None:
     use = TenantUsage(
         waiting=3, requests=TokenBucket(2.0, 2.0, 2.0, 10.0), refusals=TokenBucket(100.0, 10.0, 1.0, 10.0)
     )

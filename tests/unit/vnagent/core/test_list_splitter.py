@@ -52,7 +52,7 @@ SPACED = json.dumps(DOCUMENT, indent=2, ensure_ascii=False).replace("\n", "\r\n\
 
 
 @pytest.mark.parametrize("page", [COMPACT, SPACED], ids=["compact", "spaced"])
-def test_every_position_of_a_cut(page: bytes) -> None:
+def test_lists_cut_at_every_position(page: bytes) -> None:
     for at in range(len(page) + 1):
         items, beside = split((page[:at], page[at:]))
         assert (values(items), beside) == (ITEMS, BESIDE), at
@@ -66,13 +66,13 @@ def test_pieces_of_one_size(size: int) -> None:
 
 
 @pytest.mark.parametrize("page", [COMPACT, SPACED.rstrip()], ids=["compact", "spaced"])
-def test_a_list_that_is_cut_off_is_an_error(page: bytes) -> None:
+def test_a_truncated_list_is_an_error(page: bytes) -> None:
     for end in range(len(page)):
         with pytest.raises(SplitError):
             split((page[:end],))
 
 
-def test_items_come_as_soon_as_they_are_complete_and_are_not_kept() -> None:
+def test_items_are_returned_once_complete_and_not_kept() -> None:
     splitter = ListSplitter()
     assert splitter.feed(b'{"items":[{"a":1}') == []
     assert splitter.feed(b',{"b":2},') == [b'{"a":1}', b'{"b":2}']
@@ -112,14 +112,14 @@ def test_items_come_as_soon_as_they_are_complete_and_are_not_kept() -> None:
         b'{"\\ud800":1}',
     ],
 )
-def test_what_is_no_list_is_an_error(page: bytes) -> None:
+def test_anything_but_an_object_is_an_error(page: bytes) -> None:
     for at in range(len(page) + 1):
         with pytest.raises(SplitError):
             split((page[:at], page[at:]))
 
 
 @pytest.mark.parametrize("items", [b"null", b"{}", b"1", b'"[]"'])
-def test_what_is_no_list_of_items_is_left_to_the_decoder(items: bytes) -> None:
+def test_other_items_are_left_to_the_decoder(items: bytes) -> None:
     assert split((b'{"items":' + items + b"}",)) == ([], {"items": json.loads(items)})
 
 
@@ -128,7 +128,7 @@ def test_an_escaped_name_is_the_same_name() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 5, 1_000])
-def test_an_item_that_is_too_large_is_skipped_and_the_others_are_given_out(size: int) -> None:
+def test_an_oversized_item_is_skipped(size: int) -> None:
     large = b'{"metadata":{"name":"a"},"x":"' + b'\\"]}\\\\' * 50 + b'","y":[{"z":"{"}]}'
     page = b'{"items":[{"a":1},%s , {"b":"%s"},%s]}' % (large, b"x" * 92, large)
     pieces = (page[at : at + size] for at in range(0, len(page), size))
@@ -137,7 +137,7 @@ def test_an_item_that_is_too_large_is_skipped_and_the_others_are_given_out(size:
     assert json.loads(complete_members(large[:100])) == {"metadata": {"name": "a"}}
 
 
-def test_an_item_of_exactly_the_bound() -> None:
+def test_an_item_of_exactly_the_limit() -> None:
     for length, is_kept in ((92, True), (93, False)):
         page = b'{"items":[{"b":"%s"}]}' % (b"x" * length)
         for at in range(len(page)):
@@ -145,24 +145,24 @@ def test_an_item_of_exactly_the_bound() -> None:
             assert isinstance(item, bytes) == is_kept
 
 
-def test_a_large_item_that_does_not_end_is_an_error() -> None:
+def test_an_unterminated_oversized_item_is_an_error() -> None:
     with pytest.raises(SplitError):
         split((b'{"items":[{"a":"' + b"x" * 500,), max_item_bytes=100)
 
 
-def test_what_is_beside_the_items_is_bounded() -> None:
+def test_data_beside_the_items_is_bounded() -> None:
     for page in (b'{"a":"' + b"x" * 200, b'{"a":"' + b"x" * 200 + b'"}', b'{"a"' + b" " * 200):
         with pytest.raises(SplitError, match="too much beside"):
             split((page,), max_frame_bytes=100)
 
 
 @pytest.mark.parametrize("levels", [900, 9_990])
-def test_an_item_is_nested_as_deep_as_an_api_server_takes_it(levels: int) -> None:
+def test_items_may_be_as_deep_as_the_api_server_allows(levels: int) -> None:
     deep = b'{"x":%s}' % (b"[" * levels + b"]" * levels)
     assert split((b'{"items":[%s,{}]}' % deep,))[0] == [deep, b"{}"]
 
 
-def test_what_is_nested_deeper_is_an_error() -> None:
+def test_deeper_items_are_an_error() -> None:
     with pytest.raises(SplitError):
         split((b'{"items":[{"x":' + b"[" * 100_000,))
 
@@ -190,7 +190,7 @@ def test_the_work_is_linear_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None
         assert scanned <= 4 * len(page)
 
 
-def test_the_decoder_names_what_follows_a_value() -> None:
+def test_msgspec_names_the_byte_behind_a_value() -> None:
     """What `_end_of_value` reads of msgspec's errors. A release that words them otherwise fails here."""
     for value in (b'{"a":[1,"}"]}', b'"x"', b"12", b"null", b"[]"):
         for rest, spaces in ((b",", 0), (b" \n]x", 2), (b'{"a":', 0)):

@@ -54,7 +54,7 @@ def test_splitting(query: str, expected: list[tuple[str, str]]) -> None:
         ("&".join(["a=b"] * (MAX_PARAMETERS + 1)), "too-many-parameters"),
     ],
 )
-def test_a_query_that_is_refused(query: str, reason: str) -> None:
+def test_refused_queries(query: str, reason: str) -> None:
     with pytest.raises(QueryError) as caught:
         split_query(query)
     assert (caught.value.status, caught.value.reason) == (400, reason)
@@ -64,7 +64,7 @@ _ESCAPES = [f"%{byte:02x}" for byte in range(1, 256)] + [f"%{byte:02X}" for byte
 
 
 @given(st.lists(st.sampled_from([*_ESCAPES, *"aZ09._~!$'()*,=:@/?%-".replace("%", ""), "+"])))
-def test_values_read_as_by_the_standard_library(pieces: list[str]) -> None:
+def test_values_decode_as_in_the_standard_library(pieces: list[str]) -> None:
     """Quoted-printable is what decodes them, which has soft line ends and blanks that are dropped."""
     value = "".join(pieces)
     expected = unquote_to_bytes(value.replace("+", " ")).decode("latin-1")
@@ -147,7 +147,7 @@ def test_log_options(query: str, options: Options, is_follow: bool) -> None:
         ("tail=1&tailLines=1", 422, "conflicting-parameters"),
     ],
 )
-def test_log_options_that_are_refused(query: str, status: int, reason: str) -> None:
+def test_refused_log_options(query: str, status: int, reason: str) -> None:
     with pytest.raises(QueryError) as caught:
         parse_log_options(query)
     assert (caught.value.status, caught.value.reason) == (status, reason)
@@ -203,7 +203,7 @@ def test_stream_options(query: str, is_exec: bool, is_forward: bool, expected: O
         ("command", True, False, "malformed-query"),
     ],
 )
-def test_stream_options_that_are_refused(query: str, is_exec: bool, is_forward: bool, reason: str) -> None:
+def test_refused_stream_options(query: str, is_exec: bool, is_forward: bool, reason: str) -> None:
     with pytest.raises(QueryError) as caught:
         parse_stream_options(query, is_exec=is_exec, is_forward=is_forward)
     assert (caught.value.status, caught.value.reason) == (400, reason)
@@ -235,7 +235,7 @@ def test_page_options(query: str, expected: bool) -> None:
         ("only_cpu_and_memory", "malformed-query"),
     ],
 )
-def test_page_options_that_are_refused(query: str, reason: str) -> None:
+def test_refused_page_options(query: str, reason: str) -> None:
     with pytest.raises(QueryError) as caught:
         parse_page_options(query)
     assert (caught.value.status, caught.value.reason) == (400, reason)
@@ -262,7 +262,7 @@ _WORDS = st.text(st.characters(min_codepoint=1, max_codepoint=255))
 
 
 @given(st.lists(_WORDS, max_size=10))
-def test_any_command_line_comes_back_byte_for_byte(words: list[str]) -> None:
+def test_command_lines_round_trip(words: list[str]) -> None:
     options = tuple(("command", word) for word in words)
     rendered = render_query(options).removeprefix("?")
     assert parse_stream_options(rendered, is_exec=True, is_forward=False) == options
@@ -272,7 +272,7 @@ def test_any_command_line_comes_back_byte_for_byte(words: list[str]) -> None:
 
 
 @given(st.text() | st.from_regex(r"([a-z]{1,9}=[a-z%0-9+;&]{0,9}&?){0,6}", fullmatch=True))
-def test_any_query_is_read_or_refused(query: str) -> None:
+def test_any_query_is_parsed_or_refused(query: str) -> None:
     try:
         pairs = split_query(query)
     except QueryError:

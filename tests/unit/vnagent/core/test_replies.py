@@ -72,7 +72,7 @@ def test_a_refusal_of_a_head_request_has_the_length_and_no_body() -> None:
     assert b"\r\nAllow: GET, HEAD\r\n" in head
 
 
-def test_protocols_that_would_have_been_spoken() -> None:
+def test_a_refusal_lists_supported_protocols() -> None:
     reply = render(
         Endpoint.EXEC, 403, "kubelet-refused-upgrade", "x", is_close=True, protocols="v4.channel.k8s.io"
     )
@@ -80,7 +80,7 @@ def test_protocols_that_would_have_been_spoken() -> None:
 
 
 @pytest.mark.parametrize("endpoint", list(Endpoint))
-def test_what_is_not_there_is_one_answer(endpoint: Endpoint) -> None:
+def test_missing_objects_get_one_answer(endpoint: Endpoint) -> None:
     """Foreign or missing pod, foreign container, wrong uid, gone at the kubelet: the same bytes."""
     answers = {
         render(endpoint, 404, reason, "0f-1", is_close=True)
@@ -94,7 +94,7 @@ def test_what_is_not_there_is_one_answer(endpoint: Endpoint) -> None:
     assert len(answers) == 1
 
 
-def test_a_reason_without_a_sentence_is_said_itself() -> None:
+def test_a_reason_without_a_sentence_is_the_text() -> None:
     reply = render(Endpoint.UNKNOWN, 400, "malformed-target", "x", is_close=True)
     assert reply.endswith(b"vcnode: the request is refused (malformed-target)\n")
 
@@ -329,7 +329,7 @@ def test_refusals_of_the_kubelet(
     assert translate_refusal(SPDY, status, body) == of_streams
 
 
-def test_a_websocket_refused_without_a_word_is_about_its_subprotocol() -> None:
+def test_a_silent_websocket_refusal_names_the_subprotocol() -> None:
     """With a word it is about our credential; so is any other stream's or log's."""
     status, reason, text = translate_refusal(WEBSOCKET, 403, b"")
     assert (status, reason) == (403, "kubelet-refused-upgrade")
@@ -354,7 +354,7 @@ def test_a_websocket_refused_without_a_word_is_about_its_subprotocol() -> None:
     ],
 )
 @pytest.mark.parametrize("status", [400, 404, 422, 429, 401, 403, 500])
-def test_no_word_of_the_kubelets_that_was_not_expected(status: int, body: bytes) -> None:
+def test_unknown_texts_of_the_kubelet_are_replaced(status: int, body: bytes) -> None:
     for request in (LOGS, SPDY):
         _, _, text = translate_refusal(request, status, body)
         assert "secret" not in (text or "").replace("container is waiting to start: secret", "")

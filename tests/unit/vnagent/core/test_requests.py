@@ -65,7 +65,7 @@ from vnagent.core.requests import (
         ),
     ],
 )
-def test_what_is_understood_without_an_upgrade(line: str, expected: Request) -> None:
+def test_requests_without_an_upgrade(line: str, expected: Request) -> None:
     assert request(line) == expected
 
 
@@ -159,7 +159,7 @@ _QUERIES = st.sampled_from(["", "?", "?follow=true", "?command=ls&tty=1", "?port
     _QUERIES,
     st.sampled_from([(), SPDY, WEBSOCKET, ("Connection: Upgrade",), ("Upgrade: x",), ("Content-Length: 1",)]),
 )
-def test_every_target_is_one_of_the_closed_set(
+def test_every_target_is_in_the_closed_set(
     method: str, target: str, query: str, lines: tuple[str, ...]
 ) -> None:
     try:

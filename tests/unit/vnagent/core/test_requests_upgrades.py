@@ -106,6 +106,6 @@ def test_handshakes(method: str, lines: tuple[str, ...], expected: Upgrade | Non
         ),
     ],
 )
-def test_handshakes_that_are_refused(method: str, lines: tuple[str, ...], reason: str) -> None:
+def test_refused_handshakes(method: str, lines: tuple[str, ...], reason: str) -> None:
     found = request(f"{method} /exec/web/shop/app?command=ls", *lines)
     assert found == Refusal(Endpoint.EXEC, 400, reason, must_close=True)

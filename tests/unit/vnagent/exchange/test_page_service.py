@@ -56,7 +56,7 @@ class FakePoller:
         self.loop = asyncio.get_running_loop()
 
 
-class Kubelet:
+class FakeKubeletPool:
     """A pool that answers each request with a page of `pods` after `takes_s`; counts the reads."""
 
     def __init__(self, *pods: StandInPod, takes_s: float = 0.0) -> None:
@@ -70,7 +70,7 @@ class Kubelet:
 
     def acquire(
         self, exchange: ResponseHandler, request: bytes, *, timeout_s: float | None, is_upgrade: bool
-    ) -> "Kubelet":
+    ) -> "FakeKubeletPool":
         path = request.split(b" ")[1].decode()
         self.reads.append(path)
         self.poller.loop.call_later(self.takes_s, self._answer, exchange, path)
@@ -91,10 +91,10 @@ class Kubelet:
         pass
 
 
-class Served:
+class ServedPages:
     """A service over a kubelet, and what its tasks had to say of failures."""
 
-    def __init__(self, kubelet: Kubelet, max_age_s: float) -> None:
+    def __init__(self, kubelet: FakeKubeletPool, max_age_s: float) -> None:
         self.kubelet = kubelet
         self.failures: list[str] = []
         tasks = Tasks("test", on_failure=lambda name, _error: self.failures.append(name))
@@ -114,29 +114,29 @@ class Served:
 A, B = pod("ten-a", "shop"), pod("ten-b", "bank")
 
 
-async def test_tenants_share_a_read_and_never_a_page() -> None:
-    served = Served(Kubelet(A, B, takes_s=0.5), 2.0)
+async def test_tenants_share_a_read_and_never_a_render() -> None:
+    served = ServedPages(FakeKubeletPool(A, B, takes_s=0.5), 2.0)
     found = await asyncio.gather(*(served.uids(tenant) for tenant in ("ten-a", "ten-b", "ten-a", "none")))
     assert found == [["t-ten-a-shop"], ["t-ten-b-bank"], ["t-ten-a-shop"], []]
     assert served.kubelet.reads == ["/pods"]
 
 
-async def test_a_read_is_shared_for_so_long_and_not_longer() -> None:
-    served = Served(Kubelet(A), 2.0)
+async def test_a_read_is_shared_for_its_maximum_age() -> None:
+    served = ServedPages(FakeKubeletPool(A), 2.0)
     for _ in range(4):
         await served.uids("ten-a")
         await asyncio.sleep(0.9)
     assert len(served.kubelet.reads) == 2  # at 0 and, when it was 2.7 s old, anew
 
 
-async def test_with_age_zero_each_answer_has_its_own_read() -> None:
-    served = Served(Kubelet(A, takes_s=0.5), 0.0)
+async def test_with_age_zero_each_request_reads() -> None:
+    served = ServedPages(FakeKubeletPool(A, takes_s=0.5), 0.0)
     await asyncio.gather(*(served.uids("ten-a") for _ in range(3)))
     assert served.kubelet.reads == ["/pods"] * 3
 
 
-async def test_pages_of_different_kinds_are_read_apart() -> None:
-    served = Served(Kubelet(A), 2.0)
+async def test_different_pages_are_read_separately() -> None:
+    served = ServedPages(FakeKubeletPool(A), 2.0)
     assert await served.uids("ten-a") == await served.uids("ten-a", STATS)
     await served.uids("ten-a", STATS._replace(only_cpu_and_memory=True))
     assert served.kubelet.reads == [
@@ -146,9 +146,9 @@ async def test_pages_of_different_kinds_are_read_apart() -> None:
     ]
 
 
-async def test_who_owns_what_is_asked_when_the_answer_is_made() -> None:
+async def test_ownership_is_decided_at_render_time() -> None:
     """A pod that changed hands while the page was read, or since: by its uid it is not the same."""
-    served = Served(Kubelet(A, takes_s=1.0), 30.0)
+    served = ServedPages(FakeKubeletPool(A, takes_s=1.0), 30.0)
     asked = Tasks("test").spawn(served.uids("ten-a"), "ask")
     await asyncio.sleep(0.5)
     taken_over = Owned("ten-b", "web", "shop", "t-new", A.namespace, A.name, "s-new", frozenset({"app"}))
@@ -158,8 +158,8 @@ async def test_who_owns_what_is_asked_when_the_answer_is_made() -> None:
     assert len(served.kubelet.reads) == 1
 
 
-async def test_a_failed_read_is_told_to_all_that_wait_and_kept_for_nobody() -> None:
-    served = Served(Kubelet(A, takes_s=0.5), 30.0)
+async def test_a_failed_read_reaches_all_waiters_and_is_not_kept() -> None:
+    served = ServedPages(FakeKubeletPool(A, takes_s=0.5), 30.0)
     served.kubelet.status = 500
     found = await asyncio.gather(*(served.uids("ten-a") for _ in range(3)), return_exceptions=True)
     assert [str(each) for each in found] == ["kubelet-failed"] * 3
@@ -171,8 +171,8 @@ async def test_a_failed_read_is_told_to_all_that_wait_and_kept_for_nobody() -> N
     assert served.failures == []
 
 
-async def test_a_page_that_is_cut_is_no_page() -> None:
-    served = Served(Kubelet(A), 30.0)
+async def test_a_truncated_page_is_an_error() -> None:
+    served = ServedPages(FakeKubeletPool(A), 30.0)
     served.kubelet.is_cut = True
     with pytest.raises(PageError):
         await served.uids("ten-a")
@@ -181,8 +181,8 @@ async def test_a_page_that_is_cut_is_no_page() -> None:
     assert served.failures == []
 
 
-async def test_one_who_leaves_takes_the_read_from_nobody() -> None:
-    served = Served(Kubelet(A, takes_s=1.0), 30.0)
+async def test_a_cancelled_waiter_leaves_the_read_to_others() -> None:
+    served = ServedPages(FakeKubeletPool(A, takes_s=1.0), 30.0)
     tasks = Tasks("test")
     first, second = tasks.spawn(served.uids("ten-a"), "first"), tasks.spawn(served.uids("ten-a"), "second")
     await asyncio.sleep(0.5)
@@ -191,10 +191,10 @@ async def test_one_who_leaves_takes_the_read_from_nobody() -> None:
     assert served.kubelet.reads == ["/pods"]
 
 
-async def test_a_large_page_is_the_same_page() -> None:
+async def test_a_page_rendered_in_a_thread_is_the_same() -> None:
     """Parsed and rendered in a thread."""
     many = [pod("ten-a", f"p{number}") for number in range(200)]
-    served = Served(Kubelet(*many, B), 0.0)
+    served = ServedPages(FakeKubeletPool(*many, B), 0.0)
     page = page_for("/pods", served.kubelet.pods, "node-1")
     assert page is not None
     assert len(page[1]) > INLINE_BYTES
@@ -205,7 +205,7 @@ async def test_a_large_page_is_the_same_page() -> None:
 # ---- one tenant's pages, one after the other
 
 
-class Rendering:
+class RecordedRenders:
     """Stands for the page of `/pods`; counts its renders and how many there are at once, by tenant."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, body: bytes = b"page") -> None:
@@ -237,18 +237,18 @@ async def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("it never came true")
 
 
-async def take(served: Served, tenant: str) -> bytes:
+async def take(served: ServedPages, tenant: str) -> bytes:
     async with served.service.rendered(PODS, lambda: served.index, tenant) as found:
         return found.body
 
 
-async def test_a_tenant_has_one_render_at_once_and_its_neighbour_its_own(
+async def test_a_tenant_renders_one_page_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also where the clients leave: a thread cannot be stopped, so the next one waits for it."""
     monkeypatch.setattr(page_service, "INLINE_BYTES", 0)
-    rendering = Rendering(monkeypatch)
-    served, tasks = Served(Kubelet(A), 30.0), Tasks("test")
+    rendering = RecordedRenders(monkeypatch)
+    served, tasks = ServedPages(FakeKubeletPool(A), 30.0), Tasks("test")
     rendering.may_end.clear()
     for _ in range(20):
         asked = tasks.spawn(take(served, "ten-a"), "ask")
@@ -266,13 +266,13 @@ async def test_a_tenant_has_one_render_at_once_and_its_neighbour_its_own(
     assert rendering.most == {"ten-a": 1, "ten-b": 1}
 
 
-async def test_requests_that_wait_share_what_was_rendered_after_they_came(
+async def test_waiting_requests_share_a_later_render(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And none gets what was begun before: it may have been asked for because something changed."""
     monkeypatch.setattr(page_service, "INLINE_BYTES", 0)
-    rendering = Rendering(monkeypatch, b"old")
-    served, tasks = Served(Kubelet(A), 30.0), Tasks("test")
+    rendering = RecordedRenders(monkeypatch, b"old")
+    served, tasks = ServedPages(FakeKubeletPool(A), 30.0), Tasks("test")
     rendering.may_end.clear()
     first = tasks.spawn(take(served, "ten-a"), "ask")
     await until(lambda: rendering.count > 0)
@@ -293,8 +293,8 @@ async def test_requests_that_wait_share_what_was_rendered_after_they_came(
 
 
 async def test_a_tenants_pages_have_a_rate_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    Rendering(monkeypatch, b"x" * (4 << 20))
-    served, loop = Served(Kubelet(A), 3600.0), asyncio.get_running_loop()
+    RecordedRenders(monkeypatch, b"x" * (4 << 20))
+    served, loop = ServedPages(FakeKubeletPool(A), 3600.0), asyncio.get_running_loop()
     begin_s, taken = loop.time(), 0
     while loop.time() - begin_s < 60:
         taken += len(await take(served, "ten-a"))
@@ -305,11 +305,11 @@ async def test_a_tenants_pages_have_a_rate_in_bytes(monkeypatch: pytest.MonkeyPa
     assert loop.time() == begin_s
 
 
-async def test_a_page_that_waits_too_long_for_the_tenants_others_is_refused(
+async def test_a_page_that_waits_too_long_in_the_queue_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    Rendering(monkeypatch, b"x" * (16 << 20))
-    served = Served(Kubelet(A), 3600.0)
+    RecordedRenders(monkeypatch, b"x" * (16 << 20))
+    served = ServedPages(FakeKubeletPool(A), 3600.0)
     found = await asyncio.gather(*(take(served, "ten-a") for _ in range(50)), return_exceptions=True)
     refused = sum(isinstance(each, PageQueueTimeoutError) for each in found)
     assert refused + sum(isinstance(each, bytes) for each in found) == 50
@@ -336,12 +336,12 @@ class FakeRequestLog:
         pass
 
 
-def page_exchange(client: "Client", served: Served) -> PageExchange:
+def page_exchange(client: "PageClient", served: ServedPages) -> PageExchange:
     port, state = cast(ClientConnection, client), cast(AgentState, client)
     return PageExchange(port, state, PODS, served.service, client.tasks)
 
 
-class Client:
+class PageClient:
     """A connection that records how it is refused, with as much of the state as a page needs."""
 
     def __init__(self, index: OwnerIndex) -> None:
@@ -359,12 +359,12 @@ class Client:
 
 @pytest.mark.parametrize("max_age_s", [0.0, 30.0])
 @pytest.mark.parametrize("is_fault_in", ["reading", "rendering"])
-async def test_a_fault_of_ours_is_answered_and_said_once_and_kept_for_nobody(
+async def test_a_bug_is_answered_logged_once_and_not_kept(
     capsys: pytest.CaptureFixture[str], max_age_s: float, is_fault_in: str
 ) -> None:
-    kubelet = Kubelet(A, takes_s=0.5)
-    served = Served(kubelet, max_age_s)
-    client = Client(BrokenIndex([]) if is_fault_in == "rendering" else served.index)
+    kubelet = FakeKubeletPool(A, takes_s=0.5)
+    served = ServedPages(kubelet, max_age_s)
+    client = PageClient(BrokenIndex([]) if is_fault_in == "rendering" else served.index)
     if is_fault_in == "reading":
         kubelet.acquire = broken  # type: ignore[method-assign]  # as a dial that fails in Python
     page_exchange(client, served).start()
@@ -374,7 +374,7 @@ async def test_a_fault_of_ours_is_answered_and_said_once_and_kept_for_nobody(
     assert len(client.tasks) == 0
 
 
-def broken(*_: object, **__: object) -> Kubelet:
+def broken(*_: object, **__: object) -> FakeKubeletPool:
     raise ValueError
 
 
@@ -398,10 +398,10 @@ class OpenTransport:
         self.calls.append(call)
 
 
-class Reader(Client):
+class ReadingClient(PageClient):
     """A connection that takes a large page."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: ServedPages) -> None:
         super().__init__(served.index)
         self.transport: OpenTransport = OpenTransport()
         self.is_draining = False
@@ -420,11 +420,11 @@ class Reader(Client):
         self.is_finished = True
 
 
-async def test_a_client_that_takes_all_gets_one_piece_for_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_is_sent_one_piece_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     """It once got all that its socket took within one event: up to 22 pieces, 7 ms."""
-    Rendering(monkeypatch, b"x" * (10 * PIECE_BYTES + 1))
-    served = Served(Kubelet(A), 0.0)
-    reader = Reader(served)
+    RecordedRenders(monkeypatch, b"x" * (10 * PIECE_BYTES + 1))
+    served = ServedPages(FakeKubeletPool(A), 0.0)
+    reader = ReadingClient(served)
     transport = reader.transport
     exchange = page_exchange(reader, served)
     exchange.start()
@@ -440,13 +440,13 @@ async def test_a_client_that_takes_all_gets_one_piece_for_each_turn(monkeypatch:
     assert reader.use.unsent_bytes == 0
 
 
-async def test_a_page_that_fails_after_its_head_ends_the_connection(
+async def test_a_failure_after_the_head_ends_the_connection(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The client waited for the rest, and its connection took no other request."""
-    Rendering(monkeypatch, b"x" * (10 * PIECE_BYTES))
-    served = Served(Kubelet(A), 0.0)
-    reader = Reader(served)
+    RecordedRenders(monkeypatch, b"x" * (10 * PIECE_BYTES))
+    served = ServedPages(FakeKubeletPool(A), 0.0)
+    reader = ReadingClient(served)
     monkeypatch.setattr(reader.transport, "flush", broken)
     page_exchange(reader, served).start()
     await asyncio.sleep(1.0)

@@ -78,7 +78,7 @@ def test_lines() -> None:
         b"# TYPE a\n",
     ],
 )
-def test_lines_that_are_none(bad: bytes) -> None:
+def test_malformed_lines(bad: bytes) -> None:
     with pytest.raises(PageError):
         list(lines(b"good 1\n" + bad))
 
@@ -123,7 +123,7 @@ def test_labels(block: str, found: dict[str, str]) -> None:
         r'{x="\u0041"}',
     ],
 )
-def test_blocks_that_are_malformed(block: str) -> None:
+def test_malformed_label_blocks(block: str) -> None:
     with pytest.raises(PageError):
         labels(block)
 
@@ -137,7 +137,7 @@ values = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('"\\
     st.floats(),
     st.none() | st.integers(-(10**15), 10**15),
 )
-def test_what_is_written_is_read(found: dict[str, str], value: float, at: int | None) -> None:
+def test_written_lines_are_parsed_back(found: dict[str, str], value: float, at: int | None) -> None:
     inner, time = label_text(found.items()), "" if at is None else str(at)
     text = sample_text("a", inner, number(value), time)
     (sample,) = lines(text.encode())

@@ -108,7 +108,7 @@ scrape_error 0
     )
 
 
-def test_resource_of_a_tenant_without_pods_has_a_node_that_does_nothing() -> None:
+def test_resource_without_pods_has_an_idle_node() -> None:
     rows = [line for line in rebuilt(RESOURCE, RESOURCE_PAGE, "ten-c").splitlines() if line[0] != "#"]
     assert rows == [
         "node_cpu_usage_seconds_total 0 1795192099999",
@@ -179,7 +179,7 @@ container_scrape_error 0
     )
 
 
-def test_a_sandboxs_row_gives_way_to_its_pods_whichever_comes_first() -> None:
+def test_a_pods_row_replaces_its_sandboxs() -> None:
     """As the kubelet writes them since 1.24 (dockershim's "POD" is gone): both with an empty container."""
     pod = 'namespace="ten-a-web",pod="shop"'
     rows = [
@@ -215,13 +215,13 @@ def test_a_sandboxs_row_gives_way_to_its_pods_whichever_comes_first() -> None:
         "{}",
     ],
 )
-def test_rows_that_only_look_like_the_tenants(trick: str) -> None:
+def test_rows_that_resemble_the_tenants_are_left_out(trick: str) -> None:
     mine = 'container_memory_swap{container="app",namespace="ten-a-web",pod="shop"} 1\n'
     out = rebuilt(CADVISOR, f"container_memory_rss{trick} 1\n{mine}container_memory_cache{trick} 1\n")
     assert out == 'container_memory_swap{container="app",namespace="web",pod="shop"} 1\n'
 
 
-def test_labels_that_come_through_are_written_escaped() -> None:
+def test_labels_are_written_escaped() -> None:
     page = r'container_fs_reads_total{device="a\\b\"c\nd",namespace="ten-a-web",pod="shop"} 1' + "\n"
     assert rebuilt(CADVISOR, page) == page.replace("ten-a-web", "web")
 
@@ -281,7 +281,7 @@ def test_no_probes_are_no_error() -> None:
         b'container_cpu_usage_seconds_total{namespace="a",namespace="b",pod="c"} 1\n',
     ],
 )
-def test_what_is_no_such_page_is_an_error(page: Page[Any], bad: bytes) -> None:
+def test_another_page_is_an_error(page: Page[Any], bad: bytes) -> None:
     with pytest.raises(PageError):
         page.rebuild(bad, INDEX, "ten-a")
 

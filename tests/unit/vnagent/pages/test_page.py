@@ -122,9 +122,7 @@ def _labels(text: str) -> set[tuple[str, str]]:
 @pytest.mark.parametrize(("path", "page"), PAGES)
 @settings(deadline=None)
 @given(at=st.floats(0, 1, exclude_max=True), junk=st.binary(max_size=8))
-def test_a_page_that_was_cut_or_changed_is_an_error_or_a_page(
-    path: str, page: Page[Any], at: float, junk: bytes
-) -> None:
+def test_a_damaged_page_is_an_error_or_a_page(path: str, page: Page[Any], at: float, junk: bytes) -> None:
     """No other exception, and still nothing of another's."""
     pods = [
         StandInPod("a-b", "p", "super-uid-1", annotations=dict(zip(KEYS, ("a", "b", "t-1"), strict=True))),

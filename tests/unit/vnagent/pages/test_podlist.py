@@ -50,18 +50,18 @@ def test_the_pods_of_tenants() -> None:
     assert owned_pods(page(SHOP, VAULT, HOST), INJECTING) == ((OWNED_SHOP, OWNED_VAULT), ())
 
 
-def test_what_kubectl_prints_is_read_as_well() -> None:
+def test_kubectls_list_is_accepted() -> None:
     printed = page(SHOP, HOST, kind="List", item_kind="Pod")
     assert owned_pods(printed, INJECTING) == ((OWNED_SHOP,), ())
 
 
-def test_an_annotation_that_is_trusted() -> None:
+def test_the_trusted_containers_annotation() -> None:
     trusting = ContainerPolicy(frozenset({"mesh-proxy"}), trusts_annotation=True)
     (shop,), _ = owned_pods(page(SHOP), trusting)
     assert shop.containers == {"app"}
 
 
-def test_pods_that_should_be_somebodys_and_are_not_served() -> None:
+def test_invalid_tenant_pods_are_reported() -> None:
     half = StandInPod("x", "half", "s-1", annotations={"tenancy.x-k8s.io/cluster": "ten-a"})
     bad = StandInPod("y", "bad\n" + "x" * 400, "s-2", annotations=annotations("ten-a", "web", "u"))
     owned, problems = owned_pods(page(half, VAULT, bad), INJECTING)
@@ -72,7 +72,7 @@ def test_pods_that_should_be_somebodys_and_are_not_served() -> None:
     )
 
 
-def test_a_name_that_is_there_twice_is_nobodys_whoever_the_other_is() -> None:
+def test_a_duplicate_name_is_not_served() -> None:
     other = StandInPod(VAULT.namespace, VAULT.name, "s-7777")
     assert owned_pods(page(SHOP, VAULT, other), INJECTING) == (
         (OWNED_SHOP,),
@@ -85,7 +85,7 @@ def test_no_pods(items: bytes) -> None:
     assert owned_pods(b'{"kind":"PodList","items":' + items + b"}", INJECTING) == ((), ())
 
 
-def test_the_second_of_two_equal_keys_counts() -> None:
+def test_the_last_of_duplicate_keys_counts() -> None:
     listed = page(VAULT).replace(
         b'"tenancy.x-k8s.io/cluster": "ten-a-b"',
         b'"tenancy.x-k8s.io/cluster": "ten-a", "tenancy.x-k8s.io/cluster": "ten-a-b"',
@@ -115,7 +115,7 @@ GOOD = page(SHOP, VAULT)
         b'{"kind":"PodList","x":' + b"[" * 100_000,
     ],
 )
-def test_what_is_no_list_of_pods_is_an_error(bad: bytes) -> None:
+def test_another_list_is_an_error(bad: bytes) -> None:
     with pytest.raises(PageError):
         owned_pods(bad, INJECTING)
 

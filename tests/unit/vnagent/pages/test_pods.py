@@ -175,7 +175,7 @@ RAN = {
 }
 
 
-def test_the_whole_pod_in_the_tenants_words() -> None:
+def test_a_pod_has_the_tenants_names() -> None:
     assert json.loads(rebuild(page(MIRROR, SHOP, BANK), INDEX, "ten-a")) == {
         "kind": "PodList",
         "apiVersion": "v1",
@@ -240,7 +240,7 @@ def test_the_whole_pod_in_the_tenants_words() -> None:
     }
 
 
-def test_a_pod_that_says_almost_nothing_of_itself() -> None:
+def test_a_minimal_pod() -> None:
     assert json.loads(rebuild(page(SHOP, BANK), INDEX, "ten-b"))["items"] == [
         {
             "metadata": {"name": "bank", "namespace": "web", "uid": "b-1"},
@@ -260,11 +260,11 @@ def test_a_tenant_without_pods() -> None:
     ("was", "is_now"),
     [(b"s-1001", b"s-7777"), (b'"ten-a-web"', b'"ten-b-web"'), (b'"name": "shop"', b'"name": "shop2"')],
 )
-def test_all_of_namespace_name_and_uid_have_to_agree(was: bytes, is_now: bytes) -> None:
+def test_namespace_name_and_uid_must_match(was: bytes, is_now: bytes) -> None:
     assert json.loads(rebuild(page(SHOP).replace(was, is_now), INDEX, "ten-a"))["items"] == []
 
 
-def test_of_a_key_that_comes_twice_one_value_decides_and_is_written() -> None:
+def test_a_duplicate_key_has_one_value_throughout() -> None:
     twice = page(BANK).replace(
         b'"namespace": "ten-b-web"', b'"namespace": "ten-a-web", "namespace": "ten-b-web"'
     )
@@ -292,6 +292,6 @@ GOOD = page(SHOP, BANK)
         b'{"kind":"PodList","x":' + b'{"a":' * 100_000,
     ],
 )
-def test_what_is_no_such_page_is_an_error(bad: bytes) -> None:
+def test_another_page_is_an_error(bad: bytes) -> None:
     with pytest.raises(PageError):
         rebuild(bad, INDEX, "ten-a")

@@ -50,6 +50,6 @@ def test_a_pod_of_another_uid_is_another_pod() -> None:
 @pytest.mark.parametrize(
     "bad", [b"", b"{", b"[]", PAGE[:-9], PAGE.replace(b"PodList", b"NodeList"), PAGE.replace(b"[", b"{", 1)]
 )
-def test_what_is_no_such_page_is_an_error(bad: bytes) -> None:
+def test_another_page_is_an_error(bad: bytes) -> None:
     with pytest.raises(PageError):
         rebuild(bad, INDEX, "ten-a")

@@ -188,12 +188,12 @@ NOTHING = {
 }
 
 
-def test_a_tenant_without_pods_has_a_node_that_does_nothing() -> None:
+def test_a_tenant_without_pods_has_an_idle_node() -> None:
     assert json.loads(rebuild(page(SHOP, DB, BANK), INDEX, "ten-c")) == NOTHING
     assert json.loads(rebuild_only_cpu_and_memory(page(SHOP), INDEX, "ten-b")) == NOTHING
 
 
-def test_a_pod_and_a_node_without_numbers() -> None:
+def test_a_pod_and_a_node_without_stats() -> None:
     bare = json.loads(rebuild(page(BARE, node={"nodeName": "node-1"}), INDEX, "ten-b"))
     assert bare == {
         "node": {
@@ -209,13 +209,13 @@ def test_a_pod_and_a_node_without_numbers() -> None:
     ("was", "is_now"),
     [(b"s-1001", b"s-7777"), (b'"ten-a-web"', b'"ten-b-web"'), (b'"name": "shop"', b'"name": "bank"')],
 )
-def test_all_of_namespace_name_and_uid_have_to_agree(was: bytes, is_now: bytes) -> None:
+def test_namespace_name_and_uid_must_match(was: bytes, is_now: bytes) -> None:
     changed = page(SHOP, node={"nodeName": "n"}).replace(was, is_now)
     assert json.loads(rebuild(changed, INDEX, "ten-a"))["pods"] == []
     assert json.loads(rebuild(changed, INDEX, "ten-b"))["pods"] == []
 
 
-def test_of_a_namespace_that_is_there_twice_one_decides() -> None:
+def test_a_duplicate_namespace_has_one_value() -> None:
     twice = page(SHOP).replace(
         b'"namespace": "ten-a-web", "uid"', b'"namespace": "ten-a-web", "namespace": "ten-b-web", "uid"'
     )
@@ -226,7 +226,7 @@ def test_of_a_namespace_that_is_there_twice_one_decides() -> None:
     assert b"ten-b" not in rebuild(other, INDEX, "ten-a")
 
 
-def test_a_stand_in_kubelets_page() -> None:
+def test_a_fake_kubelets_page() -> None:
     """Nothing that the stand-in plants for the host or another pod comes through."""
     shop = StandInPod("ten-a-web", "shop", "s-1001", injected=("mesh-proxy",))
     bank = StandInPod("ten-b-web", "bank", "s-2001")
@@ -254,6 +254,6 @@ GOOD = page(SHOP, BANK)
         b'{"node":{"nodeName":"n"},"pods":' + b"[" * 100_000,
     ],
 )
-def test_what_is_no_such_page_is_an_error(bad: bytes) -> None:
+def test_another_page_is_an_error(bad: bytes) -> None:
     with pytest.raises(PageError):
         rebuild(bad, INDEX, "ten-a")

@@ -26,17 +26,17 @@ from vnagent.upstream.kubelet import KubeletPool
 SERVING = Authority.create("serving")
 
 
-class Clock:
+class FakeWallClock:
     now = 1_700_000_000.0
 
     def __call__(self) -> float:
         return self.now
 
 
-class Setting:
+class SourcesSetting:
     """The sources of one configuration, and a state without a connection."""
 
-    def __init__(self, directory: Path, clock: Clock, spiffe: Spiffe | None = None) -> None:
+    def __init__(self, directory: Path, clock: FakeWallClock, spiffe: Spiffe | None = None) -> None:
         (directory / "tenants").mkdir(exist_ok=True)
         if not (directory / "serving.crt").exists():
             SERVING.issue("node-1", sans_dns=["node-1"]).write(directory, "serving")

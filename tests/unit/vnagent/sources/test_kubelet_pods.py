@@ -34,7 +34,7 @@ class BrokenPool:
         raise ZeroDivisionError
 
 
-async def test_a_fault_of_ours_ends_neither_the_reads_nor_who_waits_for_one(
+async def test_a_bug_ends_neither_reads_nor_waiting_requests(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     pool, tasks = BrokenPool(), Tasks("test")

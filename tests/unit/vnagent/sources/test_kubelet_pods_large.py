@@ -131,7 +131,7 @@ async def test_large_pods_of_one_tenant_hide_no_pod_of_another() -> None:
     assert peak < 24 << 20
 
 
-async def test_both_ways_of_reading_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whole_and_split_lists_give_the_same_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     containers = b",".join(b'{"name":"c%d"}' % n for n in range(1_001))
     items = (
         item(pod("ten-a", "shop")),
@@ -161,14 +161,14 @@ async def test_both_ways_of_reading_give_the_same(monkeypatch: pytest.MonkeyPatc
     assert found[0] == found[1]
 
 
-async def test_a_long_list_that_did_not_change_is_published_once() -> None:
+async def test_an_unchanged_long_list_is_published_once() -> None:
     reader = Reader(ListPool(item(pod("ten-a", "large"), bulk(MAX_WHOLE_LIST_BYTES))))
     assert await reader.feed.read()
     assert await reader.feed.read()
     assert [len(pods) for pods, _ in reader.published] == [1]
 
 
-async def test_a_long_list_that_is_cut_off_changes_nothing() -> None:
+async def test_a_truncated_long_list_changes_nothing() -> None:
     pool = ListPool(item(pod("ten-a", "large"), bulk(MAX_WHOLE_LIST_BYTES)), item(pod("ten-b", "bank")))
     reader = Reader(pool)
     assert await reader.feed.read()
@@ -180,7 +180,7 @@ async def test_a_long_list_that_is_cut_off_changes_nothing() -> None:
     assert failure.message == "kubelet /pods: the list cannot be split: it is cut off"
 
 
-async def test_a_list_without_an_end_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_endless_list_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = ListPool(item(pod("ten-a", "large"), bulk(MAX_WHOLE_LIST_BYTES)))
     reader = Reader(pool)
     assert await reader.feed.read()
@@ -193,7 +193,9 @@ async def test_a_list_without_an_end_changes_nothing(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("whole_bytes", [1 << 30, 0])
-async def test_the_page_of_a_neighbour_is_served(monkeypatch: pytest.MonkeyPatch, whole_bytes: int) -> None:
+async def test_a_neighbours_page_is_served_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, whole_bytes: int
+) -> None:
     """And of the tenant's pods those whose fields are few."""
     monkeypatch.setattr(fetching, "MAX_WHOLE_LIST_BYTES", whole_bytes)
     container = b',"ephemeralContainers":[{"name":"app","image":"%s"}]' % (b"x" * (128 << 10))

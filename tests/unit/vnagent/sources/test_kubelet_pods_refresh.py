@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio
 INTERVAL_S = 5.0
 
 
-class Kubelet:
+class FakePodsKubelet:
     """Lists the pods that there are when it is asked, `takes_s` later; counts the reads."""
 
     class SocketPoller:
@@ -47,7 +47,7 @@ class Kubelet:
 
     def acquire(
         self, exchange: ResponseHandler, request: bytes, *, timeout_s: float | None, is_upgrade: bool
-    ) -> "Kubelet":
+    ) -> "FakePodsKubelet":
         self.reads.append(self.poller.loop.time())
         annotations = {keys.CLUSTER: "ten-b", keys.NAMESPACE: "web"}
         pods = [
@@ -69,8 +69,8 @@ class Kubelet:
         pass
 
 
-async def test_a_fresh_pod_is_found_whatever_others_ask_for() -> None:
-    kubelet = Kubelet()
+async def test_a_fresh_pod_is_found_despite_other_lookups() -> None:
+    kubelet = FakePodsKubelet()
     loop, tasks = asyncio.get_running_loop(), Tasks("test")
 
     async def ask_for_what_is_not_there() -> None:
@@ -94,8 +94,8 @@ async def test_a_fresh_pod_is_found_whatever_others_ask_for() -> None:
     await tasks.close(1.0)
 
 
-async def test_a_read_that_had_begun_confirms_nothing() -> None:
-    kubelet = Kubelet(takes_s=0.5)
+async def test_a_read_in_progress_confirms_no_later_lookup() -> None:
+    kubelet = FakePodsKubelet(takes_s=0.5)
     first = Tasks("test").spawn(kubelet.feed.refresh(), "first")
     await asyncio.sleep(0.2)
     kubelet.names.append("late")
@@ -104,15 +104,15 @@ async def test_a_read_that_had_begun_confirms_nothing() -> None:
     assert (kubelet.known, len(kubelet.reads)) == ({"late"}, 2)
 
 
-async def test_those_who_wait_share_one_read() -> None:
-    kubelet = Kubelet()
+async def test_waiting_lookups_share_one_read() -> None:
+    kubelet = FakePodsKubelet()
     assert await kubelet.feed.refresh()
     assert await asyncio.gather(*(kubelet.feed.refresh() for _ in range(100))) == [True] * 100
     assert len(kubelet.reads) == 2
 
 
-async def test_a_regular_read_serves_those_who_wait() -> None:
-    kubelet, tasks = Kubelet(takes_s=1.0), Tasks("test")
+async def test_a_regular_read_serves_waiting_lookups() -> None:
+    kubelet, tasks = FakePodsKubelet(takes_s=1.0), Tasks("test")
     assert await kubelet.feed.refresh()
     asked = tasks.spawn(kubelet.feed.refresh(), "ask")
     await asyncio.sleep(0.5)
@@ -122,8 +122,8 @@ async def test_a_regular_read_serves_those_who_wait() -> None:
     await tasks.close(1.0)
 
 
-async def test_a_read_that_fails_or_takes_too_long_confirms_nothing() -> None:
-    kubelet, loop = Kubelet(), asyncio.get_running_loop()
+async def test_a_failed_or_slow_read_confirms_nothing() -> None:
+    kubelet, loop = FakePodsKubelet(), asyncio.get_running_loop()
     kubelet.status = 500
     assert not await kubelet.feed.refresh()
     kubelet.status, kubelet.takes_s = 200, 3600.0
@@ -132,8 +132,8 @@ async def test_a_read_that_fails_or_takes_too_long_confirms_nothing() -> None:
     assert loop.time() - began_s <= REFRESH_S + 0.001
 
 
-async def test_a_list_that_takes_long_is_read_half_of_the_time_at_most() -> None:
-    kubelet = Kubelet(takes_s=3.0)
+async def test_a_slow_list_is_read_half_of_the_time_at_most() -> None:
+    kubelet = FakePodsKubelet(takes_s=3.0)
     for _ in range(4):
         assert await kubelet.feed.refresh()
     assert [later - earlier for earlier, later in itertools.pairwise(kubelet.reads)] == pytest.approx(
@@ -142,16 +142,16 @@ async def test_a_list_that_takes_long_is_read_half_of_the_time_at_most() -> None
 
 
 @pytest.mark.parametrize(("takes_s", "pause_s"), [(0.0, MIN_REFRESH_S), (0.02, 0.4), (0.2, MAX_REFRESH_S)])
-async def test_reads_that_are_asked_for_take_a_twentieth_of_the_time(takes_s: float, pause_s: float) -> None:
-    kubelet = Kubelet(takes_s)
+async def test_reads_on_demand_take_a_twentieth_of_the_time(takes_s: float, pause_s: float) -> None:
+    kubelet = FakePodsKubelet(takes_s)
     for _ in range(4):
         assert await kubelet.feed.refresh()
     pauses = [later - earlier for earlier, later in itertools.pairwise(kubelet.reads)]
     assert pauses == pytest.approx([pause_s] * 3, abs=0.001)
 
 
-async def test_one_who_leaves_takes_the_read_from_nobody() -> None:
-    kubelet, tasks = Kubelet(), Tasks("test")
+async def test_a_cancelled_waiter_leaves_the_read_to_others() -> None:
+    kubelet, tasks = FakePodsKubelet(), Tasks("test")
     assert await kubelet.feed.refresh()
     first, second = (tasks.spawn(kubelet.feed.refresh(), "ask") for _ in range(2))
     await asyncio.sleep(0.5)

@@ -15,7 +15,7 @@ from tenancy.document import document_of
 from tenancy.ownership import Owned, OwnerIndex
 from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant
-from tests.unit.vnagent.sources.publisher_setting import SERVING, Clock, Setting
+from tests.unit.vnagent.sources.publisher_setting import SERVING, FakeWallClock, SourcesSetting
 from vnagent.config import Spiffe
 from vnagent.core.source_status import Retained
 from vnagent.reload import Reloadable
@@ -32,25 +32,25 @@ TWIN = Owned("ten-b", "web", "shop", "t-2", "ten-a-web", "shop", "s-2", frozense
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> FakeWallClock:
+    return FakeWallClock()
 
 
 @pytest_asyncio.fixture
-async def setting(tmp_path: Path, clock: Clock) -> AsyncIterator[Setting]:
-    made = Setting(tmp_path, clock)
+async def setting(tmp_path: Path, clock: FakeWallClock) -> AsyncIterator[SourcesSetting]:
+    made = SourcesSetting(tmp_path, clock)
     yield made
     made.poller.stop()
 
 
-async def test_before_anything_is_heard_nothing_is_known(setting: Setting) -> None:
+async def test_before_a_sync_nothing_is_served(setting: SourcesSetting) -> None:
     setting.publisher.restore()
     assert (setting.served(), setting.flags()) == ((set(), set()), {})
     assert not setting.state.index.is_synced
     assert setting.state.context is None
 
 
-async def test_what_is_published_is_served_and_saved(setting: Setting, clock: Clock) -> None:
+async def test_published_objects_are_served_and_saved(setting: SourcesSetting, clock: FakeWallClock) -> None:
     assert setting.publisher.publish_tenants(TenantsReading({"a": A, "b": B}))
     setting.publisher.publish_pods((SHOP,), ())
     assert setting.served() == ({"ten-a", "ten-b"}, {SHOP})
@@ -58,7 +58,7 @@ async def test_what_is_published_is_served_and_saved(setting: Setting, clock: Cl
     assert setting.state.context is not None
     await setting.saved.write_due()
     clock.now += 100
-    again = Setting(setting.directory, clock)
+    again = SourcesSetting(setting.directory, clock)
     again.publisher.restore()
     assert again.served() == ({"ten-a", "ten-b"}, {SHOP})
     assert again.flags() == {"tenants": (100.0, True), "pods": (100.0, True)}
@@ -71,15 +71,15 @@ async def test_what_is_published_is_served_and_saved(setting: Setting, clock: Cl
     again.poller.stop()
 
 
-async def test_state_that_was_restored_is_not_confirmed_by_being_served(
-    setting: Setting, clock: Clock
+async def test_serving_restored_state_does_not_confirm_it(
+    setting: SourcesSetting, clock: FakeWallClock
 ) -> None:
     """Two restarts without a word of the sources: the age counts from the last word."""
     setting.publisher.publish_tenants(TenantsReading({"a": A}))
     await setting.saved.write_due()
     for age_s in (1000.0, 2000.0):
         clock.now += 1000
-        again = Setting(setting.directory, clock)
+        again = SourcesSetting(setting.directory, clock)
         again.publisher.restore()
         assert again.flags() == {"tenants": (age_s, True)}
         with contextlib.suppress(TimeoutError):
@@ -89,7 +89,7 @@ async def test_state_that_was_restored_is_not_confirmed_by_being_served(
         again.poller.stop()
 
 
-async def test_a_bad_tenant_keeps_its_last_good_state_and_the_others_never_notice(setting: Setting) -> None:
+async def test_an_invalid_tenant_keeps_its_last_good_state(setting: SourcesSetting) -> None:
     setting.publisher.publish_tenants(TenantsReading({"a": A, "b": B}))
     assert setting.publisher.publish_tenants(TenantsReading({"a": Bad("not YAML"), "b": B}))
     assert setting.served()[0] == {"ten-a", "ten-b"}
@@ -99,7 +99,7 @@ async def test_a_bad_tenant_keeps_its_last_good_state_and_the_others_never_notic
     assert setting.state.tenant_problems == ()
 
 
-async def test_the_last_tenant_leaves_nobody_to_serve(setting: Setting) -> None:
+async def test_removing_the_last_tenant_drops_the_context(setting: SourcesSetting) -> None:
     setting.publisher.publish_tenants(TenantsReading({"a": A}))
     setting.publisher.publish_tenants(TenantsReading({}, frozenset({"a"})))
     assert setting.served()[0] == set()
@@ -107,8 +107,8 @@ async def test_the_last_tenant_leaves_nobody_to_serve(setting: Setting) -> None:
     assert setting.sources.statuses()[0].retained is None
 
 
-async def test_an_empty_reading_retains_all_until_release(
-    setting: Setting, clock: Clock, capsys: pytest.CaptureFixture[str]
+async def test_an_empty_reading_retains_all_tenants_until_release(
+    setting: SourcesSetting, clock: FakeWallClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     setting.publisher.publish_tenants(TenantsReading({"a": A, "b": B}))
     for _ in range(3):
@@ -125,20 +125,20 @@ async def test_an_empty_reading_retains_all_until_release(
     assert "nothing to release" in capsys.readouterr().err
 
 
-async def test_one_of_several_goes_at_once(setting: Setting) -> None:
+async def test_one_missing_tenant_of_several_is_removed(setting: SourcesSetting) -> None:
     setting.publisher.publish_tenants(TenantsReading({"a": A, "b": B}))
     setting.publisher.publish_tenants(TenantsReading({"b": B}))
     assert setting.served()[0] == {"ten-b"}
 
 
-async def test_a_renamed_file_is_the_same_tenant(setting: Setting) -> None:
+async def test_a_renamed_file_is_the_same_tenant(setting: SourcesSetting) -> None:
     setting.publisher.publish_tenants(TenantsReading({"a": A}))
     setting.publisher.publish_tenants(TenantsReading({"10-a": A}))
     assert set(setting.state.registry.sources) == {"10-a"}
     assert setting.sources.statuses()[0].retained is None
 
 
-async def test_a_retained_tenant_keeps_what_a_newcomer_claims_until_it_is_released(setting: Setting) -> None:
+async def test_a_retained_tenant_wins_over_a_newcomer(setting: SourcesSetting) -> None:
     other = Tenant("ten-c", A.authorities, A.clients)
     setting.publisher.publish_tenants(TenantsReading({"a": A}))
     setting.publisher.publish_tenants(TenantsReading({"c": other}))
@@ -148,14 +148,14 @@ async def test_a_retained_tenant_keeps_what_a_newcomer_claims_until_it_is_releas
     assert (setting.served()[0], setting.state.tenant_problems) == ({"ten-c"}, ())
 
 
-async def test_a_restart_goes_on_to_retain(setting: Setting, clock: Clock) -> None:
+async def test_retained_tenants_survive_a_restart(setting: SourcesSetting, clock: FakeWallClock) -> None:
     """Also where by then so many tenants have come that the loss would look plausible."""
     c, d, e = (Tenant(f"ten-{each}", (Authority.create(each).der,), {}) for each in "cde")
     setting.publisher.publish_tenants(TenantsReading({"a": A, "b": B}))
     setting.publisher.publish_tenants(TenantsReading({"c": c, "d": d, "e": e}))
     await setting.saved.write_due()
     clock.now += 100
-    again = Setting(setting.directory, clock)
+    again = SourcesSetting(setting.directory, clock)
     again.publisher.restore()
     assert again.served()[0] == {"ten-a", "ten-b", "ten-c", "ten-d", "ten-e"}
     again.publisher.publish_tenants(TenantsReading({"c": c, "d": d, "e": e}))
@@ -166,19 +166,17 @@ async def test_a_restart_goes_on_to_retain(setting: Setting, clock: Clock) -> No
     again.poller.stop()
 
 
-async def test_what_was_removed_while_the_agent_was_down_is_judged_too(
-    setting: Setting, clock: Clock
-) -> None:
+async def test_removals_during_a_restart_are_judged(setting: SourcesSetting, clock: FakeWallClock) -> None:
     setting.publisher.publish_tenants(TenantsReading({"a": A, "b": B}))
     await setting.saved.write_due()
-    again = Setting(setting.directory, clock)
+    again = SourcesSetting(setting.directory, clock)
     again.publisher.restore()
     again.publisher.publish_tenants(TenantsReading({}))
     assert again.served()[0] == {"ten-a", "ten-b"}
     again.poller.stop()
 
 
-async def test_a_serving_certificate_that_cannot_be_used_changes_nothing(setting: Setting) -> None:
+async def test_an_invalid_serving_certificate_changes_nothing(setting: SourcesSetting) -> None:
     """Neither trust nor tenants: they are put in force together or not at all."""
     setting.publisher.publish_tenants(TenantsReading({"a": A}))
     context = setting.state.context
@@ -194,9 +192,9 @@ async def test_a_serving_certificate_that_cannot_be_used_changes_nothing(setting
     assert setting.served()[0] == {"ten-a", "ten-b"}
 
 
-async def test_the_spiffe_authority_is_read_again_with_the_certificates(tmp_path: Path, clock: Clock) -> None:
+async def test_the_spiffe_authority_is_reloaded(tmp_path: Path, clock: FakeWallClock) -> None:
     CA_A.write(tmp_path, "spiffe")
-    setting = Setting(tmp_path, clock, Spiffe(tmp_path / "spiffe.crt", "super.example"))
+    setting = SourcesSetting(tmp_path, clock, Spiffe(tmp_path / "spiffe.crt", "super.example"))
     setting.publisher.publish_tenants(TenantsReading({"b": B}))
     assert setting.state.registry.authorities() == (CA_A.der, CA_B.der)
     other = Authority.create("other")
@@ -210,7 +208,7 @@ async def test_the_spiffe_authority_is_read_again_with_the_certificates(tmp_path
     setting.poller.stop()
 
 
-async def test_pods_that_cannot_be_told_apart_are_nobodys_and_said(setting: Setting) -> None:
+async def test_pods_claimed_twice_are_not_served_and_reported(setting: SourcesSetting) -> None:
     setting.publisher.publish_pods((SHOP, TWIN), ("pod 'x/y': half annotated",))
     assert setting.served()[1] == set()
     assert setting.state.index.is_synced
@@ -220,7 +218,7 @@ async def test_pods_that_cannot_be_told_apart_are_nobodys_and_said(setting: Sett
     assert (setting.served()[1], list(setting.state.pod_problems)) == ({SHOP}, [])
 
 
-async def test_the_index_is_replaced_whole(setting: Setting) -> None:
+async def test_the_index_is_replaced_as_a_whole(setting: SourcesSetting) -> None:
     """Who holds the old one sees the old world to its end."""
     setting.publisher.publish_pods((SHOP,), ())
     before = setting.state.index
@@ -230,7 +228,7 @@ async def test_the_index_is_replaced_whole(setting: Setting) -> None:
     assert isinstance(setting.state.index, OwnerIndex)
 
 
-async def test_files_are_sources_that_keep_their_last_good_state(setting: Setting) -> None:
+async def test_invalid_files_keep_the_last_good_state(setting: SourcesSetting) -> None:
     tenants, pods = setting.sources.reloadables
     (setting.directory / "tenants" / "a.yaml").write_text(json.dumps(document_of(A)), encoding="utf-8")
     (setting.directory / "pods.json").write_text('{"kind": "PodList", "items": []}', encoding="utf-8")
@@ -251,7 +249,7 @@ async def test_files_are_sources_that_keep_their_last_good_state(setting: Settin
     assert setting.served() == ({"ten-a"}, set())
 
 
-async def test_the_age_of_files_counts_from_when_they_could_be_read(setting: Setting) -> None:
+async def test_the_age_of_files_counts_from_the_last_good_read(setting: SourcesSetting) -> None:
     tenants, pods = setting.sources.reloadables
     (setting.directory / "tenants" / "a.yaml").write_text(json.dumps(document_of(A)), encoding="utf-8")
     (setting.directory / "pods.json").write_text('{"kind": "PodList", "items": []}', encoding="utf-8")
@@ -291,7 +289,7 @@ async def test_the_age_of_files_counts_from_when_they_could_be_read(setting: Set
     assert await poll(1) == [("tenants", 0.0, ""), ("pods", 0.0, "")]
 
 
-async def test_a_marker_confirms_that_the_only_tenant_was_removed(setting: Setting) -> None:
+async def test_a_removal_marker_confirms_the_removal(setting: SourcesSetting) -> None:
     tenants, _ = setting.sources.reloadables
     file = setting.directory / "tenants" / "a.yaml"
     file.write_text(json.dumps(document_of(A)), encoding="utf-8")
@@ -320,7 +318,7 @@ async def _reloaded(source: Reloadable) -> str | None:
     return await source.reload()
 
 
-async def test_a_removal_in_the_middle_is_read_to_its_end(setting: Setting) -> None:
+async def test_a_removal_in_progress_is_read_to_its_end(setting: SourcesSetting) -> None:
     """Two files of six are plausible, and four more are gone a moment later."""
     tenants, _ = setting.sources.reloadables
     keys = {f"ten-{number}" for number in range(6)}
@@ -340,7 +338,7 @@ async def test_a_removal_in_the_middle_is_read_to_its_end(setting: Setting) -> N
     assert setting.served()[0] == keys
 
 
-async def test_a_plausible_removal_is_read_twice_and_believed(setting: Setting) -> None:
+async def test_a_plausible_removal_is_applied_after_a_second_read(setting: SourcesSetting) -> None:
     tenants, _ = setting.sources.reloadables
     for tenant in (A, B):
         file = setting.directory / "tenants" / f"{tenant.key}.yaml"
@@ -353,8 +351,8 @@ async def test_a_plausible_removal_is_read_twice_and_believed(setting: Setting) 
     assert asyncio.get_running_loop().time() - began == SETTLE_S
 
 
-async def test_pods_are_stale_until_they_are_read_and_while_they_cannot_be(
-    setting: Setting, clock: Clock
+async def test_pods_are_stale_before_and_between_good_reads(
+    setting: SourcesSetting, clock: FakeWallClock
 ) -> None:
     """From saved state, and with a file that is gone: what it lacked may have been created since."""
     pods = next(each for each in setting.sources.reloadables if each.name == "pods")
@@ -368,7 +366,7 @@ async def test_pods_are_stale_until_they_are_read_and_while_they_cannot_be(
     assert await pods.reload() is not None
     assert setting.sources.are_pods_stale()
     await setting.saved.write_due()
-    again = Setting(setting.directory, clock)
+    again = SourcesSetting(setting.directory, clock)
     again.publisher.restore()
     assert again.sources.are_pods_stale()
     again.publisher.publish_pods((), ())

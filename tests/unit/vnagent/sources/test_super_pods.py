@@ -19,7 +19,7 @@ CONTAINERS = frozenset({"app", "init"})
 UID = "11111111-2222-3333-4444-555555555555"
 
 
-class World:
+class SuperPodsSetting:
     def __init__(self) -> None:
         self.storage = Storage()
         self.transport = StorageTransport(self.storage)
@@ -57,7 +57,7 @@ class World:
 
 
 async def test_a_node_without_pods_is_published() -> None:
-    world = World()
+    world = SuperPodsSetting()
     assert world.source.age_s() is None
     async with world.running():
         assert world.published == [((), ())]
@@ -65,8 +65,8 @@ async def test_a_node_without_pods_is_published() -> None:
         assert world.transport.queries[0]["fieldSelector"] == "spec.nodeName=n1"
 
 
-async def test_pods_of_this_node_come_and_go() -> None:
-    world = World()
+async def test_pods_of_this_node_are_added_and_removed() -> None:
+    world = SuperPodsSetting()
     async with world.running():
         world.put("elsewhere", node="n2")
         world.put("host", annotations={})
@@ -82,8 +82,8 @@ async def test_pods_of_this_node_come_and_go() -> None:
         assert (len(pods), len(problems)) == (0, 0)
 
 
-async def test_what_is_wrong_with_a_pod_is_said_and_the_others_are_served() -> None:
-    world = World()
+async def test_a_pods_problem_is_reported_and_others_are_served() -> None:
+    world = SuperPodsSetting()
     world.put("p")
     world.put("half", annotations={keys.CLUSTER: "a"})
     world.storage.put(
@@ -98,8 +98,8 @@ async def test_what_is_wrong_with_a_pod_is_said_and_the_others_are_served() -> N
         )
 
 
-async def test_a_pod_that_is_too_large_is_still_its_tenants() -> None:
-    world = World()
+async def test_an_oversized_pod_stays_its_tenants() -> None:
+    world = SuperPodsSetting()
     made = world.put("p")
     async with world.running():
         options = [{"name": f"o{number}"} for number in range(257)]
@@ -122,8 +122,8 @@ async def test_a_pod_that_is_too_large_is_still_its_tenants() -> None:
         assert served == replace(expected, containers=CONTAINERS, problem="")
 
 
-async def test_a_pod_that_does_not_decode_is_still_its_tenants() -> None:
-    world = World()
+async def test_an_undecodable_pod_stays_its_tenants() -> None:
+    world = SuperPodsSetting()
     made = world.put("p")
     world.storage.put(PODS, {**made, "spec": {**made["spec"], "containers": 1}})
     async with world.running():
@@ -132,8 +132,8 @@ async def test_a_pod_that_does_not_decode_is_still_its_tenants() -> None:
         assert pod.problem.startswith("unreadable: Expected `array | null`")
 
 
-async def test_one_without_usable_ownership_annotations_is_nobodys() -> None:
-    world = World()
+async def test_a_pod_without_valid_ownership_is_not_served() -> None:
+    world = SuperPodsSetting()
     for name, annotations in (("half", {keys.CLUSTER: "a"}), ("odd", {keys.CLUSTER: 1})):
         metadata = {"name": name, "namespace": "a-web", "annotations": annotations}
         world.storage.put(PODS, {"metadata": metadata, "spec": {"nodeName": "n1", "containers": 1}})

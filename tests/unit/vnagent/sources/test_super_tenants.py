@@ -24,7 +24,7 @@ pytestmark = pytest.mark.asyncio
 OVERLAP_S = 600.0
 
 
-class World:
+class SuperTenantsSetting:
     """A super cluster with VirtualClusters, and what the source publishes of them."""
 
     def __init__(
@@ -91,15 +91,15 @@ def tenant(key: str, authority: Authority, *leaves: Leaf, **extra: Role) -> Tena
 
 
 async def test_an_empty_super_cluster_is_published_once() -> None:
-    world = World()
+    world = SuperTenantsSetting()
     assert world.source.age_s() is None
     async with world.running():
         assert world.published == [{}]
         assert world.source.age_s() is not None
 
 
-async def test_tenants_come_change_and_go() -> None:
-    world = World()
+async def test_tenants_are_added_changed_and_removed() -> None:
+    world = SuperTenantsSetting()
     authority, leaf = world.add("a")
     async with world.running():
         assert world.now == {"a/vc": tenant("a", authority, leaf)}
@@ -121,8 +121,8 @@ async def test_tenants_come_change_and_go() -> None:
         assert world.now == {}
 
 
-async def test_a_bad_tenant_does_not_disturb_the_others() -> None:
-    world = World()
+async def test_an_invalid_tenant_does_not_affect_others() -> None:
+    world = SuperTenantsSetting()
     authority, leaf = world.add("a")
     world.add("b")
     async with world.running():
@@ -140,9 +140,9 @@ async def test_a_bad_tenant_does_not_disturb_the_others() -> None:
         }
 
 
-async def test_secrets_that_a_tenant_made_do_not_count() -> None:
+async def test_secrets_from_the_syncer_are_ignored() -> None:
     """Tenant `a` makes namespace `b`: its super namespace is the key of tenant `a-b`."""
-    world = World()
+    world = SuperTenantsSetting()
     authority, leaf = world.add("a-b")
     mallory = Authority.create("mallory")
     async with world.running():
@@ -156,7 +156,7 @@ async def test_secrets_that_a_tenant_made_do_not_count() -> None:
 
 
 async def test_a_rotation_overlaps_and_ends_by_itself() -> None:
-    world = World()
+    world = SuperTenantsSetting()
     authority, old = world.add("a")
     async with world.running():
         new = authority.issue("a")
@@ -171,8 +171,8 @@ async def test_a_rotation_overlaps_and_ends_by_itself() -> None:
         assert len(world.published) == published + 1
 
 
-async def test_a_rotation_that_turns_bad_does_not_spin() -> None:
-    world = World()
+async def test_an_invalid_tenant_in_rotation_does_not_spin() -> None:
+    world = SuperTenantsSetting()
     authority, _ = world.add("a")
     async with world.running():
         new = authority.issue("a")
@@ -188,8 +188,8 @@ async def test_a_rotation_that_turns_bad_does_not_spin() -> None:
         assert world.now == {"a/vc": tenant("a", authority, new)}
 
 
-async def test_nothing_is_published_before_all_lists_are_in() -> None:
-    world = World()
+async def test_nothing_is_published_before_all_lists_synced() -> None:
+    world = SuperTenantsSetting()
     world.add("a")
     forbidden = ApiError(Status(code=403, reason="Forbidden"))
     world.transport.failures = [forbidden]
@@ -203,8 +203,8 @@ async def test_nothing_is_published_before_all_lists_are_in() -> None:
         task.cancel()
 
 
-async def test_what_was_published_ages_while_the_super_cluster_is_away() -> None:
-    world = World()
+async def test_the_age_grows_while_the_super_cluster_is_away() -> None:
+    world = SuperTenantsSetting()
     async with world.running():
         world.transport.failures = [UnreachableError("connect")] * 1000
         world.transport.cut()
@@ -219,8 +219,8 @@ async def test_what_was_published_ages_while_the_super_cluster_is_away() -> None
         assert age_s < 100
 
 
-async def test_what_is_asked_for() -> None:
-    world = World()
+async def test_watches_select_by_name() -> None:
+    world = SuperTenantsSetting()
     async with world.running():
         lists = [query for query in world.transport.queries if "watch" not in query]
         assert sorted(query.get("fieldSelector", "") for query in lists) == [
@@ -231,13 +231,13 @@ async def test_what_is_asked_for() -> None:
         ]
 
 
-def uid_of(world: World, key: str) -> str:
+def uid_of(world: SuperTenantsSetting, key: str) -> str:
     (source,) = (each for each in world.readings[-1].tenants if each.startswith(f"{key}/"))
     return source
 
 
-async def test_an_event_confirms_a_deletion_and_a_list_does_not() -> None:
-    world = World()
+async def test_an_event_confirms_a_deletion_and_a_relist_does_not() -> None:
+    world = SuperTenantsSetting()
     for key in ("a", "b"):
         world.add(key)
     async with world.running():
@@ -254,8 +254,8 @@ async def test_an_event_confirms_a_deletion_and_a_list_does_not() -> None:
         assert (dict(world.now), world.readings[-1].deleted) == ({}, frozenset())
 
 
-async def test_a_phase_that_is_not_served_confirms_that_it_is_no_tenant() -> None:
-    world = World()
+async def test_an_unserved_phase_confirms_a_removal() -> None:
+    world = SuperTenantsSetting()
     world.add("a")
     async with world.running():
         source = uid_of(world, "a")
@@ -266,7 +266,7 @@ async def test_a_phase_that_is_not_served_confirms_that_it_is_no_tenant() -> Non
 
 async def test_another_uid_is_another_tenant() -> None:
     """Of the same name and key: neither the old one's last good state nor its rotation is the new one's."""
-    world = World()
+    world = SuperTenantsSetting()
     authority, _ = world.add("a")
     async with world.running():
         first = uid_of(world, "a")
@@ -291,8 +291,8 @@ async def test_another_uid_is_another_tenant() -> None:
         assert second in {source for each in world.readings for source in each.deleted}
 
 
-async def test_one_that_turns_unreadable_is_the_same_source() -> None:
-    world = World()
+async def test_an_undecodable_object_keeps_its_source_name() -> None:
+    world = SuperTenantsSetting()
     world.add("a")
     async with world.running():
         source = uid_of(world, "a")
@@ -308,15 +308,15 @@ async def test_one_that_turns_unreadable_is_the_same_source() -> None:
         assert world.readings[-1].deleted == {source}
 
 
-async def test_a_rotation_goes_on_after_a_restart() -> None:
-    world = World()
+async def test_a_rotation_continues_after_a_restart() -> None:
+    world = SuperTenantsSetting()
     authority, old = world.add("a")
     new = authority.issue("a")
     async with world.running():
         world.put_secret("a", "apiserver-ca", new.cert_pem)
         await asyncio.sleep(100)
         rotations = world.readings[-1].rotations
-    again = World(world.storage, rotations)
+    again = SuperTenantsSetting(world.storage, rotations)
     async with again.running():
         assert again.now == {"a/vc": tenant("a", authority, new, old)}
         await asyncio.sleep(OVERLAP_S - 110)
@@ -339,8 +339,8 @@ class WithoutVirtualClusters(StorageTransport):
         return await super().request(method, path, params, limit_bytes=limit_bytes)
 
 
-async def test_a_missing_definition_is_reported_with_the_remedy() -> None:
-    world = World()
+async def test_a_missing_crd_is_reported_with_the_remedy() -> None:
+    world = SuperTenantsSetting()
     transport = WithoutVirtualClusters(world.storage)
     world.source = SuperTenants(transport, world.readings.append, clock=asyncio.get_running_loop().time)
     async with world.running():

@@ -16,7 +16,7 @@ from devkit.kube.transport import StorageTransport
 from devkit.pki import Authority
 from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant
-from tests.unit.vnagent.sources.publisher_setting import Clock, Setting
+from tests.unit.vnagent.sources.publisher_setting import FakeWallClock, SourcesSetting
 from vnagent.core.source_status import Retained
 from vnagent.sources.super_tenants import SuperTenants
 from vnagent.tenants.client_lists import ClientLists, judge_lists
@@ -55,7 +55,7 @@ def reading(tenants: Mapping[str, Tenant | Bad], lists: str = "", deleted_lists:
         (reading({"a": Bad("x"), "b": Bad("x")}, deleted_lists="a"), NONE, "b", NONE),
     ],
 )
-def test_which_lists_are_served(
+def test_served_and_retained_lists(
     now_in: TenantsReading, retained_tenants: frozenset[str], served: str, retained: frozenset[str]
 ) -> None:
     lists, tenants = judge_lists(ClientLists(LISTS), now_in, retained_tenants, 9.0)
@@ -68,7 +68,7 @@ def test_which_lists_are_served(
     assert judge_lists(lists, again, retained_tenants, 10.0) == (lists, tenants)
 
 
-def test_a_list_without_clients_is_no_loss_when_it_goes() -> None:
+def test_an_empty_list_can_be_removed() -> None:
     before = ClientLists({"a": {}, "b": {}})
     assert judge_lists(before, reading(TENANTS), NONE, 9.0) == (ClientLists(), TENANTS)
 
@@ -77,7 +77,7 @@ class SuperCluster:
     """VirtualClusters `a` and `b`, each with one client in its ConfigMap."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory, self._clock = directory, Clock()
+        self._directory, self._clock = directory, FakeWallClock()
         self.storage = Storage()
         self.transport = StorageTransport(self.storage)
         for key in LISTED:
@@ -110,9 +110,9 @@ class SuperCluster:
         await asyncio.sleep(30)
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[Setting]:
+    async def running(self) -> AsyncIterator[SourcesSetting]:
         """Follow the super cluster by a source and feeds of their own, as after a start."""
-        setting = Setting(self._directory, self._clock)
+        setting = SourcesSetting(self._directory, self._clock)
         setting.publisher.restore()
         clock = asyncio.get_running_loop().time
         source = SuperTenants(self.transport, setting.publisher.publish_tenants, clock=clock)
@@ -125,7 +125,7 @@ class SuperCluster:
         setting.poller.stop()
 
 
-def served(setting: Setting) -> set[str]:
+def served(setting: SourcesSetting) -> set[str]:
     """The tenants whose listed client is registered."""
     tenants = setting.state.registry.tenants
     return {key for key, spki in LISTED.items() if tenants[key].clients.get(spki) is Role.APISERVER}
@@ -160,7 +160,7 @@ async def test_a_deleted_client_list_removes_its_clients_at_once(cluster: SuperC
 
 
 @pytest.mark.asyncio
-async def test_a_relist_without_one_client_list_of_two_is_believed(cluster: SuperCluster) -> None:
+async def test_a_relist_without_one_of_two_lists_removes_it(cluster: SuperCluster) -> None:
     async with cluster.running() as setting:
         await cluster.relist("a")
         assert (served(setting), setting.publisher.retained()) == ({"b"}, None)

@@ -60,16 +60,16 @@ def registered(authority: Authority = AUTHORITY, leaf: Leaf = LEAF, key: str = K
     ("phase", "answer"),
     [("", False), ("Pending", False), ("Running", True), ("Updating", True), ("Error", False)],
 )
-def test_a_tenant_is_what_runs(phase: str, answer: bool) -> None:
+def test_a_running_virtual_cluster_is_a_tenant(phase: str, answer: bool) -> None:
     assert is_served(cluster(phase)) is answer
 
 
-def test_the_key_is_upstreams() -> None:
+def test_the_cluster_key_is_virtualclusters() -> None:
     assert key_of(cluster()) == KEY
     assert key_of(cluster(cluster_namespace="chosen")) == "chosen"
 
 
-def test_what_the_objects_register() -> None:
+def test_registration_from_the_objects() -> None:
     found = read(
         cluster(domain="tenant.example"),
         ROOT_CA,
@@ -131,7 +131,7 @@ def test_private_keys_are_not_kept() -> None:
         ),
     ],
 )
-def test_what_is_bad(
+def test_invalid_objects(
     authority: CertificateSecret | str | None,
     certificate: CertificateSecret | str | None,
     extra: ClientsConfigMap | str | None,
@@ -140,22 +140,22 @@ def test_what_is_bad(
     assert read(cluster(), authority, certificate, extra) == Bad(reason)
 
 
-def test_a_ca_that_is_none_is_bad() -> None:
+def test_a_leaf_as_authority_is_invalid() -> None:
     assert isinstance(read(cluster(), CERTIFICATE, CERTIFICATE, None), Bad)
 
 
-def test_a_key_that_cannot_be_is_bad() -> None:
+def test_an_impossible_key_is_invalid() -> None:
     found = read(cluster(cluster_namespace="kube-system"), ROOT_CA, CERTIFICATE, None)
     assert found == Bad("cluster key kube-system is a namespace of the super cluster itself")
 
 
-def test_clients_that_a_tenant_made_are_left_alone() -> None:
+def test_client_lists_from_the_syncer_are_ignored() -> None:
     """A tenant's namespace may come to have another tenant's key as its super name."""
     planted = clients(f"- {{spkiSHA256: {METRICS}, role: apiserver}}", SYNCED)
     assert read(cluster(), ROOT_CA, CERTIFICATE, planted) == registered()
 
 
-def test_a_replaced_certificate_stays_for_a_while() -> None:
+def test_a_replaced_certificate_overlaps() -> None:
     renewed = AUTHORITY.issue(KEY)
     state = rotate(Rotation(), registered(), 0.0, 600.0)
     assert tenant_of(registered(), state) == Tenant(KEY, (AUTHORITY.der,), {LEAF.spki_sha256: Role.APISERVER})
@@ -179,7 +179,7 @@ def test_a_certificate_that_comes_back_is_not_retired() -> None:
     assert dict(state.retired_spkis) == {renewed.spki_sha256: 602.0}
 
 
-def test_a_replaced_authority_stays_with_its_clients() -> None:
+def test_a_replaced_authority_overlaps_with_its_clients() -> None:
     other = Authority.create("kubernetes")
     renewed = other.issue(KEY)
     state = rotate(Rotation(), registered(), 0.0, 600.0)
@@ -190,7 +190,7 @@ def test_a_replaced_authority_stays_with_its_clients() -> None:
     assert merge(Registry(), {"s": tenant})[1] == ()
 
 
-def test_authorities_that_cannot_be_told_apart_have_no_overlap() -> None:
+def test_confusable_authorities_have_no_overlap() -> None:
     """Without key identifiers OpenSSL would take either, and the registry refuse the tenant."""
     old = Authority.create("kubernetes", has_key_identifier=False)
     new = Authority.create("kubernetes", has_key_identifier=False)
@@ -202,20 +202,20 @@ def test_authorities_that_cannot_be_told_apart_have_no_overlap() -> None:
     assert merge(Registry(), {"s": tenant})[1] == ()
 
 
-def test_the_past_of_another_key_is_not_taken_over() -> None:
+def test_another_key_starts_a_new_rotation() -> None:
     state = rotate(Rotation(), registered(), 0.0, 600.0)
     state = rotate(state, registered(leaf=AUTHORITY.issue("x"), key="other"), 1.0, 600.0)
     assert state.retired_spkis == {}
     assert state.retired_authorities == {}
 
 
-def test_no_overlap_where_none_is_wanted() -> None:
+def test_overlap_zero_retires_at_once() -> None:
     state = rotate(Rotation(), registered(), 0.0, 0.0)
     state = rotate(state, registered(leaf=AUTHORITY.issue(KEY)), 1.0, 0.0)
     assert state.next_end_s is None
 
 
-def test_a_source_is_named_by_the_uid_too() -> None:
+def test_a_source_is_named_with_its_uid() -> None:
     assert source_of(cluster()) == f"tenant-1/test/{UID}"
     assert key_of_source(source_of(cluster())) == ("tenant-1", "test")
     assert key_of_source("tenant-1/test") == ("tenant-1", "test")
@@ -236,7 +236,7 @@ ROTATION = Rotation(KEY, (b"new",), "02" * 32, {b"old": 700.0}, {"01" * 32: 650.
         (-3600.0, {b"old": 50.0 + 600.0}, {"01" * 32: 50.0 + 600.0}),  # the wall clock was set back
     ],
 )
-def test_rotations_go_on_after_a_restart(
+def test_rotations_continue_after_a_restart(
     later_s: float, authorities: dict[bytes, float], spkis: dict[str, float]
 ) -> None:
     """Saved at 100 s of one monotonic clock, loaded at 50 s of another, `later_s` apart by the wall clock."""

@@ -29,7 +29,7 @@ from vnagent.upstream.kubelet import DIAL_S, IDLE_S, MAX_IDLE
 pytestmark = pytest.mark.asyncio
 
 
-async def test_the_request_waits_for_the_handshake(pool: FakePool) -> None:
+async def test_the_request_is_sent_after_the_handshake(pool: FakePool) -> None:
     connection = pool.acquire(ResponseRecorder(), GET, timeout_s=5, is_upgrade=False)
     (transport,) = pool.dialled
     before = transport.written
@@ -37,7 +37,7 @@ async def test_the_request_waits_for_the_handshake(pool: FakePool) -> None:
     assert (before, transport.written, transport.deadline) == (b"", GET, pool.poller.now + 5)
 
 
-async def test_a_clean_end_gives_the_connection_back_and_the_next_request_has_it(pool: FakePool) -> None:
+async def test_a_connection_is_reused_after_a_complete_response(pool: FakePool) -> None:
     first, connection, transport = ask(pool)
     say(connection, OK)
     assert (first.events, first.body) == (["200", "end"], b"ok")
@@ -75,7 +75,7 @@ async def test_a_clean_end_gives_the_connection_back_and_the_next_request_has_it
         (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", ["101"], b""),
     ],
 )
-async def test_answers_that_cost_the_connection(
+async def test_connections_dropped_after_their_response(
     pool: FakePool, answer: bytes, events: list[str], body: bytes
 ) -> None:
     response, connection, transport = ask(pool)
@@ -90,7 +90,7 @@ async def test_answers_that_cost_the_connection(
     assert another is not connection
 
 
-async def test_a_body_that_the_end_of_the_connection_ends(pool: FakePool) -> None:
+async def test_a_body_until_the_end_of_the_connection(pool: FakePool) -> None:
     response, connection, transport = ask(pool)
     say(connection, b"HTTP/1.1 200 OK\r\n\r\nab", b"c")
     connection.on_end("closed")
@@ -113,7 +113,9 @@ async def test_a_body_that_the_end_of_the_connection_ends(pool: FakePool) -> Non
         (b"HTTP/1.1 200 OK\r\n\r\nab", "reset", ["200", "kubelet-broke-off"]),
     ],
 )
-async def test_an_answer_that_breaks_off(pool: FakePool, said: bytes, reason: str, events: list[str]) -> None:
+async def test_a_truncated_response_fails(
+    pool: FakePool, said: bytes, reason: str, events: list[str]
+) -> None:
     response, connection, transport = ask(pool)
     if said:
         say(connection, said)
@@ -126,7 +128,7 @@ async def test_an_answer_that_breaks_off(pool: FakePool, said: bytes, reason: st
     ("reason", "expected"),
     [("untrusted", "kubelet-untrusted"), ("closed", "kubelet-unreachable"), ("reset", "kubelet-unreachable")],
 )
-async def test_a_kubelet_that_cannot_be_had(pool: FakePool, reason: str, expected: str) -> None:
+async def test_failures_before_the_handshake(pool: FakePool, reason: str, expected: str) -> None:
     response = ResponseRecorder()
     connection = pool.acquire(response, GET, timeout_s=5, is_upgrade=False)
     connection.on_end(reason)
@@ -140,7 +142,7 @@ async def test_a_kubelet_that_cannot_be_had(pool: FakePool, reason: str, expecte
 # ---- a pooled connection that was closed just then (RFC 9112, 9.3.1)
 
 
-async def test_a_request_on_a_pooled_connection_that_had_ended_is_sent_again_once(pool: FakePool) -> None:
+async def test_a_request_on_a_closed_idle_connection_is_resent_once(pool: FakePool) -> None:
     _, connection, _ = ask(pool)
     say(connection, OK)
     response, again, _ = ask(pool)
@@ -153,7 +155,7 @@ async def test_a_request_on_a_pooled_connection_that_had_ended_is_sent_again_onc
     assert len(pool.dialled) == 2
 
 
-async def test_an_upgrade_is_never_sent_again(pool: FakePool) -> None:
+async def test_an_upgrade_is_never_resent(pool: FakePool) -> None:
     """A command must not run twice."""
     _, connection, _ = ask(pool)
     say(connection, OK)
@@ -163,7 +165,7 @@ async def test_an_upgrade_is_never_sent_again(pool: FakePool) -> None:
     assert response.events == ["kubelet-broke-off"]
 
 
-async def test_a_request_leaves_the_spare_connection_to_the_next_stream(pool: FakePool) -> None:
+async def test_requests_do_not_take_the_spare_connection(pool: FakePool) -> None:
     """Where requests took it, each exec waited for a handshake while another tenant read logs."""
     pool.dial_spare()
     (spare,) = pool.dialled
@@ -176,13 +178,13 @@ async def test_a_request_leaves_the_spare_connection_to_the_next_stream(pool: Fa
     assert len(pool.dialled) == 3  # for the stream after it
 
 
-async def test_a_stream_without_a_spare_connection_takes_an_idle_one(pool: FakePool) -> None:
+async def test_a_stream_without_a_spare_takes_an_idle_connection(pool: FakePool) -> None:
     _, idle, _ = ask(pool)
     say(idle, OK)
     assert pool.acquire(ResponseRecorder(), POST, timeout_s=5, is_upgrade=True) is idle
 
 
-async def test_a_spare_connection_that_has_ended_is_not_given_away(pool: FakePool) -> None:
+async def test_an_ended_spare_connection_is_not_used(pool: FakePool) -> None:
     pool.dial_spare()
     (spare,) = pool.dialled
     spare.is_open = False
@@ -190,7 +192,7 @@ async def test_a_spare_connection_that_has_ended_is_not_given_away(pool: FakePoo
     assert cast(object, stream.transport) is not spare
 
 
-async def test_a_connection_takes_the_turns_of_whose_request_it_has(pool: FakePool) -> None:
+async def test_a_connection_is_polled_with_its_requests_group(pool: FakePool) -> None:
     for tenant in ("ten-a", "ten-b"):
         group = pool.poller.group_of(tenant, NO_ACCOUNT)
         connection = pool.acquire(ResponseRecorder(), GET, timeout_s=5, is_upgrade=False, group=group)
@@ -200,7 +202,7 @@ async def test_a_connection_takes_the_turns_of_whose_request_it_has(pool: FakePo
     assert len(pool.dialled) == 1
 
 
-async def test_a_connection_dialled_ahead_that_never_stood_is_dialled_again_once(pool: FakePool) -> None:
+async def test_a_failed_spare_connection_is_dialled_again_once(pool: FakePool) -> None:
     """The kubelet restarted while it was made ready: it has not seen the request, not even a command."""
     pool.dial_spare()
     response = ResponseRecorder()
@@ -213,7 +215,7 @@ async def test_a_connection_dialled_ahead_that_never_stood_is_dialled_again_once
     assert pool.open_count == 0
 
 
-async def test_a_stream_has_all_of_the_time_for_a_dial(pool: FakePool) -> None:
+async def test_a_stream_on_a_spare_has_the_full_dial_timeout(pool: FakePool) -> None:
     """Dialled ahead while the kubelet hung, the connection had a moment left: the stream failed with 502 in
     that moment, though the kubelet answered again."""
     pool.dial_spare()
@@ -223,7 +225,7 @@ async def test_a_stream_has_all_of_the_time_for_a_dial(pool: FakePool) -> None:
     assert spare.deadline == pool.poller.now + DIAL_S
 
 
-async def test_what_was_answered_in_part_is_not_asked_again(pool: FakePool) -> None:
+async def test_a_request_with_a_partial_response_is_not_resent(pool: FakePool) -> None:
     _, connection, _ = ask(pool)
     say(connection, OK)
     response, again, _ = ask(pool)
@@ -232,7 +234,7 @@ async def test_what_was_answered_in_part_is_not_asked_again(pool: FakePool) -> N
     assert response.events == ["kubelet-broke-off"]
 
 
-async def test_a_pooled_connection_that_speaks_unasked_is_dropped(pool: FakePool) -> None:
+async def test_data_on_an_idle_connection_drops_it(pool: FakePool) -> None:
     _, connection, transport = ask(pool)
     say(connection, OK)
     connection.on_data(memoryview(OK))
@@ -241,7 +243,7 @@ async def test_a_pooled_connection_that_speaks_unasked_is_dropped(pool: FakePool
     assert another is not connection
 
 
-async def test_a_pooled_connection_is_dropped_before_the_kubelet_would(pool: FakePool) -> None:
+async def test_idle_connections_are_dropped_before_the_kubelet_does(pool: FakePool) -> None:
     _, connection, transport = ask(pool)
     say(connection, OK)
     assert IDLE_S < 90
@@ -249,7 +251,7 @@ async def test_a_pooled_connection_is_dropped_before_the_kubelet_would(pool: Fak
     assert (transport.is_open, pool.open_count) == (False, 0)
 
 
-async def test_no_more_are_kept_than_are_allowed(pool: FakePool) -> None:
+async def test_idle_connections_are_bounded(pool: FakePool) -> None:
     asked = [ask(pool) for _ in range(MAX_IDLE + 5)]
     for _, connection, _ in asked:
         say(connection, OK)
@@ -260,7 +262,7 @@ async def test_no_more_are_kept_than_are_allowed(pool: FakePool) -> None:
 # ---- upgrades
 
 
-async def test_an_upgrade_takes_the_channel_with_what_came_behind_the_head(pool: FakePool) -> None:
+async def test_an_upgrade_takes_the_transport_and_early_data(pool: FakePool) -> None:
     response, connection, transport = ask(pool, POST, is_upgrade=True)
     response.takes_over = connection
     say(connection, b"HTTP/1.1 101 S\r\n\r\nfirst ", b"")
@@ -271,14 +273,14 @@ async def test_an_upgrade_takes_the_channel_with_what_came_behind_the_head(pool:
     assert transport.is_open
 
 
-async def test_a_refused_upgrade_costs_the_connection(pool: FakePool) -> None:
+async def test_a_refused_upgrade_drops_the_connection(pool: FakePool) -> None:
     """CVE-2018-1002105: nobody can say what the kubelet waits for."""
     response, connection, transport = ask(pool, POST, is_upgrade=True)
     say(connection, b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
     assert (response.events, response.body, transport.is_open) == (["403", "end"], b"no", False)
 
 
-async def test_whoever_gives_up_hears_nothing_more(pool: FakePool) -> None:
+async def test_an_aborted_request_gets_no_callback(pool: FakePool) -> None:
     response, connection, transport = ask(pool)
     connection.abort()
     connection.on_end("closed")
@@ -289,7 +291,7 @@ async def test_whoever_gives_up_hears_nothing_more(pool: FakePool) -> None:
 # ---- rotation
 
 
-async def test_new_certificates_drop_what_is_idle_now_or_later(pool: FakePool) -> None:
+async def test_new_certificates_drop_idle_and_returned_connections(pool: FakePool) -> None:
     """What was dialled with the old ones serves its request and is not given to another."""
     _, idle, idle_channel = ask(pool)
     busy_exchange, busy, busy_channel = ask(pool)
@@ -304,7 +306,7 @@ async def test_new_certificates_drop_what_is_idle_now_or_later(pool: FakePool) -
     assert another is not busy
 
 
-async def test_a_connection_that_is_made_ready_with_old_certificates_is_not_used(pool: FakePool) -> None:
+async def test_a_spare_with_old_certificates_is_not_used(pool: FakePool) -> None:
     pool.dial_spare()
     (warming,) = pool.dialled
     pool.replace_context(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))

@@ -40,7 +40,7 @@ def dialled_with_a_session(
     return response, connection, transport
 
 
-async def test_a_session_that_the_kubelet_did_not_resume_is_given_up(pool: FakePool) -> None:
+async def test_a_session_that_was_not_resumed_is_refused(pool: FakePool) -> None:
     _, connection, _ = dialled_with_a_session(pool)
     connection.on_handshake()
     assert (pool.session.events, pool.full_count, pool.resumed_count) == (["refuse"], 1, 0)
@@ -48,7 +48,7 @@ async def test_a_session_that_the_kubelet_did_not_resume_is_given_up(pool: FakeP
     assert pool.session.events == ["refuse"]
 
 
-async def test_a_session_is_confirmed_by_an_answer(pool: FakePool) -> None:
+async def test_a_response_confirms_the_session(pool: FakePool) -> None:
     _, connection, _ = dialled_with_a_session(pool, is_resumed=True)
     assert (pool.session.events, pool.full_count, pool.resumed_count) == ([], 0, 1)
     say(connection, b"HTTP/1.1 400 B", b"ad\r\n")
@@ -57,9 +57,7 @@ async def test_a_session_is_confirmed_by_an_answer(pool: FakePool) -> None:
 
 
 @pytest.mark.parametrize("by", ["end", "deadline"])
-async def test_a_stream_whose_handshake_failed_with_a_session_is_dialled_again_without(
-    pool: FakePool, by: str
-) -> None:
+async def test_a_failed_resumption_is_dialled_again_without_session(pool: FakePool, by: str) -> None:
     """Once: nothing of the request has left."""
     response, connection, transport = dialled_with_a_session(pool)
 
@@ -80,14 +78,14 @@ async def test_a_stream_whose_handshake_failed_with_a_session_is_dialled_again_w
     assert (response.events, len(pool.dialled)) == (["kubelet-unreachable"], count)
 
 
-async def test_the_request_is_sent_on_the_connection_that_was_dialled_again(pool: FakePool) -> None:
+async def test_the_request_is_sent_on_the_second_dial(pool: FakePool) -> None:
     response, connection, transport = dialled_with_a_session(pool)
     connection.on_end("reset")
     connection.on_handshake()
     assert (response.events, transport.written, pool.dialled[-1].written) == ([], b"", POST)
 
 
-async def test_a_kubelet_that_is_not_trusted_is_not_dialled_again(pool: FakePool) -> None:
+async def test_an_untrusted_kubelet_is_not_dialled_again(pool: FakePool) -> None:
     """It did not resume the session, and its chain was verified."""
     response, connection, _ = dialled_with_a_session(pool)
     count = len(pool.dialled)
@@ -95,20 +93,20 @@ async def test_a_kubelet_that_is_not_trusted_is_not_dialled_again(pool: FakePool
     assert (response.events, len(pool.dialled)) == (["kubelet-untrusted"], count)
 
 
-async def test_a_session_is_doubted_when_the_time_for_an_answer_is_over(pool: FakePool) -> None:
+async def test_a_response_timeout_doubts_the_session(pool: FakePool) -> None:
     response, connection, _ = dialled_with_a_session(pool, is_resumed=True)
     connection.on_deadline()
     assert (response.events, pool.session.events) == (["kubelet-timeout"], ["doubt"])
 
 
-async def test_a_stream_that_ends_without_an_answer_is_not_sent_again(pool: FakePool) -> None:
+async def test_a_stream_without_response_is_not_resent(pool: FakePool) -> None:
     """The kubelet may have seen the request: a command must not run twice."""
     response, connection, _ = dialled_with_a_session(pool, is_resumed=True)
     connection.on_end("closed")
     assert (response.events, pool.session.events) == (["kubelet-broke-off"], ["doubt"])
 
 
-async def test_a_request_that_ends_without_an_answer_is_sent_again_without_the_session(
+async def test_a_request_without_response_is_resent_without_session(
     pool: FakePool,
 ) -> None:
     response, connection, _ = dialled_with_a_session(pool, GET, is_resumed=True)
@@ -120,7 +118,7 @@ async def test_a_request_that_ends_without_an_answer_is_sent_again_without_the_s
 
 
 @pytest.mark.parametrize("by", ["end", "deadline"])
-async def test_an_idle_connection_says_nothing_of_its_session(pool: FakePool, by: str) -> None:
+async def test_the_end_of_an_idle_connection_keeps_its_session(pool: FakePool, by: str) -> None:
     pool.dial_spare()
     spare, pool.dialled[-1].tls = pool.connections[-1], ResumedTls()
     spare.offered_session = OFFERED
@@ -139,7 +137,7 @@ def stream_begins(pool: FakePool, connection: KubeletConnection, response: Respo
     say(connection, b"HTTP/1.1 101 S\r\n\r\nfirst ")
 
 
-async def test_a_session_is_as_old_as_its_connections_handshake(pool: FakePool) -> None:
+async def test_a_sessions_age_counts_from_its_handshake(pool: FakePool) -> None:
     pool.poller.now = 1_000.0
     response, connection, _ = ask(pool, POST, is_upgrade=True)
     pool.poller.now = 1_100.0
@@ -148,9 +146,7 @@ async def test_a_session_is_as_old_as_its_connections_handshake(pool: FakePool) 
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-async def test_the_session_of_certificates_that_were_replaced_is_not_kept(
-    pool: FakePool, *, is_replaced: bool
-) -> None:
+async def test_sessions_of_replaced_certificates_are_not_kept(pool: FakePool, *, is_replaced: bool) -> None:
     """OpenSSL would take it for no connection that is made with the new ones."""
     response, connection, _ = ask(pool, POST, is_upgrade=True)
     if is_replaced:
@@ -160,7 +156,7 @@ async def test_the_session_of_certificates_that_were_replaced_is_not_kept(
 
 
 @pytest.mark.parametrize("error", [MemoryError(), ssl.SSLError(1, "malloc failure")], ids=repr)
-async def test_a_stream_goes_on_when_there_is_no_memory_to_keep_its_session(
+async def test_a_stream_survives_a_failure_to_keep_its_session(
     pool: FakePool, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def keep(*_: object) -> None:
@@ -173,7 +169,7 @@ async def test_a_stream_goes_on_when_there_is_no_memory_to_keep_its_session(
     assert pool.open_count == 0
 
 
-async def test_no_error_of_openssl_is_left_where_a_session_cannot_be_kept(
+async def test_a_failure_to_keep_a_session_clears_openssl_errors(
     pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`ssl` would raise it for the next connection that it reads, whosever that is."""

@@ -58,7 +58,7 @@ def answered(
     return ours
 
 
-def test_a_session_is_resumed_until_its_chain_is_to_be_verified_again() -> None:
+def test_a_session_is_resumed_until_its_validity_ends() -> None:
     server, client, kept = server_context(), client_context(), KubeletSession(lambda: WALL_S)
     assert kept.current(NOW_S) is None
     kept.keep(answered(server, client), NOW_S, NOW_S)
@@ -68,7 +68,7 @@ def test_a_session_is_resumed_until_its_chain_is_to_be_verified_again() -> None:
     assert kept.current(NOW_S + VERIFIED_S) is None
 
 
-def test_the_time_counts_from_when_the_chain_was_verified() -> None:
+def test_validity_counts_from_the_verification() -> None:
     """A connection may have stood for long before it became a stream."""
     server, client, kept = server_context(), client_context(), KubeletSession(lambda: WALL_S)
     kept.keep(answered(server, client), NOW_S - VERIFIED_S, NOW_S)
@@ -78,7 +78,7 @@ def test_the_time_counts_from_when_the_chain_was_verified() -> None:
     assert kept.current(NOW_S + 1) is None
 
 
-def test_a_resumed_connections_session_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_session_of_a_resumed_connection_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the chain would never be verified again. Nor where OpenSSL calls the former chain verified."""
     server, client, kept = server_context(), client_context(), KubeletSession(lambda: WALL_S)
     first = answered(server, client)
@@ -93,7 +93,7 @@ def test_a_resumed_connections_session_is_not_kept(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("what", ["leaf", "authority"])
-def test_a_session_ends_with_the_certificate_that_expires_first(what: str) -> None:
+def test_a_session_ends_with_the_first_expiry_in_its_chain(what: str) -> None:
     leaf_expires_in_s = 86_400.0 if what == "leaf" else 400 * 86_400.0
     authority_expires_in_s = authority().certificate.not_valid_after_utc.timestamp() - WALL_S
     assert (leaf_expires_in_s < authority_expires_in_s) is (what == "leaf")
@@ -130,14 +130,14 @@ def refused_for_s(kept: KubeletSession, now_s: float, *, is_confirmed: bool = Fa
     return at_s - now_s
 
 
-def test_a_session_that_was_of_no_use_gives_way_to_another_after_a_while() -> None:
+def test_after_a_refusal_another_session_is_kept_later() -> None:
     kept = KubeletSession(lambda: WALL_S)
     assert refused_for_s(kept, NOW_S) == REFUSED_S
     assert refused_for_s(kept, NOW_S + 2 * VERIFIED_S) == 2 * REFUSED_S
     assert refused_for_s(kept, NOW_S + 4 * VERIFIED_S, is_confirmed=True) == REFUSED_S
 
 
-def test_a_session_is_refused_at_the_first_doubt_or_the_second_in_a_row_once_it_was_of_use() -> None:
+def test_a_confirmed_session_is_refused_at_the_second_doubt() -> None:
     kept = KubeletSession(lambda: WALL_S)
     session = session_of(kept, NOW_S)
     for _ in range(2):
@@ -151,7 +151,7 @@ def test_a_session_is_refused_at_the_first_doubt_or_the_second_in_a_row_once_it_
     assert kept.current(NOW_S + REFUSED_S) is None
 
 
-def test_what_becomes_of_a_session_says_nothing_of_the_next_one() -> None:
+def test_reports_on_an_old_session_do_not_affect_the_new_one() -> None:
     kept = KubeletSession(lambda: WALL_S)
     first = session_of(kept, NOW_S)
     kept.refuse(first, NOW_S)
@@ -166,7 +166,7 @@ def test_what_becomes_of_a_session_says_nothing_of_the_next_one() -> None:
     assert kept_now(kept, now_s + REFUSED_S) is None
 
 
-def test_a_chain_whose_end_cannot_be_read_is_verified_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chain_with_unreadable_validity_keeps_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     def validity(_: bytes) -> tuple[float, float]:
         raise x509.CertificateError("not a certificate")
 
@@ -176,7 +176,7 @@ def test_a_chain_whose_end_cannot_be_read_is_verified_each_time(monkeypatch: pyt
     assert kept.current(NOW_S) is None
 
 
-def test_many_connections_refuse_a_session_once() -> None:
+def test_a_session_is_refused_once_by_many_connections() -> None:
     kept = KubeletSession(lambda: WALL_S)
     session = session_of(kept, NOW_S)
     for _ in range(8):
@@ -184,7 +184,7 @@ def test_many_connections_refuse_a_session_once() -> None:
     assert kept_now(kept, NOW_S + REFUSED_S) is not None
 
 
-def test_a_kubelet_that_never_resumes_is_tried_seldom() -> None:
+def test_a_kubelet_that_never_resumes_is_tried_less_often() -> None:
     kept, now_s, tried_at_s = KubeletSession(lambda: WALL_S), NOW_S, []
     while now_s < NOW_S + 6 * VERIFIED_S:
         session = kept_now(kept, now_s)
@@ -195,7 +195,7 @@ def test_a_kubelet_that_never_resumes_is_tried_seldom() -> None:
     assert tried_at_s[-1] - tried_at_s[-2] == VERIFIED_S
 
 
-def test_a_session_whose_chain_cannot_be_read_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_with_an_unreadable_chain_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: ssl.SSLObject) -> list[bytes]:
         raise TlsError("no chain")
 
@@ -204,7 +204,7 @@ def test_a_session_whose_chain_cannot_be_read_is_not_kept(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_kubelet_without_tickets_of_tls_1_3_has_no_session_to_keep(version: ssl.TLSVersion) -> None:
+def test_without_tls_1_3_tickets_no_session_is_kept(version: ssl.TLSVersion) -> None:
     server, client, kept = server_context(tickets=0), client_context(), KubeletSession(lambda: WALL_S)
     server.maximum_version = version
     kept.keep(answered(server, client), NOW_S, NOW_S)

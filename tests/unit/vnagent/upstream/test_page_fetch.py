@@ -102,7 +102,7 @@ async def test_a_chunked_page() -> None:
         (head(200, "Content-Encoding: gzip"), "kubelet-malformed"),
     ],
 )
-async def test_an_answer_that_is_no_page(answer: ResponseHead, reason: str) -> None:
+async def test_responses_that_are_no_page(answer: ResponseHead, reason: str) -> None:
     pool = FakePool()
     task = pool.fetch("/pods")
     (await pool.asked()).on_response(answer)
@@ -112,7 +112,7 @@ async def test_an_answer_that_is_no_page(answer: ResponseHead, reason: str) -> N
 
 
 @pytest.mark.asyncio
-async def test_a_page_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_above_the_size_limit_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "MAX_PAGE_BYTES", 10)
     pool = FakePool()
     task = pool.fetch("/pods")
@@ -127,7 +127,7 @@ async def test_a_page_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.asyncio
-async def test_a_failure_of_the_connection() -> None:
+async def test_a_connection_failure_has_its_reason() -> None:
     pool = FakePool()
     task = pool.fetch("/pods")
     exchange = await pool.asked()
@@ -138,7 +138,7 @@ async def test_a_failure_of_the_connection() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_kubelet_that_trickles() -> None:
+async def test_a_trickling_kubelet_times_out() -> None:
     """Each byte in time, the page not: the deadline is for the whole."""
     pool = FakePool()
     task = pool.fetch("/pods")
@@ -154,7 +154,7 @@ async def test_a_kubelet_that_trickles() -> None:
 
 
 @pytest.mark.asyncio
-async def test_whoever_gives_up_closes_the_connection() -> None:
+async def test_cancelling_closes_the_connection() -> None:
     pool = FakePool()
     task = pool.fetch("/pods")
     await pool.asked()
@@ -165,7 +165,7 @@ async def test_whoever_gives_up_closes_the_connection() -> None:
 
 
 @pytest.mark.asyncio
-async def test_whoever_gives_up_behind_the_end_leaves_the_connection_alone() -> None:
+async def test_cancelling_after_the_end_keeps_the_connection() -> None:
     """It went back to the pool with the end of the page, and may be carrying another tenant's log."""
     pool = FakePool()
     task = pool.fetch("/pods")
@@ -180,7 +180,7 @@ async def test_whoever_gives_up_behind_the_end_leaves_the_connection_alone() -> 
 
 
 @given(st.lists(st.binary(min_size=1), max_size=8), st.integers(1, 50))
-def test_unchunking_what_was_relayed(chunks: list[bytes], size: int) -> None:
+def test_unchunking_joins_the_chunks(chunks: list[bytes], size: int) -> None:
     data = b"".join(b"%X\r\n%s\r\n" % (len(each), each) for each in chunks) + b"0\r\nX: y\r\n\r\n"
     body, taken = ChunkedBody(), b""
     for at in range(0, len(data), size):

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from daemonkit.run.process_limits import return_large_blocks
-from tests.functional.vnagent.key_updates import UPDATE_BYTES, KeyUpdates
-from tests.functional.vnagent.links import (
+from tests.functional.vnagent.connection_links import (
     SMALL,
     both_sides,
     connected_link,
@@ -24,6 +23,7 @@ from tests.functional.vnagent.links import (
     turns,
     until,
 )
+from tests.functional.vnagent.key_updates import UPDATE_BYTES, KeyUpdates
 from vnagent.transport import tls_connection
 from vnagent.transport.poller import SocketPoller
 
@@ -34,7 +34,7 @@ RECORD_OF_A_BYTE = 5 + 1 + 1 + 16
 
 @both_sides
 @pytest.mark.parametrize("moment", ["on_handshake", "on_data", "on_batch_end", "on_writable", "on_deadline"])
-def test_an_owner_that_fails_loses_its_channel_and_hears_of_it(is_server: bool, moment: str) -> None:
+def test_a_failing_handler_ends_its_own_connection(is_server: bool, moment: str) -> None:
     """What it would be given next has a hole before it."""
 
     async def body(poller: SocketPoller) -> None:
@@ -78,7 +78,7 @@ def test_an_owner_that_fails_loses_its_channel_and_hears_of_it(is_server: bool, 
     run(body)
 
 
-def test_an_owner_that_fails_at_the_end_loses_its_channel() -> None:
+def test_a_handler_failing_at_the_end_ends_its_connection() -> None:
     async def body(poller: SocketPoller) -> None:
         told: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
@@ -95,7 +95,7 @@ def test_an_owner_that_fails_at_the_end_loses_its_channel() -> None:
     run(body)
 
 
-def test_who_asks_for_key_updates_and_reads_no_answer_is_ended(tmp_path: Path) -> None:
+def test_unread_key_update_answers_end_the_connection(tmp_path: Path) -> None:
     keylog = tmp_path / "keys"
     client = new_context(is_server=False)
     client.keylog_filename = str(keylog)
@@ -173,7 +173,7 @@ def test_small_records_are_received_in_small_pieces(is_server: bool) -> None:
     run(body)
 
 
-def test_a_kubelet_that_alternates_records_earns_no_large_receives() -> None:
+def test_alternating_record_sizes_earn_no_large_receives() -> None:
     """64 KiB of large records between small ones: had the receives doubled with them, the next one would have
     had 5 700 records of a byte."""
     taken: list[int] = []
@@ -196,7 +196,7 @@ def test_a_kubelet_that_alternates_records_earns_no_large_receives() -> None:
 
 _SHORT_OF_MEMORY = """
 import asyncio, resource, sys
-from tests.functional.vnagent.links import running_poller, connected_link, until
+from tests.functional.vnagent.connection_links import running_poller, connected_link, until
 
 async def main():
     async with (
@@ -222,7 +222,7 @@ asyncio.run(main())
 """
 
 
-def test_a_channel_that_finds_no_memory_breaks_no_other() -> None:
+def test_a_memory_error_breaks_its_own_connection_only() -> None:
     ended = subprocess.run(
         (sys.executable, "-c", _SHORT_OF_MEMORY), capture_output=True, text=True, timeout=60, check=False
     )

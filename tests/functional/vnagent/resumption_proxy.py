@@ -17,7 +17,7 @@ _WAIT_S = 10.0
 _LINGER_NOT = struct.pack("ii", 1, 0)
 
 
-class Ending(Enum):
+class ProxyEnding(Enum):
     """What becomes of a connection that offers a session; all others pass."""
 
     RESET = "reset at the hello"
@@ -25,10 +25,10 @@ class Ending(Enum):
     CLOSED = "closed behind the server's flight"
 
 
-class Front:
+class ResumptionProxy:
     """A proxy on loopback in front of `kubelet`; `offered` counts connections with a session."""
 
-    def __init__(self, ending: Ending) -> None:
+    def __init__(self, ending: ProxyEnding) -> None:
         self.kubelet: StandInKubelet | None = None
         self.offered = 0
         self._ending = ending
@@ -37,7 +37,7 @@ class Front:
         self._is_over = threading.Event()
         self._threads = [threading.Thread(target=self._accept, name="front")]
 
-    def __enter__(self) -> "Front":
+    def __enter__(self) -> "ResumptionProxy":
         self._threads[0].start()
         return self
 
@@ -65,9 +65,9 @@ class Front:
             types = {found for found, _, _ in extensions(hello[_RECORD_HEADER_BYTES:])}
             has_session = _PRE_SHARED_KEY in types
             self.offered += has_session
-            if has_session and self._ending is Ending.RESET:
+            if has_session and self._ending is ProxyEnding.RESET:
                 near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
-            elif has_session and self._ending is Ending.SILENCE:
+            elif has_session and self._ending is ProxyEnding.SILENCE:
                 self._is_over.wait()
             else:
                 assert self.kubelet is not None

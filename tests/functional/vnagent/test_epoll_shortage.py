@@ -14,8 +14,8 @@ import pytest
 from daemonkit.admission.handshake_accounts import HandshakeAccounts
 from tenancy.registry import Registry
 from tests.functional.vnagent.agent_states import new_state, opener
+from tests.functional.vnagent.connection_links import contexts, no_room, run, turns, until
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
-from tests.functional.vnagent.links import contexts, no_room, run, turns, until
 from vnagent.core.head import ResponseHead
 from vnagent.downstream.handshakes import Handshakes
 from vnagent.metrics import Metrics
@@ -40,7 +40,7 @@ def has_ended(sock: socket.socket) -> bool:
         return True
 
 
-def test_a_client_that_cannot_be_watched_leaves_nothing(tmp_path: Path) -> None:
+def test_a_client_without_an_epoll_watch_leaves_nothing(tmp_path: Path) -> None:
     """Its socket stayed open for good, and its channel in the table of all."""
 
     async def body(poller: SocketPoller) -> None:
@@ -57,7 +57,7 @@ def test_a_client_that_cannot_be_watched_leaves_nothing(tmp_path: Path) -> None:
     run(body)
 
 
-class Recorder:
+class FailureRecorder:
     """An exchange that records how it fails."""
 
     def __init__(self) -> None:
@@ -79,14 +79,14 @@ class Recorder:
         self.failures.append(reason)
 
 
-def test_a_dial_that_cannot_be_watched_is_a_kubelet_that_is_unreachable() -> None:
+def test_a_dial_without_an_epoll_watch_is_unreachable() -> None:
     """Its socket and its place in the pool were left for good."""
 
     async def body(poller: SocketPoller) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             address = KubeletAddress("127.0.0.1", listener.getsockname()[1], "far")
             pool = KubeletPool(poller, address, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-            exchange = Recorder()
+            exchange = FailureRecorder()
             with no_room(poller.own, "epoll"):
                 pool.acquire(exchange, b"", timeout_s=None, is_upgrade=False)
                 pool.dial_spare()
@@ -108,11 +108,11 @@ class FullMemory:
 
 
 @pytest.mark.parametrize("error", [ssl.SSLError(1, "malloc failure"), MemoryError()], ids=repr)
-def test_a_dial_that_openssl_has_no_memory_for_fails_alone(error: BaseException) -> None:
+def test_a_dial_without_memory_fails_alone(error: BaseException) -> None:
     async def body(poller: SocketPoller) -> None:
         context = cast(ssl.SSLContext, FullMemory(error))
         pool = KubeletPool(poller, KubeletAddress("127.0.0.1", 1, "far"), context)
-        exchange = Recorder()
+        exchange = FailureRecorder()
         pool.acquire(exchange, b"", timeout_s=None, is_upgrade=True)
         await turns(4)
         assert exchange.failures == ["kubelet-unreachable"]
@@ -151,7 +151,7 @@ def handshakes_of(poller: SocketPoller, state: FullState) -> Handshakes:
     return Handshakes(poller.loop, cast(AgentState, state), NoInline(), state.open_client)
 
 
-def test_a_connection_that_cannot_be_watched_ends_at_once() -> None:
+def test_a_connection_without_an_epoll_watch_ends_at_once() -> None:
     """It stayed for 9 s, each with a traceback in the log."""
 
     async def body(poller: SocketPoller) -> None:
@@ -170,7 +170,7 @@ def test_a_connection_that_cannot_be_watched_ends_at_once() -> None:
     run(body)
 
 
-def test_handshakes_in_the_thread_go_on_after_one_that_fails() -> None:
+def test_thread_handshakes_continue_after_a_failure() -> None:
     """The thread counted as busy for good, and no handshake ran in it any more."""
 
     async def body(poller: SocketPoller) -> None:

@@ -80,7 +80,7 @@ async def running_poller() -> AsyncIterator[SocketPoller]:
 
 
 @dataclass
-class Recorder:
+class RecordingHandler:
     """An owner that records what it is told, and does what it is told to do at each."""
 
     events: list[str] = field(default_factory=list)
@@ -115,11 +115,11 @@ class Recorder:
 
 
 @dataclass
-class Link:
+class ConnectionLink:
     """A channel under test with its owner, and its far end."""
 
     transport: TlsConnection
-    handler: Recorder
+    handler: RecordingHandler
     far: FarEnd
 
     @property
@@ -144,12 +144,12 @@ def new_link(
     buffer_bytes: int | None = None,
     far_context: ssl.SSLContext | None = None,
     far_name: str = "far",
-) -> Iterator[Link]:
+) -> Iterator[ConnectionLink]:
     """A link on which nothing has happened; both its ends are gone at the end. `far_name`: what a server
     at the far end has to be called."""
     server, client = contexts()
     near, far = loopback_pair(buffer_bytes)
-    handler = Recorder()
+    handler = RecordingHandler()
     name = None if is_server else far_name
     # The channel alone has its cipher: what that holds ends with it.
     transport = TlsConnection(
@@ -159,7 +159,7 @@ def new_link(
         handler,
     )
     context = far_context or (client if is_server else server)
-    link = Link(transport, handler, FarEnd(far, context, is_server=not is_server))
+    link = ConnectionLink(transport, handler, FarEnd(far, context, is_server=not is_server))
     try:
         yield link
     finally:
@@ -174,7 +174,7 @@ async def connected_link(
     is_server: bool,
     buffer_bytes: int | None = None,
     far_context: ssl.SSLContext | None = None,
-) -> AsyncIterator[Link]:
+) -> AsyncIterator[ConnectionLink]:
     """A link behind its handshake; both its ends are gone at the end."""
     with new_link(poller, is_server=is_server, buffer_bytes=buffer_bytes, far_context=far_context) as link:
         link.transport.start()

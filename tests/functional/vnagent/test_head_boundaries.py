@@ -11,7 +11,7 @@ from devkit.kubelet.replies import Ending, Exchange, Reply, Tunnel, switching
 from tests.cases.client import PeerEnd
 from tests.cases.daemon import wait_for
 from tests.cases.replies import parse_reply
-from tests.functional.vnagent.node import DEADLINE_S, SPDY, Node, head, received, reply_of, tenant_pod
+from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, reply_of, tenant_pod
 
 LOGS = "GET /containerLogs/web/shop/app"
 EXEC = "POST /exec/web/shop/app?command=cat&output=1"
@@ -19,18 +19,18 @@ SHOP = tenant_pod("ten-a", "web", "shop")
 
 
 @pytest.fixture(scope="module")
-def running_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    with Node(tmp_path_factory.mktemp("node") / "n", ["ten-a"], [SHOP]) as node:
+def running_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentNode]:
+    with AgentNode(tmp_path_factory.mktemp("node") / "n", ["ten-a"], [SHOP]) as node:
         yield node
 
 
 @pytest.fixture
-def node(running_node: Node) -> Iterator[Node]:
+def node(running_node: AgentNode) -> Iterator[AgentNode]:
     yield running_node
     running_node.kubelet.script = None
 
 
-def test_requests_behind_each_other_are_all_answered_in_order(node: Node) -> None:
+def test_pipelined_requests_are_answered_in_order(node: AgentNode) -> None:
     with node.client("ten-a") as client:
         client.send(
             head("GET /healthz") + head(LOGS) + head("GET /nothing") + head(LOGS) + head("HEAD /healthz")
@@ -50,7 +50,7 @@ def test_requests_behind_each_other_are_all_answered_in_order(node: Node) -> Non
     assert data == b""
 
 
-def test_a_request_in_single_bytes(node: Node) -> None:
+def test_a_request_in_single_bytes(node: AgentNode) -> None:
     with node.client("ten-a") as client:
         for byte in head(LOGS):
             client.send(bytes([byte]))
@@ -59,7 +59,7 @@ def test_a_request_in_single_bytes(node: Node) -> None:
     assert (reply.status, SHOP.marker.encode() in reply.body) == (200, True)
 
 
-def test_stream_data_behind_the_request_waits_for_the_101(node: Node) -> None:
+def test_early_stream_data_waits_for_the_101(node: AgentNode) -> None:
     """RFC 9931: a client may be optimistic; what it said goes up when the kubelet has switched."""
     node.kubelet.script = lambda exchange: (
         Reply(101, switching(exchange, Tunnel.ECHO).headers, tunnel=Tunnel.ECHO, delay_s=0.5)
@@ -76,7 +76,7 @@ def test_stream_data_behind_the_request_waits_for_the_101(node: Node) -> None:
         assert received(client, b"more")
 
 
-def test_stream_data_behind_the_request_is_dropped_when_the_upgrade_fails(node: Node) -> None:
+def test_early_stream_data_is_dropped_with_a_failed_upgrade(node: AgentNode) -> None:
     """CVE-2018-1002105: it would be the next request on a privileged connection."""
     node.kubelet.script = lambda exchange: (
         Reply(403, (), b"Forbidden", delay_s=0.2) if exchange.is_upgrade else None
@@ -95,7 +95,7 @@ def test_stream_data_behind_the_request_is_dropped_when_the_upgrade_fails(node: 
     assert seen[0].after.count == 0
 
 
-def test_stream_data_behind_the_101_is_not_forgotten(node: Node) -> None:
+def test_stream_data_behind_the_101_is_relayed(node: AgentNode) -> None:
     """The kubelet's first output may be in one record with its head."""
 
     def script(exchange: Exchange) -> Reply | None:
@@ -111,7 +111,7 @@ def test_stream_data_behind_the_101_is_not_forgotten(node: Node) -> None:
         assert received(client, b"\r\n\r\nfirst output")
 
 
-def test_output_and_the_end_behind_the_101_both_arrive(node: Node) -> None:
+def test_output_and_end_behind_the_101_are_relayed(node: AgentNode) -> None:
     output = bytes(range(256)) * 4000
     node.kubelet.script = lambda exchange: (
         Reply(101, tunnel=Tunnel.SINK, first_bytes=output, ending=Ending.CLOSE)
@@ -126,7 +126,7 @@ def test_output_and_the_end_behind_the_101_both_arrive(node: Node) -> None:
 
 
 @pytest.mark.parametrize("is_chunked", [True, False])
-def test_a_log_and_the_next_request_behind_it(node: Node, is_chunked: bool) -> None:
+def test_a_log_and_the_next_request_behind_it(node: AgentNode, is_chunked: bool) -> None:
     """The end of a body is found exactly, wherever the records are cut."""
     body = bytes(range(256)) * 3000
     node.kubelet.script = lambda exchange: (
@@ -147,7 +147,7 @@ def test_a_log_and_the_next_request_behind_it(node: Node, is_chunked: bool) -> N
     assert len(numbers) <= 2
 
 
-def test_a_log_that_the_kubelets_end_ends(node: Node) -> None:
+def test_a_log_until_the_kubelets_close(node: AgentNode) -> None:
     body = bytes(range(256)) * 3000
     raw = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n" + body
     node.kubelet.script = lambda exchange: (
@@ -161,7 +161,7 @@ def test_a_log_that_the_kubelets_end_ends(node: Node) -> None:
         assert reply.body == body
 
 
-def test_surplus_behind_a_body_is_nobodys_answer(node: Node) -> None:
+def test_surplus_behind_a_body_drops_the_connection(node: AgentNode) -> None:
     """It would be the next tenant's."""
     raw = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged"
     node.kubelet.script = lambda exchange: (
@@ -186,7 +186,7 @@ def test_surplus_behind_a_body_is_nobodys_answer(node: Node) -> None:
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\ncut\r\nzz\r\n",
     ],
 )
-def test_a_log_that_breaks_off_is_not_taken_for_its_end(node: Node, raw: bytes) -> None:
+def test_a_truncated_log_cuts_the_connection(node: AgentNode, raw: bytes) -> None:
     node.kubelet.script = lambda exchange: (
         Reply(raw=raw, ending=Ending.CLOSE) if exchange.path.startswith("/containerLogs") else None
     )
@@ -218,8 +218,8 @@ _EXTRA = st.sampled_from(
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(["GET", "GET", "GET", "HEAD", "POST"]), _TARGETS, _EXTRA)
-def test_what_a_connection_remembers_changes_no_answer(
-    node: Node, method: str, target: str, extra: tuple[str, ...]
+def test_the_log_route_cache_changes_no_answer(
+    node: AgentNode, method: str, target: str, extra: tuple[str, ...]
 ) -> None:
     """The same request on a connection that has read this log before, and on a new one: the same bytes
     to the client but for date and number, the same request to the kubelet."""

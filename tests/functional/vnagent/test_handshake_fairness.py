@@ -19,7 +19,7 @@ COUNT = 5
 
 
 @dataclass(slots=True)
-class Recorder:
+class RecordingState:
     """The part of the state that `Handshakes` uses; keeps in which iteration of the loop each one began."""
 
     turns: list[int]
@@ -34,9 +34,9 @@ class Recorder:
 
 
 @pytest.mark.asyncio
-async def test_one_handshake_begins_for_each_turn_of_the_loop() -> None:
+async def test_one_handshake_begins_per_loop_iteration() -> None:
     turns: list[int] = []
-    recorder = Recorder(turns)
+    recorder = RecordingState(turns)
     loop = asyncio.get_running_loop()
     state = cast(AgentState, recorder)
     handshakes = Handshakes(loop, state, HandshakeAccounts(), recorder.open_client)

@@ -7,7 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.functional.vnagent.links import SMALL, Link, connected_link, no_room, replaced, run, turns, until
+from tests.functional.vnagent.connection_links import (
+    SMALL,
+    ConnectionLink,
+    connected_link,
+    no_room,
+    replaced,
+    run,
+    turns,
+    until,
+)
 from vnagent.downstream.client_connection import UNIDENTIFIED
 from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tunnel import Tunnel
@@ -26,7 +35,7 @@ class CountingEpoll:
         return getattr(self._real, name)
 
 
-def mask(link: Link) -> int | None:
+def mask(link: ConnectionLink) -> int | None:
     """The events of the socket that the kernel reports, beside those that it always does."""
     epoll, fd = link.transport.group.epoll, link.transport._fd  # noqa: SLF001 - the kernel's name for it
     for line in Path(f"/proc/self/fdinfo/{epoll.fileno()}").read_text().splitlines():
@@ -35,7 +44,7 @@ def mask(link: Link) -> int | None:
     return None
 
 
-def test_epoll_is_changed_where_the_events_change() -> None:
+def test_epoll_is_modified_only_for_changed_events() -> None:
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=True) as link:
             with replaced(poller.shared, "epoll", CountingEpoll) as counting:
@@ -50,11 +59,11 @@ def test_epoll_is_changed_where_the_events_change() -> None:
     run(body)
 
 
-def has_moved(link: Link, before: int) -> bool:
+def has_moved(link: ConnectionLink, before: int) -> bool:
     return link.has_more_than(before) or link.has_ended()
 
 
-def test_a_reset_kubelet_is_read_in_many_steps() -> None:
+def test_data_of_a_reset_kubelet_is_still_read() -> None:
     """It is out of epoll while it is paused, and back at each resume."""
 
     async def body(poller: SocketPoller) -> None:
@@ -81,7 +90,7 @@ def test_a_reset_kubelet_is_read_in_many_steps() -> None:
     run(body)
 
 
-def test_a_tunnel_whose_kubelet_cannot_be_watched_again_ends() -> None:
+def test_a_tunnel_without_an_epoll_watch_ends() -> None:
     """Neither `on_close` was called nor the kubelet's socket closed, for good."""
 
     async def body(poller: SocketPoller) -> None:
@@ -107,7 +116,7 @@ def test_a_tunnel_whose_kubelet_cannot_be_watched_again_ends() -> None:
     run(body)
 
 
-def test_a_closed_kubelet_that_resets_is_no_fault() -> None:
+def test_a_reset_after_the_kubelets_close_is_no_error() -> None:
     """The channel ended in the first half of the event: the second half changed a closed descriptor."""
 
     async def body(poller: SocketPoller) -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """TlsConnection over real sockets and real TLS: no wake-up is lost, one peer's bytes reach no other handler,
-and a handler may act in every callback. How a connection ends: `test_channel_ends`."""
+and a handler may act in every callback. How a connection ends: `test_tls_connection_ends`."""
 
 import os
 import tracemalloc
@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional.vnagent.far_end import End, FarEnd
-from tests.functional.vnagent.links import (
+from tests.functional.vnagent.connection_links import (
     SMALL,
-    Link,
+    ConnectionLink,
     both_sides,
     connected_link,
     descriptors,
@@ -23,6 +22,7 @@ from tests.functional.vnagent.links import (
     turns,
     until,
 )
+from tests.functional.vnagent.far_end import End, FarEnd
 from vnagent.core.limits import TenantUsage
 from vnagent.downstream.client_connection import UNIDENTIFIED
 from vnagent.transport.cipher import RECEIVE_BYTES
@@ -32,7 +32,7 @@ from vnagent.transport.tunnel import Tunnel
 # ---- lost wake-ups
 
 
-def test_data_that_comes_in_one_piece_with_the_handshakes_end() -> None:
+def test_data_with_the_last_flight_is_delivered() -> None:
     """Ciphertext behind the handshake has been received already: epoll never announces it."""
 
     async def body(poller: SocketPoller) -> None:
@@ -50,7 +50,7 @@ def test_data_that_comes_in_one_piece_with_the_handshakes_end() -> None:
 
 
 @both_sides
-def test_resume_hands_over_what_waits_in_the_kernel(is_server: bool) -> None:
+def test_resume_delivers_data_from_the_kernel(is_server: bool) -> None:
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=is_server) as link:
             link.handler.at_data = link.transport.pause
@@ -73,7 +73,7 @@ def test_resume_hands_over_what_waits_in_the_kernel(is_server: bool) -> None:
 
 
 @both_sides
-def test_the_end_that_came_while_paused_is_told_after_the_data(is_server: bool) -> None:
+def test_an_end_during_a_pause_follows_the_data(is_server: bool) -> None:
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=is_server) as link:
             link.transport.pause()
@@ -89,7 +89,7 @@ def test_the_end_that_came_while_paused_is_told_after_the_data(is_server: bool) 
 
 
 @both_sides
-def test_the_end_that_came_with_data_is_told_when_the_owner_reads_on(is_server: bool) -> None:
+def test_an_end_with_data_is_delivered_at_resume(is_server: bool) -> None:
     """Who is paused by the data may not have got rid of it when the end is told."""
 
     async def body(poller: SocketPoller) -> None:
@@ -109,9 +109,7 @@ def test_the_end_that_came_with_data_is_told_when_the_owner_reads_on(is_server: 
 
 @both_sides
 @pytest.mark.parametrize("with_notify", [True, False], ids=["notify", "fin"])
-def test_an_end_that_the_kernel_does_not_announce_again_is_handed_over(
-    is_server: bool, with_notify: bool
-) -> None:
+def test_an_end_that_epoll_reported_once_is_delivered(is_server: bool, with_notify: bool) -> None:
     """A close_notify without a FIN, or a FIN that had been received when the owner paused."""
 
     async def body(poller: SocketPoller) -> None:
@@ -157,7 +155,7 @@ def goes_on_behind_its_end(far: FarEnd) -> None:
     ("leave", "is_shaken"),
     [(speaks_no_tls, False), (speaks_no_tls, True), (goes_on_behind_its_end, True)],
 )
-def test_what_one_peer_leaves_behind_reaches_no_other(
+def test_leftovers_of_one_peer_reach_no_other(
     is_server: bool, leave: Callable[[FarEnd], None], is_shaken: bool
 ) -> None:
     async def body(poller: SocketPoller) -> None:
@@ -185,7 +183,7 @@ def test_what_one_peer_leaves_behind_reaches_no_other(
 
 
 @both_sides
-def test_the_owner_may_close_another_channel_within_on_data(is_server: bool) -> None:
+def test_on_data_may_close_another_connection(is_server: bool) -> None:
     """A good-bye reads what its peer has said: never what another one has."""
 
     async def body(poller: SocketPoller) -> None:
@@ -206,7 +204,7 @@ def test_the_owner_may_close_another_channel_within_on_data(is_server: bool) -> 
 
 @both_sides
 @pytest.mark.parametrize("act", ["pause", "close", "abort"])
-def test_the_owner_may_act_within_on_data(is_server: bool, act: str) -> None:
+def test_on_data_may_act_on_its_connection(is_server: bool, act: str) -> None:
     """Closing one end may close the other inside its own read loop."""
 
     async def body(poller: SocketPoller) -> None:
@@ -224,7 +222,7 @@ def test_the_owner_may_act_within_on_data(is_server: bool, act: str) -> None:
 
 
 @pytest.mark.parametrize("act", ["close", "abort"])
-def test_the_owner_may_act_within_on_handshake(act: str) -> None:
+def test_on_handshake_may_act_on_its_connection(act: str) -> None:
     async def body(poller: SocketPoller) -> None:
         with new_link(poller, is_server=True) as link:
             link.handler.at_handshake = getattr(link.transport, act)
@@ -237,7 +235,7 @@ def test_the_owner_may_act_within_on_handshake(act: str) -> None:
     run(body)
 
 
-def test_a_deadline_is_told_once_and_the_channel_lives_on() -> None:
+def test_a_deadline_is_called_once_and_keeps_the_connection() -> None:
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=True) as link:
             link.transport.deadline = poller.now
@@ -253,7 +251,7 @@ def test_a_deadline_is_told_once_and_the_channel_lives_on() -> None:
 
 
 @both_sides
-def test_many_small_writes_to_a_peer_that_reads_nothing_for_a_while(is_server: bool) -> None:
+def test_many_small_writes_to_a_stalled_peer(is_server: bool) -> None:
     """A quiet log's lines are flushed one by one; they may wait by the thousand."""
 
     async def body(poller: SocketPoller) -> None:
@@ -274,7 +272,7 @@ def test_many_small_writes_to_a_peer_that_reads_nothing_for_a_while(is_server: b
 
 
 @both_sides
-def test_who_is_congested_is_told_once_when_it_is_over(is_server: bool) -> None:
+def test_congestion_ends_with_one_on_writable(is_server: bool) -> None:
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=is_server, buffer_bytes=SMALL) as link:
             for _ in range(2):
@@ -290,7 +288,7 @@ def test_who_is_congested_is_told_once_when_it_is_over(is_server: bool) -> None:
     run(body)
 
 
-def test_an_account_has_no_more_in_memory_than_twice_what_it_answers_for() -> None:
+def test_unsent_memory_is_at_most_twice_the_account() -> None:
     """What was left of a piece kept all of it: 25 MiB for 200 clients that had taken nearly everything."""
 
     async def body(poller: SocketPoller) -> None:
@@ -315,7 +313,7 @@ def test_an_account_has_no_more_in_memory_than_twice_what_it_answers_for() -> No
     run(body)
 
 
-def test_streams_of_a_tenant_above_its_limit_add_little_each() -> None:
+def test_above_its_limit_a_tenant_receives_little_at_once() -> None:
     """Their clients had taken everything so far, so that none of them is paused."""
 
     async def body(poller: SocketPoller) -> None:
@@ -353,18 +351,18 @@ def test_streams_of_a_tenant_above_its_limit_add_little_each() -> None:
     run(body)
 
 
-def pushes(streams: list[tuple[Link, Link]]) -> list[Callable[[], object]]:
+def pushes(streams: list[tuple[ConnectionLink, ConnectionLink]]) -> list[Callable[[], object]]:
     return [kubelet.far.push for _, kubelet in streams]
 
 
-def has_taken(link: Link, size: int) -> bool:
+def has_taken(link: ConnectionLink, size: int) -> bool:
     return len(link.far.received) == size
 
 
 # ---- the counting itself
 
 
-def test_a_descriptor_that_is_left_is_counted(tmp_path: Path) -> None:
+def test_the_descriptor_check_finds_a_leak(tmp_path: Path) -> None:
     """What all tests here end with would see one that is open."""
     before = descriptors()
     with (tmp_path / "x").open("wb"):

@@ -19,8 +19,16 @@ from tenancy.ownership import OwnerIndex
 from tenancy.registry import Registry
 from tenancy.tenant import Role
 from tests.functional.vnagent.agent_states import new_state
+from tests.functional.vnagent.connection_links import (
+    ConnectionLink,
+    connected_link,
+    contexts,
+    descriptors,
+    new_link,
+    run,
+    until,
+)
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
-from tests.functional.vnagent.links import Link, connected_link, contexts, descriptors, new_link, run, until
 from tests.functional.vnagent.node import head
 from vnagent.core.access import AnswerHealth, Caller, Decision
 from vnagent.core.limits import RateVerdict, TenantUsage
@@ -69,7 +77,7 @@ class CountingAgent(SimpleNamespace):
         assert is_counted
 
 
-def test_a_connection_that_pipelines_gets_one_request_a_turn() -> None:
+def test_a_pipelining_connection_gets_one_request_an_iteration() -> None:
     """However often its data arrives meanwhile; one more where the data itself brings the turn."""
 
     async def body(poller: SocketPoller) -> None:
@@ -108,7 +116,7 @@ def test_a_connection_that_pipelines_gets_one_request_a_turn() -> None:
 
 async def links_of(
     stack: contextlib.AsyncExitStack, poller: SocketPoller, tenant: str, count: int = 1
-) -> list[Link]:
+) -> list[ConnectionLink]:
     """So many of the tenant's connections behind their handshakes."""
     links = []
     for _ in range(count):
@@ -118,7 +126,7 @@ async def links_of(
     return links
 
 
-def test_in_one_turn_a_tenant_gets_a_few_of_its_events() -> None:
+def test_a_tenants_events_per_iteration_are_bounded() -> None:
     """All are ready at once. What is left is served in the turns that follow, in order of becoming ready."""
 
     async def body(poller: SocketPoller) -> None:
@@ -139,7 +147,7 @@ def test_in_one_turn_a_tenant_gets_a_few_of_its_events() -> None:
     run(body)
 
 
-def test_in_one_turn_few_handshakes_end() -> None:
+def test_handshakes_ending_in_an_iteration_are_bounded() -> None:
     """Each takes 1 ms of the loop, and one source may have 256 of them."""
 
     async def body(poller: SocketPoller) -> None:
@@ -162,7 +170,7 @@ def test_in_one_turn_few_handshakes_end() -> None:
     run(body)
 
 
-def test_reads_of_the_kubelet_do_not_wait_for_connections_without_an_identity() -> None:
+def test_kubelet_reads_do_not_wait_for_unidentified_clients() -> None:
     """All tenants' pages wait for these reads. Where 256 clients without a registered certificate always had
     sent something new, a read had one event in 64 turns of the loop."""
 
@@ -195,7 +203,7 @@ def group_of_a_read(poller: SocketPoller) -> PollGroup:
         return connection.group
 
 
-def test_in_one_turn_a_tenant_gets_a_few_of_its_calls() -> None:
+def test_a_tenants_calls_per_iteration_are_bounded() -> None:
     async def body(poller: SocketPoller) -> None:
         async with contextlib.AsyncExitStack() as stack:
             (many,) = await links_of(stack, poller, "ten-a")
@@ -213,7 +221,7 @@ def test_in_one_turn_a_tenant_gets_a_few_of_its_calls() -> None:
     run(body)
 
 
-def test_a_channel_that_resumes_leaves_no_call() -> None:
+def test_resume_without_a_seen_end_schedules_no_call() -> None:
     """Each resume left a call that had nothing to do: with 100 tunnels whose clients read slowly 65 of them
     waited in front of the tenant's next request."""
 
@@ -231,7 +239,7 @@ def test_a_channel_that_resumes_leaves_no_call() -> None:
     run(body)
 
 
-def test_a_call_that_fails_ends_its_own_channel_alone() -> None:
+def test_a_failing_call_ends_its_own_connection_only() -> None:
     async def body(poller: SocketPoller) -> None:
         faults: list[object] = []
         poller.loop.set_exception_handler(lambda _loop, context: faults.append(context["exception"]))
@@ -248,7 +256,7 @@ def test_a_call_that_fails_ends_its_own_channel_alone() -> None:
     run(body)
 
 
-def test_calls_go_on_after_one_that_is_cancelled() -> None:
+def test_calls_continue_after_a_cancelled_one() -> None:
     async def body(poller: SocketPoller) -> None:
         poller.loop.set_exception_handler(lambda _loop, _context: None)
         async with contextlib.AsyncExitStack() as stack:
@@ -265,7 +273,7 @@ def test_calls_go_on_after_one_that_is_cancelled() -> None:
     run(body)
 
 
-def test_a_tenant_that_has_left_keeps_no_descriptor() -> None:
+def test_a_tenant_without_connections_keeps_no_descriptor() -> None:
     async def body(poller: SocketPoller) -> None:
         before = descriptors()
         async with contextlib.AsyncExitStack() as stack:
@@ -276,7 +284,7 @@ def test_a_tenant_that_has_left_keeps_no_descriptor() -> None:
     run(body)
 
 
-def test_a_kernel_without_room_leaves_a_connection_where_it_is() -> None:
+def test_a_full_epoll_leaves_a_connection_in_its_group() -> None:
     """max_user_watches (epoll(7)) may be used up."""
 
     async def body(poller: SocketPoller) -> None:
@@ -293,7 +301,7 @@ def test_a_kernel_without_room_leaves_a_connection_where_it_is() -> None:
     run(body)
 
 
-def test_without_a_descriptor_a_tenant_is_served_with_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_descriptor_a_tenant_joins_the_shared_group(monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(poller: SocketPoller) -> None:
         def refuse() -> None:
             raise OSError(errno.EMFILE, "no descriptor")
@@ -309,7 +317,7 @@ def test_without_a_descriptor_a_tenant_is_served_with_the_others(monkeypatch: py
     run(body)
 
 
-def test_a_tenant_that_was_away_has_the_limit_of_its_new_account() -> None:
+def test_a_returning_tenant_has_its_new_accounts_limit() -> None:
     """Its account goes when nothing is left of it. The group may still have a connection to the kubelet."""
 
     async def body(poller: SocketPoller) -> None:
@@ -355,7 +363,7 @@ class Debtor(Queued):
             self._waiting.add(cast(ClientConnection, self), "ten-a")
 
 
-def test_who_has_to_wait_again_keeps_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_waits_again_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(poller: SocketPoller) -> None:
         use, begun = TenantUsage(), list[int]()
         waiting = RequestQueue(poller, lambda _: use, lambda _: use.waiting)
@@ -370,7 +378,7 @@ def test_who_has_to_wait_again_keeps_the_place(monkeypatch: pytest.MonkeyPatch) 
     run(body)
 
 
-def test_requests_that_waited_begin_few_at_a_time_and_in_order() -> None:
+def test_queued_requests_begin_in_order_and_few_at_once() -> None:
     async def body(poller: SocketPoller) -> None:
         use, begun = TenantUsage(), list[int]()
         waiting = RequestQueue(poller, lambda _: use, lambda _: use.waiting)
@@ -418,7 +426,7 @@ def remove(state: AgentState, one: Waiting) -> None:
     state.remove(cast(ClientConnection, one), is_counted=False)
 
 
-def test_a_connection_that_ends_waits_no_longer(tmp_path: Path) -> None:
+def test_an_ended_connection_leaves_the_queue(tmp_path: Path) -> None:
     """It once stayed in the queue with its request of up to 192 KiB, which counted for no tenant any more:
     clients that asked and left took half a MiB each."""
 
@@ -433,7 +441,7 @@ def test_a_connection_that_ends_waits_no_longer(tmp_path: Path) -> None:
     run(body)
 
 
-def test_who_waits_is_served_after_others_have_left_and_their_tenant_was_away(tmp_path: Path) -> None:
+def test_a_queue_survives_its_tenants_removal(tmp_path: Path) -> None:
     """A tenant that was removed and registered again begins with nobody waiting; what it had in the queue
     before once took the turns of those that came then, for good."""
 

@@ -9,14 +9,22 @@ import ssl
 import pytest
 
 from devkit.pki import Authority
+from tests.functional.vnagent.connection_links import (
+    SMALL,
+    both_sides,
+    connected_link,
+    new_link,
+    run,
+    turns,
+    until,
+)
 from tests.functional.vnagent.far_end import End
-from tests.functional.vnagent.links import SMALL, both_sides, connected_link, new_link, run, turns, until
 from vnagent.core.limits import TenantUsage
 from vnagent.transport.poller import SocketPoller
 
 
 @both_sides
-def test_close_sends_all_that_is_due_to_a_slow_reader(is_server: bool) -> None:
+def test_close_sends_all_unsent_data_to_a_slow_reader(is_server: bool) -> None:
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=is_server, buffer_bytes=SMALL) as link:
             sent = os.urandom(300_000)
@@ -35,7 +43,7 @@ def test_close_sends_all_that_is_due_to_a_slow_reader(is_server: bool) -> None:
 
 @both_sides
 @pytest.mark.parametrize("with_notify", [True, False])
-def test_close_sends_all_that_is_due_to_a_peer_that_has_finished(is_server: bool, with_notify: bool) -> None:
+def test_close_sends_all_unsent_data_after_the_peers_end(is_server: bool, with_notify: bool) -> None:
     """A peer that says nothing more may still be reading, whether it says so before or after us."""
 
     async def body(poller: SocketPoller) -> None:
@@ -55,7 +63,7 @@ def test_close_sends_all_that_is_due_to_a_peer_that_has_finished(is_server: bool
 
 
 @both_sides
-def test_close_reads_and_forgets_so_that_a_reply_is_not_destroyed(is_server: bool) -> None:
+def test_close_drains_input_so_that_no_reset_kills_the_reply(is_server: bool) -> None:
     """Unread bytes make the kernel answer with RST, which takes back what was sent before."""
 
     async def body(poller: SocketPoller) -> None:
@@ -75,7 +83,7 @@ def test_close_reads_and_forgets_so_that_a_reply_is_not_destroyed(is_server: boo
 
 
 @both_sides
-def test_a_peer_that_never_closes_is_not_waited_for_for_ever(is_server: bool) -> None:
+def test_close_waits_for_the_peers_end_with_a_deadline(is_server: bool) -> None:
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=is_server) as link:
             link.transport.close()
@@ -85,7 +93,7 @@ def test_a_peer_that_never_closes_is_not_waited_for_for_ever(is_server: bool) ->
 
 
 @both_sides
-def test_a_reset_is_told_once_while_reading(is_server: bool) -> None:
+def test_a_reset_is_reported_once(is_server: bool) -> None:
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=is_server) as link:
             link.far.reset()
@@ -96,7 +104,7 @@ def test_a_reset_is_told_once_while_reading(is_server: bool) -> None:
     run(body)
 
 
-def test_a_paused_tenant_that_resets_is_noticed() -> None:
+def test_a_reset_ends_a_paused_client() -> None:
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=True) as link:
             link.transport.pause()
@@ -106,7 +114,7 @@ def test_a_paused_tenant_that_resets_is_noticed() -> None:
     run(body)
 
 
-def test_a_paused_tenant_that_leaves_has_a_deadline() -> None:
+def test_a_paused_client_that_closed_has_a_deadline() -> None:
     """What it said is delivered if the kubelet takes it, but not for ever."""
 
     async def body(poller: SocketPoller) -> None:
@@ -120,7 +128,7 @@ def test_a_paused_tenant_that_leaves_has_a_deadline() -> None:
 
 
 @both_sides
-def test_writing_to_a_peer_that_has_reset_ends_the_channel(is_server: bool) -> None:
+def test_a_write_after_a_reset_ends_the_connection(is_server: bool) -> None:
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=is_server) as link:
             link.far.reset()
@@ -141,7 +149,7 @@ def test_writing_to_a_peer_that_has_reset_ends_the_channel(is_server: bool) -> N
 
 
 @both_sides
-def test_what_a_peer_did_not_take_is_off_the_account_when_it_is_gone(is_server: bool) -> None:
+def test_abort_removes_unsent_bytes_from_the_account(is_server: bool) -> None:
     """Or each such end would bring the tenant closer to its limit for good."""
 
     async def body(poller: SocketPoller) -> None:
@@ -162,7 +170,7 @@ def test_what_a_peer_did_not_take_is_off_the_account_when_it_is_gone(is_server: 
 @pytest.mark.parametrize(
     "data", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"\x80" * 300]
 )
-def test_a_peer_that_speaks_no_tls(is_server: bool, data: bytes) -> None:
+def test_a_peer_without_tls_fails(is_server: bool, data: bytes) -> None:
     async def body(poller: SocketPoller) -> None:
         with new_link(poller, is_server=is_server) as link:
             link.transport.start()
@@ -175,7 +183,7 @@ def test_a_peer_that_speaks_no_tls(is_server: bool, data: bytes) -> None:
     run(body)
 
 
-def test_a_kubelet_of_another_authority_or_name_is_not_trusted() -> None:
+def test_a_kubelet_with_a_wrong_authority_or_name_is_untrusted() -> None:
     async def body(poller: SocketPoller) -> None:
         stranger = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         Authority.create("ca").issue("far", sans_dns=["far"]).load_into(stranger)
