@@ -21,7 +21,7 @@ from daemonkit import logs
 from guest_agent.http2.call import GrpcCall
 from guest_agent.http2.hpack import Http2Error
 
-# The name in the server's certificate, whichever address leads to it: kata_bridge.credentials.
+# The name in the server's certificate, whichever address leads to it: kata_bridge.guest_certificates.
 SERVER_NAME = "kata-bridge.vcnode.internal"
 
 _CONNECT_S = 10.0

@@ -12,7 +12,7 @@ from kata_bridge.guests.core.events import DriftKind
 _APPLY_BOUNDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
-class Metrics:
+class KataBridgeMetrics:
     """All families, registered."""
 
     def __init__(self) -> None:

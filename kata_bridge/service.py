@@ -29,7 +29,7 @@ from kata_bridge.guests.core.ruleset_cache import RulesetCache
 from kata_bridge.guests.driver import DriverContext, call_semaphores
 from kata_bridge.guests.registry import GuestRegistry
 from kata_bridge.lock import NodeLock
-from kata_bridge.metrics import Metrics
+from kata_bridge.metrics import KataBridgeMetrics
 from kata_bridge.nri.dispatch import Handler
 from kata_bridge.nri.events import GATE, SANDBOXES, Event
 from kata_bridge.nri.plugin import Plugin
@@ -71,7 +71,7 @@ class KataBridge:
         for directory in config.shared_directories():
             directories.prepare(directory)
         self._lock = NodeLock(config.lock_file)
-        self._metrics = Metrics()
+        self._metrics = KataBridgeMetrics()
         self._shell = DaemonShell("kata-bridge", stops_on_failure=False)
         self._tasks = self._shell.tasks
         self._runtime_tasks = Tasks("runtime")
@@ -130,18 +130,15 @@ class KataBridge:
         """
         from kata_bridge.channels.agent.registry import AgentRegistry
         from kata_bridge.channels.agent.server import AgentServer
-        from kata_bridge.credentials import Credentials, CredentialsError
+        from kata_bridge.guest_certificates import GuestCertificateError, GuestCertificates
 
         try:
-            credentials = Credentials.open(config.state_directory)
-        except CredentialsError as error:
+            credentials = GuestCertificates.open(config.state_directory)
+        except GuestCertificateError as error:
             raise CannotStartError(str(error)) from None
         server = AgentServer(
             credentials,
             config.inner_socket.with_name("agents.sock"),
-            on_attached=self._agent_changed,
-            on_detached=self._agent_changed,
-            on_state=lambda channel, state: self.guests.state_reported(channel.sandbox, state),
             addresses=self._addresses,
         )
         return server, AgentRegistry(
@@ -281,7 +278,11 @@ class KataBridge:
         agent = self._config.agent
         if self._agent_server is None or agent is None:
             return
-        await self._agent_server.start()
+        await self._agent_server.start(
+            on_attached=self._agent_changed,
+            on_detached=self._agent_changed,
+            on_state=lambda channel, state: self.guests.state_reported(channel.sandbox, state),
+        )
         if agent.address is not None:
             port = await self._agent_server.listen_tcp(agent.address, agent.port)
             _log.info("listening for agents", address=agent.address, port=port)

@@ -38,7 +38,7 @@ _log = logs.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class SocketPeer:
     """The process at the other end, as it was when it connected."""
 
     pid: int
@@ -53,11 +53,11 @@ class PeerPolicy:
     uids: frozenset[int]
     gid: int | None
 
-    def is_allowed(self, peer: Peer) -> bool:
+    def is_allowed(self, peer: SocketPeer) -> bool:
         return peer.uid in self.uids or self.gid in peer.groups
 
 
-def peer_of(connection: socket.socket) -> Peer:
+def peer_of(connection: socket.socket) -> SocketPeer:
     """Ask the kernel which process is at the other end. Raises `OSError`."""
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
     pid, uid, gid = _UCRED.unpack(data)
@@ -65,7 +65,7 @@ def peer_of(connection: socket.socket) -> Peer:
         groups = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES)
     except OSError:
         groups = b""  # an old kernel, or more groups than fit: the primary group has to do
-    return Peer(pid, uid, frozenset((gid, *(each for (each,) in struct.iter_unpack("=I", groups)))))
+    return SocketPeer(pid, uid, frozenset((gid, *(each for (each,) in struct.iter_unpack("=I", groups)))))
 
 
 def bind(path: Path, gid: int | None) -> socket.socket:

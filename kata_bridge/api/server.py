@@ -34,7 +34,7 @@ from bridge_api.rulesets import BadRuleset, from_message
 from kata_bridge.guests.broadcaster import GuestBroadcaster, TooManyWatchers, WatcherLagged
 from kata_bridge.guests.core.machine import MAX_FLOWS
 from kata_bridge.guests.registry import GuestRegistry
-from kata_bridge.metrics import Metrics
+from kata_bridge.metrics import KataBridgeMetrics
 from kata_bridge.start_gate.service import StartGateService
 from ruleset.delta import RulesetDelta
 from ruleset.document import Ruleset as WholeRuleset
@@ -66,7 +66,7 @@ class BridgeServer:
         self,
         guests: GuestRegistry,
         watchers: GuestBroadcaster,
-        metrics: Metrics,
+        metrics: KataBridgeMetrics,
         start_gate: StartGateService | None = None,
     ) -> None:
         self._guests = guests

@@ -11,7 +11,7 @@ from kata_bridge.channels.port import Channel, NotInjectable
 from kata_bridge.channels.select import CachedChannelProvider, ChannelProvider
 from kata_bridge.channels.stock.shim import shim_socket
 from kata_bridge.config import KataBridgeConfiguration, read_stock_policy
-from kata_bridge.metrics import Metrics
+from kata_bridge.metrics import KataBridgeMetrics
 from kata_bridge.sandboxes.core.runtimes import channels_of
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 
@@ -29,7 +29,7 @@ class ChannelFactory:
         config: KataBridgeConfiguration,
         agents: "AgentRegistry | None",
         executor: NetnsExecutor,
-        metrics: Metrics,
+        metrics: KataBridgeMetrics,
         netns_state: Path | None,
     ) -> None:
         self._config = config

@@ -36,7 +36,7 @@ from kata_bridge.guests.core.events import (
 )
 from kata_bridge.guests.core.machine import GuestMachine
 from kata_bridge.guests.core.ruleset_cache import RulesetCache
-from kata_bridge.metrics import Metrics
+from kata_bridge.metrics import KataBridgeMetrics
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 from ruleset.document import Ruleset
 
@@ -63,7 +63,7 @@ class DriverContext:
 
     providers: Mapping[str, ChannelProvider]
     rulesets: RulesetCache
-    metrics: Metrics
+    metrics: KataBridgeMetrics
     tasks: Tasks
     semaphores: Mapping[str, CallSemaphore]
     jitter: Callable[[], float]

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from daemonkit import logs
 from daemonkit.files.watched import FilesError
-from kata_bridge.metrics import Metrics
+from kata_bridge.metrics import KataBridgeMetrics
 from kata_bridge.sandboxes.core.sandbox import Change, SandboxObservation, is_sandbox_id
 from kata_bridge.sandboxes.core.tracker import SandboxTracker
 from kata_bridge.sandboxes.file_source import GuestDirectory
@@ -47,7 +47,7 @@ class Discovery:
         self,
         on_changes: Callable[[Iterable[Change]], None],
         on_synced: Callable[[], None],
-        metrics: Metrics,
+        metrics: KataBridgeMetrics,
         *,
         has_nri: bool,
         lister: Lister | None,

@@ -8,7 +8,7 @@ from daemonkit.tasks import Tasks
 from kata_bridge.config import StartGateConfig
 from kata_bridge.guests.registry import GuestRegistry
 from kata_bridge.guests.resolv_conf_sync import GuestResolvConfSync
-from kata_bridge.metrics import Metrics
+from kata_bridge.metrics import KataBridgeMetrics
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 from kata_bridge.sandboxes.nri_source import NriSource
 from kata_bridge.start_gate.certificates import CertificateRetries
@@ -30,7 +30,7 @@ class StartGateService:
         config: StartGateConfig,
         guests: GuestRegistry,
         channels_of: Callable[[Sandbox], tuple[str, ...]],
-        metrics: Metrics,
+        metrics: KataBridgeMetrics,
         tasks: Tasks,
     ) -> None:
         """Raises `OSError`."""

@@ -17,8 +17,8 @@ from kata_bridge.channels.stock.agent_client import (
 )
 from kata_bridge.channels.stock.faults import CallFailedError, NoAnswerError
 from kata_bridge.channels.stock.shim import Shim, shim_socket
-from kata_bridge.credentials import Credentials, CredentialsError
-from kata_bridge.metrics import Metrics
+from kata_bridge.guest_certificates import GuestCertificateError, GuestCertificates
+from kata_bridge.metrics import KataBridgeMetrics
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 
 # The shim in Rust answers before its guest has booted; that must not delay an agent for long.
@@ -42,8 +42,8 @@ class AgentRegistry:
     def __init__(
         self,
         server: AgentServer,
-        credentials: Credentials,
-        metrics: Metrics,
+        credentials: GuestCertificates,
+        metrics: KataBridgeMetrics,
         *,
         shim_roots: Sequence[Path],
         vsock_port: int | None,
@@ -83,7 +83,7 @@ class AgentRegistry:
         async with self._one_write:
             try:
                 await asyncio.to_thread(self._credentials.revoke, sandbox)
-            except CredentialsError as error:
+            except GuestCertificateError as error:
                 self._metrics.state_errors.inc()
                 _log.warning("certificate's files are not removed", guest=sandbox, reason=error)
         self._listening.discard(sandbox)
@@ -95,7 +95,7 @@ class AgentRegistry:
         async with self._one_write:
             try:
                 gone = await asyncio.to_thread(self._credentials.retain, sandboxes)
-            except CredentialsError as error:
+            except GuestCertificateError as error:
                 self._metrics.state_errors.inc()
                 _log.warning("certificates of stopped sandboxes are not removed", reason=error)
                 return
@@ -107,7 +107,7 @@ class AgentRegistry:
         async with self._one_write:
             try:
                 return (await asyncio.to_thread(self._credentials.issue, sandbox)).directory
-            except CredentialsError as error:
+            except GuestCertificateError as error:
                 # A full disk, for one: the next try may succeed.
                 self._metrics.state_errors.inc()
                 raise Unreachable(f"no certificate can be issued for the guest's agent: {error}") from None

@@ -28,7 +28,7 @@ from kata_bridge.channels.agent.guest_addresses import GuestAddresses
 from kata_bridge.channels.agent.relay import AgentConnection, Relay
 from kata_bridge.channels.guest_text import word
 from kata_bridge.channels.port import GuestState
-from kata_bridge.credentials import ServerIdentity
+from kata_bridge.guest_certificates import ServerIdentity
 from ruleset.delta import RulesetDelta
 from ruleset.document import Ruleset
 
@@ -58,7 +58,7 @@ _log = logs.get(__name__)
 
 
 class CertificateRegistry(Protocol):
-    """Tells whose a certificate is: `kata_bridge.credentials.Credentials`."""
+    """Tells whose a certificate is: `kata_bridge.guest_certificates.GuestCertificates`."""
 
     @property
     def server(self) -> ServerIdentity: ...
@@ -69,9 +69,7 @@ class CertificateRegistry(Protocol):
 class AgentServer:
     """Serves the streams of agents: one for each guest, the newest.
 
-    The event loop calls `on_attached` when a guest's stream begins, `on_detached` when it ends, and
-    `on_state` when a guest reports its state unasked. `addresses` are the guests' own: an agent that
-    connects by TCP from another guest's address is refused.
+    `addresses` are the guests' own: an agent that connects by TCP from another guest's address is refused.
     """
 
     def __init__(
@@ -79,9 +77,6 @@ class AgentServer:
         certificates: CertificateRegistry,
         backend: Path,
         *,
-        on_attached: Callable[[AgentChannel], None],
-        on_detached: Callable[[AgentChannel], None],
-        on_state: Callable[[AgentChannel, GuestState], None],
         addresses: GuestAddresses | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -91,7 +86,6 @@ class AgentServer:
         """
         self._certificates = certificates
         self._backend = backend
-        self._on_attached, self._on_detached, self._on_state = on_attached, on_detached, on_state
         self._addresses = GuestAddresses() if addresses is None else addresses
         self._clock = clock
         self._channels: dict[str, AgentChannel] = {}
@@ -100,11 +94,25 @@ class AgentServer:
         self._messages: OrderedDict[tuple[str, str, int], messages.Ruleset] = OrderedDict()
         self._tasks = Tasks("agents")
         self._read_back_slot = asyncio.Semaphore(MAX_READING_BACK)
+        self._on_attached: Callable[[AgentChannel], None] = lambda _: None
+        self._on_detached: Callable[[AgentChannel], None] = lambda _: None
+        self._on_state: Callable[[AgentChannel, GuestState], None] = lambda _, __: None
         self._server: grpc.aio.Server | None = None
         self._relay: Relay | None = None
 
-    async def start(self) -> None:
-        """Start the server behind the relay; agents connect only after a `listen_*`. Raises `OSError`."""
+    async def start(
+        self,
+        *,
+        on_attached: Callable[[AgentChannel], None],
+        on_detached: Callable[[AgentChannel], None],
+        on_state: Callable[[AgentChannel, GuestState], None],
+    ) -> None:
+        """Start the server behind the relay; agents connect only after a `listen_*`. Raises `OSError`.
+
+        The event loop calls `on_attached` when a guest's stream begins, `on_detached` when it ends, and
+        `on_state` when a guest reports its state unasked.
+        """
+        self._on_attached, self._on_detached, self._on_state = on_attached, on_detached, on_state
         identity = self._certificates.server
         server = grpc.aio.server(
             options=[

@@ -15,7 +15,7 @@ from bridge_api.messages import GuestResult, ResultCode
 from devkit.fake_bridge import FakeBridge
 from kata_bridge.ttrpc.status import TtrpcError
 from tenancy import keys
-from tests.functional.kata_bridge.start_gate.gated_node import Node, content, gated, pod
+from tests.functional.kata_bridge.start_gate.gated_node import GatedNode, content, gated, pod
 
 pytestmark = pytest.mark.asyncio
 
@@ -68,7 +68,7 @@ class Fake:
 
 
 class Real:
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: GatedNode) -> None:
         self.client: Client = node.client
         self.node = node
         self.pod = replace(pod("s1"), labels={keys.ARKTOS_NETWORK: "blue"})

@@ -14,7 +14,7 @@ from kata_bridge.channels.agent.channel import AgentChannel
 from kata_bridge.channels.agent.guest_addresses import GuestAddresses
 from kata_bridge.channels.agent.server import AgentServer
 from kata_bridge.channels.port import GuestState
-from kata_bridge.credentials import Credentials
+from kata_bridge.guest_certificates import GuestCertificates
 from tests.waiting import until
 
 _DEADLINE_S = 20.0
@@ -23,16 +23,16 @@ _DEADLINE_S = 20.0
 class Node:
     """The node's side, with what it was told."""
 
-    def __init__(self, credentials: Credentials, behind: Path) -> None:
+    def __init__(self, credentials: GuestCertificates, behind: Path) -> None:
         self.credentials = credentials
         self.attached: list[AgentChannel] = []
         self.detached: list[AgentChannel] = []
         self.states: list[tuple[str, GuestState]] = []
         self.addresses = GuestAddresses()
-        self.links = AgentServer(
-            credentials,
-            behind,
-            addresses=self.addresses,
+        self.links = AgentServer(credentials, behind, addresses=self.addresses)
+
+    async def start(self) -> None:
+        await self.links.start(
             on_attached=self.attached.append,
             on_detached=self.detached.append,
             on_state=lambda channel, state: self.states.append((channel.sandbox, state)),
@@ -56,8 +56,8 @@ def directory() -> Iterator[Path]:
 @pytest_asyncio.fixture
 async def node(directory: Path) -> AsyncIterator[Node]:
     """A node whose guests come in by the unix socket `node.sock` in `directory`."""
-    made = Node(Credentials.open(directory / "state"), directory / "agents.sock")
-    await made.links.start()
+    made = Node(GuestCertificates.open(directory / "state"), directory / "agents.sock")
+    await made.start()
     await made.links.listen_unix(directory / "node.sock")
     yield made
     await made.links.stop()

@@ -22,7 +22,7 @@ from guest_agent.api.messages import (
     RulesetState,
 )
 from kata_bridge.channels.agent.channel import AgentChannel
-from kata_bridge.credentials import SERVER_NAME
+from kata_bridge.guest_certificates import SERVER_NAME
 from tests.functional.guest_agent.conftest import Node
 
 DIGEST = "ab" * 32

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from guest_agent.connection import ConnectionLostError, Keepalive, NodeConnection, dial
-from kata_bridge.credentials import Credentials, ServerIdentity
+from kata_bridge.guest_certificates import GuestCertificates, ServerIdentity
 
 _DEADLINE_S = 20.0
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -83,18 +83,18 @@ class Node:
 
 
 @pytest.fixture
-def credentials(directory: Path) -> Credentials:
-    return Credentials.open(directory / "state")
+def credentials(directory: Path) -> GuestCertificates:
+    return GuestCertificates.open(directory / "state")
 
 
 @pytest.fixture
-def node(directory: Path, credentials: Credentials) -> Iterator[Node]:
+def node(directory: Path, credentials: GuestCertificates) -> Iterator[Node]:
     made = Node(directory, credentials.server)
     yield made
     made.close()
 
 
-def test_an_unreachable_vsock_is_an_error(credentials: Credentials) -> None:
+def test_an_unreachable_vsock_is_an_error(credentials: GuestCertificates) -> None:
     """AF_VSOCK that leads somewhere is in the ring of User-mode Linux: few machines loop it back."""
     with pytest.raises(ConnectionLostError, match="cannot connect"):
         dial("vsock:1:40123", credentials.issue("sb").directory, "/s/M", _NEVER)
@@ -133,7 +133,7 @@ class Dialled:
 
 
 @pytest.fixture
-def dialled(node: Node, credentials: Credentials) -> Iterator[Dialled]:
+def dialled(node: Node, credentials: GuestCertificates) -> Iterator[Dialled]:
     made = Dialled(node, credentials.issue("sb").directory)
     yield made
     made.close()
@@ -253,7 +253,9 @@ def test_missing_credentials_are_an_error(node: Node, directory: Path) -> None:
         dial(node.target, directory / "none", "/s/M")
 
 
-def test_a_refused_connection_is_an_error(node: Node, credentials: Credentials, directory: Path) -> None:
+def test_a_refused_connection_is_an_error(
+    node: Node, credentials: GuestCertificates, directory: Path
+) -> None:
     issued = credentials.issue("sb").directory
     target = node.target
     node.close()
@@ -278,10 +280,10 @@ def _refused(node: Node, issued: Path) -> None:
 
 
 def test_a_node_of_another_authority_is_rejected(node: Node, directory: Path) -> None:
-    _refused(node, Credentials.open(directory / "other").issue("sb").directory)
+    _refused(node, GuestCertificates.open(directory / "other").issue("sb").directory)
 
 
-def test_a_guest_certificate_is_no_node_certificate(credentials: Credentials, directory: Path) -> None:
+def test_a_guest_certificate_is_no_node_certificate(credentials: GuestCertificates, directory: Path) -> None:
     theirs, ours = credentials.issue("theirs").directory, credentials.issue("ours").directory
     pems = ((theirs / name).read_bytes() for name in ("ca.crt", "tls.crt", "tls.key"))
     guest = Node(directory, ServerIdentity(*pems))

@@ -25,7 +25,7 @@ from kata_bridge.channels.agent.receive_budget import (
     ReceiveBudget,
 )
 from kata_bridge.channels.port import GuestRefused, GuestState, Unreachable
-from kata_bridge.credentials import SERVER_NAME
+from kata_bridge.guest_certificates import SERVER_NAME
 from ruleset.model import Family
 from ruleset.names import Backend
 from tests.functional.guest_agent.conftest import Node, StartAgent

@@ -12,7 +12,7 @@ from guest_agent.api.messages import (
     ATTACH,
 )
 from kata_bridge.channels.agent import relay
-from kata_bridge.credentials import SERVER_NAME, Credentials
+from kata_bridge.guest_certificates import SERVER_NAME, GuestCertificates
 from kata_bridge.sandboxes.core.sandbox import Appeared, Sandbox
 from tests.functional.guest_agent.conftest import Node, StartAgent
 from tests.functional.guest_agent.dialling import attached, dialled, hello, refusal
@@ -46,7 +46,7 @@ async def test_a_certificate_of_a_gone_sandbox_is_rejected(node: Node, target: s
 
 
 async def test_tls_rejects_unknown_and_missing_certificates(node: Node, directory: Path, target: str) -> None:
-    other = Credentials.open(directory / "other").issue("sb").directory
+    other = GuestCertificates.open(directory / "other").issue("sb").directory
     ca = node.credentials.issue("sb").directory / "ca.crt"
     async with dialled(target, other, **{"ca.crt": ca}) as call:
         assert (await refusal(call, hello("sb")))[0] is grpc.StatusCode.UNAVAILABLE
@@ -71,7 +71,7 @@ async def test_an_agent_rejects_a_node_of_another_authority(
 
     monkeypatch.setattr(relay.Relay, "closed", noted)
     node.credentials.issue("sb")
-    other = Credentials.open(directory / "other").issue("sb").directory
+    other = GuestCertificates.open(directory / "other").issue("sb").directory
     start_agent(other)
     await until(lambda: len(ended) >= 3)  # it tries again and again
     assert node.attached == []

@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 
 from kata_bridge.channels.agent import peer_origin, relay, server
-from kata_bridge.credentials import SERVER_NAME
+from kata_bridge.guest_certificates import SERVER_NAME
 from tests.functional.guest_agent.conftest import Node
 from tests.functional.guest_agent.dialling import attached, dialled, hello, refusal
 from tests.waiting import until

@@ -8,7 +8,7 @@ import pytest
 
 from bridge_api.messages import Capabilities, Flow
 from kata_bridge.channels.port import GuestRefused, GuestState, NeedsFull, Unreachable
-from kata_bridge.credentials import Credentials
+from kata_bridge.guest_certificates import GuestCertificates
 from ruleset.delta import RulesetDelta, difference
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.model import Family
@@ -132,8 +132,8 @@ async def test_an_agent_waits_for_its_credentials(
 
 @pytest.mark.asyncio
 async def test_an_agent_attaches_again_after_a_node_restart(directory: Path, start_agent: StartAgent) -> None:
-    first = Node(Credentials.open(directory / "state"), directory / "agents.sock")
-    await first.links.start()
+    first = Node(GuestCertificates.open(directory / "state"), directory / "agents.sock")
+    await first.start()
     await first.links.listen_unix(directory / "node.sock")
     agent = start_agent(first.credentials.issue("sb").directory)
     channel = await first.channel("sb")
@@ -143,8 +143,8 @@ async def test_an_agent_attaches_again_after_a_node_restart(directory: Path, sta
     with pytest.raises(Unreachable):
         await channel.state()
 
-    second = Node(Credentials.open(directory / "state"), directory / "agents.sock")
-    await second.links.start()
+    second = Node(GuestCertificates.open(directory / "state"), directory / "agents.sock")
+    await second.start()
     try:
         await second.links.listen_unix(directory / "node.sock")
         channel = await second.channel("sb")

@@ -17,7 +17,7 @@ from kata_bridge.guests.broadcaster import GuestBroadcaster
 from kata_bridge.guests.core.ruleset_cache import RulesetCache
 from kata_bridge.guests.driver import DriverContext, call_semaphores
 from kata_bridge.guests.registry import GuestRegistry
-from kata_bridge.metrics import Metrics
+from kata_bridge.metrics import KataBridgeMetrics
 from kata_bridge.sandboxes.core.sandbox import Appeared, Sandbox, Vanished
 from ruleset.delta import RulesetDelta, apply_delta
 from ruleset.document import Document, Ruleset, make_ruleset
@@ -132,7 +132,7 @@ class Bridge:
     opener: FakeChannelProvider
     guests: GuestRegistry
     watchers: GuestBroadcaster
-    metrics: Metrics
+    metrics: KataBridgeMetrics
 
     def place(self, *ids: str) -> list[FakeGuest]:
         """Let sandboxes appear."""
@@ -163,7 +163,7 @@ async def bridge(
     directory: Path, opener: FakeChannelProvider, *, check_s: float = 3600.0
 ) -> AsyncIterator[Bridge]:
     """Run a bridge on a socket in `directory` with a channel of its own kind for every sandbox."""
-    metrics, watchers, tasks = Metrics(), GuestBroadcaster(), Tasks("bridge")
+    metrics, watchers, tasks = KataBridgeMetrics(), GuestBroadcaster(), Tasks("bridge")
     shared = DriverContext(
         {"fake": opener}, RulesetCache(), metrics, tasks, call_semaphores(), lambda: 0.5, check_s
     )

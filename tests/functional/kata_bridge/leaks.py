@@ -28,10 +28,10 @@ from guest_agent.api.messages import (
     NodeRequest,
     RulesetState,
 )
-from kata_bridge.credentials import SERVER_NAME
 from kata_bridge.cri.messages import LIST_POD_SANDBOX, ListPodSandboxRequest, ListPodSandboxResponse
 from kata_bridge.cri.messages import PodSandbox as Listed
 from kata_bridge.cri.messages import PodSandboxMetadata as Metadata
+from kata_bridge.guest_certificates import SERVER_NAME
 from kata_bridge.nri.messages import LinuxNamespace, LinuxPodSandbox, PodSandbox
 from ruleset.document import Ruleset
 from tests.functional.kata_bridge.fake_guests import ruleset

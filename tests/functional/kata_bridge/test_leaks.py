@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from kata_bridge.channels.agent.relay import MAX_HANDSHAKES
-from kata_bridge.credentials import SERVER_NAME, Credentials
+from kata_bridge.guest_certificates import SERVER_NAME, GuestCertificates
 from tests.functional.kata_bridge.leaks import DEADLINE_S, Node, bridged
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -104,7 +104,7 @@ async def storm(node: Node, context: ssl.SSLContext, count: int) -> None:
 
 
 async def test_a_storm_of_refused_attaches_ends_where_it_began(node: Node, place: Path) -> None:
-    stranger = Credentials.open(place / "stranger").issue("guest").directory
+    stranger = GuestCertificates.open(place / "stranger").issue("guest").directory
     context = ssl.create_default_context(cafile=str(place / "state" / "ca.crt"))
     context.load_cert_chain(stranger / "tls.crt", stranger / "tls.key")
     context.set_alpn_protocols(["h2"])

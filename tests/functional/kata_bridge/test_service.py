@@ -176,7 +176,7 @@ async def test_a_full_disk_is_reported_and_retried(
         def full(*_: object) -> None:
             raise OSError(28, "No space left on device", str(place))
 
-        monkeypatch.setattr("kata_bridge.credentials.Credentials._write", full)
+        monkeypatch.setattr("kata_bridge.guest_certificates.GuestCertificates._write", full)
         await runtime.run_pod(pod("s1"))
         await until(lambda: "s1" in service.guests.drivers)
         driver = service.guests.drivers["s1"]
@@ -220,7 +220,7 @@ async def test_without_disk_space_a_tenants_agent_is_denied(
 
     async with serving(configuration(place)) as service:
         await runtime.has_registered()
-        monkeypatch.setattr("kata_bridge.credentials.Credentials._write", full)
+        monkeypatch.setattr("kata_bridge.guest_certificates.GuestCertificates._write", full)
         for each in (tenants, nobodys):
             await runtime.run_pod(each)
         await until(lambda: len(service.guests.drivers) == 2)

@@ -17,7 +17,7 @@ import pytest_asyncio
 from kata_bridge.channels.agent.channel import AgentChannel
 from kata_bridge.channels.agent.server import AgentServer
 from kata_bridge.channels.port import GuestState
-from kata_bridge.credentials import Credentials
+from kata_bridge.guest_certificates import GuestCertificates
 from tests.lab.namespaces import Lab, LabNamespace
 from tests.waiting import until
 
@@ -81,12 +81,13 @@ class LabNode:
     def __init__(self, directory: Path, lab: Lab) -> None:
         self.directory = directory
         self.lab = lab
-        self.credentials = Credentials.open(directory / "state")
+        self.credentials = GuestCertificates.open(directory / "state")
         self.states: list[tuple[str, GuestState]] = []
         self.attached: list[AgentChannel] = []
-        self.links = AgentServer(
-            self.credentials,
-            directory / "agents.sock",
+        self.links = AgentServer(self.credentials, directory / "agents.sock")
+
+    async def start(self) -> None:
+        await self.links.start(
             on_attached=self.attached.append,
             on_detached=lambda _: None,
             on_state=lambda channel, state: self.states.append((channel.sandbox, state)),
@@ -118,7 +119,7 @@ def directory() -> Iterator[Path]:
 @pytest_asyncio.fixture
 async def node(directory: Path, lab: Lab) -> AsyncIterator[LabNode]:
     made = LabNode(directory, lab)
-    await made.links.start()
+    await made.start()
     await made.links.listen_unix(directory / "node.sock")
     yield made
     await made.links.stop()

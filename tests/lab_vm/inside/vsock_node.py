@@ -19,7 +19,7 @@ from daemonkit import logs
 from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.agent.channel import AgentChannel
 from kata_bridge.channels.agent.server import AgentServer
-from kata_bridge.credentials import Credentials
+from kata_bridge.guest_certificates import GuestCertificates
 
 _DEADLINE_S = 40.0
 _LOCAL_CID, _ANOTHER_CID = 1, 77
@@ -28,16 +28,10 @@ _AGENT = "/usr/bin/vcnode-guest-agent"
 
 async def main(directory: Path, port: int) -> None:
     logs.setup(level="info")
-    credentials = Credentials.open(directory / "state")
+    credentials = GuestCertificates.open(directory / "state")
     attached: list[AgentChannel] = []
-    links = AgentServer(
-        credentials,
-        directory / "agents.sock",
-        on_attached=attached.append,
-        on_detached=lambda _: None,
-        on_state=lambda *_: None,
-    )
-    await links.start()
+    links = AgentServer(credentials, directory / "agents.sock")
+    await links.start(on_attached=attached.append, on_detached=lambda _: None, on_state=lambda *_: None)
     await links.listen_vsock(port)
     links.bind_cid("here", _LOCAL_CID)
     links.bind_cid("elsewhere", _ANOTHER_CID)
@@ -58,7 +52,9 @@ async def main(directory: Path, port: int) -> None:
 
 
 @contextlib.contextmanager
-def _agent(directory: Path, credentials: Credentials, name: str, port: int) -> Iterator[Callable[[], str]]:
+def _agent(
+    directory: Path, credentials: GuestCertificates, name: str, port: int
+) -> Iterator[Callable[[], str]]:
     """An agent in a network namespace of its own, and what reads its log."""
     issued = credentials.issue(name)
     argv = ["unshare", "--net", _AGENT, "--node", f"vsock:{_LOCAL_CID}:{port}"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from daemonkit.tasks import Tasks
-from kata_bridge.api.peer_auth import BUFFER_BYTES, Peer, PeerAuthProxy, PeerPolicy, bind, peer_of
+from kata_bridge.api.peer_auth import BUFFER_BYTES, PeerAuthProxy, PeerPolicy, SocketPeer, bind, peer_of
 from tests.functional.kata_bridge.fake_guests import DEADLINE_S
 from tests.waiting import until
 
@@ -58,7 +58,7 @@ async def door(directory: Path, allowed: PeerPolicy) -> AsyncIterator[tuple[Path
 async def test_the_kernel_names_the_peer() -> None:
     one, other = socket.socketpair(socket.AF_UNIX)
     with one, other:
-        assert peer_of(one) == Peer(os.getpid(), os.getuid(), frozenset((os.getgid(), *os.getgroups())))
+        assert peer_of(one) == SocketPeer(os.getpid(), os.getuid(), frozenset((os.getgid(), *os.getgroups())))
 
 
 async def test_bytes_and_eof_are_relayed(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ async def test_bind_removes_only_sockets(tmp_path: Path) -> None:
     assert (tmp_path / "door").read_text() == "precious"
 
 
-class Ending(Tasks):
+class LateEnd(Tasks):
     """Tasks that are cancelled before their first step, as at the very end."""
 
     def spawn(self, coro: Any, name: str, **more: Any) -> asyncio.Task[Any]:
@@ -139,7 +139,7 @@ class Ending(Tasks):
 
 
 async def test_a_peer_accepted_during_shutdown_is_closed(tmp_path: Path) -> None:
-    tasks = Ending("front")
+    tasks = LateEnd("front")
     front = PeerAuthProxy(bind(tmp_path / "door", None), tmp_path / "inner", US, tasks)
     await front.start()
     assert await read_from(tmp_path / "door") == b""

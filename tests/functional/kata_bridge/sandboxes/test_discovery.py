@@ -33,7 +33,7 @@ from kata_bridge.cri.messages import (
     PodSandboxStatusResponse,
 )
 from kata_bridge.cri.messages import PodSandbox as CriSandbox
-from kata_bridge.metrics import Metrics
+from kata_bridge.metrics import KataBridgeMetrics
 from kata_bridge.nri.events import SANDBOXES
 from kata_bridge.nri.messages import Container, LinuxNamespace, LinuxPodSandbox, PodSandbox
 from kata_bridge.nri.plugin import Plugin
@@ -101,7 +101,7 @@ class ReportedChanges:
 
 
 @dataclass
-class Node:
+class DiscoveryNode:
     """Discovery and its runtime."""
 
     directory: Path
@@ -129,7 +129,9 @@ async def serving(path: Path, cri: FakeCri) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def node(directory: Path, *, has_nri: bool = True, has_cri: bool = True) -> AsyncIterator[Node]:
+async def node(
+    directory: Path, *, has_nri: bool = True, has_cri: bool = True
+) -> AsyncIterator[DiscoveryNode]:
     tasks, cri, reported = Tasks("test"), FakeCri(), ReportedChanges()
     async with AsyncExitStack() as stack:
         client = CriClient(directory / "cri.sock")
@@ -137,7 +139,7 @@ async def node(directory: Path, *, has_nri: bool = True, has_cri: bool = True) -
         discovery = Discovery(
             reported.record,
             lambda: None,
-            Metrics(),
+            KataBridgeMetrics(),
             has_nri=has_nri,
             lister=CriLister(client) if has_cri else None,
             directory=None,
@@ -149,16 +151,16 @@ async def node(directory: Path, *, has_nri: bool = True, has_cri: bool = True) -
         tasks.spawn(discovery.run(), "discovery")
         if has_nri:
             tasks.spawn(plugin.run(), "nri")
-        yield Node(directory, discovery, runtime, cri, reported)
+        yield DiscoveryNode(directory, discovery, runtime, cri, reported)
 
 
 @pytest_asyncio.fixture
-async def empty(tmp_path: Path) -> AsyncIterator[Node]:
+async def empty(tmp_path: Path) -> AsyncIterator[DiscoveryNode]:
     async with node(tmp_path) as made:
         yield made
 
 
-async def test_nri_reports_at_once_and_lists_revert_nothing(empty: Node) -> None:
+async def test_nri_reports_at_once_and_lists_revert_nothing(empty: DiscoveryNode) -> None:
     async with empty.nri, serving(empty.directory / "cri.sock", empty.cri):
         await empty.nri.has_registered()
         await empty.nri.run_pod(POD)
@@ -179,14 +181,14 @@ async def test_nri_reports_at_once_and_lists_revert_nothing(empty: Node) -> None
         assert not empty.sandboxes, "a list that still has it does not bring it back"
 
 
-async def test_nri_source_allows_containers(empty: Node) -> None:
+async def test_nri_source_allows_containers(empty: DiscoveryNode) -> None:
     async with empty.nri:
         await empty.nri.has_registered()
         await empty.nri.run_pod(POD)
         await empty.nri.create_container(POD, Container("c1", "s1", "app"))
 
 
-async def test_known_sandboxes_stay_while_the_runtime_is_away(empty: Node) -> None:
+async def test_known_sandboxes_stay_while_the_runtime_is_away(empty: DiscoveryNode) -> None:
     async with empty.nri, serving(empty.directory / "cri.sock", empty.cri):
         await empty.nri.has_registered()
         await empty.nri.run_pod(POD)
@@ -225,7 +227,7 @@ async def test_the_host_network_is_reported(tmp_path: Path) -> None:
         assert here.sandboxes["s1"].is_host_network
 
 
-async def test_sandboxes_sync_after_each_source_reported(empty: Node) -> None:
+async def test_sandboxes_sync_after_each_source_reported(empty: DiscoveryNode) -> None:
     await until(lambda: "cri" in empty.discovery.problems)
     assert not empty.discovery.has_synced
     async with serving(empty.directory / "cri.sock", empty.cri):
@@ -238,7 +240,7 @@ async def test_guests_of_files_appear_and_vanish(tmp_path: Path) -> None:
     discovery = Discovery(
         changes.extend,
         lambda: None,
-        Metrics(),
+        KataBridgeMetrics(),
         has_nri=False,
         lister=None,
         directory=GuestDirectory(files),

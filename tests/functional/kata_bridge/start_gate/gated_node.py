@@ -67,7 +67,7 @@ def configuration(place: Path, **settings: object) -> KataBridgeConfiguration:
 
 
 @dataclass(slots=True)
-class Node:
+class GatedNode:
     """A runtime, the daemon that is its plugin, and a client of the daemon."""
 
     place: Path
@@ -117,7 +117,9 @@ class Node:
 
 
 @asynccontextmanager
-async def serving(config: KataBridgeConfiguration, place: Path, runtime: FakeRuntime) -> AsyncIterator[Node]:
+async def serving(
+    config: KataBridgeConfiguration, place: Path, runtime: FakeRuntime
+) -> AsyncIterator[GatedNode]:
     running = KataBridge(config)
     life = Lifecycle(Supervision(), send=lambda *_: None)
     before = runtime.registrations
@@ -128,13 +130,13 @@ async def serving(config: KataBridgeConfiguration, place: Path, runtime: FakeRun
             async with BridgeClient(place / "bridge.sock") as client:
                 async with asyncio.timeout(DEADLINE_S):
                     await runtime.has_registered(before + 1)
-                yield Node(place, runtime, running, client)
+                yield GatedNode(place, runtime, running, client)
         finally:
             life.stop()
 
 
 @asynccontextmanager
-async def gated(place: Path) -> AsyncIterator[Node]:
+async def gated(place: Path) -> AsyncIterator[GatedNode]:
     """The daemon and its runtime, from one start to one stop."""
     async with (
         FakeRuntime(place / "nri.sock") as runtime,

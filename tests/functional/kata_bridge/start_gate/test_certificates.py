@@ -12,13 +12,13 @@ import pytest_asyncio
 from daemonkit.tasks import Tasks
 from devkit.kata.fake_runtime import FakeRuntime
 from kata_bridge.config import AgentConfig, RuntimeRule, SuperClusterConfig
-from kata_bridge.credentials import CredentialsError
+from kata_bridge.guest_certificates import GuestCertificateError
 from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodSandbox
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 from kata_bridge.start_gate import certificates
 from kata_bridge.start_gate.core.decision import Blocker, Reason
 from kata_bridge.start_gate.pod_notifier import PodNotifier
-from tests.functional.kata_bridge.start_gate.gated_node import TEXT, Node, configuration, pod, serving
+from tests.functional.kata_bridge.start_gate.gated_node import TEXT, GatedNode, configuration, pod, serving
 from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
@@ -51,7 +51,7 @@ def reported(monkeypatch: pytest.MonkeyPatch) -> Reported:
 
 
 @pytest_asyncio.fixture
-async def node(place: Path, reported: Reported, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
+async def node(place: Path, reported: Reported, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[GatedNode]:
     """A disk that is full from the start; `reported` patches before the daemon starts."""
     monkeypatch.setattr(certificates, "RETRY_S", 0.02)
     config = dataclasses.replace(
@@ -69,9 +69,9 @@ def full_disk(place: Path) -> pytest.MonkeyPatch:
     patch = pytest.MonkeyPatch()
 
     def full(*_: object) -> None:
-        raise CredentialsError(f"{place}/state/sandboxes/s1: No space left on device")
+        raise GuestCertificateError(f"{place}/state/sandboxes/s1: No space left on device")
 
-    patch.setattr("kata_bridge.credentials.Credentials.issue", full)
+    patch.setattr("kata_bridge.guest_certificates.GuestCertificates.issue", full)
     return patch
 
 
@@ -82,7 +82,7 @@ def room_again(full_disk: pytest.MonkeyPatch) -> object:
 
 
 async def test_an_agent_without_certificate_is_blocked_and_nudged(
-    node: Node, reported: Reported, full_disk: pytest.MonkeyPatch
+    node: GatedNode, reported: Reported, full_disk: pytest.MonkeyPatch
 ) -> None:
     web = pod("s1", "kata")
     await node.runtime.run_pod(web)
@@ -105,7 +105,7 @@ async def test_an_agent_without_certificate_is_blocked_and_nudged(
 
 
 async def test_a_stopped_sandbox_is_not_retried(
-    node: Node, reported: Reported, full_disk: pytest.MonkeyPatch
+    node: GatedNode, reported: Reported, full_disk: pytest.MonkeyPatch
 ) -> None:
     pods = [pod(name, "kata") for name in ("s1", "s2")]
     for each in pods:
@@ -127,7 +127,7 @@ async def test_a_stopped_sandbox_is_not_retried(
     ],
 )
 async def test_where_nothing_is_blocked_the_agent_starts_without(
-    node: Node, ungated: PodSandbox, reported: Reported
+    node: GatedNode, ungated: PodSandbox, reported: Reported
 ) -> None:
     await node.runtime.run_pod(ungated)
     assert await node.start(ungated, AGENT) == ContainerAdjustment()

@@ -25,7 +25,7 @@ from tests.functional.kata_bridge.start_gate.gated_node import (
     OTHER,
     RETRIES,
     TEXT,
-    Node,
+    GatedNode,
     content,
     gated,
     pod,
@@ -36,12 +36,12 @@ pytestmark = pytest.mark.asyncio
 
 
 @pytest_asyncio.fixture
-async def node(place: Path) -> AsyncIterator[Node]:
+async def node(place: Path) -> AsyncIterator[GatedNode]:
     async with gated(place) as running:
         yield running
 
 
-async def test_a_guest_is_blocked_until_rules_and_resolver_are_in(node: Node) -> None:
+async def test_a_guest_is_blocked_until_rules_and_resolver_are_in(node: GatedNode) -> None:
     async with FakeKata(node.place, FakeTables(), sandbox_id="s1"):
         web = pod("s1", "kata")
         await node.runtime.run_pod(web)
@@ -64,7 +64,7 @@ async def test_a_guest_is_blocked_until_rules_and_resolver_are_in(node: Node) ->
         assert node.metric("vcnode_katabridge_needs_met_seconds_count") == 1
 
 
-async def test_an_unreachable_guest_blocks_further_containers(node: Node) -> None:
+async def test_an_unreachable_guest_blocks_further_containers(node: GatedNode) -> None:
     tables = FakeTables()
     async with FakeKata(node.place, tables, sandbox_id="s1") as kata:
         web = pod("s1", "kata")
@@ -83,7 +83,7 @@ async def test_an_unreachable_guest_blocks_further_containers(node: Node) -> Non
         )
 
 
-async def test_a_runc_pod_is_blocked_by_its_resolver_alone(node: Node) -> None:
+async def test_a_runc_pod_is_blocked_by_its_resolver_alone(node: GatedNode) -> None:
     web, early = pod("s1"), pod("s2")
     await node.runtime.run_pod(web)
     assert NO_RESOLVER in await node.why(web)
@@ -98,7 +98,7 @@ async def test_a_runc_pod_is_blocked_by_its_resolver_alone(node: Node) -> None:
     assert content(node.mount(early)) == OTHER
 
 
-async def test_a_resolver_may_come_before_nri_reports_the_sandbox(node: Node) -> None:
+async def test_a_resolver_may_come_before_nri_reports_the_sandbox(node: GatedNode) -> None:
     """A list of the CRI may come first: after our restart NRI waits behind containers that end slowly."""
     async with FakeKata(node.place, FakeTables(), sandbox_id="s1"):
         web = pod("s1", "kata")
@@ -117,7 +117,7 @@ async def test_a_resolver_may_come_before_nri_reports_the_sandbox(node: Node) ->
         assert (await node.start(again)).mounts == (node.mount(again),)
 
 
-async def test_pods_without_tenant_and_in_the_host_network_start(node: Node) -> None:
+async def test_pods_without_tenant_and_in_the_host_network_start(node: GatedNode) -> None:
     for each in (
         pod("s1", tenant=""),
         pod("s2", "kata", tenant=""),
@@ -128,13 +128,13 @@ async def test_pods_without_tenant_and_in_the_host_network_start(node: Node) -> 
         assert await node.start(each) == ContainerAdjustment()
 
 
-async def test_invalid_ownership_annotations_block(node: Node) -> None:
+async def test_invalid_ownership_annotations_block(node: GatedNode) -> None:
     odd = pod("s1", annotations={keys.CLUSTER: "../x"})
     await node.runtime.run_pod(odd)
     assert "its ownership annotations are invalid" in await node.why(odd)
 
 
-async def test_policies_warn_and_off_block_nothing(node: Node) -> None:
+async def test_policies_warn_and_off_block_nothing(node: GatedNode) -> None:
     warned, ungated = pod("s1", namespace="warned"), pod("s2", namespace="open")
     for each in (warned, ungated):
         await node.runtime.run_pod(each)
@@ -147,7 +147,7 @@ async def test_policies_warn_and_off_block_nothing(node: Node) -> None:
     assert node.metric("vcnode_katabridge_unmet_starts_total") == 1
 
 
-async def test_without_an_api_server_an_unready_network_denies_sandboxes(node: Node) -> None:
+async def test_without_an_api_server_an_unready_network_denies_sandboxes(node: GatedNode) -> None:
     """The runtime keeps the annotation of the sandbox's start, so each try needs a new sandbox."""
     web = pod("s1", annotations={keys.NETWORK_READINESS: "false"})
     with pytest.raises(TtrpcError, match="network default is not ready for this pod"):
@@ -180,7 +180,7 @@ async def test_a_young_sandbox_is_waited_for_briefly(place: Path, monkeypatch: p
         assert node.metric("vcnode_katabridge_blocked_starts_total") == 0
 
 
-async def test_waiting_for_lost_guests_is_bounded(node: Node) -> None:
+async def test_waiting_for_lost_guests_is_bounded(node: GatedNode) -> None:
     """All calls of the runtime wait for each of ours."""
     loop = asyncio.get_running_loop()
     lost = [pod(f"s{number}") for number in range(60)]

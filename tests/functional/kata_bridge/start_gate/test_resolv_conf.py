@@ -18,7 +18,7 @@ from tests.functional.kata_bridge.start_gate.gated_node import (
     NO_RESOLVER,
     OTHER,
     TEXT,
-    Node,
+    GatedNode,
     configuration,
     content,
     gated,
@@ -31,12 +31,12 @@ pytestmark = pytest.mark.asyncio
 
 
 @pytest_asyncio.fixture
-async def node(place: Path) -> AsyncIterator[Node]:
+async def node(place: Path) -> AsyncIterator[GatedNode]:
     async with gated(place) as running:
         yield running
 
 
-async def test_resolv_conf_changes_in_place_and_goes_with_its_sandbox(node: Node) -> None:
+async def test_resolv_conf_changes_in_place_and_goes_with_its_sandbox(node: GatedNode) -> None:
     web = pod("s1")
     await node.client.set_resolv_conf("", TEXT, pod_uid="uid-s1")
     await node.runtime.run_pod(web)
@@ -82,7 +82,7 @@ async def test_a_resolver_unblocks_no_sandbox_of_another_network(
         assert content((await node.start(two)).mounts[0]) == OTHER
 
 
-async def test_a_named_sandbox_ignores_a_resolver_for_another_network(node: Node) -> None:
+async def test_a_named_sandbox_ignores_a_resolver_for_another_network(node: GatedNode) -> None:
     web = pod("s1")
     await node.runtime.run_pod(web)
     await node.client.set_resolv_conf("s1", TEXT, networks=("default",))
@@ -94,7 +94,7 @@ async def test_a_named_sandbox_ignores_a_resolver_for_another_network(node: Node
     assert content((await node.start(web)).mounts[0]) == OTHER
 
 
-async def test_a_container_with_its_own_resolv_conf_keeps_it(node: Node) -> None:
+async def test_a_container_with_its_own_resolv_conf_keeps_it(node: GatedNode) -> None:
     web = pod("s1")
     await node.runtime.run_pod(web)
     own = Mount("/etc/resolv.conf", "bind", "/var/lib/kubelet/pods/u/volume-subpaths/c/main/0", ("rbind",))
@@ -103,7 +103,7 @@ async def test_a_container_with_its_own_resolv_conf_keeps_it(node: Node) -> None
     assert await node.start(web, "main", own) == ContainerAdjustment()
 
 
-async def test_another_plugins_resolv_conf_is_rejected(node: Node) -> None:
+async def test_another_plugins_resolv_conf_is_rejected(node: GatedNode) -> None:
     web = pod("s1")
     await node.runtime.run_pod(web)
     await node.client.set_resolv_conf("s1", TEXT)
@@ -114,7 +114,7 @@ async def test_another_plugins_resolv_conf_is_rejected(node: Node) -> None:
     await node.start(web)
 
 
-async def test_the_api_refuses_invalid_requests(node: Node) -> None:
+async def test_the_api_refuses_invalid_requests(node: GatedNode) -> None:
     await node.runtime.run_pod(pod("s1"))
     for guest, uid, text, waits in (
         ("", "", TEXT, ""),
@@ -131,7 +131,7 @@ async def test_the_api_refuses_invalid_requests(node: Node) -> None:
 
 
 async def test_a_full_disk_blocks_containers_that_need_a_file(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: GatedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     web = pod("s1")
     await node.runtime.run_pod(web)
@@ -146,7 +146,7 @@ async def test_a_full_disk_blocks_containers_that_need_a_file(
     await node.start(web)
 
 
-async def test_a_wait_message_for_an_ungated_guest_writes_nothing(node: Node) -> None:
+async def test_a_wait_message_for_an_ungated_guest_writes_nothing(node: GatedNode) -> None:
     # The gate does not know guests from files; an empty text writes no file.
     result = await node.client.set_resolv_conf("made-by-hand", "", wait_message="network red does not exist")
     assert result.code is ResultCode.UNCHANGED

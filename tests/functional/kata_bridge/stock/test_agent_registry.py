@@ -16,8 +16,8 @@ from devkit.kata.guest_tables import FakeTables
 from kata_bridge.channels.agent.registry import GUEST_DIRECTORY, AgentRegistry
 from kata_bridge.channels.agent.server import AgentServer
 from kata_bridge.channels.port import Unreachable
-from kata_bridge.credentials import Credentials
-from kata_bridge.metrics import Metrics
+from kata_bridge.guest_certificates import GuestCertificates
+from kata_bridge.metrics import KataBridgeMetrics
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 
 pytestmark = pytest.mark.asyncio
@@ -30,20 +30,14 @@ NOT_ATTACHED = "the guest's agent has not attached"
 async def agents_of(
     place: Path, kata: FakeKata, *, copies_credentials: bool = True
 ) -> AsyncIterator[AgentRegistry]:
-    credentials = Credentials.open(place / "state")
-    server = AgentServer(
-        credentials,
-        place / "agents.sock",
-        on_attached=lambda _: None,
-        on_detached=lambda _: None,
-        on_state=lambda _, __: None,
-    )
-    await server.start()
+    credentials = GuestCertificates.open(place / "state")
+    server = AgentServer(credentials, place / "agents.sock")
+    await server.start(on_attached=lambda _: None, on_detached=lambda _: None, on_state=lambda _, __: None)
     try:
         yield AgentRegistry(
             server,
             credentials,
-            Metrics(),
+            KataBridgeMetrics(),
             shim_roots=kata.roots,
             vsock_port=None,
             copies_credentials=copies_credentials,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from kata_bridge.api.peer_auth import Peer, PeerPolicy
+from kata_bridge.api.peer_auth import PeerPolicy, SocketPeer
 
 
 @pytest.mark.parametrize(
@@ -15,4 +15,4 @@ from kata_bridge.api.peer_auth import Peer, PeerPolicy
     ],
 )
 def test_listed_users_and_group_members_are_allowed(policy: PeerPolicy, is_allowed: bool) -> None:
-    assert policy.is_allowed(Peer(7, 1000, frozenset({1000, 50}))) is is_allowed
+    assert policy.is_allowed(SocketPeer(7, 1000, frozenset({1000, 50}))) is is_allowed

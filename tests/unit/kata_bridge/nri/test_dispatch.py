@@ -34,7 +34,7 @@ CONTAINER = Container(id="c", pod_sandbox_id="p", name="nginx")
 DNS = ContainerAdjustment(mounts=(Mount("/etc/resolv.conf", "bind", "/run/ours", ("ro",)),))
 
 
-class Recorder:
+class RecordingHandler:
     """A handler that records its calls, takes `delay_s` for each, and fails on demand."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Recorder:
 
 class Setup:
     def __init__(self) -> None:
-        self.handler = Recorder()
+        self.handler = RecordingHandler()
         self.session = Session(SANDBOXES | GATE)
         self.synchronized = 0
         self.dispatch = Dispatch(self.handler, self.session, Tasks("test"), self._synchronized)

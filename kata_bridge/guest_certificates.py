@@ -56,7 +56,7 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _Key = ec.EllipticCurvePrivateKey
 
 
-class CredentialsError(Exception):
+class GuestCertificateError(Exception):
     """The state directory cannot be used, or a sandbox has no valid id; the message says which and why."""
 
 
@@ -78,7 +78,7 @@ class ServerIdentity:
     key_pem: bytes
 
 
-class Credentials:
+class GuestCertificates:
     """The authority and its register. Make one with `open`; nothing here waits for a network."""
 
     def __init__(
@@ -97,8 +97,8 @@ class Credentials:
         return self._server
 
     @classmethod
-    def open(cls, directory: Path) -> "Credentials":
-        """Load the state directory, or make it. Raises `CredentialsError`.
+    def open(cls, directory: Path) -> "GuestCertificates":
+        """Load the state directory, or make it. Raises `GuestCertificateError`.
 
         An incomplete state is an error: guests trust the authority that was there.
         """
@@ -110,16 +110,16 @@ class Credentials:
             self = cls(directory, server, authority, key)
             self._load()
         except OSError as error:
-            raise CredentialsError(f"{error.filename or directory}: {error.strerror}") from None
+            raise GuestCertificateError(f"{error.filename or directory}: {error.strerror}") from None
         return self
 
     def issue(self, sandbox: str) -> Issued:
-        """Return the certificate of `sandbox`, a new one if it has none. Raises `CredentialsError`."""
+        """Return the certificate of `sandbox`, a new one if it has none. Raises `GuestCertificateError`."""
         known = self._issued.get(sandbox)
         if known is not None:
             return known
         if not _SANDBOX.fullmatch(sandbox):
-            raise CredentialsError(f"{sandbox!r} is not a valid sandbox id")
+            raise GuestCertificateError(f"{sandbox!r} is not a valid sandbox id")
         key = ec.generate_private_key(ec.SECP256R1())
         leaf = _certificate(
             f"sandbox {sandbox}"[:64],
@@ -133,14 +133,14 @@ class Credentials:
         try:
             self._write(directory, content)
         except OSError as error:
-            raise CredentialsError(f"{directory}: {error.strerror}") from None
+            raise GuestCertificateError(f"{directory}: {error.strerror}") from None
         return self._register(sandbox, leaf)
 
     def revoke(self, sandbox: str) -> None:
         """Revoke the certificate of `sandbox`, if it has one.
 
-        Raises `CredentialsError` when its files cannot be removed; it is refused in any case, until a restart
-        reads the files again.
+        Raises `GuestCertificateError` when its files cannot be removed; it is refused in any case, until a
+        restart reads the files again.
         """
         issued = self._issued.pop(sandbox, None)
         if issued is None:
@@ -151,23 +151,23 @@ class Credentials:
             (issued.directory / "tls.crt").unlink(missing_ok=True)
             shutil.rmtree(issued.directory)
         except OSError as error:
-            raise CredentialsError(f"{issued.directory}: {error.strerror}") from None
+            raise GuestCertificateError(f"{issued.directory}: {error.strerror}") from None
 
     def retain(self, sandboxes: Iterable[str]) -> tuple[str, ...]:
         """Revoke all but these, after a start; return the sandboxes whose certificate was revoked.
 
-        Raises `CredentialsError`, after all are refused, if the files of some cannot be removed.
+        Raises `GuestCertificateError`, after all are refused, if the files of some cannot be removed.
         """
         gone = tuple(sorted(self._issued.keys() - set(sandboxes)))
         failures = []
         for sandbox in gone:
             try:
                 self.revoke(sandbox)
-            except CredentialsError as error:
+            except GuestCertificateError as error:
                 failures.append(str(error))
         if failures:
             more = f"; and {len(failures) - 1} more of {len(gone)}" if len(failures) > 1 else ""
-            raise CredentialsError(failures[0] + more)
+            raise GuestCertificateError(failures[0] + more)
         return gone
 
     def sandboxes(self) -> frozenset[str]:
@@ -234,7 +234,7 @@ def _authority(directory: Path) -> tuple[x509.Certificate, _Key]:
     certificate, key = directory / "ca.crt", directory / "ca.key"
     if not certificate.exists():
         if any((directory / "sandboxes").glob("*")):
-            raise CredentialsError(f"{certificate} is missing, but guests have certificates of it")
+            raise GuestCertificateError(f"{certificate} is missing, but guests have certificates of it")
         made = ec.generate_private_key(ec.SECP256R1())
         # The key first: the certificate marks a complete authority.
         atomic.write_atomically(key, _key_pem(made))
@@ -259,7 +259,7 @@ def _server(directory: Path, authority: x509.Certificate, key: _Key) -> ServerId
     try:
         leaf.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):
-        raise CredentialsError(
+        raise GuestCertificateError(
             f"{certificate_file} was not issued by {directory / 'ca.crt'}; remove it"
         ) from None
     return ServerIdentity(_pem(authority), _pem(leaf), _key_pem(own))
@@ -269,13 +269,13 @@ def _loaded(certificate_file: Path, key_file: Path) -> tuple[x509.Certificate, _
     try:
         certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
     except ValueError:
-        raise CredentialsError(f"{certificate_file} is not a PEM certificate") from None
+        raise GuestCertificateError(f"{certificate_file} is not a PEM certificate") from None
     try:
         key = load_pem_private_key(key_file.read_bytes(), password=None)
     except (ValueError, TypeError):
-        raise CredentialsError(f"{key_file} is not a PEM key without passphrase") from None
+        raise GuestCertificateError(f"{key_file} is not a PEM key without passphrase") from None
     if not isinstance(key, _Key) or key.public_key() != certificate.public_key():
-        raise CredentialsError(f"{key_file} is not the key of {certificate_file}")
+        raise GuestCertificateError(f"{key_file} is not the key of {certificate_file}")
     return certificate, key
 
 
