@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs of this tool, as the story's operator uses them."""
+"""Calls verbs of the `vcnode` tool, as an operator does."""
 
 import argparse
 import datetime as dt
@@ -7,17 +7,17 @@ import io
 from types import ModuleType
 
 from vcnode.terminal import Terminal
-from vcnode_demo.narrator import Story
+from vcnode_demo.narrator import Narrator
 
 
-def verb(story: Story, module: ModuleType, *argv: str) -> None:
-    """Use a verb and show what it prints, without where it asked. Raises ToolError."""
-    story.asked("operator", f"vcnode {argv[0]}")
-    story.came(said(module, *argv)[1])
+def show(narrator: Narrator, module: ModuleType, *argv: str) -> None:
+    """Run a verb and print its output. Raises ToolError."""
+    narrator.request("operator", f"vcnode {argv[0]}")
+    narrator.response(run(module, *argv)[1])
 
 
-def said(module: ModuleType, *argv: str) -> tuple[int, str]:
-    """Run a verb of this tool; exit code and what it prints. Raises ToolError."""
+def run(module: ModuleType, *argv: str) -> tuple[int, str]:
+    """Run a verb; return its exit code and output. Raises ToolError."""
     top = argparse.ArgumentParser()
     module.add_to(top.add_subparsers())
     arguments = top.parse_args(argv)

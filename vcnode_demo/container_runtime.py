@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stand-in container runtime of the demo: its NRI is a stand-in's, its containers run.
+"""The fake container runtime of the demo. Its containers run.
 
-It asks the plugin as containerd does: a sandbox is told of, a container asked about, and mounted is
-what the answer says.
+It calls the NRI plugin as containerd does: it reports a sandbox, asks about a container, and mounts what the
+answer contains.
 """
 
 from pathlib import Path
@@ -13,12 +13,12 @@ from kata_bridge.ttrpc.status import TtrpcError
 from vcnode_demo.loop_thread import LoopThread
 
 HANDLER = "namespaces"
-# containerd has 2 s; a machine that does other things is not to be what the story is about.
+# containerd has 2 s; a machine under load must not fail the demo.
 _REQUEST_S = 8.0
 
 
-class HeldError(Exception):
-    """The plugin does not let the container be created; the text is what the pod's author reads."""
+class ContainerDeniedError(Exception):
+    """The plugin denies the container; the text is what the author of the pod reads."""
 
 
 class ContainerRuntime:
@@ -54,14 +54,14 @@ class ContainerRuntime:
         try:
             adjustment = self._thread.run(self._runtime.create_container(sandbox, container))
         except TtrpcError as error:
-            raise HeldError(error.message) from None
+            raise ContainerDeniedError(error.message) from None
         return adjustment.mounts if adjustment is not None else ()
 
 
 def sandbox_of(
     sandbox: str, pod: tuple[str, str, str], labels: dict[str, str], annotations: dict[str, str], pid: int
 ) -> PodSandbox:
-    """A sandbox as NRI tells of it, held by a process; `sandbox` is its id, `pod` namespace, name, uid."""
+    """A sandbox as NRI reports it, held by a process; `sandbox` is its id, `pod` namespace, name, uid."""
     namespace, name, uid = pod
     network = LinuxPodSandbox((LinuxNamespace("network", f"/proc/{pid}/ns/net"),))
     return PodSandbox(sandbox, name, uid, namespace, labels, annotations, HANDLER, network, pid)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the DNS act plays on: networks with a DNS server each, pods in them, kata-bridge and dnsconfig.
+"""The environment of the DNS scenario: networks with a DNS server each, pods in them, kata-bridge, dnsconfig.
 
-The daemons are real, and so are the servers and whoever asks them; pods are network namespaces, and
-the container runtime is a stand-in that asks kata-bridge as containerd does. All networks have the
-same addresses.
+The daemons, the DNS servers and their clients are real. Pods are network namespaces, and a fake container
+runtime asks kata-bridge as containerd does. All networks have the same addresses.
 """
 
 import contextlib
@@ -11,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from devkit.kubelet.pods import StandInPod
+from devkit.kubelet.pods import FakePod
 from kata_bridge.nri.messages import PodSandbox
 from vcnode_demo import dns_guests, kubelet_script
-from vcnode_demo.container_runtime import HANDLER, ContainerRuntime, HeldError, sandbox_of
+from vcnode_demo.container_runtime import HANDLER, ContainerDeniedError, ContainerRuntime, sandbox_of
 from vcnode_demo.daemon import Daemon
 from vcnode_demo.dns_guests import Container, NameServer
 from vcnode_demo.guest import BOUND
-from vcnode_demo.super_cluster import SuperCluster
+from vcnode_demo.super_cluster import FakeSuperCluster
 from vcnode_demo.vpc import Vpcs
 
 POD_IP, SERVER_IP, NEW_SERVER_IP = "10.0.0.10", "10.0.0.53", "10.0.0.153"
@@ -58,10 +57,10 @@ NETWORKS = (
 LATE = Network("acme", "red", "desk", {"db": "10.0.0.35"})
 
 
-class PodOnStage:
+class DnsPod:
     """A pod: what holds its network and watches the node's address in it, and its container, if it runs."""
 
-    def __init__(self, network: Network, pod: StandInPod) -> None:
+    def __init__(self, network: Network, pod: FakePod) -> None:
         self.network = network
         self.pod = pod
         self.holder = NameServer(f"{network.tenant} {network.pod}")
@@ -89,17 +88,17 @@ class PodOnStage:
         return self.container
 
 
-class DnsStage:
-    """`open` and `close`; what it has in the super cluster stays there."""
+class DnsEnvironment:
+    """`open` and `close`; its objects in the super cluster stay."""
 
-    def __init__(self, directory: Path, super_cluster: SuperCluster, tenants: dict[str, str]) -> None:
+    def __init__(self, directory: Path, super_cluster: FakeSuperCluster, tenants: dict[str, str]) -> None:
         """`tenants` are the cluster keys by name. `directory` is taken away by whoever made it."""
         self.directory = directory
         self.super_cluster = super_cluster
         self.tenants = tenants
         self.vpcs = Vpcs()
         self.servers: dict[str, NameServer] = {}
-        self.pods: dict[Network, PodOnStage] = {}
+        self.pods: dict[Network, DnsPod] = {}
         self._ending = contextlib.ExitStack()
         self._etc = directory / "etc"
         self.runtime = ContainerRuntime(directory / "nri.sock")
@@ -157,12 +156,12 @@ class DnsStage:
 
     # ---- pods
 
-    def start_pod(self, network: Network) -> PodOnStage:
+    def start_pod(self, network: Network) -> DnsPod:
         """A pod arrives, is scheduled to this node, and has its sandbox; no container yet."""
         key = self.tenants[network.tenant]
         label = "" if network.name == "default" else network.name
         uid = f"{network.tenant}-{network.pod}"
-        pod = PodOnStage(
+        pod = DnsPod(
             network,
             self.super_cluster.add_tenant_pod(network.tenant, key, NAMESPACE, network.pod, uid, label),
         )
@@ -175,11 +174,11 @@ class DnsStage:
         self.pods[network] = pod
         return pod
 
-    def try_container(self, pod: PodOnStage) -> str:
+    def try_container(self, pod: DnsPod) -> str:
         """Start a pod's container, as the kubelet does; why it is refused, empty if it runs."""
         try:
             mounts = self.runtime.create_container(pod.sandbox, "app")
-        except HeldError as error:
+        except ContainerDeniedError as error:
             return str(error)
         container = Container(f"{pod.shown} app", pod.holder, self._etc, mounts)
         self._ending.callback(container.stop)
@@ -188,8 +187,8 @@ class DnsStage:
         pod.container = container
         return ""
 
-    def said_of(self, pod: PodOnStage) -> dict[str, object]:
-        """What dnsconfig says of a pod; empty if it does not know it."""
+    def pod_status(self, pod: DnsPod) -> dict[str, object]:
+        """The pod in dnsconfig's status; empty if it is not there."""
         for each in self.dns.status()["pods"]:
             if each["uid"] == pod.pod.uid:
                 found: dict[str, object] = each
@@ -205,7 +204,7 @@ class DnsStage:
             "listen": {"socket": str(self.bridge_socket)},
             "sandboxes": {"nri": {"socket": str(self.runtime.socket)}},
             "runtimes": [{"handlers": [HANDLER], "channels": ["netns"]}],
-            # Nobody sets rules here: that is the act before.
+            # No rules here: they are of the scenario before.
             "gate": {"policy": "enforce", "needs": ["resolver"], "directory": str(self.directory / "pods")},
             "drain": {"seconds": 1},
         }

@@ -31,7 +31,7 @@ _LINKER_CACHE = Path("/etc/ld.so.cache")
 _HIDDEN = "/run"
 
 
-def lacks() -> str:
+def missing_requirement() -> str:
     """Why there can be no containers here, in words; empty if there can."""
     if not has_program("mount"):
         return "needs mount"
@@ -52,7 +52,7 @@ def write_image(directory: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LookupResult:
     """What came of resolving a name; `error` is empty if it has addresses."""
 
     addresses: tuple[str, ...]
@@ -71,8 +71,8 @@ class NameServer(Guest):
         """Answer at the address from now on, for all other names with `others` or that there are none."""
         self._ask("names", address, dict(names), others)
 
-    def asked(self) -> tuple[str, ...]:
-        """The names that were asked for."""
+    def queried_names(self) -> tuple[str, ...]:
+        """The names of all queries so far."""
         return tuple(self._ask("asked")["names"])
 
 
@@ -98,10 +98,10 @@ class Container(Guest):
         network = f"--net=/proc/{self._pod.pid}/ns/net"
         self._start("nsenter", network, "--", "unshare", "--mount", "--", "sh", "-c", script, "sh")
 
-    def lookup(self, name: str) -> Found:
+    def lookup(self, name: str) -> LookupResult:
         return _found(self._ask("lookup", name))
 
-    def follow(self, name: str, address: str, within_s: float) -> Found:
+    def follow(self, name: str, address: str, within_s: float) -> LookupResult:
         """Look up again and again until the name has this address."""
         self._send("follow", name, address, within_s)
         return _found(self._receive(within_s + _MARGIN_S))
@@ -116,5 +116,5 @@ class Container(Guest):
 _MARGIN_S = 15.0
 
 
-def _found(said: dict[str, Any]) -> Found:
-    return Found(tuple(said["addresses"]), said["error"], said["s"], said.get("at", 0.0))
+def _found(said: dict[str, Any]) -> LookupResult:
+    return LookupResult(tuple(said["addresses"]), said["error"], said["s"], said.get("at", 0.0))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in the DNS act: a very small DNS server, and a program that resolves names as any does.
+"""What runs in the DNS scenario: a very small DNS server, and a program that resolves names as any does.
 
 It is started by itself, with Python alone and nothing of ours, and ends when its input does, be it
 because the demo was killed. Questions and answers are one line of JSON each:

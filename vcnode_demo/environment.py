@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything the demo plays on: one node, two tenants, all certificates, one directory.
+"""The environment of the demo: one node, its tenants, all certificates, one directory.
 
-All that is started and written is taken away again by `close`, whatever happened in between.
+`close` ends every process and removes every file, whatever happened before.
 """
 
 import contextlib
@@ -12,15 +12,15 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from devkit.kubelet.pods import StandInPod
-from devkit.kubelet.server import StandInKubelet, kubelet_context
+from devkit.kubelet.pods import FakePod
+from devkit.kubelet.server import FakeKubelet, kubelet_context
 from devkit.pki import Authority, Leaf
 from vcnode_demo import kubelet_script
-from vcnode_demo.agent import Agent
-from vcnode_demo.caller import Caller
-from vcnode_demo.dns_environment import DnsStage
-from vcnode_demo.services_environment import ServicesStage
-from vcnode_demo.super_cluster import SuperCluster
+from vcnode_demo.daemon import VnAgent
+from vcnode_demo.dns_environment import DnsEnvironment
+from vcnode_demo.services_environment import ServicesEnvironment
+from vcnode_demo.super_cluster import FakeSuperCluster
+from vcnode_demo.tenant_client import TenantClient
 
 # sockaddr_un.sun_path is 108 bytes with its NUL (unix(7)); the longest name in the directory is
 # shorter than this.
@@ -29,7 +29,7 @@ _MAX_SOCKET_PATH_BYTES = 107
 
 
 @dataclass(frozen=True, slots=True)
-class TenantOnStage:
+class DemoTenant:
     """A tenant with its authority and the three certificates that it has issued."""
 
     name: str
@@ -40,20 +40,20 @@ class TenantOnStage:
     admin: Leaf
 
 
-class Stage:
+class Environment:
     """`open` and `close`; as a context manager it does both."""
 
     def __init__(self) -> None:
         self._ending = contextlib.ExitStack()
-        # The last lines of all logs, for when the stage is gone and something was wrong.
+        # The last lines of all logs, for a failure after `close`.
         self.last_log_lines: list[str] = []
         self.agent_port = 0
-        self._agent: Agent | None = None
-        self.services: ServicesStage | None = None
-        self.dns: DnsStage | None = None
-        self.super_cluster = SuperCluster(kubelet_script.NODE_NAME)
-        self.tenants: dict[str, TenantOnStage] = {}
-        self.pods: dict[str, StandInPod] = {}
+        self._agent: VnAgent | None = None
+        self.services: ServicesEnvironment | None = None
+        self.dns: DnsEnvironment | None = None
+        self.super_cluster = FakeSuperCluster(kubelet_script.NODE_NAME)
+        self.tenants: dict[str, DemoTenant] = {}
+        self.pods: dict[str, FakePod] = {}
         self._kubelet_authority = Authority.create("kubelet-serving")
         self._agent_authority = Authority.create("kubelet-clients")
         self._serving_authority = Authority.create("vn-agent-serving")
@@ -61,7 +61,7 @@ class Stage:
         self._ending.callback(shutil.rmtree, self.directory, ignore_errors=True)
         try:
             self.serving_ca_file = self._serving_authority.write(self.directory, "vn-agent-ca")
-            self.kubelet = StandInKubelet(
+            self.kubelet = FakeKubelet(
                 tls=self._kubelet_tls(),
                 node_name=kubelet_script.NODE_NAME,
                 script=lambda exchange: kubelet_script.script(exchange, tuple(self.pods.values())),
@@ -70,7 +70,7 @@ class Stage:
             self.close()
             raise
 
-    def __enter__(self) -> "Stage":
+    def __enter__(self) -> "Environment":
         try:
             self.open()
         except BaseException:
@@ -82,9 +82,9 @@ class Stage:
         self.close()
 
     @property
-    def agent(self) -> Agent:
+    def agent(self) -> VnAgent:
         if self._agent is None:
-            raise AssertionError("the stage is not open")
+            raise AssertionError("the environment is not open")
         return self._agent
 
     def open(self) -> None:
@@ -103,7 +103,7 @@ class Stage:
         self.kubelet.pods = tuple(self.pods.values())
         self.kubelet.start()
         self._ending.callback(self.kubelet.stop)
-        self._agent = Agent(self.directory, self._agent_config())
+        self._agent = VnAgent(self.directory, self._agent_config())
         self._ending.callback(self._agent.stop)
         self.start_agent()
 
@@ -115,28 +115,29 @@ class Stage:
         ] or self.last_log_lines
         self._ending.close()
 
-    def open_services(self) -> ServicesStage:
-        """Start what the Services act needs, for as long as the stage is there. Raises ToolError."""
-        self.services = ServicesStage(self._room("services"), self.super_cluster, self._rivals())
+    def open_services(self) -> ServicesEnvironment:
+        """Start what the Services scenario needs; `close` ends it. Raises ToolError."""
+        self.services = ServicesEnvironment(
+            self._subdirectory("services"), self.super_cluster, self._remaining_tenants()
+        )
         self._ending.callback(self.services.close)
         self.services.open()
         return self.services
 
-    def open_dns(self) -> DnsStage:
-        """Start what the DNS act needs, for as long as the stage is there. Raises ToolError."""
-        self.dns = DnsStage(self._room("dns"), self.super_cluster, self._rivals())
+    def open_dns(self) -> DnsEnvironment:
+        """Start what the DNS scenario needs; `close` ends it. Raises ToolError."""
+        self.dns = DnsEnvironment(self._subdirectory("dns"), self.super_cluster, self._remaining_tenants())
         self._ending.callback(self.dns.close)
         self.dns.open()
         return self.dns
 
-    def _room(self, name: str) -> Path:
-        """A directory of their own for some of the parts."""
+    def _subdirectory(self, name: str) -> Path:
         directory = self.directory / name
         directory.mkdir()
         return directory
 
-    def _rivals(self) -> dict[str, str]:
-        """The cluster keys of the two tenants that stay, by name."""
+    def _remaining_tenants(self) -> dict[str, str]:
+        """The cluster keys, by name, of the tenants that no scenario removes."""
         return {name: self.tenants[name].key for name in ("acme", "globex")}
 
     def start_agent(self) -> None:
@@ -144,11 +145,11 @@ class Stage:
         self.agent.start()
         self.agent_port = self.agent.port
 
-    def caller(self, name: str, leaf: Leaf | None) -> Caller:
-        """Somebody who dials the agent with this certificate."""
-        return Caller(name, self.agent_port, self.serving_ca_file, leaf)
+    def caller(self, name: str, leaf: Leaf | None) -> TenantClient:
+        """A client of the agent with this certificate."""
+        return TenantClient(name, self.agent_port, self.serving_ca_file, leaf)
 
-    def apiserver_of(self, tenant: str) -> Caller:
+    def apiserver_of(self, tenant: str) -> TenantClient:
         return self.caller(tenant, self.tenants[tenant].apiserver)
 
     def _add_tenant(self, name: str) -> None:
@@ -159,7 +160,7 @@ class Stage:
         metrics = authority.issue("metrics-server", usages=("client",))
         admin = authority.issue("admin", organization="system:masters", usages=("client",))
         key = self.super_cluster.add_tenant(name, authority, apiserver, metrics)
-        self.tenants[name] = TenantOnStage(name, key, authority, apiserver, metrics, admin)
+        self.tenants[name] = DemoTenant(name, key, authority, apiserver, metrics, admin)
         for leaf, file in ((apiserver, "apiserver"), (metrics, "metrics"), (admin, "admin")):
             leaf.write(self.directory / name, file)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest on the stage: a network namespace without a name, with one process in it that holds it.
+"""A guest of the demo: a network namespace without a name, held by one process in it.
 
-The host's own network has nothing of it, not even a link; whatever happens to the demo, what is in
-the namespace goes with its processes, and all of them end when the demo does.
+The host's network gets nothing, not even a link. The namespace ends with its processes, and they end with
+the demo, however that ends.
 """
 
 import json
@@ -28,7 +28,7 @@ BOUND = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GuestHttpResult:
     """What came of one request in a guest; `error` is empty if something answered."""
 
     body: str
@@ -42,7 +42,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class EndpointRemoval:
     """How traffic left an endpoint: when it answered for the last time (0.0: never), of so many."""
 
     last_s: float
@@ -111,28 +111,28 @@ class Guest:
     def serve(self, port: int, text: str) -> None:
         self._ask("serve", port, text)
 
-    def get(self, address: str, port: int, within_s: float = 3.0) -> Answer:
+    def get(self, address: str, port: int, within_s: float = 3.0) -> GuestHttpResult:
         return _answer(self._ask("get", address, port, within_s))
 
     @contextmanager
-    def until(self, address: str, port: int, word: str, within_s: float) -> Iterator[list[Answer]]:
+    def until(self, address: str, port: int, word: str, within_s: float) -> Iterator[list[GuestHttpResult]]:
         """Ask all the while that the block runs, and then until `word` is in an answer.
 
         The list has that answer after the block; the last one that came if there was none in time.
         """
-        found: list[Answer] = []
+        found: list[GuestHttpResult] = []
         self._send("until", address, port, word, within_s)
         yield found
         found.append(_answer(self._receive(within_s + _DEADLINE_S)))
 
     @contextmanager
-    def leave(self, address: str, port: int, word: str, within_s: float) -> Iterator[list[Leaving]]:
+    def leave(self, address: str, port: int, word: str, within_s: float) -> Iterator[list[EndpointRemoval]]:
         """Ask all the while that the block runs, and then until no answer has `word` any more."""
-        found: list[Leaving] = []
+        found: list[EndpointRemoval] = []
         self._send("leave", address, port, word, within_s)
         yield found
         said = self._receive(within_s + _DEADLINE_S)
-        found.append(Leaving(said["last"], said["answers"], said["errors"], said["left"]))
+        found.append(EndpointRemoval(said["last"], said["answers"], said["errors"], said["left"]))
 
     def _ask(self, verb: str, *given: object) -> dict[str, Any]:
         self._send(verb, *given)
@@ -181,5 +181,5 @@ def run(argv: Sequence[str], given: str = "") -> str:
     return done.stdout
 
 
-def _answer(said: dict[str, Any]) -> Answer:
-    return Answer(said.get("body", ""), said.get("error", ""), said["s"], said.get("at", 0.0))
+def _answer(said: dict[str, Any]) -> GuestHttpResult:
+    return GuestHttpResult(said.get("body", ""), said.get("error", ""), said["s"], said.get("at", 0.0))

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stand-in kubelet's pods, and what runs in them: a log, a shell, a web server."""
+"""What runs in the fake kubelet's pods: a log, a shell, a web server."""
 
 from collections.abc import Sequence
 from functools import partial
 
 from devkit.kubelet.replies import Exchange, Reply, Tunnel
-from devkit.kubelet.server import StandInPod
+from devkit.kubelet.server import FakePod
 
 NODE_NAME = "node-1"
 
 
-def script(exchange: Exchange, pods: Sequence[StandInPod]) -> Reply | None:
-    """The answer to one request of vn-agent's; None leaves it to the stand-in's own."""
+def script(exchange: Exchange, pods: Sequence[FakePod]) -> Reply | None:
+    """The answer to one request of vn-agent's; None leaves it to the fake's own."""
     kind, namespace, name, *rest = [*exchange.path.split("/")[1:], "", "", ""]
     pod = _find(pods, namespace, name)
     if pod is None:
@@ -25,11 +25,11 @@ def script(exchange: Exchange, pods: Sequence[StandInPod]) -> Reply | None:
     return None
 
 
-def _find(pods: Sequence[StandInPod], namespace: str, name: str) -> StandInPod | None:
+def _find(pods: Sequence[FakePod], namespace: str, name: str) -> FakePod | None:
     return next((pod for pod in pods if (pod.namespace, pod.name) == (namespace, name)), None)
 
 
-def _log(exchange: Exchange, pod: StandInPod, container: str) -> Reply | None:
+def _log(exchange: Exchange, pod: FakePod, container: str) -> Reply | None:
     if container not in pod.every_container:
         return None
     lines = [f"{owner(pod)}'s {pod.name} is up", f"{owner(pod)}'s {pod.name} took an order ({pod.marker})"]
@@ -42,14 +42,14 @@ def _log(exchange: Exchange, pod: StandInPod, container: str) -> Reply | None:
     return Reply(200, (("Content-Type", "text/plain"),), body, is_chunked=True, follows=follows)
 
 
-def _shell(pod: StandInPod, sent: bytes) -> bytes:
+def _shell(pod: FakePod, sent: bytes) -> bytes:
     """A very small shell: it knows two commands."""
     known = {"hostname": pod.name, "cat /etc/owner": f"{owner(pod)} {pod.marker}"}
     words = [line.strip() for line in sent.decode("utf-8", "replace").splitlines()]
     return "".join(f"{known.get(word, f'sh: {word}: not found')}\n" for word in words if word).encode()
 
 
-def _web(pod: StandInPod, sent: bytes) -> bytes:
+def _web(pod: FakePod, sent: bytes) -> bytes:
     """A very small web server: one request in one read."""
     if not sent.endswith(b"\r\n\r\n"):
         return b""
@@ -61,6 +61,6 @@ def _web(pod: StandInPod, sent: bytes) -> bytes:
     )
 
 
-def owner(pod: StandInPod) -> str:
+def owner(pod: FakePod) -> str:
     """How the story calls the tenant whose pod it is."""
     return pod.labels.get("owner", "the node")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An event loop on a thread of its own, for stand-ins that answer while the story is told."""
+"""An event loop on a thread of its own, for fakes that serve while the scenarios run."""
 
 import asyncio
 import threading
@@ -36,7 +36,7 @@ class LoopThread:
             return future.result(_DEADLINE_S)
         except TimeoutError:
             future.cancel()
-            raise ToolError(f"the stand-in {self._name} is not done in time") from None
+            raise ToolError(f"the fake {self._name} did not finish in time") from None
 
     def stop(self) -> None:
         """End the thread. May be called twice."""

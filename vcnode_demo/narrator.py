@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the demo is told: numbered steps, what is asked, what came back, and a check for each claim."""
+"""Prints the demo: numbered steps, requests and their answers, and a check for each claim."""
 
 import time
 from collections.abc import Callable
@@ -12,27 +12,27 @@ _POLL_S = 0.02
 _MAX_CHARS = 150
 
 
-class NotAsToldError(Exception):
-    """Something is not as the story says; the text is the claim that does not hold."""
+class CheckFailedError(Exception):
+    """A check failed; the text is its claim."""
 
 
-class Story:
-    """Writes the story and stops it at the first claim that does not hold."""
+class Narrator:
+    """Prints to the terminal, and ends the demo at the first check that fails."""
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
         self.steps = 0
         self.checks = 0
 
-    def act(self, title: str) -> None:
+    def begin_scenario(self, title: str) -> None:
         self._terminal.line()
         self._terminal.line(title)
         self._terminal.line("-" * len(title))
 
-    def left_out(self, title: str, why: str) -> None:
-        """An act that cannot be played here, in one line."""
+    def skipped(self, title: str, why: str) -> None:
+        """One line for a scenario that cannot run here."""
         self._terminal.line()
-        self._terminal.line(f"{title}: left out, it {why}")
+        self._terminal.line(f"{title}: skipped, it {why}")
 
     def step(self, title: str) -> None:
         self.steps += 1
@@ -40,30 +40,29 @@ class Story:
         self._terminal.line(f"{self.steps}. {title}")
         self._terminal.out.flush()
 
-    def say(self, text: str) -> None:
+    def note(self, text: str) -> None:
         self._terminal.line(f"   {text}")
 
-    def asked(self, who: str, what: str) -> None:
+    def request(self, who: str, what: str) -> None:
         self._terminal.line(f"   {who} > {shortened(what)}")
 
-    def came(self, text: str) -> None:
-        """What came back, line by line."""
+    def response(self, text: str) -> None:
         for line in text.splitlines():
             self._terminal.line(f"      {shortened(line)}".rstrip())
 
     def check(self, is_so: bool, claim: str) -> None:
         """Claim something. Raises NotAsToldError if it is not so."""
         if not is_so:
-            raise NotAsToldError(claim)
+            raise CheckFailedError(claim)
         self.checks += 1
         self._terminal.line(f"   ok: {claim}")
 
-    def wait(self, probe: Callable[[], bool], claim: str) -> float:
-        """Claim something that becomes so within the deadline; return after how many seconds."""
+    def wait_for(self, probe: Callable[[], bool], claim: str) -> float:
+        """Wait for the claim to become true; return the seconds that took. Raises CheckFailedError."""
         began_s = time.monotonic()
         while not probe():
             if time.monotonic() - began_s > DEADLINE_S:
-                raise NotAsToldError(f"{claim} (waited {DEADLINE_S:.0f} s)")
+                raise CheckFailedError(f"{claim} (waited {DEADLINE_S:.0f} s)")
             time.sleep(_POLL_S)
         took_s = time.monotonic() - began_s
         self.check(True, f"{claim} (after {took_s:.1f} s)")

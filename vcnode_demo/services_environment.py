@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Services act plays on: two VPCs with guests, kata-bridge, kubeproxy-ext, guest agents.
+"""The environment of the Services scenario: two VPCs with guests, kata-bridge, kubeproxy-ext, guest agents.
 
-Everything but the stand-in super cluster is real; guests are network namespaces instead of VMs.
+The super cluster is a fake, all else is real; guests are network namespaces instead of VMs.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from tenancy import keys
 from vcnode_demo import kubelet_script
 from vcnode_demo.daemon import Daemon
 from vcnode_demo.guest import BOUND, Guest
-from vcnode_demo.super_cluster import SuperCluster
+from vcnode_demo.super_cluster import FakeSuperCluster
 from vcnode_demo.vpc import Vpcs
 
 FRONT, SHOPS = "10.0.0.10", {"shop-1": "10.0.0.21", "shop-2": "10.0.0.22"}
@@ -29,7 +29,7 @@ _LOG_LINES = 10
 
 
 @dataclass(slots=True)
-class TenantsVpc:
+class TenantPods:
     """A tenant's pods: `front` is the guest that asks, `shops` the pods behind its Service."""
 
     tenant: str
@@ -47,15 +47,15 @@ class TenantsVpc:
         return f"{self.tenant}-front"
 
 
-class ServicesStage:
-    """`open` and `close`; what it has in the super cluster stays there."""
+class ServicesEnvironment:
+    """`open` and `close`; its objects in the super cluster stay."""
 
-    def __init__(self, directory: Path, super_cluster: SuperCluster, tenants: dict[str, str]) -> None:
+    def __init__(self, directory: Path, super_cluster: FakeSuperCluster, tenants: dict[str, str]) -> None:
         """`tenants` are the cluster keys by name. `directory` is taken away by whoever made it."""
         self.directory = directory
         self.super_cluster = super_cluster
         self.vpcs = Vpcs()
-        self.tenants = {name: TenantsVpc(name, key) for name, key in tenants.items()}
+        self.tenants = {name: TenantPods(name, key) for name, key in tenants.items()}
         self._ending = contextlib.ExitStack()
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
         self.bridge_socket = directory / "bridge.sock"
@@ -98,7 +98,7 @@ class ServicesStage:
         """End everything that was started, last first. May be called twice."""
         self._ending.close()
 
-    def _fill(self, vpc: TenantsVpc) -> None:
+    def _fill(self, vpc: TenantPods) -> None:
         """Make a tenant's VPC with its pods, and say to kata-bridge which of them is a guest."""
         vpc.namespace = self.super_cluster.add_namespace(vpc.key, NAMESPACE)
         self.vpcs.make(vpc.tenant)
@@ -123,7 +123,7 @@ class ServicesStage:
         }
         (self.directory / "guests" / f"{vpc.sandbox}.yaml").write_text(yaml.safe_dump(document))
 
-    def _start_agent(self, vpc: TenantsVpc) -> None:
+    def _start_agent(self, vpc: TenantPods) -> None:
         """Start our agent in a guest: it waits for its certificate, and dials the node."""
         state = self.directory / "agents" / vpc.tenant
         state.mkdir(parents=True)
@@ -145,7 +145,7 @@ class ServicesStage:
         self._agents[vpc.tenant] = process
         self._ending.callback(_end, process)
 
-    def _agent_log(self, vpc: TenantsVpc) -> Path:
+    def _agent_log(self, vpc: TenantPods) -> Path:
         return self.directory / f"guest-agent-{vpc.tenant}.log"
 
     def last_log_lines(self) -> list[str]:
@@ -157,7 +157,7 @@ class ServicesStage:
                 lines += [f"{vpc.tenant}'s guest agent log: {line}" for line in last]
         return lines
 
-    # ---- what happens on it
+    # ---- changes
 
     def put_service(self, tenant: str, shops: tuple[str, ...]) -> None:
         """The tenant's Service web/shop, with these pods behind it, arrives in the super cluster."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stand-in super cluster of the demo: an API server with tenants, their Secrets, and pods.
+"""The fake super cluster of the demo: an API server with tenants, their Secrets, and pods.
 
 It runs on a thread of its own. What it lets the node's daemons read is what their roles would.
 """
@@ -20,7 +20,7 @@ from daemonkit.kube.resources import (
     Resource,
 )
 from devkit.kube.apiserver import KubeApiserver, Seen
-from devkit.kubelet.pods import StandInPod, pod_list
+from devkit.kubelet.pods import FakePod, pod_list
 from devkit.pki import Authority, Leaf
 from dnsconfig.cluster.objects import NETWORKS
 from tenancy import keys, names
@@ -33,7 +33,7 @@ _CLIENTS = "vn-agent-clients"
 T = TypeVar("T")
 
 
-class SuperCluster:
+class FakeSuperCluster:
     """`start`, put objects in, `stop`."""
 
     def __init__(self, node_name: str) -> None:
@@ -102,7 +102,7 @@ class SuperCluster:
 
     def add_tenant_pod(
         self, owner: str, key: str, tenant_namespace: str, name: str, uid: str, network: str = ""
-    ) -> StandInPod:
+    ) -> FakePod:
         """A tenant's pod as the syncer brings it down; return it for the kubelet that runs it."""
         namespace = names.super_namespace(key, tenant_namespace)
         if isinstance(namespace, names.Refused):
@@ -118,9 +118,9 @@ class SuperCluster:
         annotations: Mapping[str, str],
         labels: Mapping[str, str],
         container: str = "app",
-    ) -> StandInPod:
-        def pod(uid: str) -> StandInPod:
-            return StandInPod(
+    ) -> FakePod:
+        def pod(uid: str) -> FakePod:
+            return FakePod(
                 namespace, name, uid, containers=(container,), annotations=annotations, labels=labels
             )
 

@@ -21,7 +21,7 @@ _FILTERS = {"iptables": ("-t", "nat", "-S"), "nft": ("list", "ruleset")}
 _LINKS = "link add vcn-b type bridge\nlink add vcn-v type veth peer name vcn-w\n"
 
 
-def lacks() -> str:
+def missing_requirement() -> str:
     """Why there can be no namespaces with packet filters here, in words; empty if there can."""
     if not sys.platform.startswith("linux"):
         return "needs Linux"

@@ -11,8 +11,8 @@ from devkit.pki import Authority
 from tenancy import keys
 from tests.waiting import wait_until
 from vcnode.__main__ import main
-from vcnode_demo.agent import Agent
-from vcnode_demo.caller import Caller, RefusedError
+from vcnode_demo.daemon import VnAgent
+from vcnode_demo.tenant_client import RefusedError, TenantClient
 
 LOG = "/containerLogs/web/shop/app"
 POD = StandInPod(
@@ -38,7 +38,7 @@ class Node:
         tls = kubelet_context(str(kubelet_files[0]), str(kubelet_files[1]), clients.cert_pem.decode())
         self.kubelet = StandInKubelet([POD], tls=tls)
         self.kubelet.start()
-        self.agent = Agent(
+        self.agent = VnAgent(
             directory,
             {
                 "nodeName": "node-1",
@@ -59,7 +59,7 @@ class Node:
     def tool(self, *argv: object) -> int:
         return main([str(each) for each in argv])
 
-    def log_of(self, caller: Caller) -> int | str:
+    def log_of(self, caller: TenantClient) -> int | str:
         """The status of a log request, or the error of its connection."""
         try:
             return caller.get(LOG).status
@@ -84,8 +84,8 @@ def test_tenant_is_added_rotated_and_removed(node: Node, capsys: pytest.CaptureF
     old, new = authority.issue("old", usages=("client",)), authority.issue("new", usages=("client",))
     old_file, new_file = old.write(node.directory, "old")[0], new.write(node.directory, "new")[0]
     port = node.agent.port
-    olds = Caller("old", port, node.serving_ca, old)
-    news = Caller("new", port, node.serving_ca, new)
+    olds = TenantClient("old", port, node.serving_ca, old)
+    news = TenantClient("new", port, node.serving_ca, new)
     add = ("tenant", "add", "acme", "--directory", node.tenants, "--ca", ca, "--client-cert")
 
     assert node.tool(*add, old_file) == 0

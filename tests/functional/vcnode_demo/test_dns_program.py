@@ -27,7 +27,7 @@ def _free_port() -> int:
     return port
 
 
-def test_it_serves_names_says_what_was_asked_and_ends_with_its_input(program: AskedProgram) -> None:
+def test_it_serves_names_and_ends_with_its_input(program: AskedProgram) -> None:
     port = _free_port()
     assert program.ask("up") == {}
     assert program.ask("names", "127.0.0.1", {"db.web": "10.0.0.31"}, "", port) == {}
@@ -37,7 +37,7 @@ def test_it_serves_names_says_what_was_asked_and_ends_with_its_input(program: As
     assert program.close() == 0
 
 
-def test_it_resolves_as_any_program_does(program: AskedProgram) -> None:
+def test_it_resolves_by_the_c_library(program: AskedProgram) -> None:
     found = program.ask("lookup", "localhost")
     assert (found["addresses"], found["error"]) == (["127.0.0.1"], "")
     assert found["s"] >= 0
@@ -50,6 +50,6 @@ def test_it_resolves_as_any_program_does(program: AskedProgram) -> None:
     assert program.ask("follow", "localhost", "192.0.2.1", 0.05)["addresses"] == ["127.0.0.1"]
 
 
-def test_it_reads_files_as_they_are_where_it_runs(program: AskedProgram, tmp_path: Path) -> None:
+def test_it_reads_files_of_its_own_mounts(program: AskedProgram, tmp_path: Path) -> None:
     (tmp_path / "resolv.conf").write_text("nameserver 10.0.0.53\n")
     assert program.ask("read", str(tmp_path / "resolv.conf")) == {"text": "nameserver 10.0.0.53\n"}

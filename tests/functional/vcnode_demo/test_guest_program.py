@@ -28,7 +28,7 @@ def _free_port() -> int:
     return port
 
 
-def test_it_asks_serves_and_ends_with_its_input(shells: Shells) -> None:
+def test_it_serves_requests_and_ends_with_its_input(shells: Shells) -> None:
     asks, serves = shells
     port = _free_port()
     said = asks.ask("get", "127.0.0.1", port, 1.0)
@@ -41,7 +41,7 @@ def test_it_asks_serves_and_ends_with_its_input(shells: Shells) -> None:
     assert asks.ask("get", "127.0.0.1", port, 1.0)["error"] == "Connection refused"
 
 
-def test_it_waits_for_a_word(shells: Shells) -> None:
+def test_until_waits_for_a_word(shells: Shells) -> None:
     asks, serves = shells
     port = _free_port()
     asks.send("until", "127.0.0.1", port, "shop", DEADLINE_S)
@@ -53,7 +53,7 @@ def test_it_waits_for_a_word(shells: Shells) -> None:
     assert "no such word" not in asks.ask("until", "127.0.0.1", port, "no such word", 0.1)["body"]
 
 
-def test_it_sees_when_a_word_has_left(shells: Shells) -> None:
+def test_leave_waits_until_a_word_is_gone(shells: Shells) -> None:
     asks, serves = shells
     port = _free_port()
     serves.ask("serve", port, "acme's shop")

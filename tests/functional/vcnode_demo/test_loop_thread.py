@@ -23,19 +23,19 @@ async def wrong() -> None:
     raise LookupError("not there")
 
 
-def test_what_is_run_there_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    thread = LoopThread("stand-in")
+def test_run_returns_the_result_or_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    thread = LoopThread("kubelet")
     assert not thread.is_running
     thread.start()
     try:
-        assert thread.run(name()) == "stand-in"
+        assert thread.run(name()) == "kubelet"
         with pytest.raises(LookupError, match="not there"):
             thread.run(wrong())
         monkeypatch.setattr(loop_thread, "_DEADLINE_S", 0.05)
-        with pytest.raises(ToolError, match="the stand-in stand-in is not done in time"):
+        with pytest.raises(ToolError, match="the fake kubelet did not finish in time"):
             thread.run(never())
         monkeypatch.setattr(loop_thread, "_DEADLINE_S", 30.0)
-        assert thread.run(name()) == "stand-in", "it goes on"
+        assert thread.run(name()) == "kubelet", "it goes on"
     finally:
         thread.stop()
     assert not thread.is_running

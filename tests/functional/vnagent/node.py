@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from devkit.kubelet.pods import StandInPod, pod_list
-from devkit.kubelet.server import StandInKubelet, kubelet_context
+from devkit.kubelet.pods import FakePod, pod_list
+from devkit.kubelet.server import FakeKubelet, kubelet_context
 from devkit.pki import Authority, Leaf
 from tenancy import keys
 from tests.cases.client import CaseClient
@@ -32,12 +32,12 @@ SPDY = (
 
 def tenant_pod(
     tenant: str, namespace: str, name: str, *, uid: str = "", super_namespace: str = "", number: int = 0
-) -> StandInPod:
+) -> FakePod:
     """A tenant's pod as the syncer brings it down. Its marker is in its logs and streams."""
     own = uid or f"t-{tenant}-{namespace}-{name}-{number}"
     annotations = {keys.CLUSTER: tenant, keys.NAMESPACE: namespace, keys.UID: own}
     super_uid = f"s-{tenant}-{namespace}-{name}-{number}"
-    return StandInPod(super_namespace or f"{tenant}-{namespace}", name, super_uid, annotations=annotations)
+    return FakePod(super_namespace or f"{tenant}-{namespace}", name, super_uid, annotations=annotations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class AgentNode:
         self,
         directory: Path,
         tenants: Iterable[str],
-        pods: Iterable[StandInPod],
+        pods: Iterable[FakePod],
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         self.directory = directory
@@ -89,7 +89,7 @@ class AgentNode:
         self.tenants_directory = directory / "tenants"
         self.tenants_directory.mkdir(parents=True)
         self._contexts: dict[str, ssl.SSLContext] = {}
-        self.kubelet = StandInKubelet(pods, tls=self.kubelet_tls())
+        self.kubelet = FakeKubelet(pods, tls=self.kubelet_tls())
         self.front_port: int | None = None  # where the agent dials, if the kubelet is not there
         self.daemon = VnAgentProcess(directory / "config.yaml", directory / "status.sock")
 
@@ -172,7 +172,7 @@ class AgentNode:
 
     # ---- pods
 
-    def set_pods(self, *pods: StandInPod) -> None:
+    def set_pods(self, *pods: FakePod) -> None:
         """Run these pods, and wait until the agent has read the kubelet's list."""
         self.kubelet.pods = pods
         self.wait_for_pods()

@@ -9,7 +9,7 @@ import threading
 from enum import Enum
 
 from daemonkit.admission.client_hello import extensions
-from devkit.kubelet.server import StandInKubelet
+from devkit.kubelet.server import FakeKubelet
 
 _PRE_SHARED_KEY = 41  # RFC 8446, 4.2
 _RECORD_HEADER_BYTES = 5
@@ -29,7 +29,7 @@ class ResumptionProxy:
     """A proxy on loopback in front of `kubelet`; `offered` counts connections with a session."""
 
     def __init__(self, ending: ProxyEnding) -> None:
-        self.kubelet: StandInKubelet | None = None
+        self.kubelet: FakeKubelet | None = None
         self.offered = 0
         self._ending = ending
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)

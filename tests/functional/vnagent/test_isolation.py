@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from devkit.kubelet.pods import MACHINE_ID, StandInPod
+from devkit.kubelet.pods import MACHINE_ID, FakePod
 from devkit.pki import Leaf
 from tenancy import keys, names
 from tests.cases.client import CaseClient, SendFailed
@@ -31,20 +31,20 @@ PAGES = (
     *("/pods", "/runningpods/", "/stats/summary"),
     *("/metrics/resource", "/metrics/cadvisor", "/metrics/probes"),
 )
-HOST_POD = StandInPod("kube-system", "etcd-node-1", "s-host-0x")
+HOST_POD = FakePod("kube-system", "etcd-node-1", "s-host-0x")
 # Of tenant uids and super uids alike; the x at the end keeps one from being the beginning of another.
 _MARKER = re.compile(rb"[st]-(?:a|a-b|a-b-c|host)-[a-z0-9-]*x\b")
 
 
-def pod(tenant: str, namespace: str, name: str, number: int) -> StandInPod:
+def pod(tenant: str, namespace: str, name: str, number: int) -> FakePod:
     super_namespace = names.super_namespace(tenant, namespace)
     assert isinstance(super_namespace, str)
     tag = f"{tenant}-{namespace}-{name}-{number}x"
     annotations = {keys.CLUSTER: tenant, keys.NAMESPACE: namespace, keys.UID: f"t-{tag}"}
-    return StandInPod(super_namespace, name, f"s-{tag}", annotations=annotations, injected=("mesh",))
+    return FakePod(super_namespace, name, f"s-{tag}", annotations=annotations, injected=("mesh",))
 
 
-def owner(each: StandInPod) -> tuple[str, str, str] | None:
+def owner(each: FakePod) -> tuple[str, str, str] | None:
     if keys.CLUSTER not in each.annotations:
         return None
     return each.annotations[keys.CLUSTER], each.annotations[keys.NAMESPACE], each.name
@@ -98,7 +98,7 @@ def _play(
     stack: contextlib.ExitStack,
 ) -> None:
     for number, (places, absent) in enumerate(steps):
-        running: dict[tuple[str, str], StandInPod] = {}
+        running: dict[tuple[str, str], FakePod] = {}
         for place in places:
             new = pod(*place, number)
             running[new.namespace, new.name] = new
@@ -135,7 +135,7 @@ def assert_nothing(node: AgentNode, tenant: str) -> None:
             assert client.received == b""
 
 
-def assert_its_own(node: AgentNode, tenant: str, running: Sequence[StandInPod], client: CaseClient) -> None:
+def assert_its_own(node: AgentNode, tenant: str, running: Sequence[FakePod], client: CaseClient) -> None:
     mine = {place[1:]: each for each in running if (place := owner(each)) and place[0] == tenant}
     super_names = {(each.namespace, each.name) for each in (*running, HOST_POD)}
     wanted = {(namespace, name) for namespace in NAMESPACES for name in PODS} | super_names
@@ -171,7 +171,7 @@ def assert_its_own(node: AgentNode, tenant: str, running: Sequence[StandInPod], 
         assert markers(refused.body) == set()
 
 
-def _is_own_page(client: CaseClient, path: str, mine: Sequence[StandInPod]) -> bool:
+def _is_own_page(client: CaseClient, path: str, mine: Sequence[FakePod]) -> bool:
     """Ask for a page, which must never hold what is not the tenant's; whether it holds all that is.
 
     The kubelet's page may be some seconds old, and is shared among tenants.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from devkit.kubelet.server import StandInKubelet, kubelet_context
+from devkit.kubelet.server import FakeKubelet, kubelet_context
 from devkit.pki import Authority
 from tests.cases.daemon import wait_for
 from tests.functional.vnagent.connection_links import until
@@ -167,7 +167,7 @@ def test_a_session_ends_at_the_kubelets_expiry(tmp_path: Path) -> None:
     tls = kubelet_context(str(certificate), str(key), authority.cert_pem.decode())
     context = ssl.create_default_context(cadata=authority.cert_pem.decode())
     authority.issue("agent", usages=("client",)).load_into(context)
-    kubelet = StandInKubelet([SHOP], tls=tls)
+    kubelet = FakeKubelet([SHOP], tls=tls)
 
     async def main() -> None:
         poller = SocketPoller(asyncio.get_running_loop())

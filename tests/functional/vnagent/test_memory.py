@@ -16,7 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from devkit.kubelet.pods import StandInPod, pod_list
+from devkit.kubelet.pods import FakePod, pod_list
 from devkit.kubelet.replies import Exchange, Reply, Tunnel, switching
 from devkit.pki import common_name
 from tests.cases.client import CaseClient
@@ -72,7 +72,7 @@ def bound_bytes(
 
 
 @contextlib.contextmanager
-def running(directory: Path, *pods: StandInPod, max_age_s: int = 2, **limits: int) -> Iterator[AgentNode]:
+def running(directory: Path, *pods: FakePod, max_age_s: int = 2, **limits: int) -> Iterator[AgentNode]:
     settings: dict[str, Any] = {
         "limits": {"bufferedBytesPerTenant": BUFFERED} | limits,
     }

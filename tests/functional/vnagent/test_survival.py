@@ -26,7 +26,7 @@ from tests.functional.vnagent.shop_and_bank import (
     serves,
     status_of,
 )
-from vcnode_demo.super_cluster import SuperCluster
+from vcnode_demo.super_cluster import FakeSuperCluster
 
 # What is asked of a restart by the requirements.
 AGAIN_WITHIN_S = 2.0
@@ -112,7 +112,7 @@ def test_a_restart_without_the_kubelets_pod_list(tmp_path: Path) -> None:
 
 
 def test_a_restart_without_the_super_cluster(tmp_path: Path) -> None:
-    super_cluster = SuperCluster(NAME)
+    super_cluster = FakeSuperCluster(NAME)
     super_cluster.start()
     try:
         authority = Authority.create("kubernetes")

@@ -9,7 +9,7 @@ from tenancy import keys
 from tests.cases.daemon import wait_for
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, AgentNode, NodeTenant
 from tests.functional.vnagent.shop_and_bank import status_of
-from vcnode_demo.super_cluster import SuperCluster
+from vcnode_demo.super_cluster import FakeSuperCluster
 
 TEXT = (
     "vcnode: the node agent cannot serve pod web/huge, as its object in the super cluster is too large:"
@@ -19,7 +19,7 @@ TEXT = (
 
 
 def test_an_oversized_pod_is_500_for_its_tenant_only(tmp_path: Path) -> None:
-    super_cluster = SuperCluster(NAME)
+    super_cluster = FakeSuperCluster(NAME)
     super_cluster.start()
     try:
         kubeconfig = tmp_path / "kubeconfig"

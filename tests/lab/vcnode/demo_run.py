@@ -71,7 +71,7 @@ def assert_failure_is_told(demo: Demo, module: str, *logs: str) -> None:
     children = demo.children()
     os.kill(demo.child(module), signal.SIGKILL)
     assert demo.ended() == 1, demo.text
-    assert re.search(r"^vcnode: NOT AS TOLD in step \d+: ", demo.text, re.MULTILINE), demo.text
+    assert re.search(r"^vcnode: CHECK FAILED in step \d+: ", demo.text, re.MULTILINE), demo.text
     for name in logs:
         assert f"vcnode: {name} log: " in demo.text, demo.text
     left_behind = demo.left_behind(children)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's act of DNS: to the end, interrupted, failing, killed, kept. Nothing is left behind."""
+"""the demo's DNS scenario: complete, interrupted, failing, killed, kept. Nothing is left behind."""
 
 import contextlib
 import re
@@ -38,7 +38,7 @@ def test_dns_scenario_plays_to_the_end(short_path: Path) -> None:
             assert any(name in command for command in children.values()), f"{name} was not there"
         assert demo.left_behind(children) == []
         assert list(mounted(demo.temporary)) == []
-        act = demo.text.partition("Act 4: DNS of each network\n")[2]
+        act = demo.text.partition("Scenario 4: DNS of each network\n")[2]
         for claim in (
             r"acme's cart \(default\) +10\.0\.0\.31 +10\.0\.0\.41 +- +- +-\n",
             r"globex's till \(blue\) +10\.0\.0\.34 +- +- +- +10\.0\.0\.44\n",
@@ -73,7 +73,7 @@ def test_killed_demo_ends_its_pods_and_daemons(short_path: Path) -> None:
         assert list(mounted(demo.temporary)) == []
 
 
-def test_failure_shows_the_logs_and_leaves_nothing_behind(short_path: Path) -> None:
+def test_a_failure_shows_the_logs_and_cleans_up(short_path: Path) -> None:
     with Demo(short_path) as demo:
         demo.until("\n27. ")
         assert_failure_is_told(demo, "dnsconfig", "dnsconfig")
@@ -102,6 +102,6 @@ def test_kept_demo_accepts_its_printed_commands(short_path: Path) -> None:
 
 def test_scenario_is_skipped_where_mounts_are_denied(lab: Lab) -> None:
     assert (
-        "Act 4: DNS of each network: left out, it needs what this kernel or container does not allow"
+        "Scenario 4: DNS of each network: skipped, it needs what this kernel or container does not allow"
         in told_without_mounts(lab)
     )

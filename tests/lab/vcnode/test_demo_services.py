@@ -30,8 +30,8 @@ def test_services_scenario_plays_to_the_end(short_path: Path) -> None:
         assert demo.left_behind(children) == []
         steps = [int(number) for number in re.findall(r"^(\d+)\. ", demo.text, re.MULTILINE)]
         assert steps == list(range(1, len(steps) + 1))
-        assert re.search(rf"^All as told: {len(steps)} steps, \d+ checks, ", demo.text, re.MULTILINE)
-        act = demo.text.partition("Act 3: Services inside guests\n")[2]
+        assert re.search(rf"^All checks passed: {len(steps)} steps, \d+ checks, ", demo.text, re.MULTILINE)
+        act = demo.text.partition("Scenario 3: Services inside guests\n")[2]
         for claim in (
             r"ok: its rules were live in acme's guest after \d+ ms",
             r"ok: acme's guest reaches each of its two endpoints, and nobody else's",
@@ -62,7 +62,7 @@ def test_killed_demo_ends_its_guests_and_daemons(short_path: Path) -> None:
         demo.kill_and_wait_for_all()
 
 
-def test_failure_shows_the_logs_and_leaves_nothing_behind(short_path: Path) -> None:
+def test_a_failure_shows_the_logs_and_cleans_up(short_path: Path) -> None:
     with Demo(short_path) as demo:
         demo.until("\n17. ")
         assert_failure_is_told(demo, "kubeproxy_ext", "kata-bridge", "kubeproxy-ext", "acme's guest agent")
@@ -87,6 +87,6 @@ def test_kept_demo_accepts_its_printed_commands(short_path: Path) -> None:
 
 def test_scenario_is_skipped_where_namespaces_are_denied(lab: Lab) -> None:
     assert (
-        "Act 3: Services inside guests: left out, it needs what this kernel or container does not allow"
+        "Scenario 3: Services inside guests: skipped, it needs what this kernel or container does not allow"
         in told_without_mounts(lab)
     )

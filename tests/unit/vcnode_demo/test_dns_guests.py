@@ -13,22 +13,23 @@ def has_mount(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("has_mount")
-def test_with_everything_nothing_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_requirement_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dns_guests, "run", lambda _argv: "")
-    assert dns_guests.lacks() == ""
+    assert dns_guests.missing_requirement() == ""
 
 
 @pytest.mark.usefixtures("has_mount")
-def test_without_the_right_to_mount(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_denied_mount_is_a_missing_requirement(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(_argv: object) -> str:
         raise ToolError("mount: permission denied")
 
     monkeypatch.setattr(dns_guests, "run", refuses)
     assert (
-        dns_guests.lacks() == "needs what this kernel or container does not allow: mount: permission denied"
+        dns_guests.missing_requirement()
+        == "needs what this kernel or container does not allow: mount: permission denied"
     )
 
 
-def test_without_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_mount_program_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dns_guests, "has_program", lambda _name: False)
-    assert dns_guests.lacks() == "needs mount"
+    assert dns_guests.missing_requirement() == "needs mount"

@@ -23,18 +23,18 @@ def asked(name: str, type_: RecordType = RecordType.A, others: str = "") -> DnsA
     return decode(reply, data)
 
 
-def test_what_it_knows() -> None:
+def test_known_names_are_answered() -> None:
     assert asked(DB) == DnsAnswer(Rcode.NOERROR, False, (DnsRecord(DB, RecordType.A, TTL_S, "10.0.0.31"),))
     assert asked(DB.upper()).records[0].value == "10.0.0.31"
 
 
-def test_what_it_does_not_know() -> None:
+def test_unknown_names_do_not_exist() -> None:
     assert asked("db.web.svc.cluster.globex") == DnsAnswer(Rcode.NXDOMAIN, False, ())
     assert asked("db") == DnsAnswer(Rcode.NXDOMAIN, False, ())
     assert asked(DB, RecordType.AAAA) == DnsAnswer(Rcode.NOERROR, False, ()), "the name is there"
 
 
-def test_one_that_answers_everybody() -> None:
+def test_a_default_address_answers_all_other_names() -> None:
     assert [each.value for each in asked("example.org", others="203.0.113.66").records] == ["203.0.113.66"]
     assert [each.value for each in asked(DB, others="203.0.113.66").records] == ["10.0.0.31"]
 
@@ -51,10 +51,10 @@ def test_one_that_answers_everybody() -> None:
     ],
     ids=["nothing", "cut", "cut in the name", "an answer", "two questions", "no ASCII"],
 )
-def test_what_is_no_question_is_not_answered(data: bytes) -> None:
+def test_malformed_questions_get_no_answer(data: bytes) -> None:
     assert answer(data, KNOWN) is None
 
 
 @given(st.binary(max_size=600))
-def test_whatever_comes_it_goes_on(data: bytes) -> None:
+def test_no_datagram_ends_the_server(data: bytes) -> None:
     answer(data, KNOWN, "203.0.113.66")

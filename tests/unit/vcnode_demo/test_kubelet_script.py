@@ -20,7 +20,7 @@ def said(target: str, sent: bytes) -> bytes:
     return found.answer(sent)
 
 
-def test_a_log_is_its_owners_and_may_be_followed() -> None:
+def test_a_log_has_its_owners_marker_and_can_be_followed() -> None:
     whole = reply("/containerLogs/a-web/shop/app")
     assert whole is not None
     assert whole.body == b"acme's shop is up\nacme's shop took an order (marker-s-1)\n"
@@ -50,5 +50,5 @@ def test_a_web_server_answers_a_whole_request() -> None:
     "target",
     ["/pods", "/", "/containerLogs/a-web/none/app", "/containerLogs/a-web/shop/none", "/exec/a-web/shop/app"],
 )
-def test_the_rest_is_left_to_the_stand_in(target: str) -> None:
+def test_other_requests_are_left_to_the_fake_kubelet(target: str) -> None:
     assert reply(target) is None

@@ -9,7 +9,7 @@ import pytest
 
 from vcnode.terminal import Terminal
 from vcnode_demo import scenarios
-from vcnode_demo.narrator import NotAsToldError, Story, shortened
+from vcnode_demo.narrator import CheckFailedError, Narrator, shortened
 
 
 @pytest.fixture
@@ -18,40 +18,41 @@ def out() -> io.StringIO:
 
 
 @pytest.fixture
-def story(out: io.StringIO) -> Story:
-    return Story(Terminal(out, io.StringIO(), dt.datetime(2027, 1, 1, tzinfo=dt.UTC)))
+def narrator(out: io.StringIO) -> Narrator:
+    return Narrator(Terminal(out, io.StringIO(), dt.datetime(2027, 1, 1, tzinfo=dt.UTC)))
 
 
-def test_a_story_as_it_is_printed(story: Story, out: io.StringIO) -> None:
-    story.act("Act 1")
-    story.step("acme reads a log")
-    story.asked("acme", "GET /x")
-    story.came("HTTP/1.1 200 OK\n\nline\x1b")
-    story.check(True, "it is acme's")
-    story.step("the next")
-    story.say("(a word)")
+def test_steps_requests_responses_and_checks_are_printed(narrator: Narrator, out: io.StringIO) -> None:
+    narrator.begin_scenario("Scenario 1")
+    narrator.step("acme reads a log")
+    narrator.request("acme", "GET /x")
+    narrator.response("HTTP/1.1 200 OK\n\nline\x1b")
+    narrator.check(True, "it is acme's")
+    narrator.step("the next")
+    narrator.note("(a word)")
     assert out.getvalue() == (
-        "\nAct 1\n-----\n\n1. acme reads a log\n   acme > GET /x\n      HTTP/1.1 200 OK\n\n      line\ufffd\n"
+        "\nScenario 1\n----------\n"
+        "\n1. acme reads a log\n   acme > GET /x\n      HTTP/1.1 200 OK\n\n      line\ufffd\n"
         "   ok: it is acme's\n\n2. the next\n   (a word)\n"
     )
-    assert (story.steps, story.checks) == (2, 1)
+    assert (narrator.steps, narrator.checks) == (2, 1)
 
 
-def test_a_claim_that_does_not_hold_ends_the_story(story: Story, out: io.StringIO) -> None:
-    with pytest.raises(NotAsToldError, match="it is acme's"):
-        story.check(False, "it is acme's")
-    assert (story.checks, out.getvalue()) == (0, "")
+def test_a_false_claim_raises(narrator: Narrator, out: io.StringIO) -> None:
+    with pytest.raises(CheckFailedError, match="it is acme's"):
+        narrator.check(False, "it is acme's")
+    assert (narrator.checks, out.getvalue()) == (0, "")
 
 
-def test_what_is_long_is_shortened() -> None:
+def test_long_text_is_shortened() -> None:
     assert shortened("x" * 150) == "x" * 150
     assert shortened("x" * 151) == "x" * 146 + " ..."
 
 
-def test_an_act_that_is_left_out_is_one_line(story: Story, out: io.StringIO) -> None:
-    story.left_out("Act 3: guests", "needs root")
-    assert out.getvalue() == "\nAct 3: guests: left out, it needs root\n"
-    assert (story.steps, story.checks) == (0, 0)
+def test_a_skipped_scenario_is_one_line(narrator: Narrator, out: io.StringIO) -> None:
+    narrator.skipped("Scenario 3: guests", "needs root")
+    assert out.getvalue() == "\nScenario 3: guests: skipped, it needs root\n"
+    assert (narrator.steps, narrator.checks) == (0, 0)
 
 
 _SCENARIOS = sorted(Path(scenarios.__file__).parent.glob("[a-z]*.py"))

@@ -37,10 +37,10 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return there
 
 
-def test_with_everything_nothing_is_lacking(programs: set[str]) -> None:
-    assert vpc.lacks() == ""
+def test_no_requirement_is_missing(programs: set[str]) -> None:
+    assert vpc.missing_requirement() == ""
     programs.remove("iptables")
-    assert vpc.lacks() == "", "the guests' agents write nft as well"
+    assert vpc.missing_requirement() == "", "the guests' agents write nft as well"
 
 
 @pytest.mark.parametrize(
@@ -53,18 +53,18 @@ def test_with_everything_nothing_is_lacking(programs: set[str]) -> None:
 )
 def test_missing_programs_are_named_by_their_packages(programs: set[str], gone: set[str], said: str) -> None:
     programs -= gone
-    assert vpc.lacks() == said
+    assert vpc.missing_requirement() == said
 
 
-def test_without_root_or_linux(programs: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_and_linux_are_required(programs: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert programs
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert vpc.lacks() == "needs root"
+    assert vpc.missing_requirement() == "needs root"
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert vpc.lacks() == "needs Linux"
+    assert vpc.missing_requirement() == "needs Linux"
 
 
-def test_a_container_without_the_right_is_told(programs: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_denied_namespaces_are_a_missing_requirement(programs: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert programs
 
     def refuses(_argv: object, _given: str = "") -> str:
@@ -72,5 +72,6 @@ def test_a_container_without_the_right_is_told(programs: set[str], monkeypatch: 
 
     monkeypatch.setattr(vpc, "run", refuses)
     assert (
-        vpc.lacks() == "needs what this kernel or container does not allow: unshare: Operation not permitted"
+        vpc.missing_requirement()
+        == "needs what this kernel or container does not allow: unshare: Operation not permitted"
     )

@@ -23,7 +23,7 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """One answer as it came, the body without its chunking."""
 
     status_line: str
@@ -49,7 +49,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class TenantClient:
     """Somebody with a client certificate, or with none."""
 
     name: str
@@ -61,12 +61,12 @@ class Caller:
     def __post_init__(self) -> None:
         object.__setattr__(self, "spki", self.leaf.spki_sha256 if self.leaf is not None else "")
 
-    def get(self, path: str) -> Answer:
+    def get(self, path: str) -> HttpAnswer:
         """Ask for a path and read the whole answer. Raises RefusedError."""
         with self.open("GET", path) as conversation:
             return conversation.whole()
 
-    def upgrade(self, path: str) -> "Conversation":
+    def upgrade(self, path: str) -> "StreamedAnswer":
         """Ask for a stream as kubectl does through its apiserver. Raises RefusedError."""
         is_forward = path.startswith("/portForward/")
         protocol = "portforward.k8s.io" if is_forward else "v4.channel.k8s.io"
@@ -81,7 +81,7 @@ class Caller:
             },
         )
 
-    def open(self, method: str, path: str, fields: Mapping[str, str] | None = None) -> "Conversation":
+    def open(self, method: str, path: str, fields: Mapping[str, str] | None = None) -> "StreamedAnswer":
         """Send a request on a new connection and read the head of its answer. Raises RefusedError."""
         context = ssl.create_default_context(cafile=str(self.serving_ca_file))
         if self.leaf is not None:
@@ -100,7 +100,7 @@ class Caller:
             raise RefusedError(_reason(error)) from None
         try:
             tls.sendall("\r\n".join([*lines, "", ""]).encode())
-            return Conversation(tls)
+            return StreamedAnswer(tls)
         except (ssl.SSLError, OSError) as error:
             tls.close()
             # With TLS 1.3 a server's verdict on the client's certificate comes after the handshake.
@@ -110,7 +110,7 @@ class Caller:
             raise
 
 
-class Conversation:
+class StreamedAnswer:
     """One connection with one request on it, for answers that go on and for streams."""
 
     def __init__(self, tls: ssl.SSLSocket) -> None:
@@ -119,9 +119,9 @@ class Conversation:
         head = self._until(b"\r\n\r\n").decode("latin-1")
         status_line, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
         fields = tuple((name, value.strip()) for name, _, value in (line.partition(":") for line in lines))
-        self.head = Answer(status_line, fields)
+        self.head = HttpAnswer(status_line, fields)
 
-    def __enter__(self) -> "Conversation":
+    def __enter__(self) -> "StreamedAnswer":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -130,13 +130,13 @@ class Conversation:
     def close(self) -> None:
         self._tls.close()
 
-    def whole(self) -> Answer:
+    def whole(self) -> HttpAnswer:
         """The answer with its body, which has to end. Raises RefusedError."""
         if self.head.field("Transfer-Encoding").lower() == "chunked":
             body = b"".join(self.chunks())
         else:
             body = self._exactly(int(self.head.field("Content-Length") or "0"))
-        return Answer(self.head.status_line, self.head.fields, body)
+        return HttpAnswer(self.head.status_line, self.head.fields, body)
 
     def chunks(self) -> Iterator[bytes]:
         """The chunks of the body as they come."""
