@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates for stand-ins, tests and the demo. Never for a real node.
+"""Certificates for fakes, tests and the demo. Never for a real node.
 
 Keys are P-256: what the agent's handshake numbers are stated for, and quick to make. Everything
 that a hostile or careless authority might put into a certificate can be asked for here, so that the

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 _RULE = re.compile(r"^default (\w+) *:?= *(true|false)$", re.MULTILINE)
 _LENIENT = "AllowRequestsFailingPolicy"
 
-# What the default policy of stock images answers, as far as the requests of the stand-in go: it has
+# What the default policy of stock images answers, as far as the requests of the fake go: it has
 # no rule for either iptables request.
 STOCK_POLICY = """package agent_policy
 

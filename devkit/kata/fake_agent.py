@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for stock Kata's agent: ttrpc on a unix socket in front of a guest's iptables.
+"""A fake for stock Kata's agent: ttrpc on a unix socket in front of a guest's iptables.
 
 Does with a call what kata-agent does, by its order of checks, its choice of binaries, its arguments
 and its words; `Quirks` are the ways in which real ones differ or fail.
@@ -211,7 +211,7 @@ class FakeAgent:
         if self.quirks.is_share_readonly:
             raise TtrpcError(Code.INTERNAL, "Read-only file system (os error 30)")
         if request.offset or len(request.data) != request.file_size or request.file_mode != 0o100600:
-            raise TtrpcError(Code.INTERNAL, "the stand-in takes private files in one part")
+            raise TtrpcError(Code.INTERNAL, "the fake takes private files in one part")
         self.copied[request.path] = request.data
         return encode(m.Empty())
 

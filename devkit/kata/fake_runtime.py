@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for a container runtime's NRI: sandboxes that are only told of.
+"""A fake for a container runtime's NRI: sandboxes that are only told of.
 
 Speaks to one plugin at a time as containerd does: the order of registration, its timeouts, both
 dialects, one call after the other, and the fault of its multiplexer, which cannot take a frame of
@@ -113,12 +113,12 @@ class FakeRuntime:
     adjust: Callable[[ContainerAdjustment | None], ContainerAdjustment] | None = None
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _tasks: Tasks = field(default_factory=lambda: Tasks("stand-in-runtime"))
+    _tasks: Tasks = field(default_factory=lambda: Tasks("fake-runtime"))
     _server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
         self.path.unlink(missing_ok=True)
-        self._tasks = Tasks("stand-in-runtime")
+        self._tasks = Tasks("fake-runtime")
         self._server = await asyncio.start_unix_server(self._connected, str(self.path))
         return self
 

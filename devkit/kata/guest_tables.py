@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The iptables of a stand-in guest: the real ones in a network namespace, or tables in memory."""
+"""The iptables of a fake guest: the real ones in a network namespace, or tables in memory."""
 
 import asyncio
 import contextlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A unix socket that a stand-in serves, and that leaves nothing behind when it stops."""
+"""A unix socket that a fake serves, and that leaves nothing behind when it stops."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ class Listener:
         self._serve = serve
         self._server: asyncio.Server | None = None
         self._is_stopped = False
-        self._tasks = Tasks(f"stand-in-{path.name}")
+        self._tasks = Tasks(f"fake-{path.name}")
 
     @property
     def is_listening(self) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in kube-apiserver: list, watch and plain writes over HTTP, and faults on demand.
+"""A fake kube-apiserver: list, watch and plain writes over HTTP, and faults on demand.
 
 It is the super cluster of the demo and the peer of the reflector's tests; the tests of the
 reflector that need no faults run against a real kube-apiserver as well, which keeps this honest.

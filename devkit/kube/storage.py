@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stand-in API server stores: objects of any kind, one revision for all, and a history.
+"""What a fake API server stores: objects of any kind, one revision for all, and a history.
 
 It follows etcd and k8s.io/apiserver where clients can tell: each write makes one revision, a delete
 too; lists are of one revision however many pages they have; a watch sees an object that leaves its

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One connection to the stand-in kubelet: reads requests, answers as told, records what else comes."""
+"""One connection to the fake kubelet: reads requests, answers as told, records what else comes."""
 
 import asyncio
 import dataclasses

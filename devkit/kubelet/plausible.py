@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a healthy kubelet answers: statuses, headers and error texts as one of version 1.34 gives them.
 
-tests/k8s/samples/replies.yaml holds what was recorded from a real one; the stand-in is held to the
+tests/k8s/samples/replies.yaml holds what was recorded from a real one; the fake is held to the
 same lines (tests/functional/devkit/test_kubelet_facts.py).
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from email.utils import formatdate
 from urllib.parse import unquote
 
-from devkit.kubelet.pods import READ_AT, StandInPod, State, page_for
+from devkit.kubelet.pods import READ_AT, FakePod, State, page_for
 from devkit.kubelet.replies import Ending, Exchange, Reply, Tunnel, switching, text
 
 Logs = Mapping[tuple[str, str, str], Sequence[str]]
@@ -27,7 +27,7 @@ _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DE
 
 def plausible(
     exchange: Exchange,
-    pods: Sequence[StandInPod],
+    pods: Sequence[FakePod],
     logs: Logs,
     node_name: str,
     *,
@@ -82,7 +82,7 @@ def _redirect(path: str) -> Reply:
     return Reply(307, (("Location", path), ("Content-Type", "text/html; charset=utf-8"), _date()))
 
 
-def _find(pods: Sequence[StandInPod], namespace: str, name: str) -> StandInPod | None:
+def _find(pods: Sequence[FakePod], namespace: str, name: str) -> FakePod | None:
     return next((p for p in pods if (p.namespace, p.name) == (namespace, name)), None)
 
 
@@ -92,7 +92,7 @@ def _date() -> tuple[str, str]:
 
 def _logs(
     exchange: Exchange,
-    pods: Sequence[StandInPod],
+    pods: Sequence[FakePod],
     logs: Logs,
     previous: Logs,
     key: tuple[str, str, str],
@@ -161,7 +161,7 @@ def _bad_options(options: Mapping[str, str], tail: str | None) -> Reply | None:
 
 
 def _stream(
-    exchange: Exchange, pod: StandInPod | None, container: str, verb: str, speaks_websocket_v5: bool
+    exchange: Exchange, pod: FakePod | None, container: str, verb: str, speaks_websocket_v5: bool
 ) -> Reply:
     asked = {key for key, value in exchange.query if _BOOLEANS.get(value.lower(), False)}
     if not asked & {"input", "output", "error"}:
@@ -188,7 +188,7 @@ def _stream(
     return switching(exchange, Tunnel.ECHO, greeting.encode(), known=_known(exchange, _EXEC_PROTOCOLS))
 
 
-def _forward(exchange: Exchange, pod: StandInPod | None, name: tuple[str, str], uid: Sequence[str]) -> Reply:
+def _forward(exchange: Exchange, pod: FakePod | None, name: tuple[str, str], uid: Sequence[str]) -> Reply:
     if pod is None:
         return text(404, "pod does not exist")
     if uid and uid[0] != pod.uid:
@@ -223,7 +223,7 @@ def _no_protocol(exchange: Exchange, known: Sequence[str]) -> Reply | None:
     return text(403, f"unable to upgrade: unable to negotiate protocol: {said}\n", *accepted)
 
 
-def _page(exchange: Exchange, pods: Sequence[StandInPod], node_name: str) -> Reply:
+def _page(exchange: Exchange, pods: Sequence[FakePod], node_name: str) -> Reply:
     page = page_for(exchange.path, pods, node_name)
     if page is None:
         return text(404, "404 page not found\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stand-in kubelet runs, and the pages that a kubelet makes of it.
+"""What a fake kubelet runs, and the pages that a kubelet makes of it.
 
 Everything that a page of a real kubelet holds beside the tenant's own rows is here too: other
 tenants' and the host's pods, injected containers, environment, volumes, cgroup paths, the
@@ -29,7 +29,7 @@ class State(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class StandInPod:
+class FakePod:
     """One pod, in the super cluster's names. `injected` containers are not the owner's.
 
     The log of a container begins with a line that names it, unless the pod `is_quiet`.
@@ -61,12 +61,12 @@ class StandInPod:
         return (*self.containers, *self.injected, *self.ephemeral)
 
 
-def pod_list(pods: Iterable[StandInPod]) -> dict[str, Any]:
+def pod_list(pods: Iterable[FakePod]) -> dict[str, Any]:
     """A v1 PodList as the kubelet's `/pods` answers it."""
     return _list(_pod(pod, number) for number, pod in enumerate(pods))
 
 
-def running_pod_list(pods: Iterable[StandInPod]) -> dict[str, Any]:
+def running_pod_list(pods: Iterable[FakePod]) -> dict[str, Any]:
     """A v1 PodList as `/runningpods/` answers it: what the runtime knows and nothing else."""
     return _list(
         {
@@ -88,7 +88,7 @@ def running_pod_list(pods: Iterable[StandInPod]) -> dict[str, Any]:
     )
 
 
-def summary(pods: Iterable[StandInPod], node_name: str) -> dict[str, Any]:
+def summary(pods: Iterable[FakePod], node_name: str) -> dict[str, Any]:
     """A stats/v1alpha1 Summary with every part that a node has."""
     usage = {"time": READ_AT, "usageNanoCores": 3_000_000, "usageCoreNanoSeconds": 9_000_000_000}
     return {
@@ -111,7 +111,7 @@ def summary(pods: Iterable[StandInPod], node_name: str) -> dict[str, Any]:
     }
 
 
-def resource_page(pods: Iterable[StandInPod]) -> str:
+def resource_page(pods: Iterable[FakePod]) -> str:
     """`/metrics/resource`: explicit timestamps, node rows first (KEP 727)."""
     known = list(pods)
     rows = _Page()
@@ -143,7 +143,7 @@ def resource_page(pods: Iterable[StandInPod]) -> str:
     return rows.text()
 
 
-def cadvisor_page(pods: Iterable[StandInPod]) -> str:
+def cadvisor_page(pods: Iterable[FakePod]) -> str:
     """`/metrics/cadvisor`: cgroup paths, runtime names, the machine's identity, host rows."""
     known = list(pods)
     rows = _Page()
@@ -178,7 +178,7 @@ def cadvisor_page(pods: Iterable[StandInPod]) -> str:
     return rows.text()
 
 
-def probes_page(pods: Iterable[StandInPod]) -> str:
+def probes_page(pods: Iterable[FakePod]) -> str:
     """`/metrics/probes`: one counter per probe and result."""
     rows = _Page()
     rows.family("prober_probe_total", "counter")
@@ -200,7 +200,7 @@ def _list(items: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": list(items)}
 
 
-def _container(pod: StandInPod, name: str) -> dict[str, Any]:
+def _container(pod: FakePod, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "image": f"registry.example/{pod.name}:1",
@@ -211,7 +211,7 @@ def _container(pod: StandInPod, name: str) -> dict[str, Any]:
     }
 
 
-def _status(pod: StandInPod, name: str, *, is_init: bool = False) -> dict[str, Any]:
+def _status(pod: FakePod, name: str, *, is_init: bool = False) -> dict[str, Any]:
     running = {"running": {"startedAt": STARTED_AT}}
     done = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": STARTED_AT}}
     return {
@@ -227,7 +227,7 @@ def _status(pod: StandInPod, name: str, *, is_init: bool = False) -> dict[str, A
     }
 
 
-def _pod(pod: StandInPod, number: int) -> dict[str, Any]:
+def _pod(pod: FakePod, number: int) -> dict[str, Any]:
     volumes = [{"name": "token", "projected": {"sources": [{"serviceAccountToken": {}}]}}]
     spec: dict[str, Any] = {
         "volumes": volumes,
@@ -299,7 +299,7 @@ def _filesystem(used: int) -> dict[str, Any]:
     }
 
 
-def _pod_stats(pod: StandInPod, number: int) -> dict[str, Any]:
+def _pod_stats(pod: FakePod, number: int) -> dict[str, Any]:
     usage = {"time": READ_AT, "usageNanoCores": 1_000_000 + number, "usageCoreNanoSeconds": 10**9}
     return {
         "podRef": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
@@ -355,7 +355,7 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def page_for(path: str, pods: Iterable[StandInPod], node_name: str) -> tuple[str, bytes] | None:
+def page_for(path: str, pods: Iterable[FakePod], node_name: str) -> tuple[str, bytes] | None:
     """The content type and body of the page at `path`, or None where a kubelet has none."""
     known = tuple(pods)
     prometheus = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
@@ -383,7 +383,7 @@ def page_for(path: str, pods: Iterable[StandInPod], node_name: str) -> tuple[str
     return None
 
 
-def _volume_rows(pods: Iterable[StandInPod]) -> Iterator[str]:
+def _volume_rows(pods: Iterable[FakePod]) -> Iterator[str]:
     for pod in pods:
         claim = f'namespace="{pod.namespace}",persistentvolumeclaim="{pod.name}-data"'
         yield f"kubelet_volume_stats_used_bytes{{{claim}}} 77\n"

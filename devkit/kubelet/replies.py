@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stand-in kubelet was asked, and what it can be told to answer."""
+"""What a fake kubelet was asked, and what it can be told to answer."""
 
 import base64
 import enum

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in kubelet: a TLS server that records every byte it gets and answers as it is told.
+"""A fake kubelet: a TLS server that records every byte it gets and answers as it is told.
 
 It demands a client certificate like a real one, keeps connections alive, streams logs and holds
 tunnels. Without a script it answers plausibly for its pods. It runs in a thread of its own, so that
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from daemonkit.listeners import stop_accepting
 from devkit.kubelet.connection import HEAD_LIMIT_BYTES, Connection
 from devkit.kubelet.plausible import plausible
-from devkit.kubelet.pods import StandInPod
+from devkit.kubelet.pods import FakePod
 from devkit.kubelet.replies import Exchange, Reply
 
 __all__ = ["StandInKubelet", "StandInPod", "kubelet_context"]
@@ -56,7 +56,7 @@ def kubelet_context(cert_file: str, key_file: str, client_ca_pem: str) -> ssl.SS
     return context
 
 
-class StandInKubelet:
+class FakeKubelet:
     """A scripted kubelet on loopback.
 
     `script` is asked for each request, in the kubelet's thread; None means the plausible answer.
@@ -65,7 +65,7 @@ class StandInKubelet:
 
     def __init__(
         self,
-        pods: Iterable[StandInPod] = (),
+        pods: Iterable[FakePod] = (),
         *,
         tls: ssl.SSLContext,
         node_name: str = "node-1",
@@ -98,7 +98,7 @@ class StandInKubelet:
 
     def start(self) -> None:
         """Listen; `port` then holds the port that was given or chosen."""
-        self._thread = threading.Thread(target=self._loop.run_forever, name="stand-in-kubelet", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fake-kubelet", daemon=True)
         self._thread.start()
         self._call(self._listen())
 

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from devkit.kubelet.pods import StandInPod, page_for
+from devkit.kubelet.pods import FakePod, page_for
 
 _KINDS = (
     (r"runtime podlist|runningpods( page)?", "/runningpods/"),
@@ -47,7 +47,7 @@ class PageDraft:
     is_cut: bool = False  # the connection ends behind the body, and nothing told its length
 
 
-def make_page(words: str, path: str, pods: Sequence[StandInPod], node_name: str = "node-1") -> PageDraft:
+def make_page(words: str, path: str, pods: Sequence[FakePod], node_name: str = "node-1") -> PageDraft:
     """The page for `words`; where they name no kind of page, the one at `path`.
 
     Raises PageError.
@@ -82,12 +82,12 @@ def _check_rest(words: str, rest: str, body: bytes) -> None:
             raise PageError(f"harness does not know {word!r} of the page {words!r}")
 
 
-def _more_pods(rest: str, pods: Sequence[StandInPod]) -> tuple[Sequence[StandInPod], str]:
+def _more_pods(rest: str, pods: Sequence[FakePod]) -> tuple[Sequence[FakePod], str]:
     match = re.search(r"\b(\d+) (?:more |other |foreign |host )?pods\b", rest, re.IGNORECASE)
     if match is None:
         return pods, rest
     missing = int(match[1]) - len(pods)
-    more = [StandInPod("kube-system", f"filler-{n}", f"f-{n}") for n in range(missing)]
+    more = [FakePod("kube-system", f"filler-{n}", f"f-{n}") for n in range(missing)]
     return (*pods, *more), rest[: match.start()] + " " + rest[match.end() :]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from devkit.kubelet.replies import Exchange, Reply
-from devkit.kubelet.server import StandInKubelet, kubelet_context
+from devkit.kubelet.server import FakeKubelet, kubelet_context
 from devkit.pki import Authority, Leaf, self_signed
 from tests.cases import upstream
 from tests.cases.client import CaseClient
@@ -77,7 +77,7 @@ class Stage:
         self._former: set[str] = set()
         directory.mkdir(parents=True)
         self.tenants_directory.mkdir()
-        self.kubelet = StandInKubelet(tls=self._kubelet_tls("good"), script=self._answer)
+        self.kubelet = FakeKubelet(tls=self._kubelet_tls("good"), script=self._answer)
         self.daemon = VnAgentProcess(
             directory / "config.yaml",
             directory / "status.sock",

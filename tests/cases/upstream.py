@@ -4,7 +4,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from devkit.kubelet.pods import StandInPod
+from devkit.kubelet.pods import FakePod
 from devkit.kubelet.replies import Ending, Exchange, Reply, Tunnel, switching
 from tests.cases.pages import make_page
 
@@ -47,7 +47,7 @@ def check(raw: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def scripted(raw: Mapping[str, Any], exchange: Exchange, pods: Sequence[StandInPod]) -> Reply | None:
+def scripted(raw: Mapping[str, Any], exchange: Exchange, pods: Sequence[FakePod]) -> Reply | None:
     """The reply to `exchange`; None where the script leaves the plausible one standing.
 
     Raises PageError.

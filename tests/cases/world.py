@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from devkit.kubelet.pods import MACHINE_ID, StandInPod, pod_list
+from devkit.kubelet.pods import MACHINE_ID, FakePod, pod_list
 from tenancy import keys
 from tests.cases.identities import Identities
 
@@ -33,7 +33,7 @@ class FixturePod:
     ephemeral: tuple[str, ...] = ()
     injected: tuple[str, ...] = ()
 
-    def stand_in(self) -> StandInPod:
+    def stand_in(self) -> FakePod:
         """The pod as the kubelet runs it, with the annotations of the syncer."""
         annotations = {}
         if self.tenant is not None:
@@ -43,7 +43,7 @@ class FixturePod:
                 keys.UID: self.uid,
                 keys.CONTAINERS: ",".join((*self.containers, *self.init, *self.ephemeral)),
             }
-        return StandInPod(
+        return FakePod(
             self.super_namespace,
             self.name,
             self.super_uid,

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from devkit.kubelet.pods import StandInPod
+from devkit.kubelet.pods import FakePod
 from tests.cases.admin import AdminError, parse_admin
 from tests.cases.expand import ExpandError, expand
 from tests.cases.frames import FrameError, make_frame
@@ -15,8 +15,8 @@ from tests.cases.steps import StepError, parse_steps
 from tests.cases.world import foreign_word
 
 PODS = (
-    StandInPod("ten-a-web", "shop", "s-1", injected=("mesh-proxy",)),
-    StandInPod("ten-b-web", "bank", "s-2"),
+    FakePod("ten-a-web", "shop", "s-1", injected=("mesh-proxy",)),
+    FakePod("ten-b-web", "bank", "s-2"),
 )
 
 

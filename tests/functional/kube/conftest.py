@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in API server for each test; with `--kubeconfig FILE` the contract runs against a real one."""
+"""A fake API server for each test; with `--kubeconfig FILE` the contract runs against a real one."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path

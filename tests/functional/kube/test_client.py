@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Credentials and connections of the client, against the stand-in API server."""
+"""Credentials and connections of the client, against the fake API server."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the client and the reflector rely on, of the stand-in and of a real kube-apiserver alike.
+"""What the client and the reflector rely on, of the fake and of a real kube-apiserver alike.
 
-`pytest tests/functional/kube/test_contract.py` asks the stand-in, `--kubeconfig FILE` a real one
+`pytest tests/functional/kube/test_contract.py` asks the fake, `--kubeconfig FILE` a real one
 (it needs to write ConfigMaps in the namespace `default`).
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reflector against the stand-in API server when that misbehaves, over real TLS."""
+"""The reflector against the fake API server when that misbehaves, over real TLS."""
 
 import asyncio
 import contextlib

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from devkit.kubelet.server import StandInKubelet, StandInPod, kubelet_context
+from devkit.kubelet.server import FakeKubelet, FakePod, kubelet_context
 from devkit.pki import Authority
 from tenancy import keys
 from tests.waiting import wait_until
@@ -15,7 +15,7 @@ from vcnode_demo.daemon import VnAgent
 from vcnode_demo.tenant_client import RefusedError, TenantClient
 
 LOG = "/containerLogs/web/shop/app"
-POD = StandInPod(
+POD = FakePod(
     "acme-web",
     "shop",
     "s-1",
@@ -36,7 +36,7 @@ class Node:
         serving_files = self.serving.issue("node-1", sans_ip=["127.0.0.1"]).write(directory, "serving")
         client_files = clients.issue("agent").write(directory, "client")
         tls = kubelet_context(str(kubelet_files[0]), str(kubelet_files[1]), clients.cert_pem.decode())
-        self.kubelet = StandInKubelet([POD], tls=tls)
+        self.kubelet = FakeKubelet([POD], tls=tls)
         self.kubelet.start()
         self.agent = VnAgent(
             directory,

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from devkit.kubelet.pods import StandInPod
+from devkit.kubelet.pods import FakePod
 from devkit.kubelet.replies import Exchange, Reply
 from vcnode_demo import kubelet_script
 
-POD = StandInPod("a-web", "shop", "s-1", labels={"owner": "acme"})
+POD = FakePod("a-web", "shop", "s-1", labels={"owner": "acme"})
 UPGRADE = (("Connection", "Upgrade"), ("Upgrade", "SPDY/3.1"))
 
 

@@ -64,7 +64,9 @@ def test_root_and_linux_are_required(programs: set[str], monkeypatch: pytest.Mon
     assert vpc.missing_requirement() == "needs Linux"
 
 
-def test_denied_namespaces_are_a_missing_requirement(programs: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_denied_namespaces_are_a_missing_requirement(
+    programs: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert programs
 
     def refuses(_argv: object, _given: str = "") -> str:

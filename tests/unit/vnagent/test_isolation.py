@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devkit.kubelet.plausible import plausible
-from devkit.kubelet.pods import StandInPod, page_for, pod_list
+from devkit.kubelet.pods import FakePod, page_for, pod_list
 from devkit.kubelet.replies import Exchange, Tunnel, parse_head
 from tenancy import keys, names
 from tenancy.ownership import ContainerPolicy, OwnerIndex
@@ -71,7 +71,7 @@ class Model:
     """The kubelet's pods, and who owns which. A name of the super cluster holds one pod at a time,
     as at a real kubelet; who comes later takes it over."""
 
-    running: dict[tuple[str, str], tuple[StandInPod, Place | None]] = field(default_factory=dict)
+    running: dict[tuple[str, str], tuple[FakePod, Place | None]] = field(default_factory=dict)
     count: int = 0
     index: OwnerIndex = field(default_factory=OwnerIndex.unsynced)
     is_synced: bool = False
@@ -85,16 +85,16 @@ class Model:
             keys.NAMESPACE: place.namespace,
             keys.UID: f"tenant-uid-{self.count}x",
         }
-        self._put(StandInPod(joined, place.name, self._uid(), annotations=annotations), place)
+        self._put(FakePod(joined, place.name, self._uid(), annotations=annotations), place)
 
     def run_host(self, namespace: str, name: str) -> None:
-        self._put(StandInPod(namespace, name, self._uid()), None)
+        self._put(FakePod(namespace, name, self._uid()), None)
 
     def _uid(self) -> str:
         self.count += 1
         return f"super-uid-{self.count}x"
 
-    def _put(self, pod: StandInPod, place: Place | None) -> None:
+    def _put(self, pod: FakePod, place: Place | None) -> None:
         # One tenant pod has one body: the syncer deletes the old one first.
         gone = [key for key, (_, other) in self.running.items() if place is not None and other == place]
         for key in gone:
@@ -119,13 +119,13 @@ class Model:
         self.is_synced = False
 
     @property
-    def pods(self) -> list[StandInPod]:
+    def pods(self) -> list[FakePod]:
         return [pod for pod, _ in self.running.values()]
 
-    def of(self, place: Place) -> StandInPod | None:
+    def of(self, place: Place) -> FakePod | None:
         return next((pod for pod, other in self.running.values() if other == place), None)
 
-    def owned_by(self, tenant: str) -> list[StandInPod]:
+    def owned_by(self, tenant: str) -> list[FakePod]:
         return [pod for pod, other in self.running.values() if other is not None and other.tenant == tenant]
 
 

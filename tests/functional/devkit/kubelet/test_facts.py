@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stand-in kubelet held to what a real one was seen to answer (tests/k8s/samples/replies.yaml)."""
+"""The fake kubelet held to what a real one was seen to answer (tests/k8s/samples/replies.yaml)."""
 
 import http.client
 import socket
@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import pytest
 
 from devkit.kubelet.pods import State
-from devkit.kubelet.server import StandInKubelet, StandInPod, kubelet_context
+from devkit.kubelet.server import FakeKubelet, FakePod, kubelet_context
 from devkit.pki import Authority
 from tests.k8s.ring.facts import Fact, load_facts
 
 NAMESPACE = "tenant-1-70b001-acme-default"
 PODS = (
-    StandInPod(
+    FakePod(
         NAMESPACE,
         "web",
         "u-1",
@@ -24,20 +24,20 @@ PODS = (
         injected=("mesh-proxy",),
         is_quiet=True,
     ),
-    StandInPod(NAMESPACE, "faller", "u-2", containers=("main",)),
-    StandInPod(NAMESPACE, "ended", "u-3", containers=("main",), state=State.ENDED, is_quiet=True),
-    StandInPod(NAMESPACE, "waiting", "u-4", containers=("main",), state=State.WAITING),
+    FakePod(NAMESPACE, "faller", "u-2", containers=("main",)),
+    FakePod(NAMESPACE, "ended", "u-3", containers=("main",), state=State.ENDED, is_quiet=True),
+    FakePod(NAMESPACE, "waiting", "u-4", containers=("main",), state=State.WAITING),
 )
 
 
 @pytest.fixture(scope="module")
-def dialled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[StandInKubelet, ssl.SSLContext]]:
+def dialled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeKubelet, ssl.SSLContext]]:
     """A kubelet with those pods, of the recorded version, and TLS of an agent that may ask it."""
     directory = tmp_path_factory.mktemp("kubelet")
     servers, clients = Authority.create("servers"), Authority.create("clients")
     cert, key = servers.issue("worker-1", sans_dns=["worker-1"]).write(directory, "kubelet")
     tls = kubelet_context(str(cert), str(key), clients.cert_pem.decode())
-    kubelet = StandInKubelet(PODS, tls=tls, node_name="worker-1", speaks_websocket_v5=False)
+    kubelet = FakeKubelet(PODS, tls=tls, node_name="worker-1", speaks_websocket_v5=False)
     for number in range(1, 21):
         kubelet.append_log(NAMESPACE, "web", "main", f"acme line {number}")
     kubelet.append_log(NAMESPACE, "web", "setup", "acme set up")
@@ -52,7 +52,7 @@ def dialled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[StandInK
 
 @pytest.mark.parametrize("fact", load_facts(NAMESPACE), ids=lambda fact: str(fact.name))
 def test_the_stand_in_answers_as_the_real_one(
-    dialled: tuple[StandInKubelet, ssl.SSLContext], fact: Fact
+    dialled: tuple[FakeKubelet, ssl.SSLContext], fact: Fact
 ) -> None:
     kubelet, context = dialled
     with (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stand-in kubelet, seen by a client of its own: what it answers, and what it records."""
+"""The fake kubelet, seen by a client of its own: what it answers, and what it records."""
 
 import asyncio
 import dataclasses
@@ -15,13 +15,13 @@ import pytest
 
 from devkit.kubelet import server as kubelet_server
 from devkit.kubelet.replies import Ending, Reply, Tunnel, switching
-from devkit.kubelet.server import StandInKubelet, StandInPod, kubelet_context
+from devkit.kubelet.server import FakeKubelet, FakePod, kubelet_context
 from devkit.pki import Authority
 from tests.cases.client import CaseClient, PeerEnd
 
 pytestmark = pytest.mark.functional
 
-POD = StandInPod("a-web", "shop", "s-1", containers=("app",), injected=("mesh",))
+POD = FakePod("a-web", "shop", "s-1", containers=("app",), injected=("mesh",))
 UPGRADE = (
     b"POST /exec/a-web/shop/app?command=id&output=1 HTTP/1.1\r\nHost: n\r\n"
     b"Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n"
@@ -35,7 +35,7 @@ class Peer:
         servers, clients = Authority.create("servers"), Authority.create("clients")
         cert, key = servers.issue("node-1", sans_dns=["node-1"]).write(directory, "kubelet")
         tls = kubelet_context(str(cert), str(key), clients.cert_pem.decode())
-        self.kubelet = StandInKubelet([POD], tls=tls)
+        self.kubelet = FakeKubelet([POD], tls=tls)
         self.kubelet.start()
         self.context = ssl.create_default_context(cadata=servers.cert_pem.decode())
         self.context.load_cert_chain(*clients.issue("agent").write(directory, "agent"))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A reflector against a model of an API server, in virtual time and without a socket.
 
-The model is the storage of the stand-in, which its own tests hold to what etcd does, behind a
+The model is the storage of the fake, which its own tests hold to what etcd does, behind a
 transport that does to a client what a test asks for.
 """
 

@@ -2,11 +2,11 @@
 import pytest
 
 from devkit.kubelet.plausible import plausible
-from devkit.kubelet.pods import StandInPod, State
+from devkit.kubelet.pods import FakePod, State
 from devkit.kubelet.replies import Exchange, Reply, Tunnel, parse_head
 
-SHOP = StandInPod("ten-a-web", "shop", "s-1", injected=("mesh-proxy",), init=("setup",))
-ENDED = StandInPod("ten-a-web", "ended", "s-2", state=State.ENDED, is_quiet=True)
+SHOP = FakePod("ten-a-web", "shop", "s-1", injected=("mesh-proxy",), init=("setup",))
+ENDED = FakePod("ten-a-web", "ended", "s-2", state=State.ENDED, is_quiet=True)
 KEY = ("ten-a-web", "shop", "app")
 FIRST = "ten-a-web/shop/app marker-s-1"
 SPDY = ("Connection: Upgrade", "Upgrade: SPDY/3.1", "X-Stream-Protocol-Version: v4.channel.k8s.io")

@@ -6,7 +6,7 @@ import pytest
 
 from devkit.kubelet.pods import (
     MACHINE_ID,
-    StandInPod,
+    FakePod,
     cadvisor_page,
     page_for,
     pod_list,
@@ -16,7 +16,7 @@ from devkit.kubelet.pods import (
     summary,
 )
 
-SHOP = StandInPod(
+SHOP = FakePod(
     "ten-a-web",
     "shop",
     "s-1",
@@ -26,7 +26,7 @@ SHOP = StandInPod(
     injected=("mesh-proxy",),
     annotations={"tenancy.x-k8s.io/cluster": "ten-a"},
 )
-ETCD = StandInPod("kube-system", "etcd-node-1", "s-9", containers=("etcd",))
+ETCD = FakePod("kube-system", "etcd-node-1", "s-9", containers=("etcd",))
 ROW = re.compile(r'[a-z_]+(\{([a-zA-Z_]+="([^"\\]|\\.)*",?)*\})? -?[0-9.e+-]+( [0-9]+)?')
 
 

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from daemonkit.tasks import Tasks
-from devkit.kubelet.pods import StandInPod, page_for
+from devkit.kubelet.pods import FakePod, page_for
 from tenancy import keys
 from tenancy.ownership import Owned, OwnerIndex
 from tenancy.tenant import Role
@@ -40,12 +40,12 @@ PODS = Page(Endpoint.PODS, is_head=False, only_cpu_and_memory=False)
 STATS = Page(Endpoint.STATS_SUMMARY, is_head=False, only_cpu_and_memory=False)
 
 
-def pod(tenant: str, name: str, number: int = 0) -> StandInPod:
+def pod(tenant: str, name: str, number: int = 0) -> FakePod:
     annotations = {keys.CLUSTER: tenant, keys.NAMESPACE: "web", keys.UID: f"t-{tenant}-{name}"}
-    return StandInPod(f"{tenant}-web", name, f"s-{tenant}-{name}-{number}", annotations=annotations)
+    return FakePod(f"{tenant}-web", name, f"s-{tenant}-{name}-{number}", annotations=annotations)
 
 
-def owned(each: StandInPod) -> Owned:
+def owned(each: FakePod) -> Owned:
     uid, tenant = each.annotations[keys.UID], each.annotations[keys.CLUSTER]
     containers = frozenset(each.every_container)
     return Owned(tenant, "web", each.name, uid, each.namespace, each.name, each.uid, containers)
@@ -59,7 +59,7 @@ class FakePoller:
 class FakeKubeletPool:
     """A pool that answers each request with a page of `pods` after `takes_s`; counts the reads."""
 
-    def __init__(self, *pods: StandInPod, takes_s: float = 0.0) -> None:
+    def __init__(self, *pods: FakePod, takes_s: float = 0.0) -> None:
         self.poller = FakePoller()
         self.address = KubeletAddress("127.0.0.1", 10250, "node-1")
         self.pods = pods

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from devkit.kubelet.pods import MACHINE_ID, StandInPod, page_for
+from devkit.kubelet.pods import MACHINE_ID, FakePod, page_for
 from tenancy.ownership import ContainerPolicy, OwnerIndex
 from vnagent.pages.metrics import CADVISOR, PROBES, RESOURCE
 from vnagent.pages.page import JSON, PROMETHEUS_TEXT, Page, PageError
@@ -35,14 +35,14 @@ parts = st.from_regex(r"[ab](-[ab]){0,2}", fullmatch=True)
 
 
 @st.composite
-def nodes(draw: st.DrawFn) -> list[StandInPod]:
+def nodes(draw: st.DrawFn) -> list[FakePod]:
     """A node's pods: tenants' in joined namespaces, and the super cluster's own beside them."""
     pods = []
     for number in range(draw(st.integers(0, 6))):
         tenant, namespace, name = draw(parts), draw(parts), draw(st.sampled_from(["p", "q", f"pod-{number}"]))
         annotations = dict(zip(KEYS, (tenant, namespace, f"tenant-uid-{number}"), strict=True))
         pods.append(
-            StandInPod(
+            FakePod(
                 f"{tenant}-{namespace}",
                 name,
                 f"super-uid-{number}",
@@ -65,9 +65,7 @@ def with_planted(value: Any, word: str) -> Any:
 @pytest.mark.parametrize(("path", "page"), PAGES)
 @settings(deadline=None, max_examples=60)
 @given(pods=nodes())
-def test_no_byte_of_another_tenant_reaches_a_tenant(
-    path: str, page: Page[Any], pods: list[StandInPod]
-) -> None:
+def test_no_byte_of_another_tenant_reaches_a_tenant(path: str, page: Page[Any], pods: list[FakePod]) -> None:
     listing = page_for("/pods", pods, "node-1")
     made = page_for(path, pods, "node-1")
     assert listing is not None
@@ -125,8 +123,8 @@ def _labels(text: str) -> set[tuple[str, str]]:
 def test_a_damaged_page_is_an_error_or_a_page(path: str, page: Page[Any], at: float, junk: bytes) -> None:
     """No other exception, and still nothing of another's."""
     pods = [
-        StandInPod("a-b", "p", "super-uid-1", annotations=dict(zip(KEYS, ("a", "b", "t-1"), strict=True))),
-        StandInPod("c-d", "q", "super-uid-2", annotations=dict(zip(KEYS, ("c", "d", "t-2"), strict=True))),
+        FakePod("a-b", "p", "super-uid-1", annotations=dict(zip(KEYS, ("a", "b", "t-1"), strict=True))),
+        FakePod("c-d", "q", "super-uid-2", annotations=dict(zip(KEYS, ("c", "d", "t-2"), strict=True))),
     ]
     listing, made = page_for("/pods", pods, "node-1"), page_for(path, pods, "node-1")
     assert listing is not None

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from devkit.kubelet.pods import StandInPod, pod_list
+from devkit.kubelet.pods import FakePod, pod_list
 from tenancy.ownership import ContainerPolicy, Owned
 from vnagent.pages.page import PageError
 from vnagent.pages.podlist import owned_pods
@@ -19,7 +19,7 @@ def annotations(tenant: str, namespace: str, uid: str, **more: str) -> dict[str,
     return dict(zip(keys, (tenant, namespace, uid), strict=True)) | more
 
 
-SHOP = StandInPod(
+SHOP = FakePod(
     "ten-a-web",
     "shop",
     "s-1001",
@@ -29,11 +29,11 @@ SHOP = StandInPod(
     ("mesh-proxy",),
     annotations=annotations("ten-a", "web", "a-0001", **{"vcnode.io/containers": "app"}),
 )
-VAULT = StandInPod("ten-a-b-c", "vault", "s-3001", annotations=annotations("ten-a-b", "c", "ab-0001"))
-HOST = StandInPod("kube-system", "etcd-node-1", "s-9001")
+VAULT = FakePod("ten-a-b-c", "vault", "s-3001", annotations=annotations("ten-a-b", "c", "ab-0001"))
+HOST = FakePod("kube-system", "etcd-node-1", "s-9001")
 
 
-def page(*pods: StandInPod, kind: str = "PodList", item_kind: str = "") -> bytes:
+def page(*pods: FakePod, kind: str = "PodList", item_kind: str = "") -> bytes:
     document = pod_list(pods)
     of_item = {"apiVersion": "v1", "kind": item_kind} if item_kind else {}
     items = [of_item | item for item in document["items"]]
@@ -62,8 +62,8 @@ def test_the_trusted_containers_annotation() -> None:
 
 
 def test_invalid_tenant_pods_are_reported() -> None:
-    half = StandInPod("x", "half", "s-1", annotations={"tenancy.x-k8s.io/cluster": "ten-a"})
-    bad = StandInPod("y", "bad\n" + "x" * 400, "s-2", annotations=annotations("ten-a", "web", "u"))
+    half = FakePod("x", "half", "s-1", annotations={"tenancy.x-k8s.io/cluster": "ten-a"})
+    bad = FakePod("y", "bad\n" + "x" * 400, "s-2", annotations=annotations("ten-a", "web", "u"))
     owned, problems = owned_pods(page(half, VAULT, bad), INJECTING)
     assert owned == (OWNED_VAULT,)
     assert problems == (
@@ -73,7 +73,7 @@ def test_invalid_tenant_pods_are_reported() -> None:
 
 
 def test_a_duplicate_name_is_not_served() -> None:
-    other = StandInPod(VAULT.namespace, VAULT.name, "s-7777")
+    other = FakePod(VAULT.namespace, VAULT.name, "s-7777")
     assert owned_pods(page(SHOP, VAULT, other), INJECTING) == (
         (OWNED_SHOP,),
         ("pod 'ten-a-b-c/vault': another pod has its name",),

@@ -3,14 +3,14 @@ import json
 
 import pytest
 
-from devkit.kubelet.pods import StandInPod, running_pod_list
+from devkit.kubelet.pods import FakePod, running_pod_list
 from tenancy.ownership import Owned, OwnerIndex
 from vnagent.pages.page import PageError
 from vnagent.pages.runningpods import rebuild
 
-SHOP = StandInPod("ten-a-web", "shop", "s-1001", ("app",), ("setup",), ("dbg",), ("mesh-proxy",))
-BANK = StandInPod("ten-b-web", "bank", "s-2001")
-HOST = StandInPod("kube-system", "etcd-node-1", "s-9001")
+SHOP = FakePod("ten-a-web", "shop", "s-1001", ("app",), ("setup",), ("dbg",), ("mesh-proxy",))
+BANK = FakePod("ten-b-web", "bank", "s-2001")
+HOST = FakePod("kube-system", "etcd-node-1", "s-9001")
 INDEX = OwnerIndex(
     [
         Owned(

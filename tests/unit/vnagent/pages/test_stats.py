@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from devkit.kubelet.pods import StandInPod, summary
+from devkit.kubelet.pods import FakePod, summary
 from tenancy.ownership import Owned, OwnerIndex
 from vnagent.pages.page import PageError
 from vnagent.pages.stats import rebuild, rebuild_only_cpu_and_memory
@@ -228,8 +228,8 @@ def test_a_duplicate_namespace_has_one_value() -> None:
 
 def test_a_fake_kubelets_page() -> None:
     """Nothing that the stand-in plants for the host or another pod comes through."""
-    shop = StandInPod("ten-a-web", "shop", "s-1001", injected=("mesh-proxy",))
-    bank = StandInPod("ten-b-web", "bank", "s-2001")
+    shop = FakePod("ten-a-web", "shop", "s-1001", injected=("mesh-proxy",))
+    bank = FakePod("ten-b-web", "bank", "s-2001")
     raw = json.dumps(summary([bank, shop], "node-1")).encode()
     text = rebuild(raw, INDEX, "ten-a").decode()
     assert "shop" in text

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from daemonkit.tasks import Tasks
-from devkit.kubelet.pods import StandInPod, pod_list
+from devkit.kubelet.pods import FakePod, pod_list
 from tenancy import keys
 from tenancy.ownership import ContainerPolicy, Owned, OwnerIndex
 from vnagent.core.head import parse_response_head
@@ -28,12 +28,12 @@ PIECE_BYTES = 32 << 10
 PODS_PAGE = Page(Endpoint.PODS, is_head=False, only_cpu_and_memory=False)
 
 
-def pod(tenant: str, name: str) -> StandInPod:
+def pod(tenant: str, name: str) -> FakePod:
     annotations = {keys.CLUSTER: tenant, keys.NAMESPACE: "web", keys.UID: f"t-{name}"}
-    return StandInPod(f"{tenant}-web", name, f"s-{name}", annotations=annotations)
+    return FakePod(f"{tenant}-web", name, f"s-{name}", annotations=annotations)
 
 
-def item(each: StandInPod, more: bytes = b"") -> bytes:
+def item(each: FakePod, more: bytes = b"") -> bytes:
     """A pod with `more` at the end of its spec."""
     document = pod_list([each])["items"][0]
     spec = json.dumps(document["spec"]).encode()
@@ -138,9 +138,9 @@ async def test_whole_and_split_lists_give_the_same_pods(monkeypatch: pytest.Monk
         item(pod("ten-a", "many"), b',"ephemeralContainers":[%s]' % containers),
         item(pod("ten-a", "huge"), bulk(5 << 20)),
         item(pod("ten-a", "vast"), bulk(MAX_ITEM_BYTES)),
-        item(StandInPod("kube-system", "etcd", "s-9"), bulk(5 << 20)),
-        item(StandInPod("kube-system", "dns", "s-8")),
-        item(StandInPod("x", "half", "s-7", annotations={keys.CLUSTER: "ten-a"}), bulk(MAX_ITEM_BYTES)),
+        item(FakePod("kube-system", "etcd", "s-9"), bulk(5 << 20)),
+        item(FakePod("kube-system", "dns", "s-8")),
+        item(FakePod("x", "half", "s-7", annotations={keys.CLUSTER: "ten-a"}), bulk(MAX_ITEM_BYTES)),
         item(pod("ten-b", "bank")),
         item(pod("ten-c", "deep"), b',"x":%s%s' % (b"[" * 5_000, b"]" * 5_000)),
     )

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from daemonkit.tasks import Tasks
-from devkit.kubelet.pods import StandInPod, pod_list
+from devkit.kubelet.pods import FakePod, pod_list
 from tenancy import keys
 from tenancy.ownership import ContainerPolicy
 from vnagent.core.head import parse_response_head
@@ -51,7 +51,7 @@ class FakePodsKubelet:
         self.reads.append(self.poller.loop.time())
         annotations = {keys.CLUSTER: "ten-b", keys.NAMESPACE: "web"}
         pods = [
-            StandInPod("ten-b-web", name, f"s-{name}", annotations=annotations | {keys.UID: f"t-{name}"})
+            FakePod("ten-b-web", name, f"s-{name}", annotations=annotations | {keys.UID: f"t-{name}"})
             for name in self.names
         ]
         self.poller.loop.call_later(self.takes_s, self._answer, exchange, json.dumps(pod_list(pods)))
