@@ -39,7 +39,7 @@ def test_services_scenario_plays_to_the_end(short_path: Path) -> None:
             r"ok: refused at once, after [0-9.]+ ms: nobody waits for a time-out",
             r"ok: it answered for the last time \d+ ms after it was gone from the Service",
             r"ok: \d+ ms after the flush the rules were back, without anybody's help",
-            r"rules   drifted: somebody changed them in the guest: missing ",
+            r"rules +drifted: changed inside the guest: missing ",
             r"ok: it is what they should hold: nothing was applied again",
         ):
             assert re.search(claim, act), claim
