@@ -22,7 +22,7 @@ from devkit.kubelet.plausible import plausible
 from devkit.kubelet.pods import FakePod
 from devkit.kubelet.replies import Exchange, Reply
 
-__all__ = ["StandInKubelet", "StandInPod", "kubelet_context"]
+__all__ = ["FakeKubelet", "FakePod", "kubelet_context"]
 
 Script = Callable[[Exchange], Reply | None]
 T = TypeVar("T")
