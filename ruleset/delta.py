@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What turns one ruleset into the next, as a value and as text.
+"""The change from one ruleset to the next, as a value and as text.
 
-The unit is the object (chain, map, set). One that changed a little, as the dispatch chain does when
-a Service goes from two endpoints to one, is sent as edits of its lines: a delta is as small as the
-change, whatever the ruleset's size. The text of a delta, line by line:
+The unit is the object (chain, map, set). A long object that changes a little is sent as edits of its
+lines, as the dispatch chain when a Service goes from two endpoints to one. So a delta is as small as
+the change, whatever the ruleset's size. Its text, line by line:
 
-    - nat/VCN-SVC-ABC           the object is removed
-    = nat/VCN-SVC-DEF           the object is replaced, or new; its lines follow, each after "+"
-    ~ nat/VCN-SERVICES          the object is edited
-    @ 12 1                      ... at its 12th line from 0, as it was before: 1 line goes
-    + -d 10.0.0.1/32 ...        ... and this one comes
+    - nat/VCN-SVC-ABC           remove the object
+    = nat/VCN-SVC-DEF           replace or add the object; its lines follow, each after "+"
+    ~ nat/VCN-SERVICES          edit the object
+    @ 12 1                      ... remove 1 line at old line 12 (the first is 0)
+    + -d 10.0.0.1/32 ...        ... and insert this one
 """
 
 import re
@@ -24,13 +24,13 @@ from ruleset.names import Backend
 _EDIT = re.compile(r"@ (0|[1-9][0-9]{0,8}) (0|[1-9][0-9]{0,8})")
 
 
-class BaseMismatch(Exception):  # noqa: N818 - the answer is to send the whole ruleset: no error
-    """A delta whose base is not the ruleset that it is applied to."""
+class BaseMismatch(Exception):  # noqa: N818 - a result: the sender answers with the whole ruleset
+    """A delta was applied to another ruleset than its base."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """At line `at` (from 0) of the object as it was, `removed` lines go and `added` come."""
+    """At line `at` (from 0) of the old object: remove `removed` lines, insert `added`."""
 
     at: int
     removed: int
@@ -39,10 +39,10 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class DocumentDelta:
-    """What changes in one document. An object is in one of the three at most.
+    """The changes of one document. Each object is in one of the three at most.
 
-    `changed` has the whole of objects that are new or became other ones, `edited` what changes in
-    the others: edits in the order of their lines, none touching the next.
+    `changed` has new and replaced objects whole. `edited` has edits in the order of their lines; no two
+    of them touch.
     """
 
     family: Family
@@ -63,13 +63,13 @@ class DocumentDelta:
         return "".join(f"{line}\n" for line in lines)
 
     def touched(self) -> frozenset[str]:
-        """The names of all objects that this changes, makes or removes."""
+        """The names of all objects that this adds, changes or removes."""
         return frozenset((*self.changed, *self.edited, *self.removed))
 
 
 @dataclass(frozen=True, slots=True)
 class RulesetDelta:
-    """What turns the ruleset with `base_digest` into the one with `digest`."""
+    """The change from the ruleset with `base_digest` to the one with `digest`."""
 
     generation: int
     digest: str
@@ -78,10 +78,10 @@ class RulesetDelta:
 
 
 def difference(old: Ruleset, new: Ruleset) -> RulesetDelta | None:
-    """Return what turns `old` into `new`, or None when they say the same.
+    """Return the change from `old` to `new`; None if they are equal.
 
-    A document that only one of them has is compared with one without objects, so there is a delta
-    between any two rulesets; whether it is smaller than the whole is for the caller to see.
+    A document that one of them lacks counts as empty, so any two rulesets have a delta. The caller
+    checks whether it is smaller than the whole ruleset.
     """
     if old.digest == new.digest:
         return None
@@ -94,8 +94,8 @@ def difference(old: Ruleset, new: Ruleset) -> RulesetDelta | None:
 def apply_delta(old: Ruleset, delta: RulesetDelta) -> Ruleset:
     """Return the ruleset that `delta` makes of `old`; applied to its own result it changes nothing.
 
-    Raises `BaseMismatch` where `old` is not what the delta was made from, or where the outcome has
-    not the digest that it should have.
+    Raises `BaseMismatch` if `old` is not the delta's base, or if the result has another digest than the
+    delta says.
     """
     if old.digest == delta.digest:
         return Ruleset(delta.generation, old.digest, old.documents)
@@ -112,7 +112,7 @@ def apply_delta(old: Ruleset, delta: RulesetDelta) -> Ruleset:
 
 
 def document_difference(old: Document, new: Document) -> DocumentDelta:
-    """Return what turns one document into the other of its family and backend."""
+    """Return the change from one document to another of its family and backend."""
     changed: dict[str, tuple[str, ...]] = {}
     edited: dict[str, tuple[Edit, ...]] = {}
     for name, lines in new.objects.items():
@@ -120,7 +120,7 @@ def document_difference(old: Document, new: Document) -> DocumentDelta:
         if before == lines:
             continue
         edits = () if before is None else _edits(before, lines)
-        # Most chains are two or three lines, where the whole is as short and easier to read.
+        # Most chains have two or three lines: the whole is as short, and easier to read.
         if before is not None and _size(_edit_lines(edits)) < _size(lines):
             edited[name] = edits
         else:
@@ -130,23 +130,23 @@ def document_difference(old: Document, new: Document) -> DocumentDelta:
 
 
 def apply_document_delta(old: Document, delta: DocumentDelta) -> Document:
-    """Return the document that `delta` makes of `old`. Raises `BaseMismatch` where it does not fit."""
+    """Return the document that `delta` makes of `old`. Raises `BaseMismatch` if it does not fit."""
     objects = dict(old.objects)
     for name in delta.removed:
         if objects.pop(name, None) is None:
-            raise BaseMismatch(f"{name} is not there to be removed")
+            raise BaseMismatch(f"the base has no {name} to remove")
     objects.update(delta.changed)
     for name, edits in delta.edited.items():
         if name not in objects:
-            raise BaseMismatch(f"{name} is not there to be edited")
+            raise BaseMismatch(f"the base has no {name} to edit")
         objects[name] = _edit(name, objects[name], edits)
     return Document(old.family, old.backend, objects)
 
 
 def parse_delta(text: str, family: Family, backend: Backend) -> DocumentDelta:
-    """The inverse of `DocumentDelta.text`. Raises `BadDocument` with the line that is to blame.
+    """The inverse of `DocumentDelta.text`. Raises `BadDocument` with the bad line.
 
-    Names and lines are of the backend's language, as those of `ruleset.document.parse`.
+    Names and lines must be in the backend's vocabulary, as with `ruleset.document.parse`.
     """
     changed: dict[str, list[str]] = {}
     edited: dict[str, list[tuple[int, int, list[str]]]] = {}
@@ -213,16 +213,16 @@ def _edit(name: str, lines: tuple[str, ...], edits: tuple[Edit, ...]) -> tuple[s
 
 
 def _edits(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[Edit, ...]:
-    """Edits that turn `old` into `new`: few where lines are unique and keep their order.
+    """Edits from `old` to `new`: few if lines are unique and keep their order.
 
-    Dispatch chains are of that kind, each line has its own address and port. difflib takes seconds
-    for thousands of lines; this is linear, and merely longer where its assumption fails.
+    Dispatch chains are so: each line has its own address and port. difflib takes seconds for thousands of
+    lines; this is linear, and its result is only longer for other chains.
     """
     places = {line: place for place, line in enumerate(old)}
     if len(places) != len(old):
         return (_whole(old, new),)
     edits: list[Edit] = []
-    done = 0  # lines of `old` that are kept or gone
+    done = 0  # lines of `old` that are kept or removed
     added: list[str] = []
     for line in new:
         place = places.get(line, -1)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rulesets as documents: objects of a packet filter, their canonical text, and one digest.
+"""Rulesets as documents: objects of a packet filter, their canonical text, and a digest.
 
-`parse`, and `parse_delta` of `ruleset.delta`, let in only objects and lines of the closed vocabulary
-of their language (`ruleset.syntax.iptables`, `ruleset.syntax.nft`): whoever reads one that comes
-from elsewhere and applies it as root knows that it touches nothing but our chains and our table.
+`parse`, and `parse_delta` of `ruleset.delta`, accept only the closed vocabulary of `ruleset.syntax`.
+A document from elsewhere that they accept touches only our chains and our table when root applies it.
 """
 
 import hashlib
@@ -21,12 +20,12 @@ __all__ = ["BadDocument", "Document", "Ruleset", "check_objects", "make_ruleset"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The rules of one family in one packet filter's language.
+    """The rules of one family for one packet filter, as a mapping from object names to lines.
 
-    iptables: `objects` has "nat/VCN-SERVICES" -> its rules without "-A CHAIN "; a hook is an object
-    of a built-in chain ("nat/OUTPUT" -> ("-j VCN-SERVICES",)) and is appended, never prepended.
-    nft: "chain nat-output", "map service-ips" or "set service-cidrs" -> the lines inside, the
-    elements of maps and sets last, one a line.
+    iptables: "nat/VCN-SERVICES" -> rules without "-A CHAIN ". A hook is an object of a built-in chain
+    ("nat/OUTPUT" -> ("-j VCN-SERVICES",)); it is appended.
+    nft: "chain nat-output", "map services" or "set service-cidrs" -> the lines inside. Elements of maps
+    and sets come last, one a line.
     """
 
     family: Family
@@ -34,10 +33,10 @@ class Document:
     objects: Mapping[str, tuple[str, ...]]
 
     def text(self) -> str:
-        """The canonical text: loads with `iptables-restore --noflush` or `nft -f`.
+        """The canonical text for `iptables-restore --noflush` or `nft -f`; independent of the objects' order.
 
-        A function of the objects alone, whatever their order. The iptables text is for a guest that
-        has nothing of ours (`ruleset.restore.script` writes for the others); the nft text replaces our table.
+        The iptables text is for a guest without our rules (`ruleset.restore.script` is for others); the nft
+        text replaces our table.
         """
         if self.backend is Backend.IPTABLES:
             return iptables.write(self.objects)
@@ -45,14 +44,14 @@ class Document:
 
 
 def parse(text: str, family: Family, backend: Backend) -> Document:
-    """The inverse of `Document.text`. Raises `BadDocument` with the line that is to blame."""
+    """The inverse of `Document.text`. Raises `BadDocument` with the bad line."""
     objects = iptables.read(text) if backend is Backend.IPTABLES else nft.read(text, family)
     check_objects(objects, backend)
     return Document(family, backend, objects)
 
 
 def check_objects(objects: Mapping[str, tuple[str, ...]], backend: Backend) -> None:
-    """Raise `BadDocument` unless names and lines are all of the backend's language."""
+    """Raise `BadDocument` unless all names and lines are in the backend's vocabulary."""
     check = iptables.check if backend is Backend.IPTABLES else nft.check
     for name, lines in objects.items():
         check(name, lines)
@@ -60,10 +59,10 @@ def check_objects(objects: Mapping[str, tuple[str, ...]], backend: Backend) -> N
 
 @dataclass(frozen=True, slots=True)
 class Ruleset:
-    """Everything one guest needs to reach its Services. Made by `make_ruleset`.
+    """Everything that one guest needs to reach its Services. Made by `make_ruleset`.
 
-    `generation` grows with each ruleset that its author makes; `digest` is a SHA-256 in hex of the
-    documents, which are sorted by family and backend and have objects, each.
+    `generation` grows with each ruleset of its author. `digest` is a SHA-256 in hex of the documents,
+    which are sorted by family and backend; none is empty.
     """
 
     generation: int
@@ -71,7 +70,7 @@ class Ruleset:
     documents: tuple[Document, ...]
 
     def document(self, family: Family, backend: Backend) -> Document:
-        """Return the document of that family and backend, one without objects if there is none."""
+        """Return the document of that family and backend; an empty one if it is missing."""
         for document in self.documents:
             if document.family is family and document.backend is backend:
                 return document
@@ -79,7 +78,7 @@ class Ruleset:
 
 
 def make_ruleset(generation: int, documents: Iterable[Document]) -> Ruleset:
-    """Make the ruleset of these documents; one without objects says nothing and is left out."""
+    """Make the ruleset of these documents; empty ones are left out."""
     kept = sorted((d for d in documents if d.objects), key=lambda d: (d.family.value, d.backend.value))
     digest = hashlib.sha256()
     for document in kept:

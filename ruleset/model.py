@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a guest's rules say, free of any packet filter's language.
+"""A guest's rules, independent of any packet filter.
 
-Both renderers, both tracers' expectations and `vcnode explain` start from these values. A model is
-for one address family, and for guests of one (tenant, networks, node): the source of all packets
-is the guest itself, so source ranges, hairpin and "local pod" are decided before it is built.
+Both renderers, the tracers' expectations and `vcnode explain` start from these values. A model is for
+one address family and for the guests of one (tenant, networks, node). The guest itself sends all
+packets, so kubeproxy-ext decides source ranges, hairpin and "local pod" before it builds a model.
 """
 
 import enum
@@ -25,10 +25,10 @@ class Protocol(enum.Enum):
 
 
 class NoBackendAction(enum.Enum):
-    """What a captured address does to a packet that may go to no endpoint.
+    """What happens to a packet to a frontend without a usable endpoint.
 
-    REJECT: the sender is told at once. DROP: it is not, as with an internal traffic policy Local
-    that has no local endpoint, or a load balancer address whose source ranges exclude the guest.
+    REJECT: the sender fails at once. DROP: the sender times out, as with an internal traffic policy
+    Local without a local endpoint, or a load balancer address whose source ranges exclude the guest.
     """
 
     REJECT = "reject"
@@ -37,24 +37,23 @@ class NoBackendAction(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One `ip` (canonical text) and `port` that packets are rewritten to."""
+    """An `ip` (canonical text) and `port` that packets are translated to."""
 
     ip: str
     port: int
 
     def __str__(self) -> str:
-        """`ip:port`, IPv6 in brackets: the text that is sorted, hashed and shown."""
+        """`ip:port`, IPv6 in brackets: the text for sorting, hashing and printing."""
         return f"[{self.ip}]:{self.port}" if ":" in self.ip else f"{self.ip}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointSet:
-    """The endpoints behind one Service port, seen under one traffic policy.
+    """The endpoints of one Service port under one traffic policy.
 
-    `service_port` is `namespace/name:port` (no colon for an unnamed port), in the super cluster's
-    names. `is_local` tells the set for internal policy Local from that for Cluster; a Service port
-    can have both. `endpoints` are sorted by their text and never empty. `affinity_s` is the
-    ClientIP affinity's timeout, None without one.
+    `service_port` is `namespace/name:port` in the super cluster's names; an unnamed port has no colon.
+    `is_local`: the set for internal policy Local; a Service port can have that and the set for Cluster.
+    `endpoints` are sorted by text and never empty. `affinity_s` is the timeout of ClientIP affinity.
     """
 
     service_port: str
@@ -66,7 +65,7 @@ class EndpointSet:
 
 @dataclass(frozen=True, slots=True)
 class Frontend:
-    """One destination that belongs to a Service port, and what becomes of packets to it."""
+    """A destination of a Service port (VIP:port), and where packets to it go."""
 
     ip: str
     port: int
@@ -77,7 +76,7 @@ class Frontend:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRules:
-    """The captures of one Service, in a fixed order: what a renderer makes one fragment of."""
+    """The frontends of one Service in a fixed order; a renderer makes one fragment of them."""
 
     service: str
     frontends: tuple[Frontend, ...]
@@ -85,10 +84,10 @@ class ServiceRules:
 
 @dataclass(frozen=True, slots=True)
 class GuestRules:
-    """All that one guest's ruleset says for one family.
+    """One guest's rules for one family.
 
-    `services` are sorted by name; no two captures have the same (ip, port, protocol).
-    `service_cidrs` are the ranges where whatever no Service captures is rejected; may be empty.
+    `services` are sorted by name; no two frontends have the same (ip, port, protocol).
+    `service_cidrs` are ranges where other destinations than frontends are rejected; may be empty.
     """
 
     family: Family

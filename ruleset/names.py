@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How what is ours is called, in every packet filter.
+"""The names of our chains and tables.
 
-Chains are named after what they serve and never after addresses, so that a Service keeps its
-chains when its cluster IP changes. iptables has 28 characters for a name: hence the short hash.
+Chains are named after Service ports and never after addresses, so a Service keeps its chains when its
+cluster IP changes. iptables has 28 characters for a name, hence the short hash.
 """
 
 import base64
@@ -13,13 +13,13 @@ import re
 from ruleset.model import Endpoint, EndpointSet
 
 PREFIX = "VCN-"
-"""Every chain of ours begins so; nothing else is ever touched."""
+"""All our chains begin so; others are never touched."""
 
 SERVICES = "VCN-SERVICES"
-"""The chain that OUTPUT jumps to, in nat (dispatch) and in filter (refusals)."""
+"""The chain that OUTPUT jumps to: in nat it dispatches, in filter it rejects."""
 
 NFT_TABLE = "vcnode"
-"""Our own nft table, one in each family."""
+"""Our nft table, one in each family."""
 
 MARKER_PREFIX = "VCN-MARK-"
 
@@ -31,23 +31,23 @@ _CHAIN = re.compile(rf"{PREFIX}[A-Za-z0-9-]{{1,{MAX_CHAIN_CHARACTERS - len(PREFI
 
 
 class Backend(enum.Enum):
-    """A packet filter's language."""
+    """A packet filter."""
 
     IPTABLES = "iptables"
     NFT = "nft"
 
 
 def is_our_chain(name: str) -> bool:
-    """Whether a chain of that name may be written by us."""
+    """Whether a chain of that name is ours."""
     return _CHAIN.fullmatch(name) is not None
 
 
 def marker_chain(digest: str) -> str:
-    """The empty chain that says which ruleset is installed, by the first digits of its digest.
+    """The empty chain that names the installed ruleset by the first digits of its digest.
 
-    Whoever reads the packet filter learns it without a memory of its own: after a restart, or where
-    the guest's agent is Kata's. iptables commits table by table, so each table has a marker; the
-    ruleset is installed only if all agree.
+    A reader of the packet filter needs no saved state to know the ruleset: after a restart, or in a
+    guest with Kata's own agent. iptables commits table by table, so each table has a marker; the
+    ruleset is installed only if all of them agree.
     """
     return f"{MARKER_PREFIX}{digest[:_MARKER_DIGITS]}"
 
@@ -59,16 +59,16 @@ def is_marker(name: str) -> bool:
 
 
 def chain_hash(text: str) -> str:
-    """The first 16 characters of the base32 of the SHA-256 of `text`, as kube-proxy names chains."""
+    """The first 16 characters of the base32 of the SHA-256 of `text`, as in kube-proxy's chain names."""
     return base64.b32encode(hashlib.sha256(text.encode()).digest()[:10]).decode()
 
 
-def endpoint_set_chain(target: EndpointSet) -> str:
-    """The chain that chooses among a target's endpoints: `VCN-SVC-...`, `VCN-SVL-...` for local."""
-    kind = "SVL-" if target.is_local else "SVC-"
-    return f"{PREFIX}{kind}{chain_hash(target.service_port + target.protocol.value)}"
+def endpoint_set_chain(endpoints: EndpointSet) -> str:
+    """The chain that chooses among the endpoints: `VCN-SVC-...`, `VCN-SVL-...` for local ones."""
+    kind = "SVL-" if endpoints.is_local else "SVC-"
+    return f"{PREFIX}{kind}{chain_hash(endpoints.service_port + endpoints.protocol.value)}"
 
 
-def endpoint_chain(target: EndpointSet, endpoint: Endpoint) -> str:
-    """The chain of one endpoint, which affinity needs; also the name of its list of clients."""
-    return f"{PREFIX}SEP-{chain_hash(f'{target.service_port}{target.protocol.value}{endpoint}')}"
+def endpoint_chain(endpoints: EndpointSet, endpoint: Endpoint) -> str:
+    """The chain of one endpoint, which affinity needs; its list of clients has the same name."""
+    return f"{PREFIX}SEP-{chain_hash(f'{endpoints.service_port}{endpoints.protocol.value}{endpoint}')}"

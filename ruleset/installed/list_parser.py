@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what `nft list table ip vcnode` prints.
+"""Reads the output of `nft list table ip vcnode`.
 
-nft 1.0.6 prints lines as documents have them, but for elements: several on a line, in the order of
-a hash. What has a timeout is what traffic leaves behind, and is left out. Where there is no
-/etc/protocols, as in small images, protocols are printed as numbers.
+nft 1.0.6 prints lines as documents have them, except elements: several on a line, in the order of a
+hash. Elements with a timeout are clients of affinity and are left out. Without /etc/protocols, as in
+small images, nft prints protocols as numbers.
 """
 
 import re
@@ -13,13 +13,13 @@ from ruleset.syntax.nft import table
 
 _OBJECT = re.compile(r"\t(chain|map|set) (\S+) \{")
 _NAMES = {"6": "tcp", "17": "udp", "132": "sctp"}
-# Between an address and a port, and behind the word that says what it is.
+# Between an address and a port, and after `l4proto`.
 _NUMBER = re.compile(r"(?<= \. )(?:6|17|132)(?= \. )|(?<=l4proto )(?:[0-9]{1,3} |\{[0-9, ]{1,80}\})")
 _DIGITS = re.compile(r"[0-9]{1,80}")
 
 
 def read(text: str, family: Family) -> dict[str, tuple[str, ...]]:
-    """The objects of our table; empty if the text has no such table."""
+    """The objects of our table; empty if the text lacks it."""
     objects: dict[str, tuple[str, ...]] = {}
     is_ours = False
     name = ""
@@ -48,7 +48,7 @@ def read(text: str, family: Family) -> dict[str, tuple[str, ...]]:
 
 
 def _named(text: str) -> str:
-    """The text with protocols' names. Seldom needed, and texts are long: most are looked through once."""
+    """The text with protocols' names. Texts are long and rarely need it: most are scanned once."""
     if "l4proto { 6" not in text and not any(
         f" {number} . " in text or f"l4proto {number} " in text for number in _NAMES
     ):
@@ -57,7 +57,7 @@ def _named(text: str) -> str:
 
 
 def _whole(lines: list[str], elements: list[str] | None) -> tuple[str, ...]:
-    # A comment or a counter would be somebody else's doing, and is drift; so is any other line.
+    # Any other line, as a comment or a counter, is drift.
     if elements is None or any(line.startswith("flags ") and "dynamic" in line for line in lines):
         return tuple(lines)
     return (*lines, *sorted(elements))

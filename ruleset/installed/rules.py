@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a packet filter says it holds of ours.
+"""Our rules in a packet filter.
 
-Read from the output of `iptables-save` (all tables, or nat and filter one after the other) or of
-`nft list table ip vcnode` (`ip6`). What belongs to others is not read, but for one thing: whether
-their rules stand behind our hook in nat. A mesh that is set up after us appends its jump behind
-ours, and would never see a cluster IP: a hook that is not the last has to be moved.
+They are read from the output of `iptables-save` (all tables, or nat and filter) or of `nft list table ip
+vcnode` (`ip6`). Of foreign rules only one fact is read: whether one stands behind our hook in nat. A mesh
+that comes later appends its jump there and would never see a cluster IP, so our hook must move behind it.
 """
 
 import hashlib
@@ -20,13 +19,13 @@ from ruleset.syntax.iptables import HOOKS, TABLES
 
 @dataclass(frozen=True, slots=True)
 class InstalledRules:
-    """Our part of a packet filter, of one family.
+    """Our rules of one family in a packet filter.
 
-    `objects` are our chains (iptables) or all of our table (nft), markers included, in the manner of
-    `Document.objects` and with the lines as a document has them: a kernel's rounded weights are
-    unrounded, elements sorted, and what traffic leaves in affinity's sets is left out.
-    `hooks` are the rules of iptables chains that are not ours and lead to ours, as printed, in order.
-    `overtaken` are the chains among them where another's rule stands behind ours and must not.
+    `objects` are our chains (iptables) or our whole table (nft), with markers, in the form of
+    `Document.objects`. Their lines are those of a document: weights that the kernel rounded are exact
+    again, elements are sorted, and clients in affinity's sets are left out.
+    `hooks` are rules of foreign iptables chains that lead to ours, as printed, in order.
+    `shadowed` are chains in which a foreign rule stands behind our hook, which must be the last.
     """
 
     family: Family
@@ -37,12 +36,12 @@ class InstalledRules:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing of ours is there."""
+        """Whether the packet filter has none of our rules."""
         return not self.objects and not self.hooks
 
     @property
     def marker(self) -> str:
-        """The name of the marker chain, "" if there is none or tables disagree."""
+        """The name of the marker chain; "" if it is missing or tables disagree."""
         if self.backend is Backend.NFT:
             return _common_marker([self._marks("chain ")])
         return _common_marker([self._marks(f"{table}/") for table in TABLES])
@@ -52,16 +51,16 @@ class InstalledRules:
         return frozenset(name.removeprefix(prefix) for name in marks)
 
     def is_marked(self, digest: str) -> bool:
-        """Whether the marker is that of the ruleset with this digest."""
+        """Whether the marker names the ruleset with this digest."""
         return self.marker == marker_chain(digest)
 
     def document(self) -> Document:
-        """What is held, as a document: equal to the one that was applied, if nothing drifted."""
+        """The installed rules as a document; without drift it equals the applied one."""
         objects = {name: lines for name, lines in self.objects.items() if not is_marker(name)}
         return Document(self.family, self.backend, {**objects, **self.hooks})
 
     def matches(self, document: Document) -> bool:
-        """Whether this is what `document` says, hooks in their places."""
+        """Whether these are the rules of `document`, with hooks in their places."""
         return not self.shadowed and self.document() == document
 
 
@@ -72,12 +71,12 @@ def _common_marker(markers_of_tables: Iterable[frozenset[str]]) -> str:
 
 
 def nothing_installed(family: Family, backend: Backend) -> InstalledRules:
-    """A packet filter that has nothing of ours."""
+    """A packet filter without our rules."""
     return InstalledRules(family, backend, {}, {})
 
 
 def expected(document: Document, digest: str = "") -> InstalledRules:
-    """What a packet filter holds once `document` is applied, marked with `digest` unless it is ""."""
+    """The rules after `document` is applied, with the marker of `digest` unless it is ""."""
     hooks = {}
     objects = dict(document.objects)
     if document.backend is Backend.IPTABLES:
@@ -89,21 +88,21 @@ def expected(document: Document, digest: str = "") -> InstalledRules:
 
 
 def read_installed(text: str, family: Family, backend: Backend) -> InstalledRules:
-    """Read what is ours out of a packet filter's own text; an empty text holds nothing."""
+    """Read our rules from a packet filter's output."""
     if backend is Backend.NFT:
         return InstalledRules(family, backend, list_parser.read(text, family), {})
     read = save_parser.read(text)
     return InstalledRules(family, backend, read.objects, read.hooks, read.shadowed)
 
 
-def state_digest(held: Iterable[InstalledRules]) -> str:
-    """A SHA-256 in hex of everything of ours in these packet filters, and of the hooks' places.
+def state_digest(filters: Iterable[InstalledRules]) -> str:
+    """A SHA-256 in hex of all our rules in these packet filters, and of the hooks' places.
 
-    Counters, other programs' rules and affinity's memory do not change it. Compare with one taken
-    right after applying: what differs has drifted.
+    Counters, foreign rules and affinity's clients do not change it. If it differs from the digest right
+    after applying, the rules have drifted.
     """
     digest = hashlib.sha256()
-    for one in sorted(held, key=lambda h: (h.family.value, h.backend.value)):
+    for one in sorted(filters, key=lambda each: (each.family.value, each.backend.value)):
         digest.update(f"\n{one.family.value} {one.backend.value}\n".encode())
         for part in (one.objects, one.hooks):
             for name in sorted(part):

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads our part of what `iptables-save` prints.
+"""Reads our rules from the output of `iptables-save`.
 
-`iptables-save` of 1.8 prints our rules as documents have them, but for two things: counters, where
-they are asked for, and weights. The kernel keeps a weight as a 31-bit fraction, so 0.3333333333
-comes back as 0.33333333349.
+`iptables-save` 1.8 prints our rules as documents have them, with two exceptions. Counters are printed on
+request. Weights are rounded: the kernel has a 31-bit fraction, so 0.3333333333 becomes 0.33333333349.
 """
 
 import re
@@ -13,14 +12,14 @@ from dataclasses import dataclass
 from ruleset.names import PREFIX, is_our_chain
 from ruleset.syntax.iptables import TABLES
 
-# A guest prints what it likes. The longest honest rule has a comment of 256 characters, or a filter
-# of BPF with some 60 instructions; ours have 200 characters. What is longer is another's.
+# The guest controls this text. The longest honest rule has a comment of 256 characters, or a BPF filter
+# of some 60 instructions; ours have 200 characters. Longer rules are foreign.
 MAX_LINE_CHARACTERS = 4_096
 
-# Possessive: no way back into what was matched, so the time grows with the text and no faster.
+# Possessive: without backtracking the time is linear in the text.
 _LINE = re.compile(r"(?:\[[0-9]++:[0-9]++\] )?+-A (\S++) ?+(.*+)", re.DOTALL)
 _JUMP = re.compile(rf"(?:^| )(?:-j|-g) {PREFIX}")
-# One without an end is quoted to the end of the line: to look for an end from each quote is quadratic.
+# An unterminated quote extends to the end of the line; looking for an end from each quote is quadratic.
 _QUOTED = re.compile(r'"(?:\\.|[^"\\])*+(?:"|\\?\Z)', re.DOTALL)
 _WEIGHT = re.compile(r"(?<=--probability )[0-9.]{1,32}")
 _KERNELS_STEP = 1 / (1 << 31)
@@ -28,7 +27,7 @@ _KERNELS_STEP = 1 / (1 << 31)
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """Our part of a save; see `ruleset.installed.rules.Held`."""
+    """Our part of a save; see `ruleset.installed.rules.InstalledRules`."""
 
     objects: Mapping[str, tuple[str, ...]]
     hooks: Mapping[str, tuple[str, ...]]
@@ -36,7 +35,7 @@ class Saved:
 
 
 def read(text: str) -> Saved:
-    """Read what is ours; lines that are not of a save are stepped over."""
+    """Read our rules; skip lines that are not of a save."""
     objects: dict[str, list[str]] = {}
     hooks: dict[str, list[str]] = {}
     shadowed: set[str] = set()
@@ -54,12 +53,12 @@ def read(text: str) -> Saved:
             chain, rule = found
             name = f"{table}/{chain}"
             if is_our_chain(chain):
-                # Cut, a rule that is too long for one of ours still differs from every one of ours.
+                # A rule that is too long for ours still differs from all of ours when it is cut.
                 objects.setdefault(name, []).append(_WEIGHT.sub(_unrounded, rule[:MAX_LINE_CHARACTERS]))
             elif jumps_to_us(rule):
                 hooks.setdefault(name, []).append(rule)
             elif name == "nat/OUTPUT" and name in hooks:
-                # In filter it matters not: nobody has to see a packet before it is refused.
+                # In filter the place does not matter: our hook only rejects.
                 shadowed.add(name)
     return Saved(
         {name: tuple(rules) for name, rules in objects.items()},
@@ -69,21 +68,18 @@ def read(text: str) -> Saved:
 
 
 def parts(line: str) -> tuple[str, str] | None:
-    """The chain and the rule of an `-A` line of a save, counters left out; None for another line.
-
-    A rule may be of any length.
-    """
+    """The chain and the rule (of any length) of an `-A` line, without counters; None for other lines."""
     found = _LINE.fullmatch(line)
     return (found[1], found[2]) if found else None
 
 
 def jumps_to_us(rule: str) -> bool:
-    """Whether a rule leads to a chain of ours; one that is longer than any hook of ours does not."""
+    """Whether a rule jumps to a chain of ours; rules longer than our hooks do not."""
     return len(rule) <= MAX_LINE_CHARACTERS and _JUMP.search(_QUOTED.sub("", rule)) is not None
 
 
 def _unrounded(found: re.Match[str]) -> str:
-    """The weight 1/n that the kernel rounded to this, or the text itself if it is no such weight."""
+    """The weight 1/n that the kernel rounded to this; other texts as they are."""
     try:
         value = float(found[0])
     except ValueError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both renderers decide alike: which captures are written, in which order, and the ranges."""
+"""Decisions of both renderers: which frontends are written, in which order, and the service ranges."""
 
 import ipaddress
 from collections.abc import Iterator
@@ -8,23 +8,22 @@ from ruleset.model import Family, Frontend, GuestRules, ServiceRules
 
 DNS_PORT = 53
 
-_NOBODY = frozenset(("", "0.0.0.0", "::", "::1"))  # noqa: S104 - compared with, not listened on
+_NOT_OF_A_SERVICE = frozenset(("", "0.0.0.0", "::", "::1"))  # noqa: S104 - compared with, not listened on
 
 
 def is_renderable(frontend: Frontend) -> bool:
-    """Whether a guest may have a rule for it: a Service's own address, never "any" or loopback.
+    """Whether a guest may have a rule for it: it has a Service's address, not "any" or loopback.
 
-    That is what a node port would be written as. In a guest the local addresses are the pod's own:
-    with kube-proxy's LOCAL rule a pod that listens on 31000 would lose its traffic to the Service
-    that has this node port. So no renderer writes one, whatever a model says.
+    A node port would have those. In a guest the local addresses are the pod's own: with kube-proxy's LOCAL
+    rule a pod that listens on 31000 would lose its traffic to the Service with this node port.
     """
-    return frontend.ip not in _NOBODY and not frontend.ip.startswith(("127.", "::ffff:"))
+    return frontend.ip not in _NOT_OF_A_SERVICE and not frontend.ip.startswith(("127.", "::ffff:"))
 
 
 def in_dispatch_order(rules: GuestRules) -> Iterator[ServiceRules]:
-    """The Services as a dispatch chain has them: DNS first, then apiservers, then by name.
+    """The Services in the order of a dispatch chain: DNS, apiservers, then by name.
 
-    The first rule that takes a packet ends its way through nat, and these two are asked most.
+    The first rule that matches ends the walk through nat, and these two get most connections.
     """
     return iter(sorted(rules.services, key=_rank))
 
@@ -37,7 +36,7 @@ def _rank(service: ServiceRules) -> int:
 
 
 def merged_cidrs(rules: GuestRules) -> tuple[str, ...]:
-    """The service ranges of the model's family, merged where they meet, canonical and sorted."""
+    """The service ranges of the model's family: merged, canonical and sorted."""
     if rules.family is Family.IPV6:
         six = (ipaddress.IPv6Network(cidr, strict=False) for cidr in rules.service_cidrs if ":" in cidr)
         return tuple(str(network) for network in ipaddress.collapse_addresses(six))

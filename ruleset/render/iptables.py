@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a guest's rules for iptables, in the flat shape: as few rules as do the same.
+"""Writes a guest's rules for iptables, with fewer chains and rules than kube-proxy.
 
-nat: a Service port with one endpoint is translated where it is dispatched; with several, in a chain
-of weighted rules. Client affinity needs a chain for each endpoint, whose name is also that of the
-list of clients who went there. filter: what goes to no endpoint is refused there, and after that
-whatever is still addressed to a service range.
+nat: the dispatch chain translates a Service port with one endpoint; one with several has a chain of
+weighted rules. Client affinity needs a chain for each endpoint, with a list of clients of the same name.
+filter: frontends without endpoints are rejected or dropped, then all other packets to service ranges.
 
-Both hooks are appended. A mesh's rules in nat come first and see cluster IPs, as they would on a
-node where kube-proxy acts outside the pod. What its proxy sends returns from its chain and meets
-ours. In filter, packets that were translated are let by first: an endpoint may lie in the service
-range itself, and whoever got to a Service is not to be refused.
+Both hooks are appended. A mesh's rules in nat come first and see cluster IPs, as on a node where
+kube-proxy acts outside the pod. Packets of the mesh's proxy return from its chain to ours. filter returns
+translated packets first, because an endpoint may lie in a service range.
 """
 
 from collections import OrderedDict
@@ -29,9 +27,9 @@ HOOKS = {
 RETURN_TRANSLATED = "-m conntrack --ctstate DNAT -j RETURN"
 
 MAX_FRAGMENTS = 16384
-MAX_KEPT_RULES = 200_000
-"""Services, and rules of them all, that a renderer keeps: some tens of megabytes. A Service of one
-tenant can have a hundred thousand rules, and be another one at each of its changes."""
+MAX_CACHED_RULES = 200_000
+"""Services, and rules of all of them, that a renderer caches: some tens of megabytes. One Service can have
+a hundred thousand rules, and is a new value at each change."""
 
 _HOST = {Family.IPV4: "/32", Family.IPV6: "/128"}
 _MASK = {Family.IPV4: "255.255.255.255", Family.IPV6: ":".join(["ffff"] * 8)}
@@ -44,7 +42,7 @@ _RESET = "REJECT --reject-with tcp-reset"
 
 @dataclass(frozen=True, slots=True)
 class _Fragment:
-    """What one Service adds."""
+    """The rules of one Service."""
 
     dispatch: tuple[str, ...]
     refusals: tuple[str, ...]
@@ -53,16 +51,13 @@ class _Fragment:
 
 
 class Renderer:
-    """Renders one model after another, and writes again only the Services that are new values.
-
-    Not a function because a thousand Services are rendered anew each time one of them changes.
-    """
+    """Renders one model after another with a cache of Services, of which most stay between two models."""
 
     def __init__(self) -> None:
-        # By identity, and with the Service beside its fragment, so that no other can take its id.
-        # Values of Services are kept by whoever computes them; to hash one costs as much as this saves.
-        self._kept: OrderedDict[tuple[int, Family], tuple[ServiceRules, _Fragment]] = OrderedDict()
-        self.kept_rules = 0
+        # By identity, because to hash a Service costs as much as the cache saves. The Service stands beside
+        # its fragment, so its id stays taken.
+        self._cache: OrderedDict[tuple[int, Family], tuple[ServiceRules, _Fragment]] = OrderedDict()
+        self.cached_rules = 0
 
     def render(self, rules: GuestRules) -> Document:
         """The iptables document of these rules."""
@@ -80,26 +75,26 @@ class Renderer:
 
     def _fragment(self, service: ServiceRules, family: Family) -> _Fragment:
         key = (id(service), family)
-        kept = self._kept.get(key)
+        kept = self._cache.get(key)
         if kept is not None:
-            self._kept.move_to_end(key)
+            self._cache.move_to_end(key)
             return kept[1]
         fragment = _render(service, family)
-        self._kept[key] = (service, fragment)
-        self.kept_rules += fragment.size
-        while len(self._kept) > MAX_FRAGMENTS or self.kept_rules > MAX_KEPT_RULES:
-            _, (_, dropped) = self._kept.popitem(last=False)
-            self.kept_rules -= dropped.size
+        self._cache[key] = (service, fragment)
+        self.cached_rules += fragment.size
+        while len(self._cache) > MAX_FRAGMENTS or self.cached_rules > MAX_CACHED_RULES:
+            _, (_, dropped) = self._cache.popitem(last=False)
+            self.cached_rules -= dropped.size
         return fragment
 
 
 def render(rules: GuestRules) -> Document:
-    """The iptables document of these rules; see `Renderer` for many."""
+    """The iptables document of these rules; for many models see `Renderer`."""
     return Renderer().render(rules)
 
 
 def weight(endpoints_left: int) -> str:
-    """The probability of a rule with so many endpoints to choose from, with ten decimals."""
+    """The probability of a rule with so many endpoints left, with ten decimals."""
     return f"{1 / endpoints_left:.10f}"
 
 
@@ -111,16 +106,16 @@ def _render(service: ServiceRules, family: Family) -> _Fragment:
         if not is_renderable(frontend):
             continue
         match = _match(frontend, family)
-        target = frontend.to
-        if isinstance(target, NoBackendAction):
-            refusals.append(f"{match} -j {_refusal(frontend, target, family)}")
-        elif len(target.endpoints) == 1 and target.affinity_s is None:
-            dispatch.append(f"{match} -j DNAT --to-destination {target.endpoints[0]}")
+        to = frontend.to
+        if isinstance(to, NoBackendAction):
+            refusals.append(f"{match} -j {_rejection(frontend, to, family)}")
+        elif len(to.endpoints) == 1 and to.affinity_s is None:
+            dispatch.append(f"{match} -j DNAT --to-destination {to.endpoints[0]}")
         else:
-            chain = endpoint_set_chain(target)
+            chain = endpoint_set_chain(to)
             dispatch.append(f"{match} -j {chain}")
             if f"nat/{chain}" not in chains:
-                chains.update(_choice(target, chain, family))
+                chains.update(_choice_chains(to, chain, family))
     size = len(dispatch) + len(refusals) + sum(map(len, chains.values()))
     return _Fragment(tuple(dispatch), tuple(refusals), chains, size)
 
@@ -130,11 +125,11 @@ def _match(frontend: Frontend, family: Family) -> str:
     return f"-d {frontend.ip}{_HOST[family]} -p {protocol} -m {protocol} --dport {frontend.port}"
 
 
-def _refusal(frontend: Frontend, refusal: NoBackendAction, family: Family) -> str:
-    if refusal is NoBackendAction.DROP:
+def _rejection(frontend: Frontend, action: NoBackendAction, family: Family) -> str:
+    if action is NoBackendAction.DROP:
         return "DROP"
-    # An ICMPv6 error makes connect() fail only at its first retransmission, after a second (seen on
-    # Linux 6.18); a reset does at once. For IPv4 the ICMP error does too.
+    # After an ICMPv6 error connect() fails only with its first retransmission, after 1 s (Linux 6.18);
+    # after a reset at once. For IPv4 it fails at once after the ICMP error too.
     is_slow = family is Family.IPV6 and frontend.protocol.value == "tcp"
     return _RESET if is_slow else _UNREACHABLE[family]
 
@@ -148,22 +143,22 @@ def _catch_all(rules: GuestRules) -> list[str]:
     return lines
 
 
-def _choice(target: EndpointSet, chain: str, family: Family) -> dict[str, tuple[str, ...]]:
-    """The chain that chooses an endpoint, and with affinity those of the endpoints."""
-    protocol = target.protocol.value
-    count = len(target.endpoints)
-    # Rule i takes 1/(n-i) of what the rules before it left: every endpoint gets the same share.
+def _choice_chains(to: EndpointSet, chain: str, family: Family) -> dict[str, tuple[str, ...]]:
+    """The chain that chooses an endpoint; with affinity also a chain for each endpoint."""
+    protocol = to.protocol.value
+    count = len(to.endpoints)
+    # Rule i takes 1/(n-i) of what the rules before it left, so all endpoints get equal shares.
     weights = [f"-m statistic --mode random --probability {weight(count - i)} " for i in range(count - 1)]
     weights.append("")
-    if target.affinity_s is None:
+    if to.affinity_s is None:
         rules = (
             f"-p {protocol} {chance}-j DNAT --to-destination {endpoint}"
-            for chance, endpoint in zip(weights, target.endpoints, strict=True)
+            for chance, endpoint in zip(weights, to.endpoints, strict=True)
         )
         return {f"nat/{chain}": tuple(rules)}
-    endpoints = {endpoint_chain(target, endpoint): endpoint for endpoint in target.endpoints}
+    endpoints = {endpoint_chain(to, endpoint): endpoint for endpoint in to.endpoints}
     known = (f"--name {name} --mask {_MASK[family]} --rsource" for name in endpoints)
-    seen = f"-m recent --rcheck --seconds {target.affinity_s} --reap"
+    seen = f"-m recent --rcheck --seconds {to.affinity_s} --reap"
     returning = [f"{seen} {who} -j {name}" for who, name in zip(known, endpoints, strict=True)]
     fresh = [f"{chance}-j {name}" for chance, name in zip(weights, endpoints, strict=True)]
     made = {f"nat/{chain}": (*returning, *fresh)}

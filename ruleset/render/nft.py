@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a guest's rules for nft: maps instead of chains of rules, one lookup however many Services.
+"""Writes a guest's rules for nft, with maps: one lookup for any number of Services.
 
-`services` leads to the chains of Service ports with several endpoints or with affinity, `endpoints`
-translates those with one endpoint, `refusals` has what goes to no endpoint, `service-cidrs` what
-is refused when nothing translated it. Lines are written as nft 1.0.6 prints them.
+Map `services` leads to the chains of Service ports with several endpoints or affinity. Map `endpoints`
+translates those with one endpoint. Map `refusals` has the frontends without endpoints, set
+`service-cidrs` the ranges whose untranslated packets are rejected. Lines are written as nft 1.0.6 prints.
 
-The nat chain has a priority behind iptables' nat (-100), so that a mesh's rules act first: all
-nat chains of a hook are asked in the order of their priorities, until one translates.
+The nat chain has a priority behind iptables' nat (-100), so a mesh's rules act first: the kernel runs the
+nat chains of a hook by priority until one translates.
 """
 
 from ruleset.document import Document
@@ -18,10 +18,10 @@ from ruleset.syntax.nft import FAMILIES
 NAT_PRIORITY = -95
 
 AFFINITY_CLIENTS = 1024
-"""Clients that affinity remembers for one endpoint: a guest has a few addresses, all its own."""
+"""Clients in an endpoint's affinity set. All are addresses of the guest itself, which has few."""
 
 _KEY = "meta l4proto . th dport"
-# Seen by filter before anything is sent; the packets that nat translated are no longer asked about.
+# filter sees each packet after nat, and skips translated ones.
 _UNTRANSLATED = "ct state new ct status ! dnat"
 _REFUSE = ("reject with tcp reset", "reject")
 
@@ -38,16 +38,16 @@ def render(rules: GuestRules) -> Document:
     for service in in_dispatch_order(rules):
         for frontend in filter(is_renderable, service.frontends):
             match = f"{frontend.ip} . {frontend.protocol.value} . {frontend.port}"
-            target = frontend.to
-            if isinstance(target, NoBackendAction):
-                refusals.append(f"{match} : {'drop' if target is NoBackendAction.DROP else 'goto refuse'}")
-            elif len(target.endpoints) == 1 and target.affinity_s is None:
-                endpoints.append(f"{match} : {_pair(target.endpoints[0])}")
+            to = frontend.to
+            if isinstance(to, NoBackendAction):
+                refusals.append(f"{match} : {'drop' if to is NoBackendAction.DROP else 'goto refuse'}")
+            elif len(to.endpoints) == 1 and to.affinity_s is None:
+                endpoints.append(f"{match} : {_pair(to.endpoints[0])}")
             else:
-                chain = endpoint_set_chain(target)
+                chain = endpoint_set_chain(to)
                 services.append(f"{match} : goto {chain}")
                 if f"chain {chain}" not in chains:
-                    chains.update(_choice(target, chain, ip, address))
+                    chains.update(_choice_chains(to, chain, ip, address))
     return Document(
         rules.family,
         Backend.NFT,
@@ -73,7 +73,7 @@ def render(rules: GuestRules) -> Document:
 
 
 def duration(seconds: int) -> str:
-    """A time as nft prints it: `3h`, `1d30m5s`."""
+    """A length of time as nft prints it: `3h`, `1d30m5s`."""
     text = ""
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
         count, seconds = divmod(seconds, size)
@@ -85,24 +85,24 @@ def _pair(endpoint: Endpoint) -> str:
     return f"{endpoint.ip} . {endpoint.port}"
 
 
-def _choice(target: EndpointSet, chain: str, ip: str, address: str) -> dict[str, tuple[str, ...]]:
+def _choice_chains(to: EndpointSet, chain: str, ip: str, address: str) -> dict[str, tuple[str, ...]]:
     """The chain that chooses an endpoint, and with affinity a set of clients for each endpoint."""
-    one_of = f"numgen random mod {len(target.endpoints)}"
-    translate = f"meta l4proto {target.protocol.value} dnat"
-    if target.affinity_s is None:
-        choices = ", ".join(f"{i} : {_pair(endpoint)}" for i, endpoint in enumerate(target.endpoints))
+    one_of = f"numgen random mod {len(to.endpoints)}"
+    translate = f"meta l4proto {to.protocol.value} dnat"
+    if to.affinity_s is None:
+        choices = ", ".join(f"{i} : {_pair(endpoint)}" for i, endpoint in enumerate(to.endpoints))
         return {f"chain {chain}": (f"{translate} {ip} to {one_of} map {{ {choices} }}",)}
-    names = [endpoint_chain(target, endpoint) for endpoint in target.endpoints]
-    # nft has no command for another timeout. In the name of the set it makes another set, and all other
-    # Services' clients stay remembered.
-    time = duration(target.affinity_s)
+    names = [endpoint_chain(to, endpoint) for endpoint in to.endpoints]
+    # nft cannot change a set's timeout. With the timeout in its name a change makes a new set, and other
+    # Services keep their clients.
+    time = duration(to.affinity_s)
     returning = (f"{ip} saddr @{name}-{time} goto {name}" for name in names)
     choices = ", ".join(f"{i} : goto {name}" for i, name in enumerate(names))
     fresh = f"{one_of} vmap {{ {choices} }}" if len(names) > 1 else f"goto {names[0]}"
     made = {f"chain {chain}": (*returning, fresh)}
     clients = (f"type {address}", f"size {AFFINITY_CLIENTS}", "flags dynamic,timeout", f"timeout {time}")
-    for name, endpoint in zip(names, target.endpoints, strict=True):
-        # Each new connection starts the time anew, as it does with `recent --set`.
+    for name, endpoint in zip(names, to.endpoints, strict=True):
+        # Each new connection restarts the timeout, as with `recent --set`.
         made[f"chain {name}"] = (f"update @{name}-{time} {{ {ip} saddr }} {translate} to {endpoint}",)
         made[f"set {name}-{time}"] = clients
     return made

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the commands for `nft -f` that change our table, in one transaction.
 
-Chains are emptied and filled again, maps and sets change by element. What has to be made in
-another way (a map of another type, a base chain elsewhere) makes the whole table be replaced.
+Chains are emptied and filled again; maps and sets change by element. If an object's definition changes
+(a map's type, a base chain's hook), the whole table must be replaced.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,26 +13,25 @@ from ruleset.syntax.nft import is_property, table
 
 
 def change(family: Family, before: Objects, after: Objects) -> str | None:
-    """The commands that make `after` of `before`, "" if they are the same.
-
-    None if something has to be made in another way than it was.
-    """
+    """The commands from `before` to `after`, "" if they are equal; None if a definition changes."""
     changing = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
     if any(
-        _made(name, before) != _made(name, after) for name in changing if name in before and name in after
+        _definition(name, before) != _definition(name, after)
+        for name in changing
+        if name in before and name in after
     ):
         return None
     return "".join(f"{line}\n" for line in _commands(table(family), changing, before, after))
 
 
 def _commands(ours: str, changing: Sequence[str], before: Objects, after: Objects) -> Iterator[str]:
-    """What is referred to is made first and goes last; one transaction, but checked line by line."""
+    """Referenced objects come first and go last: nft checks a transaction line by line."""
     chains = {name: name.removeprefix("chain ") for name in changing if name.startswith("chain ")}
     sets = {name: name.partition(" ")[2] for name in changing if name not in chains}
     for name in (*sets, *chains):
         if name not in before:
             kind, _, identifier = name.partition(" ")
-            yield f"add {kind} {ours} {identifier}" + _block(_made(name, after))
+            yield f"add {kind} {ours} {identifier}" + _block(_definition(name, after))
     for name, chain in chains.items():
         if name in before:
             yield f"flush chain {ours} {chain}"
@@ -54,8 +53,8 @@ def _is_base(line: str) -> bool:
     return line.startswith("type ")
 
 
-def _made(name: str, objects: Objects) -> tuple[str, ...]:
-    """The lines that say how an object is made, and that cannot change while it is there."""
+def _definition(name: str, objects: Objects) -> tuple[str, ...]:
+    """The lines that define an object, and cannot change while it exists."""
     of_this_kind = _is_base if name.startswith("chain ") else is_property
     return tuple(line for line in objects[name] if of_this_kind(line))
 

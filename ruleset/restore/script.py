@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts that bring a guest from what it holds to what it should hold.
+"""Texts that bring a guest from its installed rules to the desired ones.
 
-`iptables-restore --noflush` or `nft -f` runs them. Each table changes in one transaction, and
-nothing but our chains, our hooks and our table is named. A first apply, a repair after somebody
-flushed a table or a chain or took a hook away, and a change of everything are the same: what is
-held is read, or known, and the text is what is missing.
+`iptables-restore --noflush` or `nft -f` runs them. Each table changes in one transaction. A text names
+only our chains, our hooks and our table. A first apply, a repair and a change are the same: the text is
+the difference to the installed rules, which are read or known.
 
-With a `digest` the text also leaves the marker chain of that ruleset (`ruleset.names.marker_chain`).
+With a `digest` the text also installs the marker of that ruleset (`ruleset.names.marker_chain`).
 """
 
 from ruleset.delta import DocumentDelta, apply_document_delta
@@ -19,48 +18,50 @@ from ruleset.syntax.lines import Objects
 from ruleset.syntax.nft import table
 
 
-def full_restore(document: Document, held: InstalledRules, digest: str = "") -> str:
-    """The text after which a guest that holds `held` holds `document`, whatever it was.
+def full_restore(document: Document, installed: InstalledRules, digest: str = "") -> str:
+    """The text that brings a guest from `installed` to `document`.
 
-    iptables: all our chains are written anew, those that are not wanted go. nft: what differs is
-    changed, so that affinity's memory stays; with `ruleset.installed.rules.nothing` as `held` the whole table
-    is replaced, which also helps where nft does not like the change.
+    iptables: all our chains are written again, superfluous ones are removed. nft: only differences
+    change, so affinity's clients stay. With `ruleset.installed.rules.nothing_installed` the whole table is
+    replaced, which also works where nft refuses the change.
     """
-    wanted = expected(document, digest)
+    desired = expected(document, digest)
     if document.backend is Backend.NFT:
-        return _nft(wanted, held.objects, wanted.objects)
-    return iptables.change(wanted, held, frozenset((*wanted.objects, *held.objects)))
+        return _nft(desired, installed.objects, desired.objects)
+    return iptables.change(desired, installed, frozenset((*desired.objects, *installed.objects)))
 
 
-def delta_restore(delta: DocumentDelta, base: Document, held: InstalledRules, digest: str = "") -> str:
-    """The text after which a guest that holds `base` holds what `delta` makes of it.
+def delta_restore(delta: DocumentDelta, base: Document, installed: InstalledRules, digest: str = "") -> str:
+    """The text that brings a guest from `base` to the result of `delta`.
 
-    Only what the delta touches is written, the marker, and the hooks where `held` has them wrong.
-    `held` is what was read, or `ruleset.installed.rules.expected(base, digest of the base)`; that it holds
-    `base` is the caller's to know. Raises `ruleset.delta.BaseMismatch` if the delta does not fit.
+    It has only the objects that the delta touches, the marker, and the hooks that `installed` has wrong.
+    `installed` was read, or is `ruleset.installed.rules.expected(base, digest of the base)`; the caller
+    makes sure that it matches `base`. Raises `ruleset.delta.BaseMismatch` if the delta does not fit.
     """
-    wanted = expected(apply_document_delta(base, delta), digest)
-    marks = {name for name in (*wanted.objects, *held.objects) if is_marker(name)}
+    desired = expected(apply_document_delta(base, delta), digest)
+    marks = {name for name in (*desired.objects, *installed.objects) if is_marker(name)}
     touched = delta.touched() | marks
     if base.backend is Backend.NFT:
-        before = {name: lines for name, lines in held.objects.items() if name in touched}
-        return _nft(wanted, before, {n: lines for n, lines in wanted.objects.items() if n in touched})
-    return iptables.change(wanted, held, touched, base)
+        before = {name: lines for name, lines in installed.objects.items() if name in touched}
+        return _nft(desired, before, {n: lines for n, lines in desired.objects.items() if n in touched})
+    return iptables.change(desired, installed, touched, base)
 
 
-def removal(held: InstalledRules) -> str:
-    """The text after which nothing of ours is left; "" if nothing is there."""
-    if held.is_empty:
+def removal(installed: InstalledRules) -> str:
+    """The text that removes all our rules; "" if the guest has none."""
+    if installed.is_empty:
         return ""
-    if held.backend is Backend.NFT:
-        return f"delete table {table(held.family)}\n"
-    return iptables.change(nothing_installed(held.family, held.backend), held, frozenset(held.objects))
+    if installed.backend is Backend.NFT:
+        return f"delete table {table(installed.family)}\n"
+    return iptables.change(
+        nothing_installed(installed.family, installed.backend), installed, frozenset(installed.objects)
+    )
 
 
-def _nft(wanted: InstalledRules, before: Objects, after: Objects) -> str:
-    """Change `before` into `after`, parts of what is there, or replace all by `wanted`."""
+def _nft(desired: InstalledRules, before: Objects, after: Objects) -> str:
+    """Change `before` into `after`, both parts of the table, or replace the table by `desired`."""
     if before or not after:
-        commands = nft.change(wanted.family, before, after)
+        commands = nft.change(desired.family, before, after)
         if commands is not None:
             return commands
-    return Document(wanted.family, Backend.NFT, wanted.objects).text()
+    return Document(desired.family, Backend.NFT, desired.objects).text()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of the language of iptables-restore that our documents are written in.
+"""The part of iptables-restore's syntax that our documents use.
 
-Rules are written as `iptables-save` prints them, so that what a guest holds can be compared with
-what it was given. The vocabulary is closed, and small for the sake of old guests.
+Rules are written as `iptables-save` prints them, so that installed rules compare with a document. The
+vocabulary is closed, and small so that old guests support it.
 """
 
 import re
@@ -14,9 +14,9 @@ from ruleset.syntax.lines import BadDocument, Objects, check_line
 TABLES = ("filter", "nat")
 HOOKS = frozenset({"filter/OUTPUT", "nat/OUTPUT"})
 
-# `iptables-restore` reads a rule as a command line, run as root: `--modprobe PROGRAM` would be
-# obeyed in one. So no option is let through but those that the renderer writes. One expression for
-# the whole rule: a thousand Services are checked in milliseconds.
+# `iptables-restore` runs as root and reads a rule as a command line, with `--modprobe PROGRAM` too. So
+# only the options that the renderer writes are accepted. One expression covers the whole rule: a
+# thousand Services are checked in milliseconds.
 _WORD = (
     "(?:!|-[dpmj]|--(?:dport|to-destination|reject-with|ctstate|mode|probability"
     r"|rcheck|set|seconds|reap|name|mask|rsource)|[A-Za-z0-9.:/\[\],_][A-Za-z0-9.:/\[\],_-]*)"
@@ -26,7 +26,7 @@ _DECLARATION = re.compile(r":(\S+) - \[0:0\]")
 
 
 def check(name: str, lines: tuple[str, ...]) -> None:
-    """Raise `BadDocument` unless these are a chain or hook of ours and rules of this language."""
+    """Raise `BadDocument` unless this is a chain or hook of ours with rules of the vocabulary."""
     table, _, chain = name.partition("/")
     if table not in TABLES or not (name in HOOKS or is_our_chain(chain)):
         raise BadDocument(0, name, "not a chain of ours")
@@ -35,17 +35,17 @@ def check(name: str, lines: tuple[str, ...]) -> None:
 
 
 def check_rule(line: str) -> None:
-    """Raise `BadDocument` unless `line` is a rule (without `-A CHAIN `) of this language."""
+    """Raise `BadDocument` unless `line` is a rule (without `-A CHAIN `) of the vocabulary."""
     check_line(line)
     if not _RULE.fullmatch(line):
-        raise BadDocument(0, line, "a word that is not of our vocabulary")
+        raise BadDocument(0, line, "a word outside of our vocabulary")
 
 
 def write(objects: Objects) -> str:
-    """The text for `iptables-restore --noflush` of a guest that has nothing of ours.
+    """The text for `iptables-restore --noflush` in a guest without our rules.
 
-    Tables are committed one by one, filter first: for a moment Services are refused at once, which
-    a client may try again, where the other order would let packets out that nobody answers.
+    iptables commits filter before nat: for a moment Services are rejected, and clients retry. In the
+    other order packets would leave the guest untranslated and get no answer.
     """
     lines: list[str] = []
     for table in TABLES:
@@ -56,7 +56,7 @@ def write(objects: Objects) -> str:
         lines.append(f"*{table}")
         lines += [f":{chain} - [0:0]" for chain in chains if is_our_chain(chain)]
         for chain in chains:
-            # A guest's agent writes all of it after each change, for the digest: rules in one go.
+            # A guest's agent writes the whole text for each digest, hence one join for all rules.
             append, rules = f"-A {chain} ", objects[f"{there}{chain}"]
             if rules:
                 lines.append(append + f"\n{append}".join(rules))
@@ -85,7 +85,7 @@ def read(text: str) -> Objects:
                 raise BadDocument(number, line, "neither a chain nor a rule")
             name = f"{table}/{chain}"
             if name not in HOOKS and name not in found:
-                raise BadDocument(number, line, "a rule of a chain that is not declared")
+                raise BadDocument(number, line, "a rule of an undeclared chain")
             _check_at(number, line, rule)
             found[name].append(rule)
     return {name: tuple(rules) for name, rules in found.items()}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of the language of nft that our documents are written in.
+"""The part of nft's syntax that our documents use.
 
-One private table in each family holds everything of ours. A document replaces the whole table in
-one transaction. Objects are chains, maps and sets; the lines of maps and sets are their properties
-(`type ...`, `flags ...`) and then their elements, one a line.
+One private table in each family has all our rules. A document replaces the whole table in one
+transaction. Objects are chains, maps and sets. The lines of maps and sets are their properties
+(`type ...`, `flags ...`), then their elements, one a line.
 """
 
 import re
@@ -21,7 +21,7 @@ _PROPERTIES = ("type ", "flags ", "timeout ", "size ")
 
 
 def check(name: str, lines: tuple[str, ...]) -> None:
-    """Raise `BadDocument` unless these are an object of our table and lines of this language."""
+    """Raise `BadDocument` unless this is an object of our table with lines of the vocabulary."""
     if not _NAME.fullmatch(name):
         raise BadDocument(0, name, "not a chain, map or set")
     is_chain = name.startswith("chain ")
@@ -32,10 +32,10 @@ def check(name: str, lines: tuple[str, ...]) -> None:
 
 
 def check_within(line: str) -> None:
-    """Raise `BadDocument` unless `line` stays inside the block that it stands in."""
+    """Raise `BadDocument` unless `line` stays inside its block."""
     check_line(line)
     if not _LINE.fullmatch(line):
-        raise BadDocument(0, line, "a character that is not of our vocabulary")
+        raise BadDocument(0, line, "a character outside of our vocabulary")
     depth = 0
     for character in line:
         depth += (character == "{") - (character == "}")
@@ -53,19 +53,19 @@ def table(family: Family) -> str:
 
 
 def is_property(line: str) -> bool:
-    """Whether a line of a map or set is one of its properties, and not an element."""
+    """Whether a line of a map or set is a property, not an element."""
     return line.startswith(_PROPERTIES)
 
 
 def order(name: str) -> tuple[bool, str]:
-    """The order of objects in a text: nft 1.0.6 wants a set known before the rule that uses it."""
+    """The sort key of objects in a text: nft 1.0.6 needs a set before the rule that uses it."""
     return name.startswith("chain "), name
 
 
 def write(family: Family, objects: Objects) -> str:
-    """The text for `nft -f`: whatever our table held before, it holds this after.
+    """The text for `nft -f` that replaces our table.
 
-    `add table` makes that `delete table` finds one: nft 1.0.6 knows no `destroy`.
+    `add table` comes first so that `delete table` succeeds: nft 1.0.6 lacks `destroy`.
     """
     ours = table(family)
     lines = [f"add table {ours}", f"delete table {ours}", f"table {ours} {{"]
@@ -112,7 +112,7 @@ def read(text: str, family: Family) -> Objects:
         elif name.startswith("chain ") or line not in ("\t\telements = {", "\t\t}"):
             found[name].append(_line_of(number, line))
     if name:
-        raise BadDocument(len(lines) - 1, lines[-2], "an object that does not end")
+        raise BadDocument(len(lines) - 1, lines[-2], "the object does not end")
     return {name: tuple(body) for name, body in found.items()}
 
 

@@ -4,12 +4,12 @@
 import pytest
 
 from ruleset.delta import difference, parse_delta
-from ruleset.document import make_ruleset
+from ruleset.document import Document, make_ruleset
 from ruleset.installed.rules import expected
 from ruleset.model import Family, GuestRules
 from ruleset.render.iptables import HOOKS
 from ruleset.restore.script import delta_restore, full_restore, removal
-from ruleset.restore.whole_tables import whole_tables, without_ours
+from ruleset.restore.whole_tables import whole_tables
 from tests.lab.namespaces import Lab
 from tests.lab.ruleset.filters import COMPATIBLE, LEGACY, NATIVE, LabFilter
 from tests.unit.ruleset.models import everything, services
@@ -156,5 +156,5 @@ def test_whole_tables_for_a_stock_guest(lab: Lab, kind: str, family: Family) -> 
         new = make_ruleset(2, [filter_.render(rules)])
         filter_.restore(whole_tables(read(), new.documents[0], new.digest))
         assert filter_.held() == expected(new.documents[0], new.digest)
-    filter_.restore(without_ours(read()))
+    filter_.restore(whole_tables(read(), Document(family, filter_.backend, {})))
     assert filter_.save() == before

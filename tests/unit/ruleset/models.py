@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that the tests of rulesets render: one with everything in it, and any number of plain Services."""
+"""Models for tests: one with each kind of rule, and any number of plain Services."""
 
 from collections.abc import Callable, Collection
 
@@ -26,7 +26,7 @@ def ruleset(*documents: Document, generation: int = 1) -> Ruleset:
 
 
 def everything(family: Family) -> GuestRules:
-    """Each kind of rule once: the guest of the golden texts."""
+    """Each kind of rule once; the golden texts are of this model."""
     ip = _addresses(family)
     one, two, three = (Endpoint(ip(f"10.1.0.{i}", f"fd00:1::{i}"), 8080) for i in (3, 4, 5))
     web = EndpointSet("shop/web:http", TCP, False, (one, two, three))
@@ -56,7 +56,7 @@ def everything(family: Family) -> GuestRules:
                 "shop/web",
                 (web_ip, 80, TCP, web),
                 (ip("10.96.0.7", "fd00:96::7"), 80, TCP, web),
-                # What a node port would be written as: no renderer may let these through.
+                # Addresses of node ports, which no renderer may write.
                 (ip("127.0.0.1", "::1"), 30080, TCP, web),
                 (ip("0.0.0.0", "::"), 30080, TCP, web),  # noqa: S104 - nothing listens
             ),

@@ -19,7 +19,7 @@ def test_parse_is_the_inverse_of_text(family: Family, backend: Backend) -> None:
 
 
 @pytest.mark.parametrize(("family", "backend"), PAIRS)
-def test_text_is_a_function_of_the_objects_alone(family: Family, backend: Backend) -> None:
+def test_text_does_not_depend_on_the_objects_order(family: Family, backend: Backend) -> None:
     document = RENDERERS[backend](everything(family))
     backwards = Document(
         family, backend, {name: document.objects[name] for name in reversed(list(document.objects))}
@@ -39,12 +39,12 @@ def test_text_is_a_function_of_the_objects_alone(family: Family, backend: Backen
         (Backend.NFT, "chain "),
     ],
 )
-def test_objects_that_are_not_ours(backend: Backend, name: str) -> None:
+def test_foreign_objects_are_refused(backend: Backend, name: str) -> None:
     with pytest.raises(BadDocument):
         check_objects({name: ()}, backend)
 
 
-def test_digest_is_that_of_the_documents() -> None:
+def test_digest_depends_on_the_documents_only() -> None:
     document = Document(Family.IPV4, Backend.IPTABLES, {"nat/VCN-SERVICES": ()})
     text = b"*nat\n:VCN-SERVICES - [0:0]\nCOMMIT\n"
     assert document.text().encode() == text
@@ -52,7 +52,7 @@ def test_digest_is_that_of_the_documents() -> None:
     assert make_ruleset(7, [document]) == Ruleset(7, expected, (document,))
 
 
-def test_order_and_documents_without_objects_do_not_matter() -> None:
+def test_order_and_empty_documents_do_not_matter() -> None:
     documents = [RENDERERS[backend](everything(family)) for family, backend in PAIRS]
     made = make_ruleset(1, documents)
     nothing = Document(Family.IPV4, Backend.IPTABLES, {})
@@ -63,7 +63,7 @@ def test_order_and_documents_without_objects_do_not_matter() -> None:
     assert make_ruleset(1, []).document(Family.IPV4, Backend.IPTABLES) == nothing
 
 
-def test_no_digest_is_shared() -> None:
+def test_different_documents_have_different_digests() -> None:
     rulesets = [make_ruleset(1, [RENDERERS[b](everything(f))]) for f, b in PAIRS]
     rulesets += [make_ruleset(1, []), make_ruleset(1, [RENDERERS[b](services(3, 2)) for b in Backend])]
     assert len({ruleset.digest for ruleset in rulesets}) == len(rulesets)

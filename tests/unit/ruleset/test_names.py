@@ -35,7 +35,7 @@ VECTORS = {
 
 
 @pytest.mark.parametrize(("text", "expected"), VECTORS.items(), ids=VECTORS)
-def test_hash_is_that_of_kube_proxy(text: str, expected: str) -> None:
+def test_chain_hash_equals_kube_proxys(text: str, expected: str) -> None:
     assert chain_hash(text) == expected
 
 
@@ -51,7 +51,7 @@ def test_chains_of_a_service_port_share_its_hash() -> None:
     assert endpoint_chain(_target("ns1/svc1:p80", endpoint), endpoint) == "VCN-SEP-SXIVWICOYRO3J4NJ"
 
 
-def test_an_ipv6_endpoint_is_hashed_in_brackets() -> None:
+def test_ipv6_endpoint_is_hashed_in_brackets() -> None:
     endpoint = Endpoint("fd00:10:180::1", 80)
     assert endpoint_chain(_target("ns1/svc1:p80", endpoint), endpoint) == "VCN-SEP-OGYCNMB4EMRUSJ6N"
 
@@ -71,11 +71,11 @@ def test_an_ipv6_endpoint_is_hashed_in_brackets() -> None:
         ("VCN-A\n", False),
     ],
 )
-def test_what_counts_as_ours(name: str, expected: bool) -> None:
+def test_our_chains_have_our_prefix(name: str, expected: bool) -> None:
     assert is_our_chain(name) is expected
 
 
-def test_a_marker_is_a_chain_of_ours() -> None:
+def test_marker_is_a_chain_of_ours() -> None:
     assert marker_chain("0123456789abcdef" * 4) == "VCN-MARK-0123456789abcdef"
     assert is_our_chain(marker_chain("f" * 64))
 
@@ -90,5 +90,5 @@ def test_a_marker_is_a_chain_of_ours() -> None:
         ("VCN-MARK-0123456789abcdef", False),
     ],
 )
-def test_which_objects_are_markers(name: str, expected: bool) -> None:
+def test_only_marker_objects_are_markers(name: str, expected: bool) -> None:
     assert is_marker(name) is expected

@@ -63,24 +63,24 @@ OBJECTS = {
 }
 
 
-def test_our_table_alone_is_read() -> None:
+def test_only_our_table_is_read() -> None:
     assert read(LISTED, Family.IPV4) == OBJECTS
     assert read(LISTED, Family.IPV6) == {}
     assert read("", Family.IPV4) == {}
 
 
-def test_what_traffic_leaves_behind_is_not_read() -> None:
+def test_clients_of_affinity_are_not_read() -> None:
     without = LISTED.replace("\t\telements = { 10.1.0.2 expires 2h59m58s16ms }\n", "")
     assert read(without, Family.IPV4) == OBJECTS
 
 
-def test_what_somebody_added_is_read() -> None:
+def test_added_lines_are_read() -> None:
     more = LISTED.replace("vmap @services\n", "vmap @services\n\t\tcounter packets 0 bytes 0 drop\n")
     assert read(more, Family.IPV4)["chain nat-output"][2] == "counter packets 0 bytes 0 drop"
 
 
-def test_protocols_are_numbers_where_nothing_names_them() -> None:
-    """nft looks names up in /etc/protocols, which a small guest image has not."""
+def test_protocol_numbers_are_read_as_names() -> None:
+    """nft looks names up in /etc/protocols, which small guest images lack."""
     rules = (
         "\t\tmeta l4proto tcp dnat ip to 10.0.0.1:8080\n"
         "\t\tmeta l4proto { tcp, udp, sctp } dnat ip to ip daddr . meta l4proto . th dport map @endpoints\n"
@@ -101,5 +101,5 @@ def test_protocols_are_numbers_where_nothing_names_them() -> None:
 
 
 @given(st.text(alphabet="{}\t\n,achinelmts =", max_size=60))
-def test_any_text_is_read(text: str) -> None:
+def test_any_text_is_read_without_error(text: str) -> None:
     read(f"table ip vcnode {{\n{text}", Family.IPV4)

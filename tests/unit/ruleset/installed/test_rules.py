@@ -8,43 +8,43 @@ from ruleset.installed.rules import InstalledRules, expected, nothing_installed,
 from ruleset.model import Family
 from ruleset.names import Backend
 from ruleset.restore.script import full_restore
-from tests.unit.ruleset.kernel import Kernel
+from tests.unit.ruleset.fake_iptables import FakeIptables
 from tests.unit.ruleset.models import RENDERERS, everything, ruleset, services
 
 RULESET = ruleset(RENDERERS[Backend.IPTABLES](everything(Family.IPV4)))
 (DOCUMENT,) = RULESET.documents
 
 
-def _guest() -> Kernel:
-    kernel = Kernel()
-    kernel.restore("*nat\n:MESH - [0:0]\n-A OUTPUT -p tcp -j MESH\nCOMMIT\n")
-    kernel.restore(full_restore(DOCUMENT, nothing_installed(Family.IPV4, Backend.IPTABLES), RULESET.digest))
-    return kernel
+def _guest() -> FakeIptables:
+    guest = FakeIptables()
+    guest.restore("*nat\n:MESH - [0:0]\n-A OUTPUT -p tcp -j MESH\nCOMMIT\n")
+    guest.restore(full_restore(DOCUMENT, nothing_installed(Family.IPV4, Backend.IPTABLES), RULESET.digest))
+    return guest
 
 
-def _held(kernel: Kernel) -> InstalledRules:
-    return read_installed(kernel.save(), Family.IPV4, Backend.IPTABLES)
+def _installed(guest: FakeIptables) -> InstalledRules:
+    return read_installed(guest.save(), Family.IPV4, Backend.IPTABLES)
 
 
-def test_what_was_applied_is_held() -> None:
-    held = _held(_guest())
-    assert held == expected(DOCUMENT, RULESET.digest)
-    assert held.document() == DOCUMENT
-    assert held.matches(DOCUMENT)
-    assert held.is_marked(RULESET.digest)
-    assert not held.is_empty
+def test_applied_ruleset_is_read_back() -> None:
+    installed = _installed(_guest())
+    assert installed == expected(DOCUMENT, RULESET.digest)
+    assert installed.document() == DOCUMENT
+    assert installed.matches(DOCUMENT)
+    assert installed.is_marked(RULESET.digest)
+    assert not installed.is_empty
 
 
-def test_nothing_is_held() -> None:
-    held = _held(Kernel())
-    assert held == nothing_installed(Family.IPV4, Backend.IPTABLES)
-    assert held.is_empty
-    assert held.marker == ""
-    assert not held.is_marked(RULESET.digest)
+def test_fresh_guest_has_none_of_our_rules() -> None:
+    installed = _installed(FakeIptables())
+    assert installed == nothing_installed(Family.IPV4, Backend.IPTABLES)
+    assert installed.is_empty
+    assert installed.marker == ""
+    assert not installed.is_marked(RULESET.digest)
 
 
 @pytest.mark.parametrize("backend", Backend)
-def test_expected_is_marked_or_not(backend: Backend) -> None:
+def test_expected_rules_have_a_marker_on_request(backend: Backend) -> None:
     document = RENDERERS[backend](everything(Family.IPV6))
     assert expected(document, "ab" * 32).marker == "VCN-MARK-abababababababab"
     assert expected(document).marker == ""
@@ -60,12 +60,12 @@ def test_expected_is_marked_or_not(backend: Backend) -> None:
         (("1", "2"), ("1", "2"), ""),
     ],
 )
-def test_marker_counts_if_all_tables_agree(
+def test_marker_must_be_the_same_in_all_tables(
     in_filter: tuple[str, ...], in_nat: tuple[str, ...], marker: str
 ) -> None:
     names = [*(f"filter/VCN-MARK-{one}" for one in in_filter), *(f"nat/VCN-MARK-{one}" for one in in_nat)]
-    held = InstalledRules(Family.IPV4, Backend.IPTABLES, dict.fromkeys(names, ()), {})
-    assert held.marker == marker
+    installed = InstalledRules(Family.IPV4, Backend.IPTABLES, dict.fromkeys(names, ()), {})
+    assert installed.marker == marker
 
 
 DRIFT = {
@@ -80,21 +80,21 @@ DRIFT = {
 
 
 @pytest.mark.parametrize("change", DRIFT.values(), ids=DRIFT)
-def test_drift_is_seen(change: str) -> None:
-    kernel = _guest()
-    before = state_digest([_held(kernel)])
-    kernel.restore(change)
-    assert not _held(kernel).matches(DOCUMENT)
-    assert state_digest([_held(kernel)]) != before
+def test_change_of_our_rules_is_drift(change: str) -> None:
+    guest = _guest()
+    before = state_digest([_installed(guest)])
+    guest.restore(change)
+    assert not _installed(guest).matches(DOCUMENT)
+    assert state_digest([_installed(guest)]) != before
 
 
-def test_a_flushed_table_is_drift() -> None:
-    kernel = _guest()
-    before = state_digest([_held(kernel)])
-    kernel.restore("*nat\nCOMMIT\n", noflush=False)
-    assert not _held(kernel).matches(DOCUMENT)
-    assert not _held(kernel).is_marked(RULESET.digest), "one table's marker is not enough"
-    assert state_digest([_held(kernel)]) != before
+def test_flushed_table_is_drift() -> None:
+    guest = _guest()
+    before = state_digest([_installed(guest)])
+    guest.restore("*nat\nCOMMIT\n", noflush=False)
+    assert not _installed(guest).matches(DOCUMENT)
+    assert not _installed(guest).is_marked(RULESET.digest), "a marker in one table is not enough"
+    assert state_digest([_installed(guest)]) != before
 
 
 @pytest.mark.parametrize(
@@ -106,15 +106,15 @@ def test_a_flushed_table_is_drift() -> None:
         "*filter\n-A INPUT -j DROP\nCOMMIT\n",
     ],
 )
-def test_what_is_not_ours_is_no_drift(change: str) -> None:
-    kernel = _guest()
-    before = state_digest([_held(kernel)])
-    kernel.restore(change)
-    assert _held(kernel).matches(DOCUMENT)
-    assert state_digest([_held(kernel)]) == before
+def test_change_of_foreign_rules_is_not_drift(change: str) -> None:
+    guest = _guest()
+    before = state_digest([_installed(guest)])
+    guest.restore(change)
+    assert _installed(guest).matches(DOCUMENT)
+    assert state_digest([_installed(guest)]) == before
 
 
-def test_counters_are_no_drift() -> None:
+def test_counters_are_not_drift() -> None:
     text = _guest().save()
     counted = "".join(
         f"[5:300] {line}\n" if line.startswith("-A") else f"{line}\n" for line in text.splitlines()
@@ -123,19 +123,19 @@ def test_counters_are_no_drift() -> None:
     assert state_digest([one]) == state_digest([other])
 
 
-def test_state_digest_tells_apart_what_could_run_together() -> None:
+def test_state_digest_separates_names_and_lines() -> None:
     def of(objects: dict[str, tuple[str, ...]]) -> str:
         return state_digest([InstalledRules(Family.IPV4, Backend.IPTABLES, objects, {})])
 
     a = of({"nat/VCN-A": ("x",), "nat/VCN-B": ()})
     assert len({a, of({"nat/VCN-A": (), "nat/VCN-B": ("x",)}), of({"nat/VCN-A": ("x nat/VCN-B 0",)})}) == 3
-    held = expected(DOCUMENT)
-    assert state_digest([held]) != state_digest([replace(held, shadowed=frozenset({"nat/OUTPUT"}))])
+    installed = expected(DOCUMENT)
+    assert state_digest([installed]) != state_digest([replace(installed, shadowed=frozenset({"nat/OUTPUT"}))])
     six = expected(RENDERERS[Backend.NFT](services(2, 2, Family.IPV6)))
-    assert state_digest([held, six]) == state_digest([six, held])
+    assert state_digest([installed, six]) == state_digest([six, installed])
 
 
-def test_nft_has_no_hooks() -> None:
+def test_nft_rules_have_no_hooks() -> None:
     document = Document(Family.IPV4, Backend.NFT, {"chain a": ("drop",)})
     listed = "table ip vcnode {\n\tchain a {\n\t\tdrop\n\t}\n}\n"
     assert read_installed(listed, Family.IPV4, Backend.NFT) == expected(document)

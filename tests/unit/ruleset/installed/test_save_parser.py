@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from ruleset.installed.save_parser import MAX_LINE_CHARACTERS, jumps_to_us, parts, read
 from ruleset.model import Family
 from ruleset.render.iptables import render, weight
-from tests.unit.ruleset.kernel import Kernel
+from tests.unit.ruleset.fake_iptables import FakeIptables
 from tests.unit.ruleset.models import everything, services
 
 SAVE = """\
@@ -33,7 +33,7 @@ COMMIT
 """
 
 
-def test_ours_alone_is_read() -> None:
+def test_only_our_rules_are_read() -> None:
     saved = read(SAVE)
     assert saved.objects == {
         "nat/VCN-SERVICES": ("-d 10.0.0.1/32 -p tcp -m tcp --dport 80 -j VCN-SVC-A",),
@@ -46,8 +46,8 @@ def test_ours_alone_is_read() -> None:
     assert saved.shadowed == frozenset()
 
 
-def test_a_rule_behind_our_hook_in_nat_overtakes_it() -> None:
-    """A mesh that is set up after us: its rule has to come first."""
+def test_rule_behind_our_hook_in_nat_shadows_it() -> None:
+    """A mesh that comes later: its rule must come first."""
     later = SAVE.replace("[9:540] -A OUTPUT -j VCN-SERVICES\n", "").replace(
         "[3:180] -A OUTPUT", "-A OUTPUT -j VCN-SERVICES\n[3:180] -A OUTPUT"
     )
@@ -56,7 +56,7 @@ def test_a_rule_behind_our_hook_in_nat_overtakes_it() -> None:
     assert read(in_filter).shadowed == frozenset()
 
 
-def test_hooks_that_should_not_be() -> None:
+def test_unexpected_hooks_are_read() -> None:
     saved = read("*nat\n:MESH - [0:0]\n-A OUTPUT -j VCN-A\n-A OUTPUT -j VCN-A\n-A MESH -g VCN-B\nCOMMIT\n")
     assert saved.hooks == {"nat/OUTPUT": ("-j VCN-A", "-j VCN-A"), "nat/MESH": ("-g VCN-B",)}
 
@@ -72,7 +72,7 @@ def test_hooks_that_should_not_be() -> None:
         ("COMMIT", None),
     ],
 )
-def test_lines(line: str, expected: tuple[str, str] | None) -> None:
+def test_line_is_split_into_chain_and_rule(line: str, expected: tuple[str, str] | None) -> None:
     assert parts(line) == expected
 
 
@@ -85,19 +85,19 @@ def test_lines(line: str, expected: tuple[str, str] | None) -> None:
         ("-m x --name VCN-A -j B", False),
     ],
 )
-def test_jumps(rule: str, expected: bool) -> None:
+def test_only_jumps_to_our_chains_count(rule: str, expected: bool) -> None:
     assert jumps_to_us(rule) is expected
 
 
 @pytest.mark.parametrize("endpoints", [*range(2, 300), 500, 999, 1000, 4999])
-def test_weights_come_back_as_they_were_written(endpoints: int) -> None:
-    """The kernel keeps 31 bits of a weight."""
+def test_rounded_weights_are_read_as_written(endpoints: int) -> None:
+    """The kernel stores 31 bits of a weight."""
     kept = int(float(weight(endpoints)) * (1 << 31) + 0.5) / (1 << 31)
     saved = read(f"*nat\n-A VCN-A --probability {kept:.11f} -j X\n")
     assert saved.objects["nat/VCN-A"] == (f"--probability {weight(endpoints)} -j X",)
 
 
-def test_a_weight_that_is_not_ours_stays() -> None:
+def test_other_weights_are_read_as_printed() -> None:
     for text in ("0.70000000019", "0.00000000000", "1.5", "0.3.3"):
         assert read(f"*nat\n-A VCN-A --probability {text} -j X\n").objects["nat/VCN-A"] == (
             f"--probability {text} -j X",
@@ -105,16 +105,16 @@ def test_a_weight_that_is_not_ours_stays() -> None:
 
 
 @pytest.mark.parametrize("family", Family)
-def test_what_was_restored_is_read_back(family: Family) -> None:
+def test_restored_rules_are_read_back(family: Family) -> None:
     for model in (everything(family), services(9, 12, family, refused=[3], affinity_s=7)):
-        document, kernel = render(model), Kernel()
-        kernel.restore(document.text())
-        saved = read(kernel.save())
+        document, guest = render(model), FakeIptables()
+        guest.restore(document.text())
+        saved = read(guest.save())
         assert {**saved.objects, **saved.hooks} == document.objects
 
 
 @given(st.text(alphabet=":*-AVCN natOUTPUT\n[0]j", max_size=80))
-def test_any_text_is_read(text: str) -> None:
+def test_any_text_is_read_without_error(text: str) -> None:
     read(text)
 
 
@@ -131,31 +131,30 @@ LONG = MAX_LINE_CHARACTERS + 1
         "-A OUTPUT --probability " + "." * 80_000,
     ],
 )
-def test_a_line_that_is_made_to_be_slow_is_read_at_once(line: str) -> None:
+def test_hostile_line_is_read_in_linear_time(line: str) -> None:
     """The second expression alone took 14 s for 80 KB: see also tests/unit/test_regexes.py."""
     saved = read(f"*nat\n{line}\nCOMMIT\n")
     assert saved.objects == saved.hooks == {}
 
 
-def test_a_quote_without_an_end_hides_the_rest() -> None:
+def test_unterminated_quote_hides_the_rest() -> None:
     assert not jumps_to_us('-m comment --comment "x -j VCN-A')
     assert not jumps_to_us('-m comment --comment "x\\')
     assert jumps_to_us('-m comment --comment "x" -j VCN-A')
 
 
-def test_a_long_rule_of_another_overtakes_our_hook() -> None:
+def test_long_foreign_rule_shadows_our_hook() -> None:
     rule = "-m comment --comment " + "x" * LONG + " -j ACCEPT"
     assert read(f"*nat\n-A OUTPUT -j VCN-A\n-A OUTPUT {rule}\nCOMMIT\n").shadowed == {"nat/OUTPUT"}
 
 
-def test_a_long_rule_in_a_chain_of_ours_is_not_passed_over() -> None:
-    """It is drift: it is no rule that was ever put there."""
+def test_long_rule_in_our_chain_is_drift() -> None:
     (rule,) = read(f"*nat\n:VCN-A - [0:0]\n-A VCN-A {'x' * LONG}\nCOMMIT\n").objects["nat/VCN-A"]
     assert rule == "x" * MAX_LINE_CHARACTERS
 
 
 @pytest.mark.parametrize("zeros", [20, 29, 320])
-def test_a_weight_that_is_nearly_nothing_is_left(zeros: int) -> None:
-    """Of the smallest numbers the inverse is infinite, which no integer is."""
+def test_tiny_weight_is_read_as_printed(zeros: int) -> None:
+    """The inverse of the smallest numbers is infinite, which cannot be rounded to an integer."""
     rule = f"-m statistic --probability 0.{'0' * zeros}1"
     assert read(f"*nat\n:VCN-A - [0:0]\n-A VCN-A {rule}\nCOMMIT\n").objects["nat/VCN-A"] == (rule,)

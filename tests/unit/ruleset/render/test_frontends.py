@@ -25,11 +25,11 @@ def _capture(ip: str, port: int = 80) -> Frontend:
         ("::ffff:127.0.0.1", False),
     ],
 )
-def test_only_addresses_of_services_are_captured(ip: str, expected: bool) -> None:
+def test_only_addresses_of_services_are_rendered(ip: str, expected: bool) -> None:
     assert is_renderable(_capture(ip)) is expected
 
 
-def test_dns_first_then_apiservers_then_by_name() -> None:
+def test_dns_comes_first_then_apiservers_then_names() -> None:
     services = [
         ServiceRules("a/dns-like", (_capture("10.0.0.1", 5353),)),
         ServiceRules("a/kubernetes", (_capture("10.0.0.2", 443),)),
@@ -46,7 +46,7 @@ def test_dns_first_then_apiservers_then_by_name() -> None:
     ]
 
 
-def test_ranges_of_the_family_merged() -> None:
+def test_service_ranges_of_the_family_are_merged() -> None:
     cidrs = ("172.30.0.0/16", "fd00:172::/109", "10.96.0.0/13", "10.104.0.0/13", "fd00:172::8:0/109")
     assert merged_cidrs(GuestRules(Family.IPV4, (), cidrs)) == ("10.96.0.0/12", "172.30.0.0/16")
     assert merged_cidrs(GuestRules(Family.IPV6, (), cidrs)) == ("fd00:172::/108",)

@@ -15,7 +15,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 @pytest.mark.parametrize("family", Family)
-def test_everything_in_full(family: Family) -> None:
+def test_each_kind_of_rule_is_written_out(family: Family) -> None:
     expected = (GOLDEN / f"everything-{family.value}.iptables").read_text()
     assert render(everything(family)).text() == expected
 
@@ -34,11 +34,11 @@ def test_everything_in_full(family: Family) -> None:
         (100001, "0.0000099999"),
     ],
 )
-def test_weights(left: int, expected: str) -> None:
+def test_weight_has_ten_decimals(left: int, expected: str) -> None:
     assert weight(left) == expected
 
 
-def test_weights_grow_as_endpoints_are_passed_by() -> None:
+def test_weights_give_equal_shares() -> None:
     weights = [weight(left) for left in range(100_000, 1, -1)]
     assert all(one < next_one for one, next_one in pairwise(weights))
 
@@ -46,7 +46,7 @@ def test_weights_grow_as_endpoints_are_passed_by() -> None:
 @pytest.mark.parametrize(
     ("count", "endpoints", "rules"), [(100, 1, 100), (100, 2, 300), (100, 10, 1100), (1000, 2, 3000)]
 )
-def test_flat_shape(count: int, endpoints: int, rules: int) -> None:
+def test_rule_count_is_linear_in_endpoints(count: int, endpoints: int, rules: int) -> None:
     """S rules for S Services with one endpoint, else S(1+E): service-proxy.md 1.9."""
     objects = render(services(count, endpoints)).objects
     in_nat = [rule for name in objects if name.startswith("nat/") for rule in objects[name]]
@@ -55,14 +55,14 @@ def test_flat_shape(count: int, endpoints: int, rules: int) -> None:
     assert len(in_filter) == 3, "the hook, what lets translated packets pass, and the catch-all"
 
 
-def test_hundred_services_are_small_on_the_wire() -> None:
+def test_hundred_services_have_a_small_text() -> None:
     text = render(services(100, 2)).text().encode()
     assert len(text) < 36_000
     assert len(zlib.compress(text)) <= 5_000
 
 
-def test_no_rule_without_a_destination_is_dispatched() -> None:
-    """Never kube-proxy's rule for node ports, which takes whatever is addressed to the guest itself."""
+def test_each_dispatch_rule_has_a_destination() -> None:
+    """kube-proxy's rule for node ports would match all packets to the guest itself."""
     for family in Family:
         document = render(everything(family))
         assert all(rule.startswith("-d ") for rule in document.objects["nat/VCN-SERVICES"])
@@ -71,7 +71,7 @@ def test_no_rule_without_a_destination_is_dispatched() -> None:
         assert "comment" not in document.text()
 
 
-def test_nothing_to_serve_is_still_hooked() -> None:
+def test_model_without_services_has_hooks() -> None:
     assert render(GuestRules(Family.IPV4, ())).objects == {
         **HOOKS,
         "nat/VCN-SERVICES": (),
@@ -79,8 +79,8 @@ def test_nothing_to_serve_is_still_hooked() -> None:
     }
 
 
-def test_affinity_of_one_endpoint_has_its_list() -> None:
-    """So that a client stays when a second endpoint comes."""
+def test_affinity_of_one_endpoint_has_a_list() -> None:
+    """So a client stays when a second endpoint comes."""
     endpoint = Endpoint("10.1.0.3", 80)
     target = EndpointSet("ns1/svc1:p80", TCP, False, (endpoint,), affinity_s=60)
     frontend = Frontend("172.30.0.41", 80, TCP, target.service_port, target)
@@ -98,7 +98,7 @@ def test_affinity_of_one_endpoint_has_its_list() -> None:
     assert objects[name] == (f"-p tcp -m recent --set {known} -j DNAT --to-destination 10.1.0.3:80",)
 
 
-def test_one_service_port_under_both_policies() -> None:
+def test_service_port_with_both_policies_has_two_chains() -> None:
     here, there = Endpoint("10.1.0.3", 80), Endpoint("10.1.0.4", 80)
     everywhere = EndpointSet("a/s:p", TCP, False, (here, there))
     local = EndpointSet("a/s:p", TCP, True, (here, there))
@@ -113,12 +113,12 @@ def test_one_service_port_under_both_policies() -> None:
 
 
 @pytest.mark.parametrize("family", Family)
-def test_what_is_rendered_is_of_the_language(family: Family) -> None:
+def test_rendered_rules_are_in_the_vocabulary(family: Family) -> None:
     check_objects(render(everything(family)).objects, Backend.IPTABLES)
     check_objects(render(services(20, 3, family, refused=[4], affinity_s=5)).objects, Backend.IPTABLES)
 
 
-def test_a_renderer_writes_again_only_what_is_new() -> None:
+def test_renderer_reuses_unchanged_services() -> None:
     renderer = Renderer()
     before = services(50, 2)
     first = renderer.render(before)
@@ -133,8 +133,8 @@ def test_a_renderer_writes_again_only_what_is_new() -> None:
     assert len(same) == len([name for name in first.objects if "/VCN-SVC-" in name]) - 1 + len(HOOKS)
 
 
-def test_large_services_that_change_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ruleset.render.iptables.MAX_KEPT_RULES", 100)
+def test_renderers_cache_is_bounded_by_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ruleset.render.iptables.MAX_CACHED_RULES", 100)
     renderer = Renderer()
     for change in range(20):
         frontends = tuple(
@@ -143,9 +143,9 @@ def test_large_services_that_change_are_not_kept_for_ever(monkeypatch: pytest.Mo
         )
         rules = GuestRules(Family.IPV4, (ServiceRules("a/b", frontends),))
         assert renderer.render(rules) == render(rules)
-        assert renderer.kept_rules == min(30 * (change + 1), 90)
+        assert renderer.cached_rules == min(30 * (change + 1), 90)
     huge = tuple(
         Frontend(f"10.1.0.{number}", 80, TCP, "a/b", NoBackendAction.REJECT) for number in range(101)
     )
     renderer.render(GuestRules(Family.IPV4, (ServiceRules("a/b", huge),)))
-    assert renderer.kept_rules == 0
+    assert renderer.cached_rules == 0

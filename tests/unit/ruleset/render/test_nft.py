@@ -14,33 +14,33 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 @pytest.mark.parametrize("family", Family)
-def test_everything_in_full(family: Family) -> None:
+def test_each_kind_of_rule_is_written_out(family: Family) -> None:
     expected = (GOLDEN / f"everything-{family.value}.nft").read_text()
     assert render(everything(family)).text() == expected
 
 
-def test_a_service_with_one_endpoint_is_one_element() -> None:
+def test_service_with_one_endpoint_is_one_element() -> None:
     objects = render(services(100, 1)).objects
     assert len(objects["map endpoints"]) == 1 + 100
     assert not any(name.startswith("chain VCN-") for name in objects)
 
 
-def test_hundred_services_are_small_on_the_wire() -> None:
+def test_hundred_services_have_a_small_text() -> None:
     text = render(services(100, 2)).text().encode()
     assert len(text) < 24_000
     assert len(zlib.compress(text)) <= 5_000
 
 
-def test_a_meshs_nat_acts_first() -> None:
+def test_nat_of_a_mesh_acts_first() -> None:
     assert NAT_PRIORITY > -100, "where iptables' nat is, and a mesh with it"
 
 
-def test_no_rule_takes_what_is_addressed_to_the_guest_itself() -> None:
+def test_no_rule_matches_the_guests_own_addresses() -> None:
     for family in Family:
         assert "30080" not in render(everything(family)).text()
 
 
-def test_ranges_that_overlap_are_one_element() -> None:
+def test_overlapping_ranges_are_one_element() -> None:
     """nft refuses intervals that overlap."""
     rules = GuestRules(Family.IPV4, (), ("10.96.0.0/13", "10.96.0.0/12", "172.30.0.0/16", "fd00::/64"))
     assert render(rules).objects["set service-cidrs"] == (
@@ -51,7 +51,7 @@ def test_ranges_that_overlap_are_one_element() -> None:
     )
 
 
-def test_affinity_of_one_endpoint() -> None:
+def test_affinity_of_one_endpoint_has_a_set() -> None:
     target = EndpointSet("ns1/svc1:p80", TCP, False, (Endpoint("fd00::3", 80),), affinity_s=3661)
     frontend = Frontend("fd00:172::1", 80, TCP, target.service_port, target)
     objects = render(GuestRules(Family.IPV6, (ServiceRules("ns1/svc1", (frontend,)),))).objects
@@ -73,11 +73,11 @@ def test_affinity_of_one_endpoint() -> None:
     ("seconds", "expected"),
     [(0, "0s"), (1, "1s"), (59, "59s"), (60, "1m"), (10800, "3h"), (86400, "1d"), (90061, "1d1h1m1s")],
 )
-def test_durations_read_as_nft_prints_them(seconds: int, expected: str) -> None:
+def test_duration_is_written_as_nft_prints_it(seconds: int, expected: str) -> None:
     assert duration(seconds) == expected
 
 
 @pytest.mark.parametrize("family", Family)
-def test_what_is_rendered_is_of_the_language(family: Family) -> None:
+def test_rendered_rules_are_in_the_vocabulary(family: Family) -> None:
     check_objects(render(everything(family)).objects, Backend.NFT)
     check_objects(render(services(20, 3, family, refused=[4], affinity_s=5)).objects, Backend.NFT)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of tables: no captured address is ever neither translated nor refused."""
+"""The order of tables: at each moment a frontend is translated or rejected."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from ruleset.model import Family
 from ruleset.names import Backend
 from ruleset.render.iptables import render
 from ruleset.restore.script import delta_restore, full_restore
-from tests.unit.ruleset.kernel import Kernel
+from tests.unit.ruleset.fake_iptables import FakeIptables
 from tests.unit.ruleset.models import services
 
 
@@ -36,9 +36,9 @@ MORE, OTHERS = {"refused": [1]}, {"refused": [2]}
         (MORE, OTHERS, ["filter", "nat", "filter"]),
         (SOME, {"moved": [1]}, ["nat"]),
     ],
-    ids=["refused first", "translated first", "both refused meanwhile", "one table"],
+    ids=["rejected first", "translated first", "both rejected meanwhile", "one table"],
 )
-def test_order_of_tables(
+def test_rejecting_rules_come_first_and_go_last(
     before: dict[str, list[int]], after: dict[str, list[int]], tables: list[str]
 ) -> None:
     old, new = (render(services(4, 1, **how)) for how in (before, after))  # type: ignore[arg-type]  # parametrized
@@ -47,24 +47,26 @@ def test_order_of_tables(
 
 @pytest.mark.parametrize("before", [SOME, MORE, OTHERS])
 @pytest.mark.parametrize("after", [SOME, MORE, OTHERS])
-def test_no_moment_without_an_answer(before: dict[str, list[int]], after: dict[str, list[int]]) -> None:
+def test_frontend_has_a_rule_after_each_commit(
+    before: dict[str, list[int]], after: dict[str, list[int]]
+) -> None:
     old, new = (render(services(4, 1, **how)) for how in (before, after))  # type: ignore[arg-type]  # parametrized
-    kernel = _Watched(lambda k: _answered(k, 4))
-    kernel.restore(full_restore(old, expected(Document(Family.IPV4, Backend.IPTABLES, {}))))
-    kernel.is_watched = True
-    kernel.restore(_text(old, new))
+    guest = _Watched(lambda k: _answered(k, 4))
+    guest.restore(full_restore(old, expected(Document(Family.IPV4, Backend.IPTABLES, {}))))
+    guest.is_watched = True
+    guest.restore(_text(old, new))
 
 
-def _answered(kernel: Kernel, count: int) -> bool:
-    """Whether each of the Services is translated or refused by itself (not by the catch-all)."""
-    rules = [*kernel.tables["nat"]["VCN-SERVICES"], *kernel.tables["filter"]["VCN-SERVICES"]]
+def _answered(guest: FakeIptables, count: int) -> bool:
+    """Whether each Service has a rule of its own in nat or filter."""
+    rules = [*guest.tables["nat"]["VCN-SERVICES"], *guest.tables["filter"]["VCN-SERVICES"]]
     return all(any(rule.startswith(f"-d 172.30.0.{i + 1}/32 ") for rule in rules) for i in range(count))
 
 
-class _Watched(Kernel):
-    """Asks a question after each COMMIT."""
+class _Watched(FakeIptables):
+    """Checks a condition after each COMMIT."""
 
-    def __init__(self, holds: Callable[[Kernel], bool]) -> None:
+    def __init__(self, holds: Callable[[FakeIptables], bool]) -> None:
         super().__init__()
         self._holds = holds
         self.is_watched = False

@@ -19,7 +19,7 @@ AFTER = {
 }
 
 
-def test_commands_in_full() -> None:
+def test_commands_are_written_out() -> None:
     assert (
         change(Family.IPV4, BEFORE, AFTER)
         == """\
@@ -40,12 +40,12 @@ delete set ip vcnode old
     )
 
 
-def test_nothing_to_change() -> None:
+def test_equal_tables_need_no_command() -> None:
     assert change(Family.IPV6, AFTER, AFTER) == ""
 
 
-def test_what_is_made_in_another_way_is_not_changed() -> None:
-    """nft has no command for it; the caller replaces the table."""
+def test_changed_definition_has_no_commands() -> None:
+    """nft cannot change it; the caller replaces the table."""
     longer = {"set new": ("type ipv4_addr", "size 16", "flags dynamic,timeout", "timeout 1h")}
     assert change(Family.IPV4, {"set new": AFTER["set new"]}, longer) is None
     elsewhere = {"chain nat-output": ("type nat hook output priority -90; policy accept;", "goto VCN-A")}

@@ -11,14 +11,14 @@ from ruleset.names import Backend
 from ruleset.render.iptables import render
 from ruleset.render.nft import render as render_nft
 from ruleset.restore.script import delta_restore, full_restore, removal
-from tests.unit.ruleset.kernel import Kernel, RefusedError
+from tests.unit.ruleset.fake_iptables import FakeIptables, RestoreRefusedError
 from tests.unit.ruleset.models import everything, ruleset, services
 
 FIRST = ruleset(render(services(6, 2, affinity_s=60)))
 SECOND = ruleset(render(services(6, 2, fewer=[1], refused=[2], moved=[3])))
 MESH = "*nat\n:MESH - [0:0]\n-A OUTPUT -p tcp -j MESH\n-A MESH -j RETURN\nCOMMIT\n"
 
-# What strangers may do to a guest, also to what is ours.
+# Changes that other programs may make in a guest, also to our rules.
 DAMAGE = (
     "*nat\n-D OUTPUT -j VCN-SERVICES\nCOMMIT\n",
     "*nat\n-A OUTPUT -j VCN-SERVICES\nCOMMIT\n",
@@ -33,75 +33,75 @@ DAMAGE = (
 )
 
 
-def _guest() -> Kernel:
-    kernel = Kernel()
-    kernel.restore(MESH)
-    return kernel
+def _guest() -> FakeIptables:
+    guest = FakeIptables()
+    guest.restore(MESH)
+    return guest
 
 
-def _held(kernel: Kernel) -> InstalledRules:
-    return read_installed(kernel.save(), Family.IPV4, Backend.IPTABLES)
+def _installed(guest: FakeIptables) -> InstalledRules:
+    return read_installed(guest.save(), Family.IPV4, Backend.IPTABLES)
 
 
-def _foreign(kernel: Kernel) -> list[str]:
-    return [line for line in kernel.save().splitlines() if "VCN-" not in line]
+def _foreign(guest: FakeIptables) -> list[str]:
+    return [line for line in guest.save().splitlines() if "VCN-" not in line]
 
 
 @given(st.lists(st.sampled_from(DAMAGE), max_size=6), st.sampled_from([FIRST, SECOND, None]))
-def test_one_text_for_a_first_apply_and_for_every_repair(
+def test_one_text_applies_first_and_repairs_any_damage(
     damage: list[str], started_with: Ruleset | None
 ) -> None:
-    kernel = _guest()
+    guest = _guest()
     if started_with is not None:
         (document,) = started_with.documents
-        kernel.restore(full_restore(document, _held(kernel), started_with.digest))
+        guest.restore(full_restore(document, _installed(guest), started_with.digest))
     for change in damage:
         try:
-            kernel.restore(change)
-        except RefusedError:
-            continue  # damage that cannot be done twice
-    foreign = _foreign(kernel)
-    kernel.restore(full_restore(SECOND.documents[0], _held(kernel), SECOND.digest))
-    held = _held(kernel)
-    assert held == expected(SECOND.documents[0], SECOND.digest)
-    assert held.matches(SECOND.documents[0])
-    assert _foreign(kernel) == foreign, "what is not ours is as it was, in its place"
-    again = kernel.save()
-    kernel.restore(full_restore(SECOND.documents[0], held, SECOND.digest))
-    assert kernel.save() == again, "applied twice it changes nothing"
-    kernel.restore(removal(_held(kernel)))
-    assert _held(kernel).is_empty
-    assert _foreign(kernel) == foreign
-    assert removal(_held(kernel)) == ""
+            guest.restore(change)
+        except RestoreRefusedError:
+            continue  # this damage cannot be done twice
+    foreign = _foreign(guest)
+    guest.restore(full_restore(SECOND.documents[0], _installed(guest), SECOND.digest))
+    installed = _installed(guest)
+    assert installed == expected(SECOND.documents[0], SECOND.digest)
+    assert installed.matches(SECOND.documents[0])
+    assert _foreign(guest) == foreign, "foreign rules are unchanged and in their places"
+    again = guest.save()
+    guest.restore(full_restore(SECOND.documents[0], installed, SECOND.digest))
+    assert guest.save() == again, "applied twice it changes nothing"
+    guest.restore(removal(_installed(guest)))
+    assert _installed(guest).is_empty
+    assert _foreign(guest) == foreign
+    assert removal(_installed(guest)) == ""
 
 
-def test_after_tables_were_flushed() -> None:
-    kernel = _guest()
-    kernel.restore(full_restore(FIRST.documents[0], _held(kernel), FIRST.digest))
+def test_flushed_tables_are_repaired() -> None:
+    guest = _guest()
+    guest.restore(full_restore(FIRST.documents[0], _installed(guest), FIRST.digest))
     for table in ("nat", "filter"):
-        kernel.restore(f"*{table}\nCOMMIT\n", noflush=False)
-        kernel.restore(full_restore(FIRST.documents[0], _held(kernel), FIRST.digest))
-        assert _held(kernel) == expected(FIRST.documents[0], FIRST.digest)
+        guest.restore(f"*{table}\nCOMMIT\n", noflush=False)
+        guest.restore(full_restore(FIRST.documents[0], _installed(guest), FIRST.digest))
+        assert _installed(guest) == expected(FIRST.documents[0], FIRST.digest)
 
 
-def test_there_and_back_by_deltas() -> None:
-    kernel = _guest()
-    kernel.restore(full_restore(FIRST.documents[0], _held(kernel), FIRST.digest))
+def test_deltas_lead_there_and_back() -> None:
+    guest = _guest()
+    guest.restore(full_restore(FIRST.documents[0], _installed(guest), FIRST.digest))
     for old, new in ((FIRST, SECOND), (SECOND, FIRST)):
         (before,), (after,) = old.documents, new.documents
         delta = document_difference(before, after)
         text = delta_restore(delta, before, expected(before, old.digest), new.digest)
-        kernel.restore(text)
-        assert _held(kernel) == expected(after, new.digest)
+        guest.restore(text)
+        assert _installed(guest) == expected(after, new.digest)
 
 
-def test_text_of_a_delta_in_full() -> None:
+def test_text_of_a_delta_is_written_out() -> None:
     old, new = (ruleset(render(services(100, 2, moved=moved))) for moved in ((), (30,)))
     delta = document_difference(old.documents[0], new.documents[0])
-    held = expected(old.documents[0], old.digest)
+    installed = expected(old.documents[0], old.digest)
     (name,) = delta.touched()
     chain = name.removeprefix("nat/")
-    assert delta_restore(delta, old.documents[0], held, new.digest) == (
+    assert delta_restore(delta, old.documents[0], installed, new.digest) == (
         f"*filter\n"
         f":VCN-MARK-{min(old.digest[:16], new.digest[:16])} - [0:0]\n"
         f":VCN-MARK-{max(old.digest[:16], new.digest[:16])} - [0:0]\n"
@@ -119,30 +119,30 @@ def test_text_of_a_delta_in_full() -> None:
     )
 
 
-def test_a_delta_puts_hooks_right_too() -> None:
-    kernel = _guest()
-    kernel.restore(full_restore(FIRST.documents[0], _held(kernel), FIRST.digest))
-    kernel.restore("*nat\n-A OUTPUT -p udp -j MESH\nCOMMIT\n")
+def test_delta_repairs_shadowed_hooks_too() -> None:
+    guest = _guest()
+    guest.restore(full_restore(FIRST.documents[0], _installed(guest), FIRST.digest))
+    guest.restore("*nat\n-A OUTPUT -p udp -j MESH\nCOMMIT\n")
     delta = document_difference(FIRST.documents[0], SECOND.documents[0])
-    kernel.restore(delta_restore(delta, FIRST.documents[0], _held(kernel), SECOND.digest))
-    assert _held(kernel) == expected(SECOND.documents[0], SECOND.digest)
+    guest.restore(delta_restore(delta, FIRST.documents[0], _installed(guest), SECOND.digest))
+    assert _installed(guest) == expected(SECOND.documents[0], SECOND.digest)
 
 
-def test_a_delta_from_elsewhere() -> None:
+def test_delta_of_another_base_is_refused() -> None:
     delta = document_difference(FIRST.documents[0], SECOND.documents[0])
     other = Document(Family.IPV4, Backend.IPTABLES, {})
     with pytest.raises(BaseMismatch):
         delta_restore(delta, other, expected(other))
 
 
-def test_without_a_marker_nothing_marks() -> None:
-    kernel = _guest()
-    kernel.restore(full_restore(FIRST.documents[0], _held(kernel)))
-    assert "MARK" not in kernel.save()
-    assert _held(kernel).matches(FIRST.documents[0])
+def test_without_a_digest_there_is_no_marker() -> None:
+    guest = _guest()
+    guest.restore(full_restore(FIRST.documents[0], _installed(guest)))
+    assert "MARK" not in guest.save()
+    assert _installed(guest).matches(FIRST.documents[0])
 
 
-def test_nft_into_an_empty_guest_is_the_document() -> None:
+def test_nft_text_for_an_empty_guest_is_the_document() -> None:
     document = render_nft(everything(Family.IPV6))
     none = nothing_installed(Family.IPV6, Backend.NFT)
     assert full_restore(document, none) == document.text()
@@ -150,12 +150,12 @@ def test_nft_into_an_empty_guest_is_the_document() -> None:
     assert full_restore(document, expected(document)) == ""
 
 
-def test_nft_changes_what_differs() -> None:
+def test_nft_text_changes_only_differences() -> None:
     old, new = (ruleset(render_nft(services(100, 2, moved=moved))) for moved in ((), (30,)))
-    held = expected(old.documents[0], old.digest)
+    installed = expected(old.documents[0], old.digest)
     delta = document_difference(old.documents[0], new.documents[0])
-    text = delta_restore(delta, old.documents[0], held, new.digest)
-    assert text == full_restore(new.documents[0], held, new.digest)
+    text = delta_restore(delta, old.documents[0], installed, new.digest)
+    assert text == full_restore(new.documents[0], installed, new.digest)
     (name,) = delta.touched()
     chain = name.removeprefix("chain ")
     assert text == (
@@ -168,18 +168,18 @@ def test_nft_changes_what_differs() -> None:
     )
 
 
-def test_nft_replaces_the_table_where_no_command_changes_it() -> None:
+def test_nft_replaces_the_table_if_a_definition_changes() -> None:
     new = render_nft(services(3, 2))
     changed = new.objects["set service-cidrs"]
     other = ("type ipv6_addr" if line == "type ipv4_addr" else line for line in changed)
     old = Document(new.family, new.backend, {**new.objects, "set service-cidrs": tuple(other)})
-    held = expected(old)
-    assert full_restore(new, held) == new.text()
-    assert delta_restore(document_difference(old, new), old, held) == new.text()
+    installed = expected(old)
+    assert full_restore(new, installed) == new.text()
+    assert delta_restore(document_difference(old, new), old, installed) == new.text()
 
 
 @pytest.mark.parametrize("family", Family)
-def test_nft_keeps_the_clients_of_others_when_one_affinity_timeout_changes(family: Family) -> None:
+def test_nft_keeps_other_clients_when_a_timeout_changes(family: Family) -> None:
     _, *others = services(3, 2, family, affinity_s=60).services
     before, after = (
         render_nft(GuestRules(family, (*services(1, 2, family, affinity_s=age).services, *others), ()))
@@ -195,7 +195,7 @@ def test_nft_keeps_the_clients_of_others_when_one_affinity_timeout_changes(famil
     assert "delete table" not in text
 
 
-def test_nft_removal() -> None:
-    held = expected(render_nft(services(1, 1)))
-    assert removal(held) == "delete table ip vcnode\n"
+def test_nft_removal_deletes_the_table() -> None:
+    installed = expected(render_nft(services(1, 1)))
+    assert removal(installed) == "delete table ip vcnode\n"
     assert removal(nothing_installed(Family.IPV4, Backend.NFT)) == ""

@@ -6,8 +6,8 @@ from ruleset.installed.rules import read_installed
 from ruleset.model import Family
 from ruleset.names import Backend
 from ruleset.render.iptables import render
-from ruleset.restore.whole_tables import MAX_TEXT_BYTES, RulesetTooLarge, whole_tables, without_ours
-from tests.unit.ruleset.kernel import Kernel
+from ruleset.restore.whole_tables import MAX_TEXT_BYTES, RulesetTooLarge, whole_tables
+from tests.unit.ruleset.fake_iptables import FakeIptables
 from tests.unit.ruleset.models import everything, ruleset, services
 
 FOREIGN = """\
@@ -52,50 +52,49 @@ COMMIT
 COMMIT
 """
 DIGEST = "ab" * 32
+EMPTY = Document(Family.IPV4, Backend.IPTABLES, {})
 
 
-def test_foreign_lines_keep_their_place_and_our_hook_comes_last() -> None:
+def test_foreign_lines_keep_their_place_before_our_hook() -> None:
     assert whole_tables(FOREIGN, DOCUMENT, DIGEST) == MERGED
 
 
-def test_merged_again_nothing_changes() -> None:
+def test_merging_again_changes_nothing() -> None:
     assert whole_tables(MERGED, DOCUMENT, DIGEST) == MERGED
 
 
-def test_an_older_one_of_ours_is_replaced() -> None:
+def test_older_ruleset_is_replaced() -> None:
     older = MERGED.replace("abababab", "cdcdcdcd").replace(
         "-A OUTPUT -p tcp -j MESH\n", "-A OUTPUT -j VCN-SERVICES\n-A OUTPUT -p tcp -j MESH\n"
     )
     assert whole_tables(older, DOCUMENT, DIGEST) == MERGED
 
 
-def test_an_empty_read_is_a_fresh_guest() -> None:
+def test_empty_save_is_a_fresh_guest() -> None:
     assert whole_tables("", DOCUMENT) == DOCUMENT.text()
 
 
-def test_without_ours() -> None:
-    kept = FOREIGN[FOREIGN.index("*nat") :]
-    assert without_ours(MERGED) == f"*filter\nCOMMIT\n{kept}"
-    assert without_ours(FOREIGN) == ""
-    assert without_ours("") == ""
+def test_empty_document_removes_our_rules() -> None:
+    foreign_nat = FOREIGN[FOREIGN.index("*nat") :]
+    assert whole_tables(MERGED, EMPTY) == f"*filter\nCOMMIT\n{foreign_nat}"
 
 
 @pytest.mark.parametrize("family", Family)
-def test_whole_tables_make_the_guest_hold_it(family: Family) -> None:
-    kernel = Kernel()
-    kernel.restore(FOREIGN[FOREIGN.index("*nat") :])
-    before = kernel.save()
+def test_restored_tables_have_the_ruleset(family: Family) -> None:
+    guest = FakeIptables()
+    guest.restore(FOREIGN[FOREIGN.index("*nat") :])
+    before = guest.save()
     for model in (everything(family), services(20, 2, family)):
         made = ruleset(render(model))
-        kernel.restore(whole_tables(kernel.save(), made.documents[0], made.digest), noflush=False)
-        held = read_installed(kernel.save(), family, Backend.IPTABLES)
-        assert held.matches(made.documents[0])
-        assert held.is_marked(made.digest)
-    kernel.restore(without_ours(kernel.save()), noflush=False)
-    assert kernel.save() == before
+        guest.restore(whole_tables(guest.save(), made.documents[0], made.digest), noflush=False)
+        installed = read_installed(guest.save(), family, Backend.IPTABLES)
+        assert installed.matches(made.documents[0])
+        assert installed.is_marked(made.digest)
+    guest.restore(whole_tables(guest.save(), EMPTY), noflush=False)
+    assert guest.save() == before
 
 
-def test_too_much_for_a_stock_guest() -> None:
+def test_text_beyond_the_message_limit_is_refused() -> None:
     rules = tuple(
         f"-d 10.0.{i >> 8 & 255}.{i & 255}/32 -j DNAT --to-destination 1.2.3.4:80" for i in range(70_000)
     )

@@ -15,7 +15,7 @@ from ruleset.syntax.lines import BadDocument
         "-m conntrack --ctstate NEW -m conntrack ! --ctstate DNAT -j RETURN",
     ],
 )
-def test_rules_of_the_language(rule: str) -> None:
+def test_rules_of_the_vocabulary_are_accepted(rule: str) -> None:
     check_rule(rule)
 
 
@@ -37,13 +37,13 @@ def test_rules_of_the_language(rule: str) -> None:
         "-j $(reboot)",
     ],
 )
-def test_rules_that_are_not(rule: str) -> None:
+def test_other_rules_are_refused(rule: str) -> None:
     """`iptables-restore` reads a rule as a command line, as root."""
     with pytest.raises(BadDocument):
         check_rule(rule)
 
 
-def test_a_long_rule_is_refused_in_time() -> None:
+def test_long_rule_is_refused_in_time() -> None:
     with pytest.raises(BadDocument):
         check_rule("-j A " * 20000 + "?")
 
@@ -61,7 +61,7 @@ def test_a_long_rule_is_refused_in_time() -> None:
         ("*nat\n*filter\nCOMMIT\n", 2),
     ],
 )
-def test_text_that_is_not_of_the_language(text: str, number: int) -> None:
+def test_other_text_is_refused_with_its_line(text: str, number: int) -> None:
     with pytest.raises(BadDocument) as raised:
         read(text)
     assert raised.value.line_number == number
@@ -69,7 +69,7 @@ def test_text_that_is_not_of_the_language(text: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["*raw\n:VCN-A - [0:0]\nCOMMIT\n", "*nat\n:MESH - [0:0]\nCOMMIT\n"])
-def test_tables_and_chains_that_are_not_ours(text: str) -> None:
+def test_foreign_tables_and_chains_are_refused(text: str) -> None:
     ((name, rules),) = read(text).items()
     with pytest.raises(BadDocument):
         check(name, rules)

@@ -33,12 +33,12 @@ OBJECTS = {
 }
 
 
-def test_both_ways() -> None:
+def test_text_is_written_and_read_back() -> None:
     assert write(Family.IPV4, OBJECTS) == TEXT
     assert read(TEXT, Family.IPV4) == OBJECTS
 
 
-def test_sets_come_before_the_chains_that_look_into_them() -> None:
+def test_sets_come_before_the_chains_that_use_them() -> None:
     assert sorted(["chain a", "set z", "map m"], key=order) == ["map m", "set z", "chain a"]
 
 
@@ -57,7 +57,7 @@ def test_sets_come_before_the_chains_that_look_into_them() -> None:
         "log prefix 'x'",
     ],
 )
-def test_lines_that_do_not_stay_in_their_block(line: str) -> None:
+def test_lines_that_leave_their_block_are_refused(line: str) -> None:
     with pytest.raises(BadDocument):
         check_within(line)
 
@@ -65,7 +65,7 @@ def test_lines_that_do_not_stay_in_their_block(line: str) -> None:
 @pytest.mark.parametrize(
     "line", ["elements = { a }", "type ipv4_addr; flags interval", "elements", "a : goto b { }"]
 )
-def test_lines_that_are_no_elements(line: str) -> None:
+def test_lines_that_are_not_elements_are_refused(line: str) -> None:
     with pytest.raises(BadDocument):
         check("map m", (line,))
 
@@ -81,7 +81,7 @@ def test_lines_that_are_no_elements(line: str) -> None:
         ("face::1", False),
     ],
 )
-def test_properties_and_elements(line: str, expected: bool) -> None:
+def test_properties_differ_from_elements(line: str, expected: bool) -> None:
     assert is_property(line) is expected
 
 
@@ -100,7 +100,7 @@ def test_properties_and_elements(line: str, expected: bool) -> None:
         ("\tchain b {\n\t}\n", "\tchain b {\n", 16),
     ],
 )
-def test_text_that_is_not_of_the_language(old: str, new: str, number: int) -> None:
+def test_other_text_is_refused_with_its_line(old: str, new: str, number: int) -> None:
     head, _, tail = TEXT.rpartition(old)
     text = f"{head}{new}{tail}"
     with pytest.raises(BadDocument) as raised:
@@ -108,7 +108,7 @@ def test_text_that_is_not_of_the_language(old: str, new: str, number: int) -> No
     assert raised.value.line_number == number
 
 
-def test_the_other_family() -> None:
+def test_text_of_the_other_family_is_refused() -> None:
     with pytest.raises(BadDocument):
         read(TEXT, Family.IPV6)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""iptables of a guest, in memory: strict where the real one is.
+"""A fake iptables in memory, as strict as the real one.
 
-A bad line refuses its whole table; to delete a rule that is not there, or a chain that is not empty
-or that something leads to, is an error. The lab ring asks the same of the real ones.
+A bad line makes it refuse the whole table. Deleting a missing rule, a chain with rules or a chain that
+others jump to is an error. The lab ring applies the same texts to real iptables.
 """
 
 import copy
@@ -17,11 +17,11 @@ _JUMP = re.compile(r"(?:^| )-[jg] (\S+)")
 _WEIGHT = re.compile(r"(?<=--probability )[0-9.]+")
 
 
-class RefusedError(Exception):
+class RestoreRefusedError(Exception):
     pass
 
 
-class Kernel:
+class FakeIptables:
     """Tables of chains of rules; `restore` changes them, `save` prints them."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Kernel:
                 _do(chains, table, line)
 
     def save(self) -> str:
-        """What `iptables-save` prints, weights as the kernel keeps them."""
+        """The output of `iptables-save`, with weights as the kernel rounds them."""
         lines = []
         for table, chains in self.tables.items():
             lines += [f"*{table}", *(f":{c} {_policy(table, c)} [7:420]" for c in sorted(chains))]
@@ -67,22 +67,22 @@ def _do(chains: dict[str, list[str]], table: str, line: str) -> None:
         if name in _BUILT_IN[table]:
             return
         if len(name) > 28:
-            raise RefusedError(line)
+            raise RestoreRefusedError(line)
         chains[name] = []
     elif chain not in chains:
-        raise RefusedError(line)
+        raise RestoreRefusedError(line)
     elif command == "-A":
         chains[chain].append(rule)
     elif command == "-D":
         if rule not in chains[chain]:
-            raise RefusedError(line)
+            raise RestoreRefusedError(line)
         chains[chain].remove(rule)
     elif command == "-X":
         if chains[chain] or any(_leads_to(chain, rules) for rules in chains.values()):
-            raise RefusedError(line)
+            raise RestoreRefusedError(line)
         del chains[chain]
     else:
-        raise RefusedError(line)
+        raise RestoreRefusedError(line)
 
 
 def _leads_to(chain: str, rules: list[str]) -> bool:
@@ -94,7 +94,7 @@ def _check(table: str, chains: dict[str, list[str]]) -> None:
         for rule in rules:
             for target in _JUMP.findall(rule):
                 if target not in _TARGETS and target not in chains:
-                    raise RefusedError(f"{table}: no chain {target}")
+                    raise RestoreRefusedError(f"{table}: no chain {target}")
 
 
 def _rounded(found: re.Match[str]) -> str:
