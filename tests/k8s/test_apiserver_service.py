@@ -46,7 +46,7 @@ def _mirrored(ring: Ring, tenant: RingTenant) -> Iterator[str]:
         f"/api/v1/namespaces/{namespace}/services",
         {
             "apiVersion": "v1",
-            "kind": "RingService",
+            "kind": "Service",
             "metadata": {"name": "kubernetes", "annotations": annotations},
             "spec": {"ports": ports},
         },

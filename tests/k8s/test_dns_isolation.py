@@ -137,7 +137,7 @@ def _create(
     if item["kind"] == "Namespace":
         api.create("/api/v1/namespaces", value, may_exist=True)
         return
-    if item["kind"] == "TenantNetwork":
+    if item["kind"] == "Network":
         path = f"/apis/{item['apiVersion']}/namespaces/{meta['namespace']}/networks"
         api.create(path, {**value, "spec": item["spec"]}, may_exist=True)
         api.patch(f"{path}/{meta['name']}/status", {"status": item["status"]})

@@ -48,7 +48,7 @@ def daemon(ring: Ring, acme: RingTenant, address: str) -> Iterator[NodeDaemon]:
     api = ring.super_cluster.api
     ring.syncer.create_namespace(acme, "default")
     networks = f"/apis/arktos.futurewei.com/v1/namespaces/{acme.super_namespace('kube-system')}/networks"
-    blue = _object("TenantNetwork", "arktos.futurewei.com/v1", name="blue")
+    blue = _object("Network", "arktos.futurewei.com/v1", name="blue")
     with gate_networks.network(ring, acme, "red", "10.88.0.1"):
         api.create(networks, {**blue, "spec": {"type": "flat"}})
         api.patch(f"{networks}/blue/status", {"status": {"phase": "Pending"}})

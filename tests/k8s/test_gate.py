@@ -70,7 +70,7 @@ def pod(
 
 def bind(pod: services.TenantPod) -> None:
     """Give it its node, as a scheduler does."""
-    target = {"apiVersion": "v1", "kind": "ServingNode", "name": pod.ring.node.name}
+    target = {"apiVersion": "v1", "kind": "Node", "name": pod.ring.node.name}
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.name}, "target": target}
     pod.ring.super_cluster.api.create(f"{pod.path}/binding", binding)
 
@@ -79,15 +79,15 @@ def uid(pod: services.TenantPod) -> str:
     return str(pod.ring.super_cluster.api.get(pod.path)["metadata"]["uid"])
 
 
-def wait_held(pod: services.TenantPod, words: str) -> str:
-    """Wait until the pod says that it waits, in these words; returns all that it says."""
+def wait_blocked(pod: services.TenantPod, message: str) -> str:
+    """Wait until the pod is blocked with this message; returns the whole text of its state."""
 
-    def said() -> str:
+    def waiting() -> str:
         text = gating.waiting(pod.status())
-        return text if words in text else ""
+        return text if message in text else ""
 
     try:
-        return wait_for(f"held: {words}", said, timeout_s=_STARTED_S)
+        return wait_for(f"blocked: {message}", waiting, timeout_s=_STARTED_S)
     except RingError as error:
         raise RingError(f"{error}: {pod.status()}") from None
 
@@ -103,7 +103,7 @@ NO_RESOLVER = "the resolver of network default is not synced: dnsconfig has not 
 
 
 def events(pod: services.TenantPod, reason: str) -> list[str]:
-    """What Events of this pod with that reason say."""
+    """The messages of this pod's Events with that reason."""
     found = pod.ring.super_cluster.api.get(f"/api/v1/namespaces/{pod.namespace}/events")["items"]
     return [
         each["message"]
@@ -120,7 +120,7 @@ def test_pod_reports_what_it_waits_for_and_starts(node: ServingNode, acme: RingT
     opened = node.bridge.metric("vcnode_katabridge_needs_met_seconds_count")
     with pod(node, acme, KATA, gating.first_act(OWN_IP)) as made:
         # The rules are in by the second try.
-        text = wait_held(made, f"waiting: {NO_RESOLVER}")
+        text = wait_blocked(made, f"waiting: {NO_RESOLVER}")
         assert text.startswith("CreateContainerError: ")
         assert made.status()["containerStatuses"][0]["restartCount"] == 0
         pods = node.bridge.status()["startGate"]["blocked"]
@@ -150,7 +150,7 @@ def test_pod_reports_what_it_waits_for_and_starts(node: ServingNode, acme: RingT
 def test_dnsconfigs_wait_message_reaches_the_pods_author(node: ServingNode, acme: RingTenant) -> None:
     with pod(node, acme) as made:
         gating.say_resolver(node.ring, uid(made), "", "network blue is not Ready: it is still being made")
-        wait_held(made, "network blue is not Ready: it is still being made")
+        wait_blocked(made, "network blue is not Ready: it is still being made")
         gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
         wait_running(made)
         assert resolv_conf(made) == gating.RESOLV_CONF
@@ -165,7 +165,7 @@ def test_an_unreachable_guest_starts_no_container(node: ServingNode, acme: RingT
     with pod(node, acme, AGENT) as made:
         gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
         words = "the pod's guest cannot be reached, so the Services of network default are not applied"
-        wait_held(made, words)
+        wait_blocked(made, words)
         (message,) = wait_for("Event", lambda: events(made, "ContainerStartBlocked"), timeout_s=10)[:1]
         assert "Services of network default" in message
 
@@ -188,7 +188,7 @@ def test_the_node_condition_counts_pods_blocked_for_long(node: ServingNode, acme
 def test_a_changed_network_readiness_unblocks(node: ServingNode, acme: RingTenant) -> None:
     with pod(node, acme, annotations={keys.NETWORK_READINESS: "false"}) as made:
         gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
-        wait_held(made, "network default is not ready for this pod")
+        wait_blocked(made, "network default is not ready for this pod")
         annotations = {"metadata": {"annotations": {keys.NETWORK_READINESS: "true"}}}
         node.ring.super_cluster.api.patch(made.path, annotations)
         took_s = wait_running(made)
@@ -196,21 +196,21 @@ def test_a_changed_network_readiness_unblocks(node: ServingNode, acme: RingTenan
         assert took_s < 8
 
 
-def lacked(node: ServingNode) -> dict[str, str]:
-    """The pods that started without what they need, and what that was."""
+def missing_by_pod(node: ServingNode) -> dict[str, str]:
+    """The pods that started with unmet needs, and which."""
     lines = node.bridge.lines("container start allowed by policy warn although needs are missing")
     return {line["pod"]: line["missing"] for line in lines}
 
 
 def test_warn_starts_and_logs_what_is_missing_off_starts(node: ServingNode, acme: RingTenant) -> None:
     warned = node.bridge.metric("vcnode_katabridge_unmet_starts_total")
-    with pod(node, acme, namespace="warned") as made, pod(node, acme, namespace="open") as untold:
-        for each in (made, untold):
+    with pod(node, acme, namespace="warned") as made, pod(node, acme, namespace="open") as unreported:
+        for each in (made, unreported):
             wait_running(each)
             assert resolv_conf(each) != gating.RESOLV_CONF
-        lacks = lacked(node)
-        assert NO_RESOLVER in lacks[made.full_name]
-        assert untold.full_name not in lacks
+        missing = missing_by_pod(node)
+        assert NO_RESOLVER in missing[made.full_name]
+        assert unreported.full_name not in missing
         assert node.bridge.metric("vcnode_katabridge_unmet_starts_total") > warned
 
 
@@ -271,18 +271,18 @@ def test_containers_with_their_own_resolv_conf_keep_it(node: ServingNode, acme: 
 def test_required_plugin_blocks_while_the_bridge_is_away(
     node: ServingNode, acme: RingTenant, end: signal.Signals
 ) -> None:
-    """Under `enforce`. The validator holds what demands the plugin; what does not starts, and is reported."""
+    """Under `enforce` the validator blocks pods that require the plugin; others start, and are reported."""
     before = len(ungated(node))
     with pod(node, acme) as waiting, pod(node, acme) as running:
         gating.say_resolver(node.ring, uid(running), gating.RESOLV_CONF)
         wait_running(running)
-        wait_held(waiting, "which DNS server network default has")
+        wait_blocked(waiting, NO_RESOLVER)
         node.bridge.stop(end)
         with pod(node, acme) as newcomer, pod(node, acme, annotations=NO_DEMAND) as unguarded:
             wait_running(unguarded)
-            wait_held(newcomer, gating.LACKS_PLUGIN)
-            # It had been asked about this one before, and said no: that it has gone is no yes.
-            wait_held(waiting, gating.LACKS_PLUGIN)
+            wait_blocked(newcomer, gating.LACKS_PLUGIN)
+            # It had blocked this pod before it went away.
+            wait_blocked(waiting, gating.LACKS_PLUGIN)
             node.bridge.start()
             gating.say_resolver(node.ring, uid(newcomer), gating.RESOLV_CONF)
             took_s = wait_running(newcomer)
@@ -295,11 +295,11 @@ def test_required_plugin_blocks_while_the_bridge_is_away(
             assert resolv_conf(running) == "nameserver 10.88.0.54\n"
 
 
-@pytest.mark.parametrize(("namespace", "is_told"), [("warned", True), ("open", False)])
+@pytest.mark.parametrize(("namespace", "is_reported"), [("warned", True), ("open", False)])
 def test_away_under_warn_or_off_ungated_starts_are_reported(
-    node: ServingNode, acme: RingTenant, namespace: str, *, is_told: bool
+    node: ServingNode, acme: RingTenant, namespace: str, *, is_reported: bool
 ) -> None:
-    """What demands the plugin waits all the same: it is containerd that holds it. What does not starts."""
+    """containerd blocks pods that require the plugin under any policy; others start."""
     before = len(ungated(node))
     node.bridge.stop(signal.SIGKILL)
     try:
@@ -308,12 +308,12 @@ def test_away_under_warn_or_off_ungated_starts_are_reported(
             pod(node, acme, namespace=namespace, annotations=NO_DEMAND) as unguarded,
         ):
             wait_running(unguarded)
-            wait_held(demanding, gating.LACKS_PLUGIN)
+            wait_blocked(demanding, gating.LACKS_PLUGIN)
             node.bridge.start()
             took_s = wait_running(demanding)
             say(f"{namespace}: from the bridge's return to running: {took_s:.2f} s")
-            assert ungated(node)[before:] == ([unguarded.full_name] if is_told else [])
-            if is_told:
+            assert ungated(node)[before:] == ([unguarded.full_name] if is_reported else [])
+            if is_reported:
                 wait_for("Event", lambda: events(unguarded, "ContainerStartedUngated"), timeout_s=10)
     finally:
         if not node.bridge.status():
@@ -321,16 +321,16 @@ def test_away_under_warn_or_off_ungated_starts_are_reported(
 
 
 def test_a_bridge_that_does_not_answer(node: ServingNode, acme: RingTenant) -> None:
-    """It is asked and says nothing for the runtime's 2 s: that is no yes where the plugin is demanded."""
+    """After 2 s without an answer the runtime blocks pods that require the plugin."""
     before = len(ungated(node))
     with pod(node, acme) as waiting:
-        wait_held(waiting, "which DNS server network default has")
+        wait_blocked(waiting, NO_RESOLVER)
         assert node.bridge.process is not None
         node.bridge.process.send(signal.SIGSTOP)
         try:
             # CreateContainer of the one, then RunPodSandbox and CreateContainer of the other.
             node.ring.super_cluster.api.patch(waiting.path, {"metadata": {"annotations": {"try": "again"}}})
-            wait_held(waiting, gating.LACKS_PLUGIN)
+            wait_blocked(waiting, gating.LACKS_PLUGIN)
             with pod(node, acme, annotations=NO_DEMAND) as unguarded:
                 wait_running(unguarded)
                 node.bridge.process.send(signal.SIGCONT)
@@ -395,7 +395,7 @@ def test_its_credentials_allow_nothing_else(node: ServingNode, acme: RingTenant)
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": f"e-{secrets.token_hex(3)}", "namespace": "default"},
-        "involvedObject": {"kind": "TenantPod", "namespace": "default", "name": "p"},
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"},
         "reason": "R",
         "source": {"component": "kubelet", "host": node.ring.node.name},
     }

@@ -167,7 +167,7 @@ def test_the_two_definitions_differ_in_the_scope_alone() -> None:
 
 
 def _network(name: str, spec: Any) -> JsonObject:
-    return {"apiVersion": _GROUP, "kind": "TenantNetwork", "metadata": {"name": name}, "spec": spec}
+    return {"apiVersion": _GROUP, "kind": "Network", "metadata": {"name": name}, "spec": spec}
 
 
 def _is_served(api: KubernetesApi) -> bool:

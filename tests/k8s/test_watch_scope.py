@@ -113,9 +113,7 @@ def test_watches_switch_above_24_namespaces_and_back(
         assert "refused" in pod.fetch(node.of_acme_x.ip)
 
         last.delete()
-        wait_for(
-            "its RingService is gone", lambda: last.ip not in node.rules_in(sandbox), timeout_s=CHANGED_S
-        )
+        wait_for("its Service is gone", lambda: last.ip not in node.rules_in(sandbox), timeout_s=CHANGED_S)
         rules = node.rules_in(sandbox)
         _delete_namespaces(ring, made)
         by_namespace = before["services"][0]
@@ -131,7 +129,7 @@ def _service_in(node: ServingNode, tenant: RingTenant, namespace: str) -> Iterat
     name = "last"
     value = {
         "apiVersion": "v1",
-        "kind": "RingService",
+        "kind": "Service",
         "metadata": {"name": name},
         "spec": {"ports": [{"name": "http", "port": services.PORT, "protocol": "TCP"}]},
     }

@@ -117,7 +117,7 @@ class Hand:
     def service(self, tenant: RingTenant, network: str, service: VmService, addresses: Sequence[str]) -> None:
         """Make a Service, and below, if it has an address, its copy with these endpoints."""
         port = {"name": "http", "port": 80, "targetPort": PORT, "protocol": "TCP"}
-        value = _object("VmService", service.name, labels={keys.ARKTOS_NETWORK: network})
+        value = _object("Service", service.name, labels={keys.ARKTOS_NETWORK: network})
         value["spec"] = {
             "clusterIP": service.ip or "None",
             "selector": {"app": service.app},
@@ -150,7 +150,7 @@ class Hand:
         if annotation:
             annotations[keys.CLUSTER_IP] = annotation
         labels = {keys.ARKTOS_NETWORK: network}
-        value = _object("VmService", name, labels=labels, annotations=annotations)
+        value = _object("Service", name, labels=labels, annotations=annotations)
         of_service = [{"name": n, "protocol": kind, "port": port} for n, kind, port, _ in ports]
         value["spec"] = {"ports": of_service, **spec}
         api.create(f"/api/v1/namespaces/{below}/services", value)

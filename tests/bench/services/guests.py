@@ -91,7 +91,7 @@ def file(guest: BenchGuest, tenant: str, **more: object) -> str:
     """What tells kata-bridge of it."""
     document: dict[str, object] = {
         "apiVersion": "vcnode.io/v1alpha1",
-        "kind": "BenchGuest",
+        "kind": "Guest",
         "namespace": f"{tenant}-default",
         "name": guest.id,
         "tenant": tenant,

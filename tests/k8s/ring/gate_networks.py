@@ -94,7 +94,7 @@ def network(ring: Ring, tenant: RingTenant, name: str, server: str) -> Iterator[
     networks = f"/apis/{_GROUP}/namespaces/{namespace}/networks"
     api.create(
         networks,
-        {"apiVersion": _GROUP, "kind": "TenantNetwork", "metadata": {"name": name}, "spec": {"type": "flat"}},
+        {"apiVersion": _GROUP, "kind": "Network", "metadata": {"name": name}, "spec": {"type": "flat"}},
     )
     metadata: JsonObject = {"name": service, "labels": labels, "annotations": annotations}
     made = api.create(

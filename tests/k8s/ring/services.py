@@ -71,7 +71,7 @@ def service(
         annotations[keys.CLUSTER_IP] = own_ip
     value = {
         "apiVersion": "v1",
-        "kind": "RingService",
+        "kind": "Service",
         "metadata": {"name": name, "annotations": annotations, "labels": network_label(network)},
         "spec": {"ports": [{"name": "http", "port": PORT, "protocol": "TCP"}]},
     }
@@ -144,7 +144,7 @@ def pod_value(
     runtime = {"runtimeClassName": handler} if handler else {}
     return {
         "apiVersion": "v1",
-        "kind": "TenantPod",
+        "kind": "Pod",
         "metadata": {"name": name, "annotations": annotations, "labels": network_label(network)},
         "spec": {"nodeName": node, "terminationGracePeriodSeconds": 0, **runtime, **spec},
     }

@@ -49,7 +49,7 @@ class RingTenant:
         """Its file for the agent's directory of tenants, with further leaves registered."""
         return {
             "apiVersion": "vcnode.io/v1alpha1",
-            "kind": "RingTenant",
+            "kind": "Tenant",
             "metadata": {"name": self.key},
             "spec": {
                 "certificateAuthority": self.apiserver.authority.pem.decode(),
