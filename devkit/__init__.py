@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stand-ins for what the daemons talk to: for tests, the demo and labs, never for a real node."""
+"""Fakes of the daemons' peers, for tests, the demo and labs."""

@@ -4,14 +4,14 @@
 from collections.abc import Sequence
 from functools import partial
 
-from devkit.kubelet.replies import Exchange, Reply, Tunnel
+from devkit.kubelet.replies import Exchange, FakeReply, Tunnel
 from devkit.kubelet.server import FakePod
 
 NODE_NAME = "node-1"
 
 
-def script(exchange: Exchange, pods: Sequence[FakePod]) -> Reply | None:
-    """The answer to one request of vn-agent's; None leaves it to the fake's own."""
+def script(exchange: Exchange, pods: Sequence[FakePod]) -> FakeReply | None:
+    """The answer to one request of vn-agent's; None leaves it to the stand-in's own."""
     kind, namespace, name, *rest = [*exchange.path.split("/")[1:], "", "", ""]
     pod = _find(pods, namespace, name)
     if pod is None:
@@ -19,9 +19,9 @@ def script(exchange: Exchange, pods: Sequence[FakePod]) -> Reply | None:
     if kind == "containerLogs":
         return _log(exchange, pod, rest[0])
     if kind == "exec" and exchange.is_upgrade:
-        return Reply(101, tunnel=Tunnel.SINK, answer=partial(_shell, pod))
+        return FakeReply(101, tunnel=Tunnel.SINK, answer=partial(_shell, pod))
     if kind == "portForward" and exchange.is_upgrade:
-        return Reply(101, tunnel=Tunnel.SINK, answer=partial(_web, pod))
+        return FakeReply(101, tunnel=Tunnel.SINK, answer=partial(_web, pod))
     return None
 
 
@@ -29,7 +29,7 @@ def _find(pods: Sequence[FakePod], namespace: str, name: str) -> FakePod | None:
     return next((pod for pod in pods if (pod.namespace, pod.name) == (namespace, name)), None)
 
 
-def _log(exchange: Exchange, pod: FakePod, container: str) -> Reply | None:
+def _log(exchange: Exchange, pod: FakePod, container: str) -> FakeReply | None:
     if container not in pod.every_container:
         return None
     lines = [f"{owner(pod)}'s {pod.name} is up", f"{owner(pod)}'s {pod.name} took an order ({pod.marker})"]
@@ -39,7 +39,7 @@ def _log(exchange: Exchange, pod: FakePod, container: str) -> Reply | None:
         lines = lines[-count:] if count else []
     follows = (pod.namespace, pod.name, container) if options.get("follow") == "true" else None
     body = "".join(f"{line}\n" for line in lines).encode()
-    return Reply(200, (("Content-Type", "text/plain"),), body, is_chunked=True, follows=follows)
+    return FakeReply(200, (("Content-Type", "text/plain"),), body, is_chunked=True, follows=follows)
 
 
 def _shell(pod: FakePod, sent: bytes) -> bytes:

@@ -19,7 +19,7 @@ from daemonkit.kube.resources import (
     VIRTUAL_CLUSTERS,
     Resource,
 )
-from devkit.kube.apiserver import KubeApiserver, Seen
+from devkit.kube.apiserver import FakeApiserver, Seen
 from devkit.kubelet.pods import FakePod, pod_list
 from devkit.pki import Authority, Leaf
 from dnsconfig.cluster.objects import NETWORKS
@@ -39,7 +39,7 @@ class FakeSuperCluster:
     def __init__(self, node_name: str) -> None:
         self._node_name = node_name
         self._clients = Authority.create("super-cluster-clients")
-        self._server = KubeApiserver(
+        self._server = FakeApiserver(
             authority=Authority.create("super-cluster"),
             client_ca_pem=self._clients.cert_pem,
             authorize=self._may,

@@ -33,7 +33,7 @@ default SetIPTablesRequest := true
 OPENED_POLICY = STOCK_POLICY + IPTABLES_RULES
 
 
-class Engine(enum.Enum):
+class PolicyEngine(enum.Enum):
     REGORUS = "regorus"
     OPA = "opa"
 
@@ -49,19 +49,19 @@ class Policy:
     """One policy text as an engine understands it; setting another replaces all of it."""
 
     rules: Mapping[str, bool]
-    engine: Engine = Engine.REGORUS
+    engine: PolicyEngine = PolicyEngine.REGORUS
 
     def verdict(self, request: str) -> Verdict:
         """Decide over a request message by its name."""
         allowed = self.rules.get(request)
         if allowed or self.rules.get(_LENIENT):
             return Verdict.ALLOWED
-        if allowed is None and self.engine is Engine.REGORUS:
+        if allowed is None and self.engine is PolicyEngine.REGORUS:
             return Verdict.UNDEFINED
         return Verdict.DENIED
 
 
-def parse(text: str, engine: Engine = Engine.REGORUS) -> Policy:
+def parse(text: str, engine: PolicyEngine = PolicyEngine.REGORUS) -> Policy:
     """Read the rules of a text; raises `ValueError` for one that is no agent policy."""
     if not re.search(r"^package agent_policy$", text, re.MULTILINE):
         raise ValueError("no package agent_policy")

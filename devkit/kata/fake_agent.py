@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fake for stock Kata's agent: ttrpc on a unix socket in front of a guest's iptables.
+"""A fake of stock Kata's agent: ttrpc on a unix socket in front of a guest's iptables.
 
 Does with a call what kata-agent does, by its order of checks, its choice of binaries, its arguments
 and its words; `Quirks` are the ways in which real ones differ or fail.
@@ -13,7 +13,7 @@ from typing import Self
 
 from daemonkit.protobuf import decode, encode
 from devkit.kata.agent_policy import Policy, Verdict, parse
-from devkit.kata.guest_tables import Ended, IptablesTools
+from devkit.kata.guest_tables import IptablesTools, ToolResult
 from kata_bridge.channels.stock import kata_messages as m
 from kata_bridge.ttrpc.server import TtrpcServer
 from kata_bridge.ttrpc.status import Code, TtrpcError
@@ -191,16 +191,16 @@ class FakeAgent:
         places = self.quirks.places[tool]
         return next((place for place in places if place in self.quirks.files), places[-1])
 
-    async def _run(self, binary: str, arguments: tuple[str, ...], stdin: bytes) -> Ended:
+    async def _run(self, binary: str, arguments: tuple[str, ...], stdin: bytes) -> ToolResult:
         if binary not in self.quirks.files:
             raise TtrpcError(Code.INTERNAL, "No such file or directory (os error 2)")
         tool = binary.rpartition("/")[2]
         is_restore = tool.endswith("-restore")
         await asyncio.sleep(self.quirks.delay_s + self.quirks.restore_delay_s * is_restore)
         if not self.quirks.has_nf_tables:
-            return Ended(1, stderr=f"{tool} v1.8.7 (nf_tables): {_NO_NF_TABLES}\n")
+            return ToolResult(1, stderr=f"{tool} v1.8.7 (nf_tables): {_NO_NF_TABLES}\n")
         if self.quirks.is_restore_lost and is_restore:
-            return Ended(0)
+            return ToolResult(0)
         return await self.tables.run(tool, arguments, stdin)
 
     def _copy(self, request: m.CopyFileRequest) -> bytes:

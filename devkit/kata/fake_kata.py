@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fake for all of one stock Kata guest: agent, VMM and shim, wired as the real ones are."""
+"""A fake of all of one stock Kata guest: agent, VMM and shim, wired as the real ones are."""
 
 from contextlib import AsyncExitStack
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fake for a container runtime's NRI: sandboxes that are only told of.
+"""A fake of a container runtime's NRI: sandboxes that are only told of.
 
 Speaks to one plugin at a time as containerd does: the order of registration, its timeouts, both
 dialects, one call after the other, and the fault of its multiplexer, which cannot take a frame of

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fake for the management socket of a Kata shim, in Go's manner or in Rust's.
+"""A fake of the management socket of a Kata shim, in Go's manner or in Rust's.
 
 Forwards to an agent over ttrpc, as the real ones do. Go: an error is 500 with the text of Go's gRPC
 status, the socket comes when the guest is up. Rust: an error is a closed connection, the socket is

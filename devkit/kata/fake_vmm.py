@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fake for the hybrid vsock of a VMM: unix sockets in place of a guest's vsock ports."""
+"""A fake of the hybrid vsock of a VMM: unix sockets in place of a guest's vsock ports."""
 
 import asyncio
 import contextlib

@@ -15,7 +15,7 @@ _RUN_DEADLINE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ToolResult:
     """How a process ended."""
 
     code: int
@@ -26,7 +26,7 @@ class Ended:
 class IptablesTools(Protocol):
     """What runs `iptables-save`, `iptables-restore` and their ip6tables twins in a guest."""
 
-    async def run(self, tool: str, arguments: Sequence[str], stdin: bytes) -> Ended: ...
+    async def run(self, tool: str, arguments: Sequence[str], stdin: bytes) -> ToolResult: ...
 
 
 class NamespaceTables:
@@ -43,7 +43,7 @@ class NamespaceTables:
         self.variant = variant
         self._environment = environment
 
-    async def run(self, tool: str, arguments: Sequence[str], stdin: bytes) -> Ended:
+    async def run(self, tool: str, arguments: Sequence[str], stdin: bytes) -> ToolResult:
         family, _, action = tool.partition("-")
         process = await asyncio.create_subprocess_exec(
             "nsenter",
@@ -66,7 +66,7 @@ class NamespaceTables:
                 process.kill()
             await process.wait()
             raise
-        return Ended(process.returncode or 0, stdout, stderr.decode("utf-8", "replace"))
+        return ToolResult(process.returncode or 0, stdout, stderr.decode("utf-8", "replace"))
 
 
 _BUILT_IN = {
@@ -108,17 +108,17 @@ class FakeTables:
     def __init__(self) -> None:
         self._tables: dict[Family, dict[str, _Table]] = {family: {} for family in Family}
 
-    async def run(self, tool: str, arguments: Sequence[str], stdin: bytes) -> Ended:
+    async def run(self, tool: str, arguments: Sequence[str], stdin: bytes) -> ToolResult:
         family = Family.IPV6 if tool.startswith("ip6") else Family.IPV4
         if tool.endswith("-save"):
             if arguments:
-                return Ended(1, stderr=f"{tool}: unrecognized option '{arguments[0]}'\n")
-            return Ended(0, self.save(family).encode())
+                return ToolResult(1, stderr=f"{tool}: unrecognized option '{arguments[0]}'\n")
+            return ToolResult(0, self.save(family).encode())
         try:
             self._restore(family, stdin.decode())
         except _BadLineError as error:
-            return Ended(1, stderr=f"{tool}: {error}\n")
-        return Ended(0)
+            return ToolResult(1, stderr=f"{tool}: {error}\n")
+        return ToolResult(0)
 
     def save(self, family: Family) -> str:
         """What the save tool prints now."""

@@ -57,7 +57,7 @@ class _Stream:
         self.is_ending = False
 
 
-class KubeApiserver:
+class FakeApiserver:
     """The server. `start` and `stop` any number of times; it keeps its port and its objects.
 
     With an `authority` it speaks TLS with a certificate from it for 127.0.0.1 and localhost. With
@@ -100,7 +100,7 @@ class KubeApiserver:
         """How many watches are open."""
         return len(self._streams)
 
-    async def __aenter__(self) -> "KubeApiserver":
+    async def __aenter__(self) -> "FakeApiserver":
         await self.start()
         return self
 

@@ -8,9 +8,9 @@ import time
 from typing import Any, Protocol
 
 from devkit.kubelet.replies import (
-    Ending,
     Exchange,
-    Reply,
+    FakeReply,
+    ReplyEnd,
     Tunnel,
     chunk,
     parse_head,
@@ -30,21 +30,21 @@ _FOLLOW_POLL_S = 0.02
 _CLOSE_DEADLINE_S = 2.0
 
 
-class Kubelet(Protocol):
+class ReplySource(Protocol):
     """What a connection asks of its kubelet."""
 
     exchanges: list[Exchange]
 
-    def answer(self, exchange: Exchange) -> Reply: ...
+    def answer(self, exchange: Exchange) -> FakeReply: ...
     def log_lines(self, key: tuple[str, str, str]) -> list[str]: ...
 
 
-class Connection:
+class FakeKubeletConnection:
     """One accepted connection: reads requests, answers them, records what else arrives."""
 
     def __init__(
         self,
-        kubelet: Kubelet,
+        kubelet: ReplySource,
         number: int,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
@@ -125,7 +125,7 @@ class Connection:
             if len(self._ahead) < _AHEAD_LIMIT_BYTES:
                 self._ahead += data
 
-    async def _send(self, exchange: Exchange, reply: Reply) -> bool:
+    async def _send(self, exchange: Exchange, reply: FakeReply) -> bool:
         if reply.delay_s:
             await self._wait(reply.delay_s)
         exchange.status = reply.status
@@ -141,9 +141,9 @@ class Connection:
             await self._send_body(exchange, reply)
         return await self._end(reply.ending)
 
-    async def _send_body(self, exchange: Exchange, reply: Reply) -> None:
+    async def _send_body(self, exchange: Exchange, reply: FakeReply) -> None:
         is_open_ended = (
-            reply.follows is not None or reply.repeat_every_s is not None or reply.ending is Ending.SILENT
+            reply.follows is not None or reply.repeat_every_s is not None or reply.ending is ReplyEnd.SILENT
         )
         is_chunked = reply.is_chunked or bool(reply.trailers) or is_open_ended
         # Counted before the client can see anything: what is added from then on is followed.
@@ -171,11 +171,11 @@ class Connection:
             sent = len(lines)
             await self._wait(_FOLLOW_POLL_S)
 
-    async def _tunnel(self, exchange: Exchange, reply: Reply) -> bool:
+    async def _tunnel(self, exchange: Exchange, reply: FakeReply) -> bool:
         if reply.first_bytes:
             exchange.sent.add(reply.first_bytes)
             await self._write(reply.first_bytes)
-        if reply.ending not in (Ending.KEEP, Ending.SILENT):
+        if reply.ending not in (ReplyEnd.KEEP, ReplyEnd.SILENT):
             return await self._end(reply.ending)
         if reply.tunnel is Tunnel.STALL:
             await self._writer.wait_closed()
@@ -193,25 +193,25 @@ class Connection:
             exchange.answered_bytes += len(data)
             if back:
                 await self._write(back)
-        return await self._end(Ending.CLOSE)
+        return await self._end(ReplyEnd.CLOSE)
 
-    async def _end(self, ending: Ending) -> bool:
+    async def _end(self, ending: ReplyEnd) -> bool:
         match ending:
-            case Ending.KEEP:
+            case ReplyEnd.KEEP:
                 return not self._is_eof
-            case Ending.SILENT:
+            case ReplyEnd.SILENT:
                 while not self._is_eof:
                     self._ahead.clear()
                     await self._read()
-            case Ending.RESET:
+            case ReplyEnd.RESET:
                 raw: socket.socket = self._writer.get_extra_info("socket")
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-            case Ending.CLOSE:
+            case ReplyEnd.CLOSE:
                 # asyncio holds the FIN back until the peer has answered the close_notify.
                 self._writer.close()
                 async with asyncio.timeout(_CLOSE_DEADLINE_S):
                     await self._writer.wait_closed()
-            case Ending.ABORT:
+            case ReplyEnd.ABORT:
                 pass
         return False
 

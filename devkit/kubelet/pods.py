@@ -3,7 +3,7 @@
 
 Everything that a page of a real kubelet holds beside the tenant's own rows is here too: other
 tenants' and the host's pods, injected containers, environment, volumes, cgroup paths, the
-machine's identity. `StandInPod.marker` is planted wherever a value of the pod appears, so that a
+machine's identity. `FakePod.marker` is planted wherever a value of the pod appears, so that a
 test can tell whose byte it has received.
 """
 
@@ -20,7 +20,7 @@ _STARTED_AT_S = 1767323045
 MACHINE_ID = "marker-machine-4f1c"
 
 
-class State(enum.Enum):
+class FakePodState(enum.Enum):
     """How far a pod has come, as far as it changes what a kubelet answers."""
 
     WAITING = "waiting"
@@ -44,7 +44,7 @@ class FakePod:
     injected: tuple[str, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
-    state: State = State.RUNNING
+    state: FakePodState = FakePodState.RUNNING
     is_quiet: bool = False
 
     @property

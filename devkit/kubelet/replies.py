@@ -23,7 +23,7 @@ _WEBSOCKET_GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, 1.3
 _KEPT_BYTES = 256 * 1024
 
 
-class Ending(enum.Enum):
+class ReplyEnd(enum.Enum):
     """What becomes of the connection after a reply, or after a tunnel's first bytes."""
 
     KEEP = "keep"
@@ -42,7 +42,7 @@ class Tunnel(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class FakeReply:
     """One scripted answer. `raw` replaces head and body by these exact bytes."""
 
     status: int = 200
@@ -54,7 +54,7 @@ class Reply:
     delay_s: float = 0.0
     body_bytes: int | None = None  # so many bytes of the body are sent, whatever the head says
     repeat_every_s: float | None = None  # the body again and again, until the peer leaves
-    ending: Ending = Ending.KEEP
+    ending: ReplyEnd = ReplyEnd.KEEP
     tunnel: Tunnel | None = None
     first_bytes: bytes = b""  # in a tunnel, sent before anything is read
     answer: Callable[[bytes], bytes] | None = None  # in a tunnel, what comes back for each read
@@ -149,7 +149,7 @@ def switching(
     first_bytes: bytes = b"",
     *,
     known: Sequence[str] | None = None,
-) -> Reply:
+) -> FakeReply:
     """The 101 that a kubelet answers to this upgrade, with the first protocol of `known`."""
     token = exchange.values("Upgrade")[0] if exchange.values("Upgrade") else "SPDY/3.1"
     headers = [("Connection", "Upgrade"), ("Upgrade", token)]
@@ -163,11 +163,11 @@ def switching(
         name = "X-Stream-Protocol-Version"
     offered = [p.strip() for line in exchange.values(name) for p in line.split(",")]
     headers += [(name, p) for p in offered if p in (known or STREAM_PROTOCOLS)][:1]
-    return Reply(101, tuple(headers), tunnel=tunnel, first_bytes=first_bytes)
+    return FakeReply(101, tuple(headers), tunnel=tunnel, first_bytes=first_bytes)
 
 
-def text(status: int, body: str, *headers: tuple[str, str]) -> Reply:
-    return Reply(status, (("Content-Type", TEXT), *headers), body.encode())
+def text(status: int, body: str, *headers: tuple[str, str]) -> FakeReply:
+    return FakeReply(status, (("Content-Type", TEXT), *headers), body.encode())
 
 
 def chunk(data: bytes) -> bytes:
@@ -175,7 +175,7 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data) if data else b""
 
 
-def render_head(reply: Reply, length_bytes: int | None) -> bytes:
+def render_head(reply: FakeReply, length_bytes: int | None) -> bytes:
     """The head of `reply`; without a length it is chunked. Headers that are given stay as they are."""
     try:
         phrase = HTTPStatus(reply.status).phrase

@@ -2,8 +2,8 @@
 """A fake kubelet: a TLS server that records every byte it gets and answers as it is told.
 
 It demands a client certificate like a real one, keeps connections alive, streams logs and holds
-tunnels. Without a script it answers plausibly for its pods. It runs in a thread of its own, so that
-synchronous tests, asyncio tests and the demo can all drive it.
+tunnels. Without a script it answers as a healthy kubelet with its pods. It runs in a thread of its own,
+so that synchronous tests, asyncio tests and the demo can drive it.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 from daemonkit.listeners import stop_accepting
-from devkit.kubelet.connection import HEAD_LIMIT_BYTES, Connection
-from devkit.kubelet.plausible import plausible
+from devkit.kubelet.connection import HEAD_LIMIT_BYTES, FakeKubeletConnection
+from devkit.kubelet.default_replies import default_reply
 from devkit.kubelet.pods import FakePod
-from devkit.kubelet.replies import Exchange, Reply
+from devkit.kubelet.replies import Exchange, FakeReply
 
 __all__ = ["FakeKubelet", "FakePod", "kubelet_context"]
 
-Script = Callable[[Exchange], Reply | None]
+Script = Callable[[Exchange], FakeReply | None]
 T = TypeVar("T")
 
 _START_DEADLINE_S = 10.0
@@ -59,7 +59,7 @@ def kubelet_context(cert_file: str, key_file: str, client_ca_pem: str) -> ssl.SS
 class FakeKubelet:
     """A scripted kubelet on loopback.
 
-    `script` is asked for each request, in the kubelet's thread; None means the plausible answer.
+    `script` is asked for each request, in the kubelet's thread; None means the default reply.
     `exchanges` grows by one per request in the order of arrival, also for malformed ones.
     """
 
@@ -182,7 +182,7 @@ class FakeKubelet:
         number = self.connections_accepted
         has_ended = asyncio.Event()
         self._open[number] = writer, has_ended
-        connection = Connection(self, number, reader, writer)
+        connection = FakeKubeletConnection(self, number, reader, writer)
         try:
             while await connection.exchange():
                 pass
@@ -194,12 +194,12 @@ class FakeKubelet:
             del self._open[number]
             has_ended.set()
 
-    def answer(self, exchange: Exchange) -> Reply:
-        """The scripted or else the plausible answer."""
+    def answer(self, exchange: Exchange) -> FakeReply:
+        """The reply of the script, or the default one."""
         scripted = self.script(exchange) if self.script is not None else None
         if scripted is not None:
             return scripted
-        return plausible(
+        return default_reply(
             exchange,
             self.pods,
             self._logs,

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from devkit.kubelet.replies import Exchange, Reply
+from devkit.kubelet.replies import Exchange, FakeReply
 from devkit.kubelet.server import FakeKubelet, kubelet_context
 from devkit.pki import Authority, Leaf, self_signed
 from tests.cases import upstream
@@ -208,9 +208,9 @@ class Stage:
         """What the kubelet has seen since `start`, but for the parallel requests."""
         return [e for e in self.kubelet.exchanges[start:] if COMPANION_MARK not in e.target]
 
-    def _answer(self, exchange: Exchange) -> Reply | None:
+    def _answer(self, exchange: Exchange) -> FakeReply | None:
         if COMPANION_MARK in exchange.target:
-            return Reply(200, body=b"warm\n", delay_s=self.warming_s) if self.warming_s else None
+            return FakeReply(200, body=b"warm\n", delay_s=self.warming_s) if self.warming_s else None
         if self.script is None:
             return None
         segments = exchange.path.split("/")

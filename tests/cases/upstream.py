@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from devkit.kubelet.pods import FakePod
-from devkit.kubelet.replies import Ending, Exchange, Reply, Tunnel, switching
+from devkit.kubelet.replies import Exchange, FakeReply, ReplyEnd, Tunnel, switching
 from tests.cases.pages import make_page
 
 _KNOWN = frozenset(
@@ -16,17 +16,17 @@ _KNOWN = frozenset(
     }
 )
 _ENDINGS = {
-    "silent": Ending.SILENT,
-    "silence": Ending.SILENT,
-    "hang": Ending.SILENT,
-    "close": Ending.CLOSE,
-    "eof": Ending.CLOSE,
-    "abort": Ending.ABORT,
-    "fin": Ending.ABORT,
-    "rst": Ending.RESET,
-    "reset": Ending.RESET,
-    "keep": Ending.KEEP,
-    "open": Ending.KEEP,
+    "silent": ReplyEnd.SILENT,
+    "silence": ReplyEnd.SILENT,
+    "hang": ReplyEnd.SILENT,
+    "close": ReplyEnd.CLOSE,
+    "eof": ReplyEnd.CLOSE,
+    "abort": ReplyEnd.ABORT,
+    "fin": ReplyEnd.ABORT,
+    "rst": ReplyEnd.RESET,
+    "reset": ReplyEnd.RESET,
+    "keep": ReplyEnd.KEEP,
+    "open": ReplyEnd.KEEP,
 }
 CERTIFICATES = frozenset({"self-signed", "rogue", "other-ca", "wrong-name", "expired", "good"})
 _MEBIBYTE = 1024 * 1024
@@ -47,7 +47,7 @@ def check(raw: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def scripted(raw: Mapping[str, Any], exchange: Exchange, pods: Sequence[FakePod]) -> Reply | None:
+def scripted(raw: Mapping[str, Any], exchange: Exchange, pods: Sequence[FakePod]) -> FakeReply | None:
     """The reply to `exchange`; None where the script leaves the plausible one standing.
 
     Raises PageError.
@@ -59,10 +59,10 @@ def scripted(raw: Mapping[str, Any], exchange: Exchange, pods: Sequence[FakePod]
     if "raw" in raw:
         data = str(raw["raw"]).encode()
         if "then" not in raw and _is_cut_short(data):
-            ending = Ending.CLOSE
-        return Reply(raw=data, delay_s=delay_s, ending=ending)
+            ending = ReplyEnd.CLOSE
+        return FakeReply(raw=data, delay_s=delay_s, ending=ending)
     if "hang_s" in raw and not set(raw) - {"hang_s", "then"}:
-        return Reply(raw=b"", delay_s=delay_s, ending=Ending.CLOSE)
+        return FakeReply(raw=b"", delay_s=delay_s, ending=ReplyEnd.CLOSE)
     tunnel = _tunnel(raw)
     headers = _pairs(raw.get("headers"))
     status = int(raw.get("status", 101 if tunnel is not None else 200))
@@ -70,7 +70,7 @@ def scripted(raw: Mapping[str, Any], exchange: Exchange, pods: Sequence[FakePod]
         first = str(raw.get("send", "")).encode() + bytes(int(raw.get("send_mib", 0)) * _MEBIBYTE)
         if not headers:
             headers = switching(exchange, Tunnel.SINK).headers
-        return Reply(
+        return FakeReply(
             101, headers, delay_s=delay_s, tunnel=tunnel or Tunnel.SINK, first_bytes=first, ending=ending
         )
     body = str(raw.get("body", raw.get("send", ""))).encode()
@@ -83,8 +83,8 @@ def scripted(raw: Mapping[str, Any], exchange: Exchange, pods: Sequence[FakePod]
             headers = (("Content-Type", page.content_type), *headers)
         if page.is_cut:
             # Delimited by the end of the connection: only the page itself can tell that it is cut.
-            return Reply(raw=_close_delimited(status, _typed(raw, headers), body), ending=Ending.CLOSE)
-    return Reply(
+            return FakeReply(raw=_close_delimited(status, _typed(raw, headers), body), ending=ReplyEnd.CLOSE)
+    return FakeReply(
         status,
         _typed(raw, headers),
         body,
@@ -98,13 +98,13 @@ def scripted(raw: Mapping[str, Any], exchange: Exchange, pods: Sequence[FakePod]
 
 def is_ended_by_kubelet(raw: Mapping[str, Any]) -> bool:
     """Whether the script ends the connection: then it reads nothing of what the client sends."""
-    return _ending(raw) in {Ending.CLOSE, Ending.ABORT, Ending.RESET}
+    return _ending(raw) in {ReplyEnd.CLOSE, ReplyEnd.ABORT, ReplyEnd.RESET}
 
 
-def _ending(raw: Mapping[str, Any]) -> Ending:
+def _ending(raw: Mapping[str, Any]) -> ReplyEnd:
     if raw.get("rst"):
-        return Ending.RESET
-    return _ENDINGS[str(raw["then"])] if "then" in raw else Ending.KEEP
+        return ReplyEnd.RESET
+    return _ENDINGS[str(raw["then"])] if "then" in raw else ReplyEnd.KEEP
 
 
 def _tunnel(raw: Mapping[str, Any]) -> Tunnel | None:

@@ -15,7 +15,7 @@ import yaml
 
 from daemonkit.status.server import StatusError, fetch
 from devkit.fake_bridge import FakeBridge
-from devkit.kube.apiserver import KubeApiserver
+from devkit.kube.apiserver import FakeApiserver
 from devkit.pki import Authority
 from tenancy import keys
 from tests import waiting
@@ -40,7 +40,7 @@ class DaemonNode:
         self.settings = settings
         authority = Authority.create("super-cluster")
         self._leaf = authority.issue(user, usages=["client"])
-        self.apiserver = KubeApiserver(authority=authority, client_ca_pem=authority.cert_pem)
+        self.apiserver = FakeApiserver(authority=authority, client_ca_pem=authority.cert_pem)
         self.socket = directory / "status.sock"
         self.bridge_socket = directory / "bridge.sock"
         self.log = directory / "daemon.log"

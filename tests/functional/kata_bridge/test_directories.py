@@ -14,7 +14,7 @@ import yaml
 from daemonkit.files import directories
 from daemonkit.files.directories import UnusableDirectoryError
 from daemonkit.status.server import fetch
-from devkit.kube.apiserver import KubeApiserver
+from devkit.kube.apiserver import FakeApiserver
 from devkit.pki import Authority
 from tests.functional.kata_bridge.test_life import ROOT, bridge_command, is_ready, running, written
 from tests.waiting import wait_until
@@ -92,7 +92,7 @@ def test_a_directory_of_another_user_refuses_the_start(place: Path, monkeypatch:
 def test_a_directory_that_cannot_be_made_is_one_error_line(place: Path, module: str) -> None:
     """It was a traceback, after the check had said that all is well."""
     authority = Authority.create("super-cluster")
-    apiserver = KubeApiserver(authority=authority, client_ca_pem=authority.cert_pem)
+    apiserver = FakeApiserver(authority=authority, client_ca_pem=authority.cert_pem)
     kubeconfig = place / "kubeconfig"
     kubeconfig.write_text(apiserver.kubeconfig(authority.issue("node", usages=["client"])))
     (place / "run").touch()

@@ -10,7 +10,7 @@ import pytest_asyncio
 from daemonkit.kube.client import Client
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access, load, parse
-from devkit.kube.apiserver import KubeApiserver
+from devkit.kube.apiserver import FakeApiserver
 from devkit.pki import Authority
 from tests import waiting
 
@@ -33,13 +33,13 @@ def authority() -> Authority:
 
 
 @pytest_asyncio.fixture
-async def apiserver(authority: Authority) -> AsyncIterator[KubeApiserver]:
-    async with KubeApiserver(authority=authority, client_ca_pem=authority.cert_pem) as server:
+async def apiserver(authority: Authority) -> AsyncIterator[FakeApiserver]:
+    async with FakeApiserver(authority=authority, client_ca_pem=authority.cert_pem) as server:
         yield server
 
 
 @pytest.fixture
-def access(apiserver: KubeApiserver, authority: Authority, tmp_path: Path) -> Access:
+def access(apiserver: FakeApiserver, authority: Authority, tmp_path: Path) -> Access:
     leaf = authority.issue("reader", usages=["client"])
     return parse(apiserver.kubeconfig(leaf), tmp_path)
 

@@ -10,7 +10,7 @@ from daemonkit.kube.client import ApiError, Client, DeadlineError, UnreachableEr
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access, parse
 from daemonkit.kube.resources import CONFIG_MAPS
-from devkit.kube.apiserver import KubeApiserver
+from devkit.kube.apiserver import FakeApiserver
 from devkit.pki import Authority, self_signed
 
 pytestmark = [pytest.mark.functional, pytest.mark.asyncio]
@@ -27,20 +27,20 @@ async def refusal(access: Access) -> Exception:
     return caught.value
 
 
-async def test_a_client_without_credentials_is_refused(apiserver: KubeApiserver, tmp_path: Path) -> None:
+async def test_a_client_without_credentials_is_refused(apiserver: FakeApiserver, tmp_path: Path) -> None:
     error = await refusal(parse(apiserver.kubeconfig(), tmp_path))
     assert isinstance(error, ApiError)
     assert error.status.code == 401
 
 
 async def test_a_certificate_of_another_authority_is_refused(
-    apiserver: KubeApiserver, tmp_path: Path
+    apiserver: FakeApiserver, tmp_path: Path
 ) -> None:
     error = await refusal(parse(apiserver.kubeconfig(self_signed("reader")), tmp_path))
     assert isinstance(error, UnreachableError)
 
 
-async def test_a_server_of_another_authority_is_refused(access: Access, apiserver: KubeApiserver) -> None:
+async def test_a_server_of_another_authority_is_refused(access: Access, apiserver: FakeApiserver) -> None:
     other = Authority.create("other")
     wrong = Access(access.server, ca_pem=other.cert_pem, token="t")
     error = await refusal(wrong)
@@ -50,7 +50,7 @@ async def test_a_server_of_another_authority_is_refused(access: Access, apiserve
 
 
 async def test_a_server_of_another_name_is_refused(
-    access: Access, apiserver: KubeApiserver, authority: Authority
+    access: Access, apiserver: FakeApiserver, authority: Authority
 ) -> None:
     elsewhere = Access(f"https://127.0.0.2:{apiserver.port}", ca_pem=authority.cert_pem, token="t")
     assert isinstance(await refusal(elsewhere), UnreachableError)
@@ -75,7 +75,7 @@ async def test_nobody_there(authority: Authority) -> None:
 async def test_a_token_file_is_read_again(authority: Authority, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("first")
-    async with KubeApiserver(authority=authority, tokens=frozenset({"first"})) as server:
+    async with FakeApiserver(authority=authority, tokens=frozenset({"first"})) as server:
         access = Access(server.url, ca_pem=authority.cert_pem, token_file=token)
         async with Client(Credentials(lambda: access)) as client:
             assert await client.request("GET", PATH)
@@ -87,7 +87,7 @@ async def test_a_token_file_is_read_again(authority: Authority, tmp_path: Path) 
 
 
 async def test_a_new_certificate_is_used_from_the_next_request_on(
-    apiserver: KubeApiserver, authority: Authority, tmp_path: Path
+    apiserver: FakeApiserver, authority: Authority, tmp_path: Path
 ) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(apiserver.kubeconfig(self_signed("reader")))
@@ -98,7 +98,7 @@ async def test_a_new_certificate_is_used_from_the_next_request_on(
         assert await client.request("GET", PATH)
 
 
-async def test_a_stream_that_brings_nothing_has_a_deadline(apiserver: KubeApiserver, client: Client) -> None:
+async def test_a_stream_that_brings_nothing_has_a_deadline(apiserver: FakeApiserver, client: Client) -> None:
     params = {"watch": "1", "resourceVersion": "1"}
 
     async def read(*, idle_timeout_s: float = 60, timeout_s: float = 60) -> None:
@@ -119,7 +119,7 @@ async def test_a_stream_that_brings_nothing_has_a_deadline(apiserver: KubeApiser
 
 
 async def test_a_watch_that_is_left_closes_its_connection(
-    apiserver: KubeApiserver, client: Client, until: Until
+    apiserver: FakeApiserver, client: Client, until: Until
 ) -> None:
     async with client.stream(PATH, {"watch": "1"}, idle_timeout_s=60, timeout_s=60):
         assert apiserver.watches == 1

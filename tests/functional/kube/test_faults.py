@@ -12,7 +12,7 @@ from daemonkit.kube.client import Client
 from daemonkit.kube.reflector import Reflector, Timing
 from daemonkit.kube.resources import CONFIG_MAPS, ObjectMeta
 from daemonkit.kube.store import Change
-from devkit.kube.apiserver import KubeApiserver
+from devkit.kube.apiserver import FakeApiserver
 from devkit.kube.storage import Object
 
 pytestmark = [pytest.mark.functional, pytest.mark.asyncio]
@@ -51,7 +51,7 @@ def names(reflector: Reflector[ConfigMap]) -> set[str]:
     return {name for _, name in reflector.objects}
 
 
-async def test_410_within_the_stream(apiserver: KubeApiserver, client: Client, until: Until) -> None:
+async def test_410_within_the_stream(apiserver: FakeApiserver, client: Client, until: Until) -> None:
     async with following(client) as (reflector, told):
         await until(lambda: apiserver.watches)
         apiserver.storage.create(CONFIG_MAPS, config_map("a"))
@@ -65,7 +65,7 @@ async def test_410_within_the_stream(apiserver: KubeApiserver, client: Client, u
 
 @pytest.mark.parametrize("is_gone_in_stream", [True, False])
 async def test_410_for_a_version_that_was_compacted(
-    apiserver: KubeApiserver, client: Client, until: Until, is_gone_in_stream: bool
+    apiserver: FakeApiserver, client: Client, until: Until, is_gone_in_stream: bool
 ) -> None:
     apiserver.faults.is_gone_in_stream = is_gone_in_stream
     async with following(client) as (reflector, told):
@@ -80,7 +80,7 @@ async def test_410_for_a_version_that_was_compacted(
 
 
 async def test_pages_that_expire_are_asked_for_at_once(
-    apiserver: KubeApiserver, client: Client, until: Until
+    apiserver: FakeApiserver, client: Client, until: Until
 ) -> None:
     for number in range(5):
         apiserver.storage.create(CONFIG_MAPS, config_map(str(number)))
@@ -99,7 +99,7 @@ async def test_pages_that_expire_are_asked_for_at_once(
         assert limits[:3] == ["2", "2", None]
 
 
-async def test_a_half_open_connection_is_left(apiserver: KubeApiserver, client: Client, until: Until) -> None:
+async def test_a_half_open_connection_is_left(apiserver: FakeApiserver, client: Client, until: Until) -> None:
     async with following(client, Timing(idle_timeout_s=0.3)) as (reflector, told):
         await until(lambda: apiserver.watches)
         apiserver.half_open()
@@ -122,7 +122,7 @@ async def test_a_half_open_connection_is_left(apiserver: KubeApiserver, client: 
     ],
 )
 async def test_garbage_within_the_stream(
-    apiserver: KubeApiserver, client: Client, until: Until, data: bytes
+    apiserver: FakeApiserver, client: Client, until: Until, data: bytes
 ) -> None:
     async with following(client) as (reflector, told):
         await until(lambda: apiserver.watches)
@@ -132,7 +132,7 @@ async def test_garbage_within_the_stream(
         await until(lambda: told == ["Added a"])
 
 
-async def test_an_event_without_end(apiserver: KubeApiserver, client: Client, until: Until) -> None:
+async def test_an_event_without_end(apiserver: FakeApiserver, client: Client, until: Until) -> None:
     async with following(client) as (reflector, _):
         await until(lambda: apiserver.watches)
         for _ in range(17):
@@ -141,7 +141,7 @@ async def test_an_event_without_end(apiserver: KubeApiserver, client: Client, un
 
 
 async def test_a_line_that_the_end_cuts_off_is_sent_again(
-    apiserver: KubeApiserver, client: Client, until: Until
+    apiserver: FakeApiserver, client: Client, until: Until
 ) -> None:
     async with following(client) as (reflector, told):
         await until(lambda: apiserver.watches)
@@ -152,7 +152,7 @@ async def test_a_line_that_the_end_cuts_off_is_sent_again(
         assert reflector.lists == 1
 
 
-async def test_a_large_object_is_one_event(apiserver: KubeApiserver, client: Client, until: Until) -> None:
+async def test_a_large_object_is_one_event(apiserver: FakeApiserver, client: Client, until: Until) -> None:
     async with following(client) as (reflector, told):
         await until(lambda: apiserver.watches)
         apiserver.storage.create(CONFIG_MAPS, config_map("big", x="\u2028" * 1_000_000))
@@ -161,7 +161,7 @@ async def test_a_large_object_is_one_event(apiserver: KubeApiserver, client: Cli
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
-async def test_a_burst_of_refusals(apiserver: KubeApiserver, client: Client, until: Until, code: int) -> None:
+async def test_a_burst_of_refusals(apiserver: FakeApiserver, client: Client, until: Until, code: int) -> None:
     apiserver.faults.refusals.extend([(code, 0)] * 3)
     async with following(client) as (reflector, told):
         await until(reflector.synced.is_set)
@@ -170,7 +170,7 @@ async def test_a_burst_of_refusals(apiserver: KubeApiserver, client: Client, unt
         await until(lambda: told)
 
 
-async def test_retry_after_is_honoured(apiserver: KubeApiserver, client: Client, until: Until) -> None:
+async def test_retry_after_is_honoured(apiserver: FakeApiserver, client: Client, until: Until) -> None:
     apiserver.faults.refusals.append((429, 2))
     loop = asyncio.get_running_loop()
     started = loop.time()
@@ -179,7 +179,7 @@ async def test_retry_after_is_honoured(apiserver: KubeApiserver, client: Client,
     assert loop.time() - started >= 2
 
 
-async def test_a_slow_server(apiserver: KubeApiserver, client: Client, until: Until) -> None:
+async def test_a_slow_server(apiserver: FakeApiserver, client: Client, until: Until) -> None:
     apiserver.faults.delay_s = 0.3
     apiserver.storage.create(CONFIG_MAPS, config_map("a"))
     async with following(client) as (reflector, told):
@@ -188,7 +188,7 @@ async def test_a_slow_server(apiserver: KubeApiserver, client: Client, until: Un
 
 
 async def test_a_server_that_goes_away_and_comes_back(
-    apiserver: KubeApiserver, client: Client, until: Until
+    apiserver: FakeApiserver, client: Client, until: Until
 ) -> None:
     apiserver.storage.create(CONFIG_MAPS, config_map("a"))
     async with following(client) as (reflector, told):
@@ -204,7 +204,7 @@ async def test_a_server_that_goes_away_and_comes_back(
 
 
 async def test_a_server_that_goes_back_in_time(
-    apiserver: KubeApiserver, client: Client, until: Until
+    apiserver: FakeApiserver, client: Client, until: Until
 ) -> None:
     """A backup of etcd is restored: what was deleted since must not come back to life."""
     apiserver.storage.create(CONFIG_MAPS, config_map("a"))
@@ -229,7 +229,7 @@ async def test_a_server_that_goes_back_in_time(
 
 
 async def test_an_old_server_without_bookmarks(
-    apiserver: KubeApiserver, client: Client, until: Until
+    apiserver: FakeApiserver, client: Client, until: Until
 ) -> None:
     """It proves nothing by itself: now and then a list has to."""
     apiserver.faults.has_bookmarks = False

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from daemonkit.metrics import Registry
-from devkit.kubelet.replies import Reply
+from devkit.kubelet.replies import FakeReply
 from tests.cases.daemon import wait_for
 from tests.functional.vnagent.far_end import FarEnd
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, AgentNode, head, reply_of
@@ -250,7 +250,7 @@ def test_an_abandoned_request_has_an_audit_line(tmp_path: Path) -> None:
     """A pod that the index does not know is looked for at the kubelet once more, and the client leaves."""
     with AgentNode(tmp_path / "n", ["ten-a"], [SHOP]) as node:
         node.kubelet.script = lambda exchange: (
-            Reply(503, (), b"", delay_s=DEADLINE_S) if exchange.path == "/pods" else None
+            FakeReply(503, (), b"", delay_s=DEADLINE_S) if exchange.path == "/pods" else None
         )
 
         def is_waiting() -> bool:

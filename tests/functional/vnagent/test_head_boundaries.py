@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from devkit.kubelet.replies import Ending, Exchange, Reply, Tunnel, switching
+from devkit.kubelet.replies import Exchange, FakeReply, ReplyEnd, Tunnel, switching
 from tests.cases.client import PeerEnd
 from tests.cases.daemon import wait_for
 from tests.cases.replies import parse_reply
@@ -62,7 +62,7 @@ def test_a_request_in_single_bytes(node: AgentNode) -> None:
 def test_early_stream_data_waits_for_the_101(node: AgentNode) -> None:
     """RFC 9931: a client may be optimistic; what it said goes up when the kubelet has switched."""
     node.kubelet.script = lambda exchange: (
-        Reply(101, switching(exchange, Tunnel.ECHO).headers, tunnel=Tunnel.ECHO, delay_s=0.5)
+        FakeReply(101, switching(exchange, Tunnel.ECHO).headers, tunnel=Tunnel.ECHO, delay_s=0.5)
         if exchange.is_upgrade
         else None
     )
@@ -79,7 +79,7 @@ def test_early_stream_data_waits_for_the_101(node: AgentNode) -> None:
 def test_early_stream_data_is_dropped_with_a_failed_upgrade(node: AgentNode) -> None:
     """CVE-2018-1002105: it would be the next request on a privileged connection."""
     node.kubelet.script = lambda exchange: (
-        Reply(403, (), b"Forbidden", delay_s=0.2) if exchange.is_upgrade else None
+        FakeReply(403, (), b"Forbidden", delay_s=0.2) if exchange.is_upgrade else None
     )
     before = len(node.kubelet.exchanges)
     with node.client("ten-a") as client:
@@ -98,12 +98,12 @@ def test_early_stream_data_is_dropped_with_a_failed_upgrade(node: AgentNode) -> 
 def test_stream_data_behind_the_101_is_relayed(node: AgentNode) -> None:
     """The kubelet's first output may be in one record with its head."""
 
-    def script(exchange: Exchange) -> Reply | None:
+    def script(exchange: Exchange) -> FakeReply | None:
         if not exchange.is_upgrade:
             return None
         fields = "".join(f"{n}: {v}\r\n" for n, v in switching(exchange, Tunnel.SINK).headers)
         raw = f"HTTP/1.1 101 Switching Protocols\r\n{fields}\r\nfirst output".encode()
-        return Reply(raw=raw, ending=Ending.SILENT)
+        return FakeReply(raw=raw, ending=ReplyEnd.SILENT)
 
     node.kubelet.script = script
     with node.client("ten-a") as client:
@@ -114,7 +114,7 @@ def test_stream_data_behind_the_101_is_relayed(node: AgentNode) -> None:
 def test_output_and_end_behind_the_101_are_relayed(node: AgentNode) -> None:
     output = bytes(range(256)) * 4000
     node.kubelet.script = lambda exchange: (
-        Reply(101, tunnel=Tunnel.SINK, first_bytes=output, ending=Ending.CLOSE)
+        FakeReply(101, tunnel=Tunnel.SINK, first_bytes=output, ending=ReplyEnd.CLOSE)
         if exchange.is_upgrade
         else None
     )
@@ -130,7 +130,7 @@ def test_a_log_and_the_next_request_behind_it(node: AgentNode, is_chunked: bool)
     """The end of a body is found exactly, wherever the records are cut."""
     body = bytes(range(256)) * 3000
     node.kubelet.script = lambda exchange: (
-        Reply(body=body, is_chunked=is_chunked) if exchange.path.startswith("/containerLogs") else None
+        FakeReply(body=body, is_chunked=is_chunked) if exchange.path.startswith("/containerLogs") else None
     )
     with node.client("ten-a") as client:
         for _ in range(5):
@@ -151,7 +151,7 @@ def test_a_log_until_the_kubelets_close(node: AgentNode) -> None:
     body = bytes(range(256)) * 3000
     raw = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n" + body
     node.kubelet.script = lambda exchange: (
-        Reply(raw=raw, ending=Ending.CLOSE) if exchange.path.startswith("/containerLogs") else None
+        FakeReply(raw=raw, ending=ReplyEnd.CLOSE) if exchange.path.startswith("/containerLogs") else None
     )
     with node.client("ten-a") as client:
         client.send(head(LOGS) + head("GET /healthz"))
@@ -165,7 +165,7 @@ def test_surplus_behind_a_body_drops_the_connection(node: AgentNode) -> None:
     """It would be the next tenant's."""
     raw = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged"
     node.kubelet.script = lambda exchange: (
-        Reply(raw=raw) if exchange.path.startswith("/containerLogs") else None
+        FakeReply(raw=raw) if exchange.path.startswith("/containerLogs") else None
     )
     with node.client("ten-a") as client:
         for _ in range(3):
@@ -188,7 +188,7 @@ def test_surplus_behind_a_body_drops_the_connection(node: AgentNode) -> None:
 )
 def test_a_truncated_log_cuts_the_connection(node: AgentNode, raw: bytes) -> None:
     node.kubelet.script = lambda exchange: (
-        Reply(raw=raw, ending=Ending.CLOSE) if exchange.path.startswith("/containerLogs") else None
+        FakeReply(raw=raw, ending=ReplyEnd.CLOSE) if exchange.path.startswith("/containerLogs") else None
     )
     with node.client("ten-a") as client:
         client.send(head(LOGS))

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from devkit.kubelet.pods import pod_list
-from devkit.kubelet.replies import Exchange, Reply
+from devkit.kubelet.replies import Exchange, FakeReply
 from tests.cases.daemon import wait_for
 from tests.functional.vnagent.node import DEADLINE_S, AgentNode, head, tenant_pod
 from tests.functional.vnagent.shop_and_bank import BANK, SHOP, status_of
@@ -20,8 +20,8 @@ def test_a_tenants_lookups_are_bounded(tmp_path: Path) -> None:
         vault = tenant_pod("ten-b", "web", "vault")
         page = json.dumps(pod_list([SHOP, BANK, vault])).encode()
 
-        def slowly(exchange: Exchange) -> Reply | None:
-            return Reply(200, (), page, delay_s=2.0) if exchange.path == "/pods" else None
+        def slowly(exchange: Exchange) -> FakeReply | None:
+            return FakeReply(200, (), page, delay_s=2.0) if exchange.path == "/pods" else None
 
         node.kubelet.script = slowly
         before = len(node.kubelet.requests("/pods"))
@@ -48,7 +48,7 @@ def test_clients_that_leave_free_their_lookups(tmp_path: Path) -> None:
     with AgentNode(tmp_path / "n", ["ten-a"], [SHOP]) as node:
         page = json.dumps(pod_list([SHOP])).encode()
         node.kubelet.script = lambda exchange: (
-            Reply(200, (), page, delay_s=1.0) if exchange.path == "/pods" else None
+            FakeReply(200, (), page, delay_s=1.0) if exchange.path == "/pods" else None
         )
         for _ in range(2):
             with contextlib.ExitStack() as stack:

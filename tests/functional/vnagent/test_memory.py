@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from devkit.kubelet.pods import FakePod, pod_list
-from devkit.kubelet.replies import Exchange, Reply, Tunnel, switching
+from devkit.kubelet.replies import Exchange, FakeReply, Tunnel, switching
 from devkit.pki import common_name
 from tests.cases.client import CaseClient
 from tests.cases.daemon import wait_for
@@ -200,9 +200,9 @@ def test_memory_of_tunnels(tmp_path: Path) -> None:
 
 
 def test_memory_of_unread_tunnels(tmp_path: Path) -> None:
-    def flood(exchange: Exchange) -> Reply | None:
+    def flood(exchange: Exchange) -> FakeReply | None:
         plain = switching(exchange, Tunnel.SINK)
-        return Reply(101, plain.headers, tunnel=Tunnel.SINK, first_bytes=UNREAD)
+        return FakeReply(101, plain.headers, tunnel=Tunnel.SINK, first_bytes=UNREAD)
 
     with running(tmp_path) as node, readers(node, READERS) as clients:
         node.kubelet.script = flood
@@ -215,7 +215,7 @@ def test_memory_of_unread_tunnels(tmp_path: Path) -> None:
 
 def test_memory_of_unread_logs(tmp_path: Path) -> None:
     with running(tmp_path) as node, readers(node, READERS) as clients:
-        node.kubelet.script = lambda _: Reply(body=UNREAD)
+        node.kubelet.script = lambda _: FakeReply(body=UNREAD)
         for client in clients:
             client.send(head("GET /containerLogs/web/shop/app"))
         # Of a log, the client's connection and the kubelet's.
@@ -296,8 +296,8 @@ def test_memory_of_large_pods(tmp_path: Path) -> None:
         vault = tenant_pod("ten-b", "web", "vault")
         page = json.dumps(pod_list([*large, BANK, vault])).encode()
 
-        def with_large_pods(exchange: Exchange) -> Reply | None:
-            return Reply(200, (), page) if exchange.path == "/pods" else None
+        def with_large_pods(exchange: Exchange) -> FakeReply | None:
+            return FakeReply(200, (), page) if exchange.path == "/pods" else None
 
         node.kubelet.pods = (BANK, vault)
         node.kubelet.script = with_large_pods

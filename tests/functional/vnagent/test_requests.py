@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from devkit.kubelet.replies import Ending, Exchange, Reply, Tunnel, switching
+from devkit.kubelet.replies import Exchange, FakeReply, ReplyEnd, Tunnel, switching
 from tests.cases.client import CaseClient
 from tests.cases.daemon import wait_for
 from tests.cases.replies import parse_reply
@@ -184,7 +184,7 @@ def test_a_refused_subprotocol_is_no_authorization_failure(
     node: AgentNode, answer: bytes, status: int, words: str
 ) -> None:
     """A kubelet older than v5 refuses it with a bare 403; what our credential may not comes with words."""
-    node.kubelet.script = lambda _: Reply(raw=answer, ending=Ending.CLOSE)
+    node.kubelet.script = lambda _: FakeReply(raw=answer, ending=ReplyEnd.CLOSE)
     reply = node.ask("ten-a", "GET /exec/web/shop/app?command=id&output=1", *WEBSOCKET)
     assert reply is not None
     assert reply.status == status
@@ -212,9 +212,9 @@ def test_injected_containers_are_not_the_tenants(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["close", "reset", "finish"])
 def test_a_client_that_leaves_before_the_101(node: AgentNode, how: str) -> None:
-    def late(exchange: Exchange) -> Reply | None:
+    def late(exchange: Exchange) -> FakeReply | None:
         plain = switching(exchange, Tunnel.ECHO)
-        return Reply(101, plain.headers, tunnel=Tunnel.ECHO, delay_s=20) if exchange.is_upgrade else None
+        return FakeReply(101, plain.headers, tunnel=Tunnel.ECHO, delay_s=20) if exchange.is_upgrade else None
 
     node.kubelet.script = late
     with node.client("ten-a") as client:
@@ -397,7 +397,7 @@ def test_a_client_that_does_not_read_is_paused(node: AgentNode, path: str) -> No
     """Answers that nobody reads must not pile up in the agent; once they are read, none is missing."""
     count = 200_000 if path == "/healthz" else 1_000
     if path != "/healthz":
-        node.kubelet.script = lambda _: Reply(body=b"x" * 100_000)
+        node.kubelet.script = lambda _: FakeReply(body=b"x" * 100_000)
     with socket.create_connection(("127.0.0.1", node.daemon.port)) as sock:
         for size in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             sock.setsockopt(socket.SOL_SOCKET, size, 65536)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from devkit.kubelet.replies import Exchange, Reply
+from devkit.kubelet.replies import Exchange, FakeReply
 from devkit.pki import Authority
 from tests.cases.client import PeerEnd
 from tests.cases.daemon import DaemonError, wait_for
@@ -101,8 +101,8 @@ def test_a_restart_without_the_kubelets_pod_list(tmp_path: Path) -> None:
     with AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as node:
         assert wait_for(lambda: has_saved(node), DEADLINE_S)
 
-        def without_pods(exchange: Exchange) -> Reply | None:
-            return Reply(500, (), b"") if exchange.path == "/pods" else None
+        def without_pods(exchange: Exchange) -> FakeReply | None:
+            return FakeReply(500, (), b"") if exchange.path == "/pods" else None
 
         node.kubelet.script = without_pods
         _kill_and_serve_again(node, "ten-a", SHOP.marker, {"pods"})
@@ -143,7 +143,7 @@ def test_a_restart_without_the_super_cluster(tmp_path: Path) -> None:
 def test_a_first_start_without_sources_is_not_synced(tmp_path: Path) -> None:
     """Unknown is not no: 503, never 404."""
     node = AgentNode(tmp_path / "n", ["ten-a"], [SHOP])
-    node.kubelet.script = lambda exchange: Reply(500, (), b"") if exchange.path == "/pods" else None
+    node.kubelet.script = lambda exchange: FakeReply(500, (), b"") if exchange.path == "/pods" else None
     node.kubelet.start()
     try:
         node.write_serving()

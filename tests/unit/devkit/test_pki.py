@@ -11,7 +11,7 @@ from cryptography.x509.oid import NameOID
 from devkit.pki import Authority, common_name, new_key, self_signed
 
 
-def test_a_leaf_is_signed_by_its_authority_and_says_what_was_asked() -> None:
+def test_a_leaf_is_signed_and_has_the_given_names() -> None:
     authority = Authority.create("tenant-a")
     leaf = authority.issue(
         "kube-apiserver",
@@ -33,7 +33,7 @@ def test_a_leaf_is_signed_by_its_authority_and_says_what_was_asked() -> None:
     assert leaf.spki_sha256 == hashlib.sha256(spki).hexdigest()
 
 
-def test_a_renewal_with_the_same_key_keeps_the_hash() -> None:
+def test_a_renewal_with_the_same_key_keeps_the_pin() -> None:
     authority = Authority.create("tenant-a")
     first = authority.issue("client")
     second = authority.issue("client", key=first.key)
@@ -42,7 +42,7 @@ def test_a_renewal_with_the_same_key_keeps_the_hash() -> None:
 
 
 @pytest.mark.parametrize("names", [("a\0b",), ("a\nb",), ("a", "b"), ()])
-def test_hostile_subjects_come_through_unchanged(names: tuple[str, ...]) -> None:
+def test_hostile_subjects_stay_unchanged(names: tuple[str, ...]) -> None:
     leaf = Authority.create("tenant-a").issue("ignored", subject=common_name(*names))
     subject = x509.load_der_x509_certificate(leaf.der).subject
     assert tuple(a.value for a in subject.get_attributes_for_oid(NameOID.COMMON_NAME)) == names
@@ -56,20 +56,20 @@ def test_key_identifiers_can_be_left_out(has_key_identifier: bool) -> None:
     assert bool(named) == has_key_identifier
 
 
-def test_validity_is_as_asked() -> None:
+def test_validity_is_as_given() -> None:
     end = dt.datetime(2021, 1, 2, tzinfo=dt.UTC)
     leaf = Authority.create("tenant-a").issue("late", not_before=end - dt.timedelta(days=1), not_after=end)
     assert x509.load_der_x509_certificate(leaf.der).not_valid_after_utc == end
 
 
-def test_a_self_signed_leaf_vouches_for_itself() -> None:
+def test_a_self_signed_leaf_is_its_own_issuer() -> None:
     key = new_key()
     leaf = self_signed("alone", key=key)
     certificate = x509.load_der_x509_certificate(leaf.der)
     certificate.verify_directly_issued_by(certificate)
 
 
-def test_files_are_written_whole_and_the_key_is_private(tmp_path: Path) -> None:
+def test_files_are_complete_and_keys_private(tmp_path: Path) -> None:
     leaf = Authority.create("tenant-a").issue("client")
     certificate, key = leaf.write(tmp_path / "new", "client")
     leaf.write(tmp_path / "new", "client")

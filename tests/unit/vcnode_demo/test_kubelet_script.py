@@ -2,14 +2,14 @@
 import pytest
 
 from devkit.kubelet.pods import FakePod
-from devkit.kubelet.replies import Exchange, Reply
+from devkit.kubelet.replies import Exchange, FakeReply
 from vcnode_demo import kubelet_script
 
 POD = FakePod("a-web", "shop", "s-1", labels={"owner": "acme"})
 UPGRADE = (("Connection", "Upgrade"), ("Upgrade", "SPDY/3.1"))
 
 
-def reply(target: str, headers: tuple[tuple[str, str], ...] = ()) -> Reply | None:
+def reply(target: str, headers: tuple[tuple[str, str], ...] = ()) -> FakeReply | None:
     return kubelet_script.script(Exchange(1, b"", "GET", target, headers=headers), [POD])
 
 

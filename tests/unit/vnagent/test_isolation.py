@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from devkit.kubelet.plausible import plausible
+from devkit.kubelet.default_replies import default_reply
 from devkit.kubelet.pods import FakePod, page_for, pod_list
 from devkit.kubelet.replies import Exchange, Tunnel, parse_head
 from tenancy import keys, names
@@ -177,7 +177,7 @@ def kubelet_answer(model: Model, sent: bytes) -> tuple[int, bytes]:
     exchange = Exchange(0, sent)
     parse_head(sent, exchange)
     assert not exchange.is_malformed
-    reply = plausible(exchange, model.pods, {}, "node-1")
+    reply = default_reply(exchange, model.pods, {}, "node-1")
     greeting = f"{exchange.path.split('/')[2:4]}".encode() if reply.tunnel is Tunnel.ECHO else b""
     return reply.status, reply.body + reply.first_bytes + greeting
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from devkit.kubelet.pods import State
+from devkit.kubelet.pods import FakePodState
 from devkit.kubelet.server import FakeKubelet, FakePod, kubelet_context
 from devkit.pki import Authority
 from tests.k8s.ring.facts import Fact, load_facts
@@ -25,8 +25,8 @@ PODS = (
         is_quiet=True,
     ),
     FakePod(NAMESPACE, "faller", "u-2", containers=("main",)),
-    FakePod(NAMESPACE, "ended", "u-3", containers=("main",), state=State.ENDED, is_quiet=True),
-    FakePod(NAMESPACE, "waiting", "u-4", containers=("main",), state=State.WAITING),
+    FakePod(NAMESPACE, "ended", "u-3", containers=("main",), state=FakePodState.ENDED, is_quiet=True),
+    FakePod(NAMESPACE, "waiting", "u-4", containers=("main",), state=FakePodState.WAITING),
 )
 
 
@@ -51,7 +51,7 @@ def dialled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeKube
 
 
 @pytest.mark.parametrize("fact", load_facts(NAMESPACE), ids=lambda fact: str(fact.name))
-def test_the_stand_in_answers_as_the_real_one(
+def test_the_fake_replies_as_the_real_kubelet(
     dialled: tuple[FakeKubelet, ssl.SSLContext], fact: Fact
 ) -> None:
     kubelet, context = dialled

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from devkit.kubelet import server as kubelet_server
-from devkit.kubelet.replies import Ending, Reply, Tunnel, switching
+from devkit.kubelet.replies import FakeReply, ReplyEnd, Tunnel, switching
 from devkit.kubelet.server import FakeKubelet, FakePod, kubelet_context
 from devkit.pki import Authority
 from tests.cases.client import CaseClient, PeerEnd
@@ -69,7 +69,7 @@ def wait_for_end(peer: Peer) -> None:
         time.sleep(0.005)
 
 
-def test_it_demands_a_client_certificate(peer: Peer) -> None:
+def test_a_client_certificate_is_required(peer: Peer) -> None:
     stranger = ssl.create_default_context()
     stranger.check_hostname = False
     stranger.verify_mode = ssl.CERT_NONE
@@ -81,7 +81,7 @@ def test_it_demands_a_client_certificate(peer: Peer) -> None:
     assert peer.kubelet.exchanges == []
 
 
-def test_requests_are_recorded_byte_for_byte_on_one_connection(peer: Peer) -> None:
+def test_requests_are_recorded_byte_for_byte(peer: Peer) -> None:
     with peer.connect() as sock:
         for path in (b"/containerLogs/a-web/shop/app?tailLines=5", b"/nothing"):
             head = b"GET " + path + b" HTTP/1.1\r\nHost: n\r\nX-A:  b \r\n\r\n"
@@ -95,7 +95,7 @@ def test_requests_are_recorded_byte_for_byte_on_one_connection(peer: Peer) -> No
     assert first.values("x-a") == ["b"]
 
 
-def test_an_exec_is_a_tunnel_that_greets_and_echoes(peer: Peer) -> None:
+def test_exec_greets_and_echoes(peer: Peer) -> None:
     with peer.connect() as sock:
         sock.sendall(UPGRADE)
         got = read_until(sock, b"s-1 id\n")
@@ -109,7 +109,7 @@ def test_an_exec_is_a_tunnel_that_greets_and_echoes(peer: Peer) -> None:
     assert bytes(exchange.sent.head).endswith(b"id\nping")
 
 
-def test_a_byte_that_waits_for_its_answer_is_not_called_answered(peer: Peer) -> None:
+def test_a_delayed_byte_does_not_count_as_answered(peer: Peer) -> None:
     has_read, may_answer = threading.Event(), threading.Event()
 
     def slowly(data: bytes) -> bytes:
@@ -132,8 +132,8 @@ def test_a_byte_that_waits_for_its_answer_is_not_called_answered(peer: Peer) -> 
         assert (exchange.answered_bytes, exchange.sent.count) == (17, 17)
 
 
-def test_what_follows_a_refused_upgrade_is_seen(peer: Peer) -> None:
-    peer.kubelet.script = lambda exchange: Reply(403, body=b"no") if exchange.is_upgrade else None
+def test_bytes_after_a_refused_upgrade_are_recorded(peer: Peer) -> None:
+    peer.kubelet.script = lambda exchange: FakeReply(403, body=b"no") if exchange.is_upgrade else None
     with peer.connect() as sock:
         sock.sendall(UPGRADE + b"GET /configz HTTP/1.1\r\nHost: x\r\n\r\n")
         read_until(sock, b"marker-machine")
@@ -142,7 +142,7 @@ def test_what_follows_a_refused_upgrade_is_seen(peer: Peer) -> None:
     assert smuggled.path == "/configz"
 
 
-def test_a_follow_goes_on_until_the_client_leaves(peer: Peer) -> None:
+def test_follow_ends_when_the_client_closes(peer: Peer) -> None:
     with peer.connect() as sock:
         sock.sendall(b"GET /containerLogs/a-web/shop/app?follow=true HTTP/1.1\r\nHost: n\r\n\r\n")
         read_until(sock, b"marker-s-1")
@@ -155,13 +155,13 @@ def test_a_follow_goes_on_until_the_client_leaves(peer: Peer) -> None:
 @pytest.mark.parametrize(
     ("ending", "seen"),
     [
-        (Ending.CLOSE, PeerEnd.CLOSE_NOTIFY),
-        (Ending.ABORT, PeerEnd.EOF),
-        (Ending.RESET, PeerEnd.RESET),
+        (ReplyEnd.CLOSE, PeerEnd.CLOSE_NOTIFY),
+        (ReplyEnd.ABORT, PeerEnd.EOF),
+        (ReplyEnd.RESET, PeerEnd.RESET),
     ],
 )
-def test_the_three_ways_to_end_look_different(peer: Peer, ending: Ending, seen: PeerEnd) -> None:
-    peer.kubelet.script = lambda _: Reply(raw=b"half a rep", ending=ending)
+def test_close_abort_and_reset_differ(peer: Peer, ending: ReplyEnd, seen: PeerEnd) -> None:
+    peer.kubelet.script = lambda _: FakeReply(raw=b"half a rep", ending=ending)
     with CaseClient(("127.0.0.1", peer.kubelet.port), peer.context, sni="node-1") as client:
         assert client.handshake()
         client.send(b"GET /pods HTTP/1.1\r\nHost: n\r\n\r\n")
@@ -169,8 +169,8 @@ def test_the_three_ways_to_end_look_different(peer: Peer, ending: Ending, seen: 
     assert client.end is seen
 
 
-def test_bytes_that_come_during_a_delay_are_recorded(peer: Peer) -> None:
-    peer.kubelet.script = lambda _: Reply(101, delay_s=0.3, tunnel=Tunnel.ECHO)
+def test_bytes_during_a_delay_are_recorded(peer: Peer) -> None:
+    peer.kubelet.script = lambda _: FakeReply(101, delay_s=0.3, tunnel=Tunnel.ECHO)
     with peer.connect() as sock:
         sock.sendall(UPGRADE)
         sock.sendall(b"early")
@@ -178,7 +178,7 @@ def test_bytes_that_come_during_a_delay_are_recorded(peer: Peer) -> None:
     assert bytes(peer.kubelet.exchanges[0].after.head) == b"early"
 
 
-def test_it_goes_away_and_comes_back_on_its_port(peer: Peer) -> None:
+def test_a_restart_keeps_the_port(peer: Peer) -> None:
     port = peer.kubelet.port
     with peer.connect() as sock:
         sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: n\r\n\r\n")
@@ -195,9 +195,9 @@ def test_it_goes_away_and_comes_back_on_its_port(peer: Peer) -> None:
         read_until(sock, b"\r\n\r\nok")
 
 
-def test_a_huge_body_is_not_cut(peer: Peer) -> None:
+def test_a_large_body_is_sent_whole(peer: Peer) -> None:
     body = b"0123456789abcdef" * 65536 * 4
-    peer.kubelet.script = lambda _: Reply(body=body, ending=Ending.CLOSE)
+    peer.kubelet.script = lambda _: FakeReply(body=body, ending=ReplyEnd.CLOSE)
     with peer.connect() as sock:
         sock.sendall(b"GET /pods HTTP/1.1\r\nHost: n\r\n\r\n")
         got = b""
@@ -207,9 +207,7 @@ def test_a_huge_body_is_not_cut(peer: Peer) -> None:
     assert len(got.split(b"\r\n\r\n", 1)[1]) == len(body)
 
 
-def test_a_connection_that_comes_while_others_are_cut_is_not_waited_for(
-    peer: Peer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cutting_connections_ignores_new_ones(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     def cut_when_both_are_there(writer: asyncio.StreamWriter) -> None:
         if peer.kubelet.connections_open == 2:
             reset(writer)

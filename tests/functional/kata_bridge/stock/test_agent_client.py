@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from devkit.kata.agent_policy import OPENED_POLICY, STOCK_POLICY, Engine, parse
+from devkit.kata.agent_policy import OPENED_POLICY, STOCK_POLICY, PolicyEngine, parse
 from devkit.kata.fake_agent import IMAGE, MISSPELT, FakeAgent, Quirks
 from devkit.kata.fake_kata import FakeKata
 from devkit.kata.guest_tables import FakeTables
@@ -73,7 +73,7 @@ ERRORS = [
         "SetIPTablesRequest: internal error policy check: unexpected eval_query result len 0",
     ),
     (
-        Quirks(policy=parse(STOCK_POLICY, Engine.OPA)),
+        Quirks(policy=parse(STOCK_POLICY, PolicyEngine.OPA)),
         Code.PERMISSION_DENIED,
         "SetIPTablesRequest is blocked by policy: ",
     ),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bridge_api.messages import Capabilities
-from devkit.kata.agent_policy import OPENED_POLICY, STOCK_POLICY, Engine, parse
+from devkit.kata.agent_policy import OPENED_POLICY, STOCK_POLICY, PolicyEngine, parse
 from devkit.kata.fake_agent import EARLY, IMAGE, MISSPELT, Quirks
 from devkit.kata.fake_kata import FakeKata
 from devkit.kata.fake_shim import Flavour
@@ -85,7 +85,7 @@ ROWS = [
         "no rule, OPA",
         NotInjectable,
         "policy denies GetIPTablesRequest",
-        {"policy": parse(STOCK_POLICY, Engine.OPA)},
+        {"policy": parse(STOCK_POLICY, PolicyEngine.OPA)},
     ),
     Row(
         "only reading is allowed",

@@ -14,7 +14,7 @@ import pytest
 import vnagent.sources.super_cluster
 from daemonkit.kube.client import Client
 from daemonkit.kube.resources import CONFIG_MAPS, PODS, SECRETS, VIRTUAL_CLUSTERS
-from devkit.kube.apiserver import KubeApiserver, Seen
+from devkit.kube.apiserver import FakeApiserver, Seen
 from devkit.pki import Authority, Leaf
 from tenancy import keys
 from tenancy.ownership import ContainerPolicy, Owned
@@ -57,9 +57,9 @@ async def running(*runs: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def super_cluster(directory: Path) -> AsyncIterator[tuple[KubeApiserver, Client]]:
+async def super_cluster(directory: Path) -> AsyncIterator[tuple[FakeApiserver, Client]]:
     authority = Authority.create("super-cluster")
-    server = KubeApiserver(authority=authority, client_ca_pem=authority.cert_pem, authorize=authorize)
+    server = FakeApiserver(authority=authority, client_ca_pem=authority.cert_pem, authorize=authorize)
     async with server:
         kubeconfig = directory / "kubeconfig"
         kubeconfig.write_text(server.kubeconfig(authority.issue("vn-agent", usages=["client"])))
@@ -76,12 +76,12 @@ def to(published: list[Mapping[str, Tenant | Bad]]) -> Callable[[TenantsReading]
     return publish
 
 
-def put_secret(server: KubeApiserver, key: str, name: str, pem: bytes) -> None:
+def put_secret(server: FakeApiserver, key: str, name: str, pem: bytes) -> None:
     data = {"tls.crt": b64encode(pem).decode(), "tls.key": b64encode(PRIVATE).decode()}
     server.storage.put(SECRETS, {"metadata": {"name": name, "namespace": key}, "data": data})
 
 
-def put_tenant(server: KubeApiserver, key: str) -> tuple[Authority, Leaf]:
+def put_tenant(server: FakeApiserver, key: str) -> tuple[Authority, Leaf]:
     authority = Authority.create(key)
     leaf = authority.issue(key)
     put_secret(server, key, "root-ca", authority.cert_pem)

@@ -15,7 +15,7 @@ def in_one(connection: int, frame: Frame) -> bytes:
 
 
 @pytest.mark.parametrize("step", [1, 7, 4096, 10_000_000])
-def test_a_header_of_its_own_is_always_taken(step: int) -> None:
+def test_a_separate_header_is_always_read(step: int) -> None:
     trunk = b"".join(
         multiplexed(connection, Frame(stream_id, RESPONSE, bytes(size)))
         for connection, stream_id, size in [(1, 1, 0), (1, 3, 5), (2, 1, 300_000), (1, 5, 4087), (2, 3, 4096)]
@@ -27,7 +27,7 @@ def test_a_header_of_its_own_is_always_taken(step: int) -> None:
 
 
 @pytest.mark.parametrize(("size", "is_taken"), [(0, True), (4086, True), (4087, False), (300_000, False)])
-def test_a_message_in_one_frame_is_taken_up_to_4096_bytes(size: int, is_taken: bool) -> None:
+def test_one_frame_is_read_up_to_4096_bytes(size: int, is_taken: bool) -> None:
     mouth = FourKilobyteReader()
     assert mouth.takes(multiplexed(1, Frame(1, RESPONSE, bytes(10_000))))
     assert mouth.takes(in_one(1, Frame(3, RESPONSE, bytes(size)))) is is_taken

@@ -3,7 +3,7 @@
 
 import pytest
 
-from devkit.kata.guest_tables import Ended, FakeTables
+from devkit.kata.guest_tables import FakeTables, ToolResult
 from ruleset.model import Family
 
 pytestmark = pytest.mark.asyncio
@@ -11,15 +11,15 @@ pytestmark = pytest.mark.asyncio
 V4 = Family.IPV4
 
 
-async def restored(tables: FakeTables, text: str, tool: str = "iptables-restore") -> Ended:
+async def restored(tables: FakeTables, text: str, tool: str = "iptables-restore") -> ToolResult:
     return await tables.run(tool, ("--wait", "5"), text.encode())
 
 
-async def test_a_table_that_is_named_is_replaced_and_others_stay() -> None:
+async def test_a_restored_table_replaces_only_itself() -> None:
     tables = FakeTables()
     await restored(tables, "*nat\n:A - [0:0]\n-A OUTPUT -j A\nCOMMIT\n*filter\n:F - [0:0]\nCOMMIT\n")
 
-    assert await restored(tables, "*nat\n:B - [0:0]\n-A B -j RETURN\nCOMMIT\n") == Ended(0)
+    assert await restored(tables, "*nat\n:B - [0:0]\n-A B -j RETURN\nCOMMIT\n") == ToolResult(0)
 
     assert tables.save(V4) == (
         "*nat\n"
@@ -51,29 +51,29 @@ async def test_a_table_that_is_named_is_replaced_and_others_stay() -> None:
         ("-A OUTPUT -j ACCEPT\n", 1),
     ],
 )
-async def test_a_faulty_line_leaves_the_table_as_it_was(text: str, line: int) -> None:
+async def test_an_invalid_line_changes_nothing(text: str, line: int) -> None:
     tables = FakeTables()
     await restored(tables, "*nat\n:KEPT - [0:0]\nCOMMIT\n")
     before = tables.save(V4)
 
-    assert await restored(tables, text) == Ended(1, stderr=f"iptables-restore: line {line} failed\n")
+    assert await restored(tables, text) == ToolResult(1, stderr=f"iptables-restore: line {line} failed\n")
     assert tables.save(V4) == before
 
 
-async def test_nothing_and_comments_change_nothing() -> None:
+async def test_comments_and_an_empty_script_change_nothing() -> None:
     tables = FakeTables()
 
-    assert await restored(tables, "") == await restored(tables, "# nothing\n") == Ended(0)
+    assert await restored(tables, "") == await restored(tables, "# nothing\n") == ToolResult(0)
     assert tables.save(V4) == ""
 
 
-async def test_the_save_tool_takes_no_arguments_of_the_other() -> None:
+async def test_save_rejects_arguments_of_restore() -> None:
     ended = await restored(FakeTables(), "*nat\nCOMMIT\n", "ip6tables-save")
 
-    assert ended == Ended(1, stderr="ip6tables-save: unrecognized option '--wait'\n")
+    assert ended == ToolResult(1, stderr="ip6tables-save: unrecognized option '--wait'\n")
 
 
-async def test_strangers() -> None:
+async def test_foreign_changes_appear_in_the_tables() -> None:
     tables = FakeTables()
     await restored(tables, "*nat\n:A - [0:0]\n-A OUTPUT -j A\n-A A -j RETURN\nCOMMIT\n")
 

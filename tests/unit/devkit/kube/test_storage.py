@@ -25,7 +25,7 @@ def told(storage: Storage, since: int, selection: Selection = EVERY) -> list[tup
     return [(kind, v["metadata"]["name"], v["metadata"]["resourceVersion"]) for kind, v in events]
 
 
-def test_each_write_is_a_revision_and_an_event() -> None:
+def test_each_write_has_a_revision_and_an_event() -> None:
     storage = Storage()
     first = storage.create(PODS, pod("a"))
     storage.replace(PODS, pod("a", x="1"))
@@ -55,7 +55,7 @@ def test_each_write_is_a_revision_and_an_event() -> None:
         ("app=web", "metadata.name=c", []),
     ],
 )
-def test_selectors(labels: str, fields: str, expected: list[str]) -> None:
+def test_label_and_field_selectors_filter(labels: str, fields: str, expected: list[str]) -> None:
     storage = Storage()
     storage.create(PODS, pod("a", app="web"))
     storage.create(PODS, pod("b", app="web", tier="db"))
@@ -64,7 +64,7 @@ def test_selectors(labels: str, fields: str, expected: list[str]) -> None:
     assert names(storage.select(Selection.parse(PODS, "elsewhere", labels, fields))) == []
 
 
-def test_leaving_a_selector_is_a_deletion() -> None:
+def test_leaving_a_selector_is_a_deleted_event() -> None:
     storage = Storage()
     on_n1 = Selection.parse(PODS, fields="spec.nodeName=n1")
     storage.create(PODS, pod("a", ""))
@@ -92,7 +92,7 @@ def test_leaving_a_selector_is_a_deletion() -> None:
         (504, lambda s: s.check_seen(s.revision + 1)),
     ],
 )
-def test_refusals(code: int, act: Any) -> None:
+def test_invalid_requests_have_their_status(code: int, act: Any) -> None:
     storage = Storage()
     storage.create(PODS, pod("a"))
     with pytest.raises(StatusError) as caught:
@@ -100,7 +100,7 @@ def test_refusals(code: int, act: Any) -> None:
     assert caught.value.status["code"] == code
 
 
-def test_what_was_compacted_is_gone() -> None:
+def test_a_compacted_revision_is_410_gone() -> None:
     storage = Storage()
     for name in "abc":
         storage.create(PODS, pod(name))
@@ -112,7 +112,7 @@ def test_what_was_compacted_is_gone() -> None:
         storage.select(EVERY, 2)
 
 
-def test_the_history_is_bounded() -> None:
+def test_the_history_has_a_limit() -> None:
     storage = Storage(max_history=10)
     for _ in range(100):
         storage.put(PODS, pod("a"))
@@ -120,7 +120,7 @@ def test_the_history_is_bounded() -> None:
     assert len(storage.events(EVERY, storage.compacted)) <= 10
 
 
-def test_values_are_copies() -> None:
+def test_stored_objects_are_copies() -> None:
     storage = Storage()
     storage.create(PODS, pod("a"))["metadata"]["labels"]["x"] = "1"
     storage.get(PODS, "default", "a")["metadata"]["labels"]["x"] = "1"
@@ -131,7 +131,7 @@ _WRITES = st.lists(st.tuples(st.sampled_from("pd"), st.sampled_from("abc")), max
 
 
 @given(_WRITES, st.integers(1, 40))
-def test_the_past_is_what_was(writes: list[tuple[str, str]], back: int) -> None:
+def test_a_list_at_a_revision_is_exact(writes: list[tuple[str, str]], back: int) -> None:
     storage = Storage()
     states = {1: storage.select(EVERY)}
     for act, name in writes:

@@ -21,12 +21,12 @@ from devkit.pki import Authority
         ("/apis/tenancy.x-k8s.io/v1alpha1/virtualclusters", (VIRTUAL_CLUSTERS, "", "")),
     ],
 )
-def test_paths(path: str, expected: tuple[Resource, str, str]) -> None:
+def test_paths_name_resource_namespace_and_object(path: str, expected: tuple[Resource, str, str]) -> None:
     assert wire.target(path) == expected
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/api/v1", "/api/v1/namespaces/a/pods/p/log"])
-def test_paths_that_are_none(path: str) -> None:
+def test_an_unknown_path_is_not_found(path: str) -> None:
     with pytest.raises(StatusError, match="404"):
         wire.target(path)
 
@@ -42,17 +42,17 @@ def test_paths_that_are_none(path: str) -> None:
         ("DELETE", "p", {}, "delete"),
     ],
 )
-def test_verbs(method: str, name: str, query: dict[str, str], verb: str) -> None:
+def test_methods_map_to_verbs(method: str, name: str, query: dict[str, str], verb: str) -> None:
     assert wire.verb(method, name, query) == verb
 
 
 @pytest.mark.parametrize(("method", "name"), [("PATCH", "p"), ("POST", "p"), ("PUT", ""), ("DELETE", "")])
-def test_verbs_that_are_none(method: str, name: str) -> None:
+def test_an_unknown_method_is_not_allowed(method: str, name: str) -> None:
     with pytest.raises(StatusError, match="405"):
         wire.verb(method, name, {})
 
 
-def test_pages_are_of_one_revision_until_it_is_compacted() -> None:
+def test_pages_of_a_list_share_one_revision() -> None:
     storage = Storage()
     for name in "abcde":
         storage.create(NAMESPACES, {"metadata": {"name": name}})
@@ -73,7 +73,7 @@ def test_pages_are_of_one_revision_until_it_is_compacted() -> None:
         wire.list_page(storage, every, {"continue": "rubbish"})
 
 
-def test_a_kubeconfig_reads_back(tmp_path: Path) -> None:
+def test_a_kubeconfig_is_readable(tmp_path: Path) -> None:
     authority = Authority.create("super-cluster")
     leaf = authority.issue("reader")
     access = parse(wire.kubeconfig("https://127.0.0.1:1", authority.cert_pem, leaf, token="t"), tmp_path)

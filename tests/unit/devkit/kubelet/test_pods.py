@@ -30,7 +30,7 @@ ETCD = FakePod("kube-system", "etcd-node-1", "s-9", containers=("etcd",))
 ROW = re.compile(r'[a-z_]+(\{([a-zA-Z_]+="([^"\\]|\\.)*",?)*\})? -?[0-9.e+-]+( [0-9]+)?')
 
 
-def test_a_pod_has_all_its_containers_in_their_places() -> None:
+def test_a_pod_lists_containers_by_kind() -> None:
     pod = pod_list([SHOP])["items"][0]
     names = {
         kind: [c["name"] for c in pod["spec"][kind]] for kind in pod["spec"] if kind.endswith("ontainers")
@@ -44,13 +44,13 @@ def test_a_pod_has_all_its_containers_in_their_places() -> None:
     assert SHOP.marker in json.dumps(pod["spec"])
 
 
-def test_the_runtimes_list_knows_no_annotations_and_no_init_containers() -> None:
+def test_runningpods_lacks_annotations_and_init_containers() -> None:
     pod = running_pod_list([SHOP])["items"][0]
     assert set(pod["metadata"]) == {"name", "namespace", "uid", "creationTimestamp"}
     assert [c["name"] for c in pod["spec"]["containers"]] == ["app", "mesh-proxy", "dbg"]
 
 
-def test_a_summary_has_what_must_not_leak() -> None:
+def test_the_summary_has_data_that_must_not_leak() -> None:
     page = summary([SHOP, ETCD], "node-1")
     assert set(page["node"]) >= {"systemContainers", "rlimit", "runtime", "network"}
     first = page["pods"][0]
@@ -59,7 +59,7 @@ def test_a_summary_has_what_must_not_leak() -> None:
 
 
 @pytest.mark.parametrize("page", [resource_page, cadvisor_page, probes_page])
-def test_prometheus_pages_are_well_formed(page: object) -> None:
+def test_metrics_pages_parse(page: object) -> None:
     assert callable(page)
     text = page([SHOP, ETCD])
     assert text.endswith("\n")
@@ -69,13 +69,13 @@ def test_prometheus_pages_are_well_formed(page: object) -> None:
     assert 'namespace="kube-system"' in text
 
 
-def test_the_cadvisor_page_names_the_machine_and_the_cgroups() -> None:
+def test_cadvisor_metrics_name_machine_and_cgroups() -> None:
     text = cadvisor_page([SHOP])
     assert MACHINE_ID in text
     assert 'id="/kubepods/burstable/pods-1/' in text
 
 
-def test_pages_by_path() -> None:
+def test_each_path_has_its_page() -> None:
     assert page_for("/nothing", [SHOP], "node-1") is None
     assert page_for("/healthz", [SHOP], "node-1") == ("text/plain; charset=utf-8", b"ok")
     shut = page_for("/logs/", [SHOP], "node-1")

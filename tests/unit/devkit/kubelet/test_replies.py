@@ -21,7 +21,7 @@ def exchange(line: str, *headers: str) -> Exchange:
     return made
 
 
-def test_a_head_is_taken_apart() -> None:
+def test_a_request_head_is_parsed() -> None:
     made = exchange("GET /a?x=1&x=%20&y", "X-A: 1", "x-a:  2 ")
     assert (made.method, made.path, made.is_malformed) == ("GET", "/a", False)
     assert made.query == [("x", "1"), ("x", " "), ("y", "")]
@@ -37,7 +37,7 @@ def test_a_head_is_taken_apart() -> None:
         b"GET / HTTP/2\r\n\r\n",
     ],
 )
-def test_a_malformed_head_is_noticed(head: bytes) -> None:
+def test_a_malformed_head_is_marked(head: bytes) -> None:
     made = Exchange(1, head)
     parse_head(head, made)
     assert made.is_malformed
@@ -52,11 +52,11 @@ def test_a_malformed_head_is_noticed(head: bytes) -> None:
         (("Connection: Upgrade",), False),
     ],
 )
-def test_what_an_upgrade_is(headers: tuple[str, ...], is_upgrade: bool) -> None:
+def test_connection_and_upgrade_make_an_upgrade(headers: tuple[str, ...], is_upgrade: bool) -> None:
     assert exchange("POST /exec/a/b/c", *headers).is_upgrade is is_upgrade
 
 
-def test_a_websocket_is_accepted_as_rfc_6455_says() -> None:
+def test_a_websocket_is_accepted_by_rfc_6455() -> None:
     made = exchange(
         "GET /exec/a/b/c",
         "Connection: Upgrade",
@@ -70,7 +70,7 @@ def test_a_websocket_is_accepted_as_rfc_6455_says() -> None:
     assert headers["Sec-WebSocket-Protocol"] == "v5.channel.k8s.io"
 
 
-def test_a_digest_counts_all_and_keeps_the_beginning() -> None:
+def test_a_digest_counts_all_and_keeps_a_prefix() -> None:
     digest = Digest()
     for _ in range(3):
         digest.add(b"x" * 200_000)

@@ -2,7 +2,7 @@
 """What a healthy kubelet answers: statuses, headers and error texts as one of version 1.34 gives them.
 
 tests/k8s/samples/replies.yaml holds what was recorded from a real one; the fake is held to the
-same lines (tests/functional/devkit/test_kubelet_facts.py).
+same lines (tests/functional/devkit/kubelet/test_facts.py).
 """
 
 import gzip
@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from email.utils import formatdate
 from urllib.parse import unquote
 
-from devkit.kubelet.pods import READ_AT, FakePod, State, page_for
-from devkit.kubelet.replies import Ending, Exchange, Reply, Tunnel, switching, text
+from devkit.kubelet.pods import READ_AT, FakePod, FakePodState, page_for
+from devkit.kubelet.replies import Exchange, FakeReply, ReplyEnd, Tunnel, switching, text
 
 Logs = Mapping[tuple[str, str, str], Sequence[str]]
 
@@ -25,7 +25,7 @@ _SHUT = {"logs": "log", "checkpoint": "checkpoint"}
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
-def plausible(
+def default_reply(
     exchange: Exchange,
     pods: Sequence[FakePod],
     logs: Logs,
@@ -33,7 +33,7 @@ def plausible(
     *,
     previous: Logs | None = None,
     speaks_websocket_v5: bool = True,
-) -> Reply:
+) -> FakeReply:
     """The answer of a kubelet that runs `pods`. `logs` are lines behind the one that each container
     begins with, `previous` those of a container's run before; a key in `previous` makes that run.
 
@@ -59,7 +59,7 @@ def plausible(
     return _page(exchange, pods, node_name)
 
 
-def _unauthorised(exchange: Exchange) -> Reply | None:
+def _unauthorised(exchange: Exchange) -> FakeReply | None:
     """What packaging/rbac/vn-agent.yaml does not allow: of statistics and metrics all but GET, for one.
 
     A kubelet of 1.34 maps HEAD to no verb at all, so that no role but one with all allows it.
@@ -78,8 +78,8 @@ def _unauthorised(exchange: Exchange) -> Reply | None:
     return text(403, said)
 
 
-def _redirect(path: str) -> Reply:
-    return Reply(307, (("Location", path), ("Content-Type", "text/html; charset=utf-8"), _date()))
+def _redirect(path: str) -> FakeReply:
+    return FakeReply(307, (("Location", path), ("Content-Type", "text/html; charset=utf-8"), _date()))
 
 
 def _find(pods: Sequence[FakePod], namespace: str, name: str) -> FakePod | None:
@@ -96,7 +96,7 @@ def _logs(
     logs: Logs,
     previous: Logs,
     key: tuple[str, str, str],
-) -> Reply:
+) -> FakeReply:
     if exchange.method != "GET":
         return text(405, "405: Method Not Allowed", ("Allow", "GET"))
     options = dict(exchange.query)
@@ -109,7 +109,7 @@ def _logs(
         return text(404, f'pod "{key[1]}" does not exist')
     if key[2] not in pod.every_container:
         return text(404, f'container "{key[2]}" not found in pod "{key[1]}"')
-    if pod.state is State.WAITING:
+    if pod.state is FakePodState.WAITING:
         return _streamed(
             400, f'container "{key[2]}" in pod "{key[1]}" is waiting to start: ErrImageNeverPull'
         )
@@ -128,16 +128,16 @@ def _logs(
     body = "".join(f"{line}\n" for line in lines).encode()
     if "limitBytes" in options:
         body = body[: int(options["limitBytes"])]
-    is_followed = _BOOLEANS[options.get("follow", "")] and pod.state is State.RUNNING
-    return Reply(200, (_date(),), body, is_chunked=True, follows=key if is_followed else None)
+    is_followed = _BOOLEANS[options.get("follow", "")] and pod.state is FakePodState.RUNNING
+    return FakeReply(200, (_date(),), body, is_chunked=True, follows=key if is_followed else None)
 
 
-def _streamed(status: int, body: str) -> Reply:
+def _streamed(status: int, body: str) -> FakeReply:
     """What is found wrong once the stream of the reply has begun has no content type."""
-    return Reply(status, (_date(),), body.encode(), is_chunked=True)
+    return FakeReply(status, (_date(),), body.encode(), is_chunked=True)
 
 
-def _bad_options(options: Mapping[str, str], tail: str | None) -> Reply | None:
+def _bad_options(options: Mapping[str, str], tail: str | None) -> FakeReply | None:
     """Unparsable: 400. Parsable and not valid: 422 (PodLogOptions validation)."""
     numbers = [tail, options.get("limitBytes"), options.get("sinceSeconds")]
     flags = [options.get(name, "") for name in ("follow", "previous", "timestamps")]
@@ -162,13 +162,13 @@ def _bad_options(options: Mapping[str, str], tail: str | None) -> Reply | None:
 
 def _stream(
     exchange: Exchange, pod: FakePod | None, container: str, verb: str, speaks_websocket_v5: bool
-) -> Reply:
+) -> FakeReply:
     asked = {key for key, value in exchange.query if _BOOLEANS.get(value.lower(), False)}
     if not asked & {"input", "output", "error"}:
         return text(400, _NO_STREAM)
     if pod is None:
         return text(404, "pod does not exist")
-    if container not in pod.running_containers or pod.state is not State.RUNNING:
+    if container not in pod.running_containers or pod.state is not FakePodState.RUNNING:
         if verb == "attach":
             return text(500, f"container {container} not found in pod {pod.name}_{pod.namespace}")
         return text(500, f'container not found ("{container}")')
@@ -178,7 +178,9 @@ def _stream(
         offered = [p.strip() for line in exchange.values("Sec-WebSocket-Protocol") for p in line.split(",")]
         is_known = any(p in _EXEC_PROTOCOLS or p.endswith(f".{_EXEC_PROTOCOLS[-1]}") for p in offered)
         if not is_known or (not speaks_websocket_v5 and "v5.channel.k8s.io" in offered[:1]):
-            return Reply(raw=b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n", ending=Ending.CLOSE)
+            return FakeReply(
+                raw=b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n", ending=ReplyEnd.CLOSE
+            )
     else:
         problem = _no_protocol(exchange, _EXEC_PROTOCOLS)
         if problem is not None:
@@ -188,12 +190,12 @@ def _stream(
     return switching(exchange, Tunnel.ECHO, greeting.encode(), known=_known(exchange, _EXEC_PROTOCOLS))
 
 
-def _forward(exchange: Exchange, pod: FakePod | None, name: tuple[str, str], uid: Sequence[str]) -> Reply:
+def _forward(exchange: Exchange, pod: FakePod | None, name: tuple[str, str], uid: Sequence[str]) -> FakeReply:
     if pod is None:
         return text(404, "pod does not exist")
     if uid and uid[0] != pod.uid:
         return text(404, "pod not found")  # only portForward compares the uid (reference 1.2)
-    if pod.state is State.ENDED:
+    if pod.state is FakePodState.ENDED:
         return text(500, f'pod not found ("{name[1]}_{name[0]}")')
     if not exchange.is_upgrade:
         return text(500, "Upgrade request required\n")
@@ -210,7 +212,7 @@ def _known(exchange: Exchange, protocols: Sequence[str]) -> tuple[str, ...] | No
     return None if is_websocket else tuple(protocols)
 
 
-def _no_protocol(exchange: Exchange, known: Sequence[str]) -> Reply | None:
+def _no_protocol(exchange: Exchange, known: Sequence[str]) -> FakeReply | None:
     """The refusal of a SPDY handshake without a protocol in common."""
     offered = exchange.values("X-Stream-Protocol-Version")
     if not offered:
@@ -223,7 +225,7 @@ def _no_protocol(exchange: Exchange, known: Sequence[str]) -> Reply | None:
     return text(403, f"unable to upgrade: unable to negotiate protocol: {said}\n", *accepted)
 
 
-def _page(exchange: Exchange, pods: Sequence[FakePod], node_name: str) -> Reply:
+def _page(exchange: Exchange, pods: Sequence[FakePod], node_name: str) -> FakeReply:
     page = page_for(exchange.path, pods, node_name)
     if page is None:
         return text(404, "404 page not found\n")
@@ -235,4 +237,4 @@ def _page(exchange: Exchange, pods: Sequence[FakePod], node_name: str) -> Reply:
     if is_metrics and "gzip" in ",".join(exchange.values("Accept-Encoding")):
         headers.append(("Content-Encoding", "gzip"))
         body = gzip.compress(body)
-    return Reply(200, tuple(headers), body, is_chunked=exchange.path != "/healthz")
+    return FakeReply(200, tuple(headers), body, is_chunked=exchange.path != "/healthz")

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from devkit.kubelet.plausible import plausible
-from devkit.kubelet.pods import FakePod, State
-from devkit.kubelet.replies import Exchange, Reply, Tunnel, parse_head
+from devkit.kubelet.default_replies import default_reply
+from devkit.kubelet.pods import FakePod, FakePodState
+from devkit.kubelet.replies import Exchange, FakeReply, Tunnel, parse_head
 
 SHOP = FakePod("ten-a-web", "shop", "s-1", injected=("mesh-proxy",), init=("setup",))
-ENDED = FakePod("ten-a-web", "ended", "s-2", state=State.ENDED, is_quiet=True)
+ENDED = FakePod("ten-a-web", "ended", "s-2", state=FakePodState.ENDED, is_quiet=True)
 KEY = ("ten-a-web", "shop", "app")
 FIRST = "ten-a-web/shop/app marker-s-1"
 SPDY = ("Connection: Upgrade", "Upgrade: SPDY/3.1", "X-Stream-Protocol-Version: v4.channel.k8s.io")
 
 
-def answer(line: str, *headers: str, peer: str = "agent") -> Reply:
+def answer(line: str, *headers: str, peer: str = "agent") -> FakeReply:
     head = "\r\n".join([f"{line} HTTP/1.1", "Host: n", *headers, "", ""]).encode()
     exchange = Exchange(1, head, peer=peer)
     parse_head(head, exchange)
-    return plausible(exchange, [SHOP, ENDED], {KEY: ["one", "two"]}, "node-1")
+    return default_reply(exchange, [SHOP, ENDED], {KEY: ["one", "two"]}, "node-1")
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def answer(line: str, *headers: str, peer: str = "agent") -> Reply:
         ("?previous=true", 400, 'previous terminated container "app" in pod "shop" not found'),
     ],
 )
-def test_logs(query: str, status: int, body: str) -> None:
+def test_log_queries_select_lines(query: str, status: int, body: str) -> None:
     reply = answer(f"GET /containerLogs/ten-a-web/shop/app{query}")
     assert (reply.status, reply.body.decode()) == (status, body)
 
@@ -47,28 +47,30 @@ def test_logs(query: str, status: int, body: str) -> None:
         ("GET /nothing", (), 404, "404 page not found\n"),
     ],
 )
-def test_refusals(line: str, headers: tuple[str, ...], status: int, body: str) -> None:
+def test_invalid_requests_have_their_status(
+    line: str, headers: tuple[str, ...], status: int, body: str
+) -> None:
     reply = answer(line, *headers)
     assert (reply.status, reply.body.decode()) == (status, body)
 
 
-def test_a_follow_goes_on_behind_its_first_lines() -> None:
+def test_follow_starts_after_the_logged_lines() -> None:
     assert answer("GET /containerLogs/ten-a-web/shop/app?follow=true").follows == KEY
 
 
-def test_an_exec_switches_and_greets() -> None:
+def test_exec_switches_protocols_and_greets() -> None:
     reply = answer("POST /exec/ten-a-web/shop/app?command=ls&command=-l&output=1", *SPDY)
     assert (reply.status, reply.tunnel) == (101, Tunnel.ECHO)
     assert reply.first_bytes == b"exec ten-a-web/shop/app marker-s-1 ls -l\n"
 
 
-def test_what_the_credential_may_not_do() -> None:
+def test_unauthorized_verbs_are_forbidden() -> None:
     said = answer("GET /logs/", peer="system:vn-agent:n")
     assert said.status == 403
     wanted = b"Forbidden (user=system:vn-agent:n, verb=get, resource=nodes, subresource(s)=[log])\n"
     assert said.body == wanted
 
 
-def test_nothing_follows_the_log_of_an_ended_container() -> None:
+def test_the_log_of_an_ended_container_ends() -> None:
     reply = answer("GET /containerLogs/ten-a-web/ended/app?follow=true")
     assert (reply.status, reply.body, reply.follows) == (200, b"", None)
