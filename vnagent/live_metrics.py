@@ -65,7 +65,7 @@ def watch(
     )
     registry.gauge_function(
         "vcnode_vnagent_source_age_seconds",
-        "Time since a source last confirmed what is served; saved state counts from when it was saved.",
+        "Time since a source last confirmed the served objects; saved state counts from when it was saved.",
         lambda: _by_source(sources.ages()),
         ("source",),
     )

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last good state on disk: who the tenants are, which of their certificates are in rotation, and whose
-the pods are.
+"""The last good state on disk: the tenants, their certificates in rotation, and the tenants' pods.
 
-It is served after a restart until a source is heard, so that logs work while the control plane is
-away. Losing it costs only that; so a full disk is reported and survived, and a damaged file is
-reported and ignored.
+It is served after a restart until the sources have synced, so that logs work while the control plane is
+away. Nothing else depends on it: a full disk is reported, and a damaged file is reported and ignored.
 """
 
 import asyncio

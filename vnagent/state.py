@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all connections share: the registered tenants, the pod index, the tenants' usage, what is open.
+"""The state that all connections share: registered tenants, the pod index, usage, open connections.
 
 Sources replace `registry` and `index` as a whole. Both are immutable, so a request reads one version of each.
 Nothing here waits: from a reload to the last connection that it cuts there is no await.
@@ -145,7 +145,7 @@ class AgentState:
         """Exchanges and tunnels in progress."""
         return len(self.tunnels) + sum(each.exchange is not None for each in self.connections)
 
-    # ---- what is open
+    # ---- open connections
 
     def remove(self, connection: ClientPort, *, is_counted: bool) -> None:
         """A connection ended, or became a tunnel. `is_counted`: its tenant's usage counts it."""

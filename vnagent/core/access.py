@@ -98,8 +98,8 @@ def _decide_pod(
     if pod is NotOwned.FOREIGN:
         return Deny(404, NOT_THERE, must_close)
     if pod.problem and request.uid in (None, pod.uid):
-        # Its containers are not known. 500 is the one status of which a tenant's apiserver passes the
-        # text of a log's refusal on and says that the fault is not in the request.
+        # Its containers are unknown. For 500 alone, a tenant's apiserver passes the text of a log's refusal
+        # on and does not blame the request.
         return Deny(500, "pod-unreadable", must_close, text=_unreadable(pod))
     if request.container is not None and request.container not in pod.containers:
         return Deny(404, "no-such-container-of-tenant", must_close)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a response body ends (RFC 9112, 6 and 7.1), found without copying the body.
 
-A reader is fed what arrived and says how much of it is body that may go to the client as it is.
-Chunked bodies are relayed in the sender's own chunks, each of which has been read before it is
+A reader is fed the received bytes and returns how many of them are body and go to the client unchanged.
+Chunked bodies are relayed in the sender's own chunks, each validated before it is
 passed on: plain hexadecimal sizes, exact line ends, no extensions. Trailers are dropped.
 """
 

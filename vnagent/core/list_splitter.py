@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Splits a Kubernetes list into the bytes of its items as it arrives, so that memory holds one item.
 
-Where a value ends is msgspec's decision: it scans the value without building anything and names the byte
-that follows. So what is an item here is one for the decoder too. A value that is still incomplete is
+msgspec finds the end of a value: it scans the value without building objects and names the byte
+behind it. So an item here is an item for the decoder too. An incomplete value is
 scanned again when twice as much of it has arrived: the work is linear in the list.
 """
 
@@ -227,10 +227,10 @@ class ListSplitter:
 
 
 def _end_of_value(data: memoryview) -> int | None:
-    """The offset of what follows the JSON value at the begin of `data`, spaces left out; None if the value is
-    incomplete or nothing follows it. Raises SplitError.
+    """The offset of the byte behind the JSON value at the begin of `data` and its spaces; None if the value
+    is incomplete or the last. Raises SplitError.
 
-    The decoder tells it in the text of its error alone; tests hold it to that.
+    Only the text of the decoder's error has it; a test pins that text.
     """
     try:
         deep_json.decode(_VALUE, data)

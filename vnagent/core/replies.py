@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The answers of vn-agent itself.
 
-Bodies name the hop that failed and what to do, in the tenant's words only. Those for a pod that is
-not there are the same bytes for a foreign pod, a missing pod and a missing namespace, so they name
-no pod. For stream endpoints the body is a v1 Status, which kubectl decodes; for the rest it is text,
+Bodies name the failed hop and what to do, in the tenant's names only. A foreign pod, a
+missing pod and a missing namespace get the same bytes, without the pod's name.
+For stream endpoints the body is a v1 Status, which kubectl decodes; for the rest it is text,
 which the apiserver wraps into a Status itself.
 """
 
@@ -38,32 +38,32 @@ _TEXTS = {
     "ask the operator to register the apiserver's kubelet client certificate",
     "role-not-allowed": "this client certificate is registered for metrics pages only",
     "method-not-allowed": "method not allowed",
-    "not-synced": "the node agent has not learnt yet which pods are whose; try again",
-    "pods-stale": "the node agent cannot read the pods of this node now, and knew no such pod or container "
-    "when it last did; try again, and ask the operator of this node if that goes on",
+    "not-synced": "the node agent has not synced the pods of this node yet; try again",
+    "pods-stale": "the node agent cannot read the pods of this node now, and its last list lacks this pod or "
+    "container; try again, and ask the operator of this node if this persists",
     "draining": "the node agent is shutting down; try again",
     "too-many-tunnels": "too many open streams of this tenant on this node; close some or try again",
     "too-many-requests": "too many requests of this tenant on this node; try again later",
     "too-many-connections": "too many connections of this tenant on this node; try again later",
-    "too-many-lookups": "too many requests of this tenant wait for pods that this node does not know; "
+    "too-many-lookups": "too many requests of this tenant wait for pods that are unknown on this node; "
     "try again later",
-    "too-many-pages": "this tenant asks for more pages of this node than it is served; try again later",
-    "too-much-unread": "this tenant's clients have not read what they asked for, or have left requests "
-    "incomplete; try again later",
-    "audit-unavailable": "the node agent cannot record this stream in its audit log and so does not open it; "
-    "try again later, and ask the operator of this node to look at the audit log",
+    "too-many-pages": "this tenant requests more pages of this node than its rate allows; try again later",
+    "too-much-unread": "this tenant's clients have too many unread answers or incomplete requests; read or "
+    "close them, then try again",
+    "audit-unavailable": "the node agent cannot record this stream in its audit log and does not open it; "
+    "try again later, and ask the operator of this node to check the audit log",
     "head-timeout": "the request did not arrive in time",
     "not-an-upgrade": "unable to upgrade: this endpoint needs an upgrade to SPDY/3.1 or websocket",
     "spdy-needs-post": "unable to upgrade: SPDY/3.1 needs POST",
     "no-stream-asked": "you must specify at least 1 of stdin, stdout, stderr",
-    "no-stream-protocol": "unable to upgrade: no stream protocol that Kubernetes knows was offered",
-    "page-malformed": "the kubelet of this node gave a page that cannot be read",
+    "no-stream-protocol": "unable to upgrade: the client offered no stream protocol of Kubernetes",
+    "page-malformed": "the kubelet of this node sent an invalid page",
     "kubelet-unreachable": "the node agent cannot reach the kubelet of this node",
     "kubelet-untrusted": "the node agent cannot verify the kubelet of this node",
     "kubelet-timeout": "the kubelet of this node did not answer in time",
     "kubelet-broke-off": "the kubelet of this node broke off its answer",
-    "kubelet-malformed": "the kubelet of this node gave an answer that cannot be passed on",
-    "kubelet-too-large": "the kubelet of this node gave a page that is larger than the node agent reads; "
+    "kubelet-malformed": "the kubelet of this node sent an invalid answer",
+    "kubelet-too-large": "the kubelet of this node sent a page above the node agent's size limit; "
     "ask the operator of this node",
     "kubelet-refused": "the kubelet of this node refused the node agent",
     "kubelet-failed": "the kubelet of this node failed to serve the request",
@@ -263,12 +263,12 @@ def translate_refusal(
 ) -> tuple[int, str, str | None]:
     """Map a kubelet's refusal to (status, reason, text) for the tenant.
 
-    400, 404, 422 and 429 are about the request and keep their number; a 401 or 403 is about our own
+    400, 404, 422 and 429 are about the request and keep their number; a 401 or 403 is about vn-agent's
     credential, and the rest about the node: 502. `body` is at most a few KiB of the kubelet's text.
 
-    A 403 without a word in answer to a WebSocket is about the stream: no subprotocol in common
-    (golang.org/x/net/websocket writes a status line and nothing else; tests/k8s/samples/replies.yaml,
-    "exec by WebSocket version 5"). What refuses our credential says for what.
+    A 403 with an empty body for a WebSocket is about the stream: no subprotocol in common
+    (golang.org/x/net/websocket writes only a status line; tests/k8s/samples/replies.yaml,
+    "exec by WebSocket version 5"). A 403 about the credential has a text.
     """
     text = body[:2048].decode("utf-8", "replace").strip()
     said = None

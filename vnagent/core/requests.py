@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The closed set of requests that a tenant may make of a node's kubelet.
 
-`parse` turns a head into one of four typed requests, or into a Refusal. Nothing downstream looks at
-the path or query again: what is sent to the kubelet is built from these values. The policy of each
-endpoint is the table of the kubelet's API: proxied (containerLogs, exec, attach, portForward),
-rebuilt from the tenant's view (the pages), answered by us (healthz), and refused (all the rest).
+`parse` turns a head into one of four typed requests, or into a Refusal. The path and query are not used
+again: the kubelet's request is built from these values. The policy of each
+endpoint is the table of docs/spec/kubelet-api.md: proxied (containerLogs, exec, attach, portForward),
+rebuilt for the tenant (the pages), answered by vn-agent (healthz), and refused (all others).
 """
 
 import base64

@@ -3,10 +3,10 @@
 
 https://github.com/prometheus/docs/blob/main/docs/instrumenting/exposition_formats.md
 
-A label value may hold anything, the text of other labels included, so every label block is scanned
-from its brace to its brace by the grammar; nothing looks for `namespace="` in a line. A cadvisor
-page has tens of thousands of rows but few label blocks (a container's comes again in every family),
-so rows carry theirs as written, and a caller takes each apart once.
+A label value may contain anything, also the text of other labels. So every label block is scanned
+from brace to brace by the grammar, and no search for `namespace="` decides. A cadvisor
+page has tens of thousands of rows but few distinct label blocks (a container's recurs in every family):
+rows carry theirs as written, and a caller parses each once.
 """
 
 import math

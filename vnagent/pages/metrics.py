@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`/metrics/resource`, `/metrics/cadvisor` and `/metrics/probes` with the rows of one tenant's pods.
 
-A row comes through if its family is named here, its namespace and pod labels were parsed and are
+A row is kept if its family is listed here, its parsed namespace and pod labels are
 those of a super pod of the tenant, its pod uid (where it has one) is that pod's, and its container
-(where it has one) is the tenant's. Of its labels those that are named here come through, and
-namespace, pod and pod uid are the tenant's own. What the node says of itself does not: its rows of
-`resource` are sums over the tenant's pods, its scrape errors are ours, which are none.
+(where it has one) is the tenant's. Its listed labels are kept, with the tenant's own
+namespace, pod and pod uid. The node's rows are replaced: those of
+`resource` are sums over the tenant's pods, and its scrape errors are zero.
 """
 
 import re
@@ -25,9 +25,9 @@ from vnagent.pages.exposition import (
 )
 from vnagent.pages.page import PROMETHEUS_TEXT, Page, PageError
 
-# The cgroup of a pod ends in its uid, which tells a pod from a predecessor of its name:
+# The cgroup of a pod ends in its uid, which distinguishes it from an earlier pod of its name:
 # .../pod<uid> with the cgroupfs driver, ...-pod<uid with underscores>.slice with systemd's
-# (k8s.io/kubernetes, pkg/kubelet/cm/cgroup_manager_linux.go). Another layout says nothing.
+# (k8s.io/kubernetes, pkg/kubelet/cm/cgroup_manager_linux.go). Other layouts are not used.
 _POD_CGROUP = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?![0-9a-zA-Z])")
 
 

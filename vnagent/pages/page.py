@@ -64,8 +64,8 @@ class Page(Generic[Parsed]):
 def decode(decoder: msgspec.json.Decoder[Value], page: msgspec.Raw | bytes) -> Value:
     """The value that `page` holds. Raises PageError.
 
-    Where an object has a key twice the last one counts. That is no leak: what is decided on and
-    what is written is this one value, and the page's own bytes go nowhere.
+    The last one of duplicate keys counts. Decision and output use the same value, and the page's own bytes
+    are not forwarded.
     """
     try:
         return deep_json.decode(decoder, page)

@@ -83,10 +83,9 @@ OwnedPods = tuple[tuple[Owned, ...], tuple[str, ...]]
 class OwnedPodsCollector:
     """The tenants' pods in a v1 PodList or kubectl's v1 List of pods, and the problems of others.
 
-    The super cluster's own pods are left out without a word. A problem is a pod that should be
-    somebody's but is not served: half annotated, of invalid names, or sharing its name with another
-    pod of the list, be that whoever's: the kubelet goes by the name. A pod that is too large
-    (`daemonkit/kube/object_limits.py`) is its tenant's and cannot be served.
+    The super cluster's own pods are left out silently. A problem is a tenant's pod that is not served: with
+    incomplete annotations, invalid names, or the name of another pod of the list, as the kubelet selects by
+    name. A pod that is too large (`daemonkit/kube/object_limits.py`) stays its tenant's and cannot be served.
     """
 
     def __init__(self, policy: ContainerPolicy) -> None:
@@ -125,7 +124,7 @@ class OwnedPodsCollector:
         _check_kind(pod.kind)
         meta = pod.metadata
         if meta is None:
-            # A kubelet writes the metadata first, and they are smaller than what is kept of an item.
+            # A kubelet writes the metadata first, within the kept head of an item.
             self._unnamed += 1
             return
         annotations = (meta.annotations or OwnershipAnnotations()).mapping()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`/runningpods/`: a v1 PodList of what the container runtime runs of the tenant's pods.
+"""`/runningpods/`: a v1 PodList of the tenant's pods and containers that the container runtime runs.
 
-The kubelet makes it from the runtime, so it has names and ids only. Of these the names of pods and
-containers come through; what the page calls an image is the runtime's own id of it.
+The kubelet makes it from the runtime, so it has names and ids only. The names of pods and
+containers are kept; the page's image is the runtime's id and is left out.
 """
 
 import msgspec

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`/stats/summary`: a stats/v1alpha1 Summary of the tenant's own pods, from the fields named here.
 
-The node's section is not the node's: it is the sum of the tenant's own pods, so that `kubectl top
-node` has something to show and a neighbour's load has nowhere to show. For the same reason the
+The node's section is the sum of the tenant's own pods, so that `kubectl top
+node` works and a neighbour's load stays hidden. For the same reason the
 sizes of filesystems that pods share (root filesystems, logs, ephemeral storage, volumes without a
-claim) are left out; what a pod uses of them stays. A pod's own totals include what the super
-cluster injected into it: it is the tenant's pod that uses it.
+claim) are left out; a pod's usage of them stays. A pod's totals include the containers that the super
+cluster injected.
 """
 
 from collections.abc import Iterable

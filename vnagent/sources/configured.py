@@ -70,7 +70,7 @@ class ConfiguredSources:
     # ---- how current they are
 
     def ages(self) -> dict[str, float]:
-        """Seconds since each source confirmed what is served; no entry for one that has not synced."""
+        """Seconds since each source confirmed the served objects; no entry for one that has not synced."""
         ages = {name: self._age_s(name) for name in (TENANTS, PODS)}
         return {name: age_s for name, age_s in ages.items() if age_s is not None}
 

@@ -61,7 +61,7 @@ class Publisher:
         self._retained: frozenset[str] = frozenset()
         self._lists = ClientLists()
 
-    # ---- what is served
+    # ---- the served objects
 
     def age_s(self, name: str) -> float | None:
         """Seconds since TENANTS or PODS were published, saved state with its age; None before that."""
@@ -127,7 +127,7 @@ class Publisher:
             return {}
 
     def confirm_saved(self, name: str) -> None:
-        """The source of TENANTS or PODS confirmed what is served: update its age on disk."""
+        """The source of TENANTS or PODS confirmed the served objects: update its age on disk."""
         if self._saved is None:
             return
         if name == TENANTS:
