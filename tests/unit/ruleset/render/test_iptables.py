@@ -47,7 +47,7 @@ def test_weights_give_equal_shares() -> None:
     ("count", "endpoints", "rules"), [(100, 1, 100), (100, 2, 300), (100, 10, 1100), (1000, 2, 3000)]
 )
 def test_rule_count_is_linear_in_endpoints(count: int, endpoints: int, rules: int) -> None:
-    """S rules for S Services with one endpoint, else S(1+E): service-proxy.md 1.9."""
+    """S rules for S Services with one endpoint, else S(1+E)."""
     objects = render(services(count, endpoints)).objects
     in_nat = [rule for name in objects if name.startswith("nat/") for rule in objects[name]]
     assert len(in_nat) == rules + 1, "and the hook"
