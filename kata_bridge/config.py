@@ -78,8 +78,8 @@ class CriConfig:
     """Lists of sandboxes from the container runtime."""
 
     socket: Path = setting(Path("/run/containerd/containerd.sock"), doc="the runtime's CRI socket")
-    interval_seconds: float = setting(10.0, minimum=0.2, maximum=300.0, doc="between two lists")
-    timeout_seconds: float = setting(CRI_TIMEOUT_S, minimum=0.1, maximum=60.0, doc="for one call")
+    interval_seconds: float = setting(10.0, minimum=0.2, maximum=300.0, doc="time between two lists")
+    timeout_seconds: float = setting(CRI_TIMEOUT_S, minimum=0.1, maximum=60.0, doc="limit for one call")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class DriftConfig:
 
 @dataclass(frozen=True, slots=True)
 class DrainConfig:
-    seconds: float = setting(5.0, minimum=0.0, maximum=300.0, doc="for calls in flight after SIGTERM")
+    seconds: float = setting(5.0, minimum=0.0, maximum=300.0, doc="limit for calls in flight after SIGTERM")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,9 @@ class NamespacePolicy:
 class SuperClusterConfig:
     """The API server that gets nudges, Events and the node's condition."""
 
-    kubeconfig_file: Path = setting(doc="of the super cluster's API server, with this daemon's rights")
+    kubeconfig_file: Path = setting(
+        doc="kubeconfig for the super cluster's API server, with this daemon's rights"
+    )
     node_name: str = setting(doc="name of the Node that this daemon runs on")
 
     def problems(self) -> Iterator[str]:
