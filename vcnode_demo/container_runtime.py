@@ -7,7 +7,7 @@ answer contains.
 
 from pathlib import Path
 
-from devkit.kata.fake_runtime import FakeRuntime, Quirks
+from devkit.kata.fake_runtime import FakeRuntime, RuntimeQuirks
 from kata_bridge.nri.messages import Container, LinuxNamespace, LinuxPodSandbox, Mount, PodSandbox
 from kata_bridge.ttrpc.status import TtrpcError
 from vcnode_demo.loop_thread import LoopThread
@@ -27,7 +27,7 @@ class ContainerRuntime:
     def __init__(self, socket: Path) -> None:
         self.socket = socket
         self._thread = LoopThread("container runtime")
-        self._runtime = FakeRuntime(socket, Quirks(request_timeout_s=_REQUEST_S))
+        self._runtime = FakeRuntime(socket, RuntimeQuirks(request_timeout_s=_REQUEST_S))
         self._created = 0
 
     def start(self) -> None:

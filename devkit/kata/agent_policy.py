@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""As much of a kata-agent's policy as decides over whole requests: `default <Request> := true`.
+"""The part of a kata-agent's policy that decides on whole requests: `default <Request> := true`. Pure.
 
-Rego in full is the agent's business. Engines differ in what a missing rule means: regorus (agents
-since 3.5) fails the evaluation, OPA (3.3 and 3.4) refuses. Pure.
+Engines differ in a missing rule (docs/spec/kata.md#agent-policy): regorus (agents since 3.5) fails the
+evaluation, OPA (3.3 and 3.4) refuses.
 """
 
 import enum
@@ -13,8 +13,7 @@ from dataclasses import dataclass
 _RULE = re.compile(r"^default (\w+) *:?= *(true|false)$", re.MULTILINE)
 _LENIENT = "AllowRequestsFailingPolicy"
 
-# What the default policy of stock images answers, as far as the requests of the fake go: it has
-# no rule for either iptables request.
+# The default policy of stock images, for the requests of the fake agent: it lacks both iptables requests.
 STOCK_POLICY = """package agent_policy
 
 default CopyFileRequest := true
@@ -29,7 +28,7 @@ IPTABLES_RULES = """default GetIPTablesRequest := true
 default SetIPTablesRequest := true
 """
 
-# The stock policy with what docs/guests.md tells to add to it.
+# The stock policy with the rules that docs/guests.md adds.
 OPENED_POLICY = STOCK_POLICY + IPTABLES_RULES
 
 
@@ -38,31 +37,31 @@ class PolicyEngine(enum.Enum):
     OPA = "opa"
 
 
-class Verdict(enum.Enum):
+class PolicyVerdict(enum.Enum):
     ALLOWED = enum.auto()
     DENIED = enum.auto()
     UNDEFINED = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """One policy text as an engine understands it; setting another replaces all of it."""
+class AgentPolicy:
+    """One policy text as an engine evaluates it; another one replaces all of it."""
 
     rules: Mapping[str, bool]
     engine: PolicyEngine = PolicyEngine.REGORUS
 
-    def verdict(self, request: str) -> Verdict:
-        """Decide over a request message by its name."""
+    def verdict(self, request: str) -> PolicyVerdict:
+        """Decide on a request by the name of its message."""
         allowed = self.rules.get(request)
         if allowed or self.rules.get(_LENIENT):
-            return Verdict.ALLOWED
+            return PolicyVerdict.ALLOWED
         if allowed is None and self.engine is PolicyEngine.REGORUS:
-            return Verdict.UNDEFINED
-        return Verdict.DENIED
+            return PolicyVerdict.UNDEFINED
+        return PolicyVerdict.DENIED
 
 
-def parse(text: str, engine: PolicyEngine = PolicyEngine.REGORUS) -> Policy:
-    """Read the rules of a text; raises `ValueError` for one that is no agent policy."""
+def parse(text: str, engine: PolicyEngine = PolicyEngine.REGORUS) -> AgentPolicy:
+    """Read the rules of a text; raises `ValueError` for a text that is not an agent policy."""
     if not re.search(r"^package agent_policy$", text, re.MULTILINE):
         raise ValueError("no package agent_policy")
-    return Policy({name: value == "true" for name, value in _RULE.findall(text)}, engine)
+    return AgentPolicy({name: value == "true" for name, value in _RULE.findall(text)}, engine)

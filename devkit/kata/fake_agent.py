@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fake of stock Kata's agent: ttrpc on a unix socket in front of a guest's iptables.
 
-Does with a call what kata-agent does, by its order of checks, its choice of binaries, its arguments
-and its words; `Quirks` are the ways in which real ones differ or fail.
+It has kata-agent's order of checks, choice of binaries, arguments and error texts. `AgentQuirks` are the ways
+in which real agents differ or fail.
 """
 
 import asyncio
@@ -12,46 +12,46 @@ from pathlib import Path, PurePosixPath
 from typing import Self
 
 from daemonkit.protobuf import decode, encode
-from devkit.kata.agent_policy import Policy, Verdict, parse
+from devkit.kata.agent_policy import AgentPolicy, PolicyVerdict, parse
 from devkit.kata.guest_tables import IptablesTools, ToolResult
 from kata_bridge.channels.stock import kata_messages as m
 from kata_bridge.ttrpc.server import TtrpcServer
 from kata_bridge.ttrpc.status import Code, TtrpcError
 
-Places = Mapping[str, tuple[str, ...]]
-"""Where an agent looks for each of its four tools: the first place that exists is run."""
+ToolPaths = Mapping[str, tuple[str, ...]]
+"""Where an agent looks for each of its four tools: it runs the first path that exists."""
 
 # Agents of 2.5.
-EARLY: Places = {
+EARLY: ToolPaths = {
     "iptables-save": ("/sbin/iptables-save",),
     "iptables-restore": ("/sbin/iptables-restore",),
     "ip6tables-save": ("/sbin/ip6tables-save",),
     "ip6tables-restore": ("/sbin/ip6tables-restore",),
 }
 # Since pull request 13789.
-REPAIRED: Places = {tool: (f"/usr/sbin/{tool}", f"/sbin/{tool}") for tool in EARLY}
+REPAIRED: ToolPaths = {tool: (f"/usr/sbin/{tool}", f"/sbin/{tool}") for tool in EARLY}
 # Between the two: IPv4 falls to the second place, IPv6 runs the save tool.
-MISSPELT: Places = {
+MISSPELT: ToolPaths = {
     **REPAIRED,
     "iptables-restore": ("/usr/sbin/iptables-store", "/sbin/iptables-restore"),
     "ip6tables-restore": ("/usr/sbin/ip6tables-save", "/sbin/ip6tables-restore"),
 }
 
-# What a guest shares with its node, where the guest sees it.
+# The directory that a guest shares with its node.
 SHARED = "/run/kata-containers/shared/containers"
 
 # An image with a merged /usr and iptables in it.
-IMAGE = frozenset(place for places in REPAIRED.values() for place in places)
+IMAGE = frozenset(path for paths in REPAIRED.values() for path in paths)
 
 
 @dataclass(slots=True)
-class Quirks:
-    """How this agent and its guest differ from the newest ones that work. May be changed as it runs."""
+class AgentQuirks:
+    """How this agent and its guest differ from the newest working ones. May change while it runs."""
 
     version: str = "3.32.0"
-    places: Places = field(default_factory=lambda: REPAIRED)
+    paths: ToolPaths = field(default_factory=lambda: REPAIRED)
     files: frozenset[str] = IMAGE
-    policy: Policy | None = None  # None: built without one
+    policy: AgentPolicy | None = None  # None: built without one
     allowed_endpoints: frozenset[str] | None = None  # None: no such list in its configuration
     has_iptables_calls: bool = True
     has_nf_tables: bool = True
@@ -68,7 +68,7 @@ class Quirks:
 
 @dataclass(slots=True)
 class Pushed:
-    """What one SetIPTables call brought, and how many were under way with it."""
+    """The content of one SetIPTables call, and how many ran at once with it."""
 
     is_ipv6: bool
     data: bytes
@@ -83,12 +83,12 @@ _LONGEST_S = 3600.0
 class FakeAgent:
     """An agent on the unix socket `path`; `async with` serves it.
 
-    `pushes` and `calls` are what it was asked, in order.
+    `pushes` and `calls` are what it received, in order.
     """
 
     path: Path
     tables: IptablesTools
-    quirks: Quirks = field(default_factory=Quirks)
+    quirks: AgentQuirks = field(default_factory=AgentQuirks)
     pushes: list[Pushed] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     copied: dict[str, bytes] = field(default_factory=dict)  # files by path, in the order they came
@@ -101,7 +101,7 @@ class FakeAgent:
         return f"unix://{self.path}"
 
     async def until_idle(self) -> None:
-        """Wait until no push is under way, also none whose caller has left."""
+        """Wait until no push runs, abandoned ones included."""
         await self._idle.wait()
 
     async def __aenter__(self) -> Self:
@@ -143,7 +143,7 @@ class FakeAgent:
         raise TtrpcError(Code.UNIMPLEMENTED, f"{method} method")
 
     def _admit(self, request: str, method: str) -> None:
-        """Raise what the agent answers to a request that its configuration or policy stops."""
+        """Raise the agent's error for a request that its configuration or policy stops."""
         allowed = self.quirks.allowed_endpoints
         if allowed is not None and request not in allowed:
             raise TtrpcError(Code.UNIMPLEMENTED, f"{request} is blocked")
@@ -151,9 +151,9 @@ class FakeAgent:
         if policy is None:
             return
         match policy.verdict(request):
-            case Verdict.DENIED:
+            case PolicyVerdict.DENIED:
                 raise TtrpcError(Code.PERMISSION_DENIED, f"{request} is blocked by policy: ")
-            case Verdict.UNDEFINED:
+            case PolicyVerdict.UNDEFINED:
                 text = f"{request}: internal error policy check: unexpected eval_query result len 0"
                 raise TtrpcError(Code.INTERNAL, text)
 
@@ -165,7 +165,7 @@ class FakeAgent:
         tool = "ip6tables-save" if request.is_ipv6 else "iptables-save"
         binary = self._binary(tool)
         ended = await self._run(binary, (), b"")
-        # A save that failed is an answer without data to the real one too.
+        # The real agent also answers a failed save with empty data.
         return encode(m.GetIPTablesResponse(b"" if self.quirks.is_save_failing else ended.stdout))
 
     async def _set(self, request: m.SetIPTablesRequest) -> bytes:
@@ -187,9 +187,9 @@ class FakeAgent:
         return encode(m.SetIPTablesResponse(ended.stdout))
 
     def _binary(self, tool: str) -> str:
-        """Choose by existence; the last place is run whether it is there or not."""
-        places = self.quirks.places[tool]
-        return next((place for place in places if place in self.quirks.files), places[-1])
+        """Choose by existence; the last path is run also where it is missing."""
+        paths = self.quirks.paths[tool]
+        return next((path for path in paths if path in self.quirks.files), paths[-1])
 
     async def _run(self, binary: str, arguments: tuple[str, ...], stdin: bytes) -> ToolResult:
         if binary not in self.quirks.files:
@@ -204,7 +204,7 @@ class FakeAgent:
         return await self.tables.run(tool, arguments, stdin)
 
     def _copy(self, request: m.CopyFileRequest) -> bytes:
-        """As the newest agents do; that a file comes in parts is not for us."""
+        """As the newest agents do, but for files in parts."""
         path = PurePosixPath(request.path)
         if not path.is_relative_to(SHARED) or ".." in path.parts:
             raise TtrpcError(Code.INTERNAL, f"Path {path} is not below {SHARED}")
@@ -215,7 +215,7 @@ class FakeAgent:
         self.copied[request.path] = request.data
         return encode(m.Empty())
 
-    def _set_policy(self, current: Policy, request: m.SetPolicyRequest) -> bytes:
+    def _set_policy(self, current: AgentPolicy, request: m.SetPolicyRequest) -> bytes:
         try:
             self.quirks.policy = parse(request.policy, current.engine)
         except ValueError as error:

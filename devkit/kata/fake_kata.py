@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fake of all of one stock Kata guest: agent, VMM and shim, wired as the real ones are."""
+"""A fake of one whole stock Kata guest: agent, VMM and shim, connected as the real ones are."""
 
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
 
-from devkit.kata.fake_agent import FakeAgent, Quirks
+from devkit.kata.fake_agent import AgentQuirks, FakeAgent
 from devkit.kata.fake_shim import FakeShim, Flavour
 from devkit.kata.fake_vmm import FakeVmm
 from devkit.kata.guest_tables import IptablesTools
@@ -16,9 +16,9 @@ AGENT_PORT = 1024
 class FakeKata:
     """One guest and its shim below `directory`; `async with` starts them.
 
-    `roots` are the places of shims, Go's first, of which this guest has one. `is_hybrid`: the agent
-    is told of by its hybrid vsock, not by its own socket. Keep `directory` short: socket paths end
-    at 107 bytes.
+    `roots` are the directories of shims, Go's first; this guest's shim is in one of them. `is_hybrid`: the
+    shim reports the agent's hybrid vsock instead of its socket. Keep `directory` short: socket paths end at
+    107 bytes.
     """
 
     def __init__(
@@ -28,13 +28,13 @@ class FakeKata:
         *,
         flavour: Flavour = Flavour.GO,
         sandbox_id: str = "sandbox-1",
-        quirks: Quirks | None = None,
+        quirks: AgentQuirks | None = None,
         is_hybrid: bool = False,
         is_booting: bool = False,
     ) -> None:
         self.sandbox_id = sandbox_id
         self.roots = (directory / "sbs", directory / "kata")
-        self.quirks = quirks if quirks is not None else Quirks()
+        self.quirks = quirks if quirks is not None else AgentQuirks()
         self.agent = FakeAgent(directory / f"{sandbox_id}.agent", tables, self.quirks)
         self.vmm = FakeVmm(directory / f"{sandbox_id}.vmm", {AGENT_PORT: self.agent.path})
         self.shim = FakeShim(

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fake of a container runtime's NRI: sandboxes that are only told of.
+"""A fake of a container runtime's NRI: it reports sandboxes and runs none.
 
-Speaks to one plugin at a time as containerd does: the order of registration, its timeouts, both
-dialects, one call after the other, and the fault of its multiplexer, which cannot take a frame of
-more than 4096 bytes where a ttrpc header begins. The real containerd judges the plugin in the ring
-`tests/k8s`; this one is for what needs no containerd, and for what that never does.
+It serves one plugin at a time as containerd does: order of registration, timeouts, both dialects, serial
+calls, and the fault of containerd's multiplexer, which cannot read a frame of more than 4096 bytes where a
+ttrpc header begins. The ring `tests/k8s` runs the plugin against the real containerd.
 """
 
 import asyncio
@@ -49,8 +48,8 @@ _STOP_S = 1.0
 
 
 @dataclass(slots=True)
-class Quirks:
-    """What this runtime is like. May be changed while it runs, for the next connection."""
+class RuntimeQuirks:
+    """How this runtime behaves. May change while it runs, for the next connection."""
 
     name: str = "containerd"
     version: str = "2.4.2"
@@ -59,13 +58,13 @@ class Quirks:
     request_timeout_s: float = 2.0
     registration_timeout_s: float = 5.0
     objects_in_a_message: int = 1000  # more make Synchronize come in parts
-    refuses: str = ""  # what it says to RegisterPlugin
+    refuses: str = ""  # its error for RegisterPlugin
 
 
-class _Connected:
+class _PluginConnection:
     """One plugin's connection."""
 
-    def __init__(self, writer: asyncio.StreamWriter, tasks: Tasks, quirks: Quirks) -> None:
+    def __init__(self, writer: asyncio.StreamWriter, tasks: Tasks, quirks: RuntimeQuirks) -> None:
         self.calls = ClientCalls(lambda frame: self._send(PLUGIN_CONNECTION, frame), writer.drain)
         self.serving = ServerCalls(self._answer, lambda frame: self._send(RUNTIME_CONNECTION, frame), tasks)
         self.registration: RegisterPluginRequest | None = None
@@ -99,17 +98,17 @@ class _Connected:
 class FakeRuntime:
     """A runtime on the unix socket `path`; `async with` serves it.
 
-    `pods` and `containers` are what it tells a plugin that registers. `registrations` counts these.
+    `pods` and `containers` are what a plugin gets when it registers. `registrations` counts plugins.
     """
 
     path: Path
-    quirks: Quirks = field(default_factory=Quirks)
+    quirks: RuntimeQuirks = field(default_factory=RuntimeQuirks)
     pods: list[PodSandbox] = field(default_factory=list)
     containers: list[Container] = field(default_factory=list)
     registrations: int = 0
     connections: int = 0
-    plugin: _Connected | None = None
-    # What another plugin makes of ours' adjustment.
+    plugin: _PluginConnection | None = None
+    # Changes our adjustment as another plugin does.
     adjust: Callable[[ContainerAdjustment | None], ContainerAdjustment] | None = None
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -129,24 +128,24 @@ class FakeRuntime:
         self.path.unlink(missing_ok=True)
 
     async def has_registered(self, times: int = 1) -> None:
-        """Wait until plugins have registered so often, all of them whole."""
+        """Wait until plugins have registered and synchronized so often."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.registrations >= times)
 
     async def run_pod(self, pod: PodSandbox) -> None:
-        """Start a sandbox; raises `TtrpcError` where that tears it down again."""
-        await self._tell(Event.RUN_POD_SANDBOX, "RunPodSandbox", pod)
+        """Start a sandbox; raises the `TtrpcError` that tears it down again."""
+        await self._notify(Event.RUN_POD_SANDBOX, "RunPodSandbox", pod)
         self.pods.append(pod)
 
     async def stop_pod(self, pod: PodSandbox) -> None:
-        await self._tell(Event.STOP_POD_SANDBOX, "StopPodSandbox", pod)
+        await self._notify(Event.STOP_POD_SANDBOX, "StopPodSandbox", pod)
 
     async def remove_pod(self, pod: PodSandbox) -> None:
-        await self._tell(Event.REMOVE_POD_SANDBOX, "RemovePodSandbox", pod)
+        await self._notify(Event.REMOVE_POD_SANDBOX, "RemovePodSandbox", pod)
         self.pods = [each for each in self.pods if each.id != pod.id]
 
     async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | None:
-        """Create a container; raises `TtrpcError` with what the pod's author would read."""
+        """Create a container; raises `TtrpcError` with the message for the pod's author."""
         async with self._lock:
             adjustment = None
             if (plugin := self.plugin) is not None and plugin.events & mask([Event.CREATE_CONTAINER]):
@@ -170,8 +169,8 @@ class FakeRuntime:
         if self.plugin is not None:
             self.plugin.close()
 
-    async def _tell(self, event: Event, method: str, pod: PodSandbox) -> None:
-        async with self._lock:  # one call after the other, for the whole node
+    async def _notify(self, event: Event, method: str, pod: PodSandbox) -> None:
+        async with self._lock:  # calls are serial for the whole node
             if (plugin := self.plugin) is None or not plugin.events & mask([event]):
                 return
             try:
@@ -180,22 +179,22 @@ class FakeRuntime:
                 else:
                     await plugin.call("StateChange", StateChangeEvent(event, pod), Empty)
             except (TimeoutError, ConnectionError):
-                plugin.close()  # and what it should have held goes on
+                plugin.close()  # and the sandbox goes on without it
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self._tasks.spawn(self._serve(reader, writer), "plugin", when_over=writer.close)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        plugin = _Connected(writer, self._tasks, self.quirks)
+        plugin = _PluginConnection(writer, self._tasks, self.quirks)
         self._tasks.spawn(self._register(plugin), "register")
-        trunk = Demultiplexer()
-        mouth = FourKilobyteReader()
+        mux = Demultiplexer()
+        buffer = HeaderBuffer()
         try:
             while data := await reader.read(64 << 10):
-                if not mouth.takes(data):
+                if not buffer.try_read(data):
                     break
-                for connection, piece in trunk.feed(data):
+                for connection, piece in mux.feed(data):
                     (plugin.calls if connection == PLUGIN_CONNECTION else plugin.serving).receive(piece)
                 await writer.drain()
         except OSError:
@@ -206,7 +205,7 @@ class FakeRuntime:
                 self.plugin = None
             writer.close()
 
-    async def _register(self, plugin: _Connected) -> None:
+    async def _register(self, plugin: _PluginConnection) -> None:
         quirks = self.quirks
         try:
             async with asyncio.timeout(quirks.registration_timeout_s):
@@ -245,14 +244,14 @@ class FakeRuntime:
             yield SynchronizeRequest(part.pods, part.containers, True)
 
 
-class FourKilobyteReader:
-    """Knows which frames the runtime's multiplexer cannot take: longer than what reads a ttrpc header."""
+class HeaderBuffer:
+    """Finds frames that containerd's multiplexer cannot read: longer than its buffer for a header."""
 
     def __init__(self) -> None:
         self._trunk = b""
         self._data_left: dict[int, int] = {}
 
-    def takes(self, data: bytes) -> bool:
+    def try_read(self, data: bytes) -> bool:
         self._trunk += data
         while len(self._trunk) >= 8:
             connection, size = int.from_bytes(self._trunk[:4], "big"), int.from_bytes(self._trunk[4:8], "big")
@@ -261,7 +260,7 @@ class FourKilobyteReader:
                     return False
                 if len(self._trunk) < 12:
                     return True
-                # A frame that begins with a header: what of the message is still to come.
+                # A frame that begins with a header: the rest of the message follows.
                 message = 10 + int.from_bytes(self._trunk[8:12], "big")
                 left = message - size
             else:

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fake of the management socket of a Kata shim, in Go's manner or in Rust's.
+"""A fake of a Kata shim's management socket (docs/spec/kata.md#shim), in Go's manner or in Rust's.
 
-Forwards to an agent over ttrpc, as the real ones do. Go: an error is 500 with the text of Go's gRPC
-status, the socket comes when the guest is up. Rust: an error is a closed connection, the socket is
-there before the guest is.
+It forwards to an agent over ttrpc, as the real ones do.
 """
 
 import asyncio
@@ -21,7 +19,7 @@ from kata_bridge.ttrpc.client import TtrpcClient
 from kata_bridge.ttrpc.status import Code, TtrpcError
 
 _AGENT_TIMEOUT_S = 60.0
-# net/http counts the length of a reply for its writer only as long as it fits this buffer.
+# net/http sends a Content-Length only if the reply fits this buffer.
 _GO_BUFFER_BYTES = 2048
 
 
@@ -31,14 +29,14 @@ class Flavour(enum.Enum):
 
 
 class _DroppedError(Exception):
-    """There will be no reply."""
+    """The connection is closed without a reply."""
 
 
 @dataclass(slots=True)
 class FakeShim:
     """The shim of sandbox `sandbox_id` below `root`; `async with` starts it.
 
-    `url` is what it says of its agent, `agent_path` the unix socket by which it reaches it itself.
+    `url` is the agent's address that it reports, `agent_path` the agent's socket that it uses itself.
     `is_booting`: the guest is not up yet; `boot` ends that. `is_old`: before 2.5, without /iptables.
     `is_silent`: takes requests and never answers. `requests` are "METHOD target", in order.
     """
@@ -70,13 +68,13 @@ class FakeShim:
         self.path.unlink(missing_ok=True)
 
     async def boot(self) -> None:
-        """The guest is up now."""
+        """Finish booting the guest."""
         self.is_booting = False
         if self._listener is not None and not self._listener.is_listening:
             await self._listener.start()
 
     async def crash(self) -> None:
-        """Stop listening and cut what is open; the socket's file stays, as of a process that died."""
+        """Stop listening and cut open connections; the socket's file stays, as of a process that died."""
         if self._listener is not None:
             await self._listener.stop()
 
@@ -92,7 +90,7 @@ class FakeShim:
         body = await reader.readexactly(int(fields.get("content-length", "0")))
         self.requests.append(f"{method} {target}")
         if self.is_silent:
-            await reader.read()  # until the client has had enough
+            await reader.read()  # until the client gives up
             raise _DroppedError
         status, answer = await self._answer(method, target, body)
         writer.write(self._reply(status, answer))
@@ -141,6 +139,6 @@ class FakeShim:
 
 
 def go_status(error: TtrpcError) -> str:
-    """How Go's gRPC prints a status."""
+    """A status as Go's gRPC prints it."""
     name = "".join(word.capitalize() for word in Code(error.code).name.split("_"))
     return f"rpc error: code = {name} desc = {error.message}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fake of the hybrid vsock of a VMM: unix sockets in place of a guest's vsock ports."""
+"""A fake of a VMM's hybrid vsock: unix sockets in place of a guest's vsock ports."""
 
 import asyncio
 import contextlib
@@ -18,10 +18,10 @@ _FIRST_HOST_PORT = 1_073_741_824
 
 @dataclass(slots=True)
 class FakeVmm:
-    """The VMM's socket `path`; `ports` says where in the "guest" a port leads.
+    """The VMM's socket `path`; `ports` maps ports of the guest to unix sockets.
 
-    `is_mute`: takes connections and says nothing. `greeting`: bytes that the guest sends at once,
-    in one write with the VMM's `OK`.
+    `is_mute`: accepts connections and sends nothing. `greeting`: bytes that the guest sends in one write with
+    the VMM's `OK`.
     """
 
     path: Path
@@ -46,7 +46,7 @@ class FakeVmm:
         self.path.unlink(missing_ok=True)
 
     async def dial_host(self, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """As a program in the guest that connects to `port` of CID 2."""
+        """Connect to `port` of CID 2, as a program in the guest."""
         return await asyncio.open_unix_connection(f"{self.path}_{port}")
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -54,10 +54,10 @@ class FakeVmm:
             await reader.read()
             return
         match = _CONNECT.fullmatch(await reader.readuntil(b"\n"))
-        place = self.ports.get(int(match[1])) if match else None
-        if match is None or place is None:
-            return  # nobody listens there in the guest: closed without a word
-        inner_reader, inner_writer = await asyncio.open_unix_connection(place)
+        target = self.ports.get(int(match[1])) if match else None
+        if match is None or target is None:
+            return  # nothing listens there in the guest: closed without a reply
+        inner_reader, inner_writer = await asyncio.open_unix_connection(target)
         try:
             self.connects.append(int(match[1]))
             host_port = _FIRST_HOST_PORT + len(self.connects)

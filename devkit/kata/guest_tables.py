@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The iptables of a fake guest: the real ones in a network namespace, or tables in memory."""
+"""The iptables of a fake guest: the real tools in a network namespace, or a fake in memory."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ _RUN_DEADLINE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """How a process ended."""
+    """The result of one run."""
 
     code: int
     stdout: bytes = b""
@@ -24,16 +24,16 @@ class ToolResult:
 
 
 class IptablesTools(Protocol):
-    """What runs `iptables-save`, `iptables-restore` and their ip6tables twins in a guest."""
+    """Runs `iptables-save`, `iptables-restore` and their ip6tables twins in a guest."""
 
     async def run(self, tool: str, arguments: Sequence[str], stdin: bytes) -> ToolResult: ...
 
 
 class NamespaceTables:
-    """Runs the real tools in the network namespace `namespace` (a path); needs root.
+    """Runs the real tools in the network namespace at the path `namespace`; needs root.
 
-    `variant` is `legacy` or `nft`: a guest image has one of them. `environment` is theirs; a guest
-    has a lock of its own, which XTABLES_LOCKFILE gives it here.
+    `variant` is `legacy` or `nft`: a guest image has one of them. `environment` is that of the tools; a guest
+    has a lock of its own, here by XTABLES_LOCKFILE.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class NamespaceTables:
             async with asyncio.timeout(_RUN_DEADLINE_S):
                 stdout, stderr = await process.communicate(stdin)
         except BaseException:
-            with contextlib.suppress(ProcessLookupError):  # it has just ended
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
                 process.kill()
             await process.wait()
             raise
@@ -98,11 +98,11 @@ class _Table:
 
 
 class FakeTables:
-    """Tables in memory, for tests without root: what is restored is printed again, word for word.
+    """Fake tools that keep tables in memory, and print rules as they were restored.
 
-    Knows tables, chains and jumps as iptables-restore does without `--noflush`: a table that is named
-    is replaced whole, at its COMMIT; one faulty line and nothing of its table happens. It does not
-    know what a rule means.
+    As iptables-restore without `--noflush`, a named table is replaced whole at its COMMIT, and a faulty line
+    leaves it unchanged. The fake knows tables, chains and jumps, but not the meaning of rules. The lab ring
+    replays one history on it and on the real tools.
     """
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class FakeTables:
         return ToolResult(0)
 
     def save(self, family: Family) -> str:
-        """What the save tool prints now."""
+        """What iptables-save would print."""
         tables = self._tables[family]
         lines = [line for name, table in tables.items() for line in table.lines(name)]
         return "".join(f"{line}\n" for line in lines)

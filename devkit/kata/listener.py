@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A unix socket that a fake serves, and that leaves nothing behind when it stops."""
+"""A unix socket of a fake, which leaves nothing behind when it stops."""
 
 import asyncio
 import contextlib
@@ -16,9 +16,9 @@ _STOP_S = 2.0
 
 
 class Listener:
-    """Serves each connection to `path` by `serve`, whose end closes it.
+    """Runs `serve` for each connection to `path`; the connection ends with it.
 
-    A peer that leaves (`OSError`, an incomplete read) is no failure of `serve`.
+    A peer that disconnects (`OSError`, an incomplete read) does not fail `serve`.
     """
 
     def __init__(self, path: Path, serve: Serve) -> None:
@@ -33,7 +33,7 @@ class Listener:
         return self._server is not None
 
     async def start(self) -> None:
-        """Listen; replaces a file that is there."""
+        """Listen; replaces an existing file."""
         self._path.unlink(missing_ok=True)
         self._tasks = Tasks(self._tasks.name)
         self._is_stopped = False
@@ -44,13 +44,13 @@ class Listener:
         self._server = await asyncio.start_unix_server(self._accept, sock=bound)
 
     async def stop(self) -> None:
-        """Stop listening and cut what is open; the file stays, as of a process that died."""
+        """Stop listening and cut open connections; the file stays, as of a process that died."""
         self._is_stopped = True
         if self._server is not None:
             await stop_accepting(self._server)
             self._server = None
         await self._tasks.close(_STOP_S)
-        await asyncio.sleep(0)  # what was cut is closed in the loop's next turn
+        await asyncio.sleep(0)  # cut connections are closed in the next cycle of the loop
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._is_stopped:  # accepted just before the socket was closed
@@ -62,4 +62,4 @@ class Listener:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             await self._serve(reader, writer)
             writer.close()
-            await writer.wait_closed()  # what was written has left
+            await writer.wait_closed()  # flush

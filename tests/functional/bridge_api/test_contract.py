@@ -23,9 +23,10 @@ from bridge_api.messages import (
 )
 from bridge_api.rulesets import from_part
 from devkit.fake_bridge import FakeBridge
+from devkit.kata.fake_channel import FakeChannelProvider
 from ruleset.delta import RulesetDelta, difference
 from ruleset.document import Ruleset
-from tests.functional.kata_bridge.fake_guests import DEADLINE_S, Bridge, FakeChannelProvider, bridge, ruleset
+from tests.functional.kata_bridge.served_bridge import DEADLINE_S, ServedBridge, bridge, ruleset
 
 pytestmark = pytest.mark.asyncio
 
@@ -85,26 +86,26 @@ class Fake:
 class Real:
     """kata-bridge's server, with channels to guests in memory."""
 
-    def __init__(self, served: Bridge, client: Client) -> None:
+    def __init__(self, served: ServedBridge, client: Client) -> None:
         self.served, self.client = served, client
 
     def add(self, name: str) -> None:
-        self.served.place(name)
+        self.served.add(name)
 
     def remove(self, name: str) -> None:
         self.served.remove(name)
 
     def disconnect(self, name: str) -> None:
-        self.served.opener.guests[name].is_reachable = False
+        self.served.provider.channels[name].is_reachable = False
 
     def refuse(self, name: str, rules: Ruleset) -> None:
-        self.served.opener.guests[name].refuses.add(rules.digest)
+        self.served.provider.channels[name].refused_digests.add(rules.digest)
 
     def drift(self, name: str) -> None:
-        self.served.opener.guests[name].has_drifted = True
+        self.served.provider.channels[name].has_drifted = True
 
     def flushed(self, name: str) -> list[Flow]:
-        return self.served.opener.guests[name].flushed
+        return self.served.provider.channels[name].flushed
 
 
 @asynccontextmanager

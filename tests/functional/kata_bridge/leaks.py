@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bridge as a process beside stand-ins of a runtime's NRI and CRI, and what that process holds."""
+"""A bridge as a process beside fakes of a runtime's NRI and CRI, and what that process holds."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ from kata_bridge.cri.messages import PodSandboxMetadata as Metadata
 from kata_bridge.guest_certificates import SERVER_NAME
 from kata_bridge.nri.messages import LinuxNamespace, LinuxPodSandbox, PodSandbox
 from ruleset.document import Ruleset
-from tests.functional.kata_bridge.fake_guests import ruleset
+from tests.functional.kata_bridge.served_bridge import ruleset
 from tests.functional.kata_bridge.test_life import running
 from tests.waiting import until
 

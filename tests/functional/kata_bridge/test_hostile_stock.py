@@ -9,25 +9,25 @@ from pathlib import Path
 import pytest
 
 from daemonkit.status.server import fetch
-from devkit.kata.fake_agent import Quirks
+from devkit.kata.fake_agent import AgentQuirks
 from devkit.kata.fake_kata import FakeKata
 from devkit.kata.guest_tables import FakeTables
-from tests.functional.kata_bridge.fake_guests import ruleset
 from tests.functional.kata_bridge.leaks import bridged
+from tests.functional.kata_bridge.served_bridge import ruleset
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(120)]
 
 BAD = 4
 # One such text held the daemon up for minutes: 14 s for 10 KB, and the cube of that for more.
 HOSTILE = {
-    "errors": Quirks(hostile_error="tables-" * 9_000),
-    "saves": Quirks(hostile_save=b'*nat\n-A OUTPUT "' + b'\\"' * 1_000_000 + b"\n"),
-    "versions": Quirks(version="9" * (3 << 20)),
+    "errors": AgentQuirks(hostile_error="tables-" * 9_000),
+    "saves": AgentQuirks(hostile_save=b'*nat\n-A OUTPUT "' + b'\\"' * 1_000_000 + b"\n"),
+    "versions": AgentQuirks(version="9" * (3 << 20)),
 }
 
 
 @pytest.mark.parametrize("quirks", HOSTILE.values(), ids=HOSTILE)
-async def test_other_guests_are_served_beside_hostile_ones(place: Path, quirks: Quirks) -> None:
+async def test_other_guests_are_served_beside_hostile_ones(place: Path, quirks: AgentQuirks) -> None:
     rules = [{"handlers": ["kata"], "channels": ["stock"]}]
     stock = {"shimDirectories": [f"{place}/sbs", f"{place}/kata"]}
     async with AsyncExitStack() as stack:

@@ -20,7 +20,7 @@ import yaml
 from bridge_api.client import BridgeClient
 from bridge_api.messages import GuestEventKind, ResultCode
 from daemonkit.status.server import StatusError, fetch
-from tests.functional.kata_bridge.fake_guests import DEADLINE_S, ruleset
+from tests.functional.kata_bridge.served_bridge import DEADLINE_S, ruleset
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]

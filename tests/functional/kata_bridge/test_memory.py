@@ -15,7 +15,7 @@ import pytest
 from bridge_api.client import BridgeError
 from bridge_api.messages import Capabilities, Part
 from daemonkit.protobuf import decode, encode
-from devkit.kata.fake_agent import Quirks
+from devkit.kata.fake_agent import AgentQuirks
 from devkit.kata.fake_kata import FakeKata
 from devkit.kata.guest_tables import FakeTables
 from guest_agent.api.messages import (
@@ -160,7 +160,9 @@ async def test_all_stock_guests_print_what_they_can(place: Path, save: bytes) ->
     async with AsyncExitStack() as stack:
         katas = []
         for number in range(GUESTS):
-            kata = FakeKata(place, FakeTables(), sandbox_id=f"bad{number}", quirks=Quirks(hostile_save=save))
+            kata = FakeKata(
+                place, FakeTables(), sandbox_id=f"bad{number}", quirks=AgentQuirks(hostile_save=save)
+            )
             katas.append(await stack.enter_async_context(kata))
         node = await stack.enter_async_context(bridged(place, runtimes=rules, stock=stock))
 

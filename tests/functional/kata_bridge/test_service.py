@@ -13,7 +13,7 @@ import pytest_asyncio
 from bridge_api.client import BridgeClient
 from bridge_api.messages import GuestResult, ResultCode
 from daemonkit.run.lifecycle import Lifecycle, Supervision
-from devkit.kata.fake_agent import Quirks
+from devkit.kata.fake_agent import AgentQuirks
 from devkit.kata.fake_kata import FakeKata
 from devkit.kata.fake_runtime import FakeRuntime
 from devkit.kata.guest_tables import FakeTables
@@ -41,7 +41,7 @@ from kata_bridge.service import KataBridge
 from kata_bridge.ttrpc.status import TtrpcError
 from ruleset.model import Family
 from tenancy import keys
-from tests.functional.kata_bridge.fake_guests import DEADLINE_S
+from tests.functional.kata_bridge.served_bridge import DEADLINE_S
 from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
@@ -116,7 +116,7 @@ async def test_a_stock_kata_guest_gets_its_rules_after_nri_reports_it(
 
 
 async def test_a_guest_whose_policy_refuses_is_not_injectable(place: Path, runtime: FakeRuntime) -> None:
-    quirks = Quirks()
+    quirks = AgentQuirks()
     async with (
         FakeKata(place, FakeTables(), sandbox_id="s1", quirks=quirks) as kata,
         serving(configuration(place)) as service,

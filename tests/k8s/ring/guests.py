@@ -15,7 +15,7 @@ import yaml
 
 from daemonkit.tasks import Tasks
 from devkit.kata.agent_policy import OPENED_POLICY, parse
-from devkit.kata.fake_agent import Quirks
+from devkit.kata.fake_agent import AgentQuirks
 from devkit.kata.fake_kata import FakeKata
 from devkit.kata.guest_tables import NamespaceTables
 from kata_bridge.nri.events import SANDBOXES
@@ -85,7 +85,7 @@ class StockKata(WatchingPlugin):
         if stack is None:
             return  # it has ended before
         tables = NamespaceTables(self._ring.node.outside(pod.network_namespace))
-        quirks = Quirks(policy=parse(OPENED_POLICY))
+        quirks = AgentQuirks(policy=parse(OPENED_POLICY))
         await stack.enter_async_context(
             FakeKata(self._ring.directory, tables, sandbox_id=pod.id, quirks=quirks)
         )

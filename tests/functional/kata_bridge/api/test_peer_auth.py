@@ -13,7 +13,7 @@ import pytest
 
 from daemonkit.tasks import Tasks
 from kata_bridge.api.peer_auth import BUFFER_BYTES, PeerAuthProxy, PeerPolicy, SocketPeer, bind, peer_of
-from tests.functional.kata_bridge.fake_guests import DEADLINE_S
+from tests.functional.kata_bridge.served_bridge import DEADLINE_S
 from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio

@@ -11,16 +11,11 @@ import pytest_asyncio
 from bridge_api.client import BridgeClient, BridgeRejectedError, BridgeUnavailableError
 from bridge_api.messages import Flow, Guest, GuestEvent, GuestEventKind, GuestResult, ResultCode
 from bridge_api.rulesets import from_part
+from devkit.kata.fake_channel import FakeChannelProvider
 from kata_bridge.guests import broadcaster
 from ruleset.delta import RulesetDelta, difference
 from ruleset.document import Ruleset
-from tests.functional.kata_bridge.fake_guests import (
-    DEADLINE_S,
-    Bridge,
-    FakeChannelProvider,
-    bridge,
-    ruleset,
-)
+from tests.functional.kata_bridge.served_bridge import DEADLINE_S, ServedBridge, bridge, ruleset
 from tests.waiting import until
 
 FLOW = Flow(protocol="udp", destination="10.0.0.10", port=53)
@@ -29,14 +24,14 @@ pytestmark = pytest.mark.asyncio
 
 
 @pytest_asyncio.fixture
-async def node(tmp_path: Path) -> AsyncIterator[Bridge]:
+async def node(tmp_path: Path) -> AsyncIterator[ServedBridge]:
     async with bridge(tmp_path, FakeChannelProvider()) as running:
         running.guests.mark_synced()
         yield running
 
 
 @pytest_asyncio.fixture
-async def client(node: Bridge) -> AsyncIterator[BridgeClient]:
+async def client(node: ServedBridge) -> AsyncIterator[BridgeClient]:
     async with BridgeClient(node.socket, timeout_s=DEADLINE_S) as connected:
         yield connected
 
@@ -46,22 +41,22 @@ async def results(stream: AsyncIterator[GuestResult]) -> dict[str, GuestResult]:
         return {result.guest: result async for result in stream}
 
 
-async def test_set_ruleset_returns_a_result_for_each_guest(node: Bridge, client: BridgeClient) -> None:
-    guests = node.place(*(f"g{n}" for n in range(30)))
+async def test_set_ruleset_returns_a_result_for_each_guest(node: ServedBridge, client: BridgeClient) -> None:
+    guests = node.add(*(f"g{n}" for n in range(30)))
     wanted = ruleset(1, 100)
     answers = await results(client.set_ruleset([f"g{n}" for n in range(30)], wanted, [FLOW]))
     assert {answer.code for answer in answers.values()} == {ResultCode.APPLIED}
     assert {answer.digest for answer in answers.values()} == {wanted.digest}
-    assert all(guest.holds == wanted and guest.flushed == [FLOW] for guest in guests)
+    assert all(guest.ruleset == wanted and guest.flushed == [FLOW] for guest in guests)
     # One value for all of them, and one that is there is not applied again.
-    assert len({id(guest.holds.documents[0]) for guest in guests if guest.holds}) == 1
+    assert len({id(guest.ruleset.documents[0]) for guest in guests if guest.ruleset}) == 1
     answers = await results(client.set_ruleset(["g0"], ruleset(2, 100)))
     assert answers["g0"].code is ResultCode.UNCHANGED
     assert len(guests[0].applied) == 1
 
 
-async def test_a_delta_stays_a_delta_and_needs_its_base(node: Bridge, client: BridgeClient) -> None:
-    (guest,) = node.place("g")
+async def test_a_delta_stays_a_delta_and_needs_its_base(node: ServedBridge, client: BridgeClient) -> None:
+    (guest,) = node.add("g")
     first, second = ruleset(1, 2), ruleset(2, 3)
     delta = difference(first, second)
     assert delta is not None
@@ -78,22 +73,24 @@ async def test_a_delta_stays_a_delta_and_needs_its_base(node: Bridge, client: Br
     assert answers["g"].code is ResultCode.NEEDS_FULL
 
 
-async def test_a_guest_that_lost_its_base_gets_the_whole_ruleset(node: Bridge, client: BridgeClient) -> None:
-    (guest,) = node.place("g")
+async def test_a_guest_that_lost_its_base_gets_the_whole_ruleset(
+    node: ServedBridge, client: BridgeClient
+) -> None:
+    (guest,) = node.add("g")
     first, second = ruleset(1, 2), ruleset(2, 3)
     await results(client.set_ruleset(["g"], first))
-    guest.holds = None
+    guest.ruleset = None
     delta = difference(first, second)
     assert delta is not None
     answers = await results(client.set_ruleset(["g"], delta))
     assert answers["g"].code is ResultCode.APPLIED
-    assert guest.holds == second
+    assert guest.ruleset == second
 
 
-async def test_a_slow_guest_delays_no_other_result(node: Bridge, client: BridgeClient) -> None:
-    slow, _ = node.place("slow", "fast")
+async def test_a_slow_guest_delays_no_other_result(node: ServedBridge, client: BridgeClient) -> None:
+    slow, _ = node.add("slow", "fast")
     await until(lambda: all(d.machine.observed is not None for d in node.guests.drivers.values()))
-    slow.held_up = asyncio.Event()
+    slow.blocker = asyncio.Event()
     stream = client.set_ruleset(["slow", "fast"], ruleset(1))
     async with asyncio.timeout(DEADLINE_S):
         assert (await anext(stream)).guest == "fast"
@@ -101,20 +98,20 @@ async def test_a_slow_guest_delays_no_other_result(node: Bridge, client: BridgeC
         asking = asyncio.ensure_future(anext(newer))  # noqa: TID251 - ends with this test
         superseded = await anext(stream)
         assert (superseded.guest, superseded.code) == ("slow", ResultCode.SUPERSEDED)
-        slow.held_up.set()
+        slow.blocker.set()
         assert (await asking).code is ResultCode.APPLIED
-    assert slow.holds == ruleset(2, 3)
+    assert slow.ruleset == ruleset(2, 3)
 
 
-async def test_each_failure_has_its_result_code(node: Bridge, client: BridgeClient) -> None:
-    refusing, away = node.place("refusing", "away")
-    refusing.refuses.add(ruleset(1).digest)
+async def test_each_failure_has_its_result_code(node: ServedBridge, client: BridgeClient) -> None:
+    refusing, away = node.add("refusing", "away")
+    refusing.refused_digests.add(ruleset(1).digest)
     away.is_reachable = False
     answers = await results(client.set_ruleset(["refusing", "away", "absent"], ruleset(1)))
     assert (answers["refusing"].code, answers["refusing"].message) == (ResultCode.REFUSED, "line 2: -j NOPE")
     assert (answers["away"].code, answers["away"].message) == (
         ResultCode.UNREACHABLE,
-        "fake: nobody answers",
+        "fake: the fake guest is unreachable",
     )
     assert (answers["absent"].code, answers["absent"].message) == (
         ResultCode.GONE,
@@ -122,7 +119,7 @@ async def test_each_failure_has_its_result_code(node: Bridge, client: BridgeClie
     )
     # What was set stays set: the guest gets it when it is back, and nobody has to ask.
     away.is_reachable = True
-    await until(lambda: away.holds == ruleset(1))
+    await until(lambda: away.ruleset == ruleset(1))
 
 
 async def test_before_sync_an_absent_guest_is_unreachable(tmp_path: Path) -> None:
@@ -137,7 +134,7 @@ async def test_check_drift_finds_drift_that_is_repaired_later(tmp_path: Path) ->
         BridgeClient(node.socket) as client,
     ):
         node.guests.mark_synced()
-        (guest,) = node.place("g")
+        (guest,) = node.add("g")
         await results(client.set_ruleset(["g"], ruleset(1)))
         assert (await results(client.check_drift()))["g"].code is ResultCode.APPLIED
         guest.has_drifted = True
@@ -148,12 +145,12 @@ async def test_check_drift_finds_drift_that_is_repaired_later(tmp_path: Path) ->
 
 
 async def test_after_a_restart_current_guests_get_no_push(tmp_path: Path) -> None:
-    opener = FakeChannelProvider()
-    async with bridge(tmp_path, opener) as node, BridgeClient(node.socket) as client:
-        (guest,) = node.place("g")
+    provider = FakeChannelProvider()
+    async with bridge(tmp_path, provider) as node, BridgeClient(node.socket) as client:
+        (guest,) = node.add("g")
         await results(client.set_ruleset(["g"], ruleset(1)))
-    async with bridge(tmp_path, opener) as node, BridgeClient(node.socket) as client:
-        node.place("g")
+    async with bridge(tmp_path, provider) as node, BridgeClient(node.socket) as client:
+        node.add("g")
         node.guests.mark_synced()
         async with asyncio.timeout(DEADLINE_S):
             watch = client.watch_guests()
@@ -168,7 +165,7 @@ async def test_after_a_restart_current_guests_get_no_push(tmp_path: Path) -> Non
 
 async def test_a_watch_has_all_guests_then_synced_then_changes(tmp_path: Path) -> None:
     async with bridge(tmp_path, FakeChannelProvider()) as node, BridgeClient(node.socket) as client:
-        node.place("a")
+        node.add("a")
         watch = client.watch_guests()
         async with asyncio.timeout(DEADLINE_S):
             first = await anext(watch)
@@ -176,7 +173,7 @@ async def test_a_watch_has_all_guests_then_synced_then_changes(tmp_path: Path) -
             assert (first.kind, first.guest.id) == (GuestEventKind.PRESENT, "a")
             node.guests.mark_synced()
             await seen(watch, lambda event: event.kind is GuestEventKind.SYNCED)
-            node.place("b")
+            node.add("b")
             event = await seen(watch, lambda event: _of(event, "b").capabilities is not None)
             assert _of(event, "b").tenant_namespace == "b"
             await results(client.set_ruleset(["b"], ruleset(1)))
@@ -199,24 +196,24 @@ def _of(event: GuestEvent, name: str) -> Guest:
 
 
 async def test_a_watch_that_is_not_read_ends_with_resource_exhausted(
-    node: Bridge, client: BridgeClient, monkeypatch: pytest.MonkeyPatch
+    node: ServedBridge, client: BridgeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broadcaster, "MAX_PENDING", 10)
     watch = client.watch_guests()
     async with asyncio.timeout(DEADLINE_S):
         assert (await anext(watch)).kind is GuestEventKind.SYNCED
         # No await in between: to the watcher it is one sleep.
-        node.place(*(f"g{n}" for n in range(50)))
+        node.add(*(f"g{n}" for n in range(50)))
         with pytest.raises(BridgeUnavailableError, match="more than 10 guests changed unread: watch again"):
             [event async for event in watch]
     assert node.metrics.watchers_ended.value == 1
     await until(lambda: len(node.watchers) == 0)
 
 
-async def test_read_back_has_observed_and_desired_rules(node: Bridge, client: BridgeClient) -> None:
-    (guest,) = node.place("g")
+async def test_read_back_has_observed_and_desired_rules(node: ServedBridge, client: BridgeClient) -> None:
+    (guest,) = node.add("g")
     await results(client.set_ruleset(["g"], ruleset(1, 50)))
-    guest.holds = ruleset(1, 3)
+    guest.ruleset = ruleset(1, 3)
     reply = await client.read_back("g")
     assert reply.result is not None
     assert reply.result.code is ResultCode.APPLIED
@@ -227,8 +224,10 @@ async def test_read_back_has_observed_and_desired_rules(node: Bridge, client: Br
     assert absent.result.code is ResultCode.GONE
 
 
-async def test_set_resolv_conf_and_flush_conntrack_without_a_gate(node: Bridge, client: BridgeClient) -> None:
-    (guest,) = node.place("g")
+async def test_set_resolv_conf_and_flush_conntrack_without_a_gate(
+    node: ServedBridge, client: BridgeClient
+) -> None:
+    (guest,) = node.add("g")
     assert (await client.set_resolv_conf("absent", "x")).code is ResultCode.GONE
     await until(lambda: node.guests.drivers["g"].selected is not None)
     assert (await client.set_resolv_conf("g", "nameserver 10.0.0.10\n")).code is ResultCode.APPLIED
@@ -252,17 +251,17 @@ async def test_set_resolv_conf_and_flush_conntrack_without_a_gate(node: Bridge, 
     assert guest.flushed == [FLOW]
 
 
-async def test_a_ruleset_above_4_mib_is_deflated(node: Bridge, client: BridgeClient) -> None:
-    (guest,) = node.place("g")
+async def test_a_ruleset_above_4_mib_is_deflated(node: ServedBridge, client: BridgeClient) -> None:
+    (guest,) = node.add("g")
     large = ruleset(1, 60_000)
     assert len(large.documents[0].text()) > 4 << 20
     answers = await results(client.set_ruleset(["g"], large))
     assert answers["g"].code is ResultCode.APPLIED
-    assert guest.holds == large
+    assert guest.ruleset == large
 
 
-async def test_an_invalid_ruleset_is_refused_without_effect(node: Bridge, client: BridgeClient) -> None:
-    (guest,) = node.place("g")
+async def test_an_invalid_ruleset_is_refused_without_effect(node: ServedBridge, client: BridgeClient) -> None:
+    (guest,) = node.add("g")
     wrong = Ruleset(1, "00" * 32, ruleset(1).documents)
     with pytest.raises(BridgeRejectedError, match="the digest is"):
         await results(client.set_ruleset(["g"], wrong))
@@ -279,7 +278,7 @@ async def test_without_a_bridge_the_client_is_unavailable(tmp_path: Path) -> Non
             await client.read_back("g")
 
 
-async def test_a_call_on_a_closed_client_is_unavailable(node: Bridge) -> None:
+async def test_a_call_on_a_closed_client_is_unavailable(node: ServedBridge) -> None:
     client = BridgeClient(node.socket)
     await client.close()
     with pytest.raises(BridgeUnavailableError, match="this connection is closed"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from daemonkit.tasks import Tasks
-from devkit.kata.fake_runtime import FakeRuntime, Quirks
+from devkit.kata.fake_runtime import FakeRuntime, RuntimeQuirks
 from kata_bridge.nri.dispatch import Deny
 from kata_bridge.nri.events import GATE, SANDBOXES, Event
 from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodSandbox
@@ -112,7 +112,7 @@ async def test_a_container_is_decided_before_the_plugin_stops(tmp_path: Path, *,
 @pytest.mark.asyncio
 async def test_sandbox_events_of_old_and_new_runtimes(tmp_path: Path, nri_version: str) -> None:
     watcher = Watcher()
-    quirks = Quirks(nri_version=nri_version)
+    quirks = RuntimeQuirks(nri_version=nri_version)
     async with (
         FakeRuntime(tmp_path / "nri.sock", quirks, [pod(0)], [CONTAINER]) as runtime,
         plugin_on(runtime.path, watcher, SANDBOXES) as plugin,
@@ -131,7 +131,7 @@ async def test_sandbox_events_of_old_and_new_runtimes(tmp_path: Path, nri_versio
 async def test_a_synchronize_of_megabytes_comes_in_parts(tmp_path: Path) -> None:
     watcher = Watcher()
     pods = [pod(number, text="x" * 2000) for number in range(1000)]
-    quirks = Quirks(objects_in_a_message=700)
+    quirks = RuntimeQuirks(objects_in_a_message=700)
     async with (
         FakeRuntime(tmp_path / "nri.sock", quirks, list(pods)) as runtime,
         plugin_on(runtime.path, watcher, SANDBOXES),
@@ -201,7 +201,7 @@ async def test_a_runtime_that_drops_newer_events_gets_fewer_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     watcher = Watcher()
-    quirks = Quirks(valid_events=0x7FF)
+    quirks = RuntimeQuirks(valid_events=0x7FF)
     async with (
         FakeRuntime(tmp_path / "nri.sock", quirks) as runtime,
         plugin_on(runtime.path, watcher, SANDBOXES | GATE) as plugin,
@@ -222,7 +222,7 @@ async def test_a_refused_registration_is_logged_once_and_retried(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     watcher = Watcher()
-    quirks = Quirks(refuses="a plugin of this name is there already")
+    quirks = RuntimeQuirks(refuses="a plugin of this name is there already")
     async with (
         FakeRuntime(tmp_path / "nri.sock", quirks) as runtime,
         plugin_on(runtime.path, watcher, SANDBOXES),

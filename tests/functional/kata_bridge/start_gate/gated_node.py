@@ -40,7 +40,7 @@ from kata_bridge.service import KataBridge
 from kata_bridge.start_gate.core.decision import Policy
 from kata_bridge.ttrpc.status import TtrpcError
 from tenancy import keys
-from tests.functional.kata_bridge.fake_guests import DEADLINE_S
+from tests.functional.kata_bridge.served_bridge import DEADLINE_S
 from tests.waiting import until
 
 NETNS = LinuxPodSandbox((LinuxNamespace("network", "/run/netns/x"),))

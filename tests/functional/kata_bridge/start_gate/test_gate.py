@@ -19,7 +19,7 @@ from kata_bridge.start_gate import gate
 from kata_bridge.start_gate.gate import BoundedWait
 from kata_bridge.ttrpc.status import TtrpcError
 from tenancy import keys
-from tests.functional.kata_bridge.fake_guests import DEADLINE_S
+from tests.functional.kata_bridge.served_bridge import DEADLINE_S
 from tests.functional.kata_bridge.start_gate.gated_node import (
     NO_RESOLVER,
     OTHER,

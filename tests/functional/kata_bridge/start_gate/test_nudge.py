@@ -15,7 +15,7 @@ from kata_bridge.sandboxes.core.sandbox import Sandbox
 from kata_bridge.start_gate.pod_notifier import PodNotifier
 from kata_bridge.ttrpc.server import ENDING
 from kata_bridge.ttrpc.status import TtrpcError
-from tests.functional.kata_bridge.fake_guests import DEADLINE_S
+from tests.functional.kata_bridge.served_bridge import DEADLINE_S
 from tests.functional.kata_bridge.start_gate.gated_node import NO_RESOLVER, TEXT, configuration, pod, serving
 
 pytestmark = pytest.mark.asyncio

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from devkit.kata.agent_policy import OPENED_POLICY, STOCK_POLICY, PolicyEngine, parse
-from devkit.kata.fake_agent import IMAGE, MISSPELT, FakeAgent, Quirks
+from devkit.kata.fake_agent import IMAGE, MISSPELT, AgentQuirks, FakeAgent
 from devkit.kata.fake_kata import FakeKata
 from devkit.kata.guest_tables import FakeTables
 from devkit.kata.listener import Listener
@@ -27,7 +27,7 @@ NAT = b"*nat\n:VCN-X - [0:0]\nCOMMIT\n"
 
 @pytest.mark.parametrize("is_hybrid", [False, True])
 async def test_each_call_of_the_agent(place: Path, *, is_hybrid: bool) -> None:
-    quirks = Quirks(policy=parse(OPENED_POLICY))
+    quirks = AgentQuirks(policy=parse(OPENED_POLICY))
     async with FakeKata(place, FakeTables(), quirks=quirks, is_hybrid=is_hybrid) as kata:
         agent = StockAgentClient(kata.shim.url)
 
@@ -61,45 +61,45 @@ async def test_agent_on_an_abstract_socket(place: Path) -> None:
 
 
 ERRORS = [
-    (Quirks(has_iptables_calls=False), Code.UNIMPLEMENTED, "SetIPTables method"),
+    (AgentQuirks(has_iptables_calls=False), Code.UNIMPLEMENTED, "SetIPTables method"),
     (
-        Quirks(allowed_endpoints=frozenset({"GetIPTablesRequest"})),
+        AgentQuirks(allowed_endpoints=frozenset({"GetIPTablesRequest"})),
         Code.UNIMPLEMENTED,
         "SetIPTablesRequest is blocked",
     ),
     (
-        Quirks(policy=parse(STOCK_POLICY)),
+        AgentQuirks(policy=parse(STOCK_POLICY)),
         Code.INTERNAL,
         "SetIPTablesRequest: internal error policy check: unexpected eval_query result len 0",
     ),
     (
-        Quirks(policy=parse(STOCK_POLICY, PolicyEngine.OPA)),
+        AgentQuirks(policy=parse(STOCK_POLICY, PolicyEngine.OPA)),
         Code.PERMISSION_DENIED,
         "SetIPTablesRequest is blocked by policy: ",
     ),
     (
-        Quirks(policy=parse(STOCK_POLICY + "default SetIPTablesRequest := false\n")),
+        AgentQuirks(policy=parse(STOCK_POLICY + "default SetIPTablesRequest := false\n")),
         Code.PERMISSION_DENIED,
         "SetIPTablesRequest is blocked by policy: ",
     ),
-    (Quirks(files=frozenset()), Code.INTERNAL, "No such file or directory (os error 2)"),
+    (AgentQuirks(files=frozenset()), Code.INTERNAL, "No such file or directory (os error 2)"),
     (
-        Quirks(has_nf_tables=False),
+        AgentQuirks(has_nf_tables=False),
         Code.INTERNAL,
         "/usr/sbin/ip6tables-restore failed: ip6tables-restore v1.8.7 (nf_tables): "
         "Could not fetch rule set generation id: Invalid argument\n",
     ),
     (
-        Quirks(places=MISSPELT),
+        AgentQuirks(paths=MISSPELT),
         Code.INTERNAL,
         "/usr/sbin/ip6tables-save failed: ip6tables-save: unrecognized option '--wait'\n",
     ),
-    (Quirks(is_stdin_stuck=True), Code.INTERNAL, "timeout waiting for stdin writer to complete"),
+    (AgentQuirks(is_stdin_stuck=True), Code.INTERNAL, "timeout waiting for stdin writer to complete"),
 ]
 
 
 @pytest.mark.parametrize(("quirks", "code", "text"), ERRORS, ids=lambda value: getattr(value, "name", None))
-async def test_error_has_code_and_text(place: Path, quirks: Quirks, code: Code, text: str) -> None:
+async def test_error_has_code_and_text(place: Path, quirks: AgentQuirks, code: Code, text: str) -> None:
     async with FakeAgent(place / "agent", FakeTables(), quirks) as agent:
         with pytest.raises(CallFailedError) as caught:
             await StockAgentClient(agent.url).set_tables(V6, NAT)
@@ -108,7 +108,7 @@ async def test_error_has_code_and_text(place: Path, quirks: Quirks, code: Code, 
 
 
 async def test_misspelt_path_works_for_ipv4_with_merged_usr(place: Path) -> None:
-    async with FakeAgent(place / "agent", FakeTables(), Quirks(places=MISSPELT)) as agent:
+    async with FakeAgent(place / "agent", FakeTables(), AgentQuirks(paths=MISSPELT)) as agent:
         await StockAgentClient(agent.url).set_tables(V4, NAT)
         agent.quirks.files = frozenset(path for path in IMAGE if path.startswith("/usr"))
         with pytest.raises(CallFailedError, match="No such file or directory"):
@@ -124,7 +124,7 @@ async def test_call_larger_than_a_frame_is_not_sent(place: Path) -> None:
 
 
 async def test_unanswered_call_to_the_agent_may_run(place: Path) -> None:
-    async with FakeAgent(place / "agent", FakeTables(), Quirks(is_mute=True)) as agent:
+    async with FakeAgent(place / "agent", FakeTables(), AgentQuirks(is_mute=True)) as agent:
         with pytest.raises(NoAnswerError, match=r"no answer to SetIPTables within 0.3 s") as caught:
             await StockAgentClient(agent.url, timeout_s=_SHORT_S).set_tables(V4, NAT)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from devkit.kata.agent_policy import STOCK_POLICY, parse
-from devkit.kata.fake_agent import Quirks
+from devkit.kata.fake_agent import AgentQuirks
 from devkit.kata.fake_kata import FakeKata
 from devkit.kata.fake_shim import Flavour
 from devkit.kata.guest_tables import FakeTables
@@ -57,7 +57,7 @@ async def why(agents: AgentRegistry, sandbox: Sandbox = GUEST) -> str:
 async def test_certificate_is_copied_once_and_the_leaf_last(
     place: Path, flavour: Flavour, *, is_hybrid: bool
 ) -> None:
-    quirks = Quirks(policy=parse(STOCK_POLICY))
+    quirks = AgentQuirks(policy=parse(STOCK_POLICY))
     kata = FakeKata(place, FakeTables(), flavour=flavour, quirks=quirks, is_hybrid=is_hybrid)
     async with kata, agents_of(place, kata) as agents:
         for _ in range(3):
@@ -73,12 +73,12 @@ async def test_certificate_is_copied_once_and_the_leaf_last(
 @pytest.mark.parametrize(
     ("quirks", "text"),
     [
-        (Quirks(is_share_readonly=True), "Read-only file system"),
-        (Quirks(policy=parse("package agent_policy\n")), "CopyFileRequest"),
-        (Quirks(allowed_endpoints=frozenset({"GetIPTablesRequest"})), "CopyFileRequest is blocked"),
+        (AgentQuirks(is_share_readonly=True), "Read-only file system"),
+        (AgentQuirks(policy=parse("package agent_policy\n")), "CopyFileRequest"),
+        (AgentQuirks(allowed_endpoints=frozenset({"GetIPTablesRequest"})), "CopyFileRequest is blocked"),
     ],
 )
-async def test_refused_copy_is_reported_and_not_repeated(place: Path, quirks: Quirks, text: str) -> None:
+async def test_refused_copy_is_reported_and_not_repeated(place: Path, quirks: AgentQuirks, text: str) -> None:
     kata = FakeKata(place, FakeTables(), quirks=quirks)
     async with kata, agents_of(place, kata) as agents:
         for _ in range(3):

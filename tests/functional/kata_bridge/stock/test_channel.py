@@ -9,7 +9,7 @@ import pytest
 
 from bridge_api.messages import Capabilities
 from devkit.kata.agent_policy import OPENED_POLICY, STOCK_POLICY, PolicyEngine, parse
-from devkit.kata.fake_agent import EARLY, IMAGE, MISSPELT, Quirks
+from devkit.kata.fake_agent import EARLY, IMAGE, MISSPELT, AgentQuirks
 from devkit.kata.fake_kata import FakeKata
 from devkit.kata.fake_shim import Flavour
 from devkit.kata.guest_tables import FakeTables
@@ -33,7 +33,7 @@ def channel(kata: FakeKata, *, policy: str | None = None, hold_s: float = 60.0) 
 @flavours
 @pytest.mark.parametrize("is_hybrid", [False, True])
 async def test_ruleset_is_applied_once(place: Path, flavour: Flavour, *, is_hybrid: bool) -> None:
-    quirks = Quirks(policy=parse(OPENED_POLICY))
+    quirks = AgentQuirks(policy=parse(OPENED_POLICY))
     async with FakeKata(place, FakeTables(), flavour=flavour, quirks=quirks, is_hybrid=is_hybrid) as kata:
         ruleset = sample(7, families=BOTH)
         one = channel(kata)
@@ -98,7 +98,7 @@ ROWS = [
         "no iptables-restore where it is looked for",
         NotInjectable,
         "the guest image lacks iptables",
-        {"places": MISSPELT, "files": frozenset(path for path in IMAGE if path.startswith("/usr"))},
+        {"paths": MISSPELT, "files": frozenset(path for path in IMAGE if path.startswith("/usr"))},
     ),
     Row("no nf_tables", NotInjectable, "the guest kernel lacks nf_tables", {"has_nf_tables": False}),
     Row(
@@ -113,7 +113,7 @@ ROWS = [
 @flavours
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 async def test_reason_why_a_guest_takes_no_rules(place: Path, flavour: Flavour, row: Row) -> None:
-    quirks = Quirks(**row.quirks)  # type: ignore[arg-type] # a table of keywords
+    quirks = AgentQuirks(**row.quirks)  # type: ignore[arg-type] # a table of keywords
     tables = FakeTables()
     async with FakeKata(place, tables, flavour=flavour, quirks=quirks) as kata:
         for call in (channel(kata).probe(), channel(kata).state(), channel(kata).apply(sample(7), ())):
@@ -125,7 +125,7 @@ async def test_reason_why_a_guest_takes_no_rules(place: Path, flavour: Flavour, 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 async def test_silent_rust_shim_without_its_agent_is_unreachable(place: Path, row: Row) -> None:
-    quirks = Quirks(**row.quirks)  # type: ignore[arg-type] # a table of keywords
+    quirks = AgentQuirks(**row.quirks)  # type: ignore[arg-type] # a table of keywords
     async with FakeKata(place, FakeTables(), flavour=RUST, quirks=quirks) as kata:
         kata.shim.url = "vsock://4294967294:1024"
         with pytest.raises(
@@ -138,9 +138,9 @@ async def test_silent_rust_shim_without_its_agent_is_unreachable(place: Path, ro
 @pytest.mark.parametrize(
     ("quirks", "why"),
     [
-        ({"places": MISSPELT}, "runs ip6tables-save where it should restore .* pull request 13789"),
+        ({"paths": MISSPELT}, "runs ip6tables-save where it should restore .* pull request 13789"),
         (
-            {"places": EARLY, "files": frozenset(path for path in IMAGE if "/ip6" not in path)},
+            {"paths": EARLY, "files": frozenset(path for path in IMAGE if "/ip6" not in path)},
             "the guest image lacks ip6tables",
         ),
     ],
@@ -148,7 +148,7 @@ async def test_silent_rust_shim_without_its_agent_is_unreachable(place: Path, ro
 async def test_guest_without_ipv6_gets_ipv4(
     place: Path, flavour: Flavour, quirks: dict[str, object], why: str
 ) -> None:
-    made = Quirks(**quirks)  # type: ignore[arg-type] # a table of keywords
+    made = AgentQuirks(**quirks)  # type: ignore[arg-type] # a table of keywords
     async with FakeKata(place, FakeTables(), flavour=flavour, quirks=made) as kata:
         one = channel(kata)
         assert not (await one.probe()).ipv6
@@ -160,7 +160,7 @@ async def test_guest_without_ipv6_gets_ipv4(
 
 
 async def test_lost_ipv6_rules_are_found_by_the_probe(place: Path) -> None:
-    quirks = Quirks()
+    quirks = AgentQuirks()
     async with FakeKata(place, FakeTables(), quirks=quirks) as kata:
         one = channel(kata)
         quirks.is_restore_lost = True
@@ -171,7 +171,7 @@ async def test_lost_ipv6_rules_are_found_by_the_probe(place: Path) -> None:
 
 @flavours
 async def test_failing_save_is_found_by_the_first_push(place: Path, flavour: Flavour) -> None:
-    quirks = Quirks(is_save_failing=True)
+    quirks = AgentQuirks(is_save_failing=True)
     async with FakeKata(place, FakeTables(), flavour=flavour, quirks=quirks) as kata:
         one = channel(kata)
         assert not (await one.probe()).ipv6
@@ -307,7 +307,7 @@ REPLACEMENT = OPENED_POLICY
 
 @flavours
 async def test_policy_is_replaced_if_configured(place: Path, flavour: Flavour) -> None:
-    quirks = Quirks(policy=parse(STOCK_POLICY))
+    quirks = AgentQuirks(policy=parse(STOCK_POLICY))
     async with FakeKata(place, FakeTables(), flavour=flavour, quirks=quirks) as kata:
         one = channel(kata, policy=REPLACEMENT)
 
@@ -317,7 +317,7 @@ async def test_policy_is_replaced_if_configured(place: Path, flavour: Flavour) -
 
 
 async def test_policy_is_kept_unless_configured(place: Path) -> None:
-    quirks = Quirks(policy=parse(STOCK_POLICY))
+    quirks = AgentQuirks(policy=parse(STOCK_POLICY))
     async with FakeKata(place, FakeTables(), quirks=quirks) as kata:
         with pytest.raises(NotInjectable):
             await channel(kata).probe()
@@ -327,13 +327,15 @@ async def test_policy_is_kept_unless_configured(place: Path) -> None:
 @flavours
 async def test_sealed_policy_is_reported(place: Path, flavour: Flavour) -> None:
     sealed = STOCK_POLICY.replace("SetPolicyRequest := true", "SetPolicyRequest := false")
-    async with FakeKata(place, FakeTables(), flavour=flavour, quirks=Quirks(policy=parse(sealed))) as kata:
+    async with FakeKata(
+        place, FakeTables(), flavour=flavour, quirks=AgentQuirks(policy=parse(sealed))
+    ) as kata:
         with pytest.raises(NotInjectable, match=r"no rule for Get.* cannot be replaced either"):
             await channel(kata, policy=REPLACEMENT).probe()
 
 
 async def test_insufficient_replacement_policy_is_set_once(place: Path) -> None:
-    async with FakeKata(place, FakeTables(), quirks=Quirks(policy=parse(STOCK_POLICY))) as kata:
+    async with FakeKata(place, FakeTables(), quirks=AgentQuirks(policy=parse(STOCK_POLICY))) as kata:
         with pytest.raises(NotInjectable, match="no rule for GetIPTablesRequest"):
             await channel(kata, policy=STOCK_POLICY).probe()
         assert kata.agent.calls.count("SetPolicy") == 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from devkit.kata.fake_agent import Quirks
+from devkit.kata.fake_agent import AgentQuirks
 from devkit.kata.fake_kata import FakeKata
 from devkit.kata.fake_shim import Flavour
 from devkit.kata.guest_tables import FakeTables
@@ -34,7 +34,9 @@ SAVES = [
 @pytest.mark.parametrize("flavour", Flavour)
 @pytest.mark.parametrize("error", ERRORS)
 async def test_hostile_error_text_is_cut(place: Path, flavour: Flavour, error: str) -> None:
-    async with FakeKata(place, FakeTables(), flavour=flavour, quirks=Quirks(hostile_error=error)) as kata:
+    async with FakeKata(
+        place, FakeTables(), flavour=flavour, quirks=AgentQuirks(hostile_error=error)
+    ) as kata:
         with pytest.raises(Unreachable) as raised:
             await stock_channel(kata.sandbox_id, roots=kata.roots, timeout_s=20).probe()
     assert len(str(raised.value)) <= MAX_TEXT_CHARACTERS
@@ -57,7 +59,7 @@ async def test_hostile_save_is_parsed_off_the_loop(
 
     monkeypatch.setattr("kata_bridge.channels.stock.channel.read_installed", noting(rules.read_installed))
     monkeypatch.setattr("kata_bridge.channels.stock.channel.whole_tables", noting(whole_tables.whole_tables))
-    hostile = FakeKata(place, FakeTables(), sandbox_id="bad", quirks=Quirks(hostile_save=save))
+    hostile = FakeKata(place, FakeTables(), sandbox_id="bad", quirks=AgentQuirks(hostile_save=save))
     async with hostile as bad, FakeKata(place, FakeTables(), sandbox_id="good") as good:
         ruleset = sample(7)
         one = stock_channel(bad.sandbox_id, roots=bad.roots, timeout_s=20)
@@ -71,7 +73,7 @@ async def test_hostile_save_is_parsed_off_the_loop(
 
 async def test_version_is_one_short_word(place: Path) -> None:
     """It is in /status, and in every event of the guest that a watcher gets: 3.9 MiB each time."""
-    quirks = Quirks(version="3." + "9" * (3 << 20))
+    quirks = AgentQuirks(version="3." + "9" * (3 << 20))
     async with FakeKata(place, FakeTables(), quirks=quirks) as kata:
         capabilities = await stock_channel(kata.sandbox_id, roots=kata.roots, timeout_s=20).probe()
     assert capabilities.version == "3." + "9" * 62

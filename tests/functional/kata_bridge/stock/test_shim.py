@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from devkit.kata.fake_agent import Quirks
+from devkit.kata.fake_agent import AgentQuirks
 from devkit.kata.fake_kata import FakeKata
 from devkit.kata.fake_shim import Flavour
 from devkit.kata.guest_tables import FakeTables
@@ -56,7 +56,7 @@ async def test_large_text_passes_both_ways(place: Path, flavour: Flavour) -> Non
 
 
 async def test_error_of_the_go_shim_has_code_and_text(place: Path) -> None:
-    quirks = Quirks(allowed_endpoints=frozenset())
+    quirks = AgentQuirks(allowed_endpoints=frozenset())
     async with FakeKata(place, FakeTables(), quirks=quirks) as kata:
         with pytest.raises(CallFailedError) as caught:
             await Shim(kata.sandbox_id, roots=kata.roots).set_tables(V4, NAT)
@@ -65,7 +65,7 @@ async def test_error_of_the_go_shim_has_code_and_text(place: Path) -> None:
 
 
 async def test_error_of_the_rust_shim_is_a_closed_connection(place: Path) -> None:
-    quirks = Quirks(allowed_endpoints=frozenset())
+    quirks = AgentQuirks(allowed_endpoints=frozenset())
     async with FakeKata(place, FakeTables(), quirks=quirks, flavour=Flavour.RUST) as kata:
         with pytest.raises(NoAnswerError, match="connection closed, not an HTTP reply") as caught:
             await Shim(kata.sandbox_id, roots=kata.roots).set_tables(V4, NAT)

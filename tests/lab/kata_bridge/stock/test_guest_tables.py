@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real iptables judge the stand-ins: what the agent makes of them, and the tables in memory."""
+"""The fake tables and the error table of the stock agent, against the real iptables."""
 
 import re
 

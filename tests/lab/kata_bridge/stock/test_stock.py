@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from devkit.kata.agent_policy import OPENED_POLICY, STOCK_POLICY, parse
-from devkit.kata.fake_agent import MISSPELT, Quirks
+from devkit.kata.fake_agent import MISSPELT, AgentQuirks
 from devkit.kata.fake_kata import FakeKata
 from devkit.kata.fake_shim import Flavour
 from devkit.kata.guest_tables import NamespaceTables
@@ -34,7 +34,7 @@ def channel(kata: FakeKata, *, policy: str | None = None) -> StockChannel:
 async def test_a_ruleset_goes_in_once_and_is_known_again(
     place: Path, tables: NamespaceTables, flavour: Flavour
 ) -> None:
-    quirks = Quirks(policy=parse(OPENED_POLICY))
+    quirks = AgentQuirks(policy=parse(OPENED_POLICY))
     async with FakeKata(place, tables, flavour=flavour, quirks=quirks, is_hybrid=True) as kata:
         one = channel(kata)
         assert (await one.probe()).ipv6
@@ -221,7 +221,7 @@ async def test_a_guest_that_was_rebooted_has_nothing(
 async def test_the_bug_of_ipv6_leaves_ipv4(
     place: Path, tables: NamespaceTables, guest: LabNamespace, flavour: Flavour
 ) -> None:
-    async with FakeKata(place, tables, flavour=flavour, quirks=Quirks(places=MISSPELT)) as kata:
+    async with FakeKata(place, tables, flavour=flavour, quirks=AgentQuirks(paths=MISSPELT)) as kata:
         one = channel(kata)
         assert not (await one.probe()).ipv6
         assert "runs ip6tables-save where it should restore" in (one.ipv6_problem or "")
@@ -236,7 +236,7 @@ async def test_the_bug_of_ipv6_leaves_ipv4(
 async def test_a_policy_without_the_rules_and_one_with_them(
     place: Path, tables: NamespaceTables, flavour: Flavour
 ) -> None:
-    quirks = Quirks(policy=parse(STOCK_POLICY))
+    quirks = AgentQuirks(policy=parse(STOCK_POLICY))
     async with FakeKata(place, tables, flavour=flavour, quirks=quirks) as kata:
         with pytest.raises(NotInjectable, match="no rule for GetIPTablesRequest"):
             await channel(kata).apply(sample(7), ())

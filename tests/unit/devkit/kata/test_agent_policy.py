@@ -8,7 +8,7 @@ from devkit.kata.agent_policy import (
     OPENED_POLICY,
     STOCK_POLICY,
     PolicyEngine,
-    Verdict,
+    PolicyVerdict,
     parse,
 )
 
@@ -16,22 +16,26 @@ from devkit.kata.agent_policy import (
 @pytest.mark.parametrize(
     ("text", "engine", "verdict"),
     [
-        (STOCK_POLICY, PolicyEngine.REGORUS, Verdict.UNDEFINED),
-        (STOCK_POLICY, PolicyEngine.OPA, Verdict.DENIED),
-        (OPENED_POLICY, PolicyEngine.REGORUS, Verdict.ALLOWED),
-        (OPENED_POLICY, PolicyEngine.OPA, Verdict.ALLOWED),
-        (STOCK_POLICY + "default SetIPTablesRequest := false\n", PolicyEngine.REGORUS, Verdict.DENIED),
-        (STOCK_POLICY + "default SetIPTablesRequest = true\n", PolicyEngine.REGORUS, Verdict.ALLOWED),
-        (STOCK_POLICY + "# default SetIPTablesRequest := true\n", PolicyEngine.REGORUS, Verdict.UNDEFINED),
+        (STOCK_POLICY, PolicyEngine.REGORUS, PolicyVerdict.UNDEFINED),
+        (STOCK_POLICY, PolicyEngine.OPA, PolicyVerdict.DENIED),
+        (OPENED_POLICY, PolicyEngine.REGORUS, PolicyVerdict.ALLOWED),
+        (OPENED_POLICY, PolicyEngine.OPA, PolicyVerdict.ALLOWED),
+        (STOCK_POLICY + "default SetIPTablesRequest := false\n", PolicyEngine.REGORUS, PolicyVerdict.DENIED),
+        (STOCK_POLICY + "default SetIPTablesRequest = true\n", PolicyEngine.REGORUS, PolicyVerdict.ALLOWED),
+        (
+            STOCK_POLICY + "# default SetIPTablesRequest := true\n",
+            PolicyEngine.REGORUS,
+            PolicyVerdict.UNDEFINED,
+        ),
         (
             STOCK_POLICY + "default AllowRequestsFailingPolicy := true\n",
             PolicyEngine.REGORUS,
-            Verdict.ALLOWED,
+            PolicyVerdict.ALLOWED,
         ),
-        ("package agent_policy\n", PolicyEngine.REGORUS, Verdict.UNDEFINED),
+        ("package agent_policy\n", PolicyEngine.REGORUS, PolicyVerdict.UNDEFINED),
     ],
 )
-def test_a_policy_decides_on_setting_rules(text: str, engine: PolicyEngine, verdict: Verdict) -> None:
+def test_a_policy_decides_on_setting_rules(text: str, engine: PolicyEngine, verdict: PolicyVerdict) -> None:
     assert parse(text, engine).verdict("SetIPTablesRequest") is verdict
 
 

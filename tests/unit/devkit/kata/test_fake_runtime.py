@@ -3,7 +3,7 @@
 
 import pytest
 
-from devkit.kata.fake_runtime import FourKilobyteReader
+from devkit.kata.fake_runtime import HeaderBuffer
 from kata_bridge.nri.mux import multiplexed
 from kata_bridge.ttrpc.frame import RESPONSE, Frame
 
@@ -16,18 +16,18 @@ def in_one(connection: int, frame: Frame) -> bytes:
 
 @pytest.mark.parametrize("step", [1, 7, 4096, 10_000_000])
 def test_a_separate_header_is_always_read(step: int) -> None:
-    trunk = b"".join(
+    mux = b"".join(
         multiplexed(connection, Frame(stream_id, RESPONSE, bytes(size)))
         for connection, stream_id, size in [(1, 1, 0), (1, 3, 5), (2, 1, 300_000), (1, 5, 4087), (2, 3, 4096)]
     )
     if step == 1:
-        trunk = trunk[:5000]
-    mouth = FourKilobyteReader()
-    assert all(mouth.takes(trunk[at : at + step]) for at in range(0, len(trunk), step))
+        mux = mux[:5000]
+    buffer = HeaderBuffer()
+    assert all(buffer.try_read(mux[at : at + step]) for at in range(0, len(mux), step))
 
 
 @pytest.mark.parametrize(("size", "is_taken"), [(0, True), (4086, True), (4087, False), (300_000, False)])
 def test_one_frame_is_read_up_to_4096_bytes(size: int, is_taken: bool) -> None:
-    mouth = FourKilobyteReader()
-    assert mouth.takes(multiplexed(1, Frame(1, RESPONSE, bytes(10_000))))
-    assert mouth.takes(in_one(1, Frame(3, RESPONSE, bytes(size)))) is is_taken
+    buffer = HeaderBuffer()
+    assert buffer.try_read(multiplexed(1, Frame(1, RESPONSE, bytes(10_000))))
+    assert buffer.try_read(in_one(1, Frame(3, RESPONSE, bytes(size)))) is is_taken
