@@ -14,7 +14,7 @@ YEAR_S = 86_400 * 365
 
 
 @pytest.mark.asyncio
-async def test_the_clock_jumps(tmp_path: Path) -> None:
+async def test_jumps_of_the_wall_clock_do_no_harm(tmp_path: Path) -> None:
     clock = tmp_path / "clock"
     made = Node(tmp_path)
     made.program = ("-m", "tests.functional.jumping_clock", str(clock), "kubeproxy_ext")

@@ -26,7 +26,7 @@ def node(directory: Path, **settings: object) -> Node:
     return made
 
 
-async def test_a_guest_gets_its_tenants_rules_and_then_what_changes(tmp_path: Path) -> None:
+async def test_guest_gets_rules_and_then_deltas(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         here.bridge.add("a1", "a")
         await here.until(lambda: here.has("a1", "10.96.0.1/32", "10.1.0.1:8080", "10.1.0.2:8080"))
@@ -60,7 +60,7 @@ async def test_a_guest_gets_its_tenants_rules_and_then_what_changes(tmp_path: Pa
         assert here.has("a1", "10.1.0.3:8080")
 
 
-async def test_guests_of_one_tenant_share_one_ruleset_and_one_request(tmp_path: Path) -> None:
+async def test_guests_of_a_tenant_share_ruleset_and_request(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         for number in range(5):
             here.bridge.add(f"a{number}", "a", ips=(f"10.244.0.{number}",))
@@ -75,7 +75,7 @@ async def test_guests_of_one_tenant_share_one_ruleset_and_one_request(tmp_path: 
         assert await here.metric("vcnode_kubeproxyext_renders_total") == 3
 
 
-async def test_what_happens_to_one_tenant_sends_another_nothing(tmp_path: Path) -> None:
+async def test_changes_of_a_tenant_push_nothing_to_others(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         here.bridge.add("a1", "a")
         here.bridge.add("b1", "b")
@@ -96,7 +96,7 @@ async def test_what_happens_to_one_tenant_sends_another_nothing(tmp_path: Path) 
         assert b"10.2." not in here.bridge.requests_for("a1")[-1].data
 
 
-async def test_tenants_come_to_the_node_and_go(tmp_path: Path) -> None:
+async def test_watches_follow_tenants_with_guests(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         await here.until(here.is_ready)
         assert (await here.status())["watches"] == 2
@@ -115,7 +115,7 @@ async def test_tenants_come_to_the_node_and_go(tmp_path: Path) -> None:
         await here.until(is_watched)
 
 
-async def test_deleted_events_and_relists_are_taken_over(tmp_path: Path) -> None:
+async def test_deletions_by_event_and_relist_reach_guests(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         here.put_service("a", "other", "10.96.0.7", "10.1.0.7", protocol="UDP")
         here.bridge.add("a1", "a")
@@ -133,7 +133,7 @@ async def test_deleted_events_and_relists_are_taken_over(tmp_path: Path) -> None
         await here.until(lambda: here.has("a1", "10.1.0.5"))
 
 
-async def test_a_list_without_services_is_held_against(tmp_path: Path) -> None:
+async def test_relist_without_services_is_distrusted(tmp_path: Path) -> None:
     async with running(node(tmp_path, holdSeconds=3)) as here:
         here.bridge.add("a1", "a")
         await here.until(lambda: here.rules("a1"))
@@ -157,7 +157,7 @@ async def test_a_list_without_services_is_held_against(tmp_path: Path) -> None:
         assert "relist removed all Services" in here.log.read_text(encoding="utf-8")
 
 
-async def test_the_slices_of_a_true_deletion_release_it(tmp_path: Path) -> None:
+async def test_distrust_ends_when_the_slices_are_deleted(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         here.bridge.add("a1", "a")
         await here.until(lambda: here.rules("a1"))
@@ -175,7 +175,7 @@ async def test_the_slices_of_a_true_deletion_release_it(tmp_path: Path) -> None:
         await here.until(lambda: not here.has("a1", "10.96.0.1"))
 
 
-async def test_start_without_the_apiserver(tmp_path: Path) -> None:
+async def test_start_without_apiserver_uses_saved_state(tmp_path: Path) -> None:
     first = node(tmp_path)
     async with running(first) as here:
         here.bridge.add("a1", "a")
@@ -203,7 +203,7 @@ async def test_start_without_the_apiserver(tmp_path: Path) -> None:
         await here.until(here.is_ready)
 
 
-async def test_new_guests_wait_where_they_shall(tmp_path: Path) -> None:
+async def test_new_guests_wait_with_last_known_wait(tmp_path: Path) -> None:
     async with running(node(tmp_path, lastKnown="wait")) as here:
         here.bridge.add("a1", "a")
         await here.until(lambda: here.rules("a1"))
@@ -217,7 +217,7 @@ async def test_new_guests_wait_where_they_shall(tmp_path: Path) -> None:
         await here.until(lambda: here.rules("a2") == here.rules("a1"), 60.0)
 
 
-async def test_a_restart_changes_nothing_in_guests(tmp_path: Path) -> None:
+async def test_restart_applies_nothing_again(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         here.bridge.add("a1", "a")
         await here.until(lambda: here.rules("a1"))
@@ -235,7 +235,7 @@ async def test_a_restart_changes_nothing_in_guests(tmp_path: Path) -> None:
         assert here.bridge.requests_for("a1")[-1].is_delta
 
 
-async def test_kata_bridge_restarts(tmp_path: Path) -> None:
+async def test_kata_bridge_restart_resubmits_all_rulesets(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         here.bridge.add("a1", "a")
         here.bridge.add("a2", "a")
@@ -257,7 +257,7 @@ async def test_kata_bridge_restarts(tmp_path: Path) -> None:
         await here.until(is_one)
 
 
-async def test_a_guest_that_lost_the_base_gets_the_whole(tmp_path: Path) -> None:
+async def test_guest_without_the_base_gets_the_whole_ruleset(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         here.bridge.add("a1", "a")
         await here.until(lambda: here.rules("a1"))
@@ -268,7 +268,7 @@ async def test_a_guest_that_lost_the_base_gets_the_whole(tmp_path: Path) -> None
         assert codes == [ResultCode.APPLIED, ResultCode.NEEDS_FULL, ResultCode.APPLIED]
 
 
-async def test_a_refusal_is_reported_with_its_line(tmp_path: Path) -> None:
+async def test_status_has_the_refused_line(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         guest = here.bridge.add("a1", "a")
         guest.next_results.append((ResultCode.REFUSED, "line 7: -j NOWHERE"))
@@ -290,7 +290,7 @@ async def test_a_refusal_is_reported_with_its_line(tmp_path: Path) -> None:
         await here.until(is_over)
 
 
-async def test_guests_without_rules_say_why(tmp_path: Path) -> None:
+async def test_status_says_why_a_guest_has_no_rules(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         here.bridge.add("nobody", "")
         here.bridge.add("policy", "a", not_injectable="the agent's policy denies SetIPTables")
@@ -310,7 +310,7 @@ async def test_guests_without_rules_say_why(tmp_path: Path) -> None:
         await here.until(lambda: here.rules("unprobed"))
 
 
-async def test_explain_shows_a_guests_model_and_documents(tmp_path: Path) -> None:
+async def test_explain_has_model_and_documents(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         here.bridge.add("a1", "a")
         await here.until(lambda: here.rules("a1"))
@@ -326,7 +326,7 @@ async def test_explain_shows_a_guests_model_and_documents(tmp_path: Path) -> Non
         assert (await here.get("/explain"))[0] == 400
 
 
-async def test_a_tenants_own_service_range_comes_from_its_root_namespace(tmp_path: Path) -> None:
+async def test_root_namespace_annotation_sets_service_cidrs(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         here.bridge.add("a1", "a")
         await here.until(lambda: here.has("a1", "10.96.0.0/16"))
@@ -343,7 +343,9 @@ async def test_a_tenants_own_service_range_comes_from_its_root_namespace(tmp_pat
         ({"lastKnown": "maybe"}, 2, b"lastKnown: expected one of apply, wait, got 'maybe'"),
     ],
 )
-async def test_check_config(tmp_path: Path, settings: dict[str, str], code: int, said: bytes) -> None:
+async def test_check_config_prints_all_errors(
+    tmp_path: Path, settings: dict[str, str], code: int, said: bytes
+) -> None:
     here = Node(tmp_path, settings)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "kubeproxy_ext", "--config", str(here.write_config()), "--check-config"),

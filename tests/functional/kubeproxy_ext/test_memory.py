@@ -47,7 +47,7 @@ def endpoint_slice(name: str, of: str, ports: int) -> dict[str, Any]:
     }
 
 
-async def test_a_tenant_that_writes_all_it_may_is_within_the_formula(tmp_path: Path) -> None:
+async def test_memory_stays_within_the_documented_formula(tmp_path: Path) -> None:
     here = Node(tmp_path)
     for tenant in ("a", "b"):
         here.put_tenant(tenant)

@@ -88,7 +88,7 @@ class Told:
 SYNCED = GuestEvent(GuestEventKind.SYNCED)
 
 
-async def test_answers_go_to_their_handlers() -> None:
+async def test_results_reach_their_handlers() -> None:
     told = Told(Script([SYNCED]))
     told.script.answers = [GuestResult("g1", ResultCode.APPLIED), GuestResult("g2", ResultCode.REFUSED)]
     async with told.running():
@@ -100,7 +100,7 @@ async def test_answers_go_to_their_handlers() -> None:
 @pytest.mark.parametrize(
     ("error", "is_refused"), [(BridgeUnavailableError("x"), False), (BridgeRejectedError("y"), True)]
 )
-async def test_who_was_not_answered_for_is_told(error: BridgeError, is_refused: bool) -> None:
+async def test_guests_without_a_result_are_reported(error: BridgeError, is_refused: bool) -> None:
     told = Told(Script([SYNCED]))
     told.script.answers = [GuestResult("g1", ResultCode.APPLIED), error]
     async with told.running():
@@ -109,13 +109,13 @@ async def test_who_was_not_answered_for_is_told(error: BridgeError, is_refused: 
         assert told.lines[-3:] == ["answered g1 APPLIED", f"failed ['g2'] {is_refused}", "done"]
 
 
-async def test_without_a_connection_a_push_fails() -> None:
+async def test_push_without_connection_fails() -> None:
     told = Told(Script([SYNCED]))
     told.pusher.push(Push(("g1",), RULES, ()))
     assert told.lines == ["failed ['g1'] False"]
 
 
-async def test_answers_of_a_former_connection_count_no_more() -> None:
+async def test_results_of_an_old_connection_are_ignored() -> None:
     told = Told(Script([SYNCED], [SYNCED]))
     told.script.answers = [GuestResult("g1", ResultCode.APPLIED)]
     async with told.running():
@@ -127,7 +127,7 @@ async def test_answers_of_a_former_connection_count_no_more() -> None:
         assert told.lines == ["synced", "done"]
 
 
-async def test_stale_flows_as_messages_and_no_more_than_the_bridge_takes() -> None:
+async def test_flows_are_cut_to_what_a_request_takes() -> None:
     told = Told(Script([SYNCED]))
     flow = StaleFlow(Protocol.UDP, "10.96.0.1", 53, keep_replies_from=("10.0.0.1:53",))
     async with told.running():

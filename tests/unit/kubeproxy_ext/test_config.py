@@ -37,11 +37,11 @@ def read(text: str) -> KubeproxyExtConfiguration:
     return parse(text.encode(), KubeproxyExtConfiguration, kind=KIND, source="x", directory=Path("/etc"))
 
 
-def test_the_least() -> None:
+def test_least_configuration() -> None:
     assert read(LEAST) == KubeproxyExtConfiguration("node-1", SuperCluster(Path("/etc/kubeconfig")))
 
 
-def test_everything() -> None:
+def test_full_configuration() -> None:
     assert read(LEAST + ALL) == KubeproxyExtConfiguration(
         "node-1",
         SuperCluster(Path("/etc/kubeconfig")),
@@ -98,13 +98,13 @@ def test_everything() -> None:
         (LEAST.replace("superCluster: {kubeconfigFile: kubeconfig}", ""), ["superCluster: required"]),
     ],
 )
-def test_what_cannot_be_used(text: str, errors: list[str]) -> None:
+def test_configuration_errors(text: str, errors: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         read(text)
     assert list(caught.value.errors) == errors
 
 
-def test_a_canary_has_addresses_of_its_families() -> None:
+def test_canary_addresses_have_their_family() -> None:
     canary = read(LEAST + "canary: {ipv4Address: 192.0.2.61}\n").rules_probe
     assert canary is not None
     assert canary.value() == RulesProbe("192.0.2.61", None, 10561)

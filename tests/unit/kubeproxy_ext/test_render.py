@@ -68,7 +68,7 @@ def _run(*arguments: str, objects: bytes = b"") -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
-def test_ruleset_of_one_guest_and_nothing_else() -> None:
+def test_render_prints_the_ruleset_only() -> None:
     assert _run(*GUEST, "--service-cidr", "172.30.0.0/16", objects=TWO_TENANTS) == (
         0,
         """\
@@ -93,7 +93,7 @@ COMMIT
     )
 
 
-def test_networks_without_catch_all() -> None:
+def test_render_without_service_cidrs_has_no_catch_all() -> None:
     code, out, _ = _run(*GUEST, "--network", "blue", "--network", "green", objects=TWO_TENANTS)
     assert code == 0
     assert (
@@ -113,20 +113,20 @@ COMMIT
     )
 
 
-def test_nft() -> None:
+def test_render_prints_nft() -> None:
     code, out, _ = _run(*GUEST[:-1], "nft", objects=TWO_TENANTS)
     assert code == 0
     assert out.startswith("add table ip vcnode\ndelete table ip vcnode\ntable ip vcnode {\n")
     assert "172.30.0.41 . tcp . 80 : goto VCN-SVC-HHDFDQ4APVU6ZWQZ," in out
 
 
-def test_other_family_has_nothing() -> None:
+def test_render_of_the_other_family_is_empty() -> None:
     code, out, _ = _run(*GUEST[:6], "--family", "ipv6", objects=TWO_TENANTS)
     assert code == 0
     assert "DNAT --to" not in out
 
 
-def test_what_is_left_out_is_said_on_stderr() -> None:
+def test_render_reports_problems_on_stderr() -> None:
     code, out, err = _run(*GUEST, objects=_list(_namespace("s", "t1"), _service("web", "s", "172.30.0.41.9")))
     assert code == 0
     assert out
@@ -148,7 +148,7 @@ def test_what_is_left_out_is_said_on_stderr() -> None:
         ),
     ],
 )
-def test_objects_that_cannot_be_used(objects: bytes, expected: str) -> None:
+def test_render_refuses_unusable_objects(objects: bytes, expected: str) -> None:
     code, out, err = _run(*GUEST, objects=objects)
     assert (code, out) == (2, "")
     assert err.startswith(f"kubeproxy-ext render: {expected}")
@@ -164,11 +164,11 @@ def test_objects_that_cannot_be_used(objects: bytes, expected: str) -> None:
         ),
     ],
 )
-def test_guest_that_cannot_be(arguments: list[str], expected: str) -> None:
+def test_render_refuses_a_malformed_guest(arguments: list[str], expected: str) -> None:
     assert _run("--node", "n1", *arguments, objects=_list()) == (2, "", expected)
 
 
-def test_file_that_is_not_there() -> None:
+def test_render_reports_a_missing_file() -> None:
     out, err = io.StringIO(), io.StringIO()
     assert main(["--objects", "/nowhere/objects.json", *GUEST], io.BytesIO(), out, err) == 2
     assert (out.getvalue(), err.getvalue()) == (
@@ -178,14 +178,14 @@ def test_file_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--family", "ipv5"], ["--format", "pf"], ["--nod", "n1"], []])
-def test_arguments_that_make_no_sense(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_render_refuses_wrong_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
         _run(*arguments)
     assert raised.value.code == 2
     assert "usage: kubeproxy-ext render" in capsys.readouterr().err
 
 
-def test_null_is_what_a_missing_field_is() -> None:
+def test_render_takes_null_for_a_missing_field() -> None:
     service = _service("web", "t1-shop", "172.30.0.41", labels=None, annotations=None)
     service["spec"] |= {"type": None, "sessionAffinity": None, "ipFamilies": None}
     service["status"] = {"loadBalancer": {"ingress": [{"ip": None, "hostname": "x"}]}}
@@ -194,7 +194,7 @@ def test_null_is_what_a_missing_field_is() -> None:
     assert "-d 172.30.0.41/32" in out
 
 
-def test_objects_that_are_nested_without_end_are_refused() -> None:
+def test_render_refuses_deeply_nested_objects() -> None:
     assert _run(*GUEST, objects=b"[" * 100_000) == (
         2,
         "",

@@ -12,7 +12,7 @@ from tests.unit.kubeproxy_ext.nodes import node
 pytestmark = pytest.mark.asyncio
 
 
-async def test_the_first_change_goes_out_at_once_and_what_follows_together() -> None:
+async def test_first_change_is_pushed_at_once_then_batches() -> None:
     it = node()
     it.bridge.add("g", "a")
     async with it.running():
@@ -29,7 +29,7 @@ async def test_the_first_change_goes_out_at_once_and_what_follows_together() -> 
         assert "10.0.0.9:8080" in it.text("g")
 
 
-async def test_a_new_guest_of_a_known_tenant_does_not_wait_for_its_turn() -> None:
+async def test_new_guest_of_a_synced_tenant_does_not_wait() -> None:
     it = node()
     it.bridge.add("g1", "a")
     async with it.running():
@@ -44,7 +44,7 @@ async def test_a_new_guest_of_a_known_tenant_does_not_wait_for_its_turn() -> Non
         assert it.engine.rulesets.render_count == renders + 1
 
 
-async def test_guests_change_and_go() -> None:
+async def test_changed_and_gone_guests_drop_their_rulesets() -> None:
     it = node()
     it.bridge.add("g1", "a")
     it.bridge.add("g2", "b")
@@ -59,7 +59,7 @@ async def test_guests_change_and_go() -> None:
         assert list(it.engine.tenants) == ["a"]
 
 
-async def test_a_guest_may_come_to_share_rules_that_are_older_than_its_own() -> None:
+async def test_guest_may_come_to_share_an_older_ruleset() -> None:
     it = node()
     it.bridge.add("g1", "a", ips=("10.244.0.7",))
     async with it.running():
@@ -73,7 +73,7 @@ async def test_a_guest_may_come_to_share_rules_that_are_older_than_its_own() -> 
         assert [each.result.code for each in it.bridge.requests_for("g2")] == [ResultCode.APPLIED] * 2
 
 
-async def test_a_bridge_that_is_away_is_looked_for_and_told_everything() -> None:
+async def test_reconnect_submits_every_ruleset() -> None:
     it = node()
     it.bridge.add("g1", "a")
     async with it.running():
@@ -86,7 +86,7 @@ async def test_a_bridge_that_is_away_is_looked_for_and_told_everything() -> None
         assert it.bridge.guests["g1"].desired is not None
 
 
-async def test_a_refusal_is_reported_once() -> None:
+async def test_refusal_is_reported_once() -> None:
     it = node()
     guest = it.bridge.add("g1", "a")
     guest.next_results = [(ResultCode.REFUSED, "line 3: -j X")] * 3

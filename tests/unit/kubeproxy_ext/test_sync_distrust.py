@@ -13,7 +13,7 @@ from tests.unit.kubeproxy_ext.nodes import HOLD_S, node
 pytestmark = pytest.mark.asyncio
 
 
-async def test_distrust_is_logged_when_it_begins_and_when_it_expires() -> None:
+async def test_distrust_is_logged_when_it_begins_and_expires() -> None:
     stream = io.StringIO()
     it = node()
     for guest, tenant in (("g1", "a"), ("g2", "b")):

@@ -18,7 +18,7 @@ from tests.unit.kubeproxy_ext.nodes import Node, node
 pytestmark = pytest.mark.asyncio
 
 
-async def test_a_slow_guest_holds_up_nobody_else() -> None:
+async def test_slow_guest_delays_no_other_guest() -> None:
     it = node()
     it.bridge.add("g1", "a")
     it.bridge.add("g2", "b")
@@ -36,7 +36,7 @@ async def test_a_slow_guest_holds_up_nobody_else() -> None:
         assert "10.0.0.7" in it.text("g1")
 
 
-async def test_nobody_waits_for_the_rules_of_a_tenant_that_has_more() -> None:
+async def test_no_tenant_waits_for_a_larger_one() -> None:
     it = node()
     it.bridge.add("g1", "a")
     it.bridge.add("g2", "b")
@@ -94,7 +94,7 @@ async def running_with_a_larger_tenant(it: Node, larger: str) -> AsyncIterator[l
         yield done
 
 
-async def test_a_tenant_that_has_more_has_its_turn_while_others_change_all_the_time() -> None:
+async def test_larger_tenant_is_computed_despite_busy_others() -> None:
     it = node()
     busy = [f"busy{number}" for number in range(4)]
     for number, tenant in enumerate(busy):
@@ -116,7 +116,7 @@ async def test_a_tenant_that_has_more_has_its_turn_while_others_change_all_the_t
         assert "10.0.0.6" in it.text("g1")
 
 
-async def test_new_guests_of_a_tenant_that_has_more_have_their_turn_while_others_come() -> None:
+async def test_new_guests_of_a_larger_tenant_are_computed() -> None:
     it = node()
     for number in range(2):
         it.put_tenant(f"busy{number}")
@@ -133,7 +133,7 @@ async def test_new_guests_of_a_tenant_that_has_more_have_their_turn_while_others
         assert done.index("a") <= LARGER_S / OTHER_S + 2
 
 
-async def test_a_guest_that_claims_a_generation_beyond_all_moves_nothing() -> None:
+async def test_generation_claimed_by_a_guest_does_not_count() -> None:
     it = node()
     it.bridge.add("good", "a")
     async with it.running():
@@ -160,7 +160,7 @@ ACTS = st.lists(
 
 @settings(max_examples=25, deadline=None)
 @given(ACTS)
-async def test_no_event_of_one_tenant_changes_a_byte_of_what_anothers_guests_are_sent(
+async def test_events_of_a_tenant_change_no_byte_sent_to_others(
     acts: list[Act],
 ) -> None:
     async def play(do: Callable[[Node, Act], None]) -> list[bytes]:

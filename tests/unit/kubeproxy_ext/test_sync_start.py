@@ -27,7 +27,7 @@ async def saved_by(first: Node) -> dict[str, SavedTenant]:
         return {"a": first.snapshot("a")}
 
 
-async def test_nothing_is_sent_before_everything_has_been_listed() -> None:
+async def test_nothing_is_pushed_before_all_lists_synced() -> None:
     it = node()
     it.bridge.add("g", "a")
     # Namespaces and the node answer, and what comes after them does not for a while.
@@ -49,7 +49,7 @@ async def test_nothing_is_sent_before_everything_has_been_listed() -> None:
         assert it.report.readiness().is_ready
 
 
-async def test_a_kind_that_cannot_be_read_is_stale_and_logged_once(
+async def test_refused_kind_is_stale_and_logged_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     it = Node()
@@ -70,9 +70,7 @@ async def test_a_kind_that_cannot_be_read_is_stale_and_logged_once(
         assert "s: services: 404 " in readiness.lines[3]
 
 
-async def test_an_api_server_that_is_away_leaves_known_guests_alone_and_gives_new_ones_what_is_known() -> (
-    None
-):
+async def test_without_apiserver_new_guests_get_saved_services() -> None:
     first = node()
     saved = await saved_by(first)
     it = Node(first.storage, saved)
@@ -98,7 +96,7 @@ async def test_an_api_server_that_is_away_leaves_known_guests_alone_and_gives_ne
         assert it.engine.tenants["a"].sync_state == "synced"
 
 
-async def test_saved_services_that_are_gone_are_gone_when_the_api_server_is_heard() -> None:
+async def test_deleted_saved_services_go_when_the_tenant_syncs() -> None:
     first = node()
     first.put("a", "old", "10.96.0.8", "10.0.0.8")
     saved = await saved_by(first)
@@ -114,7 +112,7 @@ async def test_saved_services_that_are_gone_are_gone_when_the_api_server_is_hear
         assert "10.96.0.1" in it.text("g2")
 
 
-async def test_a_first_list_with_endpoints_and_without_services_is_not_believed() -> None:
+async def test_first_lists_with_only_endpoints_are_distrusted() -> None:
     first = node()
     saved = await saved_by(first)
     first.storage.delete(SERVICES, "a-default", "web")
@@ -139,7 +137,7 @@ async def test_a_first_list_with_endpoints_and_without_services_is_not_believed(
         assert it.engine.distrusted == frozenset()
 
 
-async def test_saved_state_is_of_what_was_heard(tmp_path: Path) -> None:
+async def test_saved_state_has_the_synced_objects(tmp_path: Path) -> None:
     it = node()
     it.bridge.add("g1", "a")
     async with it.running():
@@ -155,7 +153,7 @@ async def test_saved_state_is_of_what_was_heard(tmp_path: Path) -> None:
         assert it.engine.take_to_save() == frozenset()
 
 
-async def test_a_clock_that_was_set_back_before_a_restart_holds_nothing_up() -> None:
+async def test_clock_set_back_before_restart_delays_nothing() -> None:
     it = node()
     known = it.bridge.add("g", "a")
     known.desired = known.installed = Ruleset(1 << 60, "f" * 64, ())

@@ -25,7 +25,7 @@ def problems(it: Node) -> object:
     return it.report.status(asyncio.get_running_loop().time())["problems"]
 
 
-async def test_a_service_that_becomes_too_large_loses_its_rules_and_is_shown() -> None:
+async def test_service_that_grows_too_large_loses_its_rules() -> None:
     it = node()
     it.put("a", "shop", "10.96.0.2", "10.0.0.2")
     it.bridge.add("g", "a")
@@ -46,7 +46,7 @@ async def test_a_service_that_becomes_too_large_loses_its_rules_and_is_shown() -
         assert problems(it) == []
 
 
-async def test_a_list_whose_only_service_is_too_large_is_not_held() -> None:
+async def test_relist_with_a_too_large_service_is_believed() -> None:
     it = node()
     it.bridge.add("g", "a")
     async with it.running():
@@ -59,7 +59,7 @@ async def test_a_list_whose_only_service_is_too_large_is_not_held() -> None:
         assert it.engine.cache.distrusted == ()
 
 
-async def test_a_tenant_starts_with_a_service_that_is_too_large() -> None:
+async def test_tenant_syncs_with_a_too_large_service() -> None:
     it = node()
     put_large(it, "web", "10.96.0.1")
     it.bridge.add("g", "a")
@@ -68,7 +68,7 @@ async def test_a_tenant_starts_with_a_service_that_is_too_large() -> None:
         assert "10.96.0.1" not in it.text("g")
 
 
-async def test_of_a_slice_that_is_too_large_no_endpoint_is_used() -> None:
+async def test_too_large_slice_has_no_endpoints() -> None:
     it = node()
     it.bridge.add("g", "a")
     async with it.running():

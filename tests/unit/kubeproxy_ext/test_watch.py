@@ -101,7 +101,7 @@ def cluster() -> SuperCluster:
     return made
 
 
-async def test_without_guests_only_namespaces_and_the_node_are_watched() -> None:
+async def test_without_guests_only_base_kinds_are_watched() -> None:
     world = cluster()
     world.put_tenant("", "kube-system")
     async with world.running():
@@ -113,7 +113,7 @@ async def test_without_guests_only_namespaces_and_the_node_are_watched() -> None
         assert not world.watch.has_synced("a")
 
 
-async def test_a_tenant_on_the_node_is_followed_and_the_others_are_not() -> None:
+async def test_only_tenants_with_guests_are_watched() -> None:
     world = cluster()
     async with world.running():
         world.watch.follow({"a"})
@@ -132,7 +132,7 @@ async def test_a_tenant_on_the_node_is_followed_and_the_others_are_not() -> None
         assert world.state.names("service") == ["a1", "a2", "a3"]
 
 
-async def test_what_another_proxy_serves_is_not_asked_for() -> None:
+async def test_label_selector_excludes_other_proxies() -> None:
     world = cluster()
     world.put_service("a", "web", "other", **{"service.kubernetes.io/service-proxy-name": "x"})
     world.put_service("a", "web", "headless", **{"service.kubernetes.io/headless": ""})
@@ -143,7 +143,7 @@ async def test_what_another_proxy_serves_is_not_asked_for() -> None:
         assert world.state.names("slice") == ["a1-1", "a2-1"]
 
 
-async def test_namespaces_come_and_go() -> None:
+async def test_watches_follow_namespaces() -> None:
     world = cluster()
     async with world.running():
         world.watch.follow({"a"})
@@ -160,7 +160,7 @@ async def test_namespaces_come_and_go() -> None:
         assert world.watch.count == 2 + 2 * 2
 
 
-async def test_a_tenant_whose_guests_are_gone_is_followed_for_a_while() -> None:
+async def test_tenant_without_guests_is_followed_for_linger_s() -> None:
     world = cluster()
     async with world.running():
         world.watch.follow({"a", "b"})
@@ -181,7 +181,7 @@ async def test_a_tenant_whose_guests_are_gone_is_followed_for_a_while() -> None:
         assert world.watch.count == 2 + 2 * 2
 
 
-async def test_many_namespaces_change_the_scope_and_nothing_is_missing_in_between() -> None:
+async def test_changed_plan_never_misses_objects() -> None:
     world = cluster()
     async with world.running():
         world.watch.follow({"a"})
@@ -201,7 +201,7 @@ async def test_many_namespaces_change_the_scope_and_nothing_is_missing_in_betwee
         assert "late" in world.state.names("service")
 
 
-async def test_the_whole_cluster_is_watched_where_namespaces_do_not_say_enough() -> None:
+async def test_unlabelled_namespaces_need_cluster_watches() -> None:
     world = cluster()
     names = [f"n{number}" for number in range(MAX_NAMESPACES)]
     world.put_tenant("a", *names, is_labelled=False)
@@ -218,7 +218,7 @@ async def test_the_whole_cluster_is_watched_where_namespaces_do_not_say_enough()
         assert world.changes == before
 
 
-async def test_a_list_that_comes_back_empty_is_held_against_and_let_go_later() -> None:
+async def test_empty_relist_is_distrusted_and_believed_later() -> None:
     world = cluster()
     async with world.running():
         world.watch.follow({"a"})
@@ -236,7 +236,7 @@ async def test_a_list_that_comes_back_empty_is_held_against_and_let_go_later() -
         assert world.state.names("service") == ["a1"]
 
 
-async def test_while_the_api_server_is_away_nobody_is_heard_and_nothing_is_forgotten() -> None:
+async def test_without_apiserver_nothing_syncs_and_nothing_is_lost() -> None:
     world = cluster()
     world.transport.failures = [UnreachableError("connect: refused")] * 6
     async with world.running():
@@ -251,7 +251,7 @@ async def test_while_the_api_server_is_away_nobody_is_heard_and_nothing_is_forgo
         assert all(age is not None and age > 100 for age in world.watch.ages().values())
 
 
-async def test_slices_that_change_are_told_and_those_of_a_list_are_not() -> None:
+async def test_on_slice_gets_events_but_not_lists() -> None:
     world = cluster()
     async with world.running():
         world.watch.follow({"a"})
@@ -262,7 +262,7 @@ async def test_slices_that_change_are_told_and_those_of_a_list_are_not() -> None
         assert [(tenant, each.metadata.name) for tenant, each in world.slices] == [("a", "a2-1")]
 
 
-async def test_an_object_that_does_not_decode_is_told() -> None:
+async def test_undecodable_objects_are_reported() -> None:
     world = cluster()
     async with world.running():
         world.watch.follow({"a"})

@@ -74,7 +74,7 @@ def fed() -> tuple[ObjectCache, RecordingState]:
 X, Y = ("a-web", "x"), ("a-web", "y")
 
 
-def test_what_is_told_goes_on_at_once() -> None:
+def test_changes_reach_the_state_at_once() -> None:
     cache, state = fed()
     assert cache.tenants == {"a": {"a-web"}}
     assert cache.counts() == (2, 2)
@@ -87,20 +87,20 @@ def test_what_is_told_goes_on_at_once() -> None:
     assert cache.distrusted == ()
 
 
-def test_events_may_take_all_services_of_a_namespace() -> None:
+def test_events_may_remove_all_services_of_a_namespace() -> None:
     cache, state = fed()
     cache.remove_services([X], 0.0, by_relist=False)
     cache.remove_services([Y], 0.0, by_relist=False)
     assert (state.names("service"), cache.distrusted) == ([], ())
 
 
-def test_a_list_may_take_some() -> None:
+def test_relist_may_remove_some_services() -> None:
     cache, state = fed()
     cache.remove_services([X], 0.0, by_relist=True)
     assert (state.names("service"), cache.distrusted) == (["y"], ())
 
 
-def test_a_list_that_takes_all_while_there_are_endpoints_is_held_against() -> None:
+def test_relist_without_services_but_endpoints_is_distrusted() -> None:
     cache, state = fed()
     cache.remove_services([X, Y], 7.0, by_relist=True)
     assert state.names("service") == ["x", "y"]
@@ -112,7 +112,7 @@ def test_a_list_that_takes_all_while_there_are_endpoints_is_held_against() -> No
     assert state.names("service") == ["x", "y"]
 
 
-def test_it_is_let_go_when_the_endpoints_have_gone_too() -> None:
+def test_relist_is_believed_when_endpoints_are_gone_too() -> None:
     cache, state = fed()
     cache.remove_services([X, Y], 7.0, by_relist=True)
     cache.put(endpoints("x-1"))
@@ -123,21 +123,21 @@ def test_it_is_let_go_when_the_endpoints_have_gone_too() -> None:
     assert (state.names("service"), cache.distrusted) == ([], ())
 
 
-def test_a_list_without_endpoints_and_services_is_believed() -> None:
+def test_relist_without_services_and_endpoints_is_believed() -> None:
     cache, state = fed()
     cache.remove_slices([("a-web", "x-1"), ("a-web", "y-1")])
     cache.remove_services([X, Y], 7.0, by_relist=True)
     assert (state.names("service"), cache.distrusted) == ([], ())
 
 
-def test_a_service_that_comes_back_makes_the_list_believed_in_the_rest() -> None:
+def test_returning_service_confirms_the_other_removals() -> None:
     cache, state = fed()
     cache.remove_services([X, Y], 7.0, by_relist=True)
     cache.put(service("x"))
     assert (state.names("service"), cache.distrusted) == (["x"], ())
 
 
-def test_it_is_let_go_after_a_while() -> None:
+def test_distrust_ends_after_hold_seconds() -> None:
     cache, state = fed()
     assert not cache.next_expiry_at
     cache.remove_services([X, Y], 7.0, by_relist=True)
@@ -151,7 +151,7 @@ def test_it_is_let_go_after_a_while() -> None:
     assert cache.believe_expired(1e9) == ()
 
 
-def test_a_namespace_that_a_list_lacks_stays_while_it_has_services() -> None:
+def test_removed_namespace_stays_while_it_has_services() -> None:
     cache, state = fed()
     cache.remove_namespaces(["a-web", "unknown"], 1.0, by_relist=True)
     assert cache.tenants == {"a": {"a-web"}}
@@ -162,14 +162,14 @@ def test_a_namespace_that_a_list_lacks_stays_while_it_has_services() -> None:
     assert (state.names("namespace"), cache.tenants, cache.distrusted) == ([], {}, ())
 
 
-def test_a_namespace_that_is_back_is_not_held_any_more() -> None:
+def test_returning_namespace_ends_its_distrust() -> None:
     cache, state = fed()
     cache.remove_namespaces(["a-web"], 1.0, by_relist=True)
     cache.put_namespace(namespace("a-web"))
     assert (state.names("namespace"), cache.distrusted) == (["a-web"], ())
 
 
-def test_services_and_their_namespace_can_both_be_held() -> None:
+def test_services_and_namespace_can_both_be_distrusted() -> None:
     cache, state = fed()
     cache.remove_namespaces(["a-web"], 1.0, by_relist=True)
     cache.remove_services([X, Y], 2.0, by_relist=True)
@@ -179,7 +179,7 @@ def test_services_and_their_namespace_can_both_be_held() -> None:
     assert (state.names("namespace"), state.names("service")) == ([], [])
 
 
-def test_a_namespace_may_change_its_tenant() -> None:
+def test_namespace_may_change_its_tenant() -> None:
     cache, _ = fed()
     changes = cache.namespace_changes
     cache.put_namespace(namespace("a-web", "b"))
@@ -187,7 +187,7 @@ def test_a_namespace_may_change_its_tenant() -> None:
     assert cache.namespace_changes > changes
 
 
-def test_another_watch_takes_over() -> None:
+def test_adopt_replaces_the_objects_of_a_namespace() -> None:
     cache, state = fed()
     x, z, one = service("x"), service("z"), endpoints("x-1", "10.0.0.9")
     cache.adopt("a-web", {"x": x, "z": z}, {"x-1": one}, 5.0)
@@ -199,7 +199,7 @@ def test_another_watch_takes_over() -> None:
     assert [distrusted.since for distrusted in cache.distrusted] == [6.0]
 
 
-def test_what_nobody_wants_is_forgotten_with_what_was_held_of_it() -> None:
+def test_forget_drops_objects_and_distrust() -> None:
     cache, state = fed()
     cache.remove_services([X, Y], 7.0, by_relist=True)
     cache.forget("a-web")
@@ -211,7 +211,7 @@ def test_what_nobody_wants_is_forgotten_with_what_was_held_of_it() -> None:
     assert (cache.distrusted, cache.tenants, state.objects) == ((), {}, {})
 
 
-def test_a_tenant_with_endpoints_and_without_services_is_bare() -> None:
+def test_has_only_endpoints_is_about_one_tenant() -> None:
     cache, _ = fed()
     assert not cache.has_only_endpoints("a")
     cache.remove_services([X, Y], 0.0, by_relist=False)
@@ -221,7 +221,7 @@ def test_a_tenant_with_endpoints_and_without_services_is_bare() -> None:
     assert not cache.has_only_endpoints("b")
 
 
-def test_what_was_known_before_a_first_list_without_services_is_held_like_what_a_list_takes() -> None:
+def test_saved_services_missing_in_first_list_are_distrusted() -> None:
     cache, state = fed()
     cache.remove_services([X, Y], 0.0, by_relist=False)
     cache.distrust_absent([service("x"), service("y")], 3.0)
@@ -237,7 +237,7 @@ def test_what_was_known_before_a_first_list_without_services_is_held_like_what_a
     assert state.names("service") == ["z"]
 
 
-def test_a_service_that_cannot_be_read_is_neither_as_it_was_nor_gone() -> None:
+def test_unreadable_service_loses_rules_but_still_exists() -> None:
     state = RecordingState()
     cache = ObjectCache(state, HOLD_S)
     cache.put_namespace(namespace("a-web"))
@@ -258,7 +258,7 @@ def test_a_service_that_cannot_be_read_is_neither_as_it_was_nor_gone() -> None:
     assert state.names("service") == ["web"]
 
 
-def test_a_list_with_one_that_cannot_be_read_is_believed_in_the_rest() -> None:
+def test_relist_with_an_unreadable_service_is_believed() -> None:
     state = RecordingState()
     cache = ObjectCache(state, HOLD_S)
     cache.put_namespace(namespace("a-web"))
@@ -272,7 +272,7 @@ def test_a_list_with_one_that_cannot_be_read_is_believed_in_the_rest() -> None:
     assert state.names("service") == []
 
 
-def test_another_watch_tells_which_services_cannot_be_read() -> None:
+def test_adopt_takes_unreadable_services() -> None:
     state = RecordingState()
     cache = ObjectCache(state, HOLD_S)
     cache.put_namespace(namespace("a-web"))

@@ -15,12 +15,12 @@ def cache(**roots: dict[str, str]) -> ObjectCache:
     return made
 
 
-def test_the_super_clusters_and_the_configured() -> None:
+def test_super_cluster_and_configured_cidrs_are_joined() -> None:
     assert RANGES.of("a", cache()) == ("10.96.0.0/12", "fd00::/108")
     assert RANGES.of("b", cache()) == ("10.96.0.0/12", "172.20.0.0/16", "fd00::/108")
 
 
-def test_a_root_namespace_tells_its_tenants() -> None:
+def test_root_namespace_annotation_is_read() -> None:
     root = {keys.VC_ROOT_NAMESPACE: "true", ANNOTATION: "172.21.0.1/16, fd01::/108,odd,"}
     known = cache(a=root, b=root)
     assert RANGES.of("a", known) == ("10.96.0.0/12", "172.21.0.0/16", "fd00::/108", "fd01::/108")
@@ -29,14 +29,14 @@ def test_a_root_namespace_tells_its_tenants() -> None:
     assert "172.21.0.0/16" not in RANGES.of("c", known)
 
 
-def test_a_tenants_own_word_is_not_read() -> None:
+def test_annotation_on_other_namespaces_is_ignored() -> None:
     mark = {ANNOTATION: "0.0.0.0/0"}
     assert RANGES.of("a", cache(a=mark)) == ("10.96.0.0/12", "fd00::/108")
     brought_down = mark | {keys.CLUSTER: "x", keys.VC_ROOT_NAMESPACE: "true"}
     assert RANGES.of("a", cache(a=brought_down)) == ("10.96.0.0/12", "fd00::/108")
 
 
-def test_as_many_as_make_sense() -> None:
+def test_number_of_annotated_cidrs_is_limited() -> None:
     many = ",".join(f"172.{number}.0.0/16" for number in range(100))
     root = {keys.VC_ROOT_NAMESPACE: "true", ANNOTATION: many}
     assert len(RANGES.of("a", cache(a=root))) == 2 + 8

@@ -36,7 +36,7 @@ SLICE = {
 }
 
 
-def test_a_service_says_the_same_with_less() -> None:
+def test_transformed_service_parses_as_before() -> None:
     whole = msgspec.convert(SERVICE, ServiceObject)
     kept = transform.service(whole)
     assert parse_service(kept) == parse_service(whole)
@@ -45,7 +45,7 @@ def test_a_service_says_the_same_with_less() -> None:
     assert (kept.metadata.uid, kept.metadata.resource_version) == ("u1", "7")
 
 
-def test_a_slice_says_the_same_with_less() -> None:
+def test_transformed_slice_parses_as_before() -> None:
     whole = msgspec.convert(SLICE, EndpointSliceObject)
     kept = transform.endpoint_slice(whole)
     assert parse_slice(kept) == parse_slice(whole)
@@ -57,13 +57,13 @@ def test_a_slice_says_the_same_with_less() -> None:
     assert (empty.endpoints, empty.ports) == (None, None)
 
 
-def test_what_another_proxy_serves_is_still_told_by_its_label() -> None:
+def test_transform_keeps_the_labels_of_other_proxies() -> None:
     for label in ("service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"):
         labelled = SLICE | {"metadata": META | {"labels": {label: "", "kubernetes.io/service-name": "web"}}}
         assert parse_slice(transform.endpoint_slice(msgspec.convert(labelled, EndpointSliceObject))) is None
 
 
-def test_namespaces_and_nodes() -> None:
+def test_transformed_namespace_and_node_parse_as_before() -> None:
     annotations = {"tenancy.x-k8s.io/cluster": "a", "tenancy.x-k8s.io/namespace": "default", "x": "y"}
     namespace = msgspec.convert({"metadata": META | {"annotations": annotations}}, NamespaceObject)
     kept = transform.namespace(namespace)

@@ -20,19 +20,19 @@ def big(name: str, count: int = MAX_NAMESPACES, vc_name: str | None = None) -> T
     return TenantNamespaces(names, "tenants", name if vc_name is None else vc_name)
 
 
-def test_nobody_to_follow() -> None:
+def test_no_tenant_needs_no_watch() -> None:
     assert plan_watches({}) == WatchPlan(frozenset(), {})
     assert plan_watches({"a": TenantNamespaces(frozenset())}) == WatchPlan(frozenset(), {"a": ()})
 
 
-def test_few_namespaces_are_watched_one_by_one() -> None:
+def test_few_namespaces_have_a_scope_each() -> None:
     assert plan_watches({"a": A, "b": B}) == WatchPlan(
         frozenset({WatchScope("a-default"), WatchScope("a-web"), WatchScope("b-default")}),
         {"a": (WatchScope("a-default"), WatchScope("a-web")), "b": (WatchScope("b-default"),)},
     )
 
 
-def test_many_are_watched_by_the_labels_of_their_tenants_and_what_has_none_once() -> None:
+def test_many_namespaces_are_selected_by_labels() -> None:
     of_a, of_b = big("a"), B
     unlabelled = WatchScope(labels="!tenancy.x-k8s.io/vcname", included=of_a.namespaces | of_b.namespaces)
     labels = "tenancy.x-k8s.io/vcnamespace=tenants,tenancy.x-k8s.io/vcname="
@@ -43,7 +43,7 @@ def test_many_are_watched_by_the_labels_of_their_tenants_and_what_has_none_once(
     )
 
 
-def test_many_that_do_not_say_whose_they_are_need_the_whole_cluster() -> None:
+def test_unlabelled_tenants_need_the_whole_cluster() -> None:
     for name in ("", "x" * 64, "a/b", "-a"):
         odd = big("a", vc_name=name)
         whole = WatchScope(included=odd.namespaces | B.namespaces)
@@ -52,14 +52,14 @@ def test_many_that_do_not_say_whose_they_are_need_the_whole_cluster() -> None:
         )
 
 
-def test_so_do_too_many_tenants() -> None:
+def test_too_many_tenants_need_the_whole_cluster() -> None:
     places = {f"t{i}": big(f"t{i}", 1) for i in range(MAX_TENANTS + 1)}
     assert len(plan_watches(places).scopes) == 1
     del places["t0"]
     assert len(plan_watches(places).scopes) == MAX_TENANTS + 1
 
 
-def test_a_namespace_that_comes_and_goes_does_not_turn_all_watches_over() -> None:
+def test_scopes_change_back_only_well_below_the_limit() -> None:
     many = plan_watches({"a": big("a", MAX_NAMESPACES + 1)})
     assert not any(part.namespace for part in many.scopes)
     still = plan_watches({"a": big("a", MAX_NAMESPACES)}, many)
@@ -80,7 +80,7 @@ def test_a_namespace_that_comes_and_goes_does_not_turn_all_watches_over() -> Non
         ),
     )
 )
-def test_every_namespace_is_covered_and_the_number_of_watches_has_a_bound(
+def test_all_namespaces_are_covered_within_the_watch_limit(
     places: dict[str, TenantNamespaces],
 ) -> None:
     found = plan_watches(places)

@@ -37,17 +37,15 @@ ADDRESS = ("172.30.0.41", 80, Protocol.TCP)
         ([YOUNGER, OTHER_NAME], "a/a"),
     ],
 )
-def test_the_better_claim_then_the_older_then_the_first_name(
-    services: list[ServiceInfo], winner: str
-) -> None:
+def test_conflict_goes_by_rank_then_age_then_name(services: list[ServiceInfo], winner: str) -> None:
     expected = {s.reference: (AddressConflict(ADDRESS, winner),) for s in services if s.reference != winner}
     for order in itertools.permutations(services):
         assert find_conflicts(order, Family.IPV4) == expected
 
 
-def test_what_differs_in_protocol_is_no_conflict() -> None:
+def test_other_protocol_does_not_conflict() -> None:
     assert find_conflicts([SUPER, UDP], Family.IPV4) == {}
 
 
-def test_each_family_for_itself() -> None:
+def test_families_do_not_conflict() -> None:
     assert find_conflicts([SUPER, OWN], Family.IPV6) == {}

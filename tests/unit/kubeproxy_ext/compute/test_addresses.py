@@ -49,7 +49,7 @@ from ruleset.model import Family
         ("fd00:::1", None),
     ],
 )
-def test_an_address_is_canonical_or_none(text: str, canonical: str | None) -> None:
+def test_canonical_ip(text: str, canonical: str | None) -> None:
     assert canonical_ip(text) == canonical
 
 
@@ -69,12 +69,12 @@ def test_an_address_is_canonical_or_none(text: str, canonical: str | None) -> No
         ("fd00::/129", None),
     ],
 )
-def test_a_range_is_canonical_or_none(text: str, canonical: str | None) -> None:
+def test_canonical_cidr(text: str, canonical: str | None) -> None:
     assert canonical_cidr(text) == canonical
     assert (parse_range(text) is None) == (canonical is None)
 
 
-def test_a_range_holds_what_lies_in_it() -> None:
+def test_range_contains_its_addresses() -> None:
     half = parse_range("203.0.113.0/25")
     assert half == AddressRange(Family.IPV4, 0xCB007100, 0xCB00717F)
     assert contains([half], "203.0.113.2")
@@ -86,7 +86,7 @@ def test_a_range_holds_what_lies_in_it() -> None:
     st.lists(st.tuples(st.integers(0, 255), st.integers(24, 32)), max_size=12),
     st.integers(0, 255),
 )
-def test_merged_ranges_hold_the_same_addresses(found: list[tuple[int, int]], last: int) -> None:
+def test_merged_ranges_contain_the_same_addresses(found: list[tuple[int, int]], last: int) -> None:
     ranges = [one for start, bits in found if (one := parse_range(f"192.0.2.{start}/{bits}")) is not None]
     together = merge_ranges(ranges)
     number = 0xC0000200 + last
@@ -94,7 +94,7 @@ def test_merged_ranges_hold_the_same_addresses(found: list[tuple[int, int]], las
     assert all(one.last + 1 < after.first for one, after in itertools.pairwise(together))
 
 
-def test_many_ranges_are_not_gone_through_one_by_one() -> None:
+def test_contains_is_a_binary_search() -> None:
     looks = 0
 
     class Ranges(Sequence[AddressRange]):
@@ -111,7 +111,7 @@ def test_many_ranges_are_not_gone_through_one_by_one() -> None:
 
 
 @given(st.ip_addresses() | st.integers(0, 1 << 33).map(ipaddress.IPv6Address))
-def test_every_address_survives(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
+def test_canonical_ip_keeps_every_address(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
     found = canonical_ip(str(ip))
     assert found is not None
     mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
@@ -124,7 +124,7 @@ def test_every_address_survives(ip: ipaddress.IPv4Address | ipaddress.IPv6Addres
 
 
 @given(st.text())
-def test_no_text_breaks_the_parser(text: str) -> None:
+def test_no_text_breaks_canonical_ip(text: str) -> None:
     found = canonical_ip(text)
     assert found is None or canonical_ip(found) == found
     canonical_cidr(text)

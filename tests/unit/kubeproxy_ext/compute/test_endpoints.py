@@ -46,7 +46,7 @@ def names(endpoints: tuple[Endpoint, ...] | None) -> frozenset[str] | None:
 
 
 @pytest.mark.parametrize("case", CASES.choices, ids=lambda case: case.id)
-def test_choice(case: shape.ChoiceCase) -> None:
+def test_categorize(case: shape.ChoiceCase) -> None:
     """The sets that kube-proxy computes; whether it does, it says for its own uses of them."""
     is_external = case.node_port > 0
     found = categorize(
@@ -62,7 +62,7 @@ def test_choice(case: shape.ChoiceCase) -> None:
         assert {*(found.cluster or ()), *(found.local or ())} == {Endpoint(name, 80) for name in case.all}
 
 
-def test_ports_are_joined_by_name_and_protocol() -> None:
+def test_ports_join_by_name_and_protocol() -> None:
     web, dns = PortInfo("web", Protocol.TCP, 80), PortInfo("dns", Protocol.UDP, 53)
     found = join(
         [web, dns],
@@ -79,14 +79,14 @@ def test_ports_are_joined_by_name_and_protocol() -> None:
     }
 
 
-def test_slices_of_the_other_family_are_not_looked_at() -> None:
+def test_slices_of_the_other_family_are_skipped() -> None:
     port = PortInfo("p", Protocol.TCP, 80)
     six = SliceInfo("a", "s-6", "s", Family.IPV6, (port,), (source("fd00::1"),), ())
     assert join([port], [six], Family.IPV4, "here") == {}
 
 
 @pytest.mark.parametrize("local_first", [True, False])
-def test_of_the_same_endpoint_twice_the_local_copy_wins(local_first: bool) -> None:
+def test_local_copy_of_an_endpoint_wins(local_first: bool) -> None:
     port = PortInfo("p", Protocol.TCP, 80)
     far, near = source("10.0.0.1", node="there"), source("10.0.0.1", node="here", state="term")
     one, two = (near, far) if local_first else (far, near)
@@ -98,7 +98,7 @@ def test_of_the_same_endpoint_twice_the_local_copy_wins(local_first: bool) -> No
 
 
 @pytest.mark.parametrize("case", CASES.endpoint_map, ids=lambda case: case.id)
-def test_endpoints_are_sorted_as_text(case: shape.EndpointMap) -> None:
+def test_endpoints_are_sorted_by_text(case: shape.EndpointMap) -> None:
     for endpoints in (*case.before.values(), *case.after.values()):
         port = int(endpoints[0].rpartition(":")[2])
         sources = [source(text.rpartition(":")[0]) for text in reversed(endpoints)]
@@ -109,7 +109,7 @@ def test_endpoints_are_sorted_as_text(case: shape.EndpointMap) -> None:
         assert tuple(str(endpoint) for endpoint in chosen.cluster) == endpoints
 
 
-def test_what_serves_may_be_unready_or_terminating() -> None:
+def test_serving_endpoints_may_be_unready_or_terminating() -> None:
     sources = [source("10.0.0.3", state="term"), source("10.0.0.2", state="dead"), source("10.0.0.1")]
     unready = EndpointInfo("10.0.0.4", None, False, True, False, (), ())
     found = serving(Candidate(Endpoint(one.ip, 53), one, False) for one in [*sources, unready])

@@ -13,12 +13,12 @@ def view(
     return GuestView("t", networks, pod_ips, "here", None, cidrs, Family.IPV4)
 
 
-def test_no_network_is_the_default_one() -> None:
+def test_no_network_means_default() -> None:
     assert view().networks == ("default",)
     assert view().groups == (ServiceGroup("t", EVERY_NETWORK), ServiceGroup("t", "default"))
 
 
-def test_order_and_spelling_do_not_matter() -> None:
+def test_views_are_canonical() -> None:
     assert view(
         ("green", "blue", "green"), ("fd00:0::1", "10.0.0.01"), ("172.30.9.9/16", "FD00::/64")
     ) == view(("blue", "green"), ("10.0.0.1", "fd00::1"), ("fd00::/64", "172.30.0.0/16"))
@@ -32,6 +32,6 @@ def test_order_and_spelling_do_not_matter() -> None:
         ({"networks": ("",)}, "a network has an empty name"),
     ],
 )
-def test_nonsense_is_refused(given: dict[str, tuple[str, ...]], message: str) -> None:
+def test_malformed_views_raise(given: dict[str, tuple[str, ...]], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         view(**given)

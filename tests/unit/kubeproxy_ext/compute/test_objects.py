@@ -7,7 +7,7 @@ import pytest
 from kubeproxy_ext.compute import objects
 
 
-def test_a_service_is_read_by_the_names_of_the_api() -> None:
+def test_service_decodes_by_api_field_names() -> None:
     assert objects.read(
         {
             "apiVersion": "v1",
@@ -59,7 +59,7 @@ def test_a_service_is_read_by_the_names_of_the_api() -> None:
     )
 
 
-def test_a_slice_without_endpoints_has_null_in_their_place() -> None:
+def test_slice_endpoints_may_be_null() -> None:
     item = {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -73,7 +73,7 @@ def test_a_slice_without_endpoints_has_null_in_their_place() -> None:
     )
 
 
-def test_an_endpoint_keeps_what_was_unset_apart_from_what_is_false() -> None:
+def test_unset_conditions_differ_from_false() -> None:
     raw = b'{"addresses":["10.0.0.1"],"conditions":{"ready":null,"serving":false},"nodeName":"n1"}'
     assert msgspec.json.decode(raw, type=objects.SliceEndpoint) == objects.SliceEndpoint(
         addresses=["10.0.0.1"],
@@ -82,7 +82,7 @@ def test_an_endpoint_keeps_what_was_unset_apart_from_what_is_false() -> None:
     )
 
 
-def test_other_kinds_decide_nothing() -> None:
+def test_other_kinds_are_skipped() -> None:
     assert objects.read({"apiVersion": "v1", "kind": "Pod"}) is None
     assert objects.read({"apiVersion": "serving.knative.dev/v1", "kind": "Service"}) is None
     assert objects.read({}) is None
@@ -98,7 +98,7 @@ def test_other_kinds_decide_nothing() -> None:
         ({"metadata": 7}, "Service ?: Expected `object`, got `int` - at `$.metadata`"),
     ],
 )
-def test_an_object_of_another_shape_is_named(item: dict[str, object], message: str) -> None:
+def test_undecodable_object_is_named_in_the_error(item: dict[str, object], message: str) -> None:
     with pytest.raises(objects.UnreadableError) as caught:
         objects.read({"apiVersion": "v1", "kind": "Service"} | item)
     assert str(caught.value) == message

@@ -25,7 +25,7 @@ _SLICES = st.builds(
 
 
 @given(_SLICES)
-def test_a_packed_slice_says_the_same(item: EndpointSliceObject) -> None:
+def test_packed_slice_parses_as_before(item: EndpointSliceObject) -> None:
     packed = pack(item)
     assert packed.endpoints is None
     assert pack(packed) is packed
@@ -38,13 +38,13 @@ def test_a_packed_slice_says_the_same(item: EndpointSliceObject) -> None:
     assert pack(older) == packed
 
 
-def test_what_is_not_packed_is_as_it_was() -> None:
+def test_unpacked_endpoints_are_read_too() -> None:
     item = EndpointSliceObject(endpoints=[SliceEndpoint(["10.0.0.1"])])
     assert endpoints_of(item) == item.endpoints
     assert (endpoints_of(EndpointSliceObject()), endpoints_of(PackedSlice())) == ((), ())
 
 
-def test_a_thousand_endpoints_are_some_tens_of_kilobytes() -> None:
+def test_packed_endpoints_are_small() -> None:
     ready = Conditions(ready=True, serving=True, terminating=False)
     ends = [
         SliceEndpoint([f"10.0.{number >> 8}.{number & 255}"], ready, f"node-{number % 50}")

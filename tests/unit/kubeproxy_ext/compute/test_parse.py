@@ -65,7 +65,7 @@ def endpoint_slice(raw: dict[str, Any], service_name: str | None = "s", **labels
 
 
 @pytest.mark.parametrize("case", CASES.selection, ids=lambda case: case.why)
-def test_selection(case: Selection) -> None:
+def test_which_services_are_proxied(case: Selection) -> None:
     item = objects.read(case.service.object())
     assert isinstance(item, objects.ServiceObject)
     found = parse_service(item)
@@ -82,7 +82,7 @@ def test_selection(case: Selection) -> None:
         assert found.ipv6.cluster == case.ipv6
 
 
-def test_a_service_in_full() -> None:
+def test_service_with_all_fields() -> None:
     found = proxied(
         {
             "type": "LoadBalancer",
@@ -138,7 +138,7 @@ def test_a_service_in_full() -> None:
     )
 
 
-def test_one_malformed_address_leaves_the_others() -> None:
+def test_malformed_address_leaves_the_others() -> None:
     found = proxied(
         {
             "externalIPs": ["1.2.3", "192.168.99.11"],
@@ -162,33 +162,33 @@ def test_one_malformed_address_leaves_the_others() -> None:
     )
 
 
-def test_a_malformed_cluster_ip_leaves_the_other_family() -> None:
+def test_malformed_cluster_ip_leaves_the_other_family() -> None:
     found = proxied({"clusterIPs": ["1.2.3", "fd00::1"], "ipFamilies": ["IPv4", "IPv6"]})
     assert found.ipv4 is None
     assert found.ipv6 == Addresses("fd00::1", (), (), (), None)
     assert found.problems == ("spec.clusterIPs: '1.2.3' is not an ipv4 address",)
 
 
-def test_no_object_says_more_than_a_few_words() -> None:
+def test_problems_of_an_object_are_limited() -> None:
     found = proxied({"externalIPs": ["x" * 1000] * 100})
     assert len(found.problems) == 9
     assert found.problems[0] == f"spec.externalIPs: '{'x' * 64}' is not an IP address"
     assert found.problems[8] == "and 92 more"
 
 
-def test_without_families_the_address_tells_its_own() -> None:
+def test_cluster_ip_without_families_has_its_own() -> None:
     found = proxied({"clusterIP": "fd00::1", "clusterIPs": None, "ipFamilies": None})
     assert found.ipv4 is None
     assert found.ipv6 == Addresses("fd00::1", (), (), (), None)
 
 
-def test_the_tenants_address_is_not_given_twice() -> None:
+def test_own_address_equal_to_cluster_ip_is_dropped() -> None:
     found = proxied({}, annotations={"tenancy.x-k8s.io/clusterIP": "172.30.0.41"})
     assert found.ipv4 == Addresses("172.30.0.41", (), (), (), None)
 
 
 @pytest.mark.parametrize("own", ["", "None"])
-def test_a_tenants_address_may_be_missing(own: str) -> None:
+def test_own_address_may_be_missing(own: str) -> None:
     found = proxied({}, annotations={"tenancy.x-k8s.io/clusterIP": own})
     assert found.ipv4 == Addresses("172.30.0.41", (), (), (), None)
     assert found.problems == ()
@@ -209,11 +209,11 @@ def test_a_tenants_address_may_be_missing(own: str) -> None:
         ({"sessionAffinity": "None", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 1}}}, None),
     ],
 )
-def test_affinity(given: dict[str, Any], seconds: int | None) -> None:
+def test_session_affinity_timeout(given: dict[str, Any], seconds: int | None) -> None:
     assert proxied(given).affinity_s == seconds
 
 
-def test_a_thousand_addresses_are_not_compared_with_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thousands_of_addresses_parse_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
     compared = 0
 
     class Counted(str):
@@ -235,7 +235,7 @@ def test_a_thousand_addresses_are_not_compared_with_each_other(monkeypatch: pyte
     assert 1_000 <= compared < 5_000
 
 
-def test_more_addresses_of_its_own_than_a_service_has_count_for_nothing() -> None:
+def test_too_many_own_addresses_are_ignored() -> None:
     annotation = "tenancy.x-k8s.io/clusterIP"
     own = ",".join(f"10.9.0.{number}" for number in range(17))
     found = proxied({}, annotations={annotation: own})
@@ -244,14 +244,14 @@ def test_more_addresses_of_its_own_than_a_service_has_count_for_nothing() -> Non
     assert found.problems == (f"{annotation}: it has more than 16 addresses, so all are ignored",)
 
 
-def test_ranges_of_the_other_family_filter_nothing() -> None:
+def test_source_ranges_of_the_other_family_do_not_filter() -> None:
     spec = {"clusterIPs": ["172.30.0.41", "fd00::1"], "ipFamilies": ["IPv4", "IPv6"]}
     found = proxied(spec | {"loadBalancerSourceRanges": ["fd00::/8"]})
     assert found.ipv4 is not None
     assert found.ipv4.balancer_ranges is None
 
 
-def test_a_range_that_cannot_be_told_lets_nobody_in() -> None:
+def test_malformed_source_range_lets_nobody_in() -> None:
     found = proxied({"loadBalancerSourceRanges": ["everyone"]})
     assert found.ipv4 is not None
     assert found.ipv4.balancer_ranges == ()
@@ -312,7 +312,7 @@ _ELSEWHERE = {"same ip:port in two slices of a service port"}
 
 
 @pytest.mark.parametrize("why", CASES.slice_rules)
-def test_slice_rules(why: str) -> None:
+def test_slice_rules_of_the_case_data(why: str) -> None:
     if why in _ELSEWHERE:
         return
     found, expected = _SLICE_RULES[why]
@@ -322,11 +322,11 @@ def test_slice_rules(why: str) -> None:
 @pytest.mark.parametrize(
     "label", ["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"]
 )
-def test_a_slice_of_another_proxy_is_ignored(label: str) -> None:
+def test_slice_of_another_proxy_is_ignored(label: str) -> None:
     assert endpoint_slice({}, **{label: ""}) is None
 
 
-def test_hints_and_places_of_an_endpoint() -> None:
+def test_endpoint_has_hints_and_node() -> None:
     raw = {
         "addresses": ["10.0.0.1"],
         "nodeName": "n1",
@@ -351,12 +351,12 @@ def test_hints_and_places_of_an_endpoint() -> None:
         ({"tenancy.x-k8s.io/cluster": ""}, None),
     ],
 )
-def test_whose_a_namespace_is(annotations: dict[str, str], owner: NamespaceOwner | None) -> None:
+def test_owner_of_a_namespace(annotations: dict[str, str], owner: NamespaceOwner | None) -> None:
     item = objects.NamespaceObject(metadata=objects.Meta(name="n", annotations=annotations))
     assert parse_namespace(item) == owner
 
 
-def test_the_zone_of_a_node() -> None:
+def test_zone_of_a_node() -> None:
     labels = {"topology.kubernetes.io/zone": "a"}
     assert parse_zone(objects.NodeObject(metadata=objects.Meta(name="n", labels=labels))) == "a"
     assert parse_zone(objects.NodeObject(metadata=objects.Meta(name="n"))) == ""

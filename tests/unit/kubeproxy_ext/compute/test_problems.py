@@ -7,7 +7,7 @@ from ruleset.model import Family
 from tests.unit.kubeproxy_ext.compute import feed
 
 
-def test_problems_are_in_the_tenants_names() -> None:
+def test_problems_use_the_tenants_names() -> None:
     world = ServiceState()
     world.put_namespace(feed.namespace("t-web", "t", "web"))
     world.put_namespace(feed.namespace("t-db", "t", "db"))

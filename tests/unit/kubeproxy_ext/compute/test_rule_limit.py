@@ -4,12 +4,12 @@
 from kubeproxy_ext.compute.rule_limit import services_beyond_limit
 
 
-def test_within_the_bound_nobody_goes() -> None:
+def test_nothing_is_left_out_within_the_limit() -> None:
     assert services_beyond_limit({}, 10) == frozenset()
     assert services_beyond_limit({"a": 4, "b": 6}, 10) == frozenset()
 
 
-def test_the_largest_go_and_of_equals_the_first_by_name() -> None:
+def test_largest_are_left_out_first_then_by_name() -> None:
     assert services_beyond_limit({"a": 4, "b": 7, "c": 1}, 10) == {"b"}
     assert services_beyond_limit({"a": 4, "b": 4, "c": 4}, 10) == {"a"}
     assert services_beyond_limit({"a": 11}, 10) == {"a"}

@@ -17,7 +17,7 @@ WEB = ServiceRules("a/web", (Frontend("10.96.0.7", 80, Protocol.TCP, "a/web", TA
 RULES = GuestRules(Family.IPV4, (WEB,), ("10.96.0.0/16",))
 
 
-def test_it_is_one_service_more_and_their_order_stays() -> None:
+def test_probe_is_added_in_sorted_order() -> None:
     found = with_rules_probe(RULES, CANARY)
     assert [each.service for each in found.services] == ["-/canary", "a/web"]
     assert found.services[1] is WEB
@@ -32,13 +32,11 @@ def test_it_is_one_service_more_and_their_order_stays() -> None:
         (RULES, RulesProbe("10.96.0.7", None, 80)),
     ],
 )
-def test_without_one_or_where_a_service_has_its_address_nothing_changes(
-    rules: GuestRules, canary: RulesProbe | None
-) -> None:
+def test_probe_yields_to_a_service_with_its_address(rules: GuestRules, canary: RulesProbe | None) -> None:
     assert with_rules_probe(rules, canary) is rules
 
 
-def test_a_guest_without_services_has_it_all_the_same() -> None:
+def test_guest_without_services_has_the_probe() -> None:
     assert [each.service for each in with_rules_probe(GuestRules(Family.IPV4, ()), CANARY).services] == [
         "-/canary"
     ]
@@ -48,7 +46,7 @@ def test_a_guest_without_services_has_it_all_the_same() -> None:
     ("family", "ip", "to"),
     [(Family.IPV4, "192.0.2.61", "127.0.0.1"), (Family.IPV6, "2001:db8::61", "::1")],
 )
-def test_both_languages_lead_it_to_the_loopback(family: Family, ip: str, to: str) -> None:
+def test_both_backends_lead_the_probe_to_the_loopback(family: Family, ip: str, to: str) -> None:
     rules = with_rules_probe(GuestRules(family, ()), CANARY)
     source = "10.1.0.9" if family is Family.IPV4 else "fd00::9"
     packet = Packet(source, Protocol.TCP, ip, 10561)

@@ -21,7 +21,7 @@ def slice_of(reference: str, *ips: str, number: int = 1) -> SliceInfo:
     return found
 
 
-def test_a_service_is_of_its_namespaces_tenant_and_its_labels_network() -> None:
+def test_group_is_namespace_tenant_and_label_network() -> None:
     cluster = ServiceIndex()
     service = parsed("a/s", "172.30.0.1", network="blue")
     assert cluster.group(service) is None
@@ -30,12 +30,12 @@ def test_a_service_is_of_its_namespaces_tenant_and_its_labels_network() -> None:
     assert cluster.group(parsed("a/s", "172.30.0.1")) == ServiceGroup("t", "default")
 
 
-def test_where_all_namespaces_are_known_the_rest_has_no_tenant() -> None:
+def test_unknown_namespace_may_mean_super_cluster() -> None:
     cluster = ServiceIndex(has_all_namespaces=True)
     assert cluster.group(parsed("a/s", "172.30.0.1")) == ServiceGroup(None, "default")
 
 
-def test_the_tenants_apiserver_is_of_every_network() -> None:
+def test_tenant_apiserver_is_in_every_network() -> None:
     cluster = ServiceIndex()
     cluster.put_namespace("t-default", NamespaceOwner("t", "default"))
     cluster.put_namespace("t-web", NamespaceOwner("t", "web"))
@@ -46,7 +46,7 @@ def test_the_tenants_apiserver_is_of_every_network() -> None:
     assert cluster.group(labelled) == ServiceGroup("t", "blue")
 
 
-def test_services_move_with_their_namespace() -> None:
+def test_services_change_group_with_their_namespace() -> None:
     cluster = ServiceIndex()
     cluster.put_service(KEY, parsed("a/s", "172.30.0.1"))
     assert list(cluster.groups) == []
@@ -62,7 +62,7 @@ def test_services_move_with_their_namespace() -> None:
     assert (list(cluster.groups), cluster.groups_in("a")) == ([], frozenset())
 
 
-def test_the_same_service_again_is_no_change() -> None:
+def test_equal_service_is_not_a_change() -> None:
     cluster = ServiceIndex()
     assert cluster.put_service(KEY, parsed("a/s", "172.30.0.1"))
     assert not cluster.put_service(KEY, parsed("a/s", "172.30.0.1"))
@@ -72,7 +72,7 @@ def test_the_same_service_again_is_no_change() -> None:
     assert not cluster.remove_service(KEY)
 
 
-def test_slices_touch_the_service_that_they_name() -> None:
+def test_slice_affects_its_service() -> None:
     cluster = ServiceIndex()
     assert cluster.put_slice(("a", "s-1"), slice_of("a/s", "10.0.0.1")) == {KEY}
     assert cluster.put_slice(("a", "s-1"), slice_of("a/s", "10.0.0.1")) == frozenset()
@@ -83,7 +83,7 @@ def test_slices_touch_the_service_that_they_name() -> None:
     assert list(cluster.all_slices()) == []
 
 
-def test_a_slice_that_passes_to_another_service_touches_both() -> None:
+def test_slice_that_changes_service_affects_both() -> None:
     cluster = ServiceIndex()
     first = slice_of("a/s", "10.0.0.1")
     moved = SliceInfo("a", first.name, "t", first.family, first.ports, first.endpoints, ())

@@ -64,7 +64,7 @@ BOTH = endpoints(("10.0.0.2", "there"), ("10.0.0.1", "here"))
 FAR = endpoints(("10.0.0.2", "there"))
 
 
-def test_both_addresses_of_a_service_lead_to_its_endpoints() -> None:
+def test_own_and_super_cluster_ip_lead_to_endpoints() -> None:
     target = EndpointSet(
         service_port="a/s:p",
         protocol=Protocol.TCP,
@@ -84,7 +84,7 @@ def test_both_addresses_of_a_service_lead_to_its_endpoints() -> None:
     )
 
 
-def test_an_unnamed_port_has_no_colon() -> None:
+def test_text_of_an_unnamed_port_has_no_colon() -> None:
     found = compile_service(
         service(port_name=""), endpoints(("10.0.0.1", "here"), name=""), HERE, is_in_source_ranges=True
     )
@@ -113,7 +113,7 @@ def meanings(found: CompiledService) -> dict[str, str]:
         (True, [], False, "REJECT", "REJECT", "REJECT"),
     ],
 )
-def test_each_kind_of_address(
+def test_policy_by_kind_of_address(
     is_internal_local: bool,
     slices: list[SliceInfo],
     is_in_source_ranges: bool,
@@ -130,13 +130,13 @@ def test_each_kind_of_address(
     }
 
 
-def test_an_address_of_two_kinds_is_the_first_of_them() -> None:
+def test_address_of_two_kinds_counts_as_the_first() -> None:
     subject = service(external=("172.30.0.41", "1.2.3.4"), balancer=("1.2.3.4",), is_internal_local=True)
     found = compile_service(subject, FAR, HERE, is_in_source_ranges=False)
     assert meanings(found) == {"172.30.0.41": "DROP", "10.96.0.5": "DROP", "1.2.3.4": "10.0.0.2"}
 
 
-def test_udp_ports_tell_who_serves() -> None:
+def test_udp_ports_have_serving_endpoints() -> None:
     subject = service(protocol=Protocol.UDP)
     found = compile_service(
         subject, endpoints(("10.0.0.1", "here"), protocol=Protocol.UDP), HERE, is_in_source_ranges=True
@@ -146,7 +146,7 @@ def test_udp_ports_tell_who_serves() -> None:
     assert gone.serving == (ServingEndpoints("a/s:p", Protocol.UDP, ()),)
 
 
-def test_a_family_without_address_has_no_rules() -> None:
+def test_family_without_address_has_no_rules() -> None:
     six = GuestLocation("here", "", Family.IPV6)
     assert compile_service(service(), BOTH, six, is_in_source_ranges=True) == CompiledService(
         ServiceRules("a/s", ()), ()
@@ -191,7 +191,7 @@ def from_a_pod(check: Check) -> bool:
 
 
 @pytest.mark.parametrize("flow", CASES.flows, ids=lambda flow: flow.id)
-def test_flows(flow: FlowCase) -> None:
+def test_flows_of_the_case_data(flow: FlowCase) -> None:
     for check in filter(from_a_pod, flow.checks):
         found = rules(flow.state, pod=check.source, node=CASES.world.node)
         is_node_port = check.destination in CASES.world.node_ips and check.port >= 3000
@@ -203,7 +203,7 @@ _NOT_OF_THE_MODEL = {"G01", "G05"}
 
 
 @pytest.mark.parametrize("case", CASES.guest, ids=lambda case: case.id)
-def test_guests(case: GuestCase) -> None:
+def test_guests_of_the_case_data(case: GuestCase) -> None:
     if case.id in _NOT_OF_THE_MODEL:
         return
     cidrs = [CASES.guest_world.service_cidr] if case.has_catch_all else []

@@ -22,7 +22,7 @@ from tests.unit.kubeproxy_ext.compute import feed
 from tests.unit.kubeproxy_ext.compute.states import DEFAULT, VIEW, meanings, world_of
 
 
-def test_a_guests_rules_in_full() -> None:
+def test_rules_of_a_guest() -> None:
     world = world_of(
         feed.namespace("A-web", "A", "web"),
         feed.service("A-web/s", "172.30.0.41", own_ip="10.96.0.5"),
@@ -46,7 +46,7 @@ def test_a_guests_rules_in_full() -> None:
     )
 
 
-def test_each_family_has_its_own_rules() -> None:
+def test_families_have_their_own_rules() -> None:
     world = world_of(
         feed.namespace("A-web", "A"),
         feed.service("A-web/s", ["172.30.0.41", "fd00:172::41"]),
@@ -59,7 +59,7 @@ def test_each_family_has_its_own_rules() -> None:
     assert six.service_cidrs == ("fd00:172::/64",)
 
 
-def test_nobody_has_a_service_whose_namespace_is_not_known() -> None:
+def test_service_of_unknown_namespace_is_in_no_rules() -> None:
     world = world_of(feed.service("A-web/s", "172.30.0.41"))
     nobodys = replace(VIEW, tenant=None)
     assert not world.rules_for(VIEW).services
@@ -74,7 +74,7 @@ def test_nobody_has_a_service_whose_namespace_is_not_known() -> None:
     assert not world.rules_for(VIEW).services
 
 
-def test_the_super_clusters_own_services_are_of_no_tenant() -> None:
+def test_super_cluster_services_belong_to_no_tenant() -> None:
     world = ServiceState(has_all_namespaces=True)
     world.put_service(feed.service("default/kubernetes", "172.30.0.1"))
     world.put_namespace(feed.namespace("A-default", "A", "default"))
@@ -96,7 +96,7 @@ def test_the_super_clusters_own_services_are_of_no_tenant() -> None:
     }
 
 
-def test_a_guest_sees_its_own_networks_alone() -> None:
+def test_guest_sees_its_own_networks_only() -> None:
     world = world_of(
         feed.namespace("A-web", "A"),
         feed.service("A-web/d", "172.30.0.1"),
@@ -113,7 +113,7 @@ def test_a_guest_sees_its_own_networks_alone() -> None:
     assert seen("green", "blue") == {"A-web/b", "A-web/g"}
 
 
-def test_zones_come_from_the_node_unless_the_view_knows_better() -> None:
+def test_zone_of_the_view_overrides_the_node() -> None:
     world = world_of(
         feed.namespace("A-web", "A"),
         feed.node("here", "a"),
@@ -138,7 +138,7 @@ def test_zones_come_from_the_node_unless_the_view_knows_better() -> None:
     assert reached(VIEW) == "10.0.0.1:8080,10.0.0.2:8080"
 
 
-def test_slices_without_a_service_are_not_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_without_a_service_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[str] = []
 
     def counted(item: objects.EndpointSliceObject) -> SliceInfo | None:

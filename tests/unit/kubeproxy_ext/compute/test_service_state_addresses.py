@@ -5,7 +5,7 @@ from tests.unit.kubeproxy_ext.compute import feed
 from tests.unit.kubeproxy_ext.compute.states import VIEW, meanings, world_of
 
 
-def test_a_contested_address_passes_on_when_its_holder_goes() -> None:
+def test_conflicting_address_moves_when_its_owner_goes() -> None:
     world = world_of(
         feed.namespace("A-web", "A"),
         feed.service("A-web/old", "172.30.0.1", external=["1.2.3.4"], created="2025"),
@@ -19,7 +19,7 @@ def test_a_contested_address_passes_on_when_its_holder_goes() -> None:
     }
 
 
-def test_a_service_that_lost_all_its_addresses_is_not_there() -> None:
+def test_service_without_won_addresses_is_left_out() -> None:
     world = world_of(
         feed.namespace("A-web", "A"),
         feed.service("A-web/one", "172.30.0.1", created="2025"),
@@ -28,7 +28,7 @@ def test_a_service_that_lost_all_its_addresses_is_not_there() -> None:
     assert [service.service for service in world.rules_for(VIEW).services] == ["A-web/one"]
 
 
-def test_addresses_that_two_services_swap_are_not_contested() -> None:
+def test_swapped_addresses_do_not_conflict() -> None:
     world = world_of(
         feed.namespace("A-web", "A"),
         feed.service("A-web/one", "172.30.0.1", external=["1.1.1.1"], created="2025"),
@@ -46,7 +46,7 @@ def test_addresses_that_two_services_swap_are_not_contested() -> None:
     }
 
 
-def test_who_has_an_address_in_whatever_network_is_known_of_one_tenant() -> None:
+def test_services_with_address_are_of_one_tenant() -> None:
     world = world_of(
         feed.namespace("a-x", "a"),
         feed.namespace("b-x", "b"),

@@ -9,7 +9,7 @@ from tests.unit.kubeproxy_ext.compute.feed import put
 from tests.unit.kubeproxy_ext.compute.states import VIEW, meanings, world_of
 
 
-def test_what_is_multiplied_beyond_all_bounds_is_left_out_before_it_is_made() -> None:
+def test_service_beyond_the_rule_limit_is_never_computed() -> None:
     ports = [objects.ServicePort(f"p{number}", "TCP", number) for number in range(1, 5001)]
     huge = feed.service("A-web/huge", "172.30.0.42")
     wide = replace_spec(huge, ports=ports, external_ips=[f"11.0.{n // 256}.{n % 256}" for n in range(5000)])

@@ -14,7 +14,7 @@ from tests.unit.kubeproxy_ext.compute.feed import put
 from tests.unit.kubeproxy_ext.compute.states import DEFAULT, VIEW, meanings, world_of
 
 
-def test_what_was_said_before_touches_nothing() -> None:
+def test_repeated_objects_change_no_group() -> None:
     items = (
         feed.namespace("A-web", "A"),
         feed.service("A-web/s", "172.30.0.41"),
@@ -31,7 +31,7 @@ def test_what_was_said_before_touches_nothing() -> None:
     assert world.result_for(VIEW) is result
 
 
-def test_endpoints_that_pass_to_a_sibling_slice_touch_nothing() -> None:
+def test_endpoints_moving_between_slices_change_no_group() -> None:
     world = world_of(
         feed.namespace("A-web", "A"),
         feed.service("A-web/s", "172.30.0.41"),
@@ -45,7 +45,7 @@ def test_endpoints_that_pass_to_a_sibling_slice_touch_nothing() -> None:
     assert world.result_for(VIEW) is result
 
 
-def test_one_endpoint_recomputes_one_service() -> None:
+def test_endpoint_change_recomputes_one_service() -> None:
     services = [feed.service(f"A-web/s{n}", f"172.30.0.{n}") for n in range(1, 6)]
     slices = [feed.endpoint_slice(f"A-web/s{n}", f"10.0.0.{n}") for n in range(1, 6)]
     world = world_of(feed.namespace("A-web", "A"), *services, *slices)
@@ -58,7 +58,7 @@ def test_one_endpoint_recomputes_one_service() -> None:
     assert [one.service for one, other in pairs if one is not other] == ["A-web/s3"]
 
 
-def test_serving_alone_is_a_change_too() -> None:
+def test_change_of_serving_changes_the_group() -> None:
     world = world_of(feed.namespace("A-web", "A"), feed.service("A-web/s", "172.30.0.41", protocol="UDP"))
     one = feed.endpoint_slice("A-web/s", protocol="UDP")
 
@@ -89,7 +89,7 @@ def test_serving_alone_is_a_change_too() -> None:
     assert [one.endpoints for one in after.serving] == [(Endpoint("10.0.0.1", 8080),)]
 
 
-def test_a_policy_that_changes_is_seen() -> None:
+def test_change_of_policy_changes_the_group() -> None:
     world = world_of(
         feed.namespace("A-web", "A"),
         feed.service("A-web/s", "172.30.0.41"),
@@ -105,7 +105,7 @@ def test_a_policy_that_changes_is_seen() -> None:
     assert other == {"172.30.0.41": "A-web/s:p: 10.0.0.1:8080"}
 
 
-def test_a_namespace_that_changes_hands_touches_both() -> None:
+def test_namespace_owner_change_affects_both_groups() -> None:
     world = world_of(feed.namespace("A-web", "A"), feed.service("A-web/s", "172.30.0.1"))
     theirs = replace(VIEW, tenant="B")
     assert [len(world.rules_for(view).services) for view in (VIEW, theirs)] == [1, 0]
@@ -115,7 +115,7 @@ def test_a_namespace_that_changes_hands_touches_both() -> None:
     assert [len(world.rules_for(view).services) for view in (VIEW, theirs)] == [0, 1]
 
 
-def test_guests_whose_source_ranges_come_out_alike_share_one_result() -> None:
+def test_guests_with_equal_source_matches_share_results() -> None:
     world = world_of(
         feed.namespace("A-web", "A"),
         feed.service("A-web/s", "172.30.0.41", balancer=["1.2.3.4"], ranges=["10.1.0.0/24"]),
@@ -129,7 +129,7 @@ def test_guests_whose_source_ranges_come_out_alike_share_one_result() -> None:
     assert meanings(results[2].rules)["1.2.3.4"] == "A-web/s:p: DROP"
 
 
-def test_results_that_nobody_holds_are_not_kept() -> None:
+def test_unused_results_are_collected() -> None:
     world = world_of(feed.namespace("A-web", "A"), feed.service("A-web/s", "172.30.0.41"))
     rules = id(world.result_for(VIEW))
     gc.collect()
@@ -137,7 +137,7 @@ def test_results_that_nobody_holds_are_not_kept() -> None:
     assert rules
 
 
-def test_what_is_not_retained_is_computed_anew_when_asked() -> None:
+def test_dropped_results_are_computed_again() -> None:
     world = world_of(
         feed.namespace("A-web", "A"),
         feed.namespace("B-web", "B"),

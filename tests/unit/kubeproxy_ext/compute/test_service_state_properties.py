@@ -116,7 +116,7 @@ def _all_rules(world: ServiceState) -> list[object]:
 
 
 @given(st.data())
-def test_no_event_of_one_tenant_changes_anothers_rules(data: st.DataObject) -> None:
+def test_events_of_a_tenant_never_change_anothers_rules(data: st.DataObject) -> None:
     ours, theirs = data.draw(_events(("A",), 12)), data.draw(_events(("B",), 12))
     theirs = [event for event in theirs if not isinstance(event[1], objects.NodeObject)]
     alone, beside = ServiceState(), ServiceState()
@@ -133,14 +133,14 @@ def test_no_event_of_one_tenant_changes_anothers_rules(data: st.DataObject) -> N
 
 
 @given(st.data())
-def test_any_order_of_the_same_objects_gives_the_same_rules(data: st.DataObject) -> None:
+def test_order_of_objects_does_not_change_rules(data: st.DataObject) -> None:
     items = _held(data.draw(_events(("A", "B"), 16)))
     shuffled = data.draw(st.permutations(items))
     assert _all_rules(world_of(*items)) == _all_rules(world_of(*shuffled))
 
 
 @given(_events(("A",), 30), st.integers(1, 3))
-def test_step_by_step_is_as_from_scratch(events: list[_Event], batch: int) -> None:
+def test_incremental_rules_equal_rules_from_scratch(events: list[_Event], batch: int) -> None:
     """And no group keeps silent whose rules have changed; whoever sees rules finds them well-formed."""
     world = ServiceState()
     before = _all_rules(world)

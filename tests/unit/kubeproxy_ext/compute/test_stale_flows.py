@@ -101,12 +101,14 @@ def keeping(*endpoints: str) -> tuple[StaleFlow, ...]:
         *("another address", "the address is another Service's now"),
     ],
 )
-def test_udp(old: GuestRulesResult | None, new: GuestRulesResult, flows: tuple[StaleFlow, ...]) -> None:
+def test_udp_flows_to_delete(
+    old: GuestRulesResult | None, new: GuestRulesResult, flows: tuple[StaleFlow, ...]
+) -> None:
     assert stale_flows(old, new) == flows
 
 
 @pytest.mark.parametrize("protocol", [TCP, SCTP])
-def test_other_entries_go_only_if_they_never_worked(protocol: Protocol) -> None:
+def test_tcp_and_sctp_flows_go_if_never_translated(protocol: Protocol) -> None:
     one, two = result("10.0.0.1:53", protocol=protocol), result("10.0.0.2:53", protocol=protocol)
     none = result(protocol=protocol)
     never = (StaleFlow(protocol, IP, PORT, never_translated=True),)
@@ -167,14 +169,14 @@ VIEW = GuestView(None, (), ("10.1.0.2",), "here", "", (), Family.IPV4)
 
 
 @pytest.mark.parametrize("entry", CONNTRACK.entries, ids=str)
-def test_entries_of_the_case_data(entry: ConntrackEntry) -> None:
+def test_stale_flows_of_the_case_data(entry: ConntrackEntry) -> None:
     flows = stale_flows(None, cleanup_world(with_endpoints=True))
     # A guest has no node ports: what a host would clean of them is not our Service's here.
     is_kept = entry.is_kept or entry.destination == "*"
     assert is_deleted(entry, flows) != is_kept
 
 
-def test_later_fixes_of_the_case_data() -> None:
+def test_kube_proxy_fixes_of_the_case_data() -> None:
     assert len(CONNTRACK.later) == 2
     before, fallen = cleanup_world(with_endpoints=True), cleanup_world(with_endpoints=False)
     for after in (fallen, NOTHING):
@@ -187,7 +189,7 @@ def test_later_fixes_of_the_case_data() -> None:
 @pytest.mark.parametrize(
     "case", [case for case in CASES.endpoint_map if case.has_udp_pass is not None], ids=lambda case: case.id
 )
-def test_when_a_change_of_endpoints_needs_repair(case: EndpointMap) -> None:
+def test_which_endpoint_changes_need_a_flush(case: EndpointMap) -> None:
     def at(endpoints: dict[str, tuple[str, ...]]) -> GuestRulesResult:
         world = ServiceState()
         world.put_namespace(feed.namespace("ns1"))

@@ -24,38 +24,38 @@ def runs(changes: list[float], run_s: float = 0.0) -> list[tuple[float, int]]:
     return found
 
 
-def test_nothing_is_due_before_a_change() -> None:
+def test_nothing_is_due_without_a_change() -> None:
     assert SyncRateLimiter().due_at is None
     assert not SyncRateLimiter().is_due(1e9)
 
 
-def test_a_change_of_a_quiet_spell_goes_out_at_once() -> None:
+def test_change_after_the_gap_is_due_at_once() -> None:
     assert runs([10.0]) == [(10.0, 1)]
     assert runs([10.0, 20.0, 20.5]) == [(10.0, 1), (20.0, 1), (20.5, 1)]
 
 
-def test_what_follows_within_the_gap_goes_out_together_at_its_end() -> None:
+def test_changes_within_the_gap_are_due_at_its_end() -> None:
     assert runs([10.0, 10.001, 10.02, 10.049]) == [(10.0, 1), (10.05, 3)]
 
 
-def test_a_steady_rain_makes_a_run_each_gap() -> None:
+def test_constant_changes_make_one_run_a_gap() -> None:
     every_ms = [10 + i / 1000 for i in range(300)]
     assert [count for _, count in runs(every_ms)] == [1, 50, 50, 50, 50, 50, 49]
     assert [at for at, _ in runs(every_ms)][:3] == [10.0, 10.05, 10.1]
 
 
-def test_a_long_run_is_followed_by_as_long_a_gap_up_to_a_bound() -> None:
+def test_gap_is_as_long_as_the_run_up_to_a_maximum() -> None:
     pace = SyncRateLimiter().changed(0.0).ran(0.0, 0.2).changed(0.21)
     assert pace.due_at == 0.4
     pace = SyncRateLimiter().changed(0.0).ran(0.0, 60.0).changed(60.0)
     assert pace.due_at == 60.0 + MAX_GAP_S
 
 
-def test_a_gap_may_be_another() -> None:
+def test_least_gap_may_be_given() -> None:
     assert SyncRateLimiter().changed(1.0).ran(1.0, 1.0, gap_s=0.25).changed(1.0).due_at == 1.25
 
 
-def test_a_clock_that_goes_back_makes_no_long_gap() -> None:
+def test_clock_set_back_makes_no_long_gap() -> None:
     pace = SyncRateLimiter().changed(100.0).ran(100.0, 40.0).changed(40.0)
     assert pace.due_at == 40.0 + GAP_S
 
@@ -64,9 +64,7 @@ def test_a_clock_that_goes_back_makes_no_long_gap() -> None:
     st.lists(st.floats(0, 5), min_size=1, max_size=60),
     st.floats(0, 0.3),
 )
-def test_no_change_is_lost_and_none_waits_longer_than_a_run_and_a_gap(
-    changes: list[float], run_s: float
-) -> None:
+def test_no_change_waits_longer_than_a_gap_and_a_run(changes: list[float], run_s: float) -> None:
     found = runs(changes, run_s)
     assert sum(count for _, count in found) == len(changes)
     gap_s = max(GAP_S, run_s)

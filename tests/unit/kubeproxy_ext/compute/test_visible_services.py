@@ -17,7 +17,7 @@ def parsed(
     return found
 
 
-def test_services_stand_in_the_order_of_their_whole_names() -> None:
+def test_visible_services_are_sorted_by_reference() -> None:
     references = ["a/z", "a-b/c", "a/b", "b/a"]
     services = [parsed(one, f"172.30.0.{n}") for n, one in enumerate(references)]
     roster = visible_services_of(services, Family.IPV4)
@@ -25,7 +25,7 @@ def test_services_stand_in_the_order_of_their_whole_names() -> None:
     assert visible_services_of(services, Family.IPV6).services == ()
 
 
-def test_source_ranges_matter_where_there_is_a_balancer() -> None:
+def test_source_ranges_need_a_balancer_address() -> None:
     with_source_ranges = parsed("a/r", "172.30.0.1", ranges=("10.0.0.0/8",), balancer=("1.2.3.4",))
     services = [with_source_ranges, parsed("a/n", "172.30.0.2", ranges=("10.0.0.0/8",))]
     assert visible_services_of(services, Family.IPV4).with_source_ranges == (with_source_ranges,)
@@ -43,7 +43,7 @@ def test_source_ranges_matter_where_there_is_a_balancer() -> None:
         ((), False),
     ],
 )
-def test_every_address_of_the_guest_has_to_be_in_a_range(
+def test_all_guest_addresses_must_be_in_source_ranges(
     pod_ips: tuple[str, ...], is_in_source_ranges: bool
 ) -> None:
     with_source_ranges = parsed(
@@ -53,7 +53,7 @@ def test_every_address_of_the_guest_has_to_be_in_a_range(
     assert in_source_ranges(with_source_ranges, pod_ips, Family.IPV6)
 
 
-def test_lost_addresses_are_trimmed_and_equal_rules_stay_the_same_value() -> None:
+def test_equal_rules_without_conflicts_are_one_object() -> None:
     keeper, loser = parsed("a/a", "172.30.0.1"), parsed("a/b", "172.30.0.1")
     roster = visible_services_of([loser, keeper], Family.IPV4)
     kept = Frontend("172.30.0.2", 80, Protocol.TCP, "a/b:p", NoBackendAction.REJECT)

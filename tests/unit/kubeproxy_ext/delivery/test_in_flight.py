@@ -10,12 +10,12 @@ def sent(*guests: str) -> InFlightBatches:
     return made
 
 
-def test_who_was_sent_nothing_waits_for_nobody() -> None:
+def test_guest_without_request_has_no_barrier() -> None:
     assert InFlightBatches().barrier_until("g1") is None
     assert sent("g1", "g2").barrier_until("g3") is None
 
 
-def test_the_first_waits_for_the_others_and_the_last_sets_them_free() -> None:
+def test_barrier_ends_with_the_last_answer() -> None:
     made = sent("g1", "g2", "g3")
     made.answered("g1", 1.0)
     made.answered("g2", 1.02)
@@ -24,13 +24,13 @@ def test_the_first_waits_for_the_others_and_the_last_sets_them_free() -> None:
     assert [made.barrier_until(each) for each in ("g1", "g2", "g3")] == [None, None, None]
 
 
-def test_one_alone_does_not_wait() -> None:
+def test_single_guest_has_no_barrier() -> None:
     made = sent("g1")
     made.answered("g1", 1.0)
     assert made.barrier_until("g1") is None
 
 
-def test_one_that_is_gone_is_not_waited_for() -> None:
+def test_guest_that_is_gone_ends_the_barrier() -> None:
     made = sent("g1", "g2")
     made.answered("g1", 1.0)
     made.gone("g2")
@@ -38,7 +38,7 @@ def test_one_that_is_gone_is_not_waited_for() -> None:
     made.gone("g2")
 
 
-def test_who_went_on_is_of_another_request_and_the_slow_one_holds_up_nobody_again() -> None:
+def test_slow_guest_delays_its_batch_only_once() -> None:
     made = sent("g1", "g2", "slow")
     made.answered("g1", 1.0)
     made.answered("g2", 1.0)
@@ -52,7 +52,7 @@ def test_who_went_on_is_of_another_request_and_the_slow_one_holds_up_nobody_agai
     assert made.barrier_until("slow") is None
 
 
-def test_after_a_lost_connection_nobody_waits() -> None:
+def test_disconnect_ends_all_barriers() -> None:
     made = sent("g1", "g2")
     made.answered("g1", 1.0)
     made.clear()

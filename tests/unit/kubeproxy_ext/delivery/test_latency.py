@@ -26,7 +26,7 @@ def changed(text: str | None) -> EndpointSliceObject:
         ("2026-01-01T00:00:00", None),
     ],
 )
-def test_the_time_that_a_slice_names(text: str | None, expected: float | None) -> None:
+def test_trigger_time_of_a_slice(text: str | None, expected: float | None) -> None:
     found = trigger_time(changed(text))
     assert found == (pytest.approx(expected) if expected is not None else None)
 
@@ -38,7 +38,7 @@ class Measured:
         self.latency = ProgrammingLatency(lambda: self.wall, self.histogram.observe)
 
 
-def test_from_the_change_to_the_answers() -> None:
+def test_latency_is_from_change_to_results() -> None:
     it = Measured()
     it.latency.changed("a", changed("2026-01-01T00:00:00Z"))
     it.latency.changed("a", changed(None))
@@ -51,7 +51,7 @@ def test_from_the_change_to_the_answers() -> None:
     assert it.histogram.count == 2
 
 
-def test_what_changes_no_rules_is_not_measured() -> None:
+def test_change_without_new_ruleset_is_not_measured() -> None:
     it = Measured()
     it.latency.computed("a", {"d1"})
     it.latency.changed("a", changed("2026-01-01T00:00:00Z"))
@@ -64,7 +64,7 @@ def test_what_changes_no_rules_is_not_measured() -> None:
     assert it.histogram.count == 0
 
 
-def test_what_happened_before_our_start_is_not_measured() -> None:
+def test_change_before_start_is_not_measured() -> None:
     it = Measured()
     it.latency.changed("a", changed("2025-12-31T23:59:59Z"))
     it.latency.computed("a", {"d1"})
@@ -72,7 +72,7 @@ def test_what_happened_before_our_start_is_not_measured() -> None:
     assert it.histogram.count == 0
 
 
-def test_a_clock_that_is_behind_and_a_flood() -> None:
+def test_slow_clock_counts_zero_and_floods_are_limited() -> None:
     it = Measured()
     for _ in range(MAX_TRIGGERS * 2):
         it.latency.changed("a", changed("2027-01-01T00:00:00Z"))

@@ -22,7 +22,7 @@ from tests.unit.kubeproxy_ext.delivery.queues import (
 )
 
 
-def test_a_new_guest_gets_the_whole_and_nothing_more() -> None:
+def test_new_guest_gets_the_whole_ruleset_once() -> None:
     made = delivery("g1")
     assert made.take_due(0.0) == (Push(("g1",), ONE.ruleset, ()),)
     assert made.take_due(0.0) == ()
@@ -32,14 +32,14 @@ def test_a_new_guest_gets_the_whole_and_nothing_more() -> None:
     assert made.take_due(1e9) == ()
 
 
-def test_guests_that_need_the_same_are_in_one_request_and_tenants_never_are() -> None:
+def test_request_has_guests_of_one_tenant_only() -> None:
     made = delivery("g1", "g2")
     made.on_guest(guest("g3", tenant="b"), 0.0)
     made.set_desired("g3", ONE, 0.0)
     assert [push.guests for push in made.take_due(0.0)] == [("g1", "g2"), ("g3",)]
 
 
-def test_a_change_goes_out_as_a_delta_from_what_each_guest_has() -> None:
+def test_change_is_a_delta_from_the_applied_ruleset() -> None:
     made = delivery("g1", "g2", "g3")
     applied(made)
     made.on_guest(guest("g3", ONE.digest, capabilities=Capabilities(backends=("iptables",))), 0.0)
@@ -54,7 +54,7 @@ def test_a_change_goes_out_as_a_delta_from_what_each_guest_has() -> None:
     assert (whole.guests, whole.ruleset) == (("g3", "g4"), TWO.ruleset)
 
 
-def test_a_change_that_says_nearly_all_is_sent_whole() -> None:
+def test_large_delta_is_sent_whole() -> None:
     made = delivery("g1")
     applied(made)
     made.set_desired("g1", desired(2, *range(9000, 9008)), 1.0)
@@ -62,7 +62,7 @@ def test_a_change_that_says_nearly_all_is_sent_whole() -> None:
     assert isinstance(push.ruleset, Ruleset)
 
 
-def test_what_changes_while_a_request_is_under_way_waits_for_its_answer() -> None:
+def test_change_in_flight_waits_for_the_result() -> None:
     made = delivery("g1")
     applied(made)
     made.set_desired("g1", TWO, 1.0)
@@ -75,7 +75,7 @@ def test_what_changes_while_a_request_is_under_way_waits_for_its_answer() -> Non
     assert (second.ruleset.base_digest, second.ruleset.digest) == (TWO.digest, THREE.digest)
 
 
-def test_guests_of_one_request_wait_for_each_other_so_that_the_next_is_one_too() -> None:
+def test_guests_of_a_batch_share_the_next_request() -> None:
     made = delivery("g1", "g2", "g3")
     applied(made)
     for name in made.guests:
@@ -97,7 +97,7 @@ def test_guests_of_one_request_wait_for_each_other_so_that_the_next_is_one_too()
     assert made.next_at is None
 
 
-def test_nobody_waits_long_for_a_guest_that_does_not_answer() -> None:
+def test_barrier_has_a_time_limit() -> None:
     made = delivery("g1", "slow")
     (push,) = made.take_due(0.0)
     for name in made.guests:
@@ -111,7 +111,7 @@ def test_nobody_waits_long_for_a_guest_that_does_not_answer() -> None:
     assert [each.guests for each in made.take_due(2.0)] == [("g1",)]
 
 
-def test_a_guest_that_has_it_already_is_handed_over_once_for_the_bridge_to_repair_from() -> None:
+def test_applied_ruleset_is_submitted_once_per_session() -> None:
     made = Delivery()
     made.on_guest(guest("g1", ONE.digest), 0.0)
     made.set_desired("g1", ONE, 0.0)
@@ -123,7 +123,7 @@ def test_a_guest_that_has_it_already_is_handed_over_once_for_the_bridge_to_repai
 
 
 @pytest.mark.parametrize("fields", [{"capabilities": None}, {"not_injectable": "policy"}])
-def test_nothing_is_sent_where_nothing_can_be_put(fields: dict[str, Any]) -> None:
+def test_unreachable_guest_is_sent_nothing(fields: dict[str, Any]) -> None:
     made = Delivery()
     made.on_guest(guest("g1", **fields), 0.0)
     made.set_desired("g1", ONE, 0.0)
@@ -132,7 +132,7 @@ def test_nothing_is_sent_where_nothing_can_be_put(fields: dict[str, Any]) -> Non
     assert made.take_due(0.0) != ()
 
 
-def test_a_guest_of_which_nothing_is_known_keeps_what_it_has() -> None:
+def test_guest_without_desired_ruleset_keeps_its_rules() -> None:
     made = delivery("g1")
     applied(made)
     made.set_desired("g1", None, 1.0)

@@ -11,7 +11,7 @@ UDP_ONE = desired(1, protocol=Protocol.UDP)
 UDP_TWO = desired(2, 9000, protocol=Protocol.UDP)
 
 
-def test_stale_flows_go_with_the_change_that_makes_them_so() -> None:
+def test_stale_flows_are_sent_with_their_change() -> None:
     made = delivery("g1", set_desired=UDP_ONE)
     (first,) = applied(made)
     assert first.flush == ()
@@ -21,7 +21,7 @@ def test_stale_flows_go_with_the_change_that_makes_them_so() -> None:
     assert push.flush == (StaleFlow(Protocol.UDP, "10.96.0.0", 80, keep_replies_from=keep),)
 
 
-def test_what_was_not_applied_keeps_its_flows_for_the_next_try() -> None:
+def test_flows_of_a_failed_push_are_sent_again() -> None:
     made = delivery("g1", set_desired=UDP_ONE)
     applied(made)
     made.set_desired("g1", UDP_TWO, 1.0)
@@ -33,7 +33,7 @@ def test_what_was_not_applied_keeps_its_flows_for_the_next_try() -> None:
     assert [flow.destination for flow in again.flush] == ["10.96.0.0"]
 
 
-def test_an_endpoint_that_ceases_to_serve_has_its_flows_flushed_though_no_rule_changes() -> None:
+def test_flows_are_flushed_without_a_rule_change() -> None:
     made = delivery("g1", set_desired=UDP_ONE)
     applied(made)
     fewer = desired(1, protocol=Protocol.UDP, serving=1)
@@ -47,7 +47,7 @@ def test_an_endpoint_that_ceases_to_serve_has_its_flows_flushed_though_no_rule_c
     assert made.take_due(1e9) == ()
 
 
-def test_a_guest_that_cannot_flush_is_not_asked_to() -> None:
+def test_guest_without_conntrack_gets_no_flows() -> None:
     made = Delivery()
     made.on_guest(guest("g1", capabilities=Capabilities(backends=("iptables",), deltas=True)), 0.0)
     made.set_desired("g1", UDP_ONE, 0.0)
@@ -57,7 +57,7 @@ def test_a_guest_that_cannot_flush_is_not_asked_to() -> None:
     assert push.flush == ()
 
 
-def test_a_guest_with_rules_of_before_our_start_has_all_flows_looked_at() -> None:
+def test_guest_with_unknown_rules_gets_all_flows() -> None:
     made = Delivery()
     made.on_guest(guest("g1", "of-another-time"), 0.0)
     made.set_desired("g1", UDP_ONE, 0.0)

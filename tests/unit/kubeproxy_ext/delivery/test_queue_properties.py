@@ -60,7 +60,7 @@ class Bridge:
 
 
 @given(STEPS)
-def test_whatever_happens_every_guest_has_in_the_end_what_it_is_to_have(steps: list[tuple[str, int]]) -> None:
+def test_every_guest_converges_to_its_desired_ruleset(steps: list[tuple[str, int]]) -> None:
     choices = (ONE, TWO, THREE)
     made, now = delivery("g0", "g1", "g2"), 0.0
     bridge = Bridge(made.guests)

@@ -8,7 +8,7 @@ from kubeproxy_ext.delivery.queue import REFUSED_RETRY_S, RESEND_S, RETRY_S, Pus
 from tests.unit.kubeproxy_ext.delivery.queues import ONE, TWO, answer, applied, delivery, guest
 
 
-def test_a_guest_without_the_base_gets_the_whole() -> None:
+def test_needs_full_is_answered_with_the_whole_ruleset() -> None:
     made = delivery("g1")
     applied(made)
     made.set_desired("g1", TWO, 1.0)
@@ -29,7 +29,7 @@ def test_a_guest_without_the_base_gets_the_whole() -> None:
         (ResultCode(99), RESEND_S),
     ],
 )
-def test_what_did_not_work_is_left_to_the_bridge_for_a_while(code: ResultCode, again_s: float) -> None:
+def test_failed_guest_is_left_to_kata_bridge_for_a_time(code: ResultCode, again_s: float) -> None:
     made = delivery("g1")
     (push,) = made.take_due(0.0)
     answer(made, push, code, 10.0, text="line 3")
@@ -39,7 +39,7 @@ def test_what_did_not_work_is_left_to_the_bridge_for_a_while(code: ResultCode, a
     assert made.take_due(10.0 + again_s) == (Push(("g1",), ONE.ruleset, ()),)
 
 
-def test_something_newer_is_sent_all_the_same() -> None:
+def test_newer_ruleset_is_sent_before_the_retry_time() -> None:
     made = delivery("g1")
     (push,) = made.take_due(0.0)
     answer(made, push, ResultCode.REFUSED, 0.0)
@@ -50,7 +50,7 @@ def test_something_newer_is_sent_all_the_same() -> None:
     assert made.guests["g1"].problem == ""
 
 
-def test_a_request_that_fails_is_made_again_whole() -> None:
+def test_failed_request_is_repeated_whole() -> None:
     made = delivery("g1", "g2")
     applied(made)
     made.set_desired("g1", TWO, 1.0)
@@ -62,7 +62,7 @@ def test_a_request_that_fails_is_made_again_whole() -> None:
     assert made.take_due(1.0 + RETRY_S) == (Push(("g2",), TWO.ruleset, ()),)
 
 
-def test_a_request_that_the_bridge_would_not_take_is_not_repeated_each_second() -> None:
+def test_rejected_request_is_retried_late() -> None:
     made = delivery("g1")
     (push,) = made.take_due(0.0)
     made.on_failure(push, push.guests, 0.0, is_refused=True)
@@ -70,7 +70,7 @@ def test_a_request_that_the_bridge_would_not_take_is_not_repeated_each_second() 
     assert made.take_due(REFUSED_RETRY_S) != ()
 
 
-def test_a_guest_that_lost_its_rules_is_the_bridges_for_a_while() -> None:
+def test_lost_rules_are_left_to_kata_bridge_for_a_time() -> None:
     made = delivery("g1")
     applied(made)
     made.on_guest(guest("g1", ""), 5.0)
@@ -79,7 +79,7 @@ def test_a_guest_that_lost_its_rules_is_the_bridges_for_a_while() -> None:
     assert made.take_due(5.0 + RESEND_S) == (Push(("g1",), ONE.ruleset, ()),)
 
 
-def test_another_channel_is_a_new_chance() -> None:
+def test_new_channel_resets_the_retry_time() -> None:
     made = delivery("g1")
     (push,) = made.take_due(0.0)
     answer(made, push, ResultCode.REFUSED, 0.0)
@@ -88,7 +88,7 @@ def test_another_channel_is_a_new_chance() -> None:
     assert made.take_due(1.0) != ()
 
 
-def test_after_a_connection_was_lost_all_is_handed_over_again_and_who_is_missing_is_gone() -> None:
+def test_new_session_resubmits_all_and_drops_missing_guests() -> None:
     made = delivery("g1", "g2")
     applied(made)
     made.set_desired("g1", TWO, 1.0)
@@ -102,7 +102,7 @@ def test_after_a_connection_was_lost_all_is_handed_over_again_and_who_is_missing
     assert made.take_due(2.0) == (Push(("g1",), TWO.ruleset, ()),)
 
 
-def test_a_bridge_that_was_restarted_and_has_not_heard_of_a_guest_yet_is_not_waited_for() -> None:
+def test_guest_reported_empty_after_reconnect_is_pushed() -> None:
     made = delivery("g1")
     applied(made)
     made.on_disconnect()
@@ -110,7 +110,7 @@ def test_a_bridge_that_was_restarted_and_has_not_heard_of_a_guest_yet_is_not_wai
     assert made.take_due(2.0) == (Push(("g1",), ONE.ruleset, ()),)
 
 
-def test_answers_for_guests_that_are_gone_change_nothing() -> None:
+def test_results_of_gone_guests_are_ignored() -> None:
     made = delivery("g1")
     (push,) = made.take_due(0.0)
     made.on_guest_gone("g1")

@@ -77,7 +77,7 @@ class ServiceIndex:
         ),
     ],
 )
-def test_what_a_guest_asks_for(fields: dict[str, Any], families: list[Family], backend: Backend) -> None:
+def test_guest_spec(fields: dict[str, Any], families: list[Family], backend: Backend) -> None:
     found = ask(**fields)
     assert [view.family for view in found.views] == families
     assert found.backend is backend
@@ -98,11 +98,11 @@ def test_what_a_guest_asks_for(fields: dict[str, Any], families: list[Family], b
         ),
     ],
 )
-def test_who_gets_none_and_why(fields: dict[str, Any], reason: str) -> None:
+def test_ineligible_guests_have_a_reason(fields: dict[str, Any], reason: str) -> None:
     assert guest_spec(guest(**fields), "n1", ()) == Ineligible(reason)
 
 
-def test_guests_that_see_the_same_share_one_value_and_one_render() -> None:
+def test_guests_with_equal_specs_share_one_ruleset() -> None:
     cluster = ServiceIndex()
     one = ask()
     found = cluster.groups.desired_for(
@@ -117,14 +117,14 @@ def test_guests_that_see_the_same_share_one_value_and_one_render() -> None:
     assert cluster.groups.render_count == 3
 
 
-def test_guests_that_source_ranges_tell_apart_do_not_share() -> None:
+def test_source_ranges_separate_rulesets() -> None:
     cluster = ServiceIndex()
     cluster.put("a-default", "lb", "10.96.97.9", "10.0.0.9", load_balancer_source_ranges=["10.244.0.1/32"])
     found = cluster.groups.desired_for({"in": ask(), "out": ask(ips=("10.244.0.2",))})
     assert found["in"] is not found["out"]
 
 
-def test_only_a_change_that_is_seen_makes_a_new_ruleset() -> None:
+def test_only_visible_changes_make_a_new_ruleset() -> None:
     cluster = ServiceIndex()
     guests = {"g": ask()}
     first = cluster.groups.desired_for(guests)["g"]
@@ -142,7 +142,7 @@ def test_only_a_change_that_is_seen_makes_a_new_ruleset() -> None:
     assert third.ruleset.generation > second.ruleset.generation
 
 
-def test_what_no_guest_has_is_forgotten() -> None:
+def test_unused_rulesets_are_dropped() -> None:
     cluster = ServiceIndex()
     found = cluster.groups.desired_for({"g1": ask(), "g2": ask(networks=("x",))})
     cluster.groups.keep_only([found["g1"]])
@@ -151,7 +151,7 @@ def test_what_no_guest_has_is_forgotten() -> None:
     assert cluster.groups.desired_for({"g1": ask()})["g1"] is found["g1"]
 
 
-def test_generations_grow_over_restarts_and_clocks_that_were_set_back() -> None:
+def test_generations_grow_across_restarts_and_clock_changes() -> None:
     wall = 1000.0
     before = Generations(lambda: wall)
     assert [before.next_generation("a") for _ in range(3)] == [1_000_000, 1_000_001, 1_000_002]
