@@ -8,7 +8,7 @@ _TURNS = 4
 
 
 async def stop_accepting(server: asyncio.Server) -> None:
-    """Close `server` once what it has accepted has reached its protocol or its callback.
+    """Close `server` after its accepted connections have reached their protocol or callback.
 
     `Server.close` alone lets a connection whose transport is being made in that turn fail with an
     AssertionError, and its socket is left to the garbage collector (cpython 109564).

@@ -64,12 +64,12 @@ class _Sink:
             stream.write(render(self.clock(), _LEVEL_NAMES[level], name, message, fields) + "\n")
             stream.flush()
         except (OSError, ValueError):
-            # ValueError is a closed stream. There is nowhere left to say it.
+            # ValueError: the stream is closed. There is nowhere left to report it.
             return
 
 
 def _has_room(stream: TextIO) -> bool:
-    """Tell whether a line can be written without waiting for whoever reads the log.
+    """Whether a line can be written without waiting for the reader of the log.
 
     A pipe or socket that nobody reads fills up, and a write to it would stop the loop for good.
     Room is a page (pipe(7)), which is why fields and traces are cut to fit into one.
@@ -79,7 +79,7 @@ def _has_room(stream: TextIO) -> bool:
         poll.register(stream.fileno(), select.POLLOUT)
         return bool(poll.poll(0))
     except (OSError, ValueError):
-        return True  # not a file, or one that is closed: writing tells
+        return True  # not a file, or closed: the write raises
 
 
 _sink = _Sink()
@@ -193,7 +193,7 @@ def _field_name(key: str) -> str:
 
 
 def _plain(key: str, value: object) -> str:
-    """Say a value as a string, cut to what a line can bear."""
+    """A value as a string, cut to its limit."""
     if isinstance(value, str):
         text = value
     elif isinstance(value, bytes | bytearray):

@@ -253,12 +253,12 @@ class Registry:
 
     def _put(self, family: "_Lines", labels: tuple[str, ...]) -> None:
         if not _METRIC_NAME.fullmatch(family.name):
-            raise ValueError(f"{family.name!r} is no metric name")
+            raise ValueError(f"{family.name!r} is not a metric name")
         if family.name in self._families:
             raise ValueError(f"the metric {family.name} is there already")
         for label in labels:
             if label == "le" or not _LABEL_NAME.fullmatch(label):
-                raise ValueError(f"{label!r} is no label name for {family.name}")
+                raise ValueError(f"{label!r} is not a label name for {family.name}")
         self._families[family.name] = family
 
 

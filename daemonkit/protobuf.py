@@ -42,7 +42,7 @@ _Append = Callable[[bytes], None]
 
 
 class BadMessage(Exception):  # noqa: N818 - an outcome that readers of a peer's bytes expect
-    """Bytes that are no message of the expected class; names the field, never what it held."""
+    """Bytes that are not a message of the expected class. The text names the field, never its value."""
 
 
 class OpenEnum(enum.IntEnum):
@@ -84,7 +84,7 @@ class Kind(Generic[T]):
 def field(number: int, kind: Kind[T]) -> T:
     """Declare a dataclass field as proto field `number`; its default is that of proto3."""
     if not 0 < number < 1 << 29:
-        raise ValueError(f"{number} is no field number")
+        raise ValueError(f"{number} is not a field number")
     made: Any = dataclasses.field(default_factory=kind.default, metadata={_METADATA_KEY: (number, kind)})
     return cast("T", made)
 
@@ -279,7 +279,7 @@ class _Codec:
         if tag >> 3 in self._slots or tag & 7 not in (_VARINT, _RANGE, *_FIXED_BYTES):
             raise BadMessage(f"wire type {tag & 7}")
         if not 7 < tag <= _MAX_TAG:
-            raise BadMessage("no field number")
+            raise BadMessage("not a field number")
 
 
 def _read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:

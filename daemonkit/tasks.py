@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Background tasks that somebody holds, names and ends.
+"""Background tasks with an owner, a name and an end.
 
 Every task of a daemon starts here (ruff bans `asyncio.create_task` elsewhere). The loop keeps only
-weak references to tasks, so one that nobody holds can vanish in mid-flight, and one that fails
-tells nobody until it is collected.
+weak references to tasks: without another one a task can vanish in mid-flight, and its failure stays unseen
+until it is collected.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class Tasks:
 
         `when_over` is called when the task has ended, also when it was cancelled before its first
         step: then no `finally` of `coro` has run. What `coro` was given to close belongs there.
-        Raises `RuntimeError` after `close`: what starts then, nobody would end.
+        Raises `RuntimeError` after `close`: nothing would end it.
         """
         if self._is_closed:
             coro.close()

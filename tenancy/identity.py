@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who calls: the tenant behind a certificate chain that OpenSSL has verified.
+"""Identifies the caller: the tenant behind a certificate chain that OpenSSL has verified.
 
 Two forms, and nothing else is an identity - no header, no SNI, no subject:
 
@@ -19,7 +19,7 @@ from tenancy.tenant import Role
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """A caller that we know, with what `still_identified` needs to ask again.
+    """A known caller, with what `still_identified` needs.
 
     `anchor` is the SHA-256 of the trust anchor's DER in hex, `trust_domain` is empty for the
     registered form. `not_after_s` is the first end of validity in the chain: a caller is the same with
@@ -39,7 +39,7 @@ class Identified:
 
 @dataclass(frozen=True, slots=True)
 class Unregistered:
-    """A verified chain that is nobody's. `spki` is empty where the leaf could not be read."""
+    """A verified chain of no registered caller. `spki` is empty where the leaf could not be read."""
 
     reason: str
     spki: str = ""

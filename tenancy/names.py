@@ -2,12 +2,12 @@
 """Names: the key of a tenant, the super namespace of a tenant's namespace, and their grammar.
 
 The forward rule is upstream's (VirtualCluster `conversion/helper.go`, ToClusterKey and
-ToSuperClusterNamespace), so that we meet the objects that its syncer made. There is no way back:
+ToSuperClusterNamespace), so that we meet the objects that its syncer made. Names cannot be parsed back:
 the join of key and namespace is ambiguous, and a long one is cut, so what a super object belongs
 to is read from its annotations (`keys`), never parsed out of a name.
 
-Whatever the rule would make that is no legal name, that the super cluster needs for itself or that
-two owners would share is refused with a reason, never bent until it fits.
+A result that is not a valid name, that the super cluster reserves, or that two owners would share is refused
+with a reason and never adjusted.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which super cluster pod a tenant means when it names a pod, and whether it is the tenant's.
+"""Maps a tenant's pod to its super cluster pod, and decides whose a super cluster pod is.
 
-Everything that answers "whose pod is this" lives here. The answer comes from what the syncer wrote
-on the super pod (annotations, see `keys`), never from taking a name apart: the join of cluster key
+Ownership comes from the annotations that the syncer wrote on the super pod (see `keys`), never from its
+name: the join of cluster key
 and namespace is ambiguous (tenant `a` + namespace `b-c` is also tenant `a-b` + namespace `c`).
 """
 
@@ -36,10 +36,10 @@ class Owned:
 
 
 class NotOwned(enum.Enum):
-    """The two ways to have no pod for the caller.
+    """Why the caller gets no pod.
 
     FOREIGN covers another tenant's pod, a host pod and no pod at all: a caller must not be able to
-    tell these apart. UNKNOWN means that we cannot say (not synced, or too old): never a refusal.
+    distinguish these. UNKNOWN means not synced, or too old: never a refusal.
     """
 
     FOREIGN = "foreign"
@@ -54,7 +54,7 @@ Verdict = Owned | NotOwned
 
 @dataclass(frozen=True, slots=True)
 class ContainerPolicy:
-    """Which containers of a super pod are the tenant's, where its annotations do not say so.
+    """Which containers of a super pod are the tenant's, without an annotation for that.
 
     `injected` are the names of the containers that the super cluster adds to pods.
     `trusts_annotation` says that the syncer owns `keys.CONTAINERS`: one that does not know the key
@@ -73,11 +73,11 @@ def owned_pod(
     containers: Collection[str],
     policy: ContainerPolicy,
 ) -> Owned | Refused | None:
-    """What a super pod is: a tenant's, or nobody's (None), or not to be served with the reason.
+    """A super pod's owner; None for the super cluster's own pods, Refused if it cannot be served.
 
     `containers` are the names of all its containers, init and ephemeral ones included. A pod with
     none of the three ownership annotations is the super cluster's own. One with some of them was
-    written by something that we do not understand, and is nobody's until that is mended.
+    written by an unknown program and is refused.
     """
     written = [annotations.get(key) for key in (keys.CLUSTER, keys.NAMESPACE, keys.UID)]
     if written == [None, None, None]:
@@ -105,11 +105,10 @@ def owned_pod(
 
 
 class OwnerIndex:
-    """An immutable picture of this node's tenant pods at one moment.
+    """An immutable snapshot of this node's tenant pods.
 
-    Two super pods that claim the same tenant pod cannot be told apart, nor can two tenant pods in
-    one super pod's name (the kubelet goes by the name): none of them is served, and all are listed
-    in `ambiguous` so that the edge can say so loudly.
+    Two super pods that claim the same tenant pod are ambiguous, and so are two tenant pods with one super
+    pod's name (the kubelet uses the name). None of them is served, and `ambiguous` lists all, to be logged.
     """
 
     __slots__ = ("_by_super", "_by_tenant", "_synced", "ambiguous")
@@ -133,7 +132,7 @@ class OwnerIndex:
 
     @classmethod
     def unsynced(cls) -> "OwnerIndex":
-        """The index of a daemon that has not heard from its source yet: it knows nothing."""
+        """The index before the first sync: every look-up is UNKNOWN."""
         return cls((), is_synced=False)
 
     @property
@@ -148,10 +147,6 @@ class OwnerIndex:
         if mine is None:
             return FOREIGN
         return mine.get((namespace, pod), FOREIGN)
-
-    def by_super_name(self, super_namespace: str, super_name: str) -> Owned | None:
-        """The tenant pod behind a name that the kubelet uses, for rebuilding its pages."""
-        return self._by_super.get((super_namespace, super_name))
 
     def pods_of(self, tenant: str) -> tuple[Owned, ...]:
         """Those that can be served."""

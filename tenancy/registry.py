@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All tenants that a node knows, as one immutable value, and how the next one comes of it.
+"""All tenants of a node as one immutable value, and how a reading of the sources changes it.
 
-Tenants come from sources by name (a file, a VirtualCluster object). A source that turns bad keeps
-its last good tenant, and the others never notice. What two tenants both claim and a verifier could
-not tell apart goes to the one that had it before; the newcomer is refused, and where nobody had it
-both are, because to guess would be to hand one tenant's pods to another.
+Tenants come from named sources (a file, a VirtualCluster object). A source that turns bad keeps its last good
+tenant and does not affect others. What two tenants claim stays with the one that had it before, and the
+other is refused. If neither had it, both are refused: a guess could give one tenant's pods to another.
 
 What can be claimed once only:
 - a cluster key;
@@ -27,16 +26,16 @@ _STATE_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """What a source gave was not usable."""
+    """A source could not be used."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A source that is not served as it stands. `is_kept`: its last good state is served instead.
+    """A source whose present content is not served. `is_kept`: its last good state is served instead.
 
-    `tenant` is the key that is concerned, empty where it is not known.
+    `tenant` is its key, empty if that is unknown.
     """
 
     source: str
@@ -47,7 +46,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class SpiffeTrust:
-    """The super cluster's own authorities (DER), whose leaves say in a URI which tenant they are."""
+    """The super cluster's own authorities (DER), whose leaves name their tenant in a URI."""
 
     authorities: tuple[bytes, ...]
     trust_domain: str
@@ -55,7 +54,7 @@ class SpiffeTrust:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Whose a registered public key is."""
+    """The owner of a registered public key."""
 
     tenant: str
     role: Role
@@ -65,7 +64,7 @@ class Client:
 class Registry:
     """The tenants by the name of their source, and the look-ups that identity needs.
 
-    Build one with `merge`, which sees to it that no two tenants claim the same.
+    Build one with `merge`, which resolves conflicting claims.
     """
 
     sources: Mapping[str, Tenant] = field(default_factory=dict)
@@ -92,7 +91,7 @@ class Registry:
         return self.spiffe.trust_domain if self.spiffe else ""
 
     def client(self, anchor: str, spki: str) -> Client | None:
-        """Whose the public key `spki` is below the authority `anchor` (both SHA-256 in hex)."""
+        """The owner of the public key `spki` below the authority `anchor` (both SHA-256 in hex)."""
         return self._clients.get((anchor, spki))
 
     def is_spiffe_anchor(self, anchor: str) -> bool:
@@ -108,20 +107,20 @@ class Registry:
 
 
 def merge(previous: Registry, incoming: Mapping[str, Tenant | Bad]) -> tuple[Registry, tuple[Problem, ...]]:
-    """The registry after a reading of all sources, and what is wrong with it.
+    """The registry after a reading of all sources, and its problems.
 
     `incoming` is complete: a source that is not in it is gone, and so is its tenant. The SPIFFE
     trust is the previous one's. Merging the same again changes nothing, but to a source that
     keeps its last good state the problem is reported again.
     """
     registry, problems = _merge_once(previous, incoming)
-    # One that was refused for the sake of another may have its place when the other is refused as
-    # well. Go on until it settles, or what is served would depend on how often a directory is read.
+    # A source that lost to another may be served if that other is refused too. Repeat until it converges,
+    # or the result would depend on how often the sources are read.
     for _ in incoming:
-        again, told = _merge_once(registry, incoming)
+        again, reported = _merge_once(registry, incoming)
         if again.sources == registry.sources:
             break
-        registry, problems = again, told
+        registry, problems = again, reported
     return registry, problems
 
 
@@ -132,7 +131,7 @@ def _merge_once(
     problems: dict[str, Problem] = {}
 
     def step_down(source: str, tenant: str, reason: str) -> None:
-        """From what the source says now to its last good state, and from there to nothing."""
+        """Fall back from the source's present content to its last good state, and from there to nothing."""
         old = previous.sources.get(source)
         is_kept = old is not None and standing.get(source) is not old
         if old is not None and is_kept:
@@ -146,7 +145,7 @@ def _merge_once(
             old = previous.sources.get(source)
             step_down(source, old.key if old else "", value.reason)
         else:
-            # What did not change is what it was: the last good state has nothing to step down to.
+            # Unchanged content is the last good state: there is nothing else to fall back to.
             old = previous.sources.get(source)
             standing[source] = old if old == value else value
     # Each round takes at least one source a step down, and each source has two steps.
@@ -197,7 +196,7 @@ class _Claim:
 
 
 def _conflicts(standing: Mapping[str, Tenant], previous: Registry) -> dict[str, str]:
-    """The sources that claim what is another's, each with the reason."""
+    """The sources that claim what another has, each with the reason."""
     claimed: dict[_Claim, list[str]] = {}
     for source, tenant in standing.items():
         for claim in _claims(tenant):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which removals of tenants are believed, and which tenants are retained. Pure.
+"""Decides which removals of tenants are trusted, and which tenants are retained. Pure.
 
 A directory that was unmounted, a list out of an empty backup and an API server that has just started look
 as if every tenant had been removed. A reading that lacks all tenants, or more than half of them and at least
@@ -9,9 +9,9 @@ two, is therefore distrusted: the tenants that it lacks are retained
 - until their deletion is confirmed: the source names them as deleted;
 - until a person releases them.
 
-Tenants come and go one at a time, or a few. What fails, a mount, a
-backup, a cache, lacks nearly everything. Two is the least, so that one of two tenants goes at once; a source
-whose only tenant is gone cannot be told from one that failed.
+Tenants are removed one at a time, or a few. A failed mount, backup or cache lacks nearly everything. Two is
+the least, so that one of two tenants is removed at once; a source without its only tenant looks like one
+that failed.
 """
 
 from collections.abc import Mapping

@@ -7,7 +7,7 @@ any of this runs: signatures and purposes are not looked at here. Tests hold the
 results against `cryptography`.
 
 Strict means: definite and minimal lengths, no bytes left over, each field in its place (RFC 5280,
-4.1; X.690, 10.1). Whatever is not so raises CertificateError and nothing else does.
+4.1; X.690, 10.1). Anything else raises CertificateError, and only that.
 """
 
 import datetime as dt
@@ -234,7 +234,7 @@ def canonical_subject(der: bytes) -> bytes:
     parts: list[bytes] = []
     for tag, rdn, _ in _walk(_only(subject(der), _SEQUENCE)):
         if tag != _SET:
-            raise CertificateError("a name holds something that is no set")
+            raise CertificateError("a name holds something other than a SET")
         attributes = sorted(_canonical_attribute(item) for item in _each(rdn, _SEQUENCE))
         parts.append(hashlib.sha256(b"".join(attributes)).digest())
     return b"".join(parts)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slots for connections that have not proven who they are, counted by source. Pure.
+"""Slots for connections that are not authenticated yet, counted by source. Pure.
 
 When all slots are taken, the source with the most connections loses its oldest one. A flood from a few
 sources therefore evicts itself: an honest client from another source keeps its slot, and a slot is cheap

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is served next, where several accounts wait for one resource: the account that has had least. Pure.
+"""Serves the account that has cost least, where several wait for one resource. Pure.
 
 Start-time fair queueing (Goyal, Vin, Cheng 1996): each account has a tag, which rises by what its work
 has cost; the lowest tag is served first. An account that was idle begins at the tag that is being served,
@@ -17,7 +17,7 @@ MAX_IDLE_ACCOUNTS = 4_096
 
 
 class FairQueue(Generic[T]):
-    """`add` what waits, `pop` what is served next, `charge` what it has cost."""
+    """`add` entries, `pop` the next one to serve, `charge` its cost."""
 
     def __init__(self) -> None:
         self._account: dict[T, str] = {}
@@ -29,7 +29,7 @@ class FairQueue(Generic[T]):
         self._count = 0
 
     def __len__(self) -> int:
-        """How many wait."""
+        """How many entries wait."""
         return len(self._account)
 
     @property
@@ -79,7 +79,7 @@ class FairQueue(Generic[T]):
         return None
 
     def charge(self, account: str, cost: float) -> None:
-        """What was served for `account` has cost so much."""
+        """Add the cost of what was served to the account."""
         self._tags[account] = max(self._tags.get(account, 0.0), self._served_tag) + cost
         if len(self._tags) > len(self._waiting) + MAX_IDLE_ACCOUNTS:
             self._forget_oldest_idle()

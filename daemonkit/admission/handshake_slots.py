@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which connections may do their handshake now, where only so many may at once. Pure.
+"""Bounds how many TLS handshakes run at once, and chooses the next one. Pure.
 
 Waiting connections are served by what their sources have cost (`daemonkit.admission.fair_queue`): a source
 that holds slots and does nothing with them waits behind all others next time. A slot is taken back when
@@ -23,7 +23,7 @@ _TYPICAL_S = 0.03
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[T]):
-    """One of: `ended` loses its slot, `begun` has one now, or it is too early, look `again_s` later."""
+    """One of: `ended` lost its slot, `begun` got one, or nothing changes for `again_s`."""
 
     ended: T | None = None
     begun: T | None = None
@@ -55,7 +55,7 @@ class HandshakeSlots(Generic[T]):
         return len(self._slots)
 
     def wait(self, one: T, source: str) -> None:
-        """`one` wants a slot."""
+        """Queue `one` for a slot."""
         self._source[one] = source
         self._queue.add(one, source)
 
@@ -66,7 +66,7 @@ class HandshakeSlots(Generic[T]):
             slot.progressed_s = now_s
 
     def over(self, one: T, now_s: float) -> None:
-        """`one` needs no slot any more; of one that never did, nothing happens."""
+        """`one` has ended its handshake, or waits no longer. Unknown ones are ignored."""
         self._source.pop(one, None)
         self._queue.discard(one)
         slot = self._slots.pop(one, None)
@@ -77,7 +77,7 @@ class HandshakeSlots(Generic[T]):
             self._queue.charge(slot.source, max(0.0, now_s - slot.begun_s - _TYPICAL_S))
 
     def next(self, now_s: float) -> Step[T]:
-        """What to do now; to be asked until it says neither `ended` nor `begun`."""
+        """Take back or hand out one slot. Call it again until it returns neither `ended` nor `begun`."""
         if not len(self._queue):
             return Step()
         if len(self._slots) >= self._capacity:

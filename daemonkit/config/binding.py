@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon's one configuration file, as a tree of frozen dataclasses that cannot be wrong.
+"""Reads a daemon's configuration file into a tree of frozen dataclasses.
 
-Everything that turns a file in the manner of Kubernetes component configuration (`apiVersion`,
-`kind`, camelCase keys) into values lives here. The dataclasses are the schema: types say what is
-read, `setting` adds range, choices and what it is for, `problems` relates fields to each other.
-A reader gets either a whole tree or every error at once: an operator who fixes a file at night
-must not learn of its faults one restart at a time.
+The file has the form of Kubernetes component configuration: `apiVersion`, `kind`, camelCase keys. The
+dataclasses are the schema: `setting` adds range, choices and purpose to a type, and `problems` relates fields
+to each other. A reader gets the whole tree or every error at once, so that an operator mends all faults in
+one restart.
 """
 
 import collections
@@ -47,7 +46,7 @@ class ConfigError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Setting:
-    """What a field's type cannot say."""
+    """What a field has beyond its type."""
 
     minimum: float | None = None
     maximum: float | None = None
@@ -92,7 +91,7 @@ def setting(
     is_secret: bool = False,
     doc: str = "",
 ) -> Any:
-    """Declare a dataclass field with what its type cannot say; without `default` it is required.
+    """Declare a dataclass field; without `default` it is required.
 
     `minimum` and `maximum` are inclusive and hold for a number or for each item of a list, as do
     `choices` for a string. `key` is the name in the file where camelCase of the field's name is not
@@ -105,10 +104,10 @@ def setting(
 
 
 def repeated(where: str, keys: Iterable[str]) -> Iterator[str]:
-    """For a `problems`: of the list `where` the keys that stand in it more than once."""
+    """For a `problems`: one error for each key that the list `where` has more than once."""
     for key, count in sorted(collections.Counter(keys).items()):
         if count > 1:
-            yield f"{where}: {key} stands there more than once"
+            yield f"{where}: {key} is listed more than once"
 
 
 def load(path: Path, cls: type[T], *, kind: str) -> T:
@@ -121,7 +120,7 @@ def load(path: Path, cls: type[T], *, kind: str) -> T:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ConfigError(str(path), (f"cannot be read: {error.strerror}",)) from None
-    # Absolute, whatever the working directory is: some paths are told to other programs.
+    # Absolute: some paths are passed to other programs.
     return parse(data, cls, kind=kind, source=str(path), directory=path.parent.absolute())
 
 
@@ -149,8 +148,8 @@ def parse(data: bytes, cls: type[T], *, kind: str, source: str, directory: Path 
     bound = binder.mapping(rest, cls, "")
     if not binder.errors:
         return bound
-    # Fields are related to each other although some are wrong, whose right values nobody knows: what
-    # is found with one guess and not with another is no fault of the file.
+    # `problems` also runs where fields are wrong, with guesses in their place. An error that depends on the
+    # guess is not an error of the file.
     other = _Binder(directory, takes_defaults=False)
     _header(document, kind, other.errors)
     other.mapping(rest, cls, "")
@@ -173,8 +172,8 @@ class _WrongError(Exception):
 class _Binder:
     """Binds plain values to dataclasses and collects what does not fit.
 
-    A guess stands in for a value that is wrong, so that the others can be related to each other: what
-    the field is if it is left out, where it `takes_defaults` and there is one, or else a sample.
+    A wrong value is replaced by a guess, so that `problems` can still run: the field's default with
+    `takes_defaults`, else a sample.
     """
 
     def __init__(self, directory: Path | None, *, takes_defaults: bool) -> None:
@@ -252,7 +251,7 @@ class _Binder:
 
 
 def _sample(hint: Any, limits: Setting) -> Any:
-    """Some value that the field may have, and that says as little as possible."""
+    """A valid value for the field, as neutral as possible."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         (hint,) = (argument for argument in arguments if argument is not types.NoneType)
@@ -355,7 +354,7 @@ def _shown(value: Value, limits: Setting | None = None) -> str:
 
 
 def _key(key: str) -> str:
-    """A key as it stands in a path; one that is no word is quoted and cut."""
+    """A key as a part of a path: quoted and cut unless it is an identifier."""
     return key if key.isidentifier() and len(key) <= _SHOWN_CHARACTERS else repr(key[:60])
 
 

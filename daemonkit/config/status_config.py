@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of every daemon's configuration that says where its status is served."""
+"""The part of every daemon's configuration for its status endpoints."""
 
 import ipaddress
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ class StatusConfig:
 
     @property
     def listen_at(self) -> Path | tuple[str, int] | None:
-        """As `daemonkit.status.server` has it; None where nothing is to be served."""
+        """The address for `daemonkit.status.server`; None to serve nothing."""
         if self.socket is not None:
             return self.socket
         return None if self.address is None else (self.address, self.port)
 
     def directories(self) -> Iterator[Path]:
-        """Where its socket is, if it has one."""
+        """The directory of its socket, if it has one."""
         if self.socket is not None:
             yield self.socket.parent
 

@@ -15,7 +15,7 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
     descriptor = os.open(temporary, flags, 0o600)
     try:
         try:
-            os.fchmod(descriptor, mode)  # not at open: the umask would have its say
+            os.fchmod(descriptor, mode)  # not at open, where the umask applies
             view = memoryview(data)
             while view:
                 view = view[os.write(descriptor, view) :]

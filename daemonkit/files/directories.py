@@ -25,7 +25,7 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class UnusableDirectoryError(OSError):
-    """A directory cannot be made, or others may change what is in it; says which one and what to do."""
+    """A directory cannot be created, or others can write to it. The text names it and what to do."""
 
     def __init__(self, path: Path, why: str, remedy: str = "", *, number: int = errno.EPERM) -> None:
         super().__init__(number, f"{why}; {remedy}" if remedy else why, str(path))
@@ -43,16 +43,16 @@ class HasDirectories(Protocol):
 
 
 def problem(path: Path) -> str:
-    """Empty, or why a daemon that runs as we do cannot keep files in `path`, which need not be there yet.
+    """Why this user cannot keep files in `path`, which need not exist yet; empty if it can.
 
-    Looks and changes nothing: for the check of a configuration.
+    Changes nothing: for `--check-config`.
     """
     try:
         place, missing = _walk(path)
     except UnusableDirectoryError as error:
         return str(error)
     if missing and not os.access(place, os.W_OK | os.X_OK):
-        return f"{path}: it is missing, and uid {os.geteuid()} cannot make it in {place}"
+        return f"{path}: it does not exist, and uid {os.geteuid()} cannot create it in {place}"
     return ""
 
 
@@ -93,19 +93,19 @@ def _make(path: Path, mode: int) -> None:
         path.mkdir(mode=0o700)
         descriptor = os.open(path, _OPEN)
     except FileExistsError:
-        return  # another daemon's start, or no directory: the next look says which
+        return  # another daemon created it, or it is a file: `_walk` decides
     except OSError as error:
-        why = f"it is missing, and cannot be made: {error.strerror}"
-        remedy = f"make it for uid {os.geteuid()}"
+        why = f"it does not exist and cannot be created: {error.strerror}"
+        remedy = f"create it for uid {os.geteuid()}"
         raise UnusableDirectoryError(path, why, remedy, number=error.errno or errno.EIO) from None
     try:
-        os.fchmod(descriptor, mode)  # not by mkdir: the umask would have its say
+        os.fchmod(descriptor, mode)  # not by mkdir, where the umask applies
     finally:
         os.close(descriptor)
 
 
 def _walk(path: Path) -> tuple[Path, list[str]]:
-    """The last directory on the way that is there, free of links, and the names that are missing."""
+    """The last directory of the path that exists, without links, and the missing names below it."""
     place = Path("/")
     remaining = list(reversed(path.absolute().parts[1:]))
     links = 0
@@ -121,7 +121,7 @@ def _walk(path: Path) -> tuple[Path, list[str]]:
         except FileNotFoundError:
             return place, [name, *reversed(remaining)]
         except OSError as error:
-            raise UnusableDirectoryError(inside, error.strerror or "cannot be looked at") from None
+            raise UnusableDirectoryError(inside, error.strerror or "cannot be examined") from None
         if stat.S_ISLNK(status.st_mode):
             _check_owner(inside, status)
             links += 1
@@ -139,18 +139,18 @@ def _walk(path: Path) -> tuple[Path, list[str]]:
 
 def _check(path: Path, status: os.stat_result, *, is_last: bool) -> None:
     if not stat.S_ISDIR(status.st_mode):
-        raise UnusableDirectoryError(path, "there is something that is no directory", number=errno.ENOTDIR)
+        raise UnusableDirectoryError(path, "not a directory", number=errno.ENOTDIR)
     _check_owner(path, status)
     is_sticky = bool(status.st_mode & stat.S_ISVTX) and not is_last
     if status.st_mode & _WRITABLE_BY_OTHERS and not is_sticky:
         mode = stat.S_IMODE(status.st_mode)
         raise UnusableDirectoryError(
             path,
-            f"others than its owner may write it (mode {mode:04o})",
+            f"users other than its owner can write to it (mode {mode:04o})",
             # /tmp and its like are meant to be so.
             "name a directory below it"
             if status.st_mode & stat.S_ISVTX
-            else f"chmod go-w {path}, and look at what was put there",
+            else f"chmod go-w {path}, and check its content",
         )
 
 

@@ -30,14 +30,14 @@ _Signature = tuple[int, ...] | str
 
 
 class FilesError(Exception):
-    """The set as a whole cannot be read; says which directory and why. It is not an empty set."""
+    """The whole set cannot be read; the text names the directory and the reason."""
 
 
 class Watched:
     """A set of files, or the files of one directory by name pattern, watched by their content.
 
-    `poll` tells whether the content is another than at the last `poll` or `snapshot`; the first one
-    says yes. Hidden files are never part of a directory's set: they are editors', ours while we
+    `poll` returns whether the content has changed since the last `poll` or `snapshot`; the first one returns
+    true. Hidden files are never part of a directory's set: they are editors', ours while we
     write, and the inside of Secret mounts.
     """
 
@@ -66,7 +66,7 @@ class Watched:
         max_file_bytes: int = MAX_FILE_BYTES,
         clock: Callable[[], float] = time.time,
     ) -> "Watched":
-        """Watch these files; one that is missing is part of what is watched."""
+        """Watch these files, which need not exist yet."""
         fixed = tuple(paths)
         return cls(lambda: fixed, max_file_bytes=max_file_bytes, max_files=len(fixed), clock=clock)
 
@@ -80,7 +80,7 @@ class Watched:
         max_files: int = MAX_FILES,
         clock: Callable[[], float] = time.time,
     ) -> "Watched":
-        """Watch what is directly in `directory` under a name that matches `pattern` (fnmatch)."""
+        """Watch the files directly in `directory` whose names match `pattern` (fnmatch)."""
         return cls(
             lambda: _listing(directory, pattern),
             max_file_bytes=max_file_bytes,
@@ -89,7 +89,7 @@ class Watched:
         )
 
     def poll(self) -> bool:
-        """Say whether the content changed. Reads nothing while every file's `stat` is the same.
+        """Return whether the content changed. Reads nothing while every file's `stat` is the same.
 
         Never raises: a directory that cannot be listed is a state like another, and going into it
         or out of it is a change; `snapshot` then says why.

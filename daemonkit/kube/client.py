@@ -188,7 +188,7 @@ class Client:
         async with self._answer(method, path, params or {}, body, deadlines, content_type) as answer:
             content = await answer.body(deadlines, limit_bytes)
             if len(content) > limit_bytes:
-                raise AnswerTooLargeError(f"an answer of more than {limit_bytes} bytes")
+                raise AnswerTooLargeError(f"a response of more than {limit_bytes} bytes")
             return content
 
     @contextlib.asynccontextmanager
@@ -243,7 +243,7 @@ class Client:
             except TimeoutError:
                 raise
             except (OSError, HttpError):
-                # The server may have ended it while nobody looked: that says nothing of now.
+                # The server may have closed it while it was idle; a new connection may work.
                 pass
         async with deadlines.next(CONNECT_TIMEOUT_S):
             connection = await _connected(now)
@@ -318,7 +318,7 @@ async def _error(answer: _Answer, deadlines: _Deadlines) -> ApiError:
         found = msgspec.json.decode(body, type=Status)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # A proxy on the way answers in HTML.
-        found = Status(message="an answer that is no Status")
+        found = Status(message="the error response is not a Status")
     status = msgspec.structs.replace(found, code=answer.head.status)
     asked = found.details.retry_after_seconds if found.details is not None else 0
     return ApiError(status, max(float(asked), _retry_after_s(answer.head.fields.get("retry-after"))))

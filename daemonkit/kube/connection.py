@@ -54,7 +54,7 @@ class Connection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Send, or buffer for sending: requests are small."""
         if self._transport is None or self._transport.is_closing():
-            return  # the reader is told
+            return  # `read` raises it
         if self._tls is None:
             self._transport.write(data)
         else:
@@ -112,7 +112,7 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     def eof_received(self) -> bool:
-        # Whether the reply is whole its own framing tells: a missing close_notify is no news.
+        # The reply's framing shows whether it is whole: a missing close_notify does not matter.
         self._end(None)
         return False
 

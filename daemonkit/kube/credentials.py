@@ -60,7 +60,7 @@ class Credentials:
         return self._current
 
     def reload(self) -> None:
-        """Read everything again; keep the old, and say so, if that does not work."""
+        """Read everything again; log a failure and keep the old."""
         try:
             self._current = self._read()
         except CredentialsError as error:
@@ -115,7 +115,7 @@ def _context(access: Access) -> ssl.SSLContext:
 
 
 def _load_pem(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load a pair that is in memory: `ssl` takes files only, and a disk is no place for a key."""
+    """Load a pair from memory: `ssl` takes files only, and a key must not be written to a disk."""
     descriptor = os.memfd_create("client-certificate", os.MFD_CLOEXEC)
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as file:

@@ -22,7 +22,7 @@ _RAISING = threading.Lock()
 
 
 def decode(decoder: "msgspec.json.Decoder[T]", data: msgspec.Raw | bytes | memoryview) -> T:
-    """What `decoder` makes of it. Raises as that does, `RecursionError` for what is deeper still."""
+    """Decode it. Raises as `decoder` does, and `RecursionError` beyond MAX_DEPTH."""
     try:
         return decoder.decode(data)
     except RecursionError:

@@ -31,7 +31,7 @@ class Source(Protocol):
 class Freshness:
     """Of one kind of objects.
 
-    `age_s` is None before all of it was listed, `problem` is empty or why it cannot be read now.
+    `age_s` is None before the first sync, `problem` is empty unless list or watch fail now.
     """
 
     age_s: float | None
@@ -53,7 +53,7 @@ class Freshness:
 
 
 def freshness_of(sources: Iterable[Source], now: float) -> Freshness:
-    """Of what has several reflectors: the oldest age, and what has failed for the longest."""
+    """Of several reflectors: the oldest age, and the longest failure."""
     ages: list[float | None] = []
     worst: tuple[Source, Failure] | None = None
     for each in sources:

@@ -20,7 +20,7 @@ _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
 
 
 class HttpError(ValueError):
-    """Bytes that are no HTTP/1.1 reply."""
+    """Bytes that are not an HTTP/1.1 reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class Reply:
                 break
             if self._is_at_end_of_chunk:
                 if line:
-                    raise HttpError("a chunk that is longer than it says")
+                    raise HttpError("a chunk that is longer than its size line")
                 self._is_at_end_of_chunk = False
                 if self._is_last:
                     self.is_complete = True
@@ -174,7 +174,7 @@ class Reply:
             if size is None:
                 raise HttpError("a malformed chunk")
             self._left = int(size[1], 16)
-            # After the last chunk comes the end of the trailers, of which there are none.
+            # The last chunk is followed by the empty line that ends the (absent) trailers.
             self._is_last = self._is_at_end_of_chunk = not self._left
         return found
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How to reach an API server, and as whom: read out of a kubeconfig or a pod's service account.
 
-A daemon is no kubectl: what needs a program, a browser or a person (exec plugins, auth providers,
+A daemon is not kubectl: what needs a program, a browser or a person (exec plugins, auth providers,
 passwords) is refused with the reason, as is everything that would make the connection less safe
 (no verification, plain HTTP to another machine). Unknown fields are ignored, as kubectl does.
 """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the objects that are too large, as a metric. It imports no module of watches, as vn-agent has the
-metric also where it watches no super cluster."""
+"""The metric of objects that are too large. It imports no module of watches: vn-agent has the metric also
+where it watches no super cluster."""
 
 import weakref
 from collections.abc import Mapping
@@ -30,12 +30,12 @@ _reflectors: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def track(reflector: TrackedReflector) -> None:
-    """Count what this one has, as long as it is in use."""
+    """Count its oversized objects while it exists."""
     _reflectors.add(reflector)
 
 
 def add_metric(registry: Registry) -> None:
-    """Add `vcnode_process_oversized_objects`, by kind: of all reflectors of the process."""
+    """Add `vcnode_process_oversized_objects{kind}`, for all reflectors of the process."""
 
     def count() -> dict[tuple[str, ...], float]:
         found: dict[tuple[str, ...], float] = {}

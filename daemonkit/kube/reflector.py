@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows one kind of object of an API server: list, then watch, for ever.
+"""Lists and watches one kind of object of an API server.
 
-This is the interpreter of `progress`: it takes one step, tells it what happened, and takes the next
-one. What to do after what is decided there, what the objects are in `store`.
+It executes the steps that `reflector_policy` decides: one step, its outcome, the next step. `store` decides
+what the objects are.
 """
 
 import asyncio
@@ -94,19 +94,18 @@ class Transport(Protocol):
 
 
 class Reflector(Generic[T]):
-    """The objects of one resource, as far as the API server lets us know.
+    """Keeps the objects of one resource synced.
 
-    `kind` is a msgspec Struct with `metadata: ObjectMeta` and the fields that are wanted. `on_change`
-    is called, without an await in between, after each batch of changes has been taken into the
-    store; it must not raise. It is also called for an empty first list, so that "synced, and there
-    is nothing" can be told from "not synced". An object for which `include` is false is not stored:
-    for what no selector of the server's can say; it must give the same answer for a name each time.
-    `transform` makes of each object what is told and held of it, without annotations that nobody reads.
-    `annotations` is a Struct of those that are kept of objects that do not decode, or are too large.
-    `may_be_absent`: the resource need not be installed. A server that has never had it says 404, which
-    is then synced and empty, and looked at again. (Since Kubernetes 1.23 a server that is still starting
-    says 503 for what it may come to know: k8s.io/apiserver, util/notfoundhandler.) Objects that were
-    listed before are not taken back by a 404.
+    - `kind`: a msgspec Struct with `metadata: ObjectMeta` and the needed fields.
+    - `include`: a filter for what no selector of the server can express. It must answer the same for a name
+      each time.
+    - `transform` drops what no handler needs, before an object is stored.
+    - `annotations`: a Struct of those to keep of objects that do not decode, or are too large.
+    - `may_be_absent`: the resource need not be installed. A server that has never had it answers 404, which
+      counts as synced and empty, and is asked again. (Since Kubernetes 1.23 a starting server answers 503 for
+      resources that it may serve later: k8s.io/apiserver, util/notfoundhandler.) A later 404 removes nothing.
+    - `on_change` is called after each batch of changes is stored, without an await in between; it must not
+      raise. It is also called for an empty first list: synced without objects differs from not synced.
     """
 
     def __init__(
@@ -145,7 +144,7 @@ class Reflector(Generic[T]):
         self._decoder = EventDecoder(kind, transform, limits_of(resource), annotations)
         self._pages = msgspec.json.Decoder(Page)
         self._store: Store[T] = Store()
-        self._heard_at: float | None = None
+        self._proved_at: float | None = None
         self._lists = 0
         self._proofs = 0
         self._is_relisting = False
@@ -160,7 +159,7 @@ class Reflector(Generic[T]):
 
     @property
     def name(self) -> str:
-        """What is followed, for the names of tasks and metrics."""
+        """Resource and selectors, for the names of tasks and metrics."""
         return ",".join([str(self._resource), *self._selectors.values()])
 
     @property
@@ -184,31 +183,28 @@ class Reflector(Generic[T]):
 
     @property
     def is_relisting(self) -> bool:
-        """Whether what the handler is told now comes of a list, and not of the events of a watch.
-
-        An event says that an object was deleted; a list only does not have it.
-        """
+        """Whether the changes come from a list: it lacks an object, while an event confirms its deletion."""
         return self._is_relisting
 
     @property
     def failure(self) -> Failure | None:
-        """What failed since the server last proved that we are up to date; None if nothing did."""
+        """The failure since the server last proved that the objects are current; None without one."""
         return self._failure_log.current
 
     @property
     def lists(self) -> int:
-        """How many lists were asked for: what a test or a metric looks at after a disturbance."""
+        """How many lists were requested."""
         return self._lists
 
     def age_s(self, now: float | None = None) -> float | None:
-        """The seconds since the server last proved that we are up to date, None before that.
+        """The seconds since the server last proved that the objects are current, None before that.
 
-        A complete list, an event and a bookmark are proofs; an open connection is none. `now` is of
+        A complete list, an event and a bookmark are proofs; an open connection is not. `now` is of
         the reflector's clock.
         """
-        if self._heard_at is None:
+        if self._proved_at is None:
             return None
-        return (self._clock() if now is None else now) - self._heard_at
+        return (self._clock() if now is None else now) - self._proved_at
 
     async def run(self) -> None:
         """List and watch until cancelled."""
@@ -218,7 +214,7 @@ class Reflector(Generic[T]):
                 await asyncio.sleep(state.step.delay_s)
             try:
                 outcome = await self._take(state.step)
-            # A fault of ours, caused by what the server sent. The loop logs it and tries again with backoff.
+            # A bug, triggered by the server's data. The loop logs it and tries again with backoff.
             except Exception as error:  # noqa: BLE001 - else the resource is never read again
                 _log.error(
                     "reflector failed unexpectedly",
@@ -241,7 +237,7 @@ class Reflector(Generic[T]):
             lasted_s = await self._watch()
             return Ended(lasted_s, is_useful=self._proofs > proofs)
         except ApiError as error:
-            if error.status.code == 404 and step.action is Action.LIST and self._takes_absence():
+            if error.status.code == 404 and step.action is Action.LIST and self._accept_absence():
                 return Absent()
             return Refused(error.status, error.retry_after_s, is_useful=self._proofs > proofs)
         except DeadlineError as error:
@@ -262,7 +258,7 @@ class Reflector(Generic[T]):
         params = dict(self._selectors)
         if self._store.version and not step.is_fresh:
             # "Return data at least as new as the provided resourceVersion": a server may answer
-            # from its cache, and the store refuses what is older all the same.
+            # from its cache, and the store refuses older states anyway.
             params["resourceVersion"] = self._store.version
             params["resourceVersionMatch"] = "NotOlderThan"
         asked_at = self._clock()
@@ -300,8 +296,8 @@ class Reflector(Generic[T]):
         self._proved(asked_at, Action.LIST)
         self.synced.set()
 
-    def _takes_absence(self) -> bool:
-        """The server has no such resource: the answer to the question, where none was expected."""
+    def _accept_absence(self) -> bool:
+        """Take a 404 as an empty first list, where the resource need not be installed."""
         if not self._may_be_absent or self._store.version:
             return False
         if not self.is_absent:
@@ -319,7 +315,7 @@ class Reflector(Generic[T]):
         try:
             return deep_json.decode(self._pages, body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise GarbageError(f"an answer that is no list: {error}") from None
+            raise GarbageError(f"not a list: {error}") from None
 
     async def _watch(self) -> float:
         """Watch until the server ends it; return for how many seconds."""
@@ -341,16 +337,16 @@ class Reflector(Generic[T]):
         ) as chunks:
             async for chunk in chunks:
                 lines = splitter.feed(chunk)
-                self._take_over(lines)
+                self._apply(lines)
                 if lines:
-                    # What has come already is read without a wait, and others have their turn between.
+                    # Buffered data is read without waiting: let other tasks run in between.
                     await asyncio.sleep(0)
-        # What is left in the splitter is a line that the connection's end cut: it will be sent
-        # again, as the version has not moved over it.
+        # The end of the connection may have cut a line, which is left in the splitter. The server
+        # sends it again: the version has not advanced past it.
         return self._clock() - started
 
-    def _take_over(self, lines: Sequence[bytes]) -> None:
-        """Bring the events of some lines into the store and to the handlers, in order."""
+    def _apply(self, lines: Sequence[bytes]) -> None:
+        """Apply the events of these lines to the store and deliver them, in order."""
         changes: list[Change[T]] = []
         try:
             for line in lines:
@@ -368,7 +364,7 @@ class Reflector(Generic[T]):
 
     def _proved(self, at: float, action: Action) -> None:
         self._proofs += 1
-        self._heard_at = at
+        self._proved_at = at
         self._failure_log.succeeded(action)
 
     def _deliver(self, changes: Sequence[Change[T]], *, is_due: bool) -> None:
@@ -404,7 +400,7 @@ class Reflector(Generic[T]):
                 _log.debug("watch ended", **fields)
                 return
             case Stalled():
-                # Where nothing happens that is usual; were the server gone, the next request says so.
+                # Usual for a quiet resource; if the server is gone, the next request fails.
                 _log.debug("watch brought nothing in time", **fields, next=following.step.action)
                 return
             case Refused(status):

@@ -3,9 +3,9 @@
 
 The rules in words:
 - A list is followed by a watch from its version; a watch that ended is taken up where it stopped.
-- What makes the position useless leads to a new list: 410 Gone, bytes that are no events, a version
-  that went back, a request that the server calls wrong. The first 410 does so at once: it is what a
-  server that was restarted says, and it is up.
+- What invalidates the position leads to a new list: 410 Gone, bytes that are not events, a version
+  that went back, a refused request. The first 410 does so at once: a restarted server answers it, and
+  that server is up.
 - So do several watches in a row that brought neither event nor bookmark. They prove nothing, and a
   server sends no bookmarks of a kind that had no event since it started, up to ten minutes long
   (k8s.io/apiserver, storage/cacher: dispatchEvents; seen with 1.34).
@@ -83,7 +83,7 @@ class Stalled:
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """The server sent what is no event or list."""
+    """The server sent something other than an event or list."""
 
     reason: str
 

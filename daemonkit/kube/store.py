@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The objects of one kind as far as they have been heard of, and how that changes. Pure.
+"""The synced objects of one kind, and the changes of each list and event. Pure.
 
 The resource version never goes back: a list out of a cache that lags, or out of a restored backup,
 would bring deleted objects back to life and let old owners in again. Such a list is refused whole.
@@ -33,7 +33,7 @@ class Modified(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Deleted(Generic[T]):
-    """An object is gone; `old` is how it was last seen, not how it was when it went."""
+    """An object was deleted; `old` is its last observed state."""
 
     key: Key
     old: T
@@ -41,7 +41,7 @@ class Deleted(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class DecodeFailed:
-    """An object became unreadable, or too large. If it was readable before, a `Deleted` comes with this."""
+    """An object cannot be decoded, or is too large. If it could be before, a `Deleted` precedes this."""
 
     key: Key
     reason: str
@@ -53,7 +53,7 @@ class DecodeFailed:
 
 @dataclass(frozen=True, slots=True)
 class UndecodableDeleted:
-    """An object that could not be read is gone."""
+    """An object that could not be decoded was deleted."""
 
     key: Key
 
@@ -105,7 +105,7 @@ class Store(Generic[T]):
         return MappingProxyType(self._decode_failures)
 
     def replace(self, items: Iterable[Put[T] | Unreadable], version: str) -> list[Change[T]]:
-        """Take over a whole list; return what that changes, deletions first.
+        """Apply a whole list; return its changes, deletions first.
 
         Raises RegressedError if the list is older than what is held, GarbageError if it has no
         version; nothing is changed then.
@@ -159,7 +159,7 @@ class Store(Generic[T]):
                 self._advance(metadata.resource_version)
                 key, failure = key_of(metadata), _decode_failed(event)
                 if self._decode_failures.get(key) == failure:
-                    return []  # who writes such an object again and again gives nobody work
+                    return []  # writing such an object again and again causes no work
                 self._decode_failures[key] = failure
                 return [*self._drop(key), failure]
 

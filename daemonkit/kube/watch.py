@@ -25,7 +25,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class GarbageError(ValueError):
-    """The stream holds something that is no event: nothing after it can be believed."""
+    """The stream has something other than an event: what follows cannot be trusted."""
 
 
 class LineSplitter:
@@ -97,7 +97,7 @@ class Bookmark:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The server ends the watch and says why."""
+    """The server ends the watch with a Status."""
 
     status: Status
 
@@ -113,7 +113,7 @@ class _Envelope(msgspec.Struct, frozen=True):
 class EventDecoder(Generic[T]):
     """Decodes the lines of a watch, and the items of a list, into one type.
 
-    `transform` makes of each object what is told and held of it. What exceeds `limits` is not decoded.
+    `transform` is applied to each decoded object. Objects that exceed `limits` are not decoded.
     `annotations` is a Struct of those that are kept of an object that does not decode.
     """
 
@@ -133,7 +133,7 @@ class EventDecoder(Generic[T]):
         self._status = msgspec.json.Decoder(Status)
 
     def line(self, line: bytes) -> Event[T]:
-        """The event of one line. Raises GarbageError for what is none."""
+        """The event of one line. Raises GarbageError for anything else."""
         try:
             envelope = deep_json.decode(self._envelope, line)
             match envelope.type:
@@ -152,7 +152,7 @@ class EventDecoder(Generic[T]):
                     raise GarbageError("an event of an unknown type")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             # The text of the error names a place and a type, never a value of the object.
-            raise GarbageError(f"a line that is no event: {error}") from None
+            raise GarbageError(f"a line that is not an event: {error}") from None
 
     def item(self, raw: msgspec.Raw | bytes) -> Put[T] | Unreadable:
         """One object, of an event or a list. Raises GarbageError if even its name is missing."""
@@ -164,7 +164,7 @@ class EventDecoder(Generic[T]):
         except (msgspec.ValidationError, UnicodeDecodeError) as error:
             return self._unreadable(raw, str(error), is_too_large=False)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise GarbageError(f"an object that is no JSON: {error}") from None
+            raise GarbageError(f"an object that is not JSON: {error}") from None
         _check(value.metadata)
         return Put(value if self._transform is None else self._transform(value))
 

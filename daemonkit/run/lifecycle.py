@@ -26,14 +26,14 @@ _log = logs.get(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Supervision:
-    """What the service manager asks for: where to send notices, and how often a sign of life."""
+    """What the service manager requests: the address for notices, and the watchdog interval."""
 
     socket_address: str | None = None
     watchdog_s: float | None = None
 
 
 def supervision(environment: Mapping[str, str], pid: int) -> Supervision:
-    """Read sd_notify(3)'s and sd_watchdog_enabled(3)'s variables; what is malformed is not set."""
+    """Read sd_notify(3)'s and sd_watchdog_enabled(3)'s variables; malformed ones count as not set."""
     address = environment.get("NOTIFY_SOCKET", "")
     usec = environment.get("WATCHDOG_USEC", "")
     is_ours = environment.get("WATCHDOG_PID", str(pid)) == str(pid)
@@ -83,13 +83,13 @@ class Lifecycle:
         asyncio.get_running_loop().add_signal_handler(number, callback)
 
     def ready(self) -> None:
-        """Say that the daemon does its work. Once: only after `reloading` it is said again."""
+        """Send READY=1, once, and again after `reloading`."""
         if not self._is_ready and not self.stopping.is_set():
             self._is_ready = True
             self._notify(READY=1)
 
     def reloading(self) -> None:
-        """Say that the configuration is being read again; `ready` ends it (Type=notify-reload)."""
+        """Send RELOADING=1; `ready` ends it (Type=notify-reload)."""
         if self._is_ready and not self.stopping.is_set():
             self._is_ready = False
             self._notify(RELOADING=1, MONOTONIC_USEC=self._clock_ns() // 1000)
@@ -99,13 +99,13 @@ class Lifecycle:
         self._notify(STATUS=text)
 
     def stop(self) -> None:
-        """Begin the end, as SIGTERM does."""
+        """Begin to stop, as on SIGTERM."""
         if not self.stopping.is_set():
             self.stopping.set()
             self._notify(STOPPING=1)
 
     def start_watchdog(self) -> None:
-        """Send a sign of life at half the interval asked for, as sd_watchdog_enabled(3) advises.
+        """Send WATCHDOG=1 at half the requested interval, as sd_watchdog_enabled(3) advises.
 
         From the loop's own timer: a loop that hangs sends none, and is restarted for it.
         """
@@ -121,7 +121,7 @@ class Lifecycle:
 
     def signal_stop(self, number: signal.Signals) -> None:
         if self.stopping.is_set():
-            _log.warning("ended at once by a second signal", signal=number.name)
+            _log.warning("exiting at once after a second signal", signal=number.name)
             # Die of the signal itself, so that the parent sees what it was.
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
@@ -143,14 +143,14 @@ class Lifecycle:
 
 
 def send_notice(address: str, message: bytes) -> None:
-    """Send one message to the service manager; a failure is logged, for there is no other cure."""
+    """Send one message to the service manager; a failure is only logged."""
     target = "\0" + address[1:] if address.startswith("@") else address
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
             notifier.setblocking(False)
             notifier.sendto(message, target)
     except OSError as error:
-        _log.warning("the service manager was not reached", address=address, error=error)
+        _log.warning("the service manager cannot be reached", address=address, error=error)
 
 
 def run(body: Callable[[Lifecycle], Awaitable[int]]) -> int:
@@ -163,7 +163,7 @@ def run(body: Callable[[Lifecycle], Awaitable[int]]) -> int:
     try:
         return asyncio.run(_run(body, Lifecycle(manager, send=send_notice)))
     except UnusableDirectoryError as error:
-        # The node's doing, not a fault of ours: the sentence has what to do, and a trace would hide it.
+        # The operator has to mend it: the text has what to do, and a trace would hide it.
         _log.error("cannot start", reason=str(error))
         return EXIT_FAILED
     # The log is collected line by line.

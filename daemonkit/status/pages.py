@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the status server answers to a request, without a socket.
+"""The responses of the status server, without a socket.
 
-One request without a body in, one whole response out. Everything that is not a plain GET or HEAD
-of a known page is refused: what a monitoring system sends is that simple, and the rest is not for
-us to interpret (RFC 9112, 2.2: a recipient SHOULD respond with 400 and close).
+One request without a body in, one whole response out. Everything but a plain GET or HEAD of a known
+page is refused (RFC 9112, 2.2: a recipient SHOULD respond with 400 and close).
 """
 
 import re
@@ -100,7 +99,7 @@ class Pages:
             return _response(Reply(400, b"malformed request\n"))
         is_head = request[1] == b"HEAD"
         if not _REFUSED_HEADERS.isdisjoint(field[1].lower() for field in fields if field):
-            return _response(Reply(400, b"no body and no upgrade here\n"), is_head)
+            return _response(Reply(400, b"requests with a body or an upgrade are not served\n"), is_head)
         if not is_head and request[1] != b"GET":
             return _response(Reply(405, b"only GET and HEAD\n"))
         try:
@@ -109,7 +108,7 @@ class Pages:
         # an answer without a status line for a dead daemon.
         except Exception as error:  # noqa: BLE001 - a probe would restart the daemon for one faulty page
             _log.error("status page failed", path=request[2], error=error, traceback=logs.trace(error))
-            return _response(Reply(500, b"this page failed; the log says why\n"), is_head)
+            return _response(Reply(500, b"this page failed; the log has the error\n"), is_head)
 
     def _page(self, path: bytes, query: bytes) -> Reply:
         if path == b"/healthz":

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a daemon says of itself, over HTTP on a unix socket or on loopback, and how to ask it.
+"""Serves a daemon's status pages over HTTP on a unix socket or on loopback, and fetches them.
 
-`/healthz` (the loop turns), `/readyz` (200 or 503 and why), `/metrics`, `/status` (JSON), and what
-else a daemon has to show. Never on another address: an apiserver can be made to proxy to any port
-of a node's address, without a client certificate (`nodes/https:N:PORT/proxy`), so what listens
-there every tenant can read.
+`/healthz` (the loop runs), `/readyz` (200 or 503 and the reasons), `/metrics`, `/status` (JSON), and the
+daemon's own pages. Never on another address: an apiserver proxies to any port of a node's address, without
+a client certificate (`nodes/https:N:PORT/proxy`), so every tenant could read them.
 
-The server reads one request without a body, answers and closes, and bounds all of it; it is no
-place for an HTTP framework.
+The server reads one request without a body, answers and closes, within bounds. It needs no
+HTTP framework.
 """
 
 import asyncio
@@ -45,7 +44,7 @@ _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: [ -~]*)?")
 
 
 class StatusError(Exception):
-    """The server cannot listen there, or what answered does not speak as it does."""
+    """The server cannot listen, or the reply is not a status server's."""
 
 
 class StatusServer:
@@ -76,7 +75,7 @@ class StatusServer:
 
     @property
     def bound(self) -> Address:
-        """Where it listens; with port 0 this tells the one that was chosen. Raises if it does not."""
+        """The address that it listens on, with the chosen port. Raises RuntimeError before `start`."""
         if self._server is None:
             raise RuntimeError("the status server is not started")
         if isinstance(self._address, Path):
@@ -85,9 +84,9 @@ class StatusServer:
         return str(host), int(port)
 
     async def start(self) -> None:
-        """Listen. Replaces the socket file of a daemon that is gone, never that of a living one.
+        """Listen. Replaces the socket file of a dead daemon, never of a living one.
 
-        Raises `StatusError`, and `UnusableDirectoryError` for where its socket is to be.
+        Raises `StatusError`, and `UnusableDirectoryError` for the directory of its socket.
         """
         try:
             listener = (
@@ -104,7 +103,7 @@ class StatusServer:
         )
 
     async def stop(self) -> None:
-        """Stop listening, end what is being answered, remove the socket file if it is ours."""
+        """Stop listening, end open connections, and remove the socket file if it is ours."""
         if self._server is None:
             return
         await stop_accepting(self._server)
@@ -144,7 +143,7 @@ class StatusServer:
             async with asyncio.timeout(self._deadline_s):
                 await self._answer(reader, writer)
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
-            pass  # the client is gone, or as good as gone; there is nobody to tell
+            pass  # the client is gone or too slow
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -227,13 +226,13 @@ def _family(address: tuple[str, int]) -> socket.AddressFamily:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a socket file that nobody listens on. Raises `OSError` when it is something else."""
+    """Remove a socket file without a listener. Raises `OSError` for anything else."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise FileExistsError(errno.EEXIST, "there is a file that is no socket")
+        raise FileExistsError(errno.EEXIST, "a file that is not a socket exists there")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
@@ -241,7 +240,7 @@ def _remove_stale(path: Path) -> None:
         except ConnectionRefusedError:
             path.unlink(missing_ok=True)
             return
-    raise OSError(errno.EADDRINUSE, "another process listens there")
+    raise OSError(errno.EADDRINUSE, "another process listens on it")
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

@@ -6,7 +6,7 @@ with live connections is undefined in OpenSSL (cpython 134698), so a rotation bu
 context and hands it to the next accept. None loads the system's authorities: they have no say
 about tenants or nodes, and cost 829 KB and 17 ms a context.
 
-Errors say which file is wrong and what to do about it, never what is in it.
+Errors name the file and what to do, never its content.
 """
 
 import _ssl
@@ -69,9 +69,9 @@ def server_context(
 
 
 def anonymous_server_context(certificate_file: Path, key_file: Path) -> ssl.SSLContext:
-    """Make the context of a server that anybody may ask, as API servers ask webhooks. Raises `TlsError`.
+    """Make the context of a server without client certificates, as webhooks are. Raises `TlsError`.
 
-    Nothing that is answered there may be a secret.
+    Its answers must hold no secret.
     """
     context = _context(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -142,8 +142,8 @@ def pem_certificates(
     """Return the DER of each certificate in PEM `text`, in order, at least one.
 
     Strict (RFC 7468): only CERTIFICATE blocks, well-formed base64, nothing cut. Text between blocks
-    is allowed unless it looks like a damaged marker: a CA that is skipped in silence is an outage
-    that nobody can explain. Raises `TlsError` with the line.
+    is allowed unless it looks like a damaged marker: skipping a CA silently would cause an
+    outage without an error. Raises `TlsError` with the line.
     """
     if len(text) > max_bytes:
         raise TlsError(f"larger than {max_bytes} bytes")
@@ -244,7 +244,7 @@ def _load_problem(error: ssl.SSLError, certificate_name: str, key_name: str) -> 
         return f"{key_name}: not the key of {certificate_name}; write both at once"
     if error.reason in ("EE_KEY_TOO_SMALL", "CA_MD_TOO_WEAK", "CA_KEY_TOO_SMALL"):
         return f"{certificate_name}: key or signature too weak; use P-256 with SHA-256"
-    return f"{certificate_name}, {key_name}: one of them is no PEM certificate or key, or is cut"
+    return f"{certificate_name}, {key_name}: one of them is not a PEM certificate or key, or is cut"
 
 
 @contextlib.contextmanager

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a Kubernetes API server says things over HTTP: paths, lists, events, tokens, kubeconfigs."""
+"""The HTTP forms of a Kubernetes API server: paths, lists, events, tokens, kubeconfigs."""
 
 import base64
 import binascii
@@ -27,7 +27,7 @@ _VERBS = {"POST": "create", "PUT": "update", "DELETE": "delete"}
 
 
 def target(path: str) -> tuple[Resource, str, str]:
-    """Resource, namespace and name of a path. Raises StatusError 404 for what is no object."""
+    """Resource, namespace and name of a path. Raises StatusError 404 for other paths."""
     match path.strip("/").split("/"):
         case ["api", version, *rest]:
             group = ""

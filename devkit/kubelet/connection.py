@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One connection to the fake kubelet: reads requests, answers as told, records what else comes."""
+"""One connection to the fake kubelet: reads requests, answers as configured, records all other bytes."""
 
 import asyncio
 import dataclasses

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a fake kubelet was asked, and what it can be told to answer."""
+"""The requests of a fake kubelet, and the replies that a test can set."""
 
 import base64
 import enum

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fake kubelet: a TLS server that records every byte it gets and answers as it is told.
+"""A fake kubelet: a TLS server that records every byte it gets and answers as configured.
 
 It demands a client certificate like a real one, keeps connections alive, streams logs and holds
 tunnels. Without a script it answers as a healthy kubelet with its pods. It runs in a thread of its own,

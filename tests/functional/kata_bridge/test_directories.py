@@ -69,7 +69,7 @@ def test_a_directory_that_others_may_write_refuses_the_start(place: Path, name: 
     (place / "guests").mkdir()
     (place / "open").mkdir()
     (place / "open").chmod(0o770)
-    said = f"{place}/open: others than its owner may write it (mode 0770); chmod go-w {place}/open"
+    said = f"{place}/open: users other than its owner can write to it (mode 0770); chmod go-w {place}/open"
     code, checked = ended(bridge_command(config, "--check-config"))
     assert (code, said in checked) == (2, True), checked
     code, log = ended(bridge_command(config))
@@ -106,7 +106,7 @@ def test_a_directory_that_cannot_be_made_is_one_error_line(place: Path, module: 
         "status": {"socket": str(place / "run" / "status.sock")},
     }
     config.write_text(yaml.safe_dump(document))
-    said = f"{place}/run: there is something that is no directory"
+    said = f"{place}/run: not a directory"
     command = [sys.executable, "-m", module, "--config", str(config)]
     code, checked = ended([*command, "--check-config"])
     assert (code, said in checked) == (2, True), checked

@@ -160,10 +160,10 @@ def test_names_are_checked() -> None:
         registry.gauge("taken", "")
     with pytest.raises(ValueError, match="must end in _total"):
         registry.counter("requests", "")
-    with pytest.raises(ValueError, match="no metric name"):
+    with pytest.raises(ValueError, match="not a metric name"):
         registry.gauge("a-b", "")
     for label in ("le", "__name__", "a-b", ""):
-        with pytest.raises(ValueError, match="no label name"):
+        with pytest.raises(ValueError, match="not a label name"):
             registry.gauge("x", "", (label,))
     for buckets in ((), (1, 1), (2, 1), (1, math.inf)):
         with pytest.raises(ValueError, match="finite and rise"):

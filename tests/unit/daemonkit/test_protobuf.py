@@ -182,8 +182,8 @@ def test_unknown_fields_are_skipped(unknown: str) -> None:
         ("4a0180", "Flat.numbers: cut short"),
         ("72030a0261", "Flat.labels: map entry.key: cut short"),
         ("fa7f020801", "Flat.list: Leaf.text: wire type 0"),
-        ("0001", "Flat.0: no field number"),
-        ("80808080800101", "Flat.4294967296: no field number"),
+        ("0001", "Flat.0: not a field number"),
+        ("80808080800101", "Flat.4294967296: not a field number"),
         ("a306", "Flat.100: wire type 3"),
         ("a406", "Flat.100: wire type 4"),
         ("a606", "Flat.100: wire type 6"),
@@ -252,7 +252,7 @@ def test_a_field_number_stands_for_one_field() -> None:
     with pytest.raises(ValueError, match="Twice has a field number twice"):
         encode(Twice())
     for number in (0, -1, 1 << 29):
-        with pytest.raises(ValueError, match="no field number"):
+        with pytest.raises(ValueError, match="not a field number"):
             field(number, STRING)
 
 

@@ -93,7 +93,7 @@ def test_no_file_of_the_nodes_is_an_empty_text() -> None:
         ),
         (
             LEAST + "tenants: [{key: b, clusterDomain: b}, {key: b, clusterDomain: c}]\n",
-            ("tenants: b stands there more than once",),
+            ("tenants: b is listed more than once",),
         ),
     ],
 )

@@ -83,12 +83,12 @@ def test_a_kubelet_without_a_file_is_an_empty_text() -> None:
             (
                 "tenants[0].key: cluster key 'A' is not a DNS label of at most 63 characters",
                 "tenants[0].clusterDomain: expected a domain, got ''",
-                "tenants: b stands there more than once",
+                "tenants: b is listed more than once",
             ),
         ),
         (
             LEAST + "tenants: [{key: b, clusterDomain: b}, {key: b, clusterDomain: c}]\n",
-            ("tenants: b stands there more than once",),
+            ("tenants: b is listed more than once",),
         ),
         (
             LEAST + "status: {address: 10.0.0.1, socket: x}\n",

@@ -78,7 +78,7 @@ def test_full_configuration() -> None:
         ),
         (
             LEAST + "tenants: [{key: a, serviceCIDRs: []}, {key: a, serviceCIDRs: []}]\n",
-            ["tenants: a stands there more than once"],
+            ["tenants: a is listed more than once"],
         ),
         (
             LEAST + "status: {address: 10.0.0.1, socket: x}\n",

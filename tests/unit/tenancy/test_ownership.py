@@ -114,8 +114,6 @@ def test_look_ups() -> None:
     assert index.lookup("ten-a", "web", "none") is FOREIGN
     assert index.lookup("ten", "a-web", "shop") is FOREIGN
     assert index.lookup("none", "web", "shop") is FOREIGN
-    assert index.by_super_name("ten-a-web", "shop") is SHOP
-    assert index.by_super_name("web", "shop") is None
     assert index.pods_of("ten-a") == (SHOP,)
     assert index.pods_of("none") == ()
     assert (list(index), len(index), index.ambiguous) == ([SHOP, vault], 2, ())
@@ -134,8 +132,6 @@ def test_what_two_pods_claim_is_nobodys() -> None:
     other = dataclasses.replace(SHOP, name="other", super_name="other")
     index = OwnerIndex([SHOP, other, again])
     assert index.lookup("ten-a", "web", "shop") is FOREIGN
-    assert index.by_super_name("ten-a-web", "shop") is None
-    assert index.by_super_name("elsewhere", "shop") is None
     assert (index.ambiguous, list(index)) == ((SHOP, again), [other])
 
 
@@ -144,7 +140,6 @@ def test_two_tenants_pods_behind_one_super_name_are_nobodys() -> None:
     index = OwnerIndex([SHOP, stolen])
     assert index.lookup("ten-a", "web", "shop") is FOREIGN
     assert index.lookup("ten-b", "web", "shop") is FOREIGN
-    assert index.by_super_name("ten-a-web", "shop") is None
     assert index.ambiguous == (SHOP, stolen)
 
 
@@ -178,7 +173,6 @@ def test_a_look_up_is_the_annotations_word_for_word(
     expected = [pod for pod in sole if (pod.tenant, pod.namespace, pod.name) == (tenant, namespace, name)]
     assert answer == (expected[0] if expected else FOREIGN)
     for pod in sole:
-        assert index.by_super_name(pod.super_namespace, pod.super_name) == pod
         assert pod in index.pods_of(pod.tenant)
     assert all(pod.tenant == tenant for pod in index.pods_of(tenant))
     assert len(index) + len(index.ambiguous) == len(listed)

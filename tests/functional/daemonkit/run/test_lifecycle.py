@@ -140,7 +140,7 @@ def test_a_second_sigterm_ends_it_at_once(tmp_path: Path) -> None:
         daemon.process.send_signal(signal.SIGTERM)
         code, log = daemon.end()
     assert code == -signal.SIGTERM
-    assert log[-1]["message"] == "ended at once by a second signal"
+    assert log[-1]["message"] == "exiting at once after a second signal"
 
 
 def test_the_watchdog_is_fed_only_while_the_loop_turns(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_service_manager_that_is_gone_is_survived(tmp_path: Path) -> None:
         daemon.process.send_signal(signal.SIGTERM)
         code, log = daemon.end()
     assert code == 7
-    assert log[-1]["message"] == "the service manager was not reached"
+    assert log[-1]["message"] == "the service manager cannot be reached"
 
 
 def checked(tmp_path: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:

@@ -120,7 +120,7 @@ async def test_the_socket_of_a_dead_daemon_is_replaced(tmp_path: Path) -> None:
 async def test_the_socket_of_a_living_daemon_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "status.sock"
     async with running(path):
-        with pytest.raises(StatusError, match="another process listens there"):
+        with pytest.raises(StatusError, match="another process listens on it"):
             async with running(path):
                 pass
         assert await ask(path, "/healthz") == (200, b"ok\n")
@@ -130,7 +130,7 @@ async def test_the_socket_of_a_living_daemon_is_left_alone(tmp_path: Path) -> No
 async def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "status.sock"
     path.write_text("precious")
-    with pytest.raises(StatusError, match="there is a file that is no socket"):
+    with pytest.raises(StatusError, match="a file that is not a socket exists there"):
         async with running(path):
             pass
     assert path.read_text() == "precious"
@@ -158,7 +158,7 @@ async def test_a_directory_that_is_missing_is_made(tmp_path: Path) -> None:
 @pytest.mark.asyncio
 async def test_a_directory_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "none").touch()
-    with pytest.raises(UnusableDirectoryError, match=r"none: there is something that is no directory"):
+    with pytest.raises(UnusableDirectoryError, match=r"none: not a directory"):
         async with running(tmp_path / "none" / "status.sock"):
             pass
 

@@ -43,9 +43,11 @@ def test_one_that_others_may_write_is_refused(tmp_path: Path, writable: int, rem
     """Tightened it would still hold what was put there before."""
     (tmp_path / "state").mkdir()
     (tmp_path / "state").chmod(writable)
-    with pytest.raises(UnusableDirectoryError, match=rf"state: others .* \(mode {writable:04o}\); {remedy}"):
+    with pytest.raises(
+        UnusableDirectoryError, match=rf"state: users other .* \(mode {writable:04o}\); {remedy}"
+    ):
         directories.prepare(tmp_path / "state", 0o700)
-    assert "others than its owner may write it" in directories.problem(tmp_path / "state")
+    assert "users other than its owner can write to it" in directories.problem(tmp_path / "state")
     assert mode(tmp_path / "state") == writable
 
 
@@ -53,7 +55,7 @@ def test_so_is_one_on_the_way(tmp_path: Path) -> None:
     (tmp_path / "run" / "vcnode").mkdir(parents=True)
     (tmp_path / "run").chmod(0o775)
     for path in (tmp_path / "run" / "vcnode", tmp_path / "run" / "missing"):
-        with pytest.raises(UnusableDirectoryError, match="run: others"):
+        with pytest.raises(UnusableDirectoryError, match="run: users other"):
             directories.prepare(path)
 
 
@@ -77,7 +79,7 @@ def test_what_a_link_leads_through_is_looked_at_too(tmp_path: Path) -> None:
     (tmp_path / "open" / "real").mkdir(parents=True)
     (tmp_path / "open").chmod(0o777)
     (tmp_path / "link").symlink_to("open/real")
-    with pytest.raises(UnusableDirectoryError, match="open: others"):
+    with pytest.raises(UnusableDirectoryError, match="open: users other"):
         directories.prepare(tmp_path / "link")
 
 
@@ -89,9 +91,7 @@ def test_a_circle_of_links_has_an_end(tmp_path: Path) -> None:
 
 def test_a_file_in_the_way_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert directories.problem(tmp_path / "file" / "state").endswith(
-        "file: there is something that is no directory"
-    )
+    assert directories.problem(tmp_path / "file" / "state").endswith("file: not a directory")
 
 
 def test_what_can_be_made_is_no_problem_and_is_not_made(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_a_page_that_fails_is_logged_and_answered() -> None:
     for path in ("/metrics", "/status"):
         response = failing.answer(get(path))
         assert response.startswith(b"HTTP/1.1 500 ")
-        assert response.endswith(b"\r\n\r\nthis page failed; the log says why\n")
+        assert response.endswith(b"\r\n\r\nthis page failed; the log has the error\n")
     assert "path=/metrics" in stream.getvalue()
     assert "ZeroDivisionError" in stream.getvalue()
     assert "object in a status" in stream.getvalue()
@@ -165,7 +165,7 @@ def own_pages() -> Pages:
         ("/explain?why", 400, b"malformed query\n"),
         ("/explain?why=%ff", 400, b"malformed query\n"),
         ("/explain?" + "&".join(["a=b"] * 17), 400, b"malformed query\n"),
-        ("/broken", 500, b"this page failed; the log says why\n"),
+        ("/broken", 500, b"this page failed; the log has the error\n"),
         ("/other", 404, b"no such page: /healthz /readyz /metrics /status /explain /broken\n"),
     ],
 )

@@ -213,8 +213,8 @@ def test_a_file_that_is_wrong_is_named_and_not_quoted(tmp_path: Path) -> None:
         (none, key, f"{none}: No such file or directory"),
         (certificate, none, f"{none}: No such file or directory"),
         (certificate, other_key, f"{other_key}: not the key of {certificate}; write both at once"),
-        (text, key, f"{text}, {key}: one of them is no PEM certificate or key, or is cut"),
-        (certificate, text, f"{certificate}, {text}: one of them is no PEM certificate or key, or is cut"),
+        (text, key, f"{text}, {key}: one of them is not a PEM certificate or key, or is cut"),
+        (certificate, text, f"{certificate}, {text}: one of them is not a PEM certificate or key, or is cut"),
         (certificate, locked, f"{locked}: the key is encrypted; give one without passphrase"),
     ):
         with pytest.raises(TlsError) as caught:

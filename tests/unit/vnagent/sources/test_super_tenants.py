@@ -335,7 +335,7 @@ class WithoutVirtualClusters(StorageTransport):
     ) -> bytes:
         if self.is_missing and "virtualclusters" in path:
             # As a kube-apiserver 1.34, which answers with a text that is no Status.
-            raise ApiError(Status(code=404, message="an answer that is no Status"))
+            raise ApiError(Status(code=404, message="the error response is not a Status"))
         return await super().request(method, path, params, limit_bytes=limit_bytes)
 
 
