@@ -185,7 +185,7 @@ class AuditLog:
         self._loop.call_later(seconds, self.flush)
 
     def _write_out(self) -> None:
-        if self._is_awaiting_reader and not self._has_found_reader():
+        if self._is_awaiting_reader and not self._try_open_pipe():
             return
         while self._lines:
             data = b"".join(self._lines[:_BATCH_LINES])
@@ -197,7 +197,7 @@ class AuditLog:
                 return
         self._catch_up()
 
-    def _has_found_reader(self) -> bool:
+    def _try_open_pipe(self) -> bool:
         """Try to open the pipe, now that it may have a reader."""
         try:
             self.open()

@@ -9,7 +9,7 @@ from vnagent.core import replies
 from vnagent.core.access import AnswerHealth, Caller, Decision, Deny, Forward, NotYetKnown, Serve, decide
 from vnagent.core.audit import OWN_ANSWER
 from vnagent.core.limits import has_memory
-from vnagent.core.requests import ContainerLogs, Health, Page, Request, Stream
+from vnagent.core.requests import ContainerLogs, Health, PageRequest, Request, Stream
 from vnagent.exchange.logs import LogExchange
 from vnagent.exchange.page import PageExchange
 from vnagent.exchange.page_service import PageService
@@ -111,7 +111,7 @@ class Dispatcher:
             client.deny(stream, Deny(503, "audit-unavailable", must_close=True), retry_after_s=1)
 
     def _can_refresh_pods(self, request: Request) -> bool:
-        return self._refreshable is not None and isinstance(request, (ContainerLogs, Stream, Page))
+        return self._refreshable is not None and isinstance(request, (ContainerLogs, Stream, PageRequest))
 
     def _refresh_pods(self, client: ClientPort, request: Request) -> None:
         usage, source = self._state.account_of(client.caller), self._refreshable

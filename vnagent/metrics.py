@@ -6,7 +6,7 @@ from daemonkit.kube import oversized_objects
 from daemonkit.metrics import Counter, Registry
 
 
-class Metrics:
+class AgentMetrics:
     """The registered counters. `live_metrics` adds what is read from live state."""
 
     def __init__(self) -> None:

@@ -19,10 +19,11 @@ _log = logs.get(__name__)
 
 
 class Reloadable(NamedTuple):
-    """`changed` is called each POLL_S and must be cheap; `reload` returns the problem, or None."""
+    """`poll` returns whether the content changed; it is called each POLL_S and must be cheap. `reload`
+    returns the problem, or None."""
 
     name: str
-    changed: Callable[[], bool]
+    poll: Callable[[], bool]
     reload: Callable[[], Awaitable[str | None]]
 
 
@@ -48,7 +49,7 @@ class Reloader:
         while True:
             is_asked = await _is_set_within(asked, POLL_S)
             # Poll also at SIGHUP: the content that is read now must not count as a change later.
-            if source.changed() or is_asked:
+            if source.poll() or is_asked:
                 await self.reload(source)
 
     async def reload(self, source: Reloadable) -> None:

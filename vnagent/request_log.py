@@ -8,7 +8,7 @@ from vnagent.audit_log import AuditLog
 from vnagent.core import audit
 from vnagent.core.access import Caller
 from vnagent.core.requests import Endpoint, Request
-from vnagent.metrics import Metrics
+from vnagent.metrics import AgentMetrics
 
 # Callers whose part of the audit line is kept.
 MAX_CALLERS = 256
@@ -20,7 +20,7 @@ _IDS_AT_ONCE = 256
 class RequestLog:
     """Writes one audit line for each decision and counts it."""
 
-    def __init__(self, audit_log: AuditLog, metrics: Metrics) -> None:
+    def __init__(self, audit_log: AuditLog, metrics: AgentMetrics) -> None:
         self._audit_log = audit_log
         self._metrics = metrics
         self._callers: dict[tuple[str | None, str], str] = {}

@@ -26,7 +26,7 @@ from vnagent.downstream.client_connection import open_client
 from vnagent.downstream.handshakes import Handshakes
 from vnagent.downstream.listener import Listener
 from vnagent.exchange.page_service import PageService
-from vnagent.metrics import Metrics
+from vnagent.metrics import AgentMetrics
 from vnagent.reload import Reloadable, Reloader
 from vnagent.request_log import RequestLog
 from vnagent.saved_state import SavedState
@@ -55,7 +55,7 @@ class Service:
         """Build all parts and bind the listener; nothing is dialled. Raises TlsError, OSError."""
         self._config = config
         loop = asyncio.get_running_loop()
-        self._metrics = Metrics()
+        self._metrics = AgentMetrics()
         self._shell = DaemonShell("vn-agent", node_name=config.node_name, stops_on_failure=False)
         self._tasks = self._shell.tasks
         self._audit_log = AuditLog(loop, config.audit.path, self._metrics.audit_lost)
@@ -186,7 +186,7 @@ class Service:
         )
         self._publisher.restore()
         for source in self._reloadables:
-            source.changed()  # the content that is read now is no change later
+            source.poll()  # the content that is read now is no change later
         self._handshakes.start()
         self._listener.start()
         self._sources.start()

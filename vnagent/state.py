@@ -16,7 +16,7 @@ from tenancy.registry import Problem, Registry
 from vnagent.core.access import Caller
 from vnagent.core.limits import Limits, RateVerdict, TenantUsage, admit_request, is_below, ready_count
 from vnagent.exchange.port import ClientPort
-from vnagent.metrics import Metrics
+from vnagent.metrics import AgentMetrics
 from vnagent.request_log import RequestLog
 from vnagent.request_queue import RequestQueue
 from vnagent.transport.poller import SocketPoller
@@ -34,7 +34,7 @@ class AgentState:
         *,
         poller: SocketPoller,
         limits: Limits,
-        metrics: Metrics,
+        metrics: AgentMetrics,
         request_log: RequestLog,
         registry: Registry,
     ) -> None:

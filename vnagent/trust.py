@@ -21,7 +21,7 @@ from vnagent.config import VnAgentConfiguration
 from vnagent.core import client_chain
 from vnagent.saved_state import TENANTS_FILE
 
-_INSPECTED = {Message.CLIENT_HELLO: client_hello.may_read, Message.CERTIFICATE: client_chain.may_read}
+_INSPECTED = {Message.CLIENT_HELLO: client_hello.may_read, Message.CERTIFICATE: client_chain.accept}
 
 
 def kubelet_context(config: VnAgentConfiguration) -> ssl.SSLContext:

@@ -10,7 +10,7 @@ from typing import NamedTuple, assert_never
 
 from tenancy.ownership import NotOwned, Owned, OwnerIndex
 from tenancy.tenant import Role
-from vnagent.core.requests import ContainerLogs, Health, Page, Refusal, Request, Stream
+from vnagent.core.requests import ContainerLogs, Health, PageRequest, Refusal, Request, Stream
 
 
 class Caller(NamedTuple):
@@ -31,7 +31,7 @@ class Forward(NamedTuple):
 class Serve(NamedTuple):
     """Answer with the page rebuilt for the tenant."""
 
-    page: Page
+    page: PageRequest
     tenant: str
 
 
@@ -77,7 +77,7 @@ def decide(request: Request, caller: Caller, index: OwnerIndex, *, is_stale: boo
             if is_stale and isinstance(decision, Deny) and decision.status == 404:
                 return NotYetKnown("pods-stale")
             return decision
-        case Page():
+        case PageRequest():
             if not index.is_synced:
                 return NotYetKnown("not-synced")
             return Serve(request, caller.tenant)

@@ -29,7 +29,7 @@ class ChainError(ValueError):
     """Why a chain is refused."""
 
 
-def may_read(message: bytes) -> bool:
+def accept(message: bytes) -> bool:
     """Return whether `check` accepts the message, and remember its digest."""
     digest = hashlib.sha256(message).digest()
     if digest not in _passed:

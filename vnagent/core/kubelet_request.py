@@ -7,7 +7,7 @@ Forwarded, anything that Connection lists), and there is exactly one Host, ours.
 
 from tenancy.ownership import Owned
 from vnagent.core.query import render_query
-from vnagent.core.requests import ContainerLogs, Endpoint, Page, Protocol, Stream
+from vnagent.core.requests import ContainerLogs, Endpoint, PageRequest, Protocol, Stream
 
 _AGENT = "User-Agent: vn-agent\r\n"
 
@@ -58,7 +58,7 @@ _PAGE_PATHS = {
 }
 
 
-def page_path(page: Page) -> str:
+def page_path(page: PageRequest) -> str:
     """The kubelet's path and query of a page; also the key of a cached page."""
     return _PAGE_PATHS[page.endpoint] + ("?only_cpu_and_memory=true" if page.only_cpu_and_memory else "")
 

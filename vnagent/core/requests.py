@@ -108,7 +108,7 @@ class Stream(NamedTuple):
         )
 
 
-class Page(NamedTuple):
+class PageRequest(NamedTuple):
     endpoint: Endpoint
     is_head: bool
     only_cpu_and_memory: bool
@@ -135,7 +135,7 @@ class Refusal(NamedTuple):
     allow: str | None = None
 
 
-Request = ContainerLogs | Stream | Page | Health | Refusal
+Request = ContainerLogs | Stream | PageRequest | Health | Refusal
 
 _PAGES: Final = {
     "/pods": Endpoint.PODS,
@@ -238,7 +238,7 @@ def _refuse_method(head: RequestHead, endpoint: Endpoint, allow: tuple[str, ...]
     return None
 
 
-def _parse_page(head: RequestHead, endpoint: Endpoint, query: str) -> Page | Refusal:
+def _parse_page(head: RequestHead, endpoint: Endpoint, query: str) -> PageRequest | Refusal:
     is_stats = endpoint is Endpoint.STATS_SUMMARY
     refusal = _refuse_method(head, endpoint, ("GET", "HEAD", "POST") if is_stats else ("GET", "HEAD"))
     if refusal is not None:
@@ -248,7 +248,7 @@ def _parse_page(head: RequestHead, endpoint: Endpoint, query: str) -> Page | Ref
         only_cpu_and_memory = parse_page_options(query) if is_stats else False
     except QueryError as error:
         return Refusal(endpoint, 400, error.reason, must_close=True)
-    return Page(endpoint, head.method == "HEAD", only_cpu_and_memory)
+    return PageRequest(endpoint, head.method == "HEAD", only_cpu_and_memory)
 
 
 def _parse_logs(namespace: str, pod: str, container: str, query: str) -> ContainerLogs | Refusal:

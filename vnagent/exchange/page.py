@@ -8,7 +8,7 @@ from vnagent.core import replies
 from vnagent.core.audit import OWN_VIEW
 from vnagent.core.kubelet_request import page_path
 from vnagent.core.limits import TenantUsage, can_hold
-from vnagent.core.requests import Page
+from vnagent.core.requests import PageRequest
 from vnagent.exchange.page_service import PageQueueTimeoutError, PageService, RenderedPage, log_unexpected
 from vnagent.exchange.port import ClientPort
 from vnagent.pages.page import PageError
@@ -26,7 +26,7 @@ class PageExchange:
     is_bounded = True
 
     def __init__(
-        self, client: ClientPort, state: AgentState, page: Page, service: PageService, tasks: Tasks
+        self, client: ClientPort, state: AgentState, page: PageRequest, service: PageService, tasks: Tasks
     ) -> None:
         self._client = client
         self._state = state

@@ -20,7 +20,7 @@ from daemonkit.tasks import Tasks
 from daemonkit.token_bucket import TokenBucket
 from tenancy.ownership import OwnerIndex
 from vnagent.core.kubelet_request import page_path
-from vnagent.core.requests import Endpoint, Page
+from vnagent.core.requests import Endpoint, PageRequest
 from vnagent.pages import page as pages
 from vnagent.pages.metrics import CADVISOR, PROBES, RESOURCE
 from vnagent.pages.page import PageError
@@ -44,7 +44,7 @@ WAIT_S = 5.0
 
 _log = logs.get(__name__)
 
-_PAGES: dict[Endpoint, pages.Page[Any]] = {
+_PAGES: dict[Endpoint, pages.PageKind[Any]] = {
     Endpoint.PODS: PODS,
     Endpoint.RUNNING_PODS: RUNNING_PODS,
     Endpoint.STATS_SUMMARY: SUMMARY,
@@ -54,7 +54,7 @@ _PAGES: dict[Endpoint, pages.Page[Any]] = {
 }
 
 
-def _page_of(request: Page) -> pages.Page[Any]:
+def _page_of(request: PageRequest) -> pages.PageKind[Any]:
     return SUMMARY_ONLY_CPU_AND_MEMORY if request.only_cpu_and_memory else _PAGES[request.endpoint]
 
 
@@ -124,7 +124,7 @@ class PageService:
 
     @contextlib.asynccontextmanager
     async def rendered(
-        self, page: Page, index: Callable[[], OwnerIndex], tenant: str
+        self, page: PageRequest, index: Callable[[], OwnerIndex], tenant: str
     ) -> AsyncIterator[RenderedPage]:
         """Render the page for `tenant`; the tenant's next page waits until the context is left.
 
@@ -195,7 +195,7 @@ class PageService:
     async def _in_thread(self, call: Callable[..., Any], *values: Any) -> Any:
         return await self._kubelet.poller.loop.run_in_executor(self._pool, call, *values)
 
-    async def _parsed(self, page: Page, kind: pages.Page[Any]) -> tuple[Any, int]:
+    async def _parsed(self, page: PageRequest, kind: pages.PageKind[Any]) -> tuple[Any, int]:
         path = page_path(page)
         if not self._max_age_s:
             return await self._read(path, kind)
@@ -209,7 +209,7 @@ class PageService:
             raise outcome
         return outcome
 
-    async def _try_to_read(self, path: str, kind: pages.Page[Any]) -> "_Outcome":
+    async def _try_to_read(self, path: str, kind: pages.PageKind[Any]) -> "_Outcome":
         """Read in a task. A failure of the kubelet is returned to all requests that wait for it."""
         try:
             return await self._read(path, kind)
@@ -220,7 +220,7 @@ class PageService:
             log_unexpected(path, error)
             return PageError("could not be read")
 
-    async def _read(self, path: str, kind: pages.Page[Any]) -> tuple[Any, int]:
+    async def _read(self, path: str, kind: pages.PageKind[Any]) -> tuple[Any, int]:
         if kind.collector is None:
             raw = await fetch_page(self._kubelet, path)
         else:

@@ -23,7 +23,7 @@ from vnagent.pages.exposition import (
     number,
     sample_text,
 )
-from vnagent.pages.page import PROMETHEUS_TEXT, Page, PageError
+from vnagent.pages.page import PROMETHEUS_TEXT, PageError, PageKind
 
 # The cgroup of a pod ends in its uid, which distinguishes it from an earlier pod of its name:
 # .../pod<uid> with the cgroupfs driver, ...-pod<uid with underscores>.slice with systemd's
@@ -67,7 +67,7 @@ class Who:
 
 
 @dataclass(slots=True)
-class Family:
+class RowFamily:
     """The rows of one family: by pod, then by the row's name and labels."""
 
     name: str
@@ -76,7 +76,7 @@ class Family:
     node_time: str = ""
 
 
-Families = dict[str, Family]
+Families = dict[str, RowFamily]
 
 
 def _parse(page: bytes, allowed: Allowed) -> Families:
@@ -91,7 +91,7 @@ def _parse(page: bytes, allowed: Allowed) -> Families:
         is_empty = False
         name = line.name
         if name in allowed.node or name in allowed.errors:
-            families.setdefault(name, Family(name)).node_time = line.time
+            families.setdefault(name, RowFamily(name)).node_time = line.time
             continue
         family_name = allowed.families.get(name)
         if family_name is None:
@@ -101,7 +101,7 @@ def _parse(page: bytes, allowed: Allowed) -> Families:
             continue
         family = families.get(family_name)
         if family is None:
-            family = families[family_name] = Family(family_name)
+            family = families[family_name] = RowFamily(family_name)
         # Without the runtime's ids a container and its dead predecessor can be one row twice, which
         # a scraper refuses: the first stands.
         family.rows.setdefault(who.pod, {}).setdefault((name, who), line)
@@ -168,7 +168,7 @@ def _render(families: Families, index: OwnerIndex, tenant: str, allowed: Allowed
     return "".join(text).encode()
 
 
-def _mine(family: Family, pod: Owned) -> Iterable[tuple[str, Who, Sample]]:
+def _mine(family: RowFamily, pod: Owned) -> Iterable[tuple[str, Who, Sample]]:
     rows = family.rows.get((pod.super_namespace, pod.super_name), {})
     for (name, who), sample in rows.items():
         is_container_mine = not who.container or who.container in pod.containers
@@ -177,14 +177,14 @@ def _mine(family: Family, pod: Owned) -> Iterable[tuple[str, Who, Sample]]:
             yield name, who, sample
 
 
-def _rows_of(family: Family, pod: Owned) -> Iterable[str]:
+def _rows_of(family: RowFamily, pod: Owned) -> Iterable[str]:
     whose = label_text((("namespace", pod.namespace), ("pod", pod.name)))
     for name, who, sample in _mine(family, pod):
         uid = "," + label_text((("pod_uid", pod.uid),)) if who.is_uid_written else ""
         yield sample_text(name, f"{who.before}{whose}{uid}{who.after}", sample.value, sample.time)
 
 
-def _sum(node: Family, family: Family | None, pods: Iterable[Owned]) -> list[str]:
+def _sum(node: RowFamily, family: RowFamily | None, pods: Iterable[Owned]) -> list[str]:
     """The node's row as the sum over `pods`, of the time of the latest of them.
 
     Without pods it is zero, at the time of the node's own row: metrics-server takes a page without node
@@ -196,8 +196,8 @@ def _sum(node: Family, family: Family | None, pods: Iterable[Owned]) -> list[str
     return [sample_text(node.name, "", number(total), str(max(times)) if times else node.node_time)]
 
 
-def _page(allowed: Allowed) -> Page[Families]:
-    return Page(
+def _page(allowed: Allowed) -> PageKind[Families]:
+    return PageKind(
         PROMETHEUS_TEXT,
         lambda page: _parse(page, allowed),
         lambda families, index, tenant: _render(families, index, tenant, allowed),

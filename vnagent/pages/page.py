@@ -42,7 +42,7 @@ class Collector(Protocol[Collected]):
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[Parsed]):
+class PageKind(Generic[Parsed]):
     """One of the kubelet's pages as a tenant sees it.
 
     `parse` reads the kubelet's bytes once for all tenants; `render` writes what one tenant may see

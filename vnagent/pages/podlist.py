@@ -22,7 +22,7 @@ class _Container(msgspec.Struct):
     name: str
 
 
-class _Spec(msgspec.Struct, rename="camel"):
+class _ListedSpec(msgspec.Struct, rename="camel"):
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
     ephemeral_containers: list[_Container] | None = None
@@ -37,7 +37,7 @@ class _Metadata(msgspec.Struct):
 
 class _Pod(msgspec.Struct):
     metadata: _Metadata
-    spec: _Spec
+    spec: _ListedSpec
     # The items of a PodList have no kind of their own, those of kubectl's List have.
     kind: str = "Pod"
 

@@ -17,7 +17,7 @@ from daemonkit.kube.object_limits import limits_of
 from daemonkit.kube.resources import PODS as PODS_RESOURCE
 from tenancy.ownership import Owned, OwnerIndex
 from vnagent.core.list_splitter import Item, TooLarge
-from vnagent.pages.page import JSON, Page, PageError, collect, decode, encode
+from vnagent.pages.page import JSON, PageError, PageKind, collect, decode, encode
 
 _CONDITIONS = frozenset(
     {
@@ -33,22 +33,22 @@ _CONDITIONS = frozenset(
 )
 
 
-class _Struct(msgspec.Struct, rename="camel", omit_defaults=True):
+class _PodStruct(msgspec.Struct, rename="camel", omit_defaults=True):
     """Fields by their Kubernetes names; unset ones are not written."""
 
 
-class Port(_Struct):
+class Port(_PodStruct):
     container_port: int
     name: str | None = None
     protocol: str | None = None
 
 
-class Resources(_Struct):
+class Resources(_PodStruct):
     limits: dict[str, str] | None = None
     requests: dict[str, str] | None = None
 
 
-class Container(_Struct):
+class PodContainer(_PodStruct):
     name: str
     image: str | None = None
     ports: list[Port] | None = None
@@ -60,25 +60,25 @@ class Container(_Struct):
     image_pull_policy: str | None = None
 
 
-class Spec(_Struct):
-    init_containers: list[Container] | None = None
-    containers: list[Container] | None = None
-    ephemeral_containers: list[Container] | None = None
+class PodSpec(_PodStruct):
+    init_containers: list[PodContainer] | None = None
+    containers: list[PodContainer] | None = None
+    ephemeral_containers: list[PodContainer] | None = None
     restart_policy: str | None = None
     termination_grace_period_seconds: int | None = None
     active_deadline_seconds: int | None = None
     node_name: str | None = None
 
 
-class Waiting(_Struct):
+class Waiting(_PodStruct):
     reason: str | None = None
 
 
-class Running(_Struct):
+class Running(_PodStruct):
     started_at: str | None = None
 
 
-class Terminated(_Struct):
+class Terminated(_PodStruct):
     exit_code: int
     signal: int | None = None
     reason: str | None = None
@@ -86,18 +86,18 @@ class Terminated(_Struct):
     finished_at: str | None = None
 
 
-class State(_Struct):
+class ContainerState(_PodStruct):
     waiting: Waiting | None = None
     running: Running | None = None
     terminated: Terminated | None = None
 
 
-class ContainerStatus(_Struct, omit_defaults=False):
+class ContainerStatus(_PodStruct, omit_defaults=False):
     """The API requires all of these but `started`. `image_id` is written empty: it is the runtime's."""
 
     name: str
-    state: State = msgspec.field(default_factory=State)
-    last_state: State = msgspec.field(default_factory=State)
+    state: ContainerState = msgspec.field(default_factory=ContainerState)
+    last_state: ContainerState = msgspec.field(default_factory=ContainerState)
     ready: bool = False
     restart_count: int = 0
     image: str = ""
@@ -105,7 +105,7 @@ class ContainerStatus(_Struct, omit_defaults=False):
     started: bool | msgspec.UnsetType = msgspec.UNSET
 
 
-class Condition(_Struct):
+class Condition(_PodStruct):
     type: str
     status: str
     observed_generation: int | None = None
@@ -114,11 +114,11 @@ class Condition(_Struct):
     reason: str | None = None
 
 
-class Address(_Struct):
+class Address(_PodStruct):
     ip: str
 
 
-class Status(_Struct):
+class PodStatus(_PodStruct):
     observed_generation: int | None = None
     phase: str | None = None
     conditions: list[Condition] | None = None
@@ -132,7 +132,7 @@ class Status(_Struct):
     ephemeral_container_statuses: list[ContainerStatus] | None = None
 
 
-class Metadata(_Struct):
+class PodMetadata(_PodStruct):
     name: str
     namespace: str
     uid: str
@@ -141,10 +141,10 @@ class Metadata(_Struct):
     deletion_grace_period_seconds: int | None = None
 
 
-class Pod(_Struct):
-    metadata: Metadata
-    spec: Spec = msgspec.field(default_factory=Spec)
-    status: Status = msgspec.field(default_factory=Status)
+class ServedPod(_PodStruct):
+    metadata: PodMetadata
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
 class _Frame(msgspec.Struct):
@@ -152,16 +152,16 @@ class _Frame(msgspec.Struct):
 
 
 class _Rebuilt(msgspec.Struct, rename="camel"):
-    items: list[Pod]
+    items: list[ServedPod]
     kind: str = "PodList"
     api_version: str = "v1"
     metadata: dict[str, str] = {}
 
 
-Pods = dict[tuple[str, str, str], Pod]
+Pods = dict[tuple[str, str, str], ServedPod]
 """Pods by their super namespace, name and uid."""
 
-_POD = msgspec.json.Decoder(Pod)
+_POD = msgspec.json.Decoder(ServedPod)
 _FRAME = msgspec.json.Decoder(_Frame)
 _LIMITS = limits_of(PODS_RESOURCE)
 
@@ -209,10 +209,10 @@ def render(pods: Pods, index: OwnerIndex, tenant: str) -> bytes:
     )
 
 
-def _translated(pod: Pod, owned: Owned) -> Pod:
+def _translated(pod: ServedPod, owned: Owned) -> ServedPod:
     """A super pod with its tenant's names and the tenant's containers only."""
     replace, mine = msgspec.structs.replace, owned.containers
-    return Pod(
+    return ServedPod(
         replace(pod.metadata, name=owned.name, namespace=owned.namespace, uid=owned.uid),
         replace(
             pod.spec,
@@ -230,7 +230,7 @@ def _translated(pod: Pod, owned: Owned) -> Pod:
     )
 
 
-def _of(listed: list[Container] | None, mine: frozenset[str]) -> list[Container] | None:
+def _of(listed: list[PodContainer] | None, mine: frozenset[str]) -> list[PodContainer] | None:
     return None if listed is None else [each for each in listed if each.name in mine]
 
 
@@ -244,5 +244,5 @@ def _conditions(listed: list[Condition] | None) -> list[Condition] | None:
     return None if listed is None else [each for each in listed if each.type in _CONDITIONS]
 
 
-PODS = Page(JSON, parse, render, PodsCollector)
+PODS = PageKind(JSON, parse, render, PodsCollector)
 rebuild = PODS.rebuild

@@ -8,32 +8,32 @@ containers are kept; the page's image is the runtime's id and is left out.
 import msgspec
 
 from tenancy.ownership import OwnerIndex
-from vnagent.pages.page import JSON, Page, PageError, decode, encode
+from vnagent.pages.page import JSON, PageError, PageKind, decode, encode
 
 
-class Container(msgspec.Struct):
+class RunningContainer(msgspec.Struct):
     name: str
 
 
-class Metadata(msgspec.Struct):
+class RunningPodMetadata(msgspec.Struct):
     name: str
     namespace: str
     uid: str
 
 
-class Spec(msgspec.Struct):
-    containers: list[Container] | None = None
+class RunningPodSpec(msgspec.Struct):
+    containers: list[RunningContainer] | None = None
 
 
-class Pod(msgspec.Struct):
-    metadata: Metadata
-    spec: Spec
+class RunningPod(msgspec.Struct):
+    metadata: RunningPodMetadata
+    spec: RunningPodSpec
     status: dict[str, str] = {}
 
 
 class _Item(msgspec.Struct):
-    metadata: Metadata
-    spec: Spec
+    metadata: RunningPodMetadata
+    spec: RunningPodSpec
 
 
 class _PodList(msgspec.Struct):
@@ -42,13 +42,13 @@ class _PodList(msgspec.Struct):
 
 
 class _Rebuilt(msgspec.Struct, rename="camel"):
-    items: list[Pod]
+    items: list[RunningPod]
     kind: str = "PodList"
     api_version: str = "v1"
     metadata: dict[str, str] = {}
 
 
-Running = dict[tuple[str, str, str], list[Container]]
+Running = dict[tuple[str, str, str], list[RunningContainer]]
 """The running containers of pods, by their super namespace, name and uid."""
 
 _DECODER = msgspec.json.Decoder(_PodList)
@@ -72,9 +72,11 @@ def render(running: Running, index: OwnerIndex, tenant: str) -> bytes:
         containers = running.get((owned.super_namespace, owned.super_name, owned.super_uid))
         if containers is not None:
             mine = [container for container in containers if container.name in owned.containers]
-            pods.append(Pod(Metadata(owned.name, owned.namespace, owned.uid), Spec(mine)))
+            pods.append(
+                RunningPod(RunningPodMetadata(owned.name, owned.namespace, owned.uid), RunningPodSpec(mine))
+            )
     return encode(_Rebuilt(pods))
 
 
-RUNNING_PODS = Page(JSON, parse, render)
+RUNNING_PODS = PageKind(JSON, parse, render)
 rebuild = RUNNING_PODS.rebuild

@@ -13,33 +13,33 @@ from collections.abc import Iterable
 import msgspec
 
 from tenancy.ownership import Owned, OwnerIndex
-from vnagent.pages.page import JSON, Page, decode, encode
+from vnagent.pages.page import JSON, PageKind, decode, encode
 
 
-class _Struct(msgspec.Struct, rename="camel", omit_defaults=True):
+class _StatsStruct(msgspec.Struct, rename="camel", omit_defaults=True):
     """Fields by the names of the API; unset ones are not written."""
 
 
-class Pressure(_Struct):
+class Pressure(_StatsStruct):
     total: int
     avg10: float
     avg60: float
     avg300: float
 
 
-class PressureStats(_Struct):
+class PressureStats(_StatsStruct):
     full: Pressure | None = None
     some: Pressure | None = None
 
 
-class Cpu(_Struct):
+class Cpu(_StatsStruct):
     time: str | None = None
     usage_nano_cores: int | None = None
     usage_core_nano_seconds: int | None = None
     psi: PressureStats | None = None
 
 
-class Memory(_Struct):
+class Memory(_StatsStruct):
     time: str | None = None
     available_bytes: int | None = None
     usage_bytes: int | None = None
@@ -50,18 +50,18 @@ class Memory(_Struct):
     psi: PressureStats | None = None
 
 
-class Io(_Struct):
+class Io(_StatsStruct):
     time: str | None = None
     psi: PressureStats | None = None
 
 
-class Swap(_Struct):
+class Swap(_StatsStruct):
     time: str | None = None
     swap_available_bytes: int | None = None
     swap_usage_bytes: int | None = None
 
 
-class Interface(_Struct):
+class Interface(_StatsStruct):
     name: str = ""
     rx_bytes: int | None = None
     rx_errors: int | None = None
@@ -76,7 +76,7 @@ class Network(Interface):
     interfaces: list[Interface] | None = None
 
 
-class Filesystem(_Struct):
+class Filesystem(_StatsStruct):
     """This pod's usage of a shared filesystem."""
 
     time: str | None = None
@@ -84,12 +84,12 @@ class Filesystem(_Struct):
     inodes_used: int | None = None
 
 
-class Claim(_Struct):
+class Claim(_StatsStruct):
     name: str
     namespace: str
 
 
-class Volume(_Struct):
+class Volume(_StatsStruct):
     time: str | None = None
     available_bytes: int | None = None
     capacity_bytes: int | None = None
@@ -105,7 +105,7 @@ class Processes(msgspec.Struct, omit_defaults=True):
     process_count: int | None = None
 
 
-class Container(_Struct):
+class ContainerStats(_StatsStruct):
     name: str
     start_time: str | None = None
     cpu: Cpu | None = None
@@ -116,16 +116,16 @@ class Container(_Struct):
     swap: Swap | None = None
 
 
-class PodRef(_Struct):
+class PodRef(_StatsStruct):
     name: str
     namespace: str
     uid: str
 
 
-class PodStats(_Struct):
+class PodStats(_StatsStruct):
     pod_ref: PodRef
     start_time: str | None = None
-    containers: list[Container] | None = None
+    containers: list[ContainerStats] | None = None
     cpu: Cpu | None = None
     memory: Memory | None = None
     io: Io | None = None
@@ -136,7 +136,7 @@ class PodStats(_Struct):
     swap: Swap | None = None
 
 
-class NodeStats(_Struct):
+class NodeStats(_StatsStruct):
     """The node's name and time of measurement. All else is sums."""
 
     node_name: str
@@ -182,7 +182,7 @@ def render_only_cpu_and_memory(summary: Summary, index: OwnerIndex, tenant: str)
             pod.pod_ref,
             pod.start_time,
             [
-                Container(each.name, each.start_time, each.cpu, each.memory, swap=each.swap)
+                ContainerStats(each.name, each.start_time, each.cpu, each.memory, swap=each.swap)
                 for each in pod.containers or ()
             ],
             pod.cpu,
@@ -254,7 +254,7 @@ def _latest(times: Iterable[str | None], otherwise: str | None) -> str | None:
     return max(filter(None, times), default=otherwise)
 
 
-SUMMARY = Page(JSON, parse, render)
-SUMMARY_ONLY_CPU_AND_MEMORY = Page(JSON, parse, render_only_cpu_and_memory)
+SUMMARY = PageKind(JSON, parse, render)
+SUMMARY_ONLY_CPU_AND_MEMORY = PageKind(JSON, parse, render_only_cpu_and_memory)
 rebuild = SUMMARY.rebuild
 rebuild_only_cpu_and_memory = SUMMARY_ONLY_CPU_AND_MEMORY.rebuild

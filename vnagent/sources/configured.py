@@ -52,14 +52,14 @@ class ConfiguredSources:
             return ()
         directory = TenantDirectory(self._config.tenants.directory, self._now)
         self._sources[TENANTS] = self._directory = directory
-        return (Reloadable(TENANTS, directory.changed, lambda: self._read_tenants(directory)),)
+        return (Reloadable(TENANTS, directory.poll, lambda: self._read_tenants(directory)),)
 
     def _node_pods(self, kubelet: KubeletPool) -> tuple[Reloadable, ...]:
         pods = self._config.pods
         if pods.file is not None:
             pod_list = PodListFile(pods.file, self._policy, self._now)
             self._sources[PODS] = pod_list
-            return (Reloadable(PODS, pod_list.changed, lambda: self._read_pods(pod_list)),)
+            return (Reloadable(PODS, pod_list.poll, lambda: self._read_pods(pod_list)),)
         if pods.source is PodSource.KUBELET:
             publish = self._publisher.publish_pods
             source = KubeletPods(kubelet, self._policy, pods.interval_seconds, self._tasks, publish)

@@ -47,7 +47,7 @@ class TenantDirectory:
     def failure(self) -> Failure | None:
         return self.confirmation.failure()
 
-    def changed(self) -> bool:
+    def poll(self) -> bool:
         is_changed = any([self._watched.poll(), self._removed.poll()])
         if not is_changed:
             self.confirmation.confirm_unchanged()
@@ -98,7 +98,7 @@ class PodListFile:
     def failure(self) -> Failure | None:
         return self.confirmation.failure()
 
-    def changed(self) -> bool:
+    def poll(self) -> bool:
         is_changed = self._watched.poll()
         if not is_changed:
             self.confirmation.confirm_unchanged()

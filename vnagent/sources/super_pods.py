@@ -23,17 +23,17 @@ class _Container(msgspec.Struct, frozen=True):
     name: str
 
 
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+class _WatchedSpec(msgspec.Struct, frozen=True, rename="camel"):
     containers: tuple[_Container, ...] | None = None
     init_containers: tuple[_Container, ...] | None = None
     ephemeral_containers: tuple[_Container, ...] | None = None
 
 
-class Pod(msgspec.Struct, frozen=True):
+class WatchedPod(msgspec.Struct, frozen=True):
     """The part of a v1 Pod that decides its tenant."""
 
     metadata: ObjectMeta
-    spec: _Spec = _Spec()
+    spec: _WatchedSpec = _WatchedSpec()
 
     @property
     def containers(self) -> list[str]:
@@ -62,7 +62,7 @@ class SuperPods:
         self._reflector = Reflector(
             client,
             PODS,
-            Pod,
+            WatchedPod,
             field_selector=f"spec.nodeName={node_name}",
             annotations=OwnershipAnnotations,
             on_change=lambda _: self._publish_all(),

@@ -13,7 +13,7 @@ from vnagent.dispatch import Dispatcher
 from vnagent.downstream.admission import Admission
 from vnagent.downstream.client_connection import open_client
 from vnagent.downstream.handshakes import Handshakes, OpenClient
-from vnagent.metrics import Metrics
+from vnagent.metrics import AgentMetrics
 from vnagent.request_log import RequestLog
 from vnagent.state import AgentState
 from vnagent.transport.poller import SocketPoller
@@ -21,7 +21,7 @@ from vnagent.transport.poller import SocketPoller
 
 def new_state(poller: SocketPoller, directory: Path, *, requests_per_second: int = 0) -> AgentState:
     """`requests_per_second` of a tenant; 0 is no limit. The audit log is `directory`/audit."""
-    metrics = Metrics()
+    metrics = AgentMetrics()
     audit_log = AuditLog(poller.loop, directory / "audit", metrics.audit_lost)
     return AgentState(
         poller=poller,

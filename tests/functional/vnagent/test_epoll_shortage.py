@@ -18,7 +18,7 @@ from tests.functional.vnagent.connection_links import contexts, no_room, run, tu
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
 from vnagent.core.head import ResponseHead
 from vnagent.downstream.handshakes import Handshakes
-from vnagent.metrics import Metrics
+from vnagent.metrics import AgentMetrics
 from vnagent.state import AgentState
 from vnagent.transport.cipher import Cipher
 from vnagent.transport.poller import SocketPoller
@@ -134,7 +134,7 @@ class FullState:
     def __init__(self) -> None:
         self.context, _ = contexts()
         self.is_draining = False
-        self.metrics = Metrics()
+        self.metrics = AgentMetrics()
         self.taken = 0
 
     def has_taken(self, count: int) -> bool:

@@ -36,14 +36,14 @@ class NoInline(HandshakeAccounts):
 
 
 def server_context(
-    authority: Authority, may_read: Callable[[bytes], bool] = client_chain.may_read
+    authority: Authority, accept: Callable[[bytes], bool] = client_chain.accept
 ) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
     authority.issue("far", sans_dns=["far"]).load_into(context)
     context.load_verify_locations(cadata=authority.cert_pem.decode())
-    openssl.inspect(context, {Message.CERTIFICATE: may_read})
+    openssl.inspect(context, {Message.CERTIFICATE: accept})
     return context
 
 

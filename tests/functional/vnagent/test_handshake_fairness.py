@@ -11,7 +11,7 @@ import pytest
 
 from daemonkit.admission.handshake_accounts import HandshakeAccounts
 from vnagent.downstream.handshakes import Handshakes
-from vnagent.metrics import Metrics
+from vnagent.metrics import AgentMetrics
 from vnagent.state import AgentState
 from vnagent.transport.cipher import Cipher
 
@@ -25,7 +25,7 @@ class RecordingState:
     turns: list[int]
     context: object = True
     is_draining: bool = False
-    metrics: Metrics = field(default_factory=Metrics)
+    metrics: AgentMetrics = field(default_factory=AgentMetrics)
     began: list[int] = field(default_factory=list)
 
     def open_client(self, sock: socket.socket, _source: str, _cipher: Cipher | None) -> None:

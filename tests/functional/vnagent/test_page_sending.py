@@ -13,14 +13,14 @@ from tenancy.tenant import Role
 from tests.functional.vnagent.connection_links import SMALL, ConnectionLink, connected_link, run, until
 from vnagent.core.access import Caller
 from vnagent.core.limits import TenantUsage
-from vnagent.core.requests import Endpoint, Page
+from vnagent.core.requests import Endpoint, PageRequest
 from vnagent.downstream.client_connection import ClientConnection
 from vnagent.exchange.page import PageExchange
 from vnagent.exchange.page_service import PageService, RenderedPage
 from vnagent.state import AgentState
 from vnagent.transport.poller import SocketPoller
 
-PODS = Page(Endpoint.PODS, is_head=False, only_cpu_and_memory=False)
+PODS = PageRequest(Endpoint.PODS, is_head=False, only_cpu_and_memory=False)
 PAGE_BYTES = 4 << 20
 
 

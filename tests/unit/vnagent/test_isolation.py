@@ -29,13 +29,13 @@ from vnagent.core.head import parse_request_head
 from vnagent.core.kubelet_request import build_logs, build_stream, page_path
 from vnagent.core.requests import ContainerLogs, Endpoint, Refusal, Request, Stream, parse
 from vnagent.pages.metrics import CADVISOR, PROBES, RESOURCE
-from vnagent.pages.page import Page
+from vnagent.pages.page import PageKind
 from vnagent.pages.podlist import owned_pods
 from vnagent.pages.pods import PODS
 from vnagent.pages.runningpods import RUNNING_PODS
 from vnagent.pages.stats import SUMMARY, SUMMARY_ONLY_CPU_AND_MEMORY
 
-PAGES: dict[str, Page[Any]] = {
+PAGES: dict[str, PageKind[Any]] = {
     "/pods": PODS,
     "/runningpods/": RUNNING_PODS,
     "/stats/summary": SUMMARY,

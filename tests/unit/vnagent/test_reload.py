@@ -24,7 +24,7 @@ class Source:
     takes_s: float = 0.0
     reads: list[float] = field(default_factory=list)
 
-    def changed(self) -> bool:
+    def poll(self) -> bool:
         was, self.is_changed = self.is_changed, False
         return was
 
@@ -35,7 +35,7 @@ class Source:
 
     @property
     def reloadable(self) -> Reloadable:
-        return Reloadable(self.name, self.changed, self.reload)
+        return Reloadable(self.name, self.poll, self.reload)
 
 
 def counters() -> Family[Counter]:

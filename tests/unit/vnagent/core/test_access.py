@@ -22,7 +22,7 @@ from vnagent.core.requests import (
     ContainerLogs,
     Endpoint,
     Health,
-    Page,
+    PageRequest,
     Protocol,
     Refusal,
     Request,
@@ -47,8 +47,8 @@ EXEC = Stream(Endpoint.EXEC, "web", "shop", None, "app", (("output", "1"),), SPD
 ATTACH = EXEC._replace(endpoint=Endpoint.ATTACH)
 SILENT = EXEC._replace(options=(("command", "id"), ("output", "false"), ("tty", "1")))
 FORWARD = EXEC._replace(endpoint=Endpoint.PORT_FORWARD, container=None)
-PODS = Page(Endpoint.PODS, False, False)
-STATS = Page(Endpoint.STATS_SUMMARY, False, True)
+PODS = PageRequest(Endpoint.PODS, False, False)
+STATS = PageRequest(Endpoint.STATS_SUMMARY, False, True)
 HEALTH = Health(is_head=False)
 SHUT = Refusal(Endpoint.SHUT, 403, "endpoint-shut")
 MALFORMED = Refusal(Endpoint.MALFORMED, 400, "malformed-target", must_close=True)

@@ -21,7 +21,7 @@ from daemonkit.tls.openssl import Message, inspect, take_resume
 from devkit.pki import Authority, certificate_builder, common_name
 from tests.functional.vnagent.attacks import slow_key
 from vnagent.core import client_chain
-from vnagent.core.client_chain import MAX_CERTIFICATES, MAX_PASSED, ChainError, check, may_read, take_digest
+from vnagent.core.client_chain import MAX_CERTIFICATES, MAX_PASSED, ChainError, accept, check, take_digest
 
 _AnyKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
 
@@ -92,7 +92,7 @@ def test_a_large_modulus_is_refused() -> None:
         numbers = rsa.RSAPublicNumbers(65537, (1 << (bits - 1)) + 1)
         return der_of(cast(rsa.RSAPrivateKey, SimpleNamespace(public_key=numbers.public_key)))
 
-    assert may_read(message([of_bits(8192)]))
+    assert accept(message([of_bits(8192)]))
     with pytest.raises(ChainError, match="slow"):
         check(message([of_bits(16384)]))
 
@@ -112,10 +112,10 @@ def with_names(names: int, constraints: int) -> bytes:
 
 def test_name_comparisons_are_bounded() -> None:
     """However they are spread over the chain; OpenSSL's own bound is for each certificate."""
-    assert may_read(message([with_names(1000, 0), with_names(0, 10)]))
-    assert may_read(message([with_names(3000, 0)]))
-    assert not may_read(message([with_names(1000, 0), with_names(0, 12)]))
-    assert not may_read(message([with_names(1001, 0), with_names(0, 4), with_names(0, 6)]))
+    assert accept(message([with_names(1000, 0), with_names(0, 10)]))
+    assert accept(message([with_names(3000, 0)]))
+    assert not accept(message([with_names(1000, 0), with_names(0, 12)]))
+    assert not accept(message([with_names(1001, 0), with_names(0, 4), with_names(0, 6)]))
 
 
 def with_name(name: bytes) -> bytes:
@@ -132,8 +132,8 @@ def test_utf8_mailboxes_are_refused() -> None:
     """OpenSSL decodes the Punycode of a constraint for each of them: 18 ms for a chain of 10 KB, and 43 ms
     with the 64 constraints that a registered authority may have."""
     other = b"\x06\x08\x2b\x06\x01\x05\x05\x07\x08%c\xa0\x05\x0c\x03a@b"
-    assert may_read(message([leaf(), with_name(b"\xa0\x11" + other % 8)]))
-    assert may_read(message([leaf(), with_name(b"\x81\x03a@b")]))
+    assert accept(message([leaf(), with_name(b"\xa0\x11" + other % 8)]))
+    assert accept(message([leaf(), with_name(b"\x81\x03a@b")]))
     with pytest.raises(ChainError, match="mailbox"):
         check(message([leaf(), with_name(b"\xa0\x11" + other % 9)]))
 
@@ -159,18 +159,18 @@ def with_points(kind: bytes) -> bytes:
 
 def test_relative_distribution_points_are_refused() -> None:
     """OpenSSL copies the issuer's name for each of them: 0.4 s and 132 MB for an unsigned chain."""
-    assert may_read(message([with_points(b"\xa0")]))
+    assert accept(message([with_points(b"\xa0")]))
     with pytest.raises(ChainError, match="relative"):
         check(message([with_points(b"\xa1")]))
 
 
 def test_constraints_without_certificates_are_accepted() -> None:
-    assert may_read(message([], context=b"\x55\x1d\x1e"))
+    assert accept(message([], context=b"\x55\x1d\x1e"))
 
 
 def test_the_number_of_certificates_is_bounded() -> None:
-    assert may_read(message([leaf()] * MAX_CERTIFICATES))
-    assert not may_read(message([leaf()] * (MAX_CERTIFICATES + 1)))
+    assert accept(message([leaf()] * MAX_CERTIFICATES))
+    assert not accept(message([leaf()] * (MAX_CERTIFICATES + 1)))
 
 
 def test_a_chain_that_passed_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,22 +185,22 @@ def test_a_chain_that_passed_is_not_checked_again(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(client_chain, "check", count)
     slow, quick = message([der_of(slow_key())]), message([leaf()])
     for _ in range(2):
-        assert may_read(quick)
-        assert not may_read(slow)
+        assert accept(quick)
+        assert not accept(slow)
     assert walked == [quick, slow, slow]
 
 
 def test_a_digest_is_taken_once_and_in_the_thread_of_its_handshake() -> None:
     take_digest()
-    assert may_read(message([leaf()]))
+    assert accept(message([leaf()]))
     with ThreadPoolExecutor(1) as thread:
         assert thread.submit(take_digest).result() == b""
     first = take_digest()
     assert (len(first), take_digest()) == (32, b"")
-    assert may_read(message([leaf()]))  # known by now
-    assert not may_read(message([der_of(slow_key())]))
+    assert accept(message([leaf()]))  # known by now
+    assert not accept(message([der_of(slow_key())]))
     assert take_digest() == first
-    assert may_read(message([leaf()] * 2))
+    assert accept(message([leaf()] * 2))
     assert take_digest() not in {first, b""}
 
 
@@ -208,16 +208,16 @@ def test_few_digests_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     passed: set[bytes] = set()
     monkeypatch.setattr(client_chain, "_passed", passed)
     for number in range(MAX_PASSED + 10):
-        assert may_read(message([leaf()], context=number.to_bytes(2)))
+        assert accept(message([leaf()], context=number.to_bytes(2)))
     assert len(passed) == 10
 
 
 def test_an_empty_chain_is_left_to_openssl() -> None:
-    assert may_read(message([]))
+    assert accept(message([]))
 
 
 def test_context_and_extensions_are_skipped() -> None:
-    assert may_read(message([leaf()] * 2, b"context", b"\0\x05\0\1x"))
+    assert accept(message([leaf()] * 2, b"context", b"\0\x05\0\1x"))
 
 
 @given(st.binary(max_size=64))
@@ -249,7 +249,7 @@ def test_openssls_message_is_accepted() -> None:
 
     def may_read_seen(message: bytes) -> bool:
         seen.append(message)
-        return may_read(message)
+        return accept(message)
 
     inspect(server, {Message.CERTIFICATE: may_read_seen})
     peer = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -14,7 +14,7 @@ from vnagent.core.kubelet_request import build_logs, build_page, build_stream, p
 from vnagent.core.requests import (
     ContainerLogs,
     Endpoint,
-    Page,
+    PageRequest,
     Protocol,
     Stream,
     Upgrade,
@@ -106,17 +106,17 @@ def test_streams(request_: Stream, expected: bytes) -> None:
 @pytest.mark.parametrize(
     ("page", "expected"),
     [
-        (Page(Endpoint.PODS, False, False), "/pods"),
-        (Page(Endpoint.PODS, True, False), "/pods"),
-        (Page(Endpoint.RUNNING_PODS, False, False), "/runningpods/"),
-        (Page(Endpoint.STATS_SUMMARY, False, False), "/stats/summary"),
-        (Page(Endpoint.STATS_SUMMARY, False, True), "/stats/summary?only_cpu_and_memory=true"),
-        (Page(Endpoint.METRICS_RESOURCE, False, False), "/metrics/resource"),
-        (Page(Endpoint.METRICS_CADVISOR, False, False), "/metrics/cadvisor"),
-        (Page(Endpoint.METRICS_PROBES, False, False), "/metrics/probes"),
+        (PageRequest(Endpoint.PODS, False, False), "/pods"),
+        (PageRequest(Endpoint.PODS, True, False), "/pods"),
+        (PageRequest(Endpoint.RUNNING_PODS, False, False), "/runningpods/"),
+        (PageRequest(Endpoint.STATS_SUMMARY, False, False), "/stats/summary"),
+        (PageRequest(Endpoint.STATS_SUMMARY, False, True), "/stats/summary?only_cpu_and_memory=true"),
+        (PageRequest(Endpoint.METRICS_RESOURCE, False, False), "/metrics/resource"),
+        (PageRequest(Endpoint.METRICS_CADVISOR, False, False), "/metrics/cadvisor"),
+        (PageRequest(Endpoint.METRICS_PROBES, False, False), "/metrics/probes"),
     ],
 )
-def test_pages(page: Page, expected: str) -> None:
+def test_pages(page: PageRequest, expected: str) -> None:
     assert page_path(page) == expected
     assert (
         build_page(expected, HOST)

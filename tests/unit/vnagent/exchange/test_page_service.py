@@ -18,7 +18,7 @@ from tenancy.tenant import Role
 from vnagent.core.access import Caller
 from vnagent.core.head import parse_response_head
 from vnagent.core.limits import TenantUsage
-from vnagent.core.requests import Endpoint, Page
+from vnagent.core.requests import Endpoint, PageRequest
 from vnagent.downstream.client_connection import ClientConnection
 from vnagent.exchange import page_service
 from vnagent.exchange.page import PIECE_BYTES, PageExchange
@@ -36,8 +36,8 @@ from vnagent.upstream.page_fetch import INLINE_BYTES, LIST_S, FetchError
 
 pytestmark = pytest.mark.asyncio
 
-PODS = Page(Endpoint.PODS, is_head=False, only_cpu_and_memory=False)
-STATS = Page(Endpoint.STATS_SUMMARY, is_head=False, only_cpu_and_memory=False)
+PODS = PageRequest(Endpoint.PODS, is_head=False, only_cpu_and_memory=False)
+STATS = PageRequest(Endpoint.STATS_SUMMARY, is_head=False, only_cpu_and_memory=False)
 
 
 def pod(tenant: str, name: str, number: int = 0) -> FakePod:
@@ -101,7 +101,7 @@ class ServedPages:
         self.service = PageService(cast(KubeletPool, kubelet), max_age_s, tasks)
         self.index = OwnerIndex([owned(each) for each in kubelet.pods])
 
-    async def uids(self, tenant: str, page: Page = PODS) -> list[str]:
+    async def uids(self, tenant: str, page: PageRequest = PODS) -> list[str]:
         """The uids of the pods on a tenant's page."""
         async with self.service.rendered(page, lambda: self.index, tenant) as found:
             assert found.content_type == "application/json"
@@ -215,7 +215,7 @@ class RecordedRenders:
         self.most: Counter[str] = Counter()
         self.may_end = threading.Event()
         self.may_end.set()
-        page = pages.Page(pages.JSON, lambda raw: raw, self._render)
+        page = pages.PageKind(pages.JSON, lambda raw: raw, self._render)
         monkeypatch.setitem(page_service._PAGES, Endpoint.PODS, page)  # noqa: SLF001 - its own page
 
     def _render(self, _parsed: bytes, _index: OwnerIndex, tenant: str) -> bytes:
@@ -352,7 +352,7 @@ class PageClient:
         self.exchange: object = None
         self.refused: list[tuple[int, str]] = []
 
-    def refuse(self, _page: Page, _id: str, status: int, reason: str, *, is_close: bool) -> None:
+    def refuse(self, _page: PageRequest, _id: str, status: int, reason: str, *, is_close: bool) -> None:
         assert not is_close
         self.refused.append((status, reason))
 

@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tenancy.ownership import ContainerPolicy, Owned, OwnerIndex
 from vnagent.pages.metrics import CADVISOR, PROBES, RESOURCE
-from vnagent.pages.page import Page, PageError
+from vnagent.pages.page import PageError, PageKind
 from vnagent.pages.podlist import owned_pods
 
 SAMPLES = Path(__file__).parents[3] / "k8s" / "samples"
@@ -22,7 +22,7 @@ INDEX = OwnerIndex(
 )
 
 
-def rebuilt(page: Page[Any], text: str, tenant: str = "ten-a") -> str:
+def rebuilt(page: PageKind[Any], text: str, tenant: str = "ten-a") -> str:
     return page.rebuild(text.encode(), INDEX, tenant).decode()
 
 
@@ -281,7 +281,7 @@ def test_no_probes_are_no_error() -> None:
         b'container_cpu_usage_seconds_total{namespace="a",namespace="b",pod="c"} 1\n',
     ],
 )
-def test_another_page_is_an_error(page: Page[Any], bad: bytes) -> None:
+def test_another_page_is_an_error(page: PageKind[Any], bad: bytes) -> None:
     with pytest.raises(PageError):
         page.rebuild(bad, INDEX, "ten-a")
 
@@ -289,7 +289,7 @@ def test_another_page_is_an_error(page: Page[Any], bad: bytes) -> None:
 @pytest.mark.parametrize(
     ("name", "page"), [("resource", RESOURCE), ("cadvisor", CADVISOR), ("probes", PROBES)]
 )
-def test_a_real_kubelets_page(name: str, page: Page[Any]) -> None:
+def test_a_real_kubelets_page(name: str, page: PageKind[Any]) -> None:
     """Every row is the tenant's, no two are one series, and nothing of the node is left."""
     pods, _ = owned_pods((SAMPLES / "pods.json").read_bytes(), ContainerPolicy(frozenset({"mesh-proxy"})))
     index = OwnerIndex(pods)

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from devkit.kubelet.pods import MACHINE_ID, FakePod, page_for
 from tenancy.ownership import ContainerPolicy, OwnerIndex
 from vnagent.pages.metrics import CADVISOR, PROBES, RESOURCE
-from vnagent.pages.page import JSON, PROMETHEUS_TEXT, Page, PageError
+from vnagent.pages.page import JSON, PROMETHEUS_TEXT, PageError, PageKind
 from vnagent.pages.podlist import owned_pods
 from vnagent.pages.pods import PODS
 from vnagent.pages.runningpods import RUNNING_PODS
 from vnagent.pages.stats import SUMMARY, SUMMARY_ONLY_CPU_AND_MEMORY
 
-PAGES: list[tuple[str, Page[Any]]] = [
+PAGES: list[tuple[str, PageKind[Any]]] = [
     ("/pods", PODS),
     ("/runningpods/", RUNNING_PODS),
     ("/stats/summary", SUMMARY),
@@ -65,7 +65,9 @@ def with_planted(value: Any, word: str) -> Any:
 @pytest.mark.parametrize(("path", "page"), PAGES)
 @settings(deadline=None, max_examples=60)
 @given(pods=nodes())
-def test_no_byte_of_another_tenant_reaches_a_tenant(path: str, page: Page[Any], pods: list[FakePod]) -> None:
+def test_no_byte_of_another_tenant_reaches_a_tenant(
+    path: str, page: PageKind[Any], pods: list[FakePod]
+) -> None:
     listing = page_for("/pods", pods, "node-1")
     made = page_for(path, pods, "node-1")
     assert listing is not None
@@ -120,7 +122,7 @@ def _labels(text: str) -> set[tuple[str, str]]:
 @pytest.mark.parametrize(("path", "page"), PAGES)
 @settings(deadline=None)
 @given(at=st.floats(0, 1, exclude_max=True), junk=st.binary(max_size=8))
-def test_a_damaged_page_is_an_error_or_a_page(path: str, page: Page[Any], at: float, junk: bytes) -> None:
+def test_a_damaged_page_is_an_error_or_a_page(path: str, page: PageKind[Any], at: float, junk: bytes) -> None:
     """No other exception, and still nothing of another's."""
     pods = [
         FakePod("a-b", "p", "super-uid-1", annotations=dict(zip(KEYS, ("a", "b", "t-1"), strict=True))),

@@ -13,7 +13,7 @@ from tenancy.registry import Registry
 from vnagent.audit_log import AuditLog
 from vnagent.config import Kubelet, Pods, PodSource, Serving, Spiffe, Tenants, VnAgentConfiguration
 from vnagent.core.limits import Limits
-from vnagent.metrics import Metrics
+from vnagent.metrics import AgentMetrics
 from vnagent.request_log import RequestLog
 from vnagent.saved_state import SavedState
 from vnagent.sources.configured import ConfiguredSources
@@ -50,7 +50,7 @@ class SourcesSetting:
         )
         self.directory = directory
         self.poller = SocketPoller(asyncio.get_running_loop())
-        tasks, metrics = Tasks("test"), Metrics()
+        tasks, metrics = Tasks("test"), AgentMetrics()
         audit_log = AuditLog(self.poller.loop, directory / "audit", metrics.audit_lost)
         self.state = AgentState(
             poller=self.poller,

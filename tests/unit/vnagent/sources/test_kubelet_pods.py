@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio
 class BrokenPool:
     """Fails as only a fault of ours could; counts how often it was asked."""
 
-    class SocketPoller:
+    class FakePoller:
         def __init__(self) -> None:
             self.loop = asyncio.get_running_loop()
 
@@ -25,7 +25,7 @@ class BrokenPool:
         authority = "127.0.0.1:10250"
 
     def __init__(self) -> None:
-        self.poller = self.SocketPoller()
+        self.poller = self.FakePoller()
         self.address = self.Address()
         self.asked = 0
 

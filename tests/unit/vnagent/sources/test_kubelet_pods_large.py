@@ -15,7 +15,7 @@ from tenancy import keys
 from tenancy.ownership import ContainerPolicy, Owned, OwnerIndex
 from vnagent.core.head import parse_response_head
 from vnagent.core.list_splitter import MAX_ITEM_BYTES
-from vnagent.core.requests import Endpoint, Page
+from vnagent.core.requests import Endpoint, PageRequest
 from vnagent.exchange.page_service import PageService
 from vnagent.sources.kubelet_pods import KubeletPods
 from vnagent.upstream import page_fetch as fetching
@@ -25,7 +25,7 @@ from vnagent.upstream.page_fetch import LIST_S, MAX_WHOLE_LIST_BYTES
 pytestmark = pytest.mark.asyncio
 
 PIECE_BYTES = 32 << 10
-PODS_PAGE = Page(Endpoint.PODS, is_head=False, only_cpu_and_memory=False)
+PODS_PAGE = PageRequest(Endpoint.PODS, is_head=False, only_cpu_and_memory=False)
 
 
 def pod(tenant: str, name: str) -> FakePod:
@@ -50,12 +50,12 @@ def owned(tenant: str, name: str, problem: str = "") -> Owned:
 class ListPool:
     """A kubelet that sends the list of `items` in chunks, as Go does; counts the reads."""
 
-    class SocketPoller:
+    class FakePoller:
         def __init__(self) -> None:
             self.loop = asyncio.get_running_loop()
 
     def __init__(self, *items: bytes) -> None:
-        self.poller = self.SocketPoller()
+        self.poller = self.FakePoller()
         self.address = KubeletAddress("127.0.0.1", 10250, "node-1")
         self.items = items
         self.is_cut = False

@@ -232,19 +232,19 @@ async def test_invalid_files_keep_the_last_good_state(setting: SourcesSetting) -
     tenants, pods = setting.sources.reloadables
     (setting.directory / "tenants" / "a.yaml").write_text(json.dumps(document_of(A)), encoding="utf-8")
     (setting.directory / "pods.json").write_text('{"kind": "PodList", "items": []}', encoding="utf-8")
-    assert (tenants.changed(), pods.changed()) == (True, True)
+    assert (tenants.poll(), pods.poll()) == (True, True)
     assert (await tenants.reload(), await pods.reload()) == (None, None)
     assert setting.served() == ({"ten-a"}, set())
     (setting.directory / "tenants" / "b.yaml").write_text("kind: [", encoding="utf-8")
     (setting.directory / "pods.json").write_text('{"kind": "PodList", "items": [', encoding="utf-8")
-    assert (tenants.changed(), pods.changed()) == (True, True)
+    assert (tenants.poll(), pods.poll()) == (True, True)
     said = await tenants.reload()
     assert said is not None
     assert said.startswith("b.yaml: ")
     assert await pods.reload() is not None
     assert setting.served() == ({"ten-a"}, set())
     (setting.directory / "tenants").rename(setting.directory / "elsewhere")
-    assert tenants.changed()
+    assert tenants.poll()
     assert await tenants.reload() is not None  # a directory that is gone is no empty directory
     assert setting.served() == ({"ten-a"}, set())
 
@@ -258,7 +258,7 @@ async def test_the_age_of_files_counts_from_the_last_good_read(setting: SourcesS
         for _ in range(seconds):
             await asyncio.sleep(1.0)
             for each in (tenants, pods):
-                if each.changed():
+                if each.poll():
                     await each.reload()
         return [
             (
@@ -298,7 +298,7 @@ async def test_a_removal_marker_confirms_the_removal(setting: SourcesSetting) ->
     assert await tenants.reload() is None
     assert setting.served()[0] == {"ten-a"}
     file.with_name("a.yaml.removed").touch()
-    assert tenants.changed()
+    assert tenants.poll()
     assert await tenants.reload() is None
     assert setting.served()[0] == set()
     # The file counts beside its marker, and that marker confirms no later loss.
@@ -358,11 +358,11 @@ async def test_pods_are_stale_before_and_between_good_reads(
     pods = next(each for each in setting.sources.reloadables if each.name == "pods")
     listed = setting.directory / "pods.json"
     listed.write_text('{"kind":"PodList","items":[]}')
-    pods.changed()
+    pods.poll()
     assert await pods.reload() is None
     assert not setting.sources.are_pods_stale()
     listed.unlink()
-    pods.changed()
+    pods.poll()
     assert await pods.reload() is not None
     assert setting.sources.are_pods_stale()
     await setting.saved.write_due()
