@@ -33,7 +33,7 @@ pytestmark = pytest.mark.asyncio
 FLOW = Flow(protocol="udp", destination="10.0.0.10", port=53)
 
 
-class Client(Protocol):
+class BridgeCalls(Protocol):
     """The calls of `BridgeClient`."""
 
     def watch_guests(self) -> AsyncIterator[GuestEvent]: ...
@@ -45,10 +45,10 @@ class Client(Protocol):
     async def read_back(self, guest: str) -> ReadBackReply: ...
 
 
-class Subject(Protocol):
+class BridgeSubject(Protocol):
     """A bridge with guests, and a client of it."""
 
-    client: Client
+    client: BridgeCalls
 
     def add(self, name: str) -> None: ...
     def remove(self, name: str) -> None: ...
@@ -58,10 +58,10 @@ class Subject(Protocol):
     def flushed(self, name: str) -> list[Flow]: ...
 
 
-class Fake:
+class FakeSubject:
     """`FakeBridge`, through `client`."""
 
-    def __init__(self, fake: FakeBridge, client: Client) -> None:
+    def __init__(self, fake: FakeBridge, client: BridgeCalls) -> None:
         self.fake, self.client = fake, client
 
     def add(self, name: str) -> None:
@@ -83,10 +83,10 @@ class Fake:
         return [flow for guest, flows in self.fake.flushed if guest == name for flow in flows]
 
 
-class Real:
+class ServerSubject:
     """kata-bridge's server, with channels to guests in memory."""
 
-    def __init__(self, served: ServedBridge, client: Client) -> None:
+    def __init__(self, served: Bridge, client: BridgeCalls) -> None:
         self.served, self.client = served, client
 
     def add(self, name: str) -> None:
@@ -109,34 +109,34 @@ class Real:
 
 
 @asynccontextmanager
-async def fake_in_process(_: Path) -> AsyncIterator[Subject]:
+async def fake_in_process(_: Path) -> AsyncIterator[BridgeSubject]:
     fake = FakeBridge()
-    yield Fake(fake, fake)
+    yield FakeSubject(fake, fake)
 
 
 @asynccontextmanager
-async def fake_over_grpc(directory: Path) -> AsyncIterator[Subject]:
+async def fake_over_grpc(directory: Path) -> AsyncIterator[BridgeSubject]:
     fake = FakeBridge()
     await fake.serve(directory / "bridge.sock")
     try:
         async with BridgeClient(directory / "bridge.sock", timeout_s=DEADLINE_S) as client:
-            yield Fake(fake, client)
+            yield FakeSubject(fake, client)
     finally:
         await fake.stop()
 
 
 @asynccontextmanager
-async def kata_bridge(directory: Path) -> AsyncIterator[Subject]:
+async def kata_bridge(directory: Path) -> AsyncIterator[BridgeSubject]:
     async with (
         bridge(directory, FakeChannelProvider()) as served,
         BridgeClient(served.socket, timeout_s=DEADLINE_S) as client,
     ):
         served.guests.mark_synced()
-        yield Real(served, client)
+        yield ServerSubject(served, client)
 
 
 @pytest_asyncio.fixture(params=[fake_in_process, fake_over_grpc, kata_bridge], ids=lambda each: each.__name__)
-async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Subject]:
+async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BridgeSubject]:
     async with request.param(tmp_path) as started:
         yield started
 
@@ -171,7 +171,7 @@ def change(old: Ruleset, new: Ruleset) -> RulesetDelta:
     return delta
 
 
-async def test_a_watch_sends_known_guests_before_synced(subject: Subject) -> None:
+async def test_a_watch_sends_known_guests_before_synced(subject: BridgeSubject) -> None:
     subject.add("a")
     watch = subject.client.watch_guests()
     first = await event(watch, lambda _: True)
@@ -181,7 +181,7 @@ async def test_a_watch_sends_known_guests_before_synced(subject: Subject) -> Non
     assert synced.guest is None
 
 
-async def test_a_watch_sends_changes(subject: Subject) -> None:
+async def test_a_watch_sends_changes(subject: BridgeSubject) -> None:
     subject.add("a")
     watch = subject.client.watch_guests()
     await event(watch, lambda each: each.kind is GuestEventKind.SYNCED)
@@ -192,7 +192,7 @@ async def test_a_watch_sends_changes(subject: Subject) -> None:
     assert gone.guest == Guest(id="a")
 
 
-async def test_a_new_watch_sends_the_applied_ruleset(subject: Subject) -> None:
+async def test_a_new_watch_sends_the_applied_ruleset(subject: BridgeSubject) -> None:
     subject.add("g")
     await only(subject.client.set_ruleset(["g"], ruleset(3)))
     watch = subject.client.watch_guests()
@@ -201,7 +201,7 @@ async def test_a_new_watch_sends_the_applied_ruleset(subject: Subject) -> None:
     assert (present.guest.generation, present.guest.digest) == (3, ruleset(3).digest)
 
 
-async def test_a_ruleset_is_applied_once(subject: Subject) -> None:
+async def test_a_ruleset_is_applied_once(subject: BridgeSubject) -> None:
     subject.add("a")
     subject.add("b")
     found = await results(subject.client.set_ruleset(["a", "b"], ruleset(1), [FLOW]))
@@ -210,7 +210,7 @@ async def test_a_ruleset_is_applied_once(subject: Subject) -> None:
     assert (await only(subject.client.set_ruleset(["a"], ruleset(2)))).code is ResultCode.UNCHANGED
 
 
-async def test_a_delta_applies_to_its_base_only(subject: Subject) -> None:
+async def test_a_delta_applies_to_its_base_only(subject: BridgeSubject) -> None:
     subject.add("g")
     first, second = ruleset(1, 2), ruleset(2, 3)
     result = await only(subject.client.set_ruleset(["g"], change(first, second)))
@@ -222,7 +222,7 @@ async def test_a_delta_applies_to_its_base_only(subject: Subject) -> None:
     assert result.code is ResultCode.NEEDS_FULL
 
 
-async def test_an_older_ruleset_is_superseded(subject: Subject) -> None:
+async def test_an_older_ruleset_is_superseded(subject: BridgeSubject) -> None:
     subject.add("g")
     await only(subject.client.set_ruleset(["g"], ruleset(5, 2)))
     result = await only(subject.client.set_ruleset(["g"], ruleset(4, 3)))
@@ -233,7 +233,7 @@ async def test_an_older_ruleset_is_superseded(subject: Subject) -> None:
     )
 
 
-async def test_calls_report_an_unknown_guest_as_gone(subject: Subject) -> None:
+async def test_calls_report_an_unknown_guest_as_gone(subject: BridgeSubject) -> None:
     reply = await subject.client.read_back("g")
     gone = [
         await only(subject.client.set_ruleset(["g"], ruleset(1))),
@@ -246,14 +246,14 @@ async def test_calls_report_an_unknown_guest_as_gone(subject: Subject) -> None:
     assert (reply.installed, reply.desired) == ((), ())
 
 
-async def test_a_refused_ruleset_is_reported(subject: Subject) -> None:
+async def test_a_refused_ruleset_is_reported(subject: BridgeSubject) -> None:
     subject.add("g")
     subject.refuse("g", ruleset(1))
     result = await only(subject.client.set_ruleset(["g"], ruleset(1)))
     assert (result.code, result.message) == (ResultCode.REFUSED, "line 2: -j NOPE")
 
 
-async def test_an_unreachable_guest_keeps_its_desired_rules(subject: Subject) -> None:
+async def test_an_unreachable_guest_keeps_its_desired_rules(subject: BridgeSubject) -> None:
     subject.add("g")
     subject.disconnect("g")
     assert (await only(subject.client.set_ruleset(["g"], ruleset(1)))).code is ResultCode.UNREACHABLE
@@ -264,7 +264,7 @@ async def test_an_unreachable_guest_keeps_its_desired_rules(subject: Subject) ->
     assert tuple(map(from_part, reply.desired)) == ruleset(1).documents
 
 
-async def test_drift_lasts_until_a_ruleset_is_applied(subject: Subject) -> None:
+async def test_drift_lasts_until_a_ruleset_is_applied(subject: BridgeSubject) -> None:
     subject.add("g")
     await only(subject.client.set_ruleset(["g"], ruleset(1)))
     assert (await only(subject.client.check_drift())).code is ResultCode.APPLIED
@@ -274,7 +274,7 @@ async def test_drift_lasts_until_a_ruleset_is_applied(subject: Subject) -> None:
     assert (await only(subject.client.check_drift())).code is ResultCode.APPLIED
 
 
-async def test_read_back_has_installed_and_desired_rules(subject: Subject) -> None:
+async def test_read_back_has_installed_and_desired_rules(subject: BridgeSubject) -> None:
     subject.add("g")
     await only(subject.client.set_ruleset(["g"], ruleset(1, 50)))
     reply = await subject.client.read_back("g")
@@ -283,7 +283,7 @@ async def test_read_back_has_installed_and_desired_rules(subject: Subject) -> No
     assert reply.desired == reply.installed
 
 
-async def test_conntrack_is_flushed(subject: Subject) -> None:
+async def test_conntrack_is_flushed(subject: BridgeSubject) -> None:
     subject.add("g")
     assert (await only(subject.client.flush_conntrack(["g"], [FLOW]))).code is ResultCode.APPLIED
     assert subject.flushed("g") == [FLOW]
@@ -291,7 +291,7 @@ async def test_conntrack_is_flushed(subject: Subject) -> None:
 
 @pytest.mark.parametrize("serve", [fake_over_grpc, kata_bridge])
 async def test_a_ruleset_with_a_wrong_digest_is_rejected(
-    serve: Callable[[Path], AbstractAsyncContextManager[Subject]], tmp_path: Path
+    serve: Callable[[Path], AbstractAsyncContextManager[BridgeSubject]], tmp_path: Path
 ) -> None:
     async with serve(tmp_path) as subject:
         subject.add("g")

@@ -24,7 +24,7 @@ BLUE = ("blue",)
 APPLIED, UNCHANGED = ResultCode.APPLIED, ResultCode.UNCHANGED
 
 
-class Client(Protocol):
+class ResolverCalls(Protocol):
     async def set_resolv_conf(
         self,
         guest: str,
@@ -36,10 +36,10 @@ class Client(Protocol):
     ) -> GuestResult: ...
 
 
-class Subject(Protocol):
+class ResolverSubject(Protocol):
     """A bridge with the sandbox `s1` of the pod `uid-s1`, on network blue."""
 
-    client: Client
+    client: ResolverCalls
 
     async def start(self) -> str:
         """Start a container; return why it was denied, or ""."""
@@ -50,8 +50,8 @@ class Subject(Protocol):
         ...
 
 
-class Fake:
-    def __init__(self, fake: FakeBridge, client: Client) -> None:
+class FakeResolverSubject:
+    def __init__(self, fake: FakeBridge, client: ResolverCalls) -> None:
         self.fake, self.client = fake, client
         fake.add("s1", "vc-a", uid="uid-s1", networks=BLUE)
 
@@ -67,9 +67,9 @@ class Fake:
         return self.fake.resolv_confs["uid-s1"]
 
 
-class Real:
+class StartGateSubject:
     def __init__(self, node: GatedNode) -> None:
-        self.client: Client = node.client
+        self.client: ResolverCalls = node.client
         self.node = node
         self.pod = replace(pod("s1"), labels={keys.ARKTOS_NETWORK: "blue"})
         self.path: Path | None = None
@@ -88,48 +88,48 @@ class Real:
         return self.path.read_text()
 
 
-Serve = Callable[[Path], AbstractAsyncContextManager[Subject]]
+Serve = Callable[[Path], AbstractAsyncContextManager[ResolverSubject]]
 
 
 @asynccontextmanager
-async def fake_in_process(_: Path) -> AsyncIterator[Subject]:
+async def fake_in_process(_: Path) -> AsyncIterator[ResolverSubject]:
     fake = FakeBridge()
-    yield Fake(fake, fake)
+    yield FakeResolverSubject(fake, fake)
 
 
 @asynccontextmanager
-async def fake_over_grpc(directory: Path) -> AsyncIterator[Subject]:
+async def fake_over_grpc(directory: Path) -> AsyncIterator[ResolverSubject]:
     fake = FakeBridge()
     await fake.serve(directory / "bridge.sock")
     try:
         async with BridgeClient(directory / "bridge.sock") as client:
-            yield Fake(fake, client)
+            yield FakeResolverSubject(fake, client)
     finally:
         await fake.stop()
 
 
 @asynccontextmanager
-async def kata_bridge(directory: Path) -> AsyncIterator[Subject]:
+async def kata_bridge(directory: Path) -> AsyncIterator[ResolverSubject]:
     async with gated(directory) as node:
-        subject = Real(node)
+        subject = StartGateSubject(node)
         await node.runtime.run_pod(subject.pod)
         yield subject
 
 
 @pytest_asyncio.fixture(params=[fake_in_process, fake_over_grpc, kata_bridge], ids=lambda each: each.__name__)
-async def subject(request: pytest.FixtureRequest, place: Path) -> AsyncIterator[Subject]:
+async def subject(request: pytest.FixtureRequest, place: Path) -> AsyncIterator[ResolverSubject]:
     async with request.param(place) as started:
         yield started
 
 
-async def test_a_resolver_is_applied_once(subject: Subject) -> None:
+async def test_a_resolver_is_applied_once(subject: ResolverSubject) -> None:
     first = await subject.client.set_resolv_conf("s1", TEXT, networks=BLUE)
     assert (first.code, await subject.start(), subject.file()) == (APPLIED, "", TEXT)
     again = await subject.client.set_resolv_conf("s1", TEXT, networks=BLUE)
     assert again.code is UNCHANGED
 
 
-async def test_the_latest_request_counts_however_named(subject: Subject) -> None:
+async def test_the_latest_request_counts_however_named(subject: ResolverSubject) -> None:
     await subject.client.set_resolv_conf("", TEXT, pod_uid="uid-s1", networks=BLUE)
     assert (await subject.start(), subject.file()) == ("", TEXT)
     result = await subject.client.set_resolv_conf("s1", OTHER, networks=BLUE)
@@ -138,7 +138,7 @@ async def test_the_latest_request_counts_however_named(subject: Subject) -> None
     assert result.code is UNCHANGED
 
 
-async def test_a_wait_message_blocks_starts_only(subject: Subject) -> None:
+async def test_a_wait_message_blocks_starts_only(subject: ResolverSubject) -> None:
     await subject.client.set_resolv_conf("s1", TEXT, networks=BLUE)
     assert await subject.start() == ""
     await subject.client.set_resolv_conf("s1", OTHER, wait_message="no such network", networks=BLUE)
@@ -148,7 +148,7 @@ async def test_a_wait_message_blocks_starts_only(subject: Subject) -> None:
     assert subject.file() == OTHER
 
 
-async def test_an_empty_request_withdraws_the_resolver(subject: Subject) -> None:
+async def test_an_empty_request_withdraws_the_resolver(subject: ResolverSubject) -> None:
     await subject.client.set_resolv_conf("s1", TEXT, networks=BLUE)
     assert await subject.start() == ""
     assert (await subject.client.set_resolv_conf("s1", "")).code is APPLIED
@@ -157,7 +157,7 @@ async def test_an_empty_request_withdraws_the_resolver(subject: Subject) -> None
     assert (await subject.client.set_resolv_conf("s1", "")).code is UNCHANGED
 
 
-async def test_a_resolver_of_another_network_is_not_used(subject: Subject) -> None:
+async def test_a_resolver_of_another_network_is_not_used(subject: ResolverSubject) -> None:
     await subject.client.set_resolv_conf("s1", TEXT, networks=BLUE)
     assert await subject.start() == ""
     await subject.client.set_resolv_conf("s1", OTHER, networks=("green",))
@@ -165,7 +165,7 @@ async def test_a_resolver_of_another_network_is_not_used(subject: Subject) -> No
     assert subject.file() == TEXT
 
 
-async def test_an_unknown_guest_gets_no_resolver(subject: Subject) -> None:
+async def test_an_unknown_guest_gets_no_resolver(subject: ResolverSubject) -> None:
     assert (await subject.client.set_resolv_conf("absent", TEXT)).code is ResultCode.GONE
     assert (await subject.client.set_resolv_conf("absent", "")).code is UNCHANGED
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest's agent with a packet filter without a kernel; a line on stdin plays the stranger."""
+"""A guest agent with a fake packet filter. A line on stdin is a foreign change: family, table, chain."""
 
 import sys
 import threading
@@ -14,7 +14,7 @@ from ruleset.model import Family
 
 
 def main() -> None:
-    """Arguments: what grpc dials, the directory of the credentials, a directory for files."""
+    """Arguments: the node's address, the directory of the credentials, a directory for files."""
     target, credentials, directory = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     logs.setup(level="debug")
     packet_filter = FakePacketFilter()
@@ -22,11 +22,11 @@ def main() -> None:
     handler = RequestHandler(
         reconciler, lambda flows: len(list(flows)), directory / "state", [directory / "resolv.conf"]
     )
-    threading.Thread(target=_stranger, args=(packet_filter,), daemon=True).start()
+    threading.Thread(target=_change_rules, args=(packet_filter,), daemon=True).start()
     AgentSession(target, credentials, reconciler, packet_filter, handler).run()
 
 
-def _stranger(packet_filter: FakePacketFilter) -> None:
+def _change_rules(packet_filter: FakePacketFilter) -> None:
     for line in sys.stdin:
         family, table, chain = line.split()
         packet_filter.tables[Family(family)][table][chain].clear()

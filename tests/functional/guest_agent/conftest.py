@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node that guests attach to, and agents as processes."""
+"""The node's side of agents, and agents as processes."""
 
 import subprocess
 import sys
@@ -20,8 +20,8 @@ from tests.waiting import until
 _DEADLINE_S = 20.0
 
 
-class Node:
-    """The node's side, with what it was told."""
+class AgentServerNode:
+    """The node's agent server, with its callbacks recorded."""
 
     def __init__(self, credentials: GuestCertificates, behind: Path) -> None:
         self.credentials = credentials
@@ -39,7 +39,7 @@ class Node:
         )
 
     async def channel(self, sandbox: str) -> AgentChannel:
-        """Wait for a guest's agent."""
+        """Wait until the guest's agent is attached."""
         await until(lambda: self.links.channel(sandbox) is not None)
         channel = self.links.channel(sandbox)
         assert channel is not None
@@ -48,15 +48,15 @@ class Node:
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """A short path: that of a unix socket has 107 bytes at most."""
+    """A directory with a short name: the path of a unix socket has 107 bytes at most."""
     with tempfile.TemporaryDirectory(prefix="vcg") as made:
         yield Path(made)
 
 
 @pytest_asyncio.fixture
-async def node(directory: Path) -> AsyncIterator[Node]:
-    """A node whose guests come in by the unix socket `node.sock` in `directory`."""
-    made = Node(GuestCertificates.open(directory / "state"), directory / "agents.sock")
+async def node(directory: Path) -> AsyncIterator[AgentServerNode]:
+    """A node that listens on the unix socket `node.sock` in `directory`."""
+    made = AgentServerNode(GuestCertificates.open(directory / "state"), directory / "agents.sock")
     await made.start()
     await made.links.listen_unix(directory / "node.sock")
     yield made
@@ -65,7 +65,7 @@ async def node(directory: Path) -> AsyncIterator[Node]:
 
 @pytest.fixture
 def target(directory: Path) -> str:
-    """What a guest dials with gRPC to reach `node`."""
+    """The gRPC target of `node`."""
     return f"unix:{directory}/node.sock"
 
 
@@ -74,7 +74,7 @@ StartAgent = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start_agent(directory: Path) -> Iterator[StartAgent]:
-    """Starts agents: of which credentials, and what to dial unless it is `node.sock`."""
+    """Starts agents with these credentials; they dial `node.sock` by default."""
     running: list[subprocess.Popen[str]] = []
 
     def start(credentials: Path, target: str = "") -> subprocess.Popen[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest that speaks gRPC with its certificate and says what it wants, as no agent of ours would."""
+"""A hostile guest: a gRPC client with a valid certificate that sends anything."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,14 +23,14 @@ from guest_agent.api.messages import (
 )
 from kata_bridge.channels.agent.channel import AgentChannel
 from kata_bridge.guest_certificates import SERVER_NAME
-from tests.functional.guest_agent.conftest import Node
+from tests.functional.guest_agent.conftest import AgentServerNode
 
 DIGEST = "ab" * 32
 
 
 @asynccontextmanager
 async def dialled(target: str, credentials: Path, **files: Path) -> AsyncIterator[Any]:
-    """A stream of a client that speaks gRPC and says what it wants."""
+    """A stream of such a client."""
     paths = {name: credentials / name for name in ("ca.crt", "tls.key", "tls.crt")} | files
     pems = [path.read_bytes() for path in paths.values()]
     options = [("grpc.ssl_target_name_override", SERVER_NAME), ("grpc.max_send_message_length", -1)]
@@ -47,7 +47,7 @@ def hello(sandbox: str = "") -> bytes:
 
 
 async def refusal(call: Any, *sent: bytes) -> tuple[grpc.StatusCode, str]:
-    """How the node ends a stream on which `sent` was sent."""
+    """The status with which the node ends a stream after `sent`."""
     async with asyncio.timeout(20):
         try:
             for data in sent:
@@ -59,15 +59,17 @@ async def refusal(call: Any, *sent: bytes) -> tuple[grpc.StatusCode, str]:
 
 
 @asynccontextmanager
-async def attached(node: Node, target: str, sandbox: str = "sb") -> AsyncIterator[tuple[Any, AgentChannel]]:
-    """A guest's stream that the node has taken, and the node's end of it."""
+async def attached(
+    node: AgentServerNode, target: str, sandbox: str = "sb"
+) -> AsyncIterator[tuple[Any, AgentChannel]]:
+    """An attached stream, and the node's channel of it."""
     async with dialled(target, node.credentials.issue(sandbox).directory) as call:
         await call.write(hello(sandbox))
         yield call, await node.channel(sandbox)
 
 
 async def answer(call: Any, state: RulesetState) -> NodeRequest:
-    """Answer the node's next question as one who has done it."""
+    """Answer the node's next request with DONE."""
     question = decode(NodeRequest, await call.read())
     await call.write(encode(AgentMessage(question.id, result=AgentResult(AgentResultCode.DONE, "", state))))
     return question

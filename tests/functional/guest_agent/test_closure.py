@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent runs from a copy of some directories, and takes nothing else with it."""
+"""The agent runs from copies of its packages, without anything else installed."""
 
 import json
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 
-# What a guest image has to be given, as packaging/guest/README.md lists it.
+# What packaging/guest/overlay.sh copies into a guest image.
 PACKAGES = ("daemonkit", "bridge_api", "guest_agent", "ruleset")
 OURS = {
     "daemonkit",
@@ -24,7 +24,7 @@ OURS = {
 }
 NOT_IN_A_GUEST = {"grpc", "aiohttp", "msgspec", "yaml", "cryptography", "pyroute2", "google"}
 
-_LOOK = """
+_PRINT_MODULES = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 sys.argv[1:] = ["--help"]
@@ -37,7 +37,7 @@ def test_the_agent_imports_the_standard_library_only(tmp_path: Path) -> None:
     for package in PACKAGES:
         shutil.copytree(ROOT / package, tmp_path / package)
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", _LOOK, str(tmp_path)],
+        [sys.executable, "-I", "-S", "-c", _PRINT_MODULES, str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -53,7 +53,7 @@ def test_the_agent_imports_the_standard_library_only(tmp_path: Path) -> None:
 
 
 def _ended(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A Python process with these arguments, after its end."""
+    """Run Python with these arguments."""
     return subprocess.run(
         [sys.executable, *arguments], capture_output=True, text=True, timeout=60, check=False
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's connection over real TLS, against a node that says what a test wants it to."""
+"""The agent's connection over real TLS, to a node that sends frames written by hand."""
 
 import socket
 import ssl
@@ -26,12 +26,12 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 BEGINNING = frame(_SETTINGS, 0, 0, b"") + frame(_HEADERS, 4, 1, b"\x88")
 
 
-def said(text: bytes) -> bytes:
+def message(text: bytes) -> bytes:
     return frame(_DATA, 0, 1, b"\0" + len(text).to_bytes(4, "big") + text)
 
 
-class Node:
-    """A node that speaks HTTP/2 by hand. One connection at a time."""
+class ScriptedNode:
+    """A node with one connection at a time."""
 
     def __init__(self, directory: Path, identity: ServerIdentity) -> None:
         files = {"c": identity.certificate_pem, "k": identity.key_pem, "a": identity.authority_pem}
@@ -54,7 +54,7 @@ class Node:
         self.connection = self._context.wrap_socket(raw, server_side=True)
 
     def read_beginning(self) -> None:
-        """Read what an agent begins with."""
+        """Read the agent's first frames."""
         assert self._read(len(_PREFACE)) == _PREFACE
         assert [self.frame()[0] for _ in range(3)] == [_SETTINGS, _WINDOW_UPDATE, _HEADERS]
 
@@ -88,31 +88,31 @@ def credentials(directory: Path) -> GuestCertificates:
 
 
 @pytest.fixture
-def node(directory: Path, credentials: GuestCertificates) -> Iterator[Node]:
-    made = Node(directory, credentials.server)
+def node(directory: Path, credentials: GuestCertificates) -> Iterator[ScriptedNode]:
+    made = ScriptedNode(directory, credentials.server)
     yield made
     made.close()
 
 
 def test_an_unreachable_vsock_is_an_error(credentials: GuestCertificates) -> None:
-    """AF_VSOCK that leads somewhere is in the ring of User-mode Linux: few machines loop it back."""
+    """Few machines have a vsock loopback. The ring of User-mode Linux has working vsock."""
     with pytest.raises(ConnectionLostError, match="cannot connect"):
         dial("vsock:1:40123", credentials.issue("sb").directory, "/s/M", _NEVER)
 
 
 class Dialled:
-    """An agent's wires, which end with the test."""
+    """An agent's connections; they are closed with the test."""
 
-    def __init__(self, node: Node, credentials: Path) -> None:
+    def __init__(self, node: ScriptedNode, credentials: Path) -> None:
         self._node, self._credentials = node, credentials
-        self._wires: list[NodeConnection] = []
+        self._connections: list[NodeConnection] = []
 
     def __call__(self, patience: Keepalive = _NEVER) -> NodeConnection:
-        """A connection to a node that has not said anything."""
+        """A connection to a node that has sent nothing."""
         accepting = threading.Thread(target=self._node.accept, daemon=True)
         accepting.start()
         connection = dial(self._node.target, self._credentials, "/s/M", patience)
-        self._wires.append(connection)
+        self._connections.append(connection)
         connection.send(b"hello")
         accepting.join(_DEADLINE_S)
         self._node.read_beginning()
@@ -120,20 +120,20 @@ class Dialled:
         return connection
 
     def answered(self, patience: Keepalive = _NEVER) -> NodeConnection:
-        """A connection to a node that has begun to answer."""
+        """A connection to a node that has sent its headers and a message."""
         connection = self(patience)
-        self._node.send(BEGINNING + said(b"begin"))
+        self._node.send(BEGINNING + message(b"begin"))
         assert connection.receive(soon()) == b"begin"
         assert self._node.frame() == (_SETTINGS, _ACK, b"")
         return connection
 
     def close(self) -> None:
-        for connection in self._wires:
+        for connection in self._connections:
             connection.close()
 
 
 @pytest.fixture
-def dialled(node: Node, credentials: GuestCertificates) -> Iterator[Dialled]:
+def dialled(node: ScriptedNode, credentials: GuestCertificates) -> Iterator[Dialled]:
     made = Dialled(node, credentials.issue("sb").directory)
     yield made
     made.close()
@@ -143,26 +143,26 @@ def soon() -> float:
     return time.monotonic() + _DEADLINE_S
 
 
-def test_messages_are_sent_and_received(node: Node, dialled: Dialled) -> None:
+def test_messages_are_sent_and_received(node: ScriptedNode, dialled: Dialled) -> None:
     connection = dialled.answered()
-    node.send(said(b"one") + said(b"two"))
+    node.send(message(b"one") + message(b"two"))
     assert connection.receive(soon()) == b"one"
-    # It was read together with the first, and no more bytes come.
+    # It was read together with the first one; no more bytes come.
     assert connection.receive(soon()) == b"two"
     assert connection.receive(time.monotonic()) is None
     connection.send(b"answer")
     assert node.frame() == (_DATA, 0, b"\0\0\0\0\6answer")
 
 
-def test_bytes_buffered_in_tls_are_received(node: Node, dialled: Dialled) -> None:
+def test_bytes_buffered_in_tls_are_received(node: ScriptedNode, dialled: Dialled) -> None:
     connection = dialled.answered()
-    large = b"".join(said(b"x" * 16_000) for _ in range(3))
+    large = b"".join(message(b"x" * 16_000) for _ in range(3))
     node.send(large)
     for _ in range(3):
         assert connection.receive(soon()) == b"x" * 16_000
 
 
-def test_a_large_message_follows_the_window(node: Node, dialled: Dialled) -> None:
+def test_a_large_message_follows_the_window(node: ScriptedNode, dialled: Dialled) -> None:
     connection = dialled.answered()
     text = bytes(range(256)) * (1 << 14)
     connection.send(text)
@@ -177,7 +177,7 @@ def test_a_large_message_follows_the_window(node: Node, dialled: Dialled) -> Non
             count += len(payload)
             room = len(payload).to_bytes(4, "big")
             node.send(frame(_WINDOW_UPDATE, 0, 0, room) + frame(_WINDOW_UPDATE, 0, 1, room))
-        node.send(said(b"next"))
+        node.send(message(b"next"))
 
     reading = threading.Thread(target=read, daemon=True)
     reading.start()
@@ -186,23 +186,23 @@ def test_a_large_message_follows_the_window(node: Node, dialled: Dialled) -> Non
     assert b"".join(got)[5:] == text
 
 
-def test_receive_waits_until_sends_are_flushed(node: Node, dialled: Dialled) -> None:
+def test_receive_waits_until_sends_are_flushed(node: ScriptedNode, dialled: Dialled) -> None:
     connection = dialled.answered()
     connection.send(b"x" * 100_000)
-    node.send(said(b"one"))
+    node.send(message(b"one"))
     assert connection.receive(time.monotonic() + 0.05) is None
     node.send(frame(_WINDOW_UPDATE, 0, 0, b"\0\1\0\0") + frame(_WINDOW_UPDATE, 0, 1, b"\0\1\0\0"))
     assert connection.receive(soon()) == b"one"
 
 
-def test_a_node_that_ignores_pings_is_dropped(node: Node, dialled: Dialled) -> None:
+def test_a_node_that_ignores_pings_is_dropped(node: ScriptedNode, dialled: Dialled) -> None:
     connection = dialled(Keepalive(0.01, 0.05, 1_000.0))
     with pytest.raises(ConnectionLostError, match="the node does not answer pings"):
         connection.receive(soon())
     assert node.frame() == (_PING, 0, bytes(8))
 
 
-def test_a_node_that_answers_pings_is_kept(node: Node, dialled: Dialled) -> None:
+def test_a_node_that_answers_pings_is_kept(node: ScriptedNode, dialled: Dialled) -> None:
     connection = dialled(Keepalive(0.01, _DEADLINE_S, 1_000.0))
 
     def answer() -> None:
@@ -210,7 +210,7 @@ def test_a_node_that_answers_pings_is_kept(node: Node, dialled: Dialled) -> None
             kind, flags, payload = node.frame()
             assert (kind, flags) == (_PING, 0)
             node.send(frame(_PING, _ACK, 0, payload))
-        node.send(BEGINNING + said(b"still there"))
+        node.send(BEGINNING + message(b"still there"))
 
     answering = threading.Thread(target=answer, daemon=True)
     answering.start()
@@ -218,43 +218,43 @@ def test_a_node_that_answers_pings_is_kept(node: Node, dialled: Dialled) -> None
     answering.join(_DEADLINE_S)
 
 
-def test_a_busy_agent_answers_pings(node: Node, dialled: Dialled) -> None:
+def test_a_busy_agent_answers_pings(node: ScriptedNode, dialled: Dialled) -> None:
     connection = dialled.answered(Keepalive(1_000.0, 1_000.0, 0.01))
     assert connection.receive(time.monotonic()) is None
-    # Nobody receives now: this thread is at work.
-    node.send(frame(_PING, 0, 0, b"12345678") + said(b"one"))
+    # No thread is in `receive` now, as during long work.
+    node.send(frame(_PING, 0, 0, b"12345678") + message(b"one"))
     assert node.frame() == (_PING, _ACK, b"12345678")
     node.send(frame(_PING, 0, 0, b"12345678"))
     assert node.frame() == (_PING, _ACK, b"12345678")
     assert connection.receive(soon()) == b"one"
 
 
-def test_a_closed_connection_is_an_error(node: Node, dialled: Dialled) -> None:
+def test_a_closed_connection_is_an_error(node: ScriptedNode, dialled: Dialled) -> None:
     connection = dialled.answered()
     assert node.connection is not None
     node.connection.close()
     with pytest.raises(ConnectionLostError, match=r"the node closed the connection|the connection is lost"):
         connection.receive(soon())
-    # And so it stays, also for who speaks.
+    # It stays so, also after a send.
     connection.send(b"x")
     with pytest.raises(ConnectionLostError):
         connection.receive(soon())
 
 
-def test_a_node_without_http2_is_an_error(node: Node, dialled: Dialled) -> None:
+def test_a_node_without_http2_is_an_error(node: ScriptedNode, dialled: Dialled) -> None:
     connection = dialled.answered()
     node.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     with pytest.raises(ConnectionLostError, match="the node violates HTTP/2: a frame of"):
         connection.receive(soon())
 
 
-def test_missing_credentials_are_an_error(node: Node, directory: Path) -> None:
+def test_missing_credentials_are_an_error(node: ScriptedNode, directory: Path) -> None:
     with pytest.raises(ConnectionLostError, match="No such file"):
         dial(node.target, directory / "none", "/s/M")
 
 
 def test_a_refused_connection_is_an_error(
-    node: Node, credentials: GuestCertificates, directory: Path
+    node: ScriptedNode, credentials: GuestCertificates, directory: Path
 ) -> None:
     issued = credentials.issue("sb").directory
     target = node.target
@@ -265,8 +265,8 @@ def test_a_refused_connection_is_an_error(
         dial(f"unix:{directory}/none.sock", issued, "/s/M")
 
 
-def _refused(node: Node, issued: Path) -> None:
-    """See a node fail at its handshake, and the agent that dials it with it."""
+def _refused(node: ScriptedNode, issued: Path) -> None:
+    """Expect the handshake to fail on both sides."""
 
     def accept() -> None:
         with pytest.raises(OSError, match=r"."):
@@ -279,14 +279,14 @@ def _refused(node: Node, issued: Path) -> None:
     accepting.join(_DEADLINE_S)
 
 
-def test_a_node_of_another_authority_is_rejected(node: Node, directory: Path) -> None:
+def test_a_node_of_another_authority_is_rejected(node: ScriptedNode, directory: Path) -> None:
     _refused(node, GuestCertificates.open(directory / "other").issue("sb").directory)
 
 
 def test_a_guest_certificate_is_no_node_certificate(credentials: GuestCertificates, directory: Path) -> None:
     theirs, ours = credentials.issue("theirs").directory, credentials.issue("ours").directory
     pems = ((theirs / name).read_bytes() for name in ("ca.crt", "tls.crt", "tls.key"))
-    guest = Node(directory, ServerIdentity(*pems))
+    guest = ScriptedNode(directory, ServerIdentity(*pems))
     try:
         _refused(guest, ours)
     finally:

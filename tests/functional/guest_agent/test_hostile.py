@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a guest that was taken over can do: nothing but to end its own stream."""
+"""A compromised guest can end its own stream and nothing else."""
 
 import asyncio
 from contextlib import suppress
@@ -23,13 +23,13 @@ from kata_bridge.channels.port import GuestState, Unreachable
 from ruleset.document import Document, make_ruleset
 from ruleset.model import Family
 from ruleset.names import Backend
-from tests.functional.guest_agent.conftest import Node
+from tests.functional.guest_agent.conftest import AgentServerNode
 from tests.functional.guest_agent.dialling import DIGEST, answer, attached, dialled, hello, refusal
 from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
-# How gRPC's client names a reset: one while it read, the other while it wrote.
+# A reset in gRPC's client: while reading, or while writing.
 CUT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL)
 
 
@@ -43,7 +43,7 @@ CUT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL)
     ],
     ids=["nonsense", "empty", "a state", "an answer"],
 )
-async def test_a_stream_must_begin_with_hello(node: Node, target: str, first: bytes) -> None:
+async def test_a_stream_must_begin_with_hello(node: AgentServerNode, target: str, first: bytes) -> None:
     async with dialled(target, node.credentials.issue("sb").directory) as call:
         assert (await refusal(call, first))[0] is grpc.StatusCode.INVALID_ARGUMENT
     assert node.attached == []
@@ -61,7 +61,7 @@ async def test_a_stream_must_begin_with_hello(node: Node, target: str, first: by
     ids=["nonsense", "empty", "a second hello", "rules", "nine megabytes"],
 )
 async def test_an_invalid_message_ends_only_its_stream(
-    node: Node, target: str, data: bytes, why: str
+    node: AgentServerNode, target: str, data: bytes, why: str
 ) -> None:
     async with attached(node, target, "other") as (good, other), attached(node, target) as (bad, channel):
         await refusal(bad, data)
@@ -73,15 +73,15 @@ async def test_an_invalid_message_ends_only_its_stream(
         assert question.check_drift is not None
 
 
-async def test_a_reported_state_counts_for_its_guest_only(node: Node, target: str) -> None:
-    """A guest may lie about its own rules; what it says is kept under its own name alone."""
+async def test_a_reported_state_counts_for_its_guest_only(node: AgentServerNode, target: str) -> None:
+    """A guest may lie about its own rules only."""
     async with attached(node, target) as (call, _):
         await call.write(encode(AgentMessage(state=RulesetState(1 << 60, DIGEST, True))))
         await until(lambda: bool(node.states))
     assert node.states == [("sb", GuestState(1 << 60, DIGEST, True))]
 
 
-async def test_a_zip_bomb_is_not_inflated(node: Node, target: str) -> None:
+async def test_a_zip_bomb_is_not_inflated(node: AgentServerNode, target: str) -> None:
     async with attached(node, target) as (call, channel):
 
         async def bomb() -> None:
@@ -93,7 +93,7 @@ async def test_a_zip_bomb_is_not_inflated(node: Node, target: str) -> None:
             await asyncio.gather(channel.read_back(), bomb())
 
 
-async def test_too_many_unsolicited_states_end_the_stream(node: Node, target: str) -> None:
+async def test_too_many_unsolicited_states_end_the_stream(node: AgentServerNode, target: str) -> None:
     async with attached(node, target) as (call, channel):
         await refusal(call, *[encode(AgentMessage(state=RulesetState(1, DIGEST)))] * 50)
         await until(lambda: bool(channel.ended))
@@ -101,7 +101,7 @@ async def test_too_many_unsolicited_states_end_the_stream(node: Node, target: st
     assert len(node.states) == server.MAX_UNSOLICITED
 
 
-async def test_too_many_unknown_responses_end_the_stream(node: Node, target: str) -> None:
+async def test_too_many_unknown_responses_end_the_stream(node: AgentServerNode, target: str) -> None:
     async with attached(node, target) as (call, channel):
         await refusal(call, *[encode(AgentMessage(77, result=AgentResult(AgentResultCode.DONE)))] * 50)
         await until(lambda: bool(channel.ended))
@@ -109,7 +109,9 @@ async def test_too_many_unknown_responses_end_the_stream(node: Node, target: str
 
 
 @pytest.mark.parametrize("field", [b"\x12\x00", b"\x2a\x00", b"\x78\x00"], ids=["hello", "held", "unknown"])
-async def test_megabytes_of_empty_fields_end_the_stream(node: Node, target: str, field: bytes) -> None:
+async def test_megabytes_of_empty_fields_end_the_stream(
+    node: AgentServerNode, target: str, field: bytes
+) -> None:
     nothing = field * (3 << 20)
     async with dialled(target, node.credentials.issue("sb").directory) as call:
         assert (await refusal(call, nothing))[0] in CUT
@@ -123,13 +125,13 @@ async def test_megabytes_of_empty_fields_end_the_stream(node: Node, target: str,
 
 
 async def test_an_agent_that_does_not_read_is_detached(
-    node: Node, target: str, monkeypatch: pytest.MonkeyPatch
+    node: AgentServerNode, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "WRITE_S", 0.5)
     rules = tuple(f"-d 10.{i // 65536}.{i // 256 % 256}.{i % 256}/32 -j DROP" for i in range(400_000))
     large = make_ruleset(1, [Document(Family.IPV4, Backend.IPTABLES, {"filter/VCN-A": rules})])
     async with attached(node, target) as (_, channel):
-        # The client's library reads ahead, up to a window: more than that has to be under way.
+        # The client's library reads ahead up to its window, so more than that is sent.
         for _ in range(40):
             with suppress(TimeoutError, Unreachable):
                 async with asyncio.timeout(0.2):
@@ -139,7 +141,7 @@ async def test_an_agent_that_does_not_read_is_detached(
     assert "the agent does not read" in channel.ended
 
 
-async def test_a_newer_stream_replaces_the_older(node: Node, target: str) -> None:
+async def test_a_newer_stream_replaces_the_older(node: AgentServerNode, target: str) -> None:
     issued = node.credentials.issue("sb").directory
     async with dialled(target, issued) as old, dialled(target, issued) as new:
         await old.write(hello("sb"))

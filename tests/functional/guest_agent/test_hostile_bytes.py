@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guests that send bytes which come to no message: counted in bytes, as far as the node takes them."""
+"""Guests that send bytes without messages: the node limits how many it reads."""
 
 import asyncio
 import contextlib
@@ -28,15 +28,15 @@ from kata_bridge.channels.port import GuestRefused, GuestState, Unreachable
 from kata_bridge.guest_certificates import SERVER_NAME
 from ruleset.model import Family
 from ruleset.names import Backend
-from tests.functional.guest_agent.conftest import Node, StartAgent
+from tests.functional.guest_agent.conftest import AgentServerNode, StartAgent
 from tests.functional.guest_agent.dialling import DIGEST, answer, attached, dialled, hello, refusal
 from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
-# How gRPC's client names a reset: one while it read, the other while it wrote.
+# A reset in gRPC's client: while reading, or while writing.
 CUT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL)
-# Buffers of two sockets and of the relay lie between what is sent and what is read.
+# Two sockets and the relay buffer between sender and reader.
 BUFFERS_BYTES = 4 << 20
 FLOOD_BYTES = 64 << 20
 
@@ -58,7 +58,7 @@ FRAMES = {
 
 @contextlib.contextmanager
 def connected(path: Path, credentials: Path) -> Iterator[ssl.SSLSocket]:
-    """A guest's connection, through with its handshake."""
+    """A guest's connection after its handshake."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(credentials / "ca.crt")
     context.load_cert_chain(credentials / "tls.crt", credentials / "tls.key")
@@ -71,7 +71,7 @@ def connected(path: Path, credentials: Path) -> Iterator[ssl.SSLSocket]:
 
 
 def flood(connection: ssl.SSLSocket, frame: bytes) -> int:
-    """Send so many of them until the node hangs up; return how many bytes it took."""
+    """Send frames until the node closes the connection; return how many bytes it took."""
     chunk, sent = frame * (16_000 // len(frame)), 0
     with contextlib.suppress(OSError):
         while sent < FLOOD_BYTES:
@@ -81,7 +81,7 @@ def flood(connection: ssl.SSLSocket, frame: bytes) -> int:
 
 
 def begin(connection: ssl.SSLSocket, first: bytes = b"") -> None:
-    """Begin HTTP/2, and the call, with a message if there is one."""
+    """Start HTTP/2 and the call, with a message if there is one."""
     call = GrpcCall(ATTACH.path, SERVER_NAME)
     if first:
         call.send_message(first)
@@ -89,7 +89,7 @@ def begin(connection: ssl.SSLSocket, first: bytes = b"") -> None:
 
 
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
-async def test_frames_before_hello_are_limited(node: Node, directory: Path, frame: bytes) -> None:
+async def test_frames_before_hello_are_limited(node: AgentServerNode, directory: Path, frame: bytes) -> None:
     credentials = node.credentials.issue("sb").directory
 
     def attack() -> int:
@@ -102,7 +102,9 @@ async def test_frames_before_hello_are_limited(node: Node, directory: Path, fram
 
 
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
-async def test_frames_without_a_message_are_limited(node: Node, directory: Path, frame: bytes) -> None:
+async def test_frames_without_a_message_are_limited(
+    node: AgentServerNode, directory: Path, frame: bytes
+) -> None:
     credentials = node.credentials.issue("sb").directory
     first = encode(
         AgentMessage(hello=Hello("sb", "1", "b", Capabilities(backends=("iptables",)), RulesetState()))
@@ -117,8 +119,8 @@ async def test_frames_without_a_message_are_limited(node: Node, directory: Path,
     await until(lambda: len(node.detached) == len(node.attached))
 
 
-async def test_bytes_before_hello_are_not_buffered(node: Node, target: str) -> None:
-    """Eight guests that sent 8 MiB each on many connections made the daemon ten times as large."""
+async def test_bytes_before_hello_are_not_buffered(node: AgentServerNode, target: str) -> None:
+    """Eight guests that sent 8 MiB each on many connections grew the daemon tenfold."""
     async with dialled(target, node.credentials.issue("sb").directory) as call:
         assert (await refusal(call, b"\x12\x00" * (4 << 20)))[0] in CUT
     assert node.attached == []
@@ -126,10 +128,10 @@ async def test_bytes_before_hello_are_not_buffered(node: Node, target: str) -> N
 
 @pytest.mark.parametrize(("size", "is_taken"), [(FLIGHT_BYTES - 3_000, True), (FLIGHT_BYTES, False)])
 async def test_a_long_certificate_chain_is_not_read(
-    node: Node, directory: Path, size: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch
+    node: AgentServerNode, directory: Path, size: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """BoringSSL copies the issuer's name of a certificate for each of its distribution points: 490 MiB for a
-    chain of 43 KB. Here the leaf is the guest's own, and what is behind it is only long."""
+    chain of 43 KB. Here the leaf is the guest's own, and the rest is only long."""
     verdicts: list[bool] = []
     spend = ReceiveBudget.try_spend
 
@@ -155,20 +157,20 @@ async def test_a_long_certificate_chain_is_not_read(
 
 
 @pytest.mark.parametrize("size", [16 << 10, 60 << 10])
-async def test_an_oversized_hello_is_rejected(node: Node, target: str, size: int) -> None:
+async def test_an_oversized_hello_is_rejected(node: AgentServerNode, target: str, size: int) -> None:
     async with dialled(target, node.credentials.issue("sb").directory) as call:
         assert (await refusal(call, b"\x78\x00" * (size // 2 + 1)))[0] is grpc.StatusCode.INVALID_ARGUMENT
     assert node.attached == []
 
 
-async def test_an_endless_message_ends_the_stream(node: Node, target: str) -> None:
+async def test_an_endless_message_ends_the_stream(node: AgentServerNode, target: str) -> None:
     async with attached(node, target) as (call, channel):
         await refusal(call, b"\x78\x00" * (4 << 20))
         await until(lambda: bool(channel.ended))
 
 
-async def test_answers_renew_the_allowance(node: Node, target: str) -> None:
-    """Much more than the allowance in the end, a message at a time."""
+async def test_answers_renew_the_allowance(node: AgentServerNode, target: str) -> None:
+    """In total more than the allowance, one message at a time."""
     long = RulesetState(7, DIGEST + "x" * 10_000, False)
     async with attached(node, target) as (call, channel):
         for _ in range(BETWEEN_MESSAGES_BYTES // 10_000 * 3):
@@ -178,9 +180,9 @@ async def test_answers_renew_the_allowance(node: Node, target: str) -> None:
 
 
 async def test_drift_reported_during_a_read_back_is_allowed(
-    node: Node, target: str, monkeypatch: pytest.MonkeyPatch
+    node: AgentServerNode, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever looks at a guest that has drifted asks at the very time when its agent reports that."""
+    """An operator reads a drifted guest back just when its agent reports the drift."""
     renewed, renew = asyncio.Event(), ReceiveBudget.renew
 
     def anew(self: ReceiveBudget) -> None:
@@ -192,21 +194,21 @@ async def test_drift_reported_during_a_read_back_is_allowed(
         renewed.clear()
         await call.write(encode(AgentMessage(state=RulesetState(7, DIGEST, True))))
         await renewed.wait()
-        # Four times what may come unasked.
+        # Four times what may come unsolicited.
         part = Part(Family.IPV4.value, Backend.IPTABLES.value, text=b"\n" * (4 * BETWEEN_MESSAGES_BYTES))
         await call.write(encode(AgentMessage(question.id, installed=InstalledParts((part,)))))
 
     monkeypatch.setattr(ReceiveBudget, "renew", anew)
     async with asyncio.timeout(30), attached(node, target) as (call, channel):
         answered, _ = await asyncio.gather(channel.read_back(), guest(call), return_exceptions=True)
-        # The text is none of ours, and it was read: nothing was hung up on.
+        # The text is invalid, but it was read: the stream stays.
         assert isinstance(answered, Unreachable)
         assert "cannot be read" in str(answered)
         assert channel.ended == ""
 
 
-async def test_an_abandoned_read_back_may_be_answered(node: Node, target: str) -> None:
-    """Who reads a guest back may press Ctrl-C; the answer, as long as rules are, is under way then."""
+async def test_an_abandoned_read_back_may_be_answered(node: AgentServerNode, target: str) -> None:
+    """An operator presses Ctrl-C while a long answer is under way."""
     async with asyncio.timeout(30), attached(node, target) as (call, channel):
         reading = asyncio.ensure_future(channel.read_back())  # noqa: TID251 - left alone, as its client does
         question = decode(NodeRequest, await call.read())
@@ -220,8 +222,8 @@ async def test_an_abandoned_read_back_may_be_answered(node: Node, target: str) -
         assert channel.ended == ""
 
 
-async def test_names_in_hello_are_truncated(node: Node, target: str) -> None:
-    """Its version is in /status and in every event of it that a watcher gets."""
+async def test_names_in_hello_are_truncated(node: AgentServerNode, target: str) -> None:
+    """The version is in /status and in each event of the guest."""
     said = Hello(
         "", "1.0 " * 1_000, "b" * 5_000, Capabilities("x" * 1_000, ("iptables", "y" * 999)), RulesetState()
     )
@@ -239,9 +241,9 @@ async def test_our_hello_is_below_512_bytes() -> None:
 
 
 async def test_the_largest_push_fits_the_allowance_twice(
-    node: Node, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+    node: AgentServerNode, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By our own agent."""
+    """Sent to our own agent."""
     spent, most = 0, 0
     spend, renew = ReceiveBudget.try_spend, ReceiveBudget.renew
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who a guest is: whom its certificate names, out of its own door, while its sandbox lives."""
+"""A guest's identity: its certificate, through its own listener, while its sandbox lives."""
 
 import asyncio
 from pathlib import Path
@@ -14,14 +14,14 @@ from guest_agent.api.messages import (
 from kata_bridge.channels.agent import relay
 from kata_bridge.guest_certificates import SERVER_NAME, GuestCertificates
 from kata_bridge.sandboxes.core.sandbox import Appeared, Sandbox
-from tests.functional.guest_agent.conftest import Node, StartAgent
+from tests.functional.guest_agent.conftest import AgentServerNode, StartAgent
 from tests.functional.guest_agent.dialling import attached, dialled, hello, refusal
 from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
 
-async def test_hello_must_name_the_certificates_sandbox(node: Node, target: str) -> None:
+async def test_hello_must_name_the_certificates_sandbox(node: AgentServerNode, target: str) -> None:
     node.credentials.issue("victim")
     async with dialled(target, node.credentials.issue("sb").directory) as call:
         assert await refusal(call, hello("victim")) == (
@@ -31,7 +31,9 @@ async def test_hello_must_name_the_certificates_sandbox(node: Node, target: str)
     assert node.attached == []
 
 
-async def test_a_certificate_of_a_gone_sandbox_is_rejected(node: Node, target: str, tmp_path: Path) -> None:
+async def test_a_certificate_of_a_gone_sandbox_is_rejected(
+    node: AgentServerNode, target: str, tmp_path: Path
+) -> None:
     issued = node.credentials.issue("sb")
     kept = tmp_path / "kept"
     kept.mkdir()
@@ -45,7 +47,9 @@ async def test_a_certificate_of_a_gone_sandbox_is_rejected(node: Node, target: s
     assert details == "the certificate is not that of a running sandbox"
 
 
-async def test_tls_rejects_unknown_and_missing_certificates(node: Node, directory: Path, target: str) -> None:
+async def test_tls_rejects_unknown_and_missing_certificates(
+    node: AgentServerNode, directory: Path, target: str
+) -> None:
     other = GuestCertificates.open(directory / "other").issue("sb").directory
     ca = node.credentials.issue("sb").directory / "ca.crt"
     async with dialled(target, other, **{"ca.crt": ca}) as call:
@@ -60,7 +64,7 @@ async def test_tls_rejects_unknown_and_missing_certificates(node: Node, director
 
 
 async def test_an_agent_rejects_a_node_of_another_authority(
-    node: Node, directory: Path, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+    node: AgentServerNode, directory: Path, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[relay.AgentConnection] = []
     closed = relay.Relay.closed
@@ -77,7 +81,7 @@ async def test_an_agent_rejects_a_node_of_another_authority(
     assert node.attached == []
 
 
-async def test_a_socket_accepts_its_own_sandbox_only(node: Node, directory: Path) -> None:
+async def test_a_socket_accepts_its_own_sandbox_only(node: AgentServerNode, directory: Path) -> None:
     stolen = node.credentials.issue("victim").directory
     await node.links.listen_hybrid("sb", directory / "clh.sock", 1033)
     async with dialled(f"unix:{directory}/clh.sock_1033", stolen) as call:
@@ -87,7 +91,7 @@ async def test_a_socket_accepts_its_own_sandbox_only(node: Node, directory: Path
         )
 
 
-async def test_tcp_must_come_from_the_sandboxs_address(node: Node) -> None:
+async def test_tcp_must_come_from_the_sandboxs_address(node: AgentServerNode) -> None:
     port = await node.links.listen_tcp("127.0.0.1", 0)
     node.addresses.update(
         Appeared(Sandbox(name, "n", name, name, ips=ips))
@@ -103,7 +107,7 @@ async def test_tcp_must_come_from_the_sandboxs_address(node: Node) -> None:
             pass
 
 
-async def test_the_server_behind_the_relay_rejects_guests(node: Node, directory: Path) -> None:
+async def test_the_server_behind_the_relay_rejects_guests(node: AgentServerNode, directory: Path) -> None:
     async with dialled(f"unix:{directory}/agents.sock", node.credentials.issue("sb").directory) as call:
         assert (await refusal(call, hello("sb")))[0] is grpc.StatusCode.PERMISSION_DENIED
 
@@ -120,13 +124,13 @@ def _listening() -> list[str]:
     ]
 
 
-async def test_the_node_listens_on_no_tcp_port(node: Node) -> None:
-    """A port of loopback took every connection: 400 silent ones were 400 of the daemon's descriptors."""
+async def test_the_node_listens_on_no_tcp_port(node: AgentServerNode) -> None:
+    """A loopback port accepted all connections: 400 silent ones cost 400 descriptors."""
     assert await asyncio.to_thread(_listening) == []
 
 
 async def test_a_sandbox_revoked_before_hello_is_rejected(
-    node: Node, target: str, monkeypatch: pytest.MonkeyPatch
+    node: AgentServerNode, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known: list[str | None] = []
     sandbox_of = node.credentials.sandbox_of
@@ -147,7 +151,7 @@ async def test_a_sandbox_revoked_before_hello_is_rejected(
     assert node.attached == []
 
 
-async def test_revoking_a_certificate_ends_its_stream(node: Node, target: str) -> None:
+async def test_revoking_a_certificate_ends_its_stream(node: AgentServerNode, target: str) -> None:
     async with attached(node, target) as (call, channel):
         node.credentials.revoke("sb")
         node.links.forget("sb")

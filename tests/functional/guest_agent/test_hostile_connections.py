@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections of a guest that was taken over: how many, how often, and how long without a word."""
+"""Connections of a compromised guest: their number, rate, and silence are limited."""
 
 import asyncio
 import socket
@@ -13,14 +13,14 @@ import pytest
 
 from kata_bridge.channels.agent import peer_origin, relay, server
 from kata_bridge.guest_certificates import SERVER_NAME
-from tests.functional.guest_agent.conftest import Node
+from tests.functional.guest_agent.conftest import AgentServerNode
 from tests.functional.guest_agent.dialling import attached, dialled, hello, refusal
 from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
 
-async def test_tls_1_2_is_rejected(node: Node, directory: Path) -> None:
+async def test_tls_1_2_is_rejected(node: AgentServerNode, directory: Path) -> None:
     issued = node.credentials.issue("sb").directory
 
     def handshake(highest: ssl.TLSVersion) -> str | None:
@@ -41,7 +41,7 @@ async def test_tls_1_2_is_rejected(node: Node, directory: Path) -> None:
 
 @pytest.mark.parametrize("said", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["nothing", "half a hello"])
 async def test_a_silent_connection_is_closed(
-    node: Node, directory: Path, monkeypatch: pytest.MonkeyPatch, said: bytes
+    node: AgentServerNode, directory: Path, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
     monkeypatch.setattr(relay, "ATTACH_S", 0.3)
     reader, writer = await asyncio.open_unix_connection(directory / "node.sock")
@@ -53,7 +53,7 @@ async def test_a_silent_connection_is_closed(
 
 
 async def test_a_stream_without_hello_is_closed(
-    node: Node, target: str, monkeypatch: pytest.MonkeyPatch
+    node: AgentServerNode, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "HELLO_S", 0.3)
     async with dialled(target, node.credentials.issue("sb").directory) as call:
@@ -62,7 +62,7 @@ async def test_a_stream_without_hello_is_closed(
 
 
 async def test_a_rejected_connection_is_closed(
-    node: Node, target: str, monkeypatch: pytest.MonkeyPatch
+    node: AgentServerNode, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "ATTACH_S", 3600.0)
     issued = node.credentials.issue("sb").directory
@@ -73,7 +73,9 @@ async def test_a_rejected_connection_is_closed(
         await until(lambda: node.links.status()["connections"] == 0)
 
 
-async def test_attaching_is_rate_limited(node: Node, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_attaching_is_rate_limited(
+    node: AgentServerNode, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "MAX_ATTACHES", 3)
     for _ in range(3):
         async with attached(node, target):
@@ -88,14 +90,14 @@ async def test_attaching_is_rate_limited(node: Node, target: str, monkeypatch: p
         pass
 
 
-async def test_connections_per_guest_are_limited(node: Node, directory: Path) -> None:
+async def test_connections_per_guest_are_limited(node: AgentServerNode, directory: Path) -> None:
     await node.links.listen_hybrid("sb", directory / "clh.sock", 1033)
     opened = [await asyncio.open_unix_connection(f"{directory}/clh.sock_1033") for _ in range(20)]
 
     def ended() -> int:
         return sum(reader.at_eof() or reader.exception() is not None for reader, _ in opened)
 
-    # Each is the guest's, or was hung up on.
+    # Each belongs to the guest, or was closed.
     await until(lambda: ended() + node.links.status()["connections"] == len(opened))
     alive = len(opened) - ended()
     for _, writer in opened:

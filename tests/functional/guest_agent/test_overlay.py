@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What packaging/guest puts into a root runs from there, with nothing of this checkout."""
+"""The overlay of packaging/guest runs without this checkout."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 OVERLAY = ROOT / "packaging" / "guest" / "overlay.sh"
-# What the whole of it may cost a guest image.
+# The limit of the overlay's size.
 MAX_BYTES = 1 << 20
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An agent as a process, mTLS, and the node: what a guest is given and what becomes of it."""
+"""Requests to an agent process over mTLS, and its results."""
 
 import subprocess
 from pathlib import Path
@@ -13,7 +13,7 @@ from ruleset.delta import RulesetDelta, difference
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.model import Family
 from ruleset.names import Backend
-from tests.functional.guest_agent.conftest import Node, StartAgent
+from tests.functional.guest_agent.conftest import AgentServerNode, StartAgent
 from tests.waiting import until
 
 RULE = "-d 10.0.%d.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.1.0.%d:80"
@@ -34,14 +34,16 @@ def change() -> RulesetDelta:
     return delta
 
 
-def say(agent: subprocess.Popen[str], line: str) -> None:
+def change_rules(agent: subprocess.Popen[str], line: str) -> None:
     assert agent.stdin is not None
     agent.stdin.write(f"{line}\n")
     agent.stdin.flush()
 
 
 @pytest.mark.asyncio
-async def test_each_request_is_answered(node: Node, directory: Path, start_agent: StartAgent) -> None:
+async def test_each_request_is_answered(
+    node: AgentServerNode, directory: Path, start_agent: StartAgent
+) -> None:
     start_agent(node.credentials.issue("sb").directory)
     channel = await node.channel("sb")
     assert channel.hello_state == GuestState(0, "", False)
@@ -63,7 +65,7 @@ async def test_each_request_is_answered(node: Node, directory: Path, start_agent
 
 
 @pytest.mark.asyncio
-async def test_a_large_ruleset_is_applied(node: Node, start_agent: StartAgent) -> None:
+async def test_a_large_ruleset_is_applied(node: AgentServerNode, start_agent: StartAgent) -> None:
     start_agent(node.credentials.issue("sb").directory)
     channel = await node.channel("sb")
     rules = tuple(RULE % (service % 250, service // 250) for service in range(20_000))
@@ -74,7 +76,7 @@ async def test_a_large_ruleset_is_applied(node: Node, start_agent: StartAgent) -
 
 
 @pytest.mark.asyncio
-async def test_an_agent_attaches_over_tcp(node: Node, start_agent: StartAgent) -> None:
+async def test_an_agent_attaches_over_tcp(node: AgentServerNode, start_agent: StartAgent) -> None:
     port = await node.links.listen_tcp("127.0.0.1", 0)
     start_agent(node.credentials.issue("sb").directory, f"127.0.0.1:{port}")
     channel = await node.channel("sb")
@@ -84,7 +86,7 @@ async def test_an_agent_attaches_over_tcp(node: Node, start_agent: StartAgent) -
 
 @pytest.mark.asyncio
 async def test_an_agent_attaches_over_hybrid_vsock(
-    node: Node, directory: Path, start_agent: StartAgent
+    node: AgentServerNode, directory: Path, start_agent: StartAgent
 ) -> None:
     for _ in range(2):  # as after the bridge asked the shim once more
         await node.links.listen_hybrid("sb", directory / "clh.sock", 1033)
@@ -97,18 +99,18 @@ async def test_an_agent_attaches_over_hybrid_vsock(
 
 
 @pytest.mark.asyncio
-async def test_drift_is_reported_unsolicited(node: Node, start_agent: StartAgent) -> None:
+async def test_drift_is_reported_unsolicited(node: AgentServerNode, start_agent: StartAgent) -> None:
     agent = start_agent(node.credentials.issue("sb").directory)
     channel = await node.channel("sb")
     await channel.apply(FIRST, [])
-    say(agent, "ipv4 nat VCN-SERVICES")
+    change_rules(agent, "ipv4 nat VCN-SERVICES")
     await until(lambda: bool(node.states))
     assert node.states == [("sb", GuestState(1, FIRST.digest, True))]
     assert await channel.apply(FIRST, []) == GuestState(1, FIRST.digest, False)
 
 
 @pytest.mark.asyncio
-async def test_many_agents_attach_at_once(node: Node, start_agent: StartAgent) -> None:
+async def test_many_agents_attach_at_once(node: AgentServerNode, start_agent: StartAgent) -> None:
     for number in range(5):
         start_agent(node.credentials.issue(f"sb{number}").directory)
     channels = [await node.channel(f"sb{number}") for number in range(5)]
@@ -120,7 +122,7 @@ async def test_many_agents_attach_at_once(node: Node, start_agent: StartAgent) -
 
 @pytest.mark.asyncio
 async def test_an_agent_waits_for_its_credentials(
-    node: Node, directory: Path, start_agent: StartAgent
+    node: AgentServerNode, directory: Path, start_agent: StartAgent
 ) -> None:
     issued = node.credentials.issue("sb").directory
     late = directory / "late"
@@ -132,7 +134,7 @@ async def test_an_agent_waits_for_its_credentials(
 
 @pytest.mark.asyncio
 async def test_an_agent_attaches_again_after_a_node_restart(directory: Path, start_agent: StartAgent) -> None:
-    first = Node(GuestCertificates.open(directory / "state"), directory / "agents.sock")
+    first = AgentServerNode(GuestCertificates.open(directory / "state"), directory / "agents.sock")
     await first.start()
     await first.links.listen_unix(directory / "node.sock")
     agent = start_agent(first.credentials.issue("sb").directory)
@@ -143,7 +145,7 @@ async def test_an_agent_attaches_again_after_a_node_restart(directory: Path, sta
     with pytest.raises(Unreachable):
         await channel.state()
 
-    second = Node(GuestCertificates.open(directory / "state"), directory / "agents.sock")
+    second = AgentServerNode(GuestCertificates.open(directory / "state"), directory / "agents.sock")
     await second.start()
     try:
         await second.links.listen_unix(directory / "node.sock")
@@ -156,7 +158,7 @@ async def test_an_agent_attaches_again_after_a_node_restart(directory: Path, sta
 
 
 @pytest.mark.asyncio
-async def test_an_agent_attaches_again_after_a_close(node: Node, start_agent: StartAgent) -> None:
+async def test_an_agent_attaches_again_after_a_close(node: AgentServerNode, start_agent: StartAgent) -> None:
     start_agent(node.credentials.issue("sb").directory)
     channel = await node.channel("sb")
     await channel.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node, and real agents in network namespaces that stand for guests."""
+"""A node, and real agents in network namespaces instead of guests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REPOSITORY = Path(__file__).parents[3]
 
 @dataclass
 class LabGuest:
-    """A namespace with an agent in it, which outlives its agents."""
+    """A namespace for an agent; it outlives the agent."""
 
     namespace: LabNamespace
     credentials: Path
@@ -35,17 +35,17 @@ class LabGuest:
     node: Path
     lab: Lab
     programs: Path | None = None
-    """What its /usr/sbin has; None: all that this machine has."""
+    """The content of its /usr/sbin; None: that of this machine."""
     has_libnftables: bool = True
     run_options: str = "rw"
     agent: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Start the agent, in a mount namespace where some things are otherwise than here."""
+        """Start the agent in a mount namespace with these programs and files."""
         agent = [sys.executable, "-m", "guest_agent", "--node", f"unix:{self.node}"]
         agent += ["--credentials", str(self.credentials), "--state", str(self.files)]
         agent += ["--resolv-conf", str(self.files / "resolv.conf"), "--log-level", "debug"]
-        # Its own /run, as a VM has: the lock of legacy iptables is in it, one for all namespaces.
+        # Its own /run, as a VM has: it has the xtables lock, which is one for all namespaces.
         script = [f"mount -t tmpfs -o {self.run_options} run /run"]
         if self.programs is not None:
             script.append(f"mount --bind {self.programs} /usr/sbin")
@@ -56,7 +56,7 @@ class LabGuest:
         self.agent = self.lab.start(self.namespace, *argv)
 
     def stop(self) -> None:
-        """Kill the agent, as the kernel would."""
+        """Kill the agent."""
         assert self.agent is not None
         self.agent.kill()
         self.agent.wait(_DEADLINE_S)
@@ -69,14 +69,14 @@ class LabGuest:
 
 
 def libnftables() -> Path:
-    """The file of the library that an agent here would load."""
+    """The file of libnftables on this machine."""
     name = ctypes.util.find_library("nftables")
     assert name is not None
     return next(Path("/usr/lib").rglob(name)).resolve()
 
 
 class LabNode:
-    """The node's side of all guests of a test."""
+    """The node's agent server, with its callbacks recorded."""
 
     def __init__(self, directory: Path, lab: Lab) -> None:
         self.directory = directory
@@ -94,7 +94,7 @@ class LabNode:
         )
 
     def guest(self, sandbox: str, namespace: LabNamespace | None = None) -> LabGuest:
-        """A guest whose agent is not started yet."""
+        """A guest without a running agent."""
         files = self.directory / f"files-{sandbox}"
         files.mkdir()
         made = namespace or self.lab.namespace(sandbox)
@@ -102,7 +102,7 @@ class LabNode:
         return LabGuest(made, issued.directory, files, self.directory / "node.sock", self.lab)
 
     async def channel(self, sandbox: str, *, after: AgentChannel | None = None) -> AgentChannel:
-        """Wait for the agent of a guest, another one than `after`."""
+        """Wait until another channel of the guest than `after` is attached."""
         await until(lambda: self.links.channel(sandbox) not in (None, after))
         channel = self.links.channel(sandbox)
         assert channel is not None
@@ -111,7 +111,7 @@ class LabNode:
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """A short path: that of a unix socket has 107 bytes at most."""
+    """A directory with a short name: the path of a unix socket has 107 bytes at most."""
     with tempfile.TemporaryDirectory(prefix="vcl") as made:
         yield Path(made)
 

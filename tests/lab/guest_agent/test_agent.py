@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Agents as processes in namespaces, with the kernel's real iptables and nft."""
+"""Agent processes in namespaces, with real iptables and nft."""
 
 from __future__ import annotations
 
@@ -12,67 +12,71 @@ import pytest
 from kata_bridge.channels.port import GuestRefused, GuestState
 from ruleset.document import Document, make_ruleset
 from ruleset.model import Family
-from tests.lab.guest_agent.backends import (
+from tests.lab.guest_agent.conftest import LabNode
+from tests.lab.guest_agent.tools import (
     IPTABLES_NFT,
     LEGACY,
     NFT,
-    WAYS,
+    TOOLS,
     attached,
     change,
-    held,
+    installed,
     prepared,
     ruleset,
 )
-from tests.lab.guest_agent.conftest import LabNode
 from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_ruleset_and_a_delta_are_applied(node: LabNode, way: str) -> None:
-    guest = prepared(node.guest("sb"), way)
+@pytest.mark.parametrize("tool", TOOLS)
+async def test_a_ruleset_and_a_delta_are_applied(node: LabNode, tool: str) -> None:
+    guest = prepared(node.guest("sb"), tool)
     channel = await attached(node, guest, "sb")
     capabilities = await channel.probe()
     assert capabilities.backends == ("nft", "iptables")
     assert capabilities.ipv6
     assert capabilities.conntrack
     both = (Family.IPV4, Family.IPV6)
-    first, second = ruleset(way, 1, 1, *both), ruleset(way, 2, 3, *both)
+    first, second = ruleset(tool, 1, 1, *both), ruleset(tool, 2, 3, *both)
     assert await channel.apply(first, []) == GuestState(1, first.digest, False)
     assert await channel.read_back() == first.documents
     assert await channel.apply(change(first, second), []) == GuestState(2, second.digest, False)
     assert await channel.read_back() == second.documents
     assert await channel.state() == GuestState(2, second.digest, False)
-    if way != NFT:
-        output = [line for line in held(guest.namespace, way).split("\n") if line.startswith("-A OUTPUT")]
+    if tool != NFT:
+        output = [
+            line for line in installed(guest.namespace, tool).split("\n") if line.startswith("-A OUTPUT")
+        ]
         assert output[-1] == "-A OUTPUT -j VCN-SERVICES"
         assert "-A OUTPUT -d 192.0.2.1/32 -j ACCEPT" in output
 
 
-STRANGERS: list[tuple[str, Callable[[str], tuple[str, ...]]]] = [
-    ("flushes nat", lambda way: ("nft", "flush", "ruleset") if way == NFT else (way, "-t", "nat", "-F")),
+FOREIGN_CHANGES: list[tuple[str, Callable[[str], tuple[str, ...]]]] = [
+    ("flushes nat", lambda tool: ("nft", "flush", "ruleset") if tool == NFT else (tool, "-t", "nat", "-F")),
     (
         "takes one rule",
-        lambda way: (
+        lambda tool: (
             ("nft", "flush", "chain", "ip", "vcnode", "nat-output")
-            if way == NFT
-            else (way, "-t", "nat", "-D", "VCN-SERVICES", "1")
+            if tool == NFT
+            else (tool, "-t", "nat", "-D", "VCN-SERVICES", "1")
         ),
     ),
 ]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("stranger", [each[1] for each in STRANGERS], ids=[each[0] for each in STRANGERS])
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize(
+    "foreign_change", [each[1] for each in FOREIGN_CHANGES], ids=[each[0] for each in FOREIGN_CHANGES]
+)
 async def test_foreign_change_is_detected_and_reverted(
-    node: LabNode, way: str, stranger: Callable[[str], tuple[str, ...]]
+    node: LabNode, tool: str, foreign_change: Callable[[str], tuple[str, ...]]
 ) -> None:
-    guest = prepared(node.guest("sb"), way)
+    guest = prepared(node.guest("sb"), tool)
     channel = await attached(node, guest, "sb")
-    first = ruleset(way, 1, 2)
+    first = ruleset(tool, 1, 2)
     await channel.apply(first, [])
-    guest.namespace.run(*stranger(way))
+    guest.namespace.run(*foreign_change(tool))
     await until(lambda: bool(node.states))
     assert node.states == [("sb", GuestState(1, first.digest, True))]
     assert await channel.state() == GuestState(1, first.digest, True)
@@ -80,17 +84,17 @@ async def test_foreign_change_is_detected_and_reverted(
     assert await channel.read_back() == first.documents
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_check_sees_a_change_just_before_it(node: LabNode, way: str) -> None:
-    guest = prepared(node.guest("sb"), way)
+@pytest.mark.parametrize("tool", TOOLS)
+async def test_check_sees_a_change_just_before_it(node: LabNode, tool: str) -> None:
+    guest = prepared(node.guest("sb"), tool)
     channel = await attached(node, guest, "sb")
-    await channel.apply(ruleset(way, 1, 2), [])
-    if way == NFT:
+    await channel.apply(ruleset(tool, 1, 2), [])
+    if tool == NFT:
         guest.namespace.run("nft", "add", "rule", "ip", "vcnode", "nat-output", "accept")
     else:
-        # Of the same size as before, so that only the content tells.
+        # The size stays, so only the content differs.
         guest.namespace.run(
-            way,
+            tool,
             "-t",
             "nat",
             "-R",
@@ -108,13 +112,13 @@ async def test_check_sees_a_change_just_before_it(node: LabNode, way: str) -> No
     assert (await channel.state()).has_drifted
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_foreign_rules_and_traffic_are_no_drift(node: LabNode, way: str) -> None:
-    guest = prepared(node.guest("sb"), way)
+@pytest.mark.parametrize("tool", TOOLS)
+async def test_foreign_rules_and_traffic_are_no_drift(node: LabNode, tool: str) -> None:
+    guest = prepared(node.guest("sb"), tool)
     channel = await attached(node, guest, "sb")
-    first = ruleset(way, 1, 2)
+    first = ruleset(tool, 1, 2)
     await channel.apply(first, [])
-    tool = IPTABLES_NFT if way == NFT else way
+    tool = IPTABLES_NFT if tool == NFT else tool
     guest.namespace.run(tool, "-t", "nat", "-A", "PREROUTING", "-j", "RETURN")
     guest.namespace.run(tool, "-A", "INPUT", "-s", "192.0.2.2", "-j", "DROP")
     with guest.namespace.socket(socket.AF_INET, socket.SOCK_DGRAM) as traffic:
@@ -135,15 +139,15 @@ async def test_backend_change_removes_the_old_rules(node: LabNode) -> None:
     assert "VCN-" not in guest.namespace.run("nft", "list", "ruleset")
 
 
-@pytest.mark.parametrize("way", [LEGACY, IPTABLES_NFT, NFT])
-async def test_refused_ruleset_keeps_the_installed_one(node: LabNode, way: str) -> None:
-    guest = prepared(node.guest("sb"), way)
+@pytest.mark.parametrize("tool", [LEGACY, IPTABLES_NFT, NFT])
+async def test_refused_ruleset_keeps_the_installed_one(node: LabNode, tool: str) -> None:
+    guest = prepared(node.guest("sb"), tool)
     channel = await attached(node, guest, "sb")
-    first = ruleset(way, 1, 2)
+    first = ruleset(tool, 1, 2)
     await channel.apply(first, [])
     (document,) = first.documents
     objects = dict(document.objects)
-    if way == NFT:
+    if tool == NFT:
         objects["chain nat-output"] = (*objects["chain nat-output"], "goto VCN-SVC-NOWHERE")
     else:
         objects["nat/VCN-SERVICES"] = (*objects["nat/VCN-SERVICES"], "-d 10.96.0.9/32 -j VCN-SVC-NOWHERE")

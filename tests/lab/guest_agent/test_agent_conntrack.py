@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections to a Service, and the entries of the kernel's conntrack that an agent takes away."""
+"""Connections to a Service, and the conntrack entries that an agent deletes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bridge_api.messages import Flow
 from ruleset.document import Ruleset, make_ruleset
 from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, Protocol, ServiceRules
 from ruleset.render import nft
-from tests.lab.guest_agent.backends import NFT, attached, ruleset
 from tests.lab.guest_agent.conftest import LabNode
+from tests.lab.guest_agent.tools import NFT, attached, ruleset
 
 pytestmark = pytest.mark.asyncio
 

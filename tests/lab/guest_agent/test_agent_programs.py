@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guests that lack programs, a library, or room for a lock."""
+"""Guests without some program, library, or a writable lock file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kata_bridge.channels.port import GuestRefused, GuestState, NotInjectable, U
 from ruleset.document import Document, make_ruleset
 from ruleset.model import Family
 from ruleset.names import Backend
-from tests.lab.guest_agent.backends import LEGACY, NFT, attached, change, prepared, ruleset
 from tests.lab.guest_agent.conftest import LabNode, libnftables
+from tests.lab.guest_agent.tools import LEGACY, NFT, attached, change, prepared, ruleset
 
 pytestmark = pytest.mark.asyncio
 
 
 def some_programs(directory: Path, *names: str) -> Path:
-    """A /usr/sbin that has these programs and no others."""
+    """A /usr/sbin with these programs only."""
     directory.mkdir()
     for name in names:
         shutil.copy(Path("/usr/sbin", name).resolve(), directory / Path("/usr/sbin", name).resolve().name)
@@ -56,7 +56,7 @@ async def test_a_guest_without_packet_filter_is_not_injectable(node: LabNode) ->
 
 
 async def test_the_nft_program_replaces_its_library(node: LabNode) -> None:
-    """As with an nft that is linked with it; ours here needs a copy of it to run."""
+    """Our nft here needs a copy of the library to run."""
     guest = node.guest("sb")
     copy = node.directory / "nft"
     copy.mkdir()

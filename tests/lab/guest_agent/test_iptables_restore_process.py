@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The legacy iptables-restore that an agent keeps: by itself, and under the agent."""
+"""The real legacy iptables-restore as a process that keeps running, alone and in an agent."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from kata_bridge.channels.agent.channel import AgentChannel
 from kata_bridge.channels.port import GuestRefused, GuestState, Unreachable
 from ruleset.document import Document, make_ruleset
 from ruleset.model import Family
-from tests.lab.guest_agent.backends import LEGACY, attached, change, held, prepared, ruleset
 from tests.lab.guest_agent.conftest import LabGuest, LabNode
+from tests.lab.guest_agent.tools import LEGACY, attached, change, installed, prepared, ruleset
 from tests.lab.namespaces import Lab, LabNamespace
 from tests.waiting import until
 
@@ -30,7 +30,7 @@ _PROGRAM = "iptables-legacy-restore"
 
 
 class Inside:
-    """iptables-restore of a namespace, as a program by itself; `lock` is the file that it locks."""
+    """A program that runs iptables-restore in a namespace; `lock` is its lock file."""
 
     def __init__(self, namespace: LabNamespace, directory: Path) -> None:
         self.namespace = namespace
@@ -41,7 +41,7 @@ class Inside:
         self.path.chmod(0o755)
 
     def nat(self) -> list[str]:
-        """Rules and chains of nat, counters left out."""
+        """Rules and chains of nat, without counters."""
         output = self.namespace.run("iptables-legacy-save", "-t", "nat")
         return [line.partition(" [")[0] for line in output.split("\n") if line[:1] in (":", "-")]
 
@@ -141,14 +141,14 @@ def test_the_process_does_not_grow(restorer: IptablesRestoreProcess) -> None:
 
 
 def kept(guest: LabGuest) -> list[int]:
-    """The processes that an agent keeps."""
+    """An agent's child processes."""
     assert guest.agent is not None
     tasks = Path(f"/proc/{guest.agent.pid}/task").iterdir()
     return [int(word) for task in tasks for word in (task / "children").read_text().split()]
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended, be it that nobody asked for its status yet."""
+    """Whether a process has ended, collected or not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
     except OSError:
@@ -177,7 +177,7 @@ FIRST, SECOND = ruleset(LEGACY, 1, 1), ruleset(LEGACY, 2, 2)
 
 
 async def keeping(node: LabNode) -> tuple[AgentChannel, int]:
-    """An agent that has applied `FIRST`, and the one process that it keeps since."""
+    """An agent that has applied `FIRST`, and its iptables-restore."""
     guest = prepared(node.guest("sb"), LEGACY)
     channel = await attached(node, guest, "sb")
     await channel.apply(FIRST, [])
@@ -199,7 +199,7 @@ async def test_a_process_killed_during_an_apply_rolls_back(node: LabNode) -> Non
     channel, pid = await keeping(node)
     os.kill(pid, signal.SIGSTOP)
     applying = Tasks("test").spawn(channel.apply(change(FIRST, SECOND), []), "applying")
-    # What it was given waits in its input.
+    # The script waits in its stdin.
     await until(lambda: _unread(pid) > 0)
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(Unreachable, match="iptables-legacy-restore: ended with status -9"):
@@ -221,17 +221,17 @@ async def test_refusal_keeps_the_installed_rules(node: LabNode) -> None:
     bad = make_ruleset(
         9, [Document(Family.IPV4, document.backend, {**document.objects, "nat/VCN-SERVICES": rules})]
     )
-    before = held(guest.namespace, LEGACY).count("\n")
+    before = installed(guest.namespace, LEGACY).count("\n")
     with pytest.raises(
         GuestRefused, match=r"line \d+ is '-A VCN-SERVICES -d 10\.96\.0\.9/32 -j VCN-SVC-NOWHERE'"
     ):
         await channel.apply(bad, [])
-    assert held(guest.namespace, LEGACY).count("\n") == before
+    assert installed(guest.namespace, LEGACY).count("\n") == before
     assert await channel.apply(change(sets[1], sets[2]), []) == GuestState(3, sets[2].digest, False)
 
 
 def _unread(pid: int) -> int:
-    """How many bytes are in the pipe that a process reads."""
+    """How many bytes wait in a process' stdin."""
     with Path(f"/proc/{pid}/fd/0").open("rb") as pipe:
         count = array.array("i", [0])
         fcntl.ioctl(pipe, termios.FIONREAD, count)

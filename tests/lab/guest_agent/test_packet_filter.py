@@ -13,14 +13,14 @@ from guest_agent.kernel.kernel_packet_filter import KernelPacketFilter
 from guest_agent.kernel.netfilter_socket import NetfilterSocket
 from ruleset.model import Family
 from ruleset.names import Backend
-from tests.lab.guest_agent.backends import IPTABLES_NFT, LEGACY, NFT
+from tests.lab.guest_agent.tools import IPTABLES_NFT, LEGACY, NFT
 from tests.lab.namespaces import Lab, LabNamespace
 from tests.packet_filter_contract import PacketFilterContract
 
 T = TypeVar("T")
 
 
-class Kernel:
+class KernelFilterSubject:
     """The packet filter of a namespace in which `tool` is in use."""
 
     def __init__(self, namespace: LabNamespace, family: Family, tool: str, *, keep_process: bool) -> None:
@@ -60,7 +60,9 @@ class Kernel:
 )
 class TestKernelPacketFilter(PacketFilterContract):
     @pytest.fixture
-    def subject(self, lab: Lab, family: Family, tool: str, keep_process: bool) -> Iterator[Kernel]:
-        made = Kernel(lab.namespace("sb"), family, tool, keep_process=keep_process)
+    def subject(
+        self, lab: Lab, family: Family, tool: str, keep_process: bool
+    ) -> Iterator[KernelFilterSubject]:
+        made = KernelFilterSubject(lab.namespace("sb"), family, tool, keep_process=keep_process)
         yield made
         made.close()

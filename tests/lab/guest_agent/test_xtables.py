@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rules legacy tables have, as the kernel tells it."""
+"""Fingerprints of real legacy tables."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_fingerprint_changes_with_rules_alone(guest: LabNamespace, xtables: Xtab
             traffic.sendto(b"x", (loopback, 9))
         assert counters() != before
         assert states() == first
-    # Of the same length each time, in the first rule, the last and the policy.
+    # The length stays; the first rule, the last one and the policy change.
     seen = {first}
     changes = [
         ("nat", "-R", "OUTPUT", "1", "-d", address % 9, "-p", "udp", "--dport", "9", "-j", "ACCEPT"),
@@ -71,7 +71,7 @@ def test_fingerprint_changes_with_rules_alone(guest: LabNamespace, xtables: Xtab
     rule("nat", "-A", "OUTPUT", "-d", address % 8, "-j", "ACCEPT")
     assert states() not in seen
     seen.add(states())
-    # Known to have changed: another text in any case, and from then on that one.
+    # A known change gets another fingerprint, which then stays.
     taken = guest.inside(lambda: xtables.fingerprint(family, is_changed=True))
     assert taken not in seen
     assert states() == taken

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages of the bridge say what `bridge.proto` says, byte for byte."""
+"""The messages encode as `bridge.proto` declares, byte for byte."""
 
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The link to kata-bridge, in virtual time, without a socket."""
+"""The session with kata-bridge, in virtual time, without a socket."""
 
 import asyncio
 import contextlib
@@ -21,8 +21,8 @@ PRESENT = GuestEvent(GuestEventKind.PRESENT, Guest(id="g1"))
 GONE = GuestEvent(GuestEventKind.GONE, Guest(id="g1"))
 
 
-class Connection:
-    """A connection that says what is written down for it, and then nothing."""
+class ScriptedClient:
+    """A client whose watch follows a script."""
 
     def __init__(self, events: list[GuestEvent | BridgeError]) -> None:
         self.events = events
@@ -35,12 +35,12 @@ class Connection:
         self.is_closed = True
 
 
-class Told:
-    """A link whose connections are `scripts`, one after the other, then none; and what it told."""
+class RecordedSession:
+    """A session whose clients follow `scripts`, one after the other; `lines` are its events."""
 
     def __init__(self, *scripts: list[GuestEvent | BridgeError]) -> None:
         self.lines: list[str] = []
-        self.connections: list[Connection] = []
+        self.clients: list[ScriptedClient] = []
         self.connected_at: list[float] = []
         self._scripts = list(scripts)
         self._tasks = Tasks("test")
@@ -48,52 +48,58 @@ class Told:
             lambda guest: self.lines.append(f"present {guest.id}"),
             lambda guest: self.lines.append(f"gone {guest}"),
             lambda: self.lines.append("synced"),
-            lambda: self.lines.append("lost"),
+            lambda: self.lines.append("disconnected"),
         )
-        self.link = BridgeSession(self._connect, handlers, lambda: 1.0, consequence="all stays as it is")
+        self.session = BridgeSession(self._connect, handlers, lambda: 1.0, consequence="nothing changes")
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> ScriptedClient:
         self.connected_at.append(asyncio.get_running_loop().time())
-        self.connections.append(
-            Connection(self._scripts.pop(0) if self._scripts else [BridgeUnavailableError("nobody there")])
+        self.clients.append(
+            ScriptedClient(self._scripts.pop(0) if self._scripts else [BridgeUnavailableError("not running")])
         )
-        return self.connections[-1]
+        return self.clients[-1]
 
     @contextlib.asynccontextmanager
     async def running(self, seconds: float = 0.05) -> AsyncIterator[None]:
-        self._tasks.spawn(self.link.run(), "run")
+        self._tasks.spawn(self.session.run(), "run")
         await asyncio.sleep(seconds)
         yield
         assert await self._tasks.close(1.0) == ()
 
 
 async def test_guest_events_reach_the_handlers() -> None:
-    nobody = GuestEvent(GuestEventKind.PRESENT, None)
-    told = Told([PRESENT, SYNCED, nobody, GONE, GuestEvent(GuestEventKind(77), Guest(id="x"))])
-    async with told.running():
-        assert told.lines == ["present g1", "synced", "gone g1"]
-        assert (told.link.is_synced, told.link.is_connected, told.link.problem) == (True, True, "")
-        assert told.link.bridge is told.connections[0]
-    assert [each.is_closed for each in told.connections] == [True]
-    assert told.link.bridge is None
+    no_guest = GuestEvent(GuestEventKind.PRESENT, None)
+    recorded = RecordedSession(
+        [PRESENT, SYNCED, no_guest, GONE, GuestEvent(GuestEventKind(77), Guest(id="x"))]
+    )
+    async with recorded.running():
+        assert recorded.lines == ["present g1", "synced", "gone g1"]
+        assert (recorded.session.is_synced, recorded.session.is_connected, recorded.session.problem) == (
+            True,
+            True,
+            "",
+        )
+        assert recorded.session.bridge is recorded.clients[0]
+    assert [each.is_closed for each in recorded.clients] == [True]
+    assert recorded.session.bridge is None
 
 
 async def test_reconnects_back_off() -> None:
-    told = Told([PRESENT, SYNCED, BridgeUnavailableError("restart")])
-    async with told.running(30.0):
-        assert told.lines[:3] == ["present g1", "synced", "lost"]
-        assert (told.link.is_synced, told.link.is_connected) == (False, False)
-        assert told.link.problem == "nobody there"
-        gaps = [b - a for a, b in pairwise(told.connected_at)]
+    recorded = RecordedSession([PRESENT, SYNCED, BridgeUnavailableError("restart")])
+    async with recorded.running(30.0):
+        assert recorded.lines[:3] == ["present g1", "synced", "disconnected"]
+        assert (recorded.session.is_synced, recorded.session.is_connected) == (False, False)
+        assert recorded.session.problem == "not running"
+        gaps = [b - a for a, b in pairwise(recorded.connected_at)]
         assert gaps[:4] == pytest.approx([0.1, 0.2, 0.4, 0.8])
         assert max(gaps) == pytest.approx(BACKOFF_MAX_S)
-        assert all(each.is_closed for each in told.connections[:-1])
+        assert all(each.is_closed for each in recorded.clients[:-1])
 
 
 async def test_an_event_resets_the_backoff() -> None:
     away: list[GuestEvent | BridgeError] = [BridgeUnavailableError("start")]
-    told = Told(*[away] * 4, [SYNCED, BridgeUnavailableError("restart")], [SYNCED])
-    async with told.running(10.0):
-        gaps = [b - a for a, b in pairwise(told.connected_at)]
+    recorded = RecordedSession(*[away] * 4, [SYNCED, BridgeUnavailableError("restart")], [SYNCED])
+    async with recorded.running(10.0):
+        gaps = [b - a for a, b in pairwise(recorded.connected_at)]
         assert gaps == pytest.approx([0.1, 0.2, 0.4, 0.8, 0.1])
-        assert told.link.is_synced
+        assert recorded.session.is_synced

@@ -12,7 +12,7 @@ from tests.packet_filter_contract import PacketFilterContract
 T = TypeVar("T")
 
 
-class Fake:
+class FakeFilterSubject:
     def __init__(self, family: Family) -> None:
         self.packet_filter = FakePacketFilter()
         self.key = (family, Backend.IPTABLES)
@@ -33,5 +33,5 @@ class Fake:
 
 class TestFakePacketFilter(PacketFilterContract):
     @pytest.fixture(params=list(Family), ids=lambda family: family.value)
-    def subject(self, request: pytest.FixtureRequest) -> Fake:
-        return Fake(request.param)
+    def subject(self, request: pytest.FixtureRequest) -> FakeFilterSubject:
+        return FakeFilterSubject(request.param)

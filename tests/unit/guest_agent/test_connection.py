@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest whose kernel has no randomness yet."""
+"""Waiting for the kernel's random pool."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ from guest_agent.connection import wait_for_random_pool
 
 
 class FakeKernel:
-    """Answers as getrandom(2) does; what asked is in `calls`."""
+    """A fake getrandom(2); `calls` has the flags of its calls."""
 
     def __init__(self, error: OSError | None = None) -> None:
         self.error = error

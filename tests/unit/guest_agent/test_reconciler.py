@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is in, what is applied, and who notices that it changed; on a packet filter without a kernel."""
+"""Applying rulesets, drift and rollbacks, with a fake packet filter."""
 
 from collections.abc import Callable
 
@@ -306,7 +306,7 @@ class TestAfterARestart:
         reconciler = RulesetReconciler(fake, None)
         with pytest.raises(RulesRefusedError):
             reconciler.apply(both(2, "10.1.0.2:80"))
-        # As if the process had been killed before it took the one family back.
+        # As if the process had been killed before the rollback.
         fake.refused = ""
         other = FakePacketFilter()
         RulesetReconciler(other, None).apply(both(2, "10.1.0.2:80"))

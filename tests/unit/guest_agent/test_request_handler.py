@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an agent answers to each question of its node, on a packet filter without a kernel."""
+"""The result of each request, with a fake packet filter."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -43,8 +43,8 @@ def ruleset(generation: int, pod: int) -> Ruleset:
 FIRST, SECOND = ruleset(1, 1), ruleset(2, 2)
 
 
-class Guest:
-    """An agent with its packet filter, conntrack and files."""
+class HandledGuest:
+    """A request handler with fakes and files."""
 
     def __init__(self, directory: Path) -> None:
         self.filter = FakePacketFilter()
@@ -72,15 +72,15 @@ class Guest:
 
 
 @pytest.fixture
-def guest(tmp_path: Path) -> Guest:
-    return Guest(tmp_path)
+def guest(tmp_path: Path) -> HandledGuest:
+    return HandledGuest(tmp_path)
 
 
 def state(of: Ruleset, *, has_drifted: bool = False) -> RulesetState:
     return RulesetState(of.generation, of.digest, has_drifted)
 
 
-def test_capabilities_follow_the_supported_filters(guest: Guest) -> None:
+def test_capabilities_follow_the_supported_filters(guest: HandledGuest) -> None:
     assert guest.handler.capabilities(guest.filter.supported) == Capabilities(
         "agent", ("iptables",), True, True, True, True, "1"
     )
@@ -91,14 +91,14 @@ def test_capabilities_follow_the_supported_filters(guest: Guest) -> None:
     )
 
 
-def test_apply_saves_state_then_flushes_flows(guest: Guest) -> None:
+def test_apply_saves_state_then_flushes_flows(guest: HandledGuest) -> None:
     flow = Flow("udp", "10.0.0.1", 80)
     assert guest.apply(to_message(FIRST), flow) == AgentResult(AgentResultCode.DONE, "", state(FIRST))
     assert guest.flushed == [flow]
     assert state_file.read(guest.state_path) == AppliedRuleset(1, FIRST.digest)
 
 
-def test_an_unchanged_ruleset_flushes_nothing(guest: Guest) -> None:
+def test_an_unchanged_ruleset_flushes_nothing(guest: HandledGuest) -> None:
     guest.apply(to_message(FIRST))
     again = to_message(make_ruleset(9, FIRST.documents))
     outcome = guest.apply(again, Flow("udp", "10.0.0.1"))
@@ -107,7 +107,7 @@ def test_an_unchanged_ruleset_flushes_nothing(guest: Guest) -> None:
     assert state_file.read(guest.state_path) == AppliedRuleset(9, FIRST.digest)
 
 
-def test_a_delta_of_another_base_needs_full(guest: Guest) -> None:
+def test_a_delta_of_another_base_needs_full(guest: HandledGuest) -> None:
     delta = difference(FIRST, SECOND)
     assert delta is not None
     outcome = guest.apply(to_message(delta))
@@ -117,7 +117,7 @@ def test_a_delta_of_another_base_needs_full(guest: Guest) -> None:
     assert guest.apply(to_message(delta)) == AgentResult(AgentResultCode.DONE, "", state(SECOND))
 
 
-def test_a_refused_result_has_the_line(guest: Guest) -> None:
+def test_a_refused_result_has_the_line(guest: HandledGuest) -> None:
     guest.apply(to_message(FIRST))
     guest.filter.refused = "10.1.0.2"
     outcome = guest.apply(to_message(SECOND))
@@ -134,7 +134,7 @@ def test_a_refused_result_has_the_line(guest: Guest) -> None:
         (b"\xff", "not UTF-8"),
     ],
 )
-def test_foreign_syntax_never_reaches_the_filter(guest: Guest, text: bytes, expected: str) -> None:
+def test_foreign_syntax_never_reaches_the_filter(guest: HandledGuest, text: bytes, expected: str) -> None:
     message = messages.Ruleset(1, "0" * 64, (Part("ipv4", "iptables", text),))
     outcome = guest.apply(message)
     assert outcome.code is AgentResultCode.REFUSED
@@ -142,12 +142,12 @@ def test_foreign_syntax_never_reaches_the_filter(guest: Guest, text: bytes, expe
     assert guest.filter.loaded == []
 
 
-def test_a_zip_bomb_is_refused_without_inflating(guest: Guest) -> None:
+def test_a_zip_bomb_is_refused_without_inflating(guest: HandledGuest) -> None:
     message = messages.Ruleset(1, "0" * 64, (Part("ipv4", "iptables", b"x", 1 << 40),))
     assert guest.apply(message).code is AgentResultCode.REFUSED
 
 
-def test_a_missing_program_fails_and_is_not_refused(guest: Guest) -> None:
+def test_a_missing_program_fails_and_is_not_refused(guest: HandledGuest) -> None:
     guest.filter.missing[(Family.IPV4, Backend.IPTABLES)] = "no iptables-restore in this guest"
     assert guest.apply(to_message(FIRST)) == AgentResult(
         AgentResultCode.FAILED, "no iptables-restore in this guest", RulesetState()
@@ -156,7 +156,7 @@ def test_a_missing_program_fails_and_is_not_refused(guest: Guest) -> None:
     assert guest.ask(NodeRequest(1, apply=ApplyRuleset())).code is AgentResultCode.FAILED
 
 
-def test_failed_flush_and_save_still_apply_rules(guest: Guest) -> None:
+def test_failed_flush_and_save_still_apply_rules(guest: HandledGuest) -> None:
     guest.flush_error = NetfilterError("netlink: No such device")
     guest.state_path.mkdir()
     outcome = guest.apply(to_message(FIRST), Flow("udp", "10.0.0.1"))
@@ -167,7 +167,7 @@ def test_failed_flush_and_save_still_apply_rules(guest: Guest) -> None:
     assert "Is a directory" in outcome.message
 
 
-def test_a_check_reports_drift(guest: Guest) -> None:
+def test_a_check_reports_drift(guest: HandledGuest) -> None:
     guest.apply(to_message(FIRST))
     assert guest.ask(NodeRequest(2, check_drift=CheckDrift())) == AgentResult(
         AgentResultCode.DONE, "", state(FIRST)
@@ -180,7 +180,7 @@ def test_a_check_reports_drift(guest: Guest) -> None:
     assert guest.ask(NodeRequest(4, check_drift=CheckDrift())).code is AgentResultCode.FAILED
 
 
-def test_drift_is_reported_once(guest: Guest) -> None:
+def test_drift_is_reported_once(guest: HandledGuest) -> None:
     guest.apply(to_message(FIRST))
     assert guest.handler.take_report() is None
     rules = guest.filter.tables[Family.IPV4]["nat"]["VCN-SERVICES"]
@@ -193,7 +193,7 @@ def test_drift_is_reported_once(guest: Guest) -> None:
     assert guest.handler.take_report() is None
 
 
-def test_read_back_returns_installed_rules(guest: Guest) -> None:
+def test_read_back_returns_installed_rules(guest: HandledGuest) -> None:
     guest.apply(to_message(FIRST))
     answer = guest.handler.handle(NodeRequest(4, read_back=ReadBack()))
     assert answer == AgentMessage(request_id=4, installed=InstalledParts(to_message(FIRST).parts))
@@ -205,7 +205,7 @@ def test_read_back_returns_installed_rules(guest: Guest) -> None:
     assert guest.ask(NodeRequest(6, read_back=ReadBack())).code is AgentResultCode.FAILED
 
 
-def test_flows_are_flushed_on_request(guest: Guest) -> None:
+def test_flows_are_flushed_on_request(guest: HandledGuest) -> None:
     flow = Flow("udp", "10.0.0.1")
     question = NodeRequest(1, flush_conntrack=FlushConntrack((flow,)))
     assert guest.ask(question).code is AgentResultCode.DONE
@@ -220,14 +220,14 @@ def test_flows_are_flushed_on_request(guest: Guest) -> None:
     assert answer.result.code is AgentResultCode.FAILED
 
 
-def test_a_circle_of_links_fails(guest: Guest) -> None:
+def test_a_circle_of_links_fails(guest: HandledGuest) -> None:
     guest.resolv_conf.symlink_to(guest.resolv_conf)
     outcome = guest.ask(NodeRequest(1, write_resolv_conf=WriteResolvConf("nameserver 10.0.0.10\n")))
     assert outcome.code is AgentResultCode.FAILED
     assert "too many links" in outcome.message
 
 
-def test_resolv_confs_are_written(guest: Guest) -> None:
+def test_resolv_confs_are_written(guest: HandledGuest) -> None:
     question = NodeRequest(1, write_resolv_conf=WriteResolvConf("nameserver 10.0.0.10\n"))
     assert guest.ask(question).code is AgentResultCode.DONE
     assert guest.resolv_conf.read_text() == "nameserver 10.0.0.10\n"
@@ -238,15 +238,15 @@ def test_resolv_confs_are_written(guest: Guest) -> None:
     assert guest.ask(question).code is AgentResultCode.FAILED
 
 
-def test_an_unknown_request_fails(guest: Guest) -> None:
+def test_an_unknown_request_fails(guest: HandledGuest) -> None:
     outcome = guest.ask(NodeRequest(1))
     assert outcome.code is AgentResultCode.FAILED
     assert "may be older than kata-bridge" in outcome.message
 
 
 def test_adopted_rules_are_saved_at_start(tmp_path: Path) -> None:
-    """A container that is started again has lost its files; its startup probe looks for this one."""
-    guest = Guest(tmp_path)
+    """A restarted container has lost its files, and its startup probe looks for this one."""
+    guest = HandledGuest(tmp_path)
     assert not guest.state_path.exists()
     guest.reconciler.apply(FIRST)
     RequestHandler(RulesetReconciler(guest.filter, None), None, guest.state_path, [])

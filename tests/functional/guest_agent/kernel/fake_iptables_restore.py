@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands for `iptables-restore --noflush --verbose --wait`, and does what else a text tells it.
+"""A fake of `iptables-restore --noflush --verbose --wait`; lines of a script may make it misbehave.
 
 Its output is buffered as a C library buffers what goes into a pipe. What it committed it notes in
 `loaded` beside it, a line for each table: its process and the lines. A file `mode` beside it says
@@ -34,7 +34,7 @@ def fail(status: int, words: str) -> None:
 
 
 def act(number: int, line: str) -> None:
-    """Obey a line that no iptables knows."""
+    """Execute a line that iptables does not have."""
     command, _, argument = line.partition(" ")
     if command == "die":
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can become of a program that is kept, with a stand-in that does all of it when told."""
+"""A process that keeps running, and its failures, with a fake program."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from guest_agent.core.packet_filter import FilterUnavailableError
 from guest_agent.kernel.iptables_restore_process import IptablesRestoreProcess
 from tests.waiting import wait_until
 
-# Of a test that would fail; those that pass do not wait for it.
+# Only a failing test waits that long.
 _DEADLINE_S = 60.0
-# For what never comes.
+# For waits that must time out.
 _SHORT_S = 0.2
 
 ONE = "*nat\none\nCOMMIT\n"
@@ -28,7 +28,7 @@ TWO = "*filter\ntwo\nCOMMIT\n*nat\nthree\nCOMMIT\n"
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended, be it that nobody asked for its status yet."""
+    """Whether a process has ended, collected or not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
     except OSError:
@@ -36,7 +36,7 @@ def is_gone(pid: int) -> bool:
 
 
 class Program:
-    """The stand-in as an executable file, and what it did."""
+    """The fake as an executable file, and what it loaded."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -44,7 +44,7 @@ class Program:
         self.write()
 
     def write(self) -> None:
-        """Put it there anew: another file, as a package's update leaves it."""
+        """Replace the file, as a package update does."""
         text = Path(__file__).with_name("fake_iptables_restore.py").read_text()
         made = self.directory / "new"
         made.write_text(f"#!{sys.executable} -IS\n{text}")
@@ -56,12 +56,12 @@ class Program:
 
     @property
     def loaded(self) -> list[str]:
-        """The tables that were committed, with their lines."""
+        """The committed tables, with their lines."""
         return [line.partition(" ")[2] for line in self._lines()]
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes that committed them."""
+        """The processes that committed them."""
         return [int(line.partition(" ")[0]) for line in self._lines()]
 
     def _lines(self) -> list[str]:
@@ -283,7 +283,7 @@ def test_close_kills_the_process(make: Make) -> None:
     assert is_gone(pid)
 
 
-_KEEPER = """
+_TWO_PROCESSES = """
 import sys, time
 from pathlib import Path
 from guest_agent.kernel.iptables_restore_process import IptablesRestoreProcess
@@ -296,9 +296,9 @@ time.sleep(600)
 
 
 def test_processes_end_with_the_agent(program: Program) -> None:
-    """Two of them: neither holds the other's input open."""
+    """Two of them: neither keeps the other's stdin open."""
     with subprocess.Popen(
-        [sys.executable, "-c", _KEEPER, str(program.path)],
+        [sys.executable, "-c", _TWO_PROCESSES, str(program.path)],
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[4],

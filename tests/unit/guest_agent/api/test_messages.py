@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages of the guest's link say what `guest.proto` says, byte for byte."""
+"""The messages encode as `guest.proto` declares, byte for byte."""
 
 from pathlib import Path
 

@@ -20,15 +20,15 @@ LEGACY, NFT = programs(Variant.LEGACY), programs(Variant.NFT)
 @pytest.mark.parametrize(
     ("installed", "possible", "rules", "expected"),
     [
-        # Nobody has rules: the guest's own choice, which comes first.
+        # No rules: the guest's default, which comes first.
         ((NFT, LEGACY), "legacy nft", "", NFT),
         ((LEGACY, NFT), "legacy nft", "", LEGACY),
-        # Somebody has: the same one.
+        # Rules of one variant: this one.
         ((NFT, LEGACY), "legacy nft", "legacy", LEGACY),
         ((LEGACY, NFT), "legacy nft", "nft", NFT),
-        # In both: the guest's own choice again.
+        # Rules of both: the guest's default.
         ((NFT, LEGACY), "legacy nft", "legacy nft", NFT),
-        # The kernel has a say.
+        # The kernel lacks a variant.
         ((NFT, LEGACY), "legacy", "", LEGACY),
         ((LEGACY, NFT), "nft", "legacy", NFT),
         ((NFT,), "legacy", "", None),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Header blocks, written by hand as RFC 7541 has them."""
+"""Header blocks, written by hand (RFC 7541)."""
 
 import contextlib
 

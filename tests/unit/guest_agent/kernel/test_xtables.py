@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the counters of a table's entries are."""
+"""Counters are left out of a table's entries."""
 
 import sys
 

@@ -36,7 +36,7 @@ def entry(
         (Flow("udp", "10.96.0.10", 53, reply_source="10.1.0.5", reply_port=5353), entry(), True),
         (Flow("udp", "10.96.0.10", 53, reply_source="10.1.0.5", reply_port=1), entry(), False),
         (Flow("udp", "10.96.0.10", 53, reply_port=5353), entry(), True),
-        # Never translated: nobody answered, and the answer would come from the Service's own address.
+        # Never translated: unreplied, and its reply source is the Service's address.
         (
             Flow("tcp", "10.96.0.10", 53, never_translated=True),
             entry(TCP, back=SERVICE, has_reply=False),
@@ -44,7 +44,7 @@ def entry(
         ),
         (Flow("tcp", "10.96.0.10", 53, never_translated=True), entry(TCP, back=SERVICE), False),
         (Flow("tcp", "10.96.0.10", 53, never_translated=True), entry(TCP, has_reply=False), False),
-        # All but those that still have an endpoint behind them.
+        # Entries of serving endpoints are kept.
         (Flow("udp", "10.96.0.10", 53, keep_replies_from=("10.1.0.5:5353",)), entry(), False),
         (Flow("udp", "10.96.0.10", 53, keep_replies_from=("10.1.0.5:5353",)), entry(back=OTHER), True),
         (Flow("udp", "10.96.0.10", 53, keep_replies_from=("10.1.0.5:1",)), entry(), True),

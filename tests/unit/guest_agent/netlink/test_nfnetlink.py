@@ -85,7 +85,7 @@ def test_a_family_probe_leaves_nothing() -> None:
     ]
     assert [made.payload, gone.payload] == [name, name]
     data = netlink.table_probe(7, socket.AF_INET6, "t")
-    # NFNL_SUBSYS_NFTABLES in the network's byte order, where other messages have 0.
+    # NFNL_SUBSYS_NFTABLES in network byte order; 0 in other messages.
     assert data[18:20] == data[-2:] == b"\x00\x0a"
-    # REQUEST | ACK | CREATE: an answer to this one, and errors alone to the others.
+    # REQUEST | ACK | CREATE: this one is acknowledged, the others only on errors.
     assert struct.unpack_from("=IHH", data, 20)[2] == 0x405

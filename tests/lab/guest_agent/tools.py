@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways in which a guest takes rules: rulesets, guests and what they hold, in each of them."""
+"""Rulesets and guests for each tool that installs rules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.lab.guest_agent.conftest import LabGuest, LabNode
 from tests.lab.namespaces import LabNamespace
 
 LEGACY, IPTABLES_NFT, NFT = "iptables-legacy", "iptables-nft", "nft"
-WAYS = (LEGACY, IPTABLES_NFT, NFT)
+TOOLS = (LEGACY, IPTABLES_NFT, NFT)
 RENDER = {LEGACY: iptables.render, IPTABLES_NFT: iptables.render, NFT: nft.render}
 
 
@@ -31,8 +31,8 @@ def rules(pods: int, services: int = 3, family: Family = Family.IPV4) -> GuestRu
     return GuestRules(family, tuple(made), ("10.96.0.0/12",) if family is Family.IPV4 else ("fd96::/108",))
 
 
-def ruleset(way: str, generation: int, pods: int, *families: Family) -> Ruleset:
-    parts = [RENDER[way](rules(pods, family=family)) for family in families or (Family.IPV4,)]
+def ruleset(tool: str, generation: int, pods: int, *families: Family) -> Ruleset:
+    parts = [RENDER[tool](rules(pods, family=family)) for family in families or (Family.IPV4,)]
     return make_ruleset(generation, parts)
 
 
@@ -42,17 +42,17 @@ def change(old: Ruleset, new: Ruleset) -> RulesetDelta:
     return delta
 
 
-def prepared(guest: LabGuest, way: str) -> LabGuest:
-    """Make the guest one in which somebody uses this iptables already, behind whom we have to stand."""
-    if way in (LEGACY, IPTABLES_NFT):
-        guest.namespace.run(way, "-t", "nat", "-A", "OUTPUT", "-d", "192.0.2.1", "-j", "ACCEPT")
+def prepared(guest: LabGuest, tool: str) -> LabGuest:
+    """Add a rule by this tool, as a mesh does. Our hooks must stand behind it."""
+    if tool in (LEGACY, IPTABLES_NFT):
+        guest.namespace.run(tool, "-t", "nat", "-A", "OUTPUT", "-d", "192.0.2.1", "-j", "ACCEPT")
     return guest
 
 
-def held(namespace: LabNamespace, way: str) -> str:
-    if way == NFT:
+def installed(namespace: LabNamespace, tool: str) -> str:
+    if tool == NFT:
         return namespace.run("nft", "list", "table", "ip", "vcnode")
-    return namespace.run(f"{way}-save")
+    return namespace.run(f"{tool}-save")
 
 
 async def attached(node: LabNode, guest: LabGuest, sandbox: str) -> AgentChannel:
