@@ -86,7 +86,7 @@ class FakeSubject:
 class ServerSubject:
     """kata-bridge's server, with channels to guests in memory."""
 
-    def __init__(self, served: Bridge, client: BridgeCalls) -> None:
+    def __init__(self, served: ServedBridge, client: BridgeCalls) -> None:
         self.served, self.client = served, client
 
     def add(self, name: str) -> None:
