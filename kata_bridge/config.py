@@ -12,11 +12,13 @@ from daemonkit.config import binding
 from daemonkit.config.binding import setting
 from daemonkit.config.status_config import StatusConfig
 from kata_bridge.channels.agent.guest_addresses import Network
+from kata_bridge.channels.settings import ChannelSettings
+from kata_bridge.channels.stock.policy_file import read_policy
 from kata_bridge.channels.stock.shim import ROOTS
 from kata_bridge.cri.client import TIMEOUT_S as CRI_TIMEOUT_S
 from kata_bridge.nri.plugin import SOCKET as NRI_SOCKET
 from kata_bridge.sandboxes.core.runtimes import CHANNELS, HandlerChannels
-from kata_bridge.start_gate.core.decision import Need, Policy, PolicyRule
+from kata_bridge.start_gate.core.decision import Need, Policy, PolicyRule, StartGateSettings
 from tenancy import names
 
 KIND = "KataBridgeConfiguration"
@@ -162,7 +164,7 @@ class StockConfig:
     )
 
     def problems(self) -> Iterator[str]:
-        problem = _read_policy(self.policy_file)[1]
+        problem = read_policy(self.policy_file)[1]
         if problem:
             yield f"policyFile: {problem}"
 
@@ -228,8 +230,10 @@ class StartGateConfig:
         if len(set(self.needs)) != len(self.needs):
             yield "needs: the same need twice"
 
-    def policy_rules(self) -> tuple[PolicyRule, ...]:
-        return tuple(PolicyRule(each.namespaces, each.policy) for each in self.namespaces)
+    def settings(self) -> StartGateSettings:
+        """What a reload applies."""
+        rules = tuple(PolicyRule(each.namespaces, each.policy) for each in self.namespaces)
+        return StartGateSettings(self.policy, rules, frozenset(self.needs))
 
 
 _KATA = (RuntimeRule(("kata*",), ("agent", "stock")),)
@@ -282,24 +286,12 @@ class KataBridgeConfiguration:
         """The socket of the gRPC server, behind `api.peer_auth`."""
         return self.state_directory / "run" / "bridge.sock"
 
-    def handler_channels(self) -> tuple[HandlerChannels, ...]:
-        return tuple(HandlerChannels(rule.handlers, rule.channels) for rule in self.runtimes)
+    def channel_settings(self) -> ChannelSettings:
+        """What a reload applies."""
+        handlers = tuple(HandlerChannels(rule.handlers, rule.channels) for rule in self.runtimes)
+        return ChannelSettings(handlers, self.stock.shim_directories, self.stock.policy_file)
 
 
 def load(path: Path) -> KataBridgeConfiguration:
     """Read and check the file. Raises `ConfigError` with all errors."""
     return binding.load(path, KataBridgeConfiguration, kind=KIND)
-
-
-def read_stock_policy(loaded: KataBridgeConfiguration) -> tuple[str | None, str]:
-    """The policy's text, or None; and why it cannot be read, or empty."""
-    return _read_policy(loaded.stock.policy_file)
-
-
-def _read_policy(path: Path | None) -> tuple[str | None, str]:
-    if path is None:
-        return None, ""
-    try:
-        return path.read_text(), ""
-    except (OSError, UnicodeDecodeError) as error:
-        return None, f"{path}: {getattr(error, 'strerror', None) or error}"

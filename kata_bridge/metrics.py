@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 
 from daemonkit.metrics import Registry
 from daemonkit.tasks import add_metric
-from kata_bridge.guests.core.events import DriftKind
 
 # From a delta for a guest with an agent to a whole ruleset for a slow namespace.
 _APPLY_BOUNDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -32,8 +31,6 @@ class KataBridgeMetrics:
             "Guests found without the rules that were applied, by kind.",
             ("kind",),
         )
-        for kind in DriftKind:
-            self.drift.labels(kind.value)
         self.repairs = self.registry.counter(
             "vcnode_katabridge_drift_repairs_total", "Drifted guests whose rules were applied again."
         )

@@ -22,7 +22,8 @@ from kata_bridge.api.server import BridgeServer
 from kata_bridge.channels.agent.guest_addresses import GuestAddresses
 from kata_bridge.channels.factory import ChannelFactory
 from kata_bridge.channels.netns.executor import NetnsExecutor
-from kata_bridge.config import AgentConfig, KataBridgeConfiguration, load
+from kata_bridge.channels.port import Unreachable
+from kata_bridge.config import AgentConfig, KataBridgeConfiguration, StartGateConfig, load
 from kata_bridge.cri.client import CriClient
 from kata_bridge.guests.broadcaster import GuestBroadcaster
 from kata_bridge.guests.core.ruleset_cache import RulesetCache
@@ -37,8 +38,10 @@ from kata_bridge.sandboxes.core.sandbox import Change
 from kata_bridge.sandboxes.cri_source import CriLister
 from kata_bridge.sandboxes.discovery import Discovery
 from kata_bridge.sandboxes.file_source import GuestDirectory
-from kata_bridge.sandboxes.nri_source import NriSource
+from kata_bridge.sandboxes.nri_source import CertificateUnavailableError, NriSource
+from kata_bridge.start_gate.resolv_conf import ResolvConfs
 from kata_bridge.start_gate.service import StartGateService
+from kata_bridge.start_gate.super_cluster import SuperClusterWriter
 
 if TYPE_CHECKING:
     from kata_bridge.channels.agent.channel import AgentChannel
@@ -86,7 +89,7 @@ class KataBridge:
             self._agent_server, self._agents = self._build_agents(config, config.agent)
         self._netns_executor = NetnsExecutor()
         self._channels = ChannelFactory(
-            config, self._agents, self._netns_executor, self._metrics, netns_records
+            config.channel_settings(), self._agents, self._netns_executor, self._metrics, netns_records
         )
         self._watchers = GuestBroadcaster()
         context = DriverContext(
@@ -101,9 +104,7 @@ class KataBridge:
         self.guests = GuestRegistry(context, self._watchers, self._channels.channels_of)
         self._start_gate: StartGateService | None = None
         if config.gate is not None:
-            self._start_gate = StartGateService(
-                config.gate, self.guests, self._channels.channels_of, self._metrics, self._tasks
-            )
+            self._start_gate = self._build_start_gate(config.gate)
         self._server = BridgeServer(self.guests, self._watchers, self._metrics, self._start_gate)
         self._synced = asyncio.Event()
         cri, files = config.sandboxes.cri, config.sandboxes.directory
@@ -150,6 +151,18 @@ class KataBridge:
             copies_credentials=agent.copy_credentials,
         )
 
+    def _build_start_gate(self, gate: StartGateConfig) -> StartGateService:
+        cluster = gate.super_cluster
+        return StartGateService(
+            gate.settings(),
+            ResolvConfs(gate.directory),
+            self.guests,
+            self._channels.channels_of,
+            self._metrics,
+            self._tasks,
+            None if cluster is None else SuperClusterWriter(cluster.kubeconfig_file, cluster.node_name),
+        )
+
     def _build_plugin(self) -> Plugin | None:
         nri = self._config.sandboxes.nri
         if nri is None:
@@ -167,7 +180,10 @@ class KataBridge:
         driver = self.guests.drivers.get(sandbox)
         if self._agents is None or driver is None or "agent" not in driver.channels:
             return None
-        return await self._agents.credentials(sandbox)
+        try:
+            return await self._agents.credentials(sandbox)
+        except Unreachable as error:
+            raise CertificateUnavailableError(str(error)) from None
 
     def _sandboxes_changed(self, changes: Iterable[Change]) -> None:
         changes = tuple(changes)
@@ -307,10 +323,10 @@ class KataBridge:
         except ConfigError as error:
             _log.error("the new configuration is invalid, the old one stays", problem="; ".join(error.errors))
             return
-        self._channels.configure(config)
+        self._channels.configure(config.channel_settings())
         self.guests.reclassify()
         if self._start_gate is not None and config.gate is not None:
-            self._start_gate.configure(config.gate)
+            self._start_gate.configure(config.gate.settings())
         _log.info("configuration reloaded: runtimes, stock, and the start gate's policies and needs")
 
     async def _stop(self, proxy: PeerAuthProxy) -> None:

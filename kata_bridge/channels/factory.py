@@ -9,8 +9,9 @@ from daemonkit import logs
 from kata_bridge.channels.netns.executor import NetnsExecutor
 from kata_bridge.channels.port import Channel, NotInjectable
 from kata_bridge.channels.select import CachedChannelProvider, ChannelProvider
+from kata_bridge.channels.settings import ChannelSettings
+from kata_bridge.channels.stock.policy_file import read_policy
 from kata_bridge.channels.stock.shim import shim_socket
-from kata_bridge.config import KataBridgeConfiguration, read_stock_policy
 from kata_bridge.metrics import KataBridgeMetrics
 from kata_bridge.sandboxes.core.runtimes import channels_of
 from kata_bridge.sandboxes.core.sandbox import Sandbox
@@ -26,29 +27,29 @@ class ChannelFactory:
 
     def __init__(
         self,
-        config: KataBridgeConfiguration,
+        settings: ChannelSettings,
         agents: "AgentRegistry | None",
         executor: NetnsExecutor,
         metrics: KataBridgeMetrics,
         netns_state: Path | None,
     ) -> None:
-        self._config = config
+        self._settings = settings
         self._agents = agents
         self._executor = executor
         self._metrics = metrics
         self._netns_state = netns_state
 
-    def configure(self, config: KataBridgeConfiguration) -> None:
-        """Use another configuration; channels that are open stay as they are."""
-        self._config = config
+    def configure(self, settings: ChannelSettings) -> None:
+        """Use other settings; channels that are open stay as they are."""
+        self._settings = settings
 
     def channels_of(self, sandbox: Sandbox) -> tuple[str, ...]:
         """The channels to try for a sandbox, best first; none: it is no guest."""
         try:
-            has_shim = shim_socket(sandbox.id, self._config.stock.shim_directories) is not None
+            has_shim = shim_socket(sandbox.id, self._settings.shim_directories) is not None
         except ValueError:
             has_shim = False
-        return channels_of(sandbox, self._config.handler_channels(), has_shim=has_shim)
+        return channels_of(sandbox, self._settings.handlers, has_shim=has_shim)
 
     def providers(self) -> Mapping[str, ChannelProvider]:
         """The providers by the names of their channels in the configuration."""
@@ -73,14 +74,14 @@ class ChannelFactory:
     def _stock(self, sandbox: Sandbox) -> Channel:
         from kata_bridge.channels.stock.channel import stock_channel
 
-        policy = read_stock_policy(self._config)[0]
+        policy = read_policy(self._settings.stock_policy_file)[0]
         if policy is not None and sandbox.policy_refusal:
             _log.info("agent policy of a guest is kept", guest=sandbox.id, reason=sandbox.policy_refusal)
             policy = None
         try:
             return stock_channel(
                 sandbox.id,
-                roots=self._config.stock.shim_directories,
+                roots=self._settings.shim_directories,
                 policy=policy,
                 # Where the sandbox's addresses are unknown, the guest is asked.
                 has_ipv6=not sandbox.ips or any(":" in ip for ip in sandbox.ips),

@@ -11,7 +11,13 @@ from bridge_api.rulesets import to_part
 from daemonkit import logs
 from kata_bridge.channels.port import GuestRefused, GuestState, NeedsFull, NotInjectable, Unreachable
 from kata_bridge.guests.broadcaster import GuestBroadcaster
-from kata_bridge.guests.core.events import ChannelChanged, DesiredChanged, SetRulesetReply, StateReported
+from kata_bridge.guests.core.events import (
+    ChannelChanged,
+    DesiredChanged,
+    DriftKind,
+    SetRulesetReply,
+    StateReported,
+)
 from kata_bridge.guests.driver import DriverContext, GuestDriver
 from kata_bridge.sandboxes.core.sandbox import Appeared, Change, Sandbox, resolver_applies_to
 from ruleset.delta import BaseMismatch, RulesetDelta
@@ -41,6 +47,8 @@ class GuestRegistry:
         self._pending: dict[int, asyncio.Queue[GuestResult]] = {}  # by ticket
         self._change_handlers: list[Callable[[str], None]] = []
         self.is_synced = False
+        for kind in DriftKind:
+            context.metrics.drift.labels(kind.value)
 
     def __len__(self) -> int:
         return len(self._drivers)

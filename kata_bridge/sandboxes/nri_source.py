@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from daemonkit import logs
-from kata_bridge.channels.port import Unreachable
 from kata_bridge.nri.dispatch import Deny
 from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodSandbox
 from kata_bridge.nri.session import Snapshot
@@ -20,6 +19,11 @@ AGENT_CREDENTIALS = "/etc/vcnode-guest"
 _NO_CERTIFICATE = (
     "waiting: the node cannot issue the certificate of the pod's guest agent (the kubelet tries again)"
 )
+
+
+class CertificateUnavailableError(Exception):
+    """A certificate cannot be issued now; the message is for the node's operator."""
+
 
 CredentialsOf = Callable[[str], Awaitable[Path | None]]
 
@@ -52,7 +56,8 @@ class NriSource:
     """A `kata_bridge.nri.dispatch.Handler` that reports sandboxes and blocks no container.
 
     `credentials_of` returns the directory of a sandbox's certificate, or None for a sandbox whose channels
-    have no agent. It raises `Unreachable` where it cannot issue one now. It is None on a node without agents.
+    have no agent. It raises `CertificateUnavailableError` where it cannot issue one now. It is None on a node
+    without agents.
     """
 
     def __init__(self, discovery: Discovery, credentials_of: CredentialsOf | None = None) -> None:
@@ -74,7 +79,7 @@ class NriSource:
     async def certificate(self, pod: PodSandbox, container: Container) -> tuple[Mount, ...]:
         """The mount of its certificate, for our agent's container; no mounts for any other.
 
-        Raises `Unreachable` where the certificate cannot be issued now; its text is for the node's operator.
+        Raises `CertificateUnavailableError`.
         """
         if self._credentials_of is None or container.name != AGENT_CONTAINER:
             return ()
@@ -87,7 +92,7 @@ class NriSource:
         """Allow it; deny a tenant's agent whose certificate cannot be issued."""
         try:
             return ContainerAdjustment(mounts=await self.certificate(pod, container))
-        except Unreachable as error:
+        except CertificateUnavailableError as error:
             _log.warning("cannot issue the certificate of a pod's agent", sandbox=pod.id, reason=error)
             return Deny(_NO_CERTIFICATE) if sandbox_of(observation_of(pod)).tenant else ContainerAdjustment()
 

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 
 from daemonkit import logs
 from daemonkit.tasks import Tasks
-from kata_bridge.channels.port import Unreachable
 from kata_bridge.nri.messages import Container, Mount, PodSandbox
+from kata_bridge.sandboxes.nri_source import CertificateUnavailableError
 
 RETRY_S = 2.0
 
@@ -34,7 +34,7 @@ class CertificateRetries:
         """The mounts of a container's certificate; None where it cannot be issued now."""
         try:
             return await self._certificate_of(pod, container)
-        except Unreachable as error:
+        except CertificateUnavailableError as error:
             _log.warning("cannot issue the certificate of a pod's agent", sandbox=pod.id, reason=error)
             return None
 
@@ -55,7 +55,7 @@ class CertificateRetries:
             for sandbox, (pod, container) in list(self._waiting.items()):
                 try:
                     await self._certificate_of(pod, container)
-                except Unreachable:
+                except CertificateUnavailableError:
                     continue
                 if self._waiting.pop(sandbox, None) is not None:
                     self._on_issued(sandbox)

@@ -31,10 +31,10 @@ class PodNotifier:
     """A `gate.GateReporter`; `on_nudged` is called with the result of each nudge."""
 
     def __init__(
-        self, super_cluster: SuperClusterWriter, node: str, tasks: Tasks, on_nudged: Callable[[str], None]
+        self, super_cluster: SuperClusterWriter, tasks: Tasks, on_nudged: Callable[[str], None]
     ) -> None:
         self._super_cluster = super_cluster
-        self._node = node
+        self._node = super_cluster.node
         self._tasks = tasks
         self._on_nudged = on_nudged
         self._loop = asyncio.get_running_loop()

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 from bridge_api.messages import GuestResult, ResultCode
 from daemonkit.tasks import Tasks
-from kata_bridge.config import StartGateConfig
 from kata_bridge.guests.registry import GuestRegistry
 from kata_bridge.guests.resolv_conf_sync import GuestResolvConfSync
 from kata_bridge.metrics import KataBridgeMetrics
@@ -27,28 +26,24 @@ class StartGateService:
 
     def __init__(
         self,
-        config: StartGateConfig,
+        settings: StartGateSettings,
+        resolv_confs: ResolvConfs,
         guests: GuestRegistry,
         channels_of: Callable[[Sandbox], tuple[str, ...]],
         metrics: KataBridgeMetrics,
         tasks: Tasks,
+        super_cluster: SuperClusterWriter | None,
     ) -> None:
-        """Raises `OSError`."""
+        self._resolv_confs = resolv_confs
         self._guests = guests
         self._tasks = tasks
+        self._super_cluster = super_cluster
         gate_metrics = StartGateMetrics(metrics.registry)
-        self._super_cluster: SuperClusterWriter | None = None
-        self._node = ""
         notifier: PodNotifier | None = None
-        if (cluster := config.super_cluster) is not None:
-            self._node = cluster.node_name
-            self._super_cluster = SuperClusterWriter(cluster.kubeconfig_file)
+        if super_cluster is not None:
             count = gate_metrics.nudges.labels
-            notifier = PodNotifier(self._super_cluster, self._node, tasks, lambda result: count(result).inc())
-        self._resolv_confs = ResolvConfs(config.directory)
-        self._gate = StartGate(
-            _settings(config), guests, channels_of, self._resolv_confs, gate_metrics, notifier
-        )
+            notifier = PodNotifier(super_cluster, tasks, lambda result: count(result).inc())
+        self._gate = StartGate(settings, guests, channels_of, resolv_confs, gate_metrics, notifier)
         self._guest_copies = GuestResolvConfSync(guests, self._gate.resolv_conf_text, tasks)
         guests.add_change_handler(self._guest_changed)
 
@@ -62,7 +57,7 @@ class StartGateService:
     def start(self) -> None:
         if self._super_cluster is None:
             return
-        condition = sync_node_condition(self._super_cluster, self._node, self._gate.blocked_pods)
+        condition = sync_node_condition(self._super_cluster, self._gate.blocked_pods)
         self._tasks.spawn(condition, "node condition")
         readiness = sync_readiness(
             self._super_cluster, self._gate.waiting_for_network, self._gate.set_readiness
@@ -73,9 +68,9 @@ class StartGateService:
         if self._super_cluster is not None:
             await self._super_cluster.close()
 
-    def configure(self, config: StartGateConfig) -> None:
+    def configure(self, settings: StartGateSettings) -> None:
         """Apply new policies and needs; all else in the configuration needs a restart."""
-        self._gate.configure(_settings(config))
+        self._gate.configure(settings)
 
     async def set_resolv_conf(
         self, guest: str, pod_uid: str, text: str, wait_message: str, networks: tuple[str, ...]
@@ -116,7 +111,3 @@ class StartGateService:
     def status(self) -> dict[str, object]:
         """The part `startGate` of /status."""
         return self._gate.status()
-
-
-def _settings(config: StartGateConfig) -> StartGateSettings:
-    return StartGateSettings(config.policy, config.policy_rules(), frozenset(config.needs))

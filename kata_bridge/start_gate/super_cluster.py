@@ -36,9 +36,10 @@ class PodGoneError(Exception):
 
 
 class SuperClusterWriter:
-    """Requests of the start gate, a few at once, with retries."""
+    """Requests of the start gate of `node`, a few at once, with retries."""
 
-    def __init__(self, kubeconfig: Path) -> None:
+    def __init__(self, kubeconfig: Path, node: str) -> None:
+        self.node = node
         self._client = LazyClient(kubeconfig, "kata-bridge")
         self._slots = asyncio.Semaphore(PARALLEL)
         self._problem = ""

@@ -19,7 +19,7 @@ READINESS_S = 1.0
 
 
 async def sync_node_condition(
-    super_cluster: SuperClusterWriter, node: str, blocked_pods: Callable[[], BlockedPods]
+    super_cluster: SuperClusterWriter, blocked_pods: Callable[[], BlockedPods]
 ) -> None:
     """Write the condition whenever it changes, and as a heartbeat; never returns."""
     loop = asyncio.get_running_loop()
@@ -32,14 +32,12 @@ async def sync_node_condition(
         if condition != written or now_s - written_s >= CONDITION_REFRESH_S:
             if written is None or condition.is_blocked != written.is_blocked:
                 since = timestamp(digits=0)
-            if await _write_condition(super_cluster, node, condition, since) == "done":
+            if await _write_condition(super_cluster, condition, since) == "done":
                 written, written_s = condition, now_s
         await asyncio.sleep(CONDITION_S)
 
 
-async def _write_condition(
-    super_cluster: SuperClusterWriter, node: str, condition: NodeCondition, since: str
-) -> str:
+async def _write_condition(super_cluster: SuperClusterWriter, condition: NodeCondition, since: str) -> str:
     value = {
         "type": CONDITION,
         "status": "True" if condition.is_blocked else "False",
@@ -48,7 +46,7 @@ async def _write_condition(
         "lastHeartbeatTime": timestamp(digits=0),
         "lastTransitionTime": since,
     }
-    path = f"{NODES.path(name=node)}/status"
+    path = f"{NODES.path(name=super_cluster.node)}/status"
     return await super_cluster.write("PATCH", path, {"status": {"conditions": [value]}}, STRATEGIC)
 
 

@@ -5,7 +5,8 @@ import pytest
 
 from daemonkit.config import binding as configs
 from daemonkit.config.binding import ConfigError
-from kata_bridge.config import KIND, CriConfig, KataBridgeConfiguration, NriConfig, load, read_stock_policy
+from kata_bridge.channels.stock.policy_file import read_policy
+from kata_bridge.config import KIND, CriConfig, KataBridgeConfiguration, NriConfig, load
 from kata_bridge.sandboxes.core.runtimes import HandlerChannels
 from kata_bridge.start_gate.core.decision import Need, Policy, PolicyRule
 
@@ -21,7 +22,7 @@ def test_a_minimal_configuration_has_defaults() -> None:
     assert (config.sandboxes.nri, config.sandboxes.cri) == (NriConfig(), CriConfig())
     assert config.listen.socket == Path("/run/vcnode/kata-bridge.sock")
     assert (config.listen.gid, config.listen.uids) == (None, frozenset())
-    assert config.handler_channels() == (HandlerChannels(("kata*",), ("agent", "stock")),)
+    assert config.channel_settings().handlers == (HandlerChannels(("kata*",), ("agent", "stock")),)
     assert config.agent is None
 
 
@@ -82,7 +83,7 @@ def test_the_stock_policy_is_read_and_checked(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"stock\.policyFile: .*p\.rego: No such file"):
         load(file)
     (tmp_path / "p.rego").write_text("package agent_policy\n")
-    assert read_stock_policy(load(file)) == ("package agent_policy\n", "")
+    assert read_policy(load(file).channel_settings().stock_policy_file) == ("package agent_policy\n", "")
 
 
 def test_without_a_start_gate_nothing_is_blocked() -> None:
@@ -101,7 +102,7 @@ def test_namespaces_have_start_gate_policies() -> None:
     text = "gate: {policy: warn, needs: [rules], namespaces: [{namespaces: [vc-a-*], policy: off}]}\n"
     gate = parsed(f"sandboxes: {{nri: {{}}}}\n{text}").gate
     assert gate is not None
-    assert gate.policy_rules() == (PolicyRule(("vc-a-*",), Policy.OFF),)
+    assert gate.settings().rules == (PolicyRule(("vc-a-*",), Policy.OFF),)
     assert (gate.policy, gate.needs) == (Policy.WARN, (Need.RULES,))
 
 

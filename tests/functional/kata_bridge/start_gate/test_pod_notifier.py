@@ -97,9 +97,9 @@ async def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         )
     )
     tasks = Tasks("reports")
-    writer = SuperClusterWriter(kubeconfig)
+    writer = SuperClusterWriter(kubeconfig, "worker-1")
     nudges: list[str] = []
-    notifier = PodNotifier(writer, "worker-1", tasks, nudges.append)
+    notifier = PodNotifier(writer, tasks, nudges.append)
     yield Harness(server, writer, notifier, tasks, nudges)
     await tasks.close(2.0)
     await writer.close()
@@ -197,7 +197,7 @@ async def test_the_node_condition_is_written_when_it_changes(harness: Harness) -
         reads.append(current[0])
         return current[0]
 
-    harness.tasks.spawn(sync_node_condition(harness.super_cluster, "worker-1", blocked_pods), "condition")
+    harness.tasks.spawn(sync_node_condition(harness.super_cluster, blocked_pods), "condition")
     path = "/api/v1/nodes/worker-1/status"
     await until(lambda: len(harness.server.of(path)) == 1)
     current[0] = BlockedPods(1, {Reason.RULES: 1})
@@ -248,9 +248,9 @@ async def test_annotations_of_a_gone_pod_are_read_once(harness: Harness) -> None
 
 
 async def test_a_missing_kubeconfig_fails_the_nudge_and_is_a_problem(harness: Harness) -> None:
-    writer = SuperClusterWriter(Path("/nonexistent/kubeconfig"))
+    writer = SuperClusterWriter(Path("/nonexistent/kubeconfig"), "worker-1")
     results: list[str] = []
-    PodNotifier(writer, "worker-1", harness.tasks, results.append).unblocked(POD)
+    PodNotifier(writer, harness.tasks, results.append).unblocked(POD)
     await until(lambda: results == ["failed"])
     assert "kubeconfig" in writer.problem
 
