@@ -313,12 +313,12 @@ class Watch:
 
     def _adopt_synced(self) -> None:
         """Adopt the objects of new scopes that have all listed, and end the watches that nobody needs."""
-        wanted = {
+        planned = {
             namespace: frozenset(scope for scope in scopes if scope.covers(namespace))
             for tenant, scopes in self._plan.by_tenant.items()
             for namespace in self._cache.tenants.get(tenant, ())
         }
-        for namespace, scopes in wanted.items():
+        for namespace, scopes in planned.items():
             pairs = [self._pairs[scope] for scope in scopes]
             if self._sources.get(namespace) != scopes and all(pair.has_synced for pair in pairs):
                 self._sources[namespace] = scopes
@@ -329,7 +329,7 @@ class Watch:
                     self._clock(),
                     unreadable=_unreadable_in(namespace, [pair.services for pair in pairs]),
                 )
-        for namespace in self._sources.keys() - wanted.keys():
+        for namespace in self._sources.keys() - planned.keys():
             del self._sources[namespace]
             self._cache.forget(namespace)
         needed = self._plan.scopes.union(*self._sources.values())

@@ -33,19 +33,19 @@ def find_conflicts(
     services: Iterable[ServiceInfo], family: Family
 ) -> Mapping[str, tuple[AddressConflict, ...]]:
     """The conflicts that each Service loses, by `namespace/name`."""
-    services_with_address: dict[Address, tuple[int, str, str]] = {}
-    contested: dict[Address, set[str]] = {}
+    best_claims: dict[Address, tuple[int, str, str]] = {}
+    claimants_of: dict[Address, set[str]] = {}
     for service in services:
         for rank, address in _claims(service, family):
             claim = (rank, service.created, service.reference)
-            held = services_with_address.setdefault(address, claim)
-            if held[2] != service.reference:
-                contested.setdefault(address, {held[2]}).add(service.reference)
-            if claim < held:
-                services_with_address[address] = claim
+            best = best_claims.setdefault(address, claim)
+            if best[2] != service.reference:
+                claimants_of.setdefault(address, {best[2]}).add(service.reference)
+            if claim < best:
+                best_claims[address] = claim
     found: dict[str, list[AddressConflict]] = {}
-    for address, claimants in contested.items():
-        winner = services_with_address[address][2]
+    for address, claimants in claimants_of.items():
+        winner = best_claims[address][2]
         for loser in claimants - {winner}:
             found.setdefault(loser, []).append(AddressConflict(address, winner))
     return {loser: tuple(sorted(conflicts, key=_order)) for loser, conflicts in found.items()}

@@ -45,22 +45,22 @@ def join(
     An `ip:port` in several slices is one endpoint. The copy on this node wins, else that of the slice whose
     name sorts first (kube-proxy takes any).
     """
-    wanted = {(port.name, port.protocol) for port in ports}
+    known = {(port.name, port.protocol) for port in ports}
     found: dict[PortKey, dict[tuple[str, int], Candidate]] = {}
     for one in sorted(slices, key=lambda one: one.name):
         if one.family is not family:
             continue
         for port in one.ports:
             key = (port.name, port.protocol)
-            if key not in wanted:
+            if key not in known:
                 continue
-            known = found.setdefault(key, {})
+            by_address = found.setdefault(key, {})
             for source in one.endpoints:
                 is_local = source.node == node
-                place = (source.ip, port.port)
-                if is_local or place not in known:
-                    known[place] = Candidate(Endpoint(source.ip, port.port), source, is_local)
-    return {key: tuple(known.values()) for key, known in found.items()}
+                address = (source.ip, port.port)
+                if is_local or address not in by_address:
+                    by_address[address] = Candidate(Endpoint(source.ip, port.port), source, is_local)
+    return {key: tuple(each.values()) for key, each in found.items()}
 
 
 def categorize(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, Protocol, ServiceRules
 
 # No Kubernetes object has this name: a namespace begins with a letter or a digit.
-NAME = "-/canary"
+NAME = "-/rules-probe"
 _LOOPBACK = {Family.IPV4: "127.0.0.1", Family.IPV6: "::1"}
 
 
@@ -27,14 +27,14 @@ class RulesProbe:
         return self.ipv4 if family is Family.IPV4 else self.ipv6
 
 
-def with_rules_probe(rules: GuestRules, canary: RulesProbe | None) -> GuestRules:
+def with_rules_probe(rules: GuestRules, probe: RulesProbe | None) -> GuestRules:
     """The rules with the probe added, unless a Service has its address."""
-    ip = None if canary is None else canary.of(rules.family)
-    if canary is None or ip is None:
+    ip = None if probe is None else probe.of(rules.family)
+    if probe is None or ip is None:
         return rules
-    if any((each.ip, each.port) == (ip, canary.port) for each in rules.frontends()):
+    if any((each.ip, each.port) == (ip, probe.port) for each in rules.frontends()):
         return rules
-    target = EndpointSet(NAME, Protocol.TCP, False, (Endpoint(_LOOPBACK[rules.family], canary.port),))
-    service = ServiceRules(NAME, (Frontend(ip, canary.port, Protocol.TCP, NAME, target),))
+    target = EndpointSet(NAME, Protocol.TCP, False, (Endpoint(_LOOPBACK[rules.family], probe.port),))
+    service = ServiceRules(NAME, (Frontend(ip, probe.port, Protocol.TCP, NAME, target),))
     services = sorted((*rules.services, service), key=lambda each: each.service)
     return replace(rules, services=tuple(services))

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from daemonkit.kube.resources import SERVICES
-from tests.functional.kubeproxy_ext.node import Node
+from tests.functional.kubeproxy_ext.node import RulesNode
 from tests.lab_vm.machine import Machine
 from tests.lab_vm.site import Site
 
 
 @pytest.mark.asyncio
 async def test_each_guest_has_its_own_tenants_services_alone(site: Site, tmp_path: Path) -> None:
-    node = Node(tmp_path)
+    node = RulesNode(tmp_path)
     node.bridge_socket = site.socket
     for tenant in ("vc-a", "vc-b"):
         node.put_tenant(tenant)
@@ -66,7 +66,7 @@ def without_counters(rules: str) -> list[str]:
     return [line for line in lines if not line.startswith("#")]
 
 
-async def leads(node: Node, where: dict[Machine, str]) -> None:
+async def leads(node: RulesNode, where: dict[Machine, str]) -> None:
     """Wait until the Service at 10.96.0.10 leads there in each guest."""
 
     async def is_so() -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node under test: a real kubeproxy-ext process, a stand-in API server, a stand-in kata-bridge."""
+"""A node under test: a real kubeproxy-ext process, a fake API server, a fake kata-bridge."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from tenancy import keys
 from tests.functional.daemon_node import NAME, DaemonNode
 
 
-class Node(DaemonNode):
+class RulesNode(DaemonNode):
     """With tenants' Services, and guests that get rules."""
 
     def __init__(self, directory: Path, settings: dict[str, Any] | None = None) -> None:

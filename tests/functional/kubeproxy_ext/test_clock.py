@@ -8,7 +8,7 @@ import pytest
 
 from bridge_api.messages import ResultCode
 from tests.functional.daemon_node import running
-from tests.functional.kubeproxy_ext.node import Node
+from tests.functional.kubeproxy_ext.node import RulesNode
 
 YEAR_S = 86_400 * 365
 
@@ -16,7 +16,7 @@ YEAR_S = 86_400 * 365
 @pytest.mark.asyncio
 async def test_jumps_of_the_wall_clock_do_no_harm(tmp_path: Path) -> None:
     clock = tmp_path / "clock"
-    made = Node(tmp_path)
+    made = RulesNode(tmp_path)
     made.program = ("-m", "tests.functional.jumping_clock", str(clock), "kubeproxy_ext")
     made.put_tenant("a")
     made.put_service("a", "web", "10.96.0.1", "10.1.0.1")
@@ -28,7 +28,7 @@ async def test_jumps_of_the_wall_clock_do_no_harm(tmp_path: Path) -> None:
             address = f"10.1.0.{number}"
             here.put_slice("a", "web", address)
             await here.until(partial(here.has, "a1", address))
-        # After a restart in the past its first number is too low; kata-bridge says what it has.
+        # After a restart in the past the first generation is too low, and kata-bridge reports its own.
         await here.stop()
         clock.write_text(str(-2 * YEAR_S))
         await here.start()

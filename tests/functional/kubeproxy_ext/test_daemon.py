@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real daemon between a stand-in API server over TLS and a stand-in kata-bridge over gRPC."""
+"""The real daemon between a fake API server over TLS and a fake kata-bridge over gRPC."""
 
 import asyncio
 import json
@@ -12,13 +12,13 @@ import pytest
 from bridge_api.messages import Capabilities, ResultCode
 from daemonkit.kube.resources import ENDPOINT_SLICES, NAMESPACES, SERVICES
 from tests.functional.daemon_node import NAME, running
-from tests.functional.kubeproxy_ext.node import Node
+from tests.functional.kubeproxy_ext.node import RulesNode
 
 pytestmark = pytest.mark.asyncio
 
 
-def node(directory: Path, **settings: object) -> Node:
-    made = Node(directory, settings)
+def node(directory: Path, **settings: object) -> RulesNode:
+    made = RulesNode(directory, settings)
     made.put_tenant("a")
     made.put_tenant("b")
     made.put_service("a", "web", "10.96.0.1", "10.1.0.1", "10.1.0.2")
@@ -144,10 +144,10 @@ async def test_relist_without_services_is_distrusted(tmp_path: Path) -> None:
         here.apiserver.expire_watches()
         here.apiserver.heal()
 
-        async def is_held() -> bool:
+        async def is_distrusted() -> bool:
             return bool((await here.status())["distrustedRelists"])
 
-        await here.until(is_held)
+        await here.until(is_distrusted)
         assert here.rules("a1") == before
         assert await here.metric("vcnode_kubeproxyext_relists_distrusted_total") == 1
         # A new guest has the same.
@@ -167,10 +167,10 @@ async def test_distrust_ends_when_the_slices_are_deleted(tmp_path: Path) -> None
         here.apiserver.expire_watches()
         here.apiserver.heal()
 
-        async def is_held() -> bool:
+        async def is_distrusted() -> bool:
             return bool((await here.status())["distrustedRelists"])
 
-        await here.until(is_held)
+        await here.until(is_distrusted)
         here.apiserver.storage.delete(ENDPOINT_SLICES, "a-default", "web-1")
         await here.until(lambda: not here.has("a1", "10.96.0.1"))
 
@@ -346,7 +346,7 @@ async def test_root_namespace_annotation_sets_service_cidrs(tmp_path: Path) -> N
 async def test_check_config_prints_all_errors(
     tmp_path: Path, settings: dict[str, str], code: int, said: bytes
 ) -> None:
-    here = Node(tmp_path, settings)
+    here = RulesNode(tmp_path, settings)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "kubeproxy_ext", "--config", str(here.write_config()), "--check-config"),
         stdout=asyncio.subprocess.PIPE,

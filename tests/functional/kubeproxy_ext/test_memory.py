@@ -10,7 +10,7 @@ import pytest
 from daemonkit.kube.resources import ENDPOINT_SLICES, SERVICES
 from kubeproxy_ext.compute.rule_limit import MAX_RULES
 from tests.functional.daemon_node import running
-from tests.functional.kubeproxy_ext.node import Node
+from tests.functional.kubeproxy_ext.node import RulesNode
 from tests.functional.memory import MB, peak_mb
 
 pytestmark = pytest.mark.asyncio
@@ -48,7 +48,7 @@ def endpoint_slice(name: str, of: str, ports: int) -> dict[str, Any]:
 
 
 async def test_memory_stays_within_the_documented_formula(tmp_path: Path) -> None:
-    here = Node(tmp_path)
+    here = RulesNode(tmp_path)
     for tenant in ("a", "b"):
         here.put_tenant(tenant)
         here.bridge.add(f"guest-{tenant}", tenant)

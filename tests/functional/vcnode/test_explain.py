@@ -10,15 +10,15 @@ import pytest
 
 from ruleset.document import make_ruleset
 from tests.functional.daemon_node import running
-from tests.functional.kubeproxy_ext.node import Node
+from tests.functional.kubeproxy_ext.node import RulesNode
 
 pytestmark = pytest.mark.asyncio
 
 DEADLINE_S = 30.0
 
 
-def node(directory: Path) -> Node:
-    made = Node(directory)
+def node(directory: Path) -> RulesNode:
+    made = RulesNode(directory)
     for tenant, number in (("a", 1), ("b", 2)):
         made.put_tenant(tenant)
         made.put_service(tenant, "web", f"10.96.0.{number}", f"10.{number}.0.1", f"10.{number}.0.2")
@@ -26,7 +26,7 @@ def node(directory: Path) -> Node:
     return made
 
 
-async def explain(here: Node, *argv: str) -> tuple[int, str, str]:
+async def explain(here: RulesNode, *argv: str) -> tuple[int, str, str]:
     """Exit code, output, errors."""
     where = ["--socket", str(here.socket), "--bridge", str(here.bridge_socket)]
     process = await asyncio.create_subprocess_exec(

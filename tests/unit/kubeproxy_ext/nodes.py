@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon on a node without sockets: real parts, a stand-in API server and bridge, virtual time."""
+"""The daemon without sockets: real parts, a fake API server and kata-bridge, virtual time."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ HOLD_S = 600.0
 WALL = 1_800_000_000.0
 
 
-class Node:
+class EngineNode:
     """One node: `storage` is the super cluster, `bridge` has the guests."""
 
     def __init__(self, storage: Storage | None = None, saved: dict[str, SavedTenant] | None = None) -> None:
@@ -42,7 +42,7 @@ class Node:
         clock = asyncio.get_running_loop().time
         started = clock()
         self.pushed_at: list[float] = []
-        self.lag_s = 0.0  # what a test says that computing has taken
+        self.lag_s = 0.0  # how long computing took, as a test pretends
         self.woken = asyncio.Event()
         state = ServiceState()
         cache = ObjectCache(state, HOLD_S)
@@ -148,8 +148,8 @@ class Node:
             assert await self.tasks.close(5.0) == ()
 
 
-def node() -> Node:
-    made = Node()
+def node() -> EngineNode:
+    made = EngineNode()
     for number, tenant in enumerate(("a", "b")):
         made.put_tenant(tenant)
         made.put(tenant, "web", f"10.96.{number}.1", f"10.{number}.0.1")

@@ -59,8 +59,8 @@ class Script:
         pass
 
 
-class Told:
-    """A pusher on a script, and what it told."""
+class RecordedResults:
+    """A pusher on a script, and the results that it passed on."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
@@ -89,54 +89,54 @@ SYNCED = GuestEvent(GuestEventKind.SYNCED)
 
 
 async def test_results_reach_their_handlers() -> None:
-    told = Told(Script([SYNCED]))
-    told.script.answers = [GuestResult("g1", ResultCode.APPLIED), GuestResult("g2", ResultCode.REFUSED)]
-    async with told.running():
-        told.pusher.push(Push(("g1", "g2"), RULES, ()))
+    results = RecordedResults(Script([SYNCED]))
+    results.script.answers = [GuestResult("g1", ResultCode.APPLIED), GuestResult("g2", ResultCode.REFUSED)]
+    async with results.running():
+        results.pusher.push(Push(("g1", "g2"), RULES, ()))
         await asyncio.sleep(1)
-        assert told.lines == ["synced", "answered g1 APPLIED", "answered g2 REFUSED", "done"]
+        assert results.lines == ["synced", "answered g1 APPLIED", "answered g2 REFUSED", "done"]
 
 
 @pytest.mark.parametrize(
     ("error", "is_refused"), [(BridgeUnavailableError("x"), False), (BridgeRejectedError("y"), True)]
 )
 async def test_guests_without_a_result_are_reported(error: BridgeError, is_refused: bool) -> None:
-    told = Told(Script([SYNCED]))
-    told.script.answers = [GuestResult("g1", ResultCode.APPLIED), error]
-    async with told.running():
-        told.pusher.push(Push(("g1", "g2"), RULES, ()))
+    results = RecordedResults(Script([SYNCED]))
+    results.script.answers = [GuestResult("g1", ResultCode.APPLIED), error]
+    async with results.running():
+        results.pusher.push(Push(("g1", "g2"), RULES, ()))
         await asyncio.sleep(1)
-        assert told.lines[-3:] == ["answered g1 APPLIED", f"failed ['g2'] {is_refused}", "done"]
+        assert results.lines[-3:] == ["answered g1 APPLIED", f"failed ['g2'] {is_refused}", "done"]
 
 
 async def test_push_without_connection_fails() -> None:
-    told = Told(Script([SYNCED]))
-    told.pusher.push(Push(("g1",), RULES, ()))
-    assert told.lines == ["failed ['g1'] False"]
+    results = RecordedResults(Script([SYNCED]))
+    results.pusher.push(Push(("g1",), RULES, ()))
+    assert results.lines == ["failed ['g1'] False"]
 
 
 async def test_results_of_an_old_connection_are_ignored() -> None:
-    told = Told(Script([SYNCED], [SYNCED]))
-    told.script.answers = [GuestResult("g1", ResultCode.APPLIED)]
-    async with told.running():
-        told.pusher.push(Push(("g1",), RULES, ()))
+    results = RecordedResults(Script([SYNCED], [SYNCED]))
+    results.script.answers = [GuestResult("g1", ResultCode.APPLIED)]
+    async with results.running():
+        results.pusher.push(Push(("g1",), RULES, ()))
         await asyncio.sleep(0)
         # Another value in its place is what a reconnect leaves.
-        told.pusher.bridge = Script()
+        results.pusher.bridge = Script()
         await asyncio.sleep(1)
-        assert told.lines == ["synced", "done"]
+        assert results.lines == ["synced", "done"]
 
 
 async def test_flows_are_cut_to_what_a_request_takes() -> None:
-    told = Told(Script([SYNCED]))
+    results = RecordedResults(Script([SYNCED]))
     flow = StaleFlow(Protocol.UDP, "10.96.0.1", 53, keep_replies_from=("10.0.0.1:53",))
-    async with told.running():
-        told.pusher.push(Push(("g1",), None, (flow,) * (MAX_FLOWS + 5)))
+    async with results.running():
+        results.pusher.push(Push(("g1",), None, (flow,) * (MAX_FLOWS + 5)))
         await asyncio.sleep(1)
-        (flows,) = told.script.flows
+        (flows,) = results.script.flows
         assert len(flows) == MAX_FLOWS
         assert flows[0] == Flow("udp", "10.96.0.1", 53, keep_replies_from=("10.0.0.1:53",))
         wide = StaleFlow(Protocol.UDP, "10.96.0.1", 53, keep_replies_from=("10.0.0.1:53",) * 1000)
-        told.pusher.push(Push(("g1",), None, (wide,) * 1000))
+        results.pusher.push(Push(("g1",), None, (wide,) * 1000))
         await asyncio.sleep(1)
-        assert len(told.script.flows[-1]) == MAX_SPARED // 1000
+        assert len(results.script.flows[-1]) == MAX_SPARED // 1000

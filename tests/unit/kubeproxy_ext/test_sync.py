@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon without sockets: when changes go out, and how guests and the bridge come, change and go."""
+"""When changes are pushed, and how guests and kata-bridge come, change and go."""
 
 import asyncio
 
@@ -63,7 +63,7 @@ async def test_guest_may_come_to_share_an_older_ruleset() -> None:
     it = node()
     it.bridge.add("g1", "a", ips=("10.244.0.7",))
     async with it.running():
-        # Without an address it is prepared for both families; with one it shares g1's rules.
+        # Without an address it gets both families; with one it shares g1's rules.
         it.bridge.add("g2", "a", ips=())
         await asyncio.sleep(1)
         assert len(it.held("g2").documents) == 2
@@ -82,7 +82,7 @@ async def test_reconnect_submits_every_ruleset() -> None:
         await asyncio.sleep(10)
         assert "10.0.0.5" in it.text("g1")
         assert it.pusher.problem == ""
-        # All of it is the bridge's to repair from again.
+        # kata-bridge has every ruleset again, to repair from.
         assert it.bridge.guests["g1"].desired is not None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No guest holds up or moves another, and no event of one tenant reaches the guests of another."""
+"""No guest delays or changes another, and no event of a tenant reaches another's guests."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from daemonkit.kube.resources import SERVICES
 from kubeproxy_ext.delivery.queue import DesiredRuleset, Push
 from kubeproxy_ext.delivery.rulesets import GuestSpec
 from ruleset.document import Ruleset
-from tests.unit.kubeproxy_ext.nodes import Node, node
+from tests.unit.kubeproxy_ext.nodes import EngineNode, node
 
 pytestmark = pytest.mark.asyncio
 
@@ -71,13 +71,13 @@ async def test_no_tenant_waits_for_a_larger_one() -> None:
         assert done == ["computed b", "sent g4", "computed a", "sent g3"]
 
 
-# What computing takes: of the tenant that has more, and of any other.
+# How long computing takes: for the larger tenant, and for any other.
 LARGER_S, OTHER_S = 0.5, 0.04
 
 
 @contextlib.asynccontextmanager
-async def running_with_a_larger_tenant(it: Node, larger: str) -> AsyncIterator[list[str]]:
-    """The node at work, once a change of `larger` was sent; its tenants in the order they are computed in."""
+async def running_with_a_larger_tenant(it: EngineNode, larger: str) -> AsyncIterator[list[str]]:
+    """A running node, after a change of `larger` was pushed. Yields tenants in the order of computation."""
     done: list[str] = []
     wanted = it.engine.rulesets.desired_for
 
@@ -103,7 +103,7 @@ async def test_larger_tenant_is_computed_despite_busy_others() -> None:
         it.bridge.add(f"g-{tenant}", tenant)
     it.bridge.add("g1", "a")
     async with running_with_a_larger_tenant(it, "a") as done:
-        for turn in range(200):  # four of 40 ms are due again before all of them were computed
+        for turn in range(200):  # four tenants of 40 ms are due again before all were computed
             for tenant in busy:
                 it.put_slice(tenant, "web", f"10.9.1.{turn}")
             if turn == 100:
@@ -111,7 +111,7 @@ async def test_larger_tenant_is_computed_despite_busy_others() -> None:
                 it.put_slice("a", "web", "10.0.0.6")
             await asyncio.sleep(0.002)
         assert "a" in done
-        # It waits for as long as its own rules take, and not for all that others have.
+        # It waits for as long as its own rules take, not for all the others.
         assert done.index("a") <= LARGER_S / OTHER_S + len(busy)
         assert "10.0.0.6" in it.text("g1")
 
@@ -163,7 +163,7 @@ ACTS = st.lists(
 async def test_events_of_a_tenant_change_no_byte_sent_to_others(
     acts: list[Act],
 ) -> None:
-    async def play(do: Callable[[Node, Act], None]) -> list[bytes]:
+    async def play(do: Callable[[EngineNode, Act], None]) -> list[bytes]:
         it = node()
         it.bridge.add("g1", "a")
         async with it.running():
@@ -171,7 +171,7 @@ async def test_events_of_a_tenant_change_no_byte_sent_to_others(
             for number, act in enumerate(acts):
                 do(it, act)
                 await asyncio.sleep(0.03)
-                # Meanwhile the first tenant lives its own life.
+                # Meanwhile the first tenant changes too.
                 if number % 3 == 0:
                     it.put_slice("a", "web", f"10.0.0.{number}")
                     await asyncio.sleep(0.2)
@@ -183,7 +183,7 @@ async def test_events_of_a_tenant_change_no_byte_sent_to_others(
     assert crowded == alone
 
 
-def _act(it: Node, act: Act) -> None:
+def _act(it: EngineNode, act: Act) -> None:
     what, number, other = act
     match what:
         case "put":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What guests get of a daemon that was just started: nothing by halves, and what was last known."""
+"""After a start guests get complete rules only, or those of the saved state."""
 
 import asyncio
 from pathlib import Path
@@ -15,13 +15,13 @@ from kubeproxy_ext.cache.tenants import SavedTenant
 from kubeproxy_ext.saved_state import SavedState
 from kubeproxy_ext.sync import GRACE_S
 from ruleset.document import Ruleset
-from tests.unit.kubeproxy_ext.nodes import HOLD_S, WALL, Node, node
+from tests.unit.kubeproxy_ext.nodes import HOLD_S, WALL, EngineNode, node
 
 pytestmark = pytest.mark.asyncio
 
 
-async def saved_by(first: Node) -> dict[str, SavedTenant]:
-    """What a daemon that went before saved, with a guest g1 that it served."""
+async def saved_by(first: EngineNode) -> dict[str, SavedTenant]:
+    """The saved state of an earlier daemon that served guest g1."""
     first.bridge.add("g1", "a")
     async with first.running():
         return {"a": first.snapshot("a")}
@@ -30,11 +30,11 @@ async def saved_by(first: Node) -> dict[str, SavedTenant]:
 async def test_nothing_is_pushed_before_all_lists_synced() -> None:
     it = node()
     it.bridge.add("g", "a")
-    # Namespaces and the node answer, and what comes after them does not for a while.
+    # Namespaces and the Node are listed, and the next lists fail for a time.
     it.transport.failures = []
     async with it.running(0.0):
         await asyncio.sleep(0.012)
-        # More than can be met in a second, however short the pauses between them are drawn.
+        # More than a second's retries, however short the jitter makes their pauses.
         it.transport.failures = [UnreachableError("x")] * 1000
         await asyncio.sleep(1)
         assert it.bridge.ruleset_requests == []
@@ -52,7 +52,7 @@ async def test_nothing_is_pushed_before_all_lists_synced() -> None:
 async def test_refused_kind_is_stale_and_logged_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    it = Node()
+    it = EngineNode()
     it.put_tenant("a")
     it.put("a", "web", "10.96.0.1", "10.0.0.1")
     it.bridge.add("g", "a")
@@ -73,7 +73,7 @@ async def test_refused_kind_is_stale_and_logged_once(
 async def test_without_apiserver_new_guests_get_saved_services() -> None:
     first = node()
     saved = await saved_by(first)
-    it = Node(first.storage, saved)
+    it = EngineNode(first.storage, saved)
     it.bridge = first.bridge
     it.transport.failures = [UnreachableError("x")] * 12
     it.bridge.ruleset_requests.clear()
@@ -102,7 +102,7 @@ async def test_deleted_saved_services_go_when_the_tenant_syncs() -> None:
     saved = await saved_by(first)
     first.storage.delete(SERVICES, "a-default", "old")
     first.storage.delete(ENDPOINT_SLICES, "a-default", "old-1")
-    it = Node(first.storage, saved)
+    it = EngineNode(first.storage, saved)
     it.bridge.add("g2", "a")
     it.transport.failures = [UnreachableError("x")] * 8
     async with it.running(GRACE_S + 0.1):
@@ -116,7 +116,7 @@ async def test_first_lists_with_only_endpoints_are_distrusted() -> None:
     first = node()
     saved = await saved_by(first)
     first.storage.delete(SERVICES, "a-default", "web")
-    it = Node(first.storage, {})
+    it = EngineNode(first.storage, {})
     it.bridge = first.bridge
     before = it.text("g1")
     async with it.running(100.0):
@@ -125,8 +125,8 @@ async def test_first_lists_with_only_endpoints_are_distrusted() -> None:
         assert not it.report.readiness().is_ready
         await asyncio.sleep(HOLD_S)
         assert "10.96.0.1" not in it.text("g1")
-    # With saved state the rest goes on, too.
-    it = Node(first.storage, saved)
+    # With saved state its Services stay, too.
+    it = EngineNode(first.storage, saved)
     it.bridge.add("g2", "a")
     async with it.running(100.0):
         assert "10.96.0.1" in it.text("g2")

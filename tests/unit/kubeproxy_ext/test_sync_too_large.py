@@ -8,20 +8,20 @@ import pytest
 from daemonkit.kube.resources import ENDPOINT_SLICES, SERVICES
 from devkit.kube import wire as wire
 from devkit.kube.storage import StatusError
-from tests.unit.kubeproxy_ext.nodes import Node, node
+from tests.unit.kubeproxy_ext.nodes import EngineNode, node
 
 pytestmark = pytest.mark.asyncio
 
 TOO_LARGE = "too large: spec.externalIPs has more than 65536 bytes"
 
 
-def put_large(it: Node, name: str, ip: str) -> None:
+def put_large(it: EngineNode, name: str, ip: str) -> None:
     ips = [f"192.{number >> 16}.{number >> 8 & 255}.{number & 255}" for number in range(10_000)]
     spec = {"clusterIP": ip, "ports": [{"name": "p", "port": 80}], "externalIPs": ips}
     it.storage.put(SERVICES, {"metadata": {"name": name, "namespace": "a-default"}, "spec": spec})
 
 
-def problems(it: Node) -> object:
+def problems(it: EngineNode) -> object:
     return it.report.status(asyncio.get_running_loop().time())["problems"]
 
 

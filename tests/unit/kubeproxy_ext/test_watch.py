@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is followed of the super cluster, against a storage without a socket, in virtual time."""
+"""What is watched of the super cluster, against a storage without a socket, in virtual time."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from tests.unit.kubeproxy_ext.cache.test_object_cache import HOLD_S, RecordingSt
 pytestmark = pytest.mark.asyncio
 
 
-class ShownWithNode(RecordingState):
+class RecordingStateWithNode(RecordingState):
     zone: str | None = None
 
     def put_node(self, item: NodeObject) -> None:
@@ -32,13 +32,13 @@ class ShownWithNode(RecordingState):
         self.zone = None
 
 
-class SuperCluster:
-    """A super cluster, and what is followed of it."""
+class WatchedCluster:
+    """A super cluster and the watches of it."""
 
     def __init__(self) -> None:
         self.storage = Storage()
         self.transport = StorageTransport(self.storage)
-        self.state = ShownWithNode()
+        self.state = RecordingStateWithNode()
         self.cache = ObjectCache(self.state, HOLD_S)
         self.tasks = Tasks("test")
         self.changes = 0
@@ -92,8 +92,8 @@ def _metadata(tenant: str, namespace: str, name: str, labels: dict[str, str]) ->
     return {"name": name, "namespace": f"{tenant}-{namespace}", "labels": its}
 
 
-def cluster() -> SuperCluster:
-    made = SuperCluster()
+def cluster() -> WatchedCluster:
+    made = WatchedCluster()
     for tenant in ("a", "b"):
         made.put_tenant(tenant, "default", "web")
         made.put_service(tenant, "default", f"{tenant}1")

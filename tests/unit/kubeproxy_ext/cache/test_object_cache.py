@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The brake: what a list takes against all appearances goes on to count, for a while."""
+"""Changes reach the state, except removals by relists that other objects contradict."""
 
 from daemonkit.kube.relist_guard import DistrustedRemoval, Lacking
 from daemonkit.kube.resources import Key
@@ -17,7 +17,7 @@ HOLD_S = 600.0
 
 
 class RecordingState:
-    """A world that only remembers what it was told."""
+    """Records the objects that the cache put and has not removed."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], object] = {}
@@ -107,7 +107,7 @@ def test_relist_without_services_but_endpoints_is_distrusted() -> None:
     assert cache.distrusted == (
         DistrustedRemoval(Lacking("Service", "a-web"), "a", frozenset({"x", "y"}), 7.0),
     )
-    # A slice that goes on to change is no reason to let go, and counts.
+    # A changed slice reaches the state and does not end the distrust.
     cache.put(endpoints("x-1", "10.0.0.2"))
     assert state.names("service") == ["x", "y"]
 
@@ -249,7 +249,7 @@ def test_unreadable_service_loses_rules_but_still_exists() -> None:
     assert state.names("service") == []
     assert cache.distrusted == ()
     assert not cache.has_only_endpoints("a")
-    # What was saved of such a namespace is not held against its list.
+    # Saved Services of such a namespace are not kept.
     cache.distrust_absent([service("web")], 0.0)
     assert state.names("service") == []
     cache.clear_unreadable(("a-web", "web"))

@@ -9,7 +9,7 @@ from ruleset.model import (
     GuestRules,
     NoBackendAction,
 )
-from tests.unit.kubeproxy_ext.compute.feed import put
+from tests.unit.kubeproxy_ext.compute.builders import put
 
 VIEW = GuestView("A", (), ("10.1.0.2",), "here", None, ("172.30.0.0/16", "fd00:172::/64"), Family.IPV4)
 
@@ -17,10 +17,10 @@ DEFAULT = ServiceGroup("A", "default")
 
 
 def world_of(*items: objects.AnyObject) -> ServiceState:
-    world = ServiceState()
+    state = ServiceState()
     for item in items:
-        put(world, item)
-    return world
+        put(state, item)
+    return state
 
 
 def meanings(rules: GuestRules) -> dict[str, str]:

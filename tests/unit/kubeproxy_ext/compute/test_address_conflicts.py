@@ -9,11 +9,11 @@ import pytest
 from kubeproxy_ext.compute.address_conflicts import AddressConflict, find_conflicts
 from kubeproxy_ext.compute.parse import ServiceInfo, parse_service
 from ruleset.model import Family, Protocol
-from tests.unit.kubeproxy_ext.compute import feed
+from tests.unit.kubeproxy_ext.compute import builders
 
 
 def parsed(reference: str, ip: str, **more: Any) -> ServiceInfo:
-    found = parse_service(feed.service(reference, ip, **more))
+    found = parse_service(builders.service(reference, ip, **more))
     assert found is not None
     return found
 

@@ -47,7 +47,7 @@ def names(endpoints: tuple[Endpoint, ...] | None) -> frozenset[str] | None:
 
 @pytest.mark.parametrize("case", CASES.choices, ids=lambda case: case.id)
 def test_categorize(case: shape.ChoiceCase) -> None:
-    """The sets that kube-proxy computes; whether it does, it says for its own uses of them."""
+    """The sets that kube-proxy computes, where it uses them."""
     is_external = case.node_port > 0
     found = categorize(
         [candidate(one) for one in case.endpoints],

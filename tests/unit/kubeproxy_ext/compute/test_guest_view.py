@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A view says the same in one way only, and cannot be of nonsense."""
+"""Equal views are equal values, and malformed ones raise."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is read of JSON objects, and what is said about those that are of another shape."""
+"""Which fields of JSON objects are decoded, and the errors for objects that do not decode."""
 
 import msgspec
 import pytest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects as values: which are proxied, which addresses count, and what is said of the rest."""
+"""Objects as values: which are proxied, which addresses count, and the problems of the rest."""
 
 from types import SimpleNamespace
 from typing import Any

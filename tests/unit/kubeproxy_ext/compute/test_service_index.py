@@ -4,19 +4,19 @@
 from kubeproxy_ext.compute.guest_view import EVERY_NETWORK, ServiceGroup
 from kubeproxy_ext.compute.parse import NamespaceOwner, ServiceInfo, SliceInfo, parse_service, parse_slice
 from kubeproxy_ext.compute.service_index import ServiceIndex
-from tests.unit.kubeproxy_ext.compute import feed
+from tests.unit.kubeproxy_ext.compute import builders
 
 KEY = ("a", "s")
 
 
 def parsed(reference: str, ip: str, *, network: str | None = None) -> ServiceInfo:
-    found = parse_service(feed.service(reference, ip, network=network))
+    found = parse_service(builders.service(reference, ip, network=network))
     assert found is not None
     return found
 
 
 def slice_of(reference: str, *ips: str, number: int = 1) -> SliceInfo:
-    found = parse_slice(feed.endpoint_slice(reference, *ips, number=number))
+    found = parse_slice(builders.endpoint_slice(reference, *ips, number=number))
     assert found is not None
     return found
 

@@ -23,7 +23,7 @@ from ruleset.model import (
 )
 from tests.cases.services.load import load_shared
 from tests.cases.services.shape import ApiState, Check, FlowCase, GuestCase
-from tests.unit.kubeproxy_ext.compute.feed import put
+from tests.unit.kubeproxy_ext.compute.builders import put
 
 CASES = load_shared()
 HERE = GuestLocation("here", "", Family.IPV4)
@@ -154,7 +154,7 @@ def test_family_without_address_has_no_rules() -> None:
 
 
 def ask(rules: GuestRules, check: Check) -> object:
-    """What the model says of a packet, in the words of the cases."""
+    """Where the model sends a packet, in the words of the cases."""
     for frontend in rules.frontends():
         if (frontend.ip, frontend.port, frontend.protocol.value) == (
             check.destination,
@@ -177,12 +177,14 @@ def rules(
     networks: Iterable[str] = (),
     tenant: str | None = None,
 ) -> GuestRules:
-    world = ServiceState()
+    services = ServiceState()
     for item in state.objects(node):
         found = read(item)
         assert found is not None
-        put(world, found)
-    return world.rules_for(GuestView(tenant, tuple(networks), (pod,), node, None, tuple(cidrs), Family.IPV4))
+        put(services, found)
+    return services.rules_for(
+        GuestView(tenant, tuple(networks), (pod,), node, None, tuple(cidrs), Family.IPV4)
+    )
 
 
 def from_a_pod(check: Check) -> bool:

@@ -1,41 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What would be too much for a guest is left out, and its tenant told."""
+"""Services beyond the rule limit are left out and reported."""
 
 from msgspec import structs
 
 from kubeproxy_ext.compute import objects
-from tests.unit.kubeproxy_ext.compute import feed
-from tests.unit.kubeproxy_ext.compute.feed import put
+from tests.unit.kubeproxy_ext.compute import builders
+from tests.unit.kubeproxy_ext.compute.builders import put
 from tests.unit.kubeproxy_ext.compute.states import VIEW, meanings, world_of
 
 
 def test_service_beyond_the_rule_limit_is_never_computed() -> None:
     ports = [objects.ServicePort(f"p{number}", "TCP", number) for number in range(1, 5001)]
-    huge = feed.service("A-web/huge", "172.30.0.42")
+    huge = builders.service("A-web/huge", "172.30.0.42")
     wide = replace_spec(huge, ports=ports, external_ips=[f"11.0.{n // 256}.{n % 256}" for n in range(5000)])
-    many = feed.endpoint_slice("A-web/huge", *(f"10.2.{n // 256}.{n % 256}" for n in range(1000)))
+    many = builders.endpoint_slice("A-web/huge", *(f"10.2.{n // 256}.{n % 256}" for n in range(1000)))
     deep = structs.replace(many, ports=[objects.SlicePort(port.name, "TCP", port.port) for port in ports])
-    world = world_of(
-        feed.namespace("A-web", "A", "web"),
-        feed.service("A-web/s", "172.30.0.41"),
-        feed.endpoint_slice("A-web/s", "10.0.0.1"),
+    state = world_of(
+        builders.namespace("A-web", "A", "web"),
+        builders.service("A-web/s", "172.30.0.41"),
+        builders.endpoint_slice("A-web/s", "10.0.0.1"),
         wide,
     )
     expected = {"172.30.0.41": "A-web/s:p: 10.0.0.1:8080"}
-    said = "all of it: with it a guest would have more than 100000 rules"
-    assert meanings(world.rules_for(VIEW)) == expected
-    assert [(one.service, one.text) for one in world.problems()] == [("huge", said)]
-    put(world, replace_spec(huge, ports=ports))
-    put(world, deep)
-    put(world, feed.endpoint_slice("A-web/huge", "10.2.0.1"))
-    assert meanings(world.rules_for(VIEW)).keys() == {"172.30.0.41", "172.30.0.42"}
-    put(world, deep)
-    assert meanings(world.rules_for(VIEW)) == expected
-    assert [(one.service, one.text) for one in world.problems()] == [("huge", said)]
-    put(world, huge)
-    put(world, many)
-    assert meanings(world.rules_for(VIEW)).keys() == {"172.30.0.41", "172.30.0.42"}
-    assert world.problems() == ()
+    problem = "all of it: with it a guest would have more than 100000 rules"
+    assert meanings(state.rules_for(VIEW)) == expected
+    assert [(one.service, one.text) for one in state.problems()] == [("huge", problem)]
+    put(state, replace_spec(huge, ports=ports))
+    put(state, deep)
+    put(state, builders.endpoint_slice("A-web/huge", "10.2.0.1"))
+    assert meanings(state.rules_for(VIEW)).keys() == {"172.30.0.41", "172.30.0.42"}
+    put(state, deep)
+    assert meanings(state.rules_for(VIEW)) == expected
+    assert [(one.service, one.text) for one in state.problems()] == [("huge", problem)]
+    put(state, huge)
+    put(state, many)
+    assert meanings(state.rules_for(VIEW)).keys() == {"172.30.0.41", "172.30.0.42"}
+    assert state.problems() == ()
 
 
 def replace_spec(item: objects.ServiceObject, **fields: object) -> objects.ServiceObject:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever the events: tenants keep apart, and only the objects held count, not how they came."""
+"""For all events: tenants are separate, and only the current objects count, not their order."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,8 +10,8 @@ from kubeproxy_ext.compute.service_state import ServiceState
 from ruleset.model import (
     Family,
 )
-from tests.unit.kubeproxy_ext.compute import feed
-from tests.unit.kubeproxy_ext.compute.feed import put, remove
+from tests.unit.kubeproxy_ext.compute import builders
+from tests.unit.kubeproxy_ext.compute.builders import put, remove
 from tests.unit.kubeproxy_ext.compute.states import world_of
 
 _VIEWS = tuple(
@@ -45,9 +45,9 @@ def _objects(tenant: str) -> st.SearchStrategy[objects.AnyObject]:
     names = (f"{tenant}-default", f"{tenant}-web")
     called = {names[0]: "default", names[1]: "web"}
     return st.one_of(
-        st.sampled_from(names).map(lambda name: feed.namespace(name, tenant, called[name])),
+        st.sampled_from(names).map(lambda name: builders.namespace(name, tenant, called[name])),
         st.builds(
-            feed.service,
+            builders.service,
             _references(names),
             st.lists(st.sampled_from(_ADDRESSES), min_size=1, max_size=2),
             own_ip=st.none() | st.sampled_from(_ADDRESSES),
@@ -60,7 +60,7 @@ def _objects(tenant: str) -> st.SearchStrategy[objects.AnyObject]:
             internal=st.sampled_from(["Cluster", "Local"]),
         ),
         st.builds(
-            lambda reference, ips, **more: feed.endpoint_slice(reference, *ips, **more),
+            lambda reference, ips, **more: builders.endpoint_slice(reference, *ips, **more),
             _references(names),
             _some(_BACKENDS),
             number=st.integers(1, 2),
@@ -71,7 +71,7 @@ def _objects(tenant: str) -> st.SearchStrategy[objects.AnyObject]:
     )
 
 
-_NODES = st.sampled_from(["a", "b"]).map(lambda zone: feed.node("here", zone))
+_NODES = st.sampled_from(["a", "b"]).map(lambda zone: builders.node("here", zone))
 
 _Event = tuple[bool, objects.AnyObject]
 
@@ -85,16 +85,16 @@ def _events(tenants: tuple[str, ...], size: int) -> st.SearchStrategy[list[_Even
         st.tuples(st.sampled_from([True, True, True, False]), anything), min_size=size // 2, max_size=size
     )
     known: list[_Event] = [
-        (True, feed.namespace(f"{tenant}-{called}", tenant, called))
+        (True, builders.namespace(f"{tenant}-{called}", tenant, called))
         for tenant in tenants
         for called in ("default", "web")
     ]
     return st.builds(lambda start, rest: [*start, *rest], st.sampled_from([known, []]), drawn)
 
 
-def _apply(world: ServiceState, event: _Event) -> None:
+def _apply(state: ServiceState, event: _Event) -> None:
     is_put, item = event
-    (put if is_put else remove)(world, item)
+    (put if is_put else remove)(state, item)
 
 
 def _identity(item: objects.AnyObject) -> tuple[type, str, str]:
@@ -103,16 +103,16 @@ def _identity(item: objects.AnyObject) -> tuple[type, str, str]:
 
 def _held(events: list[_Event]) -> list[objects.AnyObject]:
     """The objects that remain after all events."""
-    held: dict[tuple[type, str, str], objects.AnyObject] = {}
+    current: dict[tuple[type, str, str], objects.AnyObject] = {}
     for is_put, item in events:
-        held.pop(_identity(item), None)
+        current.pop(_identity(item), None)
         if is_put:
-            held[_identity(item)] = item
-    return list(held.values())
+            current[_identity(item)] = item
+    return list(current.values())
 
 
-def _all_rules(world: ServiceState) -> list[object]:
-    return [(result.rules, result.serving) for result in map(world.result_for, _VIEWS)]
+def _all_rules(state: ServiceState) -> list[object]:
+    return [(result.rules, result.serving) for result in map(state.result_for, _VIEWS)]
 
 
 @given(st.data())
@@ -141,20 +141,20 @@ def test_order_of_objects_does_not_change_rules(data: st.DataObject) -> None:
 
 @given(_events(("A",), 30), st.integers(1, 3))
 def test_incremental_rules_equal_rules_from_scratch(events: list[_Event], batch: int) -> None:
-    """And no group keeps silent whose rules have changed; whoever sees rules finds them well-formed."""
-    world = ServiceState()
-    before = _all_rules(world)
+    """Each group whose rules have changed is named, and all rules are well-formed."""
+    state = ServiceState()
+    before = _all_rules(state)
     for end in range(batch, len(events) + batch, batch):
         for event in events[end - batch : end]:
-            _apply(world, event)
-        touched = world.take_changed_groups()
-        after = _all_rules(world)
+            _apply(state, event)
+        touched = state.take_changed_groups()
+        after = _all_rules(state)
         assert after == _all_rules(world_of(*_held(events[:end])))
         for view, old, new in zip(_VIEWS, before, after, strict=True):
             assert old == new or touched & set(view.groups)
         before = after
     for view in _VIEWS:
-        rules = world.rules_for(view)
+        rules = state.rules_for(view)
         addresses = [(one.ip, one.port, one.protocol) for one in rules.frontends()]
         assert len(addresses) == len(set(addresses))
         names = [service.service for service in rules.services]

@@ -19,7 +19,7 @@ from ruleset.model import (
 )
 from tests.cases.services.load import load_shared
 from tests.cases.services.shape import ConntrackEntry, EndpointMap
-from tests.unit.kubeproxy_ext.compute import feed
+from tests.unit.kubeproxy_ext.compute import builders
 
 CASES = load_shared()
 assert CASES.conntrack is not None
@@ -122,7 +122,7 @@ def test_tcp_and_sctp_flows_go_if_never_translated(protocol: Protocol) -> None:
 
 
 def is_deleted(entry: ConntrackEntry, flows: tuple[StaleFlow, ...]) -> bool:
-    """What the bridge's interface says of a flow. The entries of the data have all been replied to."""
+    """Which entries a flow of bridge_api/bridge.proto deletes. All entries of the data have replies."""
     return any(
         (entry.protocol, entry.destination, entry.port) == (flow.protocol.value, flow.destination, flow.port)
         and not flow.never_translated
@@ -134,9 +134,9 @@ def is_deleted(entry: ConntrackEntry, flows: tuple[StaleFlow, ...]) -> bool:
 def cleanup_world(*, with_endpoints: bool) -> GuestRulesResult:
     """The Service of the conntrack cases: one endpoint serves, one does not."""
     raw, endpoints = CONNTRACK.service, CONNTRACK.endpoints
-    world = ServiceState()
-    world.put_namespace(feed.namespace("test"))
-    item = feed.service(
+    state = ServiceState()
+    state.put_namespace(builders.namespace("test"))
+    item = builders.service(
         raw["svc"], raw["vip"], protocol="UDP", external=[raw["external_ip"]], balancer=[raw["lb_ip"]]
     )
     ports = [objects.ServicePort(name="p", protocol="UDP", port=raw["service_port"])]
@@ -147,14 +147,14 @@ def cleanup_world(*, with_endpoints: bool) -> GuestRulesResult:
         external_ips=[raw["external_ip"]],
         ports=ports,
     )
-    world.put_service(objects.ServiceObject(metadata=item.metadata, spec=spec, status=item.status))
+    state.put_service(objects.ServiceObject(metadata=item.metadata, spec=spec, status=item.status))
     described = []
     for name, is_serving in (("serving", True), ("not_serving", False)):
         ip = endpoints[name].rpartition(":")[0]
         conditions = objects.Conditions(ready=is_serving, serving=is_serving)
         described.append(objects.SliceEndpoint(addresses=[ip], conditions=conditions))
-    one = feed.endpoint_slice(raw["svc"])
-    world.put_slice(
+    one = builders.endpoint_slice(raw["svc"])
+    state.put_slice(
         objects.EndpointSliceObject(
             metadata=one.metadata,
             address_type="IPv4",
@@ -162,7 +162,7 @@ def cleanup_world(*, with_endpoints: bool) -> GuestRulesResult:
             ports=[objects.SlicePort(name="p", protocol="UDP", port=9090)],
         )
     )
-    return world.result_for(VIEW)
+    return state.result_for(VIEW)
 
 
 VIEW = GuestView(None, (), ("10.1.0.2",), "here", "", (), Family.IPV4)
@@ -191,8 +191,8 @@ def test_kube_proxy_fixes_of_the_case_data() -> None:
 )
 def test_which_endpoint_changes_need_a_flush(case: EndpointMap) -> None:
     def at(endpoints: dict[str, tuple[str, ...]]) -> GuestRulesResult:
-        world = ServiceState()
-        world.put_namespace(feed.namespace("ns1"))
+        state = ServiceState()
+        state.put_namespace(builders.namespace("ns1"))
         for text, ips in endpoints.items():
             reference, _, port = text.partition(":")
             spec = objects.ServiceSpec(
@@ -201,16 +201,16 @@ def test_which_endpoint_changes_need_a_flush(case: EndpointMap) -> None:
                 ip_families=["IPv4"],
                 ports=[objects.ServicePort(name="p11", protocol="UDP", port=PORT)],
             )
-            metadata = feed.service(reference, IP).metadata
-            world.put_service(objects.ServiceObject(metadata=metadata, spec=spec))
-            one = feed.endpoint_slice(reference, *(ip.rpartition(":")[0] for ip in ips))
+            metadata = builders.service(reference, IP).metadata
+            state.put_service(objects.ServiceObject(metadata=metadata, spec=spec))
+            one = builders.endpoint_slice(reference, *(ip.rpartition(":")[0] for ip in ips))
             number = int(ips[0].rpartition(":")[2])
             slice_ports = [objects.SlicePort(name=port, protocol="UDP", port=number)]
-            world.put_slice(
+            state.put_slice(
                 objects.EndpointSliceObject(
                     metadata=one.metadata, address_type="IPv4", endpoints=one.endpoints, ports=slice_ports
                 )
             )
-        return world.result_for(VIEW)
+        return state.result_for(VIEW)
 
     assert bool(stale_flows(at(dict(case.before)), at(dict(case.after)))) == case.has_udp_pass

@@ -9,18 +9,18 @@ from kubeproxy_ext.compute.sync_rate import GAP_S, MAX_GAP_S, SyncRateLimiter
 
 def runs(changes: list[float], run_s: float = 0.0) -> list[tuple[float, int]]:
     """When a perfect loop would run for changes at these times, and how many each run takes."""
-    pace, pending, found, left = SyncRateLimiter(), 0, [], sorted(changes)
+    limiter, pending, found, left = SyncRateLimiter(), 0, [], sorted(changes)
     busy_until = 0.0
     while left or pending:
-        due_at = pace.due_at
+        due_at = limiter.due_at
         at = max(due_at, busy_until) if due_at is not None else left[0]
         # Changes that come before the run starts are part of it.
         while left and left[0] <= at:
-            pace, pending = pace.changed(left.pop(0)), pending + 1
-        if pace.is_due(at):
+            limiter, pending = limiter.changed(left.pop(0)), pending + 1
+        if limiter.is_due(at):
             found.append((round(at, 6), pending))
             busy_until = at + run_s
-            pace, pending = pace.ran(at, busy_until), 0
+            limiter, pending = limiter.ran(at, busy_until), 0
     return found
 
 
@@ -45,10 +45,10 @@ def test_constant_changes_make_one_run_a_gap() -> None:
 
 
 def test_gap_is_as_long_as_the_run_up_to_a_maximum() -> None:
-    pace = SyncRateLimiter().changed(0.0).ran(0.0, 0.2).changed(0.21)
-    assert pace.due_at == 0.4
-    pace = SyncRateLimiter().changed(0.0).ran(0.0, 60.0).changed(60.0)
-    assert pace.due_at == 60.0 + MAX_GAP_S
+    limiter = SyncRateLimiter().changed(0.0).ran(0.0, 0.2).changed(0.21)
+    assert limiter.due_at == 0.4
+    limiter = SyncRateLimiter().changed(0.0).ran(0.0, 60.0).changed(60.0)
+    assert limiter.due_at == 60.0 + MAX_GAP_S
 
 
 def test_least_gap_may_be_given() -> None:
@@ -56,8 +56,8 @@ def test_least_gap_may_be_given() -> None:
 
 
 def test_clock_set_back_makes_no_long_gap() -> None:
-    pace = SyncRateLimiter().changed(100.0).ran(100.0, 40.0).changed(40.0)
-    assert pace.due_at == 40.0 + GAP_S
+    limiter = SyncRateLimiter().changed(100.0).ran(100.0, 40.0).changed(40.0)
+    assert limiter.due_at == 40.0 + GAP_S
 
 
 @given(

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who stands on a roster, and whom its Services let in."""
+"""Which Services are visible, and which guests are in their source ranges."""
 
 import pytest
 
 from kubeproxy_ext.compute.parse import ServiceInfo, parse_service
 from kubeproxy_ext.compute.visible_services import in_source_ranges, visible_services_of
 from ruleset.model import Family, Frontend, NoBackendAction, Protocol, ServiceRules
-from tests.unit.kubeproxy_ext.compute import feed
+from tests.unit.kubeproxy_ext.compute import builders
 
 
 def parsed(
     reference: str, ip: str, *, ranges: tuple[str, ...] = (), balancer: tuple[str, ...] = ()
 ) -> ServiceInfo:
-    found = parse_service(feed.service(reference, ip, ranges=ranges, balancer=balancer))
+    found = parse_service(builders.service(reference, ip, ranges=ranges, balancer=balancer))
     assert found is not None
     return found
 
@@ -20,8 +20,8 @@ def parsed(
 def test_visible_services_are_sorted_by_reference() -> None:
     references = ["a/z", "a-b/c", "a/b", "b/a"]
     services = [parsed(one, f"172.30.0.{n}") for n, one in enumerate(references)]
-    roster = visible_services_of(services, Family.IPV4)
-    assert roster.services == (("a-b", "c"), ("a", "b"), ("a", "z"), ("b", "a"))
+    visible = visible_services_of(services, Family.IPV4)
+    assert visible.services == (("a-b", "c"), ("a", "b"), ("a", "z"), ("b", "a"))
     assert visible_services_of(services, Family.IPV6).services == ()
 
 
@@ -55,15 +55,15 @@ def test_all_guest_addresses_must_be_in_source_ranges(
 
 def test_equal_rules_without_conflicts_are_one_object() -> None:
     keeper, loser = parsed("a/a", "172.30.0.1"), parsed("a/b", "172.30.0.1")
-    roster = visible_services_of([loser, keeper], Family.IPV4)
+    visible = visible_services_of([loser, keeper], Family.IPV4)
     kept = Frontend("172.30.0.2", 80, Protocol.TCP, "a/b:p", NoBackendAction.REJECT)
     conflicts = Frontend("172.30.0.1", 80, Protocol.TCP, "a/b:p", NoBackendAction.REJECT)
     rules = ServiceRules("a/b", (conflicts, kept))
-    assert roster.without_conflicts(rules) == ServiceRules("a/b", (kept,))
-    assert roster.without_conflicts(rules) is roster.without_conflicts(rules)
+    assert visible.without_conflicts(rules) == ServiceRules("a/b", (kept,))
+    assert visible.without_conflicts(rules) is visible.without_conflicts(rules)
     changed = Frontend("172.30.0.2", 80, Protocol.TCP, "a/b:p", NoBackendAction.DROP)
-    assert roster.without_conflicts(ServiceRules("a/b", (conflicts, changed))) == ServiceRules(
+    assert visible.without_conflicts(ServiceRules("a/b", (conflicts, changed))) == ServiceRules(
         "a/b", (changed,)
     )
     other = ServiceRules("a/a", (conflicts,))
-    assert roster.without_conflicts(other) is other
+    assert visible.without_conflicts(other) is other

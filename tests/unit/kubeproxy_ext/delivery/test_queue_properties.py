@@ -27,14 +27,14 @@ REFUSALS = {
 }
 
 
-class Bridge:
+class BridgeModel:
     """What guests hold, and how a bridge would answer for them."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self.held: dict[str, Ruleset | None] = dict.fromkeys(names)
+        self.installed: dict[str, Ruleset | None] = dict.fromkeys(names)
 
     def digest(self, name: str) -> str:
-        rules = self.held[name]
+        rules = self.installed[name]
         return "" if rules is None else rules.digest
 
     def answer(self, act: str, name: str, push: Push) -> GuestResult:
@@ -48,12 +48,12 @@ class Bridge:
             return GuestResult(name, ResultCode.APPLIED)
         try:
             if isinstance(push.ruleset, RulesetDelta):
-                before = self.held[name]
+                before = self.installed[name]
                 if before is None:
                     raise BaseMismatch
-                self.held[name] = apply_delta(before, push.ruleset)
+                self.installed[name] = apply_delta(before, push.ruleset)
             else:
-                self.held[name] = push.ruleset
+                self.installed[name] = push.ruleset
         except BaseMismatch:
             return GuestResult(name, ResultCode.NEEDS_FULL, digest=self.digest(name))
         return GuestResult(name, ResultCode.APPLIED, digest=push.digest)
@@ -63,7 +63,7 @@ class Bridge:
 def test_every_guest_converges_to_its_desired_ruleset(steps: list[tuple[str, int]]) -> None:
     choices = (ONE, TWO, THREE)
     made, now = delivery("g0", "g1", "g2"), 0.0
-    bridge = Bridge(made.guests)
+    bridge = BridgeModel(made.guests)
     under_way: list[Push] = []
     for act, number in [*steps, *[("answer", 0)] * 8]:
         now += 1000.0 if act == "answer" else 0.1
@@ -75,12 +75,12 @@ def test_every_guest_converges_to_its_desired_ruleset(steps: list[tuple[str, int
         if act == "want":
             made.set_desired(name, choices[number], now)
         elif act == "reboot":
-            bridge.held[name] = None
+            bridge.installed[name] = None
             made.on_guest(guest(name), now)
         elif act == "lose":
             under_way.clear()
             made.on_disconnect()
-            for each in bridge.held:
+            for each in bridge.installed:
                 made.on_guest(guest(each, bridge.digest(each)), now)
             assert made.on_synced() == ()
         elif under_way:

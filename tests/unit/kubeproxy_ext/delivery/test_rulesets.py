@@ -37,16 +37,16 @@ def ask(**fields: Any) -> GuestSpec:
     return found
 
 
-class ServiceIndex:
+class ClusterRulesets:
     """A world with one tenant's Services, and the groups over it."""
 
     def __init__(self) -> None:
-        self.world = ServiceState()
+        self.state = ServiceState()
         self.now = 1_800_000_000.0
-        self.groups = Rulesets(self.world, Generations(lambda: self.now))
+        self.rulesets = Rulesets(self.state, Generations(lambda: self.now))
         for tenant in ("a", "b"):
             meta = Meta(name=f"{tenant}-default", annotations={keys.CLUSTER: tenant})
-            self.world.put_namespace(NamespaceObject(meta))
+            self.state.put_namespace(NamespaceObject(meta))
             self.put(f"{tenant}-default", "web", f"10.96.{ord(tenant)}.1", "10.0.0.1")
 
     def put(self, namespace: str, name: str, ip: str, *endpoints: str, **spec: Any) -> None:
@@ -54,13 +54,13 @@ class ServiceIndex:
         known: dict[str, Any] = {"cluster_ip": ip, "ports": [port]}
         meta = Meta(name=name, namespace=namespace)
         balancer = ServiceStatus(LoadBalancer([Ingress("192.0.2.1")]))
-        self.world.put_service(ServiceObject(meta, ServiceSpec(**(known | spec)), balancer))
+        self.state.put_service(ServiceObject(meta, ServiceSpec(**(known | spec)), balancer))
         self.put_slice(namespace, name, *endpoints)
 
     def put_slice(self, namespace: str, name: str, *endpoints: str) -> None:
         meta = Meta(name=name, namespace=namespace, labels={"kubernetes.io/service-name": name})
         ends = [SliceEndpoint(addresses=[ip]) for ip in endpoints]
-        self.world.put_slice(EndpointSliceObject(meta, "IPv4", ends, [SlicePort("p", "TCP", 8080)]))
+        self.state.put_slice(EndpointSliceObject(meta, "IPv4", ends, [SlicePort("p", "TCP", 8080)]))
 
 
 @pytest.mark.parametrize(
@@ -103,52 +103,52 @@ def test_ineligible_guests_have_a_reason(fields: dict[str, Any], reason: str) ->
 
 
 def test_guests_with_equal_specs_share_one_ruleset() -> None:
-    cluster = ServiceIndex()
+    cluster = ClusterRulesets()
     one = ask()
-    found = cluster.groups.desired_for(
+    found = cluster.rulesets.desired_for(
         {"g1": one, "g2": ask(ips=("10.244.0.2",)), "g3": ask(networks=("x",))}
     )
     assert found["g1"] is found["g2"]
     assert found["g1"].digest != found["g3"].digest
-    assert (cluster.groups.render_count, len(cluster.groups)) == (2, 2)
-    assert cluster.groups.desired_for({"g4": one})["g4"] is found["g1"]
-    nft = cluster.groups.desired_for({"g5": ask(capabilities=Capabilities(backends=("nft",)))})["g5"]
+    assert (cluster.rulesets.render_count, len(cluster.rulesets)) == (2, 2)
+    assert cluster.rulesets.desired_for({"g4": one})["g4"] is found["g1"]
+    nft = cluster.rulesets.desired_for({"g5": ask(capabilities=Capabilities(backends=("nft",)))})["g5"]
     assert nft.ruleset.documents[0].backend is Backend.NFT
-    assert cluster.groups.render_count == 3
+    assert cluster.rulesets.render_count == 3
 
 
 def test_source_ranges_separate_rulesets() -> None:
-    cluster = ServiceIndex()
+    cluster = ClusterRulesets()
     cluster.put("a-default", "lb", "10.96.97.9", "10.0.0.9", load_balancer_source_ranges=["10.244.0.1/32"])
-    found = cluster.groups.desired_for({"in": ask(), "out": ask(ips=("10.244.0.2",))})
+    found = cluster.rulesets.desired_for({"in": ask(), "out": ask(ips=("10.244.0.2",))})
     assert found["in"] is not found["out"]
 
 
 def test_only_visible_changes_make_a_new_ruleset() -> None:
-    cluster = ServiceIndex()
+    cluster = ClusterRulesets()
     guests = {"g": ask()}
-    first = cluster.groups.desired_for(guests)["g"]
+    first = cluster.rulesets.desired_for(guests)["g"]
     cluster.put_slice("b-default", "web", "10.0.0.2")
-    assert cluster.groups.desired_for(guests)["g"] is first
+    assert cluster.rulesets.desired_for(guests)["g"] is first
     cluster.put_slice("a-default", "web", "10.0.0.1")
-    assert cluster.groups.desired_for(guests)["g"] is first
+    assert cluster.rulesets.desired_for(guests)["g"] is first
     cluster.put_slice("a-default", "web", "10.0.0.2")
-    second = cluster.groups.desired_for(guests)["g"]
+    second = cluster.rulesets.desired_for(guests)["g"]
     assert second.digest != first.digest
     assert second.ruleset.generation > first.ruleset.generation
     cluster.put_slice("a-default", "web", "10.0.0.1")
-    third = cluster.groups.desired_for(guests)["g"]
+    third = cluster.rulesets.desired_for(guests)["g"]
     assert third.digest == first.digest
     assert third.ruleset.generation > second.ruleset.generation
 
 
 def test_unused_rulesets_are_dropped() -> None:
-    cluster = ServiceIndex()
-    found = cluster.groups.desired_for({"g1": ask(), "g2": ask(networks=("x",))})
-    cluster.groups.keep_only([found["g1"]])
-    cluster.groups.keep_results_of([ask()])
-    assert len(cluster.groups) == 1
-    assert cluster.groups.desired_for({"g1": ask()})["g1"] is found["g1"]
+    cluster = ClusterRulesets()
+    found = cluster.rulesets.desired_for({"g1": ask(), "g2": ask(networks=("x",))})
+    cluster.rulesets.keep_only([found["g1"]])
+    cluster.rulesets.keep_results_of([ask()])
+    assert len(cluster.rulesets) == 1
+    assert cluster.rulesets.desired_for({"g1": ask()})["g1"] is found["g1"]
 
 
 def test_generations_grow_across_restarts_and_clock_changes() -> None:
@@ -163,5 +163,5 @@ def test_generations_grow_across_restarts_and_clock_changes() -> None:
     after.observe("a", 2_000_001)
     after.observe("a", 5)
     assert after.next_generation("a") == 2_000_002
-    # Of one tenant's changes another's numbers tell nothing.
+    # One tenant's changes do not move another's generations.
     assert after.next_generation("b") == 10_000

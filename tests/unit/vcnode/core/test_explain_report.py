@@ -264,7 +264,7 @@ def test_probe_of_the_current_generation_is_answered() -> None:
     assert found.notes == (FOR, "the guest has the current generation, 7: the init container ends")
     lines = render(found)
     assert lines[1] == "-> goes to 127.0.0.1:10561, as expected"
-    assert "          tcp 192.0.2.61:10561 is Service port -/canary" in lines
+    assert "          tcp 192.0.2.61:10561 is Service port -/rules-probe" in lines
 
 
 def test_probe_of_an_older_generation_is_answered() -> None:

@@ -8,29 +8,29 @@ from kubeproxy_ext.compute import objects
 from kubeproxy_ext.compute.service_state import ServiceState
 
 
-def put(world: ServiceState, item: objects.AnyObject) -> None:
+def put(state: ServiceState, item: objects.AnyObject) -> None:
     match item:
         case objects.ServiceObject():
-            world.put_service(item)
+            state.put_service(item)
         case objects.EndpointSliceObject():
-            world.put_slice(item)
+            state.put_slice(item)
         case objects.NamespaceObject():
-            world.put_namespace(item)
+            state.put_namespace(item)
         case objects.NodeObject():
-            world.put_node(item)
+            state.put_node(item)
 
 
-def remove(world: ServiceState, item: objects.AnyObject) -> None:
+def remove(state: ServiceState, item: objects.AnyObject) -> None:
     key: Key = (item.metadata.namespace, item.metadata.name)
     match item:
         case objects.ServiceObject():
-            world.remove_service(key)
+            state.remove_service(key)
         case objects.EndpointSliceObject():
-            world.remove_slice(key)
+            state.remove_slice(key)
         case objects.NamespaceObject():
-            world.remove_namespace(key[1])
+            state.remove_namespace(key[1])
         case objects.NodeObject():
-            world.remove_node(key[1])
+            state.remove_node(key[1])
 
 
 def namespace(name: str, tenant: str | None = None, called: str | None = None) -> objects.NamespaceObject:
