@@ -94,8 +94,7 @@ def difference(old: Ruleset, new: Ruleset) -> RulesetDelta | None:
 def apply_delta(old: Ruleset, delta: RulesetDelta) -> Ruleset:
     """Return the ruleset that `delta` makes of `old`; applied to its own result it changes nothing.
 
-    Raises `BaseMismatch` if `old` is not the delta's base, or if the result has another digest than the
-    delta says.
+    Raises `BaseMismatch` if `old` is not the delta's base, or if the result does not have its digest.
     """
     if old.digest == delta.digest:
         return Ruleset(delta.generation, old.digest, old.documents)

@@ -95,9 +95,9 @@ def walk_hooks(packet: Packet, hooks: Sequence[Hook]) -> Trace:
             if walk.passed > 0:
                 _add(left, destination, share * walk.passed)
             walks.setdefault(tuple(walk.steps), []).append(destination or packet.endpoint)
-        for said, destinations in walks.items():
+        for sentences, destinations in walks.items():
             prefix = f"to {format_outcomes(destinations)}: " if alive.keys() != {None} else ""
-            steps += [prefix + step for step in said]
+            steps += [prefix + sentence for sentence in sentences]
         alive = left
     for destination, share in alive.items():
         _add(chances, PacketVerdict.PASS if destination is None else destination, share)
@@ -142,7 +142,7 @@ class _Walk:
             if not result.effects:
                 continue
             has_matched = True
-            self.steps += [at + said for said in _said(result.effects, share)]
+            self.steps += [at + sentence for sentence in _sentences(result.effects, share)]
             taken = [(effect, share * effect.share) for effect in result.effects]
             share = _rest(share, result.effects)
             for effect, part in taken:
@@ -170,7 +170,7 @@ def _rest(share: float, effects: Sequence[RuleEffect]) -> float:
     return share * rest if rest > 1e-9 else 0.0
 
 
-def _said(effects: Sequence[RuleEffect], share: float) -> list[str]:
+def _sentences(effects: Sequence[RuleEffect], share: float) -> list[str]:
     """The steps of a rule; one sentence if it chooses among effects with equal chances."""
     shares: dict[str, float] = {}
     for effect in effects:
@@ -178,7 +178,7 @@ def _said(effects: Sequence[RuleEffect], share: float) -> list[str]:
     if len(shares) > 1 and max(shares.values()) - min(shares.values()) < 1e-9:
         return [f"{_percent(next(iter(shares.values())))} of new connections each: {'; '.join(shares)}"]
     return [
-        said if part >= 1 else f"{_percent(part)} of new connections: {said}" for said, part in shares.items()
+        text if part >= 1 else f"{_percent(part)} of new connections: {text}" for text, part in shares.items()
     ]
 
 

@@ -119,9 +119,9 @@ def _random_choice(modulus: str, choices: Sequence[str]) -> tuple[float, list[st
     return 1 / count, [value for number, _, value in pairs if int(number) < count]
 
 
-def _verdict(text: str, packet: Packet) -> RuleResult | None:
+def _verdict(statement: str, packet: Packet) -> RuleResult | None:
     """What a verdict statement does; None for another one than the renderer's."""
-    match text.split():
+    match statement.split():
         case ["accept"]:
             effect = RuleEffect(1.0, "accepted by this chain", PacketVerdict.PASS)
         case ["drop"]:
@@ -134,8 +134,8 @@ def _verdict(text: str, packet: Packet) -> RuleResult | None:
                 1.0, "rejected with tcp reset: the sender fails at once", PacketVerdict.REJECT
             )
         case ["reject"]:
-            said = "rejected with icmp port-unreachable: the sender fails at once"
-            effect = RuleEffect(1.0, said, PacketVerdict.REJECT)
+            text = "rejected with icmp port-unreachable: the sender fails at once"
+            effect = RuleEffect(1.0, text, PacketVerdict.REJECT)
         case ["return"]:
             effect = RuleEffect(1.0, "returns to the calling chain")
         case ["jump" | "goto" as how, chain]:

@@ -50,11 +50,11 @@ async def _ask_all(
         for name in names:
             data = question(name, type_, secrets.randbelow(1 << 16))
             for server in servers:
-                asked = await _ask(namespaces, name, (server, port), data, netns)
-                found.append(asked)
-                if asked.answer is not None and asked.answer.records:
+                result = await _ask(namespaces, name, (server, port), data, netns)
+                found.append(result)
+                if result.answer is not None and result.answer.records:
                     return found
-                if asked.answer is not None and asked.answer.code in ("NOERROR", "NXDOMAIN"):
+                if result.answer is not None and result.answer.code in ("NOERROR", "NXDOMAIN"):
                     break  # an authoritative no: try the next name
             else:
                 return found  # no server answers, so none will answer for the next name

@@ -185,7 +185,7 @@ def _away(error: BridgeError) -> str:
 
 
 def choose(guests: Sequence[Guest], pod: str, tenant: str | None, *, is_whole: bool) -> Guest:
-    """The one guest of that name, in the tenant's or the super cluster's words, or of that id.
+    """The one guest of that name, in the tenant or the super cluster, or of that id.
 
     Raises ToolError.
     """

@@ -115,21 +115,21 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     page = _page(arguments)
     name, type_ = _question(arguments)
     names = candidates(name, *search_of(page.text)) if name else ()
-    asked = _query(arguments, page, names, type_) if arguments.query else []
+    results = _query(arguments, page, names, type_) if arguments.query else []
     is_good = (
-        not page.pod.waits and page.pod.state == "current" and (not arguments.query or _has_answer(asked))
+        not page.pod.waits and page.pod.state == "current" and (not arguments.query or _has_answer(results))
     )
     if arguments.json:
         terminal.json(
             {
                 **msgspec.to_builtins(page),
                 "names": list(names),
-                "asked": [msgspec.to_builtins(each) for each in asked],
+                "asked": [msgspec.to_builtins(each) for each in results],
             }
         )
     else:
         terminal.lines(render(page))
-        terminal.lines(render_names(names, type_, asked))
+        terminal.lines(render_names(names, type_, results))
     return 0 if is_good else 1
 
 
@@ -225,8 +225,8 @@ def _netns(arguments: argparse.Namespace, page: DnsPage) -> str | None:
     )
 
 
-def _has_answer(asked: list[QueryResult]) -> bool:
-    return any(each.answer is not None and each.answer.records for each in asked)
+def _has_answer(results: list[QueryResult]) -> bool:
+    return any(each.answer is not None and each.answer.records for each in results)
 
 
 # ---- text
@@ -280,22 +280,22 @@ def _file_rows(page: DnsPage) -> Iterator[tuple[str, str]]:
             keyword = " " * len(keyword)
 
 
-def render_names(names: tuple[str, ...], type_: RecordType, asked: list[QueryResult]) -> Iterator[str]:
+def render_names(names: tuple[str, ...], type_: RecordType, results: list[QueryResult]) -> Iterator[str]:
     if not names:
         return
     yield ""
-    if not asked:
+    if not results:
         yield f"the pod looks up {type_.name} records in this order:"
         yield from (f"  {name}" for name in names)
         return
     rows = []
-    for each in asked:
+    for each in results:
         result = each.problem if each.answer is None else each.answer.code
         if each.answer is not None and not each.answer.records and result == "NOERROR":
             result = "no such record"
         rows.append((f"{each.name} {type_.name}", f"@{each.server}", f"{each.seconds * 1000:.0f} ms", result))
     yield from columns(rows)
-    answer = asked[-1].answer
+    answer = results[-1].answer
     for record in () if answer is None else answer.records:
         kind = RecordType(record.type).name if record.type in set(RecordType) else f"TYPE{record.type}"
         yield f"  {record.name} {record.ttl_s} s {kind} {record.value}"

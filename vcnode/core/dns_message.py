@@ -75,10 +75,10 @@ def question(name: str, type_: RecordType, number: int) -> bytes:
     return header + _encoded(name) + struct.pack("!HH", type_, _INTERNET)
 
 
-def decode(data: bytes, asked: bytes) -> DnsAnswer:
-    """Read the answer to `asked`. Raises Malformed."""
+def decode(data: bytes, query: bytes) -> DnsAnswer:
+    """Read the answer to `query`. Raises Malformed."""
     try:
-        return _decode(data, asked)
+        return _decode(data, query)
     except (struct.error, IndexError):
         raise Malformed("the answer is cut short") from None
 
@@ -118,9 +118,9 @@ def _labels(name: str) -> list[str]:
     return bare.split(".")
 
 
-def _decode(data: bytes, asked: bytes) -> DnsAnswer:
+def _decode(data: bytes, query: bytes) -> DnsAnswer:
     number, flags, questions, answers, _, _ = _HEADER.unpack_from(data)
-    if number != _HEADER.unpack_from(asked)[0] or not flags & _RESPONSE:
+    if number != _HEADER.unpack_from(query)[0] or not flags & _RESPONSE:
         raise Malformed("not an answer to this question")
     at = _HEADER.size
     for _ in range(questions):

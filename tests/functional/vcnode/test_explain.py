@@ -98,7 +98,7 @@ async def test_drifted_or_unreadable_rules_are_reported(tmp_path: Path) -> None:
         await here.until(lambda: here.rules("a1"))
         known = here.bridge.guests["a1"]
         assert known.installed is not None
-        # The guest believes that it holds what it was given; its packet filter is empty.
+        # The guest reports the given digest, and its packet filter is empty.
         digest = known.installed.digest
         known.installed = make_ruleset(known.installed.generation, ())
         object.__setattr__(known.installed, "digest", digest)

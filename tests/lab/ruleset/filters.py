@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real packet filters of a namespace, each with the programs that a guest would have."""
+"""The real packet filters of a namespace, each with the programs of a guest."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LabFilter:
 
     @property
     def iptables(self) -> str:
-        """The family's iptables, also beside nft: what a mesh would use."""
+        """The family's iptables, also beside nft: a mesh uses it."""
         variant = LEGACY if self.kind == LEGACY else COMPATIBLE
         return variant if self.family is Family.IPV4 else variant.replace("ip", "ip6", 1)
 
@@ -45,7 +45,7 @@ class LabFilter:
         return render_nft(rules) if self.kind == NATIVE else render_iptables(rules)
 
     def load(self, text: str) -> None:
-        """Run a text of ours. Raises `ProgramError`."""
+        """Load one of our texts. Raises `ProgramError`."""
         if self.kind == NATIVE:
             self.namespace.run("nft", "-f", "-", stdin=text)
         else:
@@ -56,7 +56,7 @@ class LabFilter:
         self.namespace.run(f"{self.iptables}-restore", "-w", "5", *options, stdin=text)
 
     def save(self) -> str:
-        """All that the programs print, ours and others', without dates and counters."""
+        """The programs' whole output, without dates and counters."""
         saved = self.namespace.run(f"{self.iptables}-save")
         lines = (line for line in saved.splitlines() if not line.startswith("#"))
         text = _COUNTERS.sub("", "".join(f"{line}\n" for line in lines))
@@ -69,12 +69,12 @@ class LabFilter:
             return ""
         return self.namespace.run("nft", "list", "table", *table(self.family).split())
 
-    def held(self) -> InstalledRules:
+    def installed(self) -> InstalledRules:
         text = self.listed() if self.kind == NATIVE else self.namespace.run(f"{self.iptables}-save")
         return read_installed(text, self.family, self.backend)
 
     def apply(self, rules: GuestRules) -> Ruleset:
-        """Render, and bring the guest there from whatever it holds."""
+        """Render, and bring the guest there from its installed rules."""
         made = make_ruleset(1, [self.render(rules)])
-        self.load(full_restore(made.documents[0], self.held(), made.digest))
+        self.load(full_restore(made.documents[0], self.installed(), made.digest))
         return made

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that say at which address they were reached and by whom, and clients in a guest."""
+"""Servers that answer with their own and the peer's address, and clients in a guest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _family(ip: str) -> socket.AddressFamily:
 
 
 class Servers:
-    """Answers `reached at` and `from` on all its sockets, on one thread, until the lab ends."""
+    """Answers `OWN PEER` on all its sockets, on one thread, until the lab ends."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
@@ -68,7 +68,7 @@ class Servers:
 def ask(
     guest: LabNamespace, ip: str, port: int, kind: socket.SocketKind = STREAM, *, wait_s: float = 5.0
 ) -> str:
-    """What the server behind `ip:port` says. Raises ConnectionRefusedError, TimeoutError."""
+    """The answer of the server behind `ip:port`. Raises ConnectionRefusedError, TimeoutError."""
     with guest.socket(_family(ip), kind) as client:
         client.settimeout(wait_s)
         client.connect((ip, port))
@@ -80,7 +80,7 @@ def ask(
 def wait_until_reachable(
     guest: LabNamespace, endpoints: Iterable[Endpoint], *, deadline_s: float = 10.0
 ) -> None:
-    """Connect to each until it answers: neighbours on a fresh link have to find each other first."""
+    """Connect to each until it answers: on a fresh link neighbour discovery takes a moment."""
     end = time.monotonic() + deadline_s
     for endpoint in endpoints:
         while outcome(guest, endpoint.ip, endpoint.port) != str(endpoint):
@@ -91,13 +91,13 @@ def wait_until_reachable(
 def outcome(guest: LabNamespace, ip: str, port: int, kind: socket.SocketKind = STREAM) -> str:
     """Where a connection ends: the server's address, `reject` or `drop`.
 
-    What is refused is refused at once: an answer that comes with a retransmission (1 s) is none.
+    A rejection must come at once: one that comes with a retransmission (1 s) does not count.
     """
     started = time.monotonic()
     try:
         return ask(guest, ip, port, kind, wait_s=0.7).partition(" ")[0]
     except (ConnectionRefusedError, PermissionError):
-        # EPERM is what a datagram's sender gets of a packet that goes no further than OUTPUT.
+        # The sender of a datagram gets EPERM if OUTPUT rejects it.
         return "reject" if time.monotonic() - started < 0.5 else "late reject"
     except TimeoutError:
         return "drop"

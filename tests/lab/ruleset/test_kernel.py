@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real packet filters take what is written for them, keep what is others', and give back what they hold."""
+"""Real packet filters load our texts, keep foreign rules, and print what we read back."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def _models(family: Family) -> list[GuestRules]:
 
 
 def _mesh(filter_: LabFilter) -> None:
-    """Rules as a mesh's init container makes them, in nat and filter."""
+    """Rules of a mesh's init container, in nat and filter."""
     filter_.restore(
         "*filter\n:OTHERS - [0:0]\n-A OUTPUT -j OTHERS\n-A INPUT -p tcp -m tcp --dport 9 -j DROP\nCOMMIT\n"
         "*nat\n:MESH - [0:0]\n:MESH_OUT - [0:0]\n-A PREROUTING -p tcp -j MESH\n-A OUTPUT -p tcp -j MESH_OUT\n"
@@ -38,18 +38,18 @@ def _mesh(filter_: LabFilter) -> None:
     )
 
 
-def test_kernel_holds_whole_rulesets_exactly(filter_: LabFilter) -> None:
+def test_whole_rulesets_are_installed_exactly(filter_: LabFilter) -> None:
     for rules in _models(filter_.family):
         made = filter_.apply(rules)
-        held = filter_.held()
-        assert held == expected(made.documents[0], made.digest)
-        assert held.matches(made.documents[0])
+        installed = filter_.installed()
+        assert installed == expected(made.documents[0], made.digest)
+        assert installed.matches(made.documents[0])
 
 
 def test_canonical_text_loads_into_a_fresh_guest(filter_: LabFilter) -> None:
     document = filter_.render(everything(filter_.family))
     filter_.load(document.text())
-    assert filter_.held() == expected(document)
+    assert filter_.installed() == expected(document)
 
 
 def test_deltas_lead_where_whole_rulesets_do(filter_: LabFilter) -> None:
@@ -63,15 +63,15 @@ def test_deltas_lead_where_whole_rulesets_do(filter_: LabFilter) -> None:
         received = parse_delta(delta.text(), delta.family, delta.backend)
         (base,) = old.documents
         filter_.load(delta_restore(received, base, expected(base, old.digest), new.digest))
-        assert filter_.held() == expected(new.documents[0], new.digest)
+        assert filter_.installed() == expected(new.documents[0], new.digest)
         old = new
 
 
-def test_applied_twice_nothing_changes(filter_: LabFilter) -> None:
+def test_second_apply_changes_nothing(filter_: LabFilter) -> None:
     _mesh(filter_)
     made = filter_.apply(everything(filter_.family))
     once = filter_.save()
-    filter_.load(full_restore(made.documents[0], filter_.held(), made.digest))
+    filter_.load(full_restore(made.documents[0], filter_.installed(), made.digest))
     assert filter_.save() == once
 
 
@@ -87,9 +87,9 @@ def test_foreign_rules_stay_and_removal_leaves_nothing(filter_: LabFilter) -> No
         in_nat = ["-A OUTPUT -p tcp -j MESH_OUT", f"-A OUTPUT {HOOKS['nat/OUTPUT'][0]}"]
         hooks = [line for line in filter_.save().splitlines() if line.startswith("-A OUTPUT")]
         assert hooks in ([*in_filter, *in_nat], [*in_nat, *in_filter])
-    filter_.load(removal(filter_.held()))
+    filter_.load(removal(filter_.installed()))
     assert filter_.save() == before
-    assert filter_.held().is_empty
+    assert filter_.installed().is_empty
 
 
 @pytest.mark.parametrize(
@@ -103,17 +103,17 @@ def test_foreign_rules_stay_and_removal_leaves_nothing(filter_: LabFilter) -> No
         "*filter\n:VCN-SERVICES - [0:0]\n:VCN-MINE - [0:0]\n-A VCN-SERVICES -j VCN-MINE\nCOMMIT\n",
         "*filter\n-D OUTPUT -m conntrack --ctstate NEW -j VCN-SERVICES\nCOMMIT\n",
     ],
-    ids=["no hook", "more hooks", "overtaken", "a loop", "empty chain", "strange chain", "no filter hook"],
+    ids=["no hook", "more hooks", "shadowed", "a loop", "empty chain", "foreign chain", "no filter hook"],
 )
 @pytest.mark.parametrize("kind", [LEGACY, COMPATIBLE])
-def test_damage_is_repaired_and_only_that(lab: Lab, kind: str, damage: str) -> None:
+def test_repair_restores_our_rules_only(lab: Lab, kind: str, damage: str) -> None:
     filter_ = LabFilter(lab.namespace("guest"), kind, Family.IPV4)
     _mesh(filter_)
     made = filter_.apply(everything(Family.IPV4))
     filter_.restore(damage, "--noflush")
-    assert not filter_.held().matches(made.documents[0])
-    filter_.load(full_restore(made.documents[0], filter_.held(), made.digest))
-    assert filter_.held() == expected(made.documents[0], made.digest)
+    assert not filter_.installed().matches(made.documents[0])
+    filter_.load(full_restore(made.documents[0], filter_.installed(), made.digest))
+    assert filter_.installed() == expected(made.documents[0], made.digest)
     assert "-A MESH_OUT" in filter_.save()
 
 
@@ -121,30 +121,30 @@ def test_damage_is_repaired_and_only_that(lab: Lab, kind: str, damage: str) -> N
     "command", ["flush ruleset", "flush table {0}", "flush chain {0} nat-output", "delete table {0}"]
 )
 @pytest.mark.parametrize("family", Family)
-def test_a_flushed_table_of_nft_is_repaired(lab: Lab, family: Family, command: str) -> None:
+def test_flushed_nft_table_is_repaired(lab: Lab, family: Family, command: str) -> None:
     filter_ = LabFilter(lab.namespace("guest"), NATIVE, family)
     made = filter_.apply(everything(family))
     ours = "ip vcnode" if family is Family.IPV4 else "ip6 vcnode"
     filter_.load(command.format(ours) + "\n")
-    assert not filter_.held().matches(made.documents[0])
-    filter_.load(full_restore(made.documents[0], filter_.held(), made.digest))
-    assert filter_.held() == expected(made.documents[0], made.digest)
+    assert not filter_.installed().matches(made.documents[0])
+    filter_.load(full_restore(made.documents[0], filter_.installed(), made.digest))
+    assert filter_.installed() == expected(made.documents[0], made.digest)
 
 
-def test_a_flush_of_everything_is_repaired(filter_: LabFilter) -> None:
+def test_flush_of_all_rules_is_repaired(filter_: LabFilter) -> None:
     made = filter_.apply(everything(filter_.family))
     if filter_.kind == NATIVE:
         filter_.load("flush ruleset\n")
     else:
         filter_.restore("*nat\nCOMMIT\n")
-    filter_.load(full_restore(made.documents[0], filter_.held(), made.digest))
-    assert filter_.held() == expected(made.documents[0], made.digest)
+    filter_.load(full_restore(made.documents[0], filter_.installed(), made.digest))
+    assert filter_.installed() == expected(made.documents[0], made.digest)
 
 
 @pytest.mark.parametrize("kind", [LEGACY, COMPATIBLE])
 @pytest.mark.parametrize("family", Family)
-def test_whole_tables_for_a_stock_guest(lab: Lab, kind: str, family: Family) -> None:
-    """As Kata's agent applies them: `iptables-restore` without `--noflush`."""
+def test_whole_tables_keep_foreign_rules(lab: Lab, kind: str, family: Family) -> None:
+    """Applied as by Kata's agent: `iptables-restore` without `--noflush`."""
     filter_ = LabFilter(lab.namespace("guest"), kind, family)
     _mesh(filter_)
     before = filter_.save()
@@ -155,6 +155,6 @@ def test_whole_tables_for_a_stock_guest(lab: Lab, kind: str, family: Family) -> 
     for rules in _models(family):
         new = make_ruleset(2, [filter_.render(rules)])
         filter_.restore(whole_tables(read(), new.documents[0], new.digest))
-        assert filter_.held() == expected(new.documents[0], new.digest)
+        assert filter_.installed() == expected(new.documents[0], new.digest)
     filter_.restore(whole_tables(read(), Document(family, filter_.backend, {})))
     assert filter_.save() == before

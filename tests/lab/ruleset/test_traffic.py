@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What packets do under the rules, in a guest with three endpoints on the other side of a link."""
+"""Packets under the rules, in a guest with three endpoints on the other side of a link."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _service(ip: str, port: int, to: EndpointSet | NoBackendAction) -> ServiceRu
     return ServiceRules("a/s", (Frontend(ip, port, TCP, "a/s", to),))
 
 
-def test_every_kind_of_service(world: TrafficLab) -> None:
+def test_each_kind_of_service_is_reached(world: TrafficLab) -> None:
     world.filter.apply(everything(world.filter.family))
     web = {world.end(3), world.end(4), world.end(5)}
     assert world.ends(world.vip(43), 80) == web
@@ -81,7 +81,7 @@ def test_every_kind_of_service(world: TrafficLab) -> None:
     assert outcome(world.guest, world.vip(47), 80) == "drop"
 
 
-def test_catch_all(world: TrafficLab) -> None:
+def test_other_packets_to_service_ranges_are_rejected(world: TrafficLab) -> None:
     rules = everything(world.filter.family)
     world.filter.apply(rules)
     assert outcome(world.guest, world.vip(43), 81) == "reject", "unknown port"
@@ -96,8 +96,8 @@ def test_catch_all(world: TrafficLab) -> None:
     assert outcome(world.guest, outside, 80) == str(Endpoint(outside, 80)), "off where no range is known"
 
 
-def test_an_endpoint_in_the_service_range_is_reached(world: TrafficLab) -> None:
-    """What was translated is not asked again, though it is addressed to the range."""
+def test_endpoint_in_the_service_range_is_reached(world: TrafficLab) -> None:
+    """filter returns translated packets, though they are addressed to the range."""
     inside = Endpoint(world.ip("172.30.9.9", "fd00:172::909"), 80)
     target = EndpointSet("a/s", TCP, False, (inside,))
     rules = GuestRules(
@@ -109,43 +109,43 @@ def test_an_endpoint_in_the_service_range_is_reached(world: TrafficLab) -> None:
     assert outcome(world.guest, world.vip(50), 80) == str(inside)
 
 
-def test_load_is_shared(world: TrafficLab) -> None:
+def test_endpoints_share_connections_equally(world: TrafficLab) -> None:
     world.filter.apply(everything(world.filter.family))
     counts = Counter(outcome(world.guest, world.vip(43), 80) for _ in range(300))
     # Binomial(300, 1/3): five standard deviations are 41.
     assert all(59 <= count <= 141 for count in counts.values()), counts
 
 
-def test_affinity_and_its_memory(world: TrafficLab) -> None:
+def test_affinity_keeps_its_clients_when_rules_change(world: TrafficLab) -> None:
     family = world.filter.family
     rules = everything(family)
     world.filter.apply(rules)
     first = outcome(world.guest, world.vip(44), 80)
     assert world.ends(world.vip(44), 80) == {first}
-    before = state_digest([world.filter.held()])
-    # Another Service changes, all of ours is written again: the client stays where it is.
+    before = state_digest([world.filter.installed()])
+    # Another Service changes and all our rules are written again: the client stays.
     world.filter.apply(replace(rules, services=rules.services[:-1]))
-    assert state_digest([world.filter.held()]) != before
+    assert state_digest([world.filter.installed()]) != before
     assert world.ends(world.vip(44), 80) == {first}
 
 
-def test_traffic_does_not_change_the_state(world: TrafficLab) -> None:
+def test_traffic_does_not_change_the_state_digest(world: TrafficLab) -> None:
     world.filter.apply(everything(world.filter.family))
-    before = state_digest([world.filter.held()])
+    before = state_digest([world.filter.installed()])
     for last, port in ((43, 80), (44, 80), (46, 80), (41, 53), (99, 80)):
         outcome(world.guest, world.vip(last), port)
-    assert state_digest([world.filter.held()]) == before
+    assert state_digest([world.filter.installed()]) == before
 
 
-def test_a_pod_reaches_itself_by_its_service(world: TrafficLab) -> None:
+def test_pod_reaches_itself_by_its_service(world: TrafficLab) -> None:
     own = Endpoint(world.own, 8080)
     target = EndpointSet("a/s", TCP, False, (own,))
     world.filter.apply(GuestRules(world.filter.family, (_service(world.vip(50), 80, target),)))
     assert ask(world.guest, world.vip(50), 80) == f"{own} {world.own}"
 
 
-def test_a_pods_own_port_is_its_own(world: TrafficLab) -> None:
-    """`models.everything` has captures of loopback and of any address at 30080, which nobody may write."""
+def test_node_port_does_not_take_the_pods_own_port(world: TrafficLab) -> None:
+    """`models.everything` has frontends with loopback and any address at 30080, which are not rendered."""
     world.filter.apply(everything(world.filter.family))
     own = world.ip("127.0.0.1", "::1")
     assert outcome(world.guest, own, 30080) == str(Endpoint(own, 30080))
@@ -153,7 +153,7 @@ def test_a_pods_own_port_is_its_own(world: TrafficLab) -> None:
 
 
 @pytest.mark.parametrize("is_later", [False, True], ids=["mesh first", "mesh later"])
-def test_a_mesh_sees_cluster_ips_first(world: TrafficLab, is_later: bool) -> None:
+def test_mesh_sees_cluster_ips_first(world: TrafficLab, is_later: bool) -> None:
     rules = everything(world.filter.family)
     if is_later:
         world.filter.apply(rules)
@@ -166,4 +166,6 @@ def test_a_mesh_sees_cluster_ips_first(world: TrafficLab, is_later: bool) -> Non
     world.filter.apply(rules)
     proxy = str(Endpoint(world.ip("127.0.0.1", "::1"), 15001))
     assert world.ends(world.vip(43), 80) == {proxy}
-    assert outcome(world.guest, world.vip(42), 443) == world.end(3), "what the mesh lets by is ours"
+    assert outcome(world.guest, world.vip(42), 443) == world.end(3), (
+        "packets that the mesh returns come to our rules"
+    )

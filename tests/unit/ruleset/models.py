@@ -75,7 +75,7 @@ def services(
     moved: Collection[int] = (),
     affinity_s: int | None = None,
 ) -> GuestRules:
-    """`count` Services with one port and `endpoints` each; `fewer` have one less, `refused` none.
+    """`count` Services with one port and `endpoints` each; `fewer` have one less, `refused` have none.
 
     `moved` have another first endpoint.
     """

@@ -77,11 +77,11 @@ def test_steps_say_shares_notes_and_what_did_not_match() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "said"), [([], "it is empty"), (["other"], "its only rule does not match")]
+    ("rules", "text"), [([], "it is empty"), (["other"], "its only rule does not match")]
 )
-def test_short_chain_without_match_is_described(rules: list[str], said: str) -> None:
+def test_short_chain_without_match_is_described(rules: list[str], text: str) -> None:
     steps = walk_hooks(PACKET, [hook("t", {"base": ["jump"], "x": rules})]).steps
-    assert steps[1] == f"t x: {said}, returns to base"
+    assert steps[1] == f"t x: {text}, returns to base"
 
 
 def test_long_rule_is_cut_in_a_step() -> None:
@@ -92,13 +92,13 @@ def test_long_rule_is_cut_in_a_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chains", "said"),
+    ("chains", "text"),
     [
         ({"base": ["jump"], "x": ["jump"]}, "chains lead to each other: base -> x -> x"),
         ({"base": ["jump"]}, "base leads to x, which does not exist"),
         ({"base": ["other"] * 250_001}, "more than 250000 rules"),
     ],
 )
-def test_chains_that_cannot_be_walked_are_an_error(chains: dict[str, list[str]], said: str) -> None:
-    with pytest.raises(BrokenChainsError, match=said):
+def test_chains_that_cannot_be_walked_are_an_error(chains: dict[str, list[str]], text: str) -> None:
+    with pytest.raises(BrokenChainsError, match=text):
         walk_hooks(PACKET, [hook("t", chains)])

@@ -121,7 +121,7 @@ _PORTS = (53, 80, 8080)
 
 @st.composite
 def models(draw: st.DrawFn) -> GuestRules:
-    """Models with some captures of every kind, endpoints within the service range among them."""
+    """Models with some frontends of each kind; endpoints may lie in the service range."""
     family = draw(st.sampled_from(Family))
     places = st.tuples(
         st.sampled_from(_ADDRESSES[family]), st.sampled_from(_PORTS), st.sampled_from(Protocol)

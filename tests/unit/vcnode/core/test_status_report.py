@@ -87,8 +87,8 @@ def test_report_of_kubeproxy_ext() -> None:
         "problems": [{"tenant": "vc-a", "problem": "x"}],
         "guests": [{"id": "a", "behindSeconds": 3.0}, {"id": "b"}],
     }
-    said = status_report.read((200, b""), json.dumps(body).encode())
-    assert status_report.render(said, "x", STARTED) == [
+    report = status_report.read((200, b""), json.dumps(body).encode())
+    assert status_report.render(report, "x", STARTED) == [
         "kubeproxy-ext on node-1: ready  (x)",
         "  source node      age 2 s",
         "  source services  not synced",
@@ -100,8 +100,8 @@ def test_report_of_kubeproxy_ext() -> None:
 
 def test_report_of_kata_bridge() -> None:
     body = {"daemon": "kata-bridge", "guests": [{"id": "a"}], "problems": {"cri": "no answer"}}
-    said = status_report.read((200, b""), json.dumps(body).encode())
-    assert status_report.render(said, "x", STARTED) == [
+    report = status_report.read((200, b""), json.dumps(body).encode())
+    assert status_report.render(report, "x", STARTED) == [
         "kata-bridge: ready  (x)",
         "  guests   1",
         "  PROBLEM  cri: no answer",
@@ -121,8 +121,8 @@ def test_report_of_dnsconfig() -> None:
             {"pod": "vc-a-web/till", "state": "failing", "waits": "", "problem": "no room"},
         ],
     }
-    said = status_report.read((200, b""), json.dumps(body).encode())
-    assert status_report.render(said, "x", STARTED) == [
+    report = status_report.read((200, b""), json.dumps(body).encode())
+    assert status_report.render(report, "x", STARTED) == [
         "dnsconfig on node-1: ready  (x)",
         "  guests     2",
         "  PROBLEM    the node's resolv.conf: no such file",
