@@ -56,16 +56,14 @@ class KernelPacketFilter:
         self._iptables = select_iptables(
             IptablesFacts(
                 installed=installed,
-                is_legacy_possible=self._is_legacy_possible(Family.IPV4, may_create=is_legacy_probed),
+                is_legacy_possible=self._probe_legacy(Family.IPV4, may_create=is_legacy_probed),
                 is_nft_possible=is_nft_possible,
                 has_legacy_rules=any(self._xtables.has_rules(family) for family in Family),
                 has_nft_rules=any(self._has_tables(family, _IPTABLES_TABLES) for family in Family),
             )
         )
         self._unsupported = {
-            (family, backend): self._unsupported_message(family, backend)
-            for family in Family
-            for backend in Backend
+            (family, backend): self._probe(family, backend) for family in Family for backend in Backend
         }
         working = [key for key, message in self._unsupported.items() if not message]
         # nft is preferred: it changes elements where iptables rewrites tables, needs no process, and
@@ -189,20 +187,20 @@ class KernelPacketFilter:
         if self._netfilter is None or not self._has_nf_tables:
             return frozenset()
         names = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
-        return frozenset(family for family, name in names.items() if self._netfilter.supports_family(name))
+        return frozenset(family for family, name in names.items() if self._netfilter.probe_family(name))
 
-    def _is_legacy_possible(self, family: Family, *, may_create: bool) -> bool:
+    def _probe_legacy(self, family: Family, *, may_create: bool) -> bool:
         """Whether the kernel has legacy tables, or with `may_create` can load them."""
         if self._xtables.existing_tables(family) or not may_create:
             return bool(self._xtables.existing_tables(family))
         try:
             self._xtables.create_tables(family)
         except XtablesError:
-            return self._is_loaded_by_iptables(family)
+            return self._load_by_iptables(family)
         return True
 
-    def _is_loaded_by_iptables(self, family: Family) -> bool:
-        """Whether legacy tables exist after a run of iptables.
+    def _load_by_iptables(self, family: Family) -> bool:
+        """Run iptables, and return whether legacy tables exist then.
 
         The kernel loads a table's module by itself, but not ip_tables, which provides tables. Where
         that is a module, iptables loads it.
@@ -219,7 +217,8 @@ class KernelPacketFilter:
             return False
         return True
 
-    def _unsupported_message(self, family: Family, backend: Backend) -> str:
+    def _probe(self, family: Family, backend: Backend) -> str:
+        """Why this packet filter does not work here; "" if it works."""
         if family is Family.IPV6 and not _IPV6.exists():
             return "the guest's kernel has no IPv6, or it is switched off (ipv6.disable=1)"
         if backend is Backend.NFT:
@@ -227,7 +226,7 @@ class KernelPacketFilter:
                 return f"the guest has no libnftables, and no nft in {':'.join(programs.DIRECTORIES)}"
             if not self._has_nf_tables:
                 return "the guest's kernel has no nf_tables (CONFIG_NF_TABLES)"
-            return self._nft.unsupported_message(family)
+            return self._nft.probe(family)
         if not self._has_iptables:
             return f"the guest has no iptables-restore in {':'.join(programs.DIRECTORIES)}"
         if self._iptables is None:
@@ -238,7 +237,7 @@ class KernelPacketFilter:
             return f"the guest has {self._iptables.restore.name} but no ip6tables-restore and -save beside it"
         if self._iptables.variant is Variant.NFT and family not in self._nft_families:
             return "the guest's nf_tables has no IPv6 (CONFIG_NF_TABLES_IPV6)"
-        if self._iptables.variant is Variant.LEGACY and not self._is_legacy_possible(family, may_create=True):
+        if self._iptables.variant is Variant.LEGACY and not self._probe_legacy(family, may_create=True):
             return "the guest's kernel has no legacy ip6tables (CONFIG_IP6_NF_NAT, CONFIG_IP6_NF_FILTER)"
         return ""
 

@@ -76,7 +76,7 @@ class NetfilterSocket:
             return frozenset()
         return frozenset(found)
 
-    def supports_family(self, family: socket.AddressFamily) -> bool:
+    def probe_family(self, family: socket.AddressFamily) -> bool:
         """Whether nf_tables has an address family: each is a kernel option (CONFIG_NF_TABLES_IPV4).
 
         Increments the generation, and leaves nothing behind.

@@ -52,7 +52,7 @@ class NftFilter:
         if self._library is not None:
             self._library.close()
 
-    def unsupported_message(self, family: Family) -> str:
+    def probe(self, family: Family) -> str:
         """What the kernel lacks for our rules; "" if nothing.
 
         One transaction adds a table with one of each kind of rule and deletes it, so the kernel
