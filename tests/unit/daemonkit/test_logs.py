@@ -42,7 +42,7 @@ def written(*, is_json: bool, level: str = "info") -> io.StringIO:
     return stream
 
 
-def test_a_line_of_text() -> None:
+def test_a_text_line_has_time_level_logger_message() -> None:
     stream = written(is_json=False)
     logs.get("vnagent.server").info(
         "request decided", tenant="ten-a", pod="web-0", status=200, path=Path("/a b"), reason=None
@@ -53,7 +53,7 @@ def test_a_line_of_text() -> None:
     )
 
 
-def test_a_line_of_json() -> None:
+def test_a_json_line_is_one_object() -> None:
     stream = written(is_json=True)
     logs.get("vnagent.server").warning(
         "request decided", tenant="ten-a", status=200, ratio=0.5, is_new=True, reason=None, role=Role.METRICS
@@ -89,7 +89,7 @@ def test_a_line_of_json() -> None:
         ("x" * 1_003, "x" * 1_000 + "...(+3)"),
     ],
 )
-def test_a_value_in_text(value: object, text: str) -> None:
+def test_values_are_quoted_where_needed(value: object, text: str) -> None:
     stream = written(is_json=False)
     logs.get("x").info("m", v=value)
     assert stream.getvalue() == f'2026-11-20T16:10:29.123Z INFO x "m" v={text}\n'
@@ -109,7 +109,7 @@ def test_no_value_breaks_the_line_or_leaves_ascii(text: str, data: bytes, is_jso
         assert list(decoded) == ["time", "level", "logger", "message", "a b\n", "data", "error", "items"]
 
 
-def test_fields_cannot_take_the_place_of_the_lines_own() -> None:
+def test_reserved_field_names_are_renamed() -> None:
     stream = written(is_json=True)
     fields: dict[str, Any] = {"level": "error", "time": "never", "message": "other", "logger": "y"}
     logs.get("x").info("m", **fields)
@@ -118,7 +118,7 @@ def test_fields_cannot_take_the_place_of_the_lines_own() -> None:
     assert (decoded["level_"], decoded["logger_"], decoded["message_"]) == ("error", "y", "other")
 
 
-def test_numbers_json_does_not_have_are_strings() -> None:
+def test_infinity_and_nan_are_strings_in_json() -> None:
     stream = written(is_json=True)
     logs.get("x").info("m", a=float("nan"), b=float("-inf"), c=Size.BIG)
     decoded = json.loads(stream.getvalue())
@@ -134,7 +134,7 @@ def test_numbers_json_does_not_have_are_strings() -> None:
         ("error", ["error"]),
     ],
 )
-def test_levels(level: str, expected: list[str]) -> None:
+def test_lines_below_the_level_are_dropped(level: str, expected: list[str]) -> None:
     stream = written(is_json=True, level=level)
     log = logs.get("x")
     log.debug("m")
@@ -164,7 +164,7 @@ def test_the_log_goes_to_stderr_and_nothing_to_stdout(capsys: pytest.CaptureFixt
     assert captured.err == '2026-11-20T16:10:29.123Z INFO x "m"\n'
 
 
-def test_a_log_that_cannot_be_written_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_error_does_not_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     logs.setup(is_json=False, stream=_Broken())
     logs.get("x").error("m")
     closed = io.StringIO()
@@ -175,7 +175,7 @@ def test_a_log_that_cannot_be_written_stops_nothing(monkeypatch: pytest.MonkeyPa
     assert sys.stderr is closed
 
 
-def test_a_log_that_nobody_reads_stops_nothing_and_says_so_later() -> None:
+def test_lines_that_would_block_are_dropped_and_counted() -> None:
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as stream, os.fdopen(reading, "rb") as reader:
         logs.setup(is_json=True, stream=stream, clock=lambda: NOW)
@@ -195,7 +195,7 @@ def test_a_log_that_nobody_reads_stops_nothing_and_says_so_later() -> None:
     logs.setup(stream=io.StringIO())
 
 
-def test_what_libraries_log_arrives_in_the_same_form() -> None:
+def test_lines_of_libraries_have_the_same_form() -> None:
     stream = written(is_json=True)
     library = logging.getLogger("aiohttp.client")
     library.info("too quiet to be heard")

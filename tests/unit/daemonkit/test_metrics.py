@@ -18,7 +18,7 @@ def sample_values(page: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], 
     }
 
 
-def test_the_page_in_full() -> None:
+def test_the_page_is_rendered_in_full() -> None:
     registry = Registry()
     requests = registry.counter("vcnode_requests_total", "Requests, by tenant.", ("tenant", "code"))
     requests.labels("ten-a", "200").inc()
@@ -103,7 +103,7 @@ def test_the_official_parser_reads_any_page(values: dict[tuple[str, str], float]
 
 
 @given(st.lists(st.floats(-1e6, 1e6)), st.sets(st.integers(-1000, 1000), min_size=1))
-def test_a_histogram_counts_as_its_definition_says(observed: list[float], bounds: set[int]) -> None:
+def test_histogram_buckets_are_cumulative(observed: list[float], bounds: set[int]) -> None:
     registry = Registry()
     histogram = registry.histogram("vcnode_x", "", sorted(bounds))
     for value in observed:
@@ -116,7 +116,7 @@ def test_a_histogram_counts_as_its_definition_says(observed: list[float], bounds
     assert page["vcnode_x_sum", ()] == pytest.approx(sum(observed))
 
 
-def test_cells_are_kept() -> None:
+def test_equal_labels_give_the_same_cell() -> None:
     family = Registry().counter("x_total", "", ("a",))
     assert family.labels("1") is family.labels("1")
     assert family.labels("1") is not family.labels("2")
@@ -171,7 +171,7 @@ def test_names_are_checked() -> None:
     assert registry.render() == b"# HELP taken \n# TYPE taken gauge\ntaken 0\n"
 
 
-def test_what_a_function_raises_reaches_the_reader() -> None:
+def test_an_error_of_a_function_is_raised() -> None:
     registry = Registry()
     registry.gauge_function("x", "", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):

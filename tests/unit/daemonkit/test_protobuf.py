@@ -136,7 +136,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("message", "wire"), EXAMPLES, ids=str)
-def test_known_bytes(message: Any, wire: str) -> None:
+def test_known_bytes_are_read_and_written(message: Any, wire: str) -> None:
     assert encode(message).hex() == wire
     assert decode(type(message), bytes.fromhex(wire)) == message
 
@@ -156,7 +156,7 @@ def test_known_bytes(message: Any, wire: str) -> None:
         ("0a050a0161100a0a021005", Tree(leaf=Leaf("", 5))),
     ],
 )
-def test_other_ways_to_write_it(wire: str, message: Any) -> None:
+def test_other_encodings_are_read(wire: str, message: Any) -> None:
     assert decode(type(message), bytes.fromhex(wire)) == message
 
 
@@ -192,7 +192,7 @@ def test_unknown_fields_are_skipped(unknown: str) -> None:
         ("a10601020304050607", "Flat.100: cut short"),
     ],
 )
-def test_what_is_refused(wire: str, said: str) -> None:
+def test_malformed_messages_are_refused(wire: str, said: str) -> None:
     with pytest.raises(BadMessage) as raised:
         decode(Flat, bytes.fromhex(wire))
     assert str(raised.value) == said
@@ -230,12 +230,12 @@ def test_a_list_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_written(message: Flat) -> None:
+def test_values_out_of_range_are_not_written(message: Flat) -> None:
     with pytest.raises(ValueError, match=r"bits|surrogates"):
         encode(message)
 
 
-def test_a_number_without_a_name_is_kept() -> None:
+def test_unknown_enum_numbers_are_kept() -> None:
     assert (repr(Colour(7)), Colour(7).name, Colour(7) == 7) == ("<Colour.UNKNOWN_7: 7>", "UNKNOWN_7", True)
     assert Colour(1) is Colour.RED
     name: Any = "RED"
@@ -243,7 +243,7 @@ def test_a_number_without_a_name_is_kept() -> None:
         Colour(name)
 
 
-def test_a_field_number_stands_for_one_field() -> None:
+def test_field_numbers_are_unique() -> None:
     @dataclass(frozen=True, slots=True)
     class Twice:
         first: str = field(1, STRING)
@@ -256,7 +256,7 @@ def test_a_field_number_stands_for_one_field() -> None:
             field(number, STRING)
 
 
-def test_one_class_for_grpc() -> None:
+def test_a_class_serves_grpc() -> None:
     assert decoder(Leaf)(b"\x10\x05") == Leaf(number=5)
 
 
@@ -277,7 +277,7 @@ def test_every_message_is_declared(oracle: Oracle) -> None:
 
 @settings(max_examples=200)
 @given(data=st.data())
-def test_messages_agree(oracle: Oracle, data: st.DataObject) -> None:
+def test_messages_agree_with_the_oracle(oracle: Oracle, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(["Leaf", "Flat", "Flat", "Tree"]))
     theirs = data.draw(any_of(oracle.descriptor.message_types_by_name[name]))
     wire = theirs.SerializeToString(deterministic=True)
@@ -290,7 +290,7 @@ def test_messages_agree(oracle: Oracle, data: st.DataObject) -> None:
 
 @settings(max_examples=200)
 @given(data=st.data())
-def test_damaged_messages_are_read_alike(oracle: Oracle, data: st.DataObject) -> None:
+def test_damaged_messages_agree_with_the_oracle(oracle: Oracle, data: st.DataObject) -> None:
     theirs = data.draw(any_of(oracle.descriptor.message_types_by_name["Flat"]))
     wire = bytearray(theirs.SerializeToString())
     for _ in range(data.draw(st.integers(1, 4))):
@@ -303,7 +303,7 @@ def test_damaged_messages_are_read_alike(oracle: Oracle, data: st.DataObject) ->
 @settings(max_examples=200)
 @given(wire=st.binary(max_size=40))
 @example(b"\x08" + b"\xff" * 9 + b"\x7f")
-def test_rubbish_is_read_alike(oracle: Oracle, wire: bytes) -> None:
+def test_arbitrary_bytes_agree_with_the_oracle(oracle: Oracle, wire: bytes) -> None:
     _read_alike(oracle, wire)
 
 

@@ -31,7 +31,7 @@ async def test_a_task_has_a_name_and_a_result() -> None:
     assert len(tasks) == 0
 
 
-async def test_a_failure_is_logged_once_and_told(log: io.StringIO) -> None:
+async def test_a_failure_is_logged_once_and_reported(log: io.StringIO) -> None:
     failures: list[tuple[str, BaseException]] = []
     tasks = Tasks("pods", on_failure=lambda name, error: failures.append((name, error)))
 
@@ -65,7 +65,7 @@ async def test_close_cancels_and_waits() -> None:
     assert len(tasks) == 0
 
 
-async def test_close_cancels_again_what_swallowed_it_once() -> None:
+async def test_close_cancels_again_after_a_swallowed_cancel() -> None:
     tasks = Tasks("pods")
 
     async def deaf_once() -> None:
@@ -80,7 +80,7 @@ async def test_close_cancels_again_what_swallowed_it_once() -> None:
     assert asyncio.get_running_loop().time() == pytest.approx(1)
 
 
-async def test_close_names_what_does_not_end(log: io.StringIO) -> None:
+async def test_close_names_tasks_that_do_not_end(log: io.StringIO) -> None:
     tasks = Tasks("pods")
     may_end = asyncio.Event()
 
@@ -99,7 +99,7 @@ async def test_close_names_what_does_not_end(log: io.StringIO) -> None:
     await task
 
 
-async def test_close_from_a_task_of_its_own_does_not_wait_for_itself() -> None:
+async def test_close_from_its_own_task_does_not_deadlock() -> None:
     tasks = Tasks("pods")
 
     async def closer() -> tuple[str, ...]:
@@ -131,7 +131,7 @@ async def test_the_metric_counts_all_tasks_of_the_loop() -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_a_task_was_given_is_closed_also_when_it_never_began() -> None:
+async def test_when_over_runs_for_a_task_that_never_began() -> None:
     tasks = Tasks("trial")
     over: list[str] = []
 

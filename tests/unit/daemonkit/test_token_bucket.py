@@ -4,7 +4,7 @@
 from daemonkit.token_bucket import TokenBucket
 
 
-def test_a_burst_and_then_the_rate() -> None:
+def test_try_acquire_allows_a_burst_and_then_the_rate() -> None:
     bucket = TokenBucket(burst=3.0, per_s=2.0, tokens=3.0, at_s=10.0)
     assert [bucket.try_acquire(10.0) for _ in range(4)] == [True, True, True, False]
     assert not bucket.try_acquire(10.25)
@@ -12,20 +12,20 @@ def test_a_burst_and_then_the_rate() -> None:
     assert not bucket.try_acquire(10.5)
 
 
-def test_a_long_pause_gives_no_more_than_a_burst() -> None:
+def test_a_long_pause_refills_no_more_than_a_burst() -> None:
     bucket = TokenBucket(burst=3.0, per_s=2.0, tokens=0.0, at_s=0.0)
     assert [bucket.try_acquire(1_000.0) for _ in range(4)] == [True, True, True, False]
     assert bucket.try_acquire(1_000.5)
 
 
-def test_who_draws_waits_behind_those_who_drew_before() -> None:
+def test_reserve_waits_behind_earlier_reservations() -> None:
     bucket = TokenBucket(burst=2.0, per_s=2.0, tokens=2.0, at_s=0.0)
     assert [bucket.reserve(0.0) for _ in range(4)] == [0.0, 0.0, 0.5, 1.0]
     assert bucket.reserve(1.5) == 0.0
     assert not bucket.try_acquire(1.5)
 
 
-def test_what_was_spent_too_much_is_waited_for() -> None:
+def test_a_debt_is_waited_for() -> None:
     bucket = TokenBucket(burst=4.0, per_s=2.0, tokens=4.0, at_s=0.0)
     assert bucket.is_full(0.0)
     assert bucket.wait_s(0.0) == 0.0

@@ -35,13 +35,13 @@ def good() -> dict[str, Any]:
     }
 
 
-def test_the_whole_file() -> None:
+def test_a_complete_tenant_file_is_read() -> None:
     assert parse_tenant(good()) == Tenant(
         "ten-a", (OLD.der,), {SPKI_1: Role.APISERVER, SPKI_2: Role.METRICS}, "a.example"
     )
 
 
-def test_two_authorities_in_one_pem_with_words_between_and_one_given_twice() -> None:
+def test_pem_may_have_text_and_duplicate_authorities() -> None:
     document = good()
     both = OLD.cert_pem + b"# the next one\r\n" + NEW.cert_pem.replace(b"\n", b"\r\n") + OLD.cert_pem
     document["spec"]["certificateAuthority"] = both.decode()
@@ -49,7 +49,7 @@ def test_two_authorities_in_one_pem_with_words_between_and_one_given_twice() -> 
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"clusterDomain": "cluster.local"}])
-def test_a_tenant_by_spiffe_alone(spec: object) -> None:
+def test_a_tenant_by_spiffe_needs_no_clients(spec: object) -> None:
     document = good()
     if spec is None:
         del document["spec"]
@@ -120,9 +120,7 @@ def test_a_tenant_by_spiffe_alone(spec: object) -> None:
         (("spec", "clusterDomain"), "A b", ("spec.clusterDomain: must be a DNS name in lower case",)),
     ],
 )
-def test_what_is_wrong_is_said_with_its_path(
-    path: tuple[Any, ...], value: object, errors: tuple[str, ...]
-) -> None:
+def test_each_error_has_its_path(path: tuple[Any, ...], value: object, errors: tuple[str, ...]) -> None:
     document = good()
     at: Any = document
     for step in path[:-1]:
@@ -133,7 +131,7 @@ def test_what_is_wrong_is_said_with_its_path(
     assert raised.value.errors == errors
 
 
-def test_all_errors_come_at_once() -> None:
+def test_all_errors_are_listed() -> None:
     document = good() | {"kind": "Tenat", "x": 1}
     document["spec"]["clients"][0]["role"] = "x"
     with pytest.raises(TenantError) as raised:
@@ -177,7 +175,7 @@ def test_pem_that_is_not_certificates(pem: str, reason: str) -> None:
         certificates(pem)
 
 
-def test_an_authority_that_is_slow_to_use_is_refused() -> None:
+def test_an_authority_with_a_slow_key_is_refused() -> None:
     """Each client's chain is checked against all authorities of its issuer's name."""
     key = ec.generate_private_key(ec.SECP256K1())
     name = common_name("ca")
@@ -189,7 +187,7 @@ def test_an_authority_that_is_slow_to_use_is_refused() -> None:
     assert raised.value.errors[0].startswith("spec.certificateAuthority: a key that is slow to use; take RSA")
 
 
-def test_authorities_whose_constraints_list_many_names_are_refused() -> None:
+def test_many_names_in_name_constraints_are_refused() -> None:
     """OpenSSL compares each with each name of a client."""
     key = new_key()
     name = common_name("ca")
@@ -201,7 +199,7 @@ def test_authorities_whose_constraints_list_many_names_are_refused() -> None:
         certificates(pem * 2)
 
 
-def test_more_authorities_than_a_rotation_needs() -> None:
+def test_the_number_of_authorities_has_a_bound() -> None:
     document = good()
     pem = "".join(Authority.create(f"ca{n}").cert_pem.decode() for n in range(17))
     document["spec"]["certificateAuthority"] = pem
@@ -218,7 +216,7 @@ def test_more_authorities_than_a_rotation_needs() -> None:
         Tenant("c", (), {}, "c.example"),
     ],
 )
-def test_a_tenant_survives_its_document(tenant: Tenant) -> None:
+def test_a_tenant_round_trips_through_its_document(tenant: Tenant) -> None:
     assert parse_tenant(json.loads(json.dumps(document_of(tenant)))) == tenant
 
 
@@ -249,6 +247,6 @@ def test_any_value_in_any_place_is_an_error_or_a_tenant(place: str, value: objec
 
 
 @given(json_values)
-def test_any_document_is_an_error(document: object) -> None:
+def test_arbitrary_documents_are_errors(document: object) -> None:
     with pytest.raises(TenantError):
         parse_tenant(document)

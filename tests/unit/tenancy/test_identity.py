@@ -42,7 +42,7 @@ def tenants() -> dict[str, Tenant]:
 REGISTRY, PROBLEMS = merge(Registry(spiffe=TRUST), tenants())
 
 
-def test_the_registry_of_these_tests_is_sound() -> None:
+def test_the_registry_of_these_tests_has_no_problems() -> None:
     assert PROBLEMS == ()
 
 
@@ -60,7 +60,9 @@ def test_the_registry_of_these_tests_is_sound() -> None:
         (CA_A.issue("ten-b", key=LEAF_A.key), CA_A, "ten-a", Role.APISERVER),
     ],
 )
-def test_registered(leaf: Leaf, authority: Authority, tenant: str, role: Role) -> None:
+def test_a_registered_public_key_is_identified(
+    leaf: Leaf, authority: Authority, tenant: str, role: Role
+) -> None:
     found = identify((leaf.der, authority.der), REGISTRY, NOW_S)
     assert found == Identified(tenant, role, leaf.spki_sha256, fingerprint(authority.der))
     assert isinstance(found, Identified)
@@ -94,7 +96,7 @@ def test_an_intermediate_authority_changes_nothing() -> None:
         (CA_B.issue("x", uris=["spiffe://super.example/tenant/ten-a/apiserver"]), CA_B),
     ],
 )
-def test_not_registered(leaf: Leaf, authority: Authority) -> None:
+def test_other_chains_are_not_identified(leaf: Leaf, authority: Authority) -> None:
     chain = (leaf.der, authority.der)
     assert identify(chain, REGISTRY, NOW_S) == Unregistered(
         "public key is not registered",
@@ -103,7 +105,7 @@ def test_not_registered(leaf: Leaf, authority: Authority) -> None:
 
 
 @pytest.mark.parametrize(("word", "role"), [("apiserver", Role.APISERVER), ("metrics", Role.METRICS)])
-def test_spiffe(word: str, role: Role) -> None:
+def test_a_spiffe_name_is_identified(word: str, role: Role) -> None:
     leaf = SUPER.issue("x", uris=[f"spiffe://super.example/tenant/ten-a/{word}"], sans_dns=["a.example"])
     found = identify((leaf.der, SUPER.der), REGISTRY, NOW_S)
     assert found == Identified("ten-a", role, leaf.spki_sha256, fingerprint(SUPER.der), "super.example")
@@ -142,12 +144,12 @@ def test_spiffe(word: str, role: Role) -> None:
         (["spiffe://super.example/tenant//apiserver"], "URI name is that of no registered tenant"),
     ],
 )
-def test_spiffe_names_that_are_nobodys(uris: list[str], reason: str) -> None:
+def test_other_spiffe_names_are_not_identified(uris: list[str], reason: str) -> None:
     leaf = SUPER.issue("ten-a", uris=uris)
     assert identify((leaf.der, SUPER.der), REGISTRY, NOW_S) == Unregistered(reason, leaf.spki_sha256)
 
 
-def test_without_a_spiffe_trust_its_names_are_nothing() -> None:
+def test_without_spiffe_trust_names_identify_nobody() -> None:
     registry, _ = merge(Registry(), tenants())
     leaf = SUPER.issue("x", uris=["spiffe:///tenant/ten-a/apiserver"])
     assert identify((leaf.der, SUPER.der), registry, NOW_S) == Unregistered(
@@ -164,7 +166,7 @@ def test_without_a_spiffe_trust_its_names_are_nothing() -> None:
         ("ten-c/apiserver", "ten-a"),
     ],
 )
-def test_a_leaf_that_is_both_has_to_be_one_caller(name: str, expected: str | None) -> None:
+def test_public_key_and_spiffe_name_must_agree(name: str, expected: str | None) -> None:
     leaf = SUPER.issue("x", uris=[f"spiffe://super.example/tenant/{name}"])
     given_tenants = tenants()
     given_tenants["a.yaml"] = Tenant("ten-a", (SUPER.der,), {leaf.spki_sha256: Role.APISERVER})
@@ -178,7 +180,7 @@ def test_a_leaf_that_is_both_has_to_be_one_caller(name: str, expected: str | Non
         assert (found.tenant, found.trust_domain) == (expected, "")
 
 
-def test_chains_that_cannot_be_read() -> None:
+def test_unreadable_chains_are_not_identified() -> None:
     assert identify((), REGISTRY, NOW_S) == Unregistered("no certificate")
     found = identify((b"\x30\x03\x02\x01\x01", CA_A.der), REGISTRY, NOW_S)
     assert isinstance(found, Unregistered)
@@ -186,7 +188,7 @@ def test_chains_that_cannot_be_read() -> None:
 
 
 @given(st.lists(st.binary(max_size=60), max_size=3).map(tuple))
-def test_no_chain_of_bytes_is_anybody(chain: tuple[bytes, ...]) -> None:
+def test_arbitrary_bytes_identify_nobody(chain: tuple[bytes, ...]) -> None:
     assert isinstance(identify(chain, REGISTRY, NOW_S), Unregistered)
 
 
@@ -201,7 +203,7 @@ def after(changed: dict[str, Tenant], trust: SpiffeTrust | None = TRUST) -> Regi
     return registry
 
 
-def test_who_is_still_identified_after_a_change() -> None:
+def test_still_identified_after_a_change_of_the_registry() -> None:
     by_key = identified((LEAF_A.der, CA_A.der))
     by_name = identified(
         (SUPER.issue("x", uris=["spiffe://super.example/tenant/ten-a/apiserver"]).der, SUPER.der)
@@ -231,7 +233,7 @@ def test_who_is_still_identified_after_a_change() -> None:
     assert answers == [(key, name) for _, key, name in table]
 
 
-def test_both_leaves_of_a_rotation_are_the_tenants() -> None:
+def test_both_leaves_of_a_rotation_are_identified() -> None:
     old = CA_A.issue("ten-a", not_after=dt.datetime.now(dt.UTC) + dt.timedelta(minutes=5))
     new = CA_A.issue("ten-a")
     both = Tenant("ten-a", (CA_A.der,), {old.spki_sha256: Role.APISERVER, new.spki_sha256: Role.APISERVER})
@@ -263,9 +265,7 @@ OVER = CA_A.issue("over", key=LEAF_A.key, not_before=at(-900), not_after=at(-1))
         ((LEAF_A.der, INTERMEDIATE.der, CA_A.der), 600),
     ],
 )
-def test_an_identity_ends_with_the_first_certificate_of_its_chain(
-    chain: tuple[bytes, ...], end_s: float
-) -> None:
+def test_an_identity_expires_with_its_chain(chain: tuple[bytes, ...], end_s: float) -> None:
     found = identify(chain, REGISTRY, NOW_S)
     assert isinstance(found, Identified)
     assert found.not_after_s == int(NOW_S) + end_s
@@ -277,12 +277,12 @@ def test_an_identity_ends_with_the_first_certificate_of_its_chain(
 
 
 @pytest.mark.parametrize("leaf", [NOT_YET, OVER], ids=["not yet", "over"])
-def test_a_certificate_that_is_not_valid_now_is_no_identity(leaf: Leaf) -> None:
+def test_an_expired_certificate_identifies_nobody(leaf: Leaf) -> None:
     found = identify((leaf.der, CA_A.der), REGISTRY, NOW_S)
     assert found == Unregistered("certificate is not valid now", LEAF_A.spki_sha256)
 
 
-def test_a_spiffe_identity_ends_too() -> None:
+def test_a_spiffe_identity_expires() -> None:
     uris = ["spiffe://super.example/tenant/ten-a/apiserver"]
     leaf = SUPER.issue("x", uris=uris, not_after=at(300))
     found = identify((leaf.der, SUPER.der), REGISTRY, NOW_S)
@@ -290,6 +290,6 @@ def test_a_spiffe_identity_ends_too() -> None:
     assert found.not_after_s == int(NOW_S) + 300
 
 
-def test_a_chain_whose_validity_cannot_be_read_is_no_identity() -> None:
+def test_an_unreadable_validity_identifies_nobody() -> None:
     found = identify((LEAF_A.der, b"\x30\x03\x02\x01\x01", CA_A.der), REGISTRY, NOW_S)
     assert isinstance(found, Unregistered)

@@ -4,7 +4,7 @@
 from tenancy import keys
 
 
-def test_the_strings_that_other_programs_write() -> None:
+def test_keys_are_those_of_virtualcluster_and_arktos() -> None:
     assert {name: getattr(keys, name) for name in vars(keys) if name.isupper()} == {
         "TENANCY_PREFIX": "tenancy.x-k8s.io/",
         "TRANSPARENT_PREFIX": "transparency.tenancy.x-k8s.io/",

@@ -34,7 +34,9 @@ labels = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
         ("n" * 27, "m" * 28, UID, "", "n" * 27 + "-70b001-" + "m" * 28),
     ],
 )
-def test_cluster_key(namespace: str, name: str, uid: str, cluster_namespace: str, key: str) -> None:
+def test_a_cluster_key_is_computed_as_upstream(
+    namespace: str, name: str, uid: str, cluster_namespace: str, key: str
+) -> None:
     assert cluster_key(namespace, name, uid, cluster_namespace) == key
 
 
@@ -54,7 +56,7 @@ def test_cluster_key(namespace: str, name: str, uid: str, cluster_namespace: str
         ("a", "b", UID, "-a"),
     ],
 )
-def test_a_key_that_could_be_no_namespace_or_is_taken_is_refused(
+def test_an_invalid_or_reserved_key_is_refused(
     namespace: str, name: str, uid: str, cluster_namespace: str
 ) -> None:
     assert isinstance(cluster_key(namespace, name, uid, cluster_namespace), Refused)
@@ -83,7 +85,7 @@ def test_a_key_that_could_be_no_namespace_or_is_taken_is_refused(
         ("ten-a", "kube-system", "ten-a-kube-system"),
     ],
 )
-def test_super_namespace(key: str, namespace: str, expected: str) -> None:
+def test_a_super_namespace_is_computed_as_upstream(key: str, namespace: str, expected: str) -> None:
     assert super_namespace(key, namespace) == expected
 
 
@@ -100,29 +102,29 @@ def test_super_namespace(key: str, namespace: str, expected: str) -> None:
         ("k" * 64, "b", f"cluster key {'k' * 64!r} is not a DNS label of at most 63 characters"),
     ],
 )
-def test_a_super_namespace_that_may_not_be_is_refused(key: str, namespace: str, reason: str) -> None:
+def test_a_reserved_super_namespace_is_refused(key: str, namespace: str, reason: str) -> None:
     assert super_namespace(key, namespace) == Refused(reason)
 
 
 @given(labels, labels)
-def test_a_super_namespace_is_a_legal_name_or_refused(key: str, namespace: str) -> None:
+def test_a_super_namespace_is_valid_or_refused(key: str, namespace: str) -> None:
     found = super_namespace(key, namespace)
     assert isinstance(found, Refused) or is_label(found)
 
 
-def test_collisions_by_the_join() -> None:
+def test_joined_names_collide() -> None:
     assert collisions([("a", "b-c"), ("a-b", "c"), ("a-b", "d"), ("x", "c")]) == (
         Collision("a-b-c", (("a", "b-c"), ("a-b", "c"))),
     )
 
 
-def test_a_collision_with_a_root_namespace() -> None:
+def test_a_namespace_collides_with_a_root_namespace() -> None:
     found = collisions([("a", "b"), ("a-b", "x")])
     assert found == (Collision("a-b", (("a", "b"), ("a-b", ""))),)
     assert found[0].refusal == Refused("super namespace a-b would have more than one owner")
 
 
-def test_a_collision_of_cut_names() -> None:
+def test_hashed_names_collide() -> None:
     """Two namespaces of one tenant whose 20 bits of hash are equal, found by search."""
     key = "k" * 57
     seen: dict[str, str] = {}
@@ -140,12 +142,12 @@ def test_a_collision_of_cut_names() -> None:
     )
 
 
-def test_one_owner_that_is_named_twice_is_no_collision() -> None:
+def test_one_owner_listed_twice_is_not_a_collision() -> None:
     assert collisions([("a", "b"), ("a", "b"), ("kube", "system"), ("A", "b")]) == ()
 
 
 @given(st.lists(st.tuples(labels, labels), max_size=8))
-def test_who_is_in_no_collision_shares_with_nobody(pairs: list[tuple[str, str]]) -> None:
+def test_owners_without_a_collision_share_no_namespace(pairs: list[tuple[str, str]]) -> None:
     contested = {claim for collision in collisions(pairs) for claim in collision.claims}
     sole = {pair for pair in pairs if pair not in contested}
     targets = [target for pair in sole if isinstance(target := super_namespace(*pair), str)]
@@ -154,23 +156,23 @@ def test_who_is_in_no_collision_shares_with_nobody(pairs: list[tuple[str, str]])
 
 
 @pytest.mark.parametrize("text", ["a", "0", "a-b", "a--b", "1.2", "shop-7d9f.v2"])
-def test_pod_names(text: str) -> None:
+def test_valid_pod_names(text: str) -> None:
     assert is_pod_name(text)
 
 
 @pytest.mark.parametrize(
     "text", ["", "A", "a_b", "-a", "a-", "a.", ".a", "a..b", "a/b", "a\n", "a b", "é", "٣", "a" * 254]
 )
-def test_no_pod_names(text: str) -> None:
+def test_invalid_pod_names(text: str) -> None:
     assert not is_pod_name(text)
     assert not is_label(text)
 
 
 @pytest.mark.parametrize("text", [UID, "a-0001", "0f3c9" * 6, "x"])
-def test_uids(text: str) -> None:
+def test_valid_uids(text: str) -> None:
     assert is_uid(text)
 
 
 @pytest.mark.parametrize("text", ["", "a/b", "a b", "a\n", "-", "é", "a" * 129, '"'])
-def test_no_uids(text: str) -> None:
+def test_invalid_uids(text: str) -> None:
     assert not is_uid(text)

@@ -25,7 +25,7 @@ def shop(
     return owned_pod("ten-a-web", "shop", "s-1001", annotations, names, policy)
 
 
-def test_a_tenants_pod() -> None:
+def test_a_pod_with_all_annotations_is_owned() -> None:
     assert shop(ANNOTATIONS) == SHOP
 
 
@@ -46,7 +46,7 @@ def test_a_tenants_pod() -> None:
         (TRUSTING, "", set()),
     ],
 )
-def test_which_containers_are_the_tenants(
+def test_containers_by_policy_and_annotation(
     policy: ContainerPolicy, listed: str | None, containers: set[str]
 ) -> None:
     annotations = ANNOTATIONS if listed is None else ANNOTATIONS | {"vcnode.io/containers": listed}
@@ -61,7 +61,7 @@ def test_which_containers_are_the_tenants(
         {"tenancy.x-k8s.io/vcname": "a", "tenancy.x-k8s.io/cluster2": "ten-a", "vcnode.io/containers": "app"},
     ],
 )
-def test_a_pod_of_the_super_cluster_itself(annotations: Mapping[str, str]) -> None:
+def test_a_pod_without_annotations_is_the_super_clusters(annotations: Mapping[str, str]) -> None:
     assert shop(annotations) is None
 
 
@@ -88,12 +88,14 @@ BAD_KEY = "cluster key {!r} is not a DNS label of at most 63 characters"
         ({UID: "a\n"}, Refused("its namespace or uid annotation is not valid")),
     ],
 )
-def test_half_or_wrongly_annotated(changed: Mapping[str, str | None], refused: Refused) -> None:
+def test_incomplete_or_invalid_annotations_are_refused(
+    changed: Mapping[str, str | None], refused: Refused
+) -> None:
     annotations = {key: value for key, value in {**ANNOTATIONS, **changed}.items() if value is not None}
     assert shop(annotations) == refused
 
 
-def test_names_of_its_own_that_are_not_valid() -> None:
+def test_invalid_names_of_the_super_pod_are_refused() -> None:
     refused = Refused("its own namespace, name or uid is not valid")
     for identity in [("a/b", "shop", "u"), ("ns", "Shop", "u"), ("ns", "shop", ""), ("", "shop", "u")]:
         assert owned_pod(*identity, ANNOTATIONS, ["app"], INJECTING) == refused
@@ -103,7 +105,7 @@ def test_names_of_its_own_that_are_not_valid() -> None:
     )
 
 
-def test_look_ups() -> None:
+def test_look_ups_are_by_tenant_namespace_and_name() -> None:
     vault = Owned("ten-a-b", "c", "vault", "ab-1", "ten-a-b-c", "vault", "s-3001", frozenset({"app"}))
     index = OwnerIndex([SHOP, vault])
     assert index.lookup("ten-a", "web", "shop") is SHOP
@@ -119,7 +121,7 @@ def test_look_ups() -> None:
     assert (list(index), len(index), index.ambiguous) == ([SHOP, vault], 2, ())
 
 
-def test_before_the_sync_everything_is_unknown() -> None:
+def test_before_the_sync_every_look_up_is_unknown() -> None:
     index = OwnerIndex.unsynced()
     assert not index.is_synced
     assert index.lookup("ten-a", "web", "shop") is UNKNOWN
@@ -127,7 +129,7 @@ def test_before_the_sync_everything_is_unknown() -> None:
     assert OwnerIndex([]).lookup("ten-a", "web", "shop") is FOREIGN
 
 
-def test_what_two_pods_claim_is_nobodys() -> None:
+def test_pods_with_one_claim_are_ambiguous() -> None:
     again = dataclasses.replace(SHOP, super_namespace="elsewhere", super_uid="s-2")
     other = dataclasses.replace(SHOP, name="other", super_name="other")
     index = OwnerIndex([SHOP, other, again])
@@ -135,7 +137,7 @@ def test_what_two_pods_claim_is_nobodys() -> None:
     assert (index.ambiguous, list(index)) == ((SHOP, again), [other])
 
 
-def test_two_tenants_pods_behind_one_super_name_are_nobodys() -> None:
+def test_tenants_pods_of_one_super_pod_are_ambiguous() -> None:
     stolen = dataclasses.replace(SHOP, tenant="ten-b", super_uid="s-2")
     index = OwnerIndex([SHOP, stolen])
     assert index.lookup("ten-a", "web", "shop") is FOREIGN
@@ -158,7 +160,7 @@ pods = st.builds(
 
 
 @given(st.lists(pods, max_size=12), colliding, colliding, st.sampled_from(["p", "q"]))
-def test_a_look_up_is_the_annotations_word_for_word(
+def test_look_ups_follow_the_annotations_exactly(
     listed: list[Owned], tenant: str, namespace: str, name: str
 ) -> None:
     index = OwnerIndex(listed)
@@ -185,7 +187,7 @@ def test_a_look_up_is_the_annotations_word_for_word(
     st.lists(colliding, max_size=4),
     st.builds(ContainerPolicy, st.frozensets(colliding, max_size=2), st.booleans()),
 )
-def test_a_pod_is_whose_its_annotations_say_or_nobodys(
+def test_arbitrary_pods_are_owned_or_refused(
     annotations: dict[str, str], containers: list[str], policy: ContainerPolicy
 ) -> None:
     found = owned_pod("ns", "pod", "u", annotations, containers, policy)
@@ -197,7 +199,7 @@ def test_a_pod_is_whose_its_annotations_say_or_nobodys(
         assert (found is None) == annotations.keys().isdisjoint([CLUSTER, NAMESPACE, UID])
 
 
-def test_a_pod_that_cannot_be_served_is_found_and_on_no_page() -> None:
+def test_a_pod_with_a_problem_is_found_but_not_listed() -> None:
     huge = dataclasses.replace(
         SHOP, name="huge", super_name="huge", containers=frozenset(), problem="too large: x"
     )

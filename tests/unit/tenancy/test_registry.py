@@ -30,7 +30,7 @@ def registry(spiffe: SpiffeTrust | None = None, /, **sources: Tenant) -> Registr
     return found
 
 
-def test_look_ups() -> None:
+def test_look_ups_by_anchor_and_public_key() -> None:
     found = registry(SpiffeTrust((SUPER.der,), "super.example"), a=A, b=B)
     assert found.tenants == {"ten-a": A, "ten-b": B}
     assert found.client(fingerprint(CA_A.der), SPKI_1) == Client("ten-a", API)
@@ -43,14 +43,14 @@ def test_look_ups() -> None:
     assert Registry().trust_domain == ""
 
 
-def test_a_bad_source_keeps_its_last_good_state_and_the_others_are_updated() -> None:
+def test_a_bad_source_keeps_its_last_good_tenant() -> None:
     new_b = Tenant("ten-b", (CA_B.der,), {SPKI_3: API})
     found, problems = merge(registry(a=A, b=B), {"a": Bad("not YAML"), "b": new_b, "c": Bad("empty")})
     assert found.sources == {"a": A, "b": new_b}
     assert problems == (Problem("a", "ten-a", "not YAML", True), Problem("c", "", "empty", False))
 
 
-def test_a_source_that_is_gone_takes_its_tenant_along() -> None:
+def test_a_removed_source_removes_its_tenant() -> None:
     found, problems = merge(registry(a=A, b=B), {"b": B})
     assert (found.sources, problems) == ({"b": B}, ())
     assert found.client(fingerprint(CA_A.der), SPKI_1) is None
@@ -74,14 +74,14 @@ CLIENT_WORDS = f"client {SPKI_1} below authority {fingerprint(CA_A.der)}"
 @pytest.mark.parametrize(
     ("newcomer", "words"), [(SAME_KEY, "cluster key ten-a"), (SAME_CLIENT, CLIENT_WORDS)]
 )
-def test_what_another_has_already_is_refused(newcomer: Tenant, words: str) -> None:
+def test_a_claim_of_an_existing_tenant_is_refused(newcomer: Tenant, words: str) -> None:
     found, problems = merge(registry(z=A), {"b": newcomer, "z": A})
     assert found.sources == {"z": A}
     assert problems == (Problem("b", newcomer.key, f"{words} is another tenant's", False),)
 
 
 @pytest.mark.parametrize(("other", "words"), [(SAME_KEY, "cluster key ten-a"), (SAME_CLIENT, CLIENT_WORDS)])
-def test_what_nobody_had_goes_to_nobody(other: Tenant, words: str) -> None:
+def test_new_claims_that_conflict_are_both_refused(other: Tenant, words: str) -> None:
     found, problems = merge(Registry(), {"a": A, "b": other, "c": Tenant("ten-c", (), {})})
     assert set(found.tenants) == {"ten-c"}
     assert problems == (
@@ -90,13 +90,13 @@ def test_what_nobody_had_goes_to_nobody(other: Tenant, words: str) -> None:
     )
 
 
-def test_a_change_that_reaches_for_anothers_keeps_the_last_good_state() -> None:
+def test_a_conflicting_change_keeps_the_last_good_tenant() -> None:
     found, problems = merge(registry(a=A, b=B), {"a": A, "b": SAME_CLIENT})
     assert found.sources == {"a": A, "b": B}
     assert problems == (Problem("b", "ten-x", f"{CLIENT_WORDS} is another tenant's", True),)
 
 
-def test_who_falls_back_has_its_own_again_before_a_newcomer() -> None:
+def test_a_fallback_goes_before_a_newcomer() -> None:
     """a gives ten-a up for ten-b, which is b's; so it stays ten-a, and c cannot have it."""
     wants_b = Tenant("ten-b", (CA_A.der,), {SPKI_1: API})
     wants_a = Tenant("ten-a", (), {})
@@ -114,7 +114,7 @@ def test_merging_the_same_again_changes_nothing() -> None:
     assert merge(once, incoming) == (once, problems)
 
 
-def test_one_authority_may_serve_two_tenants_by_other_keys() -> None:
+def test_tenants_may_share_an_authority_with_other_keys() -> None:
     other = Tenant("ten-b", (CA_A.der,), {SPKI_2: API})
     assert registry(a=A, b=other).client(fingerprint(CA_A.der), SPKI_2) == Client("ten-b", API)
 
@@ -140,7 +140,7 @@ def test_the_fixtures_have_one_subject() -> None:
     assert len({canonical_subject(each.der) for each in [*WITH, *WITHOUT, OTHER_CASE, TWIN_1]}) == 1
 
 
-def test_key_identifiers_tell_authorities_of_one_name_apart() -> None:
+def test_key_identifiers_separate_authorities_of_one_name() -> None:
     found = registry(a=of("a", WITH[0], TWIN_1), b=of("b", WITH[1]), c=of("c", OTHER_CASE))
     assert len(found.authorities()) == 4
 
@@ -209,7 +209,7 @@ def test_key_identifiers_tell_authorities_of_one_name_apart() -> None:
         ({}, {"a": of("a", WITHOUT[0], WITH[0])}, [], [("a", NO_IDENTIFIER)]),
     ],
 )
-def test_authorities_that_openssl_could_confuse(
+def test_authorities_that_openssl_could_confuse_are_refused(
     before: dict[str, Tenant], incoming: dict[str, Tenant], kept: list[str], problems: list[tuple[str, str]]
 ) -> None:
     found, said = merge(registry(**before), incoming)
@@ -217,7 +217,7 @@ def test_authorities_that_openssl_could_confuse(
     assert [(problem.source, problem.reason) for problem in said] == problems
 
 
-def test_the_super_clusters_own_authority_never_gives_way() -> None:
+def test_the_super_clusters_authority_always_wins() -> None:
     trust = SpiffeTrust((WITHOUT[0].der,), "super.example")
     before = Registry(registry(a=of("a", WITH[0]), b=B).sources, trust)
     found, problems = merge(before, {"a": of("a", WITH[0]), "b": B, "c": of("c", WITHOUT[1])})
@@ -225,7 +225,7 @@ def test_the_super_clusters_own_authority_never_gives_way() -> None:
     assert {problem.source for problem in problems} == {"a", "c"}
 
 
-def test_thousands_of_authorities_of_one_name_are_no_matter() -> None:
+def test_thousands_of_authorities_of_one_name_stay_fast() -> None:
     """kubeadm calls every CA `kubernetes`; comparing each with each would take minutes."""
     tenants = {f"t{n}": Tenant(f"t{n}", (WITH[0].der,), {f"{n:064x}": API}) for n in range(2000)}
     found, problems = merge(Registry(), {**tenants, "x": of("x", WITH[1]), "y": of("y", WITHOUT[0])})
@@ -235,13 +235,13 @@ def test_thousands_of_authorities_of_one_name_are_no_matter() -> None:
 TRUST = SpiffeTrust((SUPER.der,), "super.example")
 
 
-def test_a_registry_survives_the_saved_state() -> None:
+def test_a_registry_round_trips_through_saved_state() -> None:
     found = registry(TRUST, a=A, b=B)
     assert load(dump(found), TRUST) == (found, ())
     assert load(dump(found), None) == (registry(a=A, b=B), ())
 
 
-def test_a_tenant_in_the_saved_state_that_is_not_usable_is_left_out() -> None:
+def test_an_unusable_saved_tenant_is_a_problem() -> None:
     state = json.loads(dump(registry(a=A, b=B)))
     state["tenants"]["a"]["kind"] = "x"
     assert load(json.dumps(state).encode(), None) == (
@@ -264,7 +264,7 @@ def test_a_tenant_in_the_saved_state_that_is_not_usable_is_left_out() -> None:
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_saved_state_is_an_error(state: bytes) -> None:
+def test_other_documents_are_errors(state: bytes) -> None:
     with pytest.raises(TenantError, match=r"^saved state: "):
         load(state, None)
 
@@ -288,7 +288,7 @@ readings = st.dictionaries(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(readings, min_size=1, max_size=5))
-def test_through_any_history_no_two_tenants_have_the_same(history: list[dict[str, Tenant | Bad]]) -> None:
+def test_no_history_gives_two_tenants_one_claim(history: list[dict[str, Tenant | Bad]]) -> None:
     found = Registry()
     for incoming in history:
         before = found

@@ -35,7 +35,7 @@ def sources(names: str) -> frozenset[str]:
         (5_000, 5_000, True),
     ],
 )
-def test_how_many_may_go_at_once(known: int, missing: int, expected: bool) -> None:
+def test_readings_without_most_tenants_are_distrusted(known: int, missing: int, expected: bool) -> None:
     assert is_distrusted(known, missing) is expected
 
 
@@ -91,14 +91,14 @@ def test_how_many_may_go_at_once(known: int, missing: int, expected: bool) -> No
         ("", "", "", Distrust(5.0, sources("abc")), Removals()),
     ],
 )
-def test_readings(
+def test_each_reading_retains_or_removes(
     served: str, present: str, deleted: str, before: Distrust | None, expected: Removals
 ) -> None:
     assert judge(sources(served), sources(present), sources(deleted), before, 9.0) == expected
 
 
 @given(SOURCES, SOURCES, SOURCES, DISTRUST)
-def test_only_what_is_missing_unconfirmed_and_served_is_retained(
+def test_only_missing_unconfirmed_tenants_are_retained(
     served: frozenset[str], present: frozenset[str], deleted: frozenset[str], before: Distrust | None
 ) -> None:
     found = judge(served, present, deleted, before, 9.0)
@@ -116,14 +116,14 @@ def test_the_same_reading_again_changes_nothing(
 
 
 @given(SOURCES, SOURCES, DISTRUST)
-def test_an_empty_reading_removes_only_what_is_confirmed(
+def test_an_empty_reading_removes_confirmed_tenants_only(
     served: frozenset[str], deleted: frozenset[str], before: Distrust | None
 ) -> None:
     assert judge(served, NOTHING, deleted, before, 9.0).retained == served - deleted
 
 
 @given(SOURCES, SOURCES, SOURCES)
-def test_tenants_that_are_added_release_none(
+def test_added_tenants_release_none(
     served: frozenset[str], present: frozenset[str], added: frozenset[str]
 ) -> None:
     first = judge(served, present, NOTHING, None, 9.0)

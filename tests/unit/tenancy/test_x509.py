@@ -94,7 +94,7 @@ uris = st.lists(
 
 @settings(deadline=None)
 @given(st.sampled_from(KINDS), names, uris, st.booleans())
-def test_it_reads_what_the_reference_reads(
+def test_fields_agree_with_cryptography(
     kind: str, subject: reference.Name, found_uris: tuple[str, ...], has_identifier: bool
 ) -> None:
     made = certificate(kind, subject, found_uris, ("a.example",), has_identifier=has_identifier)
@@ -109,7 +109,7 @@ def test_it_reads_what_the_reference_reads(
     assert isinstance(x509.canonical_subject(der), bytes)
 
 
-def test_no_extension_at_all() -> None:
+def test_a_certificate_may_have_no_extension() -> None:
     key = key_of("p256")
     made = (
         reference.CertificateBuilder()
@@ -145,7 +145,7 @@ def text_of(kind: _ASN1Type, text: str) -> reference.Name:
         text_of(_ASN1Type.IA5String, "Kubernetes CA"),
     ],
 )
-def test_names_that_openssl_takes_as_one_are_one(other: reference.Name) -> None:
+def test_names_that_openssl_equates_are_equal(other: reference.Name) -> None:
     first = der_of(certificate(subject=named("Kubernetes CA")))
     second = der_of(certificate(subject=other))
     assert x509.subject(first) != x509.subject(second)
@@ -165,7 +165,7 @@ def test_names_that_openssl_takes_as_one_are_one(other: reference.Name) -> None:
         ),
     ],
 )
-def test_other_names_are_other_names(one: reference.Name, other: reference.Name) -> None:
+def test_other_names_differ(one: reference.Name, other: reference.Name) -> None:
     first, second = der_of(certificate(subject=one)), der_of(certificate(subject=other))
     assert x509.canonical_subject(first) != x509.canonical_subject(second)
 
@@ -189,7 +189,7 @@ def read_all(der: bytes) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_arbitrary_bytes_are_an_error_and_nothing_else(data: bytes) -> None:
+def test_arbitrary_bytes_raise_certificate_error_only(data: bytes) -> None:
     for reader in READERS:
         with pytest.raises(CertificateError):
             reader(data)
@@ -197,14 +197,14 @@ def test_arbitrary_bytes_are_an_error_and_nothing_else(data: bytes) -> None:
 
 @settings(max_examples=500)
 @given(st.lists(st.tuples(st.integers(0, len(GOOD) - 1), st.integers(0, 255)), min_size=1, max_size=4))
-def test_a_certificate_with_changed_bytes(changes: list[tuple[int, int]]) -> None:
+def test_changed_bytes_raise_certificate_error_only(changes: list[tuple[int, int]]) -> None:
     data = bytearray(GOOD)
     for at, value in changes:
         data[at] = value
     read_all(bytes(data))
 
 
-def test_a_certificate_that_is_cut_off() -> None:
+def test_a_truncated_certificate_is_refused() -> None:
     for size in range(len(GOOD)):
         with pytest.raises(CertificateError):
             x509.spki(GOOD[:size])
@@ -236,7 +236,7 @@ def extension(oid: bytes, value: bytes) -> bytes:
 SKI, SAN = b"\x55\x1d\x0e", b"\x55\x1d\x11"
 
 
-def test_the_certificate_that_the_bad_ones_are_made_from_is_good() -> None:
+def test_the_template_of_bad_certificates_is_valid() -> None:
     value = element(0x30, element(0x86, b"spiffe://x"))
     made = by_hand(element(0xA3, element(0x30, extension(SKI, b"\x04\x01z"), extension(SAN, value))))
     assert x509.spki(made) == SPKI
@@ -266,13 +266,13 @@ def test_the_certificate_that_the_bad_ones_are_made_from_is_good() -> None:
         element(0x30, b"\0" * 66000),
     ],
 )
-def test_what_der_does_not_allow_is_refused(data: bytes) -> None:
+def test_invalid_der_is_refused(data: bytes) -> None:
     with pytest.raises(CertificateError):
         x509.spki(data)
 
 
 @pytest.mark.parametrize("value", [b"", b"\x04\x01z\x04\x01z", b"\x05\x00", b"\x04\x02z"])
-def test_an_identifier_that_is_none(value: bytes) -> None:
+def test_a_malformed_key_identifier_is_refused(value: bytes) -> None:
     made = by_hand(element(0xA3, element(0x30, extension(SKI, value))))
     with pytest.raises(CertificateError):
         x509.subject_key_identifier(made)
@@ -281,7 +281,7 @@ def test_an_identifier_that_is_none(value: bytes) -> None:
 @pytest.mark.parametrize(
     "value", [b"", element(0x31), element(0x30, element(0x86, b"\xff")), element(0x30, b"\x86\x05a")]
 )
-def test_names_that_are_none(value: bytes) -> None:
+def test_malformed_names_are_refused(value: bytes) -> None:
     made = by_hand(element(0xA3, element(0x30, extension(SAN, value))))
     with pytest.raises(CertificateError):
         x509.uri_sans(made)
@@ -307,7 +307,7 @@ NEW_YEAR = (0x17, b"260101000000Z")
 
 
 @given(st.datetimes(dt.datetime(1950, 1, 1), dt.datetime(9999, 12, 31), timezones=st.just(dt.UTC)))  # noqa: DTZ001 - hypothesis wants naive bounds
-def test_validity_is_what_cryptography_reads(moment: dt.datetime) -> None:
+def test_validity_agrees_with_cryptography(moment: dt.datetime) -> None:
     moment = moment.replace(microsecond=0)
     key = key_of("p256")
     certificate = (
@@ -344,7 +344,7 @@ def test_validity_is_what_cryptography_reads(moment: dt.datetime) -> None:
         (NEW_YEAR, (0x17, b"")),
     ],
 )
-def test_a_validity_that_is_not_as_it_should_be(times: tuple[tuple[int, bytes], ...]) -> None:
+def test_a_malformed_validity_is_refused(times: tuple[tuple[int, bytes], ...]) -> None:
     assert x509.validity(with_times(NEW_YEAR, NEW_YEAR)) == (1_767_225_600.0,) * 2
     with pytest.raises(CertificateError):
         x509.validity(with_times(*times))
@@ -373,12 +373,12 @@ def der_of_kind(kind: str) -> bytes:
         ("ed25519", x509.PublicKey(bytes.fromhex("2b6570"))),
     ],
 )
-def test_what_a_key_is(kind: str, expected: x509.PublicKey) -> None:
+def test_keys_are_recognised(kind: str, expected: x509.PublicKey) -> None:
     assert x509.public_key(der_of_kind(kind)) == expected
 
 
 @given(st.sampled_from(KINDS), st.data())
-def test_no_damage_makes_the_reading_of_a_key_fail_otherwise(kind: str, data: st.DataObject) -> None:
+def test_damaged_keys_raise_certificate_error_only(kind: str, data: st.DataObject) -> None:
     damaged = bytearray(der_of_kind(kind))
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))

@@ -36,11 +36,11 @@ def openssl_hello(ciphers: str) -> bytes:
 
 
 @pytest.mark.parametrize("ciphers", ["DEFAULT", "ALL:COMPLEMENTOFALL:@SECLEVEL=0"])
-def test_openssls_own_are_read(ciphers: str) -> None:
+def test_openssls_own_hellos_are_read(ciphers: str) -> None:
     assert may_read(openssl_hello(ciphers))
 
 
-def test_one_with_post_quantum_keys_is_read() -> None:
+def test_a_hello_with_post_quantum_keys_is_read() -> None:
     """More than Go, browsers or OpenSSL 3.5 send: X25519MLKEM768, SecP384R1MLKEM1024, and their halves."""
     shares = [(0x11EC, 1216), (0x11ED, 1665), (29, 32), (24, 97), (23, 65)]
     content = b"".join(group.to_bytes(2) + case.vector(2, bytes(size)) for group, size in shares)
@@ -58,43 +58,43 @@ def test_one_with_post_quantum_keys_is_read() -> None:
 
 
 @pytest.mark.parametrize("kind", [5, 10, 13, 47, 50])
-def test_lists_are_bounded_one_by_one(kind: int) -> None:
+def test_each_list_has_a_bound(kind: int) -> None:
     assert may_read(case.hello(case.extension(kind, bytes(MAX_LIST_BYTES))))
     assert not may_read(case.hello(case.extension(kind, bytes(MAX_LIST_BYTES + 1))))
     assert not may_read(case.hello(case.extension(0, b""), case.extension(kind, bytes(MAX_LIST_BYTES + 1))))
 
 
-def test_the_whole_is_bounded() -> None:
+def test_the_size_has_a_bound() -> None:
     size = MAX_BYTES - len(case.plain(case.extension(case.PADDING, b"")))
     assert may_read(case.plain(case.extension(case.PADDING, bytes(size))))
     assert not may_read(case.plain(case.extension(case.PADDING, bytes(size + 1))))
 
 
-def test_extensions_are_bounded() -> None:
+def test_the_number_of_extensions_has_a_bound() -> None:
     """1 800 that have no meaning took 1.9 ms of a server."""
     others = [case.extension(0x5000 + number, b"") for number in range(MAX_EXTENSIONS)]
     assert may_read(case.hello(*others[1:]))  # with supported_versions
     assert not may_read(case.hello(*others))
 
 
-def test_one_without_extensions_is_for_openssl_to_refuse() -> None:
+def test_a_hello_without_extensions_is_left_to_openssl() -> None:
     body = b"\3\3" + bytes(32) + b"\0" + b"\0\2\x13\1" + b"\1\0"
     assert may_read(b"\1" + case.vector(3, body))
     assert not may_read(b"\1" + case.vector(3, body + b"\0"))
 
 
-def test_extensions_are_found_at_their_places() -> None:
+def test_extensions_are_found_at_their_offsets() -> None:
     whole = case.hello(case.extension(7, b"seven"), case.extension(8, b""))
     found = [(kind, whole[at : at + size]) for kind, at, size in extensions(whole)]
     assert found == [(43, b"\2\3\4"), (7, b"seven"), (8, b"")]
 
 
 @given(st.binary(max_size=100))
-def test_no_bytes_make_it_fail_otherwise(data: bytes) -> None:
+def test_arbitrary_bytes_raise_hello_error_only(data: bytes) -> None:
     may_read(data)
 
 
-def test_one_that_is_cut_is_not_read() -> None:
+def test_a_truncated_hello_is_refused() -> None:
     whole = case.plain()
     # Its extensions begin behind 45 bytes; one that ends there would have none.
     for size in set(range(len(whole))) - {45}:
@@ -122,13 +122,13 @@ def answers(*hellos: bytes) -> list[bytes]:
 SERVER_HELLO = b"\x16\3\3"
 
 
-def test_a_hello_that_is_not_read_is_refused() -> None:
+def test_a_refused_hello_gets_the_decode_error_alert() -> None:
     assert answers(case.plain())[0].startswith(SERVER_HELLO)
     slow = [case.many_algorithms(), case.many_authorities(), case.many_responders()]
     assert [answers(each) for each in slow] == [[case.DECODE_ERROR]] * len(slow)
 
 
-def test_the_second_hello_of_a_client_is_inspected_too() -> None:
+def test_the_second_hello_of_a_client_is_inspected() -> None:
     """The server asks for another one with a key of a group that it takes (RFC 8446, 4.1.4)."""
     algorithms = case.numbers(case.ALGORITHMS, [case.ECDSA_P256])
     first = case.hello(case.numbers(case.GROUPS, [0x7777, case.P256]), case.share(0x7777, b"x"), algorithms)
@@ -137,7 +137,7 @@ def test_the_second_hello_of_a_client_is_inspected_too() -> None:
     assert answer == case.DECODE_ERROR
 
 
-def test_a_python_without_a_libssl_of_its_own_inspects_nothing_and_warns_once(
+def test_without_libssl_nothing_is_inspected_and_one_warning(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(ssl_layout, "_ssl", SimpleNamespace(__file__="/nonexistent.so"))

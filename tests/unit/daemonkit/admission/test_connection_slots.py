@@ -45,14 +45,14 @@ def test_a_flood_from_one_source_evicts_only_itself() -> None:
     assert evicted[99:102] == ["flood 0", "flood 1", "flood 2"]
 
 
-def test_nothing_to_evict() -> None:
+def test_without_connections_nothing_is_evicted() -> None:
     slots: ConnectionSlots[str] = ConnectionSlots(3)
     assert slots.evict() is None
     assert not slots.discard("a1")
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("abcde"), st.integers(0, 6)), max_size=150))
-def test_it_evicts_as_a_search_through_all_would(events: list[tuple[bool, str, int]]) -> None:
+def test_evict_agrees_with_a_full_search(events: list[tuple[bool, str, int]]) -> None:
     slots: ConnectionSlots[str] = ConnectionSlots(6)
     held: dict[str, None] = {}
     for is_add, source, number in events:

@@ -24,25 +24,25 @@ def served(queue: FairQueue[str], count: int, cost: float = 1.0) -> str:
     return " ".join(names)
 
 
-def test_accounts_take_turns_and_each_keeps_its_order() -> None:
+def test_accounts_alternate_and_each_keeps_its_order() -> None:
     assert served(queued("a1", "a2", "a3", "b1", "c1", "b2"), 9) == "a1 b1 c1 a2 b2 a3"
 
 
-def test_an_account_is_served_by_what_its_work_cost() -> None:
+def test_accounts_are_served_by_their_cost() -> None:
     queue = queued("a1", "b1", "a2", "b2", "b3", "b4")
     assert queue.pop() == "a1"
     queue.charge("a", 2.5)
     assert served(queue, 9) == "b1 b2 b3 a2 b4"
 
 
-def test_a_newcomer_is_served_next_however_many_wait() -> None:
+def test_a_new_account_is_served_next() -> None:
     queue = queued(*(f"a{number}" for number in range(500)), *(f"b{number}" for number in range(500)))
     served(queue, 100)
     queue.add("z1", "z")
     assert "z1" in served(queue, 2).split()
 
 
-def test_an_account_saves_nothing_up_while_it_is_idle() -> None:
+def test_an_idle_account_saves_no_credit() -> None:
     queue = queued(*(f"a{number}" for number in range(20)))
     served(queue, 10)
     for number in range(9):
@@ -50,7 +50,7 @@ def test_an_account_saves_nothing_up_while_it_is_idle() -> None:
     assert served(queue, 4).count("b") == 2
 
 
-def test_what_was_discarded_is_not_served() -> None:
+def test_discarded_entries_are_not_served() -> None:
     queue = queued("a1", "a2", "b1")
     queue.discard("a1")
     queue.discard("b1")
@@ -76,7 +76,7 @@ EVENTS = st.lists(st.tuples(st.sampled_from(["add", "drop", "pop"]), st.integers
 
 
 @given(EVENTS)
-def test_each_is_served_once_unless_it_was_discarded(events: list[tuple[str, int]]) -> None:
+def test_each_entry_is_served_once_unless_discarded(events: list[tuple[str, int]]) -> None:
     queue: FairQueue[str] = FairQueue()
     waiting: dict[str, None] = {}
     for kind, number in events:
@@ -99,7 +99,7 @@ def test_each_is_served_once_unless_it_was_discarded(events: list[tuple[str, int
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=30, max_size=90))
-def test_no_account_is_ahead_of_another_that_waits_by_more_than_one_piece(accounts: list[str]) -> None:
+def test_no_waiting_account_lags_by_more_than_one_entry(accounts: list[str]) -> None:
     """The fairness that start-time fair queueing promises, for pieces that cost the same."""
     queue = queued(*(f"{account}{number}" for number, account in enumerate(accounts)))
     left = {account: accounts.count(account) for account in "abc"}
@@ -112,7 +112,7 @@ def test_no_account_is_ahead_of_another_that_waits_by_more_than_one_piece(accoun
         assert not waits or had[one[0]] - min(waits) <= 1
 
 
-def test_accounts_that_come_and_go_unserved_are_forgotten() -> None:
+def test_accounts_without_served_entries_are_forgotten() -> None:
     """Nobody pops while all that the queue is for is taken, and accounts may be as many as addresses."""
     queue = queued("a1", "a2", "b1")
     served(queue, 1)

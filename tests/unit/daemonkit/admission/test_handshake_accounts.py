@@ -58,7 +58,7 @@ def test_a_busy_apiserver_stays_on_the_loop() -> None:
         charge(accounts, "apiserver", now_s=now_s)
 
 
-def test_a_burst_of_one_source_is_bounded_and_comes_again() -> None:
+def test_a_sources_burst_is_bounded_and_refills() -> None:
     accounts = known("s")
     first = inline_count(accounts, "s", "A")
     assert first == pytest.approx(BURST_S / CHEAP_S, abs=2)
@@ -74,7 +74,7 @@ def test_an_authority_shares_one_burst_among_its_sources() -> None:
     assert accounts.try_begin_inline("other", 0.0)
 
 
-def test_sources_that_prove_nothing_share_one_small_allowance() -> None:
+def test_unproven_sources_share_one_small_allowance() -> None:
     accounts = HandshakeAccounts()
     total = sum(inline_count(accounts, f"s{number}", "") for number in range(1_000))
     assert total <= UNPROVEN_BURST_S / CHEAP_S + 1
@@ -82,7 +82,7 @@ def test_sources_that_prove_nothing_share_one_small_allowance() -> None:
     assert again <= UNPROVEN_SHARE / CHEAP_S + 1
 
 
-def test_one_expensive_check_keeps_all_sources_of_its_authority_off_the_loop() -> None:
+def test_an_expensive_check_moves_its_authority_off_the_loop() -> None:
     accounts = known("s1", "s2")
     charge(accounts, "other", "B")
     charge(accounts, "s1", check_s=EXPENSIVE_S * 1.01)
@@ -95,7 +95,7 @@ def test_one_expensive_check_keeps_all_sources_of_its_authority_off_the_loop() -
     assert accounts.try_begin_inline("s2", PENALTY_S / SHARE + 1)
 
 
-def test_a_chain_that_was_cheap_once_is_not_expensive() -> None:
+def test_a_chain_that_was_cheap_pays_no_penalty() -> None:
     """Where cores are shared, one honest check in 1 000 took 2.5 to 5 ms. Each exec of the next two minutes
     then took a quarter more CPU."""
     accounts = HandshakeAccounts()
@@ -116,7 +116,9 @@ def test_a_chain_that_was_cheap_once_is_not_expensive() -> None:
         pytest.param("A", b"", CHEAP_S / 2, id="not-known"),
     ],
 )
-def test_other_checks_excuse_nothing(authority: str, chain: bytes, check_s: float) -> None:
+def test_other_cheap_chains_do_not_excuse_an_expensive_one(
+    authority: str, chain: bytes, check_s: float
+) -> None:
     accounts = known("s")
     charge(accounts, "s", authority, chain=chain, check_s=check_s)
     now_s = 2 * PENALTY_S / SHARE
@@ -125,7 +127,7 @@ def test_other_checks_excuse_nothing(authority: str, chain: bytes, check_s: floa
     assert not accounts.try_begin_inline("s", now_s)
 
 
-def test_cheap_chains_of_an_authority_are_few_and_its_own() -> None:
+def test_cheap_chains_are_bounded_for_each_authority() -> None:
     """One authority could make those of all others forgotten in 5 s."""
     accounts = HandshakeAccounts()
     charge(accounts, "other", "B", chain=b"leaf")
@@ -143,7 +145,7 @@ def test_cheap_chains_of_an_authority_are_few_and_its_own() -> None:
     assert not accounts.try_begin_inline("other", 0.0)
 
 
-def test_slow_checks_of_a_chain_that_was_cheap_get_a_small_part_of_the_loop() -> None:
+def test_slow_checks_of_cheap_chains_are_surcharged() -> None:
     """As those between fair and expensive, should a client find a way to make them slow."""
     accounts = known("s")
     charge(accounts, "s", chain=b"leaf")
@@ -156,7 +158,7 @@ def test_slow_checks_of_a_chain_that_was_cheap_get_a_small_part_of_the_loop() ->
     assert 0 < used_s < 0.08 * 60
 
 
-def test_chains_that_are_nearly_expensive_get_a_small_part_of_the_loop() -> None:
+def test_nearly_expensive_chains_are_surcharged() -> None:
     """By one source for a minute, as many as it likes."""
     accounts = known("s")
     check_s, used_s = EXPENSIVE_S * 0.98, 0.0
@@ -168,7 +170,7 @@ def test_chains_that_are_nearly_expensive_get_a_small_part_of_the_loop() -> None
     assert 0.02 * 60 < used_s < 0.08 * 60
 
 
-def test_handshakes_that_do_not_end_are_bounded_for_an_authority() -> None:
+def test_unfinished_inline_handshakes_are_bounded() -> None:
     """256 clients of one authority withheld their last flights, and then held up the loop for 2 s."""
     accounts = known("s1", "s2")
     charge(accounts, "other", "B")
@@ -186,7 +188,7 @@ def test_handshakes_that_do_not_end_are_bounded_for_an_authority() -> None:
     assert not accounts._begun_counts  # noqa: SLF001 - an account without any takes no memory
 
 
-def test_a_handshake_ends_in_the_account_in_which_it_began() -> None:
+def test_a_handshake_ends_in_the_account_it_began_in() -> None:
     """The source proves an authority in between."""
     accounts = HandshakeAccounts()
     begun = [accounts.begin_inline("s") for _ in range(2)]
@@ -197,7 +199,7 @@ def test_a_handshake_ends_in_the_account_in_which_it_began() -> None:
     assert accounts.try_begin_inline("s", 0.0)
 
 
-def test_an_expensive_check_beside_the_loop_counts_too_and_a_cheap_one_does_not() -> None:
+def test_beside_the_loop_only_expensive_checks_are_charged() -> None:
     accounts = known("s")
     for _ in range(10_000):
         charge(accounts, "s", is_inline=False)
@@ -206,14 +208,14 @@ def test_an_expensive_check_beside_the_loop_counts_too_and_a_cheap_one_does_not(
     assert not accounts.try_begin_inline("s", 0.0)
 
 
-def test_no_penalty_outlasts_the_last_offence() -> None:
+def test_penalties_do_not_add_up() -> None:
     accounts = known("s")
     for _ in range(1_000):
         charge(accounts, "s", check_s=1.0)
     assert accounts.try_begin_inline("s", (PENALTY_S + BURST_S) / SHARE)
 
 
-def test_a_source_is_served_by_the_account_of_its_authority() -> None:
+def test_a_proven_source_uses_its_authoritys_account() -> None:
     accounts = known("s1", "s2")
     assert accounts.account_of("s1") == accounts.account_of("s2") == "A"
     assert accounts.account_of("new") == "new"
@@ -221,7 +223,7 @@ def test_a_source_is_served_by_the_account_of_its_authority() -> None:
     assert accounts.account_of("new") == "new"
 
 
-def test_as_many_are_remembered() -> None:
+def test_remembered_accounts_are_bounded() -> None:
     accounts = HandshakeAccounts()
     for number in range(2 * MAX_REMEMBERED):
         charge(accounts, f"s{number}", f"A{number}", check_s=1.0)

@@ -33,7 +33,7 @@ def wait(slots: HandshakeSlots[str], *names: str) -> None:
         slots.wait(name, name[0])
 
 
-def test_so_many_at_once_and_the_others_in_order() -> None:
+def test_capacity_bounds_handshakes_and_the_rest_wait_in_order() -> None:
     slots = made(2, "a1", "b1", "c1", "d1")
     assert begun(slots, 0.0) == "a1 b1"
     assert slots.next(0.25) == Step(again_s=0.75)
@@ -45,11 +45,11 @@ def test_so_many_at_once_and_the_others_in_order() -> None:
     assert len(slots) == 1
 
 
-def test_who_has_no_slot_goes_before_who_has_many() -> None:
+def test_a_source_without_slots_goes_first() -> None:
     assert begun(made(4, "a1", "a2", "a3", "a4", "a5", "b1", "c1"), 0.0) == "a1 b1 c1 a2"
 
 
-def test_a_source_that_held_a_slot_for_long_waits_for_those_that_did_not() -> None:
+def test_a_source_that_held_a_slot_long_waits_longer() -> None:
     slots = made(1, "a1", "a2", "b1", "b2", "b3")
     assert begun(slots, 0.0) == "a1"
     order = []
@@ -62,7 +62,7 @@ def test_a_source_that_held_a_slot_for_long_waits_for_those_that_did_not() -> No
     assert order == ["b1", "b2", "b3", "a2"]
 
 
-def test_a_slot_is_taken_back_only_where_another_waits_and_from_who_has_most() -> None:
+def test_slots_are_taken_back_from_the_largest_source_on_demand() -> None:
     slots = made(3, "b1", "a1", "a2")
     assert begun(slots, 0.0) == "b1 a1 a2"
     assert begun(slots, 9.0) == ""
@@ -72,7 +72,7 @@ def test_a_slot_is_taken_back_only_where_another_waits_and_from_who_has_most() -
     assert begun(slots, 9.0) == "B1 d1"
 
 
-def test_a_client_that_goes_on_keeps_its_slot_but_not_for_ever() -> None:
+def test_a_progressing_client_keeps_its_slot_until_longest_s() -> None:
     slots = made(2, "a1", "b1")
     assert begun(slots, 0.0) == "a1 b1"
     wait(slots, "c1", "d1")
@@ -87,7 +87,7 @@ def test_a_client_that_goes_on_keeps_its_slot_but_not_for_ever() -> None:
 
 
 @pytest.mark.parametrize("attackers", [64, 400, 2_000])
-def test_an_honest_client_waits_for_those_that_had_no_slot_yet_and_then_for_none(attackers: int) -> None:
+def test_a_newcomer_waits_only_for_sources_without_a_slot_yet(attackers: int) -> None:
     """Each attacker holds a slot in silence until it is taken back, and waits again at once."""
     capacity = 128
     slots: HandshakeSlots[int] = HandshakeSlots(capacity, 1.0, 3.0)
@@ -116,7 +116,7 @@ def test_an_honest_client_waits_for_those_that_had_no_slot_yet_and_then_for_none
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from("abc"), st.booleans()), max_size=80))
-def test_never_more_than_so_many_and_each_is_served(events: list[tuple[int, str, bool]]) -> None:
+def test_capacity_is_kept_and_every_source_is_served(events: list[tuple[int, str, bool]]) -> None:
     slots = made(3, stalled_s=5.0)
     held: set[str] = set()
     wants: set[str] = set()

@@ -74,11 +74,11 @@ def errors(text: str) -> tuple[str, ...]:
     return caught.value.errors
 
 
-def test_the_least_that_is_needed() -> None:
+def test_required_fields_are_enough() -> None:
     assert parsed(LEAST) == Agent("n1", Kubelet(Path("/etc/vcnode/ca.crt")), Tenants(Path("/t")))
 
 
-def test_every_kind_of_value() -> None:
+def test_values_of_every_type_are_bound() -> None:
     text = """
 apiVersion: vcnode.io/v1alpha1
 kind: Agent
@@ -115,7 +115,7 @@ clusterDomain: cluster.local
     assert type(agent.max_age_s) is float
 
 
-def test_all_errors_come_at_once_each_with_its_path() -> None:
+def test_all_errors_are_listed_with_their_paths() -> None:
     text = """
 apiVersion: v1
 kind: Agent
@@ -174,13 +174,13 @@ nodename: n1
         ("? 'a b'\n: 1", "'a b': unknown key"),
     ],
 )
-def test_one_error(change: str, error: str) -> None:
+def test_each_error_names_what_is_expected(change: str, error: str) -> None:
     key = change.partition(":")[0]
     rest = [line for line in LEAST.splitlines() if not line.startswith(f"{key}:")]
     assert errors("\n".join([*rest, change]))[0] == error
 
 
-def test_fields_are_related_to_each_other_also_where_others_are_wrong() -> None:
+def test_problems_runs_where_other_fields_are_wrong() -> None:
     text = LEAST.replace("{directory: /t}", "{}").replace("ca.crt", "ca.crt, port: 10, adress: x")
     assert errors(text + "kubelet2: 1\nmaxAgeS: -1\nratio: 2\n") == (
         "kubelet.adress: unknown key; did you mean 'address'?",
@@ -193,7 +193,7 @@ def test_fields_are_related_to_each_other_also_where_others_are_wrong() -> None:
     )
 
 
-def test_what_a_wrong_value_may_have_been_is_held_against_nobody() -> None:
+def test_a_guess_for_a_wrong_value_causes_no_error() -> None:
     # Whether it would differ from the other, and whether there is exactly one, is not known.
     assert errors(
         LEAST.replace("ca.crt", "ca.crt, port: x").replace("{directory: /t}", "{directory: 7}")
@@ -232,11 +232,11 @@ def test_paths_do_not_depend_on_the_working_directory(
         ("apiVersion: vcnode.io/v1alpha1\nkind: Other\na: 1", ("kind: expected 'Agent', got 'Other'",)),
     ],
 )
-def test_a_file_that_is_something_else(text: str, found: tuple[str, ...]) -> None:
+def test_other_documents_are_refused(text: str, found: tuple[str, ...]) -> None:
     assert errors(text) == found
 
 
-def test_no_error_shows_what_may_be_secret() -> None:
+def test_errors_show_no_secret_and_no_long_text() -> None:
     pem = "-----BEGIN PRIVATE KEY-----\\nMIIEsecret\\n-----END PRIVATE KEY-----"
     text = f'{LEAST}isQuick: "{pem}"\nburst: "{"s3cret" * 20}"\n'
     assert errors(text) == (
@@ -245,13 +245,13 @@ def test_no_error_shows_what_may_be_secret() -> None:
     )
 
 
-def test_the_text_of_the_error_names_the_file_on_every_line() -> None:
+def test_every_line_of_the_error_names_the_file() -> None:
     with pytest.raises(ConfigError) as caught:
         parsed(HEAD)
     assert str(caught.value) == "agent.yaml: nodeName: required\nagent.yaml: kubelet: required"
 
 
-def test_bytes_that_are_no_text() -> None:
+def test_bytes_that_are_not_utf_8_are_an_error() -> None:
     for data, error in (
         (b"\xff", "not UTF-8"),
         (b"#" * (MAX_FILE_BYTES + 1), "larger than 1048576 bytes"),
@@ -266,7 +266,7 @@ def test_without_a_directory_relative_paths_stay_relative() -> None:
     assert agent.kubelet.ca_file == Path("ca.crt")
 
 
-def test_load_reads_a_file_and_names_it(tmp_path: Path) -> None:
+def test_load_errors_name_the_file(tmp_path: Path) -> None:
     path = tmp_path / "agent.yaml"
     with pytest.raises(ConfigError) as caught:
         load(path, Agent, kind="Agent")

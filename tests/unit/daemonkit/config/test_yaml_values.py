@@ -50,7 +50,7 @@ from daemonkit.config.yaml_values import Value, YamlError, decode
         ("a: 1e", {"a": "1e"}),
     ],
 )
-def test_a_document(text: str, value: Value) -> None:
+def test_a_document_becomes_plain_values(text: str, value: Value) -> None:
     decoded = decode(text)
     assert decoded == value
     assert repr(decoded) == repr(value)  # 1, 1.0 and True are equal
@@ -74,7 +74,7 @@ def test_a_document(text: str, value: Value) -> None:
         ("a: \x01", "not YAML: characters that YAML does not allow"),
     ],
 )
-def test_what_is_refused(text: str, message: str) -> None:
+def test_anchors_tags_and_duplicates_are_refused(text: str, message: str) -> None:
     with pytest.raises(YamlError) as caught:
         decode(text)
     assert str(caught.value) == message
@@ -83,7 +83,7 @@ def test_what_is_refused(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     "bad", ["key: 'MIIEsecret\n", "MIIEsecret: {", "a: b: MIIEsecret", "\tMIIEsecret: 1"]
 )
-def test_an_error_quotes_nothing_of_the_file(bad: str) -> None:
+def test_errors_quote_no_value(bad: str) -> None:
     with pytest.raises(YamlError) as caught:
         decode(bad)
     assert "MIIEsecret" not in str(caught.value)
@@ -104,7 +104,7 @@ _VALUES = st.recursive(
 
 @given(_VALUES)
 @example(0.0073194129671545725)
-def test_it_reads_what_others_write(value: Value) -> None:
+def test_documents_of_other_writers_are_read(value: Value) -> None:
     decoded = decode(msgspec.json.encode(value).decode())
     assert _same(decoded, value)
 

@@ -14,7 +14,7 @@ def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-def test_write_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> None:
+def test_write_replaces_the_file_and_leaves_no_other(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     write_atomically(path, b"old")
     before = path.stat().st_ino
@@ -25,7 +25,7 @@ def test_write_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o666])
-def test_the_mode_is_the_one_asked_for_whatever_the_umask(tmp_path: Path, mode: int) -> None:
+def test_the_mode_does_not_depend_on_the_umask(tmp_path: Path, mode: int) -> None:
     umask = os.umask(0o077)
     try:
         write_atomically(tmp_path / "f", b"x", mode)
@@ -55,7 +55,7 @@ def test_a_full_disk_leaves_the_old_file_whole(
     assert names(tmp_path) == ["state.json"]
 
 
-def test_a_write_in_parts_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:3]))
     write_atomically(tmp_path / "f", b"0123456789")
@@ -70,13 +70,13 @@ def test_a_link_is_replaced_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "link").is_symlink()
 
 
-def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
     (tmp_path / ".state.json.0123456789ab.tmp").write_bytes(b"half")
     (tmp_path / "state.json").write_bytes(b"whole")
     assert remove_leftovers(tmp_path) == 1
     assert names(tmp_path) == ["state.json"]
 
 
-def test_a_directory_that_is_missing_is_an_os_error(tmp_path: Path) -> None:
+def test_a_missing_directory_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         write_atomically(tmp_path / "none" / "f", b"x")

@@ -37,7 +37,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return opened
 
 
-def test_the_first_poll_says_yes_and_the_next_no(tmp_path: Path, clock: Clock) -> None:
+def test_only_the_first_poll_reports_a_change(tmp_path: Path, clock: Clock) -> None:
     (tmp_path / "a.crt").write_bytes(b"1")
     watched = Watched.files([tmp_path / "a.crt"], clock=clock)
     assert [watched.poll(), watched.poll()] == [True, False]
@@ -51,7 +51,7 @@ def test_an_unchanged_file_is_not_read_again(tmp_path: Path, clock: Clock, reads
     assert reads == [tmp_path / "a"]
 
 
-def test_a_file_that_changed_lately_is_read_until_its_times_can_be_trusted(
+def test_a_recent_file_is_read_until_its_times_are_reliable(
     tmp_path: Path, clock: Clock, reads: list[Path]
 ) -> None:
     path = tmp_path / "a"
@@ -65,7 +65,7 @@ def test_a_file_that_changed_lately_is_read_until_its_times_can_be_trusted(
     assert len(reads) == 3
 
 
-def test_a_second_change_that_keeps_the_times_is_seen(
+def test_a_second_change_with_equal_times_is_seen(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a"
@@ -79,7 +79,7 @@ def test_a_second_change_that_keeps_the_times_is_seen(
     assert [watched.poll(), watched.poll()] == [True, False]
 
 
-def test_new_times_alone_are_no_change(tmp_path: Path, clock: Clock) -> None:
+def test_new_times_without_new_content_are_not_a_change(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"1")
     watched = Watched.files([path], clock=clock)
@@ -141,7 +141,7 @@ def test_certificate_and_key_come_from_one_side_of_a_swap(
     assert watched.poll() is False
 
 
-def test_a_writer_who_never_rests_does_not_hold_the_reader(
+def test_a_constant_writer_does_not_block_the_reader(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a"
@@ -161,7 +161,7 @@ def test_a_writer_who_never_rests_does_not_hold_the_reader(
     assert watched.poll() is False
 
 
-def test_a_file_that_is_missing_is_watched_too(tmp_path: Path, clock: Clock) -> None:
+def test_a_missing_file_is_watched(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "a"
     watched = Watched.files([path], clock=clock)
     assert [watched.poll(), watched.poll()] == [True, False]
@@ -173,7 +173,7 @@ def test_a_file_that_is_missing_is_watched_too(tmp_path: Path, clock: Clock) -> 
     assert [watched.poll(), watched.poll()] == [True, False]
 
 
-def test_a_snapshot_is_what_the_next_poll_compares_with(tmp_path: Path, clock: Clock) -> None:
+def test_poll_compares_with_the_last_snapshot(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"1")
     watched = Watched.files([path], clock=clock)
@@ -184,7 +184,7 @@ def test_a_snapshot_is_what_the_next_poll_compares_with(tmp_path: Path, clock: C
     assert watched.poll() is False
 
 
-def test_a_directory_is_its_visible_files_that_match(tmp_path: Path, clock: Clock) -> None:
+def test_a_directory_lists_visible_files_that_match(tmp_path: Path, clock: Clock) -> None:
     for name in ("b.yaml", "a.yaml", ".hidden.yaml", "a.yaml~", "a.yml"):
         (tmp_path / name).write_text(name)
     watched = Watched.directory(tmp_path, "*.yaml", clock=clock)
@@ -201,7 +201,7 @@ def test_a_directory_is_its_visible_files_that_match(tmp_path: Path, clock: Cloc
     assert watched.snapshot() == {tmp_path / "c.yaml": b"a.yaml"}
 
 
-def test_a_bad_file_concerns_itself_alone(tmp_path: Path, clock: Clock) -> None:
+def test_a_bad_file_does_not_affect_others(tmp_path: Path, clock: Clock) -> None:
     (tmp_path / "good").write_bytes(b"12345678")
     (tmp_path / "large").write_bytes(b"123456789")
     (tmp_path / "directory").mkdir()
@@ -223,7 +223,7 @@ def test_a_bad_file_concerns_itself_alone(tmp_path: Path, clock: Clock) -> None:
     assert tmp_path / "large" not in watched.problems
 
 
-def test_a_directory_that_cannot_be_listed_is_not_an_empty_one(tmp_path: Path, clock: Clock) -> None:
+def test_an_unreadable_directory_is_not_an_empty_one(tmp_path: Path, clock: Clock) -> None:
     directory = tmp_path / "tenants"
     directory.mkdir()
     (directory / "a").write_bytes(b"1")

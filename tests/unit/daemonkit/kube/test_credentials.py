@@ -38,13 +38,13 @@ def test_only_the_ca_of_the_cluster_is_trusted(tmp_path: Path, authority: Author
     assert tls.check_hostname
 
 
-def test_what_is_embedded_needs_no_file(tmp_path: Path, authority: Authority, leaf: Leaf) -> None:
+def test_embedded_credentials_need_no_file(tmp_path: Path, authority: Authority, leaf: Leaf) -> None:
     access = Access(SERVER, ca_pem=authority.cert_pem, certificate_pem=leaf.cert_pem, key_pem=leaf.key_pem)
     assert Credentials(lambda: access).current().tls is not None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_loopback_without_tls() -> None:
+def test_loopback_needs_no_tls() -> None:
     now = Credentials(lambda: Access("http://127.0.0.1:1", token="t")).current()
     assert (now.tls, now.token) == (None, "t")
     assert "token" not in repr(now)
@@ -65,7 +65,7 @@ def test_a_token_is_read_again_when_its_file_changes(tmp_path: Path) -> None:
     assert credentials.current().token == "third"
 
 
-def test_a_token_that_a_projected_volume_swaps(tmp_path: Path) -> None:
+def test_a_token_of_a_projected_volume_is_followed(tmp_path: Path) -> None:
     """Kubelet writes a new directory and renames a link to it (pkg/volume/util/atomic_writer.go)."""
     for version in ("old", "new"):
         (tmp_path / version).mkdir()
@@ -78,9 +78,7 @@ def test_a_token_that_a_projected_volume_swaps(tmp_path: Path) -> None:
     assert credentials.current().token == "new"
 
 
-def test_a_certificate_is_taken_when_it_and_its_key_fit(
-    tmp_path: Path, authority: Authority, leaf: Leaf
-) -> None:
+def test_a_certificate_is_used_when_its_key_matches(tmp_path: Path, authority: Authority, leaf: Leaf) -> None:
     access = files(tmp_path, authority, leaf)
     credentials = Credentials(lambda: access)
     first = credentials.current().tls
@@ -95,7 +93,7 @@ def test_a_certificate_is_taken_when_it_and_its_key_fit(
     assert credentials.current().tls is second
 
 
-def test_a_kubeconfig_that_is_replaced_is_followed(tmp_path: Path, authority: Authority, leaf: Leaf) -> None:
+def test_a_replaced_kubeconfig_is_followed(tmp_path: Path, authority: Authority, leaf: Leaf) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(kubeconfig(SERVER, authority.cert_pem, leaf))
     credentials = Credentials(lambda: load(path), watched=(path,))
@@ -106,7 +104,7 @@ def test_a_kubeconfig_that_is_replaced_is_followed(tmp_path: Path, authority: Au
     assert credentials.current().access.server == "https://127.0.0.2:6443"
 
 
-def test_what_is_unusable_at_the_start_is_an_error(tmp_path: Path, authority: Authority, leaf: Leaf) -> None:
+def test_unusable_credentials_at_start_are_an_error(tmp_path: Path, authority: Authority, leaf: Leaf) -> None:
     other = authority.issue("other")
     big = tmp_path / "big"
     big.write_bytes(b"")

@@ -58,7 +58,7 @@ def test_an_event_with_a_deep_object_is_read(kind: bytes) -> None:
     assert metadata.name == "deep"
 
 
-def test_what_no_api_server_takes_is_garbage() -> None:
+def test_json_deeper_than_any_api_server_takes_is_garbage() -> None:
     limit = sys.getrecursionlimit()
     with pytest.raises(GarbageError):
         EventDecoder(MetadataOnly).line(b'{"type":"ADDED","object":%s}' % ENDLESS)

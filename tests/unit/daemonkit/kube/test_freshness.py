@@ -49,7 +49,7 @@ class FakeReflector:
         ),
     ],
 )
-def test_the_line_and_the_document(
+def test_line_and_document_show_age_and_failure(
     reflectors: list[FakeReflector], line: str, document: dict[str, object]
 ) -> None:
     found: Freshness = freshness_of(reflectors, NOW)

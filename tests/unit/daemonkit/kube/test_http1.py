@@ -23,7 +23,7 @@ def read(parts: Sequence[bytes], *, is_ended: bool = False) -> tuple[Reply, byte
     return reply, body
 
 
-def test_a_request_in_full() -> None:
+def test_a_request_is_written_in_full() -> None:
     fields = {"Host": "x:6443", "Accept": "application/json"}
     assert request("GET", "/api/v1/pods", {"labelSelector": "!a,b=c", "limit": "5"}, fields, None) == (
         b"GET /api/v1/pods?labelSelector=%21a%2Cb%3Dc&limit=5 HTTP/1.1\r\n"
@@ -36,7 +36,7 @@ def test_a_request_in_full() -> None:
 
 @pytest.mark.parametrize(("data", "is_reusable"), [(PLAIN, True), (CHUNKED, True), (INFORMED, True)])
 @given(cuts=st.lists(st.integers(0, 200), max_size=8))
-def test_a_reply_however_it_is_divided(data: bytes, is_reusable: bool, cuts: list[int]) -> None:
+def test_a_reply_does_not_depend_on_its_chunks(data: bytes, is_reusable: bool, cuts: list[int]) -> None:
     places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     reply, body = read([data[a:b] for a, b in pairwise(places)])
     assert (body, reply.is_complete, reply.is_reusable) == (b"hello", True, is_reusable)
@@ -45,7 +45,7 @@ def test_a_reply_however_it_is_divided(data: bytes, is_reusable: bool, cuts: lis
     assert reply.feed(b"") == []
 
 
-def test_header_fields_by_their_lower_case_names() -> None:
+def test_header_fields_have_lower_case_names() -> None:
     reply, _ = read(
         [b"HTTP/1.1 429 Too Many\r\nRetry-After:  7 \r\nX: a\r\nx: b\r\nContent-Length: 0\r\n\r\n"]
     )
@@ -60,7 +60,7 @@ def test_a_body_without_a_length_ends_with_the_connection() -> None:
 
 
 @pytest.mark.parametrize("fields", [b"Connection: close\r\n", b"Connection: x, Close\r\n"])
-def test_a_connection_that_the_server_will_close_is_not_used_again(fields: bytes) -> None:
+def test_connection_close_forbids_reuse(fields: bytes) -> None:
     reply, _ = read([PLAIN.replace(b"Content-Type: a/b\r\n", fields)])
     assert (reply.is_complete, reply.is_reusable) == (True, False)
     reply, _ = read([PLAIN.replace(b"HTTP/1.1", b"HTTP/1.0")])
@@ -68,7 +68,7 @@ def test_a_connection_that_the_server_will_close_is_not_used_again(fields: bytes
 
 
 @pytest.mark.parametrize("status", [b"204 No Content", b"304 Not Modified"])
-def test_a_reply_that_has_no_body(status: bytes) -> None:
+def test_replies_without_a_body_are_complete(status: bytes) -> None:
     reply, body = read([b"HTTP/1.1 " + status + b"\r\n\r\n"])
     assert (body, reply.is_complete, reply.is_reusable) == (b"", True, True)
 
@@ -101,7 +101,7 @@ def test_a_reply_that_has_no_body(status: bytes) -> None:
         b"HTTP/1.1 200 OK\r\nx: " + b"x" * (MAX_HEAD_BYTES + 1),
     ],
 )
-def test_what_is_no_reply(data: bytes) -> None:
+def test_malformed_replies_are_refused(data: bytes) -> None:
     with pytest.raises(HttpError):
         read([data])
     with pytest.raises(HttpError):
@@ -109,7 +109,7 @@ def test_what_is_no_reply(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", [PLAIN, CHUNKED, INFORMED])
-def test_a_connection_that_ends_within_a_reply(data: bytes) -> None:
+def test_a_truncated_reply_is_an_error(data: bytes) -> None:
     for end in range(len(data)):
         with pytest.raises(HttpError):
             read([data[:end]], is_ended=True)

@@ -59,7 +59,9 @@ def b64(plain: bytes) -> str:
         ),
     ],
 )
-def test_what_a_kubeconfig_says(cluster: dict[str, Any], user: dict[str, Any], expected: Access) -> None:
+def test_a_kubeconfigs_credentials_are_read(
+    cluster: dict[str, Any], user: dict[str, Any], expected: Access
+) -> None:
     assert parse(text(cluster, user), HERE) == expected
 
 
@@ -84,7 +86,7 @@ def test_what_a_kubeconfig_says(cluster: dict[str, Any], user: dict[str, Any], e
         ({}, {}, {"contexts": "x"}, "not a kubeconfig: Expected `array | null`"),
     ],
 )
-def test_what_is_refused(
+def test_unsafe_kubeconfigs_are_refused(
     cluster: dict[str, Any], user: dict[str, Any], top: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(KubeconfigError, match=reason) as caught:
@@ -93,7 +95,7 @@ def test_what_is_refused(
 
 
 @pytest.mark.parametrize("broken", ["a: [", "\x00", "- 1", "1", "", "a: &a [*a]", "? {}\n: 1"])
-def test_what_is_no_kubeconfig(broken: str) -> None:
+def test_other_documents_are_refused(broken: str) -> None:
     with pytest.raises(KubeconfigError):
         parse(broken, HERE)
 
@@ -116,7 +118,7 @@ def test_what_is_no_kubeconfig(broken: str) -> None:
         ("http://[::1]:8080", "http://[::1]:8080"),
     ],
 )
-def test_server_urls(url: str, expected: str) -> None:
+def test_server_urls_are_normalized(url: str, expected: str) -> None:
     assert server_url(url) == expected
 
 
@@ -134,7 +136,7 @@ def test_server_urls(url: str, expected: str) -> None:
         "http://example.com",
     ],
 )
-def test_urls_that_are_refused(url: str) -> None:
+def test_unsafe_server_urls_are_refused(url: str) -> None:
     with pytest.raises(KubeconfigError) as caught:
         server_url(url)
     assert "password" not in str(caught.value)
@@ -145,7 +147,7 @@ def test_a_missing_file_is_named() -> None:
         load("/nowhere/kubeconfig")
 
 
-def test_a_file_is_read_with_its_directory(tmp_path: Path) -> None:
+def test_relative_paths_count_from_the_files_directory(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(text({"certificate-authority": "ca.crt"}))
     assert load(path).files == (tmp_path / "ca.crt",)
@@ -154,7 +156,7 @@ def test_a_file_is_read_with_its_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("host", "server"), [("10.96.0.1", "https://10.96.0.1:443"), ("fd00::1", "https://[fd00::1]:443")]
 )
-def test_the_access_of_a_pod(host: str, server: str) -> None:
+def test_a_pods_service_account_is_used(host: str, server: str) -> None:
     environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": "443"}
     access = in_cluster(environment, HERE)
     assert access == Access(server, ca_file=HERE / "ca.crt", token_file=HERE / "token")
@@ -162,5 +164,5 @@ def test_the_access_of_a_pod(host: str, server: str) -> None:
         in_cluster({})
 
 
-def test_an_access_prints_no_secret() -> None:
+def test_repr_holds_no_secret() -> None:
     assert repr(Access("https://a", token="hunter2")) == "Access(server='https://a')"

@@ -9,7 +9,7 @@ from daemonkit.kube.lazy_client import LazyClient
 pytestmark = pytest.mark.asyncio
 
 
-async def test_a_kubeconfig_that_is_not_there_yet_is_a_server_that_is_away(tmp_path: Path) -> None:
+async def test_a_missing_kubeconfig_is_an_unreachable_server(tmp_path: Path) -> None:
     client = LazyClient(tmp_path / "kubeconfig", "test")
     with pytest.raises(UnreachableError, match="kubeconfig: "):
         await client.request("GET", "/api/v1/pods", {})

@@ -86,7 +86,9 @@ def endpoint(number: int, addresses: int = 1) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_is_too_large(resource: Resource, fields: dict[str, Any], reason: str) -> None:
+def test_objects_beyond_a_limit_are_too_large(
+    resource: Resource, fields: dict[str, Any], reason: str
+) -> None:
     assert excess(resource, **fields) == f"too large: {reason}"
 
 
@@ -106,22 +108,22 @@ def test_what_is_too_large(resource: Resource, fields: dict[str, Any], reason: s
         (CONFIG_MAPS, {"data": {"text": "x" * (1 << 20)}}),
     ],
 )
-def test_what_kubernetes_allows_is_not(resource: Resource, fields: dict[str, Any]) -> None:
+def test_objects_that_kubernetes_allows_are_not_too_large(resource: Resource, fields: dict[str, Any]) -> None:
     assert excess(resource, **fields) is None
 
 
-def test_a_small_object_is_not_looked_at() -> None:
+def test_small_objects_are_not_measured() -> None:
     raw = msgspec.json.encode({"spec": {"externalIPs": ["::1"] * 1_001}})
     assert len(raw) < FREE_BYTES
     assert limits_of(SERVICES).excess(raw) is None
 
 
-def test_no_pod_has_too_many_options() -> None:
+def test_pods_have_a_bound_of_dns_options() -> None:
     options = [{"name": "a"}] * 257
     raw = msgspec.json.encode({"spec": {"dnsConfig": {"options": options}}})
     assert limits_of(PODS).excess(raw) == "too large: spec.dnsConfig.options has more than 256 entries"
 
 
-def test_what_is_no_json_is_the_decoders_to_tell() -> None:
+def test_malformed_json_is_left_to_the_decoder() -> None:
     assert limits_of(PODS).excess(b"{" + b" " * FREE_BYTES) is None
     assert limits_of(PODS).excess(b'{"metadata":' + b"[" * (FREE_BYTES * 2)) is None

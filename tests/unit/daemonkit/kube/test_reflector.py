@@ -15,7 +15,7 @@ from tests.unit.daemonkit.kube.worlds import ConfigMap, World, refused, running
 pytestmark = pytest.mark.asyncio
 
 
-async def test_an_empty_cluster_is_synced_too() -> None:
+async def test_an_empty_list_is_synced() -> None:
     world = World()
     async with world.running():
         assert world.reflector.age_s() is None
@@ -24,7 +24,7 @@ async def test_an_empty_cluster_is_synced_too() -> None:
         assert world.reflector.age_s() is not None
 
 
-async def test_what_is_asked_of_the_server() -> None:
+async def test_list_and_watch_requests_have_their_parameters() -> None:
     world = World(Timing(page_size=2, watch_timeout_s=100.0))
     for name in "abc":
         world.put(name)
@@ -50,7 +50,7 @@ async def test_what_is_asked_of_the_server() -> None:
     assert last == {"limit": "2", "resourceVersion": "5", "resourceVersionMatch": "NotOlderThan"}
 
 
-async def test_the_age_grows_without_proof_and_falls_with_a_bookmark() -> None:
+async def test_a_bookmark_resets_the_age() -> None:
     world = World()
     async with world.running():
         await asyncio.sleep(50)
@@ -62,7 +62,7 @@ async def test_the_age_grows_without_proof_and_falls_with_a_bookmark() -> None:
         assert world.age_s() > 500
 
 
-async def test_a_kind_in_which_nothing_happens_does_not_grow_old() -> None:
+async def test_a_quiet_resource_is_relisted_before_it_is_stale() -> None:
     """A server has no bookmarks of a kind that had no event since the server started."""
     world = World()
     world.transport.bookmark_interval_s = 1e9
@@ -91,7 +91,7 @@ async def test_a_handler_can_tell_a_list_from_events() -> None:
         assert not world.reflector.is_relisting
 
 
-async def test_what_is_not_kept_is_never_held() -> None:
+async def test_excluded_objects_are_never_stored() -> None:
     world = World(include=lambda metadata: metadata.name != "b")
     for name in "abc":
         world.put(name)
@@ -107,7 +107,7 @@ async def test_what_is_not_kept_is_never_held() -> None:
         assert world.reflector.resource_version == str(world.storage.revision)
 
 
-async def test_what_is_told_and_held_has_the_shape_that_was_asked_for() -> None:
+async def test_objects_are_transformed_before_they_are_stored() -> None:
     def shape(item: ConfigMap) -> ConfigMap:
         return msgspec.structs.replace(item, data={"size": str(len(item.data))})
 
@@ -124,7 +124,7 @@ async def test_what_is_told_and_held_has_the_shape_that_was_asked_for() -> None:
     assert world.reflector.objects["ns", "a"].data == {"size": "1"}
 
 
-async def test_a_handler_that_fails_does_not_end_the_following(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_failing_handler_does_not_end_the_watch(capsys: pytest.CaptureFixture[str]) -> None:
     world = World()
 
     def fail(changes: Sequence[Change[ConfigMap]]) -> None:

@@ -17,7 +17,7 @@ from tests.unit.daemonkit.kube.worlds import EVERY, World, expired, lists, refus
 pytestmark = pytest.mark.asyncio
 
 
-async def test_a_half_open_watch_is_left_and_taken_up_again() -> None:
+async def test_a_half_open_watch_is_resumed() -> None:
     world = World()
     async with world.running():
         await asyncio.sleep(1)
@@ -52,7 +52,7 @@ async def test_a_stale_list_after_a_newer_watch_changes_nothing() -> None:
         assert len(world.told) == 3
 
 
-async def test_one_that_does_not_decode_does_not_hide_the_others() -> None:
+async def test_an_undecodable_object_does_not_hide_others() -> None:
     world = World()
     world.put("a")
     world.storage.put(CONFIG_MAPS, {"metadata": {"name": "odd", "namespace": "ns"}, "data": {"x": 1}})
@@ -65,7 +65,7 @@ async def test_one_that_does_not_decode_does_not_hide_the_others() -> None:
         assert world.is_converged()
 
 
-async def test_one_that_is_too_large_does_not_hide_the_others() -> None:
+async def test_an_oversized_object_does_not_hide_others() -> None:
     world = World()
     world.put("a")
     world.put("large", text="x" * MAX_OBJECT_BYTES)
@@ -98,7 +98,7 @@ async def test_one_that_is_too_large_does_not_hide_the_others() -> None:
         assert not world.reflector.decode_failures
 
 
-async def test_a_page_of_large_objects_is_asked_for_in_parts() -> None:
+async def test_pages_of_large_objects_are_halved() -> None:
     world = World(Timing(page_size=20))
     for number in range(20):
         world.put(f"large{number:02}", text="x" * (PAGE_BYTES // 4))
@@ -111,7 +111,7 @@ async def test_a_page_of_large_objects_is_asked_for_in_parts() -> None:
     assert limits == [20, 10, 5, *[2] * 10, 2, 4, 8, 16, 20, 20, 20]
 
 
-async def test_an_object_that_fills_more_than_a_page_comes_alone() -> None:
+async def test_an_object_larger_than_a_page_is_listed_alone() -> None:
     world = World(Timing(page_size=20))
     world.put("a")
     world.put("large", text="x" * (PAGE_BYTES + 1))
@@ -145,7 +145,7 @@ async def test_garbage_leads_to_a_new_list(garbage: bytes, capsys: pytest.Captur
     assert "list or watch failed" in capsys.readouterr().err
 
 
-async def test_a_resource_that_is_not_installed_is_empty_and_watched_for() -> None:
+async def test_a_resource_not_installed_is_synced_and_empty() -> None:
     world = World(may_be_absent=True)
     world.storage.absent.add(CONFIG_MAPS)
     async with world.running():
@@ -163,7 +163,7 @@ async def test_a_resource_that_is_not_installed_is_empty_and_watched_for() -> No
         assert not world.reflector.is_absent
 
 
-async def test_an_empty_list_after_a_missing_resource_is_told() -> None:
+async def test_an_empty_list_after_a_404_calls_the_handler() -> None:
     world = World(may_be_absent=True)
     world.storage.absent.add(CONFIG_MAPS)
     async with world.running():
@@ -173,7 +173,7 @@ async def test_an_empty_list_after_a_missing_resource_is_told() -> None:
         assert (world.batches, world.reflector.is_absent) == (2, False)
 
 
-async def test_what_was_listed_is_not_taken_back_by_a_404() -> None:
+async def test_a_404_removes_no_listed_objects() -> None:
     world = World(may_be_absent=True)
     world.put("a")
     async with world.running():
@@ -192,7 +192,7 @@ def _logged_codes(log: str) -> list[str]:
     return [line.partition('reason="')[2][:3] for line in lines]
 
 
-async def test_a_resource_that_vanished_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_vanished_resource_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
     """Its definition was deleted. It is asked for every 30 s, for days; the log has its begin and its end."""
     world = World(may_be_absent=True)
     world.put("a")
@@ -216,7 +216,7 @@ async def test_a_resource_that_vanished_is_logged_once(capsys: pytest.CaptureFix
         assert _failure(world) is None
 
 
-async def test_another_reason_is_logged_again(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_new_reason_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
     world = World()
     world.transport.failures = [*[refused(503)] * 5, *[refused(403)] * 5, *[refused(503)] * 5]
     async with world.running():
@@ -227,7 +227,7 @@ async def test_another_reason_is_logged_again(capsys: pytest.CaptureFixture[str]
     assert codes == ["503", "403", "503"]
 
 
-async def test_a_watch_that_never_works_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_watch_that_always_fails_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
     """The lists in between succeed, and end nothing."""
     world = World()
     async with world.running():
@@ -244,7 +244,7 @@ async def test_a_watch_that_never_works_is_logged_once(capsys: pytest.CaptureFix
     assert "work again" in capsys.readouterr().err
 
 
-async def test_a_resource_that_has_to_be_there_is_not_synced_by_a_404() -> None:
+async def test_a_404_does_not_sync_a_required_resource() -> None:
     world = World()
     world.storage.absent.add(CONFIG_MAPS)
     async with world.running():
@@ -254,7 +254,7 @@ async def test_a_resource_that_has_to_be_there_is_not_synced_by_a_404() -> None:
 
 
 @pytest.mark.parametrize("code", [401, 403, 503])
-async def test_who_may_not_know_does_not_take_it_for_absent(code: int) -> None:
+async def test_a_403_is_not_an_absent_resource(code: int) -> None:
     world = World(may_be_absent=True)
     world.transport.failures = [refused(code)] * 50
     async with world.running():
@@ -267,7 +267,7 @@ def _failure(world: World) -> Failure | None:
     return world.reflector.failure
 
 
-async def test_a_failure_is_kept_since_it_began_until_there_is_proof() -> None:
+async def test_a_failure_lasts_until_the_next_proof() -> None:
     world = World()
     began = asyncio.get_running_loop().time()
     world.transport.failures = [refused(403)] * 3

@@ -102,18 +102,18 @@ def watching(delay_s: float = 0.0) -> Step:
         (Progress(watching(), 1), Unreachable("connect"), Progress(watching(SECOND_S), 2)),
     ],
 )
-def test_what_comes_next(before: Progress, outcome: Outcome, expected: Progress) -> None:
+def test_each_outcome_has_its_next_step(before: Progress, outcome: Outcome, expected: Progress) -> None:
     assert after(before, outcome, jitter=0.0) == expected
 
 
-def test_an_unpaged_list_stays_so_until_it_works() -> None:
+def test_a_list_stays_unpaged_until_it_succeeds() -> None:
     progress = Progress(listing(is_paged=False), 1)
     failed = after(progress, refused(500), 0.0)
     assert not failed.step.is_paged
     assert after(after(failed, Listed(), 0.0), refused(410), 0.0).step.is_paged
 
 
-def test_the_first_list_is_a_fresh_one_and_stays_so() -> None:
+def test_the_first_list_is_fresh_until_it_succeeds() -> None:
     assert listing(is_fresh=True) == START
     assert after(Progress(), Unreachable("connect"), 0.0).step.is_fresh
     assert after(Progress(), Garbage("?"), 0.0).step.is_fresh
@@ -140,7 +140,7 @@ _OUTCOMES = st.one_of(
 
 
 @given(st.lists(_OUTCOMES, max_size=40))
-def test_nothing_makes_a_tight_loop(outcomes: list[Outcome]) -> None:
+def test_no_outcomes_make_a_tight_loop(outcomes: list[Outcome]) -> None:
     """Of any few steps in a row that brought nothing, at least one waited before."""
     progress = Progress()
     idle = 0

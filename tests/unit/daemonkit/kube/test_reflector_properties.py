@@ -79,7 +79,7 @@ async def _act(world: World, act: str, value: Any, past: list[dict[str, Any]]) -
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(_ACTS, max_size=30))
-async def test_the_store_converges_whatever_happens(acts: list[tuple[str, Any]]) -> None:
+async def test_the_store_converges_after_any_faults(acts: list[tuple[str, Any]]) -> None:
     world = World(Timing(page_size=2))
     past: list[dict[str, Any]] = []
     highest = ""

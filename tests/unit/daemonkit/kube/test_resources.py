@@ -25,7 +25,7 @@ from daemonkit.kube.resources import (
         (VIRTUAL_CLUSTERS, "a", "v", "/apis/tenancy.x-k8s.io/v1alpha1/namespaces/a/virtualclusters/v"),
     ],
 )
-def test_paths(resource: Resource, namespace: str | None, name: str | None, path: str) -> None:
+def test_paths_of_resources(resource: Resource, namespace: str | None, name: str | None, path: str) -> None:
     assert resource.path(namespace, name) == path
 
 
@@ -47,23 +47,23 @@ def test_paths(resource: Resource, namespace: str | None, name: str | None, path
         ("1" * 10_000, "2" * 10_000, True),
     ],
 )
-def test_which_of_two_versions_is_older(version: str, than: str, answer: bool) -> None:
+def test_older_versions_are_recognised(version: str, than: str, answer: bool) -> None:
     assert is_older(version, than) is answer
 
 
 @pytest.mark.parametrize(("version", "answer"), [("0", True), ("12", True), ("012", False), ("1e3", False)])
-def test_which_versions_have_an_order(version: str, answer: bool) -> None:
+def test_only_numeric_versions_are_ordered(version: str, answer: bool) -> None:
     assert is_ordered(version) is answer
 
 
-def test_metadata_takes_what_it_knows_and_leaves_the_rest() -> None:
+def test_unknown_metadata_is_ignored() -> None:
     body = b'{"name": "p", "resourceVersion": "7", "managedFields": [{"x": 1}], "deletionTimestamp": "now"}'
     metadata = msgspec.json.decode(body, type=ObjectMeta)
     assert metadata == ObjectMeta(name="p", resource_version="7", deletion_timestamp="now")
 
 
 @pytest.mark.parametrize("items", [b"null", b"[]"])
-def test_an_empty_list_comes_in_two_forms(items: bytes) -> None:
+def test_empty_lists_decode_from_null_and_array(items: bytes) -> None:
     page = msgspec.json.decode(
         b'{"metadata": {"resourceVersion": "1", "continue": "t"}, "items": %s}' % items, type=Page
     )
@@ -71,7 +71,7 @@ def test_an_empty_list_comes_in_two_forms(items: bytes) -> None:
     assert page.metadata.continue_ == "t"
 
 
-def test_a_status_says_that_the_version_is_too_large() -> None:
+def test_a_too_large_version_is_recognised_in_a_status() -> None:
     body = b'{"code": 504, "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}}'
     assert msgspec.json.decode(body, type=Status).is_version_too_large
     assert not Status(code=504).is_version_too_large

@@ -47,7 +47,7 @@ KEY_A, KEY_B = ("n", "a"), ("n", "b")
         ((A1, thing("c", "3")), [Deleted(KEY_B, B1), Added(("n", "c"), thing("c", "3"))]),
     ],
 )
-def test_a_list_is_told_as_its_difference(after: tuple[Thing, ...], changes: list[Change[Thing]]) -> None:
+def test_a_list_yields_its_difference(after: tuple[Thing, ...], changes: list[Change[Thing]]) -> None:
     store: Store[Thing] = Store()
     assert changes_of(store, "1", A1, B1) == [Added(KEY_A, A1), Added(KEY_B, B1)]
     assert changes_of(store, "5", *after) == changes
@@ -55,7 +55,7 @@ def test_a_list_is_told_as_its_difference(after: tuple[Thing, ...], changes: lis
     assert dict(store.objects) == {("n", each.metadata.name): each for each in after}
 
 
-def test_events_are_told_as_changes() -> None:
+def test_events_yield_changes() -> None:
     store: Store[Thing] = Store()
     changes_of(store, "1")
     assert store.apply(Put(A2)) == [Added(KEY_A, A2)]
@@ -80,7 +80,7 @@ def test_events_are_told_as_changes() -> None:
         Bookmark("6"),
     ],
 )
-def test_an_event_from_the_past_changes_nothing(
+def test_an_older_event_is_refused(
     event: Put[Thing] | Removed | Unreadable | Bookmark,
 ) -> None:
     store: Store[Thing] = Store()
@@ -91,7 +91,7 @@ def test_an_event_from_the_past_changes_nothing(
     assert store.version == "7"
 
 
-def test_a_list_from_the_past_changes_nothing() -> None:
+def test_an_older_list_is_refused() -> None:
     store: Store[Thing] = Store()
     changes_of(store, "10", A1)
     with pytest.raises(RegressedError):
@@ -101,14 +101,14 @@ def test_a_list_from_the_past_changes_nothing() -> None:
     assert dict(store.objects) == {KEY_A: A1}
 
 
-def test_opaque_versions_are_believed_as_they_come() -> None:
+def test_opaque_versions_are_accepted_in_order() -> None:
     store: Store[Thing] = Store()
     changes_of(store, "zz")
     changes_of(store, "aa", A1)
     assert store.version == "aa"
 
 
-def test_an_unreadable_object_is_neither_served_nor_forgotten() -> None:
+def test_an_undecodable_object_is_known_but_not_served() -> None:
     store: Store[Thing] = Store()
     changes_of(store, "1", A1)
     undecodable = Unreadable(ObjectMeta(name="a", namespace="n", resource_version="2"), "odd")
@@ -123,7 +123,7 @@ def test_an_unreadable_object_is_neither_served_nor_forgotten() -> None:
     assert not store.unreadable
 
 
-def test_whoever_waits_for_an_unreadable_object_hears_when_a_list_lacks_it() -> None:
+def test_a_list_without_an_undecodable_object_deletes_it() -> None:
     store: Store[Thing] = Store()
     undecodable = Unreadable(ObjectMeta(name="a", namespace="n", resource_version="2"), "odd")
     assert store.apply(undecodable) == [DecodeFailed(KEY_A, "odd")]

@@ -36,7 +36,7 @@ _RAW_META = b'"metadata": {"name": "a", "resourceVersion": "7"}'
     st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"")), max_size=8),
     st.lists(st.integers(0, 100), max_size=20),
 )
-def test_lines_do_not_depend_on_how_the_stream_is_cut(lines: list[bytes], cuts: list[int]) -> None:
+def test_lines_do_not_depend_on_chunks(lines: list[bytes], cuts: list[int]) -> None:
     stream = b"".join(line + b"\n" for line in lines) + b"rest"
     splitter = LineSplitter()
     places = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
@@ -45,7 +45,7 @@ def test_lines_do_not_depend_on_how_the_stream_is_cut(lines: list[bytes], cuts: 
     assert splitter.pending_bytes == len(b"rest")
 
 
-def test_a_line_may_be_long_but_not_endless() -> None:
+def test_the_length_of_a_line_has_a_bound() -> None:
     splitter = LineSplitter(max_line_bytes=10)
     assert splitter.feed(b"0123456789\n01234") == [b"0123456789"]
     with pytest.raises(GarbageError, match="more than 10 bytes"):
@@ -71,7 +71,7 @@ def test_a_line_may_be_long_but_not_endless() -> None:
         ),
     ],
 )
-def test_lines_that_are_events(line: bytes, event: Event[Thing]) -> None:
+def test_events_are_decoded(line: bytes, event: Event[Thing]) -> None:
     assert _DECODER.line(line) == event
 
 
@@ -96,13 +96,13 @@ def test_lines_that_are_events(line: bytes, event: Event[Thing]) -> None:
         b'{"type": "ADDED", "object": {%s, "size": %s}}' % (_RAW_META, b"[" * 100_000 + b"]" * 100_000),
     ],
 )
-def test_lines_that_are_none(line: bytes) -> None:
+def test_other_lines_are_garbage(line: bytes) -> None:
     with pytest.raises(GarbageError):
         _DECODER.line(line)
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_raise_anything_else(line: bytes) -> None:
+def test_arbitrary_bytes_raise_garbage_error_only(line: bytes) -> None:
     try:
         event = _DECODER.line(line)
     except GarbageError:
@@ -110,7 +110,7 @@ def test_no_bytes_raise_anything_else(line: bytes) -> None:
     assert isinstance(event, Put | Removed | Unreadable | Bookmark | Failed)
 
 
-def test_reasons_hold_nothing_of_a_value() -> None:
+def test_reasons_hold_no_value() -> None:
     secret = (
         b'{"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion": "1"}, "size": "hunter2"}}'
     )
@@ -119,7 +119,7 @@ def test_reasons_hold_nothing_of_a_value() -> None:
     assert "hunter2" not in event.reason
 
 
-def test_what_is_too_large_is_known_by_its_name() -> None:
+def test_an_oversized_object_keeps_its_name() -> None:
     decoder = EventDecoder(Thing, limits=limits_of(SERVICES))
     ips = ",".join(['"192.0.2.1"'] * 10_000).encode()
     raw = b'{%s, "spec": {"externalIPs": [%s]}, "size": "odd"}' % (_RAW_META, ips)
@@ -142,7 +142,7 @@ class Owner(msgspec.Struct, frozen=True):
         (b"null", None),
     ],
 )
-def test_annotations_of_what_does_not_decode(annotations: bytes, expected: Owner | None) -> None:
+def test_annotations_of_undecodable_objects_are_kept(annotations: bytes, expected: Owner | None) -> None:
     decoder = EventDecoder(Thing, annotations=Owner)
     raw = b'{"metadata": {"name": "a", "resourceVersion": "1", "annotations": %s}, "size": "odd"}'
     item = decoder.item(raw % annotations)

@@ -45,7 +45,7 @@ class Manager:
         ({"WATCHDOG_USEC": "²"}, Supervision(None, None)),
     ],
 )
-def test_what_the_service_manager_asks_for(environment: dict[str, str], expected: Supervision) -> None:
+def test_supervision_is_read_from_the_environment(environment: dict[str, str], expected: Supervision) -> None:
     assert supervision(environment, pid=7) == expected
 
 
@@ -55,7 +55,7 @@ def test_a_notice_is_one_assignment_a_line() -> None:
     assert notice(STATUS="two\nlines") == b"STATUS=two lines"
 
 
-def test_ready_is_said_once_and_again_after_a_reload() -> None:
+def test_ready_is_sent_once_and_after_each_reload() -> None:
     manager = Manager()
     manager.life.reloading()  # before the first READY=1 it is still the start
     manager.life.ready()
@@ -108,7 +108,7 @@ async def test_without_a_watchdog_none_is_fed() -> None:
     assert manager.told == []
 
 
-def test_a_reload_calls_everyone_and_a_failing_one_stops_no_other() -> None:
+def test_a_failing_reload_callback_does_not_stop_others() -> None:
     stream = io.StringIO()
     logs.setup(is_json=False, stream=stream, clock=lambda: 0)
     called: list[str] = []

@@ -32,7 +32,7 @@ def get(path: str, *headers: str, method: str = "GET") -> bytes:
     return "\r\n".join([f"{method} {path} HTTP/1.1", *headers, "", ""]).encode("latin-1")
 
 
-def test_a_response_in_full() -> None:
+def test_a_response_is_written_in_full() -> None:
     assert pages().answer(get("/healthz", "Host: x")) == (
         b"HTTP/1.1 200 OK\r\n"
         b"Content-Type: text/plain; charset=utf-8\r\n"
@@ -62,7 +62,7 @@ def test_a_response_in_full() -> None:
         ),
     ],
 )
-def test_a_page_and_its_head(path: str, content_type: bytes, body: bytes) -> None:
+def test_get_and_head_of_a_page(path: str, content_type: bytes, body: bytes) -> None:
     response = pages().answer(get(path))
     head, _, got = response.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\nContent-Type: " + content_type + b"\r\n")
@@ -71,7 +71,7 @@ def test_a_page_and_its_head(path: str, content_type: bytes, body: bytes) -> Non
     assert pages().answer(get(path, method="HEAD")) == head + b"\r\n\r\n"
 
 
-def test_not_ready_says_why() -> None:
+def test_not_ready_is_503_with_reasons() -> None:
     response = pages(Readiness(False, ("pods: never synced", "tenants: ok"))).answer(get("/readyz"))
     assert response.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
     assert response.endswith(b"\r\n\r\npods: never synced\ntenants: ok\n")
@@ -110,13 +110,13 @@ def test_not_ready_says_why() -> None:
         (b"\x16\x03\x01\x02\x00\r\n\r\n", 400),
     ],
 )
-def test_what_is_no_plain_request(request_: bytes, status: int) -> None:
+def test_other_requests_are_refused(request_: bytes, status: int) -> None:
     response = pages().answer(request_)
     assert response.startswith(b"HTTP/1.1 %d " % status)
     assert (b"\r\nAllow: GET, HEAD\r\n" in response) is (status == 405)
 
 
-def test_a_page_that_fails_is_logged_and_answered() -> None:
+def test_a_failing_page_is_500_and_logged() -> None:
     stream = io.StringIO()
     logs.setup(is_json=False, stream=stream, clock=lambda: 0)
     registry = Registry()
@@ -131,7 +131,7 @@ def test_a_page_that_fails_is_logged_and_answered() -> None:
     assert "object in a status" in stream.getvalue()
 
 
-def test_a_head_that_is_too_large() -> None:
+def test_a_too_large_head_is_431() -> None:
     assert too_large().startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
 
 
@@ -169,7 +169,7 @@ def own_pages() -> Pages:
         ("/other", 404, b"no such page: /healthz /readyz /metrics /status /explain /broken\n"),
     ],
 )
-def test_a_daemons_own_pages(target: str, status: int, body: bytes) -> None:
+def test_a_daemons_own_pages_get_the_query(target: str, status: int, body: bytes) -> None:
     head, _, got = own_pages().answer(get(target)).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 %d " % status)
     assert got == body

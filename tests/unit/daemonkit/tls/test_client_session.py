@@ -75,14 +75,14 @@ def peer_certificate_at(tls: ssl.SSLObject) -> int:
     return at
 
 
-def test_connections_that_resume_a_session_share_the_peers_certificate() -> None:
+def test_resumed_connections_share_the_peers_certificate() -> None:
     session = session_of(dialled())
     resumed = [dialled(session), dialled(session)]
     assert [tls.session_reused for tls in resumed] == [True, True]
     assert len({peer_certificate_at(tls) for tls in resumed}) == 1
 
 
-def test_a_connection_that_is_dropped_leaves_its_session_to_others() -> None:
+def test_a_dropped_connection_leaves_its_session_usable() -> None:
     """OpenSSL marks the session of a connection that ends without a good-bye: it is not offered again."""
     first = dialled()
     session = session_of(first)
@@ -93,19 +93,19 @@ def test_a_connection_that_is_dropped_leaves_its_session_to_others() -> None:
     assert dialled(session).session_reused
 
 
-def test_a_connection_that_is_resumed_outlives_the_session() -> None:
+def test_a_resumed_connection_outlives_the_session() -> None:
     tls = dialled(session_of(dialled()))
     assert tls.session_reused
     assert tls.getpeercert() == dialled().getpeercert()
     assert dialled(session_of(tls)).session_reused
 
 
-def test_no_session_is_there_before_the_server_gave_one() -> None:
+def test_without_a_ticket_there_is_no_session() -> None:
     assert ClientSession.of(fresh()) is None
     assert ClientSession.of(dialled(has_read=False)) is None
 
 
-def test_a_session_is_offered_to_the_server_that_was_verified_alone() -> None:
+def test_a_session_is_offered_to_the_verified_server_only() -> None:
     """By the same authorities, and by name. OpenSSL resumes it under any name, and verifies nothing then."""
     session = session_of(dialled())
     with pytest.raises(ValueError, match="context"):
@@ -115,9 +115,7 @@ def test_a_session_is_offered_to_the_server_that_was_verified_alone() -> None:
 
 
 @pytest.mark.parametrize("file", [None, "/nonexistent.so"])
-def test_a_python_without_an_openssl_of_its_own_has_no_sessions(
-    file: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_libssl_there_are_no_sessions(file: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     tls = dialled()
     client_session._calls.cache_clear()  # noqa: SLF001 - what other tests have found
     monkeypatch.delattr(_ssl, "__file__") if file is None else monkeypatch.setattr(_ssl, "__file__", file)
@@ -130,7 +128,7 @@ def test_a_python_without_an_openssl_of_its_own_has_no_sessions(
 
 
 @pytest.mark.parametrize("is_short", [True, False], ids=["shorter", "of-other-fields"])
-def test_a_python_with_another_layout_has_no_sessions(is_short: bool) -> None:
+def test_with_another_layout_there_are_no_sessions(is_short: bool) -> None:
     # Behind a tuple's length, which is its last own field, its items look like the SSL and the context.
     other = ("connection", client()) if is_short else {}
     tls = cast(ssl.SSLObject, SimpleNamespace(_sslobj=other, context=client()))
@@ -138,7 +136,7 @@ def test_a_python_with_another_layout_has_no_sessions(is_short: bool) -> None:
     assert ClientSession.of(tls) is None
 
 
-def test_a_session_is_not_offered_where_no_connection_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_connection_no_session_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     session = session_of(dialled())
     monkeypatch.setattr(client_session, "connection_address", lambda _: None)
     with pytest.raises(ValueError, match="context"):
@@ -187,7 +185,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> CountedCalls:
     return counted
 
 
-def test_no_copy_is_left(calls: CountedCalls) -> None:
+def test_copies_of_a_session_are_freed(calls: CountedCalls) -> None:
     session = session_of(dialled())
     assert len(calls.sessions) == 1
     dialled(session)
@@ -198,7 +196,7 @@ def test_no_copy_is_left(calls: CountedCalls) -> None:
 
 @pytest.mark.parametrize("is_conversion", [False, True], ids=["openssl", "ctypes"])
 @pytest.mark.parametrize("lacking", ["can_copy", "can_set"])
-def test_no_copy_is_left_where_memory_is_short(
+def test_copies_are_freed_where_memory_is_short(
     lacking: str, is_conversion: bool, calls: CountedCalls
 ) -> None:
     """Nor an error, which `ssl` would raise for another connection."""
@@ -211,7 +209,7 @@ def test_no_copy_is_left_where_memory_is_short(
 
 
 @pytest.mark.parametrize("is_conversion", [False, True], ids=["openssl", "ctypes"])
-def test_a_session_that_cannot_be_copied_is_not_taken(is_conversion: bool, calls: CountedCalls) -> None:
+def test_without_memory_no_session_is_taken(is_conversion: bool, calls: CountedCalls) -> None:
     tls = dialled()
     calls.can_copy, calls.is_conversion = False, is_conversion
     with pytest.raises(MemoryError):

@@ -71,7 +71,7 @@ def shake_hands(
     return far, near
 
 
-def test_a_registered_authoritys_client_is_let_in_and_named(tmp_path: Path) -> None:
+def test_a_registered_authoritys_client_has_a_verified_chain(tmp_path: Path) -> None:
     far, near = shake_hands(server(tmp_path, OTHER, TENANT), client())
     assert verified_chain(far) == (CLIENT.der, TENANT.der)
     assert verified_chain(near) == (SERVER.der, NODE.der)
@@ -79,13 +79,13 @@ def test_a_registered_authoritys_client_is_let_in_and_named(tmp_path: Path) -> N
     assert far.selected_alpn_protocol() == near.selected_alpn_protocol() == "http/1.1"
 
 
-def test_there_is_no_chain_before_the_handshake(tmp_path: Path) -> None:
+def test_before_the_handshake_there_is_no_chain(tmp_path: Path) -> None:
     far = server(tmp_path, TENANT).wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
     with pytest.raises(TlsError, match="no verified certificate"):
         verified_chain(far)
 
 
-def test_what_a_client_sends_behind_its_leaf_is_not_in_the_chain(tmp_path: Path) -> None:
+def test_unverified_certificates_are_not_in_the_chain(tmp_path: Path) -> None:
     padded = client_context(NODE.cert_pem, CLIENT.cert_pem + OTHER.cert_pem, CLIENT.key_pem)
     far, _ = shake_hands(server(tmp_path, TENANT), padded)
     assert verified_chain(far) == (CLIENT.der, TENANT.der)
@@ -105,12 +105,12 @@ LATE = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
         pytest.param(Authority.create("tenant-ca").issue("apiserver"), id="an authority of the same name"),
     ],
 )
-def test_a_client_without_standing_is_refused(tmp_path: Path, leaf: Leaf | None) -> None:
+def test_an_unauthorised_client_is_refused(tmp_path: Path, leaf: Leaf | None) -> None:
     with pytest.raises(ssl.SSLError):
         shake_hands(server(tmp_path, TENANT), client(leaf))
 
 
-def test_a_server_of_another_authority_or_name_is_refused(tmp_path: Path) -> None:
+def test_a_server_of_another_authority_or_name_fails(tmp_path: Path) -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match=r"self-signed certificate|unable to get"):
         shake_hands(server(tmp_path, TENANT), client(ca=OTHER))
     with pytest.raises(ssl.SSLCertVerificationError, match="n2"):
@@ -120,7 +120,7 @@ def test_a_server_of_another_authority_or_name_is_refused(tmp_path: Path) -> Non
         shake_hands(server(tmp_path, TENANT), client(), name="system:node:n1")
 
 
-def test_no_certificate_may_come_compressed(tmp_path: Path) -> None:
+def test_compressed_certificates_are_disabled(tmp_path: Path) -> None:
     """A bound on the bytes of a handshake would bound nothing. By the bits of OpenSSL 3.2: `ssl` has no names
     for them, and before 3.2 there is no handshake that shows them."""
     for context in (server(tmp_path, TENANT), client_context(NODE.cert_pem)):
@@ -154,7 +154,7 @@ def test_tls_1_2_is_refused_unless_asked_for(tmp_path: Path) -> None:
     assert verified_chain(far) == (CLIENT.der, TENANT.der)
 
 
-def test_a_resumed_session_of_tls_1_2_names_nobody(tmp_path: Path) -> None:
+def test_a_resumed_tls_1_2_session_has_no_verified_chain(tmp_path: Path) -> None:
     far_context, near_context = tls_1_2(tmp_path)
     _, near = shake_hands(far_context, near_context)
     far, _ = shake_hands(far_context, near_context, session=near.session)
@@ -163,7 +163,7 @@ def test_a_resumed_session_of_tls_1_2_names_nobody(tmp_path: Path) -> None:
         verified_chain(far)
 
 
-def test_tls_1_2_is_taken_with_forward_secrecy_only(tmp_path: Path) -> None:
+def test_tls_1_2_needs_forward_secrecy(tmp_path: Path) -> None:
     far_context, near_context = tls_1_2(tmp_path)
     far, _ = shake_hands(far_context, near_context)
     cipher = far.cipher()
@@ -179,12 +179,12 @@ def test_no_system_authority_is_trusted(tmp_path: Path) -> None:
     assert client().get_ca_certs(binary_form=True) == [NODE.der]
 
 
-def test_nobody_to_trust_is_an_error(tmp_path: Path) -> None:
+def test_no_authorities_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(TlsError, match="no certificate authority to check clients against"):
         server(tmp_path)
 
 
-def test_an_authority_that_is_none_is_named_by_its_place() -> None:
+def test_a_bad_authority_is_named_by_its_number() -> None:
     with pytest.raises(TlsError, match="certificate 2 is not an authority"):
         check_authorities([TENANT.der, CLIENT.der])
     with pytest.raises(TlsError, match="certificate 2 is not one that OpenSSL can read"):
@@ -192,14 +192,14 @@ def test_an_authority_that_is_none_is_named_by_its_place() -> None:
     check_authorities([TENANT.der, OTHER.der, TENANT.der])
 
 
-def test_inline_credentials_and_files_are_the_same(tmp_path: Path) -> None:
+def test_inline_credentials_work_like_files(tmp_path: Path) -> None:
     ca = NODE.write(tmp_path, "ca")
     certificate, key = CLIENT.write(tmp_path, "client")
     far, _ = shake_hands(server(tmp_path, TENANT), client_context(ca, certificate, key))
     assert verified_chain(far)[0] == CLIENT.der
 
 
-def test_a_file_that_is_wrong_is_named_and_not_quoted(tmp_path: Path) -> None:
+def test_a_bad_file_is_named_and_not_quoted(tmp_path: Path) -> None:
     certificate, key = SERVER.write(tmp_path, "serving")
     other_key = CLIENT.write(tmp_path, "client")[1]
     none = tmp_path / "none.pem"
@@ -236,7 +236,7 @@ def test_a_client_contexts_sources_are_checked(tmp_path: Path) -> None:
         assert message in str(caught.value)
 
 
-def test_certificates_of_a_pem_text() -> None:
+def test_pem_text_yields_its_certificates() -> None:
     text = f"# the tenants' CAs\n{TENANT.cert_pem.decode()}\nsubject=CN = x\n{OTHER.cert_pem.decode()}"
     assert pem_certificates(text) == (TENANT.der, OTHER.der)
     assert pem_certificates(text.encode()) == (TENANT.der, OTHER.der)
@@ -270,13 +270,13 @@ LINES = [BEGIN, *BODY, END]
         (["-----BEGIN X509 CRL-----"], "line 1: not the begin of a certificate; keep only certificates"),
     ],
 )
-def test_a_pem_text_that_is_not_only_certificates(lines: list[str], message: str) -> None:
+def test_pem_text_with_anything_else_is_refused(lines: list[str], message: str) -> None:
     with pytest.raises(TlsError) as caught:
         pem_certificates("\n".join(lines))
     assert str(caught.value) == message
 
 
-def test_a_pem_text_is_bounded() -> None:
+def test_pem_text_has_a_bound() -> None:
     with pytest.raises(TlsError, match="more than 1 certificates"):
         pem_certificates(TENANT.cert_pem * 2, max_certificates=1)
     with pytest.raises(TlsError, match="larger than 100 bytes"):

@@ -91,7 +91,7 @@ class Client:
 HELLO, CERTIFICATE = int(Message.CLIENT_HELLO), int(Message.CERTIFICATE)
 
 
-def test_connections_in_one_thread_are_inspected_one_by_one() -> None:
+def test_connections_of_one_thread_are_inspected_separately() -> None:
     server = Inspected()
     pairs = [(Client(), Side(server.context)) for _ in range(3)]
     flights = [client.step(side.step(client.step())) for client, side in pairs]
@@ -101,7 +101,7 @@ def test_connections_in_one_thread_are_inspected_one_by_one() -> None:
     assert server.kinds == [HELLO] * 3 + [CERTIFICATE] * 3
 
 
-def test_a_chain_that_comes_in_pieces_is_inspected() -> None:
+def test_a_chain_in_pieces_is_inspected() -> None:
     server, client = Inspected(), Client()
     side = Side(server.context)
     hello = client.step()
@@ -113,7 +113,7 @@ def test_a_chain_that_comes_in_pieces_is_inspected() -> None:
     assert side.tls.getpeercert(binary_form=True)
 
 
-def test_python_is_called_until_the_answer_and_until_the_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_is_called_for_the_hello_and_the_chain_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call for each record and message were 31 of a handshake, and one for each record behind it."""
     server, client = Inspected(), Client()
     side = Side(server.context)
@@ -146,7 +146,7 @@ def retried_hello() -> bytes:
     return case.hello(case.numbers(case.GROUPS, [0x7777, case.P256]), case.share(0x7777, b"x"), algorithms)
 
 
-def test_a_second_hello_that_comes_with_the_first_is_inspected() -> None:
+def test_a_second_hello_sent_with_the_first_is_inspected() -> None:
     """Before the server's request for it, which anyone can predict."""
     server = Inspected()
     side = Side(server.context)
@@ -157,7 +157,7 @@ def test_a_second_hello_that_comes_with_the_first_is_inspected() -> None:
     assert side.outgoing.read().endswith(case.DECODE_ERROR)
 
 
-def test_an_inspection_that_cannot_be_resumed_does_not_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_inspection_pauses_only_if_it_can_resume(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise MemoryError
 
@@ -181,7 +181,7 @@ CHAIN = b"\x0b" + case.vector(3, b"\0" + case.vector(3, case.vector(3, bytes(100
         pytest.param(case.record(case.plain() + CHAIN), "NOT_ON_RECORD_BOUNDARY", id="the-hellos-record"),
     ],
 )
-def test_a_chain_that_comes_with_the_hello_is_not_read(flight: bytes, reason: str) -> None:
+def test_a_chain_sent_with_the_hello_is_refused(flight: bytes, reason: str) -> None:
     """It would come while the inspection pauses. OpenSSL takes an encrypted one alone (RFC 8446, 5.1)."""
     side = Side(Inspected().context)
     with pytest.raises(ssl.SSLError) as caught:
