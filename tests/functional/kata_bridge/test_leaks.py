@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guests that come and go leave nothing behind, nor does who is refused again and again."""
+"""Removed guests and refused agents leave nothing behind."""
 
 import asyncio
 import socket
@@ -41,7 +41,7 @@ async def lives(node: Node, begin: int, count: int) -> None:
                 group.create_task(node.live(f"guest{number}", number + 1))
 
 
-async def test_guests_that_come_and_go_leave_nothing(node: Node) -> None:
+async def test_removed_guests_leave_nothing_behind(node: Node) -> None:
     # Warm: modules that the first guest needs are loaded, pools are filled.
     await lives(node, 0, 40)
     base = await asyncio.to_thread(node.settled)
@@ -103,7 +103,7 @@ async def storm(node: Node, context: ssl.SSLContext, count: int) -> None:
             group.create_task(some())
 
 
-async def test_a_storm_of_refused_attaches_ends_where_it_began(node: Node, place: Path) -> None:
+async def test_refused_attaches_leave_nothing_behind(node: Node, place: Path) -> None:
     stranger = GuestCertificates.open(place / "stranger").issue("guest").directory
     context = ssl.create_default_context(cafile=str(place / "state" / "ca.crt"))
     context.load_cert_chain(stranger / "tls.crt", stranger / "tls.key")
@@ -119,7 +119,7 @@ async def test_a_storm_of_refused_attaches_ends_where_it_began(node: Node, place
     await lives(node, 1, 1)
 
 
-async def test_a_crowd_that_shakes_hands_and_stays_silent_has_its_turns(node: Node) -> None:
+async def test_silent_handshakes_lose_their_slots(node: Node) -> None:
     """Those whose certificate is good say nothing; a guest that means it is attached beside them."""
     await lives(node, 0, 1)  # gRPC opens some descriptors of its own at the first connection
     pod = await node.begin("silent")

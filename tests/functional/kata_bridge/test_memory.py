@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon at each of its bounds, by guests that do what they can: within the README's formula."""
+"""The daemon stays within the README's memory formula, whatever guests send."""
 
 import asyncio
 import zlib
@@ -86,7 +86,7 @@ async def attached(node: Node, name: str) -> AsyncIterator[Any]:
         yield call
 
 
-async def test_megabytes_before_a_hello(place: Path) -> None:
+async def test_megabytes_before_a_hello_stay_in_bounds(place: Path) -> None:
     """64 connections of each of 8 guests, 8 MiB on each: it was ten times as large."""
     first = b"\x12\x00" * (4 << 20)
     peak = Peak()
@@ -114,7 +114,7 @@ def bomb() -> Part:
     return Part("ipv4", "iptables", zlib.compress(lines, 1), len(lines))
 
 
-async def test_all_guests_read_back_what_is_much(place: Path) -> None:
+async def test_large_read_backs_of_all_guests_stay_in_bounds(place: Path) -> None:
     held = InstalledParts((bomb(),))
     peak, sizes = Peak(), list[int]()
 
@@ -153,7 +153,7 @@ SAVES = {
 
 
 @pytest.mark.parametrize("save", SAVES.values(), ids=SAVES)
-async def test_all_stock_guests_print_what_they_can(place: Path, save: bytes) -> None:
+async def test_large_saves_of_all_stock_guests_stay_in_bounds(place: Path, save: bytes) -> None:
     peak = Peak()
     rules = [{"handlers": ["kata"], "channels": ["stock"]}]
     stock = {"shimDirectories": [f"{place}/sbs", f"{place}/kata"]}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real daemon with namespaces as guests, described by files: what an operator would see."""
+"""The real daemon, with namespaces as guests, described by files."""
 
 import signal
 import subprocess
@@ -63,7 +63,7 @@ def test_flushed_service_is_restored(lab: Lab, tmp_path: Path) -> None:
         assert connects(guest), "the rules stay when the daemon goes"
 
 
-def test_after_a_restart_nothing_is_applied_that_is_there(lab: Lab, tmp_path: Path) -> None:
+def test_restart_applies_no_ruleset_again(lab: Lab, tmp_path: Path) -> None:
     names = [f"g{number}" for number in range(4)]
     with running(tmp_path) as daemon:
         for name in names:
@@ -87,7 +87,7 @@ def test_after_a_restart_nothing_is_applied_that_is_there(lab: Lab, tmp_path: Pa
         assert daemon.stop() == 0
 
 
-def test_guests_come_and_go_and_bad_ones_are_named(lab: Lab, tmp_path: Path) -> None:
+def test_invalid_guests_are_named(lab: Lab, tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
         daemon.start()
         assert daemon.status() == {}
@@ -134,7 +134,7 @@ def start_agent(lab: Lab, daemon: LabKataBridge, guest: LabNamespace, name: str)
     )
 
 
-def test_attached_agent_is_used_at_once_and_gets_nothing_again(lab: Lab, tmp_path: Path) -> None:
+def test_attached_agent_is_selected_at_once(lab: Lab, tmp_path: Path) -> None:
     guest = lab.namespace("web")
     with running(tmp_path, agent={"socket": str(tmp_path / "agents.sock")}) as daemon:
         daemon.file("web", netns=str(guest.path), channels=["agent", "netns"])
@@ -156,7 +156,7 @@ def test_attached_agent_is_used_at_once_and_gets_nothing_again(lab: Lab, tmp_pat
         daemon.until(lambda: daemon.status()["web"]["state"] == "current")
 
 
-def test_a_guests_certificate_ends_with_its_sandbox(lab: Lab, tmp_path: Path) -> None:
+def test_certificate_ends_with_its_sandbox(lab: Lab, tmp_path: Path) -> None:
     guest = lab.namespace("web")
     with running(tmp_path, agent={"socket": str(tmp_path / "agents.sock")}) as daemon:
         daemon.file("web", channels=["agent"])
@@ -172,7 +172,7 @@ def test_a_guests_certificate_ends_with_its_sandbox(lab: Lab, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_thirty_guests_at_once(lab: Lab, tmp_path: Path) -> None:
+def test_thirty_guests_get_rulesets_at_once(lab: Lab, tmp_path: Path) -> None:
     names = [f"g{number}" for number in range(30)]
     with running(tmp_path) as daemon:
         for name in names:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to a node: its disk is full, its clock jumps, a ruleset is larger than any message."""
+"""Faults of the node: a full disk, a clock that jumps, a ruleset larger than a message."""
 
 import contextlib
 import sys
@@ -39,7 +39,7 @@ def fill(path: Path) -> None:
             file.write(bytes(4096))
 
 
-def test_the_disk_fills_up_and_has_room_again(lab: Lab, tmp_path: Path) -> None:
+def test_full_disk_delays_new_agents_only(lab: Lab, tmp_path: Path) -> None:
     with running(tmp_path, agent={"socket": str(tmp_path / "agents.sock")}) as daemon:
         daemon.program = on_a_small_disk(tmp_path, "empty")
         # Namespaces that are made later are not in its mount namespace.
@@ -66,7 +66,7 @@ def test_the_disk_fills_up_and_has_room_again(lab: Lab, tmp_path: Path) -> None:
         assert daemon.stop() == 0
 
 
-def test_a_start_on_a_full_disk(lab: Lab, tmp_path: Path) -> None:
+def test_daemon_starts_on_a_full_disk(lab: Lab, tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
         daemon.program = on_a_small_disk(tmp_path, "full")
         daemon.guest("web", lab.namespace("web"))
@@ -86,7 +86,7 @@ def test_a_start_on_a_full_disk(lab: Lab, tmp_path: Path) -> None:
         assert "No space left on device" in daemon.log()
 
 
-def test_the_clock_jumps(lab: Lab, tmp_path: Path) -> None:
+def test_clock_jumps_have_no_effect(lab: Lab, tmp_path: Path) -> None:
     guest = lab.namespace("web")
     clock = tmp_path / "clock"
     with running(tmp_path) as daemon:
@@ -125,7 +125,7 @@ def large(backend: Backend) -> Ruleset:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", Backend)
-def test_a_ruleset_that_is_larger_than_a_message(lab: Lab, tmp_path: Path, backend: Backend) -> None:
+def test_ruleset_larger_than_a_message_is_applied(lab: Lab, tmp_path: Path, backend: Backend) -> None:
     guest = lab.namespace("web")
     ruleset = large(backend)
     size = sum(len(document.text()) for document in ruleset.documents)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The channel into a namespace of this node, with the real packet filters in it."""
+"""The netns channel, with real packet filters in network namespaces."""
 
 import asyncio
 import subprocess
@@ -51,7 +51,7 @@ def _channel(guest: LabNamespace, namespaces: NetnsExecutor, notes: Path | None 
 
 
 @pytest.mark.parametrize("variant", ["legacy", "nft"])
-async def test_rules_go_into_the_variant_that_the_namespace_uses(
+async def test_netns_rules_go_into_the_variant_in_use(
     lab: Lab, namespaces: NetnsExecutor, variant: str
 ) -> None:
     guest = lab.namespace("guest")
@@ -86,7 +86,7 @@ async def test_drift_is_repaired_and_intact_rules_stay(lab: Lab, namespaces: Net
     await channel.close()
 
 
-async def test_deltas_and_bases(lab: Lab, namespaces: NetnsExecutor) -> None:
+async def test_netns_delta_needs_its_base(lab: Lab, namespaces: NetnsExecutor) -> None:
     channel = _channel(lab.namespace("guest"), namespaces)
     delta = difference(A, B)
     assert delta is not None
@@ -116,13 +116,15 @@ async def test_restart_recognises_installed_rules(
     assert not (tmp_path / "guest").exists()
 
 
-async def test_a_full_disk_is_survived(lab: Lab, namespaces: NetnsExecutor, tmp_path: Path) -> None:
+async def test_netns_channel_works_with_a_full_disk(
+    lab: Lab, namespaces: NetnsExecutor, tmp_path: Path
+) -> None:
     channel = _channel(lab.namespace("guest"), namespaces, tmp_path / "no such directory" / "guest")
     assert (await channel.apply(A, ())).digest == A.digest
     await channel.close()
 
 
-async def test_conntrack_entries_go_after_the_rules_are_in(lab: Lab, namespaces: NetnsExecutor) -> None:
+async def test_conntrack_is_flushed_after_the_rules(lab: Lab, namespaces: NetnsExecutor) -> None:
     guest = lab.namespace("guest")
     guest.run("ip", "addr", "add", "10.1.0.1/24", "dev", "lo")
     channel = _channel(guest, namespaces)
@@ -148,20 +150,20 @@ async def test_namespace_that_cannot_be_entered_is_reported(
     with pytest.raises(NotInjectable, match="the host's own network"):
         await channel("/proc/self/ns/net").probe()
     (tmp_path / "file").touch()
-    with pytest.raises(NotInjectable, match="no network namespace"):
+    with pytest.raises(NotInjectable, match="is not a network namespace"):
         await channel(tmp_path / "file").probe()
     with pytest.raises(NotInjectable, match="neither NRI nor the CRI reports"):
         channel("")
 
 
-async def test_a_flow_that_makes_no_sense_is_refused(lab: Lab, namespaces: NetnsExecutor) -> None:
+async def test_invalid_flow_is_refused(lab: Lab, namespaces: NetnsExecutor) -> None:
     channel = _channel(lab.namespace("guest"), namespaces)
     with pytest.raises(GuestRefused):
         await channel.flush_conntrack((Flow(protocol="icmp", destination="10.0.0.1"),))
     await channel.close()
 
 
-async def test_a_namespace_goes_when_its_pod_does(lab: Lab, namespaces: NetnsExecutor) -> None:
+async def test_closed_channel_releases_the_namespace(lab: Lab, namespaces: NetnsExecutor) -> None:
     guest, other = lab.namespace("guest"), lab.namespace("other")
     lab.link(other, guest, ["10.9.0.1/24"], ["10.9.0.2/24"])
     channel = _channel(guest, namespaces)

@@ -99,7 +99,7 @@ async def test_fake_tables_refuse_what_the_kernel_refuses(
     assert "KEPT" in (await tables.run("iptables-save", (), b"")).stdout.decode()
 
 
-async def test_each_variant_sees_its_own(guest: LabNamespace) -> None:
+async def test_each_iptables_variant_sees_its_own_rules(guest: LabNamespace) -> None:
     legacy, nft = (NamespaceTables(guest.path, name, guest.environment) for name in ("legacy", "nft"))
     await legacy.run("iptables-restore", _WAIT, b"*nat\n:OLD - [0:0]\nCOMMIT\n")
     await nft.run("iptables-restore", _WAIT, b"*nat\n:NEW - [0:0]\nCOMMIT\n")

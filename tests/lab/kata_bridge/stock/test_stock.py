@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stock guests with real iptables, legacy and nft: what is pushed is what the kernel does."""
+"""The stock channel with real iptables, legacy and nft."""
 
 import socket
 from pathlib import Path
@@ -31,7 +31,7 @@ def channel(kata: FakeKata, *, policy: str | None = None) -> StockChannel:
 
 
 @pytest.mark.parametrize("flavour", Flavour)
-async def test_a_ruleset_goes_in_once_and_is_known_again(
+async def test_ruleset_is_applied_once_and_recognised(
     place: Path, tables: NamespaceTables, flavour: Flavour
 ) -> None:
     quirks = AgentQuirks(policy=parse(OPENED_POLICY))
@@ -92,7 +92,7 @@ def answered(guest: LabNamespace, address: str, listener: socket.socket) -> byte
         return client.recv(100)
 
 
-async def test_packets_go_where_the_rules_say(
+async def test_packets_follow_the_applied_rules(
     place: Path, tables: NamespaceTables, guest: LabNamespace, backend: LabNamespace
 ) -> None:
     with backend.socket(socket.AF_INET6, socket.SOCK_STREAM) as listener:
@@ -128,7 +128,7 @@ def hooks(guest: LabNamespace, variant: str) -> list[str]:
     return guest.run(f"iptables-{variant}", "-t", "nat", "-S", "OUTPUT").splitlines()[1:]
 
 
-async def test_a_meshs_rules_keep_their_places(
+async def test_mesh_rules_keep_their_places(
     place: Path, tables: NamespaceTables, guest: LabNamespace
 ) -> None:
     guest.run(f"iptables-{tables.variant}-restore", stdin=MESH)
@@ -204,7 +204,7 @@ async def test_counters_and_packets_are_no_drift(
         assert await channel(kata).state() == GuestState(0, ruleset.digest, has_drifted=False)
 
 
-async def test_a_guest_that_was_rebooted_has_nothing(
+async def test_rebooted_guest_holds_no_ruleset(
     place: Path, tables: NamespaceTables, guest: LabNamespace
 ) -> None:
     async with FakeKata(place, tables) as kata:
@@ -218,7 +218,7 @@ async def test_a_guest_that_was_rebooted_has_nothing(
 
 
 @pytest.mark.parametrize("flavour", Flavour)
-async def test_the_bug_of_ipv6_leaves_ipv4(
+async def test_ipv6_bug_of_the_agent_leaves_ipv4(
     place: Path, tables: NamespaceTables, guest: LabNamespace, flavour: Flavour
 ) -> None:
     async with FakeKata(place, tables, flavour=flavour, quirks=AgentQuirks(paths=MISSPELT)) as kata:
@@ -233,7 +233,7 @@ async def test_the_bug_of_ipv6_leaves_ipv4(
 
 
 @pytest.mark.parametrize("flavour", Flavour)
-async def test_a_policy_without_the_rules_and_one_with_them(
+async def test_stock_policy_is_refused_and_opened_policy_works(
     place: Path, tables: NamespaceTables, flavour: Flavour
 ) -> None:
     quirks = AgentQuirks(policy=parse(STOCK_POLICY))
@@ -245,7 +245,7 @@ async def test_a_policy_without_the_rules_and_one_with_them(
 
 
 @pytest.mark.parametrize("flavour", Flavour)
-async def test_a_rule_that_the_kernels_tools_refuse_is_shown(
+async def test_rule_refused_by_real_tools_is_quoted(
     place: Path, tables: NamespaceTables, guest: LabNamespace, flavour: Flavour
 ) -> None:
     bad = "-d 10.96.0.2/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 999.0.0.1:8080"
