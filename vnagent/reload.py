@@ -34,7 +34,7 @@ class Reloader:
         self._asked = {source: asyncio.Event() for source in sources}
         self._reloads = reloads
 
-    def ask(self) -> None:
+    def request_reload(self) -> None:
         """Read everything again soon (SIGHUP)."""
         for asked in self._asked.values():
             asked.set()

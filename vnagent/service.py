@@ -224,7 +224,7 @@ class Service:
             self._audit_log.open()  # it may have been moved away by logrotate
         except OSError as error:
             _log.error("audit log cannot be reopened; the old file stays", reason=error)
-        self._reloader.ask()
+        self._reloader.request_reload()
 
     async def _stop(self) -> None:
         self._listener.stop()

@@ -106,7 +106,7 @@ def _decide_pod(
     # The tenant's own UID or nothing: tenants do not know the super pod's UID.
     if request.uid is not None and request.uid != pod.uid:
         return Deny(404, "other-uid", must_close)
-    if isinstance(request, Stream) and not request.asks_stream:
+    if isinstance(request, Stream) and not request.has_streams:
         # The kubelet would answer the same, for the price of a connection.
         return Deny(400, "no-stream-asked", must_close)
     return Forward(request, pod)

@@ -219,7 +219,7 @@ def accepted_protocols(head: ResponseHead) -> str | None:
     return ", ".join(filter(SUBPROTOCOL.fullmatch, re.split(r",[ \t]*", value))) or None
 
 
-def _say_waiting(match: re.Match[str]) -> str:
+def _rewrite_waiting(match: re.Match[str]) -> str:
     return f"container is waiting to start: {match[1]}"
 
 
@@ -229,7 +229,7 @@ def _say_waiting(match: re.Match[str]) -> str:
 _SENTENCES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (
         re.compile(r'container "[^"]*" in pod "[^"]*" is waiting to start: ([A-Za-z]{1,64})\b.*', re.S),
-        _say_waiting,
+        _rewrite_waiting,
     ),
     (
         re.compile(r'container "[^"]*" in pod "[^"]*" is not available'),
@@ -271,21 +271,21 @@ def translate_refusal(
     "exec by WebSocket version 5"). A 403 about the credential has a text.
     """
     text = body[:2048].decode("utf-8", "replace").strip()
-    said = None
-    for pattern, say in _SENTENCES:
+    sentence = None
+    for pattern, rewrite in _SENTENCES:
         match = pattern.fullmatch(text)
         if match is not None:
-            said = say(match)
+            sentence = rewrite(match)
             break
     if status == 404:
         return 404, "kubelet-not-found", None
     if status in {400, 422, 429}:
-        return status, "kubelet-rejected", said or "the kubelet of this node rejected the request"
+        return status, "kubelet-rejected", sentence or "the kubelet of this node rejected the request"
     is_websocket = isinstance(request, Stream) and request.upgrade.protocol is Protocol.WEBSOCKET
     if status == 403 and is_websocket and not body:
         return 403, "kubelet-refused-upgrade", _NO_SUBPROTOCOL
     if status in {401, 403}:
         return 502, "kubelet-refused", None
-    if said is not None:
-        return 502 if not isinstance(request, Stream) else 500, "kubelet-failed", said
+    if sentence is not None:
+        return 502 if not isinstance(request, Stream) else 500, "kubelet-failed", sentence
     return 502, "kubelet-refused-upgrade" if isinstance(request, Stream) else "kubelet-failed", None

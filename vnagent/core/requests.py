@@ -101,7 +101,7 @@ class Stream(NamedTuple):
     upgrade: Upgrade
 
     @property
-    def asks_stream(self) -> bool:
+    def has_streams(self) -> bool:
         """Whether exec or attach requests at least one of the three streams."""
         return self.container is None or any(
             key in _STREAM_FLAGS and value in {"1", "true"} for key, value in self.options
@@ -221,19 +221,19 @@ def parse(head: RequestHead) -> Request:
     if path in _HEALTH:
         return _refuse_method(head, Endpoint.HEALTHZ, ("GET", "HEAD")) or Health(head.method == "HEAD")
     if segments[0] in _SHUT:
-        return Refusal(Endpoint.SHUT, 403, "endpoint-shut", must_close=_asks_upgrade(head))
-    return Refusal(Endpoint.UNKNOWN, 404, "no-such-endpoint", must_close=_asks_upgrade(head))
+        return Refusal(Endpoint.SHUT, 403, "endpoint-shut", must_close=_is_upgrade(head))
+    return Refusal(Endpoint.UNKNOWN, 404, "no-such-endpoint", must_close=_is_upgrade(head))
 
 
-def _asks_upgrade(head: RequestHead) -> bool:
+def _is_upgrade(head: RequestHead) -> bool:
     return head.fields.get(b"upgrade") is not None
 
 
 def _refuse_method(head: RequestHead, endpoint: Endpoint, allow: tuple[str, ...]) -> Refusal | None:
     if head.method not in allow:
-        must_close = _asks_upgrade(head)
+        must_close = _is_upgrade(head)
         return Refusal(endpoint, 405, "method-not-allowed", must_close, allow=", ".join(allow))
-    if endpoint not in STREAMS and _asks_upgrade(head):
+    if endpoint not in STREAMS and _is_upgrade(head):
         return Refusal(endpoint, 400, "upgrade-not-offered", must_close=True)
     return None
 
@@ -267,7 +267,7 @@ def _parse_pod_request(
     container = None if is_forward or not names else names.pop()
     wanted = (2,) if is_logs else (2, 3)
     if len(names) not in wanted:
-        return Refusal(Endpoint.UNKNOWN, 404, "no-such-endpoint", must_close=_asks_upgrade(head))
+        return Refusal(Endpoint.UNKNOWN, 404, "no-such-endpoint", must_close=_is_upgrade(head))
     refusal = _refuse_method(head, endpoint, ("GET",) if is_logs else ("GET", "POST"))
     if refusal is not None:
         return refusal

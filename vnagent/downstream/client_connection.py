@@ -29,7 +29,7 @@ _KEPT_HEAD_BYTES = 4096
 # Buffered bytes beyond this count for the tenant (`limits.bufferedBytesPerTenant`).
 _FREE_BUFFER_BYTES = 4096
 # Bytes that a client may send ahead of an answer: early stream data (RFC 9931) or a pipelined request.
-MAX_AHEAD_BYTES = 64 * 1024
+MAX_EARLY_BYTES = 64 * 1024
 
 
 class ClientConnection:
@@ -119,7 +119,7 @@ class ClientConnection:
                 # Part of a head is of no use to anyone.
                 self.deny(None, Deny(429, "too-much-unread", must_close=True))
                 return
-        if len(self._buffer) > MAX_AHEAD_BYTES and not self._is_head_begun:
+        if len(self._buffer) > MAX_EARLY_BYTES and not self._is_head_begun:
             if exchange is None or exchange.is_bounded:
                 self.transport.pause()
             else:
@@ -298,7 +298,7 @@ class ClientConnection:
             is_close=is_close,
         )
 
-    def take_ahead(self) -> bytes:
+    def take_early_data(self) -> bytes:
         """Take the bytes that the client sent ahead of an answer."""
         ahead = bytes(self._buffer)
         self._buffer.clear()
@@ -319,7 +319,7 @@ class ClientConnection:
         if self._charged_bytes:
             self._charge_buffer()
         self.transport.deadline = self._state.poller.now + IDLE_S
-        if len(self._buffer) <= MAX_AHEAD_BYTES:
+        if len(self._buffer) <= MAX_EARLY_BYTES:
             self.transport.resume()
         if self._buffer:
             self._schedule_next()

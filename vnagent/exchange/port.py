@@ -53,7 +53,7 @@ class ClientPort(Protocol):
     def finish(self, *, is_close: bool) -> None:
         """The reply was written: wait for the next request, or close."""
 
-    def take_ahead(self) -> bytes:
+    def take_early_data(self) -> bytes:
         """Take the bytes that the client sent ahead of an answer."""
 
     def stop_waiting(self) -> None:

@@ -97,7 +97,7 @@ class StreamExchange:
         state.tunnels.add(Tunnel(downstream, upstream, caller, client.identity, state.on_tunnel_close))
         upstream.account = state.account_of(caller)
         downstream.write(switching + early)
-        ahead = client.take_ahead()
+        ahead = client.take_early_data()
         if ahead:
             upstream.write(ahead)
             upstream.flush()

@@ -48,7 +48,7 @@ class Allowed:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Who:
+class RowOwner:
     """The pod of a row, and its other labels as they will stand before and after namespace and pod.
 
     `pod` is the super namespace and name. `uid` is empty where the row has none; it is written only
@@ -72,7 +72,7 @@ class RowFamily:
 
     name: str
     comments: dict[str, str] = field(default_factory=dict)
-    rows: dict[tuple[str, str], dict[tuple[str, Who], Sample]] = field(default_factory=dict)
+    rows: dict[tuple[str, str], dict[tuple[str, RowOwner], Sample]] = field(default_factory=dict)
     node_time: str = ""
 
 
@@ -81,7 +81,7 @@ Families = dict[str, RowFamily]
 
 def _parse(page: bytes, allowed: Allowed) -> Families:
     families: Families = {}
-    owners = _Owners(allowed.labels)
+    owners = _RowOwners(allowed.labels)
     comments: dict[str, dict[str, str]] = {}
     is_empty = True
     for line in lines(page):
@@ -112,15 +112,15 @@ def _parse(page: bytes, allowed: Allowed) -> Families:
     return families
 
 
-class _Owners:
+class _RowOwners:
     """The pods of a page's rows, by label block. One value for each distinct pod and labels."""
 
     def __init__(self, allowed: frozenset[str]) -> None:
         self._allowed = allowed
-        self._by_block: dict[str, Who | None] = {}
-        self._known: dict[tuple[object, ...], Who] = {}
+        self._by_block: dict[str, RowOwner | None] = {}
+        self._known: dict[tuple[object, ...], RowOwner] = {}
 
-    def of(self, block: str) -> Who | None:
+    def of(self, block: str) -> RowOwner | None:
         """The pod of a row with this block; None for the node's rows."""
         try:
             return self._by_block[block]
@@ -128,7 +128,7 @@ class _Owners:
             who = self._by_block[block] = self._read(labels(block) if block else {})
             return who
 
-    def _read(self, found: dict[str, str]) -> Who | None:
+    def _read(self, found: dict[str, str]) -> RowOwner | None:
         namespace, pod = found.get("namespace"), found.get("pod")
         if not namespace or not pod:
             return None
@@ -148,8 +148,8 @@ class _Owners:
             f"{before}," if before else "",
             f",{after}" if after else "",
         )
-        who = self._known.setdefault(fields, Who(*fields))
-        return self._known.setdefault((*fields, who), Who(*fields, who)) if is_sandbox else who
+        who = self._known.setdefault(fields, RowOwner(*fields))
+        return self._known.setdefault((*fields, who), RowOwner(*fields, who)) if is_sandbox else who
 
 
 def _render(families: Families, index: OwnerIndex, tenant: str, allowed: Allowed) -> bytes:
@@ -168,7 +168,7 @@ def _render(families: Families, index: OwnerIndex, tenant: str, allowed: Allowed
     return "".join(text).encode()
 
 
-def _mine(family: RowFamily, pod: Owned) -> Iterable[tuple[str, Who, Sample]]:
+def _mine(family: RowFamily, pod: Owned) -> Iterable[tuple[str, RowOwner, Sample]]:
     rows = family.rows.get((pod.super_namespace, pod.super_name), {})
     for (name, who), sample in rows.items():
         is_container_mine = not who.container or who.container in pod.containers

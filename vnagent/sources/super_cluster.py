@@ -27,15 +27,15 @@ _log = logs.get(__name__)
 
 def tenants(kubeconfig: Path, publish: PublishTenants, rotations: Mapping[str, Rotation]) -> RunningSource:
     """A source of the super cluster's tenants; `rotations` are those of before a restart."""
-    return _Opened(kubeconfig, lambda client: SuperTenants(client, publish, rotations=rotations))
+    return _SourceWithClient(kubeconfig, lambda client: SuperTenants(client, publish, rotations=rotations))
 
 
 def pods(kubeconfig: Path, node_name: str, policy: ContainerPolicy, publish: PublishPods) -> RunningSource:
     """A source of the tenant pods on the node `node_name`."""
-    return _Opened(kubeconfig, lambda client: SuperPods(client, node_name, policy, publish))
+    return _SourceWithClient(kubeconfig, lambda client: SuperPods(client, node_name, policy, publish))
 
 
-class _Opened:
+class _SourceWithClient:
     """A source with a client of its own.
 
     It waits for a usable kubeconfig: a restarted agent serves its saved state meanwhile.

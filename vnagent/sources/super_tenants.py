@@ -220,7 +220,7 @@ class SuperTenants:
                 continue
             source = self._names[key] = source_of(cluster)
             read_now[source] = self._registered(source, cluster)
-            found[source] = self._overlapped(source, read_now[source][1], now_s)
+            found[source] = self._with_overlap(source, read_now[source][1], now_s)
         self._read = read_now
         return found
 
@@ -247,7 +247,7 @@ class SuperTenants:
             return before
         return inputs, read(cluster, authority, certificate, clients)
 
-    def _overlapped(self, source: str, current: Registered | Bad, now_s: float) -> Tenant | Bad:
+    def _with_overlap(self, source: str, current: Registered | Bad, now_s: float) -> Tenant | Bad:
         if isinstance(current, Bad):
             return current
         before = self._rotations.get(source, Rotation())

@@ -292,7 +292,7 @@ class TlsConnection(PolledSocket):
         if self._is_write_shut:
             return
         if self._unsent:
-            self._keep(memoryview(data))
+            self._queue_unsent(memoryview(data))
             return
         try:
             sent = self._sock.send(data)
@@ -302,10 +302,10 @@ class TlsConnection(PolledSocket):
             self._fail_to_send(error)
             return
         if sent < len(data):
-            self._keep(rest_of(memoryview(data), sent))
+            self._queue_unsent(rest_of(memoryview(data), sent))
             self._watch()
 
-    def _keep(self, data: memoryview) -> None:
+    def _queue_unsent(self, data: memoryview) -> None:
         unsent, size = self._unsent, len(data)
         if unsent is None:
             self._unsent = [data]
@@ -429,14 +429,14 @@ class TlsConnection(PolledSocket):
             handler.on_batch_end()
         if cipher.outgoing is not None:
             self.flush()  # the end of the handshake, a key update, an alert
-        if (cipher.answer_bytes and not self._forgive_read_answers(cipher)) or (
+        if (cipher.answer_bytes and not self._check_answer_bytes(cipher)) or (
             cipher.idle_bytes > IDLE_BYTES and self._is_server and not self._renew_idle_allowance(cipher)
         ):
             self._end("broken")
         elif self._is_reading and (cipher.peer_end is not None or self._saw_eof):
             self._end(cipher.peer_end or "closed")
 
-    def _forgive_read_answers(self, cipher: Cipher) -> bool:
+    def _check_answer_bytes(self, cipher: Cipher) -> bool:
         """Reset the count of answer bytes if all were sent; return whether it is within its limit."""
         if not self._unsent:
             cipher.answer_bytes = 0

@@ -261,7 +261,7 @@ class KubeletConnection:
             self.abort()
             exchange.on_response_end()
             return
-        may_be_session = self._give_session_up()
+        may_be_session = self._report_session()
         # It was dialled before there was a request, or may have failed for its offered session. The
         # kubelet has not seen the request then.
         may_dial_again = self.is_reused or (may_be_session and reason != "untrusted")
@@ -279,7 +279,7 @@ class KubeletConnection:
     def _may_replay(self) -> bool:
         return self._exchange is not None and not self._has_answered and not self._is_upgrade
 
-    def _give_session_up(self) -> bool:
+    def _report_session(self) -> bool:
         """The connection failed: report its offered session; return whether that may be the cause. The end of
         an idle connection says nothing about a session."""
         if self.offered_session is None or (self._is_established and self._exchange is None):
@@ -298,7 +298,7 @@ class KubeletConnection:
         self._pool.dial(self, may_resume=False)
 
     def on_deadline(self) -> None:
-        if self._give_session_up() and not self._is_established and self._exchange is not None:
+        if self._report_session() and not self._is_established and self._exchange is not None:
             self._dial_again()
             return
         if not self._is_established:

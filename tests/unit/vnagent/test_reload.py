@@ -89,7 +89,7 @@ async def test_sighup_reloads_every_source() -> None:
     reloader = Reloader((one.reloadable, two.reloadable), reloads)
     async with running(reloader):
         await asyncio.sleep(10.5)
-        reloader.ask()
+        reloader.request_reload()
         await asyncio.sleep(0.01)
         assert (one.reads, two.reads) == ([10.5], [10.5])
         await asyncio.sleep(50)
@@ -103,7 +103,7 @@ async def test_a_change_read_at_sighup_is_not_reloaded_again() -> None:
     async with running(reloader):
         await asyncio.sleep(10.5)
         source.is_changed = True
-        reloader.ask()
+        reloader.request_reload()
         await asyncio.sleep(50)
     assert source.reads == [10.5]
 
