@@ -66,7 +66,7 @@ async def test_a_server_of_another_name_is_refused(
         assert await client.request("GET", PATH)
 
 
-async def test_nobody_there(authority: Authority) -> None:
+async def test_a_refused_connection_is_unreachable(authority: Authority) -> None:
     error = await refusal(Access("https://127.0.0.1:1", ca_pem=authority.cert_pem, token="t"))
     assert isinstance(error, UnreachableError)
     assert str(error).startswith("connect: ")
@@ -98,7 +98,7 @@ async def test_a_new_certificate_is_used_from_the_next_request_on(
         assert await client.request("GET", PATH)
 
 
-async def test_a_stream_that_brings_nothing_has_a_deadline(apiserver: FakeApiserver, client: Client) -> None:
+async def test_a_silent_stream_has_a_deadline(apiserver: FakeApiserver, client: Client) -> None:
     params = {"watch": "1", "resourceVersion": "1"}
 
     async def read(*, idle_timeout_s: float = 60, timeout_s: float = 60) -> None:
@@ -118,7 +118,7 @@ async def test_a_stream_that_brings_nothing_has_a_deadline(apiserver: FakeApiser
     apiserver.heal()
 
 
-async def test_a_watch_that_is_left_closes_its_connection(
+async def test_an_abandoned_watch_closes_its_connection(
     apiserver: FakeApiserver, client: Client, until: Until
 ) -> None:
     async with client.stream(PATH, {"watch": "1"}, idle_timeout_s=60, timeout_s=60):

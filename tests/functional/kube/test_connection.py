@@ -52,7 +52,7 @@ def trusting(authority: Authority) -> ssl.SSLContext:
 
 
 @pytest.mark.parametrize("is_tls", [True, False])
-async def test_what_is_sent_comes_whole_and_a_slow_reader_makes_the_sender_wait(
+async def test_a_slow_reader_pauses_the_sender_without_loss(
     authority: Authority, is_tls: bool
 ) -> None:
     size, sent = 64 << 20, 0
@@ -84,7 +84,7 @@ async def test_what_is_sent_comes_whole_and_a_slow_reader_makes_the_sender_wait(
         connection.close()
 
 
-async def test_a_peer_without_proof_is_refused(authority: Authority) -> None:
+async def test_an_unverified_peer_is_refused(authority: Authority) -> None:
     async def serve(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()
 
@@ -100,7 +100,7 @@ async def test_a_peer_without_proof_is_refused(authority: Authority) -> None:
 
 
 @pytest.mark.parametrize("greeting", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
-async def test_a_peer_that_does_not_speak_tls(authority: Authority, greeting: bytes) -> None:
+async def test_a_peer_without_tls_is_an_error(authority: Authority, greeting: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(greeting)
@@ -115,7 +115,7 @@ def reply(body: bytes) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
-async def test_connections_are_used_again_and_a_dead_one_costs_nobody_a_request(authority: Authority) -> None:
+async def test_connections_are_reused_and_dead_ones_replaced(authority: Authority) -> None:
     connections = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -133,7 +133,7 @@ async def test_connections_are_used_again_and_a_dead_one_costs_nobody_a_request(
             assert answers == [b"1", b"1", b"2", b"2", b"3"]
 
 
-async def test_what_is_no_http_and_what_is_cut_off(authority: Authority) -> None:
+async def test_malformed_and_truncated_replies_are_errors(authority: Authority) -> None:
     left = [b"", b"SMTP\r\n\r\n", reply(b"hello")[:-1], b"HTTP/1.1 200"]
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

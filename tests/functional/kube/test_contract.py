@@ -153,7 +153,7 @@ async def test_an_object_that_leaves_the_selector_is_deleted(scene: Scene, until
         assert told == [("Added", "a"), ("Deleted", "a"), ("Added", "a")]
 
 
-async def test_a_field_selector_for_one_name(scene: Scene, until: Until) -> None:
+async def test_a_field_selector_selects_one_name(scene: Scene, until: Until) -> None:
     await scene.create("other")
     one = f"metadata.name={scene.name('one')}"
     async with scene.following(label_selector="", field_selector=one) as (_, told):
@@ -163,7 +163,7 @@ async def test_a_field_selector_for_one_name(scene: Scene, until: Until) -> None
         assert told == [("Added", "one")]
 
 
-async def test_a_watch_that_the_server_ends_is_taken_up_where_it_stopped(scene: Scene, until: Until) -> None:
+async def test_a_watch_ended_by_the_server_is_resumed(scene: Scene, until: Until) -> None:
     async with scene.following(Timing(watch_timeout_s=1.0)) as (reflector, told):
         for number in range(12):
             await scene.create(str(number))
@@ -173,14 +173,14 @@ async def test_a_watch_that_the_server_ends_is_taken_up_where_it_stopped(scene: 
         assert reflector.lists == 1
 
 
-async def test_bookmarks_carry_the_version_on(scene: Scene, until: Until) -> None:
+async def test_bookmarks_advance_the_version(scene: Scene, until: Until) -> None:
     async with scene.following(Timing(watch_timeout_s=4.0)) as (reflector, told):
         other = await scene.create("unwatched", labels={})
         await until(lambda: int(reflector.resource_version) >= int(other.metadata.resource_version))
         assert not told
 
 
-async def test_a_deleted_object_of_the_same_name_is_another_one(scene: Scene, until: Until) -> None:
+async def test_a_recreated_object_is_deleted_and_added(scene: Scene, until: Until) -> None:
     first = await scene.create("a")
     async with scene.following() as (reflector, told):
         await scene.delete("a")
@@ -191,7 +191,7 @@ async def test_a_deleted_object_of_the_same_name_is_another_one(scene: Scene, un
         assert held.metadata.uid == second.metadata.uid != first.metadata.uid
 
 
-async def test_a_version_from_the_future_is_told_apart(scene: Scene) -> None:
+async def test_a_version_from_the_future_is_recognised(scene: Scene) -> None:
     params = {"resourceVersion": "9000000000000", "resourceVersionMatch": "NotOlderThan"}
     with pytest.raises(ApiError) as caught:
         await scene.client.request("GET", CONFIG_MAPS.path("default"), params)

@@ -51,7 +51,7 @@ def names(reflector: Reflector[ConfigMap]) -> set[str]:
     return {name for _, name in reflector.objects}
 
 
-async def test_410_within_the_stream(apiserver: FakeApiserver, client: Client, until: Until) -> None:
+async def test_410_in_the_stream_relists(apiserver: FakeApiserver, client: Client, until: Until) -> None:
     async with following(client) as (reflector, told):
         await until(lambda: apiserver.watches)
         apiserver.storage.create(CONFIG_MAPS, config_map("a"))
@@ -64,7 +64,7 @@ async def test_410_within_the_stream(apiserver: FakeApiserver, client: Client, u
 
 
 @pytest.mark.parametrize("is_gone_in_stream", [True, False])
-async def test_410_for_a_version_that_was_compacted(
+async def test_410_for_a_compacted_version_relists(
     apiserver: FakeApiserver, client: Client, until: Until, is_gone_in_stream: bool
 ) -> None:
     apiserver.faults.is_gone_in_stream = is_gone_in_stream
@@ -79,7 +79,7 @@ async def test_410_for_a_version_that_was_compacted(
         assert apiserver.seen[-2].query["resourceVersionMatch"] == "NotOlderThan"
 
 
-async def test_pages_that_expire_are_asked_for_at_once(
+async def test_an_expired_page_token_lists_without_pages(
     apiserver: FakeApiserver, client: Client, until: Until
 ) -> None:
     for number in range(5):
@@ -99,7 +99,7 @@ async def test_pages_that_expire_are_asked_for_at_once(
         assert limits[:3] == ["2", "2", None]
 
 
-async def test_a_half_open_connection_is_left(apiserver: FakeApiserver, client: Client, until: Until) -> None:
+async def test_a_half_open_connection_is_abandoned(apiserver: FakeApiserver, client: Client, until: Until) -> None:
     async with following(client, Timing(idle_timeout_s=0.3)) as (reflector, told):
         await until(lambda: apiserver.watches)
         apiserver.half_open()
@@ -121,7 +121,7 @@ async def test_a_half_open_connection_is_left(apiserver: FakeApiserver, client: 
         b"[" * 200_000 + b"\n",
     ],
 )
-async def test_garbage_within_the_stream(
+async def test_garbage_in_the_stream_relists(
     apiserver: FakeApiserver, client: Client, until: Until, data: bytes
 ) -> None:
     async with following(client) as (reflector, told):
@@ -132,7 +132,7 @@ async def test_garbage_within_the_stream(
         await until(lambda: told == ["Added a"])
 
 
-async def test_an_event_without_end(apiserver: FakeApiserver, client: Client, until: Until) -> None:
+async def test_an_endless_event_relists(apiserver: FakeApiserver, client: Client, until: Until) -> None:
     async with following(client) as (reflector, _):
         await until(lambda: apiserver.watches)
         for _ in range(17):
@@ -140,7 +140,7 @@ async def test_an_event_without_end(apiserver: FakeApiserver, client: Client, un
         await until(lambda: reflector.lists == 2 and apiserver.watches)
 
 
-async def test_a_line_that_the_end_cuts_off_is_sent_again(
+async def test_a_truncated_line_is_sent_again(
     apiserver: FakeApiserver, client: Client, until: Until
 ) -> None:
     async with following(client) as (reflector, told):
@@ -161,7 +161,7 @@ async def test_a_large_object_is_one_event(apiserver: FakeApiserver, client: Cli
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
-async def test_a_burst_of_refusals(apiserver: FakeApiserver, client: Client, until: Until, code: int) -> None:
+async def test_a_burst_of_refusals_is_retried(apiserver: FakeApiserver, client: Client, until: Until, code: int) -> None:
     apiserver.faults.refusals.extend([(code, 0)] * 3)
     async with following(client) as (reflector, told):
         await until(reflector.synced.is_set)
@@ -179,7 +179,7 @@ async def test_retry_after_is_honoured(apiserver: FakeApiserver, client: Client,
     assert loop.time() - started >= 2
 
 
-async def test_a_slow_server(apiserver: FakeApiserver, client: Client, until: Until) -> None:
+async def test_a_slow_server_is_waited_for(apiserver: FakeApiserver, client: Client, until: Until) -> None:
     apiserver.faults.delay_s = 0.3
     apiserver.storage.create(CONFIG_MAPS, config_map("a"))
     async with following(client) as (reflector, told):
@@ -187,7 +187,7 @@ async def test_a_slow_server(apiserver: FakeApiserver, client: Client, until: Un
         assert reflector.synced.is_set()
 
 
-async def test_a_server_that_goes_away_and_comes_back(
+async def test_a_restarted_server_is_synced_again(
     apiserver: FakeApiserver, client: Client, until: Until
 ) -> None:
     apiserver.storage.create(CONFIG_MAPS, config_map("a"))
@@ -203,7 +203,7 @@ async def test_a_server_that_goes_away_and_comes_back(
         assert reflector.lists == 1
 
 
-async def test_a_server_that_goes_back_in_time(
+async def test_an_older_state_is_refused(
     apiserver: FakeApiserver, client: Client, until: Until
 ) -> None:
     """A backup of etcd is restored: what was deleted since must not come back to life."""
@@ -228,7 +228,7 @@ async def test_a_server_that_goes_back_in_time(
         assert told == ["Added a", "Deleted a", "Added b", "Deleted b", "Added a", "Added c"]
 
 
-async def test_an_old_server_without_bookmarks(
+async def test_a_server_without_bookmarks_is_relisted(
     apiserver: FakeApiserver, client: Client, until: Until
 ) -> None:
     """It proves nothing by itself: now and then a list has to."""

@@ -107,7 +107,7 @@ def started(work: Path, *, address: str | None = None, watchdog_usec: int | None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_life(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_daemon_starts_reloads_and_stops(tmp_path: Path, number: signal.Signals) -> None:
     with started(tmp_path) as daemon:
         assert daemon.told() == "READY=1"
         daemon.process.send_signal(signal.SIGHUP)
@@ -125,12 +125,12 @@ def test_a_life(tmp_path: Path, number: signal.Signals) -> None:
     ]
 
 
-def test_an_abstract_notify_socket(tmp_path: Path) -> None:
+def test_notices_reach_an_abstract_socket(tmp_path: Path) -> None:
     with started(tmp_path, address=f"@vcnode-test-{os.getpid()}") as daemon:
         assert daemon.told() == "READY=1"
 
 
-def test_a_second_sigterm_ends_it_at_once(tmp_path: Path) -> None:
+def test_a_second_sigterm_kills_at_once(tmp_path: Path) -> None:
     with started(tmp_path) as daemon:
         (tmp_path / "busy").touch()
         assert daemon.told() == "READY=1"
@@ -143,7 +143,7 @@ def test_a_second_sigterm_ends_it_at_once(tmp_path: Path) -> None:
     assert log[-1]["message"] == "exiting at once after a second signal"
 
 
-def test_the_watchdog_is_fed_only_while_the_loop_turns(tmp_path: Path) -> None:
+def test_the_watchdog_is_fed_while_the_loop_runs(tmp_path: Path) -> None:
     with started(tmp_path, watchdog_usec=100_000) as daemon:
         told = [daemon.told() for _ in range(5)]
         assert sorted(set(told)) == ["READY=1", "WATCHDOG=1"]
@@ -151,7 +151,7 @@ def test_the_watchdog_is_fed_only_while_the_loop_turns(tmp_path: Path) -> None:
         assert daemon.falls_silent()
 
 
-def test_a_body_that_fails_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+def test_a_failing_body_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     with started(tmp_path) as daemon:
         assert daemon.told() == "READY=1"
         (tmp_path / "fail").touch()
@@ -162,7 +162,7 @@ def test_a_body_that_fails_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     assert "Traceback" in str(log[0]["traceback"])
 
 
-def test_a_service_manager_that_is_gone_is_survived(tmp_path: Path) -> None:
+def test_a_missing_service_manager_is_survived(tmp_path: Path) -> None:
     with started(tmp_path) as daemon:
         assert daemon.told() == "READY=1"
         (tmp_path / "notify").unlink()
@@ -183,7 +183,7 @@ def checked(tmp_path: Path, text: str, *options: str) -> subprocess.CompletedPro
 
 
 @pytest.mark.parametrize("options", [(), ("--check-config",)])
-def test_a_bad_configuration_is_exit_code_2_with_all_errors(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_a_bad_configuration_exits_2_with_all_errors(tmp_path: Path, options: tuple[str, ...]) -> None:
     result = checked(tmp_path, "port: x\nprt: 1\n", *options)
     path = tmp_path / "daemon.yaml"
     assert (result.returncode, result.stdout) == (2, "")
@@ -193,13 +193,13 @@ def test_a_bad_configuration_is_exit_code_2_with_all_errors(tmp_path: Path, opti
     )
 
 
-def test_a_check_of_a_good_configuration(tmp_path: Path) -> None:
+def test_check_of_a_good_configuration_exits_0(tmp_path: Path) -> None:
     result = checked(tmp_path, "", "--check-config")
     assert (result.returncode, result.stdout) == (0, "")
     assert result.stderr == f"{tmp_path / 'daemon.yaml'}: ok\n"
 
 
-def test_the_base_imports_nothing_large() -> None:
+def test_the_start_imports_no_large_module() -> None:
     code = "import sys, daemonkit.run.command_line, daemonkit.run.daemon_shell; print(*sys.modules)"
     loaded = set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
     assert {"daemonkit.run.lifecycle", "asyncio", "ssl", "yaml", "msgspec"} <= loaded

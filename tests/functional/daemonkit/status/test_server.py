@@ -76,7 +76,7 @@ async def test_all_pages_on_every_kind_of_address(address: Address) -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_chosen_port_is_told() -> None:
+async def test_bound_has_the_chosen_port() -> None:
     async with running(LOOPBACK) as server:
         host, port = server.bound  # type: ignore[misc] # not the path of a socket here
         assert host == "127.0.0.1"
@@ -89,18 +89,18 @@ async def test_the_chosen_port_is_told() -> None:
     "outside",
     [("0.0.0.0", 0), ("192.0.2.1", 80), ("::", 0), ("example.org", 80), ("", 0)],  # noqa: S104 - refused
 )
-def test_an_address_that_others_reach_is_refused(outside: tuple[str, int]) -> None:
+def test_an_address_beyond_loopback_is_refused(outside: tuple[str, int]) -> None:
     with pytest.raises(StatusError, match="not a loopback address"):
         StatusServer(outside, Registry(), readiness=lambda: Readiness(True, ()), status=dict)
 
 
-def test_a_socket_path_that_is_too_long_is_refused() -> None:
+def test_a_too_long_socket_path_is_refused() -> None:
     with pytest.raises(StatusError, match="longer than 107 bytes"):
         StatusServer(Path("/" + "x" * 107), Registry(), readiness=lambda: Readiness(True, ()), status=dict)
 
 
 @pytest.mark.asyncio
-async def test_the_socket_is_for_owner_and_group_and_goes_at_the_end(tmp_path: Path) -> None:
+async def test_the_socket_is_group_accessible_and_removed_at_stop(tmp_path: Path) -> None:
     path = tmp_path / "status.sock"
     async with running(path):
         assert stat.S_IMODE(path.stat().st_mode) == 0o660
@@ -117,7 +117,7 @@ async def test_the_socket_of_a_dead_daemon_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_socket_of_a_living_daemon_is_left_alone(tmp_path: Path) -> None:
+async def test_the_socket_of_a_living_daemon_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "status.sock"
     async with running(path):
         with pytest.raises(StatusError, match="another process listens on it"):
@@ -127,7 +127,7 @@ async def test_the_socket_of_a_living_daemon_is_left_alone(tmp_path: Path) -> No
 
 
 @pytest.mark.asyncio
-async def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+async def test_a_file_in_place_of_the_socket_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "status.sock"
     path.write_text("precious")
     with pytest.raises(StatusError, match="a file that is not a socket exists there"):
@@ -137,7 +137,7 @@ async def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_socket_that_a_successor_took_is_not_removed(tmp_path: Path) -> None:
+async def test_a_successors_socket_is_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "status.sock"
     async with running(path):
         path.unlink()
@@ -149,14 +149,14 @@ async def test_a_socket_that_a_successor_took_is_not_removed(tmp_path: Path) -> 
 
 
 @pytest.mark.asyncio
-async def test_a_directory_that_is_missing_is_made(tmp_path: Path) -> None:
+async def test_a_missing_directory_is_created(tmp_path: Path) -> None:
     async with running(tmp_path / "none" / "status.sock"):
         assert await ask(tmp_path / "none" / "status.sock", "/healthz") == (200, b"ok\n")
     assert stat.S_IMODE((tmp_path / "none").stat().st_mode) == 0o755
 
 
 @pytest.mark.asyncio
-async def test_a_directory_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+async def test_an_unusable_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "none").touch()
     with pytest.raises(UnusableDirectoryError, match=r"none: not a directory"):
         async with running(tmp_path / "none" / "status.sock"):
@@ -164,7 +164,7 @@ async def test_a_directory_that_cannot_be_made_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_port_that_is_taken_is_said() -> None:
+async def test_a_port_in_use_is_reported() -> None:
     async with running(LOOPBACK) as server:
         with pytest.raises(StatusError, match="Address already in use"):
             async with running(server.bound):
@@ -172,20 +172,20 @@ async def test_a_port_that_is_taken_is_said() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_head_that_is_too_large_is_answered(address: Address) -> None:
+async def test_a_too_large_head_gets_a_response(address: Address) -> None:
     async with running(address) as server:
         reply = await raw(server.bound, b"GET /healthz HTTP/1.1\r\nx: " + b"y" * 20_000 + b"\r\n\r\n")
         assert reply.startswith(b"HTTP/1.1 431 ")
 
 
 @pytest.mark.asyncio
-async def test_a_client_that_says_nothing_is_cut_off(address: Address) -> None:
+async def test_a_silent_client_is_disconnected(address: Address) -> None:
     async with running(address, deadline_s=0.1) as server:
         assert await raw(server.bound, b"GET /healthz HTTP/1.1\r\n") == b""
 
 
 @pytest.mark.asyncio
-async def test_connections_are_bounded_and_come_back(address: Address) -> None:
+async def test_connections_are_bounded_and_slots_return(address: Address) -> None:
     async with running(address, max_connections=2, deadline_s=0.5) as server:
         # A listener accepts in the order of connecting: the idle ones come before the third.
         idle = [await connect(server.bound) for _ in range(2)]
@@ -200,7 +200,7 @@ async def test_connections_are_bounded_and_come_back(address: Address) -> None:
 
 
 @pytest.mark.asyncio
-async def test_stop_ends_what_is_open(address: Address) -> None:
+async def test_stop_ends_open_connections(address: Address) -> None:
     before = asyncio.all_tasks()
     async with running(address, deadline_s=60) as server:
         idle = asyncio.ensure_future(raw(server.bound, b"GET"))  # noqa: TID251 - held here
@@ -243,7 +243,7 @@ def answering(reply: bytes, *, pause: threading.Event | None = None) -> Iterator
         (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok", "the reply is cut"),
     ],
 )
-def test_what_is_no_status_server_is_told(reply: bytes, message: str) -> None:
+def test_another_server_is_a_status_error(reply: bytes, message: str) -> None:
     with answering(reply) as address, pytest.raises(StatusError, match=message):
         fetch(address, "/healthz", 5.0)
 

@@ -78,7 +78,7 @@ def test_ready_is_sent_once_and_after_each_reload() -> None:
     assert manager.life.stopping.is_set()
 
 
-def test_without_a_service_manager_nothing_is_sent() -> None:
+def test_without_a_service_manager_no_notice_is_sent() -> None:
     def send(address: str, message: bytes) -> None:
         raise AssertionError(message)
 
