@@ -264,7 +264,7 @@ def _rows(page: DnsPage) -> Iterator[tuple[str, str]]:
         since = "" if pod.waits_seconds is None else f" (for {duration(pod.waits_seconds)})"
         yield "waits", f"{pod.waits}{since}"
     if pod.keeps_as_of:
-        yield "keeps", f"what it had before: {pod.keeps_as_of}"
+        yield "retains", f"its previous resolver: {pod.keeps_as_of}"
 
 
 def _file_rows(page: DnsPage) -> Iterator[tuple[str, str]]:

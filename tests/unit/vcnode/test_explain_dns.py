@@ -87,7 +87,7 @@ def test_pod_with_a_retained_resolver() -> None:
     )
     assert render(kept)[2:] == [
         "policy   ClusterFirst, in the host's network",
-        "keeps    what it had before: network blue is not ready",
+        "retains  its previous resolver: network blue is not ready",
         "",
         "/etc/resolv.conf (kata-bridge: failing: away)",
         "  nameserver 10.96.0.9  <- retained",
