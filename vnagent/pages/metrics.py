@@ -63,7 +63,7 @@ class RowOwner:
     container: str
     before: str
     after: str
-    whole: "Who | None" = None
+    whole: "RowOwner | None" = None
 
 
 @dataclass(slots=True)
