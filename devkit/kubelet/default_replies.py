@@ -20,7 +20,7 @@ _EXEC_PROTOCOLS = ("v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io"
 _FORWARD_PROTOCOLS = ("portforward.k8s.io",)
 _BOOLEANS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False, "": False}
 _NO_STREAM = "you must specify at least 1 of stdin, stdout, stderr"
-# Rights that a node agent has (kubelet authorisation, reference 1.1): proxy, pods, metrics, stats.
+# Rights that a node agent has (docs/spec/kubelet-api.md#server): proxy, pods, metrics, stats.
 _SHUT = {"logs": "log", "checkpoint": "checkpoint"}
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
@@ -193,8 +193,9 @@ def _stream(
 def _forward(exchange: Exchange, pod: FakePod | None, name: tuple[str, str], uid: Sequence[str]) -> FakeReply:
     if pod is None:
         return text(404, "pod does not exist")
+    # Only portForward compares the uid (docs/spec/kubelet-api.md#streams).
     if uid and uid[0] != pod.uid:
-        return text(404, "pod not found")  # only portForward compares the uid (reference 1.2)
+        return text(404, "pod not found")
     if pod.state is FakePodState.ENDED:
         return text(500, f'pod not found ("{name[1]}_{name[0]}")')
     if not exchange.is_upgrade:

@@ -52,19 +52,6 @@ def test_the_agent_imports_the_standard_library_only(tmp_path: Path) -> None:
     assert roots - sys.stdlib_module_names - set(PACKAGES) == {"__main__"}
 
 
-def _ended(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python with these arguments."""
-    return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, timeout=60, check=False
-    )
-
-
-def test_an_invalid_command_line_exits_with_2() -> None:
-    done = _ended("-m", "guest_agent", "--node", "carrier-pigeon")
-    assert done.returncode == 2
-    assert "carrier-pigeon" in done.stderr
-
-
 _WITHOUT_RANDOMNESS = """
 import os, sys
 
@@ -80,6 +67,12 @@ main(["--state", sys.argv[1]])
 
 
 def test_waiting_for_the_random_pool_is_logged_first(tmp_path: Path) -> None:
-    done = _ended("-c", _WITHOUT_RANDOMNESS, str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_RANDOMNESS, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 7
     assert "virtio-rng" in done.stderr
