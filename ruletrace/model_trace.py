@@ -26,7 +26,7 @@ def trace_model(rules: GuestRules, packet: Packet) -> Trace:
     for frontend in rules.frontends():
         if _is_for(frontend, packet):
             return _of_frontend(frontend, packet)
-    place = f"{packet.protocol.value} {packet.endpoint} is no Service port of this guest"
+    place = f"this guest has no Service port at {packet.protocol.value} {packet.endpoint}"
     for cidr in rules.service_cidrs:
         if packet.address in ipaddress.ip_network(cidr):
             why = f"{packet.destination} is in the service range {cidr}: the packet is rejected"

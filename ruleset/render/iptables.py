@@ -51,7 +51,7 @@ class _Fragment:
 
 
 class Renderer:
-    """Renders one model after another with a cache of Services, of which most stay between two models."""
+    """Renders models one after another. It caches Services, because most stay the same between two models."""
 
     def __init__(self) -> None:
         # By identity, because to hash a Service costs as much as the cache saves. The Service stands beside

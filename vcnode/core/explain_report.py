@@ -112,7 +112,7 @@ class Explanation:
 def explain(
     guest: GuestIdentity, packet: Packet, desired: DesiredRules | str, read_back: ReadBack | str
 ) -> Explanation:
-    """Put together what is known; a text stands for what is unknown, and says why."""
+    """Combine what is known. A text in place of a value says why that is unknown."""
     unknown: list[str] = []
     notes: list[str] = []
     expected = actual = None

@@ -11,7 +11,7 @@ from ruleset.names import (
     marker_chain,
 )
 
-# The vectors of ../shared/cases/service-proxy.yaml, all of which upstream's own tests print.
+# The vectors of ../shared/cases/service-proxy.yaml, which kube-proxy's own tests print.
 VECTORS = {
     "ns1/svc1:p80tcp": "XPGD46QRK7WJZT7O",
     "ns2/svc2:p80tcp": "GNZBNJ2PO5MGZ6GT",

@@ -83,13 +83,13 @@ RULES = GuestRules(
         (
             *(Protocol.TCP, "172.30.0.41", 53, "reject"),
             (
-                "tcp 172.30.0.41:53 is no Service port of this guest",
+                "this guest has no Service port at tcp 172.30.0.41:53",
                 "172.30.0.41 is in the service range 172.30.0.0/16: the packet is rejected",
             ),
         ),
         (
             *(Protocol.TCP, "9.9.9.9", 80, "pass"),
-            ("tcp 9.9.9.9:80 is no Service port of this guest: the packet passes untranslated",),
+            ("this guest has no Service port at tcp 9.9.9.9:80: the packet passes untranslated",),
         ),
     ],
 )
