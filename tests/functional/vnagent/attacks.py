@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attacks on the handshakes of a daemon: expensive chains, silent connections, half handshakes.
 
-Tests count what they make the daemon do; `python -m tests.bench.handshakes` measures what a neighbour
-notices.
+Tests count the daemon's work; `python -m tests.bench.handshakes` measures the effect on a neighbour.
 """
 
 import contextlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TlsConnection under test with an owner that records, and its far end."""
+"""A TlsConnection under test with a recording handler, and its far end."""
 
 import asyncio
 import contextlib

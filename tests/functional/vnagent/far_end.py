@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The far end of a TlsConnection under test: real TLS on a real socket, moved only when it is told to.
+"""The far end of a TlsConnection under test: real TLS on a real socket, moved step by step.
 
-Nothing here reads or sends by itself, so that a test decides who is slow, what arrives together and
-who leaves first.
+Nothing here reads or sends by itself, so that a test decides which side is slow, which data arrives together
+and which side leaves first.
 """
 
 import contextlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node under test: a real vn-agent process, a stand-in kubelet, tenants with certificates."""
+"""A node under test: a real vn-agent process, a fake kubelet, tenants with certificates."""
 
 import contextlib
 import json

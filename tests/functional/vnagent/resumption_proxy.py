@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands between vn-agent and the kubelet and does not bear resumed sessions."""
+"""A proxy between vn-agent and the kubelet that breaks resumed sessions."""
 
 import contextlib
 import select

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A shop of tenant ten-a's and a bank of ten-b's on one node: how they are asked, and whether they are
-served."""
+"""A shop of tenant ten-a and a bank of ten-b on one node: requests for them, and whether they are served."""
 
 import contextlib
 from collections.abc import Iterator

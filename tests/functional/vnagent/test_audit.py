@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit log under attack: no tenant makes its own or another one's lines vanish, and a stream whose
-line cannot be kept is refused."""
+"""The audit log under attack: no tenant loses its own or another one's lines, and a stream without room
+for its line is refused."""
 
 import asyncio
 import contextlib

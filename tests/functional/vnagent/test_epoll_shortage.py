@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel that has no room to watch another socket: epoll_ctl(2) fails with ENOSPC or ENOMEM. The connection
-ends, and nothing of it is left."""
+"""A kernel without room to watch another socket: epoll_ctl(2) fails with ENOSPC or ENOMEM. The connection
+ends and leaks nothing."""
 
 import errno
 import socket

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What epoll reports of a channel's socket (proc(5), fdinfo of an epoll), and how often it is changed."""
+"""The epoll registration of a connection's socket (proc(5), fdinfo of an epoll), and how often it changes."""
 
 import select
 from contextlib import AsyncExitStack

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of one connection, and of one tenant, is served in one turn of the loop."""
+"""The share of one connection, and of one tenant, in an iteration of the loop."""
 
 import asyncio
 import contextlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a handshake has cost, by its chain, on the loop and beside it; chains that could not be inspected."""
+"""The cost of a handshake, by its chain, on the loop and in the thread; uninspected chains."""
 
 import contextlib
 import ssl

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handshakes on the event loop begin one for each turn of it: what stands is served in between."""
+"""One handshake begins in an iteration of the event loop: open connections are served in between."""
 
 import asyncio
 import socket

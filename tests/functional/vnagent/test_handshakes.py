@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections without an identity cost little, wait by themselves, and give way to others. Bounds are on
-counted work and bytes; `python -m tests.bench.handshakes` has the times."""
+"""Connections without an identity are cheap, wait in queues of their own, and are evicted by others.
+
+Bounds are on counted work and bytes; `python -m tests.bench.handshakes` has the times.
+"""
 
 import contextlib
 import itertools

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes that come in one piece with something else: none is forgotten in a buffer, none runs ahead."""
+"""Bytes that arrive together with a head: none is lost in a buffer, none is sent too early."""
 
 from collections.abc import Iterator
 

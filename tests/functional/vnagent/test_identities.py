@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is let in, and for how long: rotation, SPIFFE, removal, and what each does to live streams."""
+"""Admission by certificate: rotation, SPIFFE, removal, and the effect of each on open streams."""
 
 import datetime as dt
 import time

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a vn-agent that runs keeps in memory is what it needs (docs/decisions/0002)."""
+"""A running vn-agent loads only the modules that it needs (docs/decisions/0002)."""
 
 import subprocess
 import sys

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Isolation as a property of the real daemon: tenants whose names collide when joined, pods that come,
-go and change hands, tenants that are removed and come back. What each tenant gets holds its own pods'
-markers and nobody else's. `tests/unit/vnagent/test_isolation.py` asks the same with many more examples.
+"""Isolation as a property of the real daemon.
+
+Tenants' names collide when joined, pods come, go and change tenants, tenants are removed and restored. Each
+tenant gets its own pods' markers only. `tests/unit/vnagent/test_isolation.py` has many more examples.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams resume a verified session of the kubelet's (docs/decisions/0023): with the kubelet that has it, and
-with the certificates that it began with, not otherwise."""
+"""Streams resume a verified session of the kubelet (docs/decisions/0023), with the same kubelet and the same
+certificates only."""
 
 import asyncio
 import datetime as dt

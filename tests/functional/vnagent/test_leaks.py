@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work leaves nothing behind: descriptors, tasks and memory are where they were before it."""
+"""Work leaks nothing: descriptors, tasks and memory return to their values before it."""
 
 import dataclasses
 import time

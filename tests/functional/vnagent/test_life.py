@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From start to end: unusable configuration, the first sync, bad files on the way, the drain."""
+"""From start to end: invalid configuration, the first sync, invalid files, the drain."""
 
 import json
 import signal

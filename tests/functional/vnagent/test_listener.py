@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a connection has from the socket that listens."""
+"""The socket options that a connection inherits from the listening socket."""
 
 import asyncio
 import contextlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests for pods that the agent does not know wait for the kubelet's list: so many of each tenant."""
+"""Requests for unknown pods wait for the kubelet's list, a bounded number of each tenant."""
 
 import contextlib
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's memory at each limit that the configuration promises, with clients that do not read.
+"""The daemon's memory at each limit of the configuration, with clients that do not read.
 
 The bounds are those of `vnagent/README.md`, *Memory*.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A large page on its way to a client over real TLS: how much of it is in memory."""
+"""The memory of a large page while it is sent to a client over real TLS."""
 
 import contextlib
 import tracemalloc

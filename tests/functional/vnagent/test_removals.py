@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A source that loses its tenants cuts none of them; a removal that is confirmed does."""
+"""A source that loses its tenants removes none of them; a confirmed removal does."""
 
 import signal
 import subprocess

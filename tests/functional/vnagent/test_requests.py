@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single requests that the case files do not spell out: HEAD, odd Connection lines, leaving early,
-control characters, pages for many tenants, limits."""
+"""Single requests beside those of the case files: HEAD, odd Connection lines, leaving early, control
+characters, pages for many tenants, limits."""
 
 import dataclasses
 import email.utils

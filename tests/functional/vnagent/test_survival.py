@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node lives through: killed agents, absent sources, restarted kubelets. Each is survived, and each
-says so."""
+"""Killed agents, absent sources, restarted kubelets: tenants are served, and the status names the cause."""
 
 import contextlib
 import json

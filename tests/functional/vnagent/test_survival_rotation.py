@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""New certificates of the agent, the kubelet and a tenant, and tenants that are taken away: under live
-streams, which go on or are cut."""
+"""New certificates of agent, kubelet and tenant, and removed tenants: open streams go on, or are cut."""
 
 import time
 from collections.abc import Iterator

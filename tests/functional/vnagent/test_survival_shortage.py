@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Full disks, and no descriptor left: tenants are served as far as can be, and all is well once there is
-room again."""
+"""Full disks, and no descriptors: tenants are served as far as possible, and fully once there is room."""
 
 import contextlib
 import json

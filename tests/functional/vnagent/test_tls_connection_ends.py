@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a TlsConnection ends, over real sockets and real TLS: what is due is sent, whoever leaves and however,
-and the end is told once."""
+"""How a TlsConnection ends, over real sockets and TLS: unsent data is sent, the end is reported once."""
 
 import contextlib
 import os

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peers that make a channel work for nothing, owners that fail, and memory that is short: the channel
-ends, and no other one notices."""
+"""Peers that cause useless work, failing handlers, and short memory: the connection ends, and no other is
+affected."""
 
 import asyncio
 import resource

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tenant's pod whose object is too large to be read: what its tenant reads, and what others read."""
+"""An oversized pod: the answers to its tenant, and to others."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tunnel over real sockets and real TLS: who may be slow, split, stall or leave, and no byte is lost."""
+"""Tunnel over real sockets and TLS: either side may be slow, split, stall or leave, and no byte is lost."""
 
 import contextlib
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Audit lines: gathered, kept in order, whole, bounded, and never waited for."""
+"""Audit lines: gathered, kept in order, whole, bounded, written without blocking."""
 
 import asyncio
 import errno

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No byte of one tenant reaches another: random tenants, names, pods, requests and orders of events,
-through everything that decides and renders, against a model that says who owns what.
+"""No byte of one tenant reaches another, against a model of ownership.
 
-Names are made of few parts joined by hyphens, so that they collide all the time when they are joined
+Random tenants, names, pods, requests and orders of events go through all deciding and rendering code.
+Names have few parts joined by hyphens, so that they often collide when joined
 (tenant `a` + namespace `b-c`, tenant `a-b` + namespace `c`). `tests/functional/vnagent/test_isolation.py`
 does the same with the real daemon.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When sources are read again, and what each reading counts as. On virtual time."""
+"""When sources are reloaded, and how each reload is counted. On virtual time."""
 
 import asyncio
 from collections.abc import AsyncIterator

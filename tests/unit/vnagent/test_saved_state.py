@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last good state comes back as it was, says how old it is, and never stands in the way."""
+"""The last good state is restored as it was, with its age, and never delays the daemon."""
 
 import json
 from collections.abc import Callable

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tenants and pods out of a super cluster over TLS, with a role that allows no more than is needed."""
+"""Tenants and pods of a super cluster over TLS, with the least role."""
 
 import asyncio
 import contextlib

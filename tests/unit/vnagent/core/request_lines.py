@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests written as their lines, and the fields that ask for an upgrade."""
+"""Requests written as their lines, and the fields of an upgrade."""
 
 import base64
 

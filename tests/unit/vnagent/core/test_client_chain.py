@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which chains OpenSSL may read. The messages are those that OpenSSL's client sends."""
+"""Which chains OpenSSL may parse. The messages are those of OpenSSL's client."""
 
 import contextlib
 import functools

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a kubelet's refusal is read: its sentence, whatever the framing and wherever it is cut."""
+"""The sentence of a kubelet's refusal, in any framing and cut anywhere."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kubelet's requests, byte for byte, and what never gets into them."""
+"""The kubelet's requests, byte for byte, without anything of the client's head."""
 
 import base64
 

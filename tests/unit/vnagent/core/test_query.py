@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which parameters each endpoint takes, and that what is written reads as what was read."""
+"""The parameters of each endpoint, and that written queries parse to the same values."""
 
 from urllib.parse import parse_qsl, unquote_to_bytes
 

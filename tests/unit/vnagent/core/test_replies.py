@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tenant reads, byte for byte, and which of the kubelet's words may be among it."""
+"""The answers to tenants, byte for byte, and the kubelet's texts that may be in them."""
 
 import json
 

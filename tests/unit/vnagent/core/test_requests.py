@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each request is, row by row of the kubelet's API, and that every target is one of them."""
+"""The request of each target, row by row of the kubelet's API, and that every target is one of them."""
 
 import pytest
 from hypothesis import given

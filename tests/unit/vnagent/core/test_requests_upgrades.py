@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handshakes of an upgrade: what each asks for, and every reason to refuse one."""
+"""Handshakes of an upgrade: their requests, and every reason to refuse one."""
 
 import base64
 

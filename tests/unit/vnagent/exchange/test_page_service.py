@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages: one read of the kubelet's for all tenants of a moment, and a rendering for each that asks."""
+"""Pages: one read of the kubelet's page for all tenants, and a render for each."""
 
 import asyncio
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for every page: no byte of another tenant's, of the host's or of an injected container."""
+"""Every page is free of bytes of other tenants, of the host and of injected containers."""
 
 import json
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kubelet as the source of pods: what goes wrong in a read is said once and ends no later one."""
+"""The kubelet as the source of pods: a failed read is logged once and ends no later one."""
 
 import asyncio
 from typing import cast

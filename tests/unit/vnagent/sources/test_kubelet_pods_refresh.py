@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request for a pod that is not known waits for a read that begins after it came; all who wait share it."""
+"""A request for an unknown pod waits for a read that begins after it; waiting requests share it."""
 
 import asyncio
 import itertools

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is served of what the sources say: the last good state whole, from disk until one is heard."""
+"""Readings of sources become the served state: the last good one, from disk until a source has synced."""
 
 import asyncio
 import contextlib

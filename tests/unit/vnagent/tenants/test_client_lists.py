@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clients in ConfigMaps `vn-agent-clients` are removed when that is plausible, or confirmed."""
+"""The clients in ConfigMaps `vn-agent-clients` are removed if that is plausible, or confirmed."""
 
 import asyncio
 import base64

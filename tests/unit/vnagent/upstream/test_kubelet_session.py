@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which session of the kubelet's is resumed, and until when: with real TLS, in memory."""
+"""Which session of the kubelet is resumed, and until when: with real TLS, in memory."""
 
 import datetime as dt
 import ssl

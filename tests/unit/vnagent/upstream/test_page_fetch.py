@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A page is read whole or not at all; a connection that was given back is nobody's to abort."""
+"""A page is fetched as a whole or not at all; a returned connection is not aborted."""
 
 import asyncio
 from typing import cast
