@@ -33,7 +33,7 @@ def new_state(poller: SocketPoller, directory: Path, *, requests_per_second: int
 
 
 def opener(state: AgentState, accounts: HandshakeAccounts) -> OpenClient:
-    """Opens clients whose requests nobody serves."""
+    """Opens clients without a dispatcher."""
     admission = Admission(state, accounts)
     return partial(open_client, state, admission, cast(Dispatcher, None))
 

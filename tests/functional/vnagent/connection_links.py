@@ -81,7 +81,7 @@ async def running_poller() -> AsyncIterator[SocketPoller]:
 
 @dataclass
 class RecordingHandler:
-    """An owner that records what it is told, and does what it is told to do at each."""
+    """A handler that records its callbacks, and acts in each as the test says."""
 
     events: list[str] = field(default_factory=list)
     received: bytearray = field(default_factory=bytearray)
@@ -116,7 +116,7 @@ class RecordingHandler:
 
 @dataclass
 class ConnectionLink:
-    """A channel under test with its owner, and its far end."""
+    """A connection under test with its handler, and its far end."""
 
     transport: TlsConnection
     handler: RecordingHandler
@@ -145,7 +145,7 @@ def new_link(
     far_context: ssl.SSLContext | None = None,
     far_name: str = "far",
 ) -> Iterator[ConnectionLink]:
-    """A link on which nothing has happened; both its ends are gone at the end. `far_name`: what a server
+    """A link before its handshake; both its ends are closed at the end. `far_name`: what a server
     at the far end has to be called."""
     server, client = contexts()
     near, far = loopback_pair(buffer_bytes)
@@ -175,7 +175,7 @@ async def connected_link(
     buffer_bytes: int | None = None,
     far_context: ssl.SSLContext | None = None,
 ) -> AsyncIterator[ConnectionLink]:
-    """A link behind its handshake; both its ends are gone at the end."""
+    """A link after its handshake; both its ends are closed at the end."""
     with new_link(poller, is_server=is_server, buffer_bytes=buffer_bytes, far_context=far_context) as link:
         link.transport.start()
         await until(lambda: link.handler.events == ["handshake"] and link.far.is_handshake_done, *link.movers)

@@ -67,7 +67,7 @@ class NodeTenant:
 
 
 class AgentNode:
-    """`start`, use, `stop`. Everything lies in `directory`; what it says of itself in `daemon`."""
+    """`start`, use, `stop`. All files are in `directory`; its status is in `daemon`."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ CUT_WITHIN_S = 5.0
 def many(
     node: AgentNode, key: str, line: str, marker: str, *headers: str, count: int
 ) -> Iterator[list[CaseClient]]:
-    """So many streams of one kind, each of which has brought its first bytes."""
+    """So many streams of one kind, each with its first bytes received."""
     with contextlib.ExitStack() as stack:
         clients = []
         for _ in range(count):

@@ -127,7 +127,7 @@ async def links_of(
 
 
 def test_a_tenants_events_per_iteration_are_bounded() -> None:
-    """All are ready at once. What is left is served in the turns that follow, in order of becoming ready."""
+    """All are ready at once. The rest is served in the next iterations, in order of becoming ready."""
 
     async def body(poller: SocketPoller) -> None:
         async with contextlib.AsyncExitStack() as stack:

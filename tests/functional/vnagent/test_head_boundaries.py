@@ -60,7 +60,7 @@ def test_a_request_in_single_bytes(node: AgentNode) -> None:
 
 
 def test_early_stream_data_waits_for_the_101(node: AgentNode) -> None:
-    """RFC 9931: a client may be optimistic; what it said goes up when the kubelet has switched."""
+    """RFC 9931: a client may be optimistic; its data is relayed once the kubelet has switched."""
     node.kubelet.script = lambda exchange: (
         FakeReply(101, switching(exchange, Tunnel.ECHO).headers, tunnel=Tunnel.ECHO, delay_s=0.5)
         if exchange.is_upgrade

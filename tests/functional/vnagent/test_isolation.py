@@ -243,7 +243,7 @@ def test_kubelet_connections_carry_no_rest_of_an_answer(node: AgentNode) -> None
 
 
 def test_request_identifiers_reveal_nothing_of_others(node: AgentNode) -> None:
-    """A count would: who asks twice learns how many requests all others made in between."""
+    """A count would: two requests would tell how many all others made in between."""
     found = []
     with node.client(TENANTS[0]) as client:
         for _ in range(300):

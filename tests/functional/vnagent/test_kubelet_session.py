@@ -100,7 +100,7 @@ def behind(front: ResumptionProxy, directory: Path) -> Iterator[AgentNode]:
 
 
 def is_served(node: AgentNode) -> bool:
-    """Whether an exec begins, for whoever waits as long as kubectl does."""
+    """Whether an exec begins within kubectl's timeout."""
     with node.client("ten-a") as client:
         client.send(head(EXEC, *SPDY))
         return received(client, SHOP.marker.encode())

@@ -394,7 +394,7 @@ def test_a_tenants_requests_per_second_are_limited(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["/healthz", "/containerLogs/web/shop/app"])
 def test_a_client_that_does_not_read_is_paused(node: AgentNode, path: str) -> None:
-    """Answers that nobody reads must not pile up in the agent; once they are read, none is missing."""
+    """Unread answers must not pile up in the agent; once they are read, none is missing."""
     count = 200_000 if path == "/healthz" else 1_000
     if path != "/healthz":
         node.kubelet.script = lambda _: FakeReply(body=b"x" * 100_000)

@@ -90,7 +90,7 @@ def test_an_end_during_a_pause_follows_the_data(is_server: bool) -> None:
 
 @both_sides
 def test_an_end_with_data_is_delivered_at_resume(is_server: bool) -> None:
-    """Who is paused by the data may not have got rid of it when the end is told."""
+    """A handler that paused may still have data to relay when the end comes."""
 
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=is_server) as link:
@@ -184,7 +184,7 @@ def test_leftovers_of_one_peer_reach_no_other(
 
 @both_sides
 def test_on_data_may_close_another_connection(is_server: bool) -> None:
-    """A good-bye reads what its peer has said: never what another one has."""
+    """close_notify reads the data of its own peer only."""
 
     async def body(poller: SocketPoller) -> None:
         async with (

@@ -43,7 +43,7 @@ def test_close_sends_all_unsent_data_to_a_slow_reader(is_server: bool) -> None:
 @both_sides
 @pytest.mark.parametrize("with_notify", [True, False])
 def test_close_sends_all_unsent_data_after_the_peers_end(is_server: bool, with_notify: bool) -> None:
-    """A peer that says nothing more may still be reading, whether it says so before or after us."""
+    """A peer that has closed its side may still read, whichever side closed first."""
 
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=is_server, buffer_bytes=SMALL) as link:
@@ -114,7 +114,7 @@ def test_a_reset_ends_a_paused_client() -> None:
 
 
 def test_a_paused_client_that_closed_has_a_deadline() -> None:
-    """What it said is delivered if the kubelet takes it, but not for ever."""
+    """Its data is delivered if the kubelet reads it within a deadline."""
 
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=True) as link:

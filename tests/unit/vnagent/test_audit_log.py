@@ -251,7 +251,7 @@ async def test_the_buffer_is_bounded_and_lost_lines_are_counted(tmp_path: Path, 
 
 
 async def test_no_line_is_lost_while_the_file_is_writable(tmp_path: Path) -> None:
-    """However many there are in one turn of the loop: the buffer is written out before it is full."""
+    """Also with many in one iteration of the loop: the buffer is flushed before it is full."""
     lost = lost_counter()
     log = opened(tmp_path / "audit", lost)
     line = b"x" * 999 + b"\n"
@@ -451,7 +451,7 @@ async def test_a_sleeping_pipe_reader_does_not_block_the_loop(monkeypatch: pytes
 
 @pytest.mark.timeout(20)
 async def test_a_slow_reader_delays_the_busiest_tenant_only(tmp_path: Path) -> None:
-    """No line is lost and no other tenant waits; a reader that does not read at all stops nobody."""
+    """No line is lost and no other tenant waits; a stalled reader stops no tenant."""
     fifo = tmp_path / "audit"
     os.mkfifo(fifo)
     lost = lost_counter()

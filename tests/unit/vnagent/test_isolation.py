@@ -157,7 +157,7 @@ def _asked(draw: st.DrawFn) -> tuple[str, str, str, str, str, str | None]:
 
 
 def request_of(kind: str, namespace: str, name: str, container: str, uid: str | None) -> Request:
-    """The request as bytes, parsed: what is decided on is what a client can really send."""
+    """The request as bytes, parsed: decisions are on requests that a client can send."""
     path = f"/{kind}/{namespace}/{name}"
     if uid is not None and kind != "containerLogs":
         path += f"/{uid}"

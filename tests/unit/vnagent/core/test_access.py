@@ -198,7 +198,7 @@ def test_names_that_collide_when_joined_stay_apart() -> None:
     ],
 )
 def test_unknown_pods_are_503_while_the_source_is_stale(request_: Request, expected: Decision) -> None:
-    """One answer for all that the index lacks, be it another tenant's or nobody's."""
+    """One answer for every pod that the index lacks, another tenant's or missing."""
     assert decide(request_, API, SYNCED, is_stale=True) == expected
 
 

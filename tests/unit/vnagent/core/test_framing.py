@@ -33,7 +33,7 @@ def test_the_reader_for_each_head(head: ResponseHead, kind: type[Body]) -> None:
 
 
 def feed(body: Body, *pieces: bytes) -> tuple[bytes, Fed]:
-    """The bytes that were taken of all pieces, and what the last one told."""
+    """The taken bytes of all pieces, and the last result."""
     taken, fed = b"", Fed(0, False, 0)
     for piece in pieces:
         assert not fed.is_end, "fed behind the end"

@@ -76,7 +76,7 @@ def test_accepted_requests_mean_the_same_to_h11(raw: bytes) -> None:
 
 @given(st.lists(_REQUESTS, min_size=2, max_size=4), st.booleans())
 def test_the_previous_head_changes_no_result(raws: list[bytes], is_same_block: bool) -> None:
-    """Fields that are the same bytes as last time are not read again; nobody can tell."""
+    """Equal fields are not parsed again, without a difference in the result."""
     if is_same_block:
         block = raws[0].partition(b"\r\n")[2]
         raws = [raw.partition(b"\r\n")[0] + b"\r\n" + block for raw in raws]

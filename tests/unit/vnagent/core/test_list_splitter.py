@@ -26,7 +26,7 @@ from vnagent.core.list_splitter import (
 def split(
     pieces: Iterable[bytes], *, max_item_bytes: int = MAX_ITEM_BYTES, max_frame_bytes: int = MAX_FRAME_BYTES
 ) -> tuple[list[Item], dict[str, Any]]:
-    """The items of a list that came in `pieces`, and what is beside them."""
+    """The items of a list in `pieces`, and its frame."""
     splitter = ListSplitter(max_item_bytes=max_item_bytes, max_frame_bytes=max_frame_bytes)
     found: list[Item] = []
     for piece in pieces:

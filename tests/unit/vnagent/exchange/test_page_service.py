@@ -320,7 +320,7 @@ async def test_a_page_that_waits_too_long_in_the_queue_is_refused(
 
 
 class BrokenIndex(OwnerIndex):
-    """Stands for a fault of ours that nobody thought of."""
+    """An index with a bug."""
 
     def pods_of(self, tenant: str) -> tuple[Owned, ...]:
         raise ZeroDivisionError(tenant)

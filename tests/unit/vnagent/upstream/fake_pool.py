@@ -17,7 +17,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class FakeTransport:
-    """Records what is written; the test plays the kubelet."""
+    """Records writes; the test plays the kubelet."""
 
     def __init__(self, poller: SocketPoller) -> None:
         self.account = None

@@ -274,7 +274,7 @@ async def test_an_upgrade_takes_the_transport_and_early_data(pool: FakePool) -> 
 
 
 async def test_a_refused_upgrade_drops_the_connection(pool: FakePool) -> None:
-    """CVE-2018-1002105: nobody can say what the kubelet waits for."""
+    """CVE-2018-1002105: the kubelet's state is unknown."""
     response, connection, transport = ask(pool, POST, is_upgrade=True)
     say(connection, b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
     assert (response.events, response.body, transport.is_open) == (["403", "end"], b"no", False)
