@@ -25,7 +25,7 @@ import yaml
 from tests.cases import runner, shape
 from tests.cases.daemon import ROOT
 from tests.cases.services import load as services
-from tests.cases.services.results import ServiceCaseResult as ServiceResult
+from tests.cases.services.case_results import ServiceCaseResult as ServiceResult
 from tests.cases.services.runner import Runner as ServiceRunner
 
 SHARED = ROOT.parent / "shared" / "cases"

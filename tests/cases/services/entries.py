@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries of connection tracking, as `conntrack -L` prints them, and which of them are stale."""
+"""Conntrack entries as `conntrack -L` prints them, and which of them are stale."""
 
 import re
 from collections.abc import Iterable

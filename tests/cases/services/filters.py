@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packet filters that rules are loaded into, in a guest's namespace."""
+"""The packet filters that load rules in a guest's namespace."""
 
 import shutil
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest and all the rest of the world, as two network namespaces.
+"""A guest and its outside, as two network namespaces.
 
-The rest of the world has every address there is and is silent where nobody listens: neither RST nor
-ICMP. So a refusal that a guest gets is one of its own rules.
+The outside has every address, and sends neither RST nor ICMP where nothing listens. So each refusal that a
+guest gets is from its own rules.
 """
 
 import socket

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args
 import pytest
 import yaml
 
-from tests.cases.services.shape import (
+from tests.cases.services.case_shape import (
     ApiState,
     CaseFile,
     Check,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A service mesh's rules, as others put them into a guest: what they do not mark goes to their proxy."""
+"""A service mesh's own rules in a guest: unmarked packets are redirected to its proxy."""
 
 from ruleset.model import Family
 from ruleset.names import Backend
@@ -8,7 +8,7 @@ from tests.cases.services.namespace import ThreadedNamespace
 
 PORT = 15001
 MARK = 0x539
-"""What the proxy's own packets have on them."""
+"""The mark of the proxy's own packets."""
 
 _IPTABLES = """\
 *nat
@@ -37,7 +37,7 @@ def load(filter_: KernelFilter, guest: ThreadedNamespace, family: Family, servic
 
 
 def lines(saved: str) -> list[str]:
-    """What of a packet filter's own text is the mesh's, in its order."""
+    """The mesh's lines of a packet filter's own text, in order."""
     if "table " not in saved:
         return [line for line in saved.splitlines() if "MESH_OUTPUT" in line and not line.startswith("[")]
     begin = saved.index(" mesh {")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends real packets out of a guest and tells where they ended, or how they did not."""
+"""Sends real packets out of a guest and reports where they arrived, or how they failed."""
 
 import errno
 import itertools
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from ruleset.model import Protocol
 from tests.cases.services import sctp
+from tests.cases.services.arrivals import Arrival, parse
 from tests.cases.services.namespace import ThreadedNamespace
-from tests.cases.services.reached import Reached, parse
 from tests.cases.services.responder import Responder
 
 # Long enough for the slowest machine that answers at all; a packet that is answered never waits it out.
@@ -32,7 +32,7 @@ _sctp_ports = itertools.cycle(range(_FIRST_PORT, _LAST_PORT))
 class ProbeResult:
     """What one packet came to: `reached`, or else a word of the cases' files."""
 
-    reached: Reached | None
+    reached: Arrival | None
     word: str
     took_s: float
 
@@ -82,7 +82,7 @@ class Probe:
 
     def _sent(
         self, one: socket.socket, protocol: Protocol, way: tuple[str, str, int], patience_s: float
-    ) -> Reached | None:
+    ) -> Arrival | None:
         source, destination, port = way
         if protocol is Protocol.SCTP:
             return self._sent_sctp(one, destination, port, patience_s)
@@ -107,7 +107,7 @@ class Probe:
 
     def _sent_sctp(
         self, one: socket.socket, destination: str, port: int, patience_s: float
-    ) -> Reached | None:
+    ) -> Arrival | None:
         one.connect((destination, 0))
         source_port = next(_sctp_ports)
         _send(one, sctp.init(source_port, port), patience_s)
@@ -122,7 +122,7 @@ class Probe:
         return None
 
 
-def ask(one: socket.socket, data: bytes) -> Reached | None:
+def ask(one: socket.socket, data: bytes) -> Arrival | None:
     """Send on a connected UDP socket, and read what the other end says of it."""
     timeout_s = one.gettimeout() or PATIENCE_S
     _send(one, data, timeout_s)

@@ -18,15 +18,15 @@ from ruleset.restore.whole_tables import whole_tables
 from ruletrace.model_trace import trace_model
 from ruletrace.packet import Outcome, PacketVerdict, format_outcomes
 from tests.cases.services import mesh
-from tests.cases.services.asked import Question
+from tests.cases.services.arrivals import Arrival
+from tests.cases.services.arrivals import parse as parse_reached
 from tests.cases.services.entries import delete, entries_to
+from tests.cases.services.evaluations import LiveKernels, Rendered
 from tests.cases.services.filters import KernelFilter
+from tests.cases.services.kernel_answers import complaints, ports
 from tests.cases.services.lab import Lab
-from tests.cases.services.live import complaints, ports
 from tests.cases.services.probe import PATIENCE_S, ask
-from tests.cases.services.reached import Reached
-from tests.cases.services.reached import parse as parse_reached
-from tests.cases.services.ways import LiveKernels, Rendered
+from tests.cases.services.questions import Question
 
 _HEAD_START_S = 0.4
 # A SYN is sent again after 1 s, and after 3 s: one of these must meet the rules, or none may.
@@ -257,7 +257,7 @@ def _socket(lab: Lab, scene: Scene, kind: socket.SocketKind) -> socket.socket:
     return lab.guest.call(socket.socket, family, kind)
 
 
-def _connected(one: socket.socket, patience_s: float) -> Reached | None:
+def _connected(one: socket.socket, patience_s: float) -> Arrival | None:
     """Wait for a connection that has been begun, and read where it ended; None if it did not."""
     poll = select.poll()
     poll.register(one, select.POLLIN)

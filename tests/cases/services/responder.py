@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tests.cases.services import sctp
+from tests.cases.services.arrivals import Arrival
 from tests.cases.services.namespace import ThreadedNamespace
-from tests.cases.services.reached import Reached
 
 _MAX_ASSOCIATIONS = 4096
 _BACKLOG = 256
@@ -33,7 +33,7 @@ class Responder:
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._associations: OrderedDict[int, Reached] = OrderedDict()
+        self._associations: OrderedDict[int, Arrival] = OrderedDict()
         self._seen = threading.Condition()
         self._wake, self._woken = socket.socketpair()
         self._selector.register(self._woken, selectors.EVENT_READ, None)
@@ -67,7 +67,7 @@ class Responder:
         self._woken.close()
         self._selector.close()
 
-    def association(self, source_port: int, wait_s: float) -> Reached | None:
+    def association(self, source_port: int, wait_s: float) -> Arrival | None:
         """Where the SCTP packet from that port ended; None if none came within `wait_s`."""
         with self._seen:
             self._seen.wait_for(lambda: source_port in self._associations, wait_s)
@@ -91,11 +91,11 @@ class Responder:
             connection, peer = listener.socket.accept()
             with connection:
                 local = connection.getsockname()
-                connection.sendall(Reached(listener.where, local[0], local[1], peer[0]).line())
+                connection.sendall(Arrival(listener.where, local[0], local[1], peer[0]).line())
         elif listener.kind == "udp":
             data, control, _, peer = listener.socket.recvmsg(2048, 256)
             address, reply = _destination(control)
-            reached = Reached(listener.where, address, listener.port, peer[0])
+            reached = Arrival(listener.where, address, listener.port, peer[0])
             listener.socket.sendmsg([data, b" ", reached.line()], reply, 0, peer)
         else:
             data, control, _, peer = listener.socket.recvmsg(2048, 256)
@@ -104,9 +104,9 @@ class Responder:
                 data = data[(data[0] & 15) * 4 :]
             found = sctp.ports(data)
             if found is not None:
-                self._note(found[0], Reached(listener.where, address, found[1], peer[0]))
+                self._note(found[0], Arrival(listener.where, address, found[1], peer[0]))
 
-    def _note(self, source_port: int, reached: Reached) -> None:
+    def _note(self, source_port: int, reached: Arrival) -> None:
         with self._seen:
             self._associations[source_port] = reached
             if len(self._associations) > _MAX_ASSOCIATIONS:

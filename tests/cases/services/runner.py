@@ -7,8 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from tests.cases.services import sections, subject
-from tests.cases.services.asked import (
+from tests.cases.services import rendered, sections
+from tests.cases.services.case_results import Job, NamedCase, ServiceCaseResult
+from tests.cases.services.case_shape import ApiState, CaseFile, FlowCase, GuestCase
+from tests.cases.services.evaluations import LiveKernels, Rendered, by_model, by_texts, render
+from tests.cases.services.filters import FILTERS, KernelFilter
+from tests.cases.services.kernel_answers import MISSED
+from tests.cases.services.namespace import NamespaceError
+from tests.cases.services.procedures import PROCEDURES, Scene
+from tests.cases.services.questions import (
     GuestQuestions,
     Question,
     UnknownWordError,
@@ -18,14 +25,7 @@ from tests.cases.services.asked import (
     split,
     with_catch_all,
 )
-from tests.cases.services.filters import FILTERS, KernelFilter
-from tests.cases.services.live import MISSED
-from tests.cases.services.namespace import NamespaceError
-from tests.cases.services.procedures import PROCEDURES, Scene
-from tests.cases.services.results import Job, NamedCase, ServiceCaseResult
-from tests.cases.services.shape import ApiState, CaseFile, FlowCase, GuestCase
-from tests.cases.services.subject import RenderedGuest, SubjectError
-from tests.cases.services.ways import LiveKernels, Rendered, by_model, by_texts, render
+from tests.cases.services.rendered import RenderedGuest, SubjectError
 
 
 class Runner:
@@ -64,7 +64,7 @@ class Runner:
         check_config(flow.config)
         world = self._file.world
         asked = of_flow(flow.checks, flow.state, world)
-        data = subject.objects_list(flow.state, world.node)
+        data = rendered.objects_list(flow.state, world.node)
         found: list[str] = []
         for pod, questions in asked.questions.items():
             found += self._four_ways(data, RenderedGuest(pod, world.node), questions)
@@ -116,7 +116,7 @@ class Runner:
         results = None
         if case.before is not None:
             states = (case.before, case.state)
-            old, new = (subject.result_for(subject.objects_list(s, guest.node), guest) for s in states)
+            old, new = (rendered.result_for(rendered.objects_list(s, guest.node), guest) for s in states)
             results = (old, new)
         within_s = None if case.within_ms is None else case.within_ms / 1000
 
@@ -133,7 +133,7 @@ def _unreadable(text: str) -> tuple[list[str], str]:
 
 
 def _rendered(state: ApiState, guest: RenderedGuest) -> Rendered:
-    return render(subject.objects_list(state, guest.node), guest)
+    return render(rendered.objects_list(state, guest.node), guest)
 
 
 def _named(filter_: KernelFilter, said: str) -> str:

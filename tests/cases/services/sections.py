@@ -9,11 +9,9 @@ from kubeproxy_ext.compute.stale_flows import StaleFlow, stale_flows
 from ruleset.model import EndpointSet, Frontend, NoBackendAction
 from ruleset.names import chain_hash
 from ruleset.render.iptables import weight
-from tests.cases.services import slice_rules, subject, sync
-from tests.cases.services.asked import UnknownWordError
-from tests.cases.services.entries import KernelEntry, is_stale
-from tests.cases.services.results import Job
-from tests.cases.services.shape import (
+from tests.cases.services import rendered, slice_rules, sync_section
+from tests.cases.services.case_results import Job
+from tests.cases.services.case_shape import (
     ApiState,
     CaseFile,
     ChoiceCase,
@@ -28,7 +26,9 @@ from tests.cases.services.shape import (
     SlicePort,
     SliceSpec,
 )
-from tests.cases.services.subject import RenderedGuest
+from tests.cases.services.entries import KernelEntry, is_stale
+from tests.cases.services.questions import UnknownWordError
+from tests.cases.services.rendered import RenderedGuest
 
 _NODE = "test-node"
 _POD = "10.0.0.2"
@@ -54,7 +54,7 @@ def jobs(file: CaseFile) -> Iterator[tuple[str, Job]]:
     if file.conntrack is not None:
         yield "conntrack", partial(_conntrack, file.conntrack)
     for sequence in file.sync:
-        yield sequence.id, partial(sync.answer, sequence)
+        yield sequence.id, partial(sync_section.answer, sequence)
 
 
 def _chain_names(file: CaseFile) -> tuple[list[str], str]:
@@ -89,10 +89,10 @@ def _selection(case: Selection) -> tuple[list[str], str]:
     for ip in ("10.1.0.3", *(("fd00:10::3",) if is_six else ())):
         ports = tuple(SlicePort(port.name, port.proto, port.port) for port in service.ports)
         slices.append(SliceSpec(service.svc, ports, (EndpointSpec(ip),)))
-    data = subject.objects_list(ApiState((service,), tuple(slices)), _NODE)
+    data = rendered.objects_list(ApiState((service,), tuple(slices)), _NODE)
     found = []
     for pod, wanted in ((_POD, case.ipv4), (_POD_6, case.ipv6)):
-        frontends = list(subject.rules_for(data, RenderedGuest(pod, _NODE)).frontends())
+        frontends = list(rendered.rules_for(data, RenderedGuest(pod, _NODE)).frontends())
         addresses = {frontend.ip for frontend in frontends}
         if wanted is not None and addresses != {wanted}:
             found.append(f"frontends {sorted(addresses)}, not {wanted}")
@@ -109,8 +109,8 @@ def _endpoint_map(case: EndpointMap) -> tuple[list[str], str]:
     results = []
     found = []
     for mapping in (case.before, case.after):
-        outcome = subject.result_for(
-            subject.objects_list(_state_of(mapping), _NODE), RenderedGuest(_POD, _NODE)
+        outcome = rendered.result_for(
+            rendered.objects_list(_state_of(mapping), _NODE), RenderedGuest(_POD, _NODE)
         )
         results.append(outcome)
         seen = {
@@ -169,7 +169,7 @@ def _choice(case: ChoiceCase) -> tuple[list[str], str]:
     endpoints = tuple(_endpoint(one, ips[one.name], me) for one in case.endpoints)
     state = ApiState((service,), (SliceSpec("ns/svc", (SlicePort("p", "TCP", 80),), endpoints),))
     guest = RenderedGuest(_POD, me, zone=case.zone)
-    rules = subject.rules_for(subject.objects_list(state, me), guest)
+    rules = rendered.rules_for(rendered.objects_list(state, me), guest)
     frontends = {frontend.ip: frontend for frontend in rules.frontends()}
     internal = case.local if case.itp == "Local" else case.cluster
     found = _chosen("cluster IP", frontends[_VIP], internal, case, ips)
@@ -267,4 +267,4 @@ def _serving_outcome(case: Conntrack, names: tuple[str, ...] | None) -> GuestRul
         SliceSpec(service["svc"], (SlicePort("p", "UDP", port),), (endpoint,)) for port, endpoint in endpoints
     )
     state = ApiState((made,) if names is not None else (), slices)
-    return subject.result_for(subject.objects_list(state, _NODE), RenderedGuest(_POD, _NODE))
+    return rendered.result_for(rendered.objects_list(state, _NODE), RenderedGuest(_POD, _NODE))

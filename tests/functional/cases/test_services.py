@@ -15,13 +15,13 @@ from ruleset.names import Backend
 from ruletrace.packet import PacketVerdict
 from tests.cases.__main__ import MORE_SERVICES, main
 from tests.cases.daemon import ROOT
-from tests.cases.services import live, sctp, subject, ways
-from tests.cases.services.asked import of_flow
+from tests.cases.services import evaluations, kernel_answers, rendered, sctp
+from tests.cases.services.case_shape import CaseFile
 from tests.cases.services.entries import KernelEntry, is_stale
 from tests.cases.services.load import SHARED, ServiceFileError, is_of_this_shape, load, read
+from tests.cases.services.questions import of_flow
+from tests.cases.services.rendered import RenderedGuest
 from tests.cases.services.runner import Runner
-from tests.cases.services.shape import CaseFile
-from tests.cases.services.subject import RenderedGuest
 
 FLOW = {
     "id": "F",
@@ -102,13 +102,13 @@ def test_wrong_rules_fail_every_engine(
     backend: Backend, old: str, new: str, wanted: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def spoilt(data: bytes, guest: RenderedGuest, asked: Backend) -> str:
-        text = subject.text_for(data, guest, asked)
+        text = rendered.text_for(data, guest, asked)
         if asked is not backend:
             return text
         assert old in text or (guest.service_cidrs == () and "172.30.0.0" in old)
         return text.replace(old, new)
 
-    monkeypatch.setattr(ways, "text_for", spoilt)
+    monkeypatch.setattr(evaluations, "text_for", spoilt)
     said = complaints(written(tmp_path / "it.yaml", flows=[FLOW]))
     assert said == "" if wanted is None else wanted in said
 
@@ -262,15 +262,15 @@ def test_which_entries_are_stale(entry: tuple[str, str, int, bool], flow_: Stale
 def test_how_often_a_set_of_endpoints_is_asked() -> None:
     """The union bound over one endpoint more than there should be."""
     for endpoints in (1, 2, 3, 10, 50):
-        asked, possible = live.times(endpoints), endpoints + 1
-        assert possible * (1 - 1 / possible) ** asked <= live.MISSED
-        assert possible * (1 - 1 / possible) ** (asked - 1) > live.MISSED
+        asked, possible = kernel_answers.times(endpoints), endpoints + 1
+        assert possible * (1 - 1 / possible) ** asked <= kernel_answers.MISSED
+        assert possible * (1 - 1 / possible) ** (asked - 1) > kernel_answers.MISSED
 
 
 def test_render_command_prints_the_rules_of_the_runner(tmp_path: Path) -> None:
     """One group through `python -m kubeproxy_ext render`, as other programs ask."""
     file = read(written(tmp_path / "it.yaml", flows=[FLOW]))
-    data = subject.objects_list(file.flows[0].state, "test-node")
+    data = rendered.objects_list(file.flows[0].state, "test-node")
     guest = RenderedGuest("10.0.0.2", "test-node", service_cidrs=("172.30.0.0/16",))
     for backend in Backend:
         done = subprocess.run(
@@ -281,7 +281,7 @@ def test_render_command_prints_the_rules_of_the_runner(tmp_path: Path) -> None:
             timeout=60,
             check=True,
         )
-        assert done.stdout.decode() == subject.text_for(data, guest, backend)
+        assert done.stdout.decode() == rendered.text_for(data, guest, backend)
 
 
 @pytest.mark.parametrize("path", [SHARED, MORE_SERVICES], ids=lambda path: str(path.name))

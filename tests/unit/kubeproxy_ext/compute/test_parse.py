@@ -21,8 +21,8 @@ from kubeproxy_ext.compute.parse import (
     parse_zone,
 )
 from ruleset.model import Family, Protocol
+from tests.cases.services.case_shape import Selection
 from tests.cases.services.load import load_shared
-from tests.cases.services.shape import Selection
 
 CASES = load_shared()
 

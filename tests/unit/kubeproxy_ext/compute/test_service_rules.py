@@ -21,8 +21,8 @@ from ruleset.model import (
     Protocol,
     ServiceRules,
 )
+from tests.cases.services.case_shape import ApiState, Check, FlowCase, GuestCase
 from tests.cases.services.load import load_shared
-from tests.cases.services.shape import ApiState, Check, FlowCase, GuestCase
 from tests.unit.kubeproxy_ext.compute.builders import put
 
 CASES = load_shared()

@@ -17,8 +17,8 @@ from ruleset.model import (
     Protocol,
     ServiceRules,
 )
+from tests.cases.services.case_shape import ConntrackEntry, EndpointMap
 from tests.cases.services.load import load_shared
-from tests.cases.services.shape import ConntrackEntry, EndpointMap
 from tests.unit.kubeproxy_ext.compute import builders
 
 CASES = load_shared()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways in which a guest's question is answered, and how they are held against each other."""
+"""The evaluations of a question, and their comparison: model, rulesets' texts, real kernels."""
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,13 +12,13 @@ from ruleset.names import Backend
 from ruletrace import iptables, nft
 from ruletrace.model_trace import trace_model
 from ruletrace.packet import Outcome, Packet, Trace, format_outcomes
-from tests.cases.services.asked import Question
 from tests.cases.services.consistency import problems
 from tests.cases.services.filters import FILTERS, KernelFilter
+from tests.cases.services.kernel_answers import complaints, ports
 from tests.cases.services.lab import Lab
-from tests.cases.services.live import complaints, ports
+from tests.cases.services.questions import Question
+from tests.cases.services.rendered import RenderedGuest, rules_for, text_for
 from tests.cases.services.responder import Responder
-from tests.cases.services.subject import RenderedGuest, rules_for, text_for
 
 Tracer = Callable[[Packet], Trace]
 _SHARE_DIGITS = 6
@@ -26,7 +26,7 @@ _SHARE_DIGITS = 6
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """What a guest gets: the model, and a text for each packet filter."""
+    """A guest's rules: the model, and a text for each backend."""
 
     guest: RenderedGuest
     rules: GuestRules
@@ -38,13 +38,13 @@ class Rendered:
 
 
 def render(data: bytes, guest: RenderedGuest) -> Rendered:
-    """Ask kubeproxy-ext for everything. Raises SubjectError."""
+    """Render with kubeproxy-ext. Raises SubjectError."""
     texts = {backend: text_for(data, guest, backend) for backend in Backend}
     return Rendered(guest, rules_for(data, guest), texts)
 
 
 def tracer(document: Document) -> Tracer:
-    """What the rules of a document do to packets."""
+    """The tracer of a document."""
     trace = iptables.trace if document.backend is Backend.IPTABLES else nft.trace
     return partial(trace, document)
 
@@ -54,7 +54,7 @@ def by_model(rendered: Rendered, questions: Iterable[Question]) -> list[str]:
 
 
 def by_texts(rendered: Rendered, questions: Iterable[Question]) -> list[str]:
-    """Both texts: consistent in themselves, and answered by their tracers, with the model's chances."""
+    """Both texts are consistent, and their tracers agree with the expected outcomes and the model."""
     found = [f"iptables text: {problem}" for problem in problems(rendered.texts[Backend.IPTABLES])]
     questions = list(questions)
     for backend, text in rendered.texts.items():
@@ -64,7 +64,7 @@ def by_texts(rendered: Rendered, questions: Iterable[Question]) -> list[str]:
 
 
 class LiveKernels:
-    """The live ways. `filters` are those that this machine can run."""
+    """Evaluation by real kernels. `filters` are those that this machine can run."""
 
     def __init__(self, filters: Iterable[KernelFilter] = FILTERS) -> None:
         self.filters = tuple(filters)
@@ -74,7 +74,7 @@ class LiveKernels:
         self.responder.close()
 
     def side_by_side(self, ask: "Callable[[LiveKernels, KernelFilter], list[str]]") -> list[str]:
-        """Ask all filters at once: what takes time is waiting for programs and for packets."""
+        """Evaluate with all filters at once: most time is spent waiting for programs and packets."""
         with ThreadPoolExecutor(len(self.filters)) as threads:
             said = threads.map(lambda filter_: ask(self, filter_), self.filters)
             return [complaint for complaints in said for complaint in complaints]
@@ -82,12 +82,12 @@ class LiveKernels:
     def lab(
         self, rendered: Rendered, listened: Iterable[int], filter_: KernelFilter, *, is_routed: bool = True
     ) -> Lab:
-        """A guest without rules, and a world that listens on these ports."""
+        """A guest without rules, and an outside that listens on these ports."""
         restorer = filter_.restorer(rendered.family)
         return Lab(self.responder, rendered.guest.pod, listened, restorer, is_routed=is_routed)
 
     def answers(self, rendered: Rendered, questions: Iterable[Question], filter_: KernelFilter) -> list[str]:
-        """Load the text, send packets, and trace what the kernel says that it holds."""
+        """Load the text, send packets, and trace what the kernel prints."""
         questions = list(questions)
         lab = self.lab(rendered, ports(questions), filter_)
         try:
@@ -98,7 +98,7 @@ class LiveKernels:
     def answers_in(
         self, lab: Lab, rendered: Rendered, questions: Iterable[Question], filter_: KernelFilter
     ) -> list[str]:
-        """`answers`, in a guest that is there."""
+        """`answers`, in an existing guest."""
         questions = list(questions)
         text = rendered.texts[filter_.backend]
         filter_.load(lab.guest, rendered.family, text)
@@ -116,10 +116,10 @@ class LiveKernels:
         return found + _compared(f"{filter_.name}, as the kernel prints it", saved, rendered, questions)
 
 
-def _compared(way: str, ask: Tracer, rendered: Rendered, questions: Iterable[Question]) -> list[str]:
-    """What `ask` says, against the file, and against the model for the chances.
+def _compared(name: str, ask: Tracer, rendered: Rendered, questions: Iterable[Question]) -> list[str]:
+    """The differences of `ask` from the expected outcomes, and from the model's chances.
 
-    What becomes of a packet may not be the rules' doing alone; then the model is the measure.
+    Where not only the rules decide, the model's outcomes are expected.
     """
     found = []
     for question in questions:
@@ -127,10 +127,10 @@ def _compared(way: str, ask: Tracer, rendered: Rendered, questions: Iterable[Que
         wanted = question.wanted if question.is_of_rules else model.outcomes
         if traced.outcomes != wanted:
             steps = "".join(f"\n           {step}" for step in traced.steps)
-            found.append(f"{way}: {question.name}: {traced.summary}, not {format_outcomes(wanted)}{steps}")
+            found.append(f"{name}: {question.name}: {traced.summary}, not {format_outcomes(wanted)}{steps}")
         elif _rounded(traced.chances) != _rounded(model.chances):
             found.append(
-                f"{way}: {question.name}: chances {_shown(traced.chances)}, not {_shown(model.chances)}"
+                f"{name}: {question.name}: chances {_shown(traced.chances)}, not {_shown(model.chances)}"
             )
     return found
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is under test: asked for rules as other programs ask, by `kubeproxy-ext render`, and in values."""
+"""Rules of kubeproxy-ext: as the text of `kubeproxy-ext render`, and as values."""
 
 import io
 import json
@@ -10,16 +10,16 @@ from kubeproxy_ext.compute.guest_view import GuestRulesResult, GuestView
 from ruleset.document import Document, parse
 from ruleset.model import Family, GuestRules
 from ruleset.names import Backend
-from tests.cases.services.shape import ApiState
+from tests.cases.services.case_shape import ApiState
 
 
 class SubjectError(Exception):
-    """kubeproxy-ext refused what it was given."""
+    """kubeproxy-ext refused its input."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedGuest:
-    """Who asks for rules."""
+    """The guest that rules are rendered for."""
 
     pod: str
     node: str
@@ -64,14 +64,14 @@ def objects_list(state: ApiState, node: str) -> bytes:
 
 def text_for(data: bytes, guest: RenderedGuest, backend: Backend) -> str:
     """The text that `kubeproxy-ext render` prints. Raises SubjectError."""
-    said, problems = io.StringIO(), io.StringIO()
+    printed, problems = io.StringIO(), io.StringIO()
     try:
-        code = render.main(guest.arguments(backend), io.BytesIO(data), said, problems)
+        code = render.main(guest.arguments(backend), io.BytesIO(data), printed, problems)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     if code != 0:
         raise SubjectError(f"kubeproxy-ext render: exit code {code}: {problems.getvalue().strip()}")
-    return said.getvalue()
+    return printed.getvalue()
 
 
 def document_for(data: bytes, guest: RenderedGuest, backend: Backend) -> Document:

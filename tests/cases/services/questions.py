@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a group of packets a guest can be asked, and what it must answer.
+"""The questions that a guest can answer for a group of packets, with the expected outcomes.
 
-"Guest profile for flow groups: same endpoint set when the source is the pod; ignore `masq`;
-node-port checks become `pass`" (service-proxy.md 5.3). A check whose source is no pod is no guest's
-question. A hairpin is asked of the guest that is the endpoint.
+Flow groups are of nodes. In a guest the endpoints are the same where the source is the pod, `masq` is
+ignored, and checks of node ports expect `pass`. Checks from other sources are left out. A hairpin is a
+question for the guest that is the endpoint.
 """
 
 import ipaddress
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ruleset.model import Endpoint, Protocol
 from ruletrace.packet import Outcome, Packet, PacketVerdict
-from tests.cases.services.shape import ApiState, Check, FlowOrigin
+from tests.cases.services.case_shape import ApiState, Check, FlowOrigin
 
 _CONFIG_WORDS = frozenset({"masquerade_all", "detector", "localhost_nodeports", "nodeport_addresses"})
 UNREACH = "unreach"
@@ -26,9 +26,9 @@ class UnknownWordError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One packet and every end that it may have.
+    """One packet and all its allowed outcomes.
 
-    `is_routed` False: no route leads there. `is_of_rules` False: more than the rules decides.
+    `is_routed` False: it has no route. `is_of_rules` False: not only the rules decide.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class GuestQuestions:
-    """The questions of a group, by the guest's address, and how many checks are no guest's, by why."""
+    """The questions of a group by the guest's address, and the number of left out checks by reason."""
 
     questions: dict[str, tuple[Question, ...]]
     left_out: Counter[str]
@@ -66,9 +66,9 @@ def of_flow(checks: Iterable[Check], state: ApiState, world: FlowOrigin) -> Gues
 
 
 def of_guest(checks: Iterable[Check], pod: str, how: str) -> tuple[Question, ...]:
-    """The questions of an in-guest group: all are of the pod, to itself by loopback too.
+    """The questions of an in-guest group: all packets are the pod's, also by loopback.
 
-    Of a packet that has no route, or left before its rule was there, rules alone decide nothing.
+    Rules alone do not decide for packets without a route, or from before their rule.
     """
     return tuple(
         Question(
@@ -83,7 +83,7 @@ def of_guest(checks: Iterable[Check], pod: str, how: str) -> tuple[Question, ...
 
 
 def with_catch_all(question: Question, service_cidrs: Iterable[str]) -> Question:
-    """The same question under rules that refuse what no Service takes in these ranges."""
+    """The same question under rules that reject addresses of these ranges without a Service."""
     passes = question.wanted == {PacketVerdict.PASS}
     to = question.packet.address
     if not passes or not any(to in ipaddress.ip_network(cidr) for cidr in service_cidrs):
@@ -92,7 +92,7 @@ def with_catch_all(question: Question, service_cidrs: Iterable[str]) -> Question
 
 
 def check_config(config: Iterable[str]) -> None:
-    """Raise UnknownWordError for a setting of kube-proxy's that is not known to mean nothing here."""
+    """Raise UnknownWordError for a setting of kube-proxy that is not known to be irrelevant here."""
     unknown = sorted(set(config) - _CONFIG_WORDS)
     if unknown:
         raise UnknownWordError(f"the runner does not know the config {unknown}")

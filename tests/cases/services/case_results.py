@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What came of one case."""
+"""The result of one case."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 Job = Callable[[], tuple[list[str], str]]
-"""A case to be answered: its complaints, and what was asked and left out."""
+"""Runs a case; returns its failures, and a note about what was checked and left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class NamedCase:
 
 @dataclass(frozen=True, slots=True)
 class ServiceCaseResult:
-    """One that is left out whole counts as nothing; `note` says why."""
+    """The result of a case; `note` has what was left out, and why."""
 
     case: NamedCase
     complaints: tuple[str, ...]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers of a real kernel: the rules are loaded in a namespace, and packets are sent.
 
-A set of endpoints is asked so often that one of them is missed with a probability below
-`MISSED`, and one more than there should be is seen with at least as much certainty.
+A set of endpoints gets so many packets that an expected endpoint is missed with a probability below
+`MISSED`, and an unexpected one is found with the same certainty.
 """
 
 import math
@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 from ruleset.model import Endpoint
 from ruletrace.packet import Outcome, PacketVerdict, format_outcomes
-from tests.cases.services.asked import Question
 from tests.cases.services.lab import Lab
 from tests.cases.services.probe import DROP_S, PATIENCE_S, ProbeResult
+from tests.cases.services.questions import Question
 
 MISSED = 1e-9
 _STUCK_TIMES = 8

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in a file of service cases, as values with the file's own words.
+"""The content of a file of Service cases, as values with the file's own words.
 
 The shape is explained at the head of ../shared/cases/service-proxy.yaml. What an API server would
 hold for a `ApiState` is made by `ApiState.objects`: plain JSON objects.

@@ -15,9 +15,8 @@ from ruleset.delta import BaseMismatch, RulesetDelta, apply_delta, difference
 from ruleset.document import Document, make_ruleset
 from ruleset.model import EndpointSet, Protocol
 from ruleset.names import Backend, endpoint_set_chain
-from tests.cases.services import subject
-from tests.cases.services.asked import UnknownWordError
-from tests.cases.services.shape import (
+from tests.cases.services import rendered
+from tests.cases.services.case_shape import (
     ApiState,
     EndpointSpec,
     PortSpec,
@@ -26,7 +25,8 @@ from tests.cases.services.shape import (
     SliceSpec,
     Sync,
 )
-from tests.cases.services.subject import RenderedGuest
+from tests.cases.services.questions import UnknownWordError
+from tests.cases.services.rendered import RenderedGuest
 
 _NODE = "test-node"
 _GUEST = RenderedGuest("10.0.0.2", _NODE)
@@ -212,5 +212,5 @@ def _document(services: Mapping[str, int]) -> Document:
         )
         for name, count in services.items()
     )
-    data = subject.objects_list(ApiState(made, slices), _NODE)
-    return subject.document_for(data, _GUEST, Backend.IPTABLES)
+    data = rendered.objects_list(ApiState(made, slices), _NODE)
+    return rendered.document_for(data, _GUEST, Backend.IPTABLES)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a packet ended, as the one who got it tells."""
+"""Where a packet arrived, as its receiver reports."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from ruleset.model import Endpoint
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class Arrival:
     """`where` is the namespace; `source` the address that the other end saw as the sender's."""
 
     where: str
@@ -23,6 +23,6 @@ class Reached:
         return f"{self.where} {self.ip} {self.port} {self.source}\n".encode()
 
 
-def parse(line: bytes) -> Reached:
+def parse(line: bytes) -> Arrival:
     where, ip, port, source = line.decode().split()
-    return Reached(where, ip, int(port), source)
+    return Arrival(where, ip, int(port), source)
