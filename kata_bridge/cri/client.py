@@ -11,16 +11,10 @@ from bridge_api.rpc import UnaryMethod
 from kata_bridge.cri.messages import (
     LIST_POD_SANDBOX,
     POD_SANDBOX_STATUS,
-    VERSION,
     ListPodSandboxRequest,
     PodSandbox,
-    PodSandboxFilter,
-    PodSandboxState,
-    PodSandboxStateValue,
     PodSandboxStatusRequest,
     PodSandboxStatusResponse,
-    VersionRequest,
-    VersionResponse,
 )
 
 Q = TypeVar("Q")
@@ -71,18 +65,12 @@ class CriClient:
         """Close the connection; calls in flight fail."""
         await self._channel.close()
 
-    async def version(self) -> VersionResponse:
-        """Return name and version of the runtime. Raises `CriError`, as all here do."""
-        return await self._call(VERSION, VersionRequest())
-
-    async def sandboxes(self, *, only_ready: bool = False) -> tuple[PodSandbox, ...]:
-        """Return all sandboxes, also those that are stopped and not yet removed."""
-        state = PodSandboxStateValue(PodSandboxState.SANDBOX_READY)
-        request = ListPodSandboxRequest(PodSandboxFilter(state=state) if only_ready else None)
-        return (await self._call(LIST_POD_SANDBOX, request)).items
+    async def sandboxes(self) -> tuple[PodSandbox, ...]:
+        """Return all sandboxes, also those that are stopped and not yet removed. Raises `CriError`."""
+        return (await self._call(LIST_POD_SANDBOX, ListPodSandboxRequest())).items
 
     async def sandbox(self, sandbox_id: str, *, verbose: bool = False) -> PodSandboxStatusResponse | None:
-        """Return the status of a sandbox, None if there is no sandbox of that id."""
+        """Return the status of a sandbox, None if there is no sandbox of that id. Raises `CriError`."""
         try:
             return await self._call(POD_SANDBOX_STATUS, PodSandboxStatusRequest(sandbox_id, verbose))
         except _NotFoundError:

@@ -5,21 +5,8 @@ Each runtime has its own keys and may change them; a missing or unexpected value
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import msgspec
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxInfo:
-    """`runtime_type` as containerd has it (`io.containerd.kata.v2`); CRI-O has none.
-
-    `network_namespace` is a path, empty on the host's network. `pid` is 0 where there is no process.
-    """
-
-    pid: int = 0
-    runtime_type: str = ""
-    network_namespace: str = ""
 
 
 class _Namespace(msgspec.Struct):
@@ -36,18 +23,15 @@ class _RuntimeSpec(msgspec.Struct):
 
 
 class _Info(msgspec.Struct, rename="camel"):
-    pid: int = 0
-    runtime_type: str = ""
     runtime_spec: _RuntimeSpec | None = None
 
 
-def sandbox_info(info: Mapping[str, str]) -> SandboxInfo:
-    """Read `PodSandboxStatusResponse.info`."""
+def network_namespace(info: Mapping[str, str]) -> str:
+    """The path of a sandbox's network namespace; empty in the host's network, and where it is unknown."""
     try:
         read = msgspec.json.decode(info.get("info", "{}"), type=_Info)
     except (msgspec.DecodeError, RecursionError):
-        return SandboxInfo()
+        return ""
     linux = read.runtime_spec.linux if read.runtime_spec is not None else None
     namespaces = linux.namespaces if linux is not None else None
-    path = next((each.path for each in namespaces or () if each.type == "network"), "")
-    return SandboxInfo(read.pid, read.runtime_type, path)
+    return next((each.path for each in namespaces or () if each.type == "network"), "")

@@ -37,18 +37,6 @@ class NamespaceMode(OpenEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class VersionRequest:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class VersionResponse:
-    runtime_name: str = field(2, STRING)
-    runtime_version: str = field(3, STRING)
-    runtime_api_version: str = field(4, STRING)
-
-
-@dataclass(frozen=True, slots=True)
 class PodSandboxMetadata:
     name: str = field(1, STRING)
     uid: str = field(2, STRING)
@@ -57,20 +45,8 @@ class PodSandboxMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class PodSandboxStateValue:
-    state: PodSandboxState = field(1, enumeration(PodSandboxState))
-
-
-@dataclass(frozen=True, slots=True)
-class PodSandboxFilter:
-    id: str = field(1, STRING)
-    state: PodSandboxStateValue | None = field(2, message_of(PodSandboxStateValue))
-    label_selector: Mapping[str, str] = field(3, map_of(STRING))
-
-
-@dataclass(frozen=True, slots=True)
 class ListPodSandboxRequest:
-    filter: PodSandboxFilter | None = field(1, message_of(PodSandboxFilter))
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +127,7 @@ class PodSandboxStatus:
 
 @dataclass(frozen=True, slots=True)
 class PodSandboxStatusResponse:
-    """`info` is there if the request was verbose, and says what its runtime likes; see `cri.info`."""
+    """`info` answers a verbose request, with keys of the runtime's own: see `cri.info`."""
 
     status: PodSandboxStatus | None = field(1, message_of(PodSandboxStatus))
     info: Mapping[str, str] = field(2, map_of(STRING))
@@ -159,7 +135,6 @@ class PodSandboxStatusResponse:
 
 _SERVICE = "runtime.v1.RuntimeService"
 
-VERSION = UnaryMethod(_SERVICE, "Version", VersionRequest, VersionResponse)
 LIST_POD_SANDBOX = UnaryMethod(_SERVICE, "ListPodSandbox", ListPodSandboxRequest, ListPodSandboxResponse)
 POD_SANDBOX_STATUS = UnaryMethod(
     _SERVICE, "PodSandboxStatus", PodSandboxStatusRequest, PodSandboxStatusResponse

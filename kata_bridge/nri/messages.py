@@ -140,7 +140,7 @@ class PodRequest:
 
 @dataclass(frozen=True, slots=True)
 class StateChangeEvent:
-    """How runtimes before NRI 0.12 tell what has no call of its own."""
+    """Runtimes before NRI 0.12 send it for events without a call of their own."""
 
     event: Event = field(1, enumeration(Event))
     pod: PodSandbox | None = field(2, message_of(PodSandbox))

@@ -5,9 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kata_bridge.cri.client import CriClient, CriError
-from kata_bridge.cri.info import sandbox_info
+from kata_bridge.cri.info import network_namespace
 from kata_bridge.cri.messages import (
-    NamespaceMode,
     PodSandbox,
     PodSandboxMetadata,
     PodSandboxState,
@@ -62,13 +61,9 @@ def observation_of(item: PodSandbox) -> SandboxObservation:
 def detailed(item: PodSandbox, reply: PodSandboxStatusResponse) -> SandboxObservation:
     """The same, with the addresses and namespaces of its status."""
     status = reply.status or PodSandboxStatus()
-    network = status.network
-    ips = () if network is None else (network.ip, *(each.ip for each in network.additional_ips))
-    namespaces = status.linux.namespaces if status.linux is not None else None
-    options = namespaces.options if namespaces is not None else None
     return replace(
         observation_of(item),
-        ips=tuple(filter(None, ips)),
-        netns=sandbox_info(reply.info).network_namespace,
-        is_host_network=options is not None and options.network is NamespaceMode.NODE,
+        ips=status.ips,
+        netns=network_namespace(reply.info),
+        is_host_network=status.is_host_network,
     )

@@ -29,6 +29,7 @@ from dnsconfig.cluster.objects import PodObject, decode_object
 from dnsconfig.cluster.state import World, world_of
 from dnsconfig.resolve.decision import Decision, decide, node_of
 from kata_bridge.cri.client import CriClient, CriError
+from kata_bridge.cri.messages import PodSandboxState
 from tenancy import keys
 from tests.k8s.ring import dns_pods
 from tests.k8s.ring.api import JsonObject
@@ -141,9 +142,9 @@ def _told(ring: Ring, pods: Sequence[JsonObject]) -> list[KubeletResolver]:
         async with asyncio.timeout(_SANDBOXES_S), CriClient(ring.node.cri_socket) as client:
             while found.keys() != wanted.keys():
                 with contextlib.suppress(CriError):  # a runtime that is busy with sandboxes answers late
-                    for each in await client.sandboxes(only_ready=True):
+                    for each in await client.sandboxes():
                         uid = each.metadata.uid if each.metadata is not None else ""
-                        if uid in wanted:
+                        if uid in wanted and each.state is PodSandboxState.SANDBOX_READY:
                             found[uid] = each.id
                 await asyncio.sleep(_POLL_S)
 
