@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may write where root opens files: found out by the check of the configuration, and at the start."""
+"""Who may write where root opens files: checked by --check-config and at the start."""
 
 import os
 import stat
@@ -28,7 +28,7 @@ def ended(command: list[str]) -> tuple[int, str]:
 
 
 def test_missing_directories_are_made_on_a_fresh_node(place: Path) -> None:
-    """With the documented configuration it said `ok`, and then that its lock's directory is not there."""
+    """With the documented configuration --check-config passed, and the start missed the lock's directory."""
     vcnode = place / "run" / "vcnode"
     settings = {
         "lockFile": str(vcnode / "kata-bridge.lock"),
@@ -63,17 +63,17 @@ PLACES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", PLACES)
 def test_a_directory_that_others_may_write_refuses_the_start(place: Path, name: str) -> None:
-    """A member of the bridge's group put a link there, and root wrote what it leads to."""
+    """A member of the bridge's group put a link there, and root wrote to its target."""
     filled = yaml.safe_load(yaml.safe_dump(PLACES[name]).replace("{0}", str(place)))
     config = written(place, **filled)
     (place / "guests").mkdir()
     (place / "open").mkdir()
     (place / "open").chmod(0o770)
-    said = f"{place}/open: users other than its owner can write to it (mode 0770); chmod go-w {place}/open"
+    message = f"{place}/open: users other than its owner can write to it (mode 0770); chmod go-w {place}/open"
     code, checked = ended(bridge_command(config, "--check-config"))
-    assert (code, said in checked) == (2, True), checked
+    assert (code, message in checked) == (2, True), checked
     code, log = ended(bridge_command(config))
-    assert (code, said in log, "Traceback" in log) == (1, True, False), log
+    assert (code, message in log, "Traceback" in log) == (1, True, False), log
     assert list((place / "open").iterdir()) == []
 
 
@@ -90,7 +90,7 @@ def test_a_directory_of_another_user_refuses_the_start(place: Path, monkeypatch:
 
 @pytest.mark.parametrize("module", ["dnsconfig", "kubeproxy_ext"])
 def test_a_directory_that_cannot_be_made_is_one_error_line(place: Path, module: str) -> None:
-    """It was a traceback, after the check had said that all is well."""
+    """It was a traceback, after --check-config had passed."""
     authority = Authority.create("super-cluster")
     apiserver = FakeApiserver(authority=authority, client_ca_pem=authority.cert_pem)
     kubeconfig = place / "kubeconfig"
@@ -106,12 +106,12 @@ def test_a_directory_that_cannot_be_made_is_one_error_line(place: Path, module: 
         "status": {"socket": str(place / "run" / "status.sock")},
     }
     config.write_text(yaml.safe_dump(document))
-    said = f"{place}/run: not a directory"
+    message = f"{place}/run: not a directory"
     command = [sys.executable, "-m", module, "--config", str(config)]
     code, checked = ended([*command, "--check-config"])
-    assert (code, said in checked) == (2, True), checked
+    assert (code, message in checked) == (2, True), checked
     code, log = ended(command)
-    assert (code, said in log, "Traceback" in log) == (1, True, False), log
+    assert (code, message in log, "Traceback" in log) == (1, True, False), log
 
 
 def test_modes_of_existing_directories_are_tightened(place: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From start to end: unusable configurations, the first sync, a second bridge, strangers, the drain."""
+"""From start to stop: invalid configurations, the first sync, a second bridge, the drain."""
 
 import asyncio
 import json
@@ -185,7 +185,7 @@ def test_watch_and_push_through_the_real_socket(tmp_path: Path) -> None:
 
 
 def test_connection_limits_fit_the_descriptor_limit(tmp_path: Path) -> None:
-    """Four addresses with 256 silent connections each are within the relay's bounds, and were all of 1024."""
+    """Four addresses with 256 silent connections each are within the relay's limits, and took all 1024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole daemon in this process, with a runtime, a guest of stock Kata and its clients around it."""
+"""The whole daemon in this process, with a fake runtime, a guest of stock Kata and clients."""
 
 import asyncio
 import dataclasses
@@ -144,7 +144,7 @@ async def test_which_sandboxes_stay_unmanaged(place: Path, runtime: FakeRuntime)
 
 
 async def test_netns_state_of_gone_sandboxes_is_removed(place: Path, runtime: FakeRuntime) -> None:
-    """Each sandbox of the netns channel has one; who ends while no bridge runs would leave it for ever."""
+    """Those of sandboxes that ended while kata-bridge was away would stay for ever."""
     notes = place / "state" / "netns"
     notes.mkdir(parents=True, mode=0o700)
     notes.parent.chmod(0o700)
@@ -208,7 +208,7 @@ async def test_only_the_agents_container_gets_the_certificate(place: Path, runti
 async def test_without_disk_space_a_tenants_agent_is_denied(
     place: Path, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without its mount a container would run and not attach. A pod that is no tenant's is never held."""
+    """Without its mount the agent would run and not attach. A pod without tenant is never denied."""
     whose = {keys.CLUSTER: "vc-a-1-a", keys.NAMESPACE: "shop", keys.UID: "tenants-s1"}
     tenants, nobodys = dataclasses.replace(pod("s1"), annotations=whose), pod("s2")
 

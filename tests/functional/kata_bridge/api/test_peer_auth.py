@@ -22,8 +22,8 @@ US = PeerPolicy(frozenset({os.getuid()}), None)
 
 
 @asynccontextmanager
-async def door(directory: Path, allowed: PeerPolicy) -> AsyncIterator[tuple[Path, list[int]]]:
-    """A door before a server that sends back what it gets; the list counts who was refused."""
+async def proxied(directory: Path, policy: PeerPolicy) -> AsyncIterator[tuple[Path, list[int]]]:
+    """A proxy before an echo server; the list has an entry for each refused peer."""
 
     served: set[asyncio.StreamWriter] = set()
 
@@ -39,17 +39,17 @@ async def door(directory: Path, allowed: PeerPolicy) -> AsyncIterator[tuple[Path
         served.remove(writer)
 
     refused: list[int] = []
-    tasks = Tasks("front")
+    tasks = Tasks("proxy")
     server = await asyncio.start_unix_server(echo, directory / "inner")
-    front = PeerAuthProxy(
-        bind(directory / "door", None), directory / "inner", allowed, tasks, lambda: refused.append(1)
+    proxy = PeerAuthProxy(
+        bind(directory / "socket", None), directory / "inner", policy, tasks, lambda: refused.append(1)
     )
-    await front.start()
+    await proxy.start()
     try:
-        yield directory / "door", refused
+        yield directory / "socket", refused
     finally:
-        await front.stop()
-        await front.close()
+        await proxy.stop()
+        await proxy.close()
         await until(lambda: not served)
         server.close()
         await tasks.close(2)
@@ -63,7 +63,7 @@ async def test_the_kernel_names_the_peer() -> None:
 
 async def test_bytes_and_eof_are_relayed(tmp_path: Path) -> None:
     data = os.urandom(3 << 20)
-    async with door(tmp_path, US) as (path, _), asyncio.timeout(DEADLINE_S):
+    async with proxied(tmp_path, US) as (path, _), asyncio.timeout(DEADLINE_S):
         reader, writer = await asyncio.open_unix_connection(path, limit=1 << 20)
 
         async def send() -> None:
@@ -77,7 +77,7 @@ async def test_bytes_and_eof_are_relayed(tmp_path: Path) -> None:
 
 
 async def read_from(path: Path) -> bytes:
-    """All that a caller gets who says nothing, to the end."""
+    """All that a peer reads that sends nothing."""
     async with asyncio.timeout(DEADLINE_S):
         reader, writer = await asyncio.open_unix_connection(path)
         got = await reader.read()
@@ -86,13 +86,13 @@ async def read_from(path: Path) -> bytes:
 
 
 async def test_a_refused_peer_is_closed_before_a_byte_is_read(tmp_path: Path) -> None:
-    async with door(tmp_path, PeerPolicy(frozenset({4_000_000_001}), None)) as (path, refused):
+    async with proxied(tmp_path, PeerPolicy(frozenset({4_000_000_001}), None)) as (path, refused):
         assert await read_from(path) == b""
         assert refused == [1]
 
 
 async def test_members_of_the_group_may_connect(tmp_path: Path) -> None:
-    async with door(tmp_path, PeerPolicy(frozenset(), os.getgid())) as (path, refused):
+    async with proxied(tmp_path, PeerPolicy(frozenset(), os.getgid())) as (path, refused):
         async with asyncio.timeout(DEADLINE_S):
             reader, writer = await asyncio.open_unix_connection(path)
             writer.write(b"hello")
@@ -102,18 +102,18 @@ async def test_members_of_the_group_may_connect(tmp_path: Path) -> None:
 
 
 async def test_a_peer_that_does_not_read_is_not_read(tmp_path: Path) -> None:
-    async with door(tmp_path, US) as (path, _):
+    async with proxied(tmp_path, US) as (path, _):
         loop = asyncio.get_running_loop()
-        with socket.socket(socket.AF_UNIX) as caller:
-            caller.setblocking(False)
-            await loop.sock_connect(caller, str(path))
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.setblocking(False)
+            await loop.sock_connect(peer, str(path))
             sent = 0
             stuck = 0
-            # The door and the server behind it move what they read in this very loop: after so many of
-            # its turns in which nothing fits in, however long they take, nothing more is read.
+            # The proxy and its server run in this event loop: after so many iterations in which nothing
+            # fits, nothing more is read.
             while stuck < 50:
                 try:
-                    sent += caller.send(b"x" * 65536)
+                    sent += peer.send(b"x" * 65536)
                     stuck = 0
                 except BlockingIOError:
                     stuck += 1
@@ -123,14 +123,14 @@ async def test_a_peer_that_does_not_read_is_not_read(tmp_path: Path) -> None:
 
 
 async def test_bind_removes_only_sockets(tmp_path: Path) -> None:
-    (tmp_path / "door").write_text("precious")
+    (tmp_path / "socket").write_text("precious")
     with pytest.raises(FileExistsError):
-        bind(tmp_path / "door", None)
-    assert (tmp_path / "door").read_text() == "precious"
+        bind(tmp_path / "socket", None)
+    assert (tmp_path / "socket").read_text() == "precious"
 
 
-class LateEnd(Tasks):
-    """Tasks that are cancelled before their first step, as at the very end."""
+class CancelledTasks(Tasks):
+    """Tasks that are cancelled before their first step, as during shutdown."""
 
     def spawn(self, coro: Any, name: str, **more: Any) -> asyncio.Task[Any]:
         task = super().spawn(coro, name, **more)
@@ -139,19 +139,19 @@ class LateEnd(Tasks):
 
 
 async def test_a_peer_accepted_during_shutdown_is_closed(tmp_path: Path) -> None:
-    tasks = LateEnd("front")
-    front = PeerAuthProxy(bind(tmp_path / "door", None), tmp_path / "inner", US, tasks)
-    await front.start()
-    assert await read_from(tmp_path / "door") == b""
-    await front.stop()
+    tasks = CancelledTasks("proxy")
+    proxy = PeerAuthProxy(bind(tmp_path / "socket", None), tmp_path / "inner", US, tasks)
+    await proxy.start()
+    assert await read_from(tmp_path / "socket") == b""
+    await proxy.stop()
     await tasks.close(2)
 
 
 async def test_without_a_server_peers_are_closed(tmp_path: Path) -> None:
-    tasks = Tasks("front")
-    front = PeerAuthProxy(bind(tmp_path / "door", None), tmp_path / "nobody", US, tasks)
-    await front.start()
-    assert await read_from(tmp_path / "door") == b""
+    tasks = Tasks("proxy")
+    proxy = PeerAuthProxy(bind(tmp_path / "socket", None), tmp_path / "absent", US, tasks)
+    await proxy.start()
+    assert await read_from(tmp_path / "socket") == b""
     await until(lambda: not len(tasks))
-    await front.stop()
+    await proxy.stop()
     await tasks.close(2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bridge's interface over its real socket, with guests in memory."""
+"""The node's gRPC API over a real socket, with fake guests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -48,7 +48,7 @@ async def test_set_ruleset_returns_a_result_for_each_guest(node: ServedBridge, c
     assert {answer.code for answer in answers.values()} == {ResultCode.APPLIED}
     assert {answer.digest for answer in answers.values()} == {wanted.digest}
     assert all(guest.ruleset == wanted and guest.flushed == [FLOW] for guest in guests)
-    # One value for all of them, and one that is there is not applied again.
+    # All guests share one value, and a guest that has it is not given it again.
     assert len({id(guest.ruleset.documents[0]) for guest in guests if guest.ruleset}) == 1
     answers = await results(client.set_ruleset(["g0"], ruleset(2, 100)))
     assert answers["g0"].code is ResultCode.UNCHANGED
@@ -117,7 +117,7 @@ async def test_each_failure_has_its_result_code(node: ServedBridge, client: Brid
         ResultCode.GONE,
         "this node has no such sandbox",
     )
-    # What was set stays set: the guest gets it when it is back, and nobody has to ask.
+    # The ruleset stays desired: the guest gets it when it is back.
     away.is_reachable = True
     await until(lambda: away.ruleset == ruleset(1))
 
@@ -202,7 +202,7 @@ async def test_a_watch_that_is_not_read_ends_with_resource_exhausted(
     watch = client.watch_guests()
     async with asyncio.timeout(DEADLINE_S):
         assert (await anext(watch)).kind is GuestEventKind.SYNCED
-        # No await in between: to the watcher it is one sleep.
+        # Without an await in between, so that the watcher reads nothing meanwhile.
         node.add(*(f"g{n}" for n in range(50)))
         with pytest.raises(BridgeUnavailableError, match="more than 10 guests changed unread: watch again"):
             [event async for event in watch]

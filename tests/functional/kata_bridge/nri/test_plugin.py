@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plugin on a real socket, before a stand-in runtime of every age and temper."""
+"""The plugin on a real socket, with fake runtimes of each age and quirk."""
 
 import asyncio
 import time
@@ -28,7 +28,7 @@ def pod(number: int, **more: str) -> PodSandbox:
 
 
 class Watcher:
-    """A handler that keeps what it is told."""
+    """A handler that records its calls."""
 
     def __init__(self) -> None:
         self.snapshots: list[Snapshot] = []
@@ -80,7 +80,7 @@ async def plugin_on(path: Path, watcher: Watcher, events: frozenset[Event]) -> A
 @pytest.mark.parametrize("is_admitted", [True, False])
 @pytest.mark.asyncio
 async def test_a_container_is_decided_before_the_plugin_stops(tmp_path: Path, *, is_admitted: bool) -> None:
-    """Creation and validation follow each other at once. Else the pod's author reads `ttrpc: closed`."""
+    """Validation follows creation at once. Without the drain the pod's author reads `ttrpc: closed`."""
     watcher = Watcher()
     watcher.may_answer.clear()
     if is_admitted:
@@ -95,7 +95,7 @@ async def test_a_container_is_decided_before_the_plugin_stops(tmp_path: Path, *,
         creating = others.spawn(runtime.create_container(pod(0), CONTAINER), "create")
         await watcher.is_asked.wait()
         running.cancel()
-        # It has begun to end, and nothing comes for much longer than it waits when nothing is under way.
+        # It is stopping, and nothing comes for much longer than it waits for when idle.
         await asyncio.wait({running}, timeout=5 * QUIET_S)
         assert not running.done()
         watcher.may_answer.set()
@@ -145,7 +145,7 @@ async def test_a_synchronize_of_megabytes_comes_in_parts(tmp_path: Path) -> None
 @pytest.mark.asyncio
 async def test_containers_are_denied_adjusted_and_validated(tmp_path: Path) -> None:
     watcher = Watcher()
-    # More than a multiplexer's reader takes at once.
+    # More than a multiplexer reads at once.
     dns = ContainerAdjustment(mounts=(Mount("/etc/resolv.conf", "bind", "/run/" + "x" * 300_000, ("ro",)),))
     async with (
         FakeRuntime(tmp_path / "nri.sock") as runtime,
@@ -187,7 +187,7 @@ async def test_a_lost_connection_is_made_again_and_synchronized(tmp_path: Path) 
             await runtime.has_registered(2)
             assert time.monotonic() - started < 2
             await runtime.run_pod(pod(1))
-        # Now it is gone, as containerd is while it restarts, and back with what it kept.
+        # It goes away, as containerd while it restarts, and comes back with its sandboxes.
         await until(lambda: not plugin.is_connected)
         async with FakeRuntime(path, pods=[pod(1), pod(2)]) as runtime:
             await runtime.has_registered()
@@ -209,7 +209,7 @@ async def test_a_runtime_that_drops_newer_events_gets_fewer_once(
         await runtime.has_registered()
         assert runtime.connections == 2
         assert plugin.missing == {Event.VALIDATE_CONTAINER_ADJUSTMENT}
-        # The next connection asks for all again: what was dropped may have been a restart.
+        # The next connection subscribes to all again: the drop may have been a restart.
         quirks.valid_events = 0x3FFF
         runtime.drop()
         await runtime.has_registered(2)
