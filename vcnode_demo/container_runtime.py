@@ -42,7 +42,7 @@ class ContainerRuntime:
 
     def wait_for_plugin(self) -> None:
         """Wait until the plugin has registered. Raises ToolError."""
-        self._thread.run(self._runtime.has_registered())
+        self._thread.run(self._runtime.wait_registered())
 
     def run_sandbox(self, sandbox: PodSandbox) -> None:
         self._thread.run(self._runtime.run_pod(sandbox))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of a kata-agent's policy that decides on whole requests: `default <Request> := true`. Pure.
+"""The part of a kata-agent's policy that decides on whole requests: `default <Request> := true`.
 
 Engines differ in a missing rule (docs/spec/kata.md#agent-policy): regorus (agents since 3.5) fails the
 evaluation, OPA (3.3 and 3.4) refuses.

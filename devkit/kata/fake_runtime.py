@@ -127,7 +127,7 @@ class FakeRuntime:
         await self._tasks.close(_STOP_S)
         self.path.unlink(missing_ok=True)
 
-    async def has_registered(self, times: int = 1) -> None:
+    async def wait_registered(self, times: int = 1) -> None:
         """Wait until plugins have registered and synchronized so often."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.registrations >= times)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small rulesets to put into guests. Pure."""
+"""Small rulesets for guests."""
 
 from ruleset.document import Ruleset, make_ruleset
 from ruleset.model import (
@@ -41,7 +41,7 @@ def sample(
     services: int = 3,
     affinity_s: int | None = None,
 ) -> Ruleset:
-    """`services` Services with 0, 1 and `endpoints` endpoints by turns, and the catch-all."""
+    """`services` Services with 0, 1 and `endpoints` endpoints in rotation, and the catch-all."""
     counts = [(0, 1, endpoints)[number % 3] for number in range(services)]
     return make_ruleset(
         generation,

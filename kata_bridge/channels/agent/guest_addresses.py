@@ -53,7 +53,7 @@ class GuestAddresses:
                     self._of[sandbox] = found
                     self._count.update(found)
 
-    def is_one_guests(self, address: Address) -> bool:
+    def has_single_owner(self, address: Address) -> bool:
         """Whether exactly one guest has this address, and no gateway."""
         return self._count[address] == 1 and not self._is_gateway(address)
 

@@ -23,12 +23,12 @@ Accept = Callable[[OriginOf], asyncio.Protocol]
 class AgentListeners:
     """Listens. `accept` makes the protocol of a connection, from the function that finds its origin.
 
-    `is_one_guests` tells whether an address is that of exactly one guest.
+    `has_single_owner` tells whether an address is that of exactly one guest.
     """
 
-    def __init__(self, accept: Accept, is_one_guests: Callable[[Address], bool]) -> None:
+    def __init__(self, accept: Accept, has_single_owner: Callable[[Address], bool]) -> None:
         self._accept = accept
-        self._is_one_guests = is_one_guests
+        self._has_single_owner = has_single_owner
         self._tasks = Tasks("agent-listeners")
         self._open: dict[str, tuple[asyncio.Server, Path | None]] = {}
         self._is_closed = False
@@ -109,7 +109,7 @@ class AgentListeners:
         self._tasks.spawn(stop_accepting(server), "close", when_over=server.close)
 
     def _tcp_origin(self, transport: asyncio.Transport) -> PeerOrigin:
-        return tcp_origin(str(transport.get_extra_info("peername")[0]), self._is_one_guests)
+        return tcp_origin(str(transport.get_extra_info("peername")[0]), self._has_single_owner)
 
 
 def _unlink(path: Path) -> None:

@@ -28,7 +28,7 @@ class PeerOrigin:
     """Where a connection came from. `name` is for people, and the key of its limits.
 
     `sandbox`: the connection came by the socket of this guest alone. `cid`: the VM's number, which the
-    kernel vouches for, by AF_VSOCK. `address`: the peer's, by TCP. `is_one_guests`: one guest alone has
+    kernel vouches for, by AF_VSOCK. `address`: the peer's, by TCP. `has_single_owner`: one guest alone has
     this address.
     """
 
@@ -37,23 +37,23 @@ class PeerOrigin:
     sandbox: str | None = None
     cid: int | None = None
     address: Address | None = None
-    is_one_guests: bool = False
+    has_single_owner: bool = False
 
     @property
     def limits(self) -> tuple[int, int]:
         """How many connections at once, and how many new ones within `CONNECTS_S`."""
-        if self.transport == "tcp" and not self.is_one_guests:
+        if self.transport == "tcp" and not self.has_single_owner:
             return MAX_PER_ADDRESS, MAX_CONNECTS_PER_ADDRESS
         return MAX_PER_GUEST, MAX_CONNECTS_PER_GUEST
 
 
-def tcp_origin(peer: str, is_one_guests: Callable[[Address], bool]) -> PeerOrigin:
+def tcp_origin(peer: str, has_single_owner: Callable[[Address], bool]) -> PeerOrigin:
     """The origin of a TCP connection from `peer`, an address as getpeername(2) returns it."""
     address = parse_address(peer)
     if address is None:  # no kernel returns that
         return PeerOrigin("tcp", peer)
-    if is_one_guests(address):
-        return PeerOrigin("tcp", str(address), address=address, is_one_guests=True)
+    if has_single_owner(address):
+        return PeerOrigin("tcp", str(address), address=address, has_single_owner=True)
     return PeerOrigin("tcp", source_of(peer), address=address)
 
 

@@ -120,7 +120,7 @@ class AgentRegistry:
             url = await Shim(sandbox, roots=self._shim_roots, timeout_s=SHIM_S).agent_url()
             return (url, parse_agent_url(url)) if url else ("", None)
         except (NoAnswerError, CallFailedError, ValueError) as error:
-            raise Unreachable(f"the shim has not told the address of its agent: {error}") from None
+            raise Unreachable(f"the shim has not reported the address of its agent: {error}") from None
 
     async def _listen(self, sandbox: str, port: int, address: AgentAddress | None) -> None:
         """Listen where the guest's VMM forwards vsock connections, or bind the guest to its VM's CID."""

@@ -78,12 +78,12 @@ class Relay:
         self,
         server_path: Path,
         *,
-        is_one_guests: Callable[[Address], bool] = lambda _: False,
+        has_single_owner: Callable[[Address], bool] = lambda _: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`is_one_guests` tells whether an address is that of exactly one guest."""
+        """`has_single_owner` tells whether an address is that of exactly one guest."""
         self.server_path = server_path
-        self.listeners = AgentListeners(lambda origin_of: _GuestSide(self, origin_of), is_one_guests)
+        self.listeners = AgentListeners(lambda origin_of: _GuestSide(self, origin_of), has_single_owner)
         self._clock = clock
         self._tasks = Tasks("relay")
         self._connections: dict[AgentConnection, None] = {}  # the oldest first

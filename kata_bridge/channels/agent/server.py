@@ -144,7 +144,9 @@ class AgentServer:
             raise OSError(f"{self._backend}: {error}") from None
         await server.start()
         self._server = server
-        self._relay = Relay(self._backend, is_one_guests=self._addresses.is_one_guests, clock=self._clock)
+        self._relay = Relay(
+            self._backend, has_single_owner=self._addresses.has_single_owner, clock=self._clock
+        )
 
     async def listen_tcp(self, address: str, port: int) -> int:
         """Accept agents on an address; return the port. Raises `OSError`."""

@@ -182,7 +182,7 @@ class StockCalls:
         try:
             url = await self._agent_url()
             if not url:
-                raise NoAnswerError("the shim has not told the address of its agent")
+                raise NoAnswerError("the shim has not reported the address of its agent")
             result = await via_agent(StockAgentClient(url, timeout_s=self._timeout_s))
         except CallFailedError as failure:
             raise _fault(call, failure, pushed) from None

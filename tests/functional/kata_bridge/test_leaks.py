@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from kata_bridge.channels.agent.relay import MAX_HANDSHAKES
 from kata_bridge.guest_certificates import SERVER_NAME, GuestCertificates
-from tests.functional.kata_bridge.leaks import DEADLINE_S, Node, bridged
+from tests.functional.kata_bridge.bridge_process import DEADLINE_S, BridgeNode, bridged
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -27,29 +27,29 @@ STORM_ROOM_KIB = 6_144
 
 
 @pytest_asyncio.fixture
-async def node(place: Path) -> AsyncIterator[Node]:
+async def node(place: Path) -> AsyncIterator[BridgeNode]:
     async with bridged(place) as made:
         yield made
 
 
-async def lives(node: Node, begin: int, count: int) -> None:
+async def lives(node: BridgeNode, begin: int, count: int) -> None:
     """So many guests' lives, some of them at once."""
     for first in range(begin, begin + count, AT_ONCE):
         numbers = range(first, min(first + AT_ONCE, begin + count))
         async with asyncio.TaskGroup() as group:
             for number in numbers:
-                group.create_task(node.live(f"guest{number}", number + 1))
+                group.create_task(node.run_guest(f"guest{number}", number + 1))
 
 
-async def test_removed_guests_leave_nothing_behind(node: Node) -> None:
+async def test_removed_guests_leave_nothing_behind(node: BridgeNode) -> None:
     # Warm: modules that the first guest needs are loaded, pools are filled.
     await lives(node, 0, 40)
-    base = await asyncio.to_thread(node.settled)
+    base = await asyncio.to_thread(node.settled_usage)
     assert (base.guests, base.certificates, base.connections) == (0, 0, 0)
     memory_kib = [node.resident_kib()]
     for half in range(2):
         await lives(node, 1_000 * (half + 1), LIVES)
-        assert await asyncio.to_thread(node.back_at, base) == ""
+        assert await asyncio.to_thread(node.excess_over, base) == ""
         memory_kib.append(node.resident_kib())
     assert memory_kib[2] - memory_kib[1] < ROOM_KIB, memory_kib
 
@@ -80,7 +80,7 @@ def half_open(context: ssl.SSLContext, connection: socket.socket) -> None:
 KINDS: tuple[Callable[[ssl.SSLContext, socket.socket], None], ...] = (refused, garbage, half_open)
 
 
-async def storm(node: Node, context: ssl.SSLContext, count: int) -> None:
+async def storm(node: BridgeNode, context: ssl.SSLContext, count: int) -> None:
     """So many attempts, of many addresses."""
     numbers = iter(range(count))
 
@@ -103,28 +103,28 @@ async def storm(node: Node, context: ssl.SSLContext, count: int) -> None:
             group.create_task(some())
 
 
-async def test_refused_attaches_leave_nothing_behind(node: Node, place: Path) -> None:
+async def test_refused_attaches_leave_nothing_behind(node: BridgeNode, place: Path) -> None:
     stranger = GuestCertificates.open(place / "stranger").issue("guest").directory
     context = ssl.create_default_context(cafile=str(place / "state" / "ca.crt"))
     context.load_cert_chain(stranger / "tls.crt", stranger / "tls.key")
     context.set_alpn_protocols(["h2"])
     await lives(node, 0, 1)
     await storm(node, context, STORM)
-    base = await asyncio.to_thread(node.settled)
+    base = await asyncio.to_thread(node.settled_usage)
     memory_kib = node.resident_kib()
     await storm(node, context, STORM)
-    assert await asyncio.to_thread(node.back_at, base) == ""
+    assert await asyncio.to_thread(node.excess_over, base) == ""
     assert node.resident_kib() - memory_kib < STORM_ROOM_KIB
     # And it was no standstill.
     await lives(node, 1, 1)
 
 
-async def test_silent_handshakes_lose_their_slots(node: Node) -> None:
+async def test_silent_handshakes_lose_their_slots(node: BridgeNode) -> None:
     """Those whose certificate is good say nothing; a guest that means it is attached beside them."""
     await lives(node, 0, 1)  # gRPC opens some descriptors of its own at the first connection
-    pod = await node.begin("silent")
+    pod = await node.add_pod("silent")
     directory = node.directory / "state" / "sandboxes" / "silent"
-    base = await asyncio.to_thread(node.settled)
+    base = await asyncio.to_thread(node.settled_usage)
     context = ssl.create_default_context(cafile=str(directory / "ca.crt"))
     context.load_cert_chain(directory / "tls.crt", directory / "tls.key")
     context.set_alpn_protocols(["h2"])
@@ -145,10 +145,10 @@ async def test_silent_handshakes_lose_their_slots(node: Node) -> None:
     try:
         # All turns are taken, and others wait for one before it.
         async with asyncio.timeout(DEADLINE_S):
-            while (await asyncio.to_thread(node.held)).connections <= MAX_HANDSHAKES:
+            while (await asyncio.to_thread(node.usage)).connections <= MAX_HANDSHAKES:
                 pass
-        await asyncio.wait_for(node.live("honest", 1), DEADLINE_S)
-        descriptors = node.held().descriptors
+        await asyncio.wait_for(node.run_guest("honest", 1), DEADLINE_S)
+        descriptors = node.usage().descriptors
         # Three for each that has its turn, one for each that waits.
         assert descriptors <= base.descriptors + CROWD + 2 * MAX_HANDSHAKES + 20
     finally:
@@ -157,5 +157,5 @@ async def test_silent_handshakes_lose_their_slots(node: Node) -> None:
         for result in await asyncio.gather(*dialling, return_exceptions=True):
             if isinstance(result, tuple):
                 result[1].transport.abort()
-    await node.end(pod)
-    assert await asyncio.to_thread(node.back_at, base) == ""
+    await node.remove_pod(pod)
+    assert await asyncio.to_thread(node.excess_over, base) == ""

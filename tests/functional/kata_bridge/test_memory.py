@@ -29,7 +29,7 @@ from guest_agent.api.messages import (
 )
 from kata_bridge.channels.agent.channel import MAX_LINES
 from kata_bridge.channels.agent.server import MAX_READING_BACK
-from tests.functional.kata_bridge.leaks import Node, bridged, dialled
+from tests.functional.kata_bridge.bridge_process import BridgeNode, bridged, dialled
 from tests.waiting import until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -66,7 +66,7 @@ class Peak:
 
     mib: float = 0.0
 
-    async def of(self, node: Node, work: Awaitable[Any]) -> None:
+    async def of(self, node: BridgeNode, work: Awaitable[Any]) -> None:
         task = asyncio.ensure_future(work)  # noqa: TID251 - awaited below
         while not task.done():
             self.mib = max(self.mib, node.resident_kib() / 1024)
@@ -75,9 +75,9 @@ class Peak:
 
 
 @asynccontextmanager
-async def attached(node: Node, name: str) -> AsyncIterator[Any]:
+async def attached(node: BridgeNode, name: str) -> AsyncIterator[Any]:
     """A guest's stream that was taken."""
-    await node.begin(name)
+    await node.add_pod(name)
     directory = node.directory / "state" / "sandboxes" / name
     await until(directory.is_dir)
     async with dialled(f"127.0.0.1:{node.port}", directory) as call:
@@ -100,7 +100,7 @@ async def test_megabytes_before_a_hello_stay_in_bounds(place: Path) -> None:
     async with bridged(place) as node:
         directories = []
         for number in range(GUESTS):
-            await node.begin(f"bad{number}")
+            await node.add_pod(f"bad{number}")
             directories.append(place / "state" / "sandboxes" / f"bad{number}")
         await until(lambda: all(each.is_dir() for each in directories))
         await peak.of(node, asyncio.gather(*(one(each) for each in directories for _ in range(CONNECTIONS))))
@@ -168,7 +168,7 @@ async def test_large_saves_of_all_stock_guests_stay_in_bounds(place: Path, save:
 
         async def attack() -> None:
             for number in range(GUESTS):
-                await node.begin(f"bad{number}")
+                await node.add_pod(f"bad{number}")
             async with asyncio.timeout(120):
                 while not all(len(kata.agent.calls) >= 3 for kata in katas):  # noqa: ASYNC110 - no event
                     await asyncio.sleep(0.05)

@@ -101,7 +101,7 @@ async def test_a_stock_kata_guest_gets_its_rules_after_nri_reports_it(
         serving(configuration(place)) as service,
         BridgeClient(place / "bridge.sock") as client,
     ):
-        await runtime.has_registered()
+        await runtime.wait_registered()
         await runtime.run_pod(pod("s1"))
         await until(lambda: "s1" in service.guests.drivers)
         driver = service.guests.drivers["s1"]
@@ -123,7 +123,7 @@ async def test_a_guest_whose_policy_refuses_is_not_injectable(place: Path, runti
         BridgeClient(place / "bridge.sock") as client,
     ):
         await kata.shim.__aexit__(None, None, None)
-        await runtime.has_registered()
+        await runtime.wait_registered()
         await runtime.run_pod(pod("s1"))
         result = await push(client, "s1", 1)
         assert result.code is ResultCode.UNREACHABLE
@@ -133,7 +133,7 @@ async def test_a_guest_whose_policy_refuses_is_not_injectable(place: Path, runti
 
 async def test_which_sandboxes_stay_unmanaged(place: Path, runtime: FakeRuntime) -> None:
     async with serving(configuration(place)) as service:
-        await runtime.has_registered()
+        await runtime.wait_registered()
         await runtime.run_pod(pod("runc", ""))
         await runtime.run_pod(pod("host", "kata", None))
         await runtime.run_pod(pod("left", "none"))
@@ -158,7 +158,7 @@ async def test_netns_state_of_gone_sandboxes_is_removed(place: Path, runtime: Fa
 
 async def test_a_late_shim_makes_a_guest_of_an_unlisted_handler(place: Path, runtime: FakeRuntime) -> None:
     async with serving(configuration(place)) as service:
-        await runtime.has_registered()
+        await runtime.wait_registered()
         await runtime.run_pod(pod("s1", "my-vms"))
         await until(lambda: service.guests.unmanaged == 1)
         async with FakeKata(place, FakeTables(), sandbox_id="s1"):
@@ -171,7 +171,7 @@ async def test_a_full_disk_is_reported_and_retried(
     place: Path, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving(configuration(place)) as service:
-        await runtime.has_registered()
+        await runtime.wait_registered()
 
         def full(*_: object) -> None:
             raise OSError(28, "No space left on device", str(place))
@@ -191,7 +191,7 @@ async def created(runtime: FakeRuntime, sandbox: str, name: str) -> ContainerAdj
 
 async def test_only_the_agents_container_gets_the_certificate(place: Path, runtime: FakeRuntime) -> None:
     async with serving(configuration(place)) as service:
-        await runtime.has_registered()
+        await runtime.wait_registered()
         await runtime.run_pod(pod("s1"))
         await runtime.run_pod(pod("left", "none"))
         await until(lambda: "s1" in service.guests.drivers)
@@ -219,7 +219,7 @@ async def test_without_disk_space_a_tenants_agent_is_denied(
         raise OSError(28, "No space left on device", str(place))
 
     async with serving(configuration(place)) as service:
-        await runtime.has_registered()
+        await runtime.wait_registered()
         monkeypatch.setattr("kata_bridge.guest_certificates.GuestCertificates._write", full)
         for each in (tenants, nobodys):
             await runtime.run_pod(each)
@@ -239,6 +239,6 @@ async def test_without_disk_space_a_tenants_agent_is_denied(
 
 async def test_without_agents_nri_asks_about_no_container(place: Path, runtime: FakeRuntime) -> None:
     async with serving(dataclasses.replace(configuration(place), agent=None)):
-        await runtime.has_registered()
+        await runtime.wait_registered()
         await runtime.run_pod(pod("s1"))
         assert await created(runtime, "s1", "vcnode-guest-agent") is None

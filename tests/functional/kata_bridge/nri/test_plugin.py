@@ -91,7 +91,7 @@ async def test_a_container_is_decided_before_the_plugin_stops(tmp_path: Path, *,
         FakeRuntime(tmp_path / "nri.sock", pods=[pod(0)]) as runtime,
     ):
         running = daemon.spawn(Plugin(runtime.path, "vcnode", "50", watcher, GATE).run(), "plugin")
-        await runtime.has_registered()
+        await runtime.wait_registered()
         creating = others.spawn(runtime.create_container(pod(0), CONTAINER), "create")
         await watcher.is_asked.wait()
         running.cancel()
@@ -117,7 +117,7 @@ async def test_sandbox_events_of_old_and_new_runtimes(tmp_path: Path, nri_versio
         FakeRuntime(tmp_path / "nri.sock", quirks, [pod(0)], [CONTAINER]) as runtime,
         plugin_on(runtime.path, watcher, SANDBOXES) as plugin,
     ):
-        await runtime.has_registered()
+        await runtime.wait_registered()
         assert plugin.is_connected
         assert (plugin.runtime, plugin.missing) == ("containerd 2.4.2", frozenset())
         await runtime.run_pod(pod(1))
@@ -136,7 +136,7 @@ async def test_a_synchronize_of_megabytes_comes_in_parts(tmp_path: Path) -> None
         FakeRuntime(tmp_path / "nri.sock", quirks, list(pods)) as runtime,
         plugin_on(runtime.path, watcher, SANDBOXES),
     ):
-        await runtime.has_registered()
+        await runtime.wait_registered()
         await runtime.run_pod(pod(5000, text="x" * 2_000_000))
     assert watcher.snapshots == [Snapshot(tuple(pods), ())]
     assert watcher.events == [("run", "p5000")]
@@ -151,7 +151,7 @@ async def test_containers_are_denied_adjusted_and_validated(tmp_path: Path) -> N
         FakeRuntime(tmp_path / "nri.sock") as runtime,
         plugin_on(runtime.path, watcher, SANDBOXES | GATE),
     ):
-        await runtime.has_registered()
+        await runtime.wait_registered()
         with pytest.raises(TtrpcError, match="FAILED_PRECONDITION: not yet"):
             await runtime.create_container(pod(0), CONTAINER)
         watcher.creation = dns
@@ -170,7 +170,7 @@ async def test_a_slow_handler_keeps_the_connection(tmp_path: Path) -> None:
         FakeRuntime(tmp_path / "nri.sock") as runtime,
         plugin_on(runtime.path, watcher, SANDBOXES),
     ):
-        await runtime.has_registered()
+        await runtime.wait_registered()
         await asyncio.gather(*(runtime.run_pod(pod(number)) for number in range(3)))
         assert (runtime.connections, len(watcher.events)) == (1, 3)
 
@@ -181,16 +181,16 @@ async def test_a_lost_connection_is_made_again_and_synchronized(tmp_path: Path) 
     path = tmp_path / "nri.sock"
     async with plugin_on(path, watcher, SANDBOXES) as plugin:
         async with FakeRuntime(path) as runtime:
-            await runtime.has_registered()
+            await runtime.wait_registered()
             runtime.drop()
             started = time.monotonic()
-            await runtime.has_registered(2)
+            await runtime.wait_registered(2)
             assert time.monotonic() - started < 2
             await runtime.run_pod(pod(1))
         # It goes away, as containerd while it restarts, and comes back with its sandboxes.
         await until(lambda: not plugin.is_connected)
         async with FakeRuntime(path, pods=[pod(1), pod(2)]) as runtime:
-            await runtime.has_registered()
+            await runtime.wait_registered()
             await runtime.run_pod(pod(3))
     assert [snapshot.pods for snapshot in watcher.snapshots] == [(), (), (pod(1), pod(2))]
     assert watcher.events == [("run", "p1"), ("run", "p3")]
@@ -206,13 +206,13 @@ async def test_a_runtime_that_drops_newer_events_gets_fewer_once(
         FakeRuntime(tmp_path / "nri.sock", quirks) as runtime,
         plugin_on(runtime.path, watcher, SANDBOXES | GATE) as plugin,
     ):
-        await runtime.has_registered()
+        await runtime.wait_registered()
         assert runtime.connections == 2
         assert plugin.missing == {Event.VALIDATE_CONTAINER_ADJUSTMENT}
         # The next connection subscribes to all again: the drop may have been a restart.
         quirks.valid_events = 0x3FFF
         runtime.drop()
-        await runtime.has_registered(2)
+        await runtime.wait_registered(2)
         assert plugin.missing == frozenset()
     assert "does not validate containers" in capsys.readouterr().err
 
@@ -229,7 +229,7 @@ async def test_a_refused_registration_is_logged_once_and_retried(
     ):
         await until(lambda: runtime.connections >= 3)
         quirks.refuses = ""
-        await runtime.has_registered()
+        await runtime.wait_registered()
     assert capsys.readouterr().err.count("a plugin of this name is there already") == 1
 
 

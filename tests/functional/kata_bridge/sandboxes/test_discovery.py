@@ -162,7 +162,7 @@ async def empty(tmp_path: Path) -> AsyncIterator[DiscoveryNode]:
 
 async def test_nri_reports_at_once_and_lists_revert_nothing(empty: DiscoveryNode) -> None:
     async with empty.nri, serving(empty.directory / "cri.sock", empty.cri):
-        await empty.nri.has_registered()
+        await empty.nri.wait_registered()
         await empty.nri.run_pod(POD)
         await until(lambda: "s1" in empty.sandboxes)
         assert empty.sandboxes["s1"].netns == "/run/netns/one"
@@ -183,14 +183,14 @@ async def test_nri_reports_at_once_and_lists_revert_nothing(empty: DiscoveryNode
 
 async def test_nri_source_allows_containers(empty: DiscoveryNode) -> None:
     async with empty.nri:
-        await empty.nri.has_registered()
+        await empty.nri.wait_registered()
         await empty.nri.run_pod(POD)
         await empty.nri.create_container(POD, Container("c1", "s1", "app"))
 
 
 async def test_known_sandboxes_stay_while_the_runtime_is_away(empty: DiscoveryNode) -> None:
     async with empty.nri, serving(empty.directory / "cri.sock", empty.cri):
-        await empty.nri.has_registered()
+        await empty.nri.wait_registered()
         await empty.nri.run_pod(POD)
         empty.cri.items = [LISTED]
         await until(lambda: empty.cri.lists > 3)

@@ -129,7 +129,7 @@ async def serving(
         try:
             async with BridgeClient(place / "bridge.sock") as client:
                 async with asyncio.timeout(DEADLINE_S):
-                    await runtime.has_registered(before + 1)
+                    await runtime.wait_registered(before + 1)
                 yield GatedNode(place, runtime, running, client)
         finally:
             life.stop()

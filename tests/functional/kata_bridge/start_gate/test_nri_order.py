@@ -114,7 +114,7 @@ async def test_in_any_order_no_container_starts_before_its_needs_are_met(
             if act == "drop":
                 before = runtime.registrations
                 runtime.drop()
-                await runtime.has_registered(before + 1)
+                await runtime.wait_registered(before + 1)
             for each in ran:
                 try:
                     adjustment = await node.start(pod(each, "kata"))

@@ -58,26 +58,26 @@ def test_any_guest_may_be_behind_a_gateway() -> None:
     assert addresses.mismatch("a", address("192.0.2.2")) == ""
     assert addresses.mismatch("a", address("2001:db8::7")) == ""
     assert addresses.mismatch("a", address("192.0.2.4")) != ""
-    assert addresses.is_one_guests(address("10.0.0.1"))
-    assert not addresses.is_one_guests(address("192.0.2.1")), "others are behind it too"
+    assert addresses.has_single_owner(address("10.0.0.1"))
+    assert not addresses.has_single_owner(address("192.0.2.1")), "others are behind it too"
 
 
 def test_addresses_follow_the_sandboxes() -> None:
     addresses = GuestAddresses()
     addresses.update([appeared("a", "10.0.0.1"), appeared("b", "10.0.0.1")])
-    assert not addresses.is_one_guests(address("10.0.0.1")), "tenants' networks may overlap"
+    assert not addresses.has_single_owner(address("10.0.0.1")), "tenants' networks may overlap"
     addresses.update([Vanished("a")])
-    assert addresses.is_one_guests(address("10.0.0.1"))
+    assert addresses.has_single_owner(address("10.0.0.1"))
     addresses.update([appeared("b", "10.0.0.2")])
-    assert not addresses.is_one_guests(address("10.0.0.1"))
+    assert not addresses.has_single_owner(address("10.0.0.1"))
     assert addresses.mismatch("b", address("10.0.0.1")) != ""
     addresses.update([Vanished("b"), Vanished("never seen")])
     assert len(addresses) == 0
-    assert not addresses.is_one_guests(address("10.0.0.2"))
+    assert not addresses.has_single_owner(address("10.0.0.2"))
 
 
 def test_host_network_pod_adds_no_address() -> None:
     addresses = GuestAddresses()
     addresses.update([appeared("host", "192.168.0.1", is_host_network=True), appeared("odd", "no address")])
     assert len(addresses) == 0
-    assert not addresses.is_one_guests(address("192.168.0.1"))
+    assert not addresses.has_single_owner(address("192.168.0.1"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bridge as a process beside fakes of a runtime's NRI and CRI, and what that process holds."""
+"""A bridge process beside fakes of a runtime's NRI and CRI, and its resource usage."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ _POOL_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ResourceUsage:
     """What the bridge holds. The last two are of its state directory."""
 
     descriptors: int
@@ -58,14 +58,14 @@ class Held:
     certificates: int
     notes: int
 
-    def __le__(self, other: "Held") -> bool:
+    def __le__(self, other: "ResourceUsage") -> bool:
         room = replace(other, threads=other.threads + _POOL_THREADS)
         return all(one <= two for one, two in zip(astuple(self), astuple(room), strict=True))
 
 
 @dataclass(slots=True)
-class Cri:
-    """The CRI of the runtime: lists alone, since NRI tells the rest."""
+class FakeCri:
+    """A fake CRI, which lists sandboxes; NRI reports their changes."""
 
     items: dict[str, Listed] = field(default_factory=dict)
     lists: int = 0
@@ -76,24 +76,24 @@ class Cri:
 
 
 @dataclass(slots=True)
-class Node:
-    """A node whose sandboxes come and go."""
+class BridgeNode:
+    """A node whose sandboxes tests add and remove."""
 
     directory: Path
     pid: int
     port: int
     runtime: FakeRuntime
-    cri: Cri
+    cri: FakeCri
     client: BridgeClient
-    begun: int = 0
+    pods_added: int = 0
 
-    def held(self) -> Held:
+    def usage(self) -> ResourceUsage:
         status_code, page = fetch(self.directory / "status.sock", "/metrics", DEADLINE_S)
         assert status_code == 200
         samples = dict(line.rsplit(" ", 1) for line in page.decode().splitlines() if not line.startswith("#"))
         status = json.loads(fetch(self.directory / "status.sock", "/status", DEADLINE_S)[1])
         process = Path(f"/proc/{self.pid}")
-        return Held(
+        return ResourceUsage(
             descriptors=entries(process / "fd"),
             threads=entries(process / "task"),
             tasks=int(float(samples["vcnode_tasks"])),
@@ -104,37 +104,36 @@ class Node:
             notes=entries(self.directory / "state" / "netns"),
         )
 
-    def settled(self) -> Held:
-        """The least of each that is seen for a while: each reading is a connection itself, and may meet
-        a list of sandboxes that is asked for."""
-        seen = [self.held()]
+    def settled_usage(self) -> ResourceUsage:
+        """The minimum of each value over some time: a reading is itself a connection, and may meet a list."""
+        seen = [self.usage()]
         end = time.monotonic() + _SETTLING_S
         while time.monotonic() < end:
-            seen.append(self.held())
-        return Held(*(min(values) for values in zip(*map(astuple, seen), strict=True)))
+            seen.append(self.usage())
+        return ResourceUsage(*(min(values) for values in zip(*map(astuple, seen), strict=True)))
 
-    def back_at(self, base: Held) -> str:
-        """Wait until nothing is held that was not held before; empty, or what still is."""
+    def excess_over(self, base: ResourceUsage) -> str:
+        """Wait until the usage is back at `base`; empty, or what still exceeds it."""
         deadline = time.monotonic() + DEADLINE_S
-        now = self.held()
+        now = self.usage()
         least = list(astuple(now))
-        while not Held(*least) <= base:
+        while not ResourceUsage(*least) <= base:
             if time.monotonic() > deadline:
                 return ", ".join(
                     f"{each.name}: {value} of {getattr(base, each.name)}"
-                    for each, value in zip(fields(Held), least, strict=True)
+                    for each, value in zip(fields(ResourceUsage), least, strict=True)
                 )
-            least = [min(one, two) for one, two in zip(least, astuple(self.held()), strict=True)]
+            least = [min(one, two) for one, two in zip(least, astuple(self.usage()), strict=True)]
         return ""
 
     def resident_kib(self) -> int:
-        """Memory of its own: what is shared with other processes is not in it."""
+        """The process's anonymous memory."""
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
         return int(next(line.split()[1] for line in lines if line.startswith("RssAnon:")))
 
-    async def begin(self, name: str) -> PodSandbox:
-        """A sandbox of a tenant appears, by NRI at once and in the lists."""
-        self.begun += 1
+    async def add_pod(self, name: str) -> PodSandbox:
+        """Add a sandbox of a tenant, by NRI at once and in the lists."""
+        self.pods_added += 1
         pod = PodSandbox(
             name,
             "web",
@@ -143,14 +142,14 @@ class Node:
             runtime_handler="kata",
             linux=LinuxPodSandbox((LinuxNamespace("network", f"/run/netns/{name}"),)),
             pid=7,
-            ips=(f"10.{self.begun >> 16}.{self.begun >> 8 & 255}.{self.begun & 255}",),
+            ips=(f"10.{self.pods_added >> 16}.{self.pods_added >> 8 & 255}.{self.pods_added & 255}",),
         )
         await self.runtime.run_pod(pod)
         metadata = Metadata("web", pod.uid, pod.namespace, 0)
         self.cri.items[name] = Listed(name, metadata, runtime_handler="kata")
         return pod
 
-    async def end(self, pod: PodSandbox) -> None:
+    async def remove_pod(self, pod: PodSandbox) -> None:
         await self.runtime.stop_pod(pod)
         del self.cri.items[pod.id]
         await self.runtime.remove_pod(pod)
@@ -158,9 +157,9 @@ class Node:
     async def _set(self, name: str, wanted: Ruleset) -> list[ResultCode]:
         return [each.code async for each in self.client.set_ruleset([name], wanted)]
 
-    async def live(self, name: str, generation: int) -> None:
-        """A whole life: it appears, attaches, gets rules, and vanishes with its stream open."""
-        pod = await self.begin(name)
+    async def run_guest(self, name: str, generation: int) -> None:
+        """Add a guest, attach its agent, apply rules, and remove it while its stream is open."""
+        pod = await self.add_pod(name)
         directory = self.directory / "state" / "sandboxes" / name
         await until(directory.is_dir)
         wanted = ruleset(generation, services=20)
@@ -175,14 +174,14 @@ class Node:
                     state = RulesetState(wanted.generation, wanted.digest)
                 outcome = AgentResult(AgentResultCode.DONE, "", state)
                 await call.write(encode(AgentMessage(question.id, result=outcome)))
-            # What was set before it had attached is given to it all the same.
+            # A ruleset that was set before the agent attached is applied afterwards.
             assert set(await results) <= {ResultCode.APPLIED, ResultCode.UNREACHABLE}
-            await self.end(pod)
+            await self.remove_pod(pod)
             assert await call.code() is grpc.StatusCode.UNAVAILABLE
 
 
 def entries(directory: Path) -> int:
-    """How much is in a directory."""
+    """The number of entries of a directory."""
     return len(list(directory.iterdir()))
 
 
@@ -198,11 +197,11 @@ async def dialled(target: str, credentials: Path) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def bridged(directory: Path, **settings: Any) -> AsyncIterator[Node]:
+async def bridged(directory: Path, **settings: Any) -> AsyncIterator[BridgeNode]:
     """A bridge that takes agents by TCP on loopback, in a runtime without sandboxes."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
-    cri = Cri()
+    cri = FakeCri()
     async with AsyncExitStack() as stack:
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((service(LIST_POD_SANDBOX.bind(cri.list)),))
@@ -220,11 +219,11 @@ async def bridged(directory: Path, **settings: Any) -> AsyncIterator[Node]:
         process = await stack.enter_async_context(
             _started(directory, **{"sandboxes": sandboxes, "agent": agent, "runtimes": rules, **settings})
         )
-        await runtime.has_registered()
+        await runtime.wait_registered()
         client = await stack.enter_async_context(
             BridgeClient(directory / "bridge.sock", timeout_s=DEADLINE_S)
         )
-        yield Node(directory, process, port, runtime, cri, client)
+        yield BridgeNode(directory, process, port, runtime, cri, client)
 
 
 @asynccontextmanager
