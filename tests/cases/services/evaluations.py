@@ -17,7 +17,7 @@ from tests.cases.services.filters import FILTERS, KernelFilter
 from tests.cases.services.kernel_answers import complaints, ports
 from tests.cases.services.lab import Lab
 from tests.cases.services.questions import Question
-from tests.cases.services.rendered import RenderedGuest, rules_for, text_for
+from tests.cases.services.rendering import RenderedGuest, rules_for, text_for
 from tests.cases.services.responder import Responder
 
 Tracer = Callable[[Packet], Trace]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from tests.cases.services import rendered, sections
+from tests.cases.services import rendering, sections
 from tests.cases.services.case_results import Job, NamedCase, ServiceCaseResult
 from tests.cases.services.case_shape import ApiState, CaseFile, FlowCase, GuestCase
 from tests.cases.services.evaluations import LiveKernels, Rendered, by_model, by_texts, render
@@ -25,7 +25,7 @@ from tests.cases.services.questions import (
     split,
     with_catch_all,
 )
-from tests.cases.services.rendered import RenderedGuest, SubjectError
+from tests.cases.services.rendering import RenderedGuest, SubjectError
 
 
 class Runner:
@@ -64,7 +64,7 @@ class Runner:
         check_config(flow.config)
         world = self._file.world
         asked = of_flow(flow.checks, flow.state, world)
-        data = rendered.objects_list(flow.state, world.node)
+        data = rendering.objects_list(flow.state, world.node)
         found: list[str] = []
         for pod, questions in asked.questions.items():
             found += self._four_ways(data, RenderedGuest(pod, world.node), questions)
@@ -116,7 +116,7 @@ class Runner:
         results = None
         if case.before is not None:
             states = (case.before, case.state)
-            old, new = (rendered.result_for(rendered.objects_list(s, guest.node), guest) for s in states)
+            old, new = (rendering.result_for(rendering.objects_list(s, guest.node), guest) for s in states)
             results = (old, new)
         within_s = None if case.within_ms is None else case.within_ms / 1000
 
@@ -133,7 +133,7 @@ def _unreadable(text: str) -> tuple[list[str], str]:
 
 
 def _rendered(state: ApiState, guest: RenderedGuest) -> Rendered:
-    return render(rendered.objects_list(state, guest.node), guest)
+    return render(rendering.objects_list(state, guest.node), guest)
 
 
 def _named(filter_: KernelFilter, said: str) -> str:

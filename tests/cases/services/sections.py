@@ -9,7 +9,7 @@ from kubeproxy_ext.compute.stale_flows import StaleFlow, stale_flows
 from ruleset.model import EndpointSet, Frontend, NoBackendAction
 from ruleset.names import chain_hash
 from ruleset.render.iptables import weight
-from tests.cases.services import rendered, slice_rules, sync_section
+from tests.cases.services import rendering, slice_rules, sync_section
 from tests.cases.services.case_results import Job
 from tests.cases.services.case_shape import (
     ApiState,
@@ -28,7 +28,7 @@ from tests.cases.services.case_shape import (
 )
 from tests.cases.services.entries import KernelEntry, is_stale
 from tests.cases.services.questions import UnknownWordError
-from tests.cases.services.rendered import RenderedGuest
+from tests.cases.services.rendering import RenderedGuest
 
 _NODE = "test-node"
 _POD = "10.0.0.2"
@@ -89,10 +89,10 @@ def _selection(case: Selection) -> tuple[list[str], str]:
     for ip in ("10.1.0.3", *(("fd00:10::3",) if is_six else ())):
         ports = tuple(SlicePort(port.name, port.proto, port.port) for port in service.ports)
         slices.append(SliceSpec(service.svc, ports, (EndpointSpec(ip),)))
-    data = rendered.objects_list(ApiState((service,), tuple(slices)), _NODE)
+    data = rendering.objects_list(ApiState((service,), tuple(slices)), _NODE)
     found = []
     for pod, wanted in ((_POD, case.ipv4), (_POD_6, case.ipv6)):
-        frontends = list(rendered.rules_for(data, RenderedGuest(pod, _NODE)).frontends())
+        frontends = list(rendering.rules_for(data, RenderedGuest(pod, _NODE)).frontends())
         addresses = {frontend.ip for frontend in frontends}
         if wanted is not None and addresses != {wanted}:
             found.append(f"frontends {sorted(addresses)}, not {wanted}")
@@ -109,8 +109,8 @@ def _endpoint_map(case: EndpointMap) -> tuple[list[str], str]:
     results = []
     found = []
     for mapping in (case.before, case.after):
-        outcome = rendered.result_for(
-            rendered.objects_list(_state_of(mapping), _NODE), RenderedGuest(_POD, _NODE)
+        outcome = rendering.result_for(
+            rendering.objects_list(_state_of(mapping), _NODE), RenderedGuest(_POD, _NODE)
         )
         results.append(outcome)
         seen = {
@@ -169,7 +169,7 @@ def _choice(case: ChoiceCase) -> tuple[list[str], str]:
     endpoints = tuple(_endpoint(one, ips[one.name], me) for one in case.endpoints)
     state = ApiState((service,), (SliceSpec("ns/svc", (SlicePort("p", "TCP", 80),), endpoints),))
     guest = RenderedGuest(_POD, me, zone=case.zone)
-    rules = rendered.rules_for(rendered.objects_list(state, me), guest)
+    rules = rendering.rules_for(rendering.objects_list(state, me), guest)
     frontends = {frontend.ip: frontend for frontend in rules.frontends()}
     internal = case.local if case.itp == "Local" else case.cluster
     found = _chosen("cluster IP", frontends[_VIP], internal, case, ips)
@@ -267,4 +267,4 @@ def _serving_outcome(case: Conntrack, names: tuple[str, ...] | None) -> GuestRul
         SliceSpec(service["svc"], (SlicePort("p", "UDP", port),), (endpoint,)) for port, endpoint in endpoints
     )
     state = ApiState((made,) if names is not None else (), slices)
-    return rendered.result_for(rendered.objects_list(state, _NODE), RenderedGuest(_POD, _NODE))
+    return rendering.result_for(rendering.objects_list(state, _NODE), RenderedGuest(_POD, _NODE))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ruleset.model import EndpointSet
-from tests.cases.services import rendered
+from tests.cases.services import rendering
 from tests.cases.services.case_shape import (
     ApiState,
     EndpointSpec,
@@ -17,7 +17,7 @@ from tests.cases.services.case_shape import (
     SliceSpec,
 )
 from tests.cases.services.questions import UnknownWordError
-from tests.cases.services.rendered import RenderedGuest
+from tests.cases.services.rendering import RenderedGuest
 
 _NODE = "test-node"
 _POD = "10.0.0.2"
@@ -115,7 +115,7 @@ def _compared(items: list[dict[str, Any]], wanted: set[str]) -> list[str]:
     data = json.dumps({"apiVersion": "v1", "kind": "List", "items": items}).encode()
     seen = {
         str(endpoint)
-        for frontend in rendered.rules_for(data, RenderedGuest(_POD, _NODE)).frontends()
+        for frontend in rendering.rules_for(data, RenderedGuest(_POD, _NODE)).frontends()
         if isinstance(frontend.to, EndpointSet)
         for endpoint in frontend.to.endpoints
     }

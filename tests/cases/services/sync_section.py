@@ -15,7 +15,7 @@ from ruleset.delta import BaseMismatch, RulesetDelta, apply_delta, difference
 from ruleset.document import Document, make_ruleset
 from ruleset.model import EndpointSet, Protocol
 from ruleset.names import Backend, endpoint_set_chain
-from tests.cases.services import rendered
+from tests.cases.services import rendering
 from tests.cases.services.case_shape import (
     ApiState,
     EndpointSpec,
@@ -26,7 +26,7 @@ from tests.cases.services.case_shape import (
     Sync,
 )
 from tests.cases.services.questions import UnknownWordError
-from tests.cases.services.rendered import RenderedGuest
+from tests.cases.services.rendering import RenderedGuest
 
 _NODE = "test-node"
 _GUEST = RenderedGuest("10.0.0.2", _NODE)
@@ -212,5 +212,5 @@ def _document(services: Mapping[str, int]) -> Document:
         )
         for name, count in services.items()
     )
-    data = rendered.objects_list(ApiState(made, slices), _NODE)
-    return rendered.document_for(data, _GUEST, Backend.IPTABLES)
+    data = rendering.objects_list(ApiState(made, slices), _NODE)
+    return rendering.document_for(data, _GUEST, Backend.IPTABLES)

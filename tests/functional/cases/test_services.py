@@ -15,12 +15,12 @@ from ruleset.names import Backend
 from ruletrace.packet import PacketVerdict
 from tests.cases.__main__ import MORE_SERVICES, main
 from tests.cases.daemon import ROOT
-from tests.cases.services import evaluations, kernel_answers, rendered, sctp
+from tests.cases.services import evaluations, kernel_answers, rendering, sctp
 from tests.cases.services.case_shape import CaseFile
 from tests.cases.services.entries import KernelEntry, is_stale
 from tests.cases.services.load import SHARED, ServiceFileError, is_of_this_shape, load, read
 from tests.cases.services.questions import of_flow
-from tests.cases.services.rendered import RenderedGuest
+from tests.cases.services.rendering import RenderedGuest
 from tests.cases.services.runner import Runner
 
 FLOW = {
@@ -102,7 +102,7 @@ def test_wrong_rules_fail_every_engine(
     backend: Backend, old: str, new: str, wanted: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def spoilt(data: bytes, guest: RenderedGuest, asked: Backend) -> str:
-        text = rendered.text_for(data, guest, asked)
+        text = rendering.text_for(data, guest, asked)
         if asked is not backend:
             return text
         assert old in text or (guest.service_cidrs == () and "172.30.0.0" in old)
@@ -270,7 +270,7 @@ def test_how_often_a_set_of_endpoints_is_asked() -> None:
 def test_render_command_prints_the_rules_of_the_runner(tmp_path: Path) -> None:
     """One group through `python -m kubeproxy_ext render`, as other programs ask."""
     file = read(written(tmp_path / "it.yaml", flows=[FLOW]))
-    data = rendered.objects_list(file.flows[0].state, "test-node")
+    data = rendering.objects_list(file.flows[0].state, "test-node")
     guest = RenderedGuest("10.0.0.2", "test-node", service_cidrs=("172.30.0.0/16",))
     for backend in Backend:
         done = subprocess.run(
@@ -281,7 +281,7 @@ def test_render_command_prints_the_rules_of_the_runner(tmp_path: Path) -> None:
             timeout=60,
             check=True,
         )
-        assert done.stdout.decode() == rendered.text_for(data, guest, backend)
+        assert done.stdout.decode() == rendering.text_for(data, guest, backend)
 
 
 @pytest.mark.parametrize("path", [SHARED, MORE_SERVICES], ids=lambda path: str(path.name))

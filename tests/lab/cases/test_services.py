@@ -9,14 +9,14 @@ import pytest
 from ruleset.model import Protocol
 from ruleset.names import Backend
 from ruletrace.packet import Packet, PacketVerdict
-from tests.cases.services import evaluations, rendered
+from tests.cases.services import evaluations, rendering
 from tests.cases.services.evaluations import LiveKernels, render
 from tests.cases.services.filters import FILTERS, KernelFilter
 from tests.cases.services.kernel_answers import complaints
 from tests.cases.services.lab import Lab
 from tests.cases.services.load import read
 from tests.cases.services.questions import Question, endpoint, of_flow
-from tests.cases.services.rendered import RenderedGuest
+from tests.cases.services.rendering import RenderedGuest
 from tests.cases.services.responder import Responder
 
 CASES = """\
@@ -60,7 +60,7 @@ def answered(kernel: LiveKernels, filter_: KernelFilter, path: Path, only: str =
     flow = read(path).flows[0]
     asked = of_flow(flow.checks, flow.state, read(path).world)
     ((pod, questions),) = asked.questions.items()
-    rendered = render(rendered.objects_list(flow.state, "test-node"), RenderedGuest(pod, "test-node"))
+    rendered = render(rendering.objects_list(flow.state, "test-node"), RenderedGuest(pod, "test-node"))
     wanted = [question for question in questions if question.name.startswith(only)]
     return [said for said in kernel.answers(rendered, wanted, filter_) if ", live: " in said]
 
@@ -100,7 +100,7 @@ def test_wrong_rules_fail_every_engine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def spoilt(data: bytes, guest: RenderedGuest, asked: Backend) -> str:
-        text = rendered.text_for(data, guest, asked)
+        text = rendering.text_for(data, guest, asked)
         if asked is FILTERS[number].backend:
             assert old in text
             return text.replace(old, new)
