@@ -10,25 +10,25 @@ from daemonkit.run.command_line import EXIT_UNUSABLE, load_or_exit, parse_argume
 from daemonkit.run.lifecycle import Lifecycle, run
 from dns_webhook.config import load
 from dns_webhook.credentials import CredentialsError
-from dns_webhook.rotation import TURN_S, utc_now
-from dns_webhook.service import Service
+from dns_webhook.rotation import CHECK_INTERVAL_S, utc_now
+from dns_webhook.service import WebhookService
 
 
 def main(
     argv: list[str] | None = None,
     *,
-    turn_s: float = TURN_S,
+    check_interval_s: float = CHECK_INTERVAL_S,
     now: Callable[[], dt.datetime] = utc_now,
 ) -> int:
     """Run the webhook; the exit code is 2 for a configuration or state that cannot be used.
 
-    `turn_s` is how often dates and the registration are looked at, `now` the clock for the dates.
+    `check_interval_s` is how often dates and the registration are checked, `now` the clock for the dates.
     """
     arguments = parse_arguments("dnsconfig-webhook", sys.argv[1:] if argv is None else argv)
     logs.setup()
     config = load_or_exit(arguments, load)
     try:
-        service = Service(config, turn_s=turn_s, now=now)
+        service = WebhookService(config, check_interval_s=check_interval_s, now=now)
     except CredentialsError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_UNUSABLE

@@ -13,8 +13,8 @@ from dnsconfig.config import (
     RESOLV_CONF,
     SuperCluster,
     TenantDomain,
-    bad_resolving,
     is_address,
+    resolver_problems,
 )
 from tenancy import names
 
@@ -23,7 +23,7 @@ KIND = "DnsWebhookConfiguration"
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where API servers ask, and under which names they know it."""
+    """Where API servers send reviews, and the names that they use."""
 
     names: tuple[str, ...] = setting(doc="DNS names and addresses of the certificate")
     address: str = setting("0.0.0.0", doc="IP address that API servers dial")  # noqa: S104 - API servers ask from other machines
@@ -44,10 +44,12 @@ class DnsWebhookConfiguration:
     super_cluster: SuperCluster
     listen: Listen
     state_directory: Path = setting(doc="where its authority and certificate are kept")
-    cluster_domain: str = setting(CLUSTER_DOMAIN, doc="of tenants of which nothing else says it")
+    cluster_domain: str = setting(
+        CLUSTER_DOMAIN, doc="of tenants without a configured or VirtualCluster's one"
+    )
     tenants: tuple[TenantDomain, ...] = setting((), doc="cluster domains of tenants")
     resolv_conf: str = setting(
-        RESOLV_CONF, doc="a resolv.conf as all nodes have it, for its search list; empty: none"
+        RESOLV_CONF, doc="a resolv.conf like all nodes', for its search list; empty: none"
     )
     status: StatusConfig = field(default_factory=StatusConfig)
     plain_kube_dns: bool = setting(
@@ -55,9 +57,9 @@ class DnsWebhookConfiguration:
     )
 
     def problems(self) -> Iterator[str]:
-        yield from bad_resolving(self.cluster_domain, self.tenants, self.resolv_conf)
+        yield from resolver_problems(self.cluster_domain, self.tenants, self.resolv_conf)
 
 
 def load(path: Path) -> DnsWebhookConfiguration:
-    """Read and check the file. Raises ConfigError with everything that is wrong."""
+    """Read and check the file. Raises ConfigError with all problems."""
     return binding.load(path, DnsWebhookConfiguration, kind=KIND)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections over TLS, and how many of them there are, handshakes among them.
+"""Accepts TLS connections within limits.
 
-A connection costs a socket until its first byte, then waits for its turn to shake hands, by source. Where all
-places are taken, the source with most connections that have brought no review loses its oldest, and then the
-one whose last review is longest ago gives way: whoever does no more than hold connections loses them.
+A connection costs a socket until its first byte. Then it waits for a handshake slot, by source. When
+all places are taken, the source with most connections without a review loses its oldest; without such
+a connection, the one with the oldest last review is closed. So idle connections go first.
 """
 
 import asyncio
@@ -25,21 +25,21 @@ from daemonkit.tls.openssl import end_inspection
 _HANDSHAKE_S = 5.0
 _GOODBYE_S = 1.0
 _BACKLOG = 1_024
-# Silent ones, and those that wait for their turn: a socket and 1 KB each.
+# Connections without a byte or a handshake slot: a socket and 1 KB each.
 MAX_SILENT = 1_024
-# At once; a turn takes milliseconds, and is taken back after STALLED_S where another waits.
+# A handshake takes milliseconds; one slower than STALLED_S is ended if another waits.
 MAX_HANDSHAKES = 64
 STALLED_S = 1.0
-# What a connection leaves behind goes in circles, with up to a megabyte of buffers, and Python looks for
-# such things only when there are many more objects than before.
+# A closed connection is a cycle with up to a megabyte of buffers. Python collects cycles only after
+# many more allocations than these are.
 _COLLECT_AFTER = 32
-_RETRY_S = 1.0  # without descriptors or memory the next one is not taken either
+_RETRY_S = 1.0  # out of descriptors or memory, the next accept fails too
 
 _log = logs.get(__name__)
 
 
 class _Arrival:
-    """A connection whose handshake has not ended."""
+    """A connection whose handshake is not done."""
 
     __slots__ = ("handshake", "sock", "source", "timer")
 
@@ -51,8 +51,10 @@ class _Arrival:
 
 
 class Connections:
-    """Takes connections for `http`, at most `most` at once beside the silent ones. `context` gives the TLS
-    context of the next one."""
+    """Accepts connections for `http`, at most `most` at once besides silent ones.
+
+    `context` returns the TLS context for the next one.
+    """
 
     def __init__(self, http: web.Server, context: Callable[[], ssl.SSLContext], most: int) -> None:
         self._http = http
@@ -61,18 +63,18 @@ class Connections:
         self._tasks = Tasks("webhook")
         self._loop = asyncio.get_running_loop()
         self._silent: ConnectionSlots[_Arrival] = ConnectionSlots(MAX_SILENT)
-        self._turns: HandshakeSlots[_Arrival] = HandshakeSlots(MAX_HANDSHAKES, STALLED_S, STALLED_S)
-        self._next_turn: asyncio.TimerHandle | None = None
+        self._slots: HandshakeSlots[_Arrival] = HandshakeSlots(MAX_HANDSHAKES, STALLED_S, STALLED_S)
+        self._next_slot: asyncio.TimerHandle | None = None
         self._arrivals: set[_Arrival] = set()
         self._is_stopped = False
-        # Each with its handshake, which may be over.
+        # Each with the task of its handshake, which may be done.
         self._new: dict[asyncio.BaseProtocol, asyncio.Task[None]] = {}
         self._new_by_source: ConnectionSlots[asyncio.BaseProtocol] = ConnectionSlots(most)
-        self._used: dict[asyncio.BaseProtocol, asyncio.Task[None]] = {}  # the last used last
-        self._taken = 0
+        self._used: dict[asyncio.BaseProtocol, asyncio.Task[None]] = {}  # the most recently used last
+        self._accepted = 0
 
     def __len__(self) -> int:
-        """Those that have begun their handshake, or are through with it."""
+        """Connections whose handshake has begun or is done."""
         return len(self._new) + len(self._used)
 
     def start(self, address: str, port: int) -> int:
@@ -85,16 +87,16 @@ class Connections:
         return bound
 
     async def stop(self) -> None:
-        """Take no more; those that have shaken hands are for `http` to end."""
+        """Stop accepting, and end handshakes. `http` ends the established connections."""
         self._is_stopped = True
-        if self._next_turn is not None:
-            self._next_turn.cancel()
+        if self._next_slot is not None:
+            self._next_slot.cancel()
         for arrival in tuple(self._arrivals):
             self._end(arrival)
         await self._tasks.close(_GOODBYE_S)
 
-    def was_of_use(self, protocol: asyncio.BaseProtocol | None) -> None:
-        """It has brought a review: all others give way before it."""
+    def mark_used(self, protocol: asyncio.BaseProtocol | None) -> None:
+        """It brought a review: all others are evicted before it."""
         if protocol is not None:
             handshake = self._new.pop(protocol, None) or self._used.pop(protocol, None)
             self._new_by_source.discard(protocol)
@@ -106,13 +108,13 @@ class Connections:
             try:
                 taken, peer = await self._loop.sock_accept(listener)
             except ConnectionError:
-                continue  # gone before it was taken
+                continue  # closed before it was accepted
             except OSError as error:
                 evicted = self._silent.evict()
                 if evicted is not None:
                     self._end(evicted)
                     continue
-                _log.error("cannot take connections", reason=error.strerror)
+                _log.error("cannot accept connections, retrying", reason=error.strerror)
                 await asyncio.sleep(_RETRY_S)
                 continue
             self._take(taken, source_of(peer[0]))
@@ -137,68 +139,70 @@ class Connections:
         if is_gone:
             self._end(arrival)
             return
-        self._turns.wait(arrival, arrival.source)
+        self._slots.wait(arrival, arrival.source)
         self._advance()
 
     def _advance(self) -> None:
-        """Give turns to those that wait, and look again when the next may be taken from somebody."""
-        if self._next_turn is not None:
-            self._next_turn.cancel()
-            self._next_turn = None
+        """Start handshakes in free slots, and end stalled ones that others wait for."""
+        if self._next_slot is not None:
+            self._next_slot.cancel()
+            self._next_slot = None
         while not self._is_stopped:
-            step = self._turns.next(self._loop.time())
+            step = self._slots.next(self._loop.time())
             if step.ended is not None:
                 self._end(step.ended)
             elif step.begun is not None:
                 self._begin(step.begun)
             else:
                 if step.again_s is not None:
-                    self._next_turn = self._loop.call_later(step.again_s, self._advance)
+                    self._next_slot = self._loop.call_later(step.again_s, self._advance)
                 return
 
     def _end(self, arrival: _Arrival) -> None:
-        """Of one that has its turn the handshake ends, and with it the socket."""
+        """Close a connection; cancelling its handshake closes the socket."""
         self._silent.discard(arrival)
         if arrival.handshake is not None:
             arrival.handshake.cancel()
         elif arrival in self._arrivals:
             self._loop.remove_reader(arrival.sock)
             arrival.sock.close()
-            self._over(arrival)
+            self._forget_arrival(arrival)
 
-    def _over(self, arrival: _Arrival) -> None:
+    def _forget_arrival(self, arrival: _Arrival) -> None:
         self._arrivals.discard(arrival)
         if arrival.timer is not None:
             arrival.timer.cancel()
-        self._turns.over(arrival, self._loop.time())
+        self._slots.over(arrival, self._loop.time())
 
-    # ---- the handshake, and behind it
+    # ---- the handshake, and after it
 
     def _begin(self, arrival: _Arrival) -> None:
         self._silent.discard(arrival)
         if arrival.timer is not None:
             arrival.timer.cancel()
-        self._forget()
+        self._drop_closed()
         if len(self) >= self._most:
             self._make_room()
-        self._taken += 1
-        if self._taken % _COLLECT_AFTER == 0:
+        self._accepted += 1
+        if self._accepted % _COLLECT_AFTER == 0:
             gc.collect()
         protocol = self._http()
         arrival.handshake = self._new[protocol] = self._tasks.spawn(
-            self._handshake(arrival.sock, protocol), "handshake", when_over=lambda: self._shaken(arrival)
+            self._handshake(arrival.sock, protocol),
+            "handshake",
+            when_over=lambda: self._on_handshake_done(arrival),
         )
         self._new_by_source.add(protocol, arrival.source)
 
-    def _shaken(self, arrival: _Arrival) -> None:
-        """Well or not; also where it ended before it began, when nothing has closed the socket."""
+    def _on_handshake_done(self, arrival: _Arrival) -> None:
+        """Also for a task that was cancelled before it began, which closed no socket."""
         if arrival.handshake is not None and arrival.handshake.cancelled():
             arrival.sock.close()
-        self._over(arrival)
+        self._forget_arrival(arrival)
         self._advance()
 
     async def _handshake(self, taken: socket.socket, protocol: asyncio.BaseProtocol) -> None:
-        # An error here is one of the other side, or of nobody who ever spoke TLS.
+        # Only the peer can cause these errors.
         with contextlib.suppress(OSError):
             transport, _ = await self._loop.connect_accepted_socket(
                 lambda: protocol,
@@ -209,17 +213,15 @@ class Connections:
             )
             end_inspection(transport.get_extra_info("ssl_object"))
 
-    def _forget(self) -> None:
-        """Those that are over."""
+    def _drop_closed(self) -> None:
         alive = set(self._http.connections)
-        for held in (self._new, self._used):
-            for protocol, handshake in tuple(held.items()):
+        for group in (self._new, self._used):
+            for protocol, handshake in tuple(group.items()):
                 if handshake.done() and protocol not in alive:
-                    del held[protocol]
+                    del group[protocol]
                     self._new_by_source.discard(protocol)
 
     def _make_room(self) -> None:
-        """End one."""
         protocol = self._new_by_source.evict()
         if protocol is not None:
             _abort(protocol, self._new.pop(protocol))
@@ -229,7 +231,7 @@ class Connections:
 
 
 def _abort(protocol: asyncio.BaseProtocol, handshake: asyncio.Task[None]) -> None:
-    """End a connection; one without a transport is closed, and its handler is about to end."""
+    """End a connection. One without a transport is already closed."""
     transport = getattr(protocol, "transport", None)
     if not handshake.done():
         handshake.cancel()

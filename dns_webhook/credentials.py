@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The webhook's own authority and certificate, and when which of them is made anew.
+"""The webhook's own authorities and certificate, and their renewal.
 
-Layout of the state directory, which only its owner enters: `authorities.pem` (newest last, each with
-its key behind it) and `tls.pem`. Who asks trusts what stands in the webhook's registration, so the
-order of a change of authority is: make it, publish it, and sign with it only after that.
+The state directory has `authorities.pem` (newest last, each followed by its key) and `tls.pem`; only
+its owner may enter it. API servers trust the authorities in the registration, so a new one is first
+created, then published, and signs only after that.
 """
 
 import datetime as dt
@@ -28,21 +28,21 @@ from daemonkit.files import atomic
 
 AUTHORITY_LIFE = dt.timedelta(days=3650)
 LEAF_LIFE = dt.timedelta(days=90)
-# Renewed with this much left: a month in which somebody may notice that it fails.
+# Renewed with this much left, so that operators have a month to notice a failure.
 LEAF_RENEWAL = dt.timedelta(days=30)
 AUTHORITY_RENEWAL = 2 * LEAF_LIFE
-# From when on all are good. Not from when they are made: a clock that was ahead then, and is right
-# now, would leave one that nobody takes until that day. Whoever checks goes by the end alone.
+# All are valid from here on, not from their creation: a clock that was ahead then would leave a
+# certificate that is not valid yet. Its end alone limits it.
 VALID_FROM = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 _NAME = "dnsconfig webhook"
 
 
 class CredentialsError(Exception):
-    """The state directory cannot be used; says which file and why."""
+    """The state directory cannot be used; the text has the file and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class KeyPair:
     """A certificate with its key."""
 
     certificate: x509.Certificate
@@ -57,19 +57,19 @@ class Identity:
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
     def left(self, now: dt.datetime) -> dt.timedelta:
-        """How long it is still good."""
+        """How long it is still valid."""
         return self.certificate.not_valid_after_utc - now
 
     def has_begun(self, now: dt.datetime) -> bool:
-        """Whether it is good yet. Ours are; those of older releases are from the hour they were made."""
+        """Whether it is valid yet. Older releases made it valid from its creation only."""
         return self.certificate.not_valid_before_utc <= now
 
 
 class Credentials:
-    """Authorities and the certificate that is shown. `names` are DNS names and addresses."""
+    """The authorities, and the certificate of the server. `names` are DNS names and addresses."""
 
     def __init__(self, directory: Path, names: Sequence[str]) -> None:
-        """Take up what is there. Raises CredentialsError: half a state is no reason to start anew."""
+        """Load existing ones. Raises CredentialsError also for a damaged state: it is never replaced."""
         self._directory = directory
         self._names = tuple(names)
         try:
@@ -84,24 +84,23 @@ class Credentials:
 
     @property
     def certificate_file(self) -> Path:
-        """The certificate that is shown, with its key."""
+        """The certificate of the server, with its key."""
         return self._directory / "tls.pem"
 
     @property
     def bundle(self) -> tuple[bytes, ...]:
-        """The authorities that whoever asks has to trust, PEM."""
+        """The authorities that API servers have to trust, in PEM."""
         return tuple(each.certificate_pem for each in self.authorities)
 
-    def turn(self, now: dt.datetime, published: Sequence[bytes]) -> bool:
-        """Make what is due; whether the certificate to show is another one now.
+    def renew_due(self, now: dt.datetime, published: Sequence[bytes]) -> bool:
+        """Create what is due; returns whether the server's certificate changed.
 
-        `published` are the authorities that have been in the registration for some time. Raises
-        CredentialsError.
+        `published` are the authorities that API servers know by now. Raises CredentialsError.
 
-        An authority that has not begun stays, as it may be our clock that is behind: who asks trusts
-        it until another one is published.
+        An authority that is not valid yet stays, as our own clock may be behind: API servers trust it
+        until another one is published.
         """
-        now = max(now, VALID_FROM)  # a clock that was never set begins with 1970
+        now = max(now, VALID_FROM)  # a clock that was never set starts in 1970
         living = [each for each in self.authorities if each.left(now) > dt.timedelta(0)]
         newest = living[-1] if living else None
         if newest is None or newest.left(now) < AUTHORITY_RENEWAL or not newest.has_begun(now):
@@ -115,10 +114,10 @@ class Credentials:
             return False
         leaf = _leaf(self._names, signer, now)
         self._write("tls.pem", [leaf])
-        self.leaf = leaf  # only now: what could not be written is due again with the next turn
+        self.leaf = leaf  # only now: after a failed write it stays due
         return True
 
-    def _is_due(self, leaf: Identity, signer: Identity, now: dt.datetime) -> bool:
+    def _is_due(self, leaf: KeyPair, signer: KeyPair, now: dt.datetime) -> bool:
         try:
             leaf.certificate.verify_directly_issued_by(signer.certificate)
         except (ValueError, InvalidSignature):
@@ -127,7 +126,7 @@ class Credentials:
         is_another = set(names) != set(map(_general_name, self._names))
         return is_another or leaf.left(now) < LEAF_RENEWAL or not leaf.has_begun(now)
 
-    def _write(self, name: str, identities: Sequence[Identity]) -> None:
+    def _write(self, name: str, identities: Sequence[KeyPair]) -> None:
         data = b"".join(each.certificate_pem + each.key_pem for each in identities)
         try:
             atomic.write_atomically(self._directory / name, data)
@@ -135,7 +134,7 @@ class Credentials:
             raise CredentialsError(f"{self._directory / name}: {error.strerror}") from None
 
 
-def _read(path: Path) -> list[Identity]:
+def _read(path: Path) -> list[KeyPair]:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -147,16 +146,16 @@ def _read(path: Path) -> list[Identity]:
             certificate = x509.load_pem_x509_certificate(marker + part)
             key = load_pem_private_key(part[part.index(b"-----BEGIN PRIVATE KEY-----") :], None)
             if not isinstance(key, ec.EllipticCurvePrivateKey):
-                raise CredentialsError(f"{path}: a key that is not ours; move the file away")
-            found.append(Identity(certificate, key))
+                raise CredentialsError(f"{path}: a key of another kind; move the file away")
+            found.append(KeyPair(certificate, key))
     except ValueError as error:
         raise CredentialsError(f"{path}: {error}; move the file away") from None
     return found
 
 
-def _authority(now: dt.datetime) -> Identity:
+def _authority(now: dt.datetime) -> KeyPair:
     key = ec.generate_private_key(ec.SECP256R1())
-    # The date tells two of them apart, also for a verifier that goes by the subject.
+    # With the date, verifiers that compare subjects distinguish two authorities.
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{_NAME} {now:%Y-%m-%dT%H:%M:%SZ}")])
     usage = x509.KeyUsage(
         digital_signature=False,
@@ -175,10 +174,10 @@ def _authority(now: dt.datetime) -> Identity:
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
-    return Identity(builder.sign(key, hashes.SHA256()), key)
+    return KeyPair(builder.sign(key, hashes.SHA256()), key)
 
 
-def _leaf(names: Sequence[str], signer: Identity, now: dt.datetime) -> Identity:
+def _leaf(names: Sequence[str], signer: KeyPair, now: dt.datetime) -> KeyPair:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _NAME)])
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key())
@@ -189,7 +188,7 @@ def _leaf(names: Sequence[str], signer: Identity, now: dt.datetime) -> Identity:
         .add_extension(x509.SubjectAlternativeName(list(map(_general_name, names))), critical=False)
         .add_extension(issuer, critical=False)
     )
-    return Identity(builder.sign(signer.key, hashes.SHA256()), key)
+    return KeyPair(builder.sign(signer.key, hashes.SHA256()), key)
 
 
 def _builder(
@@ -211,7 +210,7 @@ def _builder(
 
 
 def _general_name(name: str) -> x509.GeneralName:
-    """The name as it comes back out of a certificate: an address has one form there, and no zone."""
+    """The name as a certificate returns it: addresses have one form, and no zone."""
     try:
         return x509.IPAddress(ipaddress.ip_address(ipaddress.ip_address(name).packed))
     except ValueError:

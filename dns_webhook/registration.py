@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The webhook's registration: what it says, and how our authorities get into it.
+"""The webhook's registration, and the publication of our authorities in it.
 
-Somebody else creates it. Ours is `caBundle` alone: get and patch of this one object.
+An administrator creates it. The webhook patches `caBundle` and nothing else.
 """
 
 import base64
@@ -16,9 +16,8 @@ from tenancy import keys
 NAME = "dnsconfig.vcnode.io"
 PATH = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 TIMEOUT_S = 5
-# Replicas that are made anew leave their authorities behind. A bundle is in the order in which was
-# last heard of each: who is alive keeps its own among the last _LIVING, and what stands first goes
-# when there is no room, so that nobody alive is forgotten while there are no more of them than that.
+# Deleted replicas leave their authorities behind. Each living replica keeps its own among the last
+# _LIVING of the bundle. Without room the first is dropped, so that up to _LIVING replicas are safe.
 MAX_AUTHORITIES = 16
 _LIVING = MAX_AUTHORITIES // 2
 
@@ -28,16 +27,16 @@ Json = dict[str, Any]
 
 
 class RegistrationError(Exception):
-    """The registration is not as it has to be."""
+    """The registration lacks our webhook."""
 
 
 def registration(client_config: Json) -> Json:
-    """The object. `client_config` has `service` or `url`; our authorities come in by themselves.
+    """The object. `client_config` has `service` or `url`; `publish` adds our authorities.
 
-    failurePolicy is Fail: a pod that is let in without its resolver would ask another network's or
-    the host's server for as long as it lives, and one that is not let in is tried again. It is
-    asked only about tenants' pods (a Kubernetes before 1.28 drops matchConditions, and asks about all), so
-    what runs the cluster starts without it.
+    failurePolicy is Fail: a pod that is admitted without its resolver would ask another network's or
+    the host's server for its whole life, and a denied one is retried. matchConditions limit it to
+    tenants' pods (Kubernetes before 1.28 drops them, and sends all), so that the super cluster's own
+    pods start without it.
     """
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -67,7 +66,7 @@ def registration(client_config: Json) -> Json:
                 "failurePolicy": "Fail",
                 "sideEffects": "None",
                 "timeoutSeconds": TIMEOUT_S,
-                # Another webhook may change what decides; ours changes nothing the second time.
+                # Another webhook may change what decides; reviewing an unchanged pod again is harmless.
                 "reinvocationPolicy": "IfNeeded",
             }
         ],
@@ -75,22 +74,22 @@ def registration(client_config: Json) -> Json:
 
 
 async def publish(api: Requester, authorities: Sequence[bytes], stale: Sequence[bytes]) -> bool:
-    """Put our authorities into the bundle, and take `stale` ones out; whether it had to be changed.
+    """Add our authorities to the bundle, and remove `stale` ones; returns whether it changed.
 
-    Others' stay, as replicas have their own, while there is room. Raises RegistrationError, and
-    what `api` raises.
+    Other replicas' authorities stay while there is room. Raises RegistrationError, and what `api`
+    raises.
     """
     found = msgspec.json.decode(await api.request("GET", f"{PATH}/{NAME}", {}), type=dict[str, Any])
     index, webhook = _ours(found)
     text = str(webhook.get("clientConfig", {}).get("caBundle") or "")
-    held = split(base64.b64decode(text))
-    wanted = merged(held, authorities, stale)
-    if wanted == held:
+    current = split(base64.b64decode(text))
+    desired = merged(current, authorities, stale)
+    if desired == current:
         return False
     where = f"/webhooks/{index}"
     steps = [
         {"op": "test", "path": "/metadata/resourceVersion", "value": found["metadata"]["resourceVersion"]},
-        {"op": "add", "path": f"{where}/clientConfig/caBundle", "value": _encoded(wanted)},
+        {"op": "add", "path": f"{where}/clientConfig/caBundle", "value": _encoded(desired)},
     ]
     await api.request(
         "PATCH", f"{PATH}/{NAME}", {}, msgspec.json.encode(steps), content_type="application/json-patch+json"
@@ -98,9 +97,9 @@ async def publish(api: Requester, authorities: Sequence[bytes], stale: Sequence[
     return True
 
 
-def merged(held: Sequence[bytes], ours: Sequence[bytes], stale: Sequence[bytes]) -> list[bytes]:
-    """The bundle as it has to be: `held` itself where nothing is missing, stale, or long unheard of."""
-    kept = [each for each in held if each not in stale]
+def merged(current: Sequence[bytes], ours: Sequence[bytes], stale: Sequence[bytes]) -> list[bytes]:
+    """The desired bundle: equal to `current` if ours are among the last and nothing is stale."""
+    kept = [each for each in current if each not in stale]
     if all(each in kept[-_LIVING:] for each in ours):
         return kept
     return [*(each for each in kept if each not in ours), *ours][-MAX_AUTHORITIES:]
@@ -110,7 +109,9 @@ def _ours(found: Json) -> tuple[int, Json]:
     for index, webhook in enumerate(found.get("webhooks") or []):
         if webhook.get("name") == NAME:
             return index, webhook
-    raise RegistrationError(f"{NAME}: has no webhook of that name")
+    raise RegistrationError(
+        f"{NAME}: the registration has no webhook of that name; apply packaging/webhook/registration.yaml"
+    )
 
 
 def _encoded(authorities: Sequence[bytes]) -> str:
@@ -118,5 +119,5 @@ def _encoded(authorities: Sequence[bytes]) -> str:
 
 
 def split(bundle: bytes) -> list[bytes]:
-    """The certificates of a PEM bundle, each as it is written by us."""
+    """The certificates of a PEM bundle, each as this webhook writes it."""
     return [(_BEGIN + part).strip() + b"\n" for part in bundle.split(_BEGIN)[1:]]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An AdmissionReview, and the answer to it (admission.k8s.io/v1). Pure.
+"""Decides AdmissionReviews of pods (admission.k8s.io/v1).
 
-A pod of class CLUSTER gets its resolver spelled out, by the same decision as on a node with NRI.
-All others are let through as they are: what the kubelet of their node makes of them is the same.
-That is also what keeps a second look at one pod from changing it: it has policy None by then.
+A pod of class CLUSTER gets its resolver in its spec, by the same decision as on a node with NRI. All
+others are admitted unchanged: their node's kubelet computes the same for them. So a second review of
+a pod changes nothing: its policy is None by then.
 """
 
 import base64
@@ -16,28 +16,28 @@ from daemonkit.kube.object_limits import limits_of
 from daemonkit.kube.resources import PODS, Named, ObjectMeta
 from dns_webhook.patch import left_out, patch
 from dnsconfig.cluster.objects import PodObject
-from dnsconfig.cluster.state import World
-from dnsconfig.resolve.decision import Decision, Node, decide
+from dnsconfig.cluster.state import ClusterState
+from dnsconfig.resolve.decision import Decision, NodeDns, decide
 from dnsconfig.resolve.resolver import DnsClass
-from dnsconfig.resolve.waiting import Cause, Waits
+from dnsconfig.resolve.waiting import Waiting, WaitReason
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
 
-# No wait helps: whoever wrote the pod has to change it. All else passes, and is worth another try; a
-# namespace that was made a moment before its first pod, too.
-_FOR_GOOD = frozenset({Cause.NAME, Cause.TOO_LARGE, Cause.UNUSABLE})
+# Only a change of the pod helps. All other reasons may pass, so that a retry helps: also for a
+# namespace that was created a moment before its first pod.
+_PERMANENT = frozenset({WaitReason.INVALID_NETWORK_NAME, WaitReason.TOO_LARGE, WaitReason.INVALID_OPTION})
 _INVALID, _UNAVAILABLE = 422, 503
 _REASONS = {_INVALID: "Invalid", _UNAVAILABLE: "ServiceUnavailable"}
 
-# The last one is of brackets without end; msgspec decodes no deeper than the interpreter's stack.
+# RecursionError: msgspec decodes nested JSON no deeper than the interpreter's stack.
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 # An apiserver cuts warnings at 4096 characters in all (apiserver, pkg/warning, 1.34).
 _MAX_WARNING = 256
 
 
-class BadReview(ValueError):  # noqa: N818 - the state it tells of
-    """What was sent is no review that we know; the text says why."""
+class ReviewError(ValueError):
+    """The body is not a review that this webhook can decide."""
 
 
 class _Struct(msgspec.Struct, frozen=True, rename="camel"):
@@ -66,9 +66,9 @@ class _Review(_Struct, frozen=True):
 
 
 class Review(msgspec.Struct, frozen=True):
-    """A review that can be answered; `pod` is None where it is of something else.
+    """`pod` is None in a review of another kind of object.
 
-    Of a pod that is `too_large`, for the reason that stands there, only the name is known.
+    `too_large` is why a pod was not decoded: only its name is known then.
     """
 
     uid: str
@@ -76,18 +76,18 @@ class Review(msgspec.Struct, frozen=True):
     too_large: str = ""
 
 
-def read(body: bytes) -> Review:
-    """Read a review. Raises BadReview for all that is not of v1, and for a pod that does not decode."""
+def decode_review(body: bytes) -> Review:
+    """Decode a review. Raises ReviewError for other versions, and for a pod that is not decodable."""
     try:
         found = msgspec.json.decode(body, type=_Review)
     except _UNDECODABLE as error:
-        raise BadReview(f"no AdmissionReview: {error}") from None
+        raise ReviewError(f"not an AdmissionReview: {error}") from None
     if (found.api_version, found.kind) != (API_VERSION, KIND):
         said = f"{found.api_version} {found.kind}"[:80]
-        raise BadReview(f"expected an {API_VERSION} {KIND}, got {said!r}")
+        raise ReviewError(f"expected an {API_VERSION} {KIND}, got {said!r}")
     request = found.request
     if request is None or not request.uid:
-        raise BadReview("the review has no request, or the request no uid")
+        raise ReviewError("the review has no request, or the request no uid")
     resource = request.resource
     is_ours = (resource.group, resource.version, resource.resource) == ("", "v1", "pods")
     if not is_ours or request.sub_resource or request.operation != "CREATE":
@@ -99,12 +99,12 @@ def read(body: bytes) -> Review:
             return Review(request.uid, _completed(PodObject(ObjectMeta(name)), request), excess)
         pod = msgspec.json.decode(request.object, type=PodObject)
     except _UNDECODABLE as error:
-        raise BadReview(f"the review's pod cannot be read: {error}") from None
+        raise ReviewError(f"the review's pod cannot be read: {error}") from None
     return Review(request.uid, _completed(pod, request))
 
 
 def _completed(pod: PodObject, request: _Request) -> PodObject:
-    """The pod with what it has not got yet when it is admitted: namespace, UID, sometimes a name."""
+    """The pod with what it lacks before it is created: namespace, UID, and with generateName a name."""
     meta: ObjectMeta = pod.metadata
     known = msgspec.structs.replace(
         meta,
@@ -115,31 +115,31 @@ def _completed(pod: PodObject, request: _Request) -> PodObject:
     return msgspec.structs.replace(pod, metadata=known)
 
 
-def answer(review: Review, world: World, node: Node) -> "Answer":
-    """Decide. `node` is the resolver that all nodes have: which one the pod will be on nobody knows yet."""
+def answer(review: Review, world: ClusterState, node: NodeDns) -> "Answer":
+    """Decide. `node` is the resolver of all nodes, as the pod is not scheduled yet."""
     if review.pod is not None and review.too_large:
         return Answer(review.uid, _of_too_large(review.pod.metadata.namespace, review.too_large, world))
     decision = None if review.pod is None else decide(review.pod, world, node)
     if decision is None or decision.dns_class is not DnsClass.CLUSTER:
         return Answer(review.uid)
     if decision.lines is None:
-        # Let in, it would be started with the resolver of the super cluster or of the host.
+        # Admitted, it would start with the resolver of the super cluster or of the host.
         return Answer(review.uid, decision)
     return Answer(review.uid, decision, tuple(patch(decision.lines)))
 
 
-def _of_too_large(namespace: str, reason: str, world: World) -> Decision | None:
-    """The refusal of a pod that was not decoded, None where it is no tenant's: its namespace tells."""
-    refused = Decision("", DnsClass.CLUSTER, owner=world.owner(namespace))
-    if refused.owner is not None:
-        return replace(refused, waits=Waits(Cause.TOO_LARGE, reason))
+def _of_too_large(namespace: str, reason: str, world: ClusterState) -> Decision | None:
+    """The denial of a pod that was not decoded; None where its namespace is not a tenant's."""
+    denied = Decision("", DnsClass.CLUSTER, owner=world.owner(namespace))
+    if denied.owner is not None:
+        return replace(denied, waiting=Waiting(WaitReason.TOO_LARGE, reason))
     if namespace in world.namespaces:
         return None
-    return replace(refused, waits=Waits(Cause.UNHEARD, f"namespace {namespace} is not known yet"))
+    return replace(denied, waiting=Waiting(WaitReason.NOT_SYNCED, f"namespace {namespace} is not synced yet"))
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The decision about one review; without a decision the pod is none of ours."""
+    """The response to one review; without a decision the pod is not a tenant's."""
 
     uid: str
     decision: Decision | None = None
@@ -147,24 +147,24 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def result(self) -> str:
-        """For the metric and the log."""
+        """For the metric and the log: unchanged, patched or denied."""
         if self.decision is None:
-            return "left"
-        return "patched" if self.patch else "refused"
+            return "unchanged"
+        return "patched" if self.patch else "denied"
 
     @property
-    def reason(self) -> str:
-        waits = None if self.decision is None else self.decision.waits
-        return "" if waits is None or self.patch else waits.reason
+    def message(self) -> str:
+        waiting = None if self.decision is None else self.decision.waiting
+        return "" if waiting is None or self.patch else waiting.message
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Of the node's search list, what no pod's spec may have: for the log, as no author can mend it."""
+        """Paths of the node's search list that a pod's spec may not have; for operators, not authors."""
         return left_out(self.decision.lines or ()) if self.decision is not None and self.patch else ()
 
     def body(self) -> bytes:
-        """The answer as an AdmissionReview."""
-        response: dict[str, Any] = {"uid": self.uid, "allowed": self.result != "refused"}
+        """The response as an AdmissionReview."""
+        response: dict[str, Any] = {"uid": self.uid, "allowed": self.result != "denied"}
         if self.decision is not None and self.patch:
             response["patchType"] = "JSONPatch"
             response["patch"] = base64.b64encode(msgspec.json.encode(self.patch)).decode()
@@ -172,8 +172,8 @@ class Answer(msgspec.Struct, frozen=True):
             if warnings:
                 response["warnings"] = warnings
         elif self.decision is not None:
-            waits = self.decision.waits
-            code = _INVALID if waits is not None and waits.cause in _FOR_GOOD else _UNAVAILABLE
-            message = f"no DNS for this pod: {self.reason}"
+            waiting = self.decision.waiting
+            code = _INVALID if waiting is not None and waiting.reason in _PERMANENT else _UNAVAILABLE
+            message = f"no DNS for this pod: {self.message}"
             response["status"] = {"code": code, "reason": _REASONS[code], "message": message}
         return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the registration and the certificate in step, turn by turn."""
+"""Publishes the authorities, and renews them and the certificate in time."""
 
 import asyncio
 import datetime as dt
@@ -11,21 +11,21 @@ from dns_webhook import registration
 from dns_webhook.credentials import Credentials, CredentialsError
 from dns_webhook.registration import RegistrationError
 
-# How often dates and the registration are looked at. An API server has heard of an authority that
-# was published one turn before, and the next turn may sign with it.
-TURN_S = 60.0
+# How often dates and the registration are checked. API servers know an authority that was published
+# at the last check, so that it may sign now.
+CHECK_INTERVAL_S = 60.0
 RETRY_S = 2.0
 
 _log = logs.get(__name__)
 
 
 def utc_now() -> dt.datetime:
-    """The time of day, by which others judge our certificates."""
+    """The wall clock, by which API servers judge certificates."""
     return dt.datetime.now(dt.UTC)
 
 
 class Rotation:
-    """`show` is called when the certificate to show is another one; `now` tells the time, with its zone."""
+    """`show` is called after the certificate was renewed; `now` is the time with its zone."""
 
     def __init__(
         self,
@@ -34,31 +34,31 @@ class Rotation:
         show: Callable[[], None],
         now: Callable[[], dt.datetime],
         *,
-        turn_s: float = TURN_S,
+        check_interval_s: float = CHECK_INTERVAL_S,
     ) -> None:
         self._api = api
         self._credentials = credentials
         self._show = show
         self._now = now
-        self._turn_s = turn_s
+        self._check_interval_s = check_interval_s
         self._published: tuple[bytes, ...] = ()
         self.problem = "not published yet"
         self.renewal_problem = ""
 
     @property
     def is_published(self) -> bool:
-        """Whether our authorities have been in the registration, whatever failed since."""
+        """Whether our authorities were published once; later failures do not matter."""
         return bool(self._published)
 
     def begin(self) -> None:
-        """Make what is needed to listen. Raises CredentialsError."""
-        self._credentials.turn(self._now(), self._published)
+        """Create what is needed to listen. Raises CredentialsError."""
+        self._credentials.renew_due(self._now(), self._published)
 
     async def run(self) -> None:
-        """Publish our authorities, and renew what is due, for ever."""
+        """Publish and renew, until cancelled."""
         while True:
             is_published = await self._publish()
-            await asyncio.sleep(self._turn_s if is_published else RETRY_S)
+            await asyncio.sleep(self._check_interval_s if is_published else RETRY_S)
             self._renew()
 
     async def _publish(self) -> bool:
@@ -69,7 +69,9 @@ class Rotation:
                 _log.info("authorities published", count=len(ours))
         except (ApiError, UnreachableError, RegistrationError) as error:
             if str(error) != self.problem:
-                _log.warning("cannot publish the authorities", reason=str(error))
+                _log.warning(
+                    "cannot publish the authorities in the registration, retrying", reason=str(error)
+                )
             self.problem = str(error)
             return False
         self._published, self.problem = ours, ""
@@ -77,13 +79,13 @@ class Rotation:
 
     def _renew(self) -> None:
         try:
-            if self._credentials.turn(self._now(), self._published):
+            if self._credentials.renew_due(self._now(), self._published):
                 self._show()
                 _log.info("certificate renewed")
         except CredentialsError as error:
-            # The old one is good for a month yet: once is enough, not every minute of it. `/readyz` shows it.
+            # The old certificate is valid for another month: log once, not every minute. `/readyz` shows it.
             if str(error) != self.renewal_problem:
-                _log.error("cannot renew the certificate", reason=str(error))
+                _log.error("cannot renew the certificate; repair the state directory", reason=str(error))
             self.renewal_problem = str(error)
         else:
             self.renewal_problem = ""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where API servers ask: HTTPS, one path, and a bound to everything.
+"""The HTTPS server for reviews and probes, with a limit for everything.
 
-A new certificate goes to the next connection, in another context, as one that has connections must not be
-changed.
+A renewed certificate is in a new TLS context, for connections from then on: a context that has
+connections must not be changed.
 """
 
 import logging
@@ -18,7 +18,7 @@ from daemonkit.admission import client_hello
 from daemonkit.status.server import Readiness
 from daemonkit.tls import contexts
 from daemonkit.tls.openssl import Message, inspect
-from dns_webhook.bodies import Bodies, GaveWayError, TooLargeError
+from dns_webhook.body_limits import BodyLimits, BodyTooLargeError, EvictedError
 from dns_webhook.connections import Connections
 
 PATH = "/mutate"
@@ -27,43 +27,43 @@ LIVE, READY = "/livez", "/readyz"
 # The apiserver's own limit for a request (generic apiserver, MaxRequestBodyBytes); a review has one
 # object in it, and etcd takes half of that.
 MAX_BODY_BYTES = 3 << 20
-# A decision takes microseconds: who has not sent all of its review by then sends nothing useful.
+# API servers send a review at once; a decision takes microseconds.
 READ_S = 5.0
 MAX_IN_FLIGHT = 64
-# Of all that are being read. packaging/webhook/deployment.yaml has the limit that this is for, and
-# what was measured; a review is of some 10 KB.
+# Of all that are being read; a review has some 10 KB. This keeps the process below the memory limit of
+# packaging/webhook/deployment.yaml, which has the measured figures.
 MAX_BODIES_BYTES = 24 << 20
 MAX_CONNECTIONS = 128
-# client-go, and so an API server, sends again what is answered with 429 or 5xx and this header, within
-# the timeout of the registration (client-go, rest/with_retry.go).
-_AGAIN = {"Retry-After": "1"}
-# Longer than a Go client keeps a connection without use (90 s): it must not be ended under a review.
+# client-go, and so an API server, retries after 429 or 5xx with this header, within the timeout of the
+# registration (client-go, rest/with_retry.go).
+_RETRY_LATER = {"Retry-After": "1"}
+# Longer than a Go client keeps an idle connection (90 s), so that none ends under a review.
 _IDLE_S = 120.0
-# What is sent although it was refused is read for so long: without that a reset overtakes the answer.
+# A refused body is read for so long. Otherwise a reset would overtake the response.
 _LINGER_S = 2.0
 _BUFFER_BYTES = 64 << 10  # of each connection, twice
-# API servers and kubelets send ten headers at most, of which a trace's is the longest.
+# API servers and kubelets send ten headers at most; a trace's is the longest.
 _MAX_HEADERS, _MAX_HEADER_BYTES = 32, 4 << 10
 _STOP_S = 2.0
 
 
-def _is_no_clients_fault(record: logging.LogRecord) -> bool:
-    """What a client sends or leaves out is answered, and is no line: anyone on the network can be one."""
+def _is_own_error(record: logging.LogRecord) -> bool:
+    """Errors of clients are not logged: anyone on the network can cause them."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, ConnectionError | HttpProcessingError | web.RequestPayloadError)
 
 
 _http_log = logging.getLogger(f"{__name__}.http")
-_http_log.addFilter(_is_no_clients_fault)
+_http_log.addFilter(_is_own_error)
 
-Judge = Callable[[bytes], web.Response]
-"""A body to its answer, on the loop, without waiting."""
+ReviewHandler = Callable[[bytes], web.Response]
+"""Returns the response to a body; runs on the event loop and must not block."""
 
 
 class WebhookServer:
     def __init__(
         self,
-        judge: Judge,
+        handle: ReviewHandler,
         readiness: Callable[[], Readiness],
         *,
         read_s: float = READ_S,
@@ -71,17 +71,17 @@ class WebhookServer:
         max_bodies_bytes: int = MAX_BODIES_BYTES,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
-        self._judge = judge
+        self._handle = handle
         self._readiness = readiness
         self._read_s = read_s
-        self._bodies = Bodies(max_in_flight, MAX_BODY_BYTES, max_bodies_bytes, read_s)
+        self._bodies = BodyLimits(max_in_flight, MAX_BODY_BYTES, max_bodies_bytes, read_s)
         self._max_connections = max_connections
         self._connections: Connections | None = None
         self._context: ssl.SSLContext | None = None
         self._runner: web.AppRunner | None = None
 
     async def start(self, address: str, port: int, certificate: Path) -> int:
-        """Listen; returns the port. `certificate` has its key behind it. Raises OSError and TlsError."""
+        """Listen; returns the port. The file `certificate` also has the key. Raises OSError and TlsError."""
         self.show(certificate)
         app = web.Application()
         app.router.add_post(PATH, self._answer)
@@ -99,17 +99,17 @@ class WebhookServer:
             max_headers=_MAX_HEADERS,
             max_field_size=_MAX_HEADER_BYTES,
             max_line_size=_MAX_HEADER_BYTES,
-            # API servers send reviews as they are; what is small here and large there is no review.
+            # API servers do not compress reviews; a compressed body could exceed the limits.
             auto_decompress=False,
         )
         await self._runner.setup()
         if self._runner.server is None:
-            raise RuntimeError("aiohttp has set up no server")
-        self._connections = Connections(self._runner.server, self._shown, self._max_connections)
+            raise RuntimeError("aiohttp did not set up a server")
+        self._connections = Connections(self._runner.server, self._current_context, self._max_connections)
         return self._connections.start(address, port)
 
     def show(self, certificate: Path) -> None:
-        """Show this certificate from the next connection on. Raises TlsError."""
+        """Use this certificate for connections from now on. Raises TlsError."""
         context = contexts.anonymous_server_context(certificate, certificate)
         inspect(context, {Message.CLIENT_HELLO: client_hello.may_read})
         self._context = context
@@ -120,9 +120,9 @@ class WebhookServer:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    def _shown(self) -> ssl.SSLContext:
+    def _current_context(self) -> ssl.SSLContext:
         if self._context is None:
-            raise AssertionError("a certificate is shown before connections are taken")
+            raise AssertionError("connections are accepted before there is a certificate")
         return self._context
 
     async def _live(self, _: web.Request) -> web.Response:
@@ -130,7 +130,7 @@ class WebhookServer:
 
     async def _ready(self, _: web.Request) -> web.Response:
         found = self._readiness()
-        # One word for everybody who reaches the port; the reasons are on the status page.
+        # Everybody can reach this port: the reasons are on the status page only.
         return web.Response(text="ok\n") if found.is_ready else _refusal(503, "not ready")
 
     async def _answer(self, request: web.Request) -> web.Response:
@@ -141,15 +141,15 @@ class WebhookServer:
             return too_large
         try:
             body = await self._bodies.read(request.content)
-        except GaveWayError:
-            return _refusal(503, "too many reviews at once", _AGAIN)
+        except EvictedError:
+            return _refusal(503, "too many reviews at once", _RETRY_LATER)
         except TimeoutError:
             return _refusal(408, f"the review did not come within {self._read_s:g} s")
-        except TooLargeError:
+        except BodyTooLargeError:
             return too_large
-        answer = self._judge(body)
+        answer = self._handle(body)
         if self._connections is not None and answer.status == HTTPStatus.OK:
-            self._connections.was_of_use(request.protocol)
+            self._connections.mark_used(request.protocol)
         return answer
 
 

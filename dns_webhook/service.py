@@ -23,58 +23,58 @@ from daemonkit.status.server import Readiness
 from dns_webhook import review
 from dns_webhook.config import DnsWebhookConfiguration
 from dns_webhook.credentials import Credentials
-from dns_webhook.review import BadReview
-from dns_webhook.rotation import TURN_S, Rotation, utc_now
+from dns_webhook.review import ReviewError
+from dns_webhook.rotation import CHECK_INTERVAL_S, Rotation, utc_now
 from dns_webhook.server import WebhookServer
-from dns_webhook.sources import Sources
-from dnsconfig.node_resolv_conf import NodeFile
+from dns_webhook.watches import ClusterWatches
+from dnsconfig.node_resolv_conf import NodeResolvConf
 
 POLL_S = 1.0
 
 _log = logs.get(__name__)
 
 
-class SuperCluster(Requester, Transport, Protocol):
-    """What is asked of the super cluster's client: lists, watches, and a patch."""
+class SuperClusterClient(Requester, Transport, Protocol):
+    """The super cluster's client: lists, watches, and a patch."""
 
     async def close(self) -> None: ...
 
 
-class Service:
+class WebhookService:
     """Everything that lives from start to stop."""
 
     def __init__(
         self,
         config: DnsWebhookConfiguration,
         *,
-        client: SuperCluster | None = None,
+        client: SuperClusterClient | None = None,
         clock: Callable[[], float] = time.monotonic,
-        turn_s: float = TURN_S,
+        check_interval_s: float = CHECK_INTERVAL_S,
         now: Callable[[], dt.datetime] = utc_now,
     ) -> None:
         """Build all parts. Raises CredentialsError."""
         self._config = config
         self._shell = DaemonShell("dnsconfig-webhook")
         self._client = client or LazyClient(config.super_cluster.kubeconfig_file, "dnsconfig-webhook")
-        self.sources = Sources(
+        self.watches = ClusterWatches(
             self._client, has_clusters=config.super_cluster.has_virtual_clusters, clock=clock
         )
         path = Path(config.resolv_conf) if config.resolv_conf else None
-        self._file = NodeFile(path, (), clock)
+        self._file = NodeResolvConf(path, (), clock)
         self._domains = {tenant.key: tenant.cluster_domain for tenant in config.tenants}
         self._credentials = Credentials(config.state_directory, config.listen.names)
-        self._server = WebhookServer(self.judge, self.readiness)
+        self._server = WebhookServer(self.handle_review, self.readiness)
         self.rotation = Rotation(
             self._client,
             self._credentials,
             lambda: self._server.show(self._credentials.certificate_file),
             now,
-            turn_s=turn_s,
+            check_interval_s=check_interval_s,
         )
         self.registry = metrics.Registry()
         oversized_objects.add_metric(self.registry)
         self._reviews = self.registry.counter(
-            "vcnode_dns_reviews_total", "Reviews of pods, by what came of them.", ("result",)
+            "vcnode_dnswebhook_reviews_total", "Reviews of pods, by result.", ("result",)
         )
         self._port = 0
 
@@ -89,12 +89,12 @@ class Service:
             status=self.status,
         )
         self.rotation.begin()
-        # What is here now stays: whoever looks for what is over (`connections`) need not go through it.
+        # These objects live as long as the process: the collections of `connections` skip them.
         gc.collect()
         gc.freeze()
         listen = self._config.listen
         self._port = await self._server.start(listen.address, listen.port, self._credentials.certificate_file)
-        self.sources.start(self._shell.tasks)
+        self.watches.start(self._shell.tasks)
         self._shell.tasks.spawn(self.rotation.run(), "certificates")
         self._shell.tasks.spawn(self._poll(), "node file")
         _log.info("working", port=self._port)
@@ -106,17 +106,17 @@ class Service:
         await self._shell.stop()
         return 0
 
-    def judge(self, body: bytes) -> web.Response:
-        """Answer one review, by what is known at this moment."""
+    def handle_review(self, body: bytes) -> web.Response:
+        """Respond to one review, from what is synced now."""
         try:
-            asked = review.read(body)
-        except BadReview as error:
-            self._reviews.labels("bad").inc()
+            asked = review.decode_review(body)
+        except ReviewError as error:
+            self._reviews.labels("invalid").inc()
             return web.Response(status=400, text=f"{error}\n")
-        world = self.sources.world(
+        state = self.watches.state(
             self._config.cluster_domain, self._domains, has_plain_dns=self._config.plain_kube_dns
         )
-        answer = review.answer(asked, world, self._file.node)
+        answer = review.answer(asked, state, self._file.node)
         self._reviews.labels(answer.result).inc()
         pod = asked.pod
         if pod is not None and answer.decision is not None:
@@ -125,7 +125,7 @@ class Service:
                 "reviewed",
                 pod=where,
                 result=answer.result,
-                reason=answer.reason or None,
+                reason=answer.message or None,
                 left_out=" ".join(answer.left_out) or None,
             )
         return web.Response(body=answer.body(), content_type="application/json")
@@ -135,20 +135,19 @@ class Service:
             await asyncio.sleep(POLL_S)
             self._file.poll()
 
-    # ---- what it says of itself
+    # ---- status
 
     def readiness(self) -> Readiness:
-        """Whether API servers shall ask this replica: it has heard of all, and is trusted.
+        """Ready when all kinds are synced and the authorities were published once.
 
-        It is asked whatever it says here; without lists it refuses, with a reason. A later failure
-        to publish takes no trust away.
+        API servers may ask a replica that is not ready: without synced kinds it denies, with a reason.
         """
-        missing, renewal = self.sources.missing, self.rotation.renewal_problem
+        missing, renewal = self.watches.missing, self.rotation.renewal_problem
         return Readiness(
             not missing and self.rotation.is_published,
             (
-                f"lists: missing {', '.join(missing)}" if missing else "lists: ok",
-                *self.sources.problems,
+                f"not synced: {', '.join(missing)}" if missing else "all kinds synced",
+                *self.watches.problems,
                 f"registration: {self.rotation.problem or 'ok'}",
                 *((f"certificate: cannot be renewed: {renewal}",) if renewal else ()),
             ),
@@ -159,6 +158,6 @@ class Service:
         return {
             "port": self._port,
             "authorities": len(self._credentials.authorities),
-            "unreadable": self.sources.unreadable,
+            "unreadable": self.watches.unreadable,
             "certificateUntil": None if leaf is None else leaf.certificate.not_valid_after_utc.isoformat(),
         }

@@ -7,7 +7,7 @@ from daemonkit import logs
 from daemonkit.run.command_line import load_or_exit, parse_arguments
 from daemonkit.run.lifecycle import Lifecycle, run
 from dnsconfig.config import load
-from dnsconfig.service import Service
+from dnsconfig.service import DnsConfigService
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -17,7 +17,7 @@ def main(argv: list[str] | None = None) -> int:
     config = load_or_exit(arguments, load)
 
     async def body(life: Lifecycle) -> int:
-        return await Service(config).run(life)
+        return await DnsConfigService(config).run(life)
 
     return run(body)
 

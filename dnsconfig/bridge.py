@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connection to kata-bridge: guests come in, resolv.confs go out, and it is made again when it ends."""
+"""The session with kata-bridge: guests come in, resolvers go out."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -8,15 +8,12 @@ from typing import Protocol
 from bridge_api.client import BridgeError
 from bridge_api.messages import GuestEvent, GuestResult
 from bridge_api.session import BridgeSession, GuestHandlers
-from daemonkit import logs
 from daemonkit.tasks import Tasks
-from dnsconfig.delivery.queue import Push
-
-_log = logs.get(__name__)
+from dnsconfig.delivery.queue import ResolverPush
 
 
-class Bridge(Protocol):
-    """What is used of `bridge_api.client.BridgeClient`."""
+class ResolverBridge(Protocol):
+    """The part of `bridge_api.client.BridgeClient` that is used."""
 
     def watch_guests(self) -> AsyncIterator[GuestEvent]: ...
     async def set_resolv_conf(
@@ -32,39 +29,47 @@ class Bridge(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Handlers(GuestHandlers):
-    """What is to be done with what kata-bridge says; called on the loop, must not block or raise.
+class ResolverHandlers(GuestHandlers):
+    """Called on the event loop; must not block or raise.
 
-    `failed` gets a push that ended without an answer, and why.
+    `failed` gets a push that ended without a response, and why.
     """
 
-    answered: Callable[[Push, GuestResult], None]
-    failed: Callable[[Push, str], None]
+    answered: Callable[[ResolverPush, GuestResult], None]
+    failed: Callable[[ResolverPush, str], None]
 
 
-class Connection(BridgeSession[Bridge, Handlers]):
-    """The link, with pushes: they go out as tasks of `tasks`."""
+class ResolverSession(BridgeSession[ResolverBridge, ResolverHandlers]):
+    """Pushes run as tasks of `tasks`."""
 
     def __init__(
-        self, connect: Callable[[], Bridge], handlers: Handlers, tasks: Tasks, rng: Callable[[], float]
+        self,
+        connect: Callable[[], ResolverBridge],
+        handlers: ResolverHandlers,
+        tasks: Tasks,
+        rng: Callable[[], float],
     ) -> None:
-        super().__init__(connect, handlers, rng, consequence="pods keep what they have")
+        super().__init__(connect, handlers, rng, consequence="pods keep their resolvers")
         self._tasks = tasks
 
-    def push(self, push: Push) -> None:
-        """Begin a push; its answer goes to the handlers."""
+    def push(self, push: ResolverPush) -> None:
+        """Start a push; its response goes to the handlers."""
         bridge = self.bridge
         if bridge is None:
-            self.handlers.failed(push, "kata-bridge is away")
+            self.handlers.failed(push, "no session with kata-bridge")
         else:
             self._tasks.spawn(self._push(bridge, push), f"push {push.number}")
 
-    async def _push(self, bridge: Bridge, push: Push) -> None:
-        guest, wanted = push.target.guest, push.wanted
+    async def _push(self, bridge: ResolverBridge, push: ResolverPush) -> None:
+        guest, desired = push.target.guest, push.desired
         pod_uid = "" if guest else push.target.pod_uid
         try:
             result = await bridge.set_resolv_conf(
-                guest, wanted.text, wait_message=wanted.waits, pod_uid=pod_uid, networks=wanted.networks
+                guest,
+                desired.text,
+                wait_message=desired.wait_message,
+                pod_uid=pod_uid,
+                networks=desired.networks,
             )
         except BridgeError as error:
             if bridge is self.bridge:

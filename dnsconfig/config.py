@@ -10,6 +10,7 @@ from pathlib import Path
 from daemonkit.config import binding
 from daemonkit.config.binding import setting
 from daemonkit.config.status_config import StatusConfig
+from daemonkit.kube.relist_guard import RelistGuardSettings
 from tenancy import names
 
 KIND = "DnsConfigConfiguration"
@@ -21,7 +22,7 @@ CLUSTER_DOMAIN = "cluster.local"
 
 @dataclass(frozen=True, slots=True)
 class SuperCluster:
-    """Where pods, Networks and Services are."""
+    """The cluster that has the pods, Networks and Services."""
 
     kubeconfig_file: Path = setting(doc="of the super cluster's API server, with this daemon's rights")
     has_virtual_clusters: bool = setting(
@@ -30,13 +31,13 @@ class SuperCluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Bridge:
+class BridgeConfig:
     socket: Path = setting(BRIDGE_SOCKET, doc="kata-bridge's unix socket: its `listen.socket`")
 
 
 @dataclass(frozen=True, slots=True)
 class TenantDomain:
-    """The cluster domain of one tenant, where its VirtualCluster does not tell."""
+    """The cluster domain of one tenant, which replaces its VirtualCluster's."""
 
     key: str = setting(doc="the tenant's cluster key")
     cluster_domain: str = setting(doc="its DNS domain")
@@ -45,39 +46,41 @@ class TenantDomain:
         refused = names.check_key(self.key)
         if refused is not None:
             yield f"key: {refused.reason}"
-        yield from _bad_domain(self.cluster_domain)
+        yield from _domain_problems(self.cluster_domain)
 
 
 class LastKnownPolicy(enum.Enum):
-    """What decides while the API server has not been heard since our start."""
+    """What decides while the API server is not synced after a start."""
 
     APPLY = "apply"
     WAIT = "wait"
 
 
 @dataclass(frozen=True, slots=True)
-class DnsConfigConfiguration:
+class DnsConfigConfiguration(RelistGuardSettings):
     node_name: str = setting(doc="name of the Node that this daemon runs on")
     super_cluster: SuperCluster = setting(doc="where the objects are read")
-    bridge: Bridge = field(default_factory=Bridge)
-    cluster_domain: str = setting(CLUSTER_DOMAIN, doc="of tenants of which nothing else says it")
+    bridge: BridgeConfig = field(default_factory=BridgeConfig)
+    cluster_domain: str = setting(
+        CLUSTER_DOMAIN, doc="of tenants without a configured or VirtualCluster's one"
+    )
     tenants: tuple[TenantDomain, ...] = setting((), doc="cluster domains of tenants")
     resolv_conf: str = setting(
-        RESOLV_CONF, doc="the kubelet's resolvConf: the node's own resolver; empty as with the kubelet: none"
+        RESOLV_CONF, doc="the kubelet's resolvConf: the node's own resolver; empty: the kubelet has none"
     )
-    node_ips: tuple[str, ...] = setting((), key="nodeIPs", doc="the kubelet's --node-ip, if it is given one")
+    node_ips: tuple[str, ...] = setting((), key="nodeIPs", doc="the kubelet's --node-ip, if set")
     last_known: LastKnownPolicy = setting(
         LastKnownPolicy.APPLY, doc="while the API server is away after a start: use what is saved, or wait"
     )
     state_directory: Path | None = setting(None, doc="where the last known state is kept")
-    events: bool = setting(True, doc="whether Events are posted on pods whose lists were cut")
+    events: bool = setting(True, doc="whether Events are posted about pods whose lists were truncated")
     status: StatusConfig = field(default_factory=StatusConfig)
     plain_kube_dns: bool = setting(
         True, doc="whether Service kube-dns serves the default network where kube-dns-default is not there"
     )
 
     def directories(self) -> Iterator[Path]:
-        """Where we keep files: `--check-config` looks at them."""
+        """The directories that `--check-config` examines."""
         if self.state_directory is not None:
             yield self.state_directory
         yield from self.status.directories()
@@ -86,27 +89,29 @@ class DnsConfigConfiguration:
         # Node names follow the same rules as the names of pods: RFC 1123 subdomains.
         if not names.is_pod_name(self.node_name):
             yield f"nodeName: expected the name of a node, got {self.node_name!r}"
-        yield from bad_resolving(self.cluster_domain, self.tenants, self.resolv_conf)
+        yield from resolver_problems(self.cluster_domain, self.tenants, self.resolv_conf)
         for ip in self.node_ips:
             if not is_address(ip):
                 yield f"nodeIPs: expected an address, got {ip!r}"
 
 
-def bad_resolving(cluster_domain: str, tenants: tuple[TenantDomain, ...], resolv_conf: str) -> Iterator[str]:
-    """What is wrong with the settings of resolvers, which the daemon and the webhook share."""
-    yield from _bad_domain(cluster_domain)
+def resolver_problems(
+    cluster_domain: str, tenants: tuple[TenantDomain, ...], resolv_conf: str
+) -> Iterator[str]:
+    """Problems of the settings that the daemon and the webhook share."""
+    yield from _domain_problems(cluster_domain)
     if resolv_conf and not resolv_conf.startswith("/"):
         yield f"resolvConf: expected an absolute path or nothing, got {resolv_conf!r}"
     yield from binding.repeated("tenants", (tenant.key for tenant in tenants))
 
 
-def _bad_domain(text: str) -> Iterator[str]:
+def _domain_problems(text: str) -> Iterator[str]:
     if not names.is_pod_name(text):
         yield f"clusterDomain: expected a domain, got {text!r}"
 
 
 def is_address(text: str) -> bool:
-    """Whether it is an IPv4 or IPv6 address as text."""
+    """Whether the text is an IPv4 or IPv6 address."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -115,5 +120,5 @@ def is_address(text: str) -> bool:
 
 
 def load(path: Path) -> DnsConfigConfiguration:
-    """Read and check the file. Raises ConfigError with everything that is wrong."""
+    """Read and check the file. Raises ConfigError with all problems."""
     return binding.load(path, DnsConfigConfiguration, kind=KIND)

@@ -1,57 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dnsconfig's metrics. Labels take values from closed sets alone: no tenant, network or pod."""
+"""dnsconfig's metrics. Labels have closed sets of values: never a tenant, network or pod."""
 
 from collections.abc import Callable, Mapping
 
 from daemonkit import tasks
 from daemonkit.kube import oversized_objects
 from daemonkit.metrics import Registry
-from dnsconfig.resolve.waiting import Cause
+from dnsconfig.resolve.waiting import WaitReason
 
-# From a change that only this node sees to a bridge that is busy or away.
+# From a change that only this node sees to a kata-bridge that is busy or away.
 _DELAYS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 
-class Metrics:
+class DnsConfigMetrics:
     """All families, registered."""
 
     def __init__(self) -> None:
         registry = self.registry = Registry()
         tasks.add_metric(registry)
         oversized_objects.add_metric(registry)
-        self.turn_seconds = registry.histogram(
-            "vcnode_dns_turn_seconds", "Time to decide for all pods of the node after a change.", _DELAYS
+        self.sync_seconds = registry.histogram(
+            "vcnode_dnsconfig_sync_duration_seconds",
+            "Time to evaluate all pods of the node after a change.",
+            _DELAYS,
         )
         self.delivery_seconds = registry.histogram(
-            "vcnode_dns_delivery_seconds",
-            "Time from a change of what a pod is to have until kata-bridge has acknowledged it.",
+            "vcnode_dnsconfig_delivery_duration_seconds",
+            "Time from a change of a pod's desired resolver until kata-bridge has acknowledged it.",
             _DELAYS,
         )
         self.pushes = registry.counter(
-            "vcnode_pushes_total", "Answers of kata-bridge to resolv.confs and reasons.", ("result",)
+            "vcnode_dnsconfig_pushes_total", "Responses of kata-bridge to submitted resolvers.", ("result",)
         )
         self.failed_pushes = registry.counter(
-            "vcnode_pushes_failed_total", "Requests to kata-bridge that ended without an answer."
+            "vcnode_dnsconfig_pushes_failed_total", "Requests to kata-bridge that ended without a response."
         )
-        self.cut = registry.counter(
-            "vcnode_dns_cut_total", "Pods whose servers or search list did not fit and were cut."
+        self.truncated = registry.counter(
+            "vcnode_dnsconfig_truncated_total",
+            "Pods whose servers or search list exceeded a limit and were truncated.",
         )
-        self.events = registry.counter("vcnode_events_total", "Events on pods, by outcome.", ("result",))
+        self.events = registry.counter(
+            "vcnode_dnsconfig_events_total", "Events about pods, by result.", ("result",)
+        )
         self.state_errors = registry.counter(
-            "vcnode_state_errors_total", "Failures to keep the last known state on disk."
+            "vcnode_dnsconfig_state_errors_total", "Failures to save the last known state on disk."
         )
 
     def gauge(self, name: str, help_: str, read: Callable[[], float]) -> None:
-        """Add a number that is read when the page is asked for."""
+        """Add a number that each scrape reads."""
         self.registry.gauge_function(name, help_, read)
 
     def gauges(
         self, name: str, help_: str, read: Callable[[], Mapping[tuple[str, ...], float]], *labels: str
     ) -> None:
-        """Add numbers that are read when the page is asked for."""
+        """Add numbers that each scrape reads."""
         self.registry.gauge_function(name, help_, read, labels)
 
 
-def by_cause(causes: list[Cause]) -> dict[tuple[str, ...], float]:
-    """How often each cause stands there; all causes, so that a series does not come and go."""
-    return {(cause.value,): float(causes.count(cause)) for cause in Cause}
+def by_reason(reasons: list[WaitReason]) -> dict[tuple[str, ...], float]:
+    """The count of each reason, zeros included, so that no series comes and goes."""
+    return {(reason.value,): float(reasons.count(reason)) for reason in WaitReason}

@@ -1,153 +1,165 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon shows of itself: readiness, `/status`, and `/explain` for one pod. Pure."""
+"""The daemon's status pages: readiness, `/status`, and `/explain` for one pod."""
 
 from collections import Counter
 from typing import Protocol
 
 from daemonkit.status.server import Query, Readiness, Reply
-from dnsconfig.delivery.queue import State
-from dnsconfig.node_resolv_conf import NodeFile
+from dnsconfig.delivery.pod_resolvers import PodResolver
+from dnsconfig.delivery.queue import DeliveryState
+from dnsconfig.node_resolv_conf import NodeResolvConf
 from dnsconfig.resolve.decision import Decision
-from dnsconfig.resolve.resolv_conf import given_before
-from dnsconfig.resolve.waiting import Waits
-from dnsconfig.sync import Engine, PodState
+from dnsconfig.resolve.resolv_conf import retained_lines
+from dnsconfig.resolve.waiting import Waiting
+from dnsconfig.sync import ResolverController
 from dnsconfig.watch import Watch
 
 
-class Link(Protocol):
-    """The part of `bridge.Connection` that is shown."""
+class SessionStatus(Protocol):
+    """The part of `bridge.ResolverSession` that is reported."""
 
     is_synced: bool
     problem: str
 
 
-class Report:
-    """Reads what is there; ages are in seconds, None before a source was heard."""
+class StatusReport:
+    """Ages are in seconds, None before a source has synced."""
 
-    def __init__(self, engine: Engine, watch: Watch, bridge: Link, file: NodeFile) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        controller: ResolverController,
+        watch: Watch,
+        session: SessionStatus,
+        file: NodeResolvConf,
+        *,
+        hold_s: float,
+    ) -> None:
+        self._controller = controller
         self._watch = watch
-        self._bridge = bridge
+        self._session = session
         self._file = file
+        self._hold_s = hold_s
         self.is_draining = False
 
     # ---- ready
 
     def readiness(self) -> Readiness:
-        """Ready when kata-bridge has told its guests, and all that decides is known, be it saved."""
-        lines = [f"kata-bridge: {self._bridge.problem or 'ok'}"]
+        """Ready when kata-bridge has reported its guests, and all sources are synced or restored."""
+        lines = [f"kata-bridge: {self._session.problem or 'ok'}"]
         lines += [each.line(name) for name, each in self._watch.freshness().items()]
-        if self._engine.is_restored:
-            lines.append("saved state counts for what was not heard yet")
+        if self._controller.is_restored:
+            lines.append("saved state is used for sources that are not synced")
         if self._file.problem:
             lines.append(f"the node's resolver: {self._file.problem}")
         if self.is_draining:
             lines.append("draining")
-        is_known = self._engine.picture.is_whole and not isinstance(self._file.node.resolver, Waits)
-        return Readiness(self._bridge.is_synced and is_known and not self.is_draining, tuple(lines))
+        is_known = self._controller.snapshot.has_synced and not isinstance(self._file.node.resolver, Waiting)
+        return Readiness(self._session.is_synced and is_known and not self.is_draining, tuple(lines))
 
     # ---- status
 
     def status(self, now: float) -> dict[str, object]:
-        engine = self._engine
+        controller = self._controller
         return {
             "isDraining": self.is_draining,
-            "bridge": {"isSynced": self._bridge.is_synced, "problem": self._bridge.problem},
+            "holdSeconds": self._hold_s,
+            "bridge": {"isSynced": self._session.is_synced, "problem": self._session.problem},
             "sources": {name: each.document() for name, each in self._watch.freshness().items()},
             "watches": self._watch.count,
-            "usesSavedState": engine.is_restored,
+            "usesSavedState": controller.is_restored,
             "nodeResolver": {"problem": self._file.problem},
             "unreadable": {
-                f"{kind} {key[0]}/{key[1]}": why for (kind, key), why in self._watch.unreadable().items()
+                f"{kind} {key[0]}/{key[1]}": reason
+                for (kind, key), reason in self._watch.unreadable().items()
             },
-            "guests": len(engine.guests),
-            "guestsWithoutPod": sorted(engine.strangers),
-            "pods": [self._pod(state, now) for _, state in sorted(engine.pods.items())],
+            "guests": len(controller.guests),
+            "guestsWithoutPod": sorted(controller.guests_without_pod),
+            "pods": [self._pod(each, now) for _, each in sorted(controller.pods.by_pod.items())],
         }
 
-    def _pod(self, state: PodState, now: float) -> dict[str, object]:
-        meta, decision = state.pod.metadata, state.decision
-        standing = self._engine.delivery.standings.get(state.target)
+    def _pod(self, each: PodResolver, now: float) -> dict[str, object]:
+        meta, decision = each.pod.metadata, each.decision
+        delivery = self._controller.delivery.statuses.get(each.target)
+        is_removing = each.is_retained and each.revoked is not None
         return {
             "pod": f"{meta.namespace}/{meta.name}",
             "uid": meta.uid,
-            "guest": state.target.guest,
-            **_named(decision, meta.name),
+            "guest": each.target.guest,
+            **_owner(decision, meta.name),
             "network": None if decision.network is None else decision.network.network,
             "servers": () if decision.server is None else decision.server.addresses,
-            "waits": state.wanted.waits,
-            "waitsSeconds": None if state.waits_since is None else round(now - state.waits_since, 3),
-            "keepsAsOf": decision.waits.reason if state.is_kept and decision.waits is not None else "",
-            "hasLostServer": state.has_lost,
-            "losesServerInSeconds": (
-                round(max(0.0, state.loss.ends_at - now), 3)
-                if state.is_kept and state.loss is not None
-                else None
+            "waitMessage": each.desired.wait_message,
+            "waitSeconds": None if each.waiting_since is None else round(now - each.waiting_since, 3),
+            "retainedBecause": (
+                decision.waiting.message if each.is_retained and decision.waiting is not None else ""
             ),
-            "state": State.BEHIND.value if standing is None else standing.state.value,
-            "problem": "" if standing is None else standing.problem,
+            "isServerRemoved": each.is_server_removed,
+            "serverRemovedInSeconds": round(max(0.0, each.removal_at - now), 3) if is_removing else None,
+            "state": (DeliveryState.PENDING if delivery is None else delivery.state).value,
+            "problem": "" if delivery is None else delivery.problem,
         }
 
     # ---- numbers
 
     def states(self) -> dict[tuple[str, ...], float]:
-        """The pods by where kata-bridge is with them."""
-        standings = self._engine.delivery.standings.values()
-        found = Counter(standing.state for standing in standings if not standing.is_forgotten)
-        return {(state.value,): float(found[state]) for state in State}
+        """The number of pods in each delivery state."""
+        statuses = self._controller.delivery.statuses.values()
+        found = Counter(status.state for status in statuses if not status.is_forgotten)
+        return {(state.value,): float(found[state]) for state in DeliveryState}
 
     # ---- explain
 
     def explain(self, query: Query, now: float) -> Reply:
-        """One pod: `guest=ID` or `pod=NAMESPACE/NAME`, in the super cluster's names or the tenant's, of
-        `tenant=KEY` where two have one of that name."""
+        """One pod: `guest=ID` or `pod=NAMESPACE/NAME`, in the super cluster's names or the tenant's;
+        `tenant=KEY` where two tenants have a pod of that name."""
         if not query.keys() & {"guest", "pod"}:
             return Reply(400, b"guest=ID or pod=NAMESPACE/NAME is needed\n")
-        found = [state for state in self._engine.pods.values() if _is_asked(state, query)]
+        found = [each for each in self._controller.pods.by_pod.values() if _matches(each, query)]
         if len(found) != 1:
-            return Reply(404, b"no such pod\n" if not found else b"more than one pod is called so\n")
-        (state,) = found
-        decision = state.decision
+            return Reply(404, b"no such pod\n" if not found else b"more than one pod has that name\n")
+        (each,) = found
+        decision = each.decision
+        lines = retained_lines(each.desired.text) if each.is_server_removed else decision.lines or ()
         return Reply.json(
             {
-                "pod": self._pod(state, now),
+                "pod": self._pod(each, now),
                 "policy": decision.policy,
                 "class": decision.dns_class.value,
-                "hostNetwork": state.pod.spec.host_network,
-                "networks": state.wanted.networks,
+                "hostNetwork": each.pod.spec.host_network,
+                "networks": each.desired.networks,
                 "networkFrom": "" if decision.network is None else decision.network.source,
                 "serverFrom": "" if decision.server is None else decision.server.source,
                 "domain": "" if decision.domain is None else decision.domain.name,
                 "domainFrom": "" if decision.domain is None else decision.domain.source,
                 "record": decision.record,
-                "cause": "" if decision.waits is None else decision.waits.cause.value,
-                "reason": "" if decision.waits is None else decision.waits.reason,
-                "text": state.wanted.text,
+                "reason": "" if decision.waiting is None else decision.waiting.reason.value,
+                "message": "" if decision.waiting is None else decision.waiting.message,
+                "text": each.desired.text,
                 "lines": [
                     {
                         "keyword": line.keyword,
-                        "values": [{"value": each.value, "source": each.source} for each in line.entries],
+                        "values": [{"value": value.value, "source": value.source} for value in line.entries],
                     }
-                    for line in (given_before(state.wanted.text) if state.has_lost else decision.lines or ())
+                    for line in lines
                 ],
-                "cut": [event.message for event in decision.events],
+                "truncated": [event.message for event in decision.events],
             }
         )
 
 
-def _named(decision: Decision, name: str) -> dict[str, object]:
+def _owner(decision: Decision, name: str) -> dict[str, object]:
     owner = decision.owner
     if owner is None:
         return {"tenant": "", "tenantPod": ""}
     return {"tenant": owner.tenant, "tenantPod": f"{owner.namespace}/{name}"}
 
 
-def _is_asked(state: PodState, query: Query) -> bool:
-    meta, owner = state.pod.metadata, state.decision.owner
+def _matches(each: PodResolver, query: Query) -> bool:
+    meta, owner = each.pod.metadata, each.decision.owner
     if "tenant" in query and (owner is None or owner.tenant != query["tenant"]):
         return False
     if "guest" in query:
-        return bool(state.target.guest) and state.target.guest == query["guest"]
+        return bool(each.target.guest) and each.target.guest == query["guest"]
     names = {f"{meta.namespace}/{meta.name}"}
     if owner is not None:
         names.add(f"{owner.namespace}/{meta.name}")

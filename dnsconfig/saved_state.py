@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The last known state on disk, for a start while the API server is away.
 
-One file, replaced whole: the objects as they were watched, and what each pod was last given. When it
-was last confirmed is its modification time. Losing it costs only what it is for: a full disk is
-reported and survived, a damaged file is reported and ignored.
+One file, replaced as a whole: the watched objects, and each pod's last resolver. Its modification
+time is when the API server last confirmed it. The state is only for that start: a full disk and a
+damaged file are reported, and the daemon goes on.
 """
 
 import math
@@ -23,45 +23,55 @@ from dnsconfig.cluster.objects import (
     ServiceObject,
     VirtualClusterObject,
 )
-from dnsconfig.cluster.snapshot import Picture, Place
-from dnsconfig.resolve.network import Origin
-from dnsconfig.retention.resolver_retention import Keeping, Loss
-from dnsconfig.retention.sandbox_networks import Attachment, Attachments
+from dnsconfig.cluster.snapshot import NamespaceSnapshot, Snapshot
+from dnsconfig.resolve.network import AddressSource
+from dnsconfig.retention.resolver_retention import ResolverRetention, RevokedAddress
+from dnsconfig.retention.sandbox_networks import KnownSandbox, SandboxNetworks
 
-# Of a state from the future nobody knows how old it is: the clock was ahead when it was written, or is
-# behind now, as after a start without a battery, and then the node may have been off for weeks. That
-# is as unknown as too old. So much is a clock that was set right between two starts.
+# The age of a state from the future is unknown: the clock was ahead when it was written, or is behind
+# now, as after a start without a battery. Up to this much, the clock was set right between two starts.
 MAX_AHEAD_S = 300.0
-# Under churn it is written this often; a restart finds it that much too old.
+# Under churn the file is written this often; after a restart the state is that much too old.
 INTERVAL_S = 10.0
-# How often what did not change is confirmed.
+# How often unchanged state is confirmed.
 CONFIRM_S = 60.0
 
 _NAME = "state.json"
 _VERSION = 1
 
 
-class SavedLoss(msgspec.Struct, rename="camel"):
-    """A `keeping.Loss`; since when is of the calendar."""
+class SavedRevokedAddress(msgspec.Struct, rename={"is_confirmed": "isTold", "reduced_text": "bare"}):
+    """A `RevokedAddress`; `since` is in seconds since the epoch."""
 
     since: int
-    is_told: bool
-    bare: str
+    is_confirmed: bool
+    reduced_text: str
 
 
-class SavedAttachment(msgspec.Struct, rename="camel"):
-    """An `attachments.Attachment`."""
+class SavedSandbox(msgspec.Struct, rename="camel"):
+    """A `KnownSandbox`."""
 
     networks: tuple[str, ...]
     is_guest: bool
     since: str
 
 
-class State(msgspec.Struct, rename="camel"):
-    """What was known. `heard` are the namespaces whose Services and Networks these are.
+# The keys of version 1 of the file, where they differ.
+_KEYS = {
+    "synced_namespaces": "heard",
+    "texts": "given",
+    "text_networks": "givenNetworks",
+    "address_sources": "origins",
+    "revoked": "losses",
+    "sandboxes": "attachments",
+}
 
-    By the UIDs of pods are `given`, `given_networks`, `origins` and `losses`, as `keeping.Keeping` has
-    them, and `attachments`.
+
+class SavedObjects(msgspec.Struct, rename=_KEYS):
+    """The content of the file. `services` and `networks` are those of `synced_namespaces`.
+
+    `texts`, `text_networks`, `address_sources` and `revoked` are a `ResolverRetention`, `sandboxes` a
+    `SandboxNetworks`; both by the UIDs of pods.
     """
 
     pods: list[PodObject]
@@ -69,116 +79,119 @@ class State(msgspec.Struct, rename="camel"):
     clusters: list[VirtualClusterObject]
     services: list[ServiceObject]
     networks: list[NetworkObject]
-    heard: list[str]
-    given: dict[str, str]
+    synced_namespaces: list[str]
+    texts: dict[str, str]
     version: int = _VERSION
-    origins: dict[str, Origin] = msgspec.field(default_factory=dict)
-    losses: dict[str, SavedLoss] = msgspec.field(default_factory=dict)
-    given_networks: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    attachments: dict[str, SavedAttachment] = msgspec.field(default_factory=dict)
+    address_sources: dict[str, AddressSource] = msgspec.field(default_factory=dict)
+    revoked: dict[str, SavedRevokedAddress] = msgspec.field(default_factory=dict)
+    text_networks: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    sandboxes: dict[str, SavedSandbox] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
-    """What was saved, and how many seconds ago it was last confirmed."""
+class RestoredState:
+    """What was saved, and how many seconds ago the API server last confirmed it."""
 
-    picture: Picture
-    given: dict[str, str] = field(default_factory=dict)
+    snapshot: Snapshot
+    texts: dict[str, str] = field(default_factory=dict)
     age_s: float = 0.0
-    origins: dict[str, Origin] = field(default_factory=dict)
-    losses: dict[str, SavedLoss] = field(default_factory=dict)
-    networks: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    attachments: dict[str, SavedAttachment] = field(default_factory=dict)
+    address_sources: dict[str, AddressSource] = field(default_factory=dict)
+    revoked: dict[str, SavedRevokedAddress] = field(default_factory=dict)
+    text_networks: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    sandboxes: dict[str, SavedSandbox] = field(default_factory=dict)
 
-    def ends_at(self, now: float) -> float:
-        """When it is too old to decide anything, by the clock of `now`."""
+    def expires_at(self, now: float) -> float:
+        """When the snapshot is too old to decide anything, by the clock of `now`."""
         return now + MAX_AGE_S - self.age_s
 
+    def retention(self, hold_s: float, wall_at_zero: float, now: float) -> ResolverRetention:
+        """The saved retention. If the wall clock moved back, times of revocation are clamped to now.
 
-def state_of(picture: Picture, keeping: Keeping, attachments: Attachments, wall_at_zero: float) -> State:
-    """What is saved of a picture of which nothing is unknown.
+        An older version did not save the networks of a text. Its address source names them; a text
+        without one is dropped, as it may be of another network than the pod's current one.
+        """
+        retention = ResolverRetention(hold_s)
+        older = {uid: (source.network,) for uid, source in self.address_sources.items()}
+        networks = (older | self.text_networks).items()
+        retention.networks |= {uid: each for uid, each in networks if uid in self.texts}
+        retention.texts |= {uid: text for uid, text in self.texts.items() if uid in retention.networks}
+        retention.address_sources |= self.address_sources
+        retention.revoked |= {
+            uid: RevokedAddress(min(now, each.since - wall_at_zero), each.is_confirmed, each.reduced_text)
+            for uid, each in self.revoked.items()
+        }
+        return retention
 
-    `wall_at_zero` is the time of the calendar when the clock of `keeping` was zero.
+    def sandbox_networks(self) -> SandboxNetworks:
+        """The saved networks; an older version saved none, and those of the pods' texts count."""
+        found = SandboxNetworks()
+        found.known |= {
+            uid: KnownSandbox(each.networks, each.is_guest, each.since)
+            for uid, each in self.sandboxes.items()
+            if each.networks
+        }
+        for uid, source in self.address_sources.items():
+            found.infer(uid, (source.network,))
+        return found
+
+
+def objects_to_save(
+    snapshot: Snapshot,
+    retention: ResolverRetention,
+    sandbox_networks: SandboxNetworks,
+    wall_at_zero: float,
+) -> SavedObjects:
+    """The content of the file for a fully synced snapshot.
+
+    `wall_at_zero` is the wall clock's time when the clock of `retention` was zero.
     """
-    places = picture.places.values()
-    return State(
-        list((picture.pods or {}).values()),
-        list((picture.namespaces or {}).values()),
-        list((picture.clusters or {}).values()),
-        [service for place in places for service in place.services.values()],
-        [network for place in places for network in place.networks.values()],
-        sorted(picture.places),
-        dict(keeping.given),
-        origins=dict(keeping.origins),
-        losses={
-            # In whole seconds, as two clocks are never read at one moment, and never later than it was:
-            # the next one would give back for a moment what this one has taken.
-            uid: SavedLoss(math.floor(loss.since + wall_at_zero - 0.5), loss.is_told, loss.bare)
-            for uid, loss in keeping.losses.items()
+    contents = snapshot.contents.values()
+    return SavedObjects(
+        list((snapshot.pods or {}).values()),
+        list((snapshot.namespaces or {}).values()),
+        list((snapshot.clusters or {}).values()),
+        [service for each in contents for service in each.services.values()],
+        [network for each in contents for network in each.networks.values()],
+        sorted(snapshot.contents),
+        dict(retention.texts),
+        address_sources=dict(retention.address_sources),
+        revoked={
+            # Rounded down by half a second more, as the two clocks are read one after the other: a later
+            # time would restore a removed address for a moment after a restart.
+            uid: SavedRevokedAddress(
+                math.floor(each.since + wall_at_zero - 0.5), each.is_confirmed, each.reduced_text
+            )
+            for uid, each in retention.revoked.items()
         },
-        given_networks=dict(keeping.networks),
-        attachments={
-            uid: SavedAttachment(each.networks, each.is_guest, each.since)
-            for uid, each in attachments.known.items()
+        text_networks=dict(retention.networks),
+        sandboxes={
+            uid: SavedSandbox(each.networks, each.is_guest, each.since)
+            for uid, each in sandbox_networks.known.items()
         },
     )
 
 
-def keeping_of(restored: "Restored", wall_at_zero: float, now: float) -> Keeping:
-    """The way back. A clock of the calendar that was set back makes no loss of the future.
-
-    An older version did not write down which networks a text is for. Those of the Service whose
-    addresses are in it are known; of a text with none it is not, and what may be of another network than
-    the pod is in now is nothing to keep.
-    """
-    keeping = Keeping()
-    older = {uid: (origin.network,) for uid, origin in restored.origins.items()}
-    keeping.networks |= {
-        uid: networks for uid, networks in (older | restored.networks).items() if uid in restored.given
-    }
-    keeping.given |= {uid: text for uid, text in restored.given.items() if uid in keeping.networks}
-    keeping.origins |= restored.origins
-    keeping.losses |= {
-        uid: Loss(min(now, loss.since - wall_at_zero), loss.is_told, loss.bare)
-        for uid, loss in restored.losses.items()
-    }
-    return keeping
-
-
-def attachments_of(restored: "Restored") -> Attachments:
-    """The way back. Where an older version wrote none, the networks of what pods were given count."""
-    attachments = Attachments()
-    attachments.known |= {
-        uid: Attachment(each.networks, each.is_guest, each.since)
-        for uid, each in restored.attachments.items()
-        if each.networks
-    }
-    for uid, origin in restored.origins.items():
-        attachments.given(uid, (origin.network,))
-    return attachments
-
-
-def picture_of(state: State) -> Picture:
-    """The way back."""
-    places = {
-        name: Place(
-            {each.metadata.name: each for each in state.services if each.metadata.namespace == name},
-            {each.metadata.name: each for each in state.networks if each.metadata.namespace == name},
+def snapshot_of(saved: SavedObjects) -> Snapshot:
+    """The saved objects as a snapshot."""
+    contents = {
+        name: NamespaceSnapshot(
+            {each.metadata.name: each for each in saved.services if each.metadata.namespace == name},
+            {each.metadata.name: each for each in saved.networks if each.metadata.namespace == name},
         )
-        for name in state.heard
+        for name in saved.synced_namespaces
     }
-    return Picture(
-        {each.metadata.name: each for each in state.namespaces},
-        {(each.metadata.namespace, each.metadata.name): each for each in state.pods},
-        {(each.metadata.namespace, each.metadata.name): each for each in state.clusters},
-        places,
+    return Snapshot(
+        {each.metadata.name: each for each in saved.namespaces},
+        {(each.metadata.namespace, each.metadata.name): each for each in saved.pods},
+        {(each.metadata.namespace, each.metadata.name): each for each in saved.clusters},
+        contents,
     )
 
 
-class SavedState:
-    """The file of one directory. A pod takes 500 bytes and its text 200; a node has a few hundred.
+class SavedStateFile:
+    """The file in one directory. A pod takes 500 bytes and its text 200; a node has some hundreds.
 
-    `now` and `wall` are clocks, monotonic and of the calendar.
+    `now` is a monotonic clock, `wall` the wall clock.
     """
 
     def __init__(
@@ -196,31 +209,31 @@ class SavedState:
         self._written_at = self._confirmed_at = float("-inf")
 
     def prepare(self) -> None:
-        """Make the directory; remove what a killed writer left. Raises OSError."""
+        """Create the directory; remove files of a killed writer. Raises OSError."""
         self._files.prepare()
 
-    def load(self) -> Restored | None:
-        """What was saved; None if there is nothing that can be used. For the start: it blocks."""
+    def load(self) -> RestoredState | None:
+        """Load the state; None without a usable one. Blocks: only for the start."""
         loaded = self._files.load(
             _NAME,
-            lambda data: msgspec.json.decode(data, type=State),
-            lambda state: state.version == _VERSION,
+            lambda data: msgspec.json.decode(data, type=SavedObjects),
+            lambda saved: saved.version == _VERSION,
         )
         if loaded is None:
             return None
-        state = loaded.value
-        return Restored(
-            picture_of(state),
-            state.given,
+        saved = loaded.value
+        return RestoredState(
+            snapshot_of(saved),
+            saved.texts,
             loaded.age_s,
-            state.origins,
-            state.losses,
-            state.given_networks,
-            state.attachments,
+            saved.address_sources,
+            saved.revoked,
+            saved.text_networks,
+            saved.sandboxes,
         )
 
-    async def keep(self, state: State, age_s: float, *, is_last: bool = False) -> None:
-        """Write the state if it is another than the one on disk, and it is time; else confirm it.
+    async def save(self, state: SavedObjects, age_s: float, *, is_last: bool = False) -> None:
+        """Write changed state, or confirm unchanged one, where that is due.
 
         `age_s` is how long ago the API server last confirmed it.
         """

@@ -2,55 +2,51 @@
 """One running dnsconfig: builds the parts, starts them in order, and ends them."""
 
 import asyncio
-import contextlib
 import random
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from bridge_api.client import BridgeClient
 from daemonkit import logs
+from daemonkit.kube.event_recorder import EventRecorder, EventSource
 from daemonkit.kube.lazy_client import LazyClient
+from daemonkit.kube.resources import ObjectMeta
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap, wait_until_ready
 from daemonkit.run.lifecycle import Lifecycle
 from daemonkit.status.server import Query, Reply
-from dnsconfig.bridge import Connection, Handlers
-from dnsconfig.cluster.objects import PodObject
-from dnsconfig.cluster.snapshot import Picture
+from dnsconfig.bridge import ResolverHandlers, ResolverSession
+from dnsconfig.cluster.snapshot import Snapshot
 from dnsconfig.config import DnsConfigConfiguration, LastKnownPolicy
-from dnsconfig.delivery.queue import Push
-from dnsconfig.events import Events
-from dnsconfig.metrics import Metrics, by_cause
-from dnsconfig.node_resolv_conf import NodeFile
-from dnsconfig.report import Report
+from dnsconfig.metrics import DnsConfigMetrics, by_reason
+from dnsconfig.node_resolv_conf import NodeResolvConf
+from dnsconfig.report import StatusReport
 from dnsconfig.resolve.resolver import PodEvent
-from dnsconfig.saved_state import SavedState, attachments_of, keeping_of, state_of
-from dnsconfig.sync import Engine, Settings
+from dnsconfig.saved_state import SavedStateFile, objects_to_save
+from dnsconfig.sync import ResolverController, SyncSettings, run_sync_loop
 from dnsconfig.watch import Watch
 
-# How long a start waits to be ready before it says so all the same: `/readyz` tells what is missing.
+COMPONENT = "dnsconfig"
+# A start that is not ready by then reports ready to systemd all the same; `/readyz` has what is missing.
 READY_WAIT_S = 10.0
 SAVE_S = 5.0
 POLL_S = 1.0
-# The first change is acted on at once; in a burst the next turn comes this much later at least.
-TURN_S = 0.02
 
 _log = logs.get(__name__)
 
 
-class Service:
+class DnsConfigService:
     """Everything that lives from start to stop."""
 
     def __init__(self, config: DnsConfigConfiguration) -> None:
-        """Build all parts; nothing is dialled. Raises OSError where the state directory is unusable."""
+        """Build all parts without connecting. Raises OSError for an unusable state directory."""
         self._config = config
-        self._metrics = Metrics()
-        self._shell = DaemonShell("dnsconfig", node_name=config.node_name)
+        self._metrics = DnsConfigMetrics()
+        self._shell = DaemonShell(COMPONENT, node_name=config.node_name)
         self._tasks = self._shell.tasks
         self._woken = asyncio.Event()
-        self._cluster = LazyClient(config.super_cluster.kubeconfig_file, "dnsconfig")
+        self._cluster = LazyClient(config.super_cluster.kubeconfig_file, COMPONENT)
         path = Path(config.resolv_conf) if config.resolv_conf else None
-        self._file = NodeFile(path, config.node_ips, time.monotonic)
+        self._file = NodeResolvConf(path, config.node_ips, time.monotonic)
         self._watch = Watch(
             self._cluster,
             config.node_name,
@@ -58,34 +54,43 @@ class Service:
             self._tasks,
             has_clusters=config.super_cluster.has_virtual_clusters,
         )
-        self._events = Events(self._cluster, config.node_name, time.time, self._metrics.events)
-        self._engine = Engine(
+        source = EventSource(COMPONENT, config.node_name)
+        self._events = EventRecorder(self._cluster, source, time.time, self._metrics.events)
+        controller = self._controller = ResolverController(
             self._watch,
-            Settings(
+            SyncSettings(
                 config.cluster_domain,
                 {tenant.key: tenant.cluster_domain for tenant in config.tenants},
+                config.hold_seconds,
                 config.plain_kube_dns,
             ),
             lambda: self._file.node,
             self._metrics,
             now=time.monotonic,
             wake=self._woken.set,
-            send=self._send,
-            tell=self._tell,
+            record=self._record,
         )
-        self._saved: SavedState | None = None
+        self._saved: SavedStateFile | None = None
         if config.state_directory is not None:
-            self._saved = SavedState(config.state_directory, self._metrics.state_errors)
+            self._saved = SavedStateFile(config.state_directory, self._metrics.state_errors)
             self._saved.prepare()
             self._restore(self._saved)
-        engine = self._engine
-        self._bridge = Connection(
+        self._session = ResolverSession(
             lambda: BridgeClient(config.bridge.socket),
-            Handlers(engine.present, engine.gone, engine.synced, engine.lost, engine.answered, engine.failed),
+            ResolverHandlers(
+                controller.present,
+                controller.gone,
+                controller.synced,
+                controller.disconnected,
+                controller.answered,
+                controller.failed,
+            ),
             self._tasks,
             random.random,
         )
-        self._report = Report(engine, self._watch, self._bridge, self._file)
+        self._report = StatusReport(
+            controller, self._watch, self._session, self._file, hold_s=config.hold_seconds
+        )
         self._add_gauges()
 
     # ---- life
@@ -103,26 +108,24 @@ class Service:
             pages={"/explain": self._explain},
         )
         self._watch.start()
-        self._tasks.spawn(self._bridge.run(), "kata-bridge")
-        self._tasks.spawn(turns(self._engine, self._woken, time.monotonic), "turns")
+        self._tasks.spawn(self._session.run(), "kata-bridge")
+        sync_loop = run_sync_loop(self._controller, self._session.push, self._woken, time.monotonic)
+        self._tasks.spawn(sync_loop, "sync")
         self._tasks.spawn(self._poll(), "node file")
         if self._config.events:
             self._tasks.spawn(self._events.run(), "events")
         if self._saved is not None:
-            self._tasks.spawn(self._save(self._saved), "state")
+            self._tasks.spawn(self._save_often(self._saved), "state")
         await wait_until_ready(life, self._report.readiness, READY_WAIT_S)
-        _log.info("working", node=self._config.node_name, pods=len(self._engine.pods))
+        _log.info("working", node=self._config.node_name, pods=len(self._controller.pods.by_pod))
         life.ready()
         await life.stopping.wait()
         await self._stop()
         return 0
 
-    def _send(self, push: Push) -> None:
-        self._bridge.push(push)
-
-    def _tell(self, pod: PodObject, event: PodEvent, tenant: str) -> None:
+    def _record(self, pod: ObjectMeta, event: PodEvent, tenant: str) -> None:
         if self._config.events:
-            self._events.tell(pod, event, tenant)
+            self._events.record(pod, event.reason, event.message, tenant)
 
     async def _poll(self) -> None:
         while True:
@@ -134,90 +137,83 @@ class Service:
         self._report.is_draining = True
         await self._shell.end_tasks()
         if self._saved is not None:
-            await self._keep(self._saved, is_last=True)
+            await self._save(self._saved, is_last=True)
         await self._cluster.close()
         await self._shell.stop()
 
     # ---- saved state
 
-    def _restore(self, saved: SavedState) -> None:
+    def _restore(self, saved: SavedStateFile) -> None:
         restored = saved.load()
         if restored is None:
             return
+        now = time.monotonic()
         is_applied = self._config.last_known is LastKnownPolicy.APPLY
-        # What pods have been given they keep under either policy.
-        keeping = keeping_of(restored, wall_at_zero(), time.monotonic())
-        picture = restored.picture if is_applied else Picture()
-        ends_at = restored.ends_at(time.monotonic())
-        self._engine.restore(picture, keeping, attachments_of(restored), ends_at)
-        _log.info("restored", pods=len(restored.given), age_s=round(restored.age_s))
+        # Pods retain their resolvers under either policy.
+        self._controller.restore(
+            restored.snapshot if is_applied else Snapshot(),
+            restored.retention(self._config.hold_seconds, wall_at_zero(), now),
+            restored.sandbox_networks(),
+            restored.expires_at(now),
+        )
+        _log.info("restored saved state", pods=len(restored.texts), age_s=round(restored.age_s))
 
-    async def _save(self, saved: SavedState) -> None:
+    async def _save_often(self, saved: SavedStateFile) -> None:
         while True:
             await asyncio.sleep(SAVE_S)
-            await self._keep(saved)
+            await self._save(saved)
 
-    async def _keep(self, saved: SavedState, *, is_last: bool = False) -> None:
-        """Save what the API server itself has told; nothing before it has told all."""
-        engine = self._engine
-        if engine.is_restored or not engine.picture.is_whole:
+    async def _save(self, saved: SavedStateFile, *, is_last: bool = False) -> None:
+        """Save only what the API server confirmed: nothing before all sources are synced."""
+        controller = self._controller
+        if controller.is_restored or not controller.snapshot.has_synced:
             return
         ages = [age for age in self._watch.ages().values() if age is not None]
-        state = state_of(engine.picture, engine.keeping, engine.attachments, wall_at_zero())
-        await saved.keep(state, max(ages, default=0.0), is_last=is_last)
+        pods = controller.pods
+        state = objects_to_save(controller.snapshot, pods.retention, pods.sandbox_networks, wall_at_zero())
+        await saved.save(state, max(ages, default=0.0), is_last=is_last)
 
-    # ---- what it says of itself
+    # ---- status
 
     def _explain(self, query: Query) -> Reply:
         return self._report.explain(query, time.monotonic())
 
     def _add_gauges(self) -> None:
-        engine, watch, metrics = self._engine, self._watch, self._metrics
+        controller, watch, metrics = self._controller, self._watch, self._metrics
         metrics.gauges(
-            "vcnode_dns_pods", "Tenants' pods here, by where kata-bridge is.", self._report.states, "state"
-        )
-        metrics.gauges(
-            "vcnode_dns_waiting_pods",
-            "Tenants' pods without a resolver, or held, by why.",
-            lambda: by_cause(engine.causes()),
-            "cause",
-        )
-        metrics.gauge(
-            "vcnode_dns_kept_pods",
-            "Pods that keep a resolver that would not be given them now.",
-            lambda: sum(state.is_kept for state in engine.pods.values()),
-        )
-        metrics.gauge(
-            "vcnode_dns_lost_pods",
-            "Pods whose network's server was taken out of their resolver: its Service gave up the address.",
-            lambda: sum(state.has_lost for state in engine.pods.values()),
-        )
-        metrics.gauge("vcnode_guests", "Guests of the node.", lambda: len(engine.guests))
-        metrics.gauge("vcnode_watches", "Watches of the API server.", lambda: watch.count)
-        metrics.gauge(
-            "vcnode_bridge_connected",
-            "1 while kata-bridge tells of guests.",
-            lambda: float(self._bridge.is_synced),
+            "vcnode_dnsconfig_pods", "Pods of tenants, by delivery state.", self._report.states, "state"
         )
         metrics.gauges(
-            "vcnode_source_age_seconds",
-            "Time since a source last confirmed what is used.",
+            "vcnode_dnsconfig_waiting_pods",
+            "Pods of tenants whose containers wait, by reason.",
+            lambda: by_reason(controller.wait_reasons()),
+            "reason",
+        )
+        metrics.gauge(
+            "vcnode_dnsconfig_retained_pods",
+            "Pods that retain a resolver that they would not get now.",
+            lambda: sum(each.is_retained for each in controller.pods.by_pod.values()),
+        )
+        metrics.gauge(
+            "vcnode_dnsconfig_revoked_pods",
+            "Pods whose network's server was removed: its Service gave up the address.",
+            lambda: sum(each.is_server_removed for each in controller.pods.by_pod.values()),
+        )
+        metrics.gauge("vcnode_dnsconfig_guests", "Guests on the node.", lambda: len(controller.guests))
+        metrics.gauge("vcnode_dnsconfig_watches", "Open watches of the API server.", lambda: watch.count)
+        metrics.gauge(
+            "vcnode_dnsconfig_bridge_connected",
+            "1 while kata-bridge has reported all guests.",
+            lambda: float(self._session.is_synced),
+        )
+        metrics.gauges(
+            "vcnode_dnsconfig_source_age_seconds",
+            "Time since a source was last confirmed.",
             lambda: {(name,): age for name, age in watch.ages().items() if age is not None},
             "source",
         )
 
 
 def wall_at_zero() -> float:
-    """The time of the calendar when the monotonic clock was zero."""
+    """The wall clock's time when the monotonic clock was zero."""
     return time.time() - time.monotonic()
-
-
-async def turns(engine: Engine, woken: asyncio.Event, now: Callable[[], float]) -> None:
-    """Let the engine turn whenever something has happened or is due, for ever."""
-    while True:
-        woken.clear()
-        next_at = engine.turn()
-        await asyncio.sleep(TURN_S)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(None if next_at is None else max(0.0, next_at - now())):
-                await woken.wait()

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows the super cluster: this node's pods, and what their tenants' resolvers are made of.
+"""Watches the super cluster: this node's pods, and the objects that their resolvers depend on.
 
-Always the pods that are bound to this node, Namespaces, and VirtualClusters; and of each tenant that
-has a pod here the Services and Networks of one namespace, its kube-system. With very many tenants
-these are asked for in the whole cluster instead.
-
-The role that this needs: packaging/rbac/dnsconfig.yaml.
+Always the pods that are bound to this node, all Namespaces, and all VirtualClusters. For each tenant
+with a pod here, the Services and Networks of its kube-system; with very many such tenants, those of
+the whole cluster instead. The role that this needs: packaging/rbac/dnsconfig.yaml.
 """
 
 import asyncio
@@ -17,6 +15,7 @@ from msgspec.structs import replace
 
 from daemonkit.kube.freshness import Freshness, freshness_of
 from daemonkit.kube.reflector import Reflector, Timing, Transport
+from daemonkit.kube.relist_guard import is_distrusted
 from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES, VIRTUAL_CLUSTERS, Identity
 from daemonkit.kube.store import Change, Deleted, Modified, UndecodableDeleted
 from daemonkit.tasks import Tasks
@@ -30,93 +29,98 @@ from dnsconfig.cluster.objects import (
     VirtualClusterObject,
     is_dns_service,
 )
-from dnsconfig.cluster.snapshot import Picture, Place, dns_namespaces, tenants_of
+from dnsconfig.cluster.snapshot import NamespaceSnapshot, Snapshot, dns_namespaces, tenants_of
 from dnsconfig.cluster.state import Absence
 from tenancy import keys
 
-# Two connections each, 0.1 MB a connection. From there on it is two for the whole cluster, which
-# sends all Services for the few that are kept.
+# A namespace costs two connections of 0.1 MB each. The whole cluster costs two connections in all,
+# but the API server sends all Services for the few that are used.
 MAX_NAMESPACES = 32
-# For how long a tenant is followed after its last pod has gone: jobs come and go.
+# How long a tenant is watched after its last pod has gone: jobs come and go.
 LINGER_S = 120.0
 PAGE_SIZE = 200
 
-_EVERYWHERE = ""
+_ALL_NAMESPACES = ""
 
 
-class _Followed:
-    """The two reflectors of one namespace, or of the whole cluster."""
+class _WatchPair:
+    """The watches of Services and Networks in one namespace, or in the whole cluster."""
 
     def __init__(self, namespace: str, watch: "Watch") -> None:
         where = namespace or None
-        self._changed = watch.told
-        # Namespaces of which an event said that their last server was deleted. A list only lacks it.
-        self._emptied: set[str] = set()
-        self._places: tuple[object, dict[str, Place]] = (None, {})
+        self._on_changes = watch.on_changes
+        # Namespaces whose last DNS Service was deleted by a watch event, not by a relist.
+        self._emptied_by_event: set[str] = set()
+        self._contents: tuple[object, dict[str, NamespaceSnapshot]] = (None, {})
         self.services: Reflector[ServiceObject] = watch.reflector(
             SERVICES,
             ServiceObject,
             transform=transform.service,
             namespace=where,
-            include=_is_a_server,
-            on_change=self._told_services,
+            include=_is_dns_server,
+            on_change=self._on_service_changes,
         )
         self.networks: Reflector[NetworkObject] = watch.reflector(
             NETWORKS, NetworkObject, transform=transform.network, namespace=where
         )
-        self.unwanted_since: float | None = None
-        self.ends: list[asyncio.Task[None]] = []
+        self.unused_since: float | None = None
+        self.tasks: list[asyncio.Task[None]] = []
 
     @property
-    def is_synced(self) -> bool:
+    def has_synced(self) -> bool:
         return self.services.synced.is_set() and self.networks.synced.is_set()
 
-    def _told_services(self, changes: Sequence[Change[ServiceObject]]) -> None:
-        # What became unreadable was deleted from what is known, and not from the API server.
-        left = {change.key[0] for change in changes if isinstance(change, Deleted | UndecodableDeleted)}
-        here = (
-            {where for where, _ in (*self.services.objects, *self.services.decode_failures)}
-            if left
-            else set()
-        )
-        self._emptied -= {
+    def contents(self, namespace: str) -> NamespaceSnapshot:
+        """The objects of a namespace, grouped again only after a change.
+
+        Every change of any pod asks for all namespaces, and a tenant chooses how much is in its own.
+        """
+        version = tuple((each.resource_version, each.lists) for each in (self.services, self.networks))
+        if self._contents[0] != version:
+            self._contents = version, self._grouped()
+        empty = NamespaceSnapshot(absence=self._absence(namespace, has_remaining=False))
+        return self._contents[1].get(namespace) or empty
+
+    def _on_service_changes(self, changes: Sequence[Change[ServiceObject]]) -> None:
+        # An object that became unreadable is deleted from the store, but not from the API server.
+        removed = {change.key[0] for change in changes if isinstance(change, Deleted | UndecodableDeleted)}
+        remaining: set[str] = set()
+        if removed:
+            remaining = {
+                namespace for namespace, _ in (*self.services.objects, *self.services.decode_failures)
+            }
+        present = {
             change.key[0] for change in changes if not isinstance(change, Deleted | UndecodableDeleted)
         }
+        self._emptied_by_event -= present
         if not self.services.is_relisting:
-            self._emptied |= left - here
-        self._changed(changes)
+            self._emptied_by_event |= removed - remaining
+        self._on_changes(changes)
 
-    def place(self, namespace: str) -> Place:
-        """What there is in a namespace: gone through again only when something of it has changed.
-
-        Every change of any pod asks for all namespaces, and how much a tenant has in its own is its choice.
-        """
-        state = tuple((each.resource_version, each.lists) for each in (self.services, self.networks))
-        if self._places[0] != state:
-            self._places = state, self._grouped()
-        return self._places[1].get(namespace) or Place(absence=self._absence(namespace))
-
-    def _grouped(self) -> dict[str, Place]:
+    def _grouped(self) -> dict[str, NamespaceSnapshot]:
         services, networks = _by_namespace(self.services), _by_namespace(self.networks)
-        spoiled = {where for where, _ in self.services.decode_failures}
+        unreadable = {namespace for namespace, _ in self.services.decode_failures}
         return {
-            where: Place(
-                services.get(where, {}),
-                networks.get(where, {}),
-                Absence.TOLD if where in services or where in spoiled else self._absence(where),
+            namespace: NamespaceSnapshot(
+                services.get(namespace, {}),
+                networks.get(namespace, {}),
+                self._absence(namespace, has_remaining=namespace in services or namespace in unreadable),
             )
-            for where in services.keys() | networks.keys() | spoiled
+            for namespace in services.keys() | networks.keys() | unreadable
         }
 
-    def _absence(self, namespace: str) -> Absence:
-        return Absence.TOLD if namespace in self._emptied else Absence.DOUBTED
+    def _absence(self, namespace: str, *, has_remaining: bool) -> Absence:
+        by_relist = namespace not in self._emptied_by_event
+        is_unconfirmed = is_distrusted(by_relist=by_relist, has_remaining=has_remaining)
+        return Absence.UNCONFIRMED if is_unconfirmed else Absence.CONFIRMED
 
 
-def _is_a_server(metadata: Identity) -> bool:
+def _is_dns_server(metadata: Identity) -> bool:
     return is_dns_service(metadata.name)
 
 
-def _is_the_same(change: Change[Any]) -> bool:
+def _is_same(change: Change[Any]) -> bool:
+    """Whether only the resource version changed of what the transform keeps."""
     if not isinstance(change, Modified):
         return False
     version = change.value.metadata.resource_version
@@ -127,13 +131,13 @@ def _is_the_same(change: Change[Any]) -> bool:
 
 def _by_namespace(reflector: Reflector[Any]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    for (where, name), value in reflector.objects.items():
-        found.setdefault(where, {})[name] = value
+    for (namespace, name), value in reflector.objects.items():
+        found.setdefault(namespace, {})[name] = value
     return found
 
 
 class Watch:
-    """What the super cluster says. `changed` is called after whatever was told, and must not block."""
+    """The watches of one node. `changed` is called after changes, and must not block."""
 
     def __init__(
         self,
@@ -155,7 +159,10 @@ class Watch:
             PODS, PodObject, transform=transform.pod, field_selector=f"spec.nodeName={node_name}"
         )
         self._namespaces: Reflector[NamespaceObject] = self.reflector(
-            NAMESPACES, NamespaceObject, transform=transform.namespace, on_change=self._told_namespaces
+            NAMESPACES,
+            NamespaceObject,
+            transform=transform.namespace,
+            on_change=self._on_namespace_changes,
         )
         self._clusters: Reflector[VirtualClusterObject] | None = None
         if has_clusters:
@@ -165,147 +172,152 @@ class Watch:
                 transform=transform.virtual_cluster,
                 may_be_absent=True,
             )
-        self._followed: dict[str, _Followed] = {}
-        self._wanted: frozenset[str] = frozenset()
-        self._owned: dict[str, dict[str, NamespaceObject]] = {}
+        self._pairs: dict[str, _WatchPair] = {}
+        self._dns_namespaces: frozenset[str] = frozenset()
+        self._namespaces_of: dict[str, dict[str, NamespaceObject]] = {}
 
-    def reflector(self, resource: Any, kind: Any, **how: Any) -> Any:
-        """One reflector of ours; it tells `changed`."""
-        how.setdefault("on_change", self.told)
-        return Reflector(self._client, resource, kind, timing=self._timing, clock=self._clock, **how)
+    def reflector(self, resource: Any, kind: Any, **options: Any) -> Any:
+        """A reflector that reports to `on_changes`."""
+        options.setdefault("on_change", self.on_changes)
+        return Reflector(self._client, resource, kind, timing=self._timing, clock=self._clock, **options)
 
     def start(self) -> None:
         for each in self._always():
             self._tasks.spawn(each.run(), f"watch {each.name}")
 
-    # ---- what is followed
+    # ---- scope
 
     def follow(self, saved_pods: Mapping[Any, PodObject]) -> float | None:
-        """Follow the tenants of this node's pods, and of `saved_pods` while pods were not listed.
+        """Watch the tenants of this node's pods, or of `saved_pods` until pods are synced.
 
-        Returns when this has to be asked again, as something need not be followed any more.
+        Returns when to call this again, as a watch that is not needed any more ends.
         """
         pods = self._pods.objects if self._pods.synced.is_set() else saved_pods
         tenants = tenants_of(pods)
-        namespaces = {name: item for tenant in tenants for name, item in self._owned.get(tenant, {}).items()}
-        wanted = dns_namespaces(namespaces, tenants)
-        self._wanted = wanted
-        targets = wanted if len(wanted) <= MAX_NAMESPACES else frozenset({_EVERYWHERE})
-        for namespace in sorted(targets - self._followed.keys()):
-            self._begin(namespace)
-        return self._end_unwanted(targets)
+        namespaces = {
+            name: item for tenant in tenants for name, item in self._namespaces_of.get(tenant, {}).items()
+        }
+        needed = self._dns_namespaces = dns_namespaces(namespaces, tenants)
+        scopes = needed if len(needed) <= MAX_NAMESPACES else frozenset({_ALL_NAMESPACES})
+        for namespace in sorted(scopes - self._pairs.keys()):
+            self._start_pair(namespace)
+        return self._stop_unused(scopes)
 
-    def _begin(self, namespace: str) -> None:
-        followed = self._followed[namespace] = _Followed(namespace, self)
+    @property
+    def dns_namespaces(self) -> frozenset[str]:
+        """The namespaces whose Services and Networks are needed."""
+        return self._dns_namespaces
+
+    def _start_pair(self, namespace: str) -> None:
+        pair = self._pairs[namespace] = _WatchPair(namespace, self)
         where = f"in {namespace}" if namespace else "in all namespaces"
-        for each in (followed.services, followed.networks):
-            followed.ends.append(self._tasks.spawn(each.run(), f"watch {each.name} {where}"))
-        followed.ends.append(self._tasks.spawn(self._arrival(followed), f"lists {where}"))
+        for each in (pair.services, pair.networks):
+            pair.tasks.append(self._tasks.spawn(each.run(), f"watch {each.name} {where}"))
+        pair.tasks.append(self._tasks.spawn(self._report_synced(pair), f"lists {where}"))
 
-    async def _arrival(self, followed: _Followed) -> None:
-        """Tell when both have listed once: their handlers are called a little before that."""
-        await followed.services.synced.wait()
-        await followed.networks.synced.wait()
+    async def _report_synced(self, pair: _WatchPair) -> None:
+        """Their change handlers are called shortly before `synced` is set."""
+        await pair.services.synced.wait()
+        await pair.networks.synced.wait()
         self._changed()
 
-    def _end_unwanted(self, targets: frozenset[str]) -> float | None:
+    def _stop_unused(self, scopes: frozenset[str]) -> float | None:
         now, ends = self._clock(), []
-        for namespace, followed in list(self._followed.items()):
-            if namespace in targets:
-                followed.unwanted_since = None
+        for namespace, pair in list(self._pairs.items()):
+            if namespace in scopes:
+                pair.unused_since = None
                 continue
-            if followed.unwanted_since is None:
-                followed.unwanted_since = now
-            end = followed.unwanted_since + LINGER_S
+            if pair.unused_since is None:
+                pair.unused_since = now
+            end = pair.unused_since + LINGER_S
             if end > now:
                 ends.append(end)
                 continue
-            del self._followed[namespace]
-            for task in followed.ends:
+            del self._pairs[namespace]
+            for task in pair.tasks:
                 task.cancel()
         return min(ends, default=None)
 
-    def told(self, changes: Sequence[Change[Any]]) -> None:
-        """Something of what is followed has changed, or has been heard for the first time."""
-        # A pod's status is written all the time, and nothing that is kept of it is another then.
-        if not changes or not all(_is_the_same(change) for change in changes):
+    # ---- changes
+
+    def on_changes(self, changes: Sequence[Change[Any]]) -> None:
+        """A watched object has changed, or a kind was listed for the first time."""
+        # A pod's status is written all the time; the transform keeps next to nothing of it.
+        if not changes or not all(_is_same(change) for change in changes):
             self._changed()
 
-    def _told_namespaces(self, _changes: Sequence[Change[NamespaceObject]]) -> None:
-        owned: dict[str, dict[str, NamespaceObject]] = {}
+    def _on_namespace_changes(self, _changes: Sequence[Change[NamespaceObject]]) -> None:
+        found: dict[str, dict[str, NamespaceObject]] = {}
         for (_, name), item in self._namespaces.objects.items():
             tenant = item.metadata.annotations.get(keys.CLUSTER)
             if tenant:
-                owned.setdefault(tenant, {})[name] = item
-        self._owned = owned
+                found.setdefault(tenant, {})[name] = item
+        self._namespaces_of = found
         self._changed()
 
-    @property
-    def wanted(self) -> frozenset[str]:
-        """The namespaces whose Services and Networks are followed."""
-        return self._wanted
+    # ---- what is known
 
-    # ---- what is heard
-
-    def picture(self) -> Picture:
-        """What has been heard, of the tenants that are followed."""
+    def snapshot(self) -> Snapshot:
+        """The synced objects of the tenants that are watched."""
         pods = dict(self._pods.objects) if self._pods.synced.is_set() else None
-        spoiled = dict(self._pods.decode_failures)
+        undecoded = dict(self._pods.decode_failures)
         namespaces = None
         if self._namespaces.synced.is_set():
             tenants = tenants_of(self._pods.objects)
-            namespaces = {n: item for tenant in tenants for n, item in self._owned.get(tenant, {}).items()}
-            # A pod that was not decoded says of no tenant, but its Namespace does.
-            for name, _ in spoiled:
+            namespaces = {
+                name: item for tenant in tenants for name, item in self._namespaces_of.get(tenant, {}).items()
+            }
+            # The annotations of an undecoded pod are unknown, but its Namespace names the tenant.
+            for name, _ in undecoded:
                 if (item := self._namespaces.objects.get(("", name))) is not None:
                     namespaces[name] = item
         clusters: Any = {}
         if self._clusters is not None:
             # Without the resource there are none, and each tenant has the default cluster domain.
             clusters = dict(self._clusters.objects) if self._clusters.synced.is_set() else None
-        return Picture(namespaces, pods, clusters, self._places(), self.unreadable(), spoiled)
+        return Snapshot(namespaces, pods, clusters, self._contents(), self.unreadable(), undecoded)
 
-    def _places(self) -> dict[str, Place]:
+    def _contents(self) -> dict[str, NamespaceSnapshot]:
         found = {}
-        for namespace in self._wanted:
-            for where in (namespace, _EVERYWHERE):
-                followed = self._followed.get(where)
-                if followed is not None and followed.is_synced:
-                    found[namespace] = followed.place(namespace)
+        for namespace in self._dns_namespaces:
+            for scope in (namespace, _ALL_NAMESPACES):
+                pair = self._pairs.get(scope)
+                if pair is not None and pair.has_synced:
+                    found[namespace] = pair.contents(namespace)
                     break
         return found
 
     def unreadable(self) -> dict[tuple[str, tuple[str, str]], str]:
-        """Objects that exist and do not decode, by kind and key, with the reason."""
+        """Objects that exist and are not decoded, by kind and key, with the reason."""
         kinds: list[tuple[str, Reflector[Any]]] = [("Pod", self._pods), ("Namespace", self._namespaces)]
         if self._clusters is not None:
             kinds.append(("VirtualCluster", self._clusters))
-        for each in self._followed.values():
+        for each in self._pairs.values():
             kinds += [("Service", each.services), ("Network", each.networks)]
-        return {(kind, key): why for kind, each in kinds for key, why in each.unreadable.items()}
+        return {(kind, key): reason for kind, each in kinds for key, reason in each.unreadable.items()}
 
-    # ---- what is shown
+    # ---- for reports
 
     def freshness(self) -> dict[str, Freshness]:
         """How current each kind is, as a whole."""
         kinds: dict[str, list[Reflector[Any]]] = {"pods": [self._pods], "namespaces": [self._namespaces]}
         if self._clusters is not None:
             kinds["virtualClusters"] = [self._clusters]
-        followed = [each for each in self._followed.values() if each.unwanted_since is None]
-        if followed:
-            kinds["services"] = [each.services for each in followed]
-            kinds["networks"] = [each.networks for each in followed]
+        pairs = [each for each in self._pairs.values() if each.unused_since is None]
+        if pairs:
+            kinds["services"] = [each.services for each in pairs]
+            kinds["networks"] = [each.networks for each in pairs]
         now = self._clock()
         return {name: freshness_of(reflectors, now) for name, reflectors in kinds.items()}
 
     def ages(self) -> dict[str, float | None]:
-        """Seconds since each kind was last confirmed as a whole; None before it was."""
+        """Seconds since each kind was last confirmed as a whole; None before its first list."""
         return {name: each.age_s for name, each in self.freshness().items()}
 
     @property
     def count(self) -> int:
-        """How many watches there are."""
-        return len(self._always()) + 2 * len(self._followed)
+        """The number of watches."""
+        return len(self._always()) + 2 * len(self._pairs)
 
     def _always(self) -> list[Reflector[Any]]:
         always: list[Reflector[Any]] = [self._pods, self._namespaces]

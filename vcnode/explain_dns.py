@@ -45,9 +45,9 @@ class ResolverPod(msgspec.Struct, rename="camel"):
     tenant_pod: str = ""
     network: str | None = None
     servers: tuple[str, ...] = ()
-    waits: str = ""
-    waits_seconds: float | None = None
-    keeps_as_of: str = ""
+    wait_message: str = ""
+    wait_seconds: float | None = None
+    retained_because: str = ""
     state: str = ""
     problem: str = ""
 
@@ -63,10 +63,10 @@ class DnsPage(msgspec.Struct, rename="camel"):
     domain: str = ""
     domain_from: str = ""
     record: str = ""
-    reason: str = ""
+    message: str = ""
     text: str = ""
     lines: tuple[FileLine, ...] = ()
-    cut: tuple[str, ...] = ()
+    truncated: tuple[str, ...] = ()
 
 
 def add_to(verbs: Any) -> None:
@@ -117,7 +117,9 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     names = candidates(name, *search_of(page.text)) if name else ()
     results = _query(arguments, page, names, type_) if arguments.query else []
     is_good = (
-        not page.pod.waits and page.pod.state == "current" and (not arguments.query or _has_answer(results))
+        not page.pod.wait_message
+        and page.pod.state == "applied"
+        and (not arguments.query or _has_answer(results))
     )
     if arguments.json:
         terminal.json(
@@ -235,10 +237,10 @@ def _has_answer(results: list[QueryResult]) -> bool:
 def render(page: DnsPage) -> list[str]:
     """The lines about the pod and its resolv.conf."""
     rows = list(_rows(page))
-    lines = [f"{page.cut[0]}"] if page.cut else []
+    lines = [f"{page.truncated[0]}"] if page.truncated else []
     pod = page.pod
     if page.text:
-        state = "delivered to kata-bridge" if pod.state == "current" else f"kata-bridge: {pod.state}"
+        state = "delivered to kata-bridge" if pod.state == "applied" else f"kata-bridge: {pod.state}"
         lines += ["", f"/etc/resolv.conf ({state}{f': {pod.problem}' if pod.problem else ''})"]
         lines += [f"  {line}" for line in columns(_file_rows(page))]
     elif pod.problem:
@@ -260,16 +262,16 @@ def _rows(page: DnsPage) -> Iterator[tuple[str, str]]:
         yield "domain", f"{page.domain} ({page.domain_from})"
     if page.record:
         yield "record", f"{page.record}, by its headless Service"
-    if pod.waits:
-        since = "" if pod.waits_seconds is None else f" (for {duration(pod.waits_seconds)})"
-        yield "waits", f"{pod.waits}{since}"
-    if pod.keeps_as_of:
-        yield "retains", f"its previous resolver: {pod.keeps_as_of}"
+    if pod.wait_message:
+        since = "" if pod.wait_seconds is None else f" (for {duration(pod.wait_seconds)})"
+        yield "waits", f"{pod.wait_message}{since}"
+    if pod.retained_because:
+        yield "retains", f"its previous resolver: {pod.retained_because}"
 
 
 def _file_rows(page: DnsPage) -> Iterator[tuple[str, str]]:
     """The file's lines; a line with several sources takes several rows."""
-    if page.pod.keeps_as_of or not page.lines:
+    if page.pod.retained_because or not page.lines:
         for line in page.text.splitlines():
             yield line, "" if page.lines else "<- retained"
         return

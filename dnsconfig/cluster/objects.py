@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts that are read of Kubernetes objects, as Structs: what a watch decodes into.
+"""The Structs that watches decode Kubernetes objects into.
 
-Only the fields that decide something stand here. An object whose field has another type does not
-decode at all and is unreadable as a whole, which is told apart from missing.
+They have only the fields that decide something. An object with a field of another type is not
+decoded: it is unreadable, which is distinct from missing.
 """
 
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ from daemonkit.kube.resources import ObjectMeta, Resource
 NETWORKS = Resource("arktos.futurewei.com", "v1", "networks")
 
 SERVICE_PREFIX = "kube-dns-"
-"""A network's DNS server is the Service of this and the network's name (arktos-network-controller)."""
+"""`kube-dns-<network>` is the network's DNS Service (arktos-network-controller)."""
 
 PLAIN_SERVICE = "kube-dns"
-"""What Kubernetes and VirtualCluster's syncer call the one DNS server of a cluster."""
+"""The name that Kubernetes and VirtualCluster's syncer give to a cluster's one DNS Service."""
 
 
 def is_dns_service(name: str) -> bool:
@@ -26,35 +26,35 @@ def is_dns_service(name: str) -> bool:
     return name == PLAIN_SERVICE or name.startswith(SERVICE_PREFIX)
 
 
-SANDBOX = "PodReadyToStartContainers"
-"""core/v1: the kubelet (1.29 and later) has a sandbox for the pod, with its network."""
+SANDBOX_READY = "PodReadyToStartContainers"
+"""core/v1 pod condition, set by kubelets from 1.29 on: the pod's sandbox and its network are ready."""
 
 MIRROR = "kubernetes.io/config.mirror"
-"""On what the API server has of a static pod, which runs under another UID (kubelet, pkg/kubelet/types)."""
+"""Annotation of a static pod's mirror, whose UID differs from the sandbox's (kubelet, pkg/kubelet/types)."""
 
 
 class _Struct(msgspec.Struct, frozen=True, rename="camel"):
     pass
 
 
-class DnsOption(_Struct, frozen=True):
+class PodDnsOption(_Struct, frozen=True):
     name: str = ""
     value: str | None = None
 
 
-class DnsSettings(_Struct, frozen=True):
+class PodDnsConfig(_Struct, frozen=True):
     """A pod's `spec.dnsConfig`."""
 
     nameservers: list[str] | None = None
     searches: list[str] | None = None
-    options: list[DnsOption] | None = None
+    options: list[PodDnsOption] | None = None
 
 
 class PodSpec(_Struct, frozen=True, rename="camel"):
-    """The API server fills in the policy where a pod has none (core/v1 defaults: ClusterFirst)."""
+    """The API server defaults an absent policy to ClusterFirst (core/v1)."""
 
     dns_policy: str = "ClusterFirst"
-    dns_config: DnsSettings | None = None
+    dns_config: PodDnsConfig | None = None
     host_network: bool = False
     hostname: str = ""
     subdomain: str = ""
@@ -108,7 +108,7 @@ class NetworkStatus(_Struct, frozen=True):
 
 
 class NetworkObject(_Struct, frozen=True):
-    """An arktos.futurewei.com/v1 Network, as it is in the super cluster: with a namespace."""
+    """An arktos.futurewei.com/v1 Network of the super cluster, where it is namespaced."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: NetworkSpec = NetworkSpec()
@@ -116,7 +116,7 @@ class NetworkObject(_Struct, frozen=True):
 
 
 class NamespaceObject(_Struct, frozen=True):
-    """A v1 Namespace: its annotations say whose it is."""
+    """A v1 Namespace: its annotations name its owner."""
 
     metadata: ObjectMeta = ObjectMeta()
 
@@ -130,7 +130,7 @@ class VirtualClusterStatus(_Struct, frozen=True, rename="camel"):
 
 
 class VirtualClusterObject(_Struct, frozen=True):
-    """A tenancy.x-k8s.io/v1alpha1 VirtualCluster: what its tenant calls its own cluster."""
+    """A tenancy.x-k8s.io/v1alpha1 VirtualCluster: it has the tenant's cluster domain."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: VirtualClusterSpec = VirtualClusterSpec()
@@ -148,14 +148,14 @@ _KINDS: Mapping[tuple[str, str], type[AnyObject]] = {
 }
 
 
-class UnreadableError(ValueError):
-    """An object is not of the shape that its kind has."""
+class ObjectDecodeError(ValueError):
+    """A JSON object has not the fields of its kind."""
 
 
 def decode_object(item: Mapping[str, Any]) -> AnyObject | None:
-    """Read one JSON object by its `apiVersion` and `kind`; None for a kind that decides nothing here.
+    """Decode one JSON object by its `apiVersion` and `kind`; None for any other kind.
 
-    Raises UnreadableError.
+    Raises ObjectDecodeError.
     """
     kind = _KINDS.get((str(item.get("apiVersion")), str(item.get("kind"))))
     if kind is None:
@@ -163,4 +163,4 @@ def decode_object(item: Mapping[str, Any]) -> AnyObject | None:
     try:
         return msgspec.convert(item, kind)
     except msgspec.ValidationError as error:
-        raise UnreadableError(f"{item.get('kind')}: {error}") from error
+        raise ObjectDecodeError(f"{item.get('kind')}: {error}") from error

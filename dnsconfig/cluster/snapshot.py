@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What counts now: what the API server has told, and for the rest what was saved before. Pure."""
+"""What one source knows of the super cluster: the watches, or the saved state."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,18 +14,18 @@ from dnsconfig.cluster.objects import (
     ServiceObject,
     VirtualClusterObject,
 )
-from dnsconfig.cluster.state import KUBE_SYSTEM, Absence, World
+from dnsconfig.cluster.state import KUBE_SYSTEM, Absence, ClusterState
 from tenancy import keys
 
 T = TypeVar("T")
 
 # core/v1 PodPhase: no container of such a pod starts again.
-_OVER = frozenset({"Succeeded", "Failed"})
+_TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The Services and Networks of one namespace, by name; `absence` is of Services that are not there."""
+class NamespaceSnapshot:
+    """The Services and Networks of one namespace, by name; `absence` is that of missing Services."""
 
     services: Mapping[str, ServiceObject] = field(default_factory=dict)
     networks: Mapping[str, NetworkObject] = field(default_factory=dict)
@@ -33,42 +33,44 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """What one source knows. None, and a namespace that is not in `places`, is what it has not heard."""
+class Snapshot:
+    """None stands for a kind that is not synced, as does a namespace that `contents` lacks."""
 
     namespaces: Mapping[str, NamespaceObject] | None = None
     pods: Mapping[Key, PodObject] | None = None
     clusters: Mapping[Key, VirtualClusterObject] | None = None
-    places: Mapping[str, Place] = field(default_factory=dict)
+    contents: Mapping[str, NamespaceSnapshot] = field(default_factory=dict)
     unreadable: Mapping[tuple[str, Key], str] = field(default_factory=dict)
-    # Pods of this node that exist and were not decoded: what they have stays theirs.
-    spoiled_pods: Mapping[Key, DecodeFailed] = field(default_factory=dict)
+    undecoded_pods: Mapping[Key, DecodeFailed] = field(default_factory=dict)
+    """Pods of this node that exist and were not decoded: they keep what they have."""
 
     @property
-    def is_whole(self) -> bool:
-        """Whether everything has been heard that is asked for in any case."""
+    def has_synced(self) -> bool:
+        """Whether all kinds are synced that are watched in any case."""
         return None not in (self.namespaces, self.pods, self.clusters)
 
-    def over(self, saved: "Picture") -> "Picture":
-        """This, with what was saved in the place of what has not been heard."""
+    def completed_from(self, saved: "Snapshot") -> "Snapshot":
+        """This snapshot, with unsynced parts taken from saved state."""
         return replace(
             self,
             namespaces=saved.namespaces if self.namespaces is None else self.namespaces,
             pods=saved.pods if self.pods is None else self.pods,
             clusters=saved.clusters if self.clusters is None else self.clusters,
-            places={**saved.places, **self.places},
+            contents={**saved.contents, **self.contents},
         )
 
-    def world(self, default_domain: str, domains: Mapping[str, str], *, has_plain_dns: bool = False) -> World:
-        places = self.places.items()
-        return World(
+    def cluster_state(
+        self, default_domain: str, domains: Mapping[str, str], *, has_plain_dns: bool = False
+    ) -> ClusterState:
+        contents = self.contents.items()
+        return ClusterState(
             self.namespaces or {},
-            _Placed({where: place.services for where, place in places}),
-            _Placed({where: place.networks for where, place in places}),
+            _ByKey({namespace: each.services for namespace, each in contents}),
+            _ByKey({namespace: each.networks for namespace, each in contents}),
             self.clusters or {},
             self.unreadable,
-            heard=frozenset(self.places),
-            absences={where: place.absence for where, place in places},
+            synced_namespaces=frozenset(self.contents),
+            absences={namespace: each.absence for namespace, each in contents},
             has_namespaces=self.namespaces is not None,
             has_clusters=self.clusters is not None,
             default_domain=default_domain,
@@ -78,33 +80,34 @@ class Picture:
 
     def live_pods(self) -> dict[Key, PodObject]:
         """The pods whose containers may still start."""
-        return {key: pod for key, pod in (self.pods or {}).items() if pod.status.phase not in _OVER}
+        pods = (self.pods or {}).items()
+        return {key: pod for key, pod in pods if pod.status.phase not in _TERMINAL_PHASES}
 
 
-class _Placed(Mapping[Key, T]):
-    """Objects by (namespace, name), looked up where they are: nothing is copied for each decision."""
+class _ByKey(Mapping[Key, T]):
+    """Objects by (namespace, name), looked up in place: nothing is copied for each sync."""
 
-    def __init__(self, places: Mapping[str, Mapping[str, T]]) -> None:
-        self._places = places
+    def __init__(self, by_namespace: Mapping[str, Mapping[str, T]]) -> None:
+        self._by_namespace = by_namespace
 
     def __getitem__(self, key: Key) -> T:
-        return self._places[key[0]][key[1]]
+        return self._by_namespace[key[0]][key[1]]
 
     def __iter__(self) -> Iterator[Key]:
-        return ((where, name) for where, place in self._places.items() for name in place)
+        return ((namespace, name) for namespace, objects in self._by_namespace.items() for name in objects)
 
     def __len__(self) -> int:
-        return sum(map(len, self._places.values()))
+        return sum(map(len, self._by_namespace.values()))
 
 
 def tenants_of(pods: Mapping[Key, PodObject]) -> frozenset[str]:
-    """The tenants that these pods say to be of."""
+    """The tenants in the annotations of these pods."""
     found = (pod.metadata.annotations.get(keys.CLUSTER, "") for pod in pods.values())
     return frozenset(filter(None, found))
 
 
 def dns_namespaces(namespaces: Mapping[str, NamespaceObject], tenants: Collection[str]) -> frozenset[str]:
-    """The super namespaces in which the DNS servers of these tenants are."""
+    """The super namespaces that contain the DNS Services of these tenants."""
     return frozenset(
         name
         for name, item in namespaces.items()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that decides about resolvers, as one value: objects by their names, and what has been heard."""
+"""What the super cluster contained at one moment, as far as resolvers depend on it."""
 
 import enum
 from collections.abc import Iterable, Mapping
@@ -18,34 +18,34 @@ from dnsconfig.cluster.objects import (
 from tenancy import keys, names
 
 KUBE_SYSTEM = "kube-system"
-"""Where, in a tenant's own words, the DNS servers of its networks are."""
+"""The tenant's own name of the namespace that has its networks' DNS Services."""
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """Whose a super namespace is: a tenant's cluster key, and the tenant's name for it."""
+class NamespaceOwner:
+    """The tenant that owns a super namespace, and the tenant's name for it."""
 
     tenant: str
     namespace: str
 
 
 class Absence(enum.Enum):
-    """What it means that a namespace that has been heard has no Service of some name."""
+    """Whether a Service that a synced namespace lacks is confirmed deleted."""
 
-    UNKNOWN = "unknown"  # it is what was saved: the API server may have one by now
-    DOUBTED = "doubted"  # a list has none at all, as of a restored backup
-    TOLD = "told"  # an event said that the last one was deleted, or the API server has others there
+    UNKNOWN = "unknown"  # the objects are saved ones: the API server may have the Service by now
+    UNCONFIRMED = "unconfirmed"  # a relist lacks all DNS Services: daemonkit.kube.relist_guard
+    CONFIRMED = "confirmed"  # an event reported the deletion, or the relist has other DNS Services
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """One moment of the super cluster, as far as this node's tenants are concerned.
+class ClusterState:
+    """Objects by (namespace, name) in the super cluster.
 
-    Objects are by (namespace, name) in the super cluster. `heard` are the namespaces whose Services
-    and Networks are all here; elsewhere an absent one is unknown. `absences` say how sure it is that
-    a Service that is not here is nowhere; UNKNOWN where nothing stands. `unreadable` has, by kind and key,
-    why an object that exists cannot be used. `domains` are the cluster domains that an operator set.
-    With `has_plain_dns` a Service `kube-dns` serves the default network where it has no other.
+    `synced_namespaces` are those whose Services and Networks are all listed; elsewhere a missing
+    object is unknown. `absences` say whether a missing Service is confirmed deleted; default
+    UNKNOWN. `unreadable` has, by kind and key, why an existing object cannot be used. `domains` are
+    the configured cluster domains. With `has_plain_dns`, Service `kube-dns` serves the default
+    network while `kube-dns-default` is missing.
     """
 
     namespaces: Mapping[str, NamespaceObject] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class World:
     networks: Mapping[Key, NetworkObject] = field(default_factory=dict)
     clusters: Mapping[Key, VirtualClusterObject] = field(default_factory=dict)
     unreadable: Mapping[tuple[str, Key], str] = field(default_factory=dict)
-    heard: frozenset[str] = frozenset()
+    synced_namespaces: frozenset[str] = frozenset()
     absences: Mapping[str, Absence] = field(default_factory=dict)
     has_namespaces: bool = True
     has_clusters: bool = True
@@ -76,27 +76,29 @@ class World:
             if isinstance(key, str):
                 self._by_key.setdefault(key, []).append(cluster)
 
-    def owner(self, namespace: str) -> Owner | None:
-        """Whose namespace it is; None for the super cluster's own and for one that is not known.
+    def owner(self, namespace: str) -> NamespaceOwner | None:
+        """The owner of a super namespace; None for the super cluster's own and for unknown ones.
 
-        Read from its annotations, never from its name: the join of key and name is ambiguous.
+        Read from the annotations, never from the name: a joined key and name can be split in two ways.
         """
         known = self.namespaces.get(namespace)
         annotations = {} if known is None else known.metadata.annotations
         tenant, name = annotations.get(keys.CLUSTER, ""), annotations.get(keys.NAMESPACE, "")
-        return Owner(tenant, name) if tenant and name else None
+        return NamespaceOwner(tenant, name) if tenant and name else None
 
     def dns_namespaces(self, tenant: str) -> tuple[str, ...]:
-        """The super namespaces that say to be this tenant's kube-system: one, or something is wrong."""
+        """The super namespaces annotated as this tenant's kube-system; valid only if there is one."""
         return tuple(self._dns_namespaces.get(tenant, ()))
 
     def clusters_of(self, tenant: str) -> tuple[VirtualClusterObject, ...]:
-        """The VirtualClusters that have this key: one, none, or something is wrong."""
+        """The VirtualClusters with this key; valid only if there is at most one."""
         return tuple(self._by_key.get(tenant, ()))
 
 
-def world_of(items: Iterable[Mapping[str, Any]], *, cluster_domain: str = "cluster.local") -> World:
-    """A world in which all has been heard, of JSON objects. Raises `UnreadableError`."""
+def cluster_state_of(
+    items: Iterable[Mapping[str, Any]], *, cluster_domain: str = "cluster.local"
+) -> ClusterState:
+    """A fully synced state of JSON objects. Raises ObjectDecodeError."""
     found: dict[type[AnyObject], dict[Key, Any]] = {}
     for item in items:
         value = decode_object(item)
@@ -104,12 +106,12 @@ def world_of(items: Iterable[Mapping[str, Any]], *, cluster_domain: str = "clust
             meta = value.metadata
             found.setdefault(type(value), {})[meta.namespace, meta.name] = value
     namespaces = {name: value for (_, name), value in found.get(NamespaceObject, {}).items()}
-    return World(
+    return ClusterState(
         namespaces,
         found.get(ServiceObject, {}),
         found.get(NetworkObject, {}),
         found.get(VirtualClusterObject, {}),
-        heard=frozenset(namespaces),
-        absences=dict.fromkeys(namespaces, Absence.TOLD),
+        synced_namespaces=frozenset(namespaces),
+        absences=dict.fromkeys(namespaces, Absence.CONFIRMED),
         default_domain=cluster_domain,
     )

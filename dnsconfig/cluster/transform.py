@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept in memory and on disk of each object that is followed: what decides something. Pure."""
+"""Transforms of watched objects: memory and disk keep only the fields that decide something.
+
+To carry one more field: decode it in `objects`, keep it here, and use it in `resolve`.
+"""
 
 from msgspec.structs import replace
 
 from daemonkit.kube.resources import ObjectMeta
 from dnsconfig.cluster.objects import (
     MIRROR,
-    SANDBOX,
+    SANDBOX_READY,
     NamespaceObject,
     NetworkObject,
     PodObject,
@@ -21,11 +24,11 @@ _NETWORK = (keys.ARKTOS_NETWORK,)
 
 
 def pod(item: PodObject) -> PodObject:
-    conditions = [each for each in item.status.conditions or () if each.type == SANDBOX]
+    conditions = [each for each in item.status.conditions or () if each.type == SANDBOX_READY]
     status = replace(item.status, conditions=conditions or None)
     meta = _meta(item.metadata, _NETWORK, _POD_ANNOTATIONS)
     if MIRROR in item.metadata.annotations:
-        meta.annotations[MIRROR] = ""  # that it is there; whoever creates a pod may write anything there
+        meta.annotations[MIRROR] = ""  # without its value, which the pod's author may choose
     return replace(item, metadata=meta, status=status)
 
 

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guests of tenants without a pod: made by hand, of another time, or before the API server has told. Pure."""
+"""Tenants' guests without a known pod: static pods, guests of deleted pods, pods that are not synced."""
 
 from collections.abc import Collection, Iterable
 
 from bridge_api.messages import Guest
 from dnsconfig.cluster.objects import MIRROR
-from dnsconfig.cluster.snapshot import Picture
+from dnsconfig.cluster.snapshot import Snapshot
 
 
-def strangers(guests: Iterable[Guest], picture: Picture, given: Collection[str]) -> dict[str, Guest]:
-    """Those of whose pods nothing is known, by their ids; `given` are UIDs of pods that had a resolver."""
-    pods = picture.pods or {}
-    known = {pod.metadata.uid for pod in pods.values()} | set(given)
+def guests_without_pod(
+    guests: Iterable[Guest], snapshot: Snapshot, retaining: Collection[str]
+) -> dict[str, Guest]:
+    """The guests whose pods are unknown, by id; `retaining` are the UIDs of pods that had a resolver."""
+    pods = snapshot.pods or {}
+    known = {pod.metadata.uid for pod in pods.values()} | set(retaining)
     return {
         guest.id: guest
         for guest in guests
@@ -20,24 +22,24 @@ def strangers(guests: Iterable[Guest], picture: Picture, given: Collection[str])
     }
 
 
-def why(guest: Guest, picture: Picture) -> str:
-    """What a stranger's containers wait for, for a person.
+def wait_message(guest: Guest, snapshot: Snapshot) -> str:
+    """Why the containers of such a guest wait.
 
-    A static pod's sandbox has the UID that the kubelet made of its file, and what the API server has
-    is a mirror of it with a UID of its own. The mirror's annotation names the first, but anybody who
-    may create a pod may write that annotation, so that it makes nobody's resolver.
+    A static pod's sandbox has the UID that the kubelet derived from its file; the API server has a
+    mirror with a UID of its own. The mirror's annotation has the first UID, but every author of a pod
+    may write that annotation. So it leads to no resolver.
     """
-    unreadable = picture.unreadable.get(("Pod", (guest.namespace, guest.name)))
+    unreadable = snapshot.unreadable.get(("Pod", (guest.namespace, guest.name)))
     if unreadable is not None:
         return f"the pod's object cannot be read: {unreadable}"
-    if picture.pods is None:
-        return "the API server has not told of this node's pods yet"
-    namesake = picture.pods.get((guest.namespace, guest.name))
+    if snapshot.pods is None:
+        return "this node's pods are not synced with the API server yet"
+    namesake = snapshot.pods.get((guest.namespace, guest.name))
     if namesake is None:
         return "the API server has no such pod on this node (any more)"
     if MIRROR in namesake.metadata.annotations:
         return (
-            "it is a static pod, of a file on the node, which the API server knows under another UID: only "
-            "pods that are created at the API server are given a resolver, so create it there"
+            "it is a static pod, of a file on the node, and the API server has it under another UID: only "
+            "pods that are created at the API server get a resolver, so create it there"
         )
-    return "the API server has another pod of this name on this node by now"
+    return "the API server has another pod of this name on this node"

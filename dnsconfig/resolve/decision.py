@@ -1,44 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One pod's resolver and whether its containers may start, with everything that led there. Pure."""
+"""Decides one pod's resolver and whether its containers may start, and records what led there."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dnsconfig.cluster.objects import DnsSettings, PodObject, PodSpec, UnreadableError, decode_object
-from dnsconfig.cluster.state import Owner, World
+from dnsconfig.cluster.objects import ObjectDecodeError, PodDnsConfig, PodObject, PodSpec, decode_object
+from dnsconfig.cluster.state import ClusterState, NamespaceOwner
 from dnsconfig.resolve import node_resolver
 from dnsconfig.resolve.network import (
+    ClusterDomain,
     ClusterIps,
-    Domain,
-    Membership,
-    Server,
+    NetworkServer,
+    PodNetwork,
     cluster_ips_of,
     domain_of,
     network_of,
     server_of,
 )
-from dnsconfig.resolve.node_resolver import BadHostFile, HostResolver
-from dnsconfig.resolve.resolv_conf import Line, lines, text_of
-from dnsconfig.resolve.resolver import ClusterDns, DnsClass, PodEvent, dns_class, resolver
-from dnsconfig.resolve.waiting import Cause, Waits
+from dnsconfig.resolve.node_resolver import NodeResolver, NodeResolverError
+from dnsconfig.resolve.resolv_conf import ResolvConfLine, lines, text_of
+from dnsconfig.resolve.resolver import ClusterDns, DnsClass, PodEvent, compute_resolver, dns_class
+from dnsconfig.resolve.waiting import Waiting, WaitReason
 from tenancy import keys
 from tenancy.names import Refused
 from tenancy.ownership import ContainerPolicy, owned_pod
 
-# kata-bridge takes as much. Only a pod's own options, which the API server does not bound, get near.
+# kata-bridge's limit. Only a pod's own options, which the API server does not bound, come near.
 MAX_TEXT_BYTES = 64 << 10
-# apiserver, validation of `spec.hostname`: a name's first 63 characters are a pod's host name.
+# apiserver, validation of `spec.hostname`: the default is the first 63 characters of the pod's name.
 _MAX_HOSTNAME = 63
+_MAX_QUOTED = 40
 
 _ANY_CONTAINERS = ContainerPolicy()
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """What of the node itself decides: its resolver, or why there is none, and the kubelet's `--node-ip`."""
+class NodeDns:
+    """The node's resolv.conf, or why it is unusable, and the kubelet's `--node-ip`."""
 
-    resolver: HostResolver | Waits
+    resolver: NodeResolver | Waiting
     ips: tuple[str, ...] = ()
 
 
@@ -46,163 +47,168 @@ class Node:
 class Decision:
     """What a pod gets, and why.
 
-    `waits` says why its containers may not start. `lines` is None where no resolver can be told;
-    both may be there: a pod that its readiness annotation holds has a resolver all the same.
-    `cluster_ips` are what the Service of `had` holds, the network that the pod's last resolver was
-    of; None without one, and where it is not known. They say whether the pod may keep what it has.
+    `waiting` is why its containers may not start. `lines` is None where no resolver can be computed.
+    Both may be set: a pod that waits for its readiness annotation has a resolver all the same.
+    `cluster_ips` are those of the pod's previous network's Service; None without such a network, and
+    where they are unknown. They decide whether the pod may keep the addresses that it has.
     """
 
     policy: str
     dns_class: DnsClass
-    owner: Owner | None = None
-    network: Membership | None = None
-    server: Server | None = None
+    owner: NamespaceOwner | None = None
+    network: PodNetwork | None = None
+    server: NetworkServer | None = None
     cluster_ips: ClusterIps | None = None
-    domain: Domain | None = None
-    lines: tuple[Line, ...] | None = None
+    domain: ClusterDomain | None = None
+    lines: tuple[ResolvConfLine, ...] | None = None
     events: tuple[PodEvent, ...] = ()
-    waits: Waits | None = None
+    waiting: Waiting | None = None
     record: str = ""
     text: str | None = None
     """The resolv.conf of `lines`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """The resolver of one pod as text, with what was cut of it, or why there is none."""
+class ResolverResult:
+    """One pod's resolver as text, with Events about what was truncated; or why there is none."""
 
-    lines: tuple[Line, ...] = ()
+    lines: tuple[ResolvConfLine, ...] = ()
     text: str = ""
     events: tuple[PodEvent, ...] = ()
-    waits: Waits | None = None
+    waiting: Waiting | None = None
 
 
-_Inputs = tuple[str, bool, DnsSettings | None, ClusterDns | None, HostResolver, tuple[str, ...]]
+_Inputs = tuple[str, bool, PodDnsConfig | None, ClusterDns | None, NodeResolver, tuple[str, ...]]
 
 
-class Resolvers:
-    """What was made for each pod last, by UID: made again only where what it is made of has changed.
+class ResolverCache:
+    """The last result of each pod, by UID; computed again only when its inputs change.
 
-    A node decides for all its pods at each change of any, and how long one pod's lists are is its
-    author's choice.
+    Every change of any pod evaluates all pods of the node, and an author chooses how long the lists
+    of a pod are.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[_Inputs, Made]] = {}
+        self._known: dict[str, tuple[_Inputs, ResolverResult]] = {}
 
-    def of(
-        self, pod: PodObject, cluster: ClusterDns | None, host: HostResolver, ips: tuple[str, ...]
-    ) -> Made:
+    def resolve(
+        self, pod: PodObject, cluster: ClusterDns | None, node: NodeResolver, ips: tuple[str, ...]
+    ) -> ResolverResult:
         uid, spec = pod.metadata.uid, pod.spec
-        inputs = (spec.dns_policy, spec.host_network, spec.dns_config, cluster, host, ips)
+        inputs = (spec.dns_policy, spec.host_network, spec.dns_config, cluster, node, ips)
         known = self._known.get(uid)
         if known is None or known[0] != inputs:
-            known = self._known[uid] = (inputs, _made(spec, cluster, host, ips))
+            known = self._known[uid] = (inputs, _result(spec, cluster, node, ips))
         return known[1]
 
-    def keep(self, uids: Collection[str]) -> None:
+    def retain(self, uids: Collection[str]) -> None:
         """Forget all pods but these."""
         self._known = {uid: known for uid, known in self._known.items() if uid in uids}
 
 
 def decide(
     pod: PodObject,
-    world: World,
-    node: Node,
-    attached: tuple[str, ...] = (),
-    had: str = "",
-    resolvers: Resolvers | None = None,
+    state: ClusterState,
+    node: NodeDns,
+    sandbox_networks: tuple[str, ...] = (),
+    previous_network: str = "",
+    cache: ResolverCache | None = None,
 ) -> Decision | None:
-    """Decide for one pod; None for a pod that is no tenant's, which is none of our business.
+    """Decide for one pod; None for a pod of the super cluster itself.
 
-    `attached` are the networks of its guest, as `network_of` has them; `had` is the network that
-    its last resolver was of, which a changed label may have made another than its own.
+    `sandbox_networks` are those of the pod's sandbox, as in `network_of`. `previous_network` is that
+    of its last resolver, which differs from the label's after the label was changed.
 
-    It is a tenant's that says so in its annotations; the Namespace that it is in has to agree, as
-    what names a pod's namespace in the tenant ends up in its search list.
+    The pod's annotations name its tenant, and its Namespace has to agree: what names a pod's
+    namespace in the tenant ends up in the search list.
     """
     meta = pod.metadata
     owned = owned_pod(meta.namespace, meta.name, meta.uid, meta.annotations, (), _ANY_CONTAINERS)
     if owned is None:
         return None
-    kind = dns_class(pod.spec)
-    bare = Decision(pod.spec.dns_policy, kind)
+    decision = Decision(pod.spec.dns_policy, dns_class(pod.spec))
     if isinstance(owned, Refused):
-        return replace(bare, waits=Waits(Cause.OWNER, f"whose pod it is cannot be told: {owned.reason}"))
-    owner = Owner(owned.tenant, owned.namespace)
-    if world.owner(meta.namespace) != owner:
-        cause = Cause.OWNER if world.has_namespaces else Cause.UNHEARD
-        reason = f"its namespace {owner.namespace} is not known to be this tenant's (yet)"
-        return replace(bare, waits=Waits(cause, reason))
-    network = network_of(meta.labels, attached)
-    cluster_ips = cluster_ips_of(world, owner.tenant, had) if had else None
-    bare = replace(bare, owner=owner, cluster_ips=cluster_ips)
-    found = _resolved(bare, owner, network, pod, world, node, resolvers or Resolvers())
-    return replace(found, waits=found.waits or held(pod))
+        message = f"the pod's owner is unknown: {owned.reason}"
+        return replace(decision, waiting=Waiting(WaitReason.OWNER_UNKNOWN, message))
+    owner = NamespaceOwner(owned.tenant, owned.namespace)
+    if state.owner(meta.namespace) != owner:
+        reason = WaitReason.OWNER_UNKNOWN if state.has_namespaces else WaitReason.NOT_SYNCED
+        message = f"its namespace {owner.namespace} is not known to be this tenant's (yet)"
+        return replace(decision, waiting=Waiting(reason, message))
+    network = network_of(meta.labels, sandbox_networks)
+    cluster_ips = cluster_ips_of(state, owner.tenant, previous_network) if previous_network else None
+    decision = replace(decision, owner=owner, cluster_ips=cluster_ips)
+    found = _with_resolver(decision, owner, network, pod, state, node, cache or ResolverCache())
+    return replace(found, waiting=found.waiting or readiness_wait(pod))
 
 
-def held(pod: PodObject) -> Waits | None:
-    """Whether the pod's network readiness annotation holds it: kubelet.go of Arktos, syncPod.
+def readiness_wait(pod: PodObject) -> Waiting | None:
+    """Why the pod's network readiness annotation blocks it (kubelet.go of Arktos, syncPod).
 
-    A pod in the host's network has no network to wait for, and a pod without the annotation nobody
-    who would set it.
+    A pod in the host's network waits for no network. Without the annotation, nobody is expected to
+    set it.
     """
     value = pod.metadata.annotations.get(keys.NETWORK_READINESS)
     if value is None or pod.spec.host_network or value.lower() == "true":
         return None
-    shown = value[:40]
-    return Waits(Cause.HELD, f"its network is not ready: annotation {keys.NETWORK_READINESS} is {shown!r}")
+    return Waiting(
+        WaitReason.READINESS_ANNOTATION,
+        f"its network is not ready: annotation {keys.NETWORK_READINESS} is {value[:_MAX_QUOTED]!r}",
+    )
 
 
-def _resolved(
-    bare: Decision,
-    owner: Owner,
-    network: Membership | Waits,
+def _with_resolver(
+    decision: Decision,
+    owner: NamespaceOwner,
+    network: PodNetwork | Waiting,
     pod: PodObject,
-    world: World,
-    node: Node,
-    resolvers: Resolvers,
+    state: ClusterState,
+    node: NodeDns,
+    cache: ResolverCache,
 ) -> Decision:
-    if isinstance(network, Membership):
-        bare = replace(bare, network=network)
-    host = node.resolver
-    if isinstance(host, Waits):
-        # The kubelet reads the node's file for every policy, and fails every pod when it cannot.
-        return replace(bare, waits=host)
+    if isinstance(network, PodNetwork):
+        decision = replace(decision, network=network)
+    resolver = node.resolver
+    if isinstance(resolver, Waiting):
+        # The kubelet reads the node's file for every policy, and starts no pod if that fails.
+        return replace(decision, waiting=resolver)
     cluster: ClusterDns | None = None
-    if bare.dns_class is DnsClass.CLUSTER:
-        if isinstance(network, Waits):
-            return replace(bare, waits=network)
-        server = server_of(world, owner.tenant, network.network)
-        if isinstance(server, Waits):
-            return replace(bare, waits=server)
-        domain = domain_of(world, owner.tenant)
-        if isinstance(domain, Waits):
-            return replace(bare, waits=domain)
-        bare = replace(bare, server=server, domain=domain, record=_record(pod, owner, domain))
+    if decision.dns_class is DnsClass.CLUSTER:
+        if isinstance(network, Waiting):
+            return replace(decision, waiting=network)
+        server = server_of(state, owner.tenant, network.network)
+        if isinstance(server, Waiting):
+            return replace(decision, waiting=server)
+        domain = domain_of(state, owner.tenant)
+        if isinstance(domain, Waiting):
+            return replace(decision, waiting=domain)
+        decision = replace(decision, server=server, domain=domain, record=_record(pod, owner, domain))
         cluster = ClusterDns(server.addresses, server.source, owner.namespace, domain.name, domain.source)
-    made = resolvers.of(pod, cluster, host, node.ips)
-    if made.waits is not None:
-        return replace(bare, waits=made.waits)
-    return replace(bare, lines=made.lines, text=made.text, events=made.events)
+    result = cache.resolve(pod, cluster, resolver, node.ips)
+    if result.waiting is not None:
+        return replace(decision, waiting=result.waiting)
+    return replace(decision, lines=result.lines, text=result.text, events=result.events)
 
 
-def _made(spec: PodSpec, cluster: ClusterDns | None, host: HostResolver, ips: tuple[str, ...]) -> Made:
-    made, events = resolver(spec, cluster, host, ips)
-    found = lines(made)
+def _result(
+    spec: PodSpec, cluster: ClusterDns | None, node: NodeResolver, ips: tuple[str, ...]
+) -> ResolverResult:
+    resolver, events = compute_resolver(spec, cluster, node, ips)
+    found = lines(resolver)
     text = text_of(found)
     size = len(text.encode())
     if size > MAX_TEXT_BYTES:
-        reason = f"its dnsConfig makes a resolv.conf of {size} bytes; {MAX_TEXT_BYTES} is the most"
-        return Made(waits=Waits(Cause.TOO_LARGE, reason))
+        message = f"its dnsConfig makes a resolv.conf of {size} bytes; the limit is {MAX_TEXT_BYTES}"
+        return ResolverResult(waiting=Waiting(WaitReason.TOO_LARGE, message))
     if "\0" in text:
-        # The API server lets anything be an option; kata-bridge and C libraries stop there.
-        return Made(waits=Waits(Cause.UNUSABLE, "an option of its dnsConfig has a NUL character"))
-    return Made(found, text, events)
+        # The API server accepts any text as an option; kata-bridge and C libraries end it here.
+        message = "an option of its dnsConfig has a NUL character"
+        return ResolverResult(waiting=Waiting(WaitReason.INVALID_OPTION, message))
+    return ResolverResult(found, text, events)
 
 
-def _record(pod: PodObject, owner: Owner, domain: Domain) -> str:
-    """The name that the pod has behind a headless Service called as its subdomain; empty without one.
+def _record(pod: PodObject, owner: NamespaceOwner, domain: ClusterDomain) -> str:
+    """The pod's name behind a headless Service named as its subdomain; empty without a subdomain.
 
     core/v1 PodSpec.subdomain: `<hostname>.<subdomain>.<pod namespace>.svc.<cluster domain>`.
     """
@@ -212,38 +218,42 @@ def _record(pod: PodObject, owner: Owner, domain: Domain) -> str:
     return f"{hostname}.{pod.spec.subdomain}.{owner.namespace}.svc.{domain.name}"
 
 
-def node_of(text: str | None, ips: Sequence[str] = (), path: str = "the node's resolv.conf") -> Node:
-    """The node by the text of the kubelet's `--resolv-conf`; None: the kubelet is given none."""
+def node_dns_of(text: str | None, ips: Sequence[str] = (), path: str = "the node's resolv.conf") -> NodeDns:
+    """The node's part by the text of the kubelet's `--resolv-conf`; None: the kubelet has no such file."""
     if text is None:
-        return Node(node_resolver.NO_HOST_RESOLVER, tuple(ips))
+        return NodeDns(node_resolver.NO_NODE_RESOLVER, tuple(ips))
     try:
-        return Node(node_resolver.parse(text), tuple(ips))
-    except BadHostFile as error:
-        return Node(Waits(Cause.NODE, f"{path} cannot be used: {error}"), tuple(ips))
+        return NodeDns(node_resolver.parse(text), tuple(ips))
+    except NodeResolverError as error:
+        waiting = Waiting(WaitReason.NODE_RESOLVER_INVALID, f"{path} cannot be used: {error}")
+        return NodeDns(waiting, tuple(ips))
 
 
-class NoResolver(ValueError):  # noqa: N818 - the state it tells of
-    """The pod waits, or is no tenant's; the text says which and why."""
+class NoResolverError(ValueError):
+    """The pod waits, or is not a tenant's."""
 
 
 def resolv_conf_of(
-    pod: Mapping[str, Any], world: World, host_resolv_conf: str | None, cluster_domain: str | None = None
+    pod: Mapping[str, Any],
+    state: ClusterState,
+    node_resolv_conf: str | None,
+    cluster_domain: str | None = None,
 ) -> str:
-    """The resolv.conf of one pod, given as JSON: for whoever compares it with a real kubelet's.
+    """The resolv.conf of one pod, given as JSON, for comparisons with a real kubelet's.
 
-    `cluster_domain` replaces what the world says (an empty one is the kubelet's without the flag).
-    Raises NoResolver and `UnreadableError`.
+    `cluster_domain` replaces the tenant's (an empty one is the kubelet's without the flag).
+    Raises NoResolverError and ObjectDecodeError.
     """
     value = decode_object(pod)
     if not isinstance(value, PodObject):
-        raise UnreadableError("no v1 Pod")
+        raise ObjectDecodeError("expected a v1 Pod")
     if cluster_domain is not None:
         tenant = value.metadata.annotations.get(keys.CLUSTER, "")
-        world = replace(world, domains={tenant: cluster_domain})
-    decision = decide(value, world, node_of(host_resolv_conf))
+        state = replace(state, domains={tenant: cluster_domain})
+    decision = decide(value, state, node_dns_of(node_resolv_conf))
     if decision is None:
-        raise NoResolver("the pod is no tenant's")
+        raise NoResolverError("the pod is not a tenant's")
     text = decision.text
-    if text is None or decision.waits is not None:
-        raise NoResolver("no reason" if decision.waits is None else decision.waits.reason)
+    if text is None or decision.waiting is not None:
+        raise NoResolverError("no reason" if decision.waiting is None else decision.waiting.message)
     return text

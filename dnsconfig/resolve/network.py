@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which network a pod is in, and which server answers for that network. Pure.
+"""Finds a pod's network, that network's DNS server, and the tenant's cluster domain.
 
-The server is found by walking from the pod: its tenant, the one super namespace that is this
-tenant's kube-system, and in there the Network and the Service that have exactly the right names. A
-Service of that name anywhere else is never looked at, so nobody becomes another's resolver by
-choosing a name (Arktos took the first of all cached Services whose name fits).
+The search starts at the pod: its tenant, the one super namespace that is this tenant's kube-system,
+and the Network and Service there with exactly the right names. Services of that name elsewhere are
+never considered, so that nobody becomes another tenant's resolver by choosing a name. (Arktos took
+the first cached Service with a matching name.)
 """
 
 import ipaddress
@@ -13,32 +13,33 @@ from dataclasses import dataclass
 
 from daemonkit.kube.resources import ObjectMeta
 from dnsconfig.cluster.objects import PLAIN_SERVICE, SERVICE_PREFIX, NetworkObject, ServiceObject
-from dnsconfig.cluster.state import KUBE_SYSTEM, Absence, World
-from dnsconfig.resolve.waiting import Cause, Waits
+from dnsconfig.cluster.state import KUBE_SYSTEM, Absence, ClusterState
+from dnsconfig.resolve.waiting import Waiting, WaitReason
 from tenancy import keys, names
 
 READY = "Ready"
 EXTERNAL = "External"
 EXTERNAL_NAME = "ExternalName"
-# What is quoted of others' words in a reason.
+# Limits for text of tenants that a message quotes.
 _MAX_QUOTED = 80
-# kata-bridge takes as much of a network's name; a label has 63 at most.
+_MAX_PHASE, _MAX_STATUS_MESSAGE = 40, 200
+# kata-bridge's limit for a network's name; a label has 63 characters at most.
 _MAX_LABEL = 253
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
-    """The network that a pod is in, and how that is known."""
+class PodNetwork:
+    """The pod's network, and how it is known."""
 
     network: str
     source: str
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """The DNS server of a network: canonical addresses, best first, and where they come from.
+class NetworkServer:
+    """The DNS server of a network: canonical addresses in order of preference, and their source.
 
-    `is_cluster_ip`: the API server has given them to a Service, and can give them to another.
+    `is_cluster_ip`: they are a Service's, so that the API server can give them to another Service.
     """
 
     addresses: tuple[str, ...]
@@ -48,232 +49,240 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class ClusterIps:
-    """The cluster IPs that the DNS Service of a network has now, be it usable or not.
+    """The cluster IPs that a network's DNS Service has now, whether or not the Service is usable.
 
-    The API server may give any other to any tenant. `is_doubted`: only a list that lacks everything
-    says that there is no such Service.
+    The API server may give any other address to any tenant. `is_confirmed` is False while only a
+    distrusted relist reports that the Service is gone.
     """
 
     addresses: tuple[str, ...] = ()
-    is_doubted: bool = False
+    is_confirmed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """Which network's Service it was that had the cluster IPs in a pod's resolv.conf."""
+class AddressSource:
+    """The network whose Service had the cluster IPs that are in a pod's resolv.conf."""
 
     network: str
     cluster_ips: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Domain:
-    """What a tenant calls its own cluster, and who says so."""
+class ClusterDomain:
+    """A tenant's cluster domain, and its source."""
 
     name: str
     source: str
 
 
-def network_of(labels: Mapping[str, str], attached: tuple[str, ...] = ()) -> Membership | Waits:
-    """The network that a pod's labels name, or that its sandbox is attached to.
+def network_of(labels: Mapping[str, str], sandbox_networks: tuple[str, ...] = ()) -> PodNetwork | Waiting:
+    """The network that the pod's sandbox is attached to, or else the one of its label.
 
-    Without the label, and with an empty one, it is `default`: kata-bridge and kubeproxy-ext take it
-    so too, and rules and resolver of a pod must not be of two networks. (Arktos used an empty value
-    as a name, and no network has that.) Anything that cannot name a Service `kube-dns-<network>`,
-    an RFC 1123 label, names no network: nothing is cut, folded or escaped until it fits, as two
-    labels could then lead to one server.
+    Without the label, or with an empty one, it is `default`, as in kata-bridge and kubeproxy-ext: a
+    pod's rules and its resolver must be of the same network. (Arktos took an empty value as a name,
+    which no network has.) A value that cannot be part of the Service's name `kube-dns-<network>`, an
+    RFC 1123 label, is refused as it is: two folded or cut labels could lead to the same server.
 
-    `attached` are the networks of its guest, empty where none is known. A label may be changed at any
-    time; the sandbox stays where it was made, with the Services of that network and with nothing that
-    leads to the other's server.
+    A label may change at any time, but the sandbox stays attached where it was created.
     """
     name, source = labels.get(keys.ARKTOS_NETWORK, ""), f"label {keys.ARKTOS_NETWORK}"
-    if attached not in ((), (name or keys.DEFAULT_NETWORK,)):
-        name = attached[0] or keys.DEFAULT_NETWORK
-        source = f"{source} when its sandbox was made; it has been changed since"
+    if sandbox_networks not in ((), (name or keys.DEFAULT_NETWORK,)):
+        name = sandbox_networks[0] or keys.DEFAULT_NETWORK
+        source = f"{source} at the creation of its sandbox; the label was changed since"
     if not name:
         how = "is empty" if keys.ARKTOS_NETWORK in labels else "is not set"
-        return Membership(keys.DEFAULT_NETWORK, f"label {keys.ARKTOS_NETWORK} {how}")
+        return PodNetwork(keys.DEFAULT_NETWORK, f"label {keys.ARKTOS_NETWORK} {how}")
     if not (names.is_label(name) and names.is_label(SERVICE_PREFIX + name)):
-        return Waits(
-            Cause.NAME,
-            f"label {keys.ARKTOS_NETWORK} is {name[:_MAX_QUOTED]!r}, which can be no network's name: "
+        return Waiting(
+            WaitReason.INVALID_NETWORK_NAME,
+            f"label {keys.ARKTOS_NETWORK} is {name[:_MAX_QUOTED]!r}, which is not a valid network name: use "
             f"lower-case letters, digits and hyphens, {names.LABEL_MAX_CHARS - len(SERVICE_PREFIX)} at most",
         )
-    return Membership(name, source)
+    return PodNetwork(name, source)
 
 
-def networks_of(labels: Mapping[str, str], attached: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The names of what a pod's sandbox is attached to, or will be by its labels; be they names or not.
+def networks_of(labels: Mapping[str, str], sandbox_networks: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The networks of the pod's sandbox, or of its next one by its labels, valid names or not.
 
-    As kata-bridge has them of its sandboxes. What is longer than it takes is no label, and no sandbox's.
+    As kata-bridge has them: it cuts off what is longer than any label.
     """
-    return attached or ((labels.get(keys.ARKTOS_NETWORK) or keys.DEFAULT_NETWORK)[:_MAX_LABEL],)
+    return sandbox_networks or ((labels.get(keys.ARKTOS_NETWORK) or keys.DEFAULT_NETWORK)[:_MAX_LABEL],)
 
 
-def server_of(world: World, tenant: str, network: str) -> Server | Waits:
-    """The DNS server of a tenant's network, or what is missing.
-
-    `network` is a name that `network_of` let through.
-    """
-    place = _place(world, tenant)
-    if isinstance(place, Waits):
-        return place
-    found = _ready(world, tenant, place, network)
-    if isinstance(found, Waits):
+def server_of(state: ClusterState, tenant: str, network: str) -> NetworkServer | Waiting:
+    """The DNS server of a tenant's network, whose name `network_of` has checked."""
+    namespace = _dns_namespace(state, tenant)
+    if isinstance(namespace, Waiting):
+        return namespace
+    found = _ready_network(state, tenant, namespace, network)
+    if isinstance(found, Waiting):
         return found
-    name, *others = _service_names(world, network)
-    service = _service(world, tenant, place, network, name)
+    name, *others = _service_names(state, network)
+    service = _service(state, tenant, namespace, network, name)
     for other in others:
         if service is None:
-            plain = _service(world, tenant, place, network, other)
+            plain = _service(state, tenant, namespace, network, other)
             if plain is not None:
                 name, service = other, plain
-    if isinstance(service, Waits):
+    if isinstance(service, Waiting):
         return service
     addresses = _cluster_ips(service)
     if addresses:
         source = f"network {network}: Service {KUBE_SYSTEM}/{name}"
-        return Server(addresses, source, is_cluster_ip=True)
+        return NetworkServer(addresses, source, is_cluster_ip=True)
     if found.spec.service is not None and found.spec.service.ipam == EXTERNAL:
-        # The only kind of network whose server may be no Service at all: its provider says where.
-        told = "" if found.status is None else found.status.dns_service_ip
-        addresses = canonical([told])
+        # Only such a network may have a server that is not a Service: its provider reports the address.
+        reported = "" if found.status is None else found.status.dns_service_ip
+        addresses = canonical_addresses([reported])
         if addresses:
-            return Server(addresses, f"network {network}: its status, ipam {EXTERNAL}")
-    what = "does not exist" if service is None else "has no cluster IP"
-    return Waits(
-        Cause.NO_ADDRESS, f"network {network} has no DNS server yet: Service {KUBE_SYSTEM}/{name} {what}"
+            return NetworkServer(addresses, f"network {network}: its status, ipam {EXTERNAL}")
+    problem = "does not exist" if service is None else "has no cluster IP"
+    return Waiting(
+        WaitReason.NO_SERVER_ADDRESS,
+        f"network {network} has no DNS server yet: Service {KUBE_SYSTEM}/{name} {problem}",
     )
 
 
-def cluster_ips_of(world: World, tenant: str, network: str) -> ClusterIps | None:
-    """What addresses the Service of a tenant's network holds; None where that is not known.
+def cluster_ips_of(state: ClusterState, tenant: str, network: str) -> ClusterIps | None:
+    """The addresses that the DNS Service of a tenant's network has; None where they are unknown.
 
-    Of no interest here is whether the Network is ready, or whether the Service may serve it: an
-    address that it holds is nobody else's.
+    The Network's phase and the Service's fitness do not matter: an address that the Service has is
+    nobody else's.
     """
-    place = _place(world, tenant)
-    if isinstance(place, Waits):
+    namespace = _dns_namespace(state, tenant)
+    if isinstance(namespace, Waiting):
         return None
-    places = [(place, name) for name in _service_names(world, network)]
-    absence = world.absences.get(place, Absence.UNKNOWN)
-    if absence is Absence.UNKNOWN or any(("Service", key) in world.unreadable for key in places):
+    candidates = [(namespace, name) for name in _service_names(state, network)]
+    absence = state.absences.get(namespace, Absence.UNKNOWN)
+    if absence is Absence.UNKNOWN or any(("Service", key) in state.unreadable for key in candidates):
         return None
-    services = [world.services[key] for key in places if key in world.services]
+    services = [state.services[key] for key in candidates if key in state.services]
     addresses = dict.fromkeys(ip for service in services for ip in _cluster_ips(service))
-    return ClusterIps(tuple(addresses), not services and absence is Absence.DOUBTED)
+    return ClusterIps(tuple(addresses), bool(services) or absence is not Absence.UNCONFIRMED)
 
 
-def _service_names(world: World, network: str) -> tuple[str, ...]:
-    """The names that a network's DNS Service may have, the first that is there counts.
+def domain_of(state: ClusterState, tenant: str) -> ClusterDomain | Waiting:
+    """The tenant's cluster domain: as configured, else its VirtualCluster's, else the default."""
+    configured = state.domains.get(tenant)
+    if configured is not None:
+        return ClusterDomain(configured, "configured for this tenant")
+    if not state.has_clusters:
+        return Waiting(WaitReason.NOT_SYNCED, "the cluster domain is unknown: VirtualClusters are not synced")
+    found = {each.spec.cluster_domain for each in state.clusters_of(tenant)}
+    if len(found) > 1:
+        return Waiting(
+            WaitReason.CLUSTER_DOMAIN_UNKNOWN,
+            "the cluster domain is unknown: two VirtualClusters have this tenant's key",
+        )
+    if not found and any(kind == "VirtualCluster" for kind, _ in state.unreadable):
+        # Its tenant is inside the object. The message does not name it: it may be another tenant's.
+        return Waiting(
+            WaitReason.UNREADABLE,
+            "the cluster domain is unknown: a VirtualCluster cannot be read, and no other has this key",
+        )
+    name = found.pop() if found else ""
+    if not name:
+        return ClusterDomain(state.default_domain, "the default")
+    if not names.is_pod_name(name):
+        return Waiting(
+            WaitReason.CLUSTER_DOMAIN_UNKNOWN,
+            f"the VirtualCluster's clusterDomain is not a domain: {name[:_MAX_QUOTED]!r}",
+        )
+    return ClusterDomain(name, "the VirtualCluster's clusterDomain")
 
-    A plain `kube-dns` serves nothing but the default network, to which a Service without a label belongs
-    for kubeproxy-ext as well. It is the tenant's own as much as the other: both are looked for in the
-    one super namespace that is this tenant's kube-system.
+
+def canonical_addresses(texts: Iterable[str]) -> tuple[str, ...]:
+    """The addresses among these, as Go's net.IP prints them and the kubelet writes them."""
+    found = []
+    for text in texts:
+        if "%" in text:
+            continue  # a zone is valid on one host only, and may contain anything
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            continue  # such as "None" and ""
+        mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+        found.append(str(mapped or address))
+    return tuple(dict.fromkeys(found))
+
+
+def _service_names(state: ClusterState, network: str) -> tuple[str, ...]:
+    """The names that a network's DNS Service may have; the first existing one counts.
+
+    A plain `kube-dns` serves only the default network, to which kubeproxy-ext assigns a Service
+    without a label. Both names are looked up in the tenant's own kube-system only.
     """
     own = SERVICE_PREFIX + network
-    return (own, PLAIN_SERVICE) if world.has_plain_dns and network == keys.DEFAULT_NETWORK else (own,)
+    return (own, PLAIN_SERVICE) if state.has_plain_dns and network == keys.DEFAULT_NETWORK else (own,)
 
 
-def domain_of(world: World, tenant: str) -> Domain | Waits:
-    """The tenant's cluster domain: the operator's word, else its VirtualCluster's, else the default."""
-    told = world.domains.get(tenant)
-    if told is not None:
-        return Domain(told, "configured for this tenant")
-    if not world.has_clusters:
-        return Waits(Cause.UNHEARD, "the cluster domain is not known yet: no VirtualClusters were listed")
-    said = {each.spec.cluster_domain for each in world.clusters_of(tenant)}
-    if len(said) > 1:
-        return Waits(Cause.DOMAIN, "the cluster domain is not known: two VirtualClusters have this key")
-    if not said and any(kind == "VirtualCluster" for kind, _ in world.unreadable):
-        # Whose it is stands in it. It is nobody's business what it is called.
-        return Waits(
-            Cause.UNREADABLE,
-            "the cluster domain is not known: a VirtualCluster cannot be read, and no other has this key",
+def _dns_namespace(state: ClusterState, tenant: str) -> str | Waiting:
+    """The super namespace that is the tenant's kube-system, if it is unique and synced."""
+    found = state.dns_namespaces(tenant)
+    if len(found) > 1:
+        return Waiting(
+            WaitReason.OWNER_UNKNOWN,
+            f"more than one namespace of the super cluster is annotated as this tenant's {KUBE_SYSTEM}",
         )
-    name = said.pop() if said else ""
-    if not name:
-        return Domain(world.default_domain, "the default")
-    if not names.is_pod_name(name):
-        return Waits(Cause.DOMAIN, f"the VirtualCluster's clusterDomain is no domain: {name[:_MAX_QUOTED]!r}")
-    return Domain(name, "the VirtualCluster's clusterDomain")
+    if not found and state.has_namespaces:
+        return Waiting(
+            WaitReason.NOT_FOUND, f"namespace {KUBE_SYSTEM} does not exist in the super cluster (yet)"
+        )
+    if not found:
+        return Waiting(WaitReason.NOT_SYNCED, "the super cluster's Namespaces are not synced")
+    if found[0] not in state.synced_namespaces:
+        return Waiting(WaitReason.NOT_SYNCED, "this tenant's Networks and Services are not synced")
+    return found[0]
 
 
-def _place(world: World, tenant: str) -> str | Waits:
-    """The super namespace that is the tenant's kube-system, if it can be told and has been heard."""
-    places = world.dns_namespaces(tenant)
-    if len(places) > 1:
-        return Waits(Cause.OWNER, f"more than one namespace of the super cluster says to be {KUBE_SYSTEM}")
-    if not places:
-        cause = Cause.MISSING if world.has_namespaces else Cause.UNHEARD
-        return Waits(cause, f"namespace {KUBE_SYSTEM} is not in the super cluster (yet)")
-    if places[0] not in world.heard:
-        return Waits(Cause.UNHEARD, "the API server has not told of this tenant's networks yet")
-    return places[0]
-
-
-def _ready(world: World, tenant: str, place: str, network: str) -> NetworkObject | Waits:
-    unreadable = world.unreadable.get(("Network", (place, network)))
+def _ready_network(state: ClusterState, tenant: str, namespace: str, network: str) -> NetworkObject | Waiting:
+    unreadable = state.unreadable.get(("Network", (namespace, network)))
     if unreadable is not None:
-        return Waits(Cause.UNREADABLE, f"Network {network} cannot be read: {unreadable}")
-    found = world.networks.get((place, network))
+        return Waiting(WaitReason.UNREADABLE, f"Network {network} cannot be read: {unreadable}")
+    found = state.networks.get((namespace, network))
     if found is None:
-        return Waits(Cause.MISSING, f"network {network} does not exist")
+        return Waiting(WaitReason.NOT_FOUND, f"network {network} does not exist")
     if _is_foreign(found.metadata, tenant):
-        return Waits(Cause.FOREIGN, f"Network {network} says to be another tenant's")
+        return Waiting(WaitReason.FOREIGN_OBJECT, f"Network {network} is annotated as another tenant's")
     if found.metadata.deletion_timestamp is not None:
-        return Waits(Cause.NOT_READY, f"network {network} is being removed")
+        return Waiting(WaitReason.NETWORK_NOT_READY, f"network {network} is being deleted")
     status = found.status
     if status is None or status.phase != READY:
-        phase = "no phase yet" if status is None or not status.phase else f"phase {status.phase[:40]}"
-        more = f": {status.message[:200]}" if status is not None and status.message else ""
-        return Waits(Cause.NOT_READY, f"network {network} is not ready, {phase}{more}")
+        phase = "no phase yet" if status is None or not status.phase else f"phase {status.phase[:_MAX_PHASE]}"
+        more = f": {status.message[:_MAX_STATUS_MESSAGE]}" if status is not None and status.message else ""
+        return Waiting(WaitReason.NETWORK_NOT_READY, f"network {network} is not ready, {phase}{more}")
     return found
 
 
-def _service(world: World, tenant: str, place: str, network: str, name: str) -> ServiceObject | Waits | None:
+def _service(
+    state: ClusterState, tenant: str, namespace: str, network: str, name: str
+) -> ServiceObject | Waiting | None:
     shown = f"Service {KUBE_SYSTEM}/{name}"
-    unreadable = world.unreadable.get(("Service", (place, name)))
+    unreadable = state.unreadable.get(("Service", (namespace, name)))
     if unreadable is not None:
-        return Waits(Cause.UNREADABLE, f"{shown} cannot be read: {unreadable}")
-    service = world.services.get((place, name))
+        return Waiting(WaitReason.UNREADABLE, f"{shown} cannot be read: {unreadable}")
+    service = state.services.get((namespace, name))
     if service is None:
         return None
     if _is_foreign(service.metadata, tenant):
-        return Waits(Cause.FOREIGN, f"{shown} says to be another tenant's")
+        return Waiting(WaitReason.FOREIGN_OBJECT, f"{shown} is annotated as another tenant's")
     of = service.metadata.labels.get(keys.ARKTOS_NETWORK) or keys.DEFAULT_NETWORK
     if of != network:
-        # Guests see the Services of their own network alone: this one would never answer.
-        return Waits(
-            Cause.FOREIGN,
+        # Guests see only the Services of their own network: this one would not answer.
+        return Waiting(
+            WaitReason.FOREIGN_OBJECT,
             f"{shown} is of network {of[:_MAX_QUOTED]}, not {network} (label {keys.ARKTOS_NETWORK})",
         )
     return service
 
 
 def _is_foreign(metadata: ObjectMeta, tenant: str) -> bool:
-    """Whether an object says to be somebody else's than its namespace; who says nothing does not."""
+    """Whether an object is annotated as another tenant's; one without the annotation is not."""
     return metadata.annotations.get(keys.CLUSTER, tenant) != tenant
 
 
 def _cluster_ips(service: ServiceObject | None) -> tuple[str, ...]:
-    # One of an external name has no cluster IP, whatever is left of it (cleared by servers from 1.20 on).
+    # An ExternalName Service has none; API servers before 1.20 leave old addresses in it.
     if service is None or service.spec.type == EXTERNAL_NAME:
         return ()
-    return canonical(service.spec.cluster_ips or [service.spec.cluster_ip])
-
-
-def canonical(texts: Iterable[str]) -> tuple[str, ...]:
-    """The addresses among these, as Go's net.IP prints them, which is what the kubelet writes."""
-    found = []
-    for text in texts:
-        if "%" in text:
-            continue  # a zone means something on one host alone, and may hold anything
-        try:
-            address = ipaddress.ip_address(text)
-        except ValueError:
-            continue  # "None", "", and what is no address
-        mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-        found.append(str(mapped or address))
-    return tuple(dict.fromkeys(found))
+    return canonical_addresses(service.spec.cluster_ips or [service.spec.cluster_ip])

@@ -1,52 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A resolver as the file that a container sees. Pure.
+"""Formats a resolver as the resolv.conf that a container sees.
 
-The format is that of containerd's CRI plugin (internal/cri/server/podsandbox, parseDNSOptions,
-2.4.2), byte for byte: the search line, one line a server, the options; what is empty has no line.
+Byte for byte containerd's CRI plugin (internal/cri/server/podsandbox, parseDNSOptions, 2.4.2): the
+search line, one line for each server, the options; an empty list has no line.
 """
 
 from dataclasses import dataclass
 
-from dnsconfig.resolve.resolver import Entry, Resolver
+from dnsconfig.resolve.resolver import ResolverConfig, SourcedValue
 
-FROM_BEFORE = "given before"
+RETAINED = "retained from before"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One line of a resolv.conf: its keyword, and its values with where each comes from."""
+class ResolvConfLine:
+    """One line of a resolv.conf: its keyword, and its values with their sources."""
 
     keyword: str
-    entries: tuple[Entry, ...]
+    entries: tuple[SourcedValue, ...]
 
     @property
     def text(self) -> str:
         return f"{self.keyword} {' '.join(entry.value for entry in self.entries)}\n"
 
 
-def lines(resolver: Resolver) -> tuple[Line, ...]:
+def lines(resolver: ResolverConfig) -> tuple[ResolvConfLine, ...]:
     """The lines of the file, in order."""
     found = []
     if resolver.searches:
-        found.append(Line("search", resolver.searches))
-    found += [Line("nameserver", (server,)) for server in resolver.servers]
+        found.append(ResolvConfLine("search", resolver.searches))
+    found += [ResolvConfLine("nameserver", (server,)) for server in resolver.servers]
     if resolver.options:
-        found.append(Line("options", resolver.options))
+        found.append(ResolvConfLine("options", resolver.options))
     return tuple(found)
 
 
-def given_before(text: str) -> tuple[Line, ...]:
-    """The lines of a file that was not made now: a comment is one value."""
+def retained_lines(text: str) -> tuple[ResolvConfLine, ...]:
+    """The lines of a file that a pod retains: a comment is one value."""
     found = []
     for line in filter(None, text.split("\n")):
         keyword, _, rest = line.partition(" ")
         is_comment = keyword == "#"
-        source = "why there is no server of its network" if is_comment else FROM_BEFORE
+        source = "why its network's server is missing" if is_comment else RETAINED
         values = [rest] if is_comment else rest.split(" ")
-        found.append(Line(keyword, tuple(Entry(value, source) for value in values)))
+        found.append(ResolvConfLine(keyword, tuple(SourcedValue(value, source) for value in values)))
     return tuple(found)
 
 
-def text_of(found: tuple[Line, ...]) -> str:
-    """The whole file; empty where nothing is set, which a C library reads as a server on 127.0.0.1."""
+def text_of(found: tuple[ResolvConfLine, ...]) -> str:
+    """The whole file; empty where nothing is set, so that C libraries ask 127.0.0.1."""
     return "".join(line.text for line in found)

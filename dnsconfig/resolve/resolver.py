@@ -1,23 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pod's resolver from its policy, its own settings, its network's server and the node's. Pure.
+"""Computes a pod's resolver as the kubelet does (pkg/kubelet/network/dns/dns.go, GetPodDNS, 1.34).
 
-This is the kubelet's GetPodDNS (pkg/kubelet/network/dns/dns.go, 1.34), step by step, with the
-server of the pod's network where the kubelet has `--cluster-dns`, the tenant's name of the
-namespace in the search list, and no fall back to the node's resolver. Every value carries where it
-comes from.
-
-Where the kubelet goes over a Go map, the order of options is any; here it is the order in which
-they were first named.
+Three differences: the server of the pod's network replaces `--cluster-dns`, the search list has the
+tenant's own name of the namespace, and a cluster policy never falls back to the node's resolver.
+Every value carries its source. The kubelet writes options in random order (a Go map); here they keep
+the order of their first occurrence.
 """
 
 import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dnsconfig.cluster.objects import DnsOption, DnsSettings, PodSpec
-from dnsconfig.resolve.node_resolver import HostResolver
+from dnsconfig.cluster.objects import PodDnsConfig, PodDnsOption, PodSpec
+from dnsconfig.resolve.node_resolver import NodeResolver
 
-# pkg/apis/core/validation, 1.34. The kubelet counts bytes where it says characters.
+# pkg/apis/core/validation, 1.34. The constants name characters, but the kubelet counts bytes.
 MAX_SERVERS = 3
 MAX_SEARCHES = 32
 MAX_SEARCH_BYTES = 2048
@@ -28,11 +25,11 @@ NDOTS = "ndots:5"
 
 FROM_POD = "the pod's dnsConfig"
 FROM_NODE = "the node's resolv.conf"
-FROM_KUBELET = "as the kubelet does without a resolv.conf of the node's"
+FROM_KUBELET = "the kubelet's default without a resolv.conf of the node"
 
 
 class DnsClass(enum.Enum):
-    """Where a pod's resolver starts from (the kubelet's podDNSType)."""
+    """What a pod's resolver is based on (the kubelet's podDNSType)."""
 
     CLUSTER = "cluster"
     HOST = "host"
@@ -40,8 +37,8 @@ class DnsClass(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One value of a resolv.conf, and where it comes from."""
+class SourcedValue:
+    """One value of a resolv.conf, and its source."""
 
     value: str
     source: str
@@ -49,7 +46,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDns:
-    """What the kubelet gets by flags, and a pod of a tenant by its network."""
+    """What the kubelet has as flags; here of the pod's network and tenant."""
 
     addresses: tuple[str, ...]
     address_source: str
@@ -59,22 +56,24 @@ class ClusterDns:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolver:
-    servers: tuple[Entry, ...] = ()
-    searches: tuple[Entry, ...] = ()
-    options: tuple[Entry, ...] = ()
+class ResolverConfig:
+    """The content of a resolv.conf."""
+
+    servers: tuple[SourcedValue, ...] = ()
+    searches: tuple[SourcedValue, ...] = ()
+    options: tuple[SourcedValue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PodEvent:
-    """An Event of type Warning that the pod is to get."""
+    """An Event of type Warning about a pod."""
 
     reason: str
     message: str
 
 
 def dns_class(spec: PodSpec) -> DnsClass:
-    """Which of the three a pod is; a policy that the API server would not have let in is ClusterFirst."""
+    """The pod's class; a policy that the API server does not know is taken as ClusterFirst."""
     match spec.dns_policy:
         case "None":
             return DnsClass.NONE
@@ -86,67 +85,67 @@ def dns_class(spec: PodSpec) -> DnsClass:
             return DnsClass.CLUSTER
 
 
-def resolver(
-    spec: PodSpec, cluster: ClusterDns | None, host: HostResolver, node_ips: Sequence[str] = ()
-) -> tuple[Resolver, tuple[PodEvent, ...]]:
-    """The resolver of a pod, and what it is to be told of what did not fit.
+def compute_resolver(
+    spec: PodSpec, cluster: ClusterDns | None, node: NodeResolver, node_ips: Sequence[str] = ()
+) -> tuple[ResolverConfig, tuple[PodEvent, ...]]:
+    """The pod's resolver, and Events about values that exceeded a limit.
 
     `cluster` may be None only for a pod that is not of class CLUSTER. `node_ips` are the kubelet's
-    `--node-ip`; they matter only where it has no resolv.conf.
+    `--node-ip`; they matter only without a resolv.conf of the node.
     """
     match dns_class(spec):
         case DnsClass.NONE:
-            found = Resolver()
+            found = ResolverConfig()
         case DnsClass.HOST:
-            found = _without_file(node_ips) if host.is_none else _of_host(host)
+            found = _without_file(node_ips) if node.is_none else _of_node(node)
         case DnsClass.CLUSTER:
             if cluster is None:
-                raise ValueError("a pod of class CLUSTER has a network")
-            found = _of_cluster(cluster, host)
+                raise ValueError("a pod of class CLUSTER needs the DNS server of its network")
+            found = _of_cluster(cluster, node)
     if spec.dns_config is not None:
         found = _with_settings(found, spec.dns_config)
     servers, server_events = _fitting_servers(found.servers)
     searches, search_events = _fitting_searches(found.searches)
-    return Resolver(servers, searches, found.options), (*server_events, *search_events)
+    return ResolverConfig(servers, searches, found.options), (*server_events, *search_events)
 
 
-def _of_host(host: HostResolver) -> Resolver:
-    return Resolver(
-        _entries(host.servers, FROM_NODE),
-        _entries(host.searches, FROM_NODE),
-        _entries(host.options, FROM_NODE),
+def _of_node(node: NodeResolver) -> ResolverConfig:
+    return ResolverConfig(
+        _entries(node.servers, FROM_NODE),
+        _entries(node.searches, FROM_NODE),
+        _entries(node.options, FROM_NODE),
     )
 
 
-def _without_file(node_ips: Sequence[str]) -> Resolver:
-    """A resolver that disables lookups, unless there is a server in the pod itself."""
+def _without_file(node_ips: Sequence[str]) -> ResolverConfig:
+    """Lookups fail unless the pod runs a server itself."""
     servers = ["::1" if ":" in ip else "127.0.0.1" for ip in node_ips] or ["127.0.0.1"]
-    return Resolver(_entries(servers, FROM_KUBELET), (Entry(".", FROM_KUBELET),))
+    return ResolverConfig(_entries(servers, FROM_KUBELET), (SourcedValue(".", FROM_KUBELET),))
 
 
-def _of_cluster(cluster: ClusterDns, host: HostResolver) -> Resolver:
-    searches = _entries(host.searches, FROM_NODE)
+def _of_cluster(cluster: ClusterDns, node: NodeResolver) -> ResolverConfig:
+    searches = _entries(node.searches, FROM_NODE)
     if cluster.domain:
         paths = (f"{cluster.namespace}.svc.{cluster.domain}", f"svc.{cluster.domain}", cluster.domain)
         own = _entries(paths, f"cluster domain, {cluster.domain_source}")
         searches = _unique([*own, *searches])
-    return Resolver(
+    return ResolverConfig(
         _entries(cluster.addresses, cluster.address_source),
         searches,
-        (Entry(NDOTS, "policy ClusterFirst"),),
+        (SourcedValue(NDOTS, "policy ClusterFirst"),),
     )
 
 
-def _with_settings(found: Resolver, settings: DnsSettings) -> Resolver:
-    return Resolver(
+def _with_settings(found: ResolverConfig, settings: PodDnsConfig) -> ResolverConfig:
+    return ResolverConfig(
         _unique([*found.servers, *_entries(settings.nameservers or (), FROM_POD)]),
         _unique([*found.searches, *_entries(settings.searches or (), FROM_POD)]),
         _merged(found.options, settings.options or ()),
     )
 
 
-def _merged(options: Iterable[Entry], own: Iterable[DnsOption]) -> tuple[Entry, ...]:
-    """By name, the pod's value wins; an empty value is none, be it of the pod or not."""
+def _merged(options: Iterable[SourcedValue], own: Iterable[PodDnsOption]) -> tuple[SourcedValue, ...]:
+    """Options by name, where the pod's value wins; an empty value is written as none."""
     merged: dict[str, tuple[str, str]] = {}
     for entry in options:
         name, _, value = entry.value.partition(":")
@@ -154,11 +153,13 @@ def _merged(options: Iterable[Entry], own: Iterable[DnsOption]) -> tuple[Entry, 
     for option in own:
         merged[option.name] = (option.value or "", FROM_POD)
     return tuple(
-        Entry(f"{name}:{value}" if value else name, source) for name, (value, source) in merged.items()
+        SourcedValue(f"{name}:{value}" if value else name, source) for name, (value, source) in merged.items()
     )
 
 
-def _fitting_servers(servers: tuple[Entry, ...]) -> tuple[tuple[Entry, ...], tuple[PodEvent, ...]]:
+def _fitting_servers(
+    servers: tuple[SourcedValue, ...],
+) -> tuple[tuple[SourcedValue, ...], tuple[PodEvent, ...]]:
     if len(servers) <= MAX_SERVERS:
         return servers, ()
     kept = servers[:MAX_SERVERS]
@@ -171,8 +172,10 @@ def _fitting_servers(servers: tuple[Entry, ...]) -> tuple[tuple[Entry, ...], tup
     )
 
 
-def _fitting_searches(searches: tuple[Entry, ...]) -> tuple[tuple[Entry, ...], tuple[PodEvent, ...]]:
-    """The first ones, without those that are too long, until the line is too long; in this order."""
+def _fitting_searches(
+    searches: tuple[SourcedValue, ...],
+) -> tuple[tuple[SourcedValue, ...], tuple[PodEvent, ...]]:
+    """The kubelet's three steps: the first paths, without too long ones, up to the line's limit."""
     kept = [each for each in searches[:MAX_SEARCHES] if _bytes(each.value) <= MAX_SEARCH_PATH_BYTES]
     while kept and _bytes(_joined(kept)) > MAX_SEARCH_BYTES:
         kept.pop()
@@ -187,19 +190,19 @@ def _fitting_searches(searches: tuple[Entry, ...]) -> tuple[tuple[Entry, ...], t
     )
 
 
-def _entries(values: Iterable[str], source: str) -> tuple[Entry, ...]:
-    return tuple(Entry(value, source) for value in values)
+def _entries(values: Iterable[str], source: str) -> tuple[SourcedValue, ...]:
+    return tuple(SourcedValue(value, source) for value in values)
 
 
-def _unique(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """The first of each value."""
-    found: dict[str, Entry] = {}
+def _unique(entries: Iterable[SourcedValue]) -> tuple[SourcedValue, ...]:
+    """Each value once, at its first place."""
+    found: dict[str, SourcedValue] = {}
     for entry in entries:
         found.setdefault(entry.value, entry)
     return tuple(found.values())
 
 
-def _joined(entries: Iterable[Entry]) -> str:
+def _joined(entries: Iterable[SourcedValue]) -> str:
     return " ".join(entry.value for entry in entries)
 
 

@@ -1,31 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a pod has no resolver yet, or may not start yet: in words for its author, and by kind."""
+"""Why a pod's containers wait: (reason, message), as in a container's state `waiting`."""
 
 import enum
 from dataclasses import dataclass
 
 
-class Cause(enum.Enum):
-    """The kinds of reasons; values of a metric's label."""
+class WaitReason(enum.Enum):
+    """Values of a metric's label and of `/explain`."""
 
-    UNHEARD = "unheard"  # the API server has not told of it since our start: unknown is not no
-    OWNER = "owner"  # whose pod it is cannot be told for sure
-    NAME = "name"  # the label names what can be no network
-    MISSING = "missing"
-    NOT_READY = "notReady"
-    NO_ADDRESS = "noAddress"
-    FOREIGN = "foreign"  # what has the right name is another's, or of another network
-    UNREADABLE = "unreadable"
-    DOMAIN = "clusterDomain"
-    NODE = "nodeResolver"
-    TOO_LARGE = "tooLarge"
-    UNUSABLE = "unusable"  # what its dnsConfig says can stand in no resolv.conf
-    HELD = "readiness"  # the pod's own annotation
+    NOT_SYNCED = "NotSynced"  # unknown is not no: the API server has not been listed since our start
+    OWNER_UNKNOWN = "OwnerUnknown"
+    INVALID_NETWORK_NAME = "InvalidNetworkName"
+    NOT_FOUND = "NotFound"
+    NETWORK_NOT_READY = "NetworkNotReady"
+    NO_SERVER_ADDRESS = "NoServerAddress"
+    FOREIGN_OBJECT = "ForeignObject"  # the right name, but of another tenant or another network
+    UNREADABLE = "Unreadable"
+    CLUSTER_DOMAIN_UNKNOWN = "ClusterDomainUnknown"
+    NODE_RESOLVER_INVALID = "NodeResolverInvalid"
+    TOO_LARGE = "TooLarge"
+    INVALID_OPTION = "InvalidOption"
+    READINESS_ANNOTATION = "ReadinessAnnotation"
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
-    """The reason uses the tenant's names alone: its pod's author reads it."""
+class Waiting:
+    """`message` is for the pod's author: it has the tenant's own names only."""
 
-    cause: Cause
-    reason: str
+    reason: WaitReason
+    message: str

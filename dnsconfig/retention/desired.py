@@ -3,24 +3,24 @@
 
 from dataclasses import dataclass
 
-from dnsconfig.resolve.network import Origin
+from dnsconfig.resolve.network import AddressSource
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a pod is to have: a text, a reason to wait, or both. Neither: it is withdrawn.
+class DesiredResolver:
+    """A text, a message why the pod waits, or both; neither withdraws what the pod had.
 
-    It is for a sandbox that is attached to exactly these `networks`.
+    It applies only to a sandbox that is attached to exactly these `networks`.
 
-    `origin` has the servers in the text that the API server can give to another Service one day; a
-    text that `is_bare` is what was left when they went.
+    `address_source` has the servers in the text that the API server may give to another Service
+    later. A text that `is_reduced` is what remained when those were revoked.
     """
 
     text: str = ""
-    waits: str = ""
-    origin: Origin | None = None
-    is_bare: bool = False
+    wait_message: str = ""
+    address_source: AddressSource | None = None
+    is_reduced: bool = False
     networks: tuple[str, ...] = ()
 
 
-WITHDRAWN = Wanted()
+WITHDRAWN = DesiredResolver()

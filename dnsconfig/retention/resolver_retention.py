@@ -1,122 +1,125 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pods were given, what they keep of it, and when they lose it. Pure: time comes in.
+"""Which resolvers pods retain, and when a revoked server address is removed from them.
 
-What a pod was given is for the networks that its sandbox was attached to then (`attachments`), and for
-another sandbox in another network it is nothing: it is neither kept there nor what is left of it.
+A resolver is for the networks of the pod's sandbox at that time (`sandbox_networks`). A sandbox in
+other networks retains nothing of it.
 
-A pod that has had a resolver keeps it when none can be decided for it, with one exception: an
-address that is not its network's any more. The API server may give a cluster IP that no Service
-holds to a Service of any tenant, at once. So where the Service is known not to hold it, and there is
-no other server for the pod, the pod's file is written without it, and containers that start wait:
+A pod retains its resolver when none can be decided for it, with one exception: the API server may
+give a cluster IP that no Service has to a Service of any tenant, at once. If the network's Service
+is known not to have the address any more and the pod has no other server, the pod's text is reduced
+and starting containers wait:
 
-- after `LOSS_S`: a Service that is deleted and made again (`helm upgrade --force`, a syncer that
-  repairs) is back within seconds, and its pods' files shall change once and not twice. No longer than
-  that, as nobody waits with giving the address away; no shorter than the saved state takes to be
-  written, so that a restart in the middle does not begin anew.
-- after `HOLD_S` where only a list says so that has none of the tenant's DNS Services. A backup that
-  was restored, or a broken cache, says the same of each tenant at once; what brings Services down
-  from tenants makes them again within minutes. kubeproxy-ext holds such a list back for as long, and
-  guests have the Services of before until then.
+- after `REVOCATION_DELAY_S`. A Service that is deleted and created again (`helm upgrade --force`, a
+  syncer that repairs) is back within seconds, and the pods' files shall change once, not twice. A
+  longer delay would help nobody, as the address may be another's at once. A shorter one would end
+  before the saved state is written, and a restart would begin anew.
+- after `holdSeconds` while only a distrusted relist reports it (`daemonkit.kube.relist_guard`). A
+  restored backup or a broken cache lacks the DNS Services of all tenants at once; syncers create
+  them again within minutes. kubeproxy-ext keeps the guests' Services for as long.
 
-What is not known takes nothing away, and gives nothing back either.
+Unknown state removes nothing, and restores nothing either.
 """
 
 from dataclasses import dataclass, replace
 
+from daemonkit.kube.relist_guard import believed_at
 from dnsconfig.resolve.decision import MAX_TEXT_BYTES, Decision
-from dnsconfig.resolve.network import Origin
-from dnsconfig.retention.desired import Wanted
-from dnsconfig.retention.revoked_servers import bare, is_lost
+from dnsconfig.resolve.network import AddressSource
+from dnsconfig.retention.desired import DesiredResolver
+from dnsconfig.retention.revoked_servers import has_revoked, without_revoked
 
-LOSS_S = 15.0
-HOLD_S = 600.0
+REVOCATION_DELAY_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
-    """A pod's network has lost the address that the pod has: since when, and by whose word.
+class RevokedAddress:
+    """A pod's network has given up an address that the pod has: since when, and whether confirmed.
 
-    `bare` is what the pod has instead, empty while it keeps what it has.
+    `reduced_text` is what the pod has instead; empty while it retains its text.
     """
 
     since: float
-    is_told: bool
-    bare: str = ""
+    is_confirmed: bool
+    reduced_text: str = ""
 
     @property
-    def is_taken(self) -> bool:
-        return bool(self.bare)
-
-    @property
-    def ends_at(self) -> float:
-        """When the address is taken from the pod."""
-        return self.since + (LOSS_S if self.is_told else HOLD_S)
+    def is_removed(self) -> bool:
+        return bool(self.reduced_text)
 
 
-class Keeping:
-    """All by the pods' UIDs: texts, which networks they are for, where their cluster IPs are from, losses."""
+class ResolverRetention:
+    """By the UIDs of pods: texts, their networks, the sources of their cluster IPs, revoked addresses."""
 
-    def __init__(self) -> None:
-        self.given: dict[str, str] = {}
+    def __init__(self, hold_s: float) -> None:
+        self._hold_s = hold_s
+        self.texts: dict[str, str] = {}
         self.networks: dict[str, tuple[str, ...]] = {}
-        self.origins: dict[str, Origin] = {}
-        self.losses: dict[str, Loss] = {}
+        self.address_sources: dict[str, AddressSource] = {}
+        self.revoked: dict[str, RevokedAddress] = {}
 
-    def remember(self, uid: str, wanted: Wanted) -> None:
-        """The pod has been given this."""
-        if not wanted.text or wanted.is_bare:
-            return  # what is left of a text is none to go back to
-        self.given[uid] = wanted.text
-        self.networks[uid] = wanted.networks
-        self.origins.pop(uid, None)
-        if wanted.origin is not None:
-            self.origins[uid] = wanted.origin
+    def record_applied(self, uid: str, desired: DesiredResolver) -> None:
+        """The pod has this resolver now."""
+        if not desired.text or desired.is_reduced:
+            return  # a reduced text is never restored
+        self.texts[uid] = desired.text
+        self.networks[uid] = desired.networks
+        self.address_sources.pop(uid, None)
+        if desired.address_source is not None:
+            self.address_sources[uid] = desired.address_source
 
     def forget(self, uid: str) -> None:
-        for each in (self.given, self.networks, self.origins, self.losses):
+        for each in (self.texts, self.networks, self.address_sources, self.revoked):
             each.pop(uid, None)
 
-    def is_for(self, uid: str, networks: tuple[str, ...]) -> bool:
-        """Whether the pod was given something that is for exactly these networks."""
-        return bool(networks) and uid in self.given and set(self.networks.get(uid, ())) == set(networks)
+    def is_retained_for(self, uid: str, networks: tuple[str, ...]) -> bool:
+        """Whether the pod has a resolver for exactly these networks."""
+        return bool(networks) and uid in self.texts and set(self.networks.get(uid, ())) == set(networks)
 
-    def had(self, uid: str) -> str:
-        """The network whose Service's addresses the pod has; empty where it has none of that kind."""
-        origin = self.origins.get(uid)
-        return "" if origin is None else origin.network
+    def previous_network(self, uid: str) -> str:
+        """The network whose Service's addresses the pod has; empty without such addresses."""
+        source = self.address_sources.get(uid)
+        return "" if source is None else source.network
 
-    def look(self, uid: str, decision: Decision, now: float, *, is_host_network: bool) -> Loss | None:
-        """Whether the pod is losing what it has; call it for each decision, made with `had`."""
-        loss = self._known(uid, decision, now)
-        if loss is None:
-            self.losses.pop(uid, None)
+    def removal_at(self, revoked: RevokedAddress) -> float:
+        """When the address is removed from the pod's text."""
+        delay_s = REVOCATION_DELAY_S
+        if not revoked.is_confirmed:
+            # Also with a shorter holdSeconds: a confirmed removal is not faster either.
+            delay_s = max(delay_s, self._hold_s)
+        return believed_at(revoked.since, delay_s)
+
+    def evaluate(
+        self, uid: str, decision: Decision, now: float, *, is_host_network: bool
+    ) -> RevokedAddress | None:
+        """Update the pod's revoked address; the decision was made with `previous_network`."""
+        revoked = self._observed(uid, decision, now)
+        if revoked is None:
+            self.revoked.pop(uid, None)
             return None
         ips = decision.cluster_ips
-        # Of what was taken more goes when more is known to be lost; unknown, it stays as it is.
-        is_due = ips is not None or (loss.is_told and not loss.is_taken)
-        if is_due and loss.ends_at <= now:
-            origin, still = self.origins[uid], () if ips is None else ips.addresses
-            gone = tuple(ip for ip in origin.cluster_ips if ip not in still)
-            lost = replace(origin, cluster_ips=gone)
-            text = bare(self.given[uid], lost, MAX_TEXT_BYTES, is_host_network=is_host_network)
-            loss = replace(loss, bare=text)
-        self.losses[uid] = loss
-        return loss
+        # A further address of the pod may be revoked later; while that is unknown, the text stays.
+        is_due = ips is not None or (revoked.is_confirmed and not revoked.is_removed)
+        if is_due and self.removal_at(revoked) <= now:
+            source, remaining = self.address_sources[uid], () if ips is None else ips.addresses
+            gone = replace(source, cluster_ips=tuple(ip for ip in source.cluster_ips if ip not in remaining))
+            text = without_revoked(self.texts[uid], gone, MAX_TEXT_BYTES, is_host_network=is_host_network)
+            revoked = replace(revoked, reduced_text=text)
+        self.revoked[uid] = revoked
+        return revoked
 
-    def _known(self, uid: str, decision: Decision, now: float) -> Loss | None:
-        had, loss, ips = self.origins.get(uid), self.losses.get(uid), decision.cluster_ips
-        if had is None or uid not in self.given or decision.text is not None:
+    def removal_times(self) -> list[float]:
+        """When addresses are removed, if nothing changes."""
+        return [self.removal_at(revoked) for revoked in self.revoked.values() if not revoked.is_removed]
+
+    def _observed(self, uid: str, decision: Decision, now: float) -> RevokedAddress | None:
+        source, revoked, ips = self.address_sources.get(uid), self.revoked.get(uid), decision.cluster_ips
+        if source is None or uid not in self.texts or decision.text is not None:
             return None
         if ips is None:
-            return loss
-        if not is_lost(had.cluster_ips, ips):
+            return revoked
+        if not has_revoked(source.cluster_ips, ips):
             return None
-        is_told = not ips.is_doubted
-        if loss is None or (is_told and not loss.is_told):
-            # A list that was held back may be followed by the Services, one by one.
-            return replace(loss or Loss(now, is_told), since=now, is_told=is_told)
-        return loss
-
-    def ends(self) -> list[float]:
-        """When pods lose what they keep, if nothing happens."""
-        return [loss.ends_at for loss in self.losses.values() if not loss.is_taken]
+        if revoked is None or (ips.is_confirmed and not revoked.is_confirmed):
+            # After a distrusted relist, the Services may be deleted one by one.
+            return replace(revoked or RevokedAddress(now, False), since=now, is_confirmed=ips.is_confirmed)
+        return revoked

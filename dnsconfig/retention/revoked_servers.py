@@ -1,51 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is left of a resolv.conf when the addresses of the network's server are not its own any more. Pure.
+"""Removes revoked server addresses from a resolv.conf.
 
-It is made of what the pod has, not decided anew: what else decides (the node's file, the cluster
-domain) may be unknown at this moment, and an address that can be another tenant's has to go all the
-same. An author's server that did not fit beside the network's stays out.
+A pod's text is reduced instead of decided anew: other inputs (the node's file, the cluster domain)
+may be unknown just then, and an address that may be another tenant's has to go all the same. An
+author's server that was truncated for the network's does not come in.
 
-Without any server glibc, musl and Go ask 127.0.0.1, which is the pod itself. For a pod in
-the host's network it is the host, or whoever listens there: such a pod is given a server that is none.
+Without any server glibc, musl and Go ask 127.0.0.1, which is the pod itself. For a pod in the host's
+network it is the host, so that such a pod gets a server that discards everything.
 """
 
 from collections.abc import Collection
 
 from dnsconfig.cluster.objects import SERVICE_PREFIX
 from dnsconfig.cluster.state import KUBE_SYSTEM
-from dnsconfig.resolve.network import ClusterIps, Origin, canonical
+from dnsconfig.resolve.network import AddressSource, ClusterIps, canonical_addresses
 
-# RFC 6666, the discard-only block: an address like any other to whoever reads the file, and of nobody.
-NOBODY = "100::1"
+# RFC 6666, the discard-only block: a valid address that nobody has.
+DISCARD_ADDRESS = "100::1"
 
 _NAMESERVER = "nameserver"
 
 
-def is_lost(had: Collection[str], now: ClusterIps) -> bool:
-    """Whether one of the cluster IPs that a pod has is not its network's Service's any more."""
-    return not set(had) <= set(now.addresses)
+def has_revoked(applied: Collection[str], now: ClusterIps) -> bool:
+    """Whether the network's Service has given up one of the cluster IPs that a pod has."""
+    return not set(applied) <= set(now.addresses)
 
 
-def bare(text: str, lost: Origin, max_bytes: int, *, is_host_network: bool) -> str:
-    """The text without the servers that are lost, and with a line on top that says why.
+def without_revoked(text: str, revoked: AddressSource, max_bytes: int, *, is_host_network: bool) -> str:
+    """The text without the revoked servers, under a comment that says why.
 
-    The line has less than 255 characters, as musl reads lines (a network's name has 54 at most), and
-    is left out where the whole would be too large.
+    The comment has less than 255 characters, musl's limit for a line (a network's name has 54 at
+    most), and is left out where the text would exceed `max_bytes`.
     """
-    lines = [line for line in text.split("\n") if not _is_of(line, lost.cluster_ips)]
+    lines = [line for line in text.split("\n") if not _names_any(line, revoked.cluster_ips)]
     if is_host_network and not any(line.startswith(_NAMESERVER) for line in lines):
-        lines.insert(0, f"{_NAMESERVER} {NOBODY}")
-    left = "\n".join(lines)
-    name = lost.network
-    why = (
-        f"# The DNS server of network {name} (Service {KUBE_SYSTEM}/{SERVICE_PREFIX}{name}) is gone, "
-        "and its address may be somebody else's by now.\n"
+        lines.insert(0, f"{_NAMESERVER} {DISCARD_ADDRESS}")
+    reduced = "\n".join(lines)
+    network = revoked.network
+    comment = (
+        f"# The DNS server of network {network} (Service {KUBE_SYSTEM}/{SERVICE_PREFIX}{network}) is gone, "
+        "and its address may be another Service's by now.\n"
     )
-    explained = why + left
-    return explained if len(explained.encode()) <= max_bytes else left
+    explained = comment + reduced
+    return explained if len(explained.encode()) <= max_bytes else reduced
 
 
-def _is_of(line: str, lost: Collection[str]) -> bool:
-    """Whether a line names one of these servers: the network's, or an author's who names the same."""
+def _names_any(line: str, servers: Collection[str]) -> bool:
+    """Whether a line names one of these servers, be it the network's or the author's own."""
     fields = line.split()
-    return fields[:1] == [_NAMESERVER] and not set(canonical(fields[1:2])).isdisjoint(lost)
+    return fields[:1] == [_NAMESERVER] and not set(canonical_addresses(fields[1:2])).isdisjoint(servers)

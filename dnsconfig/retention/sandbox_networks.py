@@ -1,33 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which networks each pod's sandbox is attached to, whatever the pod's label says by now. Pure.
+"""Which networks each pod's sandbox is attached to, whatever the pod's label is by now.
 
-A label may be changed at any time; the sandbox stays where it was made, with the Services of that
-network and with nothing that leads to another's server. How it is known:
+A label may change at any time. The sandbox stays attached where it was created, with the Services
+of that network and without a route to another network's server. Sources:
 
-- of a guest kata-bridge tells it. That counts until kata-bridge, having told of all its guests, has
-  none for the pod: the next sandbox is made by the label of then.
-- of any other pod nobody tells it. Where the pod's status says when its sandbox was there, it is the
-  network of the label when that was first seen. Where the status does not (a kubelet before 1.29), it
-  is that of the first resolver that the pod was given, for as long as the pod lives.
+- For guests, kata-bridge reports it. That counts until kata-bridge, with all guests reported, has
+  none for the pod: the next sandbox is created by the label of that time.
+- For pods that are not guests, kata-bridge reports nothing. If the pod's status has the condition
+  PodReadyToStartContainers, the label counts that was seen with it first. Otherwise (a kubelet
+  before 1.29) the network of the pod's first resolver counts, for the pod's life.
 
-Where this is wrong, as of a label that was changed after the sandbox was made and before the kubelet
-said so (it may pull images first), nobody is moved all the same: kata-bridge knows what each sandbox is
-attached to, and gives it nothing of others.
+This may be wrong, as where a label is changed after the sandbox was created and before the kubelet
+sets the condition (it may pull images first). No pod is moved then either: kata-bridge knows the
+networks of each sandbox, and applies no resolver of others.
 """
 
 from dataclasses import dataclass, replace
 
 from bridge_api.messages import Guest
-from dnsconfig.cluster.objects import SANDBOX, PodCondition, PodObject
+from dnsconfig.cluster.objects import SANDBOX_READY, PodCondition, PodObject
 from dnsconfig.resolve.network import networks_of
 
 
 @dataclass(frozen=True, slots=True)
-class Attachment:
-    """What a pod's sandbox is attached to, by word of kata-bridge (`is_guest`) or as far as it is known.
+class KnownSandbox:
+    """The networks of a pod's sandbox, reported by kata-bridge (`is_guest`) or inferred.
 
-    `since` is when the pod's status says that the sandbox was there, as it stands there; empty where
-    it has not said so.
+    `since` is the condition's lastTransitionTime, or empty without the condition.
     """
 
     networks: tuple[str, ...]
@@ -35,56 +34,59 @@ class Attachment:
     since: str = ""
 
 
-class Attachments:
-    """All by the pods' UIDs."""
+class SandboxNetworks:
+    """By the UIDs of pods."""
 
     def __init__(self) -> None:
-        self.known: dict[str, Attachment] = {}
+        self.known: dict[str, KnownSandbox] = {}
 
-    def look(self, pod: PodObject, guest: Guest | None, *, has_all_guests: bool) -> tuple[str, ...]:
-        """The networks of the pod's sandbox; none where there is no sandbox, or nothing is known of it.
+    def observe(self, pod: PodObject, guest: Guest | None, *, has_all_guests: bool) -> tuple[str, ...]:
+        """The networks of the pod's sandbox; empty without a known sandbox.
 
-        `has_all_guests`: kata-bridge has told of all its guests, so that a pod without one has none.
+        `has_all_guests`: kata-bridge has reported all guests, so that a pod without one is no guest.
         """
         uid = pod.metadata.uid
         if guest is not None and guest.networks:
-            self.known[uid] = Attachment(guest.networks, is_guest=True)
+            self.known[uid] = KnownSandbox(guest.networks, is_guest=True)
             return guest.networks
-        said = next((each for each in pod.status.conditions or () if each.type == SANDBOX), None)
+        conditions = pod.status.conditions or ()
+        condition = next((each for each in conditions if each.type == SANDBOX_READY), None)
         known = self.known.pop(uid, None)
         if known is not None:
-            known = _still(known, said, has_all_guests=has_all_guests)
-        if known is None and has_all_guests and _is_there(said):
-            known = Attachment(networks_of(pod.metadata.labels), since=_since(said))
+            known = _still(known, condition, has_all_guests=has_all_guests)
+        if known is None and has_all_guests and _is_true(condition):
+            known = KnownSandbox(networks_of(pod.metadata.labels), since=_since(condition))
         if known is None:
             return ()
         self.known[uid] = known
         return known.networks
 
-    def given(self, uid: str, networks: tuple[str, ...]) -> None:
-        """The pod was given a resolver that is for these; the first one counts."""
+    def infer(self, uid: str, networks: tuple[str, ...]) -> None:
+        """The pod got a resolver of these networks; the first one counts."""
         if networks:
-            self.known.setdefault(uid, Attachment(networks))
+            self.known.setdefault(uid, KnownSandbox(networks))
 
     def forget(self, uid: str) -> None:
         self.known.pop(uid, None)
 
 
-def _is_there(said: PodCondition | None) -> bool:
-    return said is not None and said.status == "True"
+def _is_true(condition: PodCondition | None) -> bool:
+    return condition is not None and condition.status == "True"
 
 
-def _since(said: PodCondition | None) -> str:
-    return "" if said is None else said.last_transition_time or ""
+def _since(condition: PodCondition | None) -> str:
+    return "" if condition is None else condition.last_transition_time or ""
 
 
-def _still(known: Attachment, said: PodCondition | None, *, has_all_guests: bool) -> Attachment | None:
-    """What is known of a pod that has no guest now; None where that sandbox has gone."""
+def _still(
+    known: KnownSandbox, condition: PodCondition | None, *, has_all_guests: bool
+) -> KnownSandbox | None:
+    """What is known of a pod without a guest now; None where that sandbox is gone."""
     if known.is_guest:
         return None if has_all_guests else known
-    if said is None:
+    if condition is None:
         return known
-    is_another = bool(known.since) and _since(said) != known.since  # it went and came between two looks
-    if is_another or not _is_there(said):
+    is_another = bool(known.since) and _since(condition) != known.since  # recreated between two syncs
+    if is_another or not _is_true(condition):
         return None
-    return replace(known, since=_since(said))
+    return replace(known, since=_since(condition))

@@ -17,8 +17,8 @@ import pytest
 
 from dns_webhook.patch import spec_fields
 from dnsconfig.cluster.objects import PodObject, decode_object
-from dnsconfig.cluster.state import world_of
-from dnsconfig.resolve.decision import decide, node_of
+from dnsconfig.cluster.state import cluster_state_of
+from dnsconfig.resolve.decision import decide, node_dns_of
 from tenancy import keys
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring
@@ -113,7 +113,7 @@ class ServedNetwork:
         system = self.tenant.super_namespace("kube-system")
         own = self.tenant.super_namespace(NAMESPACE)
         named = {keys.ARKTOS_NETWORK: self.dns.network}
-        world = world_of(
+        world = cluster_state_of(
             [
                 _object("Namespace", name=own, annotations=owners | {keys.NAMESPACE: NAMESPACE}),
                 _object("Namespace", name=system, annotations=owners | {keys.NAMESPACE: "kube-system"}),
@@ -129,9 +129,9 @@ class ServedNetwork:
             _object("Pod", name="any", uid="any", namespace=own, labels=dict(labels), annotations=annotations)
         )
         assert isinstance(value, PodObject)
-        decision = decide(value, world, node_of(""))
+        decision = decide(value, world, node_dns_of(""))
         assert decision is not None
-        assert decision.lines is not None, decision.waits
+        assert decision.lines is not None, decision.waiting
         return spec_fields(decision.lines)
 
 

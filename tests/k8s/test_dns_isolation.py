@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import pytest
 
 from dnsconfig.cluster.objects import PodObject, decode_object
-from dnsconfig.cluster.state import world_of
-from dnsconfig.resolve.decision import decide, node_of
+from dnsconfig.cluster.state import cluster_state_of
+from dnsconfig.resolve.decision import decide, node_dns_of
 from dnsconfig.resolve.resolver import DnsClass
 from tests.cases.dns.load import HOST, NOBODYS, DnsCase, load
 from tests.k8s.ring import gate_networks, webhook
@@ -105,14 +105,14 @@ def _decided(case: DnsCase) -> str | None:
     """The words of the core, where the pod waits."""
     pod = decode_object(case.pod(_prefix(case)))
     assert isinstance(pod, PodObject)
-    found = decide(pod, world_of(case.items(_prefix(case))), node_of(HOST))
-    return None if found is None or found.waits is None else found.waits.reason.replace("\\", "")
+    found = decide(pod, cluster_state_of(case.items(_prefix(case))), node_dns_of(HOST))
+    return None if found is None or found.waiting is None else found.waiting.message.replace("\\", "")
 
 
 def _is_for_us(case: DnsCase) -> bool:
     pod = decode_object(case.pod(_prefix(case)))
     assert isinstance(pod, PodObject)
-    found = decide(pod, world_of(case.items(_prefix(case))), node_of(HOST))
+    found = decide(pod, cluster_state_of(case.items(_prefix(case))), node_dns_of(HOST))
     return found is not None and found.dns_class is DnsClass.CLUSTER
 
 

@@ -26,8 +26,8 @@ from typing import Any
 import pytest
 
 from dnsconfig.cluster.objects import PodObject, decode_object
-from dnsconfig.cluster.state import World, world_of
-from dnsconfig.resolve.decision import Decision, decide, node_of
+from dnsconfig.cluster.state import ClusterState, cluster_state_of
+from dnsconfig.resolve.decision import Decision, decide, node_dns_of
 from kata_bridge.cri.client import CriClient, CriError
 from kata_bridge.cri.messages import PodSandboxState
 from tenancy import keys
@@ -76,12 +76,12 @@ def test_resolv_conf_equals_the_kubelets(ring: Ring, oracle_seed: int, setting: 
     assert not differences, f"again with: {replay}\n" + "\n".join(differences)
 
 
-def _world(setting: KubeletDns) -> World:
+def _world(setting: KubeletDns) -> ClusterState:
     owners = {keys.CLUSTER: TENANT}
     system = f"{NAMESPACE}-system"
     spec = {"clusterIP": setting.servers[0], "clusterIPs": list(setting.servers)}
     named = {"name": "kube-dns-default", "namespace": system}
-    return world_of(
+    return cluster_state_of(
         [
             _object("Namespace", {"name": NAMESPACE, "annotations": owners | {keys.NAMESPACE: NAMESPACE}}),
             _object("Namespace", {"name": system, "annotations": owners | {keys.NAMESPACE: "kube-system"}}),
@@ -97,16 +97,20 @@ def _world(setting: KubeletDns) -> World:
     )
 
 
-def _ours(pod: JsonObject, world: World, setting: KubeletDns) -> Decision:
+def _ours(pod: JsonObject, world: ClusterState, setting: KubeletDns) -> Decision:
     value = decode_object({"apiVersion": "v1", "kind": "Pod", **pod})
     assert isinstance(value, PodObject)
     domains = {TENANT: setting.domain}
-    given = World(
-        world.namespaces, world.services, world.networks, heard=frozenset(world.namespaces), domains=domains
+    given = ClusterState(
+        world.namespaces,
+        world.services,
+        world.networks,
+        synced_namespaces=frozenset(world.namespaces),
+        domains=domains,
     )
-    found = decide(value, given, node_of(setting.host_file))
+    found = decide(value, given, node_dns_of(setting.host_file))
     assert found is not None
-    assert found.waits is None, found.waits
+    assert found.waiting is None, found.waiting
     return found
 
 

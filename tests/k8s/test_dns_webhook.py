@@ -98,11 +98,11 @@ def test_stored_pod_equals_its_dry_run(ring: Ring, acme: RingTenant, daemon: Nod
         assert [stored[key] for key in ("dnsPolicy", "dnsConfig")] == [
             promised[key] for key in ("dnsPolicy", "dnsConfig")
         ]
-        reviews = daemon.metric("vcnode_dns_reviews_total")
+        reviews = daemon.metric("vcnode_dnswebhook_reviews_total")
         # What is not its creation nobody asks about.
         api.patch(path, {"metadata": {"labels": {keys.ARKTOS_NETWORK: "blue"}}})
         api.patch(f"{path}/status", {"status": {"message": "seen"}})
-        assert daemon.metric("vcnode_dns_reviews_total") == reviews
+        assert daemon.metric("vcnode_dnswebhook_reviews_total") == reviews
     finally:
         api.delete(path)
 
@@ -177,7 +177,7 @@ def test_large_pod_is_reviewed_and_oversized_one_refused(
     ring: Ring, acme: RingTenant, daemon: NodeDaemon
 ) -> None:
     """An apiserver takes 3 MiB, and writes `<` as six characters into what it asks."""
-    reviewed = daemon.metric("vcnode_dns_reviews_total")
+    reviewed = daemon.metric("vcnode_dnswebhook_reviews_total")
 
     def sized(character: str) -> JsonObject:
         pod = _tenants_pod(acme, "red", {})
@@ -186,7 +186,7 @@ def test_large_pod_is_reviewed_and_oversized_one_refused(
 
     answer = _create(ring, acme, sized("x"))
     assert (answer.status, answer.json()["spec"]["dnsPolicy"]) == (201, "None")
-    assert daemon.metric("vcnode_dns_reviews_total") > reviewed
+    assert daemon.metric("vcnode_dnswebhook_reviews_total") > reviewed
     answer = _create(ring, acme, sized("<"))
     assert answer.status >= 400
     assert "failed calling webhook" in answer.text
@@ -269,10 +269,10 @@ def test_certificate_renewal_refuses_no_pod(
         path.unlink()
     aged = Credentials(daemon.directory / "state", _NAMES)
     if what == "certificate":
-        aged.turn(now - (LEAF_LIFE - LEAF_RENEWAL) - half, ())
+        aged.renew_due(now - (LEAF_LIFE - LEAF_RENEWAL) - half, ())
     else:
-        aged.turn(now - (AUTHORITY_LIFE - AUTHORITY_RENEWAL) - half, ())
-        aged.turn(now - behind, aged.bundle)
+        aged.renew_due(now - (AUTHORITY_LIFE - AUTHORITY_RENEWAL) - half, ())
+        aged.renew_due(now - behind, aged.bundle)
     (old,) = aged.bundle
     webhook.set_clock(ring, behind)
     daemon.start()

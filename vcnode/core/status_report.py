@@ -58,7 +58,7 @@ class ServedPod(msgspec.Struct, rename="camel"):
     pod: str
     tenant: str = ""
     tenant_pod: str = ""
-    waits: str = ""
+    wait_message: str = ""
     problem: str = ""
 
     @property
@@ -212,12 +212,12 @@ def _source(name: str, source: SourceStatus) -> Iterator[tuple[str, str]]:
 
 def _served(pods: tuple[ServedPod, ...]) -> Iterator[tuple[str, str]]:
     """How many pods dnsconfig serves, and the first of those that wait or fail."""
-    waiting = sum(bool(pod.waits) for pod in pods)
+    waiting = sum(bool(pod.wait_message) for pod in pods)
     yield "pods", f"{len(pods)} of tenants{f', of these {waiting} waiting' if waiting else ''}"
-    wrong = [pod for pod in pods if pod.waits or pod.problem]
+    wrong = [pod for pod in pods if pod.wait_message or pod.problem]
     for pod in wrong[:_MAX_NAMES]:
-        if pod.waits:
-            yield "POD WAITS", f"{pod.shown}: {pod.waits}"
+        if pod.wait_message:
+            yield "POD WAITS", f"{pod.shown}: {pod.wait_message}"
         else:
             yield "POD FAILS", f"{pod.shown}: kata-bridge cannot deliver its resolv.conf: {pod.problem}"
     if len(wrong) > _MAX_NAMES:

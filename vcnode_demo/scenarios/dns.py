@@ -156,7 +156,7 @@ def server_moves(narrator: Narrator, environment: DnsEnvironment) -> None:
 def missing_network(narrator: Narrator, environment: DnsEnvironment) -> None:
     narrator.step(f"A pod of {LATE.tenant}'s is to be in network {LATE.name}, which is not there")
     pod = environment.start_pod(LATE)
-    narrator.wait_for(lambda: bool(environment.pod_status(pod).get("waits")), "dnsconfig knows the pod")
+    narrator.wait_for(lambda: bool(environment.pod_status(pod).get("waitMessage")), "dnsconfig knows the pod")
     narrator.wait_for(
         lambda: f"network {LATE.name}" in environment.try_container(pod), "its container is not created"
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from dnsconfig.resolve.waiting import Cause
+from dnsconfig.resolve.waiting import WaitReason
 from tests.unit.dnsconfig import objects
 from tests.unit.dnsconfig.objects import Json
 
@@ -46,7 +46,7 @@ class DnsCase:
     extra: tuple[Json, ...]
     its_pod: Json
     servers: tuple[str, ...] = ()
-    waits: Cause | None = None
+    waits: WaitReason | None = None
     is_nothing: bool = False
     # A real apiserver takes the objects and the pod.
     is_possible: bool = True
@@ -111,7 +111,7 @@ def _case(value: Json) -> DnsCase:
         tuple(value.get("objects", ())),
         value.get("pod", _DEFAULT_POD),
         tuple(value.get("servers", ())),
-        Cause(value["waits"]) if "waits" in value else None,
+        WaitReason(value["waits"]) if "waits" in value else None,
         bool(value.get("nothing")),
         is_possible="api" not in value,
     )

@@ -64,7 +64,7 @@ class Running:
 @asynccontextmanager
 async def running(directory: Path, **how: float) -> AsyncIterator[Running]:
     credentials = Credentials(directory, ("127.0.0.1",))
-    credentials.turn(NOW, ())
+    credentials.renew_due(NOW, ())
     here = Readiness(bool(how.get("ready", 1)), ("lists: missing pods",))
     server = WebhookServer(
         judge,
@@ -169,7 +169,7 @@ async def test_a_new_certificate_is_for_the_next_connection(tmp_path: Path) -> N
         async with old.post(here.url, data=b"{}", headers=JSON) as reply:
             assert reply.status == 200
         before = await asyncio.to_thread(_shown, here)
-        assert here.credentials.turn(NOW + LEAF_LIFE, here.credentials.bundle)
+        assert here.credentials.renew_due(NOW + LEAF_LIFE, here.credentials.bundle)
         here.server.show(here.credentials.certificate_file)
         # The connection that is open goes on.
         async with old.post(here.url, data=b"{}", headers=JSON) as reply:
@@ -184,8 +184,8 @@ async def test_a_new_certificate_is_for_the_next_connection(tmp_path: Path) -> N
 async def test_a_clock_that_was_ahead_is_nothing_that_an_api_server_sees(tmp_path: Path) -> None:
     credentials = Credentials(tmp_path, ("127.0.0.1",))
     ahead = NOW + LEAF_LIFE
-    credentials.turn(ahead, ())
-    credentials.turn(ahead + LEAF_LIFE, credentials.bundle)
+    credentials.renew_due(ahead, ())
+    credentials.renew_due(ahead + LEAF_LIFE, credentials.bundle)
     async with running(tmp_path) as here:
         assert await here.post(b"{}") == (200, "2 bytes")
 
@@ -240,7 +240,7 @@ async def test_a_fault_of_ours_is_a_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path) as here, asyncio.timeout(DEADLINE_S):
-        monkeypatch.setattr(here.server, "_judge", lambda _: 1 / 0)
+        monkeypatch.setattr(here.server, "_handle", lambda _: 1 / 0)
         assert (await here.post(b"{}"))[0] == 500
     assert any(record.exc_info and "Error handling" in record.getMessage() for record in caplog.records)
 

@@ -26,12 +26,12 @@ pytestmark = pytest.mark.asyncio
 EVENTS = Resource("", "v1", "events")
 # Of a node with a pod that has its resolver and one that waits for its network.
 EXPECTED = {
-    'vcnode_dns_pods{state="current"} 2.0',
-    'vcnode_dns_waiting_pods{cause="missing"} 1.0',
-    'vcnode_pushes_total{result="applied"} 2',
-    "vcnode_bridge_connected 1.0",
-    "vcnode_dns_kept_pods 0",
-    "vcnode_dns_lost_pods 0",
+    'vcnode_dnsconfig_pods{state="applied"} 2.0',
+    'vcnode_dnsconfig_waiting_pods{reason="NotFound"} 1.0',
+    'vcnode_dnsconfig_pushes_total{result="applied"} 2',
+    "vcnode_dnsconfig_bridge_connected 1.0",
+    "vcnode_dnsconfig_retained_pods 0",
+    "vcnode_dnsconfig_revoked_pods 0",
 }
 
 
@@ -63,7 +63,7 @@ async def test_pods_get_the_server_of_their_own_network_before_there_is_a_sandbo
         assert (status["daemon"], status["nodeName"], status["watches"]) == ("dnsconfig", NAME, 3 + 2 * 2)
 
         async def are_current() -> bool:
-            return [pod["state"] for pod in (await here.status())["pods"]] == ["current"] * 4
+            return [pod["state"] for pod in (await here.status())["pods"]] == ["applied"] * 4
 
         await here.until(are_current)
         assert len(here.bridge.resolv_conf_requests) == 4
@@ -118,7 +118,7 @@ async def test_what_was_cut_is_told_by_an_event(tmp_path: Path) -> None:
         await here.start()
 
         async def is_posted() -> bool:
-            return 'vcnode_events_total{result="posted"} 1' in (await here.get("/metrics"))[1]
+            return 'vcnode_dnsconfig_events_total{result="posted"} 1' in (await here.get("/metrics"))[1]
 
         await here.until(is_posted)
         assert len(events(here)) == 1

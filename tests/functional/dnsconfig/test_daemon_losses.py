@@ -9,7 +9,7 @@ import pytest
 from bridge_api.messages import ResultCode
 from daemonkit.kube.resources import PODS, SERVICES
 from dnsconfig.cluster.objects import NETWORKS
-from dnsconfig.retention.resolver_retention import LOSS_S
+from dnsconfig.retention.resolver_retention import REVOCATION_DELAY_S
 from tests.functional.daemon_node import DEADLINE_S, running
 from tests.functional.dnsconfig.two_tenants import node
 from tests.unit.dnsconfig.objects import network, service
@@ -26,7 +26,7 @@ async def test_an_address_that_changes_is_rewritten_and_nothing_else(tmp_path: P
         await here.until(lambda: here.servers(ours) == ["10.96.0.99"])
         # By way of a moment without any: what runs keeps the last.
         here.delete(SERVICES, "a-kube-system", "kube-dns-blue")
-        await here.until(lambda: here.log.read_text().count("a pod keeps its resolver") == 1)
+        await here.until(lambda: here.log.read_text().count("pod retains a revoked DNS server") == 1)
         assert here.servers(ours) == ["10.96.0.99"]
         assert here.waits(ours) == ""
         here.put(service("a", "blue", "10.96.0.98"))
@@ -42,20 +42,20 @@ async def test_an_address_that_is_given_up_is_taken_from_who_has_it(tmp_path: Pa
         await here.until(lambda: here.text(ours) and here.text(theirs))
         await here.until(here.is_ready)
         here.delete(SERVICES, "a-kube-system", "kube-dns-blue")
-        await here.until(lambda: "a pod keeps its resolver for a while" in here.log.read_text())
+        await here.until(lambda: "pod retains a revoked DNS server for now" in here.log.read_text())
         assert here.servers(ours) == ["10.96.0.11"]
         assert await here.stop() == 0
         await here.start()
-        await here.until(lambda: not here.servers(ours), LOSS_S + DEADLINE_S)
+        await here.until(lambda: not here.servers(ours), REVOCATION_DELAY_S + DEADLINE_S)
         assert here.text(ours).startswith(
             "# The DNS server of network blue (Service kube-system/kube-dns-blue)"
         )
         assert "Service kube-system/kube-dns-blue does not exist" in here.waits(ours)
-        await here.until(lambda: "the address of a pod's DNS server is taken from it" in here.log.read_text())
+        await here.until(lambda: "revoked DNS server removed from the pod" in here.log.read_text())
 
         async def is_counted() -> bool:
             lines = (await here.get("/metrics"))[1].splitlines()
-            return {"vcnode_dns_lost_pods 1", "vcnode_dns_kept_pods 0"} <= set(lines)
+            return {"vcnode_dnsconfig_revoked_pods 1", "vcnode_dnsconfig_retained_pods 0"} <= set(lines)
 
         await here.until(is_counted)
         # Killed right then, and without the API server.
@@ -80,7 +80,7 @@ async def test_deleted_pods_networks_and_relists(tmp_path: Path) -> None:
         here.delete(NETWORKS, "a-kube-system", "blue")
         # Pods and Networks come by watches of their own: a pod that is heard of before its network's
         # end gets that network's server, and keeps it.
-        await here.until(lambda: "a pod keeps its resolver" in here.log.read_text())
+        await here.until(lambda: "pod retains its resolver" in here.log.read_text())
         late = here.put_pod("a", "late", network="blue")
         await here.until(lambda: here.waits(late) == "network blue does not exist")
         assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")

@@ -43,7 +43,7 @@ async def test_without_an_api_server_and_without_saved_state_everybody_waits(tmp
     async with running(node(tmp_path), with_apiserver=False) as here:
         here.bridge.add("g1", "a", "a-shop/web")
         await here.until(lambda: here.waits("g1"))
-        assert here.waits("g1") == "the API server has not told of this node's pods yet"
+        assert here.waits("g1") == "this node's pods are not synced with the API server yet"
         assert not await here.is_ready()
         here.put_pod("a", "web")
         await here.apiserver.start()
@@ -107,7 +107,7 @@ async def test_a_restart_moves_no_pod_that_is_no_guest(tmp_path: Path) -> None:
         uid = here.put_pod("a", "web", network="blue")
 
         async def is_answered() -> bool:
-            return [pod["state"] for pod in (await here.status())["pods"]] == ["current"]
+            return [pod["state"] for pod in (await here.status())["pods"]] == ["applied"]
 
         await here.until(is_answered)
         here.put_pod("a", "web", network="default")

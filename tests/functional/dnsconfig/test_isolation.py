@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from daemonkit.kube.event_recorder import EVENTS
 from daemonkit.kube.object_limits import limits_of
 from daemonkit.kube.resources import PODS
 from devkit.kube.storage import Selection
 from dnsconfig.cluster.objects import PodObject, decode_object
-from dnsconfig.cluster.state import world_of
-from dnsconfig.events import EVENTS
-from dnsconfig.resolve.decision import decide, node_of
+from dnsconfig.cluster.state import cluster_state_of
+from dnsconfig.resolve.decision import decide, node_dns_of
 from tests.cases.dns.load import HOST, NOBODYS, DnsCase, load
 from tests.functional.daemon_node import NAME, running
 from tests.functional.dnsconfig.node import Node
@@ -36,8 +36,8 @@ def reason(case: DnsCase, key: str) -> str:
     """What the pod's author is told; empty where it does not wait."""
     pod = decode_object(case.pod(key))
     assert isinstance(pod, PodObject)
-    found = decide(pod, world_of(case.items(key)), node_of(HOST))
-    return "" if found is None or found.waits is None else found.waits.reason
+    found = decide(pod, cluster_state_of(case.items(key)), node_dns_of(HOST))
+    return "" if found is None or found.waiting is None else found.waiting.message
 
 
 def uids_of_events(here: Node, reason: str) -> set[str]:

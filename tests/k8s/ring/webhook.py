@@ -25,7 +25,7 @@ from tests.k8s.ring.processes import run
 
 NAMESPACE, SERVICE = "vcnode-system", "dnsconfig-webhook"
 # How often it looks at dates and at its registration here: an apiserver has heard of a new authority by then.
-TURN_S = 3.0
+CHECK_INTERVAL_S = 3.0
 _SHIPPED = Path(__file__).resolve().parents[3] / "packaging" / "webhook"
 _PORT = 443
 _LAUNCHER = """\
@@ -93,7 +93,9 @@ def daemon(ring: Ring, address: str) -> NodeDaemon:
     tree = ring.directory / "webhook-tree"
     (tree / "bin").mkdir(parents=True, exist_ok=True)
     launcher = tree / "bin" / SERVICE
-    launcher.write_text(_LAUNCHER.format(python=sys.executable, turn_s=TURN_S, behind=clock(ring)))
+    launcher.write_text(
+        _LAUNCHER.format(python=sys.executable, check_interval_s=CHECK_INTERVAL_S, behind=clock(ring))
+    )
     launcher.chmod(0o755)
     set_clock(ring, dt.timedelta(0))
     # On the node nsenter forks, as it enters a process namespace; NodeDaemon signals the only child.

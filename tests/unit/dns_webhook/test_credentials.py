@@ -14,7 +14,7 @@ from dns_webhook.credentials import (
     VALID_FROM,
     Credentials,
     CredentialsError,
-    Identity,
+    KeyPair,
 )
 
 AHEAD = dt.timedelta(days=365)
@@ -22,7 +22,7 @@ START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 NAMES = ("dns.vcnode.svc", "10.0.0.1")
 
 
-def shown(credentials: Credentials) -> Identity:
+def shown(credentials: Credentials) -> KeyPair:
     assert credentials.leaf is not None
     return credentials.leaf
 
@@ -38,29 +38,29 @@ def signer(credentials: Credentials) -> int:
 
 def test_a_certificate_is_renewed_a_month_before_its_end_and_outlives_a_restart(tmp_path: Path) -> None:
     first = Credentials(tmp_path / "state", NAMES)
-    assert first.turn(START, ())
-    assert not first.turn(START, first.bundle)
+    assert first.renew_due(START, ())
+    assert not first.renew_due(START, first.bundle)
     again = Credentials(tmp_path / "state", NAMES)
-    assert not again.turn(START + LEAF_LIFE - LEAF_RENEWAL, again.bundle)
+    assert not again.renew_due(START + LEAF_LIFE - LEAF_RENEWAL, again.bundle)
     assert again.bundle == first.bundle
     assert shown(again).certificate == shown(first).certificate
-    assert again.turn(START + LEAF_LIFE - LEAF_RENEWAL + dt.timedelta(seconds=1), again.bundle)
+    assert again.renew_due(START + LEAF_LIFE - LEAF_RENEWAL + dt.timedelta(seconds=1), again.bundle)
     assert len(again.authorities) == 1
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
     assert again.certificate_file.stat().st_mode & 0o777 == 0o600
 
 
 def test_other_names_are_another_certificate(tmp_path: Path) -> None:
-    Credentials(tmp_path, NAMES).turn(START, ())
-    assert Credentials(tmp_path, ("other.svc",)).turn(START, ())
+    Credentials(tmp_path, NAMES).renew_due(START, ())
+    assert Credentials(tmp_path, ("other.svc",)).renew_due(START, ())
 
 
 @pytest.mark.parametrize("name", ["fd00:0::1", "FD00::1", "fe80::1%eth0", "::ffff:10.0.0.1", "10.0.0.1"])
 def test_an_address_in_any_form_is_no_new_certificate_each_turn(tmp_path: Path, name: str) -> None:
     credentials = Credentials(tmp_path, (name, "dns.svc"))
-    assert credentials.turn(START, ())
-    assert not credentials.turn(START, credentials.bundle)
-    assert not Credentials(tmp_path, ("dns.svc", name)).turn(START, credentials.bundle)
+    assert credentials.renew_due(START, ())
+    assert not credentials.renew_due(START, credentials.bundle)
+    assert not Credentials(tmp_path, ("dns.svc", name)).renew_due(START, credentials.bundle)
 
 
 def is_good(credentials: Credentials, now: dt.datetime) -> bool:
@@ -73,28 +73,28 @@ def is_good(credentials: Credentials, now: dt.datetime) -> bool:
 
 def test_a_clock_that_was_ahead_for_one_turn_leaves_nothing_of_the_future(tmp_path: Path) -> None:
     credentials = Credentials(tmp_path, NAMES)
-    credentials.turn(START, ())
+    credentials.renew_due(START, ())
     trusted = credentials.bundle
-    assert credentials.turn(START + AHEAD, trusted)
+    assert credentials.renew_due(START + AHEAD, trusted)
     assert is_good(credentials, START)
-    assert not credentials.turn(START + dt.timedelta(minutes=2), trusted)
+    assert not credentials.renew_due(START + dt.timedelta(minutes=2), trusted)
     assert (is_good(credentials, START), credentials.bundle) == (True, trusted)
 
 
 def test_a_clock_that_was_ahead_at_the_first_start_leaves_nothing_of_the_future(tmp_path: Path) -> None:
     credentials = Credentials(tmp_path, NAMES)
-    credentials.turn(START + AHEAD, ())
+    credentials.renew_due(START + AHEAD, ())
     assert is_good(credentials, START)
-    assert not credentials.turn(START, credentials.bundle)
+    assert not credentials.renew_due(START, credentials.bundle)
     assert len(credentials.authorities) == 1
 
 
 def test_a_clock_that_was_never_set_makes_one_certificate_and_another_when_it_is(tmp_path: Path) -> None:
     credentials = Credentials(tmp_path, NAMES)
     never = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    assert credentials.turn(never, ())
-    assert not credentials.turn(never, credentials.bundle)
-    assert credentials.turn(START, credentials.bundle)
+    assert credentials.renew_due(never, ())
+    assert not credentials.renew_due(never, credentials.bundle)
+    assert credentials.renew_due(START, credentials.bundle)
     assert is_good(credentials, START)
 
 
@@ -103,32 +103,32 @@ def test_what_an_older_release_left_of_the_future_is_replaced_and_none_is_taken_
 ) -> None:
     older = Credentials(tmp_path, NAMES)
     monkeypatch.setattr("dns_webhook.credentials.VALID_FROM", START + AHEAD)
-    older.turn(START + AHEAD, ())
+    older.renew_due(START + AHEAD, ())
     monkeypatch.undo()
     credentials = Credentials(tmp_path, NAMES)
     assert not is_good(credentials, START)
-    assert credentials.turn(START, older.bundle)
+    assert credentials.renew_due(START, older.bundle)
     # Who trusts the old one goes on to, in case it is our clock that is behind.
     assert credentials.bundle[0] == older.bundle[0]
     assert (len(credentials.bundle), signer(credentials)) == (2, 0)
-    assert credentials.turn(START, credentials.bundle)
+    assert credentials.renew_due(START, credentials.bundle)
     assert (is_good(credentials, START), signer(credentials)) == (True, 1)
-    assert not credentials.turn(START, credentials.bundle)
+    assert not credentials.renew_due(START, credentials.bundle)
     assert VALID_FROM < START
 
 
 def test_a_new_authority_signs_only_after_it_was_published(tmp_path: Path) -> None:
     credentials = Credentials(tmp_path, NAMES)
-    credentials.turn(START, ())
+    credentials.renew_due(START, ())
     old = credentials.bundle
     late = START + AUTHORITY_LIFE - AUTHORITY_RENEWAL + dt.timedelta(days=1)
-    assert credentials.turn(late, old)
+    assert credentials.renew_due(late, old)
     assert len(credentials.authorities) == 2
     assert signer(credentials) == 0
-    assert not credentials.turn(late, old)
-    assert credentials.turn(late, credentials.bundle)
+    assert not credentials.renew_due(late, old)
+    assert credentials.renew_due(late, credentials.bundle)
     assert signer(credentials) == 1
-    credentials.turn(START + AUTHORITY_LIFE + dt.timedelta(days=1), credentials.bundle)
+    credentials.renew_due(START + AUTHORITY_LIFE + dt.timedelta(days=1), credentials.bundle)
     (left,) = credentials.authorities
     assert left.certificate_pem not in old
 

@@ -2,18 +2,20 @@
 """A resolv.conf as a pod's spec: the kubelet makes the same text of it."""
 
 from dns_webhook.patch import patch, spec_fields
-from dnsconfig.cluster.objects import DnsOption, DnsSettings, PodSpec
+from dnsconfig.cluster.objects import PodDnsConfig, PodDnsOption, PodSpec
 from dnsconfig.resolve import node_resolver
 from dnsconfig.resolve.resolv_conf import lines, text_of
-from dnsconfig.resolve.resolver import resolver
+from dnsconfig.resolve.resolver import compute_resolver
 
 
 def test_the_kubelet_makes_the_same_text_of_the_fields() -> None:
-    settings = DnsSettings(
-        ["10.0.0.1", "10.0.0.2"], ["a.example", "."], [DnsOption("ndots", "3"), DnsOption("debug")]
+    settings = PodDnsConfig(
+        ["10.0.0.1", "10.0.0.2"], ["a.example", "."], [PodDnsOption("ndots", "3"), PodDnsOption("debug")]
     )
     found = lines(
-        resolver(PodSpec(dns_policy="None", dns_config=settings), None, node_resolver.NO_HOST_RESOLVER)[0]
+        compute_resolver(
+            PodSpec(dns_policy="None", dns_config=settings), None, node_resolver.NO_NODE_RESOLVER
+        )[0]
     )
     assert spec_fields(found) == {
         "dnsPolicy": "None",

@@ -10,13 +10,13 @@ import pytest
 
 from dns_webhook import review
 from dnsconfig.cluster.objects import NamespaceObject
-from dnsconfig.cluster.state import World, world_of
-from dnsconfig.resolve.decision import node_of
+from dnsconfig.cluster.state import ClusterState, cluster_state_of
+from dnsconfig.resolve.decision import node_dns_of
 from tests.cases.dns import load as isolation
 from tests.unit.dnsconfig import objects
 
-NODE = node_of("nameserver 192.0.2.1\nsearch node.example\n")
-WORLD = world_of([*objects.tenant("t", default="10.0.0.10")])
+NODE = node_dns_of("nameserver 192.0.2.1\nsearch node.example\n")
+WORLD = cluster_state_of([*objects.tenant("t", default="10.0.0.10")])
 
 
 def asked(pod: Any, **changed: Any) -> bytes:
@@ -33,8 +33,8 @@ def asked(pod: Any, **changed: Any) -> bytes:
     return json.dumps({"apiVersion": review.API_VERSION, "kind": review.KIND, "request": request}).encode()
 
 
-def response(body: bytes, world: World = WORLD) -> dict[str, Any]:
-    found = json.loads(review.answer(review.read(body), world, NODE).body())
+def response(body: bytes, world: ClusterState = WORLD) -> dict[str, Any]:
+    found = json.loads(review.answer(review.decode_review(body), world, NODE).body())
     assert (found["apiVersion"], found["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     answer: dict[str, Any] = found["response"]
     assert answer["uid"] == "review-1"
@@ -74,8 +74,8 @@ def test_a_pod_gets_the_resolver_of_its_network() -> None:
 
 def test_what_an_api_server_takes_of_the_nodes_search_list() -> None:
     """The kubelet takes any: a pod's author could do nothing about a node's file."""
-    node = node_of("search Corp.Example _tcp.x_y.example -bad.example a!b\n")
-    answer = review.answer(review.read(asked(new(objects.pod("t")))), WORLD, node)
+    node = node_dns_of("search Corp.Example _tcp.x_y.example -bad.example a!b\n")
+    answer = review.answer(review.decode_review(asked(new(objects.pod("t")))), WORLD, node)
     (config,) = (step["value"] for step in answer.patch if step["path"] == "/spec/dnsConfig")
     assert config["searches"][3:] == ["corp.example", "_tcp.x_y.example"]
     assert answer.left_out == ("-bad.example", "a!b")
@@ -85,7 +85,7 @@ def test_what_an_api_server_takes_of_the_nodes_search_list() -> None:
 def test_what_the_author_wrote_is_for_the_api_server_to_refuse(search: str) -> None:
     """It does so without us, and says where it stands."""
     pod = new(objects.pod("t", dnsConfig={"searches": [search, "ok.example"]}))
-    answer = review.answer(review.read(asked(pod)), WORLD, node_of("search a!b\n"))
+    answer = review.answer(review.decode_review(asked(pod)), WORLD, node_dns_of("search a!b\n"))
     (config,) = (step["value"] for step in answer.patch if step["path"] == "/spec/dnsConfig")
     assert config["searches"][3:] == [search, "ok.example"]
     assert answer.left_out == ("a!b",)
@@ -119,13 +119,13 @@ def test_what_is_none_of_ours_is_left_alone() -> None:
     ("pod", "world", "code", "words"),
     [
         (objects.pod("t", network="blue"), WORLD, 503, "network blue"),
-        (objects.pod("t", network="Blue.x"), WORLD, 422, "can be no network's name"),
-        (objects.pod("t"), World(has_namespaces=False, has_clusters=False), 503, "not known"),
-        (objects.pod("t"), World(), 503, "not known to be this tenant's"),
+        (objects.pod("t", network="Blue.x"), WORLD, 422, "is not a valid network name"),
+        (objects.pod("t"), ClusterState(has_namespaces=False, has_clusters=False), 503, "not known"),
+        (objects.pod("t"), ClusterState(), 503, "not known to be this tenant's"),
     ],
 )
 def test_a_pod_without_a_resolver_is_refused_with_a_reason(
-    pod: dict[str, Any], world: World, code: int, words: str
+    pod: dict[str, Any], world: ClusterState, code: int, words: str
 ) -> None:
     answer = response(asked(pod), world)
     assert (answer["allowed"], answer["status"]["code"]) == (False, code)
@@ -151,10 +151,10 @@ def test_one_that_is_no_tenants_is_left_alone_whatever_its_size() -> None:
 
 
 def test_one_in_a_namespace_that_is_not_known_yet_is_asked_for_again() -> None:
-    status = response(asked(objects.pod("t", **OPTIONS)), World())["status"]
+    status = response(asked(objects.pod("t", **OPTIONS)), ClusterState())["status"]
     assert (status["code"], status["message"]) == (
         503,
-        "no DNS for this pod: namespace t-shop is not known yet",
+        "no DNS for this pod: namespace t-shop is not synced yet",
     )
 
 
@@ -162,7 +162,7 @@ def test_one_in_a_namespace_that_is_not_known_yet_is_asked_for_again() -> None:
 def test_no_tenant_becomes_anothers_resolver(case: isolation.DnsCase) -> None:
     """The webhook says of each case what the node says, where the kubelet does not say it."""
     pod = case.pod()
-    found = response(asked(pod, namespace=pod["metadata"]["namespace"]), world_of(case.items()))
+    found = response(asked(pod, namespace=pod["metadata"]["namespace"]), cluster_state_of(case.items()))
     patched = {step["path"]: step["value"] for step in found.get("patch", ())}
     if "/spec/dnsConfig" in patched:
         assert tuple(patched["/spec/dnsConfig"]["nameservers"]) == case.servers
@@ -197,5 +197,5 @@ def test_what_was_cut_is_a_warning() -> None:
     ],
 )
 def test_what_is_no_review(body: bytes) -> None:
-    with pytest.raises(review.BadReview):
-        review.read(body)
+    with pytest.raises(review.ReviewError):
+        review.decode_review(body)

@@ -17,7 +17,7 @@ from dns_webhook.credentials import (
     Credentials,
     CredentialsError,
 )
-from dns_webhook.rotation import RETRY_S, TURN_S, Rotation
+from dns_webhook.rotation import CHECK_INTERVAL_S, RETRY_S, Rotation
 from tests.unit.dns_webhook.registration_api import Api
 
 pytestmark = pytest.mark.asyncio
@@ -73,7 +73,7 @@ async def test_our_authority_is_published_at_once_and_then_looked_at_each_turn(t
         assert here.is_trusted
         # Somebody empties the field; ours come back with the next turn.
         here.api.value["webhooks"][0]["clientConfig"]["caBundle"] = ""
-        await asyncio.sleep(TURN_S + 1)
+        await asyncio.sleep(CHECK_INTERVAL_S + 1)
         assert here.is_trusted
         assert (here.shown, here.api.patches) == (0, 2)
 
@@ -91,7 +91,7 @@ async def test_a_registration_that_is_away_is_asked_again_soon_and_takes_no_trus
         await asyncio.sleep(RETRY_S + 1)
         assert (here.rotation.is_published, here.rotation.problem) == (True, "")
         here.api.is_away = True
-        await asyncio.sleep(TURN_S + 1)
+        await asyncio.sleep(CHECK_INTERVAL_S + 1)
         assert (here.rotation.is_published, here.rotation.problem) == (True, "no API server there")
 
 
@@ -99,9 +99,9 @@ async def test_a_certificate_is_renewed_while_it_runs(tmp_path: Path) -> None:
     here = Here(tmp_path)
     async with here.running():
         here.later = LEAF_LIFE
-        await asyncio.sleep(TURN_S + 1)
+        await asyncio.sleep(CHECK_INTERVAL_S + 1)
         assert (here.shown, len(here.credentials.authorities)) == (1, 1)
-        await asyncio.sleep(5 * TURN_S)
+        await asyncio.sleep(5 * CHECK_INTERVAL_S)
         assert here.shown == 1
 
 
@@ -116,16 +116,16 @@ async def test_a_certificate_that_cannot_be_renewed_is_logged_once_for_each_reas
 
     async with here.running():
         with monkeypatch.context() as patched:
-            patched.setattr(here.credentials, "turn", refuse)
-            await asyncio.sleep(5 * TURN_S)
+            patched.setattr(here.credentials, "renew_due", refuse)
+            await asyncio.sleep(5 * CHECK_INTERVAL_S)
             reason = "the disk is read-only"
-            await asyncio.sleep(5 * TURN_S)
+            await asyncio.sleep(5 * CHECK_INTERVAL_S)
             assert here.rotation.renewal_problem == reason
-        await asyncio.sleep(2 * TURN_S)
+        await asyncio.sleep(2 * CHECK_INTERVAL_S)
         assert here.rotation.renewal_problem == ""
         with monkeypatch.context() as patched:
-            patched.setattr(here.credentials, "turn", refuse)
-            await asyncio.sleep(5 * TURN_S)
+            patched.setattr(here.credentials, "renew_due", refuse)
+            await asyncio.sleep(5 * CHECK_INTERVAL_S)
     logged = capsys.readouterr().err
     assert logged.count("cannot renew the certificate") == 3
     assert (logged.count("the disk is full"), logged.count("the disk is read-only")) == (1, 2)
@@ -136,10 +136,10 @@ async def test_a_clock_that_is_ahead_for_one_turn_takes_no_trust_away(tmp_path: 
     async with here.running():
         before = here.api.bundle
         here.later = LEAF_LIFE
-        await asyncio.sleep(TURN_S + 1)
+        await asyncio.sleep(CHECK_INTERVAL_S + 1)
         assert here.shown == 1
         here.later = dt.timedelta(0)
-        await asyncio.sleep(2 * TURN_S)
+        await asyncio.sleep(2 * CHECK_INTERVAL_S)
         leaf = here.credentials.leaf
         assert leaf is not None
         assert leaf.certificate.not_valid_before_utc <= START
@@ -151,7 +151,7 @@ async def test_a_new_authority_is_trusted_before_it_signs(tmp_path: Path) -> Non
     async with here.running():
         # `_show` looks at each certificate; the old one stays in the registration.
         here.later = AUTHORITY_LIFE - AUTHORITY_RENEWAL + dt.timedelta(days=1)
-        await asyncio.sleep(5 * TURN_S)
+        await asyncio.sleep(5 * CHECK_INTERVAL_S)
         assert here.shown == 2  # the certificate was due, and then the new authority signs
         assert here.api.bundle == list(here.credentials.bundle)
         assert len(here.credentials.bundle) == 2
@@ -160,7 +160,7 @@ async def test_a_new_authority_is_trusted_before_it_signs(tmp_path: Path) -> Non
         leaf.certificate.verify_directly_issued_by(new.certificate)
         # When the old one has ended it goes out of the registration.
         here.later = AUTHORITY_LIFE + dt.timedelta(days=1)
-        await asyncio.sleep(5 * TURN_S)
+        await asyncio.sleep(5 * CHECK_INTERVAL_S)
         assert here.api.bundle == [new.certificate_pem]
 
 
@@ -169,7 +169,7 @@ async def test_a_new_authority_that_cannot_be_published_signs_nothing(tmp_path: 
     async with here.running():
         here.api.is_away = True
         here.later = AUTHORITY_LIFE - AUTHORITY_RENEWAL + dt.timedelta(days=1)
-        await asyncio.sleep(10 * TURN_S)
+        await asyncio.sleep(10 * CHECK_INTERVAL_S)
         assert here.is_trusted
         assert len(here.credentials.authorities) == 2
 
@@ -180,9 +180,9 @@ async def test_a_state_that_cannot_be_written_leaves_the_old_certificate(tmp_pat
         before = here.credentials.leaf
         (tmp_path / "state").rename(tmp_path / "elsewhere")
         here.later = LEAF_LIFE - dt.timedelta(days=1)
-        await asyncio.sleep(TURN_S + 1)
+        await asyncio.sleep(CHECK_INTERVAL_S + 1)
         assert here.shown == 0
         assert before is not None
         (tmp_path / "elsewhere").rename(tmp_path / "state")
-        await asyncio.sleep(TURN_S + 1)
+        await asyncio.sleep(CHECK_INTERVAL_S + 1)
         assert here.shown == 1

@@ -17,7 +17,7 @@ from devkit.kube.transport import StorageTransport
 from dns_webhook import registration
 from dns_webhook.config import DnsWebhookConfiguration, Listen
 from dns_webhook.credentials import Credentials
-from dns_webhook.service import Service
+from dns_webhook.service import WebhookService
 from dnsconfig.config import SuperCluster, TenantDomain
 from tests.unit.dns_webhook.registration_api import Api
 from tests.unit.dns_webhook.test_review import asked
@@ -59,7 +59,7 @@ class Here:
             tenants=(TenantDomain("b", "b.example"),),
             resolv_conf=str(resolv_conf),
         )
-        self.service = Service(config, client=self.client, clock=lambda: 0.0)
+        self.service = WebhookService(config, client=self.client, clock=lambda: 0.0)
         self.credentials = Credentials(directory / "state", ("dns.vcnode.svc",))
 
     def put(self, *items: Json) -> None:
@@ -68,7 +68,7 @@ class Here:
 
     def reviewed(self, item: Json) -> dict[str, Any]:
         """The answer to a review of this pod."""
-        reply = self.service.judge(asked(item, namespace=item["metadata"]["namespace"]))
+        reply = self.service.handle_review(asked(item, namespace=item["metadata"]["namespace"]))
         assert (reply.status, reply.content_type) == (200, "application/json")
         assert isinstance(reply.body, bytes)
         answer: dict[str, Any] = json.loads(reply.body)["response"]
@@ -83,7 +83,7 @@ class Here:
     async def running(self) -> AsyncIterator[None]:
         tasks = Tasks("test")
         self.service.rotation.begin()
-        self.service.sources.start(tasks)
+        self.service.watches.start(tasks)
         tasks.spawn(self.service.rotation.run(), "rotation")
         try:
             await asyncio.sleep(1)
@@ -123,7 +123,7 @@ async def test_before_anything_was_heard_pods_are_refused_for_now(tmp_path: Path
 async def test_what_is_no_review_is_said_to_be_none_and_counted(tmp_path: Path) -> None:
     here = Here(tmp_path, *tenant("a", default="10.0.0.1"))
     async with here.running():
-        reply = here.service.judge(b"{}")
+        reply = here.service.handle_review(b"{}")
         assert reply.status == 400
         assert reply.text is not None
         assert reply.text.startswith("expected an admission.k8s.io/v1 AdmissionReview")
@@ -131,9 +131,9 @@ async def test_what_is_no_review_is_said_to_be_none_and_counted(tmp_path: Path) 
         here.reviewed(pod("a", network="red"))
         here.reviewed(pod("", tenant_namespace="kube-system"))
         lines = here.service.registry.render().decode().splitlines()
-        counted = {line for line in lines if line.startswith("vcnode_dns_reviews_total{")}
-        results = ("bad", "patched", "refused", "left")
-        assert counted == {f'vcnode_dns_reviews_total{{result="{each}"}} 1' for each in results}
+        counted = {line for line in lines if line.startswith("vcnode_dnswebhook_reviews_total{")}
+        results = ("invalid", "patched", "denied", "unchanged")
+        assert counted == {f'vcnode_dnswebhook_reviews_total{{result="{each}"}} 1' for each in results}
 
 
 async def test_it_is_ready_when_it_has_heard_all_and_is_trusted(tmp_path: Path) -> None:
@@ -143,12 +143,16 @@ async def test_it_is_ready_when_it_has_heard_all_and_is_trusted(tmp_path: Path) 
         readiness = here.service.readiness()
         assert (readiness.is_ready, readiness.lines) == (
             False,
-            ("lists: ok", "registration: dnsconfig.vcnode.io: has no webhook of that name"),
+            (
+                "all kinds synced",
+                "registration: dnsconfig.vcnode.io: the registration has no webhook of that name; "
+                "apply packaging/webhook/registration.yaml",
+            ),
         )
         here.client.registration.value["webhooks"][0]["name"] = registration.NAME
         await asyncio.sleep(5)
         assert here.service.readiness().is_ready
-        assert here.service.readiness().lines == ("lists: ok", "registration: ok")
+        assert here.service.readiness().lines == ("all kinds synced", "registration: ok")
 
 
 async def test_a_certificate_that_cannot_be_renewed_stays_visible(tmp_path: Path) -> None:

@@ -1,24 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One node without a socket, in virtual time: a storage, a stand-in bridge, and the parts between."""
+"""One node without a socket, in virtual time: a storage, a fake kata-bridge, and the parts between."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES, VIRTUAL_CLUSTERS
+from daemonkit.kube.relist_guard import HOLD_SECONDS
+from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES, VIRTUAL_CLUSTERS, ObjectMeta
 from daemonkit.tasks import Tasks
 from devkit.fake_bridge import FakeBridge
 from devkit.kube.storage import Storage
 from devkit.kube.transport import StorageTransport
-from dnsconfig.bridge import Connection, Handlers
-from dnsconfig.cluster.objects import NETWORKS, PodObject
-from dnsconfig.delivery.queue import Push
-from dnsconfig.metrics import Metrics
-from dnsconfig.resolve.decision import node_of
+from dnsconfig.bridge import ResolverHandlers, ResolverSession
+from dnsconfig.cluster.objects import NETWORKS
+from dnsconfig.metrics import DnsConfigMetrics
+from dnsconfig.resolve.decision import node_dns_of
 from dnsconfig.resolve.resolver import PodEvent
-from dnsconfig.service import turns
-from dnsconfig.sync import Engine, Settings
+from dnsconfig.sync import ResolverController, SyncSettings, run_sync_loop
 from dnsconfig.watch import Watch
 from tests.unit.dnsconfig import objects
 from tests.unit.dnsconfig.objects import Json
@@ -36,40 +35,41 @@ RESOURCES = {
 
 
 class Node:
-    def __init__(self, storage: Storage | None = None) -> None:
+    def __init__(self, storage: Storage | None = None, *, hold_s: float = HOLD_SECONDS) -> None:
         self.storage = storage or Storage()
         self.transport = StorageTransport(self.storage)
         self.bridge = FakeBridge()
         self.tasks = Tasks("test")
         self.woken = asyncio.Event()
-        self.host = node_of(HOST)
+        self.host = node_dns_of(HOST)
         self.events: list[tuple[str, PodEvent]] = []
-        self.metrics = Metrics()
+        self.metrics = DnsConfigMetrics()
         self.clock = asyncio.get_running_loop().time
         self.watch = Watch(
             self.transport, NAME, self.woken.set, self.tasks, has_clusters=True, clock=self.clock
         )
-        self.engine = Engine(
+        self.controller = ResolverController(
             self.watch,
-            Settings("cluster.local", {}),
+            SyncSettings("cluster.local", {}, hold_s),
             lambda: self.host,
             self.metrics,
             now=self.clock,
             wake=self.woken.set,
-            send=self._send,
-            tell=self._tell,
+            record=self._record,
         )
-        engine = self.engine
-        handlers = Handlers(
-            engine.present, engine.gone, engine.synced, engine.lost, engine.answered, engine.failed
+        controller = self.controller
+        handlers = ResolverHandlers(
+            controller.present,
+            controller.gone,
+            controller.synced,
+            controller.disconnected,
+            controller.answered,
+            controller.failed,
         )
-        self.connection = Connection(lambda: self.bridge, handlers, self.tasks, lambda: 0.5)
+        self.session = ResolverSession(lambda: self.bridge, handlers, self.tasks, lambda: 0.5)
 
-    def _send(self, push: Push) -> None:
-        self.connection.push(push)
-
-    def _tell(self, pod: PodObject, event: PodEvent, _tenant: str) -> None:
-        self.events.append((pod.metadata.name, event))
+    def _record(self, pod: ObjectMeta, event: PodEvent, _tenant: str) -> None:
+        self.events.append((pod.name, event))
 
     def put(self, *items: Json) -> None:
         for item in items:
@@ -92,8 +92,8 @@ class Node:
     async def running(self, seconds: float = 1.0) -> AsyncIterator[None]:
         """Everything runs; after so much time."""
         self.watch.start()
-        self.tasks.spawn(self.connection.run(), "bridge")
-        self.tasks.spawn(turns(self.engine, self.woken, self.clock), "turns")
+        self.tasks.spawn(self.session.run(), "bridge")
+        self.tasks.spawn(run_sync_loop(self.controller, self.session.push, self.woken, self.clock), "sync")
         try:
             await asyncio.sleep(seconds)
             yield

@@ -10,13 +10,13 @@ from bridge_api.client import BridgeRejectedError
 from bridge_api.messages import GuestResult
 from daemonkit.tasks import Tasks
 from devkit.fake_bridge import FakeBridge
-from dnsconfig.bridge import Connection, Handlers
-from dnsconfig.delivery.queue import Push, Target
-from dnsconfig.retention.desired import Wanted
+from dnsconfig.bridge import ResolverHandlers, ResolverSession
+from dnsconfig.delivery.queue import ResolverPush, ResolverTarget
+from dnsconfig.retention.desired import DesiredResolver
 
 pytestmark = pytest.mark.asyncio
 
-PUSH = Push(1, Target("g1"), Wanted("nameserver 10.0.0.1\n", "why"), 0.0)
+PUSH = ResolverPush(1, ResolverTarget("g1"), DesiredResolver("nameserver 10.0.0.1\n", "why"), 0.0)
 
 
 class Refusing(FakeBridge):
@@ -38,9 +38,9 @@ class Here:
         self.said: list[object] = []
         self.tasks = Tasks("test")
         self.next = FakeBridge()
-        self.connection = Connection(
+        self.connection = ResolverSession(
             self._connect,
-            Handlers(
+            ResolverHandlers(
                 lambda guest: self.said.append(("present", guest.id)),
                 lambda guest: self.said.append(("gone", guest)),
                 lambda: self.said.append("synced"),
@@ -69,14 +69,14 @@ async def test_guests_come_in_and_answers_go_to_who_asked() -> None:
     await asyncio.sleep(0.1)
     assert here.said == [("present", "g1"), "synced", ("answered", 1, "APPLIED"), ("gone", "g1")]
     (request,) = here.next.resolv_conf_requests
-    assert (request.guest, request.text, request.wait_message) == ("g1", PUSH.text, "why")
+    assert (request.guest, request.text, request.wait_message) == ("g1", PUSH.desired.text, "why")
     await here.tasks.close(1.0)
 
 
 async def test_what_is_refused_or_has_nowhere_to_go_fails() -> None:
     here = Here()
     here.connection.push(PUSH)
-    assert here.said == [("failed", 1, "kata-bridge is away")]
+    assert here.said == [("failed", 1, "no session with kata-bridge")]
     here.next = Refusing()
     here.tasks.spawn(here.connection.run(), "run")
     await asyncio.sleep(0.1)

@@ -7,7 +7,7 @@ from daemonkit.config.binding import ConfigError, parse
 from daemonkit.config.status_config import StatusConfig
 from dnsconfig.config import (
     KIND,
-    Bridge,
+    BridgeConfig,
     DnsConfigConfiguration,
     LastKnownPolicy,
     SuperCluster,
@@ -48,7 +48,7 @@ def test_everything() -> None:
     assert read(text) == DnsConfigConfiguration(
         "node-1",
         SuperCluster(Path("/etc/kubeconfig"), has_virtual_clusters=False),
-        Bridge(Path("/etc/bridge.sock")),
+        BridgeConfig(Path("/etc/bridge.sock")),
         "k8s.example",
         (TenantDomain("a", "a.example"),),
         "/run/systemd/resolve/resolv.conf",

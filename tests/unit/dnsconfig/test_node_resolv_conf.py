@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from dnsconfig.node_resolv_conf import SETTLE_S, NodeFile
-from dnsconfig.resolve.decision import Node
-from dnsconfig.resolve.node_resolver import NO_HOST_RESOLVER, HostResolver
-from dnsconfig.resolve.waiting import Cause, Waits
+from dnsconfig.node_resolv_conf import SETTLE_S, NodeResolvConf
+from dnsconfig.resolve.decision import NodeDns
+from dnsconfig.resolve.node_resolver import NO_NODE_RESOLVER, NodeResolver
+from dnsconfig.resolve.waiting import Waiting, WaitReason
 
 
 class Here:
@@ -15,11 +15,11 @@ class Here:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.now = 0.0
-        self.file = NodeFile(path, (), lambda: self.now)
+        self.file = NodeResolvConf(path, (), lambda: self.now)
 
     def servers(self) -> tuple[str, ...]:
         resolver = self.file.node.resolver
-        return resolver.servers if isinstance(resolver, HostResolver) else ()
+        return resolver.servers if isinstance(resolver, NodeResolver) else ()
 
     def polled(self, seconds: float = 0.0) -> bool:
         self.now += seconds
@@ -71,7 +71,9 @@ def test_what_cannot_be_used_takes_nothing_away(tmp_path: Path) -> None:
 
 def test_the_first_one_that_can_be_used_counts_at_once(tmp_path: Path) -> None:
     found = here(tmp_path, None)
-    assert found.file.node == Node(Waits(Cause.NODE, f"{found.path} cannot be used: it does not exist"))
+    assert found.file.node == NodeDns(
+        Waiting(WaitReason.NODE_RESOLVER_INVALID, f"{found.path} cannot be used: it does not exist")
+    )
     found.path.mkdir()
     assert found.polled()
     assert found.file.problem == f"{found.path} cannot be used: not a regular file"
@@ -82,6 +84,6 @@ def test_the_first_one_that_can_be_used_counts_at_once(tmp_path: Path) -> None:
 
 
 def test_a_node_without_a_file() -> None:
-    file = NodeFile(None, ("10.0.0.1",), lambda: 0.0)
-    assert file.node == Node(NO_HOST_RESOLVER, ("10.0.0.1",))
+    file = NodeResolvConf(None, ("10.0.0.1",), lambda: 0.0)
+    assert file.node == NodeDns(NO_NODE_RESOLVER, ("10.0.0.1",))
     assert not file.poll()

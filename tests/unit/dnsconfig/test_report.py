@@ -11,17 +11,19 @@ from daemonkit.status.server import Reply
 from devkit.kube import wire as wire
 from devkit.kube.storage import StatusError
 from dnsconfig.cluster.objects import NETWORKS
-from dnsconfig.node_resolv_conf import NodeFile
-from dnsconfig.report import Report
-from dnsconfig.retention.resolver_retention import LOSS_S
+from dnsconfig.node_resolv_conf import NodeResolvConf
+from dnsconfig.report import StatusReport
+from dnsconfig.retention.resolver_retention import REVOCATION_DELAY_S
 from tests.unit.dnsconfig.node import Node
 from tests.unit.dnsconfig.objects import tenant
 
 pytestmark = pytest.mark.asyncio
 
 
-def shown(here: Node, path: Path | None = None) -> Report:
-    return Report(here.engine, here.watch, here.connection, NodeFile(path, (), here.clock))
+def shown(here: Node, path: Path | None = None) -> StatusReport:
+    return StatusReport(
+        here.controller, here.watch, here.session, NodeResolvConf(path, (), here.clock), hold_s=600.0
+    )
 
 
 async def test_ready_when_all_has_told(tmp_path: Path) -> None:
@@ -88,17 +90,17 @@ async def test_status_and_explain() -> None:
             "tenantPod": "shop/web",
             "network": "default",
             "servers": ["10.0.0.1"],
-            "waits": "",
-            "waitsSeconds": None,
-            "keepsAsOf": "",
-            "hasLostServer": False,
-            "losesServerInSeconds": None,
-            "state": "current",
+            "waitMessage": "",
+            "waitSeconds": None,
+            "retainedBecause": "",
+            "isServerRemoved": False,
+            "serverRemovedInSeconds": None,
+            "state": "applied",
             "problem": "",
         }
-        assert theirs["waits"] == "network default does not exist"
-        assert theirs["waitsSeconds"] > 0
-        assert report.states() == {("current",): 2.0, ("behind",): 0.0, ("failing",): 0.0}
+        assert theirs["waitMessage"] == "network default does not exist"
+        assert theirs["waitSeconds"] > 0
+        assert report.states() == {("applied",): 2.0, ("pending",): 0.0, ("failing",): 0.0}
         for query, code in (
             ({"pod": "a-shop/web"}, 200),
             ({"pod": "shop/web", "tenant": "a"}, 200),
@@ -129,15 +131,19 @@ async def test_a_pod_that_loses_its_server_says_so() -> None:
         await asyncio.sleep(1)
         reason = "network blue has no DNS server yet: Service kube-system/kube-dns-blue does not exist"
         (losing,) = json.loads(Reply.json(report.status(here.clock())).body)["pods"]
-        assert (losing["keepsAsOf"], losing["waits"], losing["hasLostServer"]) == (reason, "", False)
-        assert LOSS_S - 2 < losing["losesServerInSeconds"] < LOSS_S
-        await asyncio.sleep(LOSS_S)
+        assert (losing["retainedBecause"], losing["waitMessage"], losing["isServerRemoved"]) == (
+            reason,
+            "",
+            False,
+        )
+        assert REVOCATION_DELAY_S - 2 < losing["serverRemovedInSeconds"] < REVOCATION_DELAY_S
+        await asyncio.sleep(REVOCATION_DELAY_S)
         (lost,) = json.loads(Reply.json(report.status(here.clock())).body)["pods"]
-        assert (lost["keepsAsOf"], lost["waits"], lost["hasLostServer"]) == ("", reason, True)
-        assert lost["losesServerInSeconds"] is None
+        assert (lost["retainedBecause"], lost["waitMessage"], lost["isServerRemoved"]) == ("", reason, True)
+        assert lost["serverRemovedInSeconds"] is None
         page = json.loads(report.explain({"pod": "a-shop/web"}, here.clock()).body)
         assert [line["keyword"] for line in page["lines"]] == ["#", "search", "options"]
-        assert page["cause"] == "noAddress"
+        assert page["reason"] == "NoServerAddress"
         # As `vcnode explain dns` prints it.
         lines = [
             f"{line['keyword']} {' '.join(value['value'] for value in line['values'])}\n"

@@ -8,28 +8,27 @@ import pytest
 
 from daemonkit.files.saved_state import MAX_AGE_S
 from daemonkit.metrics import Counter
-from dnsconfig.cluster.snapshot import Picture
-from dnsconfig.resolve.network import Origin
-from dnsconfig.retention.resolver_retention import Keeping, Loss
-from dnsconfig.retention.sandbox_networks import Attachment, Attachments
+from dnsconfig.cluster.snapshot import Snapshot
+from dnsconfig.resolve.network import AddressSource
+from dnsconfig.retention.resolver_retention import ResolverRetention, RevokedAddress
+from dnsconfig.retention.sandbox_networks import KnownSandbox, SandboxNetworks
 from dnsconfig.saved_state import (
     CONFIRM_S,
     INTERVAL_S,
     MAX_AHEAD_S,
-    Restored,
-    SavedState,
-    State,
-    attachments_of,
-    keeping_of,
-    picture_of,
-    state_of,
+    RestoredState,
+    SavedObjects,
+    SavedStateFile,
+    objects_to_save,
+    snapshot_of,
 )
-from tests.unit.dnsconfig.cluster.test_snapshot import picture
+from tests.unit.dnsconfig.cluster.test_snapshot import snapshot
 
 pytestmark = pytest.mark.asyncio
 
+HOLD_S = 600.0
 NOW = 1_800_000_000.0
-GIVEN = {"uid-a-shop-web-0": "nameserver 10.0.0.1\n"}
+TEXTS = {"uid-a-shop-web-0": "nameserver 10.0.0.1\n"}
 NETWORKS: dict[str, tuple[str, ...]] = {"uid-a-shop-web-0": ("b",)}
 
 
@@ -40,7 +39,7 @@ class Disk:
         self.path = directory / "state.json"
         self.wall, self.now = NOW, 0.0
         self.errors = Counter()
-        self.saved = SavedState(directory, self.errors, wall=lambda: self.wall, now=lambda: self.now)
+        self.saved = SavedStateFile(directory, self.errors, wall=lambda: self.wall, now=lambda: self.now)
         self.saved.prepare()
 
     def later(self, seconds: float) -> None:
@@ -56,56 +55,62 @@ def disk(tmp_path: Path) -> Disk:
     return Disk(tmp_path / "state")
 
 
-def keeping(**given: str) -> Keeping:
-    made = Keeping()
-    made.given |= GIVEN | given
-    made.networks |= dict.fromkeys(made.given, ("b",))
+def retention(**given: str) -> ResolverRetention:
+    made = ResolverRetention(HOLD_S)
+    made.texts |= TEXTS | given
+    made.networks |= dict.fromkeys(made.texts, ("b",))
     return made
 
 
-def state(**given: str) -> State:
-    return state_of(picture(), keeping(**given), Attachments(), NOW)
+def state(**given: str) -> SavedObjects:
+    return objects_to_save(snapshot(), retention(**given), SandboxNetworks(), NOW)
 
 
 async def test_a_picture_comes_back_as_it_was(disk: Disk) -> None:
-    await disk.saved.keep(state(), 2.0)
+    await disk.saved.save(state(), 2.0)
     disk.later(60.0)
-    assert disk.saved.load() == Restored(picture(), GIVEN, 62.0, networks=NETWORKS)
-    assert picture_of(state_of(Picture(), Keeping(), Attachments(), NOW)) == Picture({}, {}, {}, {})
+    assert disk.saved.load() == RestoredState(snapshot(), TEXTS, 62.0, text_networks=NETWORKS)
+    assert snapshot_of(
+        objects_to_save(Snapshot(), ResolverRetention(HOLD_S), SandboxNetworks(), NOW)
+    ) == Snapshot({}, {}, {}, {})
 
 
 async def test_what_pods_are_losing_comes_back_as_it_was(disk: Disk) -> None:
-    made = keeping(x="nameserver 10.0.0.2\n")
-    made.origins |= {
-        "uid-a-shop-web-0": Origin("b", ("10.0.0.1",)),
-        "x": Origin("c", ("10.0.0.2", "fd00::2")),
+    made = retention(x="nameserver 10.0.0.2\n")
+    made.address_sources |= {
+        "uid-a-shop-web-0": AddressSource("b", ("10.0.0.1",)),
+        "x": AddressSource("c", ("10.0.0.2", "fd00::2")),
     }
-    made.losses |= {
-        "uid-a-shop-web-0": Loss(5.0, is_told=False),
-        "x": Loss(7.0, is_told=True, bare="# why\n"),
+    made.revoked |= {
+        "uid-a-shop-web-0": RevokedAddress(5.0, is_confirmed=False),
+        "x": RevokedAddress(7.0, is_confirmed=True, reduced_text="# why\n"),
     }
-    await disk.saved.keep(state_of(picture(), made, Attachments(), NOW), 0.0)
+    await disk.saved.save(objects_to_save(snapshot(), made, SandboxNetworks(), NOW), 0.0)
     restored = disk.saved.load()
     assert restored is not None
     # The clock of the next one begins elsewhere; one of the calendar that was set back makes no future.
-    again = keeping_of(restored, NOW + 100.0, 50.0)
-    assert (again.given, again.networks, again.origins) == (made.given, made.networks, made.origins)
-    assert again.losses == {
-        "uid-a-shop-web-0": Loss(-96.0, is_told=False),
-        "x": Loss(-94.0, is_told=True, bare="# why\n"),
+    again = restored.retention(HOLD_S, NOW + 100.0, 50.0)
+    assert (again.texts, again.networks, again.address_sources) == (
+        made.texts,
+        made.networks,
+        made.address_sources,
+    )
+    assert again.revoked == {
+        "uid-a-shop-web-0": RevokedAddress(-96.0, is_confirmed=False),
+        "x": RevokedAddress(-94.0, is_confirmed=True, reduced_text="# why\n"),
     }
-    assert {loss.since for loss in keeping_of(restored, NOW - 1000.0, 50.0).losses.values()} == {50.0}
+    assert {each.since for each in restored.retention(HOLD_S, NOW - 1000.0, 50.0).revoked.values()} == {50.0}
 
 
 @pytest.mark.parametrize("since", [5.0, 5.001, 5.4, 5.5, 5.7, 5.999])
 async def test_nothing_is_lost_later_for_a_restart(since: float) -> None:
     """Else the next one gives back for a moment what this one has taken just now."""
-    made = keeping()
-    made.losses["x"] = Loss(since, is_told=True)
+    made = retention()
+    made.revoked["x"] = RevokedAddress(since, is_confirmed=True)
     for wall_at_zero in (NOW, NOW + 0.3, NOW - 0.0001):
-        saved = state_of(picture(), made, Attachments(), wall_at_zero)
-        again = keeping_of(Restored(picture(), losses=saved.losses), wall_at_zero, 60.0)
-        assert since - 2.0 < again.losses["x"].since <= since
+        saved = objects_to_save(snapshot(), made, SandboxNetworks(), wall_at_zero)
+        again = RestoredState(snapshot(), revoked=saved.revoked).retention(HOLD_S, wall_at_zero, 60.0)
+        assert since - 2.0 < again.revoked["x"].since <= since
 
 
 async def test_a_file_from_before_there_were_losses_is_read(disk: Disk) -> None:
@@ -115,54 +120,57 @@ async def test_a_file_from_before_there_were_losses_is_read(disk: Disk) -> None:
     disk.path.write_text(json.dumps(value))
     os.utime(disk.path, (NOW, NOW))
     restored = disk.saved.load()
-    assert restored == Restored(picture(), GIVEN, 0.0)
+    assert restored == RestoredState(snapshot(), TEXTS, 0.0)
     # For which networks a text was is in no such file, and a guess may be another's server.
-    assert keeping_of(restored, NOW, 0.0).given == {}
-    assert attachments_of(restored).known == {}
+    assert restored.retention(HOLD_S, NOW, 0.0).texts == {}
+    assert restored.sandbox_networks().known == {}
 
 
 async def test_of_an_older_file_a_text_is_for_the_network_whose_addresses_are_in_it(disk: Disk) -> None:
-    made = keeping(x="nameserver 192.0.2.1\n")
-    made.origins["uid-a-shop-web-0"] = Origin("blue", ("10.0.0.1",))
-    value = json.loads(msgspec.json.encode(state_of(picture(), made, Attachments(), NOW)))
+    made = retention(x="nameserver 192.0.2.1\n")
+    made.address_sources["uid-a-shop-web-0"] = AddressSource("blue", ("10.0.0.1",))
+    value = json.loads(msgspec.json.encode(objects_to_save(snapshot(), made, SandboxNetworks(), NOW)))
     del value["givenNetworks"], value["attachments"]
     disk.path.write_text(json.dumps(value))
     os.utime(disk.path, (NOW, NOW))
     restored = disk.saved.load()
     assert restored is not None
-    again = keeping_of(restored, NOW, 0.0)
-    assert (again.given, again.networks) == (GIVEN, {"uid-a-shop-web-0": ("blue",)})
-    assert attachments_of(restored).known == {"uid-a-shop-web-0": Attachment(("blue",))}
+    again = restored.retention(HOLD_S, NOW, 0.0)
+    assert (again.texts, again.networks) == (TEXTS, {"uid-a-shop-web-0": ("blue",)})
+    assert restored.sandbox_networks().known == {"uid-a-shop-web-0": KnownSandbox(("blue",))}
 
 
 async def test_attachments_come_back_as_they_were(disk: Disk) -> None:
-    made = Attachments()
-    made.known |= {"g": Attachment(("blue", "red"), is_guest=True), "p": Attachment(("red",), since="then")}
-    await disk.saved.keep(state_of(picture(), keeping(), made, NOW), 0.0)
+    made = SandboxNetworks()
+    made.known |= {
+        "g": KnownSandbox(("blue", "red"), is_guest=True),
+        "p": KnownSandbox(("red",), since="then"),
+    }
+    await disk.saved.save(objects_to_save(snapshot(), retention(), made, NOW), 0.0)
     restored = disk.saved.load()
     assert restored is not None
-    assert attachments_of(restored).known == made.known
+    assert restored.sandbox_networks().known == made.known
 
 
 async def test_it_is_written_when_it_is_another_and_not_too_often(disk: Disk) -> None:
-    await disk.saved.keep(state(), 0.0)
+    await disk.saved.save(state(), 0.0)
     first = disk.written()
-    await disk.saved.keep(state(x="y"), 0.0)
+    await disk.saved.save(state(x="y"), 0.0)
     assert disk.written() == first
     disk.later(INTERVAL_S)
-    await disk.saved.keep(state(x="y"), 0.0)
+    await disk.saved.save(state(x="y"), 0.0)
     assert disk.written() != first
-    await disk.saved.keep(state(x="z"), 0.0, is_last=True)
+    await disk.saved.save(state(x="z"), 0.0, is_last=True)
     assert b'"x":"z"' in disk.written()
 
 
 async def test_what_did_not_change_is_confirmed_from_time_to_time(disk: Disk) -> None:
-    await disk.saved.keep(state(), 0.0)
+    await disk.saved.save(state(), 0.0)
     disk.later(CONFIRM_S / 2)
-    await disk.saved.keep(state(), 0.0)
+    await disk.saved.save(state(), 0.0)
     assert disk.path.stat().st_mtime == NOW
     disk.later(CONFIRM_S / 2)
-    await disk.saved.keep(state(), 3.0)
+    await disk.saved.save(state(), 3.0)
     assert disk.path.stat().st_mtime == NOW + CONFIRM_S - 3.0
 
 
@@ -174,7 +182,7 @@ async def test_a_damaged_file_is_none(disk: Disk, data: bytes) -> None:
 
 async def test_what_is_too_old_or_of_another_version_is_none(disk: Disk) -> None:
     assert disk.saved.load() is None
-    await disk.saved.keep(state(), 0.0)
+    await disk.saved.save(state(), 0.0)
     disk.later(MAX_AGE_S + 1)
     assert disk.saved.load() is None
     # A clock that was set right by a little does not make it of the future; one that is behind may have
@@ -182,13 +190,13 @@ async def test_what_is_too_old_or_of_another_version_is_none(disk: Disk) -> None
     disk.wall = NOW - MAX_AHEAD_S
     restored = disk.saved.load()
     assert restored is not None
-    assert (restored.age_s, restored.ends_at(7.0)) == (0.0, 7.0 + MAX_AGE_S)
+    assert (restored.age_s, restored.expires_at(7.0)) == (0.0, 7.0 + MAX_AGE_S)
     disk.wall = NOW - MAX_AHEAD_S - 1
     assert disk.saved.load() is None
     disk.wall = NOW + 100
     restored = disk.saved.load()
     assert restored is not None
-    assert restored.ends_at(7.0) == 7.0 + MAX_AGE_S - 100
+    assert restored.expires_at(7.0) == 7.0 + MAX_AGE_S - 100
     disk.path.write_bytes(disk.written().replace(b'"version":1', b'"version":7'))
     assert disk.saved.load() is None
 
@@ -199,22 +207,22 @@ async def test_a_disk_that_fails_is_survived(disk: Disk, monkeypatch: pytest.Mon
 
     with monkeypatch.context() as patched:
         patched.setattr("daemonkit.files.saved_state.write_atomically", full)
-        await disk.saved.keep(state(), 0.0)
+        await disk.saved.save(state(), 0.0)
         disk.later(INTERVAL_S)
-        await disk.saved.keep(state(), 0.0)
+        await disk.saved.save(state(), 0.0)
     assert disk.errors.value == 2
     disk.later(INTERVAL_S)
-    await disk.saved.keep(state(), 0.0)
+    await disk.saved.save(state(), 0.0)
     assert disk.written()
 
 
 async def test_a_file_that_was_taken_away_is_written_again(disk: Disk) -> None:
-    await disk.saved.keep(state(), 0.0)
+    await disk.saved.save(state(), 0.0)
     disk.path.unlink()
     disk.later(CONFIRM_S)
-    await disk.saved.keep(state(), 0.0)
+    await disk.saved.save(state(), 0.0)
     disk.later(INTERVAL_S)
-    await disk.saved.keep(state(), 0.0)
+    await disk.saved.save(state(), 0.0)
     assert disk.written()
 
 

@@ -12,9 +12,10 @@ import pytest
 from bridge_api.messages import ResultCode
 from daemonkit.kube.resources import PODS, SERVICES
 from dnsconfig.cluster.objects import NETWORKS
-from dnsconfig.resolve.decision import node_of
-from dnsconfig.resolve.waiting import Cause
-from dnsconfig.sync import FORGET_S, GRACE_S
+from dnsconfig.delivery.pod_resolvers import GRACE_S
+from dnsconfig.delivery.withdrawals import FORGET_S
+from dnsconfig.resolve.decision import node_dns_of
+from dnsconfig.resolve.waiting import WaitReason
 from tenancy import keys
 from tests.unit.dnsconfig.objects import network, pod, service, tenant
 from tests.unit.dnsconfig.two_tenants import node
@@ -39,7 +40,7 @@ async def test_what_stays_unknown_is_told_after_a_moment() -> None:
     async with here.running(GRACE_S / 2):
         assert here.bridge.resolv_conf_requests == []
         await asyncio.sleep(GRACE_S)
-        assert here.waits("g1") == "the API server has not told of this node's pods yet"
+        assert here.waits("g1") == "this node's pods are not synced with the API server yet"
         here.transport.is_stalled = False
         await asyncio.sleep(200)
         assert here.servers("g1") == ["10.96.0.10"]
@@ -66,7 +67,7 @@ async def test_who_has_a_resolver_keeps_it(how: str) -> None:
         assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
         assert (here.servers(late), bool(here.waits(late))) == ([], True)
         assert len(here.bridge.resolv_conf_requests) == sent + 1
-        assert here.engine.pods["a-shop", "web"].is_kept
+        assert here.controller.pods.by_pod["a-shop", "web"].is_retained
         # Also when the bridge is made anew, and when the pod gets another sandbox.
         here.bridge.lose_state()
         await asyncio.sleep(1)
@@ -101,7 +102,7 @@ async def test_the_readiness_annotation_holds_also_who_keeps() -> None:
         await asyncio.sleep(1)
         assert here.servers(uid) == ["10.96.0.11"]
         assert "network-readiness" in here.waits(uid)
-        assert here.engine.causes() == [Cause.HELD]
+        assert here.controller.wait_reasons() == [WaitReason.READINESS_ANNOTATION]
 
 
 async def test_a_deleted_pod_is_withdrawn_when_it_has_been_gone_for_long() -> None:
@@ -116,10 +117,10 @@ async def test_a_deleted_pod_is_withdrawn_when_it_has_been_gone_for_long() -> No
         for uid in (ours, waiting):
             assert uid not in here.bridge.resolvers
             assert [each.pod_uid for each in here.bridge.resolv_conf_requests].count(uid) == 2
-        assert here.engine.keeping.given == {}
+        assert here.controller.pods.retention.texts == {}
         await asyncio.sleep(3 * FORGET_S)
         assert len(here.bridge.resolv_conf_requests) == 4
-        assert here.engine.delivery.standings == {}
+        assert here.controller.delivery.statuses == {}
 
 
 async def test_a_list_that_lacks_everything_takes_nothing_from_who_runs() -> None:
@@ -152,7 +153,7 @@ async def test_guests_and_their_pods() -> None:
         here.bridge.add("over", "b", "b-shop/done")
         await asyncio.sleep(2 * GRACE_S)
         told = {each.guest: each.wait_message for each in here.bridge.resolv_conf_requests if each.guest}
-        assert told == {"new": "", "past": "the API server has another pod of this name on this node by now"}
+        assert told == {"new": "", "past": "the API server has another pod of this name on this node"}
         here.bridge.remove("new")
         await asyncio.sleep(1)
         assert here.bridge.resolv_conf_requests[-1].guest == "old"
@@ -186,11 +187,11 @@ async def test_events_are_told_once() -> None:
 
 async def test_an_empty_file_is_one_all_the_same() -> None:
     here = node()
-    here.host = node_of("# nothing\n")
+    here.host = node_dns_of("# nothing\n")
     uid = here.put_pod("a", dnsPolicy="Default")
     async with here.running():
         assert here.bridge.resolv_confs[uid] == "\n"
-        here.host = node_of("nameserver 192.0.2.9\n")
+        here.host = node_dns_of("nameserver 192.0.2.9\n")
         here.woken.set()
         await asyncio.sleep(1)
         assert here.servers(uid) == ["192.0.2.9"]
@@ -204,7 +205,7 @@ async def test_many_pods_at_once_and_a_bridge_that_refuses_some() -> None:
     async with here.running(5):
         assert all(here.servers(uid) == ["10.96.0.10"] for uid in pods)
         assert here.metrics.pushes.labels("refused").value == 20
-        assert here.engine.pods["a-shop", "web-0"].decision.waits is None
+        assert here.controller.pods.by_pod["a-shop", "web-0"].decision.waiting is None
 
 
 async def test_one_tenants_changes_send_another_nothing() -> None:

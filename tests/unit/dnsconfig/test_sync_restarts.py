@@ -5,12 +5,13 @@ import asyncio
 
 import pytest
 
+from daemonkit.kube.relist_guard import HOLD_SECONDS
 from daemonkit.kube.resources import SERVICES
-from dnsconfig.cluster.snapshot import Picture
-from dnsconfig.retention.desired import Wanted
-from dnsconfig.retention.resolver_retention import HOLD_S, LOSS_S, Keeping
-from dnsconfig.retention.sandbox_networks import Attachments
-from dnsconfig.sync import GRACE_S
+from dnsconfig.cluster.snapshot import Snapshot
+from dnsconfig.delivery.pod_resolvers import GRACE_S
+from dnsconfig.retention.desired import DesiredResolver
+from dnsconfig.retention.resolver_retention import REVOCATION_DELAY_S, ResolverRetention
+from dnsconfig.retention.sandbox_networks import SandboxNetworks
 from tests.unit.dnsconfig.objects import service
 from tests.unit.dnsconfig.two_tenants import as_saved, node, without_server
 
@@ -21,18 +22,18 @@ async def test_saved_state_counts_until_all_has_been_heard() -> None:
     before = node()
     uid = before.put_pod("a", network="blue")
     async with before.running():
-        picture, keeping, attachments = as_saved(before)
+        snapshot, retention, sandbox_networks = as_saved(before)
     here = node(before.storage)
     here.transport.is_stalled = True
-    here.engine.restore(picture, keeping, attachments)
+    here.controller.restore(snapshot, retention, sandbox_networks)
     async with here.running():
         assert here.servers(uid) == ["10.96.0.11"]
-        assert here.engine.is_restored
+        assert here.controller.is_restored
         here.put(service("a", "blue", "10.96.0.77"))
         here.transport.is_stalled = False
         await asyncio.sleep(200)
         assert here.servers(uid) == ["10.96.0.77"]
-        assert not here.engine.is_restored
+        assert not here.controller.is_restored
 
 
 async def test_what_was_saved_counts_no_longer_than_it_is_good() -> None:
@@ -42,50 +43,53 @@ async def test_what_was_saved_counts_no_longer_than_it_is_good() -> None:
         saved = as_saved(before)
     here = node(before.storage)
     here.transport.is_stalled = True
-    here.engine.restore(*saved, here.clock() + 600.0)
+    here.controller.restore(*saved, here.clock() + 600.0)
     async with here.running(599.0):
-        assert here.engine.is_restored
+        assert here.controller.is_restored
         assert (here.servers(uid), here.waits(waiting)) == (["10.96.0.11"], "network red does not exist")
         await asyncio.sleep(2)
-        assert here.engine.picture == Picture()
-        assert here.engine.pods == {}
+        assert here.controller.snapshot == Snapshot()
+        assert here.controller.pods.by_pod == {}
         # Who has been given something keeps that, as when the API server falls silent later.
         here.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
         here.bridge.add("g2", "a", "a-shop/late", uid=waiting, networks=("red",))
         await asyncio.sleep(2 * GRACE_S)
         assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
-        assert here.waits(waiting) == "the API server has not told of this node's pods yet"
+        assert here.waits(waiting) == "this node's pods are not synced with the API server yet"
 
 
 async def test_what_pods_were_given_counts_without_any_picture() -> None:
     here = node()
     uid = here.put_pod("a", network="red")
-    keeping = Keeping()
-    keeping.remember(uid, Wanted("nameserver 10.0.0.1\n", networks=("red",)))
-    here.engine.restore(Picture(), keeping, Attachments())
+    retention = ResolverRetention(HOLD_SECONDS)
+    retention.record_applied(uid, DesiredResolver("nameserver 10.0.0.1\n", networks=("red",)))
+    here.controller.restore(Snapshot(), retention, SandboxNetworks())
     async with here.running():
         assert here.servers(uid) == ["10.0.0.1"]
         assert here.waits(uid) == ""
 
 
-@pytest.mark.parametrize("has_lost", [False, True])
-async def test_a_restart_in_the_middle(has_lost: bool) -> None:
+@pytest.mark.parametrize("is_server_removed", [False, True])
+async def test_a_restart_in_the_middle(is_server_removed: bool) -> None:
     """All Services of the tenant are deleted, so that the list after it has none and says nothing."""
     before = node()
     uid = before.put_pod("a", network="blue")
     async with before.running():
         before.storage.delete(SERVICES, "a-kube-system", "kube-dns-default")
         before.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
-        await asyncio.sleep(LOSS_S + (1 if has_lost else -5))
-        picture, keeping, attachments = as_saved(before)
+        await asyncio.sleep(REVOCATION_DELAY_S + (1 if is_server_removed else -5))
+        snapshot, retention, sandbox_networks = as_saved(before)
     here = node(before.storage)
-    here.engine.restore(picture, keeping, attachments)
+    here.controller.restore(snapshot, retention, sandbox_networks)
     async with here.running():
-        if not has_lost:
+        if not is_server_removed:
             assert here.servers(uid) == ["10.96.0.11"]
             await asyncio.sleep(5)
         without_server(here.bridge.resolv_confs[uid])
-        assert not any("10.96.0.11" in each.text for each in here.bridge.resolv_conf_requests) or not has_lost
+        assert (
+            not any("10.96.0.11" in each.text for each in here.bridge.resolv_conf_requests)
+            or not is_server_removed
+        )
         here.put(service("a", "blue", "10.96.0.12"))
         await asyncio.sleep(1)
         assert (here.servers(uid), here.waits(uid)) == (["10.96.0.12"], "")
@@ -96,21 +100,21 @@ async def test_a_restart_without_the_api_server_gives_nothing_back_and_takes_not
     uid = before.put_pod("a", network="blue")
     async with before.running():
         before.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
-        await asyncio.sleep(LOSS_S + 1)
-        picture, keeping, attachments = as_saved(before)
-    for known in (picture, Picture()):
+        await asyncio.sleep(REVOCATION_DELAY_S + 1)
+        snapshot, retention, sandbox_networks = as_saved(before)
+    for known in (snapshot, Snapshot()):
         here = node(before.storage)
         here.transport.is_stalled = True
-        here.engine.restore(known, keeping, attachments)
-        async with here.running(2 * LOSS_S):
+        here.controller.restore(known, retention, sandbox_networks)
+        async with here.running(2 * REVOCATION_DELAY_S):
             assert not any("10.96.0.11" in each.text for each in here.bridge.resolv_conf_requests)
-            if known == picture:
+            if known == snapshot:
                 without_server(here.bridge.resolv_confs[uid])
                 assert here.waits(uid)
     # What only was not there when it was saved is unknown.
     here = node(before.storage)
     here.transport.is_stalled = True
-    keeping.losses.clear()
-    here.engine.restore(picture, keeping, attachments)
-    async with here.running(2 * HOLD_S):
+    retention.revoked.clear()
+    here.controller.restore(snapshot, retention, sandbox_networks)
+    async with here.running(2 * HOLD_SECONDS):
         assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")

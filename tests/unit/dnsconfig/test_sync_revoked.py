@@ -5,10 +5,11 @@ import asyncio
 
 import pytest
 
+from daemonkit.kube.relist_guard import HOLD_SECONDS
 from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES
 from dnsconfig.cluster.objects import NETWORKS
-from dnsconfig.retention.resolver_retention import HOLD_S, LOSS_S
-from dnsconfig.sync import FORGET_S
+from dnsconfig.delivery.withdrawals import FORGET_S
+from dnsconfig.retention.resolver_retention import REVOCATION_DELAY_S
 from tenancy import keys
 from tests.unit.dnsconfig.node import Node
 from tests.unit.dnsconfig.objects import namespace, network, service
@@ -36,19 +37,19 @@ async def test_an_address_that_is_given_up_is_taken_from_who_has_it(how: str) ->
         else:
             here.storage.delete(NETWORKS, "a-kube-system", "blue")
             here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
-        await asyncio.sleep(LOSS_S - 1)
+        await asyncio.sleep(REVOCATION_DELAY_S - 1)
         assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
         assert len(here.bridge.resolv_conf_requests) == sent
-        state = here.engine.pods["a-shop", "web"]
-        assert state.is_kept
-        assert not state.has_lost
+        state = here.controller.pods.by_pod["a-shop", "web"]
+        assert state.is_retained
+        assert not state.is_server_removed
         await asyncio.sleep(2)
         without_server(here.bridge.resolv_confs[uid])
-        state = here.engine.pods["a-shop", "web"]
-        assert state.has_lost
-        assert not state.is_kept
+        state = here.controller.pods.by_pod["a-shop", "web"]
+        assert state.is_server_removed
+        assert not state.is_retained
         assert here.waits(uid)
-        assert here.waits(uid) == (state.decision.waits and state.decision.waits.reason)
+        assert here.waits(uid) == (state.decision.waiting and state.decision.waiting.message)
         assert len(here.bridge.resolv_conf_requests) == sent + 1
         # Nothing brings it back but an address: not a bridge that is made anew, nor what is unknown.
         here.bridge.lose_state()
@@ -63,7 +64,7 @@ async def test_an_address_that_is_given_up_is_taken_from_who_has_it(how: str) ->
         here.put(network("a", "blue"), service("a", "blue", "10.96.0.12"))
         await asyncio.sleep(1)
         assert (here.servers(uid), here.waits(uid)) == (["10.96.0.12"], "")
-        assert here.engine.keeping.losses == {}
+        assert here.controller.pods.retention.revoked == {}
         assert here.servers(theirs) == ["10.96.0.20"]
 
 
@@ -74,15 +75,15 @@ async def test_of_two_addresses_one_goes_alone() -> None:
     async with here.running():
         assert here.servers(uid) == ["10.96.0.11", "fd00::11"]
         here.put(network("a", "blue", "Pending"), service("a", "blue", "10.96.0.11"))
-        await asyncio.sleep(LOSS_S + 1)
+        await asyncio.sleep(REVOCATION_DELAY_S + 1)
         assert here.servers(uid) == ["10.96.0.11"]
         assert here.waits(uid)
         # What is not known takes nothing more, and what is, the rest.
         here.put({**service("a", "blue"), "spec": 7})
-        await asyncio.sleep(LOSS_S + 1)
+        await asyncio.sleep(REVOCATION_DELAY_S + 1)
         assert here.servers(uid) == ["10.96.0.11"]
         here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
-        await asyncio.sleep(LOSS_S + 1)
+        await asyncio.sleep(REVOCATION_DELAY_S + 1)
         without_server(here.bridge.resolv_confs[uid])
 
 
@@ -93,10 +94,10 @@ async def test_a_service_that_is_made_again_changes_the_file_once() -> None:
         sent = len(here.bridge.resolv_conf_requests)
         for address in ("10.96.0.11", "10.96.0.12"):
             here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
-            await asyncio.sleep(LOSS_S - 1)
+            await asyncio.sleep(REVOCATION_DELAY_S - 1)
             here.put(service("a", "blue", address))
             await asyncio.sleep(1)
-        await asyncio.sleep(2 * LOSS_S)
+        await asyncio.sleep(2 * REVOCATION_DELAY_S)
         assert here.servers(uid) == ["10.96.0.12"]
         assert len(here.bridge.resolv_conf_requests) == sent + 1
 
@@ -110,7 +111,7 @@ async def test_who_starts_again_without_its_server_waits_and_who_brings_its_own_
     async with here.running():
         assert here.servers(uid) == ["10.96.0.11", "192.0.2.53", "192.0.2.54"]
         here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
-        await asyncio.sleep(LOSS_S + 1)
+        await asyncio.sleep(REVOCATION_DELAY_S + 1)
         assert here.servers(uid) == ["192.0.2.53", "192.0.2.54"]
         # Without any server it would ask the host itself.
         assert here.servers(host) == ["100::1"]
@@ -142,10 +143,10 @@ async def test_an_address_that_its_service_holds_is_left_to_who_has_it(how: str)
             here.storage.delete(NAMESPACES, "", "a-kube-system")
         else:
             here.put(namespace("a", "kube-system", called="other"))
-        await asyncio.sleep(2 * HOLD_S)
+        await asyncio.sleep(2 * HOLD_SECONDS)
         assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
-        assert here.engine.pods["a-shop", "web"].is_kept
-        assert here.engine.keeping.losses == {}
+        assert here.controller.pods.by_pod["a-shop", "web"].is_retained
+        assert here.controller.pods.retention.revoked == {}
 
 
 async def test_a_label_that_is_changed_makes_no_address_anothers() -> None:
@@ -154,10 +155,10 @@ async def test_a_label_that_is_changed_makes_no_address_anothers() -> None:
     uid = here.put_pod("a", network="blue")
     async with here.running():
         here.put_pod("a", network="red")
-        await asyncio.sleep(2 * HOLD_S)
+        await asyncio.sleep(2 * HOLD_SECONDS)
         assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
         here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
-        await asyncio.sleep(LOSS_S + 1)
+        await asyncio.sleep(REVOCATION_DELAY_S + 1)
         without_server(here.bridge.resolv_confs[uid])
         assert here.waits(uid).startswith("network blue has no DNS server")
 
@@ -170,13 +171,13 @@ async def test_a_providers_address_is_left_to_who_has_it() -> None:
     async with here.running():
         assert here.servers(uid) == ["172.31.0.2"]
         here.put(network("a", "far", ipam="External"))
-        await asyncio.sleep(2 * HOLD_S)
+        await asyncio.sleep(2 * HOLD_SECONDS)
         assert (here.servers(uid), here.waits(uid)) == (["172.31.0.2"], "")
         # Before a provider there was a Service: that one's address can be anybody's.
         here.put(network("a", "far", ipam="External"), service("a", "far", "10.96.0.13"))
         await asyncio.sleep(1)
         here.storage.delete(SERVICES, "a-kube-system", "kube-dns-far")
-        await asyncio.sleep(LOSS_S + 1)
+        await asyncio.sleep(REVOCATION_DELAY_S + 1)
         assert here.servers(uid) == []
         assert here.waits(uid)
 
@@ -207,14 +208,14 @@ async def test_a_list_without_any_server_is_held_back_for_long() -> None:
     uid, other = here.put_pod("a", network="blue"), here.put_pod("a", "other")
     async with here.running():
         await relisted(here, "kube-dns-blue", "kube-dns-default")
-        await asyncio.sleep(HOLD_S / 2)
-        for each in here.engine.keeping.losses.values():
-            assert not each.is_told
-        assert len(here.engine.keeping.losses) == 2
+        await asyncio.sleep(HOLD_SECONDS / 2)
+        for each in here.controller.pods.retention.revoked.values():
+            assert not each.is_confirmed
+        assert len(here.controller.pods.retention.revoked) == 2
         assert (here.servers(uid), here.servers(other)) == (["10.96.0.11"], ["10.96.0.10"])
         # They come back one by one; then the list is believed in the rest as well, after the same moment.
         here.put(service("a", "default", "10.96.0.10"))
-        await asyncio.sleep(LOSS_S - 1)
+        await asyncio.sleep(REVOCATION_DELAY_S - 1)
         assert here.servers(uid) == ["10.96.0.11"]
         await asyncio.sleep(2)
         without_server(here.bridge.resolv_confs[uid])
@@ -226,7 +227,7 @@ async def test_a_list_without_any_server_is_believed_in_the_end() -> None:
     uid = here.put_pod("a", network="blue")
     async with here.running():
         await relisted(here, "kube-dns-blue", "kube-dns-default")
-        await asyncio.sleep(HOLD_S + 100)
+        await asyncio.sleep(HOLD_SECONDS + 100)
         without_server(here.bridge.resolv_confs[uid])
 
 
@@ -235,9 +236,49 @@ async def test_a_pod_that_is_gone_leaves_nothing_of_what_it_lost() -> None:
     here.put_pod("a", network="blue")
     async with here.running():
         here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
-        await asyncio.sleep(LOSS_S + 1)
+        await asyncio.sleep(REVOCATION_DELAY_S + 1)
         here.storage.delete(PODS, "a-shop", "web")
         await asyncio.sleep(3 * FORGET_S)
-        keeping = here.engine.keeping
-        assert (keeping.given, keeping.networks, keeping.origins, keeping.losses) == ({}, {}, {}, {})
-        assert here.engine.attachments.known == {}
+        retention = here.controller.pods.retention
+        assert (retention.texts, retention.networks, retention.address_sources, retention.revoked) == (
+            {},
+            {},
+            {},
+            {},
+        )
+        assert here.controller.pods.sandbox_networks.known == {}
+
+
+async def is_revoked(here: Node) -> None:
+    for _ in range(300):
+        if here.controller.pods.retention.revoked:
+            return
+        await asyncio.sleep(1)
+    pytest.fail(f"nothing is revoked: {here.controller.pods.by_pod}")
+
+
+@pytest.mark.parametrize("hold_s", [60.0, 1800.0])
+async def test_hold_seconds_bounds_a_distrusted_relist(hold_s: float) -> None:
+    """kubeproxy-ext has the same setting: guests lose a Service and its address together (decision 24)."""
+    here = node(hold_s=hold_s)
+    uid = here.put_pod("a", network="blue")
+    async with here.running():
+        await relisted(here, "kube-dns-blue", "kube-dns-default")
+        await is_revoked(here)
+        await asyncio.sleep(hold_s - 2)
+        assert here.servers(uid) == ["10.96.0.11"]
+        await asyncio.sleep(3)
+        without_server(here.bridge.resolv_confs[uid])
+
+
+async def test_hold_seconds_below_the_delay_removes_no_sooner() -> None:
+    """A confirmed removal takes REVOCATION_DELAY_S; a distrusted one is never faster."""
+    here = node(hold_s=0.0)
+    uid = here.put_pod("a", network="blue")
+    async with here.running():
+        await relisted(here, "kube-dns-blue", "kube-dns-default")
+        await is_revoked(here)
+        await asyncio.sleep(REVOCATION_DELAY_S - 2)
+        assert here.servers(uid) == ["10.96.0.11"]
+        await asyncio.sleep(3)
+        without_server(here.bridge.resolv_confs[uid])

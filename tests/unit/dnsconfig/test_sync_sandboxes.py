@@ -10,10 +10,11 @@ import pytest
 from bridge_api.messages import GuestResult
 from daemonkit.kube.resources import PODS, SERVICES
 from dnsconfig.cluster.objects import NETWORKS
-from dnsconfig.cluster.snapshot import Picture
-from dnsconfig.retention.resolver_retention import LOSS_S, Keeping
-from dnsconfig.retention.sandbox_networks import Attachments
-from dnsconfig.sync import FORGET_S, GRACE_S
+from dnsconfig.cluster.snapshot import Snapshot
+from dnsconfig.delivery.pod_resolvers import GRACE_S
+from dnsconfig.delivery.withdrawals import FORGET_S
+from dnsconfig.retention.resolver_retention import REVOCATION_DELAY_S, ResolverRetention
+from dnsconfig.retention.sandbox_networks import SandboxNetworks
 from tests.unit.dnsconfig.node import Node
 from tests.unit.dnsconfig.objects import network, pod, service, tenant
 from tests.unit.dnsconfig.two_tenants import as_saved, node
@@ -26,7 +27,9 @@ def relabelled(here: Node, name: str, **how: Any) -> str:
     return here.put_pod("a", network=name, **how)
 
 
-async def relabelled_before(label: str) -> tuple[Node, str, tuple[Picture, Keeping, Attachments]]:
+async def relabelled_before(
+    label: str,
+) -> tuple[Node, str, tuple[Snapshot, ResolverRetention, SandboxNetworks]]:
     """A node that has ended: its pod's guest was in blue when the label was changed. With the pod's UID
     and what was saved."""
     before = node()
@@ -50,14 +53,14 @@ async def test_a_label_that_is_changed_moves_no_guest_to_another_network() -> No
         here.put_pod("a", network="default")
         await asyncio.sleep(1)
         assert here.servers(uid) == ["10.96.0.11"]
-        decision = here.engine.pods["a-shop", "web"].decision
+        decision = here.controller.pods.by_pod["a-shop", "web"].decision
         assert decision.network is not None
         assert decision.network.network == "blue"
         assert "sandbox" in decision.network.source
         # Nor while kata-bridge is away, or has told of a few of its guests only.
-        here.engine.lost()
-        here.engine.turn()
-        assert "10.96.0.11" in here.engine.pods["a-shop", "web"].wanted.text
+        here.controller.disconnected()
+        here.controller.sync()
+        assert "10.96.0.11" in here.controller.pods.by_pod["a-shop", "web"].desired.text
         here.bridge.lose_state()
         await asyncio.sleep(1)
         # The next sandbox is attached by the label of now.
@@ -71,13 +74,13 @@ async def in_a_missing_network(here: Node, uid: str, label: str) -> None:
     """The pod's sandbox there has nothing of the one before, and back where that was it has."""
     assert label in here.waits(uid)
     assert {each.text for each in here.bridge.resolv_conf_requests if label in each.networks} == {""}
-    assert not here.engine.pods["a-shop", "web"].is_kept
+    assert not here.controller.pods.by_pod["a-shop", "web"].is_retained
     here.storage.delete(NETWORKS, "a-kube-system", "blue")
     here.bridge.remove("g2")
     here.bridge.add("g3", "a", "a-shop/web", uid=uid, networks=("blue",))
     await asyncio.sleep(1)
     assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
-    assert here.engine.pods["a-shop", "web"].is_kept
+    assert here.controller.pods.by_pod["a-shop", "web"].is_retained
 
 
 @pytest.mark.parametrize("label", ["red", "Not_A_Network"])
@@ -101,7 +104,7 @@ async def test_another_sandbox_in_a_missing_network_keeps_nothing_of_the_first_o
 async def test_nor_across_a_restart(label: str) -> None:
     before, uid, saved = await relabelled_before(label)
     here = node(before.storage)
-    here.engine.restore(*saved)
+    here.controller.restore(*saved)
     here.bridge.add("g2", "a", "a-shop/web", uid=uid, networks=(label,))
     async with here.running():
         await in_a_missing_network(here, uid, label)
@@ -116,9 +119,9 @@ async def test_an_address_that_another_sandbox_had_leaves_this_one_nothing_eithe
         here.bridge.remove("g1")
         here.bridge.add("g2", "a", "a-shop/web", uid=uid, networks=("red",))
         here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
-        await asyncio.sleep(LOSS_S + 2)
+        await asyncio.sleep(REVOCATION_DELAY_S + 2)
         assert here.waits(uid) == "network red does not exist"
-        assert not here.engine.pods["a-shop", "web"].has_lost
+        assert not here.controller.pods.by_pod["a-shop", "web"].is_server_removed
         assert not any("blue" in each.text for each in here.bridge.resolv_conf_requests)
 
 
@@ -127,7 +130,7 @@ async def test_a_restart_pushes_nothing_before_the_pods_own_guest_is_told(has_sa
     before, uid, saved = await relabelled_before("default")
     here = node(before.storage)
     if has_saved:
-        here.engine.restore(*saved)
+        here.controller.restore(*saved)
     here.bridge.is_synced = False
     other = here.put_pod("a", "other")
     here.bridge.add("g0", "a", "a-shop/other", uid=other, networks=("default",))
@@ -154,11 +157,11 @@ async def test_neither_the_bridges_nor_the_api_servers_silence_forgets_where_a_g
     here = node(before.storage)
     here.transport.is_stalled = True
     here.bridge.is_synced = False
-    here.engine.restore(Picture(), *saved[1:])
+    here.controller.restore(Snapshot(), *saved[1:])
     async with here.running(2 * FORGET_S):
         here.transport.is_stalled = False
         await asyncio.sleep(200)
-        assert "10.96.0.11" in here.engine.pods["a-shop", "web"].wanted.text
+        assert "10.96.0.11" in here.controller.pods.by_pod["a-shop", "web"].desired.text
         assert here.bridge.resolv_conf_requests == []
         # It went meanwhile, as the bridge says in the end: the next sandbox is made by the label of now.
         here.bridge.finish_sync()
@@ -184,7 +187,7 @@ async def test_a_label_that_is_changed_moves_no_pod_that_is_no_guest() -> None:
         # Nor across a restart; and what its status says of its sandbox lets it go.
         saved = as_saved(here)
     here = node(here.storage)
-    here.engine.restore(*saved)
+    here.controller.restore(*saved)
     async with here.running():
         assert here.servers(uid) == ["10.96.0.12"]
         for status, expected in ((sandbox, "10.96.0.12"), (sandbox | {"status": "False"}, "10.96.0.10")):
@@ -285,14 +288,14 @@ async def test_whatever_happens_no_text_is_sent_for_another_network_than_its_ser
     async with here.running():
         for _ in range(30):
             steps.append(its.step())
-            await asyncio.sleep(its.random.choice([0.0, 0.1, 3.0, LOSS_S + 1]))
+            await asyncio.sleep(its.random.choice([0.0, 0.1, 3.0, REVOCATION_DELAY_S + 1]))
         saved = as_saved(here)
         seen = list(here.bridge.resolv_conf_requests)
     again = Node(here.storage)
     again.bridge.guests = here.bridge.guests
     again.bridge.is_synced = False
     if seed % 2:
-        again.engine.restore(*saved)
+        again.controller.restore(*saved)
     its.here = again
     async with again.running():
         for _ in range(10):

@@ -8,9 +8,10 @@ import pytest
 
 from daemonkit.kube.resources import PODS, SERVICES
 from dnsconfig.cluster.state import Absence
+from dnsconfig.delivery.pod_resolvers import GRACE_S
+from dnsconfig.delivery.withdrawals import FORGET_S
 from dnsconfig.resolve import decision
-from dnsconfig.resolve.resolver import resolver
-from dnsconfig.sync import FORGET_S, GRACE_S
+from dnsconfig.resolve.resolver import compute_resolver
 from tests.unit.dnsconfig.node import NAME, Node
 from tests.unit.dnsconfig.objects import network, pod, service, tenant
 
@@ -90,12 +91,12 @@ async def test_a_service_that_is_too_large_was_not_deleted() -> None:
         item["metadata"]["labels"] = {f"l{number}": "x" * 20 for number in range(1_001)}
         here.put(item)
         await asyncio.sleep(1)
-        place = here.watch.picture().places["a-kube-system"]
-        assert (dict(place.services), place.absence) == ({}, Absence.TOLD)
-        assert here.engine.keeping.losses == {}
+        place = here.watch.snapshot().contents["a-kube-system"]
+        assert (dict(place.services), place.absence) == ({}, Absence.CONFIRMED)
+        assert here.controller.pods.retention.revoked == {}
         here.storage.delete(SERVICES, "a-kube-system", "kube-dns-default")
         await asyncio.sleep(1)
-        assert here.engine.keeping.losses != {}
+        assert here.controller.pods.retention.revoked != {}
 
 
 async def test_a_resolver_is_made_again_only_when_what_it_is_made_of_changes(
@@ -105,9 +106,9 @@ async def test_a_resolver_is_made_again_only_when_what_it_is_made_of_changes(
 
     def counted(*inputs: Any) -> Any:
         made.append(inputs)
-        return resolver(*inputs)
+        return compute_resolver(*inputs)
 
-    monkeypatch.setattr(decision, "resolver", counted)
+    monkeypatch.setattr(decision, "compute_resolver", counted)
     here = node()
     options = [{"name": f"option-{number}"} for number in range(250)]
     for number in range(20):
@@ -115,10 +116,10 @@ async def test_a_resolver_is_made_again_only_when_what_it_is_made_of_changes(
     mine = here.put_pod("b", "web")
     async with here.running():
         assert len(made) == 21
-        turns = here.metrics.turn_seconds.count
+        run_sync_loop = here.metrics.sync_seconds.count
         here.put(service("b", "default", "10.0.0.9"))
         await asyncio.sleep(1)
-        assert here.metrics.turn_seconds.count > turns
+        assert here.metrics.sync_seconds.count > run_sync_loop
         assert here.servers(mine) == ["10.0.0.9"]
         assert len(made) == 22
         here.put_pod("a", "web-0", dnsConfig={"options": options[1:]})

@@ -24,11 +24,11 @@ async def test_only_pods_of_this_node_and_their_tenants_are_asked_for() -> None:
     here.storage.put(PODS, pod("b", nodeName="n2"))
     async with here.running():
         assert any(query.get("fieldSelector") == "spec.nodeName=n1" for query in here.transport.queries)
-        assert here.watch.wanted == {"a-kube-system"}
+        assert here.watch.dns_namespaces == {"a-kube-system"}
         assert here.watch.count == 3 + 2
-        picture = here.watch.picture()
-        assert sorted(picture.namespaces or {}) == ["a-kube-system", "a-shop"]
-        assert sorted(picture.places["a-kube-system"].services) == ["kube-dns-default"]
+        snapshot = here.watch.snapshot()
+        assert sorted(snapshot.namespaces or {}) == ["a-kube-system", "a-shop"]
+        assert sorted(snapshot.contents["a-kube-system"].services) == ["kube-dns-default"]
 
 
 async def test_services_that_are_no_dns_servers_are_not_kept() -> None:
@@ -38,7 +38,7 @@ async def test_services_that_are_no_dns_servers_are_not_kept() -> None:
     here.put(*tenant("a", default="10.0.0.1"), other)
     here.put_pod("a")
     async with here.running():
-        assert sorted(here.watch.picture().places["a-kube-system"].services) == ["kube-dns-default"]
+        assert sorted(here.watch.snapshot().contents["a-kube-system"].services) == ["kube-dns-default"]
 
 
 async def test_a_tenant_is_followed_for_a_while_after_its_last_pod() -> None:
@@ -68,7 +68,7 @@ async def test_very_many_tenants_are_asked_for_at_once_and_nobody_is_lost_meanwh
         assert here.watch.count == 3 + 2 * MAX_NAMESPACES
         last = here.put_pod(names[-1])
         await asyncio.sleep(0.005)
-        assert here.watch.picture().places.keys() >= {f"{name}-kube-system" for name in names[:-1]}
+        assert here.watch.snapshot().contents.keys() >= {f"{name}-kube-system" for name in names[:-1]}
         await asyncio.sleep(LINGER_S + 1)
         assert here.watch.count == 3 + 2
         assert here.servers(last) == [f"10.0.1.{MAX_NAMESPACES}"]
@@ -87,8 +87,8 @@ async def test_ages_are_of_the_oldest_and_unknown_before_a_list() -> None:
     here.put(*tenant("a", default="10.0.0.1"))
     here.put_pod("a")
     assert here.watch.ages() == {"pods": None, "namespaces": None, "virtualClusters": None}
-    assert here.watch.picture() == here.watch.picture()
-    assert not here.watch.picture().is_whole
+    assert here.watch.snapshot() == here.watch.snapshot()
+    assert not here.watch.snapshot().has_synced
     here.transport.failures = [UnreachableError("away")] * 3
     async with here.running(30):
         ages = here.watch.ages()
@@ -101,14 +101,14 @@ async def test_what_changes_nothing_that_is_kept_is_told_to_nobody() -> None:
     here.put(*tenant("a", default="10.0.0.1"))
     here.put_pod("a")
     async with here.running():
-        turns = here.metrics.turn_seconds.count
+        syncs = here.metrics.sync_seconds.count
         for number in range(5):
             here.put_pod("a", annotations={"heartbeat": str(number)})
             await asyncio.sleep(0.1)
-        assert here.metrics.turn_seconds.count == turns
+        assert here.metrics.sync_seconds.count == syncs
         here.put_pod("a", network="blue")
         await asyncio.sleep(0.1)
-        assert here.metrics.turn_seconds.count > turns
+        assert here.metrics.sync_seconds.count > syncs
 
 
 async def test_how_sure_it_is_that_a_service_is_not_there() -> None:
@@ -118,7 +118,7 @@ async def test_how_sure_it_is_that_a_service_is_not_there() -> None:
     here.put_pod("b")
 
     def absence(tenant_key: str) -> Absence:
-        return here.watch.picture().places[f"{tenant_key}-kube-system"].absence
+        return here.watch.snapshot().contents[f"{tenant_key}-kube-system"].absence
 
     async def relisted() -> None:
         here.storage.compact()
@@ -127,16 +127,16 @@ async def test_how_sure_it_is_that_a_service_is_not_there() -> None:
 
     async with here.running():
         # Of b nothing but a list has said anything; where there is another, nothing is left out.
-        assert (absence("a"), absence("b")) == (Absence.TOLD, Absence.DOUBTED)
+        assert (absence("a"), absence("b")) == (Absence.CONFIRMED, Absence.UNCONFIRMED)
         for name in ("kube-dns-default", "kube-dns-blue"):
             here.storage.delete(SERVICES, "a-kube-system", name)
             await asyncio.sleep(1)
-            assert absence("a") is Absence.TOLD
+            assert absence("a") is Absence.CONFIRMED
         # A list that says the same later takes nothing of it back.
         here.transport.is_stalled = True
         await asyncio.sleep(200)
         await relisted()
-        assert absence("a") is Absence.TOLD
+        assert absence("a") is Absence.CONFIRMED
         # One that takes what has been made again is another matter.
         here.put(service("a", "blue", "10.0.0.2"))
         await asyncio.sleep(1)
@@ -144,8 +144,8 @@ async def test_how_sure_it_is_that_a_service_is_not_there() -> None:
         await asyncio.sleep(200)
         here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
         await relisted()
-        assert here.watch.picture().places["a-kube-system"].services == {}
-        assert absence("a") is Absence.DOUBTED
+        assert here.watch.snapshot().contents["a-kube-system"].services == {}
+        assert absence("a") is Absence.UNCONFIRMED
 
 
 async def test_without_virtual_clusters_tenants_have_the_default_domain() -> None:
@@ -158,7 +158,7 @@ async def test_without_virtual_clusters_tenants_have_the_default_domain() -> Non
         assert (
             "search shop.svc.cluster.local svc.cluster.local cluster.local" in here.bridge.resolv_confs[first]
         )
-        assert here.watch.picture().is_whole
+        assert here.watch.snapshot().has_synced
         # Installed later: what they say counts, each for its own tenant.
         here.storage.absent.clear()
         here.put(virtual_cluster("b", "b.example"))

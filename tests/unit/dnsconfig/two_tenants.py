@@ -1,43 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node with tenants a and b, what its engine leaves to the next one, and a text that lost its server."""
 
+from daemonkit.kube.relist_guard import HOLD_SECONDS
 from devkit.kube.storage import Storage
-from dnsconfig.cluster.snapshot import Picture
-from dnsconfig.retention.resolver_retention import Keeping
-from dnsconfig.retention.sandbox_networks import Attachments
-from dnsconfig.saved_state import Restored, attachments_of, keeping_of, picture_of, state_of
+from dnsconfig.cluster.snapshot import Snapshot
+from dnsconfig.retention.resolver_retention import ResolverRetention
+from dnsconfig.retention.sandbox_networks import SandboxNetworks
+from dnsconfig.saved_state import RestoredState, objects_to_save, snapshot_of
 from tests.unit.dnsconfig.node import Node
 from tests.unit.dnsconfig.objects import tenant
 
 
-def node(storage: Storage | None = None) -> Node:
-    made = Node(storage)
+def node(storage: Storage | None = None, *, hold_s: float = HOLD_SECONDS) -> Node:
+    made = Node(storage, hold_s=hold_s)
     if storage is None:
         made.put(*tenant("a", default="10.96.0.10", blue="10.96.0.11"), *tenant("b", default="10.96.0.20"))
     return made
 
 
-def as_saved(before: Node) -> tuple[Picture, Keeping, Attachments]:
+def as_saved(before: Node) -> tuple[Snapshot, ResolverRetention, SandboxNetworks]:
     """What the next one finds on disk."""
-    engine = before.engine
-    state = state_of(engine.picture, engine.keeping, engine.attachments, 0.0)
-    restored = Restored(
-        picture_of(state),
-        state.given,
+    controller, pods = before.controller, before.controller.pods
+    saved = objects_to_save(controller.snapshot, pods.retention, pods.sandbox_networks, 0.0)
+    restored = RestoredState(
+        snapshot_of(saved),
+        saved.texts,
         0.0,
-        state.origins,
-        state.losses,
-        state.given_networks,
-        state.attachments,
+        saved.address_sources,
+        saved.revoked,
+        saved.text_networks,
+        saved.sandboxes,
     )
-    return restored.picture, keeping_of(restored, 0.0, before.clock()), attachments_of(restored)
+    retention = restored.retention(HOLD_SECONDS, 0.0, before.clock())
+    return restored.snapshot, retention, restored.sandbox_networks()
 
 
 def without_server(uid_text: str) -> None:
     """A text with a line that says why, and with no server."""
     assert uid_text == (
         "# The DNS server of network blue (Service kube-system/kube-dns-blue) is gone, "
-        "and its address may be somebody else's by now.\n"
+        "and its address may be another Service's by now.\n"
         "search shop.svc.cluster.local svc.cluster.local cluster.local\n"
         "options ndots:5\n"
     )

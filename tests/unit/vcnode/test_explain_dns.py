@@ -15,7 +15,7 @@ PAGE: dict[str, Any] = {
         "tenantPod": "shop/web-0",
         "network": "blue",
         "servers": ["10.96.0.53"],
-        "state": "current",
+        "state": "applied",
     },
     "policy": "ClusterFirst",
     "networkFrom": "label arktos.futurewei.com/network",
@@ -62,7 +62,12 @@ def test_pod_with_its_resolver() -> None:
 
 def test_waiting_pod_says_for_what() -> None:
     waiting = page(
-        pod={"waits": "network blue does not exist", "waitsSeconds": 65.0, "servers": [], "state": "current"},
+        pod={
+            "waitMessage": "network blue does not exist",
+            "waitSeconds": 65.0,
+            "servers": [],
+            "state": "applied",
+        },
         text="",
         lines=[],
         domain="",
@@ -78,7 +83,12 @@ def test_waiting_pod_says_for_what() -> None:
 
 def test_pod_with_a_retained_resolver() -> None:
     kept = page(
-        pod={"keepsAsOf": "network blue is not ready", "state": "failing", "problem": "away", "servers": []},
+        pod={
+            "retainedBecause": "network blue is not ready",
+            "state": "failing",
+            "problem": "away",
+            "servers": [],
+        },
         text="nameserver 10.96.0.9\n",
         lines=[],
         domain="",
@@ -95,7 +105,7 @@ def test_pod_with_a_retained_resolver() -> None:
 
 
 def test_truncation_of_the_file_is_shown() -> None:
-    assert "Search Line limits were exceeded" in render(page(cut=["Search Line limits were exceeded"]))
+    assert "Search Line limits were exceeded" in render(page(truncated=["Search Line limits were exceeded"]))
 
 
 def test_search_list_and_ndots_are_read_as_libc_does() -> None:

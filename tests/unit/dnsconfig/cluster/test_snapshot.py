@@ -2,64 +2,68 @@
 from dataclasses import replace
 from typing import Any
 
-from dnsconfig.cluster.snapshot import Picture, Place, dns_namespaces, tenants_of
-from dnsconfig.cluster.state import world_of
+from dnsconfig.cluster.snapshot import NamespaceSnapshot, Snapshot, dns_namespaces, tenants_of
+from dnsconfig.cluster.state import cluster_state_of
 from tests.unit.dnsconfig.objects import namespace, pod, tenant
 from tests.unit.dnsconfig.reading import read_all
 
 ITEMS = [*tenant("a", blue="10.0.0.1"), namespace("b", "kube-system"), pod("a"), pod("", "host")]
 
 
-def picture(**fields: Any) -> Picture:
+def snapshot(**fields: Any) -> Snapshot:
     found = read_all(ITEMS)
     places = {
-        "a-kube-system": Place(
+        "a-kube-system": NamespaceSnapshot(
             {name: value for (_, name), value in found["Service"].items()},
             {name: value for (_, name), value in found["Network"].items()},
         )
     }
     namespaces = {name: value for (_, name), value in found["Namespace"].items()}
-    return replace(Picture(namespaces, found["Pod"], {}, places), **fields)
+    return replace(Snapshot(namespaces, found["Pod"], {}, places), **fields)
 
 
 def test_the_world_of_a_picture_is_that_of_its_objects() -> None:
-    world = picture().world("cluster.local", {})
-    expected = world_of(ITEMS)
+    world = snapshot().cluster_state("cluster.local", {})
+    expected = cluster_state_of(ITEMS)
     assert (world.namespaces, world.services, world.networks) == (
         expected.namespaces,
         expected.services,
         expected.networks,
     )
-    assert world.heard == {"a-kube-system"}
-    unheard = Picture().world("cluster.local", {})
-    assert (unheard.has_namespaces, unheard.has_clusters, unheard.heard) == (False, False, frozenset())
+    assert world.synced_namespaces == {"a-kube-system"}
+    unheard = Snapshot().cluster_state("cluster.local", {})
+    assert (unheard.has_namespaces, unheard.has_clusters, unheard.synced_namespaces) == (
+        False,
+        False,
+        frozenset(),
+    )
 
 
 def test_what_is_saved_counts_for_what_was_not_heard_and_no_longer() -> None:
-    saved = picture()
-    assert Picture().over(saved) == saved
-    heard = picture(pods={}, places={"a-kube-system": Place()})
-    assert heard.over(saved) == heard
-    partly = Picture(pods={}, places={"b-kube-system": Place()}).over(saved)
+    saved = snapshot()
+    assert Snapshot().completed_from(saved) == saved
+    heard = snapshot(pods={}, contents={"a-kube-system": NamespaceSnapshot()})
+    assert heard.completed_from(saved) == heard
+    partly = Snapshot(pods={}, contents={"b-kube-system": NamespaceSnapshot()}).completed_from(saved)
     assert partly.pods == {}
     assert partly.namespaces == saved.namespaces
-    assert sorted(partly.places) == ["a-kube-system", "b-kube-system"]
+    assert sorted(partly.contents) == ["a-kube-system", "b-kube-system"]
 
 
 def test_whole_is_what_has_heard_all() -> None:
-    assert picture().is_whole
+    assert snapshot().has_synced
     for name in ("namespaces", "pods", "clusters"):
-        assert not picture(**{name: None}).is_whole
+        assert not snapshot(**{name: None}).has_synced
 
 
 def test_pods_that_are_over_are_left_out() -> None:
     over = read_all([pod("a", "done") | {"status": {"phase": "Succeeded"}}, pod("a", "runs")])["Pod"]
-    assert [key[1] for key in picture(pods=over).live_pods()] == ["runs"]
-    assert Picture().live_pods() == {}
+    assert [key[1] for key in snapshot(pods=over).live_pods()] == ["runs"]
+    assert Snapshot().live_pods() == {}
 
 
 def test_the_tenants_of_pods_and_their_places() -> None:
-    found = picture()
+    found = snapshot()
     assert tenants_of(found.pods or {}) == {"a"}
     assert dns_namespaces(found.namespaces or {}, {"a"}) == {"a-kube-system"}
     assert dns_namespaces(found.namespaces or {}, {"a", "b", "c"}) == {"a-kube-system", "b-kube-system"}

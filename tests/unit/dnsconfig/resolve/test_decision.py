@@ -8,25 +8,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dnsconfig.cluster.objects import PodObject, UnreadableError, decode_object
-from dnsconfig.cluster.state import Owner, World, world_of
+from dnsconfig.cluster.objects import ObjectDecodeError, PodObject, decode_object
+from dnsconfig.cluster.state import ClusterState, NamespaceOwner, cluster_state_of
 from dnsconfig.resolve.decision import (
     MAX_TEXT_BYTES,
     Decision,
-    Node,
-    NoResolver,
+    NodeDns,
+    NoResolverError,
     decide,
-    held,
-    node_of,
+    node_dns_of,
+    readiness_wait,
     resolv_conf_of,
 )
-from dnsconfig.resolve.waiting import Cause, Waits
+from dnsconfig.resolve.waiting import Waiting, WaitReason
 from tenancy import keys
 from tests.cases.dns import load as isolation
 from tests.unit.dnsconfig.objects import Json, namespace, network, pod, service, tenant
 
 HOST = "nameserver 192.0.2.1\nsearch example.org\n"
-WORLD = world_of([*tenant("a", default="10.0.0.1", blue="10.0.0.2"), *tenant("b", default="10.0.0.3")])
+WORLD = cluster_state_of(
+    [*tenant("a", default="10.0.0.1", blue="10.0.0.2"), *tenant("b", default="10.0.0.3")]
+)
 
 
 def pod_of(item: Json) -> PodObject:
@@ -35,8 +37,8 @@ def pod_of(item: Json) -> PodObject:
     return value
 
 
-def decided(item: Json, world: World = WORLD, node: Node | None = None) -> Decision:
-    found = decide(pod_of(item), world, node or node_of(HOST))
+def decided(item: Json, world: ClusterState = WORLD, node: NodeDns | None = None) -> Decision:
+    found = decide(pod_of(item), world, node or node_dns_of(HOST))
     assert found is not None
     return found
 
@@ -48,7 +50,7 @@ def test_everything_that_led_there() -> None:
         "nameserver 10.0.0.2\n"
         "options ndots:5\n"
     )
-    assert found.owner == Owner("a", "shop")
+    assert found.owner == NamespaceOwner("a", "shop")
     assert found.network is not None
     assert found.network.network == "blue"
     assert found.server is not None
@@ -56,7 +58,7 @@ def test_everything_that_led_there() -> None:
     assert found.domain is not None
     assert found.domain.name == "cluster.local"
     assert found.record == "h.web.shop.svc.cluster.local"
-    assert (found.waits, found.events) == (None, ())
+    assert (found.waiting, found.events) == (None, ())
 
 
 def test_the_name_that_a_pod_without_hostname_has_behind_its_service() -> None:
@@ -76,7 +78,7 @@ def test_tenants_and_networks_have_servers_of_their_own() -> None:
 
 def test_a_pod_of_the_super_cluster_is_none_of_our_business() -> None:
     item = pod("", tenant_namespace="a-shop", network="blue")
-    assert decide(pod_of(item), WORLD, node_of(HOST)) is None
+    assert decide(pod_of(item), WORLD, node_dns_of(HOST)) is None
 
 
 @pytest.mark.parametrize(
@@ -85,34 +87,36 @@ def test_a_pod_of_the_super_cluster_is_none_of_our_business() -> None:
         (
             pod("a", annotations={keys.UID: ""}),
             WORLD,
-            Waits(
-                Cause.OWNER,
-                "whose pod it is cannot be told: not all of its ownership annotations are set",
+            Waiting(
+                WaitReason.OWNER_UNKNOWN,
+                "the pod's owner is unknown: not all of its ownership annotations are set",
             ),
         ),
         # It says to be a's and stands in b's namespace.
         (
             pod("b", annotations={keys.CLUSTER: "a"}),
             WORLD,
-            Waits(Cause.OWNER, "its namespace shop is not known to be this tenant's (yet)"),
+            Waiting(WaitReason.OWNER_UNKNOWN, "its namespace shop is not known to be this tenant's (yet)"),
         ),
         (
             pod("a", annotations={keys.NAMESPACE: "other"}),
             WORLD,
-            Waits(Cause.OWNER, "its namespace other is not known to be this tenant's (yet)"),
+            Waiting(WaitReason.OWNER_UNKNOWN, "its namespace other is not known to be this tenant's (yet)"),
         ),
         (
             pod("a"),
-            World(has_namespaces=False),
-            Waits(Cause.UNHEARD, "its namespace shop is not known to be this tenant's (yet)"),
+            ClusterState(has_namespaces=False),
+            Waiting(WaitReason.NOT_SYNCED, "its namespace shop is not known to be this tenant's (yet)"),
         ),
-        (pod("a", network="red"), WORLD, Waits(Cause.MISSING, "network red does not exist")),
-        (pod("b", network="blue"), WORLD, Waits(Cause.MISSING, "network blue does not exist")),
+        (pod("a", network="red"), WORLD, Waiting(WaitReason.NOT_FOUND, "network red does not exist")),
+        (pod("b", network="blue"), WORLD, Waiting(WaitReason.NOT_FOUND, "network blue does not exist")),
     ],
 )
-def test_it_waits_and_never_gets_the_nodes_resolver(item: Json, world: World, expected: Waits) -> None:
+def test_it_waits_and_never_gets_the_nodes_resolver(
+    item: Json, world: ClusterState, expected: Waiting
+) -> None:
     found = decided(item, world)
-    assert (found.waits, found.text) == (expected, None)
+    assert (found.waiting, found.text) == (expected, None)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +134,7 @@ def test_who_asks_for_no_networks_server_needs_none(spec: dict[str, Any], expect
     # As with the kubelet: what such a pod resolves by is in its own hands.
     for label in ("red", "No Network"):
         found = decided(pod("a", network=label, **spec))
-        assert (found.waits, found.text) == (None, expected)
+        assert (found.waiting, found.text) == (None, expected)
 
 
 def test_a_pod_in_the_hosts_network_may_still_ask_its_own_server() -> None:
@@ -140,11 +144,14 @@ def test_a_pod_in_the_hosts_network_may_still_ask_its_own_server() -> None:
 
 
 def test_what_is_wrong_with_the_nodes_file_stops_every_pod() -> None:
-    node = node_of("nameserver\n", path="/etc/resolv.conf")
-    expected = Waits(Cause.NODE, "/etc/resolv.conf cannot be used: a line `nameserver` without an address")
+    node = node_dns_of("nameserver\n", path="/etc/resolv.conf")
+    expected = Waiting(
+        WaitReason.NODE_RESOLVER_INVALID,
+        "/etc/resolv.conf cannot be used: a line `nameserver` without an address",
+    )
     for policy in ("ClusterFirst", "Default", "None"):
         found = decided(pod("a", dnsPolicy=policy), node=node)
-        assert (found.waits, found.text) == (expected, None)
+        assert (found.waiting, found.text) == (expected, None)
 
 
 @pytest.mark.parametrize("letter", ["x", "é"])
@@ -152,16 +159,18 @@ def test_a_resolver_that_is_too_large_is_none(letter: str) -> None:
     options = [{"name": letter * (MAX_TEXT_BYTES // len(letter.encode()))}]
     found = decided(pod("a", dnsPolicy="None", dnsConfig={"options": options}))
     assert found.text is None
-    assert found.waits == Waits(
-        Cause.TOO_LARGE,
-        "its dnsConfig makes a resolv.conf of 65545 bytes; 65536 is the most",
+    assert found.waiting == Waiting(
+        WaitReason.TOO_LARGE,
+        "its dnsConfig makes a resolv.conf of 65545 bytes; the limit is 65536",
     )
 
 
 def test_what_can_stand_in_no_resolv_conf_is_said() -> None:
     found = decided(pod("a", dnsConfig={"options": [{"name": "x", "value": "\0"}]}))
     assert found.text is None
-    assert found.waits == Waits(Cause.UNUSABLE, "an option of its dnsConfig has a NUL character")
+    assert found.waiting == Waiting(
+        WaitReason.INVALID_OPTION, "an option of its dnsConfig has a NUL character"
+    )
 
 
 def test_what_was_cut_is_told() -> None:
@@ -175,13 +184,13 @@ def test_what_was_cut_is_told() -> None:
 
 @pytest.mark.parametrize("case", isolation.load(), ids=lambda case: case.id)
 def test_isolation_case(case: isolation.DnsCase) -> None:
-    found = decide(pod_of(case.pod()), world_of(case.items()), node_of(isolation.HOST))
+    found = decide(pod_of(case.pod()), cluster_state_of(case.items()), node_dns_of(isolation.HOST))
     assert (found is None) == case.is_nothing
     if found is None:
         return
     lines = (found.text or "").splitlines()
     servers = tuple(line.split()[1] for line in lines if line.startswith("nameserver"))
-    assert (servers, found.waits and found.waits.cause) == (case.servers, case.waits)
+    assert (servers, found.waiting and found.waiting.reason) == (case.servers, case.waits)
     assert isolation.NOBODYS not in (found.text or "")
 
 
@@ -203,26 +212,27 @@ def test_isolation_case(case: isolation.DnsCase) -> None:
 def test_the_readiness_annotation(value: str | None, host_network: bool, is_held: bool) -> None:
     annotations = {} if value is None else {keys.NETWORK_READINESS: value}
     item = pod("a", annotations=annotations, hostNetwork=host_network)
-    expected = Waits(
-        Cause.HELD, f"its network is not ready: annotation {keys.NETWORK_READINESS} is {value!r}"
+    expected = Waiting(
+        WaitReason.READINESS_ANNOTATION,
+        f"its network is not ready: annotation {keys.NETWORK_READINESS} is {value!r}",
     )
-    assert held(pod_of(item)) == (expected if is_held else None)
+    assert readiness_wait(pod_of(item)) == (expected if is_held else None)
     # Who is held has a resolver all the same.
     assert decided(item).text is not None
-    assert decided(item).waits == held(pod_of(item))
+    assert decided(item).waiting == readiness_wait(pod_of(item))
 
 
 def test_a_missing_resolver_is_the_reason_that_is_told_first() -> None:
     item = pod("a", network="red", annotations={keys.NETWORK_READINESS: "false"})
-    assert decided(item).waits == Waits(Cause.MISSING, "network red does not exist")
+    assert decided(item).waiting == Waiting(WaitReason.NOT_FOUND, "network red does not exist")
 
 
 # ---- the node
 
 
 def test_the_node_by_its_file() -> None:
-    assert node_of(None, ["10.0.0.9"]).ips == ("10.0.0.9",)
-    assert decided(pod("a", dnsPolicy="Default"), node=node_of(None)).text == (
+    assert node_dns_of(None, ["10.0.0.9"]).ips == ("10.0.0.9",)
+    assert decided(pod("a", dnsPolicy="Default"), node=node_dns_of(None)).text == (
         "search .\nnameserver 127.0.0.1\n"
     )
 
@@ -237,11 +247,11 @@ def test_one_pod_as_json() -> None:
         "options ndots:5\n"
     )
     assert resolv_conf_of(pod("b"), WORLD, None, "") == "nameserver 10.0.0.3\noptions ndots:5\n"
-    with pytest.raises(NoResolver, match="network red does not exist"):
+    with pytest.raises(NoResolverError, match="network red does not exist"):
         resolv_conf_of(pod("a", network="red"), WORLD, HOST)
-    with pytest.raises(NoResolver, match="the pod is no tenant's"):
+    with pytest.raises(NoResolverError, match="the pod is not a tenant's"):
         resolv_conf_of(pod("", tenant_namespace="x"), WORLD, HOST)
-    with pytest.raises(UnreadableError, match="no v1 Pod"):
+    with pytest.raises(ObjectDecodeError, match="expected a v1 Pod"):
         resolv_conf_of({}, WORLD, HOST)
 
 
@@ -287,10 +297,10 @@ def pods(draw: st.DrawFn) -> Json:
 
 @settings(max_examples=100)
 @given(items=objects(), item=pods())
-def test_no_tenant_becomes_anothers_resolver(items: list[Json], item: Json) -> None:
-    found = decided(item, world_of(items))
+def test_no_drawn_tenant_becomes_anothers_resolver(items: list[Json], item: Json) -> None:
+    found = decided(item, cluster_state_of(items))
     if found.text is None:
-        assert found.waits is not None
+        assert found.waiting is not None
         return
     says = item["metadata"]["annotations"][keys.CLUSTER]
     (server,) = [line.split()[1] for line in found.text.splitlines() if line.startswith("nameserver")]
@@ -302,26 +312,26 @@ def test_no_tenant_becomes_anothers_resolver(items: list[Json], item: Json) -> N
         for each in items
         if each["kind"] == "Namespace" or each["metadata"]["namespace"].startswith(f"ns-{says}--kube-system")
     ]
-    assert decided(item, world_of(others)) == found
+    assert decided(item, cluster_state_of(others)) == found
 
 
 @settings(max_examples=40)
 @given(items=objects().flatmap(lambda made: st.tuples(st.just(made), st.permutations(made))), item=pods())
 def test_the_order_of_objects_leaves_no_trace(items: tuple[list[Json], list[Json]], item: Json) -> None:
     one, other = items
-    assert decided(item, world_of(one)) == decided(item, world_of(other))
+    assert decided(item, cluster_state_of(one)) == decided(item, cluster_state_of(other))
 
 
 @settings(max_examples=50)
 @given(item=pods())
 def test_who_knows_nothing_lets_everybody_wait(item: Json) -> None:
-    found = decided(item, World(has_namespaces=False, has_clusters=False))
+    found = decided(item, ClusterState(has_namespaces=False, has_clusters=False))
     assert found.text is None
-    assert found.waits is not None
-    assert found.waits.cause is Cause.UNHEARD
+    assert found.waiting is not None
+    assert found.waiting.reason is WaitReason.NOT_SYNCED
 
 
 def test_unheard_and_then_heard() -> None:
-    unheard = replace(WORLD, heard=frozenset())
+    unheard = replace(WORLD, synced_namespaces=frozenset())
     assert decided(pod("a"), unheard).text is None
     assert decided(pod("a")).text is not None

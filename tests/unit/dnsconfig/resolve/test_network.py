@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from dnsconfig.cluster.state import Absence, World, world_of
+from dnsconfig.cluster.state import Absence, ClusterState, cluster_state_of
 from dnsconfig.resolve.network import (
+    ClusterDomain,
     ClusterIps,
-    Domain,
-    Membership,
-    Server,
+    NetworkServer,
+    PodNetwork,
     cluster_ips_of,
     domain_of,
     network_of,
     server_of,
 )
-from dnsconfig.resolve.waiting import Cause, Waits
+from dnsconfig.resolve.waiting import Waiting, WaitReason
 from tenancy import keys
 from tests.unit.dnsconfig.objects import Json, namespace, network, service, tenant, virtual_cluster
 
@@ -30,15 +30,15 @@ LABEL = keys.ARKTOS_NETWORK
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
-        ({}, Membership("default", f"label {LABEL} is not set")),
-        ({"app": "web"}, Membership("default", f"label {LABEL} is not set")),
-        ({LABEL: ""}, Membership("default", f"label {LABEL} is empty")),
-        ({LABEL: "blue"}, Membership("blue", f"label {LABEL}")),
-        ({LABEL: "default"}, Membership("default", f"label {LABEL}")),
-        ({LABEL: "a" * 54}, Membership("a" * 54, f"label {LABEL}")),
+        ({}, PodNetwork("default", f"label {LABEL} is not set")),
+        ({"app": "web"}, PodNetwork("default", f"label {LABEL} is not set")),
+        ({LABEL: ""}, PodNetwork("default", f"label {LABEL} is empty")),
+        ({LABEL: "blue"}, PodNetwork("blue", f"label {LABEL}")),
+        ({LABEL: "default"}, PodNetwork("default", f"label {LABEL}")),
+        ({LABEL: "a" * 54}, PodNetwork("a" * 54, f"label {LABEL}")),
     ],
 )
-def test_a_label_names_a_network(labels: dict[str, str], expected: Membership) -> None:
+def test_a_label_names_a_network(labels: dict[str, str], expected: PodNetwork) -> None:
     assert network_of(labels) == expected
 
 
@@ -51,26 +51,28 @@ def test_a_label_names_a_network(labels: dict[str, str], expected: Membership) -
 )
 def test_a_label_that_can_name_none_waits(value: str) -> None:
     found = network_of({LABEL: value})
-    assert isinstance(found, Waits)
-    assert found.cause is Cause.NAME
-    assert found.reason == (
-        f"label {LABEL} is {value[:80]!r}, which can be no network's name: "
-        "lower-case letters, digits and hyphens, 54 at most"
+    assert isinstance(found, Waiting)
+    assert found.reason is WaitReason.INVALID_NETWORK_NAME
+    assert found.message == (
+        f"label {LABEL} is {value[:80]!r}, which is not a valid network name: "
+        "use lower-case letters, digits and hyphens, 54 at most"
     )
 
 
 # ---- the server
 
 
-def world(*items: Json) -> World:
-    return world_of([*tenant("a", blue="10.0.0.1"), *items])
+def world(*items: Json) -> ClusterState:
+    return cluster_state_of([*tenant("a", blue="10.0.0.1"), *items])
 
 
-def without(kind: str, *items: Json) -> World:
-    return world_of([item for item in tenant("a", blue="10.0.0.1") if item["kind"] != kind] + list(items))
+def without(kind: str, *items: Json) -> ClusterState:
+    return cluster_state_of(
+        [item for item in tenant("a", blue="10.0.0.1") if item["kind"] != kind] + list(items)
+    )
 
 
-SERVED = Server(("10.0.0.1",), "network blue: Service kube-system/kube-dns-blue", is_cluster_ip=True)
+SERVED = NetworkServer(("10.0.0.1",), "network blue: Service kube-system/kube-dns-blue", is_cluster_ip=True)
 
 
 def test_the_server_of_a_network_is_its_service() -> None:
@@ -82,7 +84,7 @@ def test_both_addresses_of_a_service_count_as_go_prints_them() -> None:
         "Service", service("a", "blue", "fd00:0:0::0a", "::ffff:10.0.0.1", "None", "x", "fe80::1%e")
     )
     found = server_of(here, "a", "blue")
-    assert isinstance(found, Server)
+    assert isinstance(found, NetworkServer)
     assert found.addresses == ("fd00::a", "10.0.0.1")
 
 
@@ -95,126 +97,126 @@ def test_a_service_from_before_dual_stack_has_one_address() -> None:
 @pytest.mark.parametrize(
     ("here", "cause", "reason"),
     [
-        (without("Network"), Cause.MISSING, "network blue does not exist"),
+        (without("Network"), WaitReason.NOT_FOUND, "network blue does not exist"),
         (
             without("Network", network("b", "blue"), namespace("b", "kube-system")),
-            Cause.MISSING,
+            WaitReason.NOT_FOUND,
             "network blue does not exist",
         ),
         (
             without("Network", network("a", "blue", where="a-shop")),
-            Cause.MISSING,
+            WaitReason.NOT_FOUND,
             "network blue does not exist",
         ),
         (
             without("Network", network("a", "blue", annotations={keys.CLUSTER: "b"})),
-            Cause.FOREIGN,
-            "Network blue says to be another tenant's",
+            WaitReason.FOREIGN_OBJECT,
+            "Network blue is annotated as another tenant's",
         ),
         (
             without("Network", network("a", "blue", "Unknown")),
-            Cause.NOT_READY,
+            WaitReason.NETWORK_NOT_READY,
             "network blue is not ready, phase Unknown",
         ),
         (
             without("Network", network("a", "blue", "Failed", message="no CIDR left")),
-            Cause.NOT_READY,
+            WaitReason.NETWORK_NOT_READY,
             "network blue is not ready, phase Failed: no CIDR left",
         ),
         (
             without("Network", network("a", "blue", "")),
-            Cause.NOT_READY,
+            WaitReason.NETWORK_NOT_READY,
             "network blue is not ready, no phase yet",
         ),
         (
             without("Network", {**network("a", "blue"), "status": None}),
-            Cause.NOT_READY,
+            WaitReason.NETWORK_NOT_READY,
             "network blue is not ready, no phase yet",
         ),
         (
             without("Network", network("a", "blue", deletionTimestamp="2026-11-20T00:00:00Z")),
-            Cause.NOT_READY,
-            "network blue is being removed",
+            WaitReason.NETWORK_NOT_READY,
+            "network blue is being deleted",
         ),
         (
             without("Service"),
-            Cause.NO_ADDRESS,
+            WaitReason.NO_SERVER_ADDRESS,
             "network blue has no DNS server yet: Service kube-system/kube-dns-blue does not exist",
         ),
         (
             without("Service", service("a", "blue")),
-            Cause.NO_ADDRESS,
+            WaitReason.NO_SERVER_ADDRESS,
             "network blue has no DNS server yet: Service kube-system/kube-dns-blue has no cluster IP",
         ),
         # Somebody else's Service of that name, in each place where it could stand.
         (
             without("Service", service("a", "blue", "6.6.6.6", where="a-shop")),
-            Cause.NO_ADDRESS,
+            WaitReason.NO_SERVER_ADDRESS,
             "network blue has no DNS server yet: Service kube-system/kube-dns-blue does not exist",
         ),
         (
             without("Service", service("b", "blue", "6.6.6.6"), namespace("b", "kube-system")),
-            Cause.NO_ADDRESS,
+            WaitReason.NO_SERVER_ADDRESS,
             "network blue has no DNS server yet: Service kube-system/kube-dns-blue does not exist",
         ),
         (
             without("Service", service("", "blue", "6.6.6.6", where="kube-system")),
-            Cause.NO_ADDRESS,
+            WaitReason.NO_SERVER_ADDRESS,
             "network blue has no DNS server yet: Service kube-system/kube-dns-blue does not exist",
         ),
         (
             without("Service", service("a", "blue", "6.6.6.6", annotations={keys.CLUSTER: "b"})),
-            Cause.FOREIGN,
-            "Service kube-system/kube-dns-blue says to be another tenant's",
+            WaitReason.FOREIGN_OBJECT,
+            "Service kube-system/kube-dns-blue is annotated as another tenant's",
         ),
         (
             without("Service", service("a", "blue", "6.6.6.6", labels={LABEL: "red"})),
-            Cause.FOREIGN,
+            WaitReason.FOREIGN_OBJECT,
             f"Service kube-system/kube-dns-blue is of network red, not blue (label {LABEL})",
         ),
         (
             without("Service", service("a", "blue", "6.6.6.6", labels={})),
-            Cause.FOREIGN,
+            WaitReason.FOREIGN_OBJECT,
             f"Service kube-system/kube-dns-blue is of network default, not blue (label {LABEL})",
         ),
         (
-            world_of([namespace("a", "shop")]),
-            Cause.MISSING,
-            "namespace kube-system is not in the super cluster (yet)",
+            cluster_state_of([namespace("a", "shop")]),
+            WaitReason.NOT_FOUND,
+            "namespace kube-system does not exist in the super cluster (yet)",
         ),
         (
-            replace(world_of([]), has_namespaces=False),
-            Cause.UNHEARD,
-            "namespace kube-system is not in the super cluster (yet)",
+            replace(cluster_state_of([]), has_namespaces=False),
+            WaitReason.NOT_SYNCED,
+            "the super cluster's Namespaces are not synced",
         ),
         (
-            replace(world(), heard=frozenset({"a-shop"})),
-            Cause.UNHEARD,
-            "the API server has not told of this tenant's networks yet",
+            replace(world(), synced_namespaces=frozenset({"a-shop"})),
+            WaitReason.NOT_SYNCED,
+            "this tenant's Networks and Services are not synced",
         ),
         (
             world(namespace("a", "kube-system", called="b-kube-system")),
-            Cause.OWNER,
-            "more than one namespace of the super cluster says to be kube-system",
+            WaitReason.OWNER_UNKNOWN,
+            "more than one namespace of the super cluster is annotated as this tenant's kube-system",
         ),
         (
             replace(world(), unreadable={("Network", ("a-kube-system", "blue")): "bad"}),
-            Cause.UNREADABLE,
+            WaitReason.UNREADABLE,
             "Network blue cannot be read: bad",
         ),
         (
             replace(world(), unreadable={("Service", ("a-kube-system", "kube-dns-blue")): "bad"}),
-            Cause.UNREADABLE,
+            WaitReason.UNREADABLE,
             "Service kube-system/kube-dns-blue cannot be read: bad",
         ),
     ],
 )
-def test_what_a_pod_waits_for(here: World, cause: Cause, reason: str) -> None:
-    assert server_of(here, "a", "blue") == Waits(cause, reason)
+def test_what_a_pod_waits_for(here: ClusterState, cause: WaitReason, reason: str) -> None:
+    assert server_of(here, "a", "blue") == Waiting(cause, reason)
 
 
 def test_a_tenant_whose_key_begins_like_anothers_gets_its_own() -> None:
-    here = world_of([*tenant("a", blue="10.0.0.1"), *tenant("a-b", blue="10.0.0.2")])
+    here = cluster_state_of([*tenant("a", blue="10.0.0.1"), *tenant("a-b", blue="10.0.0.2")])
     assert server_of(here, "a-b", "blue") == replace(SERVED, addresses=("10.0.0.2",))
     assert server_of(here, "a", "blue") == SERVED
 
@@ -239,10 +241,10 @@ def test_a_tenant_whose_key_begins_like_anothers_gets_its_own() -> None:
     ],
 )
 def test_the_word_of_a_networks_status(items: list[Json], expected: str | None) -> None:
-    here = world_of([namespace("a", "kube-system"), *items])
+    here = cluster_state_of([namespace("a", "kube-system"), *items])
     found = server_of(here, "a", "blue")
-    assert (found.addresses if isinstance(found, Server) else None) == (expected and (expected,))
-    assert not isinstance(found, Server) or found.is_cluster_ip == (expected == "10.0.0.9")
+    assert (found.addresses if isinstance(found, NetworkServer) else None) == (expected and (expected,))
+    assert not isinstance(found, NetworkServer) or found.is_cluster_ip == (expected == "10.0.0.9")
 
 
 # ---- the addresses that its Service holds
@@ -269,21 +271,21 @@ EXTERNAL_NAME = service("a", "blue", "10.0.0.1") | {
         (without("Service"), ClusterIps()),
         (without("Service", service("a", "blue", "10.0.0.1", where="a-shop")), ClusterIps()),
         (
-            replace(without("Service"), absences={"a-kube-system": Absence.DOUBTED}),
-            ClusterIps(is_doubted=True),
+            replace(without("Service"), absences={"a-kube-system": Absence.UNCONFIRMED}),
+            ClusterIps(is_confirmed=False),
         ),
         # What is there leaves no doubt.
-        (replace(world(), absences={"a-kube-system": Absence.DOUBTED}), ClusterIps(("10.0.0.1",))),
+        (replace(world(), absences={"a-kube-system": Absence.UNCONFIRMED}), ClusterIps(("10.0.0.1",))),
         # Unknown is not no.
         (replace(without("Service"), absences={"a-kube-system": Absence.UNKNOWN}), None),
         (replace(without("Service"), absences={}), None),
-        (replace(without("Service"), heard=frozenset()), None),
+        (replace(without("Service"), synced_namespaces=frozenset()), None),
         (replace(without("Service"), unreadable=UNREADABLE_SERVICE), None),
-        (world_of([namespace("a", "shop")]), None),
+        (cluster_state_of([namespace("a", "shop")]), None),
         (world(namespace("a", "kube-system", called="other")), None),
     ],
 )
-def test_the_addresses_that_a_service_holds(here: World, expected: ClusterIps | None) -> None:
+def test_the_addresses_that_a_service_holds(here: ClusterState, expected: ClusterIps | None) -> None:
     assert cluster_ips_of(here, "a", "blue") == expected
 
 
@@ -296,9 +298,11 @@ def plain(tenant: str, *ips: str, **fields: Any) -> Json:
     return made
 
 
-def with_plain(*items: Json, has_plain_dns: bool = True) -> World:
+def with_plain(*items: Json, has_plain_dns: bool = True) -> ClusterState:
     of_a = [namespace("a", "kube-system"), network("a", "default"), network("a", "blue")]
-    return replace(world_of([*of_a, namespace("b", "kube-system"), *items]), has_plain_dns=has_plain_dns)
+    return replace(
+        cluster_state_of([*of_a, namespace("b", "kube-system"), *items]), has_plain_dns=has_plain_dns
+    )
 
 
 @pytest.mark.parametrize(
@@ -313,20 +317,25 @@ def with_plain(*items: Json, has_plain_dns: bool = True) -> World:
         (with_plain(plain("b", "10.0.0.7")), "does not exist"),
         (with_plain(plain("a", "10.0.0.7", where="a-shop")), "does not exist"),
         (with_plain(plain("a", "10.0.0.7", labels={LABEL: "blue"})), "is of network blue, not default"),
-        (with_plain(plain("a", "10.0.0.7", annotations={keys.CLUSTER: "b"})), "says to be another tenant's"),
+        (
+            with_plain(plain("a", "10.0.0.7", annotations={keys.CLUSTER: "b"})),
+            "is annotated as another tenant's",
+        ),
     ],
 )
-def test_a_plain_kube_dns_serves_the_default_network(here: World, servers: tuple[str, ...] | str) -> None:
+def test_a_plain_kube_dns_serves_the_default_network(
+    here: ClusterState, servers: tuple[str, ...] | str
+) -> None:
     found = server_of(here, "a", "default")
     if isinstance(servers, str):
-        assert isinstance(found, Waits)
-        assert servers in found.reason
+        assert isinstance(found, Waiting)
+        assert servers in found.message
     else:
-        assert isinstance(found, Server)
+        assert isinstance(found, NetworkServer)
         assert found.addresses == servers
     blue = server_of(here, "a", "blue")
-    assert isinstance(blue, Waits)
-    assert blue.reason.endswith("Service kube-system/kube-dns-blue does not exist")
+    assert isinstance(blue, Waiting)
+    assert blue.message.endswith("Service kube-system/kube-dns-blue does not exist")
 
 
 def test_the_addresses_of_both_are_the_default_networks() -> None:
@@ -344,53 +353,62 @@ def test_the_addresses_of_both_are_the_default_networks() -> None:
 @pytest.mark.parametrize(
     ("items", "fields", "expected"),
     [
-        ([], {}, Domain("cluster.local", "the default")),
-        ([], {"default_domain": "k8s"}, Domain("k8s", "the default")),
-        ([virtual_cluster("a", "a.local")], {}, Domain("a.local", "the VirtualCluster's clusterDomain")),
-        ([virtual_cluster("a", "")], {}, Domain("cluster.local", "the default")),
-        ([virtual_cluster("b", "b.local")], {}, Domain("cluster.local", "the default")),
+        ([], {}, ClusterDomain("cluster.local", "the default")),
+        ([], {"default_domain": "k8s"}, ClusterDomain("k8s", "the default")),
+        (
+            [virtual_cluster("a", "a.local")],
+            {},
+            ClusterDomain("a.local", "the VirtualCluster's clusterDomain"),
+        ),
+        ([virtual_cluster("a", "")], {}, ClusterDomain("cluster.local", "the default")),
+        ([virtual_cluster("b", "b.local")], {}, ClusterDomain("cluster.local", "the default")),
         (
             [virtual_cluster("a", "a.local")],
             {"domains": {"a": "told"}},
-            Domain("told", "configured for this tenant"),
+            ClusterDomain("told", "configured for this tenant"),
         ),
         (
             [],
             {"domains": {"a": "told"}, "has_clusters": False},
-            Domain("told", "configured for this tenant"),
+            ClusterDomain("told", "configured for this tenant"),
         ),
         (
             [],
             {"has_clusters": False},
-            Waits(Cause.UNHEARD, "the cluster domain is not known yet: no VirtualClusters were listed"),
+            Waiting(WaitReason.NOT_SYNCED, "the cluster domain is unknown: VirtualClusters are not synced"),
         ),
         (
             [virtual_cluster("a", "a.local"), virtual_cluster("a", "other", name="vc2")],
             {},
-            Waits(Cause.DOMAIN, "the cluster domain is not known: two VirtualClusters have this key"),
+            Waiting(
+                WaitReason.CLUSTER_DOMAIN_UNKNOWN,
+                "the cluster domain is unknown: two VirtualClusters have this tenant's key",
+            ),
         ),
         (
             [virtual_cluster("a", "x\nnameserver 6.6.6.6")],
             {},
-            Waits(
-                Cause.DOMAIN,
-                "the VirtualCluster's clusterDomain is no domain: 'x\\nnameserver 6.6.6.6'",
+            Waiting(
+                WaitReason.CLUSTER_DOMAIN_UNKNOWN,
+                "the VirtualCluster's clusterDomain is not a domain: 'x\\nnameserver 6.6.6.6'",
             ),
         ),
     ],
 )
-def test_the_cluster_domain(items: list[Json], fields: dict[str, Any], expected: Domain | Waits) -> None:
-    assert domain_of(replace(world_of(items), **fields), "a") == expected
+def test_the_cluster_domain(
+    items: list[Json], fields: dict[str, Any], expected: ClusterDomain | Waiting
+) -> None:
+    assert domain_of(replace(cluster_state_of(items), **fields), "a") == expected
 
 
 def test_a_virtual_cluster_that_cannot_be_read_is_not_a_missing_one() -> None:
     """Whose it is stands in what cannot be read: whoever has none that can may be its tenant."""
     unreadable = {("VirtualCluster", ("tenants", "somebodys")): "Expected `str`, got `int`"}
-    world = replace(world_of([virtual_cluster("a", "a.example")]), unreadable=unreadable)
-    assert domain_of(world, "a") == Domain("a.example", "the VirtualCluster's clusterDomain")
-    expected = "the cluster domain is not known: a VirtualCluster cannot be read, and no other has this key"
-    assert domain_of(world, "b") == Waits(Cause.UNREADABLE, expected)
-    assert domain_of(replace(world, domains={"b": "told"}), "b") == Domain(
+    world = replace(cluster_state_of([virtual_cluster("a", "a.example")]), unreadable=unreadable)
+    assert domain_of(world, "a") == ClusterDomain("a.example", "the VirtualCluster's clusterDomain")
+    expected = "the cluster domain is unknown: a VirtualCluster cannot be read, and no other has this key"
+    assert domain_of(world, "b") == Waiting(WaitReason.UNREADABLE, expected)
+    assert domain_of(replace(world, domains={"b": "told"}), "b") == ClusterDomain(
         "told", "configured for this tenant"
     )
 
@@ -411,6 +429,6 @@ def test_a_guest_is_in_the_network_that_its_sandbox_was_made_in(
     labels: dict[str, str], attached: tuple[str, ...], network: str, is_changed: bool
 ) -> None:
     found = network_of(labels, attached)
-    assert isinstance(found, Membership)
+    assert isinstance(found, PodNetwork)
     assert found.network == network
     assert ("changed since" in found.source) is is_changed

@@ -3,46 +3,48 @@
 
 import pytest
 
-from dnsconfig.resolve.resolv_conf import Line, given_before, lines, text_of
-from dnsconfig.resolve.resolver import Entry, Resolver
+from dnsconfig.resolve.resolv_conf import ResolvConfLine, lines, retained_lines, text_of
+from dnsconfig.resolve.resolver import ResolverConfig, SourcedValue
 
 
-def entries(*values: str) -> tuple[Entry, ...]:
-    return tuple(Entry(value, "") for value in values)
+def entries(*values: str) -> tuple[SourcedValue, ...]:
+    return tuple(SourcedValue(value, "") for value in values)
 
 
 @pytest.mark.parametrize(
     ("resolver", "expected"),
     [
-        (Resolver(), ""),
+        (ResolverConfig(), ""),
         (
-            Resolver(
+            ResolverConfig(
                 entries("8.8.8.8", "server.google.com"), entries("114.114.114.114"), entries("timeout:1")
             ),
             "search 114.114.114.114\nnameserver 8.8.8.8\nnameserver server.google.com\noptions timeout:1\n",
         ),
         (
-            Resolver(entries("8.8.8.8"), entries("a", "b", "c"), entries("timeout:1", "debug")),
+            ResolverConfig(entries("8.8.8.8"), entries("a", "b", "c"), entries("timeout:1", "debug")),
             "search a b c\nnameserver 8.8.8.8\noptions timeout:1 debug\n",
         ),
-        (Resolver((), (), entries("debug")), "options debug\n"),
+        (ResolverConfig((), (), entries("debug")), "options debug\n"),
     ],
 )
-def test_the_file_is_the_container_runtimes(resolver: Resolver, expected: str) -> None:
+def test_the_file_is_the_container_runtimes(resolver: ResolverConfig, expected: str) -> None:
     assert text_of(lines(resolver)) == expected
 
 
 def test_a_file_of_before_as_lines() -> None:
     text = "# Why so.\nsearch a b\nnameserver 10.0.0.1\noptions ndots:5\nodd\n\n"
-    found = given_before(text)
+    found = retained_lines(text)
     assert "".join(line.text for line in found) == text.removesuffix("odd\n\n") + "odd \n"
     comment, search, *_ = found
-    assert comment == Line("#", (Entry("Why so.", "why there is no server of its network"),))
-    assert search == Line("search", (Entry("a", "given before"), Entry("b", "given before")))
+    assert comment == ResolvConfLine("#", (SourcedValue("Why so.", "why its network's server is missing"),))
+    assert search == ResolvConfLine(
+        "search", (SourcedValue("a", "retained from before"), SourcedValue("b", "retained from before"))
+    )
 
 
 def test_a_line_keeps_its_sources() -> None:
-    first = Entry("a", "one")
-    assert lines(Resolver(searches=(first, Entry("b", "two")))) == (
-        Line("search", (first, Entry("b", "two"))),
+    first = SourcedValue("a", "one")
+    assert lines(ResolverConfig(searches=(first, SourcedValue("b", "two")))) == (
+        ResolvConfLine("search", (first, SourcedValue("b", "two"))),
     )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dnsconfig.cluster.objects import PodSpec
-from dnsconfig.resolve.node_resolver import NO_HOST_RESOLVER, HostResolver
+from dnsconfig.resolve.node_resolver import NO_NODE_RESOLVER, NodeResolver
 from dnsconfig.resolve.resolv_conf import lines, text_of
 from dnsconfig.resolve.resolver import (
     MAX_SEARCH_BYTES,
@@ -15,15 +15,15 @@ from dnsconfig.resolve.resolver import (
     MAX_SERVERS,
     ClusterDns,
     DnsClass,
-    Entry,
     PodEvent,
-    Resolver,
+    ResolverConfig,
+    SourcedValue,
+    compute_resolver,
     dns_class,
-    resolver,
 )
 
 CLUSTER = ClusterDns(("1.2.3.4",), "network blue", "testns", "kubernetes.io", "configured")
-HOST = HostResolver(("8.8.8.8",), ("host.domain",))
+HOST = NodeResolver(("8.8.8.8",), ("host.domain",))
 SETTINGS = {
     "nameservers": ["10.0.0.11"],
     "searches": ["my.domain"],
@@ -35,8 +35,8 @@ def spec(**fields: object) -> PodSpec:
     return msgspec.convert(fields, PodSpec)
 
 
-def file(pod: PodSpec, host: HostResolver, *node_ips: str) -> tuple[str, tuple[PodEvent, ...]]:
-    found, events = resolver(pod, CLUSTER, host, node_ips)
+def file(pod: PodSpec, host: NodeResolver, *node_ips: str) -> tuple[str, tuple[PodEvent, ...]]:
+    found, events = compute_resolver(pod, CLUSTER, host, node_ips)
     return text_of(lines(found)), events
 
 
@@ -59,7 +59,7 @@ options ndots:3 debug
         (spec(dnsPolicy="ClusterFirstWithHostNet", hostNetwork=True), HOST, CLUSTER_TEXT),
         (
             spec(dnsPolicy="ClusterFirst", hostNetwork=True),
-            NO_HOST_RESOLVER,
+            NO_NODE_RESOLVER,
             "search .\nnameserver 127.0.0.1\n",
         ),
         (spec(dnsPolicy="ClusterFirst", hostNetwork=True), HOST, "search host.domain\nnameserver 8.8.8.8\n"),
@@ -67,11 +67,11 @@ options ndots:3 debug
         (spec(), HOST, CLUSTER_TEXT),
         (
             spec(dnsPolicy="ClusterFirst"),
-            NO_HOST_RESOLVER,
+            NO_NODE_RESOLVER,
             "search testns.svc.kubernetes.io svc.kubernetes.io kubernetes.io\n"
             "nameserver 1.2.3.4\noptions ndots:5\n",
         ),
-        (spec(dnsPolicy="Default"), NO_HOST_RESOLVER, "search .\nnameserver 127.0.0.1\n"),
+        (spec(dnsPolicy="Default"), NO_NODE_RESOLVER, "search .\nnameserver 127.0.0.1\n"),
         (spec(dnsPolicy="Default"), HOST, "search host.domain\nnameserver 8.8.8.8\n"),
         (spec(dnsPolicy="None"), HOST, ""),
         (
@@ -100,7 +100,7 @@ options ndots:3 debug
         (spec(dnsPolicy="Unheard of"), HOST, CLUSTER_TEXT),
     ],
 )
-def test_the_upstream_table(pod: PodSpec, host: HostResolver, expected: str) -> None:
+def test_the_upstream_table(pod: PodSpec, host: NodeResolver, expected: str) -> None:
     assert file(pod, host) == (expected, ())
 
 
@@ -114,13 +114,13 @@ def test_classes() -> None:
 
 def test_without_a_node_file_the_servers_are_of_the_nodes_families() -> None:
     pod = spec(dnsPolicy="Default")
-    assert file(pod, NO_HOST_RESOLVER, "10.0.0.1", "fd00::1")[0] == (
+    assert file(pod, NO_NODE_RESOLVER, "10.0.0.1", "fd00::1")[0] == (
         "search .\nnameserver 127.0.0.1\nnameserver ::1\n"
     )
 
 
 def test_options_are_merged_by_name_and_the_pods_win() -> None:
-    host = HostResolver((), (), ("ndots:5", "debug"))
+    host = NodeResolver((), (), ("ndots:5", "debug"))
     options = [
         {"name": "ndots", "value": "3"},
         {"name": "debug"},
@@ -144,11 +144,11 @@ def test_options_are_merged_by_name_and_the_pods_win() -> None:
 def test_odd_options(of_node: tuple[str, ...], of_pod: list[dict[str, str]] | None, expected: str) -> None:
     settings = None if of_pod is None else {"options": of_pod}
     pod = spec(dnsPolicy="Default", dnsConfig=settings)
-    assert file(pod, HostResolver((), (), of_node))[0] == expected
+    assert file(pod, NodeResolver((), (), of_node))[0] == expected
 
 
 def test_duplicates_go_where_the_kubelet_looks_for_them() -> None:
-    host = HostResolver(("8.8.8.8", "8.8.8.8"), ("a", "a", "kubernetes.io"))
+    host = NodeResolver(("8.8.8.8", "8.8.8.8"), ("a", "a", "kubernetes.io"))
     # Those of the node stay, until the pod has settings of its own.
     assert file(spec(dnsPolicy="Default"), host)[0] == (
         "search a a kubernetes.io\nnameserver 8.8.8.8\nnameserver 8.8.8.8\n"
@@ -163,7 +163,7 @@ def test_duplicates_go_where_the_kubelet_looks_for_them() -> None:
 
 def test_without_a_cluster_domain_there_is_no_search_list_of_its_own() -> None:
     cluster = ClusterDns(("1.2.3.4",), "", "testns", "", "")
-    found, _ = resolver(spec(), cluster, HostResolver((), ("a", "a")))
+    found, _ = compute_resolver(spec(), cluster, NodeResolver((), ("a", "a")))
     assert text_of(lines(found)) == "search a a\nnameserver 1.2.3.4\noptions ndots:5\n"
 
 
@@ -220,24 +220,24 @@ def test_the_line_is_cut_from_its_end_until_2048_bytes_are_left() -> None:
 
 
 def test_each_value_says_where_it_comes_from() -> None:
-    found, _ = resolver(spec(dnsConfig=SETTINGS), CLUSTER, HOST)
-    assert found == Resolver(
-        (Entry("1.2.3.4", "network blue"), Entry("10.0.0.11", "the pod's dnsConfig")),
+    found, _ = compute_resolver(spec(dnsConfig=SETTINGS), CLUSTER, HOST)
+    assert found == ResolverConfig(
+        (SourcedValue("1.2.3.4", "network blue"), SourcedValue("10.0.0.11", "the pod's dnsConfig")),
         (
-            Entry("testns.svc.kubernetes.io", "cluster domain, configured"),
-            Entry("svc.kubernetes.io", "cluster domain, configured"),
-            Entry("kubernetes.io", "cluster domain, configured"),
-            Entry("host.domain", "the node's resolv.conf"),
-            Entry("my.domain", "the pod's dnsConfig"),
+            SourcedValue("testns.svc.kubernetes.io", "cluster domain, configured"),
+            SourcedValue("svc.kubernetes.io", "cluster domain, configured"),
+            SourcedValue("kubernetes.io", "cluster domain, configured"),
+            SourcedValue("host.domain", "the node's resolv.conf"),
+            SourcedValue("my.domain", "the pod's dnsConfig"),
         ),
-        (Entry("ndots:3", "the pod's dnsConfig"), Entry("debug", "the pod's dnsConfig")),
+        (SourcedValue("ndots:3", "the pod's dnsConfig"), SourcedValue("debug", "the pod's dnsConfig")),
     )
 
 
 def test_a_pod_that_needs_a_network_has_to_have_one() -> None:
-    with pytest.raises(ValueError, match="a pod of class CLUSTER has a network"):
-        resolver(spec(), None, HOST)
-    assert resolver(spec(dnsPolicy="None"), None, HOST) == (Resolver(), ())
+    with pytest.raises(ValueError, match="a pod of class CLUSTER needs"):
+        compute_resolver(spec(), None, HOST)
+    assert compute_resolver(spec(dnsPolicy="None"), None, HOST) == (ResolverConfig(), ())
 
 
 WORDS = st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1, max_size=260)
@@ -253,11 +253,11 @@ def test_limits_hold_whatever_is_asked_for(
     policy: str, own: list[str], of_node: list[str], servers: list[str]
 ) -> None:
     pod = spec(dnsPolicy=policy, dnsConfig={"searches": own, "nameservers": servers})
-    found, events = resolver(pod, CLUSTER, HostResolver(tuple(servers), tuple(of_node)))
+    found, events = compute_resolver(pod, CLUSTER, NodeResolver(tuple(servers), tuple(of_node)))
     line = " ".join(entry.value for entry in found.searches)
     assert len(line) <= MAX_SEARCH_BYTES
     assert len(found.searches) <= MAX_SEARCHES
     assert len(found.servers) <= MAX_SERVERS
     wanted = {*own, *(() if policy == "None" else of_node)}
-    has_lost = bool(wanted - {entry.value for entry in found.searches})
-    assert has_lost <= any("Search Line" in event.message for event in events)
+    is_server_removed = bool(wanted - {entry.value for entry in found.searches})
+    assert is_server_removed <= any("Search Line" in event.message for event in events)

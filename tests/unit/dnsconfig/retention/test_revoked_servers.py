@@ -4,12 +4,12 @@
 import pytest
 
 from dnsconfig.resolve.decision import MAX_TEXT_BYTES
-from dnsconfig.resolve.network import ClusterIps, Origin
-from dnsconfig.retention.revoked_servers import bare, is_lost
+from dnsconfig.resolve.network import AddressSource, ClusterIps
+from dnsconfig.retention.revoked_servers import has_revoked, without_revoked
 
 WHY = (
     "# The DNS server of network blue (Service kube-system/kube-dns-blue) is gone, "
-    "and its address may be somebody else's by now.\n"
+    "and its address may be another Service's by now.\n"
 )
 
 
@@ -26,7 +26,7 @@ WHY = (
 def test_an_address_that_the_service_does_not_hold_is_lost(
     had: tuple[str, ...], now: tuple[str, ...], expected: bool
 ) -> None:
-    assert is_lost(had, ClusterIps(now)) is expected
+    assert has_revoked(had, ClusterIps(now)) is expected
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,18 @@ def test_an_address_that_the_service_does_not_hold_is_lost(
     ],
 )
 def test_what_is_left(text: str, lost: tuple[str, ...], is_host_network: bool, expected: str) -> None:
-    assert bare(text, Origin("blue", lost), MAX_TEXT_BYTES, is_host_network=is_host_network) == WHY + expected
+    assert (
+        without_revoked(text, AddressSource("blue", lost), MAX_TEXT_BYTES, is_host_network=is_host_network)
+        == WHY + expected
+    )
 
 
 def test_the_line_on_top_is_one_that_musl_reads() -> None:
     """It reads lines of 255 bytes."""
-    lost = Origin("b" * 54, ("10.0.0.1",))
-    (line,) = bare("nameserver 10.0.0.1\n", lost, MAX_TEXT_BYTES, is_host_network=False).splitlines()
+    lost = AddressSource("b" * 54, ("10.0.0.1",))
+    (line,) = without_revoked(
+        "nameserver 10.0.0.1\n", lost, MAX_TEXT_BYTES, is_host_network=False
+    ).splitlines()
     assert line.startswith("# ")
     assert len(line) < 255
 
@@ -76,5 +81,5 @@ def test_the_line_on_top_is_one_that_musl_reads() -> None:
 def test_it_is_left_out_where_the_whole_would_be_too_large() -> None:
     text = f"nameserver 10.0.0.1\noptions {'x' * (MAX_TEXT_BYTES - 29)}\n"
     assert len(text) == MAX_TEXT_BYTES
-    left = bare(text, Origin("blue", ("10.0.0.1",)), MAX_TEXT_BYTES, is_host_network=False)
+    left = without_revoked(text, AddressSource("blue", ("10.0.0.1",)), MAX_TEXT_BYTES, is_host_network=False)
     assert left == text.removeprefix("nameserver 10.0.0.1\n")

@@ -116,9 +116,9 @@ def test_report_of_dnsconfig() -> None:
         "nodeResolver": {"problem": "no such file"},
         "guests": 2,
         "pods": [
-            {"pod": "vc-a-web/cart", "state": "current", "waits": "", "problem": ""},
-            waits | {"state": "current", "waits": "network red does not exist", "problem": ""},
-            {"pod": "vc-a-web/till", "state": "failing", "waits": "", "problem": "no room"},
+            {"pod": "vc-a-web/cart", "state": "applied", "waitMessage": "", "problem": ""},
+            waits | {"state": "applied", "waitMessage": "network red does not exist", "problem": ""},
+            {"pod": "vc-a-web/till", "state": "failing", "waitMessage": "", "problem": "no room"},
         ],
     }
     report = status_report.read((200, b""), json.dumps(body).encode())
@@ -133,7 +133,7 @@ def test_report_of_dnsconfig() -> None:
 
 
 def test_only_the_first_waiting_pods_are_named() -> None:
-    pods = [{"pod": f"vc-a-web/p{n:02}", "waits": "network red does not exist"} for n in range(100)]
+    pods = [{"pod": f"vc-a-web/p{n:02}", "waitMessage": "network red does not exist"} for n in range(100)]
     body = {"daemon": "dnsconfig", "pods": pods}
     lines = status_report.render(status_report.read((200, b""), json.dumps(body).encode()), "x", STARTED)
     assert lines[1] == "  pods       100 of tenants, of these 100 waiting"

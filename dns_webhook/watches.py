@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows what resolvers of all tenants are made of, in the whole super cluster.
+"""Watches the objects that resolvers of all tenants depend on, in the whole super cluster.
 
-The role that this needs, and the webhook's registration, is packaging/webhook/rbac.yaml.
+The role that this needs: packaging/webhook/rbac.yaml.
 """
 
 import time
@@ -21,11 +21,11 @@ from dnsconfig.cluster.objects import (
     VirtualClusterObject,
     is_dns_service,
 )
-from dnsconfig.cluster.state import World
+from dnsconfig.cluster.state import ClusterState
 
 
-class Sources:
-    """The super cluster as it is now; nothing is kept over a restart, as nothing waits for us then."""
+class ClusterWatches:
+    """Nothing is saved for a restart: reviews are denied until the watches are synced."""
 
     def __init__(
         self, client: Transport, *, has_clusters: bool, clock: Callable[[], float] = time.monotonic
@@ -35,7 +35,7 @@ class Sources:
             client, NAMESPACES, NamespaceObject, transform=transform.namespace, clock=clock
         )
         self._services = Reflector(
-            client, SERVICES, ServiceObject, transform=transform.service, include=_is_a_server, clock=clock
+            client, SERVICES, ServiceObject, transform=transform.service, include=_is_dns_server, clock=clock
         )
         self._networks = Reflector(client, NETWORKS, NetworkObject, transform=transform.network, clock=clock)
         self._clusters: Reflector[VirtualClusterObject] | None = None
@@ -48,7 +48,7 @@ class Sources:
                 may_be_absent=True,
                 clock=clock,
             )
-        self._world: tuple[object, World] | None = None
+        self._state: tuple[object, ClusterState] | None = None
 
     def start(self, tasks: Tasks) -> None:
         for each in self._all():
@@ -56,35 +56,37 @@ class Sources:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What has not been listed yet."""
+        """The kinds that are not synced."""
         return tuple(each.name for each in self._all() if not each.synced.is_set())
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """A line for each kind that cannot be read now; what was listed of it counts."""
+        """A line for each kind that cannot be read now; its last objects stay in use."""
         now = self._clock()
         shown = [(each.resource.plural, freshness_of([each], now)) for each in self._all()]
         return tuple(each.line(kind) for kind, each in shown if each.problem)
 
     @property
     def unreadable(self) -> dict[str, str]:
-        """Objects that exist and do not decode or are too large, by kind and name, with the reason."""
+        """Objects that are not decodable or too large, by kind and name, with the reason."""
         return {
-            f"{each.resource.plural} {namespace}/{name}": why
+            f"{each.resource.plural} {namespace}/{name}": reason
             for each in self._all()
-            for (namespace, name), why in each.unreadable.items()
+            for (namespace, name), reason in each.unreadable.items()
         }
 
-    def world(self, default_domain: str, domains: Mapping[str, str], *, has_plain_dns: bool = False) -> World:
-        """All that has been heard. It is built anew when something has changed since."""
-        state = tuple((each.resource_version, each.synced.is_set(), each.lists) for each in self._all())
-        if self._world is None or self._world[0] != state:
-            self._world = state, self._built(default_domain, domains, has_plain_dns)
-        return self._world[1]
+    def state(
+        self, default_domain: str, domains: Mapping[str, str], *, has_plain_dns: bool = False
+    ) -> ClusterState:
+        """All synced objects, cached until one changes."""
+        version = tuple((each.resource_version, each.synced.is_set(), each.lists) for each in self._all())
+        if self._state is None or self._state[0] != version:
+            self._state = version, self._build(default_domain, domains, has_plain_dns)
+        return self._state[1]
 
-    def _built(self, default_domain: str, domains: Mapping[str, str], has_plain_dns: bool) -> World:
+    def _build(self, default_domain: str, domains: Mapping[str, str], has_plain_dns: bool) -> ClusterState:
         namespaces = {name: item for (_, name), item in self._namespaces.objects.items()}
-        has_places = self._services.synced.is_set() and self._networks.synced.is_set()
+        has_contents = self._services.synced.is_set() and self._networks.synced.is_set()
         kinds: list[tuple[str, Reflector[Any]]] = [
             ("Namespace", self._namespaces),
             ("Service", self._services),
@@ -94,13 +96,13 @@ class Sources:
         if self._clusters is not None:
             kinds.append(("VirtualCluster", self._clusters))
             clusters = dict(self._clusters.objects)
-        return World(
+        return ClusterState(
             namespaces,
             dict(self._services.objects),
             dict(self._networks.objects),
             clusters,
-            {(kind, key): why for kind, each in kinds for key, why in each.unreadable.items()},
-            heard=frozenset(namespaces) if has_places else frozenset(),
+            {(kind, key): reason for kind, each in kinds for key, reason in each.unreadable.items()},
+            synced_namespaces=frozenset(namespaces) if has_contents else frozenset(),
             has_namespaces=self._namespaces.synced.is_set(),
             has_clusters=self._clusters is None or self._clusters.synced.is_set(),
             default_domain=default_domain,
@@ -113,5 +115,5 @@ class Sources:
         return always if self._clusters is None else (*always, self._clusters)
 
 
-def _is_a_server(metadata: Identity) -> bool:
+def _is_dns_server(metadata: Identity) -> bool:
     return is_dns_service(metadata.name)

@@ -7,38 +7,34 @@ from collections.abc import Mapping
 import pytest
 
 from daemonkit.kube.client import ApiError, UnreachableError
-from daemonkit.kube.resources import Status
-from daemonkit.tasks import Tasks
-from dnsconfig.cluster.objects import PodObject
-from dnsconfig.events import (
+from daemonkit.kube.event_recorder import (
     BURST,
     MAX_MESSAGE_CHARACTERS,
     MAX_WAITING,
     RETRY_S,
-    Events,
-    FairQueue,
-    Letter,
-    letter,
+    EventBody,
+    EventRecorder,
+    EventSource,
+    TenantQueue,
+    build_event,
 )
-from dnsconfig.metrics import Metrics
-from dnsconfig.resolve.resolver import PodEvent
-from tests.unit.dnsconfig.objects import pod
-from tests.unit.dnsconfig.reading import read_all
+from daemonkit.kube.resources import ObjectMeta, Status
+from daemonkit.metrics import Registry
+from daemonkit.tasks import Tasks
 
 pytestmark = pytest.mark.asyncio
 
 AT = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
-EVENT = PodEvent("DNSConfigForming", "too much")
+SOURCE = EventSource("dnsconfig", "n1")
+REASON, MESSAGE = EVENT = ("DNSConfigForming", "too much")
 
 
-def a_pod(name: str = "web-0") -> PodObject:
-    found = read_all([pod("a", name)])["Pod"]["a-shop", name]
-    assert isinstance(found, PodObject)
-    return found
+def a_pod(name: str = "web-0") -> ObjectMeta:
+    return ObjectMeta(name, "a-shop", f"uid-a-shop-{name}")
 
 
-class Server:
-    """Takes what is posted, or raises what it is told to."""
+class FakeEventApi:
+    """Records posted Events, or raises the given failures first."""
 
     def __init__(self, *failures: Exception) -> None:
         self.failures = list(failures)
@@ -57,21 +53,21 @@ def error(code: int) -> ApiError:
     return ApiError(Status(code))
 
 
-async def posted(server: Server, *events: PodEvent, seconds: float = 1.0) -> dict[str, float]:
-    """What the metric says after so much time."""
-    metrics, tasks = Metrics(), Tasks("test")
-    poster = Events(server, "n1", AT.timestamp, metrics.events)
-    for event in events:
-        poster.tell(a_pod(), event, "a")
-    tasks.spawn(poster.run(), "events")
+async def posted(server: FakeEventApi, *events: tuple[str, str], seconds: float = 1.0) -> dict[str, float]:
+    """The metric's counts after so much time."""
+    counted, tasks = Registry().counter("vcnode_test_events_total", "Events.", ("result",)), Tasks("test")
+    recorder = EventRecorder(server, SOURCE, AT.timestamp, counted)
+    for reason, message in events:
+        recorder.record(a_pod(), reason, message, "a")
+    tasks.spawn(recorder.run(), "events")
     await asyncio.sleep(seconds)
     await tasks.close(1.0)
     results = ("posted", "refused", "unreachable", "dropped")
-    return {name: n for name in results if (n := metrics.events.labels(name).value)}
+    return {name: n for name in results if (n := counted.labels(name).value)}
 
 
-async def test_the_event_that_is_posted() -> None:
-    server = Server()
+async def test_event_is_posted_as_the_kubelet_builds_it() -> None:
+    server = FakeEventApi()
     assert await posted(server, EVENT) == {"posted": 1}
     ((method, path, body),) = server.posted
     assert (method, path) == ("POST", "/api/v1/namespaces/a-shop/events")
@@ -97,15 +93,15 @@ async def test_the_event_that_is_posted() -> None:
     }
 
 
-async def test_an_events_name_tells_what_it_says_and_fits() -> None:
+async def test_event_name_is_a_digest_within_253_characters() -> None:
     def name(pod_name: str, message: str) -> str:
-        made = letter(a_pod(pod_name), PodEvent("R", message), "n1", AT)
+        made = build_event(a_pod(pod_name), "R", message, SOURCE, AT)
         value: str = json.loads(made.body)["metadata"]["name"]
         return value
 
     assert name("web-0", "x") == name("web-0", "x") != name("web-0", "y")
     assert len(name("p" * 253, "x")) == 253
-    long = letter(a_pod(), PodEvent("R", "x" * 5000), "n1", AT)
+    long = build_event(a_pod(), "R", "x" * 5000, SOURCE, AT)
     assert len(json.loads(long.body)["message"]) == MAX_MESSAGE_CHARACTERS
 
 
@@ -118,40 +114,46 @@ async def test_an_events_name_tells_what_it_says_and_fits() -> None:
         ([UnreachableError("away")] * 3, 3 * RETRY_S, {"unreachable": 1.0}),
     ],
 )
-async def test_failures(failures: list[Exception], seconds: float, expected: dict[str, float]) -> None:
-    assert await posted(Server(*failures), EVENT, seconds=seconds) == expected
+async def test_a_failed_post_is_retried_or_counted(
+    failures: list[Exception], seconds: float, expected: dict[str, float]
+) -> None:
+    assert await posted(FakeEventApi(*failures), EVENT, seconds=seconds) == expected
 
 
-async def test_a_burst_and_then_one_after_the_other() -> None:
-    many = [PodEvent("R", str(number)) for number in range(BURST + 10)]
-    assert await posted(Server(), *many, seconds=0.5) == {"posted": BURST}
-    assert await posted(Server(), *many, seconds=20.0) == {"posted": BURST + 10}
+async def test_posts_are_bounded_to_a_burst_and_a_rate() -> None:
+    many = [("R", str(number)) for number in range(BURST + 10)]
+    assert await posted(FakeEventApi(), *many, seconds=0.5) == {"posted": BURST}
+    assert await posted(FakeEventApi(), *many, seconds=20.0) == {"posted": BURST + 10}
 
 
-async def test_what_does_not_fit_is_counted_and_lost() -> None:
-    many = [PodEvent("R", str(number)) for number in range(MAX_WAITING + 7)]
-    assert (await posted(Server(), *many))["dropped"] == 7
+async def test_events_beyond_the_queue_are_counted_and_dropped() -> None:
+    many = [("R", str(number)) for number in range(MAX_WAITING + 7)]
+    assert (await posted(FakeEventApi(), *many))["dropped"] == 7
 
 
-async def test_a_neighbours_event_does_not_wait_for_those_of_a_tenant_that_has_many() -> None:
-    metrics, tasks, server = Metrics(), Tasks("test"), Server()
-    poster = Events(server, "n1", AT.timestamp, metrics.events)
+async def test_a_tenant_with_many_events_delays_only_its_own() -> None:
+    counted, tasks, server = (
+        Registry().counter("vcnode_test_events_total", "Events.", ("result",)),
+        Tasks("test"),
+        FakeEventApi(),
+    )
+    recorder = EventRecorder(server, SOURCE, AT.timestamp, counted)
     for number in range(MAX_WAITING + 50):
-        poster.tell(a_pod(f"web-{number}"), EVENT, "a")
+        recorder.record(a_pod(f"web-{number}"), REASON, MESSAGE, "a")
     for number in range(3):
-        poster.tell(a_pod(f"mine-{number}"), EVENT, "b")
-    tasks.spawn(poster.run(), "events")
+        recorder.record(a_pod(f"mine-{number}"), REASON, MESSAGE, "b")
+    tasks.spawn(recorder.run(), "events")
     await asyncio.sleep(1)
     await tasks.close(1.0)
     names = [json.loads(body)["involvedObject"]["name"] for _, _, body in server.posted]
     assert names[:6] == ["web-0", "mine-0", "web-1", "mine-1", "web-2", "mine-2"]
     # All that was lost is of the tenant that had most, and the oldest of it stayed.
-    assert metrics.events.labels("dropped").value == 53
+    assert counted.labels("dropped").value == 53
 
 
-async def test_what_waits_is_bounded_and_those_that_wait_take_turns() -> None:
-    queue = FairQueue(4)
-    items = {name: Letter(name, b"") for name in ("a1", "a2", "a3", "b1", "b2", "c1")}
+async def test_queue_drops_the_newest_of_the_largest_tenant() -> None:
+    queue = TenantQueue(4)
+    items = {name: EventBody(name, b"") for name in ("a1", "a2", "a3", "b1", "b2", "c1")}
     lost = [name for name, item in items.items() if not queue.put(name[0], item)]
     assert lost == ["b2", "c1"]
     assert [queue.pop().namespace for _ in range(len(queue))] == ["a1", "b1", "c1", "b2"]

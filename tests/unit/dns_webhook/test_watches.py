@@ -13,8 +13,8 @@ from daemonkit.tasks import Tasks
 from devkit.kube import wire as wire
 from devkit.kube.storage import StatusError, Storage
 from devkit.kube.transport import StorageTransport
-from dns_webhook.sources import Sources
-from dnsconfig.cluster.state import World, world_of
+from dns_webhook.watches import ClusterWatches
+from dnsconfig.cluster.state import ClusterState, cluster_state_of
 from tests.unit.dnsconfig.node import RESOURCES
 from tests.unit.dnsconfig.objects import Json, network, service, tenant, virtual_cluster
 
@@ -43,20 +43,20 @@ class Here:
         self.transport = Transport(Storage())
         self.put(*items)
         clock = asyncio.get_running_loop().time
-        self.sources = Sources(self.transport, has_clusters=has_clusters, clock=clock)
+        self.watches = ClusterWatches(self.transport, has_clusters=has_clusters, clock=clock)
 
     def put(self, *items: Json) -> None:
         for item in items:
             self.transport.storage.put(RESOURCES[item["kind"]], item)
 
     @property
-    def world(self) -> World:
-        return self.sources.world(DOMAIN, {})
+    def state(self) -> ClusterState:
+        return self.watches.state(DOMAIN, {})
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         tasks = Tasks("test")
-        self.sources.start(tasks)
+        self.watches.start(tasks)
         try:
             await asyncio.sleep(1)
             yield
@@ -64,7 +64,7 @@ class Here:
             await tasks.close(1.0)
 
 
-def names(world: World) -> tuple[list[str], list[tuple[str, str]], list[tuple[str, str]], list[str]]:
+def names(world: ClusterState) -> tuple[list[str], list[tuple[str, str]], list[tuple[str, str]], list[str]]:
     clusters = [name for _, name in world.clusters]
     return sorted(world.namespaces), sorted(world.services), sorted(world.networks), clusters
 
@@ -73,13 +73,17 @@ async def test_before_the_first_lists_everything_is_unknown() -> None:
     here = Here(*tenant("a", default="10.0.0.1"))
     here.transport.is_stalled = True
     async with here.running():
-        assert here.sources.missing == (
+        assert here.watches.missing == (
             *("namespaces", "services", "networks.arktos.futurewei.com"),
             "virtualclusters.tenancy.x-k8s.io",
         )
-        world = here.world
+        world = here.state
         assert names(world) == ([], [], [], [])
-        assert (world.heard, world.has_namespaces, world.has_clusters) == (frozenset(), False, False)
+        assert (world.synced_namespaces, world.has_namespaces, world.has_clusters) == (
+            frozenset(),
+            False,
+            False,
+        )
 
 
 async def test_all_tenants_are_known_and_only_servers_of_networks() -> None:
@@ -92,11 +96,11 @@ async def test_all_tenants_are_known_and_only_servers_of_networks() -> None:
     ]
     here = Here(*items, other)
     async with here.running():
-        assert here.sources.missing == ()
-        world = here.world
-        expected = world_of(items)
+        assert here.watches.missing == ()
+        world = here.state
+        expected = cluster_state_of(items)
         assert names(world) == names(expected)
-        assert (world.heard, world.has_namespaces) == (expected.heard, True)
+        assert (world.synced_namespaces, world.has_namespaces) == (expected.synced_namespaces, True)
         assert [each.spec.cluster_domain for each in world.clusters_of("b")] == ["b.example"]
         assert {query.get("fieldSelector") for query in here.transport.queries} == {None}
 
@@ -105,22 +109,22 @@ async def test_while_one_list_is_missing_no_place_counts_as_heard() -> None:
     here = Here(*tenant("a", default="10.0.0.1"))
     here.transport.silent = "networks"
     async with here.running():
-        assert here.sources.missing == ("networks.arktos.futurewei.com",)
-        assert here.world.has_namespaces
-        assert here.world.heard == frozenset()
+        assert here.watches.missing == ("networks.arktos.futurewei.com",)
+        assert here.state.has_namespaces
+        assert here.state.synced_namespaces == frozenset()
 
 
 async def test_the_world_is_another_one_only_when_something_has_changed() -> None:
     here = Here(*tenant("a", default="10.0.0.1"))
     async with here.running():
-        world = here.world
-        assert here.world is world
+        world = here.state
+        assert here.state is world
         here.put(network("a", "blue"))
         await asyncio.sleep(1)
-        assert ("a-kube-system", "blue") in here.world.networks
+        assert ("a-kube-system", "blue") in here.state.networks
         here.transport.storage.delete(SERVICES, "a-kube-system", "kube-dns-default")
         await asyncio.sleep(1)
-        assert not here.world.services
+        assert not here.state.services
         # What was handed out stays what it was.
         assert ("a-kube-system", "kube-dns-default") in world.services
 
@@ -130,39 +134,39 @@ async def test_what_does_not_decode_is_there_and_cannot_be_read() -> None:
     bad["status"] = {"phase": 7}
     here = Here(*tenant("a", default="10.0.0.1"), bad)
     async with here.running():
-        ((key, why),) = here.world.unreadable.items()
+        ((key, why),) = here.state.unreadable.items()
         assert key == ("Network", ("a-kube-system", "blue"))
         assert "Expected `str`" in why
-        assert here.sources.unreadable == {"networks a-kube-system/blue": why}
+        assert here.watches.unreadable == {"networks a-kube-system/blue": why}
 
 
 async def test_clusters_that_are_not_installed_are_none() -> None:
     here = Here(*tenant("a", default="10.0.0.1"))
     here.transport.storage.absent.add(VIRTUAL_CLUSTERS)
     async with here.running():
-        assert here.sources.missing == ()
-        assert here.world.has_clusters
+        assert here.watches.missing == ()
+        assert here.state.has_clusters
         here.transport.storage.absent.clear()
         here.put(virtual_cluster("a", "a.example"))
         await asyncio.sleep(31)
-        assert [each.spec.cluster_domain for each in here.world.clusters_of("a")] == ["a.example"]
+        assert [each.spec.cluster_domain for each in here.state.clusters_of("a")] == ["a.example"]
 
 
 async def test_clusters_are_not_asked_for_where_there_is_no_such_resource() -> None:
     here = Here(*tenant("a", default="10.0.0.1"), has_clusters=False)
     async with here.running():
-        assert here.sources.missing == ()
-        assert here.world.has_clusters
+        assert here.watches.missing == ()
+        assert here.state.has_clusters
 
 
 async def test_a_kind_that_vanished_is_named_with_its_age() -> None:
     here = Here(*tenant("a", default="10.0.0.1"))
     async with here.running():
-        assert not here.sources.problems
+        assert not here.watches.problems
         here.transport.storage.absent.add(SERVICES)
         here.transport.inject(wire.event("ERROR", StatusError(410, "Expired", "too old").status))
         await asyncio.sleep(100)
-        (problem,) = here.sources.problems
+        (problem,) = here.watches.problems
         assert problem.startswith("services: stale, age 10")
         assert "s: services: 404 " in problem
-        assert here.sources.missing == ()
+        assert here.watches.missing == ()

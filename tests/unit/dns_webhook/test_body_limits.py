@@ -6,7 +6,7 @@ import asyncio
 import pytest
 
 from daemonkit.tasks import Tasks
-from dns_webhook.bodies import Bodies, GaveWayError, TooLargeError
+from dns_webhook.body_limits import BodyLimits, BodyTooLargeError, EvictedError
 
 pytestmark = pytest.mark.asyncio
 
@@ -30,7 +30,7 @@ class Sender:
 
 class Here:
     def __init__(self, most: int = 64, each_bytes: int = 10, all_bytes: int = 20) -> None:
-        self.bodies = Bodies(most, each_bytes, all_bytes, READ_S)
+        self.bodies = BodyLimits(most, each_bytes, all_bytes, READ_S)
         self._tasks = Tasks("test")
 
     async def reads(self, sender: Sender) -> asyncio.Task[bytes]:
@@ -45,7 +45,7 @@ class Here:
 
     @property
     def held(self) -> tuple[int, int]:
-        return len(self.bodies), self.bodies.held_bytes
+        return len(self.bodies), self.bodies.read_bytes
 
 
 async def test_a_whole_body_is_given_and_nothing_of_it_is_held() -> None:
@@ -57,7 +57,7 @@ async def test_a_whole_body_is_given_and_nothing_of_it_is_held() -> None:
 
 async def test_what_is_too_large_is_refused_by_its_first_byte_too_many() -> None:
     here = Here()
-    with pytest.raises(TooLargeError):
+    with pytest.raises(BodyTooLargeError):
         await here.bodies.read(Sender(b"x" * 10, b"x"))
     assert here.held == (0, 0)
 
@@ -77,7 +77,7 @@ async def test_the_one_that_has_been_coming_for_longest_gives_its_place() -> Non
     first, second = Sender(b"x"), Sender(b"y")
     one, two = await here.reads(first), await here.reads(second)
     assert await here.bodies.read(Sender(b"z", b"")) == b"z"
-    with pytest.raises(GaveWayError):
+    with pytest.raises(EvictedError):
         await one
     second.send(b"")
     assert await two == b"y"
@@ -90,7 +90,7 @@ async def test_the_one_that_has_been_coming_for_longest_gives_its_bytes() -> Non
     one, two = await here.reads(first), await here.reads(second)
     assert here.held == (2, 18)
     assert await here.bodies.read(Sender(b"zz", b"z", b"")) == b"zzz"
-    with pytest.raises(GaveWayError):
+    with pytest.raises(EvictedError):
         await one
     assert here.held == (1, 9)
     second.send(b"")
@@ -103,7 +103,7 @@ async def test_what_grows_beyond_all_bytes_gives_way_itself_when_it_is_the_oldes
     one, two = await here.reads(first), await here.reads(second)
     first.send(b"x")
     await here.settles()
-    with pytest.raises(GaveWayError):
+    with pytest.raises(EvictedError):
         await one
     assert here.held == (1, 9)
     second.send(b"")
@@ -117,7 +117,7 @@ async def test_what_comes_to_its_end_while_it_gives_way_is_refused() -> None:
     one = await here.reads(first)
     first.send(b"")
     assert await here.bodies.read(Sender(b"z", b"")) == b"z"
-    with pytest.raises(GaveWayError):
+    with pytest.raises(EvictedError):
         await one
     assert here.held == (0, 0)
 
@@ -132,5 +132,5 @@ async def test_who_is_ended_holds_nothing() -> None:
 
 
 async def test_a_bound_in_which_none_fits_is_none() -> None:
-    with pytest.raises(ValueError, match="has to fit"):
-        Bodies(1, 11, 10, READ_S)
+    with pytest.raises(ValueError, match="each_bytes is more"):
+        BodyLimits(1, 11, 10, READ_S)
