@@ -132,7 +132,7 @@ def test_pod_reports_what_it_waits_for_and_starts(node: ServingNode, acme: RingT
         time.sleep(2)
         assert node.bridge.metric("vcnode_katabridge_needs_met_seconds_count") == opened
         began_s = time.monotonic()
-        gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
+        gating.submit_resolver(node.ring, uid(made), gating.RESOLV_CONF)
         made.wait("Succeeded")
         took_s = time.monotonic() - began_s
         say(f"from the resolver to the end of the pod, by a nudge: {took_s:.2f} s")
@@ -149,13 +149,13 @@ def test_pod_reports_what_it_waits_for_and_starts(node: ServingNode, acme: RingT
 
 def test_dnsconfigs_wait_message_reaches_the_pods_author(node: ServingNode, acme: RingTenant) -> None:
     with pod(node, acme) as made:
-        gating.say_resolver(node.ring, uid(made), "", "network blue is not Ready: it is still being made")
+        gating.submit_resolver(node.ring, uid(made), "", "network blue is not Ready: it is still being made")
         wait_blocked(made, "network blue is not Ready: it is still being made")
-        gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
+        gating.submit_resolver(node.ring, uid(made), gating.RESOLV_CONF)
         wait_running(made)
         assert resolv_conf(made) == gating.RESOLV_CONF
         other = "nameserver 10.88.0.53\n"
-        gating.say_resolver(node.ring, uid(made), other)
+        gating.submit_resolver(node.ring, uid(made), other)
         assert resolv_conf(made) == other
         assert "Read-only" in made.sh("echo > /etc/resolv.conf")[1]
 
@@ -163,7 +163,7 @@ def test_dnsconfigs_wait_message_reaches_the_pods_author(node: ServingNode, acme
 def test_an_unreachable_guest_starts_no_container(node: ServingNode, acme: RingTenant) -> None:
     """Its agent is to come from its image, and this image has none."""
     with pod(node, acme, AGENT) as made:
-        gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
+        gating.submit_resolver(node.ring, uid(made), gating.RESOLV_CONF)
         words = "the pod's guest cannot be reached, so the Services of network default are not applied"
         wait_blocked(made, words)
         (message,) = wait_for("Event", lambda: events(made, "ContainerStartBlocked"), timeout_s=10)[:1]
@@ -187,7 +187,7 @@ def test_the_node_condition_counts_pods_blocked_for_long(node: ServingNode, acme
 
 def test_a_changed_network_readiness_unblocks(node: ServingNode, acme: RingTenant) -> None:
     with pod(node, acme, annotations={keys.NETWORK_READINESS: "false"}) as made:
-        gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
+        gating.submit_resolver(node.ring, uid(made), gating.RESOLV_CONF)
         wait_blocked(made, "network default is not ready for this pod")
         annotations = {"metadata": {"annotations": {keys.NETWORK_READINESS: "true"}}}
         node.ring.super_cluster.api.patch(made.path, annotations)
@@ -217,7 +217,7 @@ def test_warn_starts_and_logs_what_is_missing_off_starts(node: ServingNode, acme
 @pytest.mark.parametrize("namespace", ["warned", "open"])
 def test_warn_and_off_mount_an_existing_resolver(node: ServingNode, acme: RingTenant, namespace: str) -> None:
     with pod(node, acme, namespace=namespace, is_bound=False) as made:
-        gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
+        gating.submit_resolver(node.ring, uid(made), gating.RESOLV_CONF)
         bind(made)
         wait_running(made)
         assert resolv_conf(made) == gating.RESOLV_CONF
@@ -258,7 +258,7 @@ def test_containers_with_their_own_resolv_conf_keep_it(node: ServingNode, acme: 
         may_exist=True,
     )
     with pod(node, acme, spec=spec) as made:
-        gating.say_resolver(node.ring, uid(made), gating.RESOLV_CONF)
+        gating.submit_resolver(node.ring, uid(made), gating.RESOLV_CONF)
         wait_running(made)
         assert resolv_conf(made) == "nameserver 192.0.2.1\n"
         setup = node.ring.super_kubectl(
@@ -274,7 +274,7 @@ def test_required_plugin_blocks_while_the_bridge_is_away(
     """Under `enforce` the validator blocks pods that require the plugin; others start, and are reported."""
     before = len(ungated(node))
     with pod(node, acme) as waiting, pod(node, acme) as running:
-        gating.say_resolver(node.ring, uid(running), gating.RESOLV_CONF)
+        gating.submit_resolver(node.ring, uid(running), gating.RESOLV_CONF)
         wait_running(running)
         wait_blocked(waiting, NO_RESOLVER)
         node.bridge.stop(end)
@@ -284,14 +284,14 @@ def test_required_plugin_blocks_while_the_bridge_is_away(
             # It had blocked this pod before it went away.
             wait_blocked(waiting, gating.LACKS_PLUGIN)
             node.bridge.start()
-            gating.say_resolver(node.ring, uid(newcomer), gating.RESOLV_CONF)
+            gating.submit_resolver(node.ring, uid(newcomer), gating.RESOLV_CONF)
             took_s = wait_running(newcomer)
             say(f"{end.name}: from the bridge's return to running: {took_s:.2f} s")
             assert took_s < 8
             assert ungated(node)[before:] == [unguarded.full_name]
             wait_for("Event", lambda: events(unguarded, "ContainerStartedUngated"), timeout_s=10)
             assert waiting.status()["phase"] == "Pending"
-            gating.say_resolver(node.ring, uid(running), "nameserver 10.88.0.54\n")
+            gating.submit_resolver(node.ring, uid(running), "nameserver 10.88.0.54\n")
             assert resolv_conf(running) == "nameserver 10.88.0.54\n"
 
 
@@ -336,7 +336,7 @@ def test_a_bridge_that_does_not_answer(node: ServingNode, acme: RingTenant) -> N
                 node.bridge.process.send(signal.SIGCONT)
                 wait_for("it is found", lambda: unguarded.full_name in ungated(node)[before:], timeout_s=30)
                 assert waiting.status()["phase"] == "Pending"
-                gating.say_resolver(node.ring, uid(waiting), gating.RESOLV_CONF)
+                gating.submit_resolver(node.ring, uid(waiting), gating.RESOLV_CONF)
                 wait_running(waiting)
                 assert ungated(node)[before:] == [unguarded.full_name]
         finally:

@@ -28,7 +28,7 @@ from tests.k8s.ring.gate_load import (
     ObservedPod,
     Unrest,
     placed,
-    told_why,
+    pods_with_events,
     unrest,
     wait_cleared,
 )
@@ -36,7 +36,7 @@ from tests.k8s.ring.processes import wait_for
 from tests.k8s.ring.serving import KATA, STOCK, say
 from tests.k8s.ring.tenants import RingTenant
 
-_TOLD_S = 20.0
+_EVENTS_S = 20.0
 # One wave of so many has unrest, the first among them.
 _UNREST_EVERY = 5
 # Python's allocator gives pages back late; what one pod leaves behind for good is more than this.
@@ -70,23 +70,23 @@ def test_no_container_runs_before_rules_and_resolver(
         wait_for("their sandboxes", lambda: has_sandboxes(place, lost), timeout_s=60)
         for number, first in enumerate(range(0, pods, wave)):
             numbers = range(first, min(first + wave, pods))
-            is_unrest = number % _UNREST_EVERY == 0
-            check_wave(place, load, numbers, counts, is_unrest=is_unrest)
+            has_unrest = number % _UNREST_EVERY == 0
+            check_wave(place, load, numbers, counts, has_unrest=has_unrest)
             wait_cleared(place)
             now = Footprint.of(place)
-            words = "with unrest" if is_unrest else "quiet"
+            words = "with unrest" if has_unrest else "quiet"
             say(f"{numbers.stop} pods, the last {len(numbers)} {words}: {now}; {took(load.ended[first:])}")
-            if is_unrest:
+            if has_unrest:
                 base = None
             elif base is None:
                 base = numbers.stop, now
             else:
                 check_growth(base[1], now, numbers.stop - base[0])
         assert {seen.pod.status()["phase"] for seen in lost} == {"Pending"}
-    waited = sum(bool(seen.said) for seen in load.ended)
-    say(f"{dict(counts)}, {len(load.refused())} pods refused, {waited} seen waiting")
-    assert load.fates == {"Succeeded": pods}
-    # Else nothing of all this has been tried.
+    waited = sum(bool(seen.messages) for seen in load.ended)
+    say(f"{dict(counts)}, {len(load.blocked())} pods refused, {waited} seen waiting")
+    assert load.phases == {"Succeeded": pods}
+    # Else none of this has been tried.
     assert counts["kata-bridge"] > min(pods, wave) // 50
     assert counts["dnsconfig"] > 0
     assert counts["network"] > 0
@@ -96,19 +96,21 @@ def test_no_container_runs_before_rules_and_resolver(
     assert {seen.network for seen in load.ended} == set(place.networks)
     # A wave of a few pods may be over before the network closes.
     if min(pods, wave) >= _MANY:
-        assert any(_NOT_READY in said for seen in load.ended for said in seen.said)
+        assert any(_NOT_READY in messages for seen in load.ended for messages in seen.messages)
     for seen in lost:
-        assert any("the pod's guest cannot be reached" in said for said in seen.said), seen.said
+        assert any("the pod's guest cannot be reached" in messages for messages in seen.messages), (
+            seen.messages
+        )
 
 
 def check_wave(
-    place: LoadedNode, load: Load, numbers: Sequence[int], counts: Counter[str], *, is_unrest: bool
+    place: LoadedNode, load: Load, numbers: Sequence[int], counts: Counter[str], *, has_unrest: bool
 ) -> None:
-    """Start these pods; none starts early, and each that waits says why."""
+    """Start these pods; none starts early, and each that waits has its message."""
     began = len(load.ended)
     with ExitStack() as stack:
         for name, each in zip(
-            _UNREST, unrest(place, load.luck, load.ends_s) if is_unrest else (), strict=False
+            _UNREST, unrest(place, load.luck, load.ends_s) if has_unrest else (), strict=False
         ):
             # Called when it is over.
             stack.callback(count, counts, name, each)
@@ -119,11 +121,11 @@ def check_wave(
     assert load.stuck == {}
     assert load.started_ungated() == []
     seen = [*load.ended[began:], *load.lost]
-    assert [said for each in seen for said in load.unreasonable(each)] == []
+    assert [messages for each in seen for messages in load.unexpected_messages(each)] == []
     wait_for(
         "an Event with a reason on each pod that was refused",
-        lambda: load.refused() <= told_why(place.node.ring, load.namespace),
-        timeout_s=_TOLD_S,
+        lambda: load.blocked() <= pods_with_events(place.node.ring, load.namespace),
+        timeout_s=_EVENTS_S,
     )
 
 
@@ -152,7 +154,7 @@ def took(ended: Sequence[ObservedPod]) -> str:
 
 
 def test_the_first_act_notices_an_ungated_start(place: LoadedNode, acme: RingTenant) -> None:
-    """Else the test above would say nothing."""
+    """Else the test above would prove nothing."""
     node = place.node
     node.ring.syncer.create_namespace(acme, "unguarded")
     namespace = acme.super_namespace("unguarded")
@@ -165,7 +167,7 @@ def test_the_first_act_notices_an_ungated_start(place: LoadedNode, acme: RingTen
         message = made.status()["containerStatuses"][0]["state"]["terminated"]["message"]
         assert "connect:" in message
         assert "lookup:" in message
-        # The last word of all is the file that it had instead.
+        # The message ends with the resolv.conf that it had instead.
         assert f"nameserver {place.networks['blue'].address}\n" not in message
     finally:
         node.ring.super_cluster.api.delete(made.path)

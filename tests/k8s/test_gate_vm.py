@@ -47,7 +47,7 @@ def test_containers_wait_for_rules_in_a_guest_kernel(node: ServingNode, acme: Ri
         try:
             with vm_of(pod, *plugins) as vm:
                 uid = node.ring.super_cluster.api.get(pod.path)["metadata"]["uid"]
-                gating.say_resolver(node.ring, uid, gating.RESOLV_CONF)
+                gating.submit_resolver(node.ring, uid, gating.RESOLV_CONF)
                 sandbox = vm.sandbox().id
                 # The VM is not booted.
                 words = (

@@ -52,9 +52,7 @@ def trusting(authority: Authority) -> ssl.SSLContext:
 
 
 @pytest.mark.parametrize("is_tls", [True, False])
-async def test_a_slow_reader_pauses_the_sender_without_loss(
-    authority: Authority, is_tls: bool
-) -> None:
+async def test_a_slow_reader_pauses_the_sender_without_loss(authority: Authority, is_tls: bool) -> None:
     size, sent = 64 << 20, 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

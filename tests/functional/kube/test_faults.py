@@ -99,7 +99,9 @@ async def test_an_expired_page_token_lists_without_pages(
         assert limits[:3] == ["2", "2", None]
 
 
-async def test_a_half_open_connection_is_abandoned(apiserver: FakeApiserver, client: Client, until: Until) -> None:
+async def test_a_half_open_connection_is_abandoned(
+    apiserver: FakeApiserver, client: Client, until: Until
+) -> None:
     async with following(client, Timing(idle_timeout_s=0.3)) as (reflector, told):
         await until(lambda: apiserver.watches)
         apiserver.half_open()
@@ -140,9 +142,7 @@ async def test_an_endless_event_relists(apiserver: FakeApiserver, client: Client
         await until(lambda: reflector.lists == 2 and apiserver.watches)
 
 
-async def test_a_truncated_line_is_sent_again(
-    apiserver: FakeApiserver, client: Client, until: Until
-) -> None:
+async def test_a_truncated_line_is_sent_again(apiserver: FakeApiserver, client: Client, until: Until) -> None:
     async with following(client) as (reflector, told):
         await until(lambda: apiserver.watches)
         apiserver.inject(b'{"type":"ADDED","object":{"metadata":{"na', is_last=True)
@@ -161,7 +161,9 @@ async def test_a_large_object_is_one_event(apiserver: FakeApiserver, client: Cli
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
-async def test_a_burst_of_refusals_is_retried(apiserver: FakeApiserver, client: Client, until: Until, code: int) -> None:
+async def test_a_burst_of_refusals_is_retried(
+    apiserver: FakeApiserver, client: Client, until: Until, code: int
+) -> None:
     apiserver.faults.refusals.extend([(code, 0)] * 3)
     async with following(client) as (reflector, told):
         await until(reflector.synced.is_set)
@@ -203,9 +205,7 @@ async def test_a_restarted_server_is_synced_again(
         assert reflector.lists == 1
 
 
-async def test_an_older_state_is_refused(
-    apiserver: FakeApiserver, client: Client, until: Until
-) -> None:
+async def test_an_older_state_is_refused(apiserver: FakeApiserver, client: Client, until: Until) -> None:
     """A backup of etcd is restored: what was deleted since must not come back to life."""
     apiserver.storage.create(CONFIG_MAPS, config_map("a"))
     old = apiserver.storage.revision

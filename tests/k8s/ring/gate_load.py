@@ -30,22 +30,20 @@ from tests.k8s.ring.serving import AGENT, KATA, OWN_IP, STOCK, ServingNode, serv
 from tests.k8s.ring.tenants import RingTenant
 
 AT_ONCE = 14
-# Of a guest that is never reached; they wait all the time.
+# Pods whose guest is never reached; they wait all the time.
 LOST = 3
 
 IMAGE, SIDECAR = "agent in its image", "agent as a sidecar"
 AGENT_SHARE = 4
 """One pod of so many has our agent."""
 
-# What a pod may say that waits: what it lacks, in our words; and where kata-bridge is away, containerd's word
-# that it is.
+# The messages that a waiting pod may have: ours, and containerd's while kata-bridge is away.
 REASONS = ("waiting: ", gating.LACKS_PLUGIN)
-# No reason, and no author can make anything of it: containerd's words for containers that it creates after an
-# end of kata-bridge and before it has noticed that. They are never there without such an end just before,
-# and stay until the kubelet's next try: 11 to 15 s.
+# containerd's message for containers that it creates after kata-bridge ended and before it noticed. It occurs
+# only just after such an end, and stays until the kubelet's next try: 11 to 15 s.
 CUT_OFF, CUT_OFF_S, END_SEEN_S = "ttrpc: closed", 20.0, 10.0
 
-# What the kubelet writes before anybody was asked about the container.
+# What the kubelet writes before it asks for the container.
 _BEFORE = ("ContainerCreating", "PodInitializing")
 # A pod takes about a second, on a machine that does other things as well three.
 _POD_S, _FIRST_S = 4.0, 300.0
@@ -153,36 +151,36 @@ def unrest(place: LoadedNode, luck: random.Random, ends_s: list[float]) -> tuple
 
 @dataclass(slots=True)
 class ObservedPod:
-    """One pod, as it was seen. `kind` is its handler, or where its agent is."""
+    """One pod, as observed. `kind` is its handler, or the place of its agent."""
 
     pod: services.TenantPod
     kind: str
     network: str
     began_s: float
-    # With the times from and until which it was seen, each time anew.
-    said: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    _saying: set[str] = field(default_factory=set)
+    # By message: the spans of time in which it was observed.
+    messages: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    _current: set[str] = field(default_factory=set)
     took_s: float = 0.0
 
-    def note(self, status: JsonObject) -> None:
-        """Keep why its containers wait."""
+    def record(self, status: JsonObject) -> None:
+        """Record why its containers wait."""
         now_s = time.monotonic()
-        saying = reasons(status)
-        for reason in saying:
-            spans = self.said.setdefault(reason, [])
-            from_s = spans.pop()[0] if reason in self._saying else now_s
+        current = wait_messages(status)
+        for reason in current:
+            spans = self.messages.setdefault(reason, [])
+            from_s = spans.pop()[0] if reason in self._current else now_s
             spans.append((from_s, now_s))
-        self._saying = saying
+        self._current = current
 
 
-def reasons(status: JsonObject) -> set[str]:
-    """Why containers of a pod wait that somebody was asked about, the sidecar too."""
+def wait_messages(status: JsonObject) -> set[str]:
+    """Why containers of a pod wait, the sidecar included."""
     found = set()
     for kind in ("initContainerStatuses", "containerStatuses"):
         for each in status.get(kind, []):
-            said = gating.waiting({"containerStatuses": [each]})
-            if said and not said.startswith(_BEFORE):
-                found.add(said)
+            messages = gating.waiting({"containerStatuses": [each]})
+            if messages and not messages.startswith(_BEFORE):
+                found.add(messages)
     return found
 
 
@@ -200,7 +198,7 @@ class Load:
         self.lost: list[ObservedPod] = []
         self.failures: list[str] = []
         self.stuck: dict[str, set[str]] = {}
-        self.fates: Counter[str] = Counter()
+        self.phases: Counter[str] = Counter()
         self.ends_s: list[float] = []
         """When kata-bridge was ended."""
         self.luck = luck
@@ -246,16 +244,16 @@ class Load:
                     waiting[f"load-{number}"] = self._start(number)
                 statuses = lists(ring, self.namespace)
                 for seen in self.lost:
-                    seen.note(statuses[seen.pod.name])
+                    seen.record(statuses[seen.pod.name])
                 for name, seen in list(waiting.items()):
                     status = statuses.get(name, {})
-                    seen.note(status)
+                    seen.record(status)
                     if status.get("phase") in ("Succeeded", "Failed"):
                         self._end(waiting.pop(name), status)
                         remaining -= 1
                 time.sleep(0.2)
             statuses = lists(ring, self.namespace)
-            self.stuck = {name: reasons(statuses.get(name, {})) for name in waiting}
+            self.stuck = {name: wait_messages(statuses.get(name, {})) for name in waiting}
         finally:
             for seen in waiting.values():
                 ring.super_cluster.api.delete(seen.pod.path)
@@ -282,28 +280,28 @@ class Load:
         seen.took_s = time.monotonic() - seen.began_s
         (container,) = status["containerStatuses"]
         complaint = container["state"]["terminated"].get("message", "")
-        self.fates[status["phase"]] += 1
+        self.phases[status["phase"]] += 1
         if complaint or container["restartCount"] or status["phase"] != "Succeeded":
             self.failures.append(f"{seen.pod.name} {seen.kind} {seen.network}: {complaint} {status}")
         self._ring.super_cluster.api.delete(seen.pod.path)
         self.ended.append(seen)
 
-    def unreasonable(self, seen: ObservedPod) -> list[str]:
-        """What a pod said that is no reason, but for what an end of kata-bridge leaves for one try."""
+    def unexpected_messages(self, seen: ObservedPod) -> list[str]:
+        """A pod's messages that are neither expected nor left by an end of kata-bridge for one try."""
         return [
-            f"{seen.pod.name}: {said}, for {last_s - first_s:.1f} s"
-            for said, spans in seen.said.items()
+            f"{seen.pod.name}: {messages}, for {last_s - first_s:.1f} s"
+            for messages, spans in seen.messages.items()
             for first_s, last_s in spans
-            if not any(reason in said for reason in REASONS)
+            if not any(reason in messages for reason in REASONS)
             and not (
-                CUT_OFF in said
+                CUT_OFF in messages
                 and last_s - first_s < CUT_OFF_S
                 and any(0 <= first_s - end_s < END_SEEN_S for end_s in self.ends_s)
             )
         ]
 
-    def refused(self) -> set[str]:
-        """The pods that kata-bridge has held, by its log."""
+    def blocked(self) -> set[str]:
+        """The pods that kata-bridge has blocked, by its log."""
         return {line["pod"] for line in self._place.node.bridge.lines("container start blocked")}
 
     def started_ungated(self) -> list[str]:
@@ -312,8 +310,8 @@ class Load:
         return [line["pod"] for line in lines if "/load-" in line["pod"] or "/lost-" in line["pod"]]
 
 
-def told_why(ring: Ring, namespace: str) -> set[str]:
-    """The pods of which an Event says in our words what they wait for, also those that are gone."""
+def pods_with_events(ring: Ring, namespace: str) -> set[str]:
+    """The pods with an Event that has our message, also those that are gone."""
     items = ring.super_cluster.api.get(f"/api/v1/namespaces/{namespace}/events")["items"]
     return {
         f"{namespace}/{each['involvedObject']['name']}" for each in items if "waiting: " in each["message"]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a test of the gate needs around kata-bridge: somebody who says resolvers, a DNS server, and
-kata-bridge's rights in the super cluster as they are shipped."""
+"""What tests of the start gate need around kata-bridge: a client that submits resolvers, a DNS server, and
+kata-bridge's rights in the super cluster as shipped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REQUIRED = {"required-plugins.noderesource.dev": "[vcnode]"}
 LACKS_PLUGIN = 'required plugin "vcnode" not present'
 _DNS_PORT = 53
 
-# Answers every question for an address with one: the first name that is asked for, as it was asked.
+# Answers each question for an IPv4 address with the same address.
 _DNS_SERVER = """
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -48,7 +48,7 @@ def start_dns_server(ring: Ring) -> RingProcess:
 
 
 def allow_bridge(ring: Ring) -> JsonObject:
-    """Give kata-bridge what is shipped for it; returns its settings below `gate`."""
+    """Give kata-bridge its shipped rights; returns its settings below `gate`."""
     kubeconfig = shipped.let_in(
         ring.super_cluster, "kata-bridge", ring.node.name, ring.directory / "kata-bridge"
     )
@@ -67,9 +67,9 @@ def as_bridge(ring: Ring, node: str = "") -> KubernetesApi:
 def first_act(
     ip: str, server: str = DNS_ADDRESS, page: str = "acme", *, has_agent: bool = False
 ) -> JsonObject:
-    """A pod whose first act is a connect and a lookup; what failed is its last word.
+    """A pod whose first act is a connect and a lookup; its termination message has what failed.
 
-    `server` is what has to be in its resolv.conf, `page` who has to answer at `ip`. Each is tried once:
+    `server` must be in its resolv.conf, and `page` must answer at `ip`. Each is tried once:
     a packet that was sent before there were rules for it is a failure. The kernel counts what was sent
     again in the whole namespace, with `has_agent` also what our agent sent to the node while that was
     busy. There the time tells: a connection's first packet is sent again after a second, not earlier.
@@ -98,7 +98,7 @@ def gated_pod(
     namespace: str = "",
     network: str = "",
 ) -> services.TenantPod:
-    """Create a tenant's pod that demands the plugin; without a `network` it is in the default one."""
+    """Create a tenant's pod that requires the plugin; without a `network` it is in the default one."""
     value = services.pod_value(tenant, name, ring.node.name, handler, spec, network)
     value["metadata"]["annotations"] |= REQUIRED
     made = services.TenantPod(ring, namespace or tenant.super_namespace("default"), name)
@@ -113,11 +113,11 @@ def waiting(status: JsonObject) -> str:
     return f"{state.get('reason', '')}: {state.get('message', '')}" if state else ""
 
 
-def say_resolver(ring: Ring, uid: str, text: str, waits: str = "") -> GuestResult:
-    """Say it once."""
+def submit_resolver(ring: Ring, uid: str, text: str, wait_message: str = "") -> GuestResult:
+    """Call SetResolvConf once."""
 
-    async def say() -> GuestResult:
+    async def submit() -> GuestResult:
         async with BridgeClient(bridge_socket(ring), timeout_s=5) as bridge:
-            return await bridge.set_resolv_conf("", text, wait_message=waits, pod_uid=uid)
+            return await bridge.set_resolv_conf("", text, wait_message=wait_message, pod_uid=uid)
 
-    return asyncio.run(say())
+    return asyncio.run(submit())
