@@ -159,26 +159,6 @@ async def test_guest_without_ipv6_gets_ipv4(
             await one.apply(sample(8, families=BOTH), ())
 
 
-async def test_lost_ipv6_rules_are_found_by_the_probe(place: Path) -> None:
-    quirks = AgentQuirks()
-    async with FakeKata(place, FakeTables(), quirks=quirks) as kata:
-        one = channel(kata)
-        quirks.is_restore_lost = True
-        assert not (await one.probe()).ipv6
-        assert one.ipv6_problem == "the guest took IPv6 rules but does not hold them"
-        assert (await one.probe()).ipv6_message == one.ipv6_problem
-
-
-@flavours
-async def test_failing_save_is_found_by_the_first_push(place: Path, flavour: Flavour) -> None:
-    quirks = AgentQuirks(is_save_failing=True)
-    async with FakeKata(place, FakeTables(), flavour=flavour, quirks=quirks) as kata:
-        one = channel(kata)
-        assert not (await one.probe()).ipv6
-        with pytest.raises(NotInjectable, match="iptables-save fails"):
-            await one.apply(sample(7), ())
-
-
 @flavours
 async def test_booting_guest_is_unreachable_until_it_is_up(place: Path, flavour: Flavour) -> None:
     async with FakeKata(place, FakeTables(), flavour=flavour, is_booting=True) as kata:

@@ -4,12 +4,13 @@
 import pytest
 
 from bridge_api.messages import Capabilities
+from devkit.kata.fake_table_calls import FakeTableCalls
 from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.port import GuestRefused, GuestState, NeedsFull, NotInjectable
 from ruleset.delta import difference
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.names import Backend
-from tests.unit.kata_bridge.channels.stock.stock_guests import BOTH, EMPTY, V4, V6, FakeTableCalls, channel
+from tests.unit.kata_bridge.channels.stock.stock_guests import BOTH, EMPTY, V4, V6, channel
 
 pytestmark = pytest.mark.asyncio
 
@@ -96,7 +97,7 @@ async def test_delta_needs_the_full_ruleset() -> None:
 async def test_oversized_ruleset_is_refused_before_it_is_sent() -> None:
     guest = FakeTableCalls()
     one = channel(guest)
-    await one.probe()
+    await one.apply(sample(7), ())
     guest.pushes.clear()
     rules = tuple(f"-d 10.96.0.1/32 -p tcp -m tcp --dport {port} -j RETURN" for port in range(65_000))
     document = Document(V4, Backend.IPTABLES, {"nat/VCN-SERVICES": rules})
@@ -107,6 +108,7 @@ async def test_oversized_ruleset_is_refused_before_it_is_sent() -> None:
         await one.apply(make_ruleset(1, [document]), ())
 
     assert guest.pushes == []
+    assert await one.state() == GuestState(7, sample(7).digest, has_drifted=False)
 
 
 async def test_ruleset_for_nft_alone_is_refused() -> None:

@@ -3,10 +3,11 @@
 
 import pytest
 
+from devkit.kata.fake_table_calls import FakeTableCalls
 from devkit.kata.guest_tables import FakeTables
 from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.port import GuestState
-from tests.unit.kata_bridge.channels.stock.stock_guests import MESH, V4, FakeTableCalls, channel, mesh_first
+from tests.unit.kata_bridge.channels.stock.stock_guests import MESH, V4, channel, mesh_first
 
 pytestmark = pytest.mark.asyncio
 

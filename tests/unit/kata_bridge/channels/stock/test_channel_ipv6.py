@@ -3,12 +3,13 @@
 
 import pytest
 
+from devkit.kata.fake_table_calls import FakeTableCalls
 from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.port import GuestRefused, Unreachable
 from kata_bridge.channels.stock.channel import StockChannel
 from kata_bridge.channels.stock.faults import Fault, NoAnswerError
 from ruleset.model import Family
-from tests.unit.kata_bridge.channels.stock.stock_guests import BOTH, V4, V6, FakeTableCalls, channel, fault
+from tests.unit.kata_bridge.channels.stock.stock_guests import BOTH, V4, V6, channel, fault
 
 pytestmark = pytest.mark.asyncio
 

@@ -3,10 +3,11 @@
 
 import pytest
 
+from devkit.kata.fake_table_calls import FakeTableCalls
 from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.port import GuestRefused, NotInjectable, Unreachable
 from kata_bridge.channels.stock.faults import Fault, NoAnswerError
-from tests.unit.kata_bridge.channels.stock.stock_guests import V4, FakeTableCalls, channel, fault, mesh_first
+from tests.unit.kata_bridge.channels.stock.stock_guests import V4, channel, fault, mesh_first
 
 pytestmark = pytest.mark.asyncio
 

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devkit.kata.fake_table_calls import FakeTableCalls
 from devkit.kata.guest_tables import FakeTables
 from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.port import GuestState
-from tests.unit.kata_bridge.channels.stock.stock_guests import BOTH, EMPTY, V4, FakeTableCalls, channel
+from tests.unit.kata_bridge.channels.stock.stock_guests import BOTH, EMPTY, V4, channel
 
 pytestmark = pytest.mark.asyncio
 
