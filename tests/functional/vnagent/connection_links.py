@@ -56,7 +56,7 @@ async def until(condition: Callable[[], bool], *movers: Callable[[], object]) ->
         await asyncio.sleep(0.0005)
 
 
-async def turns(count: int) -> None:
+async def iterate(count: int) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
 

@@ -14,7 +14,7 @@ import pytest
 from daemonkit.admission.handshake_accounts import HandshakeAccounts
 from tenancy.registry import Registry
 from tests.functional.vnagent.agent_states import new_state, opener
-from tests.functional.vnagent.connection_links import contexts, no_room, run, turns, until
+from tests.functional.vnagent.connection_links import contexts, iterate, no_room, run, until
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
 from vnagent.core.head import ResponseHead
 from vnagent.downstream.handshakes import Handshakes
@@ -90,7 +90,7 @@ def test_a_dial_without_an_epoll_watch_is_unreachable() -> None:
             with no_room(poller.own, "epoll"):
                 pool.acquire(exchange, b"", timeout_s=None, is_upgrade=False)
                 pool.dial_spare()
-            await turns(2)
+            await iterate(2)
             assert exchange.failures == ["kubelet-unreachable"]
             assert (pool.open_count, poller.by_fd, poller.own.size) == (0, {}, 0)
 
@@ -114,7 +114,7 @@ def test_a_dial_without_memory_fails_alone(error: BaseException) -> None:
         pool = KubeletPool(poller, KubeletAddress("127.0.0.1", 1, "far"), context)
         exchange = FailureRecorder()
         pool.acquire(exchange, b"", timeout_s=None, is_upgrade=True)
-        await turns(4)
+        await iterate(4)
         assert exchange.failures == ["kubelet-unreachable"]
         assert (pool.open_count, poller.by_fd) == (0, {})
 

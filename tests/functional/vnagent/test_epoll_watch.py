@@ -11,10 +11,10 @@ from tests.functional.vnagent.connection_links import (
     SMALL,
     ConnectionLink,
     connected_link,
+    iterate,
     no_room,
     replaced,
     run,
-    turns,
     until,
 )
 from vnagent.downstream.client_connection import UNIDENTIFIED
@@ -109,7 +109,7 @@ def test_a_tunnel_without_an_epoll_watch_ends() -> None:
             with no_room(poller.shared, "epoll"):
                 for _ in range(4_000):
                     client.far.pull()
-                    await turns(1)
+                    await iterate(1)
             assert len(closed) == 1
             assert kubelet.transport.tls is None
 
@@ -126,7 +126,7 @@ def test_a_reset_after_the_kubelets_close_is_no_error() -> None:
             link.transport.pause()
             link.transport.write(b"a" * 400_000)
             link.transport.close()
-            await turns(20)
+            await iterate(20)
             link.far.reset()
             await until(lambda: link.transport.tls is None)
             assert faults == []

@@ -22,21 +22,21 @@ COUNT = 5
 class RecordingState:
     """The part of the state that `Handshakes` uses; keeps in which iteration of the loop each one began."""
 
-    turns: list[int]
+    iterations: list[int]
     context: object = True
     is_draining: bool = False
     metrics: AgentMetrics = field(default_factory=AgentMetrics)
     began: list[int] = field(default_factory=list)
 
     def open_client(self, sock: socket.socket, _source: str, _cipher: Cipher | None) -> None:
-        self.began.append(len(self.turns))
+        self.began.append(len(self.iterations))
         sock.close()
 
 
 @pytest.mark.asyncio
 async def test_one_handshake_begins_per_loop_iteration() -> None:
-    turns: list[int] = []
-    recorder = RecordingState(turns)
+    iterations: list[int] = []
+    recorder = RecordingState(iterations)
     loop = asyncio.get_running_loop()
     state = cast(AgentState, recorder)
     handshakes = Handshakes(loop, state, HandshakeAccounts(), recorder.open_client)
@@ -49,6 +49,6 @@ async def test_one_handshake_begins_per_loop_iteration() -> None:
         handshakes.start()
         async with asyncio.timeout(20):
             while len(recorder.began) < COUNT:
-                turns.append(0)
+                iterations.append(0)
                 await asyncio.sleep(0)
     assert sorted(set(recorder.began)) == recorder.began

@@ -17,9 +17,9 @@ from tests.functional.vnagent.connection_links import (
     both_sides,
     connected_link,
     descriptors,
+    iterate,
     new_link,
     run,
-    turns,
     until,
 )
 from tests.functional.vnagent.far_end import End, FarEnd
@@ -59,7 +59,7 @@ def test_resume_delivers_data_from_the_kernel(is_server: bool) -> None:
             await until(lambda: link.handler.received != b"", link.far.push)
             while len(link.handler.received) < 20 * 20_000:
                 before = len(link.handler.received)
-                await turns(5)
+                await iterate(5)
                 assert len(link.handler.received) == before  # paused means paused
                 link.transport.resume()
                 await until(partial(link.has_more_than, before), link.far.push)
@@ -79,7 +79,7 @@ def test_an_end_during_a_pause_follows_the_data(is_server: bool) -> None:
             link.transport.pause()
             link.far.say(b"last words")
             link.far.finish(with_notify=True)
-            await turns(50)
+            await iterate(50)
             assert link.handler.ends == []
             link.transport.resume()
             await until(link.has_ended)
@@ -98,7 +98,7 @@ def test_an_end_with_data_is_delivered_at_resume(is_server: bool) -> None:
             link.far.say(b"last words")
             link.far.finish(with_notify=True)
             await until(lambda: link.handler.received != b"")
-            await turns(50)
+            await iterate(50)
             assert link.handler.ends == []
             link.transport.resume()
             await until(link.has_ended)
@@ -127,7 +127,7 @@ def test_an_end_that_epoll_reported_once_is_delivered(is_server: bool, with_noti
             else:
                 link.far.finish(with_notify=False)
             await until(lambda: paused == [True])
-            await turns(50)
+            await iterate(50)
             assert link.handler.ends == []
             link.handler.at_batch_end = lambda: None
             link.transport.resume()
@@ -213,7 +213,7 @@ def test_on_data_may_act_on_its_connection(is_server: bool, act: str) -> None:
             for _ in range(5):
                 link.far.say(b"a" * 60_000)
             await until(lambda: link.handler.received != b"", link.far.push)
-            await turns(20)
+            await iterate(20)
             # One piece: what one receive brings, with the record that the one before it left incomplete.
             assert len(link.handler.received) <= RECEIVE_BYTES + 16_384
             assert link.handler.ends == []
@@ -282,7 +282,7 @@ def test_congestion_ends_with_one_on_writable(is_server: bool) -> None:
                     link.transport.flush()
                 await until(lambda: link.handler.events != [], link.far.pull)
                 await until(lambda: not link.transport.await_if_congested(), link.far.pull)
-                await turns(20)
+                await iterate(20)
                 assert link.handler.events == ["writable"]
 
     run(body)
@@ -342,7 +342,7 @@ def test_above_its_limit_a_tenant_receives_little_at_once() -> None:
             await until(lambda: all(one.transport.has_unsent for one, _ in streams), *pushes(streams))
             for push in 10 * pushes(streams):
                 push()
-                await turns(2)
+                await iterate(2)
             added = use.unsent_bytes - before
             # Each stream adds at most one record that this receive completes, and the receive itself.
             assert 0 < added <= len(streams) * (16_384 + 4_096 + 100)

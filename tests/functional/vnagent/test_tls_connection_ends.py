@@ -12,9 +12,9 @@ from tests.functional.vnagent.connection_links import (
     SMALL,
     both_sides,
     connected_link,
+    iterate,
     new_link,
     run,
-    turns,
     until,
 )
 from tests.functional.vnagent.far_end import End
@@ -52,7 +52,7 @@ def test_close_sends_all_unsent_data_after_the_peers_end(is_server: bool, with_n
             link.transport.flush()
             link.transport.close()
             link.far.finish(with_notify=with_notify)
-            await turns(50)
+            await iterate(50)
             await until(lambda: link.far.end is not None, lambda: link.far.pull(3000))
             assert bytes(link.far.received) == sent
             link.far.close()
@@ -97,7 +97,7 @@ def test_a_reset_is_reported_once(is_server: bool) -> None:
         async with connected_link(poller, is_server=is_server) as link:
             link.far.reset()
             await until(link.has_ended)
-            await turns(20)
+            await iterate(20)
             assert link.handler.ends == ["reset"]
 
     run(body)
@@ -135,7 +135,7 @@ def test_a_write_after_a_reset_ends_the_connection(is_server: bool) -> None:
                 link.transport.write(b"a" * 20_000)
                 link.transport.flush()
             await until(link.has_ended)
-            await turns(20)
+            await iterate(20)
             assert len(link.handler.ends) == 1
             link.transport.abort()
             link.transport.write(b"dropped")

@@ -17,10 +17,10 @@ from tests.functional.vnagent.connection_links import (
     SMALL,
     both_sides,
     connected_link,
+    iterate,
     new_context,
     new_link,
     run,
-    turns,
     until,
 )
 from tests.functional.vnagent.key_updates import UPDATE_BYTES, KeyUpdates
@@ -69,7 +69,7 @@ def test_a_failing_handler_ends_its_own_connection(is_server: bool, moment: str)
                 if link.far.is_handshake_done:
                     link.far.say(b"second")
                 link.far.push()
-                await turns(20)
+                await iterate(20)
                 assert bytes(link.handler.received) == received
                 assert [type(context["exception"]) for context in told] == [MemoryError]
                 other.far.say(b"unharmed")

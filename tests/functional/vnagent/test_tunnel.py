@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.functional.vnagent.connection_links import SMALL, connected_link, run, turns, until
+from tests.functional.vnagent.connection_links import SMALL, connected_link, iterate, run, until
 from tests.functional.vnagent.far_end import End, FarEnd
 from vnagent.downstream.client_connection import UNIDENTIFIED
 from vnagent.transport.poller import SocketPoller
@@ -107,7 +107,7 @@ def test_a_client_still_sending_gets_all_output() -> None:
             for _ in range(5):
                 both.client.say(b"ping")
                 both.client.push()
-                await turns(20)
+                await iterate(20)
             await until(lambda: both.client.end is not None, lambda: both.client.pull(20_000))
             assert bytes(both.client.received) == sent
 
@@ -137,7 +137,7 @@ def test_both_sides_flood_before_they_read() -> None:
             both.kubelet.say(down)
             for _ in range(200):
                 both.push_both()
-                await turns(2)
+                await iterate(2)
             await until(
                 lambda: len(both.client.received) == len(down) and len(both.kubelet.received) == len(up),
                 both.push_both,
@@ -196,7 +196,7 @@ def test_no_byte_is_lost_or_reordered(
             said = {"client": bytearray(), "kubelet": bytearray()}
             for number, (who, act, size) in enumerate(steps):
                 if act == "turn":
-                    await turns(size)
+                    await iterate(size)
                 elif act == "say":
                     data = bytes([number]) * size
                     said[who] += data
