@@ -61,10 +61,11 @@ class PodIdentity(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EventSource:
-    """core/v1 EventSource."""
+    """core/v1 EventSource; with a `reporting_component` its Events also name their reporting instance."""
 
     component: str
     host: str
+    reporting_component: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,8 @@ def build_event(
         "lastTimestamp": timestamp,
         "count": 1,
     }
+    if source.reporting_component:
+        value |= {"reportingComponent": source.reporting_component, "reportingInstance": source.host}
     return EventBody(pod.namespace, msgspec.json.encode(value))
 
 

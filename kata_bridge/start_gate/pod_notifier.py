@@ -5,10 +5,13 @@ The nudge is an annotation: the kubelet syncs a pod that changed, and so tries i
 """
 
 import asyncio
+import datetime as dt
+import json
 import secrets
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 
-from daemonkit.kube.resources import PODS, Resource
+from daemonkit.kube.event_recorder import EVENTS, EventSource, build_event
+from daemonkit.kube.resources import PODS
 from daemonkit.tasks import Tasks
 from daemonkit.token_bucket import TokenBucket
 from kata_bridge.sandboxes.core.sandbox import Sandbox
@@ -17,7 +20,6 @@ from kata_bridge.start_gate.core.event_budget import EventBudget
 from kata_bridge.start_gate.super_cluster import JSON, MERGE, SuperClusterWriter, timestamp
 from tenancy import keys
 
-EVENTS = Resource("", "v1", "events")
 BLOCKED, STARTED_UNGATED = "ContainerStartBlocked", "ContainerStartedUngated"
 
 # An API server that forgets Events after an hour needs no reminder within five minutes.
@@ -34,7 +36,7 @@ class PodNotifier:
         self, super_cluster: SuperClusterWriter, tasks: Tasks, on_nudged: Callable[[str], None]
     ) -> None:
         self._super_cluster = super_cluster
-        self._node = super_cluster.node
+        self._source = EventSource("kata-bridge", super_cluster.node, "vcnode.io/kata-bridge")
         self._tasks = tasks
         self._on_nudged = on_nudged
         self._loop = asyncio.get_running_loop()
@@ -54,8 +56,8 @@ class PodNotifier:
 
     def started_ungated(self, sandbox: Sandbox, container: str) -> None:
         message = (
-            f"Container {container} started without a decision of the start gate of node {self._node}: its "
-            "first steps may have been without Services or with another DNS server."
+            f"Container {container} started without a decision of the start gate of node {self._source.host}:"
+            " its first steps may have been without Services or with another DNS server."
         )
         self._event(sandbox, STARTED_UNGATED, message)
 
@@ -63,8 +65,9 @@ class PodNotifier:
 
     async def _nudge(self, sandbox: Sandbox) -> None:
         metadata = {"uid": sandbox.uid, "annotations": {keys.GATE_OPENED: timestamp()}}
+        body = json.dumps({"metadata": metadata}).encode()
         path = PODS.path(sandbox.namespace, sandbox.name)
-        self._on_nudged(await self._super_cluster.write("PATCH", path, {"metadata": metadata}, MERGE))
+        self._on_nudged(await self._super_cluster.write("PATCH", path, body, MERGE))
 
     def _event(self, sandbox: Sandbox, reason: str, message: str) -> None:
         now_s = self._loop.time()
@@ -76,37 +79,10 @@ class PodNotifier:
         self._reported_s[key] = now_s
         while len(self._reported_s) > MAX_REMEMBERED:
             del self._reported_s[next(iter(self._reported_s))]
-        event = self._event_body(sandbox, reason, message)
-        write = self._super_cluster.write("POST", EVENTS.path(sandbox.namespace), event, JSON)
+        now, suffix = dt.datetime.now(dt.UTC), secrets.token_hex(8)
+        event = build_event(sandbox, reason, message, self._source, now, suffix=suffix)
+        write = self._super_cluster.write("POST", EVENTS.path(event.namespace), event.body, JSON)
         self._begin(f"event {reason}", sandbox.id, write)
-
-    def _event_body(self, sandbox: Sandbox, reason: str, message: str) -> Mapping[str, object]:
-        now = timestamp(digits=0)
-        return {
-            "apiVersion": "v1",
-            "kind": "Event",
-            # A name has 253 characters at most, as the pod's own.
-            "metadata": {
-                "name": f"{sandbox.name[:230]}.{secrets.token_hex(8)}",
-                "namespace": sandbox.namespace,
-            },
-            "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "namespace": sandbox.namespace,
-                "name": sandbox.name,
-                "uid": sandbox.uid,
-            },
-            "reason": reason,
-            "message": message[:1024],
-            "type": "Warning",
-            "count": 1,
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "source": {"component": "kata-bridge", "host": self._node},
-            "reportingComponent": "vcnode.io/kata-bridge",
-            "reportingInstance": self._node,
-        }
 
     def _begin(self, what: str, sandbox: str, work: Coroutine[object, object, object]) -> None:
         """Send one such request at a time for each sandbox; of those that come meanwhile, only the last."""

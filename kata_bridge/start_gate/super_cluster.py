@@ -52,9 +52,8 @@ class SuperClusterWriter:
     async def close(self) -> None:
         await self._client.close()
 
-    async def write(self, method: str, path: str, value: Mapping[str, object], content_type: str) -> str:
+    async def write(self, method: str, path: str, body: bytes, content_type: str) -> str:
         """Send it, and again where that may help; return the result: done, gone, refused or failed."""
-        body = json.dumps(value).encode()
         for wait_s in (*RETRIES_S, None):
             try:
                 await self._request(method, path, body, content_type)

@@ -2,6 +2,7 @@
 """Keeps the node's condition in the super cluster up to date, and re-reads annotations of waiting pods."""
 
 import asyncio
+import json
 from collections.abc import Callable, Iterable
 
 from daemonkit.kube.resources import NODES
@@ -47,7 +48,8 @@ async def _write_condition(super_cluster: SuperClusterWriter, condition: NodeCon
         "lastTransitionTime": since,
     }
     path = f"{NODES.path(name=super_cluster.node)}/status"
-    return await super_cluster.write("PATCH", path, {"status": {"conditions": [value]}}, STRATEGIC)
+    body = json.dumps({"status": {"conditions": [value]}}).encode()
+    return await super_cluster.write("PATCH", path, body, STRATEGIC)
 
 
 async def sync_readiness(

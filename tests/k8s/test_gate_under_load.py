@@ -96,11 +96,9 @@ def test_no_container_runs_before_rules_and_resolver(
     assert {seen.network for seen in load.ended} == set(place.networks)
     # A wave of a few pods may be over before the network closes.
     if min(pods, wave) >= _MANY:
-        assert any(_NOT_READY in messages for seen in load.ended for messages in seen.messages)
+        assert any(_NOT_READY in message for seen in load.ended for message in seen.messages)
     for seen in lost:
-        assert any("the pod's guest cannot be reached" in messages for messages in seen.messages), (
-            seen.messages
-        )
+        assert any("the pod's guest cannot be reached" in message for message in seen.messages), seen.messages
 
 
 def check_wave(
@@ -121,7 +119,7 @@ def check_wave(
     assert load.stuck == {}
     assert load.started_ungated() == []
     seen = [*load.ended[began:], *load.lost]
-    assert [messages for each in seen for messages in load.unexpected_messages(each)] == []
+    assert [message for each in seen for message in load.unexpected_messages(each)] == []
     wait_for(
         "an Event with a reason on each pod that was refused",
         lambda: load.blocked() <= pods_with_events(place.node.ring, load.namespace),

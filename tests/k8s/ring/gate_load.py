@@ -166,9 +166,9 @@ class ObservedPod:
         """Record why its containers wait."""
         now_s = time.monotonic()
         current = wait_messages(status)
-        for reason in current:
-            spans = self.messages.setdefault(reason, [])
-            from_s = spans.pop()[0] if reason in self._current else now_s
+        for message in current:
+            spans = self.messages.setdefault(message, [])
+            from_s = spans.pop()[0] if message in self._current else now_s
             spans.append((from_s, now_s))
         self._current = current
 
@@ -178,9 +178,9 @@ def wait_messages(status: JsonObject) -> set[str]:
     found = set()
     for kind in ("initContainerStatuses", "containerStatuses"):
         for each in status.get(kind, []):
-            messages = gating.waiting({"containerStatuses": [each]})
-            if messages and not messages.startswith(_BEFORE):
-                found.add(messages)
+            message = gating.waiting({"containerStatuses": [each]})
+            if message and not message.startswith(_BEFORE):
+                found.add(message)
     return found
 
 
@@ -289,12 +289,12 @@ class Load:
     def unexpected_messages(self, seen: ObservedPod) -> list[str]:
         """A pod's messages that are neither expected nor left by an end of kata-bridge for one try."""
         return [
-            f"{seen.pod.name}: {messages}, for {last_s - first_s:.1f} s"
-            for messages, spans in seen.messages.items()
+            f"{seen.pod.name}: {message}, for {last_s - first_s:.1f} s"
+            for message, spans in seen.messages.items()
             for first_s, last_s in spans
-            if not any(reason in messages for reason in REASONS)
+            if not any(reason in message for reason in REASONS)
             and not (
-                CUT_OFF in messages
+                CUT_OFF in message
                 and last_s - first_s < CUT_OFF_S
                 and any(0 <= first_s - end_s < END_SEEN_S for end_s in self.ends_s)
             )

@@ -169,6 +169,7 @@ async def test_an_event_is_written_for_each_message_not_each_retry(harness: Harn
         "ContainerStartBlocked",
         {"component": "kata-bridge", "host": "worker-1"},
     )
+    assert (first["reportingComponent"], first["reportingInstance"]) == ("vcnode.io/kata-bridge", "worker-1")
 
 
 async def test_events_of_many_pods_are_limited(harness: Harness) -> None:
