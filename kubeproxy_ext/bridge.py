@@ -11,7 +11,7 @@ from bridge_api.session import BridgeSession, GuestHandlers
 from daemonkit import logs
 from daemonkit.tasks import Tasks
 from kubeproxy_ext.compute.stale_flows import StaleFlow
-from kubeproxy_ext.delivery.queue import Push
+from kubeproxy_ext.delivery.queue import RulesetPush
 from ruleset.delta import RulesetDelta
 from ruleset.document import Ruleset
 
@@ -23,7 +23,7 @@ MAX_SPARED = 50_000
 _log = logs.get(__name__)
 
 
-class Bridge(Protocol):
+class RulesetClient(Protocol):
     """The part of `bridge_api.client.BridgeClient` that is used."""
 
     def watch_guests(self) -> AsyncIterator[GuestEvent]: ...
@@ -39,21 +39,25 @@ class PushHandlers(GuestHandlers):
     """With callbacks for pushes. `on_failure` gets the guests without a result, and whether kata-bridge
     rejected the whole request."""
 
-    on_result: Callable[[Push, GuestResult], None]
-    on_failure: Callable[[Push, frozenset[str], bool], None]
-    on_done: Callable[[Push], None]
+    on_result: Callable[[RulesetPush, GuestResult], None]
+    on_failure: Callable[[RulesetPush, frozenset[str], bool], None]
+    on_done: Callable[[RulesetPush], None]
 
 
-class Pusher(BridgeSession[Bridge, PushHandlers]):
+class Pusher(BridgeSession[RulesetClient, PushHandlers]):
     """The session with pushes, which are sent as tasks of `tasks`."""
 
     def __init__(
-        self, connect: Callable[[], Bridge], handlers: PushHandlers, tasks: Tasks, rng: Callable[[], float]
+        self,
+        connect: Callable[[], RulesetClient],
+        handlers: PushHandlers,
+        tasks: Tasks,
+        rng: Callable[[], float],
     ) -> None:
         super().__init__(connect, handlers, rng, consequence="guests keep their rules")
         self._tasks = tasks
 
-    def push(self, push: Push) -> None:
+    def push(self, push: RulesetPush) -> None:
         """Start to send a push; its results go to the handlers."""
         bridge = self.bridge
         if bridge is None:
@@ -61,7 +65,7 @@ class Pusher(BridgeSession[Bridge, PushHandlers]):
             return
         self._tasks.spawn(self._push(bridge, push), f"push {push.digest[:12]}")
 
-    async def _push(self, bridge: Bridge, push: Push) -> None:
+    async def _push(self, bridge: RulesetClient, push: RulesetPush) -> None:
         waiting, is_refused = set(push.guests), False
         flows = [_flow(flow) for flow in _fitting(push.flush)]
         try:

@@ -20,14 +20,14 @@ BRIDGE_SOCKET = Path("/run/vcnode/kata-bridge.sock")
 
 
 @dataclass(frozen=True, slots=True)
-class SuperCluster:
+class SuperClusterConfig:
     """The cluster that has the Services."""
 
     kubeconfig_file: Path = setting(doc="of the super cluster's API server, with this daemon's rights")
 
 
 @dataclass(frozen=True, slots=True)
-class Bridge:
+class BridgeConfig:
     socket: Path = setting(BRIDGE_SOCKET, doc="kata-bridge's unix socket: its `listen.socket`")
 
 
@@ -82,8 +82,8 @@ class LastKnownPolicy(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class KubeproxyExtConfiguration(RelistGuardSettings):
     node_name: str = setting(doc="name of the Node that this daemon runs on")
-    super_cluster: SuperCluster = setting(doc="where the objects are read")
-    bridge: Bridge = field(default_factory=Bridge)
+    super_cluster: SuperClusterConfig = setting(doc="where the objects are read")
+    bridge: BridgeConfig = field(default_factory=BridgeConfig)
     service_cidrs: tuple[str, ...] = setting(
         (),
         key="serviceCIDRs",

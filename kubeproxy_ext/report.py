@@ -9,12 +9,12 @@ from kubeproxy_ext.compute.guest_view import EVERY_NETWORK, GuestRulesResult, Ob
 from kubeproxy_ext.compute.rules_probe import RulesProbe, with_rules_probe
 from kubeproxy_ext.delivery.queue import DeliveryStatus
 from kubeproxy_ext.delivery.rulesets import GuestSpec, Ineligible
-from kubeproxy_ext.sync import Engine
+from kubeproxy_ext.sync import RulesetController
 from kubeproxy_ext.watch import Watch
 from tenancy import keys
 
 
-class Session(Protocol):
+class BridgeStatus(Protocol):
     """The part of `bridge.Pusher` that is reported."""
 
     is_synced: bool
@@ -22,10 +22,10 @@ class Session(Protocol):
 
 
 class Report:
-    """Reads the state of the engine, the watches and the session with kata-bridge."""
+    """Reads the state of the controller, the watches and the session with kata-bridge."""
 
-    def __init__(self, engine: Engine, watch: Watch, bridge: Session) -> None:
-        self._engine = engine
+    def __init__(self, controller: RulesetController, watch: Watch, bridge: BridgeStatus) -> None:
+        self._controller = controller
         self._watch = watch
         self._bridge = bridge
         self.is_draining = False
@@ -39,7 +39,7 @@ class Report:
         """
         lines = [f"kata-bridge: {self._bridge.problem or 'ok'}"]
         lines += [each.line(name) for name, each in self._watch.freshness().items()]
-        states = {name: tenant.sync_state for name, tenant in sorted(self._engine.tenants.items())}
+        states = {name: tenant.sync_state for name, tenant in sorted(self._controller.tenants.items())}
         missing = {name: state for name, state in states.items() if state in (NOT_SYNCED, DISTRUSTED)}
         lines += [f"tenant {name}: {state}" for name, state in missing.items()]
         has_services = not missing and (self._watch.has_base_synced or bool(states))
@@ -51,19 +51,19 @@ class Report:
 
     def sync_states(self) -> dict[tuple[str, ...], float]:
         """The number of tenants in each sync state."""
-        states = [tenant.sync_state for tenant in self._engine.tenants.values()]
+        states = [tenant.sync_state for tenant in self._controller.tenants.values()]
         return {(each,): float(states.count(each)) for each in SYNC_STATES}
 
     def longest_behind_s(self, now: float) -> float:
         """The longest time that a guest has been without its desired ruleset, 0 if there is none."""
-        guests = self._engine.delivery.guests.values()
+        guests = self._controller.delivery.guests.values()
         return max((now - each.behind_since for each in guests if each.behind_since is not None), default=0.0)
 
     # ---- status
 
     def status(self, now: float) -> dict[str, object]:
-        engine = self._engine
-        services, slices = engine.cache.counts()
+        controller = self._controller
+        services, slices = controller.cache.counts()
         return {
             "isDraining": self.is_draining,
             "bridge": {"isSynced": self._bridge.is_synced, "problem": self._bridge.problem},
@@ -71,8 +71,8 @@ class Report:
             "watches": self._watch.count,
             "services": services,
             "endpointSlices": slices,
-            "rulesets": len(engine.rulesets),
-            "tenants": {name: _tenant(each, now) for name, each in sorted(engine.tenants.items())},
+            "rulesets": len(controller.rulesets),
+            "tenants": {name: _tenant(each, now) for name, each in sorted(controller.tenants.items())},
             "distrustedRelists": [
                 {
                     "tenant": removal.tenant,
@@ -81,21 +81,24 @@ class Report:
                     "isNamespace": removal.lacking.kind == "Namespace",
                     "seconds": round(now - removal.since, 3),
                 }
-                for removal in engine.distrusted
+                for removal in controller.distrusted
             ],
             "unreadable": self._watch.unreadable(),
             "problems": [
                 {"tenant": p.tenant, "namespace": p.namespace, "service": p.service, "problem": p.text}
-                for p in (*engine.state.problems(), *self._too_large())
+                for p in (*controller.state.problems(), *self._too_large())
             ],
-            "guests": [self._guest(status, now) for status in engine.delivery.guests.values()],
+            "guests": [self._guest(status, now) for status in controller.delivery.guests.values()],
         }
 
     def _too_large(self) -> list[ObjectProblem]:
         """Objects that are too large, in their tenants' names."""
         found = []
         for (plural, (namespace, name)), reason in sorted(self._watch.too_large().items()):
-            known, tenant = self._engine.cache.namespaces.get(namespace), self._engine.cache.tenant(namespace)
+            known, tenant = (
+                self._controller.cache.namespaces.get(namespace),
+                self._controller.cache.tenant(namespace),
+            )
             if known is not None and tenant:
                 own = known.metadata.annotations.get(keys.NAMESPACE, namespace)
                 what = "all of it" if plural == "services" else f"EndpointSlice {name}"
@@ -121,11 +124,11 @@ class Report:
         }
 
     def _problem(self, status: DeliveryStatus) -> str:
-        spec = self._engine.guest_specs.get(status.guest.id)
+        spec = self._controller.guest_specs.get(status.guest.id)
         if isinstance(spec, Ineligible):
             return spec.reason
         if status.desired is None:
-            tenant = self._engine.tenants.get(status.guest.tenant)
+            tenant = self._controller.tenants.get(status.guest.tenant)
             return f"the tenant's Services: {NOT_SYNCED if tenant is None else tenant.sync_state}"
         return status.problem
 
@@ -135,13 +138,13 @@ class Report:
         """The rules of one guest: `guest=ID`, or `pod=NAMESPACE/NAME` in the super cluster's names, or
         the tenant's with `tenant=KEY`. With `address=IP` also the tenant's Services that have that
         address in networks where the guest is not."""
-        found = [status for status in self._engine.delivery.guests.values() if _matches(status, query)]
+        found = [status for status in self._controller.delivery.guests.values() if _matches(status, query)]
         if not query.keys() & {"guest", "pod"}:
             return Reply(400, b"guest=ID or pod=NAMESPACE/NAME is required\n")
         if len(found) != 1:
             return Reply(404, b"no such guest\n" if not found else b"more than one guest has this name\n")
         (status,) = found
-        tenant = self._engine.tenants.get(status.guest.tenant)
+        tenant = self._controller.tenants.get(status.guest.tenant)
         desired = status.desired
         results = () if desired is None else desired.results
         return Reply.json(
@@ -151,12 +154,12 @@ class Report:
                 "tenant": None if tenant is None else _tenant(tenant, now),
                 "distrustedRelists": [
                     removal.lacking.namespace
-                    for removal in self._engine.distrusted
+                    for removal in self._controller.distrusted
                     if removal.tenant == status.guest.tenant
                 ],
                 "namespaces": self._namespaces(status.guest.tenant),
                 "elsewhere": self._elsewhere(status, query.get("address", "")),
-                "models": [_model(result, self._engine.rulesets.rules_probe) for result in results],
+                "models": [_model(result, self._controller.rulesets.rules_probe) for result in results],
                 "documents": [
                     {
                         "family": document.family.value,
@@ -169,16 +172,16 @@ class Report:
         )
 
     def _elsewhere(self, status: DeliveryStatus, ip: str) -> list[dict[str, str]]:
-        spec = self._engine.guest_specs.get(status.guest.id)
+        spec = self._controller.guest_specs.get(status.guest.id)
         if not isinstance(spec, GuestSpec) or not ip:
             return []
         networks = {EVERY_NETWORK, *(name for view in spec.views for name in view.networks)}
-        found = self._engine.state.services_with_address(status.guest.tenant, ip)
+        found = self._controller.state.services_with_address(status.guest.tenant, ip)
         return [{"service": name, "network": where} for name, where in found if where not in networks]
 
     def _namespaces(self, tenant: str) -> dict[str, str]:
         """A tenant's own names of its super namespaces, where they are annotated."""
-        cache = self._engine.cache
+        cache = self._controller.cache
         annotations = {
             name: cache.namespaces[name].metadata.annotations for name in cache.tenants.get(tenant, ())
         }

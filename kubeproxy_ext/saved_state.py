@@ -31,7 +31,7 @@ _READABLE = (1, 2)
 _log = logs.get(__name__)
 
 
-class SavedState:
+class SavedTenants:
     """The files of one directory. Reads and writes happen in threads, one at a time.
 
     `snapshot` returns a tenant's current objects; it runs on the event loop.

@@ -2,10 +2,8 @@
 """One running kubeproxy-ext: builds the parts, starts them in order, and stops them."""
 
 import asyncio
-import contextlib
 import random
 import time
-from collections.abc import Callable
 
 from bridge_api.client import BridgeClient
 from daemonkit import logs
@@ -23,16 +21,14 @@ from kubeproxy_ext.config import KubeproxyExtConfiguration, LastKnownPolicy
 from kubeproxy_ext.delivery.latency import ProgrammingLatency
 from kubeproxy_ext.metrics import Metrics
 from kubeproxy_ext.report import Report
-from kubeproxy_ext.saved_state import SavedState
-from kubeproxy_ext.sync import Engine, SyncActions
+from kubeproxy_ext.saved_state import SavedTenants
+from kubeproxy_ext.sync import RulesetController, SyncActions, run_sync_loop
 from kubeproxy_ext.watch import Watch
 
 # A start reports READY after this long in any case: guests keep their rules meanwhile, and `/readyz`
 # names what is missing.
 READY_WAIT_S = 10.0
 SAVE_S = 5.0
-# Something that is due and cannot be done must not keep the loop busy.
-MIN_WAIT_S = 0.001
 
 _log = logs.get(__name__)
 
@@ -60,11 +56,11 @@ class KubeproxyExt:
             self._woken.set,
             self._tasks,
         )
-        self._saved: SavedState | None = None
+        self._saved: SavedTenants | None = None
         if config.state_directory is not None:
-            self._saved = SavedState(config.state_directory, self._snapshot, self._metrics.state_errors)
+            self._saved = SavedTenants(config.state_directory, self._snapshot, self._metrics.state_errors)
             self._saved.prepare()
-        engine = self._engine = Engine(
+        controller = self._controller = RulesetController(
             config.node_name,
             ServiceCidrs(
                 config.service_cidrs, {tenant.key: tenant.service_cidrs for tenant in config.tenants}
@@ -84,18 +80,18 @@ class KubeproxyExt:
         self._pusher = Pusher(
             lambda: BridgeClient(config.bridge.socket),
             PushHandlers(
-                engine.present,
-                engine.gone,
-                engine.synced,
-                engine.disconnected,
-                engine.on_result,
-                engine.on_failure,
-                engine.on_done,
+                controller.present,
+                controller.gone,
+                controller.synced,
+                controller.disconnected,
+                controller.on_result,
+                controller.on_failure,
+                controller.on_done,
             ),
             self._tasks,
             random.random,
         )
-        self._report = Report(engine, self._watch, self._pusher)
+        self._report = Report(controller, self._watch, self._pusher)
         self._add_gauges()
 
     # ---- life
@@ -115,11 +111,11 @@ class KubeproxyExt:
         )
         self._watch.start()
         self._tasks.spawn(self._pusher.run(), "kata-bridge")
-        self._tasks.spawn(run_sync_loop(self._engine, self._act, self._woken, time.monotonic), "sync")
+        self._tasks.spawn(run_sync_loop(self._controller, self._act, self._woken, time.monotonic), "sync")
         if self._saved is not None:
             self._tasks.spawn(self._save(self._saved), "state")
         await wait_until_ready(life, self._report.readiness, READY_WAIT_S)
-        _log.info("running", node=self._config.node_name, guests=len(self._engine.delivery.guests))
+        _log.info("running", node=self._config.node_name, guests=len(self._controller.delivery.guests))
         life.ready()
         await life.stopping.wait()
         await self._stop()
@@ -135,7 +131,7 @@ class KubeproxyExt:
         self._report.is_draining = True
         await self._shell.end_tasks()
         if self._saved is not None:
-            self._saved.changed(self._engine.take_to_save())
+            self._saved.changed(self._controller.take_to_save())
             await self._saved.write_due(self._confirmed())
         await self._client.close()
         await self._shell.stop()
@@ -144,18 +140,18 @@ class KubeproxyExt:
 
     async def _restore(self, tenant: str) -> None:
         if self._saved is not None:
-            self._engine.restored(tenant, await self._saved.load(tenant))
+            self._controller.restored(tenant, await self._saved.load(tenant))
 
-    async def _save(self, saved: SavedState) -> None:
+    async def _save(self, saved: SavedTenants) -> None:
         while True:
             await asyncio.sleep(SAVE_S)
-            saved.changed(self._engine.take_to_save())
+            saved.changed(self._controller.take_to_save())
             await saved.keep(self._confirmed())
 
     def _confirmed(self) -> dict[str, float]:
         """The age of the objects of each tenant that has synced."""
         ages = [age for age in self._watch.ages().values() if age is not None]
-        synced = [name for name, tenant in self._engine.tenants.items() if tenant.has_synced]
+        synced = [name for name, tenant in self._controller.tenants.items() if tenant.has_synced]
         return dict.fromkeys(synced, max(ages, default=0.0))
 
     def _snapshot(self, tenant: str) -> SavedTenant:
@@ -178,10 +174,12 @@ class KubeproxyExt:
         return {"holdSeconds": self._config.hold_seconds, **self._report.status(time.monotonic())}
 
     def _add_gauges(self) -> None:
-        engine, watch, cache, metrics = self._engine, self._watch, self._cache, self._metrics
-        guests = engine.delivery.guests
+        controller, watch, cache, metrics = self._controller, self._watch, self._cache, self._metrics
+        guests = controller.delivery.guests
         metrics.registry.counter_function(
-            "vcnode_kubeproxyext_renders_total", "Rulesets rendered.", lambda: engine.rulesets.render_count
+            "vcnode_kubeproxyext_renders_total",
+            "Rulesets rendered.",
+            lambda: controller.rulesets.render_count,
         )
         metrics.gauge("vcnode_kubeproxyext_guests", "Guests on the node.", lambda: len(guests))
         metrics.gauge(
@@ -203,7 +201,7 @@ class KubeproxyExt:
         metrics.gauge(
             "vcnode_kubeproxyext_rulesets",
             "Rulesets that guests have or are to have.",
-            lambda: len(engine.rulesets),
+            lambda: len(controller.rulesets),
         )
         metrics.gauge("vcnode_kubeproxyext_services", "Cached Services.", lambda: cache.counts()[0])
         metrics.gauge(
@@ -213,7 +211,7 @@ class KubeproxyExt:
         metrics.gauge(
             "vcnode_kubeproxyext_distrusted_relists",
             "Relists that are distrusted now.",
-            lambda: len(engine.distrusted),
+            lambda: len(controller.distrusted),
         )
         metrics.gauge(
             "vcnode_kubeproxyext_bridge_connected",
@@ -226,17 +224,3 @@ class KubeproxyExt:
             lambda: {(name,): age for name, age in watch.ages().items() if age is not None},
             "source",
         )
-
-
-async def run_sync_loop(
-    engine: Engine, act: Callable[[SyncActions], None], woken: asyncio.Event, now: Callable[[], float]
-) -> None:
-    """Sync whenever something has happened or is due, until cancelled."""
-    while True:
-        actions = engine.sync()
-        act(actions)
-        next_at = actions.next_at
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(None if next_at is None else max(MIN_WAIT_S, next_at - now())):
-                await woken.wait()
-        woken.clear()

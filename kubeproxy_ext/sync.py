@@ -5,6 +5,8 @@ A sync believes or distrusts relists, follows the tenants that have guests here,
 are due and returns what to send. It runs on the event loop without an await, so it sees one state.
 """
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,7 +21,7 @@ from kubeproxy_ext.compute.rules_probe import RulesProbe
 from kubeproxy_ext.compute.service_state import ServiceState
 from kubeproxy_ext.compute.sync_rate import SyncRateLimiter
 from kubeproxy_ext.delivery.latency import ProgrammingLatency
-from kubeproxy_ext.delivery.queue import Delivery, DeliveryStatus, DesiredRuleset, Push
+from kubeproxy_ext.delivery.queue import DeliveryStatus, DesiredRuleset, RulesetDelivery, RulesetPush
 from kubeproxy_ext.delivery.rulesets import (
     Generations,
     GuestSpec,
@@ -37,12 +39,14 @@ GRACE_S = 2.0
 SYNC_BUDGET_S = 0.02
 # Guests that come together, as after our start, share one request. One that comes alone is not delayed.
 GUEST_GAP_S = 0.005
+# Something that is due and cannot be done must not keep the loop busy.
+MIN_WAIT_S = 0.001
 
 _log = logs.get(__name__)
 
 
-class Sources(Protocol):
-    """The part of `watch.Watch` that the engine uses."""
+class TenantWatch(Protocol):
+    """The part of `watch.Watch` that the controller uses."""
 
     def follow(self, tenants: Iterable[str]) -> None: ...
     @property
@@ -57,12 +61,12 @@ class Sources(Protocol):
 class SyncActions:
     """What a sync asks for: requests to send, tenants whose saved state to load, and the next sync."""
 
-    pushes: tuple[Push, ...]
+    pushes: tuple[RulesetPush, ...]
     restores: tuple[str, ...]
     next_at: float | None
 
 
-class Engine:
+class RulesetController:
     """The guests and tenants of this node. It calls `wake` when `sync` has something to do.
 
     With `can_restore` tenants that do not sync within `GRACE_S` get their saved state: `sync` names them,
@@ -75,7 +79,7 @@ class Engine:
         service_cidrs: ServiceCidrs,
         state: ServiceState,
         cache: ObjectCache,
-        watch: Sources,
+        watch: TenantWatch,
         latency: ProgrammingLatency,
         metrics: Metrics,
         *,
@@ -88,7 +92,7 @@ class Engine:
     ) -> None:
         self.state = state
         self.cache = cache
-        self.delivery = Delivery()
+        self.delivery = RulesetDelivery()
         self.tenants: dict[str, TenantSync] = {}
         self.guest_specs: dict[str, GuestSpec | Ineligible] = {}
         self.distrusted: frozenset[DistrustedRemoval] = frozenset()
@@ -325,7 +329,7 @@ class Engine:
 
     # ---- results, from kata-bridge
 
-    def on_result(self, push: Push, result: GuestResult) -> None:
+    def on_result(self, push: RulesetPush, result: GuestResult) -> None:
         self._metrics.pushes.labels(push.kind, result.code.name.lower()).inc()
         status = self.delivery.guests.get(result.guest)
         before = "" if status is None else status.problem
@@ -355,12 +359,12 @@ class Engine:
             newer = self.rulesets.with_next_generation(desired, status.guest.tenant)
             self.delivery.set_desired(status.guest.id, newer, self._now())
 
-    def on_failure(self, push: Push, unanswered: frozenset[str], is_refused: bool) -> None:
+    def on_failure(self, push: RulesetPush, unanswered: frozenset[str], is_refused: bool) -> None:
         self._metrics.failed_pushes.inc()
         self.delivery.on_failure(push, unanswered, self._now(), is_refused=is_refused)
         self._wake()
 
-    def on_done(self, push: Push) -> None:
+    def on_done(self, push: RulesetPush) -> None:
         """All results of a push are in, or will never be."""
         if push.ruleset is not None:
             self._latency.done(push.digest)
@@ -392,6 +396,23 @@ class Engine:
         """The tenants whose objects have changed since the last call."""
         taken, self._to_save = frozenset(self._to_save), set()
         return taken
+
+
+async def run_sync_loop(
+    controller: RulesetController,
+    act: Callable[[SyncActions], None],
+    woken: asyncio.Event,
+    now: Callable[[], float],
+) -> None:
+    """Sync whenever something has happened or is due, until cancelled."""
+    while True:
+        actions = controller.sync()
+        act(actions)
+        next_at = actions.next_at
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None if next_at is None else max(MIN_WAIT_S, next_at - now())):
+                await woken.wait()
+        woken.clear()
 
 
 def _is_superseded(desired: DesiredRuleset, before: DesiredRuleset | None) -> bool:

@@ -43,7 +43,7 @@ class ProxyGuest(msgspec.Struct, rename="camel"):
     problem: str = ""
 
 
-class TenantSync(msgspec.Struct, rename="camel"):
+class ServicesSync(msgspec.Struct, rename="camel"):
     """Whether kubeproxy-ext knows the tenant's Services."""
 
     sync_state: str
@@ -66,7 +66,7 @@ class ExplainPage(msgspec.Struct, rename="camel"):
 
     guest: ProxyGuest
     ips: tuple[str, ...] = ()
-    tenant: TenantSync | None = None
+    tenant: ServicesSync | None = None
     distrusted_relists: tuple[str, ...] = ()
     models: tuple[FamilyModel, ...] = ()
     namespaces: dict[str, str] = {}
@@ -273,7 +273,7 @@ def _desired(page: ExplainPage | str, packet: Packet) -> DesiredRules | str:
     if isinstance(page, str):
         return page
     rules = [model.rules for model in page.models if model.rules.family is packet.family]
-    known = page.tenant or TenantSync("not synced")
+    known = page.tenant or ServicesSync("not synced")
     return DesiredRules(
         rules[0] if rules else None,
         digest=page.guest.desired_digest or "",

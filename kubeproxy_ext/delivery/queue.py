@@ -44,7 +44,7 @@ class DesiredRuleset:
 
 
 @dataclass(frozen=True, slots=True)
-class Push:
+class RulesetPush:
     """One request: a ruleset for guests that need the same, and the flows to flush after it.
 
     With `ruleset` None the rules stay, and only the flows are flushed.
@@ -110,7 +110,7 @@ class _Request:
     flush: tuple[StaleFlow, ...] = ()
 
 
-class Delivery:
+class RulesetDelivery:
     """All guests of the node. Times are of one monotonic clock."""
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ class Delivery:
 
     # ---- requests
 
-    def take_due(self, now: float) -> tuple[Push, ...]:
+    def take_due(self, now: float) -> tuple[RulesetPush, ...]:
         """The requests to send now. Their guests stay in flight until `on_result` or `on_failure`."""
         # A request never has guests of two tenants, whatever they have in common.
         requests: dict[tuple[str, str, str, tuple[StaleFlow, ...]], _Request] = {}
@@ -211,7 +211,7 @@ class Delivery:
             if each.ruleset is not None:
                 self._in_flight.sent(each.guests)
         self._drop_unused_bases()
-        return tuple(Push(tuple(each.guests), each.ruleset, each.flush) for each in requests.values())
+        return tuple(RulesetPush(tuple(each.guests), each.ruleset, each.flush) for each in requests.values())
 
     @property
     def next_at(self) -> float | None:
@@ -226,7 +226,7 @@ class Delivery:
         """Whether the guest waits for its batch: until `next_at`, or the results of the others."""
         return self._barrier_until is not None and self._in_flight.barrier_until(guest_id) is not None
 
-    def on_result(self, push: Push, result: GuestResult, now: float) -> None:
+    def on_result(self, push: RulesetPush, result: GuestResult, now: float) -> None:
         """kata-bridge reported the result of a push in one guest."""
         self._in_flight.answered(result.guest, now)
         status = self._guests.get(result.guest)
@@ -254,7 +254,9 @@ class Delivery:
             status.problem = f"{result.code.name}: {result.message}".removesuffix(": ")
         self._update_behind(status, now)
 
-    def on_failure(self, push: Push, unanswered: Iterable[str], now: float, *, is_refused: bool) -> None:
+    def on_failure(
+        self, push: RulesetPush, unanswered: Iterable[str], now: float, *, is_refused: bool
+    ) -> None:
         """The request failed without results for these guests. `is_refused`: it would fail again."""
         retry_at = now + (REFUSED_RETRY_S if is_refused else RETRY_S)
         for guest_id in unanswered:
@@ -293,7 +295,7 @@ class Delivery:
             deltas[pair] = _worthwhile(difference(base, desired.ruleset), desired.ruleset)
         return deltas[pair] or desired.ruleset
 
-    def _applied(self, status: DeliveryStatus, push: Push, result: GuestResult) -> None:
+    def _applied(self, status: DeliveryStatus, push: RulesetPush, result: GuestResult) -> None:
         status.applied = result.digest or push.digest
         status.submitted, status.problem = push.digest, ""
         status.retry_at = float("-inf")

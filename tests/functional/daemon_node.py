@@ -46,6 +46,11 @@ class DaemonNode:
         self.log = directory / "daemon.log"
         self.process: asyncio.subprocess.Process | None = None
 
+    def share(self, other: "DaemonNode") -> None:
+        """Be on the node of `other`: with its API server and its kata-bridge."""
+        self.apiserver, self._leaf = other.apiserver, other._leaf  # noqa: SLF001 - of another node of this class
+        self.bridge, self.bridge_socket = other.bridge, other.bridge_socket
+
     def write_config(self) -> Path:
         kubeconfig = self.directory / "kubeconfig"
         kubeconfig.write_text(self.apiserver.kubeconfig(self._leaf), encoding="utf-8")
@@ -119,20 +124,34 @@ N = TypeVar("N", bound=DaemonNode)
 
 
 @contextlib.asynccontextmanager
-async def running(node: N, *, with_apiserver: bool = True, with_daemon: bool = True) -> AsyncIterator[N]:
-    """The parts of the node, ended whatever happens."""
+async def running(
+    node: N, *, with_apiserver: bool = True, with_daemon: bool = True, with_servers: bool = True
+) -> AsyncIterator[N]:
+    """The parts of the node, ended whatever happens. A node that shares another's servers has none."""
+    if not with_servers:
+        async with _daemon(node, with_daemon=with_daemon):
+            yield node
+        return
     # A port of its own, also for a start without it.
     await node.apiserver.start()
     if not with_apiserver:
         await node.apiserver.stop()
     await node.bridge.serve(node.bridge_socket)
     try:
+        async with _daemon(node, with_daemon=with_daemon):
+            yield node
+    finally:
+        await node.bridge.stop()
+        await node.apiserver.stop()
+
+
+@contextlib.asynccontextmanager
+async def _daemon(node: DaemonNode, *, with_daemon: bool) -> AsyncIterator[None]:
+    try:
         if with_daemon:
             await node.start()
-        yield node
+        yield
     finally:
         if node.process is not None and node.process.returncode is None:
             node.process.kill()
             await node.process.wait()
-        await node.bridge.stop()
-        await node.apiserver.stop()

@@ -70,7 +70,7 @@ class NodeResolver(msgspec.Struct):
     problem: str = ""
 
 
-class TenantSync(msgspec.Struct, rename="camel"):
+class ServicesSync(msgspec.Struct, rename="camel"):
     """Where kubeproxy-ext has a tenant's Services from: synced, last known, distrusted, not synced."""
 
     sync_state: str = ""
@@ -102,7 +102,7 @@ class DaemonStatus(msgspec.Struct, rename="camel"):
     listen: ListenAddress | None = None
     kubelet: KubeletStatus | None = None
     sources: dict[str, SourceStatus] = {}
-    tenants: tuple[str, ...] | dict[str, TenantSync] = ()
+    tenants: tuple[str, ...] | dict[str, ServicesSync] = ()
     guests: tuple[GuestSummary, ...] | int | None = None
     problems: dict[str, str] | tuple[Any, ...] = ()
     bad_tenants: tuple[BadTenant, ...] = ()

@@ -35,10 +35,12 @@ class RulesNode(DaemonNode):
         self.apiserver.storage.put(SERVICES, {"metadata": metadata, "spec": spec})
         self.put_slice(tenant, name, *endpoints, protocol=protocol)
 
-    def put_slice(self, tenant: str, service: str, *endpoints: str, protocol: str = "TCP") -> None:
+    def put_slice(
+        self, tenant: str, service: str, *endpoints: str, protocol: str = "TCP", namespace: str = "default"
+    ) -> None:
         metadata = {
             "name": f"{service}-1",
-            "namespace": f"{tenant}-default",
+            "namespace": f"{tenant}-{namespace}",
             "labels": {"kubernetes.io/service-name": service},
         }
         self.apiserver.storage.put(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bridge_api.messages import Capabilities, ResultCode
-from daemonkit.kube.resources import ENDPOINT_SLICES, NAMESPACES, SERVICES
+from daemonkit.kube.resources import NAMESPACES, SERVICES
 from tests.functional.daemon_node import NAME, running
 from tests.functional.kubeproxy_ext.node import RulesNode
 
@@ -131,48 +131,6 @@ async def test_deletions_by_event_and_relist_reach_guests(tmp_path: Path) -> Non
         here.apiserver.expire_watches()
         here.apiserver.heal()
         await here.until(lambda: here.has("a1", "10.1.0.5"))
-
-
-async def test_relist_without_services_is_distrusted(tmp_path: Path) -> None:
-    async with running(node(tmp_path, holdSeconds=3)) as here:
-        here.bridge.add("a1", "a")
-        await here.until(lambda: here.rules("a1"))
-        before = here.rules("a1")
-        here.apiserver.half_open()
-        here.apiserver.storage.delete(SERVICES, "a-default", "web")
-        here.apiserver.storage.compact()
-        here.apiserver.expire_watches()
-        here.apiserver.heal()
-
-        async def is_distrusted() -> bool:
-            return bool((await here.status())["distrustedRelists"])
-
-        await here.until(is_distrusted)
-        assert here.rules("a1") == before
-        assert await here.metric("vcnode_kubeproxyext_relists_distrusted_total") == 1
-        # A new guest has the same.
-        here.bridge.add("a2", "a")
-        await here.until(lambda: here.rules("a2") == before)
-        await here.until(lambda: not here.has("a1", "10.96.0.1"))
-        assert "relist removed all Services" in here.log.read_text(encoding="utf-8")
-
-
-async def test_distrust_ends_when_the_slices_are_deleted(tmp_path: Path) -> None:
-    async with running(node(tmp_path)) as here:
-        here.bridge.add("a1", "a")
-        await here.until(lambda: here.rules("a1"))
-        here.apiserver.half_open()
-        here.apiserver.storage.delete(SERVICES, "a-default", "web")
-        here.apiserver.storage.compact()
-        here.apiserver.expire_watches()
-        here.apiserver.heal()
-
-        async def is_distrusted() -> bool:
-            return bool((await here.status())["distrustedRelists"])
-
-        await here.until(is_distrusted)
-        here.apiserver.storage.delete(ENDPOINT_SLICES, "a-default", "web-1")
-        await here.until(lambda: not here.has("a1", "10.96.0.1"))
 
 
 async def test_start_without_apiserver_uses_saved_state(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from guest_agent.reconciler import CheckLevel, RulesetReconciler
 from kubeproxy_ext.compute import objects
 from kubeproxy_ext.compute.service_state import ServiceState
 from kubeproxy_ext.compute.stale_flows import StaleFlow
-from kubeproxy_ext.delivery.queue import Delivery, DesiredRuleset, Push
+from kubeproxy_ext.delivery.queue import DesiredRuleset, RulesetDelivery, RulesetPush
 from kubeproxy_ext.delivery.rulesets import Generations, GuestSpec, Rulesets, guest_spec
 from ruleset.delta import RulesetDelta
 from ruleset.model import Endpoint, EndpointSet, Family, Frontend, Protocol
@@ -87,7 +87,7 @@ class OracleGuests:
     def __init__(self) -> None:
         self._state = ServiceState()
         self._rulesets = Rulesets(self._state, Generations(time.time))
-        self._delivery = Delivery()
+        self._delivery = RulesetDelivery()
         self.guests: list[OurGuest] = []
         self.wholes = 0
         self.deltas = 0
@@ -154,7 +154,7 @@ class OracleGuests:
         for one in self.guests:
             _note(one, desired[one.guest.id])
 
-    def _deliver(self, push: Push, guest_id: str) -> None:
+    def _deliver(self, push: RulesetPush, guest_id: str) -> None:
         one = next(each for each in self.guests if each.guest.id == guest_id)
         result = GuestResult(guest=guest_id, code=ResultCode.UNCHANGED)
         if push.ruleset is not None:

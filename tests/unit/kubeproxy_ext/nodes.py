@@ -19,8 +19,7 @@ from kubeproxy_ext.compute.service_state import ServiceState
 from kubeproxy_ext.delivery.latency import ProgrammingLatency
 from kubeproxy_ext.metrics import Metrics
 from kubeproxy_ext.report import Report
-from kubeproxy_ext.service import run_sync_loop
-from kubeproxy_ext.sync import Engine, SyncActions
+from kubeproxy_ext.sync import RulesetController, SyncActions, run_sync_loop
 from kubeproxy_ext.watch import Watch
 from ruleset.document import Ruleset
 from tenancy import keys
@@ -54,7 +53,7 @@ class EngineNode:
         self.watch = Watch(
             self.transport, "n1", cache, state, latency.changed, self.woken.set, self.tasks, clock=clock
         )
-        engine = self.engine = Engine(
+        controller = self.controller = RulesetController(
             "n1",
             ServiceCidrs(("10.96.0.0/16",), {}),
             state,
@@ -69,16 +68,16 @@ class EngineNode:
             wake=self.woken.set,
         )
         handlers = PushHandlers(
-            engine.present,
-            engine.gone,
-            engine.synced,
-            engine.disconnected,
-            engine.on_result,
-            engine.on_failure,
-            engine.on_done,
+            controller.present,
+            controller.gone,
+            controller.synced,
+            controller.disconnected,
+            controller.on_result,
+            controller.on_failure,
+            controller.on_done,
         )
         self.pusher = Pusher(lambda: self.bridge, handlers, self.tasks, lambda: 0.5)
-        self.report = Report(engine, self.watch, self.pusher)
+        self.report = Report(controller, self.watch, self.pusher)
         self.storage.put(NODES, {"metadata": {"name": "n1"}})
 
     def _act(self, actions: SyncActions) -> None:
@@ -87,7 +86,7 @@ class EngineNode:
             self.pusher.push(push)
         for tenant in actions.restores:
             state = (self.saved or {}).get(tenant)
-            self.engine.restored(tenant, None if state is None else RestoredTenant(state, 60.0))
+            self.controller.restored(tenant, None if state is None else RestoredTenant(state, 60.0))
 
     def put_tenant(self, tenant: str) -> None:
         annotations = {keys.CLUSTER: tenant, keys.NAMESPACE: "default"}
@@ -124,7 +123,7 @@ class EngineNode:
         return "" if held is None else "".join(document.text() for document in held.documents)
 
     def snapshot(self, tenant: str) -> SavedTenant:
-        cache = self.engine.cache
+        cache = self.controller.cache
         names = sorted(cache.tenants.get(tenant, ()))
         return SavedTenant(
             tenant,
@@ -139,7 +138,7 @@ class EngineNode:
         self.watch.start()
         self.tasks.spawn(self.pusher.run(), "bridge")
         self.tasks.spawn(
-            run_sync_loop(self.engine, self._act, self.woken, asyncio.get_running_loop().time), "sync"
+            run_sync_loop(self.controller, self._act, self.woken, asyncio.get_running_loop().time), "sync"
         )
         await asyncio.sleep(seconds)
         try:

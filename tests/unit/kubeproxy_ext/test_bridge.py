@@ -11,7 +11,7 @@ from daemonkit.tasks import Tasks
 from devkit.fake_bridge import scripted_watch
 from kubeproxy_ext.bridge import MAX_FLOWS, MAX_SPARED, Pusher, PushHandlers
 from kubeproxy_ext.compute.stale_flows import StaleFlow
-from kubeproxy_ext.delivery.queue import Push
+from kubeproxy_ext.delivery.queue import RulesetPush
 from ruleset.delta import RulesetDelta
 from ruleset.document import Ruleset, make_ruleset
 from ruleset.model import Protocol
@@ -92,7 +92,7 @@ async def test_results_reach_their_handlers() -> None:
     results = RecordedResults(Script([SYNCED]))
     results.script.answers = [GuestResult("g1", ResultCode.APPLIED), GuestResult("g2", ResultCode.REFUSED)]
     async with results.running():
-        results.pusher.push(Push(("g1", "g2"), RULES, ()))
+        results.pusher.push(RulesetPush(("g1", "g2"), RULES, ()))
         await asyncio.sleep(1)
         assert results.lines == ["synced", "answered g1 APPLIED", "answered g2 REFUSED", "done"]
 
@@ -104,14 +104,14 @@ async def test_guests_without_a_result_are_reported(error: BridgeError, is_refus
     results = RecordedResults(Script([SYNCED]))
     results.script.answers = [GuestResult("g1", ResultCode.APPLIED), error]
     async with results.running():
-        results.pusher.push(Push(("g1", "g2"), RULES, ()))
+        results.pusher.push(RulesetPush(("g1", "g2"), RULES, ()))
         await asyncio.sleep(1)
         assert results.lines[-3:] == ["answered g1 APPLIED", f"failed ['g2'] {is_refused}", "done"]
 
 
 async def test_push_without_connection_fails() -> None:
     results = RecordedResults(Script([SYNCED]))
-    results.pusher.push(Push(("g1",), RULES, ()))
+    results.pusher.push(RulesetPush(("g1",), RULES, ()))
     assert results.lines == ["failed ['g1'] False"]
 
 
@@ -119,7 +119,7 @@ async def test_results_of_an_old_connection_are_ignored() -> None:
     results = RecordedResults(Script([SYNCED], [SYNCED]))
     results.script.answers = [GuestResult("g1", ResultCode.APPLIED)]
     async with results.running():
-        results.pusher.push(Push(("g1",), RULES, ()))
+        results.pusher.push(RulesetPush(("g1",), RULES, ()))
         await asyncio.sleep(0)
         # Another value in its place is what a reconnect leaves.
         results.pusher.bridge = Script()
@@ -131,12 +131,12 @@ async def test_flows_are_cut_to_what_a_request_takes() -> None:
     results = RecordedResults(Script([SYNCED]))
     flow = StaleFlow(Protocol.UDP, "10.96.0.1", 53, keep_replies_from=("10.0.0.1:53",))
     async with results.running():
-        results.pusher.push(Push(("g1",), None, (flow,) * (MAX_FLOWS + 5)))
+        results.pusher.push(RulesetPush(("g1",), None, (flow,) * (MAX_FLOWS + 5)))
         await asyncio.sleep(1)
         (flows,) = results.script.flows
         assert len(flows) == MAX_FLOWS
         assert flows[0] == Flow("udp", "10.96.0.1", 53, keep_replies_from=("10.0.0.1:53",))
         wide = StaleFlow(Protocol.UDP, "10.96.0.1", 53, keep_replies_from=("10.0.0.1:53",) * 1000)
-        results.pusher.push(Push(("g1",), None, (wide,) * 1000))
+        results.pusher.push(RulesetPush(("g1",), None, (wide,) * 1000))
         await asyncio.sleep(1)
         assert len(results.script.flows[-1]) == MAX_SPARED // 1000

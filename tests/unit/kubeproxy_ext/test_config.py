@@ -8,10 +8,10 @@ from daemonkit.config.status_config import StatusConfig
 from kubeproxy_ext.compute.rules_probe import RulesProbe
 from kubeproxy_ext.config import (
     KIND,
-    Bridge,
+    BridgeConfig,
     KubeproxyExtConfiguration,
     LastKnownPolicy,
-    SuperCluster,
+    SuperClusterConfig,
     TenantRanges,
 )
 
@@ -38,14 +38,14 @@ def read(text: str) -> KubeproxyExtConfiguration:
 
 
 def test_least_configuration() -> None:
-    assert read(LEAST) == KubeproxyExtConfiguration("node-1", SuperCluster(Path("/etc/kubeconfig")))
+    assert read(LEAST) == KubeproxyExtConfiguration("node-1", SuperClusterConfig(Path("/etc/kubeconfig")))
 
 
 def test_full_configuration() -> None:
     assert read(LEAST + ALL) == KubeproxyExtConfiguration(
         "node-1",
-        SuperCluster(Path("/etc/kubeconfig")),
-        Bridge(Path("/etc/bridge.sock")),
+        SuperClusterConfig(Path("/etc/kubeconfig")),
+        BridgeConfig(Path("/etc/bridge.sock")),
         ("10.96.0.0/12", "fd00::/108"),
         (TenantRanges("a", ("172.20.0.0/16",)),),
         LastKnownPolicy.WAIT,

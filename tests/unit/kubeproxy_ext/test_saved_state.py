@@ -17,7 +17,7 @@ from kubeproxy_ext.compute.objects import (
     SliceEndpoint,
 )
 from kubeproxy_ext.compute.packed_slices import PackedSlice, pack
-from kubeproxy_ext.saved_state import CONFIRM_S, INTERVAL_S, SavedState
+from kubeproxy_ext.saved_state import CONFIRM_S, INTERVAL_S, SavedTenants
 
 pytestmark = pytest.mark.asyncio
 
@@ -33,7 +33,7 @@ def state(tenant: str = "a", *services: str) -> SavedTenant:
     )
 
 
-class Disk:
+class TenantFiles:
     """A directory, two clocks and what is known now."""
 
     def __init__(self, directory: Path) -> None:
@@ -44,8 +44,8 @@ class Disk:
         self.errors = Counter()
         self.saved = self.started()
 
-    def started(self) -> SavedState:
-        saved = SavedState(
+    def started(self) -> SavedTenants:
+        saved = SavedTenants(
             self.directory,
             lambda tenant: self.known[tenant],
             self.errors,
@@ -61,11 +61,11 @@ class Disk:
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Disk:
-    return Disk(tmp_path / "state")
+def disk(tmp_path: Path) -> TenantFiles:
+    return TenantFiles(tmp_path / "state")
 
 
-async def test_saved_tenant_is_restored_with_its_age(disk: Disk) -> None:
+async def test_saved_tenant_is_restored_with_its_age(disk: TenantFiles) -> None:
     disk.saved.changed({"a"})
     await disk.saved.keep({"a": 2.0})
     disk.later(100.0)
@@ -74,14 +74,14 @@ async def test_saved_tenant_is_restored_with_its_age(disk: Disk) -> None:
     assert (disk.directory.stat().st_mode & 0o777) == 0o700
 
 
-async def test_tenant_that_has_not_synced_is_not_saved(disk: Disk) -> None:
+async def test_tenant_that_has_not_synced_is_not_saved(disk: TenantFiles) -> None:
     disk.saved.changed({"a"})
     await disk.saved.keep({})
     await disk.saved.write_due({})
     assert list(disk.directory.iterdir()) == []
 
 
-async def test_churn_is_written_at_intervals_and_at_the_end(disk: Disk) -> None:
+async def test_churn_is_written_at_intervals_and_at_the_end(disk: TenantFiles) -> None:
     disk.saved.changed({"a"})
     await disk.saved.keep({"a": 0.0})
     disk.known["a"] = state("a", "one", "two")
@@ -95,7 +95,7 @@ async def test_churn_is_written_at_intervals_and_at_the_end(disk: Disk) -> None:
     assert await disk.saved.load("a") == RestoredTenant(disk.known["a"], 0.0)
 
 
-async def test_unchanged_tenant_is_confirmed_without_a_write(disk: Disk) -> None:
+async def test_unchanged_tenant_is_confirmed_without_a_write(disk: TenantFiles) -> None:
     disk.saved.changed({"a"})
     await disk.saved.keep({"a": 0.0})
     file = next(disk.directory.iterdir())
@@ -110,7 +110,7 @@ async def test_unchanged_tenant_is_confirmed_without_a_write(disk: Disk) -> None
     assert file.exists()
 
 
-async def test_old_state_is_ignored_and_removed(disk: Disk) -> None:
+async def test_old_state_is_ignored_and_removed(disk: TenantFiles) -> None:
     disk.saved.changed({"a"})
     await disk.saved.keep({"a": 0.0})
     disk.later(MAX_AGE_S + 1)
@@ -119,7 +119,7 @@ async def test_old_state_is_ignored_and_removed(disk: Disk) -> None:
     assert list(disk.directory.iterdir()) == []
 
 
-async def test_clock_set_back_makes_the_age_zero(disk: Disk) -> None:
+async def test_clock_set_back_makes_the_age_zero(disk: TenantFiles) -> None:
     disk.saved.changed({"a"})
     await disk.saved.keep({"a": 0.0})
     disk.wall -= 5000
@@ -127,26 +127,26 @@ async def test_clock_set_back_makes_the_age_zero(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[", b'{"tenant":1}', b"\xff", b"[" * 100_000])
-async def test_damaged_file_is_ignored(disk: Disk, content: bytes) -> None:
+async def test_damaged_file_is_ignored(disk: TenantFiles, content: bytes) -> None:
     (disk.directory / "a.json").write_bytes(content)
     os.utime(disk.directory / "a.json", (NOW, NOW))
     assert await disk.saved.load("a") is None
 
 
-async def test_file_of_another_tenant_is_ignored(disk: Disk) -> None:
+async def test_file_of_another_tenant_is_ignored(disk: TenantFiles) -> None:
     disk.saved.changed({"a"})
     await disk.saved.keep({"a": 0.0})
     (disk.directory / "a.json").rename(disk.directory / "b.json")
     assert await disk.saved.load("b") is None
 
 
-async def test_malformed_cluster_key_gets_no_file(disk: Disk) -> None:
+async def test_malformed_cluster_key_gets_no_file(disk: TenantFiles) -> None:
     disk.saved.changed({"../a"})
     await disk.saved.write_due({"../a": 0.0})
     assert list(disk.directory.iterdir()) == []
 
 
-async def test_full_disk_is_counted_and_retried(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_disk_is_counted_and_retried(disk: TenantFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
@@ -162,7 +162,7 @@ async def test_full_disk_is_counted_and_retried(disk: Disk, monkeypatch: pytest.
     assert await disk.saved.load("a") == RestoredTenant(disk.known["a"], 0.0)
 
 
-async def test_too_large_tenant_is_not_written(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_large_tenant_is_not_written(disk: TenantFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubeproxy_ext.saved_state, "MAX_FILE_BYTES", 500)
     disk.saved = disk.started()
     disk.known["a"] = state("a", *(f"s{number}" for number in range(50)))
@@ -171,7 +171,7 @@ async def test_too_large_tenant_is_not_written(disk: Disk, monkeypatch: pytest.M
     assert list(disk.directory.iterdir()) == []
 
 
-async def test_oldest_confirmed_files_make_room(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_oldest_confirmed_files_make_room(disk: TenantFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     for tenant in "bca":
         disk.known[tenant] = state(tenant, "one")
         disk.saved.changed({tenant})
@@ -186,7 +186,7 @@ async def test_oldest_confirmed_files_make_room(disk: Disk, monkeypatch: pytest.
     assert sorted(file.name for file in disk.directory.iterdir()) == ["a.json", "c.json", "d.json"]
 
 
-async def test_state_of_version_1_is_read(disk: Disk) -> None:
+async def test_state_of_version_1_is_read(disk: TenantFiles) -> None:
     disk.saved.changed({"a"})
     await disk.saved.keep({"a": 0.0})
     (path,) = disk.directory.iterdir()
@@ -202,7 +202,7 @@ async def test_state_of_version_1_is_read(disk: Disk) -> None:
 
 
 async def test_damaged_endpoints_are_found_when_loading(
-    disk: Disk, capsys: pytest.CaptureFixture[str]
+    disk: TenantFiles, capsys: pytest.CaptureFixture[str]
 ) -> None:
     disk.known["a"].slices = [PackedSlice(Meta(name="x"), packed=b"\xc1")]
     disk.saved.changed({"a"})

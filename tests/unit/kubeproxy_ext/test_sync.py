@@ -33,7 +33,7 @@ async def test_new_guest_of_a_synced_tenant_does_not_wait() -> None:
     it = node()
     it.bridge.add("g1", "a")
     async with it.running():
-        renders = it.engine.rulesets.render_count
+        renders = it.controller.rulesets.render_count
         it.put_slice("a", "web", "10.0.0.5")
         await asyncio.sleep(0.011)
         it.bridge.add("g2", "a", ips=("10.244.0.7",))
@@ -41,7 +41,7 @@ async def test_new_guest_of_a_synced_tenant_does_not_wait() -> None:
         assert it.text("g2") != ""
         await asyncio.sleep(1)
         assert it.text("g1") == it.text("g2")
-        assert it.engine.rulesets.render_count == renders + 1
+        assert it.controller.rulesets.render_count == renders + 1
 
 
 async def test_changed_and_gone_guests_drop_their_rulesets() -> None:
@@ -49,14 +49,14 @@ async def test_changed_and_gone_guests_drop_their_rulesets() -> None:
     it.bridge.add("g1", "a")
     it.bridge.add("g2", "b")
     async with it.running():
-        assert len(it.engine.rulesets) == 2
+        assert len(it.controller.rulesets) == 2
         it.bridge.remove("g2")
         it.bridge.change("g1", networks=("blue",))
         await asyncio.sleep(1)
         assert "10.96.0.1" not in it.text("g1")
-        assert (len(it.engine.rulesets), list(it.engine.guest_specs)) == (1, ["g1"])
+        assert (len(it.controller.rulesets), list(it.controller.guest_specs)) == (1, ["g1"])
         await asyncio.sleep(300)
-        assert list(it.engine.tenants) == ["a"]
+        assert list(it.controller.tenants) == ["a"]
 
 
 async def test_guest_may_come_to_share_an_older_ruleset() -> None:

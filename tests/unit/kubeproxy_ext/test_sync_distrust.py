@@ -28,11 +28,11 @@ async def test_distrust_is_logged_when_it_begins_and_expires() -> None:
         await asyncio.sleep(HOLD_S - 1)
         counter = it.metrics.relists_distrusted
         assert [counter.labels(tenant).value for tenant in ("a", "b")] == [1, 1]
-        assert {each.tenant for each in it.engine.distrusted} == {"a", "b"}
+        assert {each.tenant for each in it.controller.distrusted} == {"a", "b"}
         assert "10.96.0.1" in it.text("g1")
         assert "10.96.1.1" in it.text("g2")
         await asyncio.sleep(200)
-        assert it.engine.distrusted == frozenset()
+        assert it.controller.distrusted == frozenset()
         assert "10.96.0.1" not in it.text("g1")
         assert "10.96.1.1" not in it.text("g2")
     lines = sorted(line.split(" ", 3)[3] for line in stream.getvalue().splitlines() if "relist" in line)

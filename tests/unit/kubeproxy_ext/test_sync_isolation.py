@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemonkit.kube.resources import SERVICES
-from kubeproxy_ext.delivery.queue import DesiredRuleset, Push
+from kubeproxy_ext.delivery.queue import DesiredRuleset, RulesetPush
 from kubeproxy_ext.delivery.rulesets import GuestSpec
 from ruleset.document import Ruleset
 from tests.unit.kubeproxy_ext.nodes import EngineNode, node
@@ -41,7 +41,7 @@ async def test_no_tenant_waits_for_a_larger_one() -> None:
     it.bridge.add("g1", "a")
     it.bridge.add("g2", "b")
     done: list[str] = []
-    wanted, send = it.engine.rulesets.desired_for, it.pusher.push
+    wanted, send = it.controller.rulesets.desired_for, it.pusher.push
 
     def computed(guests: Mapping[str, GuestSpec]) -> dict[str, DesiredRuleset]:
         tenants = {guest.views[0].tenant or "" for guest in guests.values()}
@@ -49,12 +49,12 @@ async def test_no_tenant_waits_for_a_larger_one() -> None:
         done.append(f"computed {' '.join(sorted(tenants))}")
         return wanted(guests)
 
-    def sent(push: Push) -> None:
+    def sent(push: RulesetPush) -> None:
         done.append(f"sent {' '.join(push.guests)}")
         send(push)
 
     async with it.running():
-        it.engine.rulesets.desired_for = computed  # type: ignore[method-assign]  # what computing takes
+        it.controller.rulesets.desired_for = computed  # type: ignore[method-assign]  # what computing takes
         it.pusher.push = sent  # type: ignore[method-assign]  # what order it is in
         it.put_slice("a", "web", "10.0.0.5")
         await asyncio.sleep(2)
@@ -79,7 +79,7 @@ LARGER_S, OTHER_S = 0.5, 0.04
 async def running_with_a_larger_tenant(it: EngineNode, larger: str) -> AsyncIterator[list[str]]:
     """A running node, after a change of `larger` was pushed. Yields tenants in the order of computation."""
     done: list[str] = []
-    wanted = it.engine.rulesets.desired_for
+    wanted = it.controller.rulesets.desired_for
 
     def computed(guests: Mapping[str, GuestSpec]) -> dict[str, DesiredRuleset]:
         tenants = {guest.views[0].tenant or "" for guest in guests.values()}
@@ -88,7 +88,7 @@ async def running_with_a_larger_tenant(it: EngineNode, larger: str) -> AsyncIter
         return wanted(guests)
 
     async with it.running():
-        it.engine.rulesets.desired_for = computed  # type: ignore[method-assign]  # what computing takes
+        it.controller.rulesets.desired_for = computed  # type: ignore[method-assign]  # what computing takes
         it.put_slice(larger, "web", "10.0.0.5")
         await asyncio.sleep(2)
         yield done
@@ -191,7 +191,7 @@ def _act(it: EngineNode, act: Act) -> None:
         case "slice":
             it.put_slice("b", f"s{number}", f"10.1.9.{other}")
         case "delete":
-            if ("b-default", f"s{number}") in it.engine.state._index.services:  # noqa: SLF001 - to know
+            if ("b-default", f"s{number}") in it.controller.state._index.services:  # noqa: SLF001 - to know
                 it.storage.delete(SERVICES, "b-default", f"s{number}")
         case "relist":
             it.storage.bump()

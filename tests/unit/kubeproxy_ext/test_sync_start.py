@@ -12,7 +12,7 @@ from daemonkit.metrics import Counter
 from devkit.kube import wire as wire
 from devkit.kube.storage import StatusError
 from kubeproxy_ext.cache.tenants import SavedTenant
-from kubeproxy_ext.saved_state import SavedState
+from kubeproxy_ext.saved_state import SavedTenants
 from kubeproxy_ext.sync import GRACE_S
 from ruleset.document import Ruleset
 from tests.unit.kubeproxy_ext.nodes import HOLD_S, WALL, EngineNode, node
@@ -85,7 +85,7 @@ async def test_without_apiserver_new_guests_get_saved_services() -> None:
         await asyncio.sleep(0.3)
         assert [each.guest for each in it.bridge.ruleset_requests] == ["g2"]
         assert it.text("g2") == it.text("g1")
-        status = it.report.status(it.engine.tenants["a"].restored_at + 5.0)
+        status = it.report.status(it.controller.tenants["a"].restored_at + 5.0)
         assert status["tenants"] == {
             "a": {"syncState": "last known", "serviceCIDRs": ("10.96.0.0/16",), "lastKnownAgeSeconds": 65.0},
             "b": {"syncState": "not synced", "serviceCIDRs": ("10.96.0.0/16",), "lastKnownAgeSeconds": None},
@@ -93,7 +93,7 @@ async def test_without_apiserver_new_guests_get_saved_services() -> None:
         it.put("a", "new", "10.96.0.9", "10.0.0.9")
         await asyncio.sleep(60)
         assert all("10.96.0.9" in it.text(guest) for guest in ("g1", "g2"))
-        assert it.engine.tenants["a"].sync_state == "synced"
+        assert it.controller.tenants["a"].sync_state == "synced"
 
 
 async def test_deleted_saved_services_go_when_the_tenant_syncs() -> None:
@@ -121,7 +121,7 @@ async def test_first_lists_with_only_endpoints_are_distrusted() -> None:
     before = it.text("g1")
     async with it.running(100.0):
         assert it.text("g1") == before
-        assert it.engine.tenants["a"].sync_state == "distrusted"
+        assert it.controller.tenants["a"].sync_state == "distrusted"
         assert not it.report.readiness().is_ready
         await asyncio.sleep(HOLD_S)
         assert "10.96.0.1" not in it.text("g1")
@@ -130,27 +130,27 @@ async def test_first_lists_with_only_endpoints_are_distrusted() -> None:
     it.bridge.add("g2", "a")
     async with it.running(100.0):
         assert "10.96.0.1" in it.text("g2")
-        assert [held.names for held in it.engine.distrusted] == [frozenset({"web"})]
+        assert [held.names for held in it.controller.distrusted] == [frozenset({"web"})]
         it.storage.delete(ENDPOINT_SLICES, "a-default", "web-1")
         await asyncio.sleep(1)
         assert "10.96.0.1" not in it.text("g2")
-        assert it.engine.distrusted == frozenset()
+        assert it.controller.distrusted == frozenset()
 
 
 async def test_saved_state_has_the_synced_objects(tmp_path: Path) -> None:
     it = node()
     it.bridge.add("g1", "a")
     async with it.running():
-        saved = SavedState(tmp_path, it.snapshot, Counter(), wall=lambda: WALL, now=lambda: 0.0)
+        saved = SavedTenants(tmp_path, it.snapshot, Counter(), wall=lambda: WALL, now=lambda: 0.0)
         saved.prepare()
-        taken = it.engine.take_to_save()
+        taken = it.controller.take_to_save()
         assert taken == {"a"}
         saved.changed(taken)
         await saved.keep({"a": 0.0})
         restored = await saved.load("a")
         assert restored is not None
         assert [each.metadata.name for each in restored.state.services] == ["web"]
-        assert it.engine.take_to_save() == frozenset()
+        assert it.controller.take_to_save() == frozenset()
 
 
 async def test_clock_set_back_before_restart_delays_nothing() -> None:

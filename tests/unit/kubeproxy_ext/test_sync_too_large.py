@@ -56,7 +56,7 @@ async def test_relist_with_a_too_large_service_is_believed() -> None:
         it.transport.inject(wire.event("ERROR", StatusError(410, "Expired", "too old").status))
         await asyncio.sleep(5)
         assert "10.96.0.1" not in it.text("g")
-        assert it.engine.cache.distrusted == ()
+        assert it.controller.cache.distrusted == ()
 
 
 async def test_tenant_syncs_with_a_too_large_service() -> None:
@@ -64,7 +64,7 @@ async def test_tenant_syncs_with_a_too_large_service() -> None:
     put_large(it, "web", "10.96.0.1")
     it.bridge.add("g", "a")
     async with it.running():
-        assert it.engine.tenants["a"].has_synced
+        assert it.controller.tenants["a"].has_synced
         assert "10.96.0.1" not in it.text("g")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from bridge_api.messages import Capabilities, Guest, GuestResult, ResultCode
 from kubeproxy_ext.compute.guest_view import GuestRulesResult, ServingEndpoints
-from kubeproxy_ext.delivery.queue import Delivery, DesiredRuleset, Push
+from kubeproxy_ext.delivery.queue import DesiredRuleset, RulesetDelivery, RulesetPush
 from ruleset.document import make_ruleset
 from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, Protocol, ServiceRules
 from ruleset.render.iptables import render
@@ -38,8 +38,8 @@ def guest(name: str, digest: str = "", tenant: str = "a", **fields: Any) -> Gues
     return Guest(**(known | fields))
 
 
-def delivery(*names: str, set_desired: DesiredRuleset = ONE) -> Delivery:
-    made = Delivery()
+def delivery(*names: str, set_desired: DesiredRuleset = ONE) -> RulesetDelivery:
+    made = RulesetDelivery()
     for name in names:
         made.on_guest(guest(name), 0.0)
         made.set_desired(name, set_desired, 0.0)
@@ -47,13 +47,18 @@ def delivery(*names: str, set_desired: DesiredRuleset = ONE) -> Delivery:
 
 
 def answer(
-    made: Delivery, push: Push, code: ResultCode, now: float = 0.0, digest: str = "", text: str = ""
+    made: RulesetDelivery,
+    push: RulesetPush,
+    code: ResultCode,
+    now: float = 0.0,
+    digest: str = "",
+    text: str = "",
 ) -> None:
     for name in push.guests:
         made.on_result(push, GuestResult(name, code, text, 0, digest), now)
 
 
-def applied(made: Delivery, now: float = 0.0) -> tuple[Push, ...]:
+def applied(made: RulesetDelivery, now: float = 0.0) -> tuple[RulesetPush, ...]:
     """Let everything that is planned be applied."""
     pushes = made.take_due(now)
     for push in pushes:

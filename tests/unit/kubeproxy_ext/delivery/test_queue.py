@@ -7,7 +7,7 @@ import pytest
 
 from bridge_api.messages import Capabilities, GuestResult, ResultCode
 from kubeproxy_ext.delivery.in_flight import BARRIER_S
-from kubeproxy_ext.delivery.queue import Delivery, Push
+from kubeproxy_ext.delivery.queue import RulesetDelivery, RulesetPush
 from ruleset.delta import RulesetDelta, apply_delta
 from ruleset.document import Ruleset
 from tests.unit.kubeproxy_ext.delivery.queues import (
@@ -24,10 +24,10 @@ from tests.unit.kubeproxy_ext.delivery.queues import (
 
 def test_new_guest_gets_the_whole_ruleset_once() -> None:
     made = delivery("g1")
-    assert made.take_due(0.0) == (Push(("g1",), ONE.ruleset, ()),)
+    assert made.take_due(0.0) == (RulesetPush(("g1",), ONE.ruleset, ()),)
     assert made.take_due(0.0) == ()
     assert made.next_at is None
-    answer(made, Push(("g1",), ONE.ruleset, ()), ResultCode.APPLIED, 1.0)
+    answer(made, RulesetPush(("g1",), ONE.ruleset, ()), ResultCode.APPLIED, 1.0)
     assert not made.guests["g1"].is_behind
     assert made.take_due(1e9) == ()
 
@@ -112,7 +112,7 @@ def test_barrier_has_a_time_limit() -> None:
 
 
 def test_applied_ruleset_is_submitted_once_per_session() -> None:
-    made = Delivery()
+    made = RulesetDelivery()
     made.on_guest(guest("g1", ONE.digest), 0.0)
     made.set_desired("g1", ONE, 0.0)
     assert not made.guests["g1"].is_behind
@@ -124,7 +124,7 @@ def test_applied_ruleset_is_submitted_once_per_session() -> None:
 
 @pytest.mark.parametrize("fields", [{"capabilities": None}, {"not_injectable": "policy"}])
 def test_unreachable_guest_is_sent_nothing(fields: dict[str, Any]) -> None:
-    made = Delivery()
+    made = RulesetDelivery()
     made.on_guest(guest("g1", **fields), 0.0)
     made.set_desired("g1", ONE, 0.0)
     assert made.take_due(0.0) == ()

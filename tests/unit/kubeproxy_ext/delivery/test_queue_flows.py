@@ -3,7 +3,7 @@
 
 from bridge_api.messages import Capabilities, ResultCode
 from kubeproxy_ext.compute.stale_flows import StaleFlow
-from kubeproxy_ext.delivery.queue import Delivery
+from kubeproxy_ext.delivery.queue import RulesetDelivery
 from ruleset.model import Protocol
 from tests.unit.kubeproxy_ext.delivery.queues import answer, applied, delivery, desired, guest
 
@@ -48,7 +48,7 @@ def test_flows_are_flushed_without_a_rule_change() -> None:
 
 
 def test_guest_without_conntrack_gets_no_flows() -> None:
-    made = Delivery()
+    made = RulesetDelivery()
     made.on_guest(guest("g1", capabilities=Capabilities(backends=("iptables",), deltas=True)), 0.0)
     made.set_desired("g1", UDP_ONE, 0.0)
     applied(made)
@@ -58,7 +58,7 @@ def test_guest_without_conntrack_gets_no_flows() -> None:
 
 
 def test_guest_with_unknown_rules_gets_all_flows() -> None:
-    made = Delivery()
+    made = RulesetDelivery()
     made.on_guest(guest("g1", "of-another-time"), 0.0)
     made.set_desired("g1", UDP_ONE, 0.0)
     (push,) = made.take_due(0.0)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge_api.messages import GuestResult, ResultCode
-from kubeproxy_ext.delivery.queue import Push
+from kubeproxy_ext.delivery.queue import RulesetPush
 from ruleset.delta import BaseMismatch, RulesetDelta, apply_delta
 from ruleset.document import Ruleset
 from tests.unit.kubeproxy_ext.delivery.queues import ONE, THREE, TWO, delivery, guest
@@ -37,13 +37,13 @@ class BridgeModel:
         rules = self.installed[name]
         return "" if rules is None else rules.digest
 
-    def answer(self, act: str, name: str, push: Push) -> GuestResult:
+    def answer(self, act: str, name: str, push: RulesetPush) -> GuestResult:
         code = REFUSALS.get(act)
         if code is None:
             return self.take(name, push)
         return GuestResult(name, code, digest=self.digest(name))
 
-    def take(self, name: str, push: Push) -> GuestResult:
+    def take(self, name: str, push: RulesetPush) -> GuestResult:
         if push.ruleset is None:
             return GuestResult(name, ResultCode.APPLIED)
         try:
@@ -64,7 +64,7 @@ def test_every_guest_converges_to_its_desired_ruleset(steps: list[tuple[str, int
     choices = (ONE, TWO, THREE)
     made, now = delivery("g0", "g1", "g2"), 0.0
     bridge = BridgeModel(made.guests)
-    under_way: list[Push] = []
+    under_way: list[RulesetPush] = []
     for act, number in [*steps, *[("answer", 0)] * 8]:
         now += 1000.0 if act == "answer" else 0.1
         planned = made.take_due(now)

@@ -4,7 +4,7 @@
 import pytest
 
 from bridge_api.messages import Capabilities, GuestResult, ResultCode
-from kubeproxy_ext.delivery.queue import REFUSED_RETRY_S, RESEND_S, RETRY_S, Push
+from kubeproxy_ext.delivery.queue import REFUSED_RETRY_S, RESEND_S, RETRY_S, RulesetPush
 from tests.unit.kubeproxy_ext.delivery.queues import ONE, TWO, answer, applied, delivery, guest
 
 
@@ -36,7 +36,7 @@ def test_failed_guest_is_left_to_kata_bridge_for_a_time(code: ResultCode, again_
     assert made.guests["g1"].problem == f"{code.name}: line 3"
     assert made.next_at == 10.0 + again_s
     assert made.take_due(9.0 + again_s) == ()
-    assert made.take_due(10.0 + again_s) == (Push(("g1",), ONE.ruleset, ()),)
+    assert made.take_due(10.0 + again_s) == (RulesetPush(("g1",), ONE.ruleset, ()),)
 
 
 def test_newer_ruleset_is_sent_before_the_retry_time() -> None:
@@ -59,7 +59,7 @@ def test_failed_request_is_repeated_whole() -> None:
     made.on_result(push, GuestResult("g1", ResultCode.APPLIED), 1.0)
     made.on_failure(push, ("g2", "unknown"), 1.0, is_refused=False)
     assert made.take_due(1.0) == ()
-    assert made.take_due(1.0 + RETRY_S) == (Push(("g2",), TWO.ruleset, ()),)
+    assert made.take_due(1.0 + RETRY_S) == (RulesetPush(("g2",), TWO.ruleset, ()),)
 
 
 def test_rejected_request_is_retried_late() -> None:
@@ -76,7 +76,7 @@ def test_lost_rules_are_left_to_kata_bridge_for_a_time() -> None:
     made.on_guest(guest("g1", ""), 5.0)
     assert made.take_due(5.0) == ()
     assert made.guests["g1"].behind_since == 5.0
-    assert made.take_due(5.0 + RESEND_S) == (Push(("g1",), ONE.ruleset, ()),)
+    assert made.take_due(5.0 + RESEND_S) == (RulesetPush(("g1",), ONE.ruleset, ()),)
 
 
 def test_new_channel_resets_the_retry_time() -> None:
@@ -99,7 +99,7 @@ def test_new_session_resubmits_all_and_drops_missing_guests() -> None:
     assert made.on_synced() == ()
     assert list(made.guests) == ["g1"]
     # Nobody knows what became of the delta: the whole is right in any case.
-    assert made.take_due(2.0) == (Push(("g1",), TWO.ruleset, ()),)
+    assert made.take_due(2.0) == (RulesetPush(("g1",), TWO.ruleset, ()),)
 
 
 def test_guest_reported_empty_after_reconnect_is_pushed() -> None:
@@ -107,7 +107,7 @@ def test_guest_reported_empty_after_reconnect_is_pushed() -> None:
     applied(made)
     made.on_disconnect()
     made.on_guest(guest("g1", ""), 2.0)
-    assert made.take_due(2.0) == (Push(("g1",), ONE.ruleset, ()),)
+    assert made.take_due(2.0) == (RulesetPush(("g1",), ONE.ruleset, ()),)
 
 
 def test_results_of_gone_guests_are_ignored() -> None:

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guests lose a Service's rules and its address in resolv.conf at the same time (decision 24).
+
+kubeproxy-ext and dnsconfig are real processes on one node: with one API server, one kata-bridge, and one
+clock that the test steps.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from daemonkit.kube.resources import NAMESPACES, SERVICES
+from dnsconfig.cluster.objects import NETWORKS
+from tests.functional.daemon_node import running
+from tests.functional.dnsconfig.node import Node as ResolverNode
+from tests.functional.kubeproxy_ext.node import RulesNode
+from tests.unit.dnsconfig import objects
+
+# Another value than the default, and shorter than a reflector waits for an idle watch (90 s).
+HOLD_S = 60.0
+DNS_IP = "10.96.0.10"
+
+
+class Both:
+    """Both daemons of a node, and a pod of tenant `a` that is a guest."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = directory / "clock"
+        settings = {"holdSeconds": HOLD_S}
+        for name in ("rules", "resolver"):
+            (directory / name).mkdir()
+        self.rules = RulesNode(directory / "rules", settings)
+        self.resolver = ResolverNode(directory / "resolver", settings)
+        self.resolver.share(self.rules)
+        for node, module in ((self.rules, "kubeproxy_ext"), (self.resolver, "dnsconfig")):
+            node.program = ("-m", "tests.functional.stepped_clock", str(self.clock), module)
+        self.uid = ""
+
+    def put_objects(self) -> None:
+        storage = self.rules.apiserver.storage
+        for name in ("shop", "kube-system"):
+            storage.put(NAMESPACES, objects.namespace("a", name))
+        storage.put(NETWORKS, objects.network("a", "default"))
+        service = objects.service("a", "default", DNS_IP)
+        service["spec"] |= {"ports": [{"name": "dns", "protocol": "UDP", "port": 53}], "ipFamilies": ["IPv4"]}
+        storage.put(SERVICES, service)
+        self.rules.put_slice("a", "kube-dns-default", "10.1.0.9", namespace="kube-system", protocol="UDP")
+        self.uid = self.resolver.put_pod("a", "web-0", tenant_namespace="shop", network="default")
+        self.rules.bridge.add("g", "a", networks=("default",), uid=self.uid)
+
+    def step(self, offset_s: float) -> None:
+        """Set both clocks this much ahead of the real one."""
+        self.clock.write_text(str(offset_s), encoding="ascii")
+
+    def has_rules(self) -> bool:
+        return self.rules.has("g", DNS_IP)
+
+    def has_server(self) -> bool:
+        return self.resolver.servers(self.uid) == [DNS_IP]
+
+    async def distrusted_s(self) -> float:
+        """For how long kubeproxy-ext has distrusted the relist; asking lets both event loops turn."""
+        await self.resolver.status()
+        removals = (await self.rules.status())["distrustedRelists"]
+        return float(removals[0]["seconds"]) if removals else -1.0
+
+    def relist_without_services(self) -> None:
+        """As from a restored backup: the next list lacks the tenant's Services, and no event says so."""
+        apiserver = self.rules.apiserver
+        apiserver.half_open()
+        apiserver.storage.delete(SERVICES, "a-kube-system", "kube-dns-default")
+        apiserver.storage.compact()
+        apiserver.expire_watches()
+        apiserver.heal()
+
+
+@contextlib.asynccontextmanager
+async def both_running(directory: Path) -> AsyncIterator[Both]:
+    both = Both(directory)
+    both.put_objects()
+    async with running(both.rules), running(both.resolver, with_servers=False):
+        await both.rules.until(both.has_rules)
+        await both.resolver.until(both.has_server)
+        yield both
+
+
+@pytest.mark.asyncio
+async def test_rules_and_resolver_go_after_hold_seconds(tmp_path: Path) -> None:
+    async with both_running(tmp_path) as both:
+        both.relist_without_services()
+
+        async def is_distrusted() -> bool:
+            return await both.distrusted_s() >= 0
+
+        await both.rules.until(is_distrusted)
+        # A new guest gets the same rules.
+        both.rules.bridge.add("g2", "a", networks=("default",))
+        await both.rules.until(lambda: both.rules.has("g2", DNS_IP))
+        both.step(HOLD_S - 20)
+
+        async def is_nearly_over() -> bool:
+            return await both.distrusted_s() >= HOLD_S - 20
+
+        await both.rules.until(is_nearly_over)
+        assert (both.has_rules(), both.has_server()) == (True, True)
+        both.step(HOLD_S)
+        await both.rules.until(lambda: not (both.has_rules() or both.rules.has("g2", DNS_IP)))
+        await both.resolver.until(lambda: not both.has_server())
+        assert await both.distrusted_s() < 0
+        # The address may be another tenant's by now: nothing leads to it, and containers that start wait.
+        assert both.resolver.servers(both.uid) == []
+        assert both.resolver.waits(both.uid)
