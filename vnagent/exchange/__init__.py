@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""One request of a tenant in progress; `port` is what it uses of its client's connection."""

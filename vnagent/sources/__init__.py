@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Tenants and pods: read, published, how current."""

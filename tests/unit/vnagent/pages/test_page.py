@@ -108,7 +108,7 @@ def _names(text: str) -> set[tuple[str, str]]:
 
 
 def _labels(text: str) -> set[tuple[str, str]]:
-    """The pods of rows whose labels hold no escapes, as those of a stand-in's page."""
+    """The pods of rows whose labels hold no escapes, as on a fake kubelet's page."""
     found = set()
     for line in text.splitlines():
         if "{" in line and not line.startswith("#"):

@@ -227,7 +227,7 @@ def test_a_duplicate_namespace_has_one_value() -> None:
 
 
 def test_a_fake_kubelets_page() -> None:
-    """Nothing that the stand-in plants for the host or another pod comes through."""
+    """Values that the fake plants for the host or another pod are left out."""
     shop = FakePod("ten-a-web", "shop", "s-1001", injected=("mesh-proxy",))
     bank = FakePod("ten-b-web", "bank", "s-2001")
     raw = json.dumps(summary([bank, shop], "node-1")).encode()
