@@ -35,7 +35,7 @@ A = TypeVar("A")
 _CALL_S = 30.0
 
 
-class ContainerState(OpenEnum):
+class CriContainerState(OpenEnum):
     CREATED = 0
     RUNNING = 1
     EXITED = 2
@@ -118,7 +118,7 @@ class ContainerStatus:
 
     id: str = field(1, STRING)
     metadata: ContainerMetadata | None = field(2, message_of(ContainerMetadata))
-    state: ContainerState = field(3, enumeration(ContainerState))
+    state: CriContainerState = field(3, enumeration(CriContainerState))
     started_at: int = field(5, INT64)
     finished_at: int = field(6, INT64)
     exit_code: int = field(7, INT32)
@@ -178,7 +178,7 @@ class CriClient:
 
         def ended() -> ContainerStatus | None:
             status = self._call("ContainerStatus", made, ContainerStatusResponse).status
-            return status if status is not None and status.state is ContainerState.EXITED else None
+            return status if status is not None and status.state is CriContainerState.EXITED else None
 
         status = wait_for("container ended", ended, timeout_s=_CALL_S)
         log = (Path(config.log_directory) / f"{name}.log").read_text()

@@ -147,7 +147,7 @@ async def test_policies_warn_and_off_block_nothing(node: GatedNode) -> None:
     assert node.metric("vcnode_katabridge_unmet_starts_total") == 1
 
 
-async def test_without_an_api_server_an_unready_network_denies_sandboxes(node: GatedNode) -> None:
+async def test_without_api_server_an_unready_network_denies_sandboxes(node: GatedNode) -> None:
     """The runtime keeps the annotation of the sandbox's start, so each try needs a new sandbox."""
     web = pod("s1", annotations={keys.NETWORK_READINESS: "false"})
     with pytest.raises(TtrpcError, match="network default is not ready for this pod"):

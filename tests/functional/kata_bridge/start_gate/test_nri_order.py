@@ -76,7 +76,7 @@ async def test_ungated_starts_are_reported_once(place: Path, runtime: FakeRuntim
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_in_any_order_no_container_starts_before_its_needs_are_met(
+async def test_in_any_order_containers_wait_for_their_needs(
     place: Path, runtime: FakeRuntime, seed: int
 ) -> None:
     """Shuffles all that can happen to some pods, and checks the guests themselves at each step."""
