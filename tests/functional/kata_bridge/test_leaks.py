@@ -149,7 +149,7 @@ async def test_silent_handshakes_lose_their_slots(node: BridgeNode) -> None:
                 pass
         await asyncio.wait_for(node.run_guest("honest", 1), DEADLINE_S)
         descriptors = node.usage().descriptors
-        # Three for each that has its turn, one for each that waits.
+        # Three for each that has a slot, one for each that waits.
         assert descriptors <= base.descriptors + CROWD + 2 * MAX_HANDSHAKES + 20
     finally:
         for task in dialling:

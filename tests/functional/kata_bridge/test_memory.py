@@ -108,7 +108,7 @@ async def test_megabytes_before_a_hello_stay_in_bounds(place: Path) -> None:
 
 
 def bomb() -> Part:
-    """What a guest that reads back says: as much text as it may, in as many rules."""
+    """The largest result of a read-back: as much text and as many rules as allowed."""
     rule = b"-A VCN-A -j " + b"x" * ((46 << 20) // MAX_LINES - 13) + b"\n"
     lines = b"*filter\n:VCN-A - [0:0]\n" + rule * (MAX_LINES - 10) + b"COMMIT\n"
     return Part("ipv4", "iptables", zlib.compress(lines, 1), len(lines))
@@ -130,7 +130,7 @@ async def test_large_read_backs_of_all_guests_stay_in_bounds(place: Path) -> Non
                 await call.write(encode(answer))
 
     async def read_back(name: str) -> None:
-        with suppress(BridgeError):  # one that waited its turn for too long
+        with suppress(BridgeError):  # one that waited too long for its slot
             reply = await node.client.read_back(name)
             sizes.append(max((part.deflated_from for part in reply.installed), default=0))
 

@@ -18,7 +18,7 @@ from tests.lab.kata_bridge.daemon import DEADLINE_S, PROGRAM, push, running
 from tests.lab.namespaces import Lab
 
 MESSAGE_BYTES = 4 << 20
-# Run as the daemon: its state is on a disk of its own, of 128 KiB, which is full where `full` says so.
+# Runs the daemon with its state on a disk of 128 KiB, which is full if `full` is given.
 _SMALL_DISK = """
 state=$1 full=$2; shift 2
 mkdir -p "$state" && mount -t tmpfs -o size=128k,mode=0700 tmpfs "$state" || exit 9
@@ -80,7 +80,7 @@ def test_daemon_starts_on_a_full_disk(lab: Lab, tmp_path: Path) -> None:
         daemon.program = on_a_small_disk(other, "full")
         daemon.start(is_awaited=False)
         assert daemon.process is not None
-        # Nobody could be told from anybody else.
+        # Without certificates no guest can be identified.
         assert daemon.process.wait(DEADLINE_S) == 1
         assert "cannot start" in daemon.log()
         assert "No space left on device" in daemon.log()

@@ -170,7 +170,7 @@ async def test_closed_channel_releases_the_namespace(lab: Lab, namespaces: Netns
     await channel.apply(A, ())
     await channel.close()
     await asyncio.to_thread(subprocess.run, ["ip", "netns", "del", guest.name], check=True)
-    # The other end of a link goes with the namespace, once nobody holds it any more.
+    # The peer of a link goes with its namespace, once nothing uses that any more.
     deadline = time.monotonic() + 10
     while "eth0" in other.run("ip", "-o", "link"):
         assert time.monotonic() < deadline, "something still holds the namespace"

@@ -155,6 +155,6 @@ async def test_missing_agent_is_no_answer(place: Path, url: str, why: str) -> No
 
 
 async def test_unknown_cid_is_no_answer() -> None:
-    # CID 4294967294 is no guest's; a kernel without vsock says so instead.
+    # No guest has CID 4294967294; a kernel without vsock has another error.
     with pytest.raises(NoAnswerError, match=r"vsock://4294967294:1024: \w+"):
         await StockAgentClient("vsock://4294967294:1024", timeout_s=_SHORT_S).check()

@@ -33,7 +33,7 @@ HISTORY = [
 
 
 def by_table(save: bytes) -> dict[str, tuple[list[str], list[str]]]:
-    """Chains, sorted, and rules, in order: the order of tables and of chains is nobody's promise.
+    """Sorted chains, and rules in order: the order of tables and of chains is undefined.
 
     Built-in chains are left out, and tables with nothing else: the nft variant forgets those.
     """

@@ -82,7 +82,7 @@ def backend(lab: Lab, guest: LabNamespace) -> LabNamespace:
 
 
 def answered(guest: LabNamespace, address: str, listener: socket.socket) -> bytes:
-    """Connect from the guest to a Service's address; return what the listener says."""
+    """Connect from the guest to a Service's address; return what the listener sends."""
     with guest.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM) as client:
         client.settimeout(10)
         client.connect((address, 80))
@@ -142,7 +142,7 @@ async def test_mesh_rules_keep_their_places(
         expected = ["-A OUTPUT -p tcp -j MESH_OUT", "-A OUTPUT -j VCN-SERVICES"]
         assert hooks(guest, tables.variant) == expected
 
-        # One that is set up after us appends itself behind ours, and is let go first again.
+        # A mesh that is set up later appends itself behind our jump, and is moved in front again.
         guest.run(f"iptables-{tables.variant}", "-t", "nat", "-A", "OUTPUT", "-p", "udp", "-j", "RETURN")
         assert (await one.state()).has_drifted
         await one.apply(sample(4), ())

@@ -95,7 +95,7 @@ def test_other_frames_of_a_stream_are_not_its_response() -> None:
     client.call("s", "m", b"", 1)
     stream = wire(Frame(1, DATA, b"x")) + wire(Frame(1, REQUEST, b"x")) + wire(Frame(1, 9, b"x"))
     assert client.receive(stream) == []
-    # Flags on an answer tell nothing that matters here.
+    # Flags of a response are ignored.
     assert outcomes(client.receive(wire(Frame(1, RESPONSE, b"", REMOTE_CLOSED)))) == [(1, b"")]
 
 
@@ -180,7 +180,7 @@ def test_server_refuses_invalid_calls() -> None:
     size = MAX_DATA_BYTES + 1
     (large,) = server.receive(size.to_bytes(4, "big") + bytes.fromhex("000000050100"))
     assert refused(large) == (5, Code.RESOURCE_EXHAUSTED, f"the call has {size} bytes")
-    # The connection lives on. A client that says it will send no more has sent all of a unary call.
+    # The connection lives on. REMOTE_CLOSED is legal: a unary call is complete.
     assert server.receive(bytes(size) + request(7, flags=REMOTE_CLOSED)) == [
         IncomingCall(7, "s", "m", b"p", None)
     ]

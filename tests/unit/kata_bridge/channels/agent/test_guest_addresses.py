@@ -46,7 +46,7 @@ def test_certificate_comes_from_its_sandboxs_addresses() -> None:
         ("a", "::ffff:10.0.0.1"): "",
         ("a", "fd00:0::1"): "",
         ("a", "10.0.0.2"): why,
-        # Of these nobody has told an address.
+        # The addresses of these are unknown.
         **{(name, text): "" for name in ("silent", "nobody") for text in ("10.0.0.1", "::ffff:10.0.0.1")},
         **{(name, text): "" for name in ("silent", "nobody") for text in ("fd00:0::1", "10.0.0.2")},
     }

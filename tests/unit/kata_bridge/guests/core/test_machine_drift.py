@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest's state machine: rules that went, or that somebody rewrote, are noted and repaired."""
+"""A guest's state machine: how it records and repairs drift."""
 
 from bridge_api.messages import ResultCode
 from kata_bridge.guests.core.events import (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest's state machine against a model of a guest: over any history it ends at what is desired."""
+"""A guest's state machine against a model of a guest: any history ends with the desired ruleset."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,7 +35,7 @@ from tests.unit.kata_bridge.guests.core.machine_scripts import AGENT, CHECK_S, E
 
 
 class ModelGuest:
-    """A guest that does what it is asked for, or does not, and a machine that knows only results."""
+    """A guest that executes calls or fails, and the machine that sees only their outcomes."""
 
     def __init__(self) -> None:
         self.machine = GuestMachine(CHECK_S)
@@ -62,7 +62,7 @@ class ModelGuest:
                 self.calls.append(action)
         assert len(self.calls) <= 1, "the guest has one writer"
         assert self.machine.in_flight == (self.calls[0] if self.calls else None)
-        assert bool(self.calls) or self.machine.due_s() is not None, "it would sleep for ever"
+        assert bool(self.calls) or self.machine.due_s() is not None, "no timer is set"
 
     def set_desired(self, generation: int, digest: str, jitter: float) -> None:
         self.tickets += 1
@@ -85,7 +85,7 @@ class ModelGuest:
             return StateReturned(self.holds)
         if call.base is not None and (self.holds.digest != call.base.digest or self.holds.has_drifted):
             return FullRulesetNeeded()
-        assert call.ruleset.generation >= self.newest_applied, "an older one after a newer"
+        assert call.ruleset.generation >= self.newest_applied, "an older ruleset was pushed after a newer one"
         self.newest_applied = call.ruleset.generation
         self.holds = held(call.ruleset)
         return StateReturned(self.holds)
@@ -114,7 +114,7 @@ class ModelGuest:
                 self.send(Tick(), jitter)
             case "desire":
                 self.generation += 1
-                # Few digests, so that things come back to what they were.
+                # Few digests, so that some come again.
                 self.set_desired(self.generation, f"d{int(jitter * 4)}", jitter)
             case "same" if self.machine.desired is not None:
                 self.set_desired(self.generation, self.machine.desired.digest, jitter)
@@ -164,7 +164,7 @@ def test_any_history_ends_with_the_desired_ruleset(steps: list[tuple[str, float]
     world.refuses.clear()
     for _ in range(60):
         world.finish(0.5)
-        # Long enough for every slow retry, and for the check that finds what nobody reported.
+        # Long enough for each slow retry, and for the check that finds unreported drift.
         world.now_s += 60.0
         world.send(Tick(), 0.5)
     world.finish(0.5)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest's state machine: what did not work, when it is tried again, and what is said meanwhile."""
+"""A guest's state machine: failures, their retries and replies."""
 
 from bridge_api.messages import ResultCode
 from kata_bridge.guests.core.events import (
@@ -41,9 +41,9 @@ def test_unreachable_guest_is_probed_with_backoff() -> None:
         waits.append(round(script.now_s - began_s, 3))
         assert script(GuestUnreachable("agent: not attached")) == ()
     assert waits == [0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0, 5.0]
-    # Whoever sets another now is told at once, and does not wait for the next try.
+    # Another request gets its reply at once, and does not wait for the next try.
     assert script(DesiredChanged(B, (), 2)) == (answer(2, ResultCode.UNREACHABLE, "agent: not attached"),)
-    # The agent attaches: no waiting any more, and what is desired goes in unasked.
+    # The agent attaches: the desired ruleset is applied at once.
     assert script(ChannelChanged()) == (ProbeChannel(),)
     assert script.attach() == (PushRuleset(B, None, (), 2),)
     assert script(StateReturned(held(B))) == ()
@@ -73,7 +73,7 @@ def test_refused_ruleset_waits_for_another_one() -> None:
     )
     assert script.later(60) == (CheckState(),)
     assert script(StateReturned(held(A))) == ()
-    # Part of B may be in: the next one is whole.
+    # Part of B may be applied: the next push is full.
     assert script(DesiredChanged(rules(4), (), 3)) == (PushRuleset(rules(4), None, (), 4),)
 
 
