@@ -3,11 +3,11 @@ import msgspec
 import pytest
 
 from daemonkit.kube.resources import ObjectMeta
-from devkit.pki import Authority, Leaf
+from devkit.pki import Authority
 from tenancy import keys
-from tenancy.registry import Bad, Registry, merge
-from tenancy.tenant import Role, Tenant
-from vnagent.tenants.rotation import Registered, Rotation, dump_rotations, load_rotations, rotate, tenant_of
+from tenancy.registry import Bad
+from tenancy.tenant import Role
+from vnagent.tenants.rotation import Registered
 from vnagent.tenants.virtualcluster import (
     CertificateSecret,
     ClientsConfigMap,
@@ -49,11 +49,8 @@ def clients(text: str | None, annotations: dict[str, str] | None = None) -> Clie
 
 
 ROOT_CA, CERTIFICATE = secret(AUTHORITY.cert_pem), secret(LEAF.cert_pem)
+REGISTERED = Registered(KEY, (AUTHORITY.der,), LEAF.spki_sha256, {}, "cluster.local")
 SYNCED = {keys.CLUSTER: "tenant-1-70b001-test"}
-
-
-def registered(authority: Authority = AUTHORITY, leaf: Leaf = LEAF, key: str = KEY) -> Registered:
-    return Registered(key, (authority.der,), leaf.spki_sha256, {}, "cluster.local")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +76,7 @@ def test_registration_from_the_objects() -> None:
     assert found == Registered(
         KEY, (AUTHORITY.der,), LEAF.spki_sha256, {METRICS: Role.METRICS}, "tenant.example"
     )
-    assert read(cluster(), ROOT_CA, CERTIFICATE, None) == registered()
+    assert read(cluster(), ROOT_CA, CERTIFICATE, None) == REGISTERED
 
 
 def test_private_keys_are_not_kept() -> None:
@@ -152,103 +149,10 @@ def test_an_impossible_key_is_invalid() -> None:
 def test_client_lists_from_the_syncer_are_ignored() -> None:
     """A tenant's namespace may come to have another tenant's key as its super name."""
     planted = clients(f"- {{spkiSHA256: {METRICS}, role: apiserver}}", SYNCED)
-    assert read(cluster(), ROOT_CA, CERTIFICATE, planted) == registered()
-
-
-def test_a_replaced_certificate_overlaps() -> None:
-    renewed = AUTHORITY.issue(KEY)
-    state = rotate(Rotation(), registered(), 0.0, 600.0)
-    assert tenant_of(registered(), state) == Tenant(KEY, (AUTHORITY.der,), {LEAF.spki_sha256: Role.APISERVER})
-    state = rotate(state, registered(leaf=renewed), 100.0, 600.0)
-    assert state.next_end_s == 700.0
-    both = {LEAF.spki_sha256: Role.APISERVER, renewed.spki_sha256: Role.APISERVER}
-    assert tenant_of(registered(leaf=renewed), state).clients == both
-    # Reading again in between does not prolong it.
-    state = rotate(state, registered(leaf=renewed), 699.0, 600.0)
-    assert state.next_end_s == 700.0
-    state = rotate(state, registered(leaf=renewed), 700.0, 600.0)
-    assert tenant_of(registered(leaf=renewed), state).clients == {renewed.spki_sha256: Role.APISERVER}
-    assert state.next_end_s is None
-
-
-def test_a_certificate_that_comes_back_is_not_retired() -> None:
-    renewed = AUTHORITY.issue(KEY)
-    state = rotate(Rotation(), registered(), 0.0, 600.0)
-    state = rotate(state, registered(leaf=renewed), 1.0, 600.0)
-    state = rotate(state, registered(), 2.0, 600.0)
-    assert dict(state.retired_spkis) == {renewed.spki_sha256: 602.0}
-
-
-def test_a_replaced_authority_overlaps_with_its_clients() -> None:
-    other = Authority.create("kubernetes")
-    renewed = other.issue(KEY)
-    state = rotate(Rotation(), registered(), 0.0, 600.0)
-    state = rotate(state, registered(other, renewed), 1.0, 600.0)
-    tenant = tenant_of(registered(other, renewed), state)
-    assert tenant.authorities == (other.der, AUTHORITY.der)
-    assert set(tenant.clients) == {LEAF.spki_sha256, renewed.spki_sha256}
-    assert merge(Registry(), {"s": tenant})[1] == ()
-
-
-def test_confusable_authorities_have_no_overlap() -> None:
-    """Without key identifiers OpenSSL would take either, and the registry refuse the tenant."""
-    old = Authority.create("kubernetes", has_key_identifier=False)
-    new = Authority.create("kubernetes", has_key_identifier=False)
-    renewed = new.issue(KEY)
-    state = rotate(Rotation(), registered(old), 0.0, 600.0)
-    state = rotate(state, registered(new, renewed), 1.0, 600.0)
-    tenant = tenant_of(registered(new, renewed), state)
-    assert tenant.authorities == (new.der,)
-    assert merge(Registry(), {"s": tenant})[1] == ()
-
-
-def test_another_key_starts_a_new_rotation() -> None:
-    state = rotate(Rotation(), registered(), 0.0, 600.0)
-    state = rotate(state, registered(leaf=AUTHORITY.issue("x"), key="other"), 1.0, 600.0)
-    assert state.retired_spkis == {}
-    assert state.retired_authorities == {}
-
-
-def test_overlap_zero_retires_at_once() -> None:
-    state = rotate(Rotation(), registered(), 0.0, 0.0)
-    state = rotate(state, registered(leaf=AUTHORITY.issue(KEY)), 1.0, 0.0)
-    assert state.next_end_s is None
+    assert read(cluster(), ROOT_CA, CERTIFICATE, planted) == REGISTERED
 
 
 def test_a_source_is_named_with_its_uid() -> None:
     assert source_of(cluster()) == f"tenant-1/test/{UID}"
     assert key_of_source(source_of(cluster())) == ("tenant-1", "test")
     assert key_of_source("tenant-1/test") == ("tenant-1", "test")
-
-
-ROTATION = Rotation(KEY, (b"new",), "02" * 32, {b"old": 700.0}, {"01" * 32: 650.0})
-
-
-@pytest.mark.parametrize(
-    ("later_s", "authorities", "spkis"),
-    [
-        (0.0, {b"old": 50.0 + 600.0}, {"01" * 32: 50.0 + 550.0}),
-        (100.0, {b"old": 50.0 + 500.0}, {"01" * 32: 50.0 + 450.0}),
-        (549.0, {b"old": 50.0 + 51.0}, {"01" * 32: 50.0 + 1.0}),
-        (550.0, {b"old": 50.0 + 50.0}, {}),
-        (600.0, {}, {}),
-        (1e9, {}, {}),
-        (-3600.0, {b"old": 50.0 + 600.0}, {"01" * 32: 50.0 + 600.0}),  # the wall clock was set back
-    ],
-)
-def test_rotations_continue_after_a_restart(
-    later_s: float, authorities: dict[bytes, float], spkis: dict[str, float]
-) -> None:
-    """Saved at 100 s of one monotonic clock, loaded at 50 s of another, `later_s` apart by the wall clock."""
-    wall_s = 1_700_000_000.0
-    saved = dump_rotations({"a/vc/uid": ROTATION}, wall_s - 100.0)
-    loaded = load_rotations(saved, wall_s + later_s - 50.0, 50.0, 600.0)
-    assert loaded == {"a/vc/uid": Rotation(KEY, (b"new",), "02" * 32, authorities, spkis)}
-
-
-@pytest.mark.parametrize(
-    "saved", [b"", b"[]", b"{", b'{"a": 1}', b'{"a": {"key": "k"}}', b"\xff", b"[" * 100_000]
-)
-def test_damaged_rotations_are_refused(saved: bytes) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        load_rotations(saved, 0.0, 0.0, 600.0)
