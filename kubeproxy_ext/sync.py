@@ -173,7 +173,7 @@ class RulesetController:
                 self._mark_changed(name, now)
             if tenant.has_synced:
                 continue
-            if self._watch.has_synced(name) and self._believes_first_lists(name, tenant, now):
+            if self._watch.has_synced(name) and self._judge_first_lists(name, tenant, now):
                 tenant.has_synced, tenant.restored = True, None
                 _log.info("tenant synced", tenant=name, after_s=round(now - tenant.since, 3))
                 self._mark_changed(name, now)
@@ -182,8 +182,8 @@ class RulesetController:
                 restores.append(name)
         return tuple(restores) if self._can_restore else ()
 
-    def _believes_first_lists(self, name: str, tenant: TenantSync, now: float) -> bool:
-        """Whether a tenant's first lists count. With endpoints and no Service they are distrusted."""
+    def _judge_first_lists(self, name: str, tenant: TenantSync, now: float) -> bool:
+        """Distrust first lists with endpoints and no Service. Returns whether they are believed now."""
         if not self.cache.has_only_endpoints(name):
             tenant.only_endpoints_since = None
             return True

@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Pure: from Kubernetes objects to the rules of each guest."""

@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Pure: the ruleset of each guest, and when to push it."""
