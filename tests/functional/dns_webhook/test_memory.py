@@ -58,7 +58,7 @@ async def webhook(directory: Path) -> AsyncIterator[Process]:
 
 
 @pytest.mark.parametrize("what", SENT)
-async def test_it_stays_within_the_limit_of_its_deployment(tmp_path: Path, what: str) -> None:
+async def test_memory_stays_within_the_deployments_limit(tmp_path: Path, what: str) -> None:
     async with webhook(tmp_path) as process, asyncio.timeout(DEADLINE_S):
         context = ssl.create_default_context(cafile=str(tmp_path / "state" / "authorities.pem"))
         crowd = [_sends(process.port, context, SENT[what]) for _ in range(2 * MAX_CONNECTIONS)]

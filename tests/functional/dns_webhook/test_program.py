@@ -52,7 +52,7 @@ async def ended(process: asyncio.subprocess.Process) -> tuple[int, str]:
         return await process.wait(), said.decode()
 
 
-async def test_the_configuration_is_checked(tmp_path: Path) -> None:
+async def test_check_config_exit_codes(tmp_path: Path) -> None:
     code, said = await ended(await started(write_config(tmp_path), "--check-config"))
     assert (code, "expected" in said) == (0, False)
     code, said = await ended(
@@ -65,7 +65,7 @@ async def test_the_configuration_is_checked(tmp_path: Path) -> None:
     assert "listen.names: expected at least one" in said
 
 
-async def test_half_a_state_is_told_and_not_replaced(tmp_path: Path) -> None:
+async def test_a_damaged_state_ends_the_start(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     file = tmp_path / "state" / "authorities.pem"
     file.write_text("-----BEGIN CERTIFICATE-----\nrubbish\n")
@@ -74,7 +74,7 @@ async def test_half_a_state_is_told_and_not_replaced(tmp_path: Path) -> None:
     assert file.read_text() == "-----BEGIN CERTIFICATE-----\nrubbish\n"
 
 
-async def test_without_an_api_server_it_lives_refuses_and_ends_in_good_order(tmp_path: Path) -> None:
+async def test_without_an_api_server_it_denies_and_stops_cleanly(tmp_path: Path) -> None:
     process = await started(write_config(tmp_path))
     try:
         port = await listening(process)

@@ -80,7 +80,7 @@ async def running(directory: Path, **how: float) -> AsyncIterator[Running]:
         await server.stop()
 
 
-async def test_what_it_takes_and_what_not(tmp_path: Path) -> None:
+async def test_requests_and_their_status_codes(tmp_path: Path) -> None:
     async with running(tmp_path) as here:
         assert await here.post(b"{}") == (200, "2 bytes")
         assert (await here.post(b"{}", **{"Content-Type": "application/yaml"}))[0] == 415
@@ -94,7 +94,7 @@ async def test_what_it_takes_and_what_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("ready", "status"), [(1, 200), (0, 503)])
-async def test_what_a_kubelet_is_told(tmp_path: Path, ready: float, status: int) -> None:
+async def test_probes_reveal_no_reason(tmp_path: Path, ready: float, status: int) -> None:
     async with running(tmp_path, ready=ready) as here, here.session() as session:
         async with session.get(here.url.replace(PATH, READY)) as reply:
             assert (reply.status, await reply.text()) == (status, "ok\n" if ready else "not ready\n")
@@ -102,7 +102,7 @@ async def test_what_a_kubelet_is_told(tmp_path: Path, ready: float, status: int)
             assert reply.status == 200
 
 
-async def test_a_review_that_does_not_come_to_its_end(tmp_path: Path) -> None:
+async def test_an_unfinished_review_times_out(tmp_path: Path) -> None:
     async with running(tmp_path, read_s=0.1, most=1) as here:
 
         async def for_ever() -> AsyncIterator[bytes]:
@@ -117,7 +117,7 @@ async def test_a_review_that_does_not_come_to_its_end(tmp_path: Path) -> None:
         assert await here.post(b"{}") == (200, "2 bytes")
 
 
-async def test_a_slow_review_gives_way_and_is_told_to_come_again(tmp_path: Path) -> None:
+async def test_a_slow_review_is_evicted_with_retry_after(tmp_path: Path) -> None:
     async with running(tmp_path, read_s=60, most=1) as here:
         reader, writer = await asyncio.open_connection("127.0.0.1", here.port, ssl=here.context())
         tasks = Tasks("test")
@@ -136,7 +136,7 @@ async def test_a_slow_review_gives_way_and_is_told_to_come_again(tmp_path: Path)
 
 
 @pytest.mark.parametrize("does", ["shake half a hand", "ask nothing"])
-async def test_who_only_holds_connections_loses_them(tmp_path: Path, does: str) -> None:
+async def test_idle_connections_are_evicted_first(tmp_path: Path, does: str) -> None:
     async with running(tmp_path, connections=3) as here, asyncio.timeout(DEADLINE_S):
         used = await asyncio.open_connection("127.0.0.1", here.port, ssl=here.context())
         assert await asked(*used) == b"HTTP/1.1 200 OK\r\n"
@@ -157,14 +157,14 @@ async def test_who_only_holds_connections_loses_them(tmp_path: Path, does: str) 
                 writer.transport.abort()
 
 
-async def test_a_packed_review_is_no_review(tmp_path: Path) -> None:
+async def test_a_compressed_review_is_invalid(tmp_path: Path) -> None:
     """What would be large when it is unpacked is judged as it came."""
     async with running(tmp_path) as here:
         packed = gzip.compress(b"x" * (1 << 20))
         assert await here.post(packed, **{"Content-Encoding": "gzip"}) == (200, f"{len(packed)} bytes")
 
 
-async def test_a_new_certificate_is_for_the_next_connection(tmp_path: Path) -> None:
+async def test_a_new_certificate_serves_new_connections(tmp_path: Path) -> None:
     async with running(tmp_path) as here, here.session() as old:
         async with old.post(here.url, data=b"{}", headers=JSON) as reply:
             assert reply.status == 200
@@ -181,7 +181,7 @@ async def test_a_new_certificate_is_for_the_next_connection(tmp_path: Path) -> N
         assert after == ssl.PEM_cert_to_DER_cert(leaf.certificate_pem.decode())
 
 
-async def test_a_clock_that_was_ahead_is_nothing_that_an_api_server_sees(tmp_path: Path) -> None:
+async def test_a_clock_that_was_ahead_breaks_no_handshake(tmp_path: Path) -> None:
     credentials = Credentials(tmp_path, ("127.0.0.1",))
     ahead = NOW + LEAF_LIFE
     credentials.renew_due(ahead, ())
@@ -190,7 +190,7 @@ async def test_a_clock_that_was_ahead_is_nothing_that_an_api_server_sees(tmp_pat
         assert await here.post(b"{}") == (200, "2 bytes")
 
 
-async def test_silent_connections_cost_no_place_and_evict_their_own_kind(tmp_path: Path) -> None:
+async def test_silent_connections_evict_only_silent_ones(tmp_path: Path) -> None:
     async with running(tmp_path, connections=3) as here, asyncio.timeout(DEADLINE_S):
         sources = ["127.0.0.1", *["127.0.0.66"] * (MAX_SILENT + 100)]
         with ExitStack() as stack:
@@ -201,7 +201,7 @@ async def test_silent_connections_cost_no_place_and_evict_their_own_kind(tmp_pat
             assert await here.post(b"{}") == (200, "2 bytes")
 
 
-async def test_connections_that_were_reset_keep_no_place(tmp_path: Path) -> None:
+async def test_reset_connections_free_their_places(tmp_path: Path) -> None:
     """A newcomer was reset while those that had just gone were still being forgotten."""
     async with running(tmp_path, connections=3) as here, asyncio.timeout(DEADLINE_S):
         for _ in range(5):
@@ -223,7 +223,7 @@ async def test_connections_that_were_reset_keep_no_place(tmp_path: Path) -> None
     ],
     ids=["reset", "no HTTP", "bad chunk"],
 )
-async def test_who_sends_nonsense_writes_no_line(
+async def test_malformed_requests_are_not_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, sent: bytes
 ) -> None:
     """Each was an error with a trace, as many as anyone on the network liked."""
@@ -236,7 +236,7 @@ async def test_who_sends_nonsense_writes_no_line(
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
-async def test_a_fault_of_ours_is_a_line(
+async def test_own_errors_are_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path) as here, asyncio.timeout(DEADLINE_S):
@@ -246,7 +246,7 @@ async def test_a_fault_of_ours_is_a_line(
 
 
 @pytest.mark.parametrize("hello", [hellos.many_authorities, hellos.many_responders])
-async def test_hellos_that_cost_much_are_refused_unread(tmp_path: Path, hello: Callable[[], bytes]) -> None:
+async def test_expensive_hellos_are_refused_unread(tmp_path: Path, hello: Callable[[], bytes]) -> None:
     """No certificate is asked for. These were answered; one of 64 KB that was not held up all reviews for
     2.6 s. (asyncio sends no alert.)"""
     async with running(tmp_path) as here:
@@ -258,7 +258,7 @@ async def test_hellos_that_cost_much_are_refused_unread(tmp_path: Path, hello: C
         assert await here.post(b"{}") == (200, "2 bytes")
 
 
-async def test_no_record_behind_a_handshake_is_inspected(
+async def test_records_after_the_handshake_are_not_inspected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would cost each a call of Python."""
@@ -274,7 +274,7 @@ async def test_no_record_behind_a_handshake_is_inspected(
         assert [tls.cipher() is not None for tls in ended] == [True]
 
 
-async def test_half_handshakes_lose_their_turns_to_others(tmp_path: Path) -> None:
+async def test_stalled_handshakes_lose_their_slots(tmp_path: Path) -> None:
     async with running(tmp_path) as here, asyncio.timeout(DEADLINE_S):
         sources = [f"127.0.1.{number}" for number in range(1, MAX_HANDSHAKES + 1)] * 2
         with ExitStack() as stack:

@@ -39,7 +39,7 @@ def events(here: Node) -> list[dict[str, Any]]:
     return here.apiserver.storage.select(Selection(EVENTS))
 
 
-async def test_pods_get_the_server_of_their_own_network_before_there_is_a_sandbox(tmp_path: Path) -> None:
+async def test_pods_get_their_networks_server_before_a_sandbox(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         pods = {
             (key, name): here.put_pod(key, f"{name}-0", network=name)
@@ -70,7 +70,7 @@ async def test_pods_get_the_server_of_their_own_network_before_there_is_a_sandbo
         assert await here.stop() == 0
 
 
-async def test_a_cluster_without_virtual_clusters_is_served_as_shipped(tmp_path: Path) -> None:
+async def test_a_cluster_without_virtual_clusters_is_served(tmp_path: Path) -> None:
     here = Node(tmp_path)
     here.put(*tenant("a", default="10.96.0.10"), *tenant("b", default="10.96.0.20"))
     here.apiserver.storage.absent.add(VIRTUAL_CLUSTERS)
@@ -85,7 +85,7 @@ async def test_a_cluster_without_virtual_clusters_is_served_as_shipped(tmp_path:
         assert await here.stop() == 0
 
 
-async def test_a_pod_on_a_missing_network_waits_says_so_and_is_let_go(tmp_path: Path) -> None:
+async def test_a_pod_waits_until_its_network_exists(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         uid = here.put_pod("a", "web", network="red")
         await here.until(lambda: here.waits(uid))
@@ -99,7 +99,7 @@ async def test_a_pod_on_a_missing_network_waits_says_so_and_is_let_go(tmp_path: 
         await here.until(lambda: here.waits(uid) == "" and here.servers(uid) == ["10.96.0.12"])
 
 
-async def test_what_was_cut_is_told_by_an_event(tmp_path: Path) -> None:
+async def test_truncation_is_reported_by_one_event(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         uid = here.put_pod("a", "cut", dnsConfig={"searches": [f"s{number}" for number in range(40)]})
         await here.until(lambda: here.text(uid) and events(here))
@@ -124,7 +124,7 @@ async def test_what_was_cut_is_told_by_an_event(tmp_path: Path) -> None:
         assert len(events(here)) == 1
 
 
-async def test_the_readiness_annotation_holds_and_lets_go(tmp_path: Path) -> None:
+async def test_readiness_annotation_blocks_and_unblocks(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         uid = here.put_pod("a", "web", annotations={keys.NETWORK_READINESS: "false"})
         await here.until(lambda: here.waits(uid) and here.text(uid))
@@ -133,7 +133,7 @@ async def test_the_readiness_annotation_holds_and_lets_go(tmp_path: Path) -> Non
         assert here.servers(uid) == ["10.96.0.10"]
 
 
-async def test_guests_are_found_by_their_pods(tmp_path: Path) -> None:
+async def test_guests_are_matched_to_their_pods(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         uid = here.put_pod("a", "web")
         await here.until(lambda: here.text(uid))
@@ -151,7 +151,7 @@ async def test_guests_are_found_by_their_pods(tmp_path: Path) -> None:
         assert (await here.status())["guestsWithoutPod"] == ["g4"]
 
 
-async def test_the_nodes_own_file_is_followed_once_it_has_settled(tmp_path: Path) -> None:
+async def test_the_nodes_file_is_read_again_after_it_settled(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         uid = here.put_pod("a", "web", dnsPolicy="Default")
         await here.until(lambda: here.servers(uid) == ["192.0.2.1"])
@@ -170,7 +170,7 @@ async def test_the_nodes_own_file_is_followed_once_it_has_settled(tmp_path: Path
         await here.until(lambda: here.servers(uid) == ["192.0.2.3"])
 
 
-async def test_many_tenants_are_watched_together(tmp_path: Path) -> None:
+async def test_many_tenants_share_cluster_wide_watches(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         for number in range(40):
             here.put(*tenant(f"t{number}", default=f"10.97.0.{number + 1}"))
@@ -181,7 +181,7 @@ async def test_many_tenants_are_watched_together(tmp_path: Path) -> None:
         assert (await here.status())["watches"] < 3 + 2 * 33 + 3
 
 
-async def test_a_pod_is_explained(tmp_path: Path) -> None:
+async def test_vcnode_explain_dns_explains_a_pod(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         uid = here.put_pod("a", "web", network="blue", dnsConfig={"searches": ["own.example"]})
         here.put_pod("b", "web")
@@ -213,7 +213,7 @@ async def test_metrics_name_no_tenant(tmp_path: Path) -> None:
         assert not any(word in text for word in ("a-shop", '"red"', '"web"', '"a"', '"b"'))
 
 
-async def test_the_configuration_is_checked(tmp_path: Path) -> None:
+async def test_check_config_exit_codes(tmp_path: Path) -> None:
     here = node(tmp_path)
     command = [sys.executable, "-m", "dnsconfig", "--config", str(here.write_config()), "--check-config"]
     for text, code in (("", 0), ("clusterDomain: No Domain\n", 2)):

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional.daemon_node import running
+from daemonkit.kube.resources import SERVICES
+from dnsconfig.retention.resolver_retention import REVOCATION_DELAY_S
+from tests.functional.daemon_node import DEADLINE_S, running
 from tests.functional.dnsconfig.two_tenants import node
 from tests.unit.dnsconfig.objects import service
 
 pytestmark = pytest.mark.asyncio
 
 
-async def test_a_start_without_an_api_server_uses_what_is_saved(tmp_path: Path) -> None:
+async def test_a_start_without_the_api_server_uses_saved_state(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         uid, waiting = here.put_pod("a", "web"), here.put_pod("a", "late", network="red")
         await here.until(lambda: here.text(uid) and here.waits(waiting))
@@ -39,7 +41,7 @@ async def test_a_start_without_an_api_server_uses_what_is_saved(tmp_path: Path) 
         await here.until(has_heard_all)
 
 
-async def test_without_an_api_server_and_without_saved_state_everybody_waits(tmp_path: Path) -> None:
+async def test_without_api_server_and_saved_state_pods_wait(tmp_path: Path) -> None:
     async with running(node(tmp_path), with_apiserver=False) as here:
         here.bridge.add("g1", "a", "a-shop/web")
         await here.until(lambda: here.waits("g1"))
@@ -50,7 +52,7 @@ async def test_without_an_api_server_and_without_saved_state_everybody_waits(tmp
         await here.until(lambda: here.servers("g1") == ["10.96.0.10"] and not here.waits("g1"))
 
 
-async def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_a_killed_daemon_continues(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         uid = here.put_pod("a", "web")
         await here.until(lambda: here.text(uid))
@@ -66,64 +68,45 @@ async def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path: Path) -> N
             await here.until(functools.partial(has, uid, address))
 
 
-@pytest.mark.parametrize("has_saved", [False, True])
-async def test_a_restart_moves_no_guest_whose_label_was_changed(tmp_path: Path, has_saved: bool) -> None:
-    """Guests are told one after another; with and without what was saved, nobody goes by its label first."""
+async def test_revoked_server_is_removed_after_a_restart(tmp_path: Path) -> None:
+    """The state on disk carries the time of revocation; metrics and log name the removal."""
     async with running(node(tmp_path)) as here:
-        uids = [here.put_pod("a", f"w{number}", network="blue") for number in range(20)]
-        for number, uid in enumerate(uids):
-            here.bridge.add(f"g{number}", "a", f"a-shop/w{number}", uid=uid, networks=("blue",))
-        await here.until(lambda: all(here.servers(uid) == ["10.96.0.11"] for uid in uids))
+        ours, theirs = here.put_pod("a", "web", network="blue"), here.put_pod("b", "web", network="blue")
+        await here.until(lambda: here.text(ours) and here.text(theirs))
         await here.until(here.is_ready)
-        for number in range(20):
-            here.put_pod("a", f"w{number}", network="default")
+        here.delete(SERVICES, "a-kube-system", "kube-dns-blue")
+        await here.until(lambda: "pod retains a revoked DNS server for now" in here.log.read_text())
+        assert here.servers(ours) == ["10.96.0.11"]
         assert await here.stop() == 0
-        if not has_saved:
-            (tmp_path / "state" / "state.json").unlink()
-        guests = [here.bridge.guests[f"g{number}"].guest for number in range(20)]
-        here.bridge.guests.clear()
-        here.bridge.lose_state()
-        here.bridge.resolv_conf_requests.clear()
-        here.bridge.is_synced = False
-        other = here.put_pod("a", "other")
-        here.bridge.add("other", "a", "a-shop/other", uid=other, networks=("default",))
         await here.start()
-        await here.until(lambda: here.servers(other) == ["10.96.0.10"])
-        for guest in guests:
-            pod = f"{guest.namespace}/{guest.name}"
-            here.bridge.add(guest.id, "a", pod, uid=guest.uid, networks=guest.networks)
-        await here.until(lambda: all(here.servers(uid) == ["10.96.0.11"] for uid in uids))
-        here.bridge.finish_sync()
-        late = here.put_pod("a", "late")
-        await here.until(lambda: here.servers(late) == ["10.96.0.10"])
-        ours = [each for each in here.bridge.resolv_conf_requests if each.networks == ("blue",)]
-        assert len(ours) == len(uids)
-        assert {each.pod_uid for each in here.bridge.resolv_conf_requests if not each.guest} == {late}
+        await here.until(lambda: not here.servers(ours), REVOCATION_DELAY_S + DEADLINE_S)
+        assert here.text(ours).startswith(
+            "# The DNS server of network blue (Service kube-system/kube-dns-blue)"
+        )
+        assert "Service kube-system/kube-dns-blue does not exist" in here.waits(ours)
+        await here.until(lambda: "revoked DNS server removed from the pod" in here.log.read_text())
+
+        async def is_counted() -> bool:
+            lines = (await here.get("/metrics"))[1].splitlines()
+            return {"vcnode_dnsconfig_revoked_pods 1", "vcnode_dnsconfig_retained_pods 0"} <= set(lines)
+
+        await here.until(is_counted)
+        assert here.servers(theirs) == ["10.96.0.21"]
 
 
-async def test_a_restart_moves_no_pod_that_is_no_guest(tmp_path: Path) -> None:
-    """What says where it is is what was saved; its text comes from its network of now as ever."""
+async def test_a_restarted_bridge_gets_everything_again(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
-        uid = here.put_pod("a", "web", network="blue")
-
-        async def is_answered() -> bool:
-            return [pod["state"] for pod in (await here.status())["pods"]] == ["applied"]
-
-        await here.until(is_answered)
-        here.put_pod("a", "web", network="default")
-        assert await here.stop() == 0
-        here.bridge.lose_state()
-        here.put(service("a", "blue", "10.96.0.12"))
-        sent = len(here.bridge.resolv_conf_requests)
-        await here.start()
-        late = here.put_pod("a", "late")
-        await here.until(lambda: here.servers(uid) == ["10.96.0.12"] and here.text(late))
-        its = [each for each in here.bridge.resolv_conf_requests[sent:] if each.pod_uid == uid]
-        assert {each.networks for each in its} == {("blue",)}
-        assert not any("10.96.0.10" in each.text for each in its)
+        uid, waiting = here.put_pod("a", "web"), here.put_pod("a", "late", network="red")
+        await here.until(lambda: here.text(uid) and here.waits(waiting))
+        for _ in range(3):
+            await here.bridge.stop()
+            assert not here.text(uid)
+            await here.bridge.serve(here.bridge_socket)
+            await here.until(lambda: here.text(uid) and here.waits(waiting))
+        await here.until(here.is_ready)
 
 
-async def test_the_state_is_nobody_elses_to_read(tmp_path: Path) -> None:
+async def test_state_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         uid = here.put_pod("a", "web")
         await here.until(lambda: here.text(uid))

@@ -27,7 +27,7 @@ def allowed_mb(*, pods: int, lists: int) -> float:
     return 50 + 24 * lists + 8 * pods * OPTIONS_KB / 1_000
 
 
-async def test_a_tenant_that_writes_all_it_may_is_within_the_formula(tmp_path: Path) -> None:
+async def test_memory_stays_within_the_documented_formula(tmp_path: Path) -> None:
     here = Node(tmp_path)
     here.put(*tenant("a", default="10.96.0.10"), *tenant("b", default="10.96.0.20"))
     for number in range(TOO_LARGE):

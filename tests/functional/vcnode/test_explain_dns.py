@@ -69,11 +69,11 @@ async def test_resolver_of_a_pod_is_explained(tmp_path: Path) -> None:
             "  api",
         ]
         code, out, _ = await explain(here, "shop/web", "--tenant", "b", "--json")
-        assert (code, json.loads(out)["reason"]) == (1, "network red does not exist")
+        assert (code, json.loads(out)["message"]) == (1, "network red does not exist")
         code, _, err = await explain(here, "shop/web")
         assert (code, err) == (
             1,
-            "vcnode: shop/web: more than one pod is called so; add --tenant\n",
+            "vcnode: shop/web: more than one pod has that name; add --tenant\n",
         )
         code, _, err = await explain(here, "a-shop/web", "api", "--query", "--bridge-status", "/nowhere")
         assert (code, "kata-bridge" in err) == (1, True)

@@ -48,21 +48,21 @@ class Here:
         return len(self.bodies), self.bodies.read_bytes
 
 
-async def test_a_whole_body_is_given_and_nothing_of_it_is_held() -> None:
+async def test_a_read_body_leaves_no_bytes_counted() -> None:
     here = Here()
     assert await here.bodies.read(Sender(b"ab", b"c", b"")) == b"abc"
     assert await here.bodies.read(Sender(b"x" * 10, b"")) == b"x" * 10
     assert here.held == (0, 0)
 
 
-async def test_what_is_too_large_is_refused_by_its_first_byte_too_many() -> None:
+async def test_a_body_above_its_limit_is_refused_at_once() -> None:
     here = Here()
     with pytest.raises(BodyTooLargeError):
         await here.bodies.read(Sender(b"x" * 10, b"x"))
     assert here.held == (0, 0)
 
 
-async def test_what_does_not_come_to_its_end_is_let_go() -> None:
+async def test_an_unfinished_body_times_out() -> None:
     here = Here()
     slow = await here.reads(Sender(b"x"))
     assert here.held == (1, 1)
@@ -72,7 +72,7 @@ async def test_what_does_not_come_to_its_end_is_let_go() -> None:
     assert here.held == (0, 0)
 
 
-async def test_the_one_that_has_been_coming_for_longest_gives_its_place() -> None:
+async def test_the_oldest_body_loses_its_place() -> None:
     here = Here(most=2)
     first, second = Sender(b"x"), Sender(b"y")
     one, two = await here.reads(first), await here.reads(second)
@@ -84,7 +84,7 @@ async def test_the_one_that_has_been_coming_for_longest_gives_its_place() -> Non
     assert here.held == (0, 0)
 
 
-async def test_the_one_that_has_been_coming_for_longest_gives_its_bytes() -> None:
+async def test_the_oldest_body_loses_its_bytes() -> None:
     here = Here()
     first, second = Sender(b"x" * 9), Sender(b"y" * 9)
     one, two = await here.reads(first), await here.reads(second)
@@ -97,7 +97,7 @@ async def test_the_one_that_has_been_coming_for_longest_gives_its_bytes() -> Non
     assert await two == b"y" * 9
 
 
-async def test_what_grows_beyond_all_bytes_gives_way_itself_when_it_is_the_oldest() -> None:
+async def test_the_oldest_body_evicts_itself_by_growing() -> None:
     here = Here(all_bytes=10)
     first, second = Sender(b"x"), Sender(b"y" * 9)
     one, two = await here.reads(first), await here.reads(second)
@@ -110,7 +110,7 @@ async def test_what_grows_beyond_all_bytes_gives_way_itself_when_it_is_the_oldes
     assert await two == b"y" * 9
 
 
-async def test_what_comes_to_its_end_while_it_gives_way_is_refused() -> None:
+async def test_a_body_that_ends_while_evicted_is_refused() -> None:
     """Its bytes are not there any more."""
     here = Here(most=1)
     first = Sender(b"x")
@@ -122,7 +122,7 @@ async def test_what_comes_to_its_end_while_it_gives_way_is_refused() -> None:
     assert here.held == (0, 0)
 
 
-async def test_who_is_ended_holds_nothing() -> None:
+async def test_a_cancelled_read_leaves_no_bytes_counted() -> None:
     here = Here()
     task = await here.reads(Sender(b"x"))
     task.cancel()
@@ -131,6 +131,6 @@ async def test_who_is_ended_holds_nothing() -> None:
     assert here.held == (0, 0)
 
 
-async def test_a_bound_in_which_none_fits_is_none() -> None:
+async def test_a_total_below_one_body_is_an_error() -> None:
     with pytest.raises(ValueError, match="each_bytes is more"):
         BodyLimits(1, 11, 10, READ_S)

@@ -28,7 +28,7 @@ def read(text: str) -> DnsWebhookConfiguration:
     return parse(text.encode(), DnsWebhookConfiguration, kind=KIND, source="x", directory=Path("/etc"))
 
 
-def test_the_least() -> None:
+def test_minimal_configuration_has_defaults() -> None:
     assert read(LEAST) == DnsWebhookConfiguration(
         SuperCluster(Path("/etc/kubeconfig")),
         Listen(("dns.vcnode.svc",), port=9443),
@@ -39,7 +39,7 @@ def test_the_least() -> None:
     )
 
 
-def test_everything(tmp_path: Path) -> None:
+def test_every_key_is_read(tmp_path: Path) -> None:
     text = LEAST.replace("kubeconfig}", "kubeconfig, hasVirtualClusters: false}") + ALL
     text = text.replace("[dns.vcnode.svc]", "[dns.vcnode.svc, 10.0.0.1, 'fd00::1'], address: '::', port: 443")
     expected = DnsWebhookConfiguration(
@@ -55,7 +55,7 @@ def test_everything(tmp_path: Path) -> None:
     assert load(tmp_path / "config.yaml") == expected
 
 
-def test_no_file_of_the_nodes_is_an_empty_text() -> None:
+def test_an_empty_resolv_conf_is_allowed() -> None:
     assert read(LEAST + "resolvConf: ''\n").resolv_conf == ""
 
 
@@ -97,7 +97,7 @@ def test_no_file_of_the_nodes_is_an_empty_text() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_said_at_once(text: str, errors: tuple[str, ...]) -> None:
+def test_all_problems_are_reported_at_once(text: str, errors: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError) as caught:
         read(text)
     assert caught.value.errors == errors

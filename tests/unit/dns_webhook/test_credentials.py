@@ -36,7 +36,7 @@ def signer(credentials: Credentials) -> int:
     raise AssertionError("nobody's")
 
 
-def test_a_certificate_is_renewed_a_month_before_its_end_and_outlives_a_restart(tmp_path: Path) -> None:
+def test_a_certificate_is_renewed_a_month_before_its_end(tmp_path: Path) -> None:
     first = Credentials(tmp_path / "state", NAMES)
     assert first.renew_due(START, ())
     assert not first.renew_due(START, first.bundle)
@@ -50,13 +50,13 @@ def test_a_certificate_is_renewed_a_month_before_its_end_and_outlives_a_restart(
     assert again.certificate_file.stat().st_mode & 0o777 == 0o600
 
 
-def test_other_names_are_another_certificate(tmp_path: Path) -> None:
+def test_changed_names_renew_the_certificate(tmp_path: Path) -> None:
     Credentials(tmp_path, NAMES).renew_due(START, ())
     assert Credentials(tmp_path, ("other.svc",)).renew_due(START, ())
 
 
 @pytest.mark.parametrize("name", ["fd00:0::1", "FD00::1", "fe80::1%eth0", "::ffff:10.0.0.1", "10.0.0.1"])
-def test_an_address_in_any_form_is_no_new_certificate_each_turn(tmp_path: Path, name: str) -> None:
+def test_any_form_of_an_address_keeps_the_certificate(tmp_path: Path, name: str) -> None:
     credentials = Credentials(tmp_path, (name, "dns.svc"))
     assert credentials.renew_due(START, ())
     assert not credentials.renew_due(START, credentials.bundle)
@@ -71,7 +71,7 @@ def is_good(credentials: Credentials, now: dt.datetime) -> bool:
     )
 
 
-def test_a_clock_that_was_ahead_for_one_turn_leaves_nothing_of_the_future(tmp_path: Path) -> None:
+def test_a_clock_ahead_for_one_check_leaves_no_trace(tmp_path: Path) -> None:
     credentials = Credentials(tmp_path, NAMES)
     credentials.renew_due(START, ())
     trusted = credentials.bundle
@@ -81,7 +81,7 @@ def test_a_clock_that_was_ahead_for_one_turn_leaves_nothing_of_the_future(tmp_pa
     assert (is_good(credentials, START), credentials.bundle) == (True, trusted)
 
 
-def test_a_clock_that_was_ahead_at_the_first_start_leaves_nothing_of_the_future(tmp_path: Path) -> None:
+def test_a_clock_ahead_at_the_first_start_leaves_no_trace(tmp_path: Path) -> None:
     credentials = Credentials(tmp_path, NAMES)
     credentials.renew_due(START + AHEAD, ())
     assert is_good(credentials, START)
@@ -89,7 +89,7 @@ def test_a_clock_that_was_ahead_at_the_first_start_leaves_nothing_of_the_future(
     assert len(credentials.authorities) == 1
 
 
-def test_a_clock_that_was_never_set_makes_one_certificate_and_another_when_it_is(tmp_path: Path) -> None:
+def test_an_unset_clock_makes_one_certificate_until_set(tmp_path: Path) -> None:
     credentials = Credentials(tmp_path, NAMES)
     never = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     assert credentials.renew_due(never, ())
@@ -98,7 +98,7 @@ def test_a_clock_that_was_never_set_makes_one_certificate_and_another_when_it_is
     assert is_good(credentials, START)
 
 
-def test_what_an_older_release_left_of_the_future_is_replaced_and_none_is_taken_away(
+def test_older_releases_future_certificates_are_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     older = Credentials(tmp_path, NAMES)
@@ -134,7 +134,7 @@ def test_a_new_authority_signs_only_after_it_was_published(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("text", ["-----BEGIN CERTIFICATE-----\nrubbish\n-----END CERTIFICATE-----\n"])
-def test_half_a_state_is_not_a_new_one(tmp_path: Path, text: str) -> None:
+def test_a_damaged_state_is_an_error_not_replaced(tmp_path: Path, text: str) -> None:
     (tmp_path / "authorities.pem").write_text(text)
     with pytest.raises(CredentialsError, match=r"authorities\.pem"):
         Credentials(tmp_path, NAMES)

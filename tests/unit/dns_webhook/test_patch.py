@@ -8,7 +8,7 @@ from dnsconfig.resolve.resolv_conf import lines, text_of
 from dnsconfig.resolve.resolver import compute_resolver
 
 
-def test_the_kubelet_makes_the_same_text_of_the_fields() -> None:
+def test_the_kubelet_writes_the_same_text_from_the_fields() -> None:
     settings = PodDnsConfig(
         ["10.0.0.1", "10.0.0.2"], ["a.example", "."], [PodDnsOption("ndots", "3"), PodDnsOption("debug")]
     )
@@ -30,7 +30,7 @@ def test_the_kubelet_makes_the_same_text_of_the_fields() -> None:
     )
 
 
-def test_both_fields_are_replaced() -> None:
+def test_patch_replaces_both_fields() -> None:
     assert patch(()) == [
         {"op": "add", "path": "/spec/dnsPolicy", "value": "None"},
         {"op": "add", "path": "/spec/dnsConfig", "value": {}},

@@ -22,7 +22,7 @@ def pem(name: str) -> bytes:
     return f"-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n".encode()
 
 
-async def test_ours_come_in_once_and_others_stay() -> None:
+async def test_authorities_are_added_once_and_others_stay() -> None:
     other = base64.b64encode(pem("other")).decode()
     api = Api(caBundle=other)
     assert await publish(api, [pem("a")], [])
@@ -32,20 +32,20 @@ async def test_ours_come_in_once_and_others_stay() -> None:
     assert (api.bundle, api.patches) == ([pem("other"), pem("b")], 2)
 
 
-async def test_an_empty_bundle() -> None:
+async def test_an_empty_bundle_gets_our_authorities() -> None:
     api = Api()
     assert await publish(api, [pem("a"), pem("b")], [])
     assert api.bundle == [pem("a"), pem("b")]
 
 
-async def test_a_registration_without_our_webhook() -> None:
+async def test_a_registration_without_our_webhook_is_an_error() -> None:
     api = Api()
     api.value["webhooks"][0]["name"] = "another"
     with pytest.raises(RegistrationError, match="has no webhook"):
         await publish(api, [pem("a")], [])
 
 
-async def test_replicas_that_come_and_go_never_push_out_one_that_is_alive() -> None:
+async def test_deleted_replicas_never_evict_a_living_one() -> None:
     """Each new replica leaves an authority behind; those that live look at the bundle in between."""
     api = Api()
     alive = [[pem("a")], [pem("b1"), pem("b2")], [pem("c")]]
@@ -78,20 +78,20 @@ async def test_replicas_that_come_and_go_never_push_out_one_that_is_alive() -> N
         ("abcdefghijklmnopqr", "s", "", "defghijklmnopqrs"),
     ],
 )
-async def test_the_order_in_a_bundle(held: str, ours: str, stale: str, expected: str) -> None:
+async def test_bundle_order_and_limit(held: str, ours: str, stale: str, expected: str) -> None:
     def each(letters: str) -> list[bytes]:
         return [pem(letter) for letter in letters]
 
     assert registration.merged(each(held), each(ours), each(stale)) == each(expected)
 
 
-async def test_what_is_shipped_is_what_is_said_here() -> None:
+async def test_the_shipped_registration_is_this_one() -> None:
     service = {"name": "dnsconfig-webhook", "namespace": "vcnode-system", "path": server.PATH, "port": 443}
     shipped = yaml.safe_load((SHIPPED / "registration.yaml").read_text())
     assert shipped == registration.registration({"service": service})
 
 
-async def test_the_shipped_parts_fit_together() -> None:
+async def test_the_shipped_manifests_fit_together() -> None:
     """Names, ports and files are written in more than one place."""
     values = list(yaml.safe_load_all((SHIPPED / "deployment.yaml").read_text()))
     found = {value["kind"]: value for value in values}

@@ -53,7 +53,7 @@ def new(pod: dict[str, Any]) -> dict[str, Any]:
 LEFT = {"uid": "review-1", "allowed": True}
 
 
-def test_a_pod_gets_the_resolver_of_its_network() -> None:
+def test_a_pod_is_patched_with_its_networks_resolver() -> None:
     pod = objects.pod("t", dnsPolicy="ClusterFirst", dnsConfig={"searches": ["own.example"]})
     searches = ["shop.svc.cluster.local", "svc.cluster.local", "cluster.local", "node.example", "own.example"]
     config = {
@@ -72,7 +72,7 @@ def test_a_pod_gets_the_resolver_of_its_network() -> None:
     }
 
 
-def test_what_an_api_server_takes_of_the_nodes_search_list() -> None:
+def test_invalid_node_search_paths_are_left_out() -> None:
     """The kubelet takes any: a pod's author could do nothing about a node's file."""
     node = node_dns_of("search Corp.Example _tcp.x_y.example -bad.example a!b\n")
     answer = review.answer(review.decode_review(asked(new(objects.pod("t")))), WORLD, node)
@@ -82,7 +82,7 @@ def test_what_an_api_server_takes_of_the_nodes_search_list() -> None:
 
 
 @pytest.mark.parametrize("search", ["corp!example", "Corp.Example", "-bad.example"])
-def test_what_the_author_wrote_is_for_the_api_server_to_refuse(search: str) -> None:
+def test_an_authors_own_search_paths_stay_as_they_are(search: str) -> None:
     """It does so without us, and says where it stands."""
     pod = new(objects.pod("t", dnsConfig={"searches": [search, "ok.example"]}))
     answer = review.answer(review.decode_review(asked(pod)), WORLD, node_dns_of("search a!b\n"))
@@ -91,7 +91,7 @@ def test_what_the_author_wrote_is_for_the_api_server_to_refuse(search: str) -> N
     assert answer.left_out == ("a!b",)
 
 
-def test_a_second_look_changes_nothing() -> None:
+def test_a_second_review_changes_nothing() -> None:
     pod = objects.pod("t", dnsPolicy="ClusterFirst")
     for step in response(asked(pod))["patch"]:
         pod["spec"][step["path"].rpartition("/")[2]] = step["value"]
@@ -102,11 +102,11 @@ def test_a_second_look_changes_nothing() -> None:
     "spec",
     [{"dnsPolicy": "None"}, {"dnsPolicy": "Default"}, {"dnsPolicy": "ClusterFirst", "hostNetwork": True}],
 )
-def test_what_the_nodes_kubelet_does_as_well_is_left_to_it(spec: dict[str, Any]) -> None:
+def test_other_classes_are_admitted_unchanged(spec: dict[str, Any]) -> None:
     assert response(asked(objects.pod("t", **spec))) == LEFT
 
 
-def test_what_is_none_of_ours_is_left_alone() -> None:
+def test_other_objects_and_pods_are_admitted_unchanged() -> None:
     assert response(asked(objects.pod("", tenant_namespace="kube-system"))) == LEFT
     assert response(asked(objects.pod("t"), operation="UPDATE")) == LEFT
     assert response(asked(objects.pod("t"), subResource="status")) == LEFT
@@ -124,7 +124,7 @@ def test_what_is_none_of_ours_is_left_alone() -> None:
         (objects.pod("t"), ClusterState(), 503, "not known to be this tenant's"),
     ],
 )
-def test_a_pod_without_a_resolver_is_refused_with_a_reason(
+def test_a_pod_without_a_resolver_is_denied_with_a_reason(
     pod: dict[str, Any], world: ClusterState, code: int, words: str
 ) -> None:
     answer = response(asked(pod), world)
@@ -136,7 +136,7 @@ def test_a_pod_without_a_resolver_is_refused_with_a_reason(
 OPTIONS: dict[str, Any] = {"dnsConfig": {"options": [{"name": f"o{number}"} for number in range(257)]}}
 
 
-def test_a_pod_that_is_too_large_is_refused_undecoded() -> None:
+def test_a_too_large_pod_is_denied_undecoded() -> None:
     assert response(asked(objects.pod("t", **OPTIONS)))["status"] == {
         "code": 422,
         "reason": "Invalid",
@@ -144,13 +144,13 @@ def test_a_pod_that_is_too_large_is_refused_undecoded() -> None:
     }
 
 
-def test_one_that_is_no_tenants_is_left_alone_whatever_its_size() -> None:
+def test_a_too_large_pod_of_no_tenant_is_admitted() -> None:
     elsewhere = replace(WORLD, namespaces={**WORLD.namespaces, "kube-system": NamespaceObject()})
     pod = objects.pod("", tenant_namespace="kube-system", **OPTIONS)
     assert response(asked(pod, namespace="kube-system"), elsewhere) == LEFT
 
 
-def test_one_in_a_namespace_that_is_not_known_yet_is_asked_for_again() -> None:
+def test_a_too_large_pod_in_an_unsynced_namespace_is_503() -> None:
     status = response(asked(objects.pod("t", **OPTIONS)), ClusterState())["status"]
     assert (status["code"], status["message"]) == (
         503,
@@ -174,7 +174,7 @@ def test_no_tenant_becomes_anothers_resolver(case: isolation.DnsCase) -> None:
     assert isolation.NOBODYS not in json.dumps(patched)
 
 
-def test_what_was_cut_is_a_warning() -> None:
+def test_truncation_is_a_warning() -> None:
     many = {"nameservers": ["192.0.2.1", "192.0.2.2", "192.0.2.3"]}
     (warning,) = response(asked(objects.pod("t", dnsConfig=many)))["warnings"]
     assert warning.startswith("Nameserver limits were exceeded")
@@ -196,6 +196,6 @@ def test_what_was_cut_is_a_warning() -> None:
         asked({"spec": {"x": 0}}).replace(b'"x": 0', b'"x": ' + b"[" * 100_000 + b"]" * 100_000),
     ],
 )
-def test_what_is_no_review(body: bytes) -> None:
+def test_invalid_reviews_are_errors(body: bytes) -> None:
     with pytest.raises(review.ReviewError):
         review.decode_review(body)

@@ -65,7 +65,7 @@ class Here:
             await tasks.close(1.0)
 
 
-async def test_our_authority_is_published_at_once_and_then_looked_at_each_turn(tmp_path: Path) -> None:
+async def test_authorities_are_published_at_start_and_checked(tmp_path: Path) -> None:
     here = Here(tmp_path)
     assert (here.rotation.is_published, here.rotation.problem) == (False, "not published yet")
     async with here.running():
@@ -78,7 +78,7 @@ async def test_our_authority_is_published_at_once_and_then_looked_at_each_turn(t
         assert (here.shown, here.api.patches) == (0, 2)
 
 
-async def test_a_registration_that_is_away_is_asked_again_soon_and_takes_no_trust_away(
+async def test_an_unreachable_registration_is_retried(
     tmp_path: Path,
 ) -> None:
     here = Here(tmp_path)
@@ -95,7 +95,7 @@ async def test_a_registration_that_is_away_is_asked_again_soon_and_takes_no_trus
         assert (here.rotation.is_published, here.rotation.problem) == (True, "no API server there")
 
 
-async def test_a_certificate_is_renewed_while_it_runs(tmp_path: Path) -> None:
+async def test_a_certificate_is_renewed_while_running(tmp_path: Path) -> None:
     here = Here(tmp_path)
     async with here.running():
         here.later = LEAF_LIFE
@@ -105,7 +105,7 @@ async def test_a_certificate_is_renewed_while_it_runs(tmp_path: Path) -> None:
         assert here.shown == 1
 
 
-async def test_a_certificate_that_cannot_be_renewed_is_logged_once_for_each_reason(
+async def test_a_failed_renewal_is_logged_once_for_each_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = Here(tmp_path)
@@ -131,7 +131,7 @@ async def test_a_certificate_that_cannot_be_renewed_is_logged_once_for_each_reas
     assert (logged.count("the disk is full"), logged.count("the disk is read-only")) == (1, 2)
 
 
-async def test_a_clock_that_is_ahead_for_one_turn_takes_no_trust_away(tmp_path: Path) -> None:
+async def test_a_clock_ahead_for_one_check_removes_no_trust(tmp_path: Path) -> None:
     here = Here(tmp_path)
     async with here.running():
         before = here.api.bundle
@@ -146,7 +146,7 @@ async def test_a_clock_that_is_ahead_for_one_turn_takes_no_trust_away(tmp_path: 
         assert (here.shown, here.is_trusted, here.api.bundle) == (1, True, before)
 
 
-async def test_a_new_authority_is_trusted_before_it_signs(tmp_path: Path) -> None:
+async def test_a_new_authority_is_published_before_it_signs(tmp_path: Path) -> None:
     here = Here(tmp_path)
     async with here.running():
         # `_show` looks at each certificate; the old one stays in the registration.
@@ -164,7 +164,7 @@ async def test_a_new_authority_is_trusted_before_it_signs(tmp_path: Path) -> Non
         assert here.api.bundle == [new.certificate_pem]
 
 
-async def test_a_new_authority_that_cannot_be_published_signs_nothing(tmp_path: Path) -> None:
+async def test_an_unpublished_authority_never_signs(tmp_path: Path) -> None:
     here = Here(tmp_path)
     async with here.running():
         here.api.is_away = True
@@ -174,7 +174,7 @@ async def test_a_new_authority_that_cannot_be_published_signs_nothing(tmp_path: 
         assert len(here.credentials.authorities) == 2
 
 
-async def test_a_state_that_cannot_be_written_leaves_the_old_certificate(tmp_path: Path) -> None:
+async def test_a_failed_write_keeps_the_old_certificate(tmp_path: Path) -> None:
     here = Here(tmp_path / "state")
     async with here.running():
         before = here.credentials.leaf

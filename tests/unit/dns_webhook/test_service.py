@@ -92,7 +92,7 @@ class Here:
             await tasks.close(1.0)
 
 
-async def test_a_pod_is_answered_by_what_is_known_at_that_moment(tmp_path: Path) -> None:
+async def test_each_review_uses_the_objects_of_that_moment(tmp_path: Path) -> None:
     here = Here(tmp_path, *tenant("a", default="10.0.0.1"))
     async with here.running():
         assert here.servers(pod("a")) == ["10.0.0.1"]
@@ -101,7 +101,7 @@ async def test_a_pod_is_answered_by_what_is_known_at_that_moment(tmp_path: Path)
         assert here.servers(pod("a")) == ["10.0.0.2"]
 
 
-async def test_the_nodes_search_list_and_the_tenants_domain_are_configured(tmp_path: Path) -> None:
+async def test_node_searches_and_tenant_domain_are_configured(tmp_path: Path) -> None:
     here = Here(tmp_path, *tenant("b", default="10.0.0.1"))
     async with here.running():
         patch = json.loads(base64.b64decode(here.reviewed(pod("b"))["patch"]))
@@ -111,7 +111,7 @@ async def test_the_nodes_search_list_and_the_tenants_domain_are_configured(tmp_p
         ]
 
 
-async def test_before_anything_was_heard_pods_are_refused_for_now(tmp_path: Path) -> None:
+async def test_before_sync_pods_are_denied_with_503(tmp_path: Path) -> None:
     here = Here(tmp_path, *tenant("a", default="10.0.0.1"))
     answer = here.reviewed(pod("a"))
     assert (answer["allowed"], answer["status"]["code"]) == (False, 503)
@@ -120,7 +120,7 @@ async def test_before_anything_was_heard_pods_are_refused_for_now(tmp_path: Path
         assert here.reviewed(pod("a"))["allowed"]
 
 
-async def test_what_is_no_review_is_said_to_be_none_and_counted(tmp_path: Path) -> None:
+async def test_an_invalid_review_is_400_and_counted(tmp_path: Path) -> None:
     here = Here(tmp_path, *tenant("a", default="10.0.0.1"))
     async with here.running():
         reply = here.service.handle_review(b"{}")
@@ -136,7 +136,7 @@ async def test_what_is_no_review_is_said_to_be_none_and_counted(tmp_path: Path) 
         assert counted == {f'vcnode_dnswebhook_reviews_total{{result="{each}"}} 1' for each in results}
 
 
-async def test_it_is_ready_when_it_has_heard_all_and_is_trusted(tmp_path: Path) -> None:
+async def test_ready_when_synced_and_published(tmp_path: Path) -> None:
     here = Here(tmp_path, *tenant("a", default="10.0.0.1"))
     here.client.registration.value["webhooks"][0]["name"] = "another"
     async with here.running():
@@ -155,7 +155,7 @@ async def test_it_is_ready_when_it_has_heard_all_and_is_trusted(tmp_path: Path) 
         assert here.service.readiness().lines == ("all kinds synced", "registration: ok")
 
 
-async def test_a_certificate_that_cannot_be_renewed_stays_visible(tmp_path: Path) -> None:
+async def test_a_failed_renewal_stays_on_readyz(tmp_path: Path) -> None:
     """The log has one line of it, a month before the certificate ends."""
     here = Here(tmp_path, *tenant("a", default="10.0.0.1"))
     async with here.running():
@@ -165,7 +165,7 @@ async def test_a_certificate_that_cannot_be_renewed_stays_visible(tmp_path: Path
         assert readiness.lines[-1] == "certificate: cannot be renewed: the disk is full"
 
 
-async def test_what_it_says_of_itself(tmp_path: Path) -> None:
+async def test_status_names_port_and_certificate(tmp_path: Path) -> None:
     here = Here(tmp_path)
     assert here.service.status()["certificateUntil"] is None
     async with here.running():

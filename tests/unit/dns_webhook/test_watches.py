@@ -69,7 +69,7 @@ def names(world: ClusterState) -> tuple[list[str], list[tuple[str, str]], list[t
     return sorted(world.namespaces), sorted(world.services), sorted(world.networks), clusters
 
 
-async def test_before_the_first_lists_everything_is_unknown() -> None:
+async def test_before_the_first_lists_nothing_is_synced() -> None:
     here = Here(*tenant("a", default="10.0.0.1"))
     here.transport.is_stalled = True
     async with here.running():
@@ -86,7 +86,7 @@ async def test_before_the_first_lists_everything_is_unknown() -> None:
         )
 
 
-async def test_all_tenants_are_known_and_only_servers_of_networks() -> None:
+async def test_all_tenants_and_only_dns_services_are_watched() -> None:
     other = service("a", "x", "10.0.0.9")
     other["metadata"]["name"] = "metrics"
     items = [
@@ -105,7 +105,7 @@ async def test_all_tenants_are_known_and_only_servers_of_networks() -> None:
         assert {query.get("fieldSelector") for query in here.transport.queries} == {None}
 
 
-async def test_while_one_list_is_missing_no_place_counts_as_heard() -> None:
+async def test_one_missing_list_leaves_all_namespaces_unsynced() -> None:
     here = Here(*tenant("a", default="10.0.0.1"))
     here.transport.silent = "networks"
     async with here.running():
@@ -114,7 +114,7 @@ async def test_while_one_list_is_missing_no_place_counts_as_heard() -> None:
         assert here.state.synced_namespaces == frozenset()
 
 
-async def test_the_world_is_another_one_only_when_something_has_changed() -> None:
+async def test_state_is_built_again_only_after_a_change() -> None:
     here = Here(*tenant("a", default="10.0.0.1"))
     async with here.running():
         world = here.state
@@ -129,7 +129,7 @@ async def test_the_world_is_another_one_only_when_something_has_changed() -> Non
         assert ("a-kube-system", "kube-dns-default") in world.services
 
 
-async def test_what_does_not_decode_is_there_and_cannot_be_read() -> None:
+async def test_undecodable_objects_are_unreadable() -> None:
     bad = network("a", "blue")
     bad["status"] = {"phase": 7}
     here = Here(*tenant("a", default="10.0.0.1"), bad)
@@ -140,7 +140,7 @@ async def test_what_does_not_decode_is_there_and_cannot_be_read() -> None:
         assert here.watches.unreadable == {"networks a-kube-system/blue": why}
 
 
-async def test_clusters_that_are_not_installed_are_none() -> None:
+async def test_missing_virtual_clusters_resource_counts_as_empty() -> None:
     here = Here(*tenant("a", default="10.0.0.1"))
     here.transport.storage.absent.add(VIRTUAL_CLUSTERS)
     async with here.running():
@@ -152,14 +152,14 @@ async def test_clusters_that_are_not_installed_are_none() -> None:
         assert [each.spec.cluster_domain for each in here.state.clusters_of("a")] == ["a.example"]
 
 
-async def test_clusters_are_not_asked_for_where_there_is_no_such_resource() -> None:
+async def test_virtual_clusters_can_be_left_unwatched() -> None:
     here = Here(*tenant("a", default="10.0.0.1"), has_clusters=False)
     async with here.running():
         assert here.watches.missing == ()
         assert here.state.has_clusters
 
 
-async def test_a_kind_that_vanished_is_named_with_its_age() -> None:
+async def test_a_vanished_kind_is_named_with_its_age() -> None:
     here = Here(*tenant("a", default="10.0.0.1"))
     async with here.running():
         assert not here.watches.problems

@@ -57,7 +57,7 @@ class Here:
         return self.next
 
 
-async def test_guests_come_in_and_answers_go_to_who_asked() -> None:
+async def test_guests_and_results_reach_the_handlers() -> None:
     here = Here()
     here.next.add("g1", "a", "a-shop/web")
     here.tasks.spawn(here.connection.run(), "run")
@@ -73,7 +73,7 @@ async def test_guests_come_in_and_answers_go_to_who_asked() -> None:
     await here.tasks.close(1.0)
 
 
-async def test_what_is_refused_or_has_nowhere_to_go_fails() -> None:
+async def test_a_push_without_a_session_or_with_an_error_fails() -> None:
     here = Here()
     here.connection.push(PUSH)
     assert here.said == [("failed", 1, "no session with kata-bridge")]
@@ -86,7 +86,7 @@ async def test_what_is_refused_or_has_nowhere_to_go_fails() -> None:
     await here.tasks.close(1.0)
 
 
-async def test_answers_of_a_connection_that_is_gone_count_no_more() -> None:
+async def test_results_of_an_earlier_session_are_dropped() -> None:
     here = Here()
     here.next.delay_s = 1.0
     here.next.add("g1", "a", "a-shop/web")

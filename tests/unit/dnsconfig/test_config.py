@@ -39,11 +39,11 @@ def read(text: str) -> DnsConfigConfiguration:
     return parse(text.encode(), DnsConfigConfiguration, kind=KIND, source="x", directory=Path("/etc"))
 
 
-def test_the_least() -> None:
+def test_minimal_configuration_has_defaults() -> None:
     assert read(LEAST) == DnsConfigConfiguration("node-1", SuperCluster(Path("/etc/kubeconfig")))
 
 
-def test_everything() -> None:
+def test_every_key_is_read() -> None:
     text = LEAST.replace("kubeconfig}", "kubeconfig, hasVirtualClusters: false}") + ALL
     assert read(text) == DnsConfigConfiguration(
         "node-1",
@@ -61,7 +61,7 @@ def test_everything() -> None:
     )
 
 
-def test_a_kubelet_without_a_file_is_an_empty_text() -> None:
+def test_an_empty_resolv_conf_is_allowed() -> None:
     assert read(LEAST + "resolvConf: ''\n").resolv_conf == ""
 
 
@@ -99,7 +99,7 @@ def test_a_kubelet_without_a_file_is_an_empty_text() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_said_at_once(text: str, errors: tuple[str, ...]) -> None:
+def test_all_problems_are_reported_at_once(text: str, errors: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError) as caught:
         read(text)
     assert caught.value.errors == errors

@@ -39,7 +39,7 @@ def here(directory: Path, text: str | None) -> Here:
     return Here(path)
 
 
-def test_a_change_counts_when_it_has_settled(tmp_path: Path) -> None:
+def test_a_change_counts_after_it_settled(tmp_path: Path) -> None:
     found = here(tmp_path, "nameserver 192.0.2.1\n")
     assert found.servers() == ("192.0.2.1",)
     assert not found.polled()
@@ -53,7 +53,7 @@ def test_a_change_counts_when_it_has_settled(tmp_path: Path) -> None:
     assert not found.polled(SETTLE_S)
 
 
-def test_what_cannot_be_used_takes_nothing_away(tmp_path: Path) -> None:
+def test_unusable_content_replaces_no_usable_one(tmp_path: Path) -> None:
     found = here(tmp_path, "nameserver 192.0.2.1\n")
     found.path.write_text("nameserver\n")
     assert not found.polled()
@@ -69,7 +69,7 @@ def test_what_cannot_be_used_takes_nothing_away(tmp_path: Path) -> None:
     assert (found.servers(), found.file.problem) == (("192.0.2.1",), "")
 
 
-def test_the_first_one_that_can_be_used_counts_at_once(tmp_path: Path) -> None:
+def test_the_first_usable_content_counts_at_once(tmp_path: Path) -> None:
     found = here(tmp_path, None)
     assert found.file.node == NodeDns(
         Waiting(WaitReason.NODE_RESOLVER_INVALID, f"{found.path} cannot be used: it does not exist")
@@ -83,7 +83,7 @@ def test_the_first_one_that_can_be_used_counts_at_once(tmp_path: Path) -> None:
     assert found.servers() == ("192.0.2.1",)
 
 
-def test_a_node_without_a_file() -> None:
+def test_a_kubelet_without_resolv_conf_is_never_polled() -> None:
     file = NodeResolvConf(None, ("10.0.0.1",), lambda: 0.0)
     assert file.node == NodeDns(NO_NODE_RESOLVER, ("10.0.0.1",))
     assert not file.poll()

@@ -26,7 +26,7 @@ def shown(here: Node, path: Path | None = None) -> StatusReport:
     )
 
 
-async def test_ready_when_all_has_told(tmp_path: Path) -> None:
+async def test_ready_when_bridge_and_sources_are_synced(tmp_path: Path) -> None:
     here = Node()
     here.put(*tenant("a", default="10.0.0.1"))
     here.put_pod("a")
@@ -45,7 +45,7 @@ async def test_ready_when_all_has_told(tmp_path: Path) -> None:
         assert not report.readiness().is_ready
 
 
-async def test_a_kind_that_vanished_is_stale_and_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_vanished_kind_is_stale_and_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
     """Its definition was deleted. What was known counts, and readiness tells why it gets no newer."""
     here = Node()
     here.put(*tenant("a", default="10.0.0.1"))
@@ -73,7 +73,7 @@ async def test_a_kind_that_vanished_is_stale_and_logged_once(capsys: pytest.Capt
         assert not any("stale" in line for line in report.readiness().lines)
 
 
-async def test_status_and_explain() -> None:
+async def test_status_and_explain_of_a_pod() -> None:
     here = Node()
     here.put(*tenant("a", default="10.0.0.1"), *tenant("b"))
     uid = here.put_pod("a", subdomain="svc")
@@ -121,7 +121,7 @@ async def test_status_and_explain() -> None:
         }
 
 
-async def test_a_pod_that_loses_its_server_says_so() -> None:
+async def test_a_revoked_server_is_on_both_pages() -> None:
     here = Node()
     here.put(*tenant("a", default="10.0.0.1", blue="10.0.0.2"))
     here.put_pod("a", network="blue")

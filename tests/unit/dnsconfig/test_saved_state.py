@@ -66,7 +66,7 @@ def state(**given: str) -> SavedObjects:
     return objects_to_save(snapshot(), retention(**given), SandboxNetworks(), NOW)
 
 
-async def test_a_picture_comes_back_as_it_was(disk: Disk) -> None:
+async def test_a_snapshot_is_restored_unchanged(disk: Disk) -> None:
     await disk.saved.save(state(), 2.0)
     disk.later(60.0)
     assert disk.saved.load() == RestoredState(snapshot(), TEXTS, 62.0, text_networks=NETWORKS)
@@ -75,7 +75,7 @@ async def test_a_picture_comes_back_as_it_was(disk: Disk) -> None:
     ) == Snapshot({}, {}, {}, {})
 
 
-async def test_what_pods_are_losing_comes_back_as_it_was(disk: Disk) -> None:
+async def test_revocations_are_restored_and_clamped_to_now(disk: Disk) -> None:
     made = retention(x="nameserver 10.0.0.2\n")
     made.address_sources |= {
         "uid-a-shop-web-0": AddressSource("b", ("10.0.0.1",)),
@@ -103,7 +103,7 @@ async def test_what_pods_are_losing_comes_back_as_it_was(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("since", [5.0, 5.001, 5.4, 5.5, 5.7, 5.999])
-async def test_nothing_is_lost_later_for_a_restart(since: float) -> None:
+async def test_a_restart_delays_no_removal(since: float) -> None:
     """Else the next one gives back for a moment what this one has taken just now."""
     made = retention()
     made.revoked["x"] = RevokedAddress(since, is_confirmed=True)
@@ -113,7 +113,7 @@ async def test_nothing_is_lost_later_for_a_restart(since: float) -> None:
         assert since - 2.0 < again.revoked["x"].since <= since
 
 
-async def test_a_file_from_before_there_were_losses_is_read(disk: Disk) -> None:
+async def test_a_file_without_revocations_is_read(disk: Disk) -> None:
     value = json.loads(msgspec.json.encode(state()))
     for later in ("origins", "losses", "givenNetworks", "attachments"):
         del value[later]
@@ -126,7 +126,7 @@ async def test_a_file_from_before_there_were_losses_is_read(disk: Disk) -> None:
     assert restored.sandbox_networks().known == {}
 
 
-async def test_of_an_older_file_a_text_is_for_the_network_whose_addresses_are_in_it(disk: Disk) -> None:
+async def test_an_older_texts_network_is_its_address_source(disk: Disk) -> None:
     made = retention(x="nameserver 192.0.2.1\n")
     made.address_sources["uid-a-shop-web-0"] = AddressSource("blue", ("10.0.0.1",))
     value = json.loads(msgspec.json.encode(objects_to_save(snapshot(), made, SandboxNetworks(), NOW)))
@@ -140,7 +140,7 @@ async def test_of_an_older_file_a_text_is_for_the_network_whose_addresses_are_in
     assert restored.sandbox_networks().known == {"uid-a-shop-web-0": KnownSandbox(("blue",))}
 
 
-async def test_attachments_come_back_as_they_were(disk: Disk) -> None:
+async def test_sandbox_networks_are_restored_unchanged(disk: Disk) -> None:
     made = SandboxNetworks()
     made.known |= {
         "g": KnownSandbox(("blue", "red"), is_guest=True),
@@ -152,7 +152,7 @@ async def test_attachments_come_back_as_they_were(disk: Disk) -> None:
     assert restored.sandbox_networks().known == made.known
 
 
-async def test_it_is_written_when_it_is_another_and_not_too_often(disk: Disk) -> None:
+async def test_changed_state_is_written_not_too_often(disk: Disk) -> None:
     await disk.saved.save(state(), 0.0)
     first = disk.written()
     await disk.saved.save(state(x="y"), 0.0)
@@ -164,7 +164,7 @@ async def test_it_is_written_when_it_is_another_and_not_too_often(disk: Disk) ->
     assert b'"x":"z"' in disk.written()
 
 
-async def test_what_did_not_change_is_confirmed_from_time_to_time(disk: Disk) -> None:
+async def test_unchanged_state_is_confirmed(disk: Disk) -> None:
     await disk.saved.save(state(), 0.0)
     disk.later(CONFIRM_S / 2)
     await disk.saved.save(state(), 0.0)
@@ -175,12 +175,12 @@ async def test_what_did_not_change_is_confirmed_from_time_to_time(disk: Disk) ->
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff", b"[" * 100_000, b'{"version": 2}'])
-async def test_a_damaged_file_is_none(disk: Disk, data: bytes) -> None:
+async def test_a_damaged_file_is_not_used(disk: Disk, data: bytes) -> None:
     disk.path.write_bytes(data)
     assert disk.saved.load() is None
 
 
-async def test_what_is_too_old_or_of_another_version_is_none(disk: Disk) -> None:
+async def test_expired_and_future_state_is_not_used(disk: Disk) -> None:
     assert disk.saved.load() is None
     await disk.saved.save(state(), 0.0)
     disk.later(MAX_AGE_S + 1)
@@ -201,7 +201,7 @@ async def test_what_is_too_old_or_of_another_version_is_none(disk: Disk) -> None
     assert disk.saved.load() is None
 
 
-async def test_a_disk_that_fails_is_survived(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_counted_and_retried(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -216,7 +216,7 @@ async def test_a_disk_that_fails_is_survived(disk: Disk, monkeypatch: pytest.Mon
     assert disk.written()
 
 
-async def test_a_file_that_was_taken_away_is_written_again(disk: Disk) -> None:
+async def test_a_deleted_file_is_written_again(disk: Disk) -> None:
     await disk.saved.save(state(), 0.0)
     disk.path.unlink()
     disk.later(CONFIRM_S)
@@ -226,7 +226,7 @@ async def test_a_file_that_was_taken_away_is_written_again(disk: Disk) -> None:
     assert disk.written()
 
 
-async def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+async def test_files_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
     left = tmp_path / "state" / ".state.json.0000.tmp"
     left.parent.mkdir()
     left.touch()

@@ -23,7 +23,7 @@ from tests.unit.dnsconfig.two_tenants import node
 pytestmark = pytest.mark.asyncio
 
 
-async def test_what_is_on_its_way_is_told_to_nobody() -> None:
+async def test_unsynced_data_is_not_reported_at_once() -> None:
     here = node()
     uid = here.put_pod("a")
     async with here.running():
@@ -32,7 +32,7 @@ async def test_what_is_on_its_way_is_told_to_nobody() -> None:
         assert (request.guest, request.pod_uid, request.wait_message) == ("", uid, "")
 
 
-async def test_what_stays_unknown_is_told_after_a_moment() -> None:
+async def test_unsynced_data_is_reported_after_grace_s() -> None:
     here = node()
     uid = here.put_pod("a")
     here.transport.is_stalled = True
@@ -49,7 +49,7 @@ async def test_what_stays_unknown_is_told_after_a_moment() -> None:
 
 
 @pytest.mark.parametrize("how", ["gone", "pending", "no server", "foreign"])
-async def test_who_has_a_resolver_keeps_it(how: str) -> None:
+async def test_a_pod_retains_its_resolver(how: str) -> None:
     here = node()
     uid = here.put_pod("a", network="blue")
     async with here.running():
@@ -81,7 +81,7 @@ async def test_who_has_a_resolver_keeps_it(how: str) -> None:
         assert here.servers(uid) == here.servers(late) == ["10.96.0.12"]
 
 
-async def test_a_pod_that_is_made_anew_under_its_name_keeps_nothing() -> None:
+async def test_a_recreated_pod_retains_nothing() -> None:
     here = node()
     uid = here.put_pod("a", network="blue")
     async with here.running():
@@ -93,7 +93,7 @@ async def test_a_pod_that_is_made_anew_under_its_name_keeps_nothing() -> None:
         assert (here.servers(again), here.waits(again)) == ([], "network blue does not exist")
 
 
-async def test_the_readiness_annotation_holds_also_who_keeps() -> None:
+async def test_readiness_annotation_blocks_a_retaining_pod() -> None:
     here = node()
     uid = here.put_pod("a", network="blue", annotations={keys.NETWORK_READINESS: "true"})
     async with here.running():
@@ -105,7 +105,7 @@ async def test_the_readiness_annotation_holds_also_who_keeps() -> None:
         assert here.controller.wait_reasons() == [WaitReason.READINESS_ANNOTATION]
 
 
-async def test_a_deleted_pod_is_withdrawn_when_it_has_been_gone_for_long() -> None:
+async def test_a_deleted_pod_is_withdrawn_after_forget_s() -> None:
     here = node()
     ours, waiting = here.put_pod("a"), here.put_pod("a", "late", network="red")
     async with here.running():
@@ -123,7 +123,7 @@ async def test_a_deleted_pod_is_withdrawn_when_it_has_been_gone_for_long() -> No
         assert here.controller.delivery.statuses == {}
 
 
-async def test_a_list_that_lacks_everything_takes_nothing_from_who_runs() -> None:
+async def test_an_empty_relist_takes_no_resolver() -> None:
     here = node()
     uid = here.put_pod("a")
     async with here.running():
@@ -139,7 +139,7 @@ async def test_a_list_that_lacks_everything_takes_nothing_from_who_runs() -> Non
         assert len(here.bridge.resolv_conf_requests) == sent + 1
 
 
-async def test_guests_and_their_pods() -> None:
+async def test_the_newest_guest_of_a_pod_gets_its_resolver() -> None:
     here = node()
     uid = here.put_pod("a")
     here.put_pod("b", "job", labels={})
@@ -159,7 +159,7 @@ async def test_guests_and_their_pods() -> None:
         assert here.bridge.resolv_conf_requests[-1].guest == "old"
 
 
-async def test_an_object_that_cannot_be_read_is_not_a_missing_one() -> None:
+async def test_an_unreadable_object_is_not_missing() -> None:
     here = node()
     here.storage.put(PODS, pod("a", nodeName="n1", dnsPolicy=7))
     here.bridge.add("g1", "a", "a-shop/web-0")
@@ -170,7 +170,7 @@ async def test_an_object_that_cannot_be_read_is_not_a_missing_one() -> None:
         assert here.waits(uid).startswith("Network blue cannot be read: Expected `object | null`")
 
 
-async def test_events_are_told_once() -> None:
+async def test_an_event_is_recorded_once_for_its_text() -> None:
     here = node()
     searches = [f"s{number}" for number in range(40)]
     uid = here.put_pod("a", dnsConfig={"searches": searches})
@@ -185,7 +185,7 @@ async def test_events_are_told_once() -> None:
         assert here.servers(uid) == ["10.96.0.99"]
 
 
-async def test_an_empty_file_is_one_all_the_same() -> None:
+async def test_an_empty_text_is_submitted_as_a_line_feed() -> None:
     here = node()
     here.host = node_dns_of("# nothing\n")
     uid = here.put_pod("a", dnsPolicy="Default")
@@ -197,7 +197,7 @@ async def test_an_empty_file_is_one_all_the_same() -> None:
         assert here.servers(uid) == ["192.0.2.9"]
 
 
-async def test_many_pods_at_once_and_a_bridge_that_refuses_some() -> None:
+async def test_refused_resolvers_are_retried_for_many_pods() -> None:
     here = node()
     pods = [here.put_pod("a", f"web-{number}") for number in range(60)]
     here.bridge.next_resolv_conf_results = [(ResultCode.REFUSED, "no")] * 20
@@ -208,7 +208,7 @@ async def test_many_pods_at_once_and_a_bridge_that_refuses_some() -> None:
         assert here.controller.pods.by_pod["a-shop", "web-0"].decision.waiting is None
 
 
-async def test_one_tenants_changes_send_another_nothing() -> None:
+async def test_one_tenants_change_submits_nothing_for_another() -> None:
     here = node()
     ours, theirs = here.put_pod("a"), here.put_pod("b")
     async with here.running():
@@ -219,7 +219,7 @@ async def test_one_tenants_changes_send_another_nothing() -> None:
         assert [each for each in here.bridge.resolv_conf_requests if each.pod_uid == ours] == sent
 
 
-async def test_a_static_pod_is_told_what_it_is() -> None:
+async def test_a_static_pod_waits_with_an_explanation() -> None:
     here = node()
     here.put_pod("a", annotations={"kubernetes.io/config.mirror": "c0ffee"})
     async with here.running():

@@ -18,7 +18,7 @@ from tests.unit.dnsconfig.two_tenants import as_saved, node, without_server
 pytestmark = pytest.mark.asyncio
 
 
-async def test_saved_state_counts_until_all_has_been_heard() -> None:
+async def test_saved_state_is_used_until_all_sources_sync() -> None:
     before = node()
     uid = before.put_pod("a", network="blue")
     async with before.running():
@@ -36,7 +36,7 @@ async def test_saved_state_counts_until_all_has_been_heard() -> None:
         assert not here.controller.is_restored
 
 
-async def test_what_was_saved_counts_no_longer_than_it_is_good() -> None:
+async def test_saved_state_expires_while_running() -> None:
     before = node()
     uid, waiting = before.put_pod("a", network="blue"), before.put_pod("a", "late", network="red")
     async with before.running():
@@ -58,7 +58,7 @@ async def test_what_was_saved_counts_no_longer_than_it_is_good() -> None:
         assert here.waits(waiting) == "this node's pods are not synced with the API server yet"
 
 
-async def test_what_pods_were_given_counts_without_any_picture() -> None:
+async def test_resolvers_are_retained_without_a_snapshot() -> None:
     here = node()
     uid = here.put_pod("a", network="red")
     retention = ResolverRetention(HOLD_SECONDS)
@@ -70,7 +70,7 @@ async def test_what_pods_were_given_counts_without_any_picture() -> None:
 
 
 @pytest.mark.parametrize("is_server_removed", [False, True])
-async def test_a_restart_in_the_middle(is_server_removed: bool) -> None:
+async def test_a_revocation_continues_after_a_restart(is_server_removed: bool) -> None:
     """All Services of the tenant are deleted, so that the list after it has none and says nothing."""
     before = node()
     uid = before.put_pod("a", network="blue")
@@ -95,7 +95,7 @@ async def test_a_restart_in_the_middle(is_server_removed: bool) -> None:
         assert (here.servers(uid), here.waits(uid)) == (["10.96.0.12"], "")
 
 
-async def test_a_restart_without_the_api_server_gives_nothing_back_and_takes_nothing_new() -> None:
+async def test_a_restart_while_unsynced_changes_no_revocation() -> None:
     before = node()
     uid = before.put_pod("a", network="blue")
     async with before.running():

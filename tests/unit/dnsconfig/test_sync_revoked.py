@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio
 
 
 @pytest.mark.parametrize("how", ["deleted", "headless", "external name", "another's", "with the network"])
-async def test_an_address_that_is_given_up_is_taken_from_who_has_it(how: str) -> None:
+async def test_a_revoked_address_is_removed_after_the_delay(how: str) -> None:
     here = node()
     uid, theirs = here.put_pod("a", network="blue"), here.put_pod("b")
     async with here.running():
@@ -68,7 +68,7 @@ async def test_an_address_that_is_given_up_is_taken_from_who_has_it(how: str) ->
         assert here.servers(theirs) == ["10.96.0.20"]
 
 
-async def test_of_two_addresses_one_goes_alone() -> None:
+async def test_one_of_two_addresses_is_removed_alone() -> None:
     here = node()
     here.put(service("a", "blue", "10.96.0.11", "fd00::11"))
     uid = here.put_pod("a", network="blue")
@@ -87,7 +87,7 @@ async def test_of_two_addresses_one_goes_alone() -> None:
         without_server(here.bridge.resolv_confs[uid])
 
 
-async def test_a_service_that_is_made_again_changes_the_file_once() -> None:
+async def test_a_recreated_service_changes_the_file_once() -> None:
     here = node()
     uid = here.put_pod("a", network="blue")
     async with here.running():
@@ -102,7 +102,7 @@ async def test_a_service_that_is_made_again_changes_the_file_once() -> None:
         assert len(here.bridge.resolv_conf_requests) == sent + 1
 
 
-async def test_who_starts_again_without_its_server_waits_and_who_brings_its_own_keeps_that() -> None:
+async def test_a_reduced_pod_waits_and_keeps_its_own_servers() -> None:
     here = node()
     own = {"nameservers": ["192.0.2.53", "192.0.2.54", "192.0.2.55"]}
     uid = here.put_pod("a", network="blue", dnsConfig=own)
@@ -126,7 +126,7 @@ async def test_who_starts_again_without_its_server_waits_and_who_brings_its_own_
 
 
 @pytest.mark.parametrize("how", ["pending", "no network", "label", "unreadable", "namespace", "two places"])
-async def test_an_address_that_its_service_holds_is_left_to_who_has_it(how: str) -> None:
+async def test_an_address_of_its_service_is_never_revoked(how: str) -> None:
     """Also where nobody can say whether it does."""
     here = node()
     uid = here.put_pod("a", network="blue")
@@ -149,7 +149,7 @@ async def test_an_address_that_its_service_holds_is_left_to_who_has_it(how: str)
         assert here.controller.pods.retention.revoked == {}
 
 
-async def test_a_label_that_is_changed_makes_no_address_anothers() -> None:
+async def test_a_changed_label_revokes_no_address() -> None:
     """What counts is the Service that had the address, not the one that the label names now."""
     here = node()
     uid = here.put_pod("a", network="blue")
@@ -163,7 +163,7 @@ async def test_a_label_that_is_changed_makes_no_address_anothers() -> None:
         assert here.waits(uid).startswith("network blue has no DNS server")
 
 
-async def test_a_providers_address_is_left_to_who_has_it() -> None:
+async def test_a_providers_address_is_never_revoked() -> None:
     """The API server gives it to nobody."""
     here = node()
     here.put(network("a", "far", ipam="External", told_ip="172.31.0.2"))
@@ -192,7 +192,7 @@ async def relisted(here: Node, *gone: str) -> None:
     here.transport.is_stalled = False
 
 
-async def test_the_api_servers_silence_takes_nothing_and_a_list_that_lacks_one_does() -> None:
+async def test_an_outage_revokes_nothing_and_a_relist_does() -> None:
     here = node()
     uid, other = here.put_pod("a", network="blue"), here.put_pod("a", "other")
     async with here.running():
@@ -203,7 +203,7 @@ async def test_the_api_servers_silence_takes_nothing_and_a_list_that_lacks_one_d
         assert here.servers(other) == ["10.96.0.10"]
 
 
-async def test_a_list_without_any_server_is_held_back_for_long() -> None:
+async def test_a_relist_without_servers_is_distrusted() -> None:
     here = node()
     uid, other = here.put_pod("a", network="blue"), here.put_pod("a", "other")
     async with here.running():
@@ -222,7 +222,7 @@ async def test_a_list_without_any_server_is_held_back_for_long() -> None:
         assert here.servers(other) == ["10.96.0.10"]
 
 
-async def test_a_list_without_any_server_is_believed_in_the_end() -> None:
+async def test_a_distrusted_relist_is_believed_in_the_end() -> None:
     here = node()
     uid = here.put_pod("a", network="blue")
     async with here.running():
@@ -231,7 +231,7 @@ async def test_a_list_without_any_server_is_believed_in_the_end() -> None:
         without_server(here.bridge.resolv_confs[uid])
 
 
-async def test_a_pod_that_is_gone_leaves_nothing_of_what_it_lost() -> None:
+async def test_a_deleted_pod_leaves_no_revocation() -> None:
     here = node()
     here.put_pod("a", network="blue")
     async with here.running():

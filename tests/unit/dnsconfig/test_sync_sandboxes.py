@@ -43,7 +43,7 @@ async def relabelled_before(
     return before, uid, saved
 
 
-async def test_a_label_that_is_changed_moves_no_guest_to_another_network() -> None:
+async def test_a_changed_label_moves_no_guest() -> None:
     """Its sandbox is attached, and its guest has the Services, as the label was when it was made."""
     here = node()
     uid = here.put_pod("a", network="blue")
@@ -84,7 +84,7 @@ async def in_a_missing_network(here: Node, uid: str, label: str) -> None:
 
 
 @pytest.mark.parametrize("label", ["red", "Not_A_Network"])
-async def test_another_sandbox_in_a_missing_network_keeps_nothing_of_the_first_ones(label: str) -> None:
+async def test_a_sandbox_of_another_network_retains_nothing(label: str) -> None:
     here = node()
     uid = here.put_pod("a", network="blue")
     async with here.running():
@@ -101,7 +101,7 @@ async def test_another_sandbox_in_a_missing_network_keeps_nothing_of_the_first_o
 
 
 @pytest.mark.parametrize("label", ["red", "Not_A_Network"])
-async def test_nor_across_a_restart(label: str) -> None:
+async def test_a_sandbox_retains_nothing_after_a_restart_either(label: str) -> None:
     before, uid, saved = await relabelled_before(label)
     here = node(before.storage)
     here.controller.restore(*saved)
@@ -110,7 +110,7 @@ async def test_nor_across_a_restart(label: str) -> None:
         await in_a_missing_network(here, uid, label)
 
 
-async def test_an_address_that_another_sandbox_had_leaves_this_one_nothing_either() -> None:
+async def test_a_reduced_text_is_not_for_another_sandbox() -> None:
     here = node()
     uid = here.put_pod("a", network="blue")
     async with here.running():
@@ -126,7 +126,7 @@ async def test_an_address_that_another_sandbox_had_leaves_this_one_nothing_eithe
 
 
 @pytest.mark.parametrize("has_saved", [False, True])
-async def test_a_restart_pushes_nothing_before_the_pods_own_guest_is_told(has_saved: bool) -> None:
+async def test_a_restart_waits_for_the_pods_own_guest(has_saved: bool) -> None:
     before, uid, saved = await relabelled_before("default")
     here = node(before.storage)
     if has_saved:
@@ -152,7 +152,7 @@ async def test_a_restart_pushes_nothing_before_the_pods_own_guest_is_told(has_sa
         assert [(each.networks, "10.96.0.11" in each.text) for each in of_web] == [(("blue",), True)]
 
 
-async def test_neither_the_bridges_nor_the_api_servers_silence_forgets_where_a_guest_is() -> None:
+async def test_an_outage_forgets_no_guests_networks() -> None:
     before, uid, saved = await relabelled_before("default")
     here = node(before.storage)
     here.transport.is_stalled = True
@@ -170,7 +170,7 @@ async def test_neither_the_bridges_nor_the_api_servers_silence_forgets_where_a_g
         assert here.bridge.resolv_conf_requests[-1].networks == ("default",)
 
 
-async def test_a_label_that_is_changed_moves_no_pod_that_is_no_guest() -> None:
+async def test_a_changed_label_moves_no_runc_pod() -> None:
     here = node()
     sandbox = {
         "type": "PodReadyToStartContainers",
@@ -198,7 +198,7 @@ async def test_a_label_that_is_changed_moves_no_pod_that_is_no_guest() -> None:
         assert here.bridge.resolv_conf_requests[-1].networks == ("default",)
 
 
-async def test_an_older_text_does_not_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_older_text_is_never_applied_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """One pod is named by its UID first and then by its guest, and the bridge orders no calls."""
     here = node()
     real, delays = here.bridge.set_resolv_conf, [1.0]
@@ -281,7 +281,7 @@ class Tenant:
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_whatever_happens_no_text_is_sent_for_another_network_than_its_servers(seed: int) -> None:
+async def test_no_text_is_submitted_for_another_network(seed: int) -> None:
     here, steps = Node(), []
     here.put(*tenant("a", **{name: f"{block}1" for name, block in BLOCKS.items()}))
     its = Tenant(here, seed)

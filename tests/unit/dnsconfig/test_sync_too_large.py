@@ -27,7 +27,7 @@ def node() -> Node:
     return here
 
 
-async def test_a_pod_that_is_too_large_gets_an_event_and_others_their_resolver() -> None:
+async def test_a_too_large_pod_gets_an_event() -> None:
     here = node()
     large = here.put_pod("a", "large", dnsConfig={"options": OPTIONS})
     other, neighbour = here.put_pod("a", "web"), here.put_pod("b", "web")
@@ -49,7 +49,7 @@ async def test_a_tenants_only_pod_gets_its_event_too() -> None:
         assert [event.reason for _, event in here.events] == ["ObjectTooLarge"]
 
 
-async def test_a_guest_whose_pod_is_too_large_waits_with_the_reason() -> None:
+async def test_the_guest_of_a_too_large_pod_waits() -> None:
     here = node()
     uid = here.put_pod("a", "large", dnsConfig={"options": OPTIONS})
     here.bridge.add("g", "a", "a-shop/large", uid=uid)
@@ -57,7 +57,7 @@ async def test_a_guest_whose_pod_is_too_large_waits_with_the_reason() -> None:
         assert here.waits(uid) == f"the pod's object cannot be read: {REASON}"
 
 
-async def test_a_pod_that_becomes_too_large_keeps_what_it_has() -> None:
+async def test_a_pod_that_becomes_too_large_retains_its_resolver() -> None:
     here = node()
     uid = here.put_pod("a", "web")
     async with here.running():
@@ -69,7 +69,7 @@ async def test_a_pod_that_becomes_too_large_keeps_what_it_has() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Network", "Service"])
-async def test_pods_of_what_is_too_large_wait_or_keep_what_they_have(kind: str) -> None:
+async def test_too_large_services_and_networks_are_unreadable(kind: str) -> None:
     here = node()
     old = here.put_pod("a", "old")
     async with here.running():
@@ -83,7 +83,7 @@ async def test_pods_of_what_is_too_large_wait_or_keep_what_they_have(kind: str) 
         assert "too large: metadata.labels has more than 1000 entries" in here.waits(new)
 
 
-async def test_a_service_that_is_too_large_was_not_deleted() -> None:
+async def test_a_too_large_service_is_not_deleted() -> None:
     here = node()
     here.put_pod("a", "web")
     async with here.running():
@@ -99,7 +99,7 @@ async def test_a_service_that_is_too_large_was_not_deleted() -> None:
         assert here.controller.pods.retention.revoked != {}
 
 
-async def test_a_resolver_is_made_again_only_when_what_it_is_made_of_changes(
+async def test_a_resolver_is_computed_once_for_its_inputs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[object] = []

@@ -17,7 +17,7 @@ from tests.unit.dnsconfig.objects import pod, service, tenant, virtual_cluster
 pytestmark = pytest.mark.asyncio
 
 
-async def test_only_pods_of_this_node_and_their_tenants_are_asked_for() -> None:
+async def test_only_this_nodes_pods_and_tenants_are_watched() -> None:
     here = Node()
     here.put(*tenant("a", default="10.0.0.1"), *tenant("b", default="10.0.0.2"))
     here.put_pod("a")
@@ -31,7 +31,7 @@ async def test_only_pods_of_this_node_and_their_tenants_are_asked_for() -> None:
         assert sorted(snapshot.contents["a-kube-system"].services) == ["kube-dns-default"]
 
 
-async def test_services_that_are_no_dns_servers_are_not_kept() -> None:
+async def test_other_services_are_not_kept() -> None:
     here = Node()
     other = service("a", "x", "10.0.0.9")
     other["metadata"]["name"] = "metrics"
@@ -41,7 +41,7 @@ async def test_services_that_are_no_dns_servers_are_not_kept() -> None:
         assert sorted(here.watch.snapshot().contents["a-kube-system"].services) == ["kube-dns-default"]
 
 
-async def test_a_tenant_is_followed_for_a_while_after_its_last_pod() -> None:
+async def test_a_tenant_is_watched_for_linger_s_after_its_pods() -> None:
     here = Node()
     here.put(*tenant("a", default="10.0.0.1"))
     here.put_pod("a")
@@ -58,7 +58,7 @@ async def test_a_tenant_is_followed_for_a_while_after_its_last_pod() -> None:
         assert here.watch.count == 3
 
 
-async def test_very_many_tenants_are_asked_for_at_once_and_nobody_is_lost_meanwhile() -> None:
+async def test_many_tenants_share_cluster_wide_watches() -> None:
     here = Node()
     names = [f"t{number}" for number in range(MAX_NAMESPACES + 1)]
     for number, name in enumerate(names):
@@ -82,7 +82,7 @@ async def test_very_many_tenants_are_asked_for_at_once_and_nobody_is_lost_meanwh
         assert here.servers(first[0]) == ["10.0.9.9"]
 
 
-async def test_ages_are_of_the_oldest_and_unknown_before_a_list() -> None:
+async def test_ages_are_the_oldest_and_none_before_sync() -> None:
     here = Node()
     here.put(*tenant("a", default="10.0.0.1"))
     here.put_pod("a")
@@ -96,7 +96,7 @@ async def test_ages_are_of_the_oldest_and_unknown_before_a_list() -> None:
         assert all(age is not None for age in ages.values())
 
 
-async def test_what_changes_nothing_that_is_kept_is_told_to_nobody() -> None:
+async def test_changes_outside_the_transform_cause_no_sync() -> None:
     here = Node()
     here.put(*tenant("a", default="10.0.0.1"))
     here.put_pod("a")
@@ -111,7 +111,7 @@ async def test_what_changes_nothing_that_is_kept_is_told_to_nobody() -> None:
         assert here.metrics.sync_seconds.count > syncs
 
 
-async def test_how_sure_it_is_that_a_service_is_not_there() -> None:
+async def test_absence_is_confirmed_by_events_not_by_relists() -> None:
     here = Node()
     here.put(*tenant("a", default="10.0.0.1", blue="10.0.0.2"), *tenant("b"))
     here.put_pod("a")
@@ -167,7 +167,7 @@ async def test_without_virtual_clusters_tenants_have_the_default_domain() -> Non
         assert "search shop.svc.cluster.local" in here.bridge.resolv_confs[first]
 
 
-async def test_what_a_tenant_has_is_gone_through_when_it_changes_and_not_at_every_decision(
+async def test_a_namespace_is_grouped_only_after_its_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     went: list[str] = []

@@ -22,7 +22,7 @@ def snapshot(**fields: Any) -> Snapshot:
     return replace(Snapshot(namespaces, found["Pod"], {}, places), **fields)
 
 
-def test_the_world_of_a_picture_is_that_of_its_objects() -> None:
+def test_cluster_state_has_the_snapshots_objects() -> None:
     world = snapshot().cluster_state("cluster.local", {})
     expected = cluster_state_of(ITEMS)
     assert (world.namespaces, world.services, world.networks) == (
@@ -39,7 +39,7 @@ def test_the_world_of_a_picture_is_that_of_its_objects() -> None:
     )
 
 
-def test_what_is_saved_counts_for_what_was_not_heard_and_no_longer() -> None:
+def test_unsynced_parts_are_completed_from_saved_state() -> None:
     saved = snapshot()
     assert Snapshot().completed_from(saved) == saved
     heard = snapshot(pods={}, contents={"a-kube-system": NamespaceSnapshot()})
@@ -50,19 +50,19 @@ def test_what_is_saved_counts_for_what_was_not_heard_and_no_longer() -> None:
     assert sorted(partly.contents) == ["a-kube-system", "b-kube-system"]
 
 
-def test_whole_is_what_has_heard_all() -> None:
+def test_has_synced_needs_every_kind() -> None:
     assert snapshot().has_synced
     for name in ("namespaces", "pods", "clusters"):
         assert not snapshot(**{name: None}).has_synced
 
 
-def test_pods_that_are_over_are_left_out() -> None:
+def test_terminated_pods_are_not_live() -> None:
     over = read_all([pod("a", "done") | {"status": {"phase": "Succeeded"}}, pod("a", "runs")])["Pod"]
     assert [key[1] for key in snapshot(pods=over).live_pods()] == ["runs"]
     assert Snapshot().live_pods() == {}
 
 
-def test_the_tenants_of_pods_and_their_places() -> None:
+def test_tenants_and_dns_namespaces_of_pods() -> None:
     found = snapshot()
     assert tenants_of(found.pods or {}) == {"a"}
     assert dns_namespaces(found.namespaces or {}, {"a"}) == {"a-kube-system"}

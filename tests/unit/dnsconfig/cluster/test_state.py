@@ -6,7 +6,7 @@ from dnsconfig.cluster.state import ClusterState, NamespaceOwner, cluster_state_
 from tests.unit.dnsconfig.objects import namespace, network, pod, service, tenant, virtual_cluster
 
 
-def test_objects_are_sorted_by_kind_and_the_rest_is_left_out() -> None:
+def test_objects_are_grouped_by_kind() -> None:
     world = cluster_state_of([*tenant("a", blue="10.0.0.1"), {"apiVersion": "v1", "kind": "Secret"}])
     assert sorted(world.namespaces) == ["a-kube-system", "a-shop"]
     assert list(world.services) == [("a-kube-system", "kube-dns-blue")]
@@ -14,7 +14,7 @@ def test_objects_are_sorted_by_kind_and_the_rest_is_left_out() -> None:
     assert world.synced_namespaces == {"a-kube-system", "a-shop"}
 
 
-def test_an_object_of_another_shape_is_an_error() -> None:
+def test_an_undecodable_object_is_an_error() -> None:
     item = service("a", "blue", "10.0.0.1") | {"spec": {"clusterIP": 7}}
     with pytest.raises(
         ObjectDecodeError, match=r"Service: Expected `str`, got `int` - at `\$.spec.clusterIP`"
@@ -22,7 +22,7 @@ def test_an_object_of_another_shape_is_an_error() -> None:
         cluster_state_of([item])
 
 
-def test_owners_are_read_and_never_guessed_from_a_name() -> None:
+def test_owner_is_read_from_annotations_only() -> None:
     world = cluster_state_of(
         [
             namespace("a", "b-c"),
@@ -36,14 +36,14 @@ def test_owners_are_read_and_never_guessed_from_a_name() -> None:
     assert world.owner("unheard-of") is None
 
 
-def test_the_dns_namespaces_of_a_tenant_are_all_that_say_so() -> None:
+def test_dns_namespaces_are_all_that_are_annotated_so() -> None:
     world = cluster_state_of([*tenant("a"), namespace("a", "kube-system", called="z"), *tenant("b")])
     assert world.dns_namespaces("a") == ("a-kube-system", "z")
     assert world.dns_namespaces("b") == ("b-kube-system",)
     assert world.dns_namespaces("c") == ()
 
 
-def test_clusters_by_the_key_that_they_have() -> None:
+def test_virtual_clusters_are_found_by_key() -> None:
     own = virtual_cluster("", "own.local", name="vc", uid="7374a172-c35d-45b1-9c8e-bf5c5b614937")
     world = cluster_state_of(
         [virtual_cluster("a", "a.local"), own | {"metadata": own["metadata"] | {"name": "test"}}]
@@ -53,7 +53,7 @@ def test_clusters_by_the_key_that_they_have() -> None:
     assert world.clusters_of("b") == ()
 
 
-def test_two_worlds_of_the_same_objects_are_equal_in_any_order() -> None:
+def test_the_order_of_objects_does_not_matter() -> None:
     items = [*tenant("a", blue="10.0.0.1", red="10.0.0.2"), network("a", "x"), pod("a")]
     assert cluster_state_of(items) == cluster_state_of(items[::-1])
     assert cluster_state_of(items) != ClusterState()

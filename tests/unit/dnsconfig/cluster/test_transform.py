@@ -8,7 +8,7 @@ from tests.unit.dnsconfig.reading import read_all
 OTHERS = {"kubectl.kubernetes.io/last-applied-configuration": "x" * 1000, "app": "web"}
 
 
-def test_what_decides_stays_and_the_rest_goes() -> None:
+def test_transforms_keep_only_fields_that_decide() -> None:
     one = pod("a", network="blue", labels=OTHERS, annotations=OTHERS | {keys.NETWORK_READINESS: "false"})
     found = transform.pod(read_all([one])["Pod"]["a-shop", "web-0"])
     assert found.metadata.labels == {keys.ARKTOS_NETWORK: "blue"}

@@ -34,7 +34,7 @@ def due(delivery: ResolverDelivery, now: float = 0.0) -> list[ResolverPush]:
     return list(delivery.take_due(now))
 
 
-def test_each_target_gets_what_it_is_to_have_once() -> None:
+def test_each_desired_resolver_is_submitted_once() -> None:
     delivery = connected()
     delivery.set_desired({ONE: TEXT, TWO: WAITS}, 1.0)
     first, second = due(delivery)
@@ -53,7 +53,7 @@ def test_each_target_gets_what_it_is_to_have_once() -> None:
     assert {each.state for each in delivery.statuses.values()} == {DeliveryState.APPLIED}
 
 
-def test_nothing_is_sent_without_a_connection_and_everything_after_one() -> None:
+def test_each_session_begins_with_everything() -> None:
     delivery = ResolverDelivery()
     delivery.set_desired({ONE: TEXT}, 0.0)
     assert due(delivery) == []
@@ -71,7 +71,7 @@ def test_nothing_is_sent_without_a_connection_and_everything_after_one() -> None
     assert delivery.statuses[ONE].state is DeliveryState.PENDING
 
 
-def test_what_changes_while_it_is_sent_is_sent_when_that_is_answered() -> None:
+def test_a_change_in_flight_follows_the_response() -> None:
     delivery = connected()
     delivery.set_desired({ONE: TEXT}, 0.0)
     (push,) = due(delivery)
@@ -82,7 +82,7 @@ def test_what_changes_while_it_is_sent_is_sent_when_that_is_answered() -> None:
     assert (push.desired, push.changed_at) == (OTHER, 1.0)
 
 
-def test_what_fails_is_tried_again_ever_more_slowly_until_something_changes() -> None:
+def test_failures_back_off_until_a_change() -> None:
     delivery = connected()
     delivery.set_desired({ONE: TEXT}, 0.0)
     now, delays = 0.0, []
@@ -105,7 +105,7 @@ def test_what_fails_is_tried_again_ever_more_slowly_until_something_changes() ->
     assert (status.state, status.problem, delivery.next_retry_at()) == (DeliveryState.APPLIED, "", None)
 
 
-def test_what_fails_for_days_is_still_tried_again() -> None:
+def test_retries_never_end() -> None:
     delivery = connected()
     delivery.set_desired({ONE: TEXT}, 0.0)
     now = 0.0
@@ -118,7 +118,7 @@ def test_what_fails_for_days_is_still_tried_again() -> None:
         now = at
 
 
-def test_a_guest_without_a_way_for_changes_has_it_all_the_same() -> None:
+def test_not_injectable_counts_as_applied() -> None:
     delivery = connected()
     delivery.set_desired({ONE: TEXT}, 0.0)
     (push,) = due(delivery)
@@ -126,7 +126,7 @@ def test_a_guest_without_a_way_for_changes_has_it_all_the_same() -> None:
     assert (delivery.statuses[ONE].state, delivery.statuses[ONE].problem) == (DeliveryState.APPLIED, "stock")
 
 
-def test_who_is_not_wanted_is_forgotten() -> None:
+def test_targets_that_are_not_desired_are_forgotten() -> None:
     delivery = connected()
     delivery.set_desired({ONE: TEXT}, 0.0)
     (push,) = due(delivery)
@@ -138,7 +138,7 @@ def test_who_is_not_wanted_is_forgotten() -> None:
     assert delivery.statuses == {}
 
 
-def test_who_comes_back_while_something_is_in_flight_waits_for_its_answer() -> None:
+def test_a_forgotten_target_returns_after_its_response() -> None:
     delivery = connected()
     delivery.set_desired({ONE: TEXT}, 0.0)
     (push,) = due(delivery)
@@ -150,7 +150,7 @@ def test_who_comes_back_while_something_is_in_flight_waits_for_its_answer() -> N
     assert push.desired == WAITS
 
 
-def test_a_pod_that_is_named_otherwise_waits_for_the_answer_to_what_it_was_called_before() -> None:
+def test_two_targets_of_a_pod_are_never_in_flight_together() -> None:
     by_uid, by_guest, another = (
         ResolverTarget(pod_uid="u1"),
         ResolverTarget("g1", "u1"),
@@ -173,7 +173,7 @@ def test_a_pod_that_is_named_otherwise_waits_for_the_answer_to_what_it_was_calle
     assert (push.target, push.desired) == (by_uid, WAITS)
 
 
-def test_nobody_is_woken_for_a_pod_that_waits_for_an_answer() -> None:
+def test_no_retry_time_while_a_pod_is_in_flight() -> None:
     by_uid, by_guest = ResolverTarget(pod_uid="u1"), ResolverTarget("g1", "u1")
     delivery = connected()
     delivery.set_desired({by_uid: TEXT, by_guest: TEXT}, 0.0)
@@ -187,7 +187,7 @@ def test_nobody_is_woken_for_a_pod_that_waits_for_an_answer() -> None:
     assert delivery.next_retry_at() is None
 
 
-def test_pods_without_a_guest_wait_until_all_guests_are_told() -> None:
+def test_pods_named_by_uid_wait_for_all_guests() -> None:
     delivery = ResolverDelivery()
     delivery.on_connected()
     delivery.set_desired({ONE: TEXT, TWO: TEXT}, 0.0)
@@ -201,7 +201,7 @@ def test_pods_without_a_guest_wait_until_all_guests_are_told() -> None:
     assert [each.target for each in due(delivery)] == [ONE]
 
 
-def test_so_many_at_once_and_no_more() -> None:
+def test_requests_in_flight_are_bounded() -> None:
     delivery = connected()
     delivery.set_desired({ResolverTarget(str(number)): TEXT for number in range(100)}, 0.0)
     first = due(delivery)

@@ -43,7 +43,7 @@ def decided(item: Json, world: ClusterState = WORLD, node: NodeDns | None = None
     return found
 
 
-def test_everything_that_led_there() -> None:
+def test_decision_records_its_sources() -> None:
     found = decided(pod("a", network="blue", hostname="h", subdomain="web"))
     assert found.text == (
         "search shop.svc.cluster.local svc.cluster.local cluster.local example.org\n"
@@ -61,12 +61,12 @@ def test_everything_that_led_there() -> None:
     assert (found.waiting, found.events) == (None, ())
 
 
-def test_the_name_that_a_pod_without_hostname_has_behind_its_service() -> None:
+def test_record_without_hostname_uses_the_pods_name() -> None:
     assert decided(pod("a", "x" * 70, subdomain="web")).record == f"{'x' * 63}.web.shop.svc.cluster.local"
     assert decided(pod("a", hostname="h")).record == ""
 
 
-def test_tenants_and_networks_have_servers_of_their_own() -> None:
+def test_each_network_of_each_tenant_has_its_own_server() -> None:
     servers = [
         line
         for item in (pod("a"), pod("a", network="blue"), pod("b"))
@@ -76,7 +76,7 @@ def test_tenants_and_networks_have_servers_of_their_own() -> None:
     assert servers == ["nameserver 10.0.0.1", "nameserver 10.0.0.2", "nameserver 10.0.0.3"]
 
 
-def test_a_pod_of_the_super_cluster_is_none_of_our_business() -> None:
+def test_pods_of_the_super_cluster_get_no_decision() -> None:
     item = pod("", tenant_namespace="a-shop", network="blue")
     assert decide(pod_of(item), WORLD, node_dns_of(HOST)) is None
 
@@ -112,7 +112,7 @@ def test_a_pod_of_the_super_cluster_is_none_of_our_business() -> None:
         (pod("b", network="blue"), WORLD, Waiting(WaitReason.NOT_FOUND, "network blue does not exist")),
     ],
 )
-def test_it_waits_and_never_gets_the_nodes_resolver(
+def test_cluster_policy_waits_instead_of_using_the_nodes(
     item: Json, world: ClusterState, expected: Waiting
 ) -> None:
     found = decided(item, world)
@@ -130,20 +130,20 @@ def test_it_waits_and_never_gets_the_nodes_resolver(
         ({"hostNetwork": True}, "search example.org\nnameserver 192.0.2.1\n"),
     ],
 )
-def test_who_asks_for_no_networks_server_needs_none(spec: dict[str, Any], expected: str) -> None:
+def test_policies_default_and_none_need_no_network(spec: dict[str, Any], expected: str) -> None:
     # As with the kubelet: what such a pod resolves by is in its own hands.
     for label in ("red", "No Network"):
         found = decided(pod("a", network=label, **spec))
         assert (found.waiting, found.text) == (None, expected)
 
 
-def test_a_pod_in_the_hosts_network_may_still_ask_its_own_server() -> None:
+def test_cluster_first_with_host_net_uses_the_network() -> None:
     found = decided(pod("a", network="blue", hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet"))
     assert found.text is not None
     assert "nameserver 10.0.0.2\n" in found.text
 
 
-def test_what_is_wrong_with_the_nodes_file_stops_every_pod() -> None:
+def test_an_invalid_node_file_blocks_every_pod() -> None:
     node = node_dns_of("nameserver\n", path="/etc/resolv.conf")
     expected = Waiting(
         WaitReason.NODE_RESOLVER_INVALID,
@@ -155,7 +155,7 @@ def test_what_is_wrong_with_the_nodes_file_stops_every_pod() -> None:
 
 
 @pytest.mark.parametrize("letter", ["x", "é"])
-def test_a_resolver_that_is_too_large_is_none(letter: str) -> None:
+def test_a_text_above_the_limit_waits(letter: str) -> None:
     options = [{"name": letter * (MAX_TEXT_BYTES // len(letter.encode()))}]
     found = decided(pod("a", dnsPolicy="None", dnsConfig={"options": options}))
     assert found.text is None
@@ -165,7 +165,7 @@ def test_a_resolver_that_is_too_large_is_none(letter: str) -> None:
     )
 
 
-def test_what_can_stand_in_no_resolv_conf_is_said() -> None:
+def test_a_nul_in_an_option_waits() -> None:
     found = decided(pod("a", dnsConfig={"options": [{"name": "x", "value": "\0"}]}))
     assert found.text is None
     assert found.waiting == Waiting(
@@ -173,7 +173,7 @@ def test_what_can_stand_in_no_resolv_conf_is_said() -> None:
     )
 
 
-def test_what_was_cut_is_told() -> None:
+def test_truncation_makes_an_event() -> None:
     searches = [f"s{number}" for number in range(32)]
     (event,) = decided(pod("a", dnsConfig={"searches": searches})).events
     assert event.reason == "DNSConfigForming"
@@ -209,7 +209,9 @@ def test_isolation_case(case: isolation.DnsCase) -> None:
         ("false", True, False),
     ],
 )
-def test_the_readiness_annotation(value: str | None, host_network: bool, is_held: bool) -> None:
+def test_readiness_annotation_blocks_unless_true(
+    value: str | None, host_network: bool, is_held: bool
+) -> None:
     annotations = {} if value is None else {keys.NETWORK_READINESS: value}
     item = pod("a", annotations=annotations, hostNetwork=host_network)
     expected = Waiting(
@@ -222,7 +224,7 @@ def test_the_readiness_annotation(value: str | None, host_network: bool, is_held
     assert decided(item).waiting == readiness_wait(pod_of(item))
 
 
-def test_a_missing_resolver_is_the_reason_that_is_told_first() -> None:
+def test_a_missing_resolver_precedes_the_annotation() -> None:
     item = pod("a", network="red", annotations={keys.NETWORK_READINESS: "false"})
     assert decided(item).waiting == Waiting(WaitReason.NOT_FOUND, "network red does not exist")
 
@@ -230,7 +232,7 @@ def test_a_missing_resolver_is_the_reason_that_is_told_first() -> None:
 # ---- the node
 
 
-def test_the_node_by_its_file() -> None:
+def test_node_dns_of_each_kind_of_file() -> None:
     assert node_dns_of(None, ["10.0.0.9"]).ips == ("10.0.0.9",)
     assert decided(pod("a", dnsPolicy="Default"), node=node_dns_of(None)).text == (
         "search .\nnameserver 127.0.0.1\n"
@@ -240,7 +242,7 @@ def test_the_node_by_its_file() -> None:
 # ---- for comparisons
 
 
-def test_one_pod_as_json() -> None:
+def test_resolv_conf_of_a_json_pod() -> None:
     assert resolv_conf_of(pod("b"), WORLD, HOST, "b.example") == (
         "search shop.svc.b.example svc.b.example b.example example.org\n"
         "nameserver 10.0.0.3\n"
@@ -317,21 +319,21 @@ def test_no_drawn_tenant_becomes_anothers_resolver(items: list[Json], item: Json
 
 @settings(max_examples=40)
 @given(items=objects().flatmap(lambda made: st.tuples(st.just(made), st.permutations(made))), item=pods())
-def test_the_order_of_objects_leaves_no_trace(items: tuple[list[Json], list[Json]], item: Json) -> None:
+def test_the_order_of_objects_does_not_matter(items: tuple[list[Json], list[Json]], item: Json) -> None:
     one, other = items
     assert decided(item, cluster_state_of(one)) == decided(item, cluster_state_of(other))
 
 
 @settings(max_examples=50)
 @given(item=pods())
-def test_who_knows_nothing_lets_everybody_wait(item: Json) -> None:
+def test_an_unsynced_state_blocks_every_pod(item: Json) -> None:
     found = decided(item, ClusterState(has_namespaces=False, has_clusters=False))
     assert found.text is None
     assert found.waiting is not None
     assert found.waiting.reason is WaitReason.NOT_SYNCED
 
 
-def test_unheard_and_then_heard() -> None:
+def test_not_synced_turns_into_a_decision() -> None:
     unheard = replace(WORLD, synced_namespaces=frozenset())
     assert decided(pod("a"), unheard).text is None
     assert decided(pod("a")).text is not None

@@ -49,7 +49,7 @@ def test_a_label_names_a_network(labels: dict[str, str], expected: PodNetwork) -
         *("a/../b", "../kube-system/kube-dns", "x\nnameserver 6.6.6.6", "%62lue", "a" * 55, "*", "blue,red"),
     ],
 )
-def test_a_label_that_can_name_none_waits(value: str) -> None:
+def test_an_invalid_network_label_waits(value: str) -> None:
     found = network_of({LABEL: value})
     assert isinstance(found, Waiting)
     assert found.reason is WaitReason.INVALID_NETWORK_NAME
@@ -75,11 +75,11 @@ def without(kind: str, *items: Json) -> ClusterState:
 SERVED = NetworkServer(("10.0.0.1",), "network blue: Service kube-system/kube-dns-blue", is_cluster_ip=True)
 
 
-def test_the_server_of_a_network_is_its_service() -> None:
+def test_server_is_the_networks_service() -> None:
     assert server_of(world(), "a", "blue") == SERVED
 
 
-def test_both_addresses_of_a_service_count_as_go_prints_them() -> None:
+def test_dual_stack_addresses_are_as_go_prints_them() -> None:
     here = without(
         "Service", service("a", "blue", "fd00:0:0::0a", "::ffff:10.0.0.1", "None", "x", "fe80::1%e")
     )
@@ -88,7 +88,7 @@ def test_both_addresses_of_a_service_count_as_go_prints_them() -> None:
     assert found.addresses == ("fd00::a", "10.0.0.1")
 
 
-def test_a_service_from_before_dual_stack_has_one_address() -> None:
+def test_single_stack_service_has_one_address() -> None:
     item = service("a", "blue", "10.0.0.1")
     del item["spec"]["clusterIPs"]
     assert server_of(without("Service", item), "a", "blue") == SERVED
@@ -211,11 +211,11 @@ def test_a_service_from_before_dual_stack_has_one_address() -> None:
         ),
     ],
 )
-def test_what_a_pod_waits_for(here: ClusterState, cause: WaitReason, reason: str) -> None:
+def test_server_of_waits_with_a_reason(here: ClusterState, cause: WaitReason, reason: str) -> None:
     assert server_of(here, "a", "blue") == Waiting(cause, reason)
 
 
-def test_a_tenant_whose_key_begins_like_anothers_gets_its_own() -> None:
+def test_keys_with_a_common_prefix_are_distinct() -> None:
     here = cluster_state_of([*tenant("a", blue="10.0.0.1"), *tenant("a-b", blue="10.0.0.2")])
     assert server_of(here, "a-b", "blue") == replace(SERVED, addresses=("10.0.0.2",))
     assert server_of(here, "a", "blue") == SERVED
@@ -240,7 +240,7 @@ def test_a_tenant_whose_key_begins_like_anothers_gets_its_own() -> None:
         ([network("a", "blue", ipam="", told_ip="172.31.0.2")], None),
     ],
 )
-def test_the_word_of_a_networks_status(items: list[Json], expected: str | None) -> None:
+def test_status_address_counts_for_ipam_external_only(items: list[Json], expected: str | None) -> None:
     here = cluster_state_of([namespace("a", "kube-system"), *items])
     found = server_of(here, "a", "blue")
     assert (found.addresses if isinstance(found, NetworkServer) else None) == (expected and (expected,))
@@ -285,7 +285,7 @@ EXTERNAL_NAME = service("a", "blue", "10.0.0.1") | {
         (world(namespace("a", "kube-system", called="other")), None),
     ],
 )
-def test_the_addresses_that_a_service_holds(here: ClusterState, expected: ClusterIps | None) -> None:
+def test_cluster_ips_of_a_service_in_each_state(here: ClusterState, expected: ClusterIps | None) -> None:
     assert cluster_ips_of(here, "a", "blue") == expected
 
 
@@ -338,7 +338,7 @@ def test_a_plain_kube_dns_serves_the_default_network(
     assert blue.message.endswith("Service kube-system/kube-dns-blue does not exist")
 
 
-def test_the_addresses_of_both_are_the_default_networks() -> None:
+def test_default_network_has_the_ips_of_both_services() -> None:
     both = with_plain(plain("a", "10.0.0.7"), service("a", "default", "10.0.0.1"))
     assert cluster_ips_of(both, "a", "default") == ClusterIps(("10.0.0.1", "10.0.0.7"))
     assert cluster_ips_of(with_plain(plain("a", "10.0.0.7")), "a", "default") == ClusterIps(("10.0.0.7",))
@@ -395,13 +395,13 @@ def test_the_addresses_of_both_are_the_default_networks() -> None:
         ),
     ],
 )
-def test_the_cluster_domain(
+def test_cluster_domain_sources_and_failures(
     items: list[Json], fields: dict[str, Any], expected: ClusterDomain | Waiting
 ) -> None:
     assert domain_of(replace(cluster_state_of(items), **fields), "a") == expected
 
 
-def test_a_virtual_cluster_that_cannot_be_read_is_not_a_missing_one() -> None:
+def test_an_unreadable_virtual_cluster_is_not_missing() -> None:
     """Whose it is stands in what cannot be read: whoever has none that can may be its tenant."""
     unreadable = {("VirtualCluster", ("tenants", "somebodys")): "Expected `str`, got `int`"}
     world = replace(cluster_state_of([virtual_cluster("a", "a.example")]), unreadable=unreadable)
@@ -425,7 +425,7 @@ def test_a_virtual_cluster_that_cannot_be_read_is_not_a_missing_one() -> None:
         ({LABEL: "red"}, ("default",), "default", True),
     ],
 )
-def test_a_guest_is_in_the_network_that_its_sandbox_was_made_in(
+def test_sandbox_network_precedes_a_changed_label(
     labels: dict[str, str], attached: tuple[str, ...], network: str, is_changed: bool
 ) -> None:
     found = network_of(labels, attached)

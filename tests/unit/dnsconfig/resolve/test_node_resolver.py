@@ -34,7 +34,7 @@ from dnsconfig.resolve.node_resolver import NodeResolver, NodeResolverError, par
         ("search a\u00a0b\x1cc", NodeResolver((), ("a", "b\x1cc"))),
     ],
 )
-def test_it_is_read_as_the_kubelet_reads_it(text: str, expected: NodeResolver) -> None:
+def test_node_file_is_parsed_as_by_the_kubelet(text: str, expected: NodeResolver) -> None:
     assert parse(text) == expected
 
 
@@ -46,10 +46,10 @@ def test_it_is_read_as_the_kubelet_reads_it(text: str, expected: NodeResolver) -
         ("search \N{REPLACEMENT CHARACTER}", "a value that is not UTF-8"),
     ],
 )
-def test_what_the_kubelet_would_start_no_pod_with(text: str, reason: str) -> None:
+def test_files_that_stop_the_kubelet_are_errors(text: str, reason: str) -> None:
     with pytest.raises(NodeResolverError, match=reason):
         parse(text)
 
 
-def test_a_comment_may_be_in_any_encoding() -> None:
+def test_comments_may_have_any_encoding() -> None:
     assert parse("# \N{REPLACEMENT CHARACTER}\nnameserver ::1") == NodeResolver(("::1",))

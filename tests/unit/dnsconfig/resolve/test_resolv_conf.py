@@ -28,11 +28,11 @@ def entries(*values: str) -> tuple[SourcedValue, ...]:
         (ResolverConfig((), (), entries("debug")), "options debug\n"),
     ],
 )
-def test_the_file_is_the_container_runtimes(resolver: ResolverConfig, expected: str) -> None:
+def test_text_is_containerds_byte_for_byte(resolver: ResolverConfig, expected: str) -> None:
     assert text_of(lines(resolver)) == expected
 
 
-def test_a_file_of_before_as_lines() -> None:
+def test_retained_lines_keep_comments_as_one_value() -> None:
     text = "# Why so.\nsearch a b\nnameserver 10.0.0.1\noptions ndots:5\nodd\n\n"
     found = retained_lines(text)
     assert "".join(line.text for line in found) == text.removesuffix("odd\n\n") + "odd \n"
@@ -43,7 +43,7 @@ def test_a_file_of_before_as_lines() -> None:
     )
 
 
-def test_a_line_keeps_its_sources() -> None:
+def test_lines_keep_the_sources_of_values() -> None:
     first = SourcedValue("a", "one")
     assert lines(ResolverConfig(searches=(first, SourcedValue("b", "two")))) == (
         ResolvConfLine("search", (first, SourcedValue("b", "two"))),

@@ -100,11 +100,11 @@ options ndots:3 debug
         (spec(dnsPolicy="Unheard of"), HOST, CLUSTER_TEXT),
     ],
 )
-def test_the_upstream_table(pod: PodSpec, host: NodeResolver, expected: str) -> None:
+def test_resolvers_match_the_kubelets_own_test_table(pod: PodSpec, host: NodeResolver, expected: str) -> None:
     assert file(pod, host) == (expected, ())
 
 
-def test_classes() -> None:
+def test_dns_class_by_policy_and_host_network() -> None:
     assert dns_class(spec(dnsPolicy="ClusterFirst", hostNetwork=True)) is DnsClass.HOST
     assert dns_class(spec(dnsPolicy="ClusterFirstWithHostNet")) is DnsClass.CLUSTER
     assert dns_class(spec(dnsPolicy="Default", hostNetwork=True)) is DnsClass.HOST
@@ -112,14 +112,14 @@ def test_classes() -> None:
     assert dns_class(spec()) is DnsClass.CLUSTER
 
 
-def test_without_a_node_file_the_servers_are_of_the_nodes_families() -> None:
+def test_without_a_node_file_servers_follow_node_ips() -> None:
     pod = spec(dnsPolicy="Default")
     assert file(pod, NO_NODE_RESOLVER, "10.0.0.1", "fd00::1")[0] == (
         "search .\nnameserver 127.0.0.1\nnameserver ::1\n"
     )
 
 
-def test_options_are_merged_by_name_and_the_pods_win() -> None:
+def test_options_merge_by_name_and_the_pod_wins() -> None:
     host = NodeResolver((), (), ("ndots:5", "debug"))
     options = [
         {"name": "ndots", "value": "3"},
@@ -141,13 +141,15 @@ def test_options_are_merged_by_name_and_the_pods_win() -> None:
         (("ndots:2",), [{"name": "ndots:3"}], "options ndots:2 ndots:3\n"),
     ],
 )
-def test_odd_options(of_node: tuple[str, ...], of_pod: list[dict[str, str]] | None, expected: str) -> None:
+def test_unusual_options_are_written_as_the_kubelet_does(
+    of_node: tuple[str, ...], of_pod: list[dict[str, str]] | None, expected: str
+) -> None:
     settings = None if of_pod is None else {"options": of_pod}
     pod = spec(dnsPolicy="Default", dnsConfig=settings)
     assert file(pod, NodeResolver((), (), of_node))[0] == expected
 
 
-def test_duplicates_go_where_the_kubelet_looks_for_them() -> None:
+def test_duplicates_are_removed_as_the_kubelet_does() -> None:
     host = NodeResolver(("8.8.8.8", "8.8.8.8"), ("a", "a", "kubernetes.io"))
     # Those of the node stay, until the pod has settings of its own.
     assert file(spec(dnsPolicy="Default"), host)[0] == (
@@ -161,13 +163,13 @@ def test_duplicates_go_where_the_kubelet_looks_for_them() -> None:
     )
 
 
-def test_without_a_cluster_domain_there_is_no_search_list_of_its_own() -> None:
+def test_without_a_cluster_domain_only_node_searches_remain() -> None:
     cluster = ClusterDns(("1.2.3.4",), "", "testns", "", "")
     found, _ = compute_resolver(spec(), cluster, NodeResolver((), ("a", "a")))
     assert text_of(lines(found)) == "search a a\nnameserver 1.2.3.4\noptions ndots:5\n"
 
 
-def test_a_fourth_server_is_cut_off_and_told() -> None:
+def test_a_fourth_server_is_truncated_with_an_event() -> None:
     pod = spec(dnsConfig={"nameservers": ["10.0.0.1", "10.0.0.2", "10.0.0.3"]})
     text, events = file(pod, HOST)
     assert [line for line in text.splitlines() if line.startswith("nameserver")] == [
@@ -188,7 +190,7 @@ def searches(*paths: str) -> tuple[str, tuple[PodEvent, ...]]:
     return file(spec(dnsPolicy="None", dnsConfig={"searches": list(paths)}), HOST)
 
 
-def test_thirty_two_search_paths_fit_and_one_more_does_not() -> None:
+def test_search_paths_beyond_32_are_truncated() -> None:
     paths = [f"p{number}" for number in range(33)]
     assert searches(*paths[:32]) == (f"search {' '.join(paths[:32])}\n", ())
     text, events = searches(*paths)
@@ -202,7 +204,7 @@ def test_thirty_two_search_paths_fit_and_one_more_does_not() -> None:
     )
 
 
-def test_a_path_of_254_bytes_is_left_out_and_the_next_ones_stay() -> None:
+def test_a_search_path_above_253_bytes_is_omitted() -> None:
     text, events = searches("a", "b" * 253, "c" * 254, "d")
     assert text == f"search a {'b' * 253} d\n"
     assert len(events) == 1
@@ -210,7 +212,7 @@ def test_a_path_of_254_bytes_is_left_out_and_the_next_ones_stay() -> None:
     assert searches("\N{LATIN SMALL LETTER E WITH ACUTE}" * 127)[0] == ""
 
 
-def test_the_line_is_cut_from_its_end_until_2048_bytes_are_left() -> None:
+def test_the_search_line_is_truncated_to_2048_bytes() -> None:
     # Eight of 227 with their blanks are 1823; 225 more are 2048 + 1 blank.
     head = [f"{number}{'a' * 226}" for number in range(8)]
     assert searches(*head, "b" * 224)[1] == ()
@@ -219,7 +221,7 @@ def test_the_line_is_cut_from_its_end_until_2048_bytes_are_left() -> None:
     assert len(events) == 1
 
 
-def test_each_value_says_where_it_comes_from() -> None:
+def test_each_value_has_its_source() -> None:
     found, _ = compute_resolver(spec(dnsConfig=SETTINGS), CLUSTER, HOST)
     assert found == ResolverConfig(
         (SourcedValue("1.2.3.4", "network blue"), SourcedValue("10.0.0.11", "the pod's dnsConfig")),
@@ -234,7 +236,7 @@ def test_each_value_says_where_it_comes_from() -> None:
     )
 
 
-def test_a_pod_that_needs_a_network_has_to_have_one() -> None:
+def test_class_cluster_without_a_server_is_an_error() -> None:
     with pytest.raises(ValueError, match="a pod of class CLUSTER needs"):
         compute_resolver(spec(), None, HOST)
     assert compute_resolver(spec(dnsPolicy="None"), None, HOST) == (ResolverConfig(), ())
@@ -249,7 +251,7 @@ WORDS = st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1, 
     of_node=st.lists(WORDS, max_size=40),
     servers=st.lists(st.sampled_from(["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"]), max_size=5),
 )
-def test_limits_hold_whatever_is_asked_for(
+def test_limits_hold_for_any_dns_config(
     policy: str, own: list[str], of_node: list[str], servers: list[str]
 ) -> None:
     pod = spec(dnsPolicy=policy, dnsConfig={"searches": own, "nameservers": servers})

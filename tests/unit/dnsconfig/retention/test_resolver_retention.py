@@ -99,7 +99,7 @@ CONFIRMED = REVOCATION_DELAY_S
         [(0.0, ClusterIps(("10.0.0.2",)), False), (CONFIRMED, ClusterIps(("10.0.0.2",)), True)],
     ],
 )
-def test_when_an_address_is_lost(steps: list[tuple[float, ClusterIps | None, bool]]) -> None:
+def test_when_a_revoked_address_is_removed(steps: list[tuple[float, ClusterIps | None, bool]]) -> None:
     kept = retention("10.0.0.1")
     for at, ips, expected in steps:
         revoked = kept.evaluate("u", decision(ips), at, is_host_network=False)
@@ -109,7 +109,7 @@ def test_when_an_address_is_lost(steps: list[tuple[float, ClusterIps | None, boo
     assert kept.texts == {"u": TEXT}
 
 
-def test_who_has_no_cluster_ip_has_none_to_lose() -> None:
+def test_without_a_cluster_ip_nothing_is_revoked() -> None:
     kept = retention()
     assert (kept.previous_network("u"), retention("10.0.0.1").previous_network("u")) == ("", "blue")
     assert kept.evaluate("u", decision(GONE), 0.0, is_host_network=False) is None
@@ -117,7 +117,7 @@ def test_who_has_no_cluster_ip_has_none_to_lose() -> None:
     assert kept.revoked == {}
 
 
-def test_who_has_a_resolver_loses_nothing() -> None:
+def test_a_decided_resolver_ends_a_revocation() -> None:
     kept = retention("10.0.0.1")
     assert kept.evaluate("u", decision(GONE), 0.0, is_host_network=False) == RevokedAddress(
         0.0, is_confirmed=True
@@ -132,7 +132,7 @@ def test_who_has_a_resolver_loses_nothing() -> None:
     assert kept.removal_times() == []
 
 
-def test_what_is_left_is_nothing_to_go_back_to() -> None:
+def test_a_reduced_text_is_never_retained() -> None:
     kept = retention("10.0.0.1")
     kept.record_applied("u", DesiredResolver(REDUCED, "why", is_reduced=True))
     kept.record_applied("u", DesiredResolver(wait_message="why"))
@@ -141,14 +141,14 @@ def test_what_is_left_is_nothing_to_go_back_to() -> None:
     assert (kept.texts, kept.address_sources) == ({"u": "nameserver 192.0.2.1\n"}, {})
 
 
-def test_nothing_is_left_of_a_pod_that_is_forgotten() -> None:
+def test_forget_removes_all_of_a_pod() -> None:
     kept = retention("10.0.0.1")
     kept.evaluate("u", decision(GONE), 0.0, is_host_network=False)
     kept.forget("u")
     assert (kept.texts, kept.address_sources, kept.revoked) == ({}, {}, {})
 
 
-def test_a_revoked_is_on_disk_before_it_counts() -> None:
+def test_a_revocation_is_saved_before_its_removal() -> None:
     """So that whoever is killed right after goes on from there."""
     assert REVOCATION_DELAY_S >= INTERVAL_S + SAVE_S
 
@@ -179,7 +179,7 @@ def worlds(draw: st.DrawFn) -> ClusterState:
 
 @settings(max_examples=150)
 @given(steps=st.lists(st.tuples(worlds(), st.floats(0.1, REVOCATION_DELAY_S)), min_size=1, max_size=8))
-def test_nobody_keeps_an_address_that_is_not_its_networks(steps: list[tuple[ClusterState, float]]) -> None:
+def test_no_pod_retains_a_revoked_address_for_long(steps: list[tuple[ClusterState, float]]) -> None:
     pods = [decode_object(pod("a", f"{name}-0", network=name)) for name in ("default", "blue")]
     kept, now = ResolverRetention(HOLD), 0.0
     texts: dict[str, str] = {}

@@ -23,7 +23,7 @@ WHY = (
         (("10.0.0.1", "fd00::1"), ("10.0.0.1",), True),
     ],
 )
-def test_an_address_that_the_service_does_not_hold_is_lost(
+def test_an_address_without_its_service_is_revoked(
     had: tuple[str, ...], now: tuple[str, ...], expected: bool
 ) -> None:
     assert has_revoked(had, ClusterIps(now)) is expected
@@ -61,14 +61,16 @@ def test_an_address_that_the_service_does_not_hold_is_lost(
         ("options a\x85nameserver 10.0.0.1\n", ("10.0.0.1",), False, "options a\x85nameserver 10.0.0.1\n"),
     ],
 )
-def test_what_is_left(text: str, lost: tuple[str, ...], is_host_network: bool, expected: str) -> None:
+def test_revoked_servers_are_removed_from_the_text(
+    text: str, lost: tuple[str, ...], is_host_network: bool, expected: str
+) -> None:
     assert (
         without_revoked(text, AddressSource("blue", lost), MAX_TEXT_BYTES, is_host_network=is_host_network)
         == WHY + expected
     )
 
 
-def test_the_line_on_top_is_one_that_musl_reads() -> None:
+def test_the_comment_is_within_musls_line_limit() -> None:
     """It reads lines of 255 bytes."""
     lost = AddressSource("b" * 54, ("10.0.0.1",))
     (line,) = without_revoked(
@@ -78,7 +80,7 @@ def test_the_line_on_top_is_one_that_musl_reads() -> None:
     assert len(line) < 255
 
 
-def test_it_is_left_out_where_the_whole_would_be_too_large() -> None:
+def test_the_comment_is_omitted_above_the_text_limit() -> None:
     text = f"nameserver 10.0.0.1\noptions {'x' * (MAX_TEXT_BYTES - 29)}\n"
     assert len(text) == MAX_TEXT_BYTES
     left = without_revoked(text, AddressSource("blue", ("10.0.0.1",)), MAX_TEXT_BYTES, is_host_network=False)

@@ -24,7 +24,7 @@ def pod(status: str = "", since: str | None = "one", network: str = "blue") -> P
     return found
 
 
-def test_a_guest_is_where_kata_bridge_says_until_it_says_that_it_has_gone() -> None:
+def test_a_guests_networks_count_until_it_is_gone() -> None:
     sandbox_networks = SandboxNetworks()
     assert sandbox_networks.observe(pod(), None, has_all_guests=True) == ()
     assert sandbox_networks.observe(pod(), BLUE, has_all_guests=False) == ("blue",)
@@ -37,7 +37,7 @@ def test_a_guest_is_where_kata_bridge_says_until_it_says_that_it_has_gone() -> N
     assert sandbox_networks.known == {}
 
 
-def test_without_a_guest_the_first_resolver_says_it() -> None:
+def test_without_a_condition_the_first_resolver_counts() -> None:
     sandbox_networks = SandboxNetworks()
     sandbox_networks.infer(UID, ())
     assert sandbox_networks.known == {}
@@ -51,7 +51,7 @@ def test_without_a_guest_the_first_resolver_says_it() -> None:
     assert sandbox_networks.known == {}
 
 
-def test_a_pods_status_says_when_its_sandbox_is_there_and_when_it_has_gone() -> None:
+def test_the_condition_starts_and_ends_a_sandbox() -> None:
     sandbox_networks = SandboxNetworks()
     # Given before there was a sandbox: the label of then counts, not that of the first text.
     sandbox_networks.infer(UID, ("blue",))
@@ -67,7 +67,7 @@ def test_a_pods_status_says_when_its_sandbox_is_there_and_when_it_has_gone() -> 
     assert SandboxNetworks().observe(pod("True"), None, has_all_guests=False) == ()
 
 
-def test_what_was_known_before_the_status_said_anything_counts_until_it_says_another() -> None:
+def test_an_inferred_sandbox_lasts_until_the_condition() -> None:
     for after in (pod("False", "two"), pod("Unknown", "two")):
         sandbox_networks = SandboxNetworks()
         sandbox_networks.infer(UID, ("blue",))
