@@ -203,8 +203,8 @@ class RulesetController:
     def _compute_due(self, now: float) -> None:
         """Compute the rules of tenants that are due, within `SYNC_BUDGET_S`.
 
-        The order is by when a tenant became due plus how long its rules took. So nobody waits for the
-        rules of a tenant that has more, and that one waits no longer for others than it makes them wait.
+        The order is by when a tenant became due plus how long its rules took. So no tenant waits for a
+        larger one, and the larger one waits no longer for others than it makes them wait.
         The rest follows in the next sync, after what has been computed was sent.
         """
         due = sorted(

@@ -312,7 +312,7 @@ class Watch:
         return TenantNamespaces(namespaces, vc_namespace, vc_name)
 
     def _adopt_synced(self) -> None:
-        """Adopt the objects of new scopes that have all listed, and end the watches that nobody needs."""
+        """Adopt the objects of new scopes that have all listed, and end unneeded watches."""
         planned = {
             namespace: frozenset(scope for scope in scopes if scope.covers(namespace))
             for tenant, scopes in self._plan.by_tenant.items()

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """When a removal that only a relist reports is believed. Pure: the time comes in.
 
-A watch event reports that an object was deleted. A relist only lacks the object, and so does the
-list of a restored backup, of a broken cache, and of an API server that has half started. Those lack
-nearly everything; a controller or a person leaves something behind. So:
+A watch event reports that an object was deleted. A relist only lacks the object. So does the list of a
+restored backup, of a broken cache, or of an API server that has half started. Those lack nearly
+everything; a controller or a person leaves something behind. So:
 
 - A removal is *distrusted* if only a relist reports it and the relist leaves nothing behind
   (`is_distrusted`). The objects stay in use.
-- A distrusted removal is *believed* as soon as an event confirms it, or an object of the same kind
-  is there again, or `holdSeconds` have passed since the first relist (`believed_at`).
+- A distrusted removal is *believed* as soon as an event confirms it or an object of the kind is there
+  again. Else it is believed `holdSeconds` after the first relist (`believed_at`).
 
 kubeproxy-ext distrusts relists that lack Services and Namespaces, dnsconfig those that lack the
 Services of DNS servers. Guests and other pods must lose a cluster IP at the same time, so both

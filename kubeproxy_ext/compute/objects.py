@@ -27,7 +27,7 @@ SELECTOR = f"!{PROXY_NAME_LABEL},!{HEADLESS_LABEL}"
 """The label selector of both watches, as in kube-proxy: without headless and other proxies' objects."""
 
 
-class _Struct(msgspec.Struct, frozen=True, rename="camel"):
+class _ApiStruct(msgspec.Struct, frozen=True, rename="camel"):
     pass
 
 
@@ -35,21 +35,21 @@ class Meta(ObjectMeta, frozen=True, rename="camel"):
     creation_timestamp: str | None = None
 
 
-class ServicePort(_Struct, frozen=True, rename="camel"):
+class ServicePort(_ApiStruct, frozen=True, rename="camel"):
     name: str = ""
     protocol: str = "TCP"
     port: int = 0
 
 
-class ClientIpConfig(_Struct, frozen=True, rename="camel"):
+class ClientIpConfig(_ApiStruct, frozen=True, rename="camel"):
     timeout_seconds: int | None = None
 
 
-class AffinityConfig(_Struct, frozen=True):
+class AffinityConfig(_ApiStruct, frozen=True):
     client_ip: ClientIpConfig | None = msgspec.field(name="clientIP", default=None)
 
 
-class ServiceSpec(_Struct, frozen=True):
+class ServiceSpec(_ApiStruct, frozen=True):
     type: str = "ClusterIP"
     cluster_ip: str = msgspec.field(name="clusterIP", default="")
     cluster_ips: list[str] | None = msgspec.field(name="clusterIPs", default=None)
@@ -62,20 +62,20 @@ class ServiceSpec(_Struct, frozen=True):
     session_affinity_config: AffinityConfig | None = None
 
 
-class Ingress(_Struct, frozen=True, rename="camel"):
+class Ingress(_ApiStruct, frozen=True, rename="camel"):
     ip: str = ""
     ip_mode: str | None = None
 
 
-class LoadBalancer(_Struct, frozen=True):
+class LoadBalancer(_ApiStruct, frozen=True):
     ingress: list[Ingress] | None = None
 
 
-class ServiceStatus(_Struct, frozen=True, rename="camel"):
+class ServiceStatus(_ApiStruct, frozen=True, rename="camel"):
     load_balancer: LoadBalancer | None = None
 
 
-class ServiceObject(_Struct, frozen=True):
+class ServiceObject(_ApiStruct, frozen=True):
     """A v1 Service."""
 
     metadata: Meta = Meta()
@@ -83,7 +83,7 @@ class ServiceObject(_Struct, frozen=True):
     status: ServiceStatus | None = None
 
 
-class SlicePort(_Struct, frozen=True):
+class SlicePort(_ApiStruct, frozen=True):
     """`name` and `port` may be null, which differs from "" and 0."""
 
     name: str | None = None
@@ -91,29 +91,29 @@ class SlicePort(_Struct, frozen=True):
     port: int | None = None
 
 
-class Conditions(_Struct, frozen=True):
+class Conditions(_ApiStruct, frozen=True):
     ready: bool | None = None
     serving: bool | None = None
     terminating: bool | None = None
 
 
-class Hint(_Struct, frozen=True):
+class Hint(_ApiStruct, frozen=True):
     name: str = ""
 
 
-class Hints(_Struct, frozen=True, rename="camel"):
+class Hints(_ApiStruct, frozen=True, rename="camel"):
     for_zones: list[Hint] | None = None
     for_nodes: list[Hint] | None = None
 
 
-class SliceEndpoint(_Struct, frozen=True, rename="camel"):
+class SliceEndpoint(_ApiStruct, frozen=True, rename="camel"):
     addresses: list[str] | None = None
     conditions: Conditions | None = None
     node_name: str | None = None
     hints: Hints | None = None
 
 
-class EndpointSliceObject(_Struct, frozen=True, rename="camel"):
+class EndpointSliceObject(_ApiStruct, frozen=True, rename="camel"):
     """A discovery.k8s.io/v1 EndpointSlice. `endpoints` and `ports` are null when there is none."""
 
     metadata: Meta = Meta()
@@ -122,13 +122,13 @@ class EndpointSliceObject(_Struct, frozen=True, rename="camel"):
     ports: list[SlicePort] | None = None
 
 
-class NamespaceObject(_Struct, frozen=True):
+class NamespaceObject(_ApiStruct, frozen=True):
     """A v1 Namespace: its annotations name the tenant."""
 
     metadata: Meta = Meta()
 
 
-class NodeObject(_Struct, frozen=True):
+class NodeObject(_ApiStruct, frozen=True):
     """A v1 Node: a label names its zone."""
 
     metadata: Meta = Meta()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From guests to rulesets: what guests have in common is computed and rendered once. Pure.
 
-Guests share one ruleset value if they have the same tenant, networks, node, zone, packet filter backend
-and families, and are in the source ranges of the same Services.
+Guests share one ruleset value if they have the same tenant, networks, node, zone, backend and families.
+They must also be in the source ranges of the same Services.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

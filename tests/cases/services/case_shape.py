@@ -289,7 +289,7 @@ class ConntrackEntry:
 
 @dataclass(frozen=True, slots=True)
 class Conntrack:
-    """The entries of one Service of which one endpoint serves, one does not, and one is gone."""
+    """The entries of one Service with a serving, a non-serving and a removed endpoint."""
 
     service: Mapping[str, Any]
     endpoints: Mapping[str, str]

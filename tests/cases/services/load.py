@@ -71,7 +71,7 @@ def load_shared() -> CaseFile:
 def read(path: Path) -> CaseFile:
     """Read one file, and keep what is wrong with single groups as problems of theirs.
 
-    Raises ShapeError if it is no file of this shape at all.
+    Raises ShapeError for a file of another shape.
     """
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tenant's object that is too large: its rules end and it is shown, and nobody else notices."""
+"""A tenant's too large object: its rules end, it is reported, and no other tenant is affected."""
 
 import asyncio
 

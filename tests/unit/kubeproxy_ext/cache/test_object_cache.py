@@ -243,7 +243,7 @@ def test_unreadable_service_loses_rules_but_still_exists() -> None:
     cache.put_namespace(namespace("a-web"))
     cache.put(service("web"))
     cache.put(endpoints("web-1", "10.0.0.1"))
-    # A list has it, and nothing else: its rules end, and the list lacks nothing.
+    # A relist has only the unreadable Service: its rules end, and the relist is believed.
     cache.mark_unreadable(("a-web", "web"))
     cache.remove_services([("a-web", "web")], 0.0, by_relist=True)
     assert state.names("service") == []

@@ -89,7 +89,7 @@ def test_all_namespaces_are_covered_within_the_watch_limit(
     for tenant, place in places.items():
         for namespace in place.namespaces:
             assert any(part.covers(namespace) for part in found.by_tenant[tenant])
-    # What is watched of the whole cluster is dropped where nobody wants it.
+    # Objects of other namespaces are dropped from cluster-wide watches.
     wanted = {namespace for place in places.values() for namespace in place.namespaces}
     for part in found.scopes:
         assert part.namespace in wanted or (part.included is not None and part.included <= wanted)
