@@ -148,9 +148,7 @@ def test_wrong_case_file_fails_every_engine(tmp_path: Path) -> None:
         ({"flows": [], "colours": []}, "an unknown section"),
     ],
 )
-def test_a_word_that_is_not_known_fails_its_case(
-    sections: dict[str, Any], wanted: str, tmp_path: Path
-) -> None:
+def test_unknown_words_fail_their_case(sections: dict[str, Any], wanted: str, tmp_path: Path) -> None:
     path = written(tmp_path / "it.yaml", **sections)
     assert wanted in complaints(path)
 
@@ -170,7 +168,7 @@ def test_reader_refuses_cases_that_the_runner_refuses(tmp_path: Path) -> None:
         ([], False),
     ],
 )
-def test_which_runner_a_file_is_for(document: object, wanted: bool) -> None:
+def test_service_file_is_recognised(document: object, wanted: bool) -> None:
     assert is_of_this_shape(document) is wanted
 
 
@@ -211,7 +209,7 @@ def test_checks_outside_guests_are_skipped_and_counted(tmp_path: Path) -> None:
     }
 
 
-def test_a_hand_made_sctp_packet() -> None:
+def test_sctp_init_has_a_valid_checksum() -> None:
     """The check value of CRC-32C, and the ports of an INIT; a kernel drops what it finds malformed."""
     assert sctp.crc32c(b"123456789") == 0xE3069283
     packet = sctp.init(32000, 80)
@@ -259,7 +257,7 @@ def test_which_entries_are_stale(entry: tuple[str, str, int, bool], flow_: Stale
     assert is_stale(asked, [flow_]) is wanted
 
 
-def test_how_often_a_set_of_endpoints_is_asked() -> None:
+def test_number_of_packets_for_a_set_of_endpoints() -> None:
     """The union bound over one endpoint more than there should be."""
     for endpoints in (1, 2, 3, 10, 50):
         asked, possible = kernel_answers.times(endpoints), endpoints + 1
@@ -296,7 +294,7 @@ def test_every_group_agrees_without_a_kernel(path: Path) -> None:
     assert sum(result.has_passed for result in results) >= 25
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_failures_and_omissions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     right = written(tmp_path / "right.yaml", flows=[{**FLOW, "id": "F1"}, {**FLOW, "id": "F2"}])
     wrong = written(tmp_path / "wrong.yaml", flows=[flow(id="W", colour=1)])
     assert main([str(right), str(wrong), "--only", "^(F2|W)$", "--failed-only"]) == 1
@@ -310,6 +308,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     ]
 
 
-def test_a_file_of_no_known_shape(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_file_of_unknown_shape_exits_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(written(tmp_path / "it.yaml", colours=[1]))]) == 2
     assert "it.yaml" in capsys.readouterr().err

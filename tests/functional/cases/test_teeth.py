@@ -158,7 +158,7 @@ def test_each_fault_is_noticed(faulty: Runner, tmp_path: Path, raw: dict[str, An
         ({"request": {"line": "GET / HTTP/1.1", "expand": "much"}}, "expand: 'much'"),
     ],
 )
-def test_a_word_that_is_not_known_fails_its_case(
+def test_unknown_words_fail_their_case(
     faulty: Runner, tmp_path: Path, raw: dict[str, Any], wanted: str
 ) -> None:
     said = complaints(faulty, tmp_path, **({"request": request("GET /pods HTTP/1.1")} | raw))

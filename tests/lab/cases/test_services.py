@@ -122,7 +122,7 @@ def test_unanswered_packet_counts_as_not_dropped() -> None:
         responder.close()
 
 
-def test_a_source_that_is_not_the_guests_is_noticed() -> None:
+def test_wrong_source_address_fails_the_check() -> None:
     responder = Responder()
     lab = Lab(responder, "10.0.0.2", [80], "nft")
     masquerade = "table ip m { chain c { type nat hook postrouting priority 100; snat to 10.0.0.9; }; }\n"

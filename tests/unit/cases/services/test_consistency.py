@@ -33,10 +33,10 @@ from tests.cases.services.consistency import problems
         ),
     ],
 )
-def test_problems(body: str, wanted: tuple[str, ...]) -> None:
+def test_inconsistent_texts_have_problems(body: str, wanted: tuple[str, ...]) -> None:
     assert problems(f"*nat\n{body}COMMIT\n") == wanted
 
 
-def test_a_chain_of_one_table_is_not_of_the_other() -> None:
+def test_chains_belong_to_one_table() -> None:
     text = "*filter\n:A-B - [0:0]\n-A OUTPUT -j A-B\nCOMMIT\n*nat\n-A OUTPUT -j A-B\nCOMMIT\n"
     assert problems(text) == ("nat OUTPUT: a jump to A-B, which is not declared",)
