@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """dnsconfig's metrics. Labels have closed sets of values: never a tenant, network or pod."""
 
-from collections.abc import Callable, Mapping
-
 from daemonkit import tasks
 from daemonkit.kube import oversized_objects
 from daemonkit.metrics import Registry
@@ -45,16 +43,6 @@ class DnsConfigMetrics:
         self.state_errors = registry.counter(
             "vcnode_dnsconfig_state_errors_total", "Failures to save the last known state on disk."
         )
-
-    def gauge(self, name: str, help_: str, read: Callable[[], float]) -> None:
-        """Add a number that each scrape reads."""
-        self.registry.gauge_function(name, help_, read)
-
-    def gauges(
-        self, name: str, help_: str, read: Callable[[], Mapping[tuple[str, ...], float]], *labels: str
-    ) -> None:
-        """Add numbers that each scrape reads."""
-        self.registry.gauge_function(name, help_, read, labels)
 
 
 def by_reason(reasons: list[WaitReason]) -> dict[tuple[str, ...], float]:

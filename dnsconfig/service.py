@@ -179,38 +179,37 @@ class DnsConfigService:
         return self._report.explain(query, time.monotonic())
 
     def _add_gauges(self) -> None:
-        controller, watch, metrics = self._controller, self._watch, self._metrics
-        metrics.gauges(
-            "vcnode_dnsconfig_pods", "Pods of tenants, by delivery state.", self._report.states, "state"
-        )
-        metrics.gauges(
+        controller, watch = self._controller, self._watch
+        gauge = self._metrics.registry.gauge_function
+        gauge("vcnode_dnsconfig_pods", "Pods of tenants, by delivery state.", self._report.states, ("state",))
+        gauge(
             "vcnode_dnsconfig_waiting_pods",
             "Pods of tenants whose containers wait, by reason.",
             lambda: by_reason(controller.wait_reasons()),
-            "reason",
+            ("reason",),
         )
-        metrics.gauge(
+        gauge(
             "vcnode_dnsconfig_retained_pods",
             "Pods that retain a resolver that they would not get now.",
             lambda: sum(each.is_retained for each in controller.pods.by_pod.values()),
         )
-        metrics.gauge(
+        gauge(
             "vcnode_dnsconfig_revoked_pods",
             "Pods whose network's server was removed: its Service gave up the address.",
             lambda: sum(each.is_server_removed for each in controller.pods.by_pod.values()),
         )
-        metrics.gauge("vcnode_dnsconfig_guests", "Guests on the node.", lambda: len(controller.guests))
-        metrics.gauge("vcnode_dnsconfig_watches", "Open watches of the API server.", lambda: watch.count)
-        metrics.gauge(
+        gauge("vcnode_dnsconfig_guests", "Guests on the node.", lambda: len(controller.guests))
+        gauge("vcnode_dnsconfig_watches", "Open watches of the API server.", lambda: watch.count)
+        gauge(
             "vcnode_dnsconfig_bridge_connected",
             "1 while kata-bridge has reported all guests.",
             lambda: float(self._session.is_synced),
         )
-        metrics.gauges(
+        gauge(
             "vcnode_dnsconfig_source_age_seconds",
             "Time since a source was last confirmed.",
             lambda: {(name,): age for name, age in watch.ages().items() if age is not None},
-            "source",
+            ("source",),
         )
 
 

@@ -59,11 +59,3 @@ class Metrics:
         self.state_errors = registry.counter(
             "vcnode_kubeproxyext_state_errors_total", "Failed writes of the saved state."
         )
-
-    def gauge(self, name: str, help_: str, read: Numbers) -> None:
-        """Add a gauge that is read when /metrics is requested."""
-        self.registry.gauge_function(name, help_, read)
-
-    def gauges(self, name: str, help_: str, read: Series, *labels: str) -> None:
-        """Add a gauge with labels that is read when /metrics is requested."""
-        self.registry.gauge_function(name, help_, read, labels)

@@ -2,7 +2,7 @@
 """Metrics that are read from live state when the page is scraped."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from daemonkit.metrics import Registry
 from vnagent.sources.configured import ConfiguredSources
@@ -24,9 +24,7 @@ def watch(
 ) -> None:
     """Register the metrics of a running agent."""
 
-    def gauge(name: str, text: str, read: Callable[[], float]) -> None:
-        registry.gauge_function(name, text, read)
-
+    gauge = registry.gauge_function
     gauge(
         "vcnode_tasks",
         "Tasks of the event loop, and requests and streams in progress.",
@@ -70,7 +68,7 @@ def watch(
         ("source",),
     )
     registry.gauge_function(
-        "vcnode_vnagent_source_is_saved_state",
+        "vcnode_vnagent_saved_sources",
         "1 while saved state is served, as the source has not synced yet.",
         lambda: _by_source(sources.saved()),
         ("source",),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.packages import ROOT
-from tests.reference import commands, configuration
+from tests.reference import commands, configuration, metrics
 from tests.reference.kinds import KINDS
 
 DIRECTORY = ROOT / "docs" / "reference"
@@ -23,6 +23,7 @@ def pages() -> Mapping[Path, str]:
     """What each file of the reference holds, by its path below `DIRECTORY`."""
     made = {
         "configuration.md": _configuration(),
+        "metrics.md": _metrics(),
         "commands.md": _commands(),
         **{f"schema/{kind.name}.json": _json(configuration.schema(kind)) for kind in KINDS},
     }
@@ -54,6 +55,18 @@ def write() -> None:
 
 def _configuration() -> str:
     return f"# Configuration\n\n{_MADE}\n{_ABOUT_FILES}\n" + "\n".join(map(configuration.page, KINDS))
+
+
+def _metrics() -> str:
+    found = metrics.registered()
+    by_daemon: dict[str, list[metrics.Metric]] = {}
+    for metric in found:
+        by_daemon.setdefault(metrics.daemon_of(metric), []).append(metric)
+    sections = "\n".join(f"## {name}\n\n{metrics.table(each)}" for name, each in sorted(by_daemon.items()))
+    return (
+        f"# Metrics\n\n{_MADE}\nEach daemon serves them at `/metrics` of its status address."
+        f" Names are `vcnode_<daemon>_<name>_<unit>`.\n\n{sections}"
+    )
 
 
 def _commands() -> str:

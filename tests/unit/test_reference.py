@@ -4,6 +4,7 @@
 import copy
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -13,7 +14,7 @@ import yaml
 from daemonkit.config import binding
 from daemonkit.config.binding import ConfigError
 from tests.examples import DIRECTORY as EXAMPLES
-from tests.reference import configuration, pages
+from tests.reference import configuration, metrics, pages
 from tests.reference.kinds import KINDS, FileKind
 
 Validator = jsonschema.Draft202012Validator
@@ -54,6 +55,20 @@ def test_schema_refuses_what_the_daemon_refuses(kind: FileKind) -> None:
         assert not validator.is_valid(broken), broken
         with pytest.raises(ConfigError):
             binding.parse(json.dumps(broken).encode(), kind.cls, kind=kind.name, source="broken")
+
+
+def test_a_metric_whose_name_is_computed_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.py"
+    file.write_text("registry.counter(name, 'Of something.')\n")
+    with pytest.raises(metrics.UnreadableMetricError, match=r"metrics\.py:1"):
+        list(metrics.of_module(file))
+
+
+def test_metrics_are_found_with_their_labels(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.py"
+    file.write_text("registry.gauge_function('vcnode_x', 'Of x.', read, ('tenant', 'state'))\n")
+    (metric,) = metrics.of_module(file)
+    assert (metric.type, metric.labels, metric.help) == ("gauge", ("tenant", "state"), "Of x.")
 
 
 def _example(kind: FileKind) -> Any:

@@ -8,7 +8,7 @@ from vcnode_demo.narrator import Narrator
 from vcnode_demo.scenarios.vnagent import LOG, VAULT_LOG, handshake_refused
 from vnagent.saved_state import PODS_FILE, TENANTS_FILE
 
-_SAVED = 'vcnode_vnagent_source_is_saved_state{source="%s"}'
+_SAVED = 'vcnode_vnagent_saved_sources{source="%s"}'
 _SOURCES = ("pods", "tenants")
 
 

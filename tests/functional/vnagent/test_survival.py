@@ -46,7 +46,7 @@ def saved_ages(node: AgentNode) -> dict[str, tuple[float, float]]:
     return {
         name: (
             samples[f'vcnode_vnagent_source_age_seconds{{source="{name}"}}'],
-            samples[f'vcnode_vnagent_source_is_saved_state{{source="{name}"}}'],
+            samples[f'vcnode_vnagent_saved_sources{{source="{name}"}}'],
         )
         for name in ("tenants", "pods")
     }

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The metrics that the code registers, found by reading it: nothing is started."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.packages import PACKAGES, ROOT
+
+_TYPES = {
+    "counter": "counter",
+    "counter_function": "counter",
+    "gauge": "gauge",
+    "gauge_function": "gauge",
+    "histogram": "histogram",
+}
+_PROGRAMS = {
+    "vnagent": "vn-agent",
+    "katabridge": "kata-bridge",
+    "kubeproxyext": "kubeproxy-ext",
+    "dnsconfig": "dnsconfig",
+    "dnswebhook": "dnsconfig-webhook",
+    "guestagent": "vcnode-guest-agent",
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Metric:
+    name: str
+    type: str
+    labels: tuple[str, ...]
+    help: str
+    place: str
+
+
+class UnreadableMetricError(Exception):
+    """A metric is registered by a name or labels that are not literals."""
+
+
+def registered() -> list[Metric]:
+    """Of all packages, by name. Raises UnreadableMetricError."""
+    files = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
+    return sorted(metric for path in files for metric in of_module(path))
+
+
+def of_module(path: Path) -> Iterator[Metric]:
+    """Those of one file. Raises UnreadableMetricError."""
+    place = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
+    tree = ast.parse(path.read_text())
+    constants = {
+        target.id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or len(node.args) < 2:
+            continue
+        kind = _TYPES.get(_name_of(node.func))
+        if kind is None:
+            continue
+        arguments = [
+            constants.get(each.id, each) if isinstance(each, ast.Name) else each for each in node.args
+        ]
+        name, help_ = (_literal(each, place) for each in arguments[:2])
+        labels = next((_labels(each, place) for each in _label_nodes(node, arguments)), ())
+        yield Metric(name, kind, labels, help_, place)
+
+
+def _name_of(function: ast.expr) -> str:
+    """The last name of what is called."""
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def daemon_of(metric: Metric) -> str:
+    """The program that has it, by its name; `all daemons` for what they share."""
+    word = metric.name.removeprefix("vcnode_").partition("_")[0]
+    return _PROGRAMS.get(word, "all daemons")
+
+
+def table(metrics: list[Metric]) -> str:
+    """A row for each metric."""
+    rows = (
+        f"| `{metric.name}` | {metric.type} | {', '.join(f'`{label}`' for label in metric.labels)} |"
+        f" {metric.help} |"
+        for metric in metrics
+    )
+    return "| metric | type | labels | what it counts |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def _label_nodes(call: ast.Call, arguments: list[ast.expr]) -> Iterator[ast.expr]:
+    """Where the labels of a family stand: the one tuple of literals among its last arguments."""
+    yield from (word.value for word in call.keywords if word.arg == "labels")
+    yield from (each for each in arguments[2:] if isinstance(each, ast.Tuple) and _is_text(each))
+
+
+def _is_text(node: ast.Tuple) -> bool:
+    return all(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in node.elts)
+
+
+def _labels(node: ast.expr, place: str) -> tuple[str, ...]:
+    if not isinstance(node, ast.Tuple):
+        raise UnreadableMetricError(f"{place}:{node.lineno}: labels are not literals")
+    return tuple(_literal(each, place) for each in node.elts)
+
+
+def _literal(node: ast.expr, place: str) -> str:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    raise UnreadableMetricError(f"{place}:{node.lineno}: not a literal")
