@@ -14,8 +14,8 @@ from typing import Self
 from daemonkit.protobuf import decode, encode
 from devkit.kata.agent_policy import AgentPolicy, PolicyVerdict, parse
 from devkit.kata.guest_tables import IptablesTools, ToolResult
+from devkit.kata.ttrpc_server import TtrpcServer
 from kata_bridge.channels.stock import kata_messages as m
-from kata_bridge.ttrpc.server import TtrpcServer
 from kata_bridge.ttrpc.status import Code, TtrpcError
 
 ToolPaths = Mapping[str, tuple[str, ...]]
@@ -120,14 +120,8 @@ class FakeAgent:
         if self.quirks.is_mute:
             await asyncio.sleep(_LONGEST_S)
         match service, method:
-            case m.HEALTH, "Check":
-                return encode(m.HealthCheckResponse(m.ServingStatus.SERVING))
             case m.HEALTH, "Version":
                 return encode(m.VersionCheckResponse("0.0.1", self.quirks.version))
-            case m.AGENT, "GetGuestDetails":
-                self._admit("GuestDetailsRequest", method)
-                details = m.AgentDetails(self.quirks.version, True, ("blk",), ("local",), True)
-                return encode(m.GuestDetailsResponse(agent_details=details))
             case m.AGENT, "GetIPTables" if self.quirks.has_iptables_calls:
                 self._admit("GetIPTablesRequest", method)
                 return await self._get(decode(m.GetIPTablesRequest, payload))

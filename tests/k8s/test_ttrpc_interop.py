@@ -17,9 +17,9 @@ import pytest
 
 from daemonkit.protobuf import BYTES, decode, encode
 from daemonkit.protobuf import field as proto_field
+from devkit.kata.ttrpc_server import TtrpcServer
 from kata_bridge.ttrpc.client import ConnectionLost, TtrpcClient
 from kata_bridge.ttrpc.messages import KeyValue
-from kata_bridge.ttrpc.server import TtrpcServer
 from kata_bridge.ttrpc.status import Code, TtrpcError
 from tests.k8s import build
 

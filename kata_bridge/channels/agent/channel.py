@@ -61,7 +61,6 @@ class AgentChannel:
         `read_back_slot` is shared by all agents of the node.
         """
         self.sandbox = sandbox
-        self.boot_id = word(hello.boot_id)
         self.transport = transport
         self.hello_state = guest_state(hello.state)
         self.ended = ""

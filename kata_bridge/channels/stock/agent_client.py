@@ -82,21 +82,10 @@ class StockAgentClient:
         self._address = parse_agent_url(url)
         self._timeout_s = timeout_s
 
-    async def check(self) -> bool:
-        """Whether the agent serves. Not subject to policy."""
-        reply = await self._call(m.HEALTH, "Check", m.CheckRequest(), m.HealthCheckResponse)
-        return reply.status is m.ServingStatus.SERVING
-
     async def version(self) -> str:
         """Return the agent's version. Not subject to policy."""
         reply = await self._call(m.HEALTH, "Version", m.CheckRequest(), m.VersionCheckResponse)
         return word(reply.agent_version)
-
-    async def details(self) -> m.AgentDetails:
-        """Return the agent's details, if its policy allows it."""
-        request = m.GuestDetailsRequest()
-        reply = await self._call(m.AGENT, "GetGuestDetails", request, m.GuestDetailsResponse)
-        return reply.agent_details or m.AgentDetails()
 
     async def get_tables(self, family: Family) -> bytes:
         """Return the output of iptables-save for all tables; empty if there is none, or if it failed."""

@@ -10,12 +10,7 @@ from daemonkit.protobuf import (
     INT64,
     STRING,
     UINT32,
-    UINT64,
-    OpenEnum,
-    enumeration,
     field,
-    message_of,
-    repeated,
 )
 
 AGENT = "grpc.AgentService"
@@ -44,30 +39,6 @@ class SetIPTablesResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class GuestDetailsRequest:
-    """The request of the call `GetGuestDetails`, whose name differs."""
-
-    mem_block_size: bool = field(1, BOOL)
-    mem_hotplug_probe: bool = field(2, BOOL)
-
-
-@dataclass(frozen=True, slots=True)
-class AgentDetails:
-    version: str = field(1, STRING)
-    init_daemon: bool = field(2, BOOL)
-    device_handlers: tuple[str, ...] = field(3, repeated(STRING))
-    storage_handlers: tuple[str, ...] = field(4, repeated(STRING))
-    supports_seccomp: bool = field(5, BOOL)
-
-
-@dataclass(frozen=True, slots=True)
-class GuestDetailsResponse:
-    mem_block_size_bytes: int = field(1, UINT64)
-    agent_details: AgentDetails | None = field(2, message_of(AgentDetails))
-    support_mem_hotplug_probe: bool = field(3, BOOL)
-
-
-@dataclass(frozen=True, slots=True)
 class SetPolicyRequest:
     policy: str = field(1, STRING)
 
@@ -93,23 +64,12 @@ class Empty:
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
+    """The request of `Health/Version` too."""
+
     service: str = field(1, STRING)
-
-
-class ServingStatus(OpenEnum):
-    UNKNOWN = 0
-    SERVING = 1
-    NOT_SERVING = 2
-
-
-@dataclass(frozen=True, slots=True)
-class HealthCheckResponse:
-    status: ServingStatus = field(1, enumeration(ServingStatus))
 
 
 @dataclass(frozen=True, slots=True)
 class VersionCheckResponse:
-    """The response of `Health/Version`, whose request is a CheckRequest too."""
-
     grpc_version: str = field(1, STRING)
     agent_version: str = field(2, STRING)

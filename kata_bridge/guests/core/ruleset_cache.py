@@ -23,9 +23,6 @@ class RulesetCache:
     def __len__(self) -> int:
         return len(self._rulesets)
 
-    def get(self, digest: str) -> Ruleset | None:
-        return self._rulesets.get(digest)
-
     def intern(self, ruleset: Ruleset) -> Ruleset:
         """Return `ruleset` with the documents of the cached one that has its digest."""
         known = self._rulesets.get(ruleset.digest)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from devkit.kata.ttrpc_server import TtrpcServer
 from kata_bridge.ttrpc.client import ConnectionLost, TtrpcClient
 from kata_bridge.ttrpc.connection import ClientConnection
-from kata_bridge.ttrpc.server import TtrpcServer
 from kata_bridge.ttrpc.status import Code, TtrpcError
 
 TIMEOUT_S = 20.0
