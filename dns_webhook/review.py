@@ -19,7 +19,7 @@ from dnsconfig.cluster.objects import PodObject
 from dnsconfig.cluster.state import ClusterState
 from dnsconfig.resolve.decision import Decision, NodeDns, decide
 from dnsconfig.resolve.resolver import DnsClass
-from dnsconfig.resolve.waiting import Waiting, WaitReason
+from dnsconfig.resolve.waiting import PodWaiting, WaitReason
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
 
@@ -40,17 +40,17 @@ class ReviewError(ValueError):
     """The body is not a review that this webhook can decide."""
 
 
-class _Struct(msgspec.Struct, frozen=True, rename="camel"):
+class _ReviewStruct(msgspec.Struct, frozen=True, rename="camel"):
     pass
 
 
-class _Kind(_Struct, frozen=True):
+class _Kind(_ReviewStruct, frozen=True):
     group: str = ""
     version: str = ""
     resource: str = ""
 
 
-class _Request(_Struct, frozen=True):
+class _Request(_ReviewStruct, frozen=True):
     uid: str
     resource: _Kind = _Kind()
     sub_resource: str = ""
@@ -59,7 +59,7 @@ class _Request(_Struct, frozen=True):
     object: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class _Review(_Struct, frozen=True):
+class _Review(_ReviewStruct, frozen=True):
     api_version: str = ""
     kind: str = ""
     request: _Request | None = None
@@ -132,10 +132,12 @@ def _of_too_large(namespace: str, reason: str, world: ClusterState) -> Decision 
     """The denial of a pod that was not decoded; None where its namespace is not a tenant's."""
     denied = Decision("", DnsClass.CLUSTER, owner=world.owner(namespace))
     if denied.owner is not None:
-        return replace(denied, waiting=Waiting(WaitReason.TOO_LARGE, reason))
+        return replace(denied, waiting=PodWaiting(WaitReason.TOO_LARGE, reason))
     if namespace in world.namespaces:
         return None
-    return replace(denied, waiting=Waiting(WaitReason.NOT_SYNCED, f"namespace {namespace} is not synced yet"))
+    return replace(
+        denied, waiting=PodWaiting(WaitReason.NOT_SYNCED, f"namespace {namespace} is not synced yet")
+    )
 
 
 class Answer(msgspec.Struct, frozen=True):

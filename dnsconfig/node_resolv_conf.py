@@ -7,7 +7,7 @@ from pathlib import Path
 from daemonkit import logs
 from daemonkit.files.watched import Watched
 from dnsconfig.resolve.decision import NodeDns, node_dns_of
-from dnsconfig.resolve.waiting import Waiting, WaitReason
+from dnsconfig.resolve.waiting import PodWaiting, WaitReason
 
 # Some programs truncate the file and write it in steps: a change counts when it has not changed again.
 SETTLE_S = 1.0
@@ -47,8 +47,8 @@ class NodeResolvConf:
         newest = self._newest
         if newest is None:
             return False
-        is_usable = not isinstance(self.node.resolver, Waiting)
-        if isinstance(newest.resolver, Waiting) and is_usable:
+        is_usable = not isinstance(self.node.resolver, PodWaiting)
+        if isinstance(newest.resolver, PodWaiting) and is_usable:
             return False
         if is_usable and self._clock() - self._newest_at < SETTLE_S:
             return False
@@ -64,10 +64,10 @@ class NodeResolvConf:
         if content is None:
             problem = self._watched.problems.get(path, "it does not exist")
             message = f"{path} cannot be used: {problem}"
-            found = NodeDns(Waiting(WaitReason.NODE_RESOLVER_INVALID, message), self._ips)
+            found = NodeDns(PodWaiting(WaitReason.NODE_RESOLVER_INVALID, message), self._ips)
         else:
             found = node_dns_of(content.decode("utf-8", "replace"), self._ips, str(path))
-        problem = found.resolver.message if isinstance(found.resolver, Waiting) else ""
+        problem = found.resolver.message if isinstance(found.resolver, PodWaiting) else ""
         if problem and problem != self.problem:
             _log.warning("node's resolv.conf cannot be used; repair it", file=path, reason=problem)
         self.problem = problem

@@ -10,7 +10,7 @@ from dnsconfig.delivery.queue import DeliveryState
 from dnsconfig.node_resolv_conf import NodeResolvConf
 from dnsconfig.resolve.decision import Decision
 from dnsconfig.resolve.resolv_conf import retained_lines
-from dnsconfig.resolve.waiting import Waiting
+from dnsconfig.resolve.waiting import PodWaiting
 from dnsconfig.sync import ResolverController
 from dnsconfig.watch import Watch
 
@@ -53,7 +53,9 @@ class StatusReport:
             lines.append(f"the node's resolver: {self._file.problem}")
         if self.is_draining:
             lines.append("draining")
-        is_known = self._controller.snapshot.has_synced and not isinstance(self._file.node.resolver, Waiting)
+        is_known = self._controller.snapshot.has_synced and not isinstance(
+            self._file.node.resolver, PodWaiting
+        )
         return Readiness(self._session.is_synced and is_known and not self.is_draining, tuple(lines))
 
     # ---- status

@@ -33,16 +33,16 @@ MIRROR = "kubernetes.io/config.mirror"
 """Annotation of a static pod's mirror, whose UID differs from the sandbox's (kubelet, pkg/kubelet/types)."""
 
 
-class _Struct(msgspec.Struct, frozen=True, rename="camel"):
+class _ObjectStruct(msgspec.Struct, frozen=True, rename="camel"):
     pass
 
 
-class PodDnsOption(_Struct, frozen=True):
+class PodDnsOption(_ObjectStruct, frozen=True):
     name: str = ""
     value: str | None = None
 
 
-class PodDnsConfig(_Struct, frozen=True):
+class PodDnsConfig(_ObjectStruct, frozen=True):
     """A pod's `spec.dnsConfig`."""
 
     nameservers: list[str] | None = None
@@ -50,7 +50,7 @@ class PodDnsConfig(_Struct, frozen=True):
     options: list[PodDnsOption] | None = None
 
 
-class PodSpec(_Struct, frozen=True, rename="camel"):
+class PodSpec(_ObjectStruct, frozen=True, rename="camel"):
     """The API server defaults an absent policy to ClusterFirst (core/v1)."""
 
     dns_policy: str = "ClusterFirst"
@@ -60,18 +60,18 @@ class PodSpec(_Struct, frozen=True, rename="camel"):
     subdomain: str = ""
 
 
-class PodCondition(_Struct, frozen=True, rename="camel"):
+class PodCondition(_ObjectStruct, frozen=True, rename="camel"):
     type: str = ""
     status: str = ""
     last_transition_time: str | None = None
 
 
-class PodStatus(_Struct, frozen=True):
+class PodStatus(_ObjectStruct, frozen=True):
     phase: str = ""
     conditions: list[PodCondition] | None = None
 
 
-class PodObject(_Struct, frozen=True):
+class PodObject(_ObjectStruct, frozen=True):
     """A v1 Pod."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -79,35 +79,35 @@ class PodObject(_Struct, frozen=True):
     status: PodStatus = PodStatus()
 
 
-class ServiceSpec(_Struct, frozen=True):
+class ServiceSpec(_ObjectStruct, frozen=True):
     type: str = ""
     cluster_ip: str = msgspec.field(name="clusterIP", default="")
     cluster_ips: list[str] | None = msgspec.field(name="clusterIPs", default=None)
 
 
-class ServiceObject(_Struct, frozen=True):
+class ServiceObject(_ObjectStruct, frozen=True):
     """A v1 Service."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ServiceSpec = ServiceSpec()
 
 
-class NetworkService(_Struct, frozen=True):
+class NetworkService(_ObjectStruct, frozen=True):
     ipam: str = ""
 
 
-class NetworkSpec(_Struct, frozen=True):
+class NetworkSpec(_ObjectStruct, frozen=True):
     type: str = ""
     service: NetworkService | None = None
 
 
-class NetworkStatus(_Struct, frozen=True):
+class NetworkStatus(_ObjectStruct, frozen=True):
     phase: str = ""
     message: str = ""
     dns_service_ip: str = msgspec.field(name="dnsServiceIP", default="")
 
 
-class NetworkObject(_Struct, frozen=True):
+class NetworkObject(_ObjectStruct, frozen=True):
     """An arktos.futurewei.com/v1 Network of the super cluster, where it is namespaced."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -115,21 +115,21 @@ class NetworkObject(_Struct, frozen=True):
     status: NetworkStatus | None = None
 
 
-class NamespaceObject(_Struct, frozen=True):
+class NamespaceObject(_ObjectStruct, frozen=True):
     """A v1 Namespace: its annotations name its owner."""
 
     metadata: ObjectMeta = ObjectMeta()
 
 
-class VirtualClusterSpec(_Struct, frozen=True, rename="camel"):
+class VirtualClusterSpec(_ObjectStruct, frozen=True, rename="camel"):
     cluster_domain: str = ""
 
 
-class VirtualClusterStatus(_Struct, frozen=True, rename="camel"):
+class VirtualClusterStatus(_ObjectStruct, frozen=True, rename="camel"):
     cluster_namespace: str = ""
 
 
-class VirtualClusterObject(_Struct, frozen=True):
+class VirtualClusterObject(_ObjectStruct, frozen=True):
     """A tenancy.x-k8s.io/v1alpha1 VirtualCluster: it has the tenant's cluster domain."""
 
     metadata: ObjectMeta = ObjectMeta()

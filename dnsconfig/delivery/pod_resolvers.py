@@ -22,7 +22,7 @@ from dnsconfig.cluster.state import ClusterState
 from dnsconfig.delivery.queue import ResolverTarget
 from dnsconfig.resolve.decision import Decision, NodeDns, ResolverCache, decide, readiness_wait
 from dnsconfig.resolve.network import AddressSource, networks_of
-from dnsconfig.resolve.waiting import Waiting, WaitReason
+from dnsconfig.resolve.waiting import PodWaiting, WaitReason
 from dnsconfig.retention.desired import DesiredResolver
 from dnsconfig.retention.resolver_retention import ResolverRetention, RevokedAddress
 from dnsconfig.retention.sandbox_networks import SandboxNetworks
@@ -56,7 +56,7 @@ class PodResolver:
         return self.revoked is not None and self.revoked.is_removed
 
     @property
-    def waiting(self) -> Waiting | None:
+    def waiting(self) -> PodWaiting | None:
         """Why the pod's containers wait now."""
         return readiness_wait(self.pod) if self.is_retained else self.decision.waiting
 

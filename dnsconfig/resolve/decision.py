@@ -21,7 +21,7 @@ from dnsconfig.resolve.network import (
 from dnsconfig.resolve.node_resolver import NodeResolver, NodeResolverError
 from dnsconfig.resolve.resolv_conf import ResolvConfLine, lines, text_of
 from dnsconfig.resolve.resolver import ClusterDns, DnsClass, PodEvent, compute_resolver, dns_class
-from dnsconfig.resolve.waiting import Waiting, WaitReason
+from dnsconfig.resolve.waiting import PodWaiting, WaitReason
 from tenancy import keys
 from tenancy.names import Refused
 from tenancy.ownership import ContainerPolicy, owned_pod
@@ -39,7 +39,7 @@ _ANY_CONTAINERS = ContainerPolicy()
 class NodeDns:
     """The node's resolv.conf, or why it is unusable, and the kubelet's `--node-ip`."""
 
-    resolver: NodeResolver | Waiting
+    resolver: NodeResolver | PodWaiting
     ips: tuple[str, ...] = ()
 
 
@@ -62,7 +62,7 @@ class Decision:
     domain: ClusterDomain | None = None
     lines: tuple[ResolvConfLine, ...] | None = None
     events: tuple[PodEvent, ...] = ()
-    waiting: Waiting | None = None
+    waiting: PodWaiting | None = None
     record: str = ""
     text: str | None = None
     """The resolv.conf of `lines`."""
@@ -75,7 +75,7 @@ class ResolverResult:
     lines: tuple[ResolvConfLine, ...] = ()
     text: str = ""
     events: tuple[PodEvent, ...] = ()
-    waiting: Waiting | None = None
+    waiting: PodWaiting | None = None
 
 
 _Inputs = tuple[str, bool, PodDnsConfig | None, ClusterDns | None, NodeResolver, tuple[str, ...]]
@@ -129,12 +129,12 @@ def decide(
     decision = Decision(pod.spec.dns_policy, dns_class(pod.spec))
     if isinstance(owned, Refused):
         message = f"the pod's owner is unknown: {owned.reason}"
-        return replace(decision, waiting=Waiting(WaitReason.OWNER_UNKNOWN, message))
+        return replace(decision, waiting=PodWaiting(WaitReason.OWNER_UNKNOWN, message))
     owner = NamespaceOwner(owned.tenant, owned.namespace)
     if state.owner(meta.namespace) != owner:
         reason = WaitReason.OWNER_UNKNOWN if state.has_namespaces else WaitReason.NOT_SYNCED
         message = f"its namespace {owner.namespace} is not known to be this tenant's (yet)"
-        return replace(decision, waiting=Waiting(reason, message))
+        return replace(decision, waiting=PodWaiting(reason, message))
     network = network_of(meta.labels, sandbox_networks)
     cluster_ips = cluster_ips_of(state, owner.tenant, previous_network) if previous_network else None
     decision = replace(decision, owner=owner, cluster_ips=cluster_ips)
@@ -142,7 +142,7 @@ def decide(
     return replace(found, waiting=found.waiting or readiness_wait(pod))
 
 
-def readiness_wait(pod: PodObject) -> Waiting | None:
+def readiness_wait(pod: PodObject) -> PodWaiting | None:
     """Why the pod's network readiness annotation blocks it (kubelet.go of Arktos, syncPod).
 
     A pod in the host's network waits for no network. Without the annotation, nobody is expected to
@@ -151,7 +151,7 @@ def readiness_wait(pod: PodObject) -> Waiting | None:
     value = pod.metadata.annotations.get(keys.NETWORK_READINESS)
     if value is None or pod.spec.host_network or value.lower() == "true":
         return None
-    return Waiting(
+    return PodWaiting(
         WaitReason.READINESS_ANNOTATION,
         f"its network is not ready: annotation {keys.NETWORK_READINESS} is {value[:_MAX_QUOTED]!r}",
     )
@@ -160,7 +160,7 @@ def readiness_wait(pod: PodObject) -> Waiting | None:
 def _with_resolver(
     decision: Decision,
     owner: NamespaceOwner,
-    network: PodNetwork | Waiting,
+    network: PodNetwork | PodWaiting,
     pod: PodObject,
     state: ClusterState,
     node: NodeDns,
@@ -169,18 +169,18 @@ def _with_resolver(
     if isinstance(network, PodNetwork):
         decision = replace(decision, network=network)
     resolver = node.resolver
-    if isinstance(resolver, Waiting):
+    if isinstance(resolver, PodWaiting):
         # The kubelet reads the node's file for every policy, and starts no pod if that fails.
         return replace(decision, waiting=resolver)
     cluster: ClusterDns | None = None
     if decision.dns_class is DnsClass.CLUSTER:
-        if isinstance(network, Waiting):
+        if isinstance(network, PodWaiting):
             return replace(decision, waiting=network)
         server = server_of(state, owner.tenant, network.network)
-        if isinstance(server, Waiting):
+        if isinstance(server, PodWaiting):
             return replace(decision, waiting=server)
         domain = domain_of(state, owner.tenant)
-        if isinstance(domain, Waiting):
+        if isinstance(domain, PodWaiting):
             return replace(decision, waiting=domain)
         decision = replace(decision, server=server, domain=domain, record=_record(pod, owner, domain))
         cluster = ClusterDns(server.addresses, server.source, owner.namespace, domain.name, domain.source)
@@ -199,11 +199,11 @@ def _result(
     size = len(text.encode())
     if size > MAX_TEXT_BYTES:
         message = f"its dnsConfig makes a resolv.conf of {size} bytes; the limit is {MAX_TEXT_BYTES}"
-        return ResolverResult(waiting=Waiting(WaitReason.TOO_LARGE, message))
+        return ResolverResult(waiting=PodWaiting(WaitReason.TOO_LARGE, message))
     if "\0" in text:
         # The API server accepts any text as an option; kata-bridge and C libraries end it here.
         message = "an option of its dnsConfig has a NUL character"
-        return ResolverResult(waiting=Waiting(WaitReason.INVALID_OPTION, message))
+        return ResolverResult(waiting=PodWaiting(WaitReason.INVALID_OPTION, message))
     return ResolverResult(found, text, events)
 
 
@@ -225,7 +225,7 @@ def node_dns_of(text: str | None, ips: Sequence[str] = (), path: str = "the node
     try:
         return NodeDns(node_resolver.parse(text), tuple(ips))
     except NodeResolverError as error:
-        waiting = Waiting(WaitReason.NODE_RESOLVER_INVALID, f"{path} cannot be used: {error}")
+        waiting = PodWaiting(WaitReason.NODE_RESOLVER_INVALID, f"{path} cannot be used: {error}")
         return NodeDns(waiting, tuple(ips))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds a pod's network, that network's DNS server, and the tenant's cluster domain.
+"""Finds a pod's network, its DNS server (docs/spec/resolver.md#networks), and the cluster domain.
 
 The search starts at the pod: its tenant, the one super namespace that is this tenant's kube-system,
 and the Network and Service there with exactly the right names. Services of that name elsewhere are
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from daemonkit.kube.resources import ObjectMeta
 from dnsconfig.cluster.objects import PLAIN_SERVICE, SERVICE_PREFIX, NetworkObject, ServiceObject
 from dnsconfig.cluster.state import KUBE_SYSTEM, Absence, ClusterState
-from dnsconfig.resolve.waiting import Waiting, WaitReason
+from dnsconfig.resolve.waiting import PodWaiting, WaitReason
 from tenancy import keys, names
 
 READY = "Ready"
@@ -75,7 +75,7 @@ class ClusterDomain:
     source: str
 
 
-def network_of(labels: Mapping[str, str], sandbox_networks: tuple[str, ...] = ()) -> PodNetwork | Waiting:
+def network_of(labels: Mapping[str, str], sandbox_networks: tuple[str, ...] = ()) -> PodNetwork | PodWaiting:
     """The network that the pod's sandbox is attached to, or else the one of its label.
 
     Without the label, or with an empty one, it is `default`, as in kata-bridge and kubeproxy-ext: a
@@ -93,7 +93,7 @@ def network_of(labels: Mapping[str, str], sandbox_networks: tuple[str, ...] = ()
         how = "is empty" if keys.ARKTOS_NETWORK in labels else "is not set"
         return PodNetwork(keys.DEFAULT_NETWORK, f"label {keys.ARKTOS_NETWORK} {how}")
     if not (names.is_label(name) and names.is_label(SERVICE_PREFIX + name)):
-        return Waiting(
+        return PodWaiting(
             WaitReason.INVALID_NETWORK_NAME,
             f"label {keys.ARKTOS_NETWORK} is {name[:_MAX_QUOTED]!r}, which is not a valid network name: use "
             f"lower-case letters, digits and hyphens, {names.LABEL_MAX_CHARS - len(SERVICE_PREFIX)} at most",
@@ -109,13 +109,13 @@ def networks_of(labels: Mapping[str, str], sandbox_networks: tuple[str, ...] = (
     return sandbox_networks or ((labels.get(keys.ARKTOS_NETWORK) or keys.DEFAULT_NETWORK)[:_MAX_LABEL],)
 
 
-def server_of(state: ClusterState, tenant: str, network: str) -> NetworkServer | Waiting:
+def server_of(state: ClusterState, tenant: str, network: str) -> NetworkServer | PodWaiting:
     """The DNS server of a tenant's network, whose name `network_of` has checked."""
     namespace = _dns_namespace(state, tenant)
-    if isinstance(namespace, Waiting):
+    if isinstance(namespace, PodWaiting):
         return namespace
     found = _ready_network(state, tenant, namespace, network)
-    if isinstance(found, Waiting):
+    if isinstance(found, PodWaiting):
         return found
     name, *others = _service_names(state, network)
     service = _service(state, tenant, namespace, network, name)
@@ -124,7 +124,7 @@ def server_of(state: ClusterState, tenant: str, network: str) -> NetworkServer |
             plain = _service(state, tenant, namespace, network, other)
             if plain is not None:
                 name, service = other, plain
-    if isinstance(service, Waiting):
+    if isinstance(service, PodWaiting):
         return service
     addresses = _cluster_ips(service)
     if addresses:
@@ -137,7 +137,7 @@ def server_of(state: ClusterState, tenant: str, network: str) -> NetworkServer |
         if addresses:
             return NetworkServer(addresses, f"network {network}: its status, ipam {EXTERNAL}")
     problem = "does not exist" if service is None else "has no cluster IP"
-    return Waiting(
+    return PodWaiting(
         WaitReason.NO_SERVER_ADDRESS,
         f"network {network} has no DNS server yet: Service {KUBE_SYSTEM}/{name} {problem}",
     )
@@ -150,7 +150,7 @@ def cluster_ips_of(state: ClusterState, tenant: str, network: str) -> ClusterIps
     nobody else's.
     """
     namespace = _dns_namespace(state, tenant)
-    if isinstance(namespace, Waiting):
+    if isinstance(namespace, PodWaiting):
         return None
     candidates = [(namespace, name) for name in _service_names(state, network)]
     absence = state.absences.get(namespace, Absence.UNKNOWN)
@@ -161,22 +161,24 @@ def cluster_ips_of(state: ClusterState, tenant: str, network: str) -> ClusterIps
     return ClusterIps(tuple(addresses), bool(services) or absence is not Absence.UNCONFIRMED)
 
 
-def domain_of(state: ClusterState, tenant: str) -> ClusterDomain | Waiting:
+def domain_of(state: ClusterState, tenant: str) -> ClusterDomain | PodWaiting:
     """The tenant's cluster domain: as configured, else its VirtualCluster's, else the default."""
     configured = state.domains.get(tenant)
     if configured is not None:
         return ClusterDomain(configured, "configured for this tenant")
     if not state.has_clusters:
-        return Waiting(WaitReason.NOT_SYNCED, "the cluster domain is unknown: VirtualClusters are not synced")
+        return PodWaiting(
+            WaitReason.NOT_SYNCED, "the cluster domain is unknown: VirtualClusters are not synced"
+        )
     found = {each.spec.cluster_domain for each in state.clusters_of(tenant)}
     if len(found) > 1:
-        return Waiting(
+        return PodWaiting(
             WaitReason.CLUSTER_DOMAIN_UNKNOWN,
             "the cluster domain is unknown: two VirtualClusters have this tenant's key",
         )
     if not found and any(kind == "VirtualCluster" for kind, _ in state.unreadable):
         # Its tenant is inside the object. The message does not name it: it may be another tenant's.
-        return Waiting(
+        return PodWaiting(
             WaitReason.UNREADABLE,
             "the cluster domain is unknown: a VirtualCluster cannot be read, and no other has this key",
         )
@@ -184,7 +186,7 @@ def domain_of(state: ClusterState, tenant: str) -> ClusterDomain | Waiting:
     if not name:
         return ClusterDomain(state.default_domain, "the default")
     if not names.is_pod_name(name):
-        return Waiting(
+        return PodWaiting(
             WaitReason.CLUSTER_DOMAIN_UNKNOWN,
             f"the VirtualCluster's clusterDomain is not a domain: {name[:_MAX_QUOTED]!r}",
         )
@@ -216,60 +218,62 @@ def _service_names(state: ClusterState, network: str) -> tuple[str, ...]:
     return (own, PLAIN_SERVICE) if state.has_plain_dns and network == keys.DEFAULT_NETWORK else (own,)
 
 
-def _dns_namespace(state: ClusterState, tenant: str) -> str | Waiting:
+def _dns_namespace(state: ClusterState, tenant: str) -> str | PodWaiting:
     """The super namespace that is the tenant's kube-system, if it is unique and synced."""
     found = state.dns_namespaces(tenant)
     if len(found) > 1:
-        return Waiting(
+        return PodWaiting(
             WaitReason.OWNER_UNKNOWN,
             f"more than one namespace of the super cluster is annotated as this tenant's {KUBE_SYSTEM}",
         )
     if not found and state.has_namespaces:
-        return Waiting(
+        return PodWaiting(
             WaitReason.NOT_FOUND, f"namespace {KUBE_SYSTEM} does not exist in the super cluster (yet)"
         )
     if not found:
-        return Waiting(WaitReason.NOT_SYNCED, "the super cluster's Namespaces are not synced")
+        return PodWaiting(WaitReason.NOT_SYNCED, "the super cluster's Namespaces are not synced")
     if found[0] not in state.synced_namespaces:
-        return Waiting(WaitReason.NOT_SYNCED, "this tenant's Networks and Services are not synced")
+        return PodWaiting(WaitReason.NOT_SYNCED, "this tenant's Networks and Services are not synced")
     return found[0]
 
 
-def _ready_network(state: ClusterState, tenant: str, namespace: str, network: str) -> NetworkObject | Waiting:
+def _ready_network(
+    state: ClusterState, tenant: str, namespace: str, network: str
+) -> NetworkObject | PodWaiting:
     unreadable = state.unreadable.get(("Network", (namespace, network)))
     if unreadable is not None:
-        return Waiting(WaitReason.UNREADABLE, f"Network {network} cannot be read: {unreadable}")
+        return PodWaiting(WaitReason.UNREADABLE, f"Network {network} cannot be read: {unreadable}")
     found = state.networks.get((namespace, network))
     if found is None:
-        return Waiting(WaitReason.NOT_FOUND, f"network {network} does not exist")
+        return PodWaiting(WaitReason.NOT_FOUND, f"network {network} does not exist")
     if _is_foreign(found.metadata, tenant):
-        return Waiting(WaitReason.FOREIGN_OBJECT, f"Network {network} is annotated as another tenant's")
+        return PodWaiting(WaitReason.FOREIGN_OBJECT, f"Network {network} is annotated as another tenant's")
     if found.metadata.deletion_timestamp is not None:
-        return Waiting(WaitReason.NETWORK_NOT_READY, f"network {network} is being deleted")
+        return PodWaiting(WaitReason.NETWORK_NOT_READY, f"network {network} is being deleted")
     status = found.status
     if status is None or status.phase != READY:
         phase = "no phase yet" if status is None or not status.phase else f"phase {status.phase[:_MAX_PHASE]}"
         more = f": {status.message[:_MAX_STATUS_MESSAGE]}" if status is not None and status.message else ""
-        return Waiting(WaitReason.NETWORK_NOT_READY, f"network {network} is not ready, {phase}{more}")
+        return PodWaiting(WaitReason.NETWORK_NOT_READY, f"network {network} is not ready, {phase}{more}")
     return found
 
 
 def _service(
     state: ClusterState, tenant: str, namespace: str, network: str, name: str
-) -> ServiceObject | Waiting | None:
+) -> ServiceObject | PodWaiting | None:
     shown = f"Service {KUBE_SYSTEM}/{name}"
     unreadable = state.unreadable.get(("Service", (namespace, name)))
     if unreadable is not None:
-        return Waiting(WaitReason.UNREADABLE, f"{shown} cannot be read: {unreadable}")
+        return PodWaiting(WaitReason.UNREADABLE, f"{shown} cannot be read: {unreadable}")
     service = state.services.get((namespace, name))
     if service is None:
         return None
     if _is_foreign(service.metadata, tenant):
-        return Waiting(WaitReason.FOREIGN_OBJECT, f"{shown} is annotated as another tenant's")
+        return PodWaiting(WaitReason.FOREIGN_OBJECT, f"{shown} is annotated as another tenant's")
     of = service.metadata.labels.get(keys.ARKTOS_NETWORK) or keys.DEFAULT_NETWORK
     if of != network:
         # Guests see only the Services of their own network: this one would not answer.
-        return Waiting(
+        return PodWaiting(
             WaitReason.FOREIGN_OBJECT,
             f"{shown} is of network {of[:_MAX_QUOTED]}, not {network} (label {keys.ARKTOS_NETWORK})",
         )

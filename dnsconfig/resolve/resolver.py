@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes a pod's resolver as the kubelet does (pkg/kubelet/network/dns/dns.go, GetPodDNS, 1.34).
+"""Computes a pod's resolver as the kubelet 1.34 does: docs/spec/resolver.md#text.
 
 Three differences: the server of the pod's network replaces `--cluster-dns`, the search list has the
 tenant's own name of the namespace, and a cluster policy never falls back to the node's resolver.
@@ -29,7 +29,7 @@ FROM_KUBELET = "the kubelet's default without a resolv.conf of the node"
 
 
 class DnsClass(enum.Enum):
-    """What a pod's resolver is based on (the kubelet's podDNSType)."""
+    """What a pod's resolver is based on: docs/spec/resolver.md#class."""
 
     CLUSTER = "cluster"
     HOST = "host"

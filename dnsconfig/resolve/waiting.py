@@ -24,7 +24,7 @@ class WaitReason(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PodWaiting:
     """`message` is for the pod's author: it has the tenant's own names only."""
 
     reason: WaitReason

@@ -18,7 +18,7 @@ _RESOURCES = {
 }
 
 
-class Node(DaemonNode):
+class DnsNode(DaemonNode):
     """With pods, their tenants and networks, and a resolv.conf of the node's own."""
 
     def __init__(self, directory: Path, settings: dict[str, Any] | None = None) -> None:

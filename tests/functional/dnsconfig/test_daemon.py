@@ -17,7 +17,7 @@ from daemonkit.kube.resources import VIRTUAL_CLUSTERS, Resource
 from devkit.kube.storage import Selection
 from tenancy import keys
 from tests.functional.daemon_node import NAME, running
-from tests.functional.dnsconfig.node import Node
+from tests.functional.dnsconfig.node import DnsNode
 from tests.functional.dnsconfig.two_tenants import node
 from tests.unit.dnsconfig.objects import network, service, tenant
 
@@ -35,7 +35,7 @@ EXPECTED = {
 }
 
 
-def events(here: Node) -> list[dict[str, Any]]:
+def events(here: DnsNode) -> list[dict[str, Any]]:
     return here.apiserver.storage.select(Selection(EVENTS))
 
 
@@ -71,7 +71,7 @@ async def test_pods_get_their_networks_server_before_a_sandbox(tmp_path: Path) -
 
 
 async def test_a_cluster_without_virtual_clusters_is_served(tmp_path: Path) -> None:
-    here = Node(tmp_path)
+    here = DnsNode(tmp_path)
     here.put(*tenant("a", default="10.96.0.10"), *tenant("b", default="10.96.0.20"))
     here.apiserver.storage.absent.add(VIRTUAL_CLUSTERS)
     async with running(here):

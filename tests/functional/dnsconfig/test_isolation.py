@@ -20,7 +20,7 @@ from dnsconfig.cluster.state import cluster_state_of
 from dnsconfig.resolve.decision import decide, node_dns_of
 from tests.cases.dns.load import HOST, NOBODYS, DnsCase, load
 from tests.functional.daemon_node import NAME, running
-from tests.functional.dnsconfig.node import Node
+from tests.functional.dnsconfig.node import DnsNode
 
 pytestmark = pytest.mark.asyncio
 
@@ -40,14 +40,14 @@ def reason(case: DnsCase, key: str) -> str:
     return "" if found is None or found.waiting is None else found.waiting.message
 
 
-def uids_of_events(here: Node, reason: str) -> set[str]:
+def uids_of_events(here: DnsNode, reason: str) -> set[str]:
     """The UIDs of the objects that Events of this reason are about."""
     posted = here.apiserver.storage.select(Selection(EVENTS))
     return {each["involvedObject"]["uid"] for each in posted if each["reason"] == reason}
 
 
 async def test_no_tenant_becomes_anothers_resolver(tmp_path: Path) -> None:
-    here = Node(tmp_path)
+    here = DnsNode(tmp_path)
     here.resolv_conf.write_text(HOST)
     pods: list[tuple[DnsCase, str, str]] = []
     too_large: set[str] = set()

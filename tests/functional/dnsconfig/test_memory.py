@@ -8,7 +8,7 @@ import pytest
 
 from daemonkit.kube.resources import SERVICES
 from tests.functional.daemon_node import running
-from tests.functional.dnsconfig.node import Node
+from tests.functional.dnsconfig.node import DnsNode
 from tests.functional.memory import peak_mb
 from tests.unit.dnsconfig.objects import service, tenant
 
@@ -28,7 +28,7 @@ def allowed_mb(*, pods: int, lists: int) -> float:
 
 
 async def test_memory_stays_within_the_documented_formula(tmp_path: Path) -> None:
-    here = Node(tmp_path)
+    here = DnsNode(tmp_path)
     here.put(*tenant("a", default="10.96.0.10"), *tenant("b", default="10.96.0.20"))
     for number in range(TOO_LARGE):
         here.put_pod("a", f"large-{number}", dnsConfig={"options": OPTIONS})

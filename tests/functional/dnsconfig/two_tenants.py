@@ -3,12 +3,12 @@
 
 from pathlib import Path
 
-from tests.functional.dnsconfig.node import Node
+from tests.functional.dnsconfig.node import DnsNode
 from tests.unit.dnsconfig.objects import tenant, virtual_cluster
 
 
-def node(directory: Path, **settings: object) -> Node:
-    made = Node(directory, settings)
+def node(directory: Path, **settings: object) -> DnsNode:
+    made = DnsNode(directory, settings)
     made.put(
         *tenant("a", default="10.96.0.10", blue="10.96.0.11"),
         *tenant("b", default="10.96.0.20", blue="10.96.0.21"),

@@ -14,7 +14,7 @@ import pytest
 from daemonkit.kube.resources import NAMESPACES, SERVICES
 from dnsconfig.cluster.objects import NETWORKS
 from tests.functional.daemon_node import running
-from tests.functional.dnsconfig.node import Node as ResolverNode
+from tests.functional.dnsconfig.node import DnsNode as ResolverNode
 from tests.functional.kubeproxy_ext.node import RulesNode
 from tests.unit.dnsconfig import objects
 

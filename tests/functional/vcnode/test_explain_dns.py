@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.functional.daemon_node import running
-from tests.functional.dnsconfig.node import Node
+from tests.functional.dnsconfig.node import DnsNode
 from tests.unit.dnsconfig.objects import tenant
 from vcnode import dns_query
 from vcnode.core.dns_message import RecordType
@@ -25,7 +25,7 @@ DEADLINE_S = 30.0
 _PORT_TRIES = 20
 
 
-async def explain(here: Node, *argv: str) -> tuple[int, str, str]:
+async def explain(here: DnsNode, *argv: str) -> tuple[int, str, str]:
     """Exit code, output, errors."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "vcnode", "explain", "dns", *argv, "--socket", str(here.socket)),
@@ -40,7 +40,7 @@ async def explain(here: Node, *argv: str) -> tuple[int, str, str]:
 
 @pytest.mark.asyncio
 async def test_resolver_of_a_pod_is_explained(tmp_path: Path) -> None:
-    here = Node(tmp_path)
+    here = DnsNode(tmp_path)
     here.put(*tenant("a", default="10.96.0.10", blue="10.96.0.11"), *tenant("b", default="10.96.0.20"))
     async with running(here):
         uid, waiting = here.put_pod("a", "web", network="blue"), here.put_pod("b", "web", network="red")

@@ -28,7 +28,7 @@ class Sender:
         return await self._chunks.get()
 
 
-class Here:
+class LimitsFixture:
     def __init__(self, most: int = 64, each_bytes: int = 10, all_bytes: int = 20) -> None:
         self.bodies = BodyLimits(most, each_bytes, all_bytes, READ_S)
         self._tasks = Tasks("test")
@@ -49,21 +49,21 @@ class Here:
 
 
 async def test_a_read_body_leaves_no_bytes_counted() -> None:
-    here = Here()
+    here = LimitsFixture()
     assert await here.bodies.read(Sender(b"ab", b"c", b"")) == b"abc"
     assert await here.bodies.read(Sender(b"x" * 10, b"")) == b"x" * 10
     assert here.held == (0, 0)
 
 
 async def test_a_body_above_its_limit_is_refused_at_once() -> None:
-    here = Here()
+    here = LimitsFixture()
     with pytest.raises(BodyTooLargeError):
         await here.bodies.read(Sender(b"x" * 10, b"x"))
     assert here.held == (0, 0)
 
 
 async def test_an_unfinished_body_times_out() -> None:
-    here = Here()
+    here = LimitsFixture()
     slow = await here.reads(Sender(b"x"))
     assert here.held == (1, 1)
     await asyncio.sleep(READ_S + 1)
@@ -73,7 +73,7 @@ async def test_an_unfinished_body_times_out() -> None:
 
 
 async def test_the_oldest_body_loses_its_place() -> None:
-    here = Here(most=2)
+    here = LimitsFixture(most=2)
     first, second = Sender(b"x"), Sender(b"y")
     one, two = await here.reads(first), await here.reads(second)
     assert await here.bodies.read(Sender(b"z", b"")) == b"z"
@@ -85,7 +85,7 @@ async def test_the_oldest_body_loses_its_place() -> None:
 
 
 async def test_the_oldest_body_loses_its_bytes() -> None:
-    here = Here()
+    here = LimitsFixture()
     first, second = Sender(b"x" * 9), Sender(b"y" * 9)
     one, two = await here.reads(first), await here.reads(second)
     assert here.held == (2, 18)
@@ -98,7 +98,7 @@ async def test_the_oldest_body_loses_its_bytes() -> None:
 
 
 async def test_the_oldest_body_evicts_itself_by_growing() -> None:
-    here = Here(all_bytes=10)
+    here = LimitsFixture(all_bytes=10)
     first, second = Sender(b"x"), Sender(b"y" * 9)
     one, two = await here.reads(first), await here.reads(second)
     first.send(b"x")
@@ -112,7 +112,7 @@ async def test_the_oldest_body_evicts_itself_by_growing() -> None:
 
 async def test_a_body_that_ends_while_evicted_is_refused() -> None:
     """Its bytes are not there any more."""
-    here = Here(most=1)
+    here = LimitsFixture(most=1)
     first = Sender(b"x")
     one = await here.reads(first)
     first.send(b"")
@@ -123,7 +123,7 @@ async def test_a_body_that_ends_while_evicted_is_refused() -> None:
 
 
 async def test_a_cancelled_read_leaves_no_bytes_counted() -> None:
-    here = Here()
+    here = LimitsFixture()
     task = await here.reads(Sender(b"x"))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
-class Here:
+class RotationFixture:
     def __init__(self, directory: Path) -> None:
         self.api = Api()
         self.credentials = Credentials(directory, ("dns.vcnode.svc",))
@@ -66,7 +66,7 @@ class Here:
 
 
 async def test_authorities_are_published_at_start_and_checked(tmp_path: Path) -> None:
-    here = Here(tmp_path)
+    here = RotationFixture(tmp_path)
     assert (here.rotation.is_published, here.rotation.problem) == (False, "not published yet")
     async with here.running():
         assert (here.rotation.is_published, here.rotation.problem) == (True, "")
@@ -81,7 +81,7 @@ async def test_authorities_are_published_at_start_and_checked(tmp_path: Path) ->
 async def test_an_unreachable_registration_is_retried(
     tmp_path: Path,
 ) -> None:
-    here = Here(tmp_path)
+    here = RotationFixture(tmp_path)
     here.api.is_away = True
     async with here.running():
         await asyncio.sleep(10 * RETRY_S)
@@ -96,7 +96,7 @@ async def test_an_unreachable_registration_is_retried(
 
 
 async def test_a_certificate_is_renewed_while_running(tmp_path: Path) -> None:
-    here = Here(tmp_path)
+    here = RotationFixture(tmp_path)
     async with here.running():
         here.later = LEAF_LIFE
         await asyncio.sleep(CHECK_INTERVAL_S + 1)
@@ -108,7 +108,7 @@ async def test_a_certificate_is_renewed_while_running(tmp_path: Path) -> None:
 async def test_a_failed_renewal_is_logged_once_for_each_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    here = Here(tmp_path)
+    here = RotationFixture(tmp_path)
     reason = "the disk is full"
 
     def refuse(*_: object) -> bool:
@@ -132,7 +132,7 @@ async def test_a_failed_renewal_is_logged_once_for_each_reason(
 
 
 async def test_a_clock_ahead_for_one_check_removes_no_trust(tmp_path: Path) -> None:
-    here = Here(tmp_path)
+    here = RotationFixture(tmp_path)
     async with here.running():
         before = here.api.bundle
         here.later = LEAF_LIFE
@@ -147,7 +147,7 @@ async def test_a_clock_ahead_for_one_check_removes_no_trust(tmp_path: Path) -> N
 
 
 async def test_a_new_authority_is_published_before_it_signs(tmp_path: Path) -> None:
-    here = Here(tmp_path)
+    here = RotationFixture(tmp_path)
     async with here.running():
         # `_show` looks at each certificate; the old one stays in the registration.
         here.later = AUTHORITY_LIFE - AUTHORITY_RENEWAL + dt.timedelta(days=1)
@@ -165,7 +165,7 @@ async def test_a_new_authority_is_published_before_it_signs(tmp_path: Path) -> N
 
 
 async def test_an_unpublished_authority_never_signs(tmp_path: Path) -> None:
-    here = Here(tmp_path)
+    here = RotationFixture(tmp_path)
     async with here.running():
         here.api.is_away = True
         here.later = AUTHORITY_LIFE - AUTHORITY_RENEWAL + dt.timedelta(days=1)
@@ -175,7 +175,7 @@ async def test_an_unpublished_authority_never_signs(tmp_path: Path) -> None:
 
 
 async def test_a_failed_write_keeps_the_old_certificate(tmp_path: Path) -> None:
-    here = Here(tmp_path / "state")
+    here = RotationFixture(tmp_path / "state")
     async with here.running():
         before = here.credentials.leaf
         (tmp_path / "state").rename(tmp_path / "elsewhere")

@@ -27,7 +27,7 @@ from tests.unit.dnsconfig.objects import Json, pod, service, tenant
 pytestmark = pytest.mark.asyncio
 
 
-class Client(StorageTransport):
+class FakeSuperCluster(StorageTransport):
     """A super cluster: a storage, and a registration beside it."""
 
     def __init__(self) -> None:
@@ -46,9 +46,9 @@ class Client(StorageTransport):
         self.is_closed = True
 
 
-class Here:
+class WebhookFixture:
     def __init__(self, directory: Path, *items: Json) -> None:
-        self.client = Client()
+        self.client = FakeSuperCluster()
         self.put(*items)
         resolv_conf = directory / "resolv.conf"
         resolv_conf.write_text("nameserver 192.0.2.1\nsearch node.example\n")
@@ -93,7 +93,7 @@ class Here:
 
 
 async def test_each_review_uses_the_objects_of_that_moment(tmp_path: Path) -> None:
-    here = Here(tmp_path, *tenant("a", default="10.0.0.1"))
+    here = WebhookFixture(tmp_path, *tenant("a", default="10.0.0.1"))
     async with here.running():
         assert here.servers(pod("a")) == ["10.0.0.1"]
         here.put(service("a", "default", "10.0.0.2"))
@@ -102,7 +102,7 @@ async def test_each_review_uses_the_objects_of_that_moment(tmp_path: Path) -> No
 
 
 async def test_node_searches_and_tenant_domain_are_configured(tmp_path: Path) -> None:
-    here = Here(tmp_path, *tenant("b", default="10.0.0.1"))
+    here = WebhookFixture(tmp_path, *tenant("b", default="10.0.0.1"))
     async with here.running():
         patch = json.loads(base64.b64decode(here.reviewed(pod("b"))["patch"]))
         assert patch[1]["value"]["searches"] == [
@@ -112,7 +112,7 @@ async def test_node_searches_and_tenant_domain_are_configured(tmp_path: Path) ->
 
 
 async def test_before_sync_pods_are_denied_with_503(tmp_path: Path) -> None:
-    here = Here(tmp_path, *tenant("a", default="10.0.0.1"))
+    here = WebhookFixture(tmp_path, *tenant("a", default="10.0.0.1"))
     answer = here.reviewed(pod("a"))
     assert (answer["allowed"], answer["status"]["code"]) == (False, 503)
     assert not here.service.readiness().is_ready
@@ -121,7 +121,7 @@ async def test_before_sync_pods_are_denied_with_503(tmp_path: Path) -> None:
 
 
 async def test_an_invalid_review_is_400_and_counted(tmp_path: Path) -> None:
-    here = Here(tmp_path, *tenant("a", default="10.0.0.1"))
+    here = WebhookFixture(tmp_path, *tenant("a", default="10.0.0.1"))
     async with here.running():
         reply = here.service.handle_review(b"{}")
         assert reply.status == 400
@@ -137,7 +137,7 @@ async def test_an_invalid_review_is_400_and_counted(tmp_path: Path) -> None:
 
 
 async def test_ready_when_synced_and_published(tmp_path: Path) -> None:
-    here = Here(tmp_path, *tenant("a", default="10.0.0.1"))
+    here = WebhookFixture(tmp_path, *tenant("a", default="10.0.0.1"))
     here.client.registration.value["webhooks"][0]["name"] = "another"
     async with here.running():
         readiness = here.service.readiness()
@@ -157,7 +157,7 @@ async def test_ready_when_synced_and_published(tmp_path: Path) -> None:
 
 async def test_a_failed_renewal_stays_on_readyz(tmp_path: Path) -> None:
     """The log has one line of it, a month before the certificate ends."""
-    here = Here(tmp_path, *tenant("a", default="10.0.0.1"))
+    here = WebhookFixture(tmp_path, *tenant("a", default="10.0.0.1"))
     async with here.running():
         here.service.rotation.renewal_problem = "the disk is full"
         readiness = here.service.readiness()
@@ -166,7 +166,7 @@ async def test_a_failed_renewal_stays_on_readyz(tmp_path: Path) -> None:
 
 
 async def test_status_names_port_and_certificate(tmp_path: Path) -> None:
-    here = Here(tmp_path)
+    here = WebhookFixture(tmp_path)
     assert here.service.status()["certificateUntil"] is None
     async with here.running():
         page = here.service.status()

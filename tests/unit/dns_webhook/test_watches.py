@@ -36,7 +36,7 @@ class Transport(StorageTransport):
         return await super().request(method, path, params, limit_bytes=limit_bytes)
 
 
-class Here:
+class WatchesFixture:
     """A storage, and sources that follow it on the loop's clock."""
 
     def __init__(self, *items: Json, has_clusters: bool = True) -> None:
@@ -70,7 +70,7 @@ def names(world: ClusterState) -> tuple[list[str], list[tuple[str, str]], list[t
 
 
 async def test_before_the_first_lists_nothing_is_synced() -> None:
-    here = Here(*tenant("a", default="10.0.0.1"))
+    here = WatchesFixture(*tenant("a", default="10.0.0.1"))
     here.transport.is_stalled = True
     async with here.running():
         assert here.watches.missing == (
@@ -94,7 +94,7 @@ async def test_all_tenants_and_only_dns_services_are_watched() -> None:
         *tenant("b", blue="10.0.0.2"),
         virtual_cluster("b", "b.example"),
     ]
-    here = Here(*items, other)
+    here = WatchesFixture(*items, other)
     async with here.running():
         assert here.watches.missing == ()
         world = here.state
@@ -106,7 +106,7 @@ async def test_all_tenants_and_only_dns_services_are_watched() -> None:
 
 
 async def test_one_missing_list_leaves_all_namespaces_unsynced() -> None:
-    here = Here(*tenant("a", default="10.0.0.1"))
+    here = WatchesFixture(*tenant("a", default="10.0.0.1"))
     here.transport.silent = "networks"
     async with here.running():
         assert here.watches.missing == ("networks.arktos.futurewei.com",)
@@ -115,7 +115,7 @@ async def test_one_missing_list_leaves_all_namespaces_unsynced() -> None:
 
 
 async def test_state_is_built_again_only_after_a_change() -> None:
-    here = Here(*tenant("a", default="10.0.0.1"))
+    here = WatchesFixture(*tenant("a", default="10.0.0.1"))
     async with here.running():
         world = here.state
         assert here.state is world
@@ -132,7 +132,7 @@ async def test_state_is_built_again_only_after_a_change() -> None:
 async def test_undecodable_objects_are_unreadable() -> None:
     bad = network("a", "blue")
     bad["status"] = {"phase": 7}
-    here = Here(*tenant("a", default="10.0.0.1"), bad)
+    here = WatchesFixture(*tenant("a", default="10.0.0.1"), bad)
     async with here.running():
         ((key, why),) = here.state.unreadable.items()
         assert key == ("Network", ("a-kube-system", "blue"))
@@ -141,7 +141,7 @@ async def test_undecodable_objects_are_unreadable() -> None:
 
 
 async def test_missing_virtual_clusters_resource_counts_as_empty() -> None:
-    here = Here(*tenant("a", default="10.0.0.1"))
+    here = WatchesFixture(*tenant("a", default="10.0.0.1"))
     here.transport.storage.absent.add(VIRTUAL_CLUSTERS)
     async with here.running():
         assert here.watches.missing == ()
@@ -153,14 +153,14 @@ async def test_missing_virtual_clusters_resource_counts_as_empty() -> None:
 
 
 async def test_virtual_clusters_can_be_left_unwatched() -> None:
-    here = Here(*tenant("a", default="10.0.0.1"), has_clusters=False)
+    here = WatchesFixture(*tenant("a", default="10.0.0.1"), has_clusters=False)
     async with here.running():
         assert here.watches.missing == ()
         assert here.state.has_clusters
 
 
 async def test_a_vanished_kind_is_named_with_its_age() -> None:
-    here = Here(*tenant("a", default="10.0.0.1"))
+    here = WatchesFixture(*tenant("a", default="10.0.0.1"))
     async with here.running():
         assert not here.watches.problems
         here.transport.storage.absent.add(SERVICES)

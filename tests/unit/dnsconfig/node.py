@@ -34,7 +34,7 @@ RESOURCES = {
 }
 
 
-class Node:
+class VirtualNode:
     def __init__(self, storage: Storage | None = None, *, hold_s: float = HOLD_SECONDS) -> None:
         self.storage = storage or Storage()
         self.transport = StorageTransport(self.storage)

@@ -32,7 +32,7 @@ class Refusing(FakeBridge):
         raise BridgeRejectedError("no gate here")
 
 
-class Here:
+class SessionFixture:
     def __init__(self) -> None:
         self.bridges: list[FakeBridge] = []
         self.said: list[object] = []
@@ -58,7 +58,7 @@ class Here:
 
 
 async def test_guests_and_results_reach_the_handlers() -> None:
-    here = Here()
+    here = SessionFixture()
     here.next.add("g1", "a", "a-shop/web")
     here.tasks.spawn(here.connection.run(), "run")
     await asyncio.sleep(0.1)
@@ -74,7 +74,7 @@ async def test_guests_and_results_reach_the_handlers() -> None:
 
 
 async def test_a_push_without_a_session_or_with_an_error_fails() -> None:
-    here = Here()
+    here = SessionFixture()
     here.connection.push(PUSH)
     assert here.said == [("failed", 1, "no session with kata-bridge")]
     here.next = Refusing()
@@ -87,7 +87,7 @@ async def test_a_push_without_a_session_or_with_an_error_fails() -> None:
 
 
 async def test_results_of_an_earlier_session_are_dropped() -> None:
-    here = Here()
+    here = SessionFixture()
     here.next.delay_s = 1.0
     here.next.add("g1", "a", "a-shop/web")
     here.tasks.spawn(here.connection.run(), "run")

@@ -6,10 +6,10 @@ import pytest
 from dnsconfig.node_resolv_conf import SETTLE_S, NodeResolvConf
 from dnsconfig.resolve.decision import NodeDns
 from dnsconfig.resolve.node_resolver import NO_NODE_RESOLVER, NodeResolver
-from dnsconfig.resolve.waiting import Waiting, WaitReason
+from dnsconfig.resolve.waiting import PodWaiting, WaitReason
 
 
-class Here:
+class FileFixture:
     """A file, and a clock."""
 
     def __init__(self, path: Path) -> None:
@@ -32,11 +32,11 @@ def _a_clock_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("daemonkit.files.watched.Watched._changed_lately", lambda _: True)
 
 
-def here(directory: Path, text: str | None) -> Here:
+def here(directory: Path, text: str | None) -> FileFixture:
     path = directory / "resolv.conf"
     if text is not None:
         path.write_text(text)
-    return Here(path)
+    return FileFixture(path)
 
 
 def test_a_change_counts_after_it_settled(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_unusable_content_replaces_no_usable_one(tmp_path: Path) -> None:
 def test_the_first_usable_content_counts_at_once(tmp_path: Path) -> None:
     found = here(tmp_path, None)
     assert found.file.node == NodeDns(
-        Waiting(WaitReason.NODE_RESOLVER_INVALID, f"{found.path} cannot be used: it does not exist")
+        PodWaiting(WaitReason.NODE_RESOLVER_INVALID, f"{found.path} cannot be used: it does not exist")
     )
     found.path.mkdir()
     assert found.polled()

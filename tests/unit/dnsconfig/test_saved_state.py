@@ -32,7 +32,7 @@ TEXTS = {"uid-a-shop-web-0": "nameserver 10.0.0.1\n"}
 NETWORKS: dict[str, tuple[str, ...]] = {"uid-a-shop-web-0": ("b",)}
 
 
-class Disk:
+class StateDisk:
     """A directory and two clocks."""
 
     def __init__(self, directory: Path) -> None:
@@ -51,8 +51,8 @@ class Disk:
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Disk:
-    return Disk(tmp_path / "state")
+def disk(tmp_path: Path) -> StateDisk:
+    return StateDisk(tmp_path / "state")
 
 
 def retention(**given: str) -> ResolverRetention:
@@ -66,7 +66,7 @@ def state(**given: str) -> SavedObjects:
     return objects_to_save(snapshot(), retention(**given), SandboxNetworks(), NOW)
 
 
-async def test_a_snapshot_is_restored_unchanged(disk: Disk) -> None:
+async def test_a_snapshot_is_restored_unchanged(disk: StateDisk) -> None:
     await disk.saved.save(state(), 2.0)
     disk.later(60.0)
     assert disk.saved.load() == RestoredState(snapshot(), TEXTS, 62.0, text_networks=NETWORKS)
@@ -75,7 +75,7 @@ async def test_a_snapshot_is_restored_unchanged(disk: Disk) -> None:
     ) == Snapshot({}, {}, {}, {})
 
 
-async def test_revocations_are_restored_and_clamped_to_now(disk: Disk) -> None:
+async def test_revocations_are_restored_and_clamped_to_now(disk: StateDisk) -> None:
     made = retention(x="nameserver 10.0.0.2\n")
     made.address_sources |= {
         "uid-a-shop-web-0": AddressSource("b", ("10.0.0.1",)),
@@ -113,7 +113,7 @@ async def test_a_restart_delays_no_removal(since: float) -> None:
         assert since - 2.0 < again.revoked["x"].since <= since
 
 
-async def test_a_file_without_revocations_is_read(disk: Disk) -> None:
+async def test_a_file_without_revocations_is_read(disk: StateDisk) -> None:
     value = json.loads(msgspec.json.encode(state()))
     for later in ("origins", "losses", "givenNetworks", "attachments"):
         del value[later]
@@ -126,7 +126,7 @@ async def test_a_file_without_revocations_is_read(disk: Disk) -> None:
     assert restored.sandbox_networks().known == {}
 
 
-async def test_an_older_texts_network_is_its_address_source(disk: Disk) -> None:
+async def test_an_older_texts_network_is_its_address_source(disk: StateDisk) -> None:
     made = retention(x="nameserver 192.0.2.1\n")
     made.address_sources["uid-a-shop-web-0"] = AddressSource("blue", ("10.0.0.1",))
     value = json.loads(msgspec.json.encode(objects_to_save(snapshot(), made, SandboxNetworks(), NOW)))
@@ -140,7 +140,7 @@ async def test_an_older_texts_network_is_its_address_source(disk: Disk) -> None:
     assert restored.sandbox_networks().known == {"uid-a-shop-web-0": KnownSandbox(("blue",))}
 
 
-async def test_sandbox_networks_are_restored_unchanged(disk: Disk) -> None:
+async def test_sandbox_networks_are_restored_unchanged(disk: StateDisk) -> None:
     made = SandboxNetworks()
     made.known |= {
         "g": KnownSandbox(("blue", "red"), is_guest=True),
@@ -152,7 +152,7 @@ async def test_sandbox_networks_are_restored_unchanged(disk: Disk) -> None:
     assert restored.sandbox_networks().known == made.known
 
 
-async def test_changed_state_is_written_not_too_often(disk: Disk) -> None:
+async def test_changed_state_is_written_not_too_often(disk: StateDisk) -> None:
     await disk.saved.save(state(), 0.0)
     first = disk.written()
     await disk.saved.save(state(x="y"), 0.0)
@@ -164,7 +164,7 @@ async def test_changed_state_is_written_not_too_often(disk: Disk) -> None:
     assert b'"x":"z"' in disk.written()
 
 
-async def test_unchanged_state_is_confirmed(disk: Disk) -> None:
+async def test_unchanged_state_is_confirmed(disk: StateDisk) -> None:
     await disk.saved.save(state(), 0.0)
     disk.later(CONFIRM_S / 2)
     await disk.saved.save(state(), 0.0)
@@ -175,12 +175,12 @@ async def test_unchanged_state_is_confirmed(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff", b"[" * 100_000, b'{"version": 2}'])
-async def test_a_damaged_file_is_not_used(disk: Disk, data: bytes) -> None:
+async def test_a_damaged_file_is_not_used(disk: StateDisk, data: bytes) -> None:
     disk.path.write_bytes(data)
     assert disk.saved.load() is None
 
 
-async def test_expired_and_future_state_is_not_used(disk: Disk) -> None:
+async def test_expired_and_future_state_is_not_used(disk: StateDisk) -> None:
     assert disk.saved.load() is None
     await disk.saved.save(state(), 0.0)
     disk.later(MAX_AGE_S + 1)
@@ -201,7 +201,7 @@ async def test_expired_and_future_state_is_not_used(disk: Disk) -> None:
     assert disk.saved.load() is None
 
 
-async def test_a_full_disk_is_counted_and_retried(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_counted_and_retried(disk: StateDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -216,7 +216,7 @@ async def test_a_full_disk_is_counted_and_retried(disk: Disk, monkeypatch: pytes
     assert disk.written()
 
 
-async def test_a_deleted_file_is_written_again(disk: Disk) -> None:
+async def test_a_deleted_file_is_written_again(disk: StateDisk) -> None:
     await disk.saved.save(state(), 0.0)
     disk.path.unlink()
     disk.later(CONFIRM_S)
@@ -230,5 +230,5 @@ async def test_files_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
     left = tmp_path / "state" / ".state.json.0000.tmp"
     left.parent.mkdir()
     left.touch()
-    disk = Disk(tmp_path / "state")
+    disk = StateDisk(tmp_path / "state")
     assert os.listdir(disk.path.parent) == []  # noqa: PTH208 - names alone

@@ -20,7 +20,7 @@ from dnsconfig.resolve.decision import (
     readiness_wait,
     resolv_conf_of,
 )
-from dnsconfig.resolve.waiting import Waiting, WaitReason
+from dnsconfig.resolve.waiting import PodWaiting, WaitReason
 from tenancy import keys
 from tests.cases.dns import load as isolation
 from tests.unit.dnsconfig.objects import Json, namespace, network, pod, service, tenant
@@ -87,7 +87,7 @@ def test_pods_of_the_super_cluster_get_no_decision() -> None:
         (
             pod("a", annotations={keys.UID: ""}),
             WORLD,
-            Waiting(
+            PodWaiting(
                 WaitReason.OWNER_UNKNOWN,
                 "the pod's owner is unknown: not all of its ownership annotations are set",
             ),
@@ -96,24 +96,26 @@ def test_pods_of_the_super_cluster_get_no_decision() -> None:
         (
             pod("b", annotations={keys.CLUSTER: "a"}),
             WORLD,
-            Waiting(WaitReason.OWNER_UNKNOWN, "its namespace shop is not known to be this tenant's (yet)"),
+            PodWaiting(WaitReason.OWNER_UNKNOWN, "its namespace shop is not known to be this tenant's (yet)"),
         ),
         (
             pod("a", annotations={keys.NAMESPACE: "other"}),
             WORLD,
-            Waiting(WaitReason.OWNER_UNKNOWN, "its namespace other is not known to be this tenant's (yet)"),
+            PodWaiting(
+                WaitReason.OWNER_UNKNOWN, "its namespace other is not known to be this tenant's (yet)"
+            ),
         ),
         (
             pod("a"),
             ClusterState(has_namespaces=False),
-            Waiting(WaitReason.NOT_SYNCED, "its namespace shop is not known to be this tenant's (yet)"),
+            PodWaiting(WaitReason.NOT_SYNCED, "its namespace shop is not known to be this tenant's (yet)"),
         ),
-        (pod("a", network="red"), WORLD, Waiting(WaitReason.NOT_FOUND, "network red does not exist")),
-        (pod("b", network="blue"), WORLD, Waiting(WaitReason.NOT_FOUND, "network blue does not exist")),
+        (pod("a", network="red"), WORLD, PodWaiting(WaitReason.NOT_FOUND, "network red does not exist")),
+        (pod("b", network="blue"), WORLD, PodWaiting(WaitReason.NOT_FOUND, "network blue does not exist")),
     ],
 )
 def test_cluster_policy_waits_instead_of_using_the_nodes(
-    item: Json, world: ClusterState, expected: Waiting
+    item: Json, world: ClusterState, expected: PodWaiting
 ) -> None:
     found = decided(item, world)
     assert (found.waiting, found.text) == (expected, None)
@@ -145,7 +147,7 @@ def test_cluster_first_with_host_net_uses_the_network() -> None:
 
 def test_an_invalid_node_file_blocks_every_pod() -> None:
     node = node_dns_of("nameserver\n", path="/etc/resolv.conf")
-    expected = Waiting(
+    expected = PodWaiting(
         WaitReason.NODE_RESOLVER_INVALID,
         "/etc/resolv.conf cannot be used: a line `nameserver` without an address",
     )
@@ -159,7 +161,7 @@ def test_a_text_above_the_limit_waits(letter: str) -> None:
     options = [{"name": letter * (MAX_TEXT_BYTES // len(letter.encode()))}]
     found = decided(pod("a", dnsPolicy="None", dnsConfig={"options": options}))
     assert found.text is None
-    assert found.waiting == Waiting(
+    assert found.waiting == PodWaiting(
         WaitReason.TOO_LARGE,
         "its dnsConfig makes a resolv.conf of 65545 bytes; the limit is 65536",
     )
@@ -168,7 +170,7 @@ def test_a_text_above_the_limit_waits(letter: str) -> None:
 def test_a_nul_in_an_option_waits() -> None:
     found = decided(pod("a", dnsConfig={"options": [{"name": "x", "value": "\0"}]}))
     assert found.text is None
-    assert found.waiting == Waiting(
+    assert found.waiting == PodWaiting(
         WaitReason.INVALID_OPTION, "an option of its dnsConfig has a NUL character"
     )
 
@@ -214,7 +216,7 @@ def test_readiness_annotation_blocks_unless_true(
 ) -> None:
     annotations = {} if value is None else {keys.NETWORK_READINESS: value}
     item = pod("a", annotations=annotations, hostNetwork=host_network)
-    expected = Waiting(
+    expected = PodWaiting(
         WaitReason.READINESS_ANNOTATION,
         f"its network is not ready: annotation {keys.NETWORK_READINESS} is {value!r}",
     )
@@ -226,7 +228,7 @@ def test_readiness_annotation_blocks_unless_true(
 
 def test_a_missing_resolver_precedes_the_annotation() -> None:
     item = pod("a", network="red", annotations={keys.NETWORK_READINESS: "false"})
-    assert decided(item).waiting == Waiting(WaitReason.NOT_FOUND, "network red does not exist")
+    assert decided(item).waiting == PodWaiting(WaitReason.NOT_FOUND, "network red does not exist")
 
 
 # ---- the node

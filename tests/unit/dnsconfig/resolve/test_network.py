@@ -17,7 +17,7 @@ from dnsconfig.resolve.network import (
     network_of,
     server_of,
 )
-from dnsconfig.resolve.waiting import Waiting, WaitReason
+from dnsconfig.resolve.waiting import PodWaiting, WaitReason
 from tenancy import keys
 from tests.unit.dnsconfig.objects import Json, namespace, network, service, tenant, virtual_cluster
 
@@ -51,7 +51,7 @@ def test_a_label_names_a_network(labels: dict[str, str], expected: PodNetwork) -
 )
 def test_an_invalid_network_label_waits(value: str) -> None:
     found = network_of({LABEL: value})
-    assert isinstance(found, Waiting)
+    assert isinstance(found, PodWaiting)
     assert found.reason is WaitReason.INVALID_NETWORK_NAME
     assert found.message == (
         f"label {LABEL} is {value[:80]!r}, which is not a valid network name: "
@@ -212,7 +212,7 @@ def test_single_stack_service_has_one_address() -> None:
     ],
 )
 def test_server_of_waits_with_a_reason(here: ClusterState, cause: WaitReason, reason: str) -> None:
-    assert server_of(here, "a", "blue") == Waiting(cause, reason)
+    assert server_of(here, "a", "blue") == PodWaiting(cause, reason)
 
 
 def test_keys_with_a_common_prefix_are_distinct() -> None:
@@ -328,13 +328,13 @@ def test_a_plain_kube_dns_serves_the_default_network(
 ) -> None:
     found = server_of(here, "a", "default")
     if isinstance(servers, str):
-        assert isinstance(found, Waiting)
+        assert isinstance(found, PodWaiting)
         assert servers in found.message
     else:
         assert isinstance(found, NetworkServer)
         assert found.addresses == servers
     blue = server_of(here, "a", "blue")
-    assert isinstance(blue, Waiting)
+    assert isinstance(blue, PodWaiting)
     assert blue.message.endswith("Service kube-system/kube-dns-blue does not exist")
 
 
@@ -375,12 +375,14 @@ def test_default_network_has_the_ips_of_both_services() -> None:
         (
             [],
             {"has_clusters": False},
-            Waiting(WaitReason.NOT_SYNCED, "the cluster domain is unknown: VirtualClusters are not synced"),
+            PodWaiting(
+                WaitReason.NOT_SYNCED, "the cluster domain is unknown: VirtualClusters are not synced"
+            ),
         ),
         (
             [virtual_cluster("a", "a.local"), virtual_cluster("a", "other", name="vc2")],
             {},
-            Waiting(
+            PodWaiting(
                 WaitReason.CLUSTER_DOMAIN_UNKNOWN,
                 "the cluster domain is unknown: two VirtualClusters have this tenant's key",
             ),
@@ -388,7 +390,7 @@ def test_default_network_has_the_ips_of_both_services() -> None:
         (
             [virtual_cluster("a", "x\nnameserver 6.6.6.6")],
             {},
-            Waiting(
+            PodWaiting(
                 WaitReason.CLUSTER_DOMAIN_UNKNOWN,
                 "the VirtualCluster's clusterDomain is not a domain: 'x\\nnameserver 6.6.6.6'",
             ),
@@ -396,7 +398,7 @@ def test_default_network_has_the_ips_of_both_services() -> None:
     ],
 )
 def test_cluster_domain_sources_and_failures(
-    items: list[Json], fields: dict[str, Any], expected: ClusterDomain | Waiting
+    items: list[Json], fields: dict[str, Any], expected: ClusterDomain | PodWaiting
 ) -> None:
     assert domain_of(replace(cluster_state_of(items), **fields), "a") == expected
 
@@ -407,7 +409,7 @@ def test_an_unreadable_virtual_cluster_is_not_missing() -> None:
     world = replace(cluster_state_of([virtual_cluster("a", "a.example")]), unreadable=unreadable)
     assert domain_of(world, "a") == ClusterDomain("a.example", "the VirtualCluster's clusterDomain")
     expected = "the cluster domain is unknown: a VirtualCluster cannot be read, and no other has this key"
-    assert domain_of(world, "b") == Waiting(WaitReason.UNREADABLE, expected)
+    assert domain_of(world, "b") == PodWaiting(WaitReason.UNREADABLE, expected)
     assert domain_of(replace(world, domains={"b": "told"}), "b") == ClusterDomain(
         "told", "configured for this tenant"
     )
