@@ -23,6 +23,14 @@ MAX_SEARCH_PATH_BYTES = 253
 
 NDOTS = "ndots:5"
 
+# The kubelet's own reason, and ours.
+DNS_CONFIG_FORMING, OBJECT_TOO_LARGE = "DNSConfigForming", "ObjectTooLarge"
+
+EVENT_REASONS = {
+    DNS_CONFIG_FORMING: "Servers or search paths exceed a limit; the message has those that are left.",
+    OBJECT_TOO_LARGE: "The pod's object is too large to be read; it gets no resolver.",
+}
+
 FROM_POD = "the pod's dnsConfig"
 FROM_NODE = "the node's resolv.conf"
 FROM_KUBELET = "the kubelet's default without a resolv.conf of the node"
@@ -165,7 +173,7 @@ def _fitting_servers(
     kept = servers[:MAX_SERVERS]
     return kept, (
         PodEvent(
-            "DNSConfigForming",
+            DNS_CONFIG_FORMING,
             "Nameserver limits were exceeded, some nameservers have been omitted, "
             f"the applied nameserver line is: {_joined(kept)}",
         ),
@@ -183,7 +191,7 @@ def _fitting_searches(
         return searches, ()
     return tuple(kept), (
         PodEvent(
-            "DNSConfigForming",
+            DNS_CONFIG_FORMING,
             "Search Line limits were exceeded, some search paths have been omitted, "
             f"the applied search line is: {_joined(kept)}",
         ),

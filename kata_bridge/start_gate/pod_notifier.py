@@ -22,6 +22,11 @@ from tenancy import keys
 
 BLOCKED, STARTED_UNGATED = "ContainerStartBlocked", "ContainerStartedUngated"
 
+EVENT_REASONS = {
+    BLOCKED: "The start gate blocks the pod's containers; the message says what is missing.",
+    STARTED_UNGATED: "A container started without a decision of the start gate, as kata-bridge was away.",
+}
+
 # An API server that forgets Events after an hour needs no reminder within five minutes.
 SAME_EVENT_S = 300.0
 # For all tenants together; `event_budget` has what each has besides.

@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterable
 
 from daemonkit.kube.resources import NODES
 from kata_bridge.sandboxes.core.sandbox import Sandbox
-from kata_bridge.start_gate.core.node_condition import BlockedPods, NodeCondition, condition_of
+from kata_bridge.start_gate.core.node_condition import CONDITION, BlockedPods, NodeCondition, condition_of
 from kata_bridge.start_gate.super_cluster import STRATEGIC, PodGoneError, SuperClusterWriter, timestamp
 from tenancy import keys
-
-CONDITION = "VcnodePodStartBlocked"
 
 CONDITION_S = 10.0
 # The heartbeat shows a reader that somebody still maintains the condition.

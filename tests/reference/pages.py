@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.packages import ROOT
-from tests.reference import commands, configuration, metrics
+from tests.reference import commands, configuration, events, metrics
 from tests.reference.kinds import KINDS
 
 DIRECTORY = ROOT / "docs" / "reference"
@@ -24,6 +24,7 @@ def pages() -> Mapping[Path, str]:
     made = {
         "configuration.md": _configuration(),
         "metrics.md": _metrics(),
+        "events.md": f"# Events and conditions\n\n{_MADE}\n{events.page()}",
         "commands.md": _commands(),
         **{f"schema/{kind.name}.json": _json(configuration.schema(kind)) for kind in KINDS},
     }

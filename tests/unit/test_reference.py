@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/reference is as the code is, and the schemas accept what the daemons accept."""
 
+import ast
 import copy
 import json
 from collections.abc import Iterator
@@ -13,7 +14,9 @@ import yaml
 
 from daemonkit.config import binding
 from daemonkit.config.binding import ConfigError
+from tests import vocabulary
 from tests.examples import DIRECTORY as EXAMPLES
+from tests.packages import PACKAGES, ROOT
 from tests.reference import configuration, metrics, pages
 from tests.reference.kinds import KINDS, FileKind
 
@@ -55,6 +58,19 @@ def test_schema_refuses_what_the_daemon_refuses(kind: FileKind) -> None:
         assert not validator.is_valid(broken), broken
         with pytest.raises(ConfigError):
             binding.parse(json.dumps(broken).encode(), kind.cls, kind=kind.name, source="broken")
+
+
+def test_each_event_reason_is_a_constant_of_the_reference() -> None:
+    """A reason that is written in place would be missing in docs/reference/events.md."""
+    written = [
+        f"{path}:{node.lineno}"
+        for path in vocabulary.python_files(PACKAGES)
+        for node in ast.walk(ast.parse((ROOT / path).read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        if node.func.id in ("PodEvent", "build_event")
+        if any(isinstance(argument, ast.Constant) for argument in node.args[:2])
+    ]
+    assert written == []
 
 
 def test_a_metric_whose_name_is_computed_is_refused(tmp_path: Path) -> None:
