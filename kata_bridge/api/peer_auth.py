@@ -3,7 +3,7 @@
 
 grpc.aio does not show a server which process is at the other end of a unix socket. So this proxy accepts the
 connection, asks the kernel (unix(7): SO_PEERCRED; SO_PEERGROUPS since Linux 4.13), and relays the bytes of
-allowed peers to the gRPC server, whose own socket is in a directory that only root can enter.
+allowed peers to the gRPC server. That server's own socket is in a directory that only root can enter.
 docs/decisions/0011 has the alternatives.
 """
 

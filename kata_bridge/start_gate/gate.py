@@ -4,8 +4,8 @@
 The kubelet retries a refused container by itself after some seconds, and at once when its pod changes: for
 that, `GateReporter.unblocked` annotates the pod.
 
-Everything here is synchronous but `wait_briefly`. All pods of the node wait during a call. But a refusal
-costs a pod half a second and more, and the rules of a pod that has just started are applied in some 30 ms.
+Everything here is synchronous but `wait_briefly`, because all pods of the node wait during a call. A refusal
+costs a pod half a second and more. The rules of a young pod are applied in some 30 ms.
 """
 
 import asyncio
