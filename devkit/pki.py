@@ -26,6 +26,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
+from devkit.files import replace_file
+
 Key = ec.EllipticCurvePrivateKey
 
 _USAGES: dict[str, ObjectIdentifier] = {
@@ -89,8 +91,11 @@ class Leaf:
         """Write `name.crt` and `name.key` (0600), each replaced whole; return both paths."""
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
-        certificate = _replace(folder / f"{name}.crt", self.cert_pem, 0o644)
-        return certificate, _replace(folder / f"{name}.key", self.key_pem, 0o600)
+        certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
+        # The key first: readers of both reload when the certificate changes.
+        replace_file(key, self.key_pem, mode=0o600)
+        replace_file(certificate, self.cert_pem)
+        return certificate, key
 
 
 class Authority:
@@ -152,7 +157,9 @@ class Authority:
     def write(self, directory: Path | str, name: str) -> Path:
         """Write the authority's certificate as `name.crt` and return the path."""
         Path(directory).mkdir(parents=True, exist_ok=True)
-        return _replace(Path(directory) / f"{name}.crt", self.cert_pem, 0o644)
+        path = Path(directory) / f"{name}.crt"
+        replace_file(path, self.cert_pem)
+        return path
 
     def issue(
         self,
@@ -247,13 +254,3 @@ def _alternative_names(dns: Iterable[str], ip: Iterable[str], uris: Iterable[str
         *(x509.IPAddress(ipaddress.ip_address(address)) for address in ip),
         *(x509.UniformResourceIdentifier(uri) for uri in uris),
     ]
-
-
-def _replace(path: Path, content: bytes, mode: int) -> Path:
-    """Write beside and rename: a daemon that watches the file never reads half of it."""
-    beside = path.with_name(path.name + ".new")
-    beside.unlink(missing_ok=True)
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(content)
-    beside.replace(path)
-    return path

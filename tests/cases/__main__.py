@@ -22,7 +22,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.cases import runner, shape
+from tests.cases import case_file, runner
 from tests.cases.daemon import ROOT
 from tests.cases.services import load as services
 from tests.cases.services.case_results import ServiceCaseResult as ServiceResult
@@ -102,7 +102,7 @@ def main(argv: list[str] | None = None, shared: Path = SHARED) -> int:
                 tally.count(result)
                 if not arguments.failed_only or result.complaints:
                     _show(result)
-        except (shape.RequestFileError, services.ServiceFileError) as problem:
+        except (case_file.RequestFileError, services.ServiceFileError) as problem:
             _unreadable(tally, problem)
     return tally.finish(require_all=arguments.require_all)
 
@@ -111,8 +111,8 @@ def _paths(names: list[str], shared: Path, tally: Tally) -> Iterator[Path]:
     """The files to run. One that was asked for by name and does not exist cannot be read."""
     for name in names:
         try:
-            yield shape.find_file(name, shared)
-        except shape.RequestFileError as problem:
+            yield case_file.find_file(name, shared)
+        except case_file.RequestFileError as problem:
             _unreadable(tally, problem)
     for path in () if names else default_files(shared):
         if path.is_file():
@@ -134,7 +134,7 @@ def _results(path: Path, tally: Tally, keep: Path | None) -> Iterator[runner.Cas
             tally.missing += [f"{line} ({path.name})" for line in service_runner.left_out]
             yield from service_runner.run(lambda case: tally.wants(case.id))
         return
-    with closing(runner.Runner(shape.load(path, GROUND), keep)) as request_runner:
+    with closing(runner.Runner(case_file.load(path, GROUND), keep)) as request_runner:
         yield from request_runner.run(lambda case: tally.wants(case.id))
 
 
@@ -142,7 +142,7 @@ def _top(path: Path) -> object:
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
-        raise shape.RequestFileError(f"{path}: {problem}") from problem
+        raise case_file.RequestFileError(f"{path}: {problem}") from problem
 
 
 def _say(line: str) -> None:

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Understands the sentences of admin steps and carries them out on a stage."""
+"""Parses the sentences of admin steps and runs them on an environment."""
 
 import re
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tests.cases.stage import Stage
+from tests.cases.environment import AgentEnvironment
 
-Action = Callable[[Stage], None]
+Action = Callable[[AgentEnvironment], None]
 
 _CLAUSES = re.compile(r"\s*(?:[,;.]|\bthen\b|\band\b(?! its))\s+")
 _NAME = r"(?P<name>[\w.-]+)"
 
 
 class AdminError(Exception):
-    """The sentence is not understood."""
+    """The harness does not know this sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +25,18 @@ class _Rule:
 
 
 def parse_admin(sentence: str) -> list[Action]:
-    """The actions of one sentence, in its order. Raises AdminError."""
+    """The actions of one sentence, in order. Raises AdminError."""
     clauses = _CLAUSES.split(sentence.strip().rstrip("."))
     return [_parse_clause(clause, sentence) for clause in clauses if clause]
 
 
-def run_admin(stage: Stage, sentences: Sequence[str]) -> None:
-    """Carry out whole sentences; pods are pushed once, behind the last change of each sentence."""
-    for sentence in sentences:
-        before = stage.world.pods
-        for action in parse_admin(sentence):
-            action(stage)
-        if stage.world.pods is not before:
-            stage.push_pods()
+def run_admin(environment: AgentEnvironment, actions: Iterable[Action]) -> None:
+    """Run the actions of one sentence; publish the pods once if they changed."""
+    before = environment.fixtures.pods
+    for action in actions:
+        action(environment)
+    if environment.fixtures.pods is not before:
+        environment.push_pods()
 
 
 def _parse_clause(clause: str, sentence: str) -> Action:
@@ -53,11 +52,11 @@ def _rule(pattern: str, make: Callable[[re.Match[str]], Action]) -> _Rule:
 
 
 def _delete_pod(match: re.Match[str]) -> Action:
-    def act(stage: Stage) -> None:
+    def act(environment: AgentEnvironment) -> None:
         uid = match["name"]
-        for pod in stage.world.pods:
+        for pod in environment.fixtures.pods:
             if uid in (pod.super_uid, pod.uid, pod.name, f"{pod.super_namespace}/{pod.name}"):
-                stage.world.delete_pod(pod.super_uid)
+                environment.fixtures.delete_pod(pod.super_uid)
                 return
         raise AdminError(f"no pod {uid!r} to delete")
 
@@ -65,8 +64,8 @@ def _delete_pod(match: re.Match[str]) -> Action:
 
 
 def _create_pod(match: re.Match[str]) -> Action:
-    def act(stage: Stage) -> None:
-        like = stage.world.last_deleted
+    def act(environment: AgentEnvironment) -> None:
+        like = environment.fixtures.last_deleted
         if like is None:
             raise AdminError("no pod was deleted that this one could be the same as")
         owner = match["owner"] or ""
@@ -75,33 +74,33 @@ def _create_pod(match: re.Match[str]) -> Action:
         tenant = like.tenant if is_same else owner
         if owner.casefold() in ("nobody", "no tenant", "no one", "the host"):
             tenant = None
-        elif not is_same and owner not in stage.world.tenants:
+        elif not is_same and owner not in environment.fixtures.tenants:
             raise AdminError(f"harness does not know the owner {owner!r}")
-        stage.world.add_pod(like, super_uid=uid, tenant=tenant)
+        environment.fixtures.add_pod(like, super_uid=uid, tenant=tenant)
 
     return act
 
 
-def _on(method: Callable[[Stage, str], None]) -> Callable[[re.Match[str]], Action]:
-    return lambda match: lambda stage: method(stage, match["name"])
+def _on(method: Callable[[AgentEnvironment, str], None]) -> Callable[[re.Match[str]], Action]:
+    return lambda match: lambda environment: method(environment, match["name"])
 
 
-def _plain(method: Callable[[Stage], None]) -> Callable[[re.Match[str]], Action]:
+def _plain(method: Callable[[AgentEnvironment], None]) -> Callable[[re.Match[str]], Action]:
     return lambda _: method
 
 
 def _kubelet_certificate(match: re.Match[str]) -> Action:
-    said = match["kind"].casefold().replace(" ", "-") if match["kind"] else "good"
-    kind = {"self-signed": "self-signed", "rogue": "rogue", "wrong-name": "wrong-name"}.get(said)
+    words = match["kind"].casefold().replace(" ", "-") if match["kind"] else "good"
+    kind = {"self-signed": "self-signed", "rogue": "rogue", "wrong-name": "wrong-name"}.get(words)
     if kind is None:
-        kind = "rogue" if "ca" in said.split("-") else "good"
-    return lambda stage: stage.kubelet_certificate(kind)
+        kind = "rogue" if "ca" in words.split("-") else "good"
+    return lambda environment: environment.kubelet_certificate(kind)
 
 
-def _remove_tenant(stage: Stage, key: str) -> None:
-    if key not in stage.world.tenants:
+def _remove_tenant(environment: AgentEnvironment, key: str) -> None:
+    if key not in environment.fixtures.tenants:
         raise AdminError(f"no tenant {key!r}")
-    stage.remove_tenant(key)
+    environment.remove_tenant(key)
 
 
 _REMOVE = r"(?:delete|remove|deregister|unregister|offboard|drop)s?"
@@ -118,20 +117,23 @@ _RULES = (
         r"(?: (?:owned by|for|of|in) (?P<owner>[\w -]+))?",
         _create_pod,
     ),
-    _rule(rf"{_TAKE_OFF} (?:the )?(?:leaf|certificate|client|spki) {_NAME}(?: .*)?", _on(Stage.deregister)),
-    _rule(r"(?:de-?register|unregister|revoke)s? (?P<name>leaf_\w+)", _on(Stage.deregister)),
-    _rule(r"take (?P<name>leaf_\w+) off the list", _on(Stage.deregister)),
+    _rule(
+        rf"{_TAKE_OFF} (?:the )?(?:leaf|certificate|client|spki) {_NAME}(?: .*)?",
+        _on(AgentEnvironment.deregister),
+    ),
+    _rule(r"(?:de-?register|unregister|revoke)s? (?P<name>leaf_\w+)", _on(AgentEnvironment.deregister)),
+    _rule(r"take (?P<name>leaf_\w+) off the list", _on(AgentEnvironment.deregister)),
     _rule(rf"{_REMOVE} (?:the )?tenant {_NAME}", _on(_remove_tenant)),
     _rule(rf"{_REMOVE} (?P<name>ten-[\w-]+)", _on(_remove_tenant)),
     _rule(r"(?:the )?tenant (?P<name>[\w.-]+) is (?:removed|deleted)", _on(_remove_tenant)),
     _rule(
         r"(?:add|register|restore|re-?add)s? (?:the )?tenant (?P<name>[\w.-]+)(?: again| back)?",
-        _on(Stage.add_tenant),
+        _on(AgentEnvironment.add_tenant),
     ),
-    _rule(r"(?:add|register)s? (?:the )?(?:leaf )?(?P<name>leaf_\w+)", _on(Stage.register)),
+    _rule(r"(?:add|register)s? (?:the )?(?:leaf )?(?P<name>leaf_\w+)", _on(AgentEnvironment.register)),
     _rule(
         r"(?:break|corrupt|garble)s? (?:the )?(?:tenant )?(?:file )?(?:of )?(?:tenant )?(?P<name>ten-[\w-]+)",
-        _on(Stage.break_tenant_file),
+        _on(AgentEnvironment.break_tenant_file),
     ),
     _rule(
         r"(?:restart|bounce)s? (?:the )?kubelet|(?:the )?kubelet (?:is restarted|restarts)",
@@ -139,7 +141,7 @@ _RULES = (
     ),
     _rule(
         r"stops? (?:the )?kubelet|(?:the )?kubelet (?:goes away|goes down|is down|stops)",
-        _plain(Stage.kubelet_down),
+        _plain(AgentEnvironment.kubelet_down),
     ),
     _rule(
         rf"(?:the )?kubelet (?:changes|rotates|renews|gets|presents|shows) {_OTHER_CERTIFICATE}",
@@ -151,7 +153,7 @@ _RULES = (
     ),
     _rule(
         r"(?:SIGHUP|reload|send(?:s)? SIGHUP)(?: (?:the )?(?:agent|config|configuration))?",
-        _plain(Stage.reload_signal),
+        _plain(AgentEnvironment.reload_signal),
     ),
     _rule(
         r"(?:SIGTERM|drain|send(?:s)? SIGTERM)(?: (?:the )?agent)?",

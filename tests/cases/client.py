@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TLS client that sends any bytes and sees how the other side ends.
+"""A TLS client that sends any bytes and records how the peer ended the connection.
 
-Built on memory BIOs, because `ssl.SSLSocket` neither half-closes nor tells a reset from an EOF.
-One thread may send while another receives: the TLS object is only touched under a lock.
+It uses memory BIOs: `ssl.SSLSocket` cannot half-close, and reports a reset as an EOF.
+One thread may send while another receives; a lock guards the TLS object.
 """
 
 import contextlib
@@ -13,6 +13,8 @@ import ssl
 import struct
 import threading
 import time
+
+from tests.cases.replies import ReceivedReply, parse_reply
 
 _READ_BYTES = 256 * 1024
 _STEP_S = 0.05
@@ -28,7 +30,7 @@ class PeerEnd(enum.Enum):
 
 
 class SendFailed(Exception):  # noqa: N818 - an outcome that callers expect, not a fault of theirs
-    """The peer does not take any more bytes: it has gone, or the time is up."""
+    """The peer takes no more bytes: it ended the connection, or the time is up."""
 
 
 class CaseClient:
@@ -74,13 +76,8 @@ class CaseClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def local_port(self) -> int:
-        port: int = self._socket.getsockname()[1]
-        return port
-
     def handshake(self, timeout_s: float = 10.0) -> bool:
-        """True once this end has finished; in TLS 1.3 a refusal only shows at the first read."""
+        """Whether this end has finished. A refusal by a TLS 1.3 server shows at the first read."""
         if self._tls is None:
             return True
         deadline = time.monotonic() + timeout_s
@@ -138,30 +135,30 @@ class CaseClient:
         return self.end is not None
 
     def stop_sending(self) -> None:
-        """Let a send of another thread that waits for room fail at once."""
+        """Let a blocked `send` of another thread fail at once."""
         self._may_not_send = True
 
     def resume_sending(self) -> None:
         self._may_not_send = False
 
     def half_close(self) -> None:
-        """Say that nothing more comes: close_notify and FIN; go on receiving."""
+        """Send close_notify and FIN; go on receiving."""
         self._close_notify()
         self._shutdown()
 
     def finish(self) -> None:
-        """FIN without close_notify; go on receiving."""
+        """Send FIN without close_notify; go on receiving."""
         self._shutdown()
 
     def close(self) -> None:
-        """close_notify, FIN, and away."""
+        """Send close_notify and FIN, and close the socket."""
         if not self.is_closed:
             self._close_notify()
             self.is_closed = True
             self._socket.close()
 
     def reset(self) -> None:
-        """RST, and away."""
+        """Send RST, and close the socket."""
         if not self.is_closed:
             self.is_closed = True
             linger = struct.pack("ii", 1, 0)
@@ -247,3 +244,18 @@ class CaseClient:
     def _ended(self, how: PeerEnd, error: str = "") -> None:
         if self.end is None:
             self.end, self.error, self.ended_s = how, error, time.monotonic()
+
+
+def receive_reply(
+    client: CaseClient, method: str, timeout_s: float, *, start: int = 0
+) -> ReceivedReply | None:
+    """The first reply behind `start` received bytes, perhaps incomplete; None without its head.
+
+    Raises BadReplyError.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        got = client.receive(max(0.0, deadline - time.monotonic()))
+        reply = parse_reply(bytes(client.received[start:]), method, is_ended=client.end is not None)
+        if not got or (reply is not None and reply.is_complete):
+            return reply

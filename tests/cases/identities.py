@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the certificates that a file of cases names: authorities, registered leaves, hostile ones.
+"""Makes the certificates that a case file names: authorities, registered leaves, hostile leaves.
 
-All tenant authorities have the same subject, as VirtualCluster's have: only keys tell them apart.
+As in VirtualCluster, all tenant authorities have the same subject and differ by their keys alone.
 """
 
 import base64
@@ -11,7 +11,6 @@ import re
 import ssl
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from cryptography import x509
@@ -37,7 +36,7 @@ _DAY = dt.timedelta(days=1)
 
 
 class IdentityError(Exception):
-    """The file says something of an identity that is not known here."""
+    """The harness does not know this word of an identity."""
 
 
 def subject(text: str) -> x509.Name:
@@ -48,9 +47,8 @@ def subject(text: str) -> x509.Name:
 class Identities:
     """Authorities by their name in the file, and what each identity presents."""
 
-    def __init__(self, raw: Mapping[str, Mapping[str, Any]], directory: Path) -> None:
+    def __init__(self, raw: Mapping[str, Mapping[str, Any]]) -> None:
         self._raw = raw
-        self._directory = directory
         self._authorities: dict[str, Authority] = {}
         self._keys: dict[str, Key] = {}
         self._contexts: dict[str, ssl.SSLContext] = {}
@@ -63,8 +61,10 @@ class Identities:
         return self._authorities[name]
 
     def key(self, leaf: str) -> Key:
-        """The key of a leaf by its name. `leaf_a_api_old` is an older certificate of the key of
-        `leaf_a_api`, so that nothing but its dates can be what it is refused for."""
+        """The key of a leaf by its name.
+
+        `leaf_a_api_old` has the key of `leaf_a_api`: the agent can refuse it for its dates alone.
+        """
         leaf = re.sub(r"_(old|next)$", "", leaf)
         return self._keys.setdefault(leaf, new_key())
 
@@ -72,12 +72,12 @@ class Identities:
         return self.authority("SUPER").issue(leaf, key=self.key(leaf)).spki_sha256
 
     def raw(self, name: str) -> Mapping[str, Any]:
-        """What the file says of an identity. Raises IdentityError."""
+        """An identity as the file has it. Raises IdentityError."""
         if name not in self._raw:
             raise IdentityError(f"harness does not know the identity {name!r}")
         raw = self._raw[name]
-        # `bearer: token (aud kubelet, signed by x)` in a YAML flow mapping is two keys, the second
-        # without a value: prose that its comma has cut in two.
+        # In a YAML flow mapping, the comma in `bearer: token (aud kubelet, signed by x)` starts a
+        # second key, without a value.
         unknown = sorted(key for key in set(raw) - _KNOWN if raw[key] is not None or " " not in key)
         if unknown:
             raise IdentityError(f"harness does not know {unknown} of the identity {name!r}")
@@ -90,16 +90,16 @@ class Identities:
         return tuple(self._raw.values())
 
     def was_registered(self, name: str) -> bool:
-        """Whether its leaf has been on the list once, and is not now."""
+        """Whether its leaf was registered earlier and is not any more."""
         return "was registered" in str(self.raw(name).get("note", ""))
 
     def bearer(self, name: str) -> str | None:
-        """A token that looks like a service account's, or None."""
-        said = self.raw(name).get("bearer")
-        if said is None:
+        """A token in the form of a service account's, or None."""
+        signer = self.raw(name).get("bearer")
+        if signer is None:
             return None
         claims = {"iss": "api", "sub": "system:serviceaccount:kube-system:metrics", "aud": ["kubelet"]}
-        parts = [{"alg": "RS256", "typ": "JWT"}, claims, {"signed": str(said)}]
+        parts = [{"alg": "RS256", "typ": "JWT"}, claims, {"signed": str(signer)}]
         encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()) for part in parts]
         return b".".join(part.rstrip(b"=") for part in encoded).decode()
 
@@ -116,7 +116,7 @@ class Identities:
             context.set_alpn_protocols(["http/1.1"])
             leaf = self.leaf(name)
             if leaf is not None:
-                context.load_cert_chain(*leaf.write(self._directory, name))
+                leaf.load_into(context)
             self._contexts[name] = context
         return self._contexts[name]
 
@@ -142,7 +142,7 @@ class Identities:
         end = now - _DAY if after == "past" else now + 10 * _DAY
         authority = self.authority(raw["ca"])
         if "ca_subject" in raw or "eku" in raw:
-            # Whoever decides by the public key alone must be caught: it is a registered one.
+            # A registered key: an agent that checks the public key alone would accept this.
             key = self.key("leaf_a_api")
         return authority.issue(
             "kube-apiserver-kubelet-client",

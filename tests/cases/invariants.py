@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The invariants I1 to I14: what each looks at, and what it says when it does not hold."""
+"""The invariants I1 to I14: each function returns complaints, none when its invariant holds."""
 
 import json
 import re
@@ -11,17 +11,17 @@ from typing import Any
 from urllib.parse import unquote
 
 from devkit.kubelet.replies import Exchange
-from tests.cases.companion import Companion
-from tests.cases.daemon import DaemonError, wait_for
+from tests.cases.case_file import RequestCase, path_of
+from tests.cases.daemon import wait_for
+from tests.cases.environment import AgentEnvironment
+from tests.cases.fixtures import foreign_word
+from tests.cases.parallel_client import ParallelClient
 from tests.cases.record import Record
 from tests.cases.replies import ReceivedReply, parse_reply
-from tests.cases.shape import RequestCase, path_of
-from tests.cases.stage import Stage
-from tests.cases.world import foreign_word
 
-COMPANION_LIMIT_S = 1.0
+PARALLEL_LIMIT_S = 1.0
 _MEMORY_LIMIT_KIB = 8 * 1024
-# New series for a reason or status that is met for the first time, never one per input.
+# A reason or status that occurs for the first time may add series; an input may not.
 _SERIES_SLACK = 24
 _SETTLE_S = 2.0
 _AUDIT_KEYS = frozenset(
@@ -42,7 +42,7 @@ _IDENTITY_HEADERS = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class Baseline:
     """The agent before a case."""
 
     resident_kib: int
@@ -52,33 +52,33 @@ class Before:
     audit_bytes: int
 
 
-def look_before(stage: Stage) -> Before:
+def take_baseline(environment: AgentEnvironment) -> Baseline:
     """Raises DaemonError."""
-    daemon = stage.daemon
-    size = stage.audit_file.stat().st_size if stage.audit_file.exists() else 0
-    return Before(daemon.resident_kib(), daemon.open_sockets(), daemon.tasks(), len(daemon.samples()), size)
+    daemon = environment.daemon
+    size = environment.audit_file.stat().st_size if environment.audit_file.exists() else 0
+    return Baseline(daemon.resident_kib(), daemon.open_sockets(), daemon.tasks(), len(daemon.samples()), size)
 
 
 @dataclass(slots=True)
-class Evidence:
-    """All that an invariant may look at."""
+class CaseEvidence:
+    """What the invariants read."""
 
-    stage: Stage
+    environment: AgentEnvironment
     case: RequestCase
     record: Record
-    before: Before
-    companion: Companion
+    before: Baseline
+    parallel_client: ParallelClient
     repeat_request: Callable[[str], bytes]
 
     @property
     def tenant(self) -> str | None:
-        return self.stage.world.tenant_of(self.case.identity)
+        return self.environment.fixtures.tenant_of(self.case.identity)
 
     def audit_lines(self) -> list[str]:
-        """What the case has added to the audit log, without the parallel requests."""
-        if not self.stage.audit_file.exists():
+        """The lines that the case added to the audit log; those of parallel requests are left out."""
+        if not self.environment.audit_file.exists():
             return []
-        with self.stage.audit_file.open("rb") as file:
+        with self.environment.audit_file.open("rb") as file:
             file.seek(self.before.audit_bytes)
             lines = file.read().decode("utf-8", "replace").splitlines()
         if self.tenant == "ten-b":
@@ -86,33 +86,37 @@ class Evidence:
         return [line for line in lines if '"ten-b"' not in line or '"bank"' not in line]
 
 
-def check(name: str, evidence: Evidence) -> list[str]:
-    """What is wrong with invariant `name`; empty when it holds."""
+def check(name: str, evidence: CaseEvidence) -> list[str]:
+    """The complaints of invariant `name`; empty when it holds."""
     return [f"{name}: {complaint}" for complaint in _CHECKS[name](evidence)]
 
 
-def _i1(evidence: Evidence) -> list[str]:
-    world, case = evidence.stage.world, evidence.case
+def _i1(evidence: CaseEvidence) -> list[str]:
+    fixtures, case = evidence.environment.fixtures, evidence.case
     complaints = []
     readers = [(evidence.tenant, s.request, s.received) for s in evidence.record.seen]
     readers += [
-        (world.tenant_of(other.identity), other.request.encode(), other.received)
+        (fixtures.tenant_of(other.identity), other.request.encode(), other.received)
         for other in evidence.record.others
     ]
-    secrets = [evidence.stage.agent_leaf.key_pem.decode().splitlines()[1], "system:vn-agent", "PRIVATE KEY"]
+    secrets = [
+        evidence.environment.agent_leaf.key_pem.decode().splitlines()[1],
+        "system:vn-agent",
+        "PRIVATE KEY",
+    ]
     for tenant, request, received in readers:
         text = received.decode("utf-8", "replace")
-        # What the client has said itself, decoded or not, is no news to it.
-        said = request.decode("utf-8", "replace")
-        own = [*world.own_words(tenant), *re.findall(r"[\w.-]+", f"{said} {unquote(said)}")]
-        word = foreign_word(text, world.foreign_words(tenant), own)
+        # The client knows the words of its own request, decoded or not.
+        sent = request.decode("utf-8", "replace")
+        own = [*fixtures.own_words(tenant), *re.findall(r"[\w.-]+", f"{sent} {unquote(sent)}")]
+        word = foreign_word(text, fixtures.foreign_words(tenant), own)
         if word is not None:
             complaints.append(f"{word!r} reached {tenant or case.identity}: {text[:200]!r}")
         complaints += [f"{secret[:16]!r} reached the client" for secret in secrets if secret in text]
     return complaints[:3]
 
 
-def _i2(evidence: Evidence) -> list[str]:
+def _i2(evidence: CaseEvidence) -> list[str]:
     complaints = []
     for exchange in evidence.record.exchanges:
         if exchange.is_malformed:
@@ -122,46 +126,51 @@ def _i2(evidence: Evidence) -> list[str]:
     return complaints[:3]
 
 
-def _is_built_path(evidence: Evidence, exchange: Exchange) -> bool:
+def _is_built_path(evidence: CaseEvidence, exchange: Exchange) -> bool:
     path = exchange.path
     if path in _PAGES:
         return exchange.method in ("GET", "HEAD")
     segments = path.split("/")
     if len(segments) < 4 or segments[1] not in ("containerLogs", "exec", "attach", "portForward"):
         return False
-    callers = {evidence.tenant, *(evidence.stage.world.tenant_of(o.identity) for o in evidence.record.others)}
-    owner = evidence.stage.world.owner_of(segments[2], segments[3])
+    callers = {
+        evidence.tenant,
+        *(evidence.environment.fixtures.tenant_of(o.identity) for o in evidence.record.others),
+    }
+    owner = evidence.environment.fixtures.owner_of(segments[2], segments[3])
     is_plain = all(re.fullmatch(r"[a-z0-9.-]+", segment) for segment in segments[2:])
     return is_plain and owner is not None and owner in callers
 
 
-def _i3(evidence: Evidence) -> list[str]:
-    stage, companion = evidence.stage, evidence.companion
-    if stage.is_trust_empty:
-        return []  # it serves nobody, or has refused to start
+def _i3(evidence: CaseEvidence) -> list[str]:
+    environment, parallel_client = evidence.environment, evidence.parallel_client
+    if environment.is_trust_empty:
+        return []  # it serves no tenant, or refused to start
     complaints = []
-    if not stage.daemon.is_running:
-        complaints.append(f"the agent has ended with {stage.daemon.exit_code}: {stage.daemon.log_tail(500)}")
-    # A kubelet that is not the kubelet, or is away, is so for the neighbour as well.
+    if not environment.daemon.is_running:
+        complaints.append(
+            f"the agent has ended with {environment.daemon.exit_code}: {environment.daemon.log_tail(500)}"
+        )
+    # A case that takes the kubelet away, or gives it a bad certificate, does so for ten-b too.
     kubelet_is_good = not {"cert", "down"} & set(evidence.case.upstream or {})
     if any(isinstance(step.get("admin"), str) and "kubelet" in step["admin"] for step in _admin(evidence)):
         kubelet_is_good = False
-    for took_s, status, detail in companion.asked:
-        if took_s > COMPANION_LIMIT_S:
+    for took_s, status, detail in parallel_client.results:
+        if took_s > PARALLEL_LIMIT_S:
             complaints.append(f"a parallel request of ten-b took {took_s:.2f} s")
         if status != 200 and (kubelet_is_good or status is None):
             complaints.append(f"a parallel request of ten-b got {status}: {detail!r}")
-    if not companion.asked:
+    if not parallel_client.results:
         complaints.append("no parallel request was made")
     return complaints[:3]
 
 
-def _admin(evidence: Evidence) -> list[Any]:
+def _admin(evidence: CaseEvidence) -> list[Any]:
     return [*evidence.case.before, *evidence.case.then]
 
 
-def _i4(evidence: Evidence) -> list[str]:
-    """The case's own reply against those for a pod and a namespace that nobody has."""
+def _i4(evidence: CaseEvidence) -> list[str]:
+    """A foreign pod, a missing pod and a missing namespace get the same reply."""
     path = path_of(evidence.case.text)
     segments = path.split("/")
     if len(segments) < 4:
@@ -191,7 +200,7 @@ def _has_ended(exchange: Exchange) -> bool:
     return exchange.ended_s is not None
 
 
-def _i5(evidence: Evidence) -> list[str]:
+def _i5(evidence: CaseEvidence) -> list[str]:
     complaints = []
     upgrades = [e for e in evidence.record.exchanges if e.is_upgrade or e.status == 101]
     for exchange in upgrades or evidence.record.exchanges:
@@ -203,7 +212,7 @@ def _i5(evidence: Evidence) -> list[str]:
     return complaints
 
 
-def _i6(evidence: Evidence) -> list[str]:
+def _i6(evidence: CaseEvidence) -> list[str]:
     return [
         f"the kubelet received {name}"
         for exchange in evidence.record.exchanges
@@ -212,7 +221,7 @@ def _i6(evidence: Evidence) -> list[str]:
     ]
 
 
-def _i7(evidence: Evidence) -> list[str]:
+def _i7(evidence: CaseEvidence) -> list[str]:
     complaints = []
     for exchange in evidence.record.exchanges:
         hosts, lengths = exchange.values("Host"), exchange.values("Content-Length")
@@ -225,24 +234,24 @@ def _i7(evidence: Evidence) -> list[str]:
     return complaints
 
 
-def _i8(evidence: Evidence) -> list[str]:
-    peak = max(evidence.companion.peak_kib, evidence.stage.daemon.resident_kib())
+def _i8(evidence: CaseEvidence) -> list[str]:
+    peak = max(evidence.parallel_client.peak_kib, evidence.environment.daemon.resident_kib())
     growth = peak - evidence.before.resident_kib
     return [f"memory grew by {growth} KiB"] if growth >= _MEMORY_LIMIT_KIB else []
 
 
-def _i9(evidence: Evidence) -> list[str]:
-    growth = len(evidence.stage.daemon.samples()) - evidence.before.series
+def _i9(evidence: CaseEvidence) -> list[str]:
+    growth = len(evidence.environment.daemon.samples()) - evidence.before.series
     return [f"{growth} new metric series"] if growth > _SERIES_SLACK else []
 
 
-def _i10(evidence: Evidence) -> list[str]:
+def _i10(evidence: CaseEvidence) -> list[str]:
     if not wait_for(lambda: bool(evidence.audit_lines()), _SETTLE_S):
         return ["no audit line"]
     complaints = []
-    world = evidence.stage.world
-    raw = world.identities.raw(evidence.case.identity)
-    issuers = {t.key for t in world.tenants.values() if t.authority == raw.get("ca")}
+    fixtures = evidence.environment.fixtures
+    raw = fixtures.identities.raw(evidence.case.identity)
+    issuers = {t.key for t in fixtures.tenants.values() if t.authority == raw.get("ca")}
     for line in evidence.audit_lines():
         if any(ord(character) < 32 or ord(character) == 127 for character in line):
             complaints.append(f"control characters in {line!r}")
@@ -265,7 +274,7 @@ def _i10(evidence: Evidence) -> list[str]:
     return complaints[:4]
 
 
-def _i11(evidence: Evidence) -> list[str]:
+def _i11(evidence: CaseEvidence) -> list[str]:
     complaints = []
     closed_s = evidence.record.seen[0].closed_s
     for exchange in evidence.record.exchanges:
@@ -277,8 +286,8 @@ def _i11(evidence: Evidence) -> list[str]:
     return complaints
 
 
-def _i12(evidence: Evidence) -> list[str]:
-    daemon, before = evidence.stage.daemon, evidence.before
+def _i12(evidence: CaseEvidence) -> list[str]:
+    daemon, before = evidence.environment.daemon, evidence.before
     begin = time.monotonic()
     sockets = tasks = -1
 
@@ -296,12 +305,12 @@ def _i12(evidence: Evidence) -> list[str]:
     ]
 
 
-def _i13(evidence: Evidence) -> list[str]:
+def _i13(evidence: CaseEvidence) -> list[str]:
     record = evidence.record
     tunnels = [exchange for exchange in record.exchanges if exchange.status == 101]
     if not tunnels or record.tunnel_sent is None or record.tunnel_received is None:
         status = record.seen[0].reply.status if record.seen and record.seen[0].reply else None
-        # Where a refusal is among the accepted answers, a refusal has no bytes to lose.
+        # A case may accept a refusal, which has no tunnel.
         return ["no tunnel was made"] if status == 101 else []
     exchange = tunnels[0]
     wait_for(partial(_has_ended, exchange), _SETTLE_S)
@@ -315,16 +324,16 @@ def _i13(evidence: Evidence) -> list[str]:
     return complaints
 
 
-def _i14(evidence: Evidence) -> list[str]:
+def _i14(evidence: CaseEvidence) -> list[str]:
     complaints = []
-    world, tenant = evidence.stage.world, evidence.tenant
-    own = [pod for pod in world.all_pods if pod.tenant == tenant and tenant is not None]
+    fixtures, tenant = evidence.environment.fixtures, evidence.tenant
+    own = [pod for pod in fixtures.all_pods if pod.tenant == tenant and tenant is not None]
     allowed = {word for pod in own for word in pod.tenant_words()}
     for seen in evidence.record.seen:
         if seen.reply is None or seen.reply.status != 200:
             continue
         text = seen.reply.body.decode("utf-8", "replace")
-        word = foreign_word(text, world.foreign_words(tenant) | world.super_words(), allowed)
+        word = foreign_word(text, fixtures.foreign_words(tenant) | fixtures.super_words(), allowed)
         if word is not None:
             complaints.append(f"{word!r} in the page")
         complaints += _page_rows(seen.reply, text, own)
@@ -362,7 +371,7 @@ def _collect(value: Any, found: dict[str, set[str]]) -> None:
             _collect(item, found)
 
 
-_CHECKS: dict[str, Callable[[Evidence], list[str]]] = {
+_CHECKS: dict[str, Callable[[CaseEvidence], list[str]]] = {
     "I1": _i1,
     "I2": _i2,
     "I3": _i3,
@@ -378,5 +387,3 @@ _CHECKS: dict[str, Callable[[Evidence], list[str]]] = {
     "I13": _i13,
     "I14": _i14,
 }
-
-__all__ = ["Before", "DaemonError", "Evidence", "check", "look_before"]

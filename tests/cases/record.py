@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was seen while a case was played: written by the player, read by the judges."""
+"""What a case's client and kubelet recorded: `client_run` writes it, the checks read it."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ from tests.cases.replies import ReceivedReply
 
 @dataclass(slots=True)
 class CaseExchange:
-    """What one request of the case's own client met."""
+    """One request of the case's client and what came back."""
 
     request: bytes
     is_refused: bool = False  # TLS ended before any reply
@@ -21,7 +21,7 @@ class CaseExchange:
 
 
 @dataclass(slots=True)
-class OtherSeen:
+class OtherExchange:
     identity: str
     request: str
     wanted: tuple[int, ...]
@@ -31,10 +31,10 @@ class OtherSeen:
 
 @dataclass(slots=True)
 class Record:
-    """Everything that happened, for the judge."""
+    """All exchanges of one case."""
 
     seen: list[CaseExchange] = field(default_factory=list)
-    others: list[OtherSeen] = field(default_factory=list)
+    others: list[OtherExchange] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     tunnel_sent: tuple[int, str] | None = None

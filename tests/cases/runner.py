@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the cases of a file: one agent for all cases of one configuration, reset between them."""
+"""Runs the cases of a file. Cases of one configuration share an agent, which is reset between them."""
 
 import json
 import shutil
@@ -13,25 +13,25 @@ from typing import Any
 
 from tests.cases import invariants, upstream
 from tests.cases.admin import AdminError, parse_admin, run_admin
+from tests.cases.case_file import CaseFile, Expect, RequestCase, path_of
 from tests.cases.client import SendFailed
-from tests.cases.companion import REQUEST, Companion
+from tests.cases.client_run import ClientRun
 from tests.cases.daemon import AGENT, DaemonError
+from tests.cases.environment import OPTIONAL_PARTS, AgentEnvironment, EnvironmentSetupError, unknown_settings
 from tests.cases.expand import ExpandError
+from tests.cases.expectations import check_audit_words, check_expectations
+from tests.cases.fixtures import RequestFixtures
 from tests.cases.identities import Identities, IdentityError
-from tests.cases.invariants import Evidence, look_before
-from tests.cases.judge import judge, judge_audit
+from tests.cases.invariants import CaseEvidence, take_baseline
 from tests.cases.pages import PageError, make_page
-from tests.cases.play import Play
+from tests.cases.parallel_client import REQUEST, ParallelClient
 from tests.cases.record import Record
-from tests.cases.shape import CaseFile, Expect, RequestCase, path_of
-from tests.cases.stage import OPTIONAL_PARTS, Stage, StageError, unknown_settings
 from tests.cases.steps import Advance, Step, StepError, parse_steps
-from tests.cases.world import RequestFixtures
 
-# So many connections to the kubelet are warm before a case, so that its own and its neighbour's
-# requests do not add to the pool and look like a leak.
+# Connections to the kubelet that exist before a case. Requests of the case then add none to the
+# pool, which would look like a leak.
 _WARM_CONNECTIONS = 3
-_HELD_S = (0.02, 0.2, 1.0)
+_WARM_UP_DELAYS_S = (0.02, 0.2, 1.0)
 _HOST = "node-1:10550"
 
 
@@ -47,7 +47,7 @@ class CaseResult:
 
 
 class Runner:
-    """Holds the stages of one file of cases. `close` ends them."""
+    """Owns the environments of one case file until `close`."""
 
     def __init__(self, file: CaseFile, directory: Path | None = None, *, module: str = AGENT) -> None:
         """`module` is run as the agent: `python -m module --config FILE`."""
@@ -55,13 +55,13 @@ class Runner:
         self._file = file
         self._is_own_directory = directory is None
         self._directory = directory or Path(tempfile.mkdtemp(prefix="vnagent-cases-"))
-        self._stages: dict[str, Stage] = {}
+        self._environments: dict[str, AgentEnvironment] = {}
         self._count = 0
 
     def close(self) -> None:
-        for stage in self._stages.values():
-            stage.stop()
-        self._stages.clear()
+        for environment in self._environments.values():
+            environment.stop()
+        self._environments.clear()
         if self._is_own_directory:
             shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -72,10 +72,10 @@ class Runner:
                 yield self.run_case(case)
 
     def run_case(self, case: RequestCase) -> CaseResult:
-        """One case. Whatever goes wrong is a complaint of it."""
+        """Run one case. Each error becomes a complaint of the case."""
         begin = time.monotonic()
         try:
-            complaints = list(case.problems) or self._play(case)
+            complaints = list(case.problems) or self._run(case)
         except (
             AdminError,
             DaemonError,
@@ -83,15 +83,15 @@ class Runner:
             IdentityError,
             PageError,
             SendFailed,
-            StageError,
+            EnvironmentSetupError,
             StepError,
             OSError,
         ) as problem:
             complaints = [f"{type(problem).__name__}: {problem}"]
         return CaseResult(case, tuple(complaints), time.monotonic() - begin)
 
-    def _play(self, case: RequestCase) -> list[str]:
-        steps, unknown = self._understood(case)
+    def _run(self, case: RequestCase) -> list[str]:
+        steps, unknown = self._parse(case)
         if unknown:
             return unknown
         config = {key: value for key, value in case.config.items() if key not in OPTIONAL_PARTS}
@@ -99,26 +99,24 @@ class Runner:
         expect = case.expect
         if wants_part:
             if case.otherwise is None:
-                return ["the case wants a part that the agent has not got, and says no otherwise"]
+                return ["the case needs a part that the agent lacks, and has no `otherwise`"]
             expect = case.otherwise
         if any(isinstance(step, Advance) for step in steps):
             config["movable_clock"] = True
-        stage = self._stage(config)
+        environment = self._environment(config)
         try:
-            return self._play_on(stage, case, expect, steps)
+            return self._run_in(environment, case, expect, steps)
         finally:
-            self._restore(stage, config)
+            self._restore(environment, config)
 
-    def _understood(self, case: RequestCase) -> tuple[list[Step], list[str]]:
-        """The steps of a case, and everything about it that is not understood."""
+    def _parse(self, case: RequestCase) -> tuple[list[Step], list[str]]:
+        """The steps of a case, and a problem for each word that the harness does not know."""
         unknown = unknown_settings(case.config)
         if case.upstream is not None:
             unknown += upstream.check(case.upstream)
             if "page" in case.upstream:
-                world = RequestFixtures(
-                    self._file.fixtures, Identities(self._file.identities, self._directory)
-                )
-                pods = [pod.stand_in() for pod in world.pods]
+                fixtures = RequestFixtures(self._file.fixtures, Identities(self._file.identities))
+                pods = [pod.fake_pod() for pod in fixtures.pods]
                 make_page(str(case.upstream["page"]), path_of(case.text), pods)
         for step in case.before:
             if set(step) - {"note"} != {"admin"}:
@@ -127,101 +125,113 @@ class Runner:
                 parse_admin(str(step["admin"]))
         return parse_steps(case.then, _HOST), unknown
 
-    def _stage(self, config: Mapping[str, Any]) -> Stage:
+    def _environment(self, config: Mapping[str, Any]) -> AgentEnvironment:
         key = json.dumps(config, sort_keys=True)
-        stage = self._stages.get(key)
-        if stage is None:
+        environment = self._environments.get(key)
+        if environment is None:
             self._count += 1
             directory = self._directory / f"stage-{self._count}"
-            identities = Identities(self._file.identities, directory / "identities")
-            world = RequestFixtures(self._file.fixtures, identities)
-            stage = Stage(world, directory, config, module=self._module)
-            self._stages[key] = stage
+            identities = Identities(self._file.identities)
+            fixtures = RequestFixtures(self._file.fixtures, identities)
+            environment = AgentEnvironment(fixtures, directory, config, module=self._module)
+            self._environments[key] = environment
             try:
-                stage.start()
+                environment.start()
             except DaemonError:
-                del self._stages[key]
-                stage.stop()
+                del self._environments[key]
+                environment.stop()
                 raise
-            if not stage.is_trust_empty:
-                self._warm_up(stage)
-        return stage
+            if not environment.is_trust_empty:
+                self._warm_up(environment)
+        return environment
 
-    def _restore(self, stage: Stage, config: Mapping[str, Any]) -> None:
-        """Back to the start; an agent that cannot be brought there is thrown away."""
+    def _restore(self, environment: AgentEnvironment, config: Mapping[str, Any]) -> None:
+        """Reset the environment, or end it where that fails."""
         try:
-            if stage.daemon.is_running and not stage.is_trust_empty:
-                stage.reset()
+            if environment.daemon.is_running and not environment.is_trust_empty:
+                environment.reset()
                 return
         except (DaemonError, OSError):
-            pass  # the next case gets a new one, and this case's complaints say what happened
-        stage.stop()
-        self._stages.pop(json.dumps(config, sort_keys=True), None)
+            pass  # the next case gets a new environment
+        environment.stop()
+        self._environments.pop(json.dumps(config, sort_keys=True), None)
 
-    def _warm_up(self, stage: Stage) -> None:
-        """Where not all were there at once, the pool is smaller: they are then held for longer."""
-        neighbour = stage.world.identity_of("ten-b")
-        for stage.warming_s in _HELD_S:
+    def _warm_up(self, environment: AgentEnvironment) -> None:
+        """Fill the pool of connections. Requests that did not overlap are made again with longer delays."""
+        ten_b = environment.fixtures.identity_of("ten-b")
+        for environment.warming_s in _WARM_UP_DELAYS_S:
             threads = [
-                threading.Thread(target=stage.ask, args=(neighbour, REQUEST))
+                threading.Thread(target=environment.ask, args=(ten_b, REQUEST))
                 for _ in range(_WARM_CONNECTIONS)
             ]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join(10)
-            if stage.kubelet.connections_open >= _WARM_CONNECTIONS:
+            if environment.kubelet.connections_open >= _WARM_CONNECTIONS:
                 break
-        stage.warming_s = 0.0
+        environment.warming_s = 0.0
 
-    def _play_on(self, stage: Stage, case: RequestCase, expect: Expect, steps: list[Step]) -> list[str]:
-        stage.world.identities.raw(case.identity)
-        if stage.is_trust_empty:
-            return self._play_without_trust(stage, case, expect, steps)
-        if stage.world.identities.was_registered(case.identity):
-            stage.was_registered_once(case.identity)
-        run_admin(stage, [str(step["admin"]) for step in case.before])
-        said = case.upstream or {}
-        if said.get("cert", "good") != "good":
-            stage.kubelet_certificate(str(said["cert"]))
-        if said.get("down"):
-            stage.kubelet_down()
-        self._warm_up(stage)
-        before = look_before(stage)
-        stage.script, stage.script_tenant = case.upstream, stage.world.tenant_of(case.identity)
-        companion = Companion(stage, stage.world.identity_of("ten-b"))
-        play = Play(stage, case, expect, steps, companion)
-        companion.start()
+    def _run_in(
+        self, environment: AgentEnvironment, case: RequestCase, expect: Expect, steps: list[Step]
+    ) -> list[str]:
+        environment.fixtures.identities.raw(case.identity)
+        if environment.is_trust_empty:
+            return self._run_without_tenants(environment, case, expect, steps)
+        if environment.fixtures.identities.was_registered(case.identity):
+            environment.was_registered_once(case.identity)
+        for step in case.before:
+            run_admin(environment, parse_admin(str(step["admin"])))
+        upstream_script = case.upstream or {}
+        if upstream_script.get("cert", "good") != "good":
+            environment.kubelet_certificate(str(upstream_script["cert"]))
+        if upstream_script.get("down"):
+            environment.kubelet_down()
+        self._warm_up(environment)
+        before = take_baseline(environment)
+        environment.script, environment.script_tenant = (
+            case.upstream,
+            environment.fixtures.tenant_of(case.identity),
+        )
+        parallel_client = ParallelClient(environment, environment.fixtures.identity_of("ten-b"))
+        play = ClientRun(environment, case, expect, steps, parallel_client)
+        parallel_client.start()
         try:
             record = play.run()
         finally:
-            companion.stop()
-        if stage.script_problem is not None:
-            record.errors.append(stage.script_problem)
-        evidence = Evidence(stage, case, record, before, companion, lambda text: _again(stage, case, text))
+            parallel_client.stop()
+        if environment.script_problem is not None:
+            record.errors.append(environment.script_problem)
+        evidence = CaseEvidence(
+            environment, case, record, before, parallel_client, lambda text: _again(environment, case, text)
+        )
         return self._verdict(case, expect, record, evidence)
 
-    def _verdict(self, case: RequestCase, expect: Expect, record: Record, evidence: Evidence) -> list[str]:
-        complaints = judge(case, expect, record)
-        # I12 first: the others make connections of their own.
+    def _verdict(
+        self, case: RequestCase, expect: Expect, record: Record, evidence: CaseEvidence
+    ) -> list[str]:
+        complaints = check_expectations(case, expect, record)
+        # I12 first: other checks open connections.
         for name in sorted(expect.hold, key=lambda name: (name != "I12", int(name[1:]))):
             complaints += invariants.check(name, evidence)
         audit_words = case.words["audit_must_contain"] + case.words["audit_must_not_contain"]
         if audit_words:
             complaints += invariants.check("I10", evidence)
-            complaints += judge_audit(case, "\n".join(evidence.audit_lines()))
+            complaints += check_audit_words(case, "\n".join(evidence.audit_lines()))
         return complaints
 
-    def _play_without_trust(
-        self, stage: Stage, case: RequestCase, expect: Expect, steps: list[Step]
+    def _run_without_tenants(
+        self, environment: AgentEnvironment, case: RequestCase, expect: Expect, steps: list[Step]
     ) -> list[str]:
-        """An agent that trusts nobody has refused to start (exit code 2) or serves nobody."""
-        code = stage.daemon.exit_code
+        """An agent without tenants refuses to start (exit code 2) or serves no client."""
+        code = environment.daemon.exit_code
         if code is not None:
-            return [] if code == 2 else [f"exit code {code}: {stage.daemon.log_tail(500)}"]
-        companion = Companion(stage, stage.world.identity_of("ten-b"))
-        return judge(case, expect, Play(stage, case, expect, steps, companion).run())
+            return [] if code == 2 else [f"exit code {code}: {environment.daemon.log_tail(500)}"]
+        parallel_client = ParallelClient(environment, environment.fixtures.identity_of("ten-b"))
+        return check_expectations(
+            case, expect, ClientRun(environment, case, expect, steps, parallel_client).run()
+        )
 
 
-def _again(stage: Stage, case: RequestCase, text: str) -> bytes:
-    return stage.ask(case.identity, text)[1]
+def _again(environment: AgentEnvironment, case: RequestCase, text: str) -> bytes:
+    return environment.ask(case.identity, text)[1]

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The later steps of a case, checked and read into values before anything runs."""
+"""Parses a case's `then` into steps, before anything runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tests.cases.admin import Action, AdminError, parse_admin
+from tests.cases.case_file import join
 from tests.cases.frames import FrameError, make_frame
-from tests.cases.shape import join
 
 _MEBIBYTE = 1024 * 1024
 
 
 class StepError(Exception):
-    """A step is not understood."""
+    """The harness does not know this step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Send:
 
     data: Callable[[], bytes]
     times: int = 1
-    is_beside: bool = False  # while the reply is waited for
+    is_parallel: bool = False  # sent while the client waits for the reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Drip:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Let time pass; with `is_reading` the client reads meanwhile, as clients do."""
+    """Let time pass; with `is_reading` the client receives meanwhile."""
 
     seconds: float
     is_reading: bool = True
@@ -41,7 +41,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """How the client leaves: close, reset, half (close_notify and FIN), fin."""
+    """How the client ends: close, reset, half (close_notify and FIN), fin."""
 
     how: str = "close"
 
@@ -57,7 +57,7 @@ class Advance:
 
 
 @dataclass(frozen=True, slots=True)
-class Other:
+class OtherRequest:
     """A request on a connection of its own, perhaps by another identity."""
 
     identity: str | None
@@ -65,7 +65,7 @@ class Other:
     status: tuple[int, ...] = ()
 
 
-Step = Send | Drip | Wait | Close | Admin | Advance | Other
+Step = Send | Drip | Wait | Close | Admin | Advance | OtherRequest
 
 _CLOSES = {
     True: "close",
@@ -83,7 +83,7 @@ _CLOSES = {
 
 
 def parse_steps(raw_steps: Sequence[Mapping[str, Any]], host: str) -> list[Step]:
-    """All steps of a case. Raises StepError with the first that is not understood."""
+    """All steps of a case. Raises StepError for the first unknown one."""
     return [_parse(raw, host) for raw in raw_steps]
 
 
@@ -105,7 +105,7 @@ def _simple(raw: Mapping[str, Any], keys: set[str]) -> Step | None:
         case ["send"]:
             return Send(str(raw["send"]).encode)
         case ["send_mib"]:
-            return Send(block(_MEBIBYTE), int(raw["send_mib"]), is_beside=True)
+            return Send(block(_MEBIBYTE), int(raw["send_mib"]), is_parallel=True)
         case ["send_kib"]:
             return Send(block(int(raw["send_kib"]) * 1024))
         case ["send_bytes"]:
@@ -144,7 +144,7 @@ def _frame(raw: Mapping[str, Any]) -> Send:
     return Send(lambda: data, int(raw.get("repeat", 1)))
 
 
-def _other(raw: Mapping[str, Any], host: str) -> Other:
+def _other(raw: Mapping[str, Any], host: str) -> OtherRequest:
     request = raw["request"]
     headers: Sequence[str] = (f"Host: {host}",)
     body = ""
@@ -153,10 +153,10 @@ def _other(raw: Mapping[str, Any], host: str) -> Other:
         if unknown:
             raise StepError(f"harness does not know {sorted(unknown)} of a step's request")
         if "raw" in request:
-            return Other(raw.get("as"), str(request["raw"]), _status(raw))
+            return OtherRequest(raw.get("as"), str(request["raw"]), _status(raw))
         headers, body = request.get("headers", headers), request.get("body", "")
         request = request["line"]
-    return Other(raw.get("as"), join(str(request), headers, body), _status(raw))
+    return OtherRequest(raw.get("as"), join(str(request), headers, body), _status(raw))
 
 
 def _status(raw: Mapping[str, Any]) -> tuple[int, ...]:

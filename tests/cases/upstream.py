@@ -32,10 +32,6 @@ CERTIFICATES = frozenset({"self-signed", "rogue", "other-ca", "wrong-name", "exp
 _MEBIBYTE = 1024 * 1024
 
 
-class UpstreamError(Exception):
-    """The script has a word that is not understood."""
-
-
 def check(raw: Mapping[str, Any]) -> list[str]:
     """What of this script the harness does not know."""
     problems = [f"harness does not know upstream.{key}" for key in raw if key not in _KNOWN]

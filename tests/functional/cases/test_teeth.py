@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cases.case_file import RequestCase, load
 from tests.cases.daemon import ROOT
 from tests.cases.runner import Runner
-from tests.cases.shape import RequestCase, load
 
 GROUND = ROOT / "tests" / "cases" / "more.yaml"
 LOGS = "GET /containerLogs/web/bank/app HTTP/1.1"

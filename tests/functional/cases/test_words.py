@@ -8,11 +8,11 @@ import pytest
 from devkit.kubelet.pods import FakePod
 from tests.cases.admin import AdminError, parse_admin
 from tests.cases.expand import ExpandError, expand
+from tests.cases.fixtures import foreign_word
 from tests.cases.frames import FrameError, make_frame
 from tests.cases.pages import PageError, make_page
 from tests.cases.replies import BadReplyError, parse_reply
 from tests.cases.steps import StepError, parse_steps
-from tests.cases.world import foreign_word
 
 PODS = (
     FakePod("ten-a-web", "shop", "s-1", injected=("mesh-proxy",)),

@@ -12,16 +12,17 @@ from typing import Any
 
 import yaml
 
+from devkit.files import replace_file
 from devkit.kubelet.pods import FakePod, pod_list
 from devkit.kubelet.server import FakeKubelet, kubelet_context
 from devkit.pki import Authority, Leaf
 from tenancy import keys
-from tests.cases.client import CaseClient
+from tests.cases.agent_files import NODE, configuration, tenant_file
+from tests.cases.client import CaseClient, receive_reply
 from tests.cases.daemon import VnAgentProcess, wait_for
-from tests.cases.replies import ReceivedReply, parse_reply
-from tests.cases.world import replace_file
+from tests.cases.replies import ReceivedReply
 
-NAME = "node-1"
+NAME = NODE
 DEADLINE_S = 15.0
 SPDY = (
     "Connection: Upgrade",
@@ -50,20 +51,8 @@ class NodeTenant:
 
     def document(self, *leaves: Leaf) -> str:
         """The file that registers it, with its own leaf or these."""
-        return yaml.safe_dump(
-            {
-                "apiVersion": keys.API_VERSION,
-                "kind": keys.TENANT_KIND,
-                "metadata": {"name": self.key},
-                "spec": {
-                    "certificateAuthority": self.authority.cert_pem.decode(),
-                    "clients": [
-                        {"spkiSHA256": leaf.spki_sha256, "role": "apiserver"}
-                        for leaf in leaves or (self.leaf,)
-                    ],
-                },
-            }
-        )
+        clients = ((leaf.spki_sha256, "apiserver") for leaf in leaves or (self.leaf,))
+        return tenant_file(self.key, self.authority.cert_pem, clients)
 
 
 class AgentNode:
@@ -121,26 +110,11 @@ class AgentNode:
 
     def write_config(self) -> None:
         """The configuration by the contract, with `settings` on top, section by section."""
-        directory = self.directory
-        document: dict[str, Any] = {
-            "apiVersion": keys.API_VERSION,
-            "kind": "VnAgentConfiguration",
-            "nodeName": NAME,
-            "listen": {"address": "127.0.0.1", "port": 0},
-            "serving": _pair(directory, "serving", "certificateFile", "keyFile"),
-            "kubelet": {
-                "address": "127.0.0.1",
-                "port": self.front_port or self.kubelet.port,
-                "caFile": str(directory / "kubelet-ca.crt"),
-                "serverName": NAME,
-                **_pair(directory, "agent", "clientCertificateFile", "clientKeyFile"),
-            },
-            "tenants": {"directory": str(self.tenants_directory)},
-            "pods": {"source": "kubelet", "intervalSeconds": 0.2},
-            "stateDirectory": str(directory / "state"),
-            "audit": {"file": str(directory / "audit.jsonl")},
-            "status": {"socket": str(self.daemon.socket)},
-        }
+        document = configuration(
+            self.directory,
+            kubelet_port=self.front_port or self.kubelet.port,
+            pods={"source": "kubelet", "intervalSeconds": 0.2},
+        )
         self.daemon.config.write_text(yaml.safe_dump(document | self.settings), encoding="utf-8")
 
     def write_tenant(self, key: str, *leaves: Leaf) -> None:
@@ -222,14 +196,8 @@ def head(line: str, *headers: str) -> bytes:
 
 def reply_of(client: CaseClient, method: str = "GET", timeout_s: float = DEADLINE_S) -> ReceivedReply | None:
     """Receive until the first reply is complete; None if it never is."""
-    end = time.monotonic() + timeout_s
-    while True:
-        got = client.receive(max(0.0, end - time.monotonic()))
-        reply = parse_reply(bytes(client.received), method, is_ended=client.end is not None)
-        if reply is not None and reply.is_complete:
-            return reply
-        if not got:
-            return None
+    reply = receive_reply(client, method, timeout_s)
+    return reply if reply is not None and reply.is_complete else None
 
 
 def received(client: CaseClient, wanted: bytes, timeout_s: float = DEADLINE_S) -> bool:
@@ -239,7 +207,3 @@ def received(client: CaseClient, wanted: bytes, timeout_s: float = DEADLINE_S) -
         if not client.receive(max(0.0, end - time.monotonic())):
             return False
     return True
-
-
-def _pair(directory: Path, name: str, certificate: str, key: str) -> dict[str, str]:
-    return {certificate: str(directory / f"{name}.crt"), key: str(directory / f"{name}.key")}

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+from devkit.files import replace_file
 from tests.cases.client import PeerEnd, SendFailed
 from tests.cases.daemon import ROOT, DaemonError, VnAgentProcess, wait_for
-from tests.cases.world import replace_file
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, tenant_pod
 
 SHOP = tenant_pod("ten-a", "web", "shop")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from devkit.files import replace_file
 from devkit.pki import Authority
 from tests.cases.client import CaseClient
-from tests.cases.world import replace_file
 from tests.functional.vnagent.node import NAME, SPDY, AgentNode, head, received
 from tests.functional.vnagent.shop_and_bank import (
     BANK,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fixtures of a file of cases as values and files: tenants, pods, who may see which word."""
+"""The fixtures of a case file: tenants, pods, and the words that each tenant may see."""
 
 import json
 import re
@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from devkit.files import replace_file
 from devkit.kubelet.pods import MACHINE_ID, FakePod, pod_list
 from tenancy import keys
+from tests.cases.agent_files import tenant_file
 from tests.cases.identities import Identities
 
-# Pod names that are words of the protocol as well prove nothing when they turn up in a reply.
+# Pod names that are also words of the protocol: a reply with one proves nothing.
 _COMMON_WORDS = frozenset({"healthz", "metrics", "pods", "app", "web", "c"})
 
 
 @dataclass(frozen=True, slots=True)
 class FixturePod:
-    """One pod of the fixtures: the tenant's name of it and the super cluster's."""
+    """One pod with its names in the tenant's and in the super cluster."""
 
     tenant: str | None
     namespace: str
@@ -33,7 +33,7 @@ class FixturePod:
     ephemeral: tuple[str, ...] = ()
     injected: tuple[str, ...] = ()
 
-    def stand_in(self) -> FakePod:
+    def fake_pod(self) -> FakePod:
         """The pod as the kubelet runs it, with the annotations of the syncer."""
         annotations = {}
         if self.tenant is not None:
@@ -55,11 +55,11 @@ class FixturePod:
         )
 
     def super_words(self) -> frozenset[str]:
-        """Words of the super cluster's side, which no tenant may see."""
+        """Words of the super cluster, which no tenant may see."""
         return frozenset({self.super_namespace, self.super_uid, *self.injected})
 
     def tenant_words(self) -> frozenset[str]:
-        """Words that the pod's own tenant may see and nobody else."""
+        """Words that only the pod's own tenant may see."""
         return frozenset({self.name, self.uid, self.namespace}) - _COMMON_WORDS
 
 
@@ -71,7 +71,7 @@ class FixtureTenant:
 
 
 class RequestFixtures:
-    """All fixtures of one file. `pods` is what the kubelet runs now; admin steps change it."""
+    """All fixtures of one file. Admin steps change `pods`, which the kubelet runs."""
 
     def __init__(self, fixtures: Mapping[str, Any], identities: Identities) -> None:
         self.identities = identities
@@ -93,7 +93,7 @@ class RequestFixtures:
         }
 
     def tenant_of(self, identity: str) -> str | None:
-        """The tenant that an identity really is, by the list; None for everybody else."""
+        """The tenant whose registered client this identity is, or None."""
         raw = self.identities.raw(identity)
         for tenant in self.tenants.values():
             if raw.get("ca") == tenant.authority and raw.get("cert") in tenant.registered:
@@ -101,7 +101,7 @@ class RequestFixtures:
         return None
 
     def identity_of(self, tenant: str) -> str:
-        """An identity that is this tenant's apiserver."""
+        """The identity of this tenant's apiserver. Raises KeyError."""
         for name in self.identities.names():
             raw = self.identities.raw(name)
             is_plain = set(raw) <= {"cert", "ca", "note", "role"}
@@ -116,60 +116,49 @@ class RequestFixtures:
         return None
 
     def foreign_words(self, tenant: str | None) -> frozenset[str]:
-        """Words that must not reach this tenant: other tenants', the host's, the super side's."""
+        """Words that must not reach this tenant: those of other tenants, the host and the super cluster."""
         own: set[str] = set()
         foreign = {MACHINE_ID}
         for pod in self.all_pods:
             is_own = tenant is not None and pod.tenant == tenant
             (own if is_own else foreign).update(pod.tenant_words())
             if not is_own:
-                foreign |= {pod.stand_in().marker, *pod.super_words()}
+                foreign |= {pod.fake_pod().marker, *pod.super_words()}
         foreign |= set(self.tenants) - {tenant}
         return frozenset(word for word in foreign - own - _COMMON_WORDS if len(word) > 3)
 
     def super_words(self) -> frozenset[str]:
-        """Words of the super cluster's side of all pods, the tenant's own ones too."""
+        """Words of the super cluster about all pods, also the tenant's own."""
         return frozenset(word for pod in self.all_pods for word in pod.super_words())
 
     def own_words(self, tenant: str | None) -> frozenset[str]:
         words = {tenant} if tenant else set()
         for pod in self.all_pods:
             if pod.tenant == tenant and tenant is not None:
-                words |= pod.tenant_words() | pod.super_words() | {pod.stand_in().marker}
+                words |= pod.tenant_words() | pod.super_words() | {pod.fake_pod().marker}
         return frozenset(words)
 
     def write_pods(self, path: Path) -> None:
         """The PodList file that the agent reads in place of the kubelet's `/pods`."""
-        text = json.dumps(pod_list(pod.stand_in() for pod in self.pods))
+        text = json.dumps(pod_list(pod.fake_pod() for pod in self.pods))
         replace_file(path, text)
 
     def tenant_text(self, key: str, *, extra: Iterable[str] = (), without: Iterable[str] = ()) -> str:
         """The tenant's file for the directory source."""
         tenant = self.tenants[key]
         leaves = [leaf for leaf in (*tenant.registered, *extra) if leaf not in set(without)]
-        document = {
-            "apiVersion": keys.API_VERSION,
-            "kind": keys.TENANT_KIND,
-            "metadata": {"name": key},
-            "spec": {
-                "certificateAuthority": self.identities.authority(tenant.authority).cert_pem.decode(),
-                "clients": [
-                    {
-                        "spkiSHA256": self.identities.spki(leaf),
-                        "role": self._roles.get(leaf, "apiserver"),
-                    }
-                    for leaf in leaves
-                ],
-                "clusterDomain": "cluster.local",
-            },
-        }
-        return yaml.safe_dump(document)
+        return tenant_file(
+            key,
+            self.identities.authority(tenant.authority).cert_pem,
+            ((self.identities.spki(leaf), self._roles.get(leaf, "apiserver")) for leaf in leaves),
+            clusterDomain="cluster.local",
+        )
 
     def reset(self) -> None:
         self.pods, self.last_deleted = self.all_pods, None
 
     def delete_pod(self, super_uid: str) -> FixturePod:
-        """Take a pod off the node and return it. Raises KeyError."""
+        """Remove a pod from the node and return it. Raises KeyError."""
         for pod in self.pods:
             if pod.super_uid == super_uid:
                 self.pods = tuple(p for p in self.pods if p is not pod)
@@ -178,27 +167,20 @@ class RequestFixtures:
         raise KeyError(super_uid)
 
     def add_pod(self, like: FixturePod, *, super_uid: str, tenant: str | None) -> None:
-        """Run a pod of the same super name, another uid and perhaps another owner."""
+        """Run a pod with the name of `like` in the super cluster, another UID and perhaps another owner."""
         self.pods = (*self.pods, replace(like, super_uid=super_uid, tenant=tenant))
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Write beside and rename, as the agent must never read half of a file."""
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
-
-
 def foreign_word(text: str, foreign: Iterable[str], own: Iterable[str] = ()) -> str | None:
-    """The first word of `foreign` in `text` that is no part of a longer word of `own`."""
-    mine = {word.casefold() for word in own}
-    theirs = {word.casefold() for word in foreign} - mine
-    longest_first = sorted(mine | theirs, key=len, reverse=True)
-    if not theirs:
+    """The first word of `foreign` in `text`, unless it is part of a longer word of `own`."""
+    allowed = {word.casefold() for word in own}
+    forbidden = {word.casefold() for word in foreign} - allowed
+    longest_first = sorted(allowed | forbidden, key=len, reverse=True)
+    if not forbidden:
         return None
     pattern = "|".join(re.escape(word) for word in longest_first)
     for match in re.finditer(rf"(?<![a-z0-9])(?:{pattern})", text.casefold()):
-        if match[0] in theirs:
+        if match[0] in forbidden:
             return match[0]
     return None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One agent process with its kubelet, files and fixtures, for all cases of one configuration."""
+"""One agent process with a fake kubelet, files and fixtures, for all cases of one configuration."""
 
 import datetime as dt
 import signal
@@ -11,18 +11,18 @@ from typing import Any
 
 import yaml
 
+from devkit.files import replace_file
 from devkit.kubelet.replies import Exchange, FakeReply
 from devkit.kubelet.server import FakeKubelet, kubelet_context
 from devkit.pki import Authority, Leaf, self_signed
 from tests.cases import upstream
-from tests.cases.client import CaseClient
+from tests.cases.agent_files import NODE, configuration
+from tests.cases.client import CaseClient, receive_reply
 from tests.cases.daemon import AGENT, DaemonError, VnAgentProcess, wait_for
+from tests.cases.fixtures import RequestFixtures
 from tests.cases.pages import PageError
-from tests.cases.replies import parse_reply
-from tests.cases.world import RequestFixtures, replace_file
 
-NODE = "node-1"
-# Where a case's configuration word goes in the agent's configuration.
+# The key of the agent's configuration for each key of a case's `config`.
 _SETTINGS = {
     "max_tunnels_per_tenant": ("limits", "tunnelsPerTenant"),
     "tunnels_per_tenant": ("limits", "tunnelsPerTenant"),
@@ -34,43 +34,43 @@ _SETTINGS = {
     "page_max_age_s": ("pages", "maxAgeSeconds"),
     "drain_s": ("drain", "seconds"),
 }
-# Parts that a product may lack: their cases are then held to `otherwise`.
+# Parts that this agent lacks: their cases expect `otherwise`.
 OPTIONAL_PARTS = frozenset({"sni", "tokens"})
 _OWN_KEYS = frozenset({"trust", "movable_clock"})
-# What a parallel request of ten-b carries, so that it is never counted as a case's own.
-COMPANION_MARK = "limitBytes=917311"
+# In each parallel request of ten-b: it separates them from the case's own requests.
+PARALLEL_MARK = "limitBytes=917311"
 
 
-class StageError(Exception):
-    """The stage cannot be set as the case asks."""
+class EnvironmentSetupError(Exception):
+    """The environment cannot be set up as the case asks."""
 
 
 def unknown_settings(config: Mapping[str, Any]) -> list[str]:
-    """The words of a case's `config` that the harness does not know."""
+    """One problem for each unknown key of a case's `config`."""
     known = OPTIONAL_PARTS | _OWN_KEYS | set(_SETTINGS)
     return [f"harness does not know config.{key}" for key in config if key not in known]
 
 
-class Stage:
+class AgentEnvironment:
     """`start`, then any number of cases with `reset` between them, then `stop`."""
 
     def __init__(
-        self, world: RequestFixtures, directory: Path, config: Mapping[str, Any], *, module: str = AGENT
+        self, fixtures: RequestFixtures, directory: Path, config: Mapping[str, Any], *, module: str = AGENT
     ) -> None:
-        self.world = world
+        self.fixtures = fixtures
         self.directory = directory
         self.config = config
         self.script: Mapping[str, Any] | None = None
         self.script_tenant: str | None = None
-        self.is_other_asking = False
+        self.is_other_request = False
         self.script_problem: str | None = None
         self.warming_s = 0.0
-        """How long the kubelet keeps the parallel requests waiting: so many are then there at once."""
+        """How long the kubelet delays parallel requests, so that several are open at once."""
         self.serving = Authority.create("agent-serving")
         self._kubelet_authority = Authority.create("kubelet-serving")
         self._agent_authority = Authority.create("agent-clients")
         self.agent_leaf = self._agent_authority.issue("vcnode:vn-agent:node-1", usages=("client",))
-        self._trusted = tuple(config.get("trust", world.tenants))
+        self._trusted = tuple(config.get("trust", fixtures.tenants))
         self._is_tenants_dirty = False
         self._is_pods_dirty = False
         self._is_kubelet_dirty = False
@@ -106,12 +106,12 @@ class Stage:
         return not self._trusted
 
     def start(self) -> None:
-        """Write all files and start kubelet and agent. Raises DaemonError."""
-        self.kubelet.pods = tuple(pod.stand_in() for pod in self.world.pods)
+        """Write all files; start kubelet and agent. Raises DaemonError."""
+        self.kubelet.pods = tuple(pod.fake_pod() for pod in self.fixtures.pods)
         self.kubelet.start()
         self.write_files()
         if self.is_trust_empty:
-            # It may refuse to start: that is one of the two right answers.
+            # Both are correct: it refuses to start, or it starts and serves no tenant.
             self.daemon.spawn()
             wait_for(lambda: not self.daemon.is_running or self._found_port(), 10)
             return
@@ -129,49 +129,30 @@ class Stage:
         self.kubelet.stop()
 
     def write_files(self) -> None:
-        """Certificates, tenants, pods and the configuration itself."""
+        """Write certificates, tenants, pods and the configuration."""
         directory = self.directory
         serving = self.serving.issue(f"system:node:{NODE}", sans_dns=[NODE], sans_ip=["127.0.0.1"])
         serving.write(directory, "serving")
         self.agent_leaf.write(directory, "agent")
         self._kubelet_authority.write(directory, "kubelet-ca")
-        for key in self.world.tenants:
-            if key in self._trusted or self.world.tenants[key].authority in self._trusted:
+        for key in self.fixtures.tenants:
+            if key in self._trusted or self.fixtures.tenants[key].authority in self._trusted:
                 self.write_tenant(key)
-        self.world.write_pods(self.pods_file)
+        self.fixtures.write_pods(self.pods_file)
         self.daemon.config.write_text(yaml.safe_dump(self.document()), encoding="utf-8")
 
     def document(self) -> dict[str, Any]:
         """The agent's configuration, by the contract."""
         directory = self.directory
-        document: dict[str, Any] = {
-            "apiVersion": "vcnode.io/v1alpha1",
-            "kind": "VnAgentConfiguration",
-            "nodeName": NODE,
-            "listen": {"address": "127.0.0.1", "port": 0},
-            "serving": _pair(directory, "serving", "certificateFile", "keyFile"),
-            "kubelet": {
-                "address": "127.0.0.1",
-                "port": self.kubelet.port,
-                "caFile": str(directory / "kubelet-ca.crt"),
-                "serverName": NODE,
-                **_pair(directory, "agent", "clientCertificateFile", "clientKeyFile"),
-            },
-            "tenants": {"directory": str(self.tenants_directory)},
-            "pods": {
-                "source": "file",
-                "file": str(self.pods_file),
-                "trustContainersAnnotation": True,
-            },
-            "stateDirectory": str(directory / "state"),
-            "audit": {"file": str(self.audit_file)},
-            "status": {"socket": str(self.daemon.socket)},
-            "pages": {"maxAgeSeconds": 0},
-        }
+        pods = {"source": "file", "file": str(self.pods_file), "trustContainersAnnotation": True}
+        document = configuration(directory, kubelet_port=self.kubelet.port, pods=pods)
+        document["pages"] = {"maxAgeSeconds": 0}
         (directory / "state").mkdir(exist_ok=True)
-        if self.world.spiffe_authority and self._trusted:
-            ca_file = self.world.identities.authority(self.world.spiffe_authority).write(directory, "spiffe")
-            document["spiffe"] = {"caFile": str(ca_file), "trustDomain": self.world.trust_domain}
+        if self.fixtures.spiffe_authority and self._trusted:
+            ca_file = self.fixtures.identities.authority(self.fixtures.spiffe_authority).write(
+                directory, "spiffe"
+            )
+            document["spiffe"] = {"caFile": str(ca_file), "trustDomain": self.fixtures.trust_domain}
         for key, value in self.config.items():
             if key in _SETTINGS:
                 section, name = _SETTINGS[key]
@@ -179,12 +160,12 @@ class Stage:
         return document
 
     def write_tenant(self, key: str, *, extra: tuple[str, ...] = (), without: tuple[str, ...] = ()) -> None:
-        text = self.world.tenant_text(key, extra=extra, without=without)
+        text = self.fixtures.tenant_text(key, extra=extra, without=without)
         replace_file(self.tenants_directory / f"{key}.yaml", text)
 
     def client(self, identity: str, *, sni: str | None = None, is_tls: bool = True) -> CaseClient:
-        """A connected client that has not shaken hands yet. Raises OSError."""
-        context = self.world.identities.context(identity, self.serving) if is_tls else None
+        """A connected client before its TLS handshake. Raises OSError."""
+        context = self.fixtures.identities.context(identity, self.serving) if is_tls else None
         return CaseClient(self.address, context, sni=sni)
 
     def ask(self, identity: str, text: str, timeout_s: float = 10.0) -> tuple[int | None, bytes]:
@@ -193,47 +174,37 @@ class Stage:
             if not client.handshake():
                 raise ConnectionError(f"no handshake: {client.error or client.end}")
             client.send(text.encode())
-            reply = None
-            while reply is None or not reply.is_complete:
-                got = client.receive(timeout_s)
-                is_ended = client.end is not None
-                reply = parse_reply(bytes(client.received), text.split(" ", 1)[0], is_ended=is_ended)
-                if not got:
-                    break
+            reply = receive_reply(client, text.split(" ", 1)[0], timeout_s)
             return (None if reply is None else reply.status), bytes(client.received)
 
-    # What the case's own upstream traffic is.
-
     def own_exchanges(self, start: int) -> list[Exchange]:
-        """What the kubelet has seen since `start`, but for the parallel requests."""
-        return [e for e in self.kubelet.exchanges[start:] if COMPANION_MARK not in e.target]
+        """The kubelet's exchanges since number `start`, without parallel requests."""
+        return [e for e in self.kubelet.exchanges[start:] if PARALLEL_MARK not in e.target]
 
     def _answer(self, exchange: Exchange) -> FakeReply | None:
-        if COMPANION_MARK in exchange.target:
+        if PARALLEL_MARK in exchange.target:
             return FakeReply(200, body=b"warm\n", delay_s=self.warming_s) if self.warming_s else None
         if self.script is None:
             return None
         segments = exchange.path.split("/")
         if len(segments) > 3 and segments[1] in ("containerLogs", "exec", "attach", "portForward"):
-            owner = self.world.owner_of(segments[2], segments[3])
+            owner = self.fixtures.owner_of(segments[2], segments[3])
             if owner is not None and owner != self.script_tenant:
                 return None
-        elif self.is_other_asking:
+        elif self.is_other_request:
             return None
-        pods = [pod.stand_in() for pod in self.world.pods]
+        pods = [pod.fake_pod() for pod in self.fixtures.pods]
         try:
             return upstream.scripted(self.script, exchange, pods)
         except PageError as problem:
             self.script_problem = str(problem)
             return None
 
-    # What happens before and between cases.
-
     def reset(self) -> None:
-        """Everything as at the start. Raises DaemonError."""
+        """Restore what a case changed. Raises DaemonError."""
         self.script, self.script_tenant, self.script_problem = None, None, None
-        self.is_other_asking = False
-        self.world.reset()
+        self.is_other_request = False
+        self.fixtures.reset()
         if self._is_kubelet_dirty:
             self._is_kubelet_dirty = False
             self.kubelet.restart(tls=self._kubelet_tls("good"))
@@ -246,14 +217,14 @@ class Stage:
             self.daemon.after_reload(self._write_all_tenants)
 
     def _write_all_tenants(self) -> None:
-        for key in self.world.tenants:
+        for key in self.fixtures.tenants:
             self.write_tenant(key)
 
     def push_pods(self) -> None:
-        """Give the pods as they are now to the kubelet and to the agent, and wait for the latter."""
+        """Publish the current pods to kubelet and agent; wait until the agent has read them."""
         self._is_pods_dirty = True
-        self.kubelet.pods = tuple(pod.stand_in() for pod in self.world.pods)
-        self.daemon.after_reload(lambda: self.world.write_pods(self.pods_file))
+        self.kubelet.pods = tuple(pod.fake_pod() for pod in self.fixtures.pods)
+        self.daemon.after_reload(lambda: self.fixtures.write_pods(self.pods_file))
 
     def remove_tenant(self, key: str) -> None:
         self._is_tenants_dirty = True
@@ -264,24 +235,24 @@ class Stage:
         self.daemon.after_reload(lambda: self.write_tenant(key))
 
     def deregister(self, leaf: str) -> None:
-        """Take a leaf off its tenant's list."""
+        """Remove a leaf from its tenant's clients."""
         self._is_tenants_dirty = True
-        for key, tenant in self.world.tenants.items():
+        for key, tenant in self.fixtures.tenants.items():
             if leaf in tenant.registered:
                 self.daemon.after_reload(partial(self.write_tenant, key, without=(leaf,)))
                 return
-        raise StageError(f"no tenant has registered {leaf}")
+        raise EnvironmentSetupError(f"no tenant has registered {leaf}")
 
     def register(self, leaf: str) -> None:
-        """Put a leaf on the list of the tenant whose authority has issued it."""
+        """Add a leaf to the clients of the tenant whose authority issued it."""
         self._is_tenants_dirty = True
-        for name in self.world.identities.names():
-            raw = self.world.identities.raw(name)
-            for key, tenant in self.world.tenants.items():
+        for name in self.fixtures.identities.names():
+            raw = self.fixtures.identities.raw(name)
+            for key, tenant in self.fixtures.tenants.items():
                 if raw.get("cert") == leaf and raw.get("ca") == tenant.authority:
                     self.daemon.after_reload(partial(self.write_tenant, key, extra=(leaf,)))
                     return
-        raise StageError(f"no tenant's authority has issued {leaf}")
+        raise EnvironmentSetupError(f"no tenant's authority has issued {leaf}")
 
     def break_tenant_file(self, key: str) -> None:
         self._is_tenants_dirty = True
@@ -289,19 +260,19 @@ class Stage:
         self.daemon.after_reload(lambda: replace_file(path, "kind: [broken"), result="error")
 
     def was_registered_once(self, identity: str) -> None:
-        """Register an identity's leaf, see that it is let in, and take it off again. Once."""
+        """Register an identity's leaf, check that the agent accepts it, and remove it again. Once."""
         if identity in self._former:
             return
         self._former.add(identity)
-        leaf = str(self.world.identities.raw(identity)["cert"])
+        leaf = str(self.fixtures.identities.raw(identity)["cert"])
         self.register(leaf)
         status, _ = self.ask(identity, f"GET /healthz HTTP/1.1\r\nHost: {NODE}\r\n\r\n")
         if status != 200:
-            raise StageError(f"{leaf} was registered, and /healthz answered {status}")
+            raise EnvironmentSetupError(f"{leaf} was registered, and /healthz answered {status}")
         self.daemon.after_reload(self._write_all_tenants)
 
     def kubelet_certificate(self, kind: str) -> None:
-        """Another serving certificate from now on; all connections are cut."""
+        """Restart the kubelet with another serving certificate; this cuts all connections."""
         self._is_kubelet_dirty = True
         self.kubelet.restart(tls=self._kubelet_tls(kind))
 
@@ -337,7 +308,3 @@ class Stage:
                     not_after=past,
                 )
         return self._kubelet_authority.issue(NODE, sans_dns=names, sans_ip=["127.0.0.1"], usages=usages)
-
-
-def _pair(directory: Path, name: str, certificate: str, key: str) -> dict[str, str]:
-    return {certificate: str(directory / f"{name}.crt"), key: str(directory / f"{name}.key")}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plays the client's side of a case and writes down what it saw. Judges nothing."""
+"""Sends what a case's client sends, and records what it receives."""
 
 import contextlib
 import hashlib
@@ -8,15 +8,16 @@ import time
 
 from devkit.kubelet.replies import Exchange
 from tests.cases import upstream
-from tests.cases.client import CaseClient, SendFailed
-from tests.cases.companion import Companion
+from tests.cases.admin import run_admin
+from tests.cases.case_file import Expect, RequestCase
+from tests.cases.client import CaseClient, SendFailed, receive_reply
 from tests.cases.daemon import wait_for
+from tests.cases.environment import AgentEnvironment
 from tests.cases.expand import expand
-from tests.cases.record import CaseExchange, OtherSeen, Record
+from tests.cases.parallel_client import ParallelClient
+from tests.cases.record import CaseExchange, OtherExchange, Record
 from tests.cases.replies import BadReplyError, ReceivedReply, parse_reply
-from tests.cases.shape import Expect, RequestCase
-from tests.cases.stage import Stage
-from tests.cases.steps import Admin, Advance, Close, Drip, Other, Send, Step, Wait
+from tests.cases.steps import Admin, Advance, Close, Drip, OtherRequest, Send, Step, Wait
 
 _REPLY_DEADLINE_S = 20.0
 _REFUSAL_DEADLINE_S = 20.0
@@ -25,22 +26,27 @@ _OPEN_FOR_S = 0.3
 _STREAM_PAUSE_S = 0.4
 _PROBE_BYTES = 300_000
 _SETTLE_S = 5.0
+_HEALTH_DEADLINE_S = 5.0
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: node-1:10550\r\n\r\n"
 
 
-class Play:
-    """One run of one case."""
+class ClientRun:
+    """The client's side of one case."""
 
     def __init__(
-        self, stage: Stage, case: RequestCase, expect: Expect, steps: list[Step], companion: Companion
+        self,
+        environment: AgentEnvironment,
+        case: RequestCase,
+        expect: Expect,
+        steps: list[Step],
+        parallel_client: ParallelClient,
     ) -> None:
-        self._stage = stage
+        self._environment = environment
         self._case = case
         self._expect = expect
         self._steps = steps
-        self._companion = companion
-        self._first_exchange = len(stage.kubelet.exchanges)
-        self._after_head = bytearray()
+        self._parallel_client = parallel_client
+        self._first_exchange = len(environment.kubelet.exchanges)
         self._after_head_sent = hashlib.sha256()
         self._after_head_count = 0
         self._is_client_gone = False
@@ -48,32 +54,29 @@ class Play:
         self.record = Record()
 
     def run(self) -> Record:
-        """Play it all. Raises nothing that the agent can cause."""
+        """Make the requests and run the steps. The agent cannot make this raise."""
         if self._case.repeat > 1 and not self._case.is_tls:
             self._run_bare_flood()
         elif self._case.repeat > 1:
             self._run_repeated()
         else:
             self._run_once()
-        self.record.exchanges = self._stage.own_exchanges(self._first_exchange)
+        self.record.exchanges = self._environment.own_exchanges(self._first_exchange)
         return self.record
 
     def _text(self, number: int) -> bytes:
         text = self._case.text
         if self._case.is_expanded:
             text = expand(text, number)
-        bearer = self._stage.world.identities.bearer(self._case.identity)
+        bearer = self._environment.fixtures.identities.bearer(self._case.identity)
         if bearer is not None:
             head, blank, body = text.partition("\r\n\r\n")
             text = f"{head}\r\nAuthorization: Bearer {bearer}{blank}{body}"
         return text.encode("utf-8", "surrogateescape")
 
-    def _connect(self) -> CaseClient:
-        return self._stage.client(self._case.identity, sni=self._case.sni, is_tls=self._case.is_tls)
-
     def _run_repeated(self) -> None:
-        """Tunnels are all held open until the last was tried; other replies share a connection."""
-        held: list[CaseClient] = []
+        """Keep each tunnel open until the last request; other requests share a connection."""
+        tunnels: list[CaseClient] = []
         client: CaseClient | None = None
         try:
             for number in range(1, self._case.repeat + 1):
@@ -86,18 +89,18 @@ class Play:
                 used = len(client.received)
                 self._exchange(client, seen, used)
                 if seen.reply is not None and seen.reply.status == 101:
-                    held.append(client)
+                    tunnels.append(client)
                     client = None
-                elif client.end is not None or seen.reply is None or _says_close(seen.reply):
+                elif client.end is not None or seen.reply is None or _announces_close(seen.reply):
                     client.close()
                     client = None
-            self._run_steps_on(held[-1] if held else client)
+            self._run_steps_on(tunnels[-1] if tunnels else client)
         finally:
-            for each in (*held, *((client,) if client is not None else ())):
+            for each in (*tunnels, *((client,) if client is not None else ())):
                 each.close()
 
     def _run_bare_flood(self) -> None:
-        """Bare TCP connections, all open at once: each waits for the agent to end it."""
+        """Open all TCP connections at once, then wait until the agent has ended each."""
         clients: list[tuple[CaseClient, CaseExchange]] = []
         try:
             for number in range(1, self._case.repeat + 1):
@@ -125,9 +128,11 @@ class Play:
             self.record.errors.append("no connection was left for the steps")
 
     def _open(self, seen: CaseExchange) -> CaseClient | None:
-        """A connection, or None when TLS (or the port) refuses, which `seen` then says."""
+        """A connection; None where TCP or TLS is refused, which `seen` then records."""
         try:
-            client = self._connect()
+            client = self._environment.client(
+                self._case.identity, sni=self._case.sni, is_tls=self._case.is_tls
+            )
         except OSError as problem:
             seen.is_refused, seen.detail = True, str(problem)
             return None
@@ -170,9 +175,9 @@ class Play:
         wait_for(lambda: self._all_ended(seen), 1.5)
 
     def _first_exchange_of_client(self, client: CaseClient, seen: CaseExchange) -> None:
-        beside = [step for step in self._steps if _is_beside(step)]
-        later = [step for step in self._steps if not _is_beside(step)]
-        side = threading.Thread(target=self._run_beside, args=(client, beside), daemon=True)
+        parallel = [step for step in self._steps if _runs_in_parallel(step)]
+        later = [step for step in self._steps if not _runs_in_parallel(step)]
+        side = threading.Thread(target=self._run_in_parallel, args=(client, parallel), daemon=True)
         side.start()
         self._await_reply(client, seen, 0)
         # Sending goes on in a tunnel that stands, until all is out; it ends with a refusal.
@@ -192,7 +197,7 @@ class Play:
                 seen.closed_s = time.monotonic()
 
     def _await_reply(self, client: CaseClient, seen: CaseExchange, used: int) -> None:
-        """Until the first reply is whole; a stream's or tunnel's head is enough."""
+        """Receive until the first reply is complete; of a stream or tunnel, until its head is."""
         method = seen.request.split(b" ", 1)[0].decode("latin-1")
         limit_s = self._expect.within_s or _REPLY_DEADLINE_S
         hang_s = float((self._case.upstream or {}).get("hang_s", 0))
@@ -251,7 +256,7 @@ class Play:
                 self.record.tunnel_sent = (self._after_head_count, self._after_head_sent.hexdigest())
 
     def _finish_tunnel(self, client: CaseClient, reply: ReceivedReply | None) -> None:
-        """Send something if the case did not, and wait until both directions are through."""
+        """Send something if the case did not; wait until both directions have delivered all bytes."""
         if upstream.is_ended_by_kubelet(self._case.upstream or {}):
             client.receive_until_end(_SETTLE_S)
             return
@@ -270,7 +275,7 @@ class Play:
                 return
 
     def _tunnel_exchange(self) -> Exchange | None:
-        own = self._stage.own_exchanges(self._first_exchange)
+        own = self._environment.own_exchanges(self._first_exchange)
         return next((e for e in own if e.status == 101), None)
 
     def _serves_another(self, client: CaseClient) -> bool:
@@ -279,24 +284,19 @@ class Play:
             client.send(HEALTH)
         except SendFailed:
             return False
-        deadline = time.monotonic() + 5
-        while time.monotonic() < deadline and client.end is None:
-            client.receive(0.1)
-            try:
-                reply = parse_reply(bytes(client.received[used:]), "GET")
-            except BadReplyError:
-                return False
-            if reply is not None and reply.is_complete:
-                return reply.status == 200
-        return False
+        try:
+            reply = receive_reply(client, "GET", _HEALTH_DEADLINE_S, start=used)
+        except BadReplyError:
+            return False
+        return reply is not None and reply.is_complete and reply.status == 200
 
     def _all_ended(self, seen: CaseExchange) -> bool:
-        """Upstream streams of the case are over, if the client has left one."""
-        own = self._stage.own_exchanges(self._first_exchange)
+        """Whether the kubelet's streams have ended; true where the case had none."""
+        own = self._environment.own_exchanges(self._first_exchange)
         is_stream = seen.reply is not None and (seen.reply.status == 101 or not seen.reply.is_complete)
         return not is_stream or all(exchange.ended_s is not None for exchange in own)
 
-    def _run_beside(self, client: CaseClient, steps: list[Step]) -> None:
+    def _run_in_parallel(self, client: CaseClient, steps: list[Step]) -> None:
         for step in steps:
             if isinstance(step, Drip):
                 while not self._side_stop.wait(step.every_s) and self._send(client, step.data):
@@ -323,17 +323,13 @@ class Play:
             case Close():
                 self._leave(client, step.how)
             case Admin():
-                pods = self._stage.world.pods
-                for action in step.actions:
-                    action(self._stage)
-                if self._stage.world.pods is not pods:
-                    self._stage.push_pods()
+                run_admin(self._environment, step.actions)
             case Advance():
-                self._companion.hold()
-                self._stage.daemon.advance(step.seconds)
+                self._parallel_client.pause()
+                self._environment.daemon.advance(step.seconds)
                 client.receive(1.0)
-                self._companion.go_on()
-            case Other():
+                self._parallel_client.resume()
+            case OtherRequest():
                 self._ask_other(step)
             case Drip():
                 self._send(client, step.data)
@@ -351,17 +347,17 @@ class Play:
                 client.close()
                 self._is_client_gone = True
 
-    def _ask_other(self, step: Other) -> None:
+    def _ask_other(self, step: OtherRequest) -> None:
         identity = step.identity or self._case.identity
-        self._stage.is_other_asking = step.identity is not None
+        self._environment.is_other_request = step.identity is not None
         try:
-            status, data = self._stage.ask(identity, step.text)
+            status, data = self._environment.ask(identity, step.text)
         except (OSError, BadReplyError, SendFailed) as problem:
             self.record.errors.append(f"step as {identity}: {problem}")
         else:
-            self.record.others.append(OtherSeen(identity, step.text, step.status, status, data))
+            self.record.others.append(OtherExchange(identity, step.text, step.status, status, data))
         finally:
-            self._stage.is_other_asking = False
+            self._environment.is_other_request = False
 
     def _send(self, client: CaseClient, data: bytes, timeout_s: float = 10.0) -> bool:
         try:
@@ -376,9 +372,9 @@ class Play:
         self._after_head_sent.update(data)
 
 
-def _is_beside(step: Step) -> bool:
-    return isinstance(step, Drip) or (isinstance(step, Send) and step.is_beside)
+def _runs_in_parallel(step: Step) -> bool:
+    return isinstance(step, Drip) or (isinstance(step, Send) and step.is_parallel)
 
 
-def _says_close(reply: ReceivedReply) -> bool:
+def _announces_close(reply: ReceivedReply) -> bool:
     return "close" in ",".join(reply.values("Connection")).lower() or reply.ends_with_connection

@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares what a case wants with what was seen. Pure: records in, complaints out."""
+"""Compares a case's record with its expectations: values in, complaints out."""
 
 from urllib.parse import parse_qs
 
 from devkit.kubelet.replies import Exchange
+from tests.cases.case_file import Expect, RequestCase
 from tests.cases.record import CaseExchange, Record
-from tests.cases.shape import Expect, RequestCase
 
 
-def judge(case: RequestCase, expect: Expect, record: Record, *, is_trust_empty: bool = False) -> list[str]:
-    """Everything that is not as `expect` says, in words. Empty: the case holds."""
+def check_expectations(case: RequestCase, expect: Expect, record: Record) -> list[str]:
+    """Each deviation of the record from `expect`, as a sentence."""
     complaints = list(record.errors)
     for seen in record.seen:
-        complaints += _judge_one(expect, seen, is_trust_empty=is_trust_empty)
+        complaints += _check_exchange(expect, seen)
         if len(complaints) > 5:
             complaints.append("...")
             break
-    complaints += _judge_others(record)
-    complaints += _judge_upstream(expect, record)
-    complaints += _judge_words(case, record)
+    complaints += _check_other_requests(record)
+    complaints += _check_upstream(expect, record)
+    complaints += _check_words(case, record)
     return complaints
 
 
-def _judge_one(expect: Expect, seen: CaseExchange, *, is_trust_empty: bool) -> list[str]:
+def _check_exchange(expect: Expect, seen: CaseExchange) -> list[str]:
     if expect.tls == "fail":
         return [] if seen.is_refused else [f"TLS should fail; seen: {_short(seen)}"]
     if seen.is_refused:
@@ -50,7 +50,7 @@ def _short(seen: CaseExchange) -> str:
     return repr(text.decode("latin-1"))
 
 
-def _judge_others(record: Record) -> list[str]:
+def _check_other_requests(record: Record) -> list[str]:
     return [
         f"step as {other.identity}: status {other.status}, not {other.wanted}: {other.received[:200]!r}"
         for other in record.others
@@ -58,7 +58,7 @@ def _judge_others(record: Record) -> list[str]:
     ]
 
 
-def _judge_upstream(expect: Expect, record: Record) -> list[str]:
+def _check_upstream(expect: Expect, record: Record) -> list[str]:
     exchanges = record.exchanges
     complaints = []
     targets = [f"{e.method} {e.target}"[:120] for e in exchanges]
@@ -73,11 +73,11 @@ def _judge_upstream(expect: Expect, record: Record) -> list[str]:
     if expect.path is not None and exchanges and exchanges[0].target != expect.path:
         complaints.append(f"the kubelet saw {exchanges[0].target}, not {expect.path}")
     for exchange in exchanges:
-        complaints += _judge_exchange(expect, exchange)
+        complaints += _check_upstream_request(expect, exchange)
     return complaints
 
 
-def _judge_exchange(expect: Expect, exchange: Exchange) -> list[str]:
+def _check_upstream_request(expect: Expect, exchange: Exchange) -> list[str]:
     complaints = [
         f"the kubelet saw {name}: {exchange.values(name)}, not {list(values)}"
         for name, values in expect.upstream_headers.items()
@@ -90,7 +90,7 @@ def _judge_exchange(expect: Expect, exchange: Exchange) -> list[str]:
     return complaints
 
 
-def _judge_words(case: RequestCase, record: Record) -> list[str]:
+def _check_words(case: RequestCase, record: Record) -> list[str]:
     received = b"\n".join(seen.received for seen in record.seen)
     everything = b"\n".join([received, *(other.received for other in record.others)])
     heads = b"\n".join(e.head + e.body + bytes(e.after.head) for e in record.exchanges)
@@ -104,8 +104,8 @@ def _judge_words(case: RequestCase, record: Record) -> list[str]:
     ]
 
 
-def judge_audit(case: RequestCase, lines: str) -> list[str]:
-    """The words that audit lines must and must not have."""
+def check_audit_words(case: RequestCase, lines: str) -> list[str]:
+    """The words that audit lines must and must not have, as far as the case names any."""
     return [
         *_absent(case.words["audit_must_contain"], lines, "the audit log lacks"),
         *_present(case.words["audit_must_not_contain"], lines, "the audit log has"),
