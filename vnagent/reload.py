@@ -47,7 +47,7 @@ class Reloader:
 
     async def _watch(self, source: Reloadable, asked: asyncio.Event) -> None:
         while True:
-            is_asked = await _is_set_within(asked, POLL_S)
+            is_asked = await _wait_set(asked, POLL_S)
             # Poll also at SIGHUP: the content that is read now must not count as a change later.
             if source.poll() or is_asked:
                 await self.reload(source)
@@ -64,7 +64,7 @@ class Reloader:
             )
 
 
-async def _is_set_within(event: asyncio.Event, timeout_s: float) -> bool:
+async def _wait_set(event: asyncio.Event, timeout_s: float) -> bool:
     try:
         async with asyncio.timeout(timeout_s):
             await event.wait()

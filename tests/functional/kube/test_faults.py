@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.functional, pytest.mark.asyncio]
 Until = Callable[[Callable[[], object]], Awaitable[None]]
 
 
-class ConfigMap(msgspec.Struct, frozen=True):
+class DataConfigMap(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
     data: dict[str, str] = {}
 
@@ -32,13 +32,13 @@ def config_map(name: str, **data: str) -> Object:
 @contextlib.asynccontextmanager
 async def following(
     client: Client, timing: Timing | None = None
-) -> AsyncIterator[tuple[Reflector[ConfigMap], list[str]]]:
+) -> AsyncIterator[tuple[Reflector[DataConfigMap], list[str]]]:
     told: list[str] = []
 
-    def on_change(changes: Sequence[Change[ConfigMap]]) -> None:
+    def on_change(changes: Sequence[Change[DataConfigMap]]) -> None:
         told.extend(f"{type(change).__name__} {change.key[1]}" for change in changes)
 
-    reflector = Reflector(client, CONFIG_MAPS, ConfigMap, on_change=on_change, timing=timing)
+    reflector = Reflector(client, CONFIG_MAPS, DataConfigMap, on_change=on_change, timing=timing)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(reflector.run(), name="reflector")
         try:
@@ -47,7 +47,7 @@ async def following(
             task.cancel()
 
 
-def names(reflector: Reflector[ConfigMap]) -> set[str]:
+def names(reflector: Reflector[DataConfigMap]) -> set[str]:
     return {name for _, name in reflector.objects}
 
 

@@ -155,7 +155,7 @@ def test_503_until_the_pods_have_synced(tmp_path: Path) -> None:
         node.write_tenant("ten-a")
         node.write_config()
         node.daemon.spawn()
-        assert wait_for(lambda: is_listening(node.daemon), DEADLINE_S)
+        assert wait_for(lambda: find_port(node.daemon), DEADLINE_S)
         for path in ("/containerLogs/web/shop/app", "/containerLogs/web/nothing/app", "/pods"):
             reply = node.ask("ten-a", f"GET {path}")
             assert reply is not None
@@ -177,7 +177,7 @@ def test_503_until_the_pods_have_synced(tmp_path: Path) -> None:
         node.stop()
 
 
-def is_listening(daemon: VnAgentProcess) -> bool:
+def find_port(daemon: VnAgentProcess) -> bool:
     try:
         daemon.port = daemon.listen_port()
     except DaemonError:

@@ -424,7 +424,7 @@ def test_a_client_that_does_not_read_is_paused(node: AgentNode, path: str) -> No
         assert other is not None
         answered, kept = 0, bytearray()
 
-        def is_answered() -> bool:
+        def receive_reply() -> bool:
             nonlocal answered
             far.push()
             far.pull()
@@ -437,7 +437,7 @@ def test_a_client_that_does_not_read_is_paused(node: AgentNode, path: str) -> No
             return answered == count - 1 or far.end is not None
 
         end = time.monotonic() + 4 * DEADLINE_S
-        while not is_answered() and time.monotonic() < end:
+        while not receive_reply() and time.monotonic() < end:
             pass
         assert (answered, far.end) == (count - 1, None)
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio
 
 
 @dataclass(eq=False)
-class Source:
+class ReloadedSource:
     """A fake source: `is_changed` once, then not until it is set again."""
 
     name: str
@@ -57,14 +57,14 @@ async def running(reloader: Reloader) -> AsyncIterator[None]:
 
 
 async def test_an_unchanged_source_is_not_reloaded() -> None:
-    source, reloads = Source("a"), counters()
+    source, reloads = ReloadedSource("a"), counters()
     async with running(Reloader((source.reloadable,), reloads)):
         await asyncio.sleep(100)
     assert (source.reads, counted(reloads)) == ([], (0, 0))
 
 
 async def test_a_change_is_reloaded_once_within_two_seconds() -> None:
-    source, reloads = Source("a"), counters()
+    source, reloads = ReloadedSource("a"), counters()
     async with running(Reloader((source.reloadable,), reloads)):
         await asyncio.sleep(10.5)
         source.is_changed = True
@@ -75,7 +75,7 @@ async def test_a_change_is_reloaded_once_within_two_seconds() -> None:
 
 
 async def test_a_failed_reload_is_counted_and_not_repeated() -> None:
-    source, reloads = Source("a", is_changed=True, problem="cut"), counters()
+    source, reloads = ReloadedSource("a", is_changed=True, problem="cut"), counters()
     async with running(Reloader((source.reloadable,), reloads)):
         await asyncio.sleep(50)
         source.is_changed, source.problem = True, None
@@ -85,7 +85,7 @@ async def test_a_failed_reload_is_counted_and_not_repeated() -> None:
 
 
 async def test_sighup_reloads_every_source() -> None:
-    one, two, reloads = Source("a"), Source("b", problem="away"), counters()
+    one, two, reloads = ReloadedSource("a"), ReloadedSource("b", problem="away"), counters()
     reloader = Reloader((one.reloadable, two.reloadable), reloads)
     async with running(reloader):
         await asyncio.sleep(10.5)
@@ -98,7 +98,7 @@ async def test_sighup_reloads_every_source() -> None:
 
 
 async def test_a_change_read_at_sighup_is_not_reloaded_again() -> None:
-    source, reloads = Source("a"), counters()
+    source, reloads = ReloadedSource("a"), counters()
     reloader = Reloader((source.reloadable,), reloads)
     async with running(reloader):
         await asyncio.sleep(10.5)
@@ -110,7 +110,11 @@ async def test_a_change_read_at_sighup_is_not_reloaded_again() -> None:
 
 async def test_a_slow_reload_does_not_delay_others() -> None:
     """A kubelet that hangs must not keep a tenant's removal from being noticed."""
-    slow, quick, reloads = Source("kubelet", is_changed=True, takes_s=30), Source("tenants"), counters()
+    slow, quick, reloads = (
+        ReloadedSource("kubelet", is_changed=True, takes_s=30),
+        ReloadedSource("tenants"),
+        counters(),
+    )
     async with running(Reloader((slow.reloadable, quick.reloadable), reloads)):
         await asyncio.sleep(5.5)
         quick.is_changed = True

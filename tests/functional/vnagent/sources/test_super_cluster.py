@@ -186,14 +186,14 @@ async def test_the_source_waits_for_its_kubeconfig(
         async with running(*(source.run() for source in sources)):
             said = ""
 
-            def has_said(text: str) -> bool:
+            def logged(text: str) -> bool:
                 nonlocal said
                 said += capsys.readouterr().err
                 return text in said
 
-            await until(lambda: has_said("No such file or directory"))
+            await until(lambda: logged("No such file or directory"))
             late.write_text("half a kubeconf")
-            await until(lambda: has_said("not a kubeconfig"))
+            await until(lambda: logged("not a kubeconfig"))
             assert [source.age_s() for source in sources] == [None, None]
             (tmp_path / "kubeconfig").rename(late)
             await until(lambda: tenants and pods)

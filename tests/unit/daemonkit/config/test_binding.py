@@ -9,7 +9,7 @@ import pytest
 from daemonkit.config.binding import MAX_FILE_BYTES, ConfigError, load, parse, setting
 
 
-class Source(enum.Enum):
+class SourceKind(enum.Enum):
     KUBELET = "kubelet"
     SUPER_CLUSTER = "superCluster"
 
@@ -33,7 +33,7 @@ class Tenants:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class ClientEntry:
     spki_sha256: str = setting(key="spkiSHA256")
     role: str = setting("apiserver", choices=("apiserver", "metrics"))
 
@@ -43,14 +43,14 @@ class Agent:
     node_name: str
     kubelet: Kubelet
     tenants: Tenants = Tenants()
-    source: Source = Source.KUBELET
+    source: SourceKind = SourceKind.KUBELET
     max_age_s: float = setting(0.0, minimum=0)
     burst: int = setting(10, minimum=1)
     ratio: float = setting(0.5, maximum=1)
     is_quick: bool = False
     injected_containers: tuple[str, ...] = ()
     ports: tuple[int, ...] = setting((), minimum=1, maximum=65535)
-    clients: tuple[Client, ...] = ()
+    clients: tuple[ClientEntry, ...] = ()
     labels: dict[str, str] = field(default_factory=dict)
     cluster_domain: str | None = None
 
@@ -101,14 +101,14 @@ clusterDomain: cluster.local
         node_name="n1",
         kubelet=Kubelet(Path("/ca.crt"), "::1", 0, "b"),
         tenants=Tenants(None, Path("/etc/vcnode/k.conf")),
-        source=Source.SUPER_CLUSTER,
+        source=SourceKind.SUPER_CLUSTER,
         max_age_s=3.0,
         burst=7,
         ratio=0.25,
         is_quick=True,
         injected_containers=("istio-proxy", "vault"),
         ports=(1, 65535),
-        clients=(Client("00ff"), Client("ab", "metrics")),
+        clients=(ClientEntry("00ff"), ClientEntry("ab", "metrics")),
         labels={"a.b/c": "d"},
         cluster_domain="cluster.local",
     )

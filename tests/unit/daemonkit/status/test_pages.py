@@ -13,7 +13,7 @@ from daemonkit.status.pages import Pages, Query, Readiness, Reply, too_large
 
 
 @dataclass(frozen=True)
-class Source:
+class AgedSource:
     name: str
     age_s: float
 
@@ -24,7 +24,7 @@ READY = Readiness(True, ("pods: ok, age 3 s",))
 def pages(readiness: Readiness = READY) -> Pages:
     registry = Registry()
     registry.gauge("vcnode_x", "X.").set(1)
-    status: dict[str, object] = {"socket": Path("/run/x"), "sources": [Source("pods", 1.5)]}
+    status: dict[str, object] = {"socket": Path("/run/x"), "sources": [AgedSource("pods", 1.5)]}
     return Pages(registry, readiness=lambda: readiness, status=lambda: status)
 
 

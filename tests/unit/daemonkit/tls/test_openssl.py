@@ -74,7 +74,7 @@ class Side:
         return self.outgoing.read()
 
 
-class Client:
+class TlsClient:
     """The client's side: a flight for each answer."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ HELLO, CERTIFICATE = int(Message.CLIENT_HELLO), int(Message.CERTIFICATE)
 
 def test_connections_of_one_thread_are_inspected_separately() -> None:
     server = Inspected()
-    pairs = [(Client(), Side(server.context)) for _ in range(3)]
+    pairs = [(TlsClient(), Side(server.context)) for _ in range(3)]
     flights = [client.step(side.step(client.step())) for client, side in pairs]
     assert server.kinds == [HELLO] * 3
     for (_, side), flight in zip(pairs, flights, strict=True):
@@ -102,7 +102,7 @@ def test_connections_of_one_thread_are_inspected_separately() -> None:
 
 
 def test_a_chain_in_pieces_is_inspected() -> None:
-    server, client = Inspected(), Client()
+    server, client = Inspected(), TlsClient()
     side = Side(server.context)
     hello = client.step()
     answer = b"".join(side.step(hello[at : at + 1]) for at in range(len(hello)))
@@ -115,7 +115,7 @@ def test_a_chain_in_pieces_is_inspected() -> None:
 
 def test_python_is_called_for_the_hello_and_the_chain_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call for each record and message were 31 of a handshake, and one for each record behind it."""
-    server, client = Inspected(), Client()
+    server, client = Inspected(), TlsClient()
     side = Side(server.context)
     calls = 0
 
@@ -164,7 +164,7 @@ def test_an_inspection_pauses_only_if_it_can_resume(monkeypatch: pytest.MonkeyPa
     unraisable: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
     monkeypatch.setattr(openssl, "functools", SimpleNamespace(partial=fail))
-    server, client = Inspected(), Client()
+    server, client = Inspected(), TlsClient()
     side = Side(server.context)
     side.step(client.step(side.step(client.step())))
     assert (server.kinds, len(unraisable)) == ([HELLO, CERTIFICATE], 1)

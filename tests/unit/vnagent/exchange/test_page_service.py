@@ -6,6 +6,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -51,16 +52,11 @@ def owned(each: FakePod) -> Owned:
     return Owned(tenant, "web", each.name, uid, each.namespace, each.name, each.uid, containers)
 
 
-class FakePoller:
-    def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
-
-
 class FakeKubeletPool:
     """A pool that answers each request with a page of `pods` after `takes_s`; counts the reads."""
 
     def __init__(self, *pods: FakePod, takes_s: float = 0.0) -> None:
-        self.poller = FakePoller()
+        self.poller = SimpleNamespace(loop=asyncio.get_running_loop())
         self.address = KubeletAddress("127.0.0.1", 10250, "node-1")
         self.pods = pods
         self.takes_s = takes_s

@@ -2,6 +2,7 @@
 """The kubelet as the source of pods: a failed read is logged once and ends no later one."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -17,15 +18,11 @@ pytestmark = pytest.mark.asyncio
 class BrokenPool:
     """Fails as only a fault of ours could; counts how often it was asked."""
 
-    class FakePoller:
-        def __init__(self) -> None:
-            self.loop = asyncio.get_running_loop()
-
     class Address:
         authority = "127.0.0.1:10250"
 
     def __init__(self) -> None:
-        self.poller = self.FakePoller()
+        self.poller = SimpleNamespace(loop=asyncio.get_running_loop())
         self.address = self.Address()
         self.asked = 0
 

@@ -5,6 +5,7 @@ import asyncio
 import json
 import tracemalloc
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -50,12 +51,8 @@ def owned(tenant: str, name: str, problem: str = "") -> Owned:
 class ListPool:
     """A kubelet that sends the list of `items` in chunks, as Go does; counts the reads."""
 
-    class FakePoller:
-        def __init__(self) -> None:
-            self.loop = asyncio.get_running_loop()
-
     def __init__(self, *items: bytes) -> None:
-        self.poller = self.FakePoller()
+        self.poller = SimpleNamespace(loop=asyncio.get_running_loop())
         self.address = KubeletAddress("127.0.0.1", 10250, "node-1")
         self.items = items
         self.is_cut = False

@@ -4,6 +4,7 @@
 import asyncio
 import itertools
 import json
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -24,12 +25,8 @@ INTERVAL_S = 5.0
 class FakePodsKubelet:
     """Lists the pods that there are when it is asked, `takes_s` later; counts the reads."""
 
-    class FakePoller:
-        def __init__(self) -> None:
-            self.loop = asyncio.get_running_loop()
-
     def __init__(self, takes_s: float = 0.05) -> None:
-        self.poller = self.FakePoller()
+        self.poller = SimpleNamespace(loop=asyncio.get_running_loop())
         self.address = KubeletAddress("127.0.0.1", 10250, "node-1")
         self.takes_s = takes_s
         self.status = 200

@@ -2,6 +2,7 @@
 """A page is fetched as a whole or not at all; a returned connection is not aborted."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -24,16 +25,11 @@ class FakeConnection:
         self.is_aborted = True
 
 
-class FakePoller:
-    def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
-
-
 class FakePool:
     """Hands out one connection and lets the test play the kubelet."""
 
     def __init__(self) -> None:
-        self.poller = FakePoller()
+        self.poller = SimpleNamespace(loop=asyncio.get_running_loop())
         self.address = KubeletAddress("127.0.0.1", 10250, "node-1")
         self.connection = FakeConnection()
         self.sent = b""
