@@ -115,32 +115,34 @@ def _completed(pod: PodObject, request: _Request) -> PodObject:
     return msgspec.structs.replace(pod, metadata=known)
 
 
-def answer(review: Review, world: ClusterState, node: NodeDns) -> "Answer":
+def decide_review(review: Review, state: ClusterState, node: NodeDns) -> "ReviewResponse":
     """Decide. `node` is the resolver of all nodes, as the pod is not scheduled yet."""
     if review.pod is not None and review.too_large:
-        return Answer(review.uid, _of_too_large(review.pod.metadata.namespace, review.too_large, world))
-    decision = None if review.pod is None else decide(review.pod, world, node)
+        return ReviewResponse(
+            review.uid, _of_too_large(review.pod.metadata.namespace, review.too_large, state)
+        )
+    decision = None if review.pod is None else decide(review.pod, state, node)
     if decision is None or decision.dns_class is not DnsClass.CLUSTER:
-        return Answer(review.uid)
+        return ReviewResponse(review.uid)
     if decision.lines is None:
         # Admitted, it would start with the resolver of the super cluster or of the host.
-        return Answer(review.uid, decision)
-    return Answer(review.uid, decision, tuple(patch(decision.lines)))
+        return ReviewResponse(review.uid, decision)
+    return ReviewResponse(review.uid, decision, tuple(patch(decision.lines)))
 
 
-def _of_too_large(namespace: str, reason: str, world: ClusterState) -> Decision | None:
+def _of_too_large(namespace: str, reason: str, state: ClusterState) -> Decision | None:
     """The denial of a pod that was not decoded; None where its namespace is not a tenant's."""
-    denied = Decision("", DnsClass.CLUSTER, owner=world.owner(namespace))
+    denied = Decision("", DnsClass.CLUSTER, owner=state.owner(namespace))
     if denied.owner is not None:
         return replace(denied, waiting=PodWaiting(WaitReason.TOO_LARGE, reason))
-    if namespace in world.namespaces:
+    if namespace in state.namespaces:
         return None
     return replace(
         denied, waiting=PodWaiting(WaitReason.NOT_SYNCED, f"namespace {namespace} is not synced yet")
     )
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ReviewResponse(msgspec.Struct, frozen=True):
     """The response to one review; without a decision the pod is not a tenant's."""
 
     uid: str

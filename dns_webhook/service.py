@@ -116,19 +116,19 @@ class WebhookService:
         state = self.watches.state(
             self._config.cluster_domain, self._domains, has_plain_dns=self._config.plain_kube_dns
         )
-        answer = review.answer(asked, state, self._file.node)
-        self._reviews.labels(answer.result).inc()
+        response = review.decide_review(asked, state, self._file.node)
+        self._reviews.labels(response.result).inc()
         pod = asked.pod
-        if pod is not None and answer.decision is not None:
+        if pod is not None and response.decision is not None:
             where = f"{pod.metadata.namespace}/{pod.metadata.name}"
             _log.info(
                 "reviewed",
                 pod=where,
-                result=answer.result,
-                reason=answer.message or None,
-                left_out=" ".join(answer.left_out) or None,
+                result=response.result,
+                reason=response.message or None,
+                left_out=" ".join(response.left_out) or None,
             )
-        return web.Response(body=answer.body(), content_type="application/json")
+        return web.Response(body=response.body(), content_type="application/json")
 
     async def _poll(self) -> None:
         while True:

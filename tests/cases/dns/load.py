@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads cases of resolvers, and makes objects of them; a key that is not known is an error.
+"""Reads resolver cases, and builds their objects; an unknown key is an error.
 
 Tenants' keys get a prefix, so that many cases fit into one super cluster.
 """
@@ -16,9 +16,9 @@ from tests.unit.dnsconfig import objects
 from tests.unit.dnsconfig.objects import Json
 
 ISOLATION = Path(__file__).resolve().parent / "isolation.yaml"
-# Whom nobody may ever be sent to, as a prefix of an address.
+# The prefix of addresses that no pod may get.
 NOBODYS = "6.6.6."
-# What the node itself has, in all cases.
+# The node's own file, in all cases.
 HOST = "nameserver 192.0.2.1\nsearch example.org\n"
 
 _KEYS = frozenset({"id", "tenants", "objects", "pod", "servers", "waits", "nothing", "api"})
@@ -34,12 +34,12 @@ _DEFAULT_POD: Json = {"of": "a", "network": "blue"}
 
 
 class DnsFileError(Exception):
-    """The file is not of this shape; says which case."""
+    """The file is malformed; the text names the case."""
 
 
 @dataclass(frozen=True, slots=True)
 class DnsCase:
-    """One case. Exactly one of `servers`, `waits` and `is_nothing` says what comes of its pod."""
+    """One case. Exactly one of `servers`, `waits` and `is_nothing` is its pod's expected outcome."""
 
     id: str
     tenants: Mapping[str, Mapping[str, str]]
@@ -48,7 +48,7 @@ class DnsCase:
     servers: tuple[str, ...] = ()
     waits: WaitReason | None = None
     is_nothing: bool = False
-    # A real apiserver takes the objects and the pod.
+    # A real API server accepts the objects and the pod.
     is_possible: bool = True
 
     def items(self, prefix: str = "") -> list[Json]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node under test: a real dnsconfig process, a stand-in API server, a stand-in kata-bridge."""
+"""A node under test: a real dnsconfig process, a fake API server, a fake kata-bridge."""
 
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real daemon between a stand-in API server over TLS and a stand-in kata-bridge over gRPC.
+"""The real daemon between a fake API server over TLS and a fake kata-bridge over gRPC.
 
 What goes away under it, and what it knows after a restart, is in test_daemon_losses and
 test_daemon_restarts.
@@ -113,7 +113,7 @@ async def test_truncation_is_reported_by_one_event(tmp_path: Path) -> None:
         }
         assert (told["type"], told["reason"]) == ("Warning", "DNSConfigForming")
         assert told["message"].startswith("Search Line limits were exceeded")
-        # It is one Event after a restart as well.
+        # A restart posts no second Event.
         assert await here.stop() == 0
         await here.start()
 
@@ -137,7 +137,7 @@ async def test_guests_are_matched_to_their_pods(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         uid = here.put_pod("a", "web")
         await here.until(lambda: here.text(uid))
-        # With the pod's UID; made by hand without one; of another time; of no tenant; and without a pod.
+        # With the pod's UID; without one; of a deleted pod; of no tenant; and without a pod.
         here.bridge.add("g1", "a", "a-shop/web", uid=uid)
         here.put_pod("a", "db", network="blue")
         here.bridge.add("g2", "a", "a-shop/db", networks=("blue",))
@@ -162,7 +162,7 @@ async def test_the_nodes_file_is_read_again_after_it_settled(tmp_path: Path) -> 
 
         await here.until(is_seen)
         assert here.servers(uid) == ["192.0.2.1"]
-        # In place, and by a rename, as both are done.
+        # In place, and by a rename.
         here.resolv_conf.write_text("nameserver 192.0.2.2\n")
         await here.until(lambda: here.servers(uid) == ["192.0.2.2"])
         (tmp_path / "new").write_text("nameserver 192.0.2.3\n")
@@ -177,7 +177,7 @@ async def test_many_tenants_share_cluster_wide_watches(tmp_path: Path) -> None:
         pods = [here.put_pod(f"t{number}", "web") for number in range(40)]
         await here.until(lambda: all(here.text(uid) for uid in pods))
         assert [here.servers(uid) for uid in pods] == [[f"10.97.0.{number + 1}"] for number in range(40)]
-        # Those that were begun one by one go after a while.
+        # The namespaces' own watches end after a while.
         assert (await here.status())["watches"] < 3 + 2 * 33 + 3
 
 

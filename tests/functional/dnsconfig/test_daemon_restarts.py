@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon as a process that ends and starts again: what it knows then, and what it keeps on disk."""
+"""The daemon as a process that restarts: its saved state, and kata-bridge's restarts."""
 
 import functools
 import signal
@@ -30,7 +30,7 @@ async def test_a_start_without_the_api_server_uses_saved_state(tmp_path: Path) -
         status = await here.status()
         assert status["usesSavedState"]
         assert await here.is_ready()
-        # What the API server then tells counts.
+        # What the API server then lists is used.
         here.put(service("a", "default", "10.96.0.77"))
         await here.apiserver.start()
         await here.until(lambda: here.servers(uid) == ["10.96.0.77"])

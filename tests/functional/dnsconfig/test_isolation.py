@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cases of isolation against the daemon as a process: all of them in one super cluster at once.
+"""The isolation cases against the daemon as a process, all in one super cluster.
 
 What the core says of each is asked in tests/unit; here the objects come by lists and watches, and
 the answer goes to a bridge. Tenants of different cases have keys of their own. A pod that is too large
@@ -24,7 +24,7 @@ from tests.functional.dnsconfig.node import DnsNode
 
 pytestmark = pytest.mark.asyncio
 
-# The stand-in keeps objects of one scope each: a Network without a namespace has no place there.
+# The fake API server has one scope for each kind: it takes no Network without a namespace.
 CASES = [case for case in load() if case.id != "network-that-is-cluster-scoped"]
 
 
@@ -33,7 +33,7 @@ def prefix(number: int) -> str:
 
 
 def reason(case: DnsCase, key: str) -> str:
-    """What the pod's author is told; empty where it does not wait."""
+    """The pod's wait message; empty if it does not wait."""
     pod = decode_object(case.pod(key))
     assert isinstance(pod, PodObject)
     found = decide(pod, cluster_state_of(case.items(key)), node_dns_of(HOST))
@@ -76,7 +76,7 @@ async def test_no_tenant_becomes_anothers_resolver(tmp_path: Path) -> None:
         for case, uid, words in pods:
             assert NOBODYS not in here.text(uid), case.id
             assert (here.servers(uid), here.waits(uid)) == (list(case.servers), words), case.id
-        # Of pods that are nobody's nothing was ever said, and to nobody at any time a wrong address.
+        # Pods of no tenant were never submitted, and no pod had a wrong address at any time.
         nobodys = {uid for case, uid, _ in pods if case.is_nothing}
         assert nobodys
         assert not (nobodys | too_large) & {each.pod_uid for each in here.bridge.resolv_conf_requests}

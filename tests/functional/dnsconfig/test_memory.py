@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real daemon, given all that a tenant may write on one node, stays within the formula of its README."""
+"""The real daemon with the largest objects that tenants may create: its README's formula holds."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.unit.dnsconfig.objects import service, tenant
 pytestmark = pytest.mark.asyncio
 
 PODS, TOO_LARGE = 100, 12
-# What the API server lets through: 90 000 options, 1.4 MB.
+# The API server accepts 90 000 options, 1.4 MB.
 OPTIONS = [{"name": f"o{number}"} for number in range(90_000)]
 # What is believed.
 MOST = [{"name": f"option-{number}", "value": "v" * 200} for number in range(256)]

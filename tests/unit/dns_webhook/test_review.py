@@ -34,7 +34,7 @@ def asked(pod: Any, **changed: Any) -> bytes:
 
 
 def response(body: bytes, world: ClusterState = WORLD) -> dict[str, Any]:
-    found = json.loads(review.answer(review.decode_review(body), world, NODE).body())
+    found = json.loads(review.decide_review(review.decode_review(body), world, NODE).body())
     assert (found["apiVersion"], found["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     answer: dict[str, Any] = found["response"]
     assert answer["uid"] == "review-1"
@@ -75,7 +75,7 @@ def test_a_pod_is_patched_with_its_networks_resolver() -> None:
 def test_invalid_node_search_paths_are_left_out() -> None:
     """The kubelet takes any: a pod's author could do nothing about a node's file."""
     node = node_dns_of("search Corp.Example _tcp.x_y.example -bad.example a!b\n")
-    answer = review.answer(review.decode_review(asked(new(objects.pod("t")))), WORLD, node)
+    answer = review.decide_review(review.decode_review(asked(new(objects.pod("t")))), WORLD, node)
     (config,) = (step["value"] for step in answer.patch if step["path"] == "/spec/dnsConfig")
     assert config["searches"][3:] == ["corp.example", "_tcp.x_y.example"]
     assert answer.left_out == ("-bad.example", "a!b")
@@ -85,7 +85,7 @@ def test_invalid_node_search_paths_are_left_out() -> None:
 def test_an_authors_own_search_paths_stay_as_they_are(search: str) -> None:
     """It does so without us, and says where it stands."""
     pod = new(objects.pod("t", dnsConfig={"searches": [search, "ok.example"]}))
-    answer = review.answer(review.decode_review(asked(pod)), WORLD, node_dns_of("search a!b\n"))
+    answer = review.decide_review(review.decode_review(asked(pod)), WORLD, node_dns_of("search a!b\n"))
     (config,) = (step["value"] for step in answer.patch if step["path"] == "/spec/dnsConfig")
     assert config["searches"][3:] == [search, "ok.example"]
     assert answer.left_out == ("a!b",)

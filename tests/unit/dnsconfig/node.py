@@ -90,7 +90,7 @@ class VirtualNode:
 
     @contextlib.asynccontextmanager
     async def running(self, seconds: float = 1.0) -> AsyncIterator[None]:
-        """Everything runs; after so much time."""
+        """Everything runs; enters after so much time."""
         self.watch.start()
         self.tasks.spawn(self.session.run(), "bridge")
         self.tasks.spawn(run_sync_loop(self.controller, self.session.push, self.woken, self.clock), "sync")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects of a super cluster, as JSON: two-line worlds for the tests."""
+"""Objects of a super cluster as JSON."""
 
 from typing import Any
 

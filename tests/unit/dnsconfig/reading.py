@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON objects as they come out of a watch."""
+"""JSON objects, decoded as by a watch."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connection to kata-bridge, in virtual time, without a socket."""
+"""The session with kata-bridge, in virtual time, without a socket."""
 
 import asyncio
 from collections.abc import Sequence

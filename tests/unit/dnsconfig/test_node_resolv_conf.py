@@ -28,7 +28,7 @@ class FileFixture:
 
 @pytest.fixture(autouse=True)
 def _a_clock_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Content counts here, not when it was written: each poll reads."""
+    """Each poll reads the content; its modification time does not matter."""
     monkeypatch.setattr("daemonkit.files.watched.Watched._changed_lately", lambda _: True)
 
 

@@ -46,7 +46,7 @@ async def test_ready_when_bridge_and_sources_are_synced(tmp_path: Path) -> None:
 
 
 async def test_a_vanished_kind_is_stale_and_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its definition was deleted. What was known counts, and readiness tells why it gets no newer."""
+    """Its definition was deleted. The last objects stay in use, and readiness has the reason."""
     here = VirtualNode()
     here.put(*tenant("a", default="10.0.0.1"))
     here.put_pod("a")

@@ -88,7 +88,7 @@ async def test_revocations_are_restored_and_clamped_to_now(disk: StateDisk) -> N
     await disk.saved.save(objects_to_save(snapshot(), made, SandboxNetworks(), NOW), 0.0)
     restored = disk.saved.load()
     assert restored is not None
-    # The clock of the next one begins elsewhere; one of the calendar that was set back makes no future.
+    # The next monotonic clock starts elsewhere; a wall clock that was set back clamps to now.
     again = restored.retention(HOLD_S, NOW + 100.0, 50.0)
     assert (again.texts, again.networks, again.address_sources) == (
         made.texts,
@@ -104,7 +104,7 @@ async def test_revocations_are_restored_and_clamped_to_now(disk: StateDisk) -> N
 
 @pytest.mark.parametrize("since", [5.0, 5.001, 5.4, 5.5, 5.7, 5.999])
 async def test_a_restart_delays_no_removal(since: float) -> None:
-    """Else the next one gives back for a moment what this one has taken just now."""
+    """Else the next daemon restores for a moment what this one has just removed."""
     made = retention()
     made.revoked["x"] = RevokedAddress(since, is_confirmed=True)
     for wall_at_zero in (NOW, NOW + 0.3, NOW - 0.0001):
@@ -121,7 +121,7 @@ async def test_a_file_without_revocations_is_read(disk: StateDisk) -> None:
     os.utime(disk.path, (NOW, NOW))
     restored = disk.saved.load()
     assert restored == RestoredState(snapshot(), TEXTS, 0.0)
-    # For which networks a text was is in no such file, and a guess may be another's server.
+    # Such a file lacks the networks of a text, and a guess may be another's server.
     assert restored.retention(HOLD_S, NOW, 0.0).texts == {}
     assert restored.sandbox_networks().known == {}
 
@@ -185,7 +185,7 @@ async def test_expired_and_future_state_is_not_used(disk: StateDisk) -> None:
     await disk.saved.save(state(), 0.0)
     disk.later(MAX_AGE_S + 1)
     assert disk.saved.load() is None
-    # A clock that was set right by a little does not make it of the future; one that is behind may have
+    # A small correction of the clock does not make it of the future; a clock that is behind may have
     # been so for weeks.
     disk.wall = NOW - MAX_AHEAD_S
     restored = disk.saved.load()

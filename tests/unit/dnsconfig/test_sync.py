@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine with its watch and connection, in virtual time: what pods and guests are given and told.
+"""The controller with its watches and session, in virtual time: what pods and guests get.
 
-What becomes of a server's address that is lost, of a restart, and of labels that change while
-sandboxes stay is in test_engine_losses, test_engine_restarts and test_engine_sandboxes.
+Revoked addresses, restarts, changed labels and too large objects have files of their own: test_sync_*.
 """
 
 import asyncio
@@ -68,14 +67,14 @@ async def test_a_pod_retains_its_resolver(how: str) -> None:
         assert (here.servers(late), bool(here.waits(late))) == ([], True)
         assert len(here.bridge.resolv_conf_requests) == sent + 1
         assert here.controller.pods.by_pod["a-shop", "web"].is_retained
-        # Also when the bridge is made anew, and when the pod gets another sandbox.
+        # Also after a restart of kata-bridge, and in another sandbox of the pod.
         here.bridge.lose_state()
         await asyncio.sleep(1)
         here.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
         await asyncio.sleep(1)
         assert here.bridge.resolv_conf_requests[-1].guest == "g1"
         assert here.servers(uid) == ["10.96.0.11"]
-        # And when all is well again it gets what is then.
+        # With the network back it gets the current server.
         here.put(network("a", "blue"), service("a", "blue", "10.96.0.12"))
         await asyncio.sleep(1)
         assert here.servers(uid) == here.servers(late) == ["10.96.0.12"]
@@ -145,7 +144,7 @@ async def test_the_newest_guest_of_a_pod_gets_its_resolver() -> None:
     here.put_pod("b", "job", labels={})
     here.storage.put(PODS, pod("b", "done", nodeName="n1") | {"status": {"phase": "Succeeded"}})
     async with here.running():
-        # An older sandbox of the same pod, one of a pod of the past, one that is nobody's.
+        # An older sandbox of the same pod, one of a deleted pod, one of the super cluster.
         here.bridge.add("old", "a", "a-shop/web", uid=uid)
         here.bridge.add("new", "a", "a-shop/web", uid=uid)
         here.bridge.add("past", "a", "a-shop/web", uid="another")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine after a restart: what counts of what the one before it saved."""
+"""The controller after a restart: which saved state it uses."""
 
 import asyncio
 
@@ -50,7 +50,7 @@ async def test_saved_state_expires_while_running() -> None:
         await asyncio.sleep(2)
         assert here.controller.snapshot == Snapshot()
         assert here.controller.pods.by_pod == {}
-        # Who has been given something keeps that, as when the API server falls silent later.
+        # A pod with a resolver retains it, as in a later outage of the API server.
         here.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
         here.bridge.add("g2", "a", "a-shop/late", uid=waiting, networks=("red",))
         await asyncio.sleep(2 * GRACE_S)
@@ -71,7 +71,7 @@ async def test_resolvers_are_retained_without_a_snapshot() -> None:
 
 @pytest.mark.parametrize("is_server_removed", [False, True])
 async def test_a_revocation_continues_after_a_restart(is_server_removed: bool) -> None:
-    """All Services of the tenant are deleted, so that the list after it has none and says nothing."""
+    """All Services of the tenant are deleted, so that the relist after it is distrusted."""
     before = node()
     uid = before.put_pod("a", network="blue")
     async with before.running():
@@ -111,7 +111,7 @@ async def test_a_restart_while_unsynced_changes_no_revocation() -> None:
             if known == snapshot:
                 without_server(here.bridge.resolv_confs[uid])
                 assert here.waits(uid)
-    # What only was not there when it was saved is unknown.
+    # What the saved snapshot lacks is unknown.
     here = node(before.storage)
     here.transport.is_stalled = True
     retention.revoked.clear()

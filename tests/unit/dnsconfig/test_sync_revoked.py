@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine where a DNS server's address is lost: from whom it is taken, when, and who keeps it."""
+"""The controller where a DNS server's address is revoked: when it is removed, and from which pods."""
 
 import asyncio
 
@@ -51,7 +51,7 @@ async def test_a_revoked_address_is_removed_after_the_delay(how: str) -> None:
         assert here.waits(uid)
         assert here.waits(uid) == (state.decision.waiting and state.decision.waiting.message)
         assert len(here.bridge.resolv_conf_requests) == sent + 1
-        # Nothing brings it back but an address: not a bridge that is made anew, nor what is unknown.
+        # Only an address restores it: not a restarted kata-bridge, nor unknown state.
         here.bridge.lose_state()
         await asyncio.sleep(1)
         without_server(here.bridge.resolv_confs[uid])
@@ -78,7 +78,7 @@ async def test_one_of_two_addresses_is_removed_alone() -> None:
         await asyncio.sleep(REVOCATION_DELAY_S + 1)
         assert here.servers(uid) == ["10.96.0.11"]
         assert here.waits(uid)
-        # What is not known takes nothing more, and what is, the rest.
+        # Unknown state removes nothing more; a deletion removes the rest.
         here.put({**service("a", "blue"), "spec": 7})
         await asyncio.sleep(REVOCATION_DELAY_S + 1)
         assert here.servers(uid) == ["10.96.0.11"]
@@ -113,11 +113,11 @@ async def test_a_reduced_pod_waits_and_keeps_its_own_servers() -> None:
         here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
         await asyncio.sleep(REVOCATION_DELAY_S + 1)
         assert here.servers(uid) == ["192.0.2.53", "192.0.2.54"]
-        # Without any server it would ask the host itself.
+        # Without any server it would ask the host.
         assert here.servers(host) == ["100::1"]
         assert here.waits(uid) == here.waits(host) != ""
         assert (here.servers(none), here.waits(none)) == (own["nameservers"], "")
-        # Another sandbox of the same pod finds the same.
+        # Another sandbox of the pod gets the same.
         here.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
         await asyncio.sleep(1)
         assert here.bridge.resolv_conf_requests[-1].guest == "g1"
@@ -127,7 +127,7 @@ async def test_a_reduced_pod_waits_and_keeps_its_own_servers() -> None:
 
 @pytest.mark.parametrize("how", ["pending", "no network", "label", "unreadable", "namespace", "two places"])
 async def test_an_address_of_its_service_is_never_revoked(how: str) -> None:
-    """Also where nobody can say whether it does."""
+    """Also while that is unknown."""
     here = node()
     uid = here.put_pod("a", network="blue")
     async with here.running():
@@ -150,7 +150,7 @@ async def test_an_address_of_its_service_is_never_revoked(how: str) -> None:
 
 
 async def test_a_changed_label_revokes_no_address() -> None:
-    """What counts is the Service that had the address, not the one that the label names now."""
+    """The Service that had the address counts, not the one that the label names now."""
     here = node()
     uid = here.put_pod("a", network="blue")
     async with here.running():
@@ -164,7 +164,7 @@ async def test_a_changed_label_revokes_no_address() -> None:
 
 
 async def test_a_providers_address_is_never_revoked() -> None:
-    """The API server gives it to nobody."""
+    """It is not a cluster IP: the API server gives it to no Service."""
     here = node()
     here.put(network("a", "far", ipam="External", told_ip="172.31.0.2"))
     uid = here.put_pod("a", network="far")
@@ -173,7 +173,7 @@ async def test_a_providers_address_is_never_revoked() -> None:
         here.put(network("a", "far", ipam="External"))
         await asyncio.sleep(2 * HOLD_SECONDS)
         assert (here.servers(uid), here.waits(uid)) == (["172.31.0.2"], "")
-        # Before a provider there was a Service: that one's address can be anybody's.
+        # Before the provider there was a Service, whose address may be another's.
         here.put(network("a", "far", ipam="External"), service("a", "far", "10.96.0.13"))
         await asyncio.sleep(1)
         here.storage.delete(SERVICES, "a-kube-system", "kube-dns-far")
@@ -183,7 +183,7 @@ async def test_a_providers_address_is_never_revoked() -> None:
 
 
 async def relisted(here: VirtualNode, *gone: str) -> None:
-    """These are gone when the API server is there again, and no event ever said so."""
+    """These are gone after an outage of the API server, without an event."""
     here.transport.is_stalled = True
     await asyncio.sleep(200)
     for name in gone:
@@ -213,7 +213,7 @@ async def test_a_relist_without_servers_is_distrusted() -> None:
             assert not each.is_confirmed
         assert len(here.controller.pods.retention.revoked) == 2
         assert (here.servers(uid), here.servers(other)) == (["10.96.0.11"], ["10.96.0.10"])
-        # They come back one by one; then the list is believed in the rest as well, after the same moment.
+        # One of them is back: the relist is believed for the rest, after the delay.
         here.put(service("a", "default", "10.96.0.10"))
         await asyncio.sleep(REVOCATION_DELAY_S - 1)
         assert here.servers(uid) == ["10.96.0.11"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine where labels change while sandboxes stay: which network a pod's resolver is of."""
+"""The controller where labels change while sandboxes stay: the network of a pod's resolver."""
 
 import asyncio
 import random
@@ -44,7 +44,7 @@ async def relabelled_before(
 
 
 async def test_a_changed_label_moves_no_guest() -> None:
-    """Its sandbox is attached, and its guest has the Services, as the label was when it was made."""
+    """Its sandbox stays attached, with the Services, by the label at its creation."""
     here = node()
     uid = here.put_pod("a", network="blue")
     async with here.running():
@@ -57,13 +57,13 @@ async def test_a_changed_label_moves_no_guest() -> None:
         assert decision.network is not None
         assert decision.network.network == "blue"
         assert "sandbox" in decision.network.source
-        # Nor while kata-bridge is away, or has told of a few of its guests only.
+        # Nor while kata-bridge is away, or has reported some guests only.
         here.controller.disconnected()
         here.controller.sync()
         assert "10.96.0.11" in here.controller.pods.by_pod["a-shop", "web"].desired.text
         here.bridge.lose_state()
         await asyncio.sleep(1)
-        # The next sandbox is attached by the label of now.
+        # The next sandbox is attached by the current label.
         here.bridge.remove("g1")
         here.bridge.add("g2", "a", "a-shop/web", uid=uid, networks=("default",))
         await asyncio.sleep(1)
@@ -71,7 +71,7 @@ async def test_a_changed_label_moves_no_guest() -> None:
 
 
 async def in_a_missing_network(here: VirtualNode, uid: str, label: str) -> None:
-    """The pod's sandbox there has nothing of the one before, and back where that was it has."""
+    """The pod's sandbox there retains nothing; back in the first network it does again."""
     assert label in here.waits(uid)
     assert {each.text for each in here.bridge.resolv_conf_requests if label in each.networks} == {""}
     assert not here.controller.pods.by_pod["a-shop", "web"].is_retained
@@ -135,7 +135,7 @@ async def test_a_restart_waits_for_the_pods_own_guest(has_saved: bool) -> None:
     other = here.put_pod("a", "other")
     here.bridge.add("g0", "a", "a-shop/other", uid=other, networks=("default",))
     async with here.running(3 * GRACE_S):
-        # Who is told of need not wait for the rest.
+        # A reported guest does not wait for the rest.
         assert [each.guest for each in here.bridge.resolv_conf_requests] == ["g0"]
         here.bridge.add("g1", "a", "a-shop/web", uid=uid, networks=("blue",))
         await asyncio.sleep(1)
@@ -163,7 +163,7 @@ async def test_an_outage_forgets_no_guests_networks() -> None:
         await asyncio.sleep(200)
         assert "10.96.0.11" in here.controller.pods.by_pod["a-shop", "web"].desired.text
         assert here.bridge.resolv_conf_requests == []
-        # It went meanwhile, as the bridge says in the end: the next sandbox is made by the label of now.
+        # It is gone, as `synced` confirms: the next sandbox is attached by the current label.
         here.bridge.finish_sync()
         await asyncio.sleep(1)
         assert here.servers(uid) == ["10.96.0.10"]
@@ -184,7 +184,7 @@ async def test_a_changed_label_moves_no_runc_pod() -> None:
         await asyncio.sleep(1)
         assert here.servers(uid) == ["10.96.0.12"]
         assert {each.networks for each in here.bridge.resolv_conf_requests} == {("blue",)}
-        # Nor across a restart; and what its status says of its sandbox lets it go.
+        # Nor after a restart; the condition ends it.
         saved = as_saved(here)
     here = node(here.storage)
     here.controller.restore(*saved)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tenant makes too large: it waits or keeps what it has, with the reason, and costs nobody else."""
+"""Objects that are too large: their pods wait or retain, with the reason, and cost no other tenant."""
 
 import asyncio
 from typing import Any

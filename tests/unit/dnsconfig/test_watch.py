@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of the API server, and for how long."""
+"""What is watched at the API server, and for how long."""
 
 import asyncio
 from typing import Any
@@ -126,18 +126,18 @@ async def test_absence_is_confirmed_by_events_not_by_relists() -> None:
         await asyncio.sleep(200)
 
     async with here.running():
-        # Of b nothing but a list has said anything; where there is another, nothing is left out.
+        # b has only been listed; a's relist has other Services.
         assert (absence("a"), absence("b")) == (Absence.CONFIRMED, Absence.UNCONFIRMED)
         for name in ("kube-dns-default", "kube-dns-blue"):
             here.storage.delete(SERVICES, "a-kube-system", name)
             await asyncio.sleep(1)
             assert absence("a") is Absence.CONFIRMED
-        # A list that says the same later takes nothing of it back.
+        # A later relist that agrees changes nothing.
         here.transport.is_stalled = True
         await asyncio.sleep(200)
         await relisted()
         assert absence("a") is Absence.CONFIRMED
-        # One that takes what has been made again is another matter.
+        # A relist that lacks a recreated Service is distrusted again.
         here.put(service("a", "blue", "10.0.0.2"))
         await asyncio.sleep(1)
         here.transport.is_stalled = True
@@ -159,7 +159,7 @@ async def test_without_virtual_clusters_tenants_have_the_default_domain() -> Non
             "search shop.svc.cluster.local svc.cluster.local cluster.local" in here.bridge.resolv_confs[first]
         )
         assert here.watch.snapshot().has_synced
-        # Installed later: what they say counts, each for its own tenant.
+        # Installed later, each counts for its own tenant.
         here.storage.absent.clear()
         here.put(virtual_cluster("b", "b.example"))
         await asyncio.sleep(31)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node with tenants a and b, what its engine leaves to the next one, and a text that lost its server."""
+"""A node with tenants a and b, its saved state, and a text without its server."""
 
 from daemonkit.kube.relist_guard import HOLD_SECONDS
 from devkit.kube.storage import Storage
@@ -19,7 +19,7 @@ def node(storage: Storage | None = None, *, hold_s: float = HOLD_SECONDS) -> Vir
 
 
 def as_saved(before: VirtualNode) -> tuple[Snapshot, ResolverRetention, SandboxNetworks]:
-    """What the next one finds on disk."""
+    """What the next daemon restores."""
     controller, pods = before.controller, before.controller.pods
     saved = objects_to_save(controller.snapshot, pods.retention, pods.sandbox_networks, 0.0)
     restored = RestoredState(
@@ -36,7 +36,7 @@ def as_saved(before: VirtualNode) -> tuple[Snapshot, ResolverRetention, SandboxN
 
 
 def without_server(uid_text: str) -> None:
-    """A text with a line that says why, and with no server."""
+    """A reduced text: a comment, and no server."""
     assert uid_text == (
         "# The DNS server of network blue (Service kube-system/kube-dns-blue) is gone, "
         "and its address may be another Service's by now.\n"

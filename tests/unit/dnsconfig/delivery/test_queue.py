@@ -66,7 +66,7 @@ def test_each_session_begins_with_everything() -> None:
     delivery.on_synced()
     (again,) = due(delivery)
     assert again.desired == TEXT
-    # What was asked in the old connection says nothing of the new one.
+    # Results of the earlier session do not count in the next one.
     assert not delivery.on_result(push, APPLIED, 0.0)
     assert delivery.statuses[ONE].state is DeliveryState.PENDING
 
@@ -165,7 +165,7 @@ def test_two_targets_of_a_pod_are_never_in_flight_together() -> None:
     assert not delivery.on_result(older, APPLIED, 0.0)
     (push,) = due(delivery)
     assert (push.target, push.desired) == (by_guest, OTHER)
-    # The way back, when the guest has gone; an answer that never comes is a failure in the end.
+    # Back to the UID when the guest is gone; a missing response is a failure in the end.
     delivery.set_desired({by_uid: WAITS}, 0.0)
     assert due(delivery) == []
     delivery.on_failure(push, "no answer", 0.0)
@@ -212,7 +212,7 @@ def test_requests_in_flight_are_bounded() -> None:
 
 
 class Model(RuleBasedStateMachine):
-    """Whatever happens in whatever order: in the end each target has what it was to have."""
+    """After any order of events each target has its desired resolver in the end."""
 
     def __init__(self) -> None:
         super().__init__()

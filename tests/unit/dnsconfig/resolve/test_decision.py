@@ -92,7 +92,7 @@ def test_pods_of_the_super_cluster_get_no_decision() -> None:
                 "the pod's owner is unknown: not all of its ownership annotations are set",
             ),
         ),
-        # It says to be a's and stands in b's namespace.
+        # It is annotated as a's, in b's namespace.
         (
             pod("b", annotations={keys.CLUSTER: "a"}),
             WORLD,
@@ -133,7 +133,7 @@ def test_cluster_policy_waits_instead_of_using_the_nodes(
     ],
 )
 def test_policies_default_and_none_need_no_network(spec: dict[str, Any], expected: str) -> None:
-    # As with the kubelet: what such a pod resolves by is in its own hands.
+    # As with the kubelet: the author chooses what such a pod resolves by.
     for label in ("red", "No Network"):
         found = decided(pod("a", network=label, **spec))
         assert (found.waiting, found.text) == (None, expected)
@@ -221,7 +221,7 @@ def test_readiness_annotation_blocks_unless_true(
         f"its network is not ready: annotation {keys.NETWORK_READINESS} is {value!r}",
     )
     assert readiness_wait(pod_of(item)) == (expected if is_held else None)
-    # Who is held has a resolver all the same.
+    # A blocked pod has a resolver all the same.
     assert decided(item).text is not None
     assert decided(item).waiting == readiness_wait(pod_of(item))
 
@@ -268,7 +268,7 @@ PLACES = ("kube-system", "shop", "b-kube-system")
 
 @st.composite
 def objects(draw: st.DrawFn) -> list[Json]:
-    """What tenants can make in their own control planes, brought down as it is; each has addresses
+    """What tenants can create in their own control planes, copied unchanged; each has addresses
     of its own that nobody else has."""
     found: list[Json] = []
     for number, owner in enumerate(TENANTS):
@@ -310,7 +310,7 @@ def test_no_drawn_tenant_becomes_anothers_resolver(items: list[Json], item: Json
     (server,) = [line.split()[1] for line in found.text.splitlines() if line.startswith("nameserver")]
     assert server.startswith(f"10.{TENANTS.index(says)}.")
     assert item["metadata"]["namespace"].startswith(f"ns-{says}--")
-    # And what another tenant has or has not decides nothing.
+    # Another tenant's objects change nothing.
     others = [
         each
         for each in items

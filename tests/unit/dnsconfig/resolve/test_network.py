@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which network, which server: each way in which somebody could become another's resolver is a case."""
+"""A pod's network and its server: each way to become another tenant's resolver is a case."""
 
 from dataclasses import replace
 from typing import Any
@@ -148,7 +148,7 @@ def test_single_stack_service_has_one_address() -> None:
             WaitReason.NO_SERVER_ADDRESS,
             "network blue has no DNS server yet: Service kube-system/kube-dns-blue has no cluster IP",
         ),
-        # Somebody else's Service of that name, in each place where it could stand.
+        # Another owner's Service of that name, in each namespace where it could be.
         (
             without("Service", service("a", "blue", "6.6.6.6", where="a-shop")),
             WaitReason.NO_SERVER_ADDRESS,
@@ -224,13 +224,13 @@ def test_keys_with_a_common_prefix_are_distinct() -> None:
 @pytest.mark.parametrize(
     ("items", "expected"),
     [
-        # Only where the provider runs the network may its word be the address ...
+        # The provider's status is the address only if the provider runs the network ...
         ([network("a", "blue", ipam="External", told_ip="172.31.0.2")], "172.31.0.2"),
         (
             [network("a", "blue", ipam="External", told_ip="172.31.0.2"), service("a", "blue")],
             "172.31.0.2",
         ),
-        # ... and a Service with an address goes before it.
+        # ... and a Service with an address takes precedence.
         (
             [network("a", "blue", ipam="External", told_ip="172.31.0.2"), service("a", "blue", "10.0.0.9")],
             "10.0.0.9",
@@ -259,7 +259,7 @@ EXTERNAL_NAME = service("a", "blue", "10.0.0.1") | {
     ("here", "expected"),
     [
         (world(), ClusterIps(("10.0.0.1",))),
-        # An address that it holds is its tenant's, whatever else is wrong.
+        # An address of the Service is its tenant's, whatever else is wrong.
         (without("Network"), ClusterIps(("10.0.0.1",))),
         (without("Network", network("a", "blue", "Failed")), ClusterIps(("10.0.0.1",))),
         (
@@ -274,7 +274,7 @@ EXTERNAL_NAME = service("a", "blue", "10.0.0.1") | {
             replace(without("Service"), absences={"a-kube-system": Absence.UNCONFIRMED}),
             ClusterIps(is_confirmed=False),
         ),
-        # What is there leaves no doubt.
+        # An existing Service confirms its addresses.
         (replace(world(), absences={"a-kube-system": Absence.UNCONFIRMED}), ClusterIps(("10.0.0.1",))),
         # Unknown is not no.
         (replace(without("Service"), absences={"a-kube-system": Absence.UNKNOWN}), None),
@@ -311,9 +311,9 @@ def with_plain(*items: Json, has_plain_dns: bool = True) -> ClusterState:
         (with_plain(plain("a", "10.0.0.7")), ("10.0.0.7",)),
         (with_plain(plain("a", "10.0.0.7"), service("a", "default", "10.0.0.1")), ("10.0.0.1",)),
         (with_plain(plain("a", "10.0.0.7"), has_plain_dns=False), "does not exist"),
-        # Whoever has made the network's own says what serves it, also before it has an address.
+        # The network's own Service takes precedence, also before it has an address.
         (with_plain(plain("a", "10.0.0.7"), service("a", "default")), "has no cluster IP"),
-        # Never anybody else's, and never one of another network.
+        # Never another tenant's, and never one of another network.
         (with_plain(plain("b", "10.0.0.7")), "does not exist"),
         (with_plain(plain("a", "10.0.0.7", where="a-shop")), "does not exist"),
         (with_plain(plain("a", "10.0.0.7", labels={LABEL: "blue"})), "is of network blue, not default"),
@@ -404,7 +404,7 @@ def test_cluster_domain_sources_and_failures(
 
 
 def test_an_unreadable_virtual_cluster_is_not_missing() -> None:
-    """Whose it is stands in what cannot be read: whoever has none that can may be its tenant."""
+    """Its key is inside the unreadable object: any tenant without another one may own it."""
     unreadable = {("VirtualCluster", ("tenants", "somebodys")): "Expected `str`, got `int`"}
     world = replace(cluster_state_of([virtual_cluster("a", "a.example")]), unreadable=unreadable)
     assert domain_of(world, "a") == ClusterDomain("a.example", "the VirtualCluster's clusterDomain")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kubelet's own table (reference A6), its limits, and what each value is said to come from."""
+"""The kubelet's own test table, its limits, and the source of each value."""
 
 import msgspec
 import pytest
@@ -151,7 +151,7 @@ def test_unusual_options_are_written_as_the_kubelet_does(
 
 def test_duplicates_are_removed_as_the_kubelet_does() -> None:
     host = NodeResolver(("8.8.8.8", "8.8.8.8"), ("a", "a", "kubernetes.io"))
-    # Those of the node stay, until the pod has settings of its own.
+    # The node's stay, unless the pod has its own.
     assert file(spec(dnsPolicy="Default"), host)[0] == (
         "search a a kubernetes.io\nnameserver 8.8.8.8\nnameserver 8.8.8.8\n"
     )

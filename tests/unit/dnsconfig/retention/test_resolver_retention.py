@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a pod loses what it keeps: decisions in, at given times."""
+"""When a retained address is removed: decisions at given times."""
 
 from dataclasses import replace
 
@@ -51,7 +51,7 @@ def retention(*cluster_ips: str) -> ResolverRetention:
     return made
 
 
-# What is told at which second, and whether the pod has lost its address then.
+# The observed addresses at each second, and whether the pod's address is removed then.
 CONFIRMED = REVOCATION_DELAY_S
 
 
@@ -64,7 +64,7 @@ CONFIRMED = REVOCATION_DELAY_S
             (CONFIRMED, GONE, True),
             (10 * CONFIRMED, GONE, True),
         ],
-        # What is told again begins again; what is not known says nothing either way.
+        # A new revocation starts anew; unknown state changes nothing.
         [
             (0.0, GONE, False),
             (5.0, HELD, False),
@@ -80,7 +80,7 @@ CONFIRMED = REVOCATION_DELAY_S
             (100.0, HELD, False),
         ],
         [(0.0, None, False), (10 * HOLD, None, False)],
-        # A list of nothing.
+        # A distrusted relist.
         [(0.0, UNCONFIRMED, False), (HOLD - 1, UNCONFIRMED, False), (HOLD, UNCONFIRMED, True)],
         [(0.0, UNCONFIRMED, False), (HOLD, None, False), (2 * HOLD, UNCONFIRMED, True)],
         [
@@ -95,7 +95,7 @@ CONFIRMED = REVOCATION_DELAY_S
             (CONFIRMED, UNCONFIRMED, True),
             (99.0, UNCONFIRMED, True),
         ],
-        # Another one's address is none of the pod's.
+        # Another Service's address does not confirm the pod's.
         [(0.0, ClusterIps(("10.0.0.2",)), False), (CONFIRMED, ClusterIps(("10.0.0.2",)), True)],
     ],
 )
@@ -149,11 +149,11 @@ def test_forget_removes_all_of_a_pod() -> None:
 
 
 def test_a_revocation_is_saved_before_its_removal() -> None:
-    """So that whoever is killed right after goes on from there."""
+    """So that a daemon that is killed right after continues from there."""
     assert REVOCATION_DELAY_S >= INTERVAL_S + SAVE_S
 
 
-# ---- as a whole: whatever happens, nobody keeps an address that is not its network's
+# ---- as a whole: no pod retains an address that is not its network's
 
 ADDRESSES = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
 
@@ -210,7 +210,7 @@ def test_no_pod_retains_a_revoked_address_for_long(steps: list[tuple[ClusterStat
                 if not is_foreign:
                     foreign_since.pop(uid, None)
                 elif world.absences["a-kube-system"] is Absence.UNKNOWN:
-                    pass  # who has heard nothing takes nothing
+                    pass  # unknown state removes nothing
                 elif at - foreign_since.setdefault(uid, at) >= REVOCATION_DELAY_S:
                     raise AssertionError(f"{texts[uid]} for {at - foreign_since[uid]} s")
         now += lasts_s

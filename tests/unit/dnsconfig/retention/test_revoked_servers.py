@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is left of a resolv.conf, whole."""
+"""Reduced texts of resolv.conf, in full."""
 
 import pytest
 
@@ -38,14 +38,14 @@ def test_an_address_without_its_service_is_revoked(
             False,
             "search shop.svc.cluster.local\noptions ndots:5\n",
         ),
-        # The author's own stay, in their order; also where the network's has two addresses.
+        # The author's own stay in order; also if the network's has two addresses.
         (
             "nameserver 10.0.0.1\nnameserver fd00::1\nnameserver 192.0.2.53\n",
             ("10.0.0.1", "fd00::1"),
             False,
             "nameserver 192.0.2.53\n",
         ),
-        # The author named the network's as well, and in another way.
+        # The author names the network's server too, in other forms.
         (
             "nameserver 10.0.0.1\nnameserver fd00:0::1\nnameserver ::ffff:10.0.0.1\n",
             ("10.0.0.1", "fd00::1"),
@@ -57,7 +57,7 @@ def test_an_address_without_its_service_is_revoked(
         # 127.0.0.1 would be the host.
         ("nameserver 10.0.0.1\n", ("10.0.0.1",), True, "nameserver 100::1\n"),
         ("nameserver 10.0.0.1\nnameserver 192.0.2.53\n", ("10.0.0.1",), True, "nameserver 192.0.2.53\n"),
-        # What no line of a file is to us is none.
+        # Other line separators are not ours.
         ("options a\x85nameserver 10.0.0.1\n", ("10.0.0.1",), False, "options a\x85nameserver 10.0.0.1\n"),
     ],
 )

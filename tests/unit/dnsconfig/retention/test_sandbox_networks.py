@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pod's sandbox is attached to, step by step."""
+"""The networks of a pod's sandbox, step by step."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ RED = Guest("g2", uid=UID, networks=("red", "blue"))
 
 
 def pod(status: str = "", since: str | None = "one", network: str = "blue") -> PodObject:
-    """A pod whose status says this of its sandbox; nothing where it is empty."""
+    """A pod with this value of the sandbox condition; without it if empty."""
     item: dict[str, Any] = objects.pod("a", network=network)
     if status:
         condition = {"type": "PodReadyToStartContainers", "status": status, "lastTransitionTime": since}
@@ -29,7 +29,7 @@ def test_a_guests_networks_count_until_it_is_gone() -> None:
     assert sandbox_networks.observe(pod(), None, has_all_guests=True) == ()
     assert sandbox_networks.observe(pod(), BLUE, has_all_guests=False) == ("blue",)
     sandbox_networks.infer(UID, ("other",))
-    # Away, and back with some of its guests only; whatever the pod's status says.
+    # kata-bridge is away, and back with some guests only, whatever the pod's status is.
     assert sandbox_networks.observe(pod(), None, has_all_guests=False) == ("blue",)
     assert sandbox_networks.observe(pod("False"), None, has_all_guests=False) == ("blue",)
     assert sandbox_networks.observe(pod(), RED, has_all_guests=True) == ("red", "blue")
@@ -45,7 +45,7 @@ def test_without_a_condition_the_first_resolver_counts() -> None:
     sandbox_networks.infer(UID, ("red",))
     for _ in range(3):
         assert sandbox_networks.observe(pod(), None, has_all_guests=True) == ("blue",)
-    # A guest knows better.
+    # A guest takes precedence.
     assert sandbox_networks.observe(pod(), RED, has_all_guests=True) == ("red", "blue")
     sandbox_networks.forget(UID)
     assert sandbox_networks.known == {}
@@ -53,7 +53,7 @@ def test_without_a_condition_the_first_resolver_counts() -> None:
 
 def test_the_condition_starts_and_ends_a_sandbox() -> None:
     sandbox_networks = SandboxNetworks()
-    # Given before there was a sandbox: the label of then counts, not that of the first text.
+    # Applied before the sandbox: the label at its creation counts, not that of the first text.
     sandbox_networks.infer(UID, ("blue",))
     assert sandbox_networks.observe(pod("False"), None, has_all_guests=True) == ()
     for network in ("red", "blue"):
@@ -63,7 +63,7 @@ def test_the_condition_starts_and_ends_a_sandbox() -> None:
         assert sandbox_networks.observe(pod("True", "two", network), None, has_all_guests=True) == ("red",)
     assert sandbox_networks.known == {UID: KnownSandbox(("red",), since="two")}
     assert sandbox_networks.observe(pod("True", "three", "blue"), None, has_all_guests=True) == ("blue",)
-    # It may be a guest's as long as not all were told.
+    # It may be a guest until all guests are reported.
     assert SandboxNetworks().observe(pod("True"), None, has_all_guests=False) == ()
 
 
@@ -71,7 +71,7 @@ def test_an_inferred_sandbox_lasts_until_the_condition() -> None:
     for after in (pod("False", "two"), pod("Unknown", "two")):
         sandbox_networks = SandboxNetworks()
         sandbox_networks.infer(UID, ("blue",))
-        # Given before there was a sandbox, or before an older kubelet was replaced.
+        # Applied before the sandbox, or before an older kubelet was replaced.
         assert sandbox_networks.observe(pod(), None, has_all_guests=True) == ("blue",)
         assert sandbox_networks.observe(pod("True"), None, has_all_guests=True) == ("blue",)
         assert sandbox_networks.known == {UID: KnownSandbox(("blue",), since="one")}
