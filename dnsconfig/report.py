@@ -39,7 +39,11 @@ class StatusReport:
         self._session = session
         self._file = file
         self._hold_s = hold_s
-        self.is_draining = False
+        self._is_draining = False
+
+    def start_draining(self) -> None:
+        """Report not ready from now on."""
+        self._is_draining = True
 
     # ---- ready
 
@@ -51,19 +55,19 @@ class StatusReport:
             lines.append("saved state is used for sources that are not synced")
         if self._file.problem:
             lines.append(f"the node's resolver: {self._file.problem}")
-        if self.is_draining:
+        if self._is_draining:
             lines.append("draining")
         is_known = self._controller.snapshot.has_synced and not isinstance(
             self._file.node.resolver, PodWaiting
         )
-        return Readiness(self._session.is_synced and is_known and not self.is_draining, tuple(lines))
+        return Readiness(self._session.is_synced and is_known and not self._is_draining, tuple(lines))
 
     # ---- status
 
     def status(self, now: float) -> dict[str, object]:
         controller = self._controller
         return {
-            "isDraining": self.is_draining,
+            "isDraining": self._is_draining,
             "holdSeconds": self._hold_s,
             "bridge": {"isSynced": self._session.is_synced, "problem": self._session.problem},
             "sources": {name: each.document() for name, each in self._watch.freshness().items()},

@@ -134,7 +134,7 @@ class DnsConfigService:
                 self._woken.set()
 
     async def _stop(self) -> None:
-        self._report.is_draining = True
+        self._report.start_draining()
         await self._shell.end_tasks()
         if self._saved is not None:
             await self._save(self._saved, is_last=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the webhook weighs at most stands in its Deployment: who reaches its port does not get it killed."""
+"""The webhook's memory stays below the limit of its Deployment, whatever clients send."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from tests.functional.dns_webhook.test_program import ROOT, listening, started, 
 pytestmark = pytest.mark.asyncio
 
 DEADLINE_S = 60.0
-# For what it knows of a large super cluster, and what another kernel or allocator takes.
+# For the objects of a large super cluster, and differences of kernels and allocators.
 SPARE_MIB = 64
 HEAD = b"HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 SENT = {
@@ -37,7 +37,7 @@ class Process:
 
     @property
     def most_mib(self) -> int:
-        """The most that it ever had (VmHWM)."""
+        """Its peak memory (VmHWM)."""
         (found,) = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{self._pid}/status").read_text())
         return int(found) >> 10
 
@@ -67,7 +67,7 @@ async def test_memory_stays_within_the_deployments_limit(tmp_path: Path, what: s
 
 
 async def _sends(port: int, context: ssl.SSLContext, sent: bytes) -> None:
-    """Sends all of it, as far as it is taken, and does not go before it is answered or ended."""
+    """Sends all that is accepted, and waits for the response or the end of the connection."""
     with contextlib.suppress(OSError):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The webhook as a process: its configuration is checked, and it ends as it is told to.
+"""The webhook as a process: `--check-config`, exit codes, and stop.
 
 What it says of pods, and to whom it is registered, is asked of a real apiserver in tests/k8s.
 """
@@ -27,7 +27,7 @@ def write_config(directory: Path, **changed: object) -> Path:
     document = {
         "apiVersion": "vcnode.io/v1alpha1",
         "kind": "DnsWebhookConfiguration",
-        # Nobody has put it there yet: an API server that is away.
+        # Without a kubeconfig: the API server is unreachable.
         "superCluster": {"kubeconfigFile": "kubeconfig"},
         "listen": {"names": ["127.0.0.1"], "address": "127.0.0.1", "port": 0},
         "stateDirectory": "state",
@@ -78,7 +78,7 @@ async def test_without_an_api_server_it_denies_and_stops_cleanly(tmp_path: Path)
     process = await started(write_config(tmp_path))
     try:
         port = await listening(process)
-        # Its own authority is what an API server would be told to trust.
+        # API servers would trust its own authority.
         context = ssl.create_default_context(cafile=str(tmp_path / "state" / "authorities.pem"))
         async with (
             asyncio.timeout(DEADLINE_S),
@@ -101,7 +101,7 @@ async def test_without_an_api_server_it_denies_and_stops_cleanly(tmp_path: Path)
 
 
 async def listening(process: asyncio.subprocess.Process) -> int:
-    """Where it listens, by what it logs."""
+    """The port, from its log."""
     assert process.stderr is not None
     async with asyncio.timeout(DEADLINE_S):
         while True:

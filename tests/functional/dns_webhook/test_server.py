@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The webhook's server over TLS: what it refuses, and what a new certificate does."""
+"""The webhook's server over TLS: refused requests, limits, renewed certificates."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ class Running:
         return ssl.create_default_context(cadata=b"".join(self.credentials.bundle).decode())
 
     def session(self) -> aiohttp.ClientSession:
-        """A client, as an API server is one."""
+        """A client like an API server."""
         return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=self.context()))
 
     async def post(self, body: bytes, **headers: str) -> tuple[int, str]:
@@ -125,7 +125,7 @@ async def test_a_slow_review_is_evicted_with_retry_after(tmp_path: Path) -> None
             writer.write(SLOW)
             said = tasks.spawn(reader.readuntil(b"\r\n\r\n"), "answer")
             async with asyncio.timeout(DEADLINE_S):
-                # Until it is being read there is nobody to give way.
+                # Nothing can be evicted before it is being read.
                 while not said.done():
                     assert await here.post(b"{}") == (200, "2 bytes")
             assert said.result().startswith(b"HTTP/1.1 503 ")
@@ -149,7 +149,7 @@ async def test_idle_connections_are_evicted_first(tmp_path: Path, does: str) -> 
             for reader, _ in idle[:4]:
                 with contextlib.suppress(ConnectionError):
                     await reader.read()
-            # The one that was of use is there, and there is room for another.
+            # The used connection remains, and there is room for another.
             assert await asked(*used) == b"HTTP/1.1 200 OK\r\n"
             assert await here.post(b"{}") == (200, "2 bytes")
         finally:
@@ -158,7 +158,7 @@ async def test_idle_connections_are_evicted_first(tmp_path: Path, does: str) -> 
 
 
 async def test_a_compressed_review_is_invalid(tmp_path: Path) -> None:
-    """What would be large when it is unpacked is judged as it came."""
+    """A compressed body is judged as it is, without decompression."""
     async with running(tmp_path) as here:
         packed = gzip.compress(b"x" * (1 << 20))
         assert await here.post(packed, **{"Content-Encoding": "gzip"}) == (200, f"{len(packed)} bytes")
@@ -171,7 +171,7 @@ async def test_a_new_certificate_serves_new_connections(tmp_path: Path) -> None:
         before = await asyncio.to_thread(_shown, here)
         assert here.credentials.renew_due(NOW + LEAF_LIFE, here.credentials.bundle)
         here.server.show(here.credentials.certificate_file)
-        # The connection that is open goes on.
+        # The open connection continues.
         async with old.post(here.url, data=b"{}", headers=JSON) as reply:
             assert reply.status == 200
         after = await asyncio.to_thread(_shown, here)
@@ -196,13 +196,13 @@ async def test_silent_connections_evict_only_silent_ones(tmp_path: Path) -> None
         with ExitStack() as stack:
             opened = await asyncio.to_thread(stack.enter_context, crowd(here.port, sources))
             assert await asyncio.to_thread(wait_for, lambda: sum(map(is_closed, opened)) >= 101, DEADLINE_S)
-            # The first is as silent, and not of that source.
+            # The first is silent too, but of another source.
             assert [is_closed(sock) for sock in (opened[0], opened[1], opened[-1])] == [False, True, False]
             assert await here.post(b"{}") == (200, "2 bytes")
 
 
 async def test_reset_connections_free_their_places(tmp_path: Path) -> None:
-    """A newcomer was reset while those that had just gone were still being forgotten."""
+    """A new connection was reset while closed ones were still being dropped."""
     async with running(tmp_path, connections=3) as here, asyncio.timeout(DEADLINE_S):
         for _ in range(5):
             gone = [await asyncio.open_connection("127.0.0.1", here.port, ssl=here.context()) for _ in "abc"]
@@ -226,7 +226,7 @@ async def test_reset_connections_free_their_places(tmp_path: Path) -> None:
 async def test_malformed_requests_are_not_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, sent: bytes
 ) -> None:
-    """Each was an error with a trace, as many as anyone on the network liked."""
+    """Each was logged with a traceback, as often as anyone on the network liked."""
     async with running(tmp_path) as here, asyncio.timeout(DEADLINE_S):
         _, writer = await asyncio.open_connection("127.0.0.1", here.port, ssl=here.context())
         writer.write(sent)
@@ -247,8 +247,8 @@ async def test_own_errors_are_logged(
 
 @pytest.mark.parametrize("hello", [hellos.many_authorities, hellos.many_responders])
 async def test_expensive_hellos_are_refused_unread(tmp_path: Path, hello: Callable[[], bytes]) -> None:
-    """No certificate is asked for. These were answered; one of 64 KB that was not held up all reviews for
-    2.6 s. (asyncio sends no alert.)"""
+    """The server requests no client certificate. A hello of 64 KB once blocked all reviews for 2.6 s.
+    (asyncio sends no alert.)"""
     async with running(tmp_path) as here:
         reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
         with contextlib.closing(writer):
@@ -261,7 +261,7 @@ async def test_expensive_hellos_are_refused_unread(tmp_path: Path, hello: Callab
 async def test_records_after_the_handshake_are_not_inspected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would cost each a call of Python."""
+    """That would cost a Python call for each record."""
     ended: list[ssl.SSLObject] = []
 
     def end(tls: ssl.SSLObject) -> None:
@@ -280,14 +280,14 @@ async def test_stalled_handshakes_lose_their_slots(tmp_path: Path) -> None:
         with ExitStack() as stack:
             opened = await asyncio.to_thread(stack.enter_context, crowd(here.port, sources, client_hello()))
             assert await here.post(b"{}") == (200, "2 bytes")
-            # Those that had no turn yet have theirs now, at the expense of those that had one.
+            # Sources without a slot so far get one now, before those that had one.
             assert await asyncio.to_thread(
                 wait_for, lambda: sum(map(is_closed, opened)) >= MAX_HANDSHAKES, DEADLINE_S
             )
 
 
 async def asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-    """Sends a review; the first line of the answer, which is read to its end."""
+    """Sends a review; returns the first line of the response after reading it to its end."""
     writer.write(SLOW + b" " * 99)
     head = await reader.readuntil(b"\r\n\r\n")
     await reader.readexactly(len(b"100 bytes"))
@@ -295,6 +295,6 @@ async def asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> b
 
 
 def _shown(here: Running) -> bytes:
-    """The certificate that is shown to a client that names no server."""
+    """The certificate that a client without SNI gets."""
     pem = ssl.get_server_certificate(("127.0.0.1", here.port), timeout=10)
     return ssl.PEM_cert_to_DER_cert(pem)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The real daemon between a fake API server over TLS and a fake kata-bridge over gRPC.
 
-What goes away under it, and what it knows after a restart, is in test_daemon_losses and
-test_daemon_restarts.
+Restarts are in test_daemon_restarts.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The isolation cases against the daemon as a process, all in one super cluster.
 
-What the core says of each is asked in tests/unit; here the objects come by lists and watches, and
-the answer goes to a bridge. Tenants of different cases have keys of their own. A pod that is too large
-to be decoded gets no resolver, and an Event.
+tests/unit has the decisions. Here the objects come by lists and watches, and the resolvers go to a fake
+kata-bridge. Tenants of different cases have keys of their own. A pod that is too large to be decoded
+gets no resolver, and an Event.
 """
 
 import json

@@ -12,7 +12,7 @@ from dns_webhook.registration import split
 
 
 class Api:
-    """One registration; the steps of a patch are taken one by one. It is away while it is told so."""
+    """One registration; applies a patch step by step. Unreachable on demand."""
 
     def __init__(self, **client_config: str) -> None:
         self.value = registration.registration({"url": "https://x/mutate", **client_config})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies that are read at once: who gives way where there is no room."""
+"""Bodies that are read at once: which one is evicted without room."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ READ_S = 5.0
 
 
 class Sender:
-    """A body that comes as it is sent."""
+    """A body that arrives in parts."""
 
     def __init__(self, *chunks: bytes) -> None:
         self._chunks: asyncio.Queue[bytes] = asyncio.Queue()
@@ -34,7 +34,7 @@ class LimitsFixture:
         self._tasks = Tasks("test")
 
     async def reads(self, sender: Sender) -> asyncio.Task[bytes]:
-        """Read it as far as it has come."""
+        """Read what has arrived."""
         task = self._tasks.spawn(self.bodies.read(sender), "body")
         await self.settles()
         return task
@@ -111,7 +111,7 @@ async def test_the_oldest_body_evicts_itself_by_growing() -> None:
 
 
 async def test_a_body_that_ends_while_evicted_is_refused() -> None:
-    """Its bytes are not there any more."""
+    """Its bytes are dropped."""
     here = LimitsFixture(most=1)
     first = Sender(b"x")
     one = await here.reads(first)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the webhook's authority and certificate are made anew, and in which order."""
+"""When the webhook's authority and certificate are renewed, and in which order."""
 
 import datetime as dt
 from pathlib import Path
@@ -28,7 +28,7 @@ def shown(credentials: Credentials) -> KeyPair:
 
 
 def signer(credentials: Credentials) -> int:
-    """The number of the authority that signed what is shown."""
+    """The number of the authority that signed the server's certificate."""
     for number, each in enumerate(credentials.authorities):
         if each.certificate.subject == shown(credentials).certificate.issuer:
             shown(credentials).certificate.verify_directly_issued_by(each.certificate)
@@ -64,7 +64,7 @@ def test_any_form_of_an_address_keeps_the_certificate(tmp_path: Path, name: str)
 
 
 def is_good(credentials: Credentials, now: dt.datetime) -> bool:
-    """Whether somebody whose clock is right takes what is shown and who signed it."""
+    """Whether a client with a correct clock accepts the certificate and its authority."""
     chain = (shown(credentials), credentials.authorities[signer(credentials)])
     return all(
         each.certificate.not_valid_before_utc <= now <= each.certificate.not_valid_after_utc for each in chain
@@ -108,7 +108,7 @@ def test_older_releases_future_certificates_are_replaced(
     credentials = Credentials(tmp_path, NAMES)
     assert not is_good(credentials, START)
     assert credentials.renew_due(START, older.bundle)
-    # Who trusts the old one goes on to, in case it is our clock that is behind.
+    # Clients still trust the old one, as our own clock may be behind.
     assert credentials.bundle[0] == older.bundle[0]
     assert (len(credentials.bundle), signer(credentials)) == (2, 0)
     assert credentials.renew_due(START, credentials.bundle)

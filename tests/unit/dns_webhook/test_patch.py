@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A resolv.conf as a pod's spec: the kubelet makes the same text of it."""
+"""A resolv.conf as a pod's spec: the kubelet writes the same text from it."""
 
 from dns_webhook.patch import patch, spec_fields
 from dnsconfig.cluster.objects import PodDnsConfig, PodDnsOption, PodSpec

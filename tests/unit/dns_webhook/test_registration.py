@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How our authorities get into the registration."""
+"""Publication of our authorities in the registration."""
 
 import base64
 from pathlib import Path
@@ -46,7 +46,7 @@ async def test_a_registration_without_our_webhook_is_an_error() -> None:
 
 
 async def test_deleted_replicas_never_evict_a_living_one() -> None:
-    """Each new replica leaves an authority behind; those that live look at the bundle in between."""
+    """Each new replica leaves an authority behind; living ones publish in between."""
     api = Api()
     alive = [[pem("a")], [pem("b1"), pem("b2")], [pem("c")]]
     for ours in alive:
@@ -57,7 +57,7 @@ async def test_deleted_replicas_never_evict_a_living_one() -> None:
             await publish(api, ours, [])
             assert set(ours) <= set(api.bundle)
     assert len(api.bundle) == registration.MAX_AUTHORITIES
-    # And where nobody comes, nobody writes.
+    # Without a new replica nothing is written.
     patches = api.patches
     for ours in alive * 3:
         assert not await publish(api, ours, [])
@@ -92,7 +92,7 @@ async def test_the_shipped_registration_is_this_one() -> None:
 
 
 async def test_the_shipped_manifests_fit_together() -> None:
-    """Names, ports and files are written in more than one place."""
+    """Names, ports and files appear in several manifests."""
     values = list(yaml.safe_load_all((SHIPPED / "deployment.yaml").read_text()))
     found = {value["kind"]: value for value in values}
     assert len(found) == len(values)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reviews and their answers."""
+"""Reviews and their responses."""
 
 import base64
 import json
@@ -44,7 +44,7 @@ def response(body: bytes, world: ClusterState = WORLD) -> dict[str, Any]:
 
 
 def new(pod: dict[str, Any]) -> dict[str, Any]:
-    """As it is admitted: without UID and namespace, and with a name yet to be made."""
+    """As in a review: without UID and namespace, and with generateName."""
     for key in ("uid", "namespace", "name"):
         del pod["metadata"][key]
     return pod
@@ -73,7 +73,7 @@ def test_a_pod_is_patched_with_its_networks_resolver() -> None:
 
 
 def test_invalid_node_search_paths_are_left_out() -> None:
-    """The kubelet takes any: a pod's author could do nothing about a node's file."""
+    """The kubelet accepts any: a pod's author cannot repair a node's file."""
     node = node_dns_of("search Corp.Example _tcp.x_y.example -bad.example a!b\n")
     answer = review.decide_review(review.decode_review(asked(new(objects.pod("t")))), WORLD, node)
     (config,) = (step["value"] for step in answer.patch if step["path"] == "/spec/dnsConfig")
@@ -83,7 +83,7 @@ def test_invalid_node_search_paths_are_left_out() -> None:
 
 @pytest.mark.parametrize("search", ["corp!example", "Corp.Example", "-bad.example"])
 def test_an_authors_own_search_paths_stay_as_they_are(search: str) -> None:
-    """It does so without us, and says where it stands."""
+    """It names the field, as without the webhook."""
     pod = new(objects.pod("t", dnsConfig={"searches": [search, "ok.example"]}))
     answer = review.decide_review(review.decode_review(asked(pod)), WORLD, node_dns_of("search a!b\n"))
     (config,) = (step["value"] for step in answer.patch if step["path"] == "/spec/dnsConfig")
@@ -160,14 +160,14 @@ def test_a_too_large_pod_in_an_unsynced_namespace_is_503() -> None:
 
 @pytest.mark.parametrize("case", isolation.load(), ids=lambda case: case.id)
 def test_no_tenant_becomes_anothers_resolver(case: isolation.DnsCase) -> None:
-    """The webhook says of each case what the node says, where the kubelet does not say it."""
+    """The webhook decides each case as the node does, unless the kubelet decides it."""
     pod = case.pod()
     found = response(asked(pod, namespace=pod["metadata"]["namespace"]), cluster_state_of(case.items()))
     patched = {step["path"]: step["value"] for step in found.get("patch", ())}
     if "/spec/dnsConfig" in patched:
         assert tuple(patched["/spec/dnsConfig"]["nameservers"]) == case.servers
     elif case.waits is None:
-        # Nobody's, or what the kubelet of its node does as well.
+        # Of no tenant, or of a class that its node's kubelet resolves.
         assert found == LEFT
         assert case.is_nothing or {"hostNetwork", "dnsPolicy"} & pod["spec"].keys()
     assert found["allowed"] == (case.waits is None)

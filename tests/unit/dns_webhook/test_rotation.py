@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Registration and certificate in step: at no moment is shown what an API server cannot trust."""
+"""Registration and certificate: API servers can trust the server's certificate at any moment."""
 
 import asyncio
 import contextlib
@@ -43,7 +43,7 @@ class RotationFixture:
 
     @property
     def is_trusted(self) -> bool:
-        """Whether what is shown was signed by one that stands in the registration."""
+        """Whether the server's certificate is signed by an authority of the registration."""
         leaf = self.credentials.leaf
         assert leaf is not None
         issuers = [
@@ -71,7 +71,7 @@ async def test_authorities_are_published_at_start_and_checked(tmp_path: Path) ->
     async with here.running():
         assert (here.rotation.is_published, here.rotation.problem) == (True, "")
         assert here.is_trusted
-        # Somebody empties the field; ours come back with the next turn.
+        # An emptied field gets our authorities at the next check.
         here.api.value["webhooks"][0]["clientConfig"]["caBundle"] = ""
         await asyncio.sleep(CHECK_INTERVAL_S + 1)
         assert here.is_trusted
@@ -149,7 +149,7 @@ async def test_a_clock_ahead_for_one_check_removes_no_trust(tmp_path: Path) -> N
 async def test_a_new_authority_is_published_before_it_signs(tmp_path: Path) -> None:
     here = RotationFixture(tmp_path)
     async with here.running():
-        # `_show` looks at each certificate; the old one stays in the registration.
+        # `_show` verifies each certificate; the old authority stays in the registration.
         here.later = AUTHORITY_LIFE - AUTHORITY_RENEWAL + dt.timedelta(days=1)
         await asyncio.sleep(5 * CHECK_INTERVAL_S)
         assert here.shown == 2  # the certificate was due, and then the new authority signs
@@ -158,7 +158,7 @@ async def test_a_new_authority_is_published_before_it_signs(tmp_path: Path) -> N
         leaf, (_, new) = here.credentials.leaf, here.credentials.authorities
         assert leaf is not None
         leaf.certificate.verify_directly_issued_by(new.certificate)
-        # When the old one has ended it goes out of the registration.
+        # The expired authority is removed from the registration.
         here.later = AUTHORITY_LIFE + dt.timedelta(days=1)
         await asyncio.sleep(5 * CHECK_INTERVAL_S)
         assert here.api.bundle == [new.certificate_pem]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One webhook without its socket: what it answers, counts, and says of itself."""
+"""One webhook without its socket: its responses, metrics and status."""
 
 import asyncio
 import base64
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class FakeSuperCluster(StorageTransport):
-    """A super cluster: a storage, and a registration beside it."""
+    """A fake super cluster: a storage, and the registration."""
 
     def __init__(self) -> None:
         super().__init__(Storage())
@@ -67,7 +67,7 @@ class WebhookFixture:
             self.client.storage.put(RESOURCES[item["kind"]], item)
 
     def reviewed(self, item: Json) -> dict[str, Any]:
-        """The answer to a review of this pod."""
+        """The response to a review of this pod."""
         reply = self.service.handle_review(asked(item, namespace=item["metadata"]["namespace"]))
         assert (reply.status, reply.content_type) == (200, "application/json")
         assert isinstance(reply.body, bytes)
@@ -156,7 +156,7 @@ async def test_ready_when_synced_and_published(tmp_path: Path) -> None:
 
 
 async def test_a_failed_renewal_stays_on_readyz(tmp_path: Path) -> None:
-    """The log has one line of it, a month before the certificate ends."""
+    """It is logged once, a month before the certificate ends."""
     here = WebhookFixture(tmp_path, *tenant("a", default="10.0.0.1"))
     async with here.running():
         here.service.rotation.renewal_problem = "the disk is full"

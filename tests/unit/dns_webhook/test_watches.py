@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the webhook knows of the super cluster: all of it, or that it does not know yet."""
+"""What the webhook watches in the super cluster, and what is not synced."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ DOMAIN = "cluster.local"
 
 
 class Transport(StorageTransport):
-    """One that never answers about the resource `silent`."""
+    """A transport that never responds for the resource `silent`."""
 
     silent = ""
 
@@ -37,7 +37,7 @@ class Transport(StorageTransport):
 
 
 class WatchesFixture:
-    """A storage, and sources that follow it on the loop's clock."""
+    """A storage, and watches of it on the loop's clock."""
 
     def __init__(self, *items: Json, has_clusters: bool = True) -> None:
         self.transport = Transport(Storage())
@@ -125,7 +125,7 @@ async def test_state_is_built_again_only_after_a_change() -> None:
         here.transport.storage.delete(SERVICES, "a-kube-system", "kube-dns-default")
         await asyncio.sleep(1)
         assert not here.state.services
-        # What was handed out stays what it was.
+        # A returned state does not change.
         assert ("a-kube-system", "kube-dns-default") in world.services
 
 

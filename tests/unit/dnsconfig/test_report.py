@@ -37,9 +37,9 @@ async def test_ready_when_bridge_and_sources_are_synced(tmp_path: Path) -> None:
         assert said.is_ready
         assert said.lines[0] == "kata-bridge: ok"
         assert not shown(here, tmp_path / "absent").readiness().is_ready
-        report.is_draining = True
-        assert not report.readiness().is_ready
-        report.is_draining = False
+        draining = shown(here)
+        draining.start_draining()
+        assert not draining.readiness().is_ready
         here.bridge.lose_state()
         await asyncio.sleep(0.01)
         assert not report.readiness().is_ready
