@@ -198,9 +198,9 @@ def test_an_invalid_tenant_file_keeps_the_last_good_state(node: AgentNode) -> No
             reply = node.logs(key, namespace, name)
             assert reply is not None
             assert reply.status == 200
-        said = json.dumps(node.daemon.status())
+        reported = json.dumps(node.daemon.status())
         assert "ten-a" in json.dumps(node.daemon.status()["badTenants"])
-        assert "PRIVATE KEY" not in said
+        assert "PRIVATE KEY" not in reported
     assert "ten-a.yaml" in node.daemon.log_tail(20_000)
     node.daemon.after_reload(lambda: replace_file(path, good))
     assert node.daemon.status()["badTenants"] == []

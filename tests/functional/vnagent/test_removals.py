@@ -74,10 +74,10 @@ def test_an_emptied_directory_retains_tenants_until_release(node: AgentNode) -> 
         lose_all(node)
         assert echoes(stream, b"still here")
         assert (is_served(node, "ten-a", "shop"), is_served(node, "ten-b", "bank")) == (True, True)
-        code, said = node.daemon.get("/readyz")
+        code, reported = node.daemon.get("/readyz")
         assert code == 200
-        assert "tenants: degraded" in said
-        assert "2 tenants are missing from the source and retained for" in said
+        assert "tenants: degraded" in reported
+        assert "2 tenants are missing from the source and retained for" in reported
         assert node.daemon.metric("vcnode_vnagent_retained_tenants") == 2
         assert node.daemon.metric("vcnode_vnagent_relists_distrusted_total") == 1
         # logrotate sends it each night.
@@ -115,25 +115,25 @@ def test_a_missing_directory_retains_tenants_and_ages(node: AgentNode) -> None:
     elsewhere = node.directory / "elsewhere"
     node.tenants_directory.rename(elsewhere)
 
-    def said() -> str:
+    def reported() -> str:
         return node.daemon.get("/readyz")[1].splitlines()[0]
 
     def source() -> dict[str, Any]:
         found: dict[str, Any] = node.daemon.status()["sources"]["tenants"]
         return found
 
-    assert wait_for(lambda: said().startswith("tenants: stale, age "), DEADLINE_S)
+    assert wait_for(lambda: reported().startswith("tenants: stale, age "), DEADLINE_S)
     assert wait_for(lambda: source()["ageSeconds"] > POLLS_S, DEADLINE_S)
     assert source()["failure"]["message"] == f"{node.tenants_directory}: No such file or directory"
     assert is_served(node, "ten-a", "shop")
     # Also over a restart: the saved state is served, and /readyz has the reason.
     node.daemon.stop()
     node.daemon.start()
-    assert "tenants: saved state" in said()
-    assert "No such file or directory" in said()
+    assert "tenants: saved state" in reported()
+    assert "No such file or directory" in reported()
     assert is_served(node, "ten-a", "shop")
     elsewhere.rename(node.tenants_directory)
-    assert wait_for(lambda: said().startswith("tenants: ok, age "), DEADLINE_S)
+    assert wait_for(lambda: reported().startswith("tenants: ok, age "), DEADLINE_S)
 
 
 def test_one_removed_file_of_two_removes_its_tenant(node: AgentNode) -> None:

@@ -80,15 +80,15 @@ def _kill_and_serve_again(node: AgentNode, key: str, marker: str, saved: set[str
     # It says what it serves from, and how old that is.
     assert wait_for(node.daemon.is_ready, DEADLINE_S)
     found = saved_ages(node)
-    said = node.daemon.get("/readyz")[1]
+    reported = node.daemon.get("/readyz")[1]
     for name in saved:
         age_s, is_saved = found[name]
         assert is_saved == 1
         assert abs(age_s - (time.time() - confirmed_at[name])) < 2
-        assert f"{name}: saved state, age " in said
+        assert f"{name}: saved state, age " in reported
     for name in {"tenants", "pods"} - saved:
         assert found[name][1] == 0
-        assert f"{name}: ok, age " in said
+        assert f"{name}: ok, age " in reported
     # What saved state lacks may have been created since.
     missing = 503 if "pods" in saved else 404
     assert status_of(node.logs(key, "web", "no-such-pod")) == missing
@@ -166,8 +166,8 @@ def test_a_first_start_without_sources_is_not_synced(tmp_path: Path) -> None:
             assert (reply.status, reply.values("Retry-After")) == (503, ["1"])
         for path in ("/pods", "/stats/summary", "/metrics/resource"):
             assert status_of(node.ask("ten-a", f"GET {path}")) == 503
-        status, said = node.daemon.get("/readyz")
-        assert (status, "pods: not synced" in said) == (503, True)
+        status, reported = node.daemon.get("/readyz")
+        assert (status, "pods: not synced" in reported) == (503, True)
         node.kubelet.script = None
         assert wait_for(lambda: node.daemon.is_ready() and asked_once(node, "ten-a"), DEADLINE_S)
     finally:

@@ -193,13 +193,13 @@ def test_no_byte_is_lost_or_reordered(
     async def body(poller: SocketPoller) -> None:
         async with joined(poller, buffer_bytes, buffer_bytes) as both:
             ends = {"client": both.client, "kubelet": both.kubelet}
-            said = {"client": bytearray(), "kubelet": bytearray()}
+            sent = {"client": bytearray(), "kubelet": bytearray()}
             for number, (who, act, size) in enumerate(steps):
                 if act == "turn":
                     await iterate(size)
                 elif act == "say":
                     data = bytes([number]) * size
-                    said[who] += data
+                    sent[who] += data
                     ends[who].say(data)
                 elif act == "push":
                     ends[who].push(size)
@@ -207,11 +207,11 @@ def test_no_byte_is_lost_or_reordered(
                     ends[who].pull(size)
             await _end(both, end)
             for each, other in (("client", "kubelet"), ("kubelet", "client")):
-                assert said[other].startswith(ends[each].received), "bytes in order, none invented"
+                assert sent[other].startswith(ends[each].received), "bytes in order, none invented"
             if end.startswith("client") and "reset" not in end:
-                assert both.kubelet.received == said["client"]
+                assert both.kubelet.received == sent["client"]
             if end.startswith("kubelet") and "reset" not in end:
-                assert both.client.received == said["kubelet"]
+                assert both.client.received == sent["kubelet"]
             both.client.close()
             both.kubelet.close()
             await until(lambda: poller.by_fd == {})

@@ -364,11 +364,11 @@ async def test_an_episode_of_failure_is_logged_at_begin_and_end(
         await asyncio.sleep(RETRY_S + GATHER_S)
         assert log.report() == f"audit: ok, {7 * number + 7} lines lost since start"
         disk.room = 0
-    said = capsys.readouterr().err
-    assert said.count('"audit log cannot be written"') == 2
-    assert said.count("audit lines are lost") == 2
-    assert said.count("audit log is written again") == 2
-    assert said.count("lost_lines=7") == 2
+    reported = capsys.readouterr().err
+    assert reported.count('"audit log cannot be written"') == 2
+    assert reported.count("audit lines are lost") == 2
+    assert reported.count("audit log is written again") == 2
+    assert reported.count("lost_lines=7") == 2
     disk.room = 1 << 30
     log.close()
 

@@ -184,12 +184,12 @@ async def test_the_source_waits_for_its_kubeconfig(
             ),
         )
         async with running(*(source.run() for source in sources)):
-            said = ""
+            reported = ""
 
             def logged(text: str) -> bool:
-                nonlocal said
-                said += capsys.readouterr().err
-                return text in said
+                nonlocal reported
+                reported += capsys.readouterr().err
+                return text in reported
 
             await until(lambda: logged("No such file or directory"))
             late.write_text("half a kubeconf")

@@ -41,8 +41,8 @@ def test_the_sentence_of_a_pending_log(head: bytes, body: bytes, step: int) -> N
     refused = read(head, body, step)
     assert refused.text() == SENTENCE
     request = ContainerLogs("web", "shop", "app", (), is_follow=False)
-    said = translate_refusal(request, 400, refused.text())
-    assert said == (400, "kubelet-rejected", "container is waiting to start: ContainerCreating")
+    reported = translate_refusal(request, 400, refused.text())
+    assert reported == (400, "kubelet-rejected", "container is waiting to start: ContainerCreating")
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000, 4088, 4089, 4090, 4091, 4092, 4093, 5000, 100_000])

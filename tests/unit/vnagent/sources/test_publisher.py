@@ -238,9 +238,9 @@ async def test_invalid_files_keep_the_last_good_state(setting: SourcesSetting) -
     (setting.directory / "tenants" / "b.yaml").write_text("kind: [", encoding="utf-8")
     (setting.directory / "pods.json").write_text('{"kind": "PodList", "items": [', encoding="utf-8")
     assert (tenants.poll(), pods.poll()) == (True, True)
-    said = await tenants.reload()
-    assert said is not None
-    assert said.startswith("b.yaml: ")
+    reported = await tenants.reload()
+    assert reported is not None
+    assert reported.startswith("b.yaml: ")
     assert await pods.reload() is not None
     assert setting.served() == ({"ten-a"}, set())
     (setting.directory / "tenants").rename(setting.directory / "elsewhere")

@@ -99,7 +99,7 @@ async def test_a_body_until_the_end_of_the_connection(pool: FakePool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "reason", "events"),
+    ("reported", "reason", "events"),
     [
         (b"", "closed", ["kubelet-broke-off"]),
         (b"HTTP/1.1 200", "closed", ["kubelet-broke-off"]),
@@ -114,11 +114,11 @@ async def test_a_body_until_the_end_of_the_connection(pool: FakePool) -> None:
     ],
 )
 async def test_a_truncated_response_fails(
-    pool: FakePool, said: bytes, reason: str, events: list[str]
+    pool: FakePool, reported: bytes, reason: str, events: list[str]
 ) -> None:
     response, connection, transport = ask(pool)
-    if said:
-        say(connection, said)
+    if reported:
+        say(connection, reported)
     connection.on_end(reason)
     assert response.events == events
     assert (transport.is_open, pool.open_count) == (False, 0)
