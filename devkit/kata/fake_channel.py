@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fake channel, with its guest in memory.
 
-`tests/functional/kata_bridge/test_channel_contract.py` runs against it, the stock channel and the agent's.
+`tests/functional/kata_bridge/channels/test_channel_contract.py` runs against it, the stock channel and the
+agent's.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fake `TableCalls` of the stock channel, with faults on demand.
 
-`tests/functional/kata_bridge/stock/test_table_calls_contract.py` runs against it and `StockCalls`.
+`tests/functional/kata_bridge/channels/stock/test_table_calls_contract.py` runs against it and `StockCalls`.
 """
 
 from dataclasses import dataclass, field
