@@ -53,7 +53,7 @@ class SpiffeTrust:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class RegisteredClient:
     """The owner of a registered public key."""
 
     tenant: str
@@ -70,12 +70,12 @@ class Registry:
     sources: Mapping[str, Tenant] = field(default_factory=dict)
     spiffe: SpiffeTrust | None = None
     tenants: Mapping[str, Tenant] = field(init=False, compare=False, repr=False)
-    _clients: Mapping[tuple[str, str], Client] = field(init=False, compare=False, repr=False)
+    _clients: Mapping[tuple[str, str], RegisteredClient] = field(init=False, compare=False, repr=False)
     _spiffe_anchors: frozenset[str] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         clients = {
-            (_fingerprint(der), spki): Client(tenant.key, role)
+            (_fingerprint(der), spki): RegisteredClient(tenant.key, role)
             for tenant in self.sources.values()
             for der in tenant.authorities
             for spki, role in tenant.clients.items()
@@ -90,7 +90,7 @@ class Registry:
         """The SPIFFE trust domain, empty where there is none."""
         return self.spiffe.trust_domain if self.spiffe else ""
 
-    def client(self, anchor: str, spki: str) -> Client | None:
+    def client(self, anchor: str, spki: str) -> RegisteredClient | None:
         """The owner of the public key `spki` below the authority `anchor` (both SHA-256 in hex)."""
         return self._clients.get((anchor, spki))
 

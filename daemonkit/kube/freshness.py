@@ -17,7 +17,7 @@ class Failure:
     code: int = 0
 
 
-class Source(Protocol):
+class FreshnessSource(Protocol):
     """The part of a `Reflector` that is shown."""
 
     @property
@@ -52,10 +52,10 @@ class Freshness:
         return found
 
 
-def freshness_of(sources: Iterable[Source], now: float) -> Freshness:
+def freshness_of(sources: Iterable[FreshnessSource], now: float) -> Freshness:
     """Of several reflectors: the oldest age, and the longest failure."""
     ages: list[float | None] = []
-    worst: tuple[Source, Failure] | None = None
+    worst: tuple[FreshnessSource, Failure] | None = None
     for each in sources:
         ages.append(each.age_s(now))
         failure = each.failure

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from devkit.pki import Authority, new_key
 from tenancy.document import TenantError
 from tenancy.identity import fingerprint
-from tenancy.registry import Bad, Client, Problem, Registry, SpiffeTrust, dump, load, merge
+from tenancy.registry import Bad, Problem, RegisteredClient, Registry, SpiffeTrust, dump, load, merge
 from tenancy.tenant import Role, Tenant
 from tenancy.x509 import canonical_subject
 
@@ -33,8 +33,8 @@ def registry(spiffe: SpiffeTrust | None = None, /, **sources: Tenant) -> Registr
 def test_look_ups_by_anchor_and_public_key() -> None:
     found = registry(SpiffeTrust((SUPER.der,), "super.example"), a=A, b=B)
     assert found.tenants == {"ten-a": A, "ten-b": B}
-    assert found.client(fingerprint(CA_A.der), SPKI_1) == Client("ten-a", API)
-    assert found.client(fingerprint(CA_B.der), SPKI_2) == Client("ten-b", Role.METRICS)
+    assert found.client(fingerprint(CA_A.der), SPKI_1) == RegisteredClient("ten-a", API)
+    assert found.client(fingerprint(CA_B.der), SPKI_2) == RegisteredClient("ten-b", Role.METRICS)
     assert found.client(fingerprint(CA_B.der), SPKI_1) is None
     assert found.authorities() == (SUPER.der, CA_A.der, CA_B.der)
     assert (found.is_spiffe_anchor(fingerprint(SUPER.der)), found.trust_domain) == (True, "super.example")
@@ -116,7 +116,7 @@ def test_merging_the_same_again_changes_nothing() -> None:
 
 def test_tenants_may_share_an_authority_with_other_keys() -> None:
     other = Tenant("ten-b", (CA_A.der,), {SPKI_2: API})
-    assert registry(a=A, b=other).client(fingerprint(CA_A.der), SPKI_2) == Client("ten-b", API)
+    assert registry(a=A, b=other).client(fingerprint(CA_A.der), SPKI_2) == RegisteredClient("ten-b", API)
 
 
 # Authorities of one name, as kubeadm makes them: "kubernetes", everywhere.

@@ -17,7 +17,7 @@ TENANT = Authority.create("tenant-ca")
 OTHER = Authority.create("other-ca")
 
 
-class Server:
+class ChainServer:
     """Tells each client the chain that it proved, and takes a new context for the next accept."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ async def test_a_rotation_serves_old_and_new(tmp_path: Path) -> None:
     watched = Watched.files([certificate, key])
     assert watched.poll()
 
-    server = Server()
+    server = ChainServer()
     first = await asyncio.start_server(
         server.accept, "127.0.0.1", 0, ssl=server_context(certificate, key, [TENANT.der])
     )

@@ -15,7 +15,7 @@ NOW = 1_800_000_000.0
 NAME = "state.json"
 
 
-class Disk:
+class SavedDisk:
     """A directory, a clock and a counter of failures."""
 
     def __init__(self, directory: Path) -> None:
@@ -37,11 +37,11 @@ class Disk:
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Disk:
-    return Disk(tmp_path)
+def disk(tmp_path: Path) -> SavedDisk:
+    return SavedDisk(tmp_path)
 
 
-async def test_content_is_as_old_as_its_confirmation(disk: Disk) -> None:
+async def test_content_is_as_old_as_its_confirmation(disk: SavedDisk) -> None:
     assert await disk.files.write(NAME, b"known", NOW - 5.0)
     assert disk.load() == Loaded(b"known", 5.0)
     assert await disk.files.confirm(NAME, NOW)
@@ -49,18 +49,18 @@ async def test_content_is_as_old_as_its_confirmation(disk: Disk) -> None:
     assert disk.path.parent.stat().st_mode & 0o777 == 0o700
 
 
-async def test_a_time_in_the_content_counts_instead(disk: Disk) -> None:
+async def test_a_time_in_the_content_counts_instead(disk: SavedDisk) -> None:
     await disk.files.write(NAME, b"30", NOW)
     assert disk.files.load(NAME, int, lambda _: True, lambda value: NOW - value) == Loaded(30, 30.0)
 
 
 @pytest.mark.parametrize("age_s", [MAX_AGE_S + 1, -301.0])
-async def test_content_too_old_or_too_far_ahead_is_not_used(disk: Disk, age_s: float) -> None:
+async def test_content_too_old_or_too_far_ahead_is_not_used(disk: SavedDisk, age_s: float) -> None:
     await disk.files.write(NAME, b"known", NOW - age_s)
     assert disk.load() is None
 
 
-async def test_damaged_large_and_foreign_content_is_not_used(disk: Disk) -> None:
+async def test_damaged_large_and_foreign_content_is_not_used(disk: SavedDisk) -> None:
     assert disk.load() is None
     for data in (b"other", b"more than 8"):
         disk.path.write_bytes(data)
@@ -70,17 +70,17 @@ async def test_damaged_large_and_foreign_content_is_not_used(disk: Disk) -> None
     assert disk.files.load(NAME, int, lambda _: True) is None
 
 
-async def test_content_too_large_is_a_counted_failure(disk: Disk) -> None:
+async def test_content_too_large_is_a_counted_failure(disk: SavedDisk) -> None:
     assert not await disk.files.write(NAME, b"more than 8")
     assert (disk.errors.value, disk.path.exists()) == (1, False)
 
 
-async def test_a_missing_file_is_not_confirmed_and_no_failure(disk: Disk) -> None:
+async def test_a_missing_file_is_not_confirmed_and_no_failure(disk: SavedDisk) -> None:
     assert not await disk.files.confirm(NAME, NOW)
     assert disk.errors.value == 0
 
 
-async def test_the_oldest_files_make_room_and_old_ones_go(disk: Disk) -> None:
+async def test_the_oldest_files_make_room_and_old_ones_go(disk: SavedDisk) -> None:
     for at, name in enumerate(("b", "a", "c")):
         await disk.files.write(name, b"6bytes", NOW + at)
     assert sorted(path.name for path in disk.path.parent.iterdir()) == ["a", "c"]

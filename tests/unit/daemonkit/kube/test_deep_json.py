@@ -19,7 +19,7 @@ PLAIN = b'{"metadata":{"name":"plain","resourceVersion":"4"},"spec":{}}'
 ENDLESS = b'{"metadata":{"name":"a","resourceVersion":"5"},"spec":%s' % (b"[" * 1_000_000)
 
 
-class Server:
+class DeepServer:
     """One list, and a watch without events."""
 
     async def request(
@@ -41,7 +41,7 @@ class Server:
 @pytest.mark.asyncio
 async def test_a_list_with_a_deep_object_is_read() -> None:
     limit = sys.getrecursionlimit()
-    reflector = Reflector(Server(), VIRTUAL_CLUSTERS, MetadataOnly)
+    reflector = Reflector(DeepServer(), VIRTUAL_CLUSTERS, MetadataOnly)
     tasks = Tasks("test")
     tasks.spawn(reflector.run(), "reflector")
     await asyncio.wait({tasks.spawn(reflector.synced.wait(), "synced")}, timeout=1)
