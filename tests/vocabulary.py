@@ -69,6 +69,46 @@ def changing_predicates(path: Path, text: str) -> Iterator[str]:
             yield f"{path}:{node.lineno} {node.name}"
 
 
+def coined_words(sources: Mapping[Path, str]) -> list[str]:
+    """`word: name` of each word in a class or module name that is neither standard nor in the glossary."""
+    known = _standard_words() | glossary_words()
+    return [f"{word}: {name}" for word, name in sorted(_named(sources).items()) if word not in known]
+
+
+def unused_standard_words(sources: Mapping[Path, str]) -> list[str]:
+    """Those that no name has any more."""
+    return sorted(_standard_words() - _named(sources).keys())
+
+
+def _standard_words() -> frozenset[str]:
+    return _words((ROOT / "tests" / "standard_words.txt").read_text())
+
+
+def _named(sources: Mapping[Path, str]) -> dict[str, str]:
+    """The words of all class and module names, each with a name that has it."""
+    found = {}
+    for path, text in sources.items():
+        classes = (node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef))
+        found.update({word: name for name in (path.stem, *classes) for word in _parts(name)})
+    return found
+
+
+def glossary_words() -> frozenset[str]:
+    """The words that docs/glossary.md explains, with their plurals."""
+    rows = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    words = _words(" ".join(rows))
+    return words | {f"{word}s" for word in words}
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[a-z0-9]+", text.lower()))
+
+
+def _parts(name: str) -> list[str]:
+    """`TlsConnection` and `tls_connection` have the words tls and connection."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+", name)]
+
+
 def is_metric_name(name: str) -> bool:
     """Whether it is `vcnode_<daemon>_<name>_<unit>`, or one of those that all daemons share."""
     return name in _SHARED or _METRIC.fullmatch(name) is not None

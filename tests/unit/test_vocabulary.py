@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests import vocabulary
-from tests.packages import ROOT
+from tests.packages import PACKAGES, ROOT
 from tests.reference import metrics
 
 SOURCES = {path: (ROOT / path).read_text() for path in vocabulary.python_files()}
@@ -14,6 +14,17 @@ SOURCES = {path: (ROOT / path).read_text() for path in vocabulary.python_files()
 
 def test_no_class_name_has_a_third_meaning() -> None:
     assert vocabulary.overused_class_names(SOURCES) == []
+
+
+def test_words_of_our_own_are_in_the_glossary() -> None:
+    """A word of the field is added to tests/standard_words.txt, a word of our own to docs/glossary.md."""
+    product = {path: text for path, text in SOURCES.items() if path.parts[0] in PACKAGES}
+    assert vocabulary.coined_words(product) == []
+
+
+def test_standard_words_are_used() -> None:
+    product = {path: text for path, text in SOURCES.items() if path.parts[0] in PACKAGES}
+    assert vocabulary.unused_standard_words(product) == []
 
 
 def test_predicates_change_nothing() -> None:
