@@ -25,7 +25,9 @@ _KEYS = frozenset({"id", "tenants", "objects", "pod", "servers", "waits", "nothi
 _POD_KEYS = frozenset({"of", "network", "times", "namespace", "where", "labels", "annotations", "spec"})
 _OBJECT_KEYS = {
     "Namespace": frozenset({"of", "namespace", "called", "labels"}),
-    "Network": frozenset({"of", "network", "namespace", "where", "phase", "ipam", "told", "annotations"}),
+    "Network": frozenset(
+        {"of", "network", "namespace", "where", "phase", "ipam", "dnsServiceIP", "annotations"}
+    ),
     "Service": frozenset(
         {"of", "network", "name", "namespace", "where", "ips", "external", "labels", "annotations"}
     ),
@@ -139,7 +141,7 @@ def _object(value: Json, prefix: str) -> Json:
                 value.get("phase", "Ready"),
                 where=where,
                 ipam=value.get("ipam", "Arktos"),
-                told_ip=value.get("told", ""),
+                dns_service_ip=value.get("dnsServiceIP", ""),
                 annotations=_prefixed(value, prefix),
             )
             made["metadata"]["namespace"] = where  # also where it is none at all

@@ -16,7 +16,7 @@ from tests.cases.dns import load as isolation
 from tests.unit.dnsconfig import objects
 
 NODE = node_dns_of("nameserver 192.0.2.1\nsearch node.example\n")
-WORLD = cluster_state_of([*objects.tenant("t", default="10.0.0.10")])
+CLUSTER = cluster_state_of([*objects.tenant("t", default="10.0.0.10")])
 
 
 def asked(pod: Any, **changed: Any) -> bytes:
@@ -33,8 +33,8 @@ def asked(pod: Any, **changed: Any) -> bytes:
     return json.dumps({"apiVersion": review.API_VERSION, "kind": review.KIND, "request": request}).encode()
 
 
-def response(body: bytes, world: ClusterState = WORLD) -> dict[str, Any]:
-    found = json.loads(review.decide_review(review.decode_review(body), world, NODE).body())
+def response(body: bytes, cluster: ClusterState = CLUSTER) -> dict[str, Any]:
+    found = json.loads(review.decide_review(review.decode_review(body), cluster, NODE).body())
     assert (found["apiVersion"], found["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     answer: dict[str, Any] = found["response"]
     assert answer["uid"] == "review-1"
@@ -75,7 +75,7 @@ def test_a_pod_is_patched_with_its_networks_resolver() -> None:
 def test_invalid_node_search_paths_are_left_out() -> None:
     """The kubelet accepts any: a pod's author cannot repair a node's file."""
     node = node_dns_of("search Corp.Example _tcp.x_y.example -bad.example a!b\n")
-    answer = review.decide_review(review.decode_review(asked(new(objects.pod("t")))), WORLD, node)
+    answer = review.decide_review(review.decode_review(asked(new(objects.pod("t")))), CLUSTER, node)
     (config,) = (step["value"] for step in answer.patch if step["path"] == "/spec/dnsConfig")
     assert config["searches"][3:] == ["corp.example", "_tcp.x_y.example"]
     assert answer.left_out == ("-bad.example", "a!b")
@@ -85,7 +85,7 @@ def test_invalid_node_search_paths_are_left_out() -> None:
 def test_an_authors_own_search_paths_stay_as_they_are(search: str) -> None:
     """It names the field, as without the webhook."""
     pod = new(objects.pod("t", dnsConfig={"searches": [search, "ok.example"]}))
-    answer = review.decide_review(review.decode_review(asked(pod)), WORLD, node_dns_of("search a!b\n"))
+    answer = review.decide_review(review.decode_review(asked(pod)), CLUSTER, node_dns_of("search a!b\n"))
     (config,) = (step["value"] for step in answer.patch if step["path"] == "/spec/dnsConfig")
     assert config["searches"][3:] == [search, "ok.example"]
     assert answer.left_out == ("a!b",)
@@ -116,18 +116,18 @@ def test_other_objects_and_pods_are_admitted_unchanged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pod", "world", "code", "words"),
+    ("pod", "cluster", "code", "words"),
     [
-        (objects.pod("t", network="blue"), WORLD, 503, "network blue"),
-        (objects.pod("t", network="Blue.x"), WORLD, 422, "is not a valid network name"),
+        (objects.pod("t", network="blue"), CLUSTER, 503, "network blue"),
+        (objects.pod("t", network="Blue.x"), CLUSTER, 422, "is not a valid network name"),
         (objects.pod("t"), ClusterState(has_namespaces=False, has_clusters=False), 503, "not known"),
         (objects.pod("t"), ClusterState(), 503, "not known to be this tenant's"),
     ],
 )
 def test_a_pod_without_a_resolver_is_denied_with_a_reason(
-    pod: dict[str, Any], world: ClusterState, code: int, words: str
+    pod: dict[str, Any], cluster: ClusterState, code: int, words: str
 ) -> None:
-    answer = response(asked(pod), world)
+    answer = response(asked(pod), cluster)
     assert (answer["allowed"], answer["status"]["code"]) == (False, code)
     assert words in answer["status"]["message"]
     assert "patch" not in answer
@@ -145,7 +145,7 @@ def test_a_too_large_pod_is_denied_undecoded() -> None:
 
 
 def test_a_too_large_pod_of_no_tenant_is_admitted() -> None:
-    elsewhere = replace(WORLD, namespaces={**WORLD.namespaces, "kube-system": NamespaceObject()})
+    elsewhere = replace(CLUSTER, namespaces={**CLUSTER.namespaces, "kube-system": NamespaceObject()})
     pod = objects.pod("", tenant_namespace="kube-system", **OPTIONS)
     assert response(asked(pod, namespace="kube-system"), elsewhere) == LEFT
 

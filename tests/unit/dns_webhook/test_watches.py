@@ -64,9 +64,9 @@ class WatchesFixture:
             await tasks.close(1.0)
 
 
-def names(world: ClusterState) -> tuple[list[str], list[tuple[str, str]], list[tuple[str, str]], list[str]]:
-    clusters = [name for _, name in world.clusters]
-    return sorted(world.namespaces), sorted(world.services), sorted(world.networks), clusters
+def names(cluster: ClusterState) -> tuple[list[str], list[tuple[str, str]], list[tuple[str, str]], list[str]]:
+    clusters = [name for _, name in cluster.clusters]
+    return sorted(cluster.namespaces), sorted(cluster.services), sorted(cluster.networks), clusters
 
 
 async def test_before_the_first_lists_nothing_is_synced() -> None:
@@ -77,9 +77,9 @@ async def test_before_the_first_lists_nothing_is_synced() -> None:
             *("namespaces", "services", "networks.arktos.futurewei.com"),
             "virtualclusters.tenancy.x-k8s.io",
         )
-        world = here.state
-        assert names(world) == ([], [], [], [])
-        assert (world.synced_namespaces, world.has_namespaces, world.has_clusters) == (
+        cluster = here.state
+        assert names(cluster) == ([], [], [], [])
+        assert (cluster.synced_namespaces, cluster.has_namespaces, cluster.has_clusters) == (
             frozenset(),
             False,
             False,
@@ -97,11 +97,11 @@ async def test_all_tenants_and_only_dns_services_are_watched() -> None:
     here = WatchesFixture(*items, other)
     async with here.running():
         assert here.watches.missing == ()
-        world = here.state
+        cluster = here.state
         expected = cluster_state_of(items)
-        assert names(world) == names(expected)
-        assert (world.synced_namespaces, world.has_namespaces) == (expected.synced_namespaces, True)
-        assert [each.spec.cluster_domain for each in world.clusters_of("b")] == ["b.example"]
+        assert names(cluster) == names(expected)
+        assert (cluster.synced_namespaces, cluster.has_namespaces) == (expected.synced_namespaces, True)
+        assert [each.spec.cluster_domain for each in cluster.clusters_of("b")] == ["b.example"]
         assert {query.get("fieldSelector") for query in here.transport.queries} == {None}
 
 
@@ -117,8 +117,8 @@ async def test_one_missing_list_leaves_all_namespaces_unsynced() -> None:
 async def test_state_is_built_again_only_after_a_change() -> None:
     here = WatchesFixture(*tenant("a", default="10.0.0.1"))
     async with here.running():
-        world = here.state
-        assert here.state is world
+        cluster = here.state
+        assert here.state is cluster
         here.put(network("a", "blue"))
         await asyncio.sleep(1)
         assert ("a-kube-system", "blue") in here.state.networks
@@ -126,7 +126,7 @@ async def test_state_is_built_again_only_after_a_change() -> None:
         await asyncio.sleep(1)
         assert not here.state.services
         # A returned state does not change.
-        assert ("a-kube-system", "kube-dns-default") in world.services
+        assert ("a-kube-system", "kube-dns-default") in cluster.services
 
 
 async def test_undecodable_objects_are_unreadable() -> None:

@@ -41,7 +41,7 @@ def network(
     *,
     where: str = "",
     ipam: str = "Arktos",
-    told_ip: str = "",
+    dns_service_ip: str = "",
     message: str = "",
     **metadata: Any,
 ) -> Json:
@@ -50,7 +50,7 @@ def network(
         "kind": "Network",
         "metadata": {"name": name, "namespace": where or f"{tenant}-kube-system"} | metadata,
         "spec": {"type": "vpc", "service": {"ipam": ipam}},
-        "status": {"phase": phase, "dnsServiceIP": told_ip, "message": message},
+        "status": {"phase": phase, "dnsServiceIP": dns_service_ip, "message": message},
     }
 
 

@@ -166,7 +166,7 @@ async def test_a_changed_label_revokes_no_address() -> None:
 async def test_a_providers_address_is_never_revoked() -> None:
     """It is not a cluster IP: the API server gives it to no Service."""
     here = node()
-    here.put(network("a", "far", ipam="External", told_ip="172.31.0.2"))
+    here.put(network("a", "far", ipam="External", dns_service_ip="172.31.0.2"))
     uid = here.put_pod("a", network="far")
     async with here.running():
         assert here.servers(uid) == ["172.31.0.2"]

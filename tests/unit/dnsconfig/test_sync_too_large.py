@@ -65,6 +65,7 @@ async def test_a_pod_that_becomes_too_large_retains_its_resolver() -> None:
         here.put_pod("a", "web", labels={f"l{number}": "" for number in range(1_001)})
         await asyncio.sleep(3 * FORGET_S)
         assert here.servers(uid) == ["10.0.0.1"]
+        assert uid in here.bridge.resolvers  # not withdrawn
         assert here.waits(uid) == ""
 
 

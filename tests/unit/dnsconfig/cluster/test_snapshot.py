@@ -23,14 +23,14 @@ def snapshot(**fields: Any) -> Snapshot:
 
 
 def test_cluster_state_has_the_snapshots_objects() -> None:
-    world = snapshot().cluster_state("cluster.local", {})
+    cluster = snapshot().cluster_state("cluster.local", {})
     expected = cluster_state_of(ITEMS)
-    assert (world.namespaces, world.services, world.networks) == (
+    assert (cluster.namespaces, cluster.services, cluster.networks) == (
         expected.namespaces,
         expected.services,
         expected.networks,
     )
-    assert world.synced_namespaces == {"a-kube-system"}
+    assert cluster.synced_namespaces == {"a-kube-system"}
     unheard = Snapshot().cluster_state("cluster.local", {})
     assert (unheard.has_namespaces, unheard.has_clusters, unheard.synced_namespaces) == (
         False,

@@ -26,7 +26,7 @@ from tests.cases.dns import load as isolation
 from tests.unit.dnsconfig.objects import Json, namespace, network, pod, service, tenant
 
 HOST = "nameserver 192.0.2.1\nsearch example.org\n"
-WORLD = cluster_state_of(
+CLUSTER = cluster_state_of(
     [*tenant("a", default="10.0.0.1", blue="10.0.0.2"), *tenant("b", default="10.0.0.3")]
 )
 
@@ -37,8 +37,8 @@ def pod_of(item: Json) -> PodObject:
     return value
 
 
-def decided(item: Json, world: ClusterState = WORLD, node: NodeDns | None = None) -> Decision:
-    found = decide(pod_of(item), world, node or node_dns_of(HOST))
+def decided(item: Json, cluster: ClusterState = CLUSTER, node: NodeDns | None = None) -> Decision:
+    found = decide(pod_of(item), cluster, node or node_dns_of(HOST))
     assert found is not None
     return found
 
@@ -78,15 +78,15 @@ def test_each_network_of_each_tenant_has_its_own_server() -> None:
 
 def test_pods_of_the_super_cluster_get_no_decision() -> None:
     item = pod("", tenant_namespace="a-shop", network="blue")
-    assert decide(pod_of(item), WORLD, node_dns_of(HOST)) is None
+    assert decide(pod_of(item), CLUSTER, node_dns_of(HOST)) is None
 
 
 @pytest.mark.parametrize(
-    ("item", "world", "expected"),
+    ("item", "cluster", "expected"),
     [
         (
             pod("a", annotations={keys.UID: ""}),
-            WORLD,
+            CLUSTER,
             PodWaiting(
                 WaitReason.OWNER_UNKNOWN,
                 "the pod's owner is unknown: not all of its ownership annotations are set",
@@ -95,12 +95,12 @@ def test_pods_of_the_super_cluster_get_no_decision() -> None:
         # It is annotated as a's, in b's namespace.
         (
             pod("b", annotations={keys.CLUSTER: "a"}),
-            WORLD,
+            CLUSTER,
             PodWaiting(WaitReason.OWNER_UNKNOWN, "its namespace shop is not known to be this tenant's (yet)"),
         ),
         (
             pod("a", annotations={keys.NAMESPACE: "other"}),
-            WORLD,
+            CLUSTER,
             PodWaiting(
                 WaitReason.OWNER_UNKNOWN, "its namespace other is not known to be this tenant's (yet)"
             ),
@@ -110,14 +110,14 @@ def test_pods_of_the_super_cluster_get_no_decision() -> None:
             ClusterState(has_namespaces=False),
             PodWaiting(WaitReason.NOT_SYNCED, "its namespace shop is not known to be this tenant's (yet)"),
         ),
-        (pod("a", network="red"), WORLD, PodWaiting(WaitReason.NOT_FOUND, "network red does not exist")),
-        (pod("b", network="blue"), WORLD, PodWaiting(WaitReason.NOT_FOUND, "network blue does not exist")),
+        (pod("a", network="red"), CLUSTER, PodWaiting(WaitReason.NOT_FOUND, "network red does not exist")),
+        (pod("b", network="blue"), CLUSTER, PodWaiting(WaitReason.NOT_FOUND, "network blue does not exist")),
     ],
 )
 def test_cluster_policy_waits_instead_of_using_the_nodes(
-    item: Json, world: ClusterState, expected: PodWaiting
+    item: Json, cluster: ClusterState, expected: PodWaiting
 ) -> None:
-    found = decided(item, world)
+    found = decided(item, cluster)
     assert (found.waiting, found.text) == (expected, None)
 
 
@@ -245,18 +245,18 @@ def test_node_dns_of_each_kind_of_file() -> None:
 
 
 def test_resolv_conf_of_a_json_pod() -> None:
-    assert resolv_conf_of(pod("b"), WORLD, HOST, "b.example") == (
+    assert resolv_conf_of(pod("b"), CLUSTER, HOST, "b.example") == (
         "search shop.svc.b.example svc.b.example b.example example.org\n"
         "nameserver 10.0.0.3\n"
         "options ndots:5\n"
     )
-    assert resolv_conf_of(pod("b"), WORLD, None, "") == "nameserver 10.0.0.3\noptions ndots:5\n"
+    assert resolv_conf_of(pod("b"), CLUSTER, None, "") == "nameserver 10.0.0.3\noptions ndots:5\n"
     with pytest.raises(NoResolverError, match="network red does not exist"):
-        resolv_conf_of(pod("a", network="red"), WORLD, HOST)
+        resolv_conf_of(pod("a", network="red"), CLUSTER, HOST)
     with pytest.raises(NoResolverError, match="the pod is not a tenant's"):
-        resolv_conf_of(pod("", tenant_namespace="x"), WORLD, HOST)
+        resolv_conf_of(pod("", tenant_namespace="x"), CLUSTER, HOST)
     with pytest.raises(ObjectDecodeError, match="expected a v1 Pod"):
-        resolv_conf_of({}, WORLD, HOST)
+        resolv_conf_of({}, CLUSTER, HOST)
 
 
 # ---- properties
@@ -282,7 +282,9 @@ def objects(draw: st.DrawFn) -> list[Json]:
             for name in draw(st.lists(st.sampled_from(NETWORKS), unique=True)):
                 phase = draw(st.sampled_from(["Ready", "Pending"]))
                 ipam = draw(st.sampled_from(["Arktos", "External"]))
-                found.append(network(owner, name, phase, where=where, ipam=ipam, told_ip=f"10.{number}.0.1"))
+                found.append(
+                    network(owner, name, phase, where=where, ipam=ipam, dns_service_ip=f"10.{number}.0.1")
+                )
     return found
 
 
@@ -336,6 +338,6 @@ def test_an_unsynced_state_blocks_every_pod(item: Json) -> None:
 
 
 def test_not_synced_turns_into_a_decision() -> None:
-    unheard = replace(WORLD, synced_namespaces=frozenset())
+    unheard = replace(CLUSTER, synced_namespaces=frozenset())
     assert decided(pod("a"), unheard).text is None
     assert decided(pod("a")).text is not None

@@ -62,7 +62,7 @@ def test_an_invalid_network_label_waits(value: str) -> None:
 # ---- the server
 
 
-def world(*items: Json) -> ClusterState:
+def cluster(*items: Json) -> ClusterState:
     return cluster_state_of([*tenant("a", blue="10.0.0.1"), *items])
 
 
@@ -76,7 +76,7 @@ SERVED = NetworkServer(("10.0.0.1",), "network blue: Service kube-system/kube-dn
 
 
 def test_server_is_the_networks_service() -> None:
-    assert server_of(world(), "a", "blue") == SERVED
+    assert server_of(cluster(), "a", "blue") == SERVED
 
 
 def test_dual_stack_addresses_are_as_go_prints_them() -> None:
@@ -190,22 +190,22 @@ def test_single_stack_service_has_one_address() -> None:
             "the super cluster's Namespaces are not synced",
         ),
         (
-            replace(world(), synced_namespaces=frozenset({"a-shop"})),
+            replace(cluster(), synced_namespaces=frozenset({"a-shop"})),
             WaitReason.NOT_SYNCED,
             "this tenant's Networks and Services are not synced",
         ),
         (
-            world(namespace("a", "kube-system", called="b-kube-system")),
+            cluster(namespace("a", "kube-system", called="b-kube-system")),
             WaitReason.OWNER_UNKNOWN,
             "more than one namespace of the super cluster is annotated as this tenant's kube-system",
         ),
         (
-            replace(world(), unreadable={("Network", ("a-kube-system", "blue")): "bad"}),
+            replace(cluster(), unreadable={("Network", ("a-kube-system", "blue")): "bad"}),
             WaitReason.UNREADABLE,
             "Network blue cannot be read: bad",
         ),
         (
-            replace(world(), unreadable={("Service", ("a-kube-system", "kube-dns-blue")): "bad"}),
+            replace(cluster(), unreadable={("Service", ("a-kube-system", "kube-dns-blue")): "bad"}),
             WaitReason.UNREADABLE,
             "Service kube-system/kube-dns-blue cannot be read: bad",
         ),
@@ -225,19 +225,22 @@ def test_keys_with_a_common_prefix_are_distinct() -> None:
     ("items", "expected"),
     [
         # The provider's status is the address only if the provider runs the network ...
-        ([network("a", "blue", ipam="External", told_ip="172.31.0.2")], "172.31.0.2"),
+        ([network("a", "blue", ipam="External", dns_service_ip="172.31.0.2")], "172.31.0.2"),
         (
-            [network("a", "blue", ipam="External", told_ip="172.31.0.2"), service("a", "blue")],
+            [network("a", "blue", ipam="External", dns_service_ip="172.31.0.2"), service("a", "blue")],
             "172.31.0.2",
         ),
         # ... and a Service with an address takes precedence.
         (
-            [network("a", "blue", ipam="External", told_ip="172.31.0.2"), service("a", "blue", "10.0.0.9")],
+            [
+                network("a", "blue", ipam="External", dns_service_ip="172.31.0.2"),
+                service("a", "blue", "10.0.0.9"),
+            ],
             "10.0.0.9",
         ),
-        ([network("a", "blue", ipam="External", told_ip="no address")], None),
-        ([network("a", "blue", ipam="Kubernetes", told_ip="172.31.0.2")], None),
-        ([network("a", "blue", ipam="", told_ip="172.31.0.2")], None),
+        ([network("a", "blue", ipam="External", dns_service_ip="no address")], None),
+        ([network("a", "blue", ipam="Kubernetes", dns_service_ip="172.31.0.2")], None),
+        ([network("a", "blue", ipam="", dns_service_ip="172.31.0.2")], None),
     ],
 )
 def test_status_address_counts_for_ipam_external_only(items: list[Json], expected: str | None) -> None:
@@ -258,7 +261,7 @@ EXTERNAL_NAME = service("a", "blue", "10.0.0.1") | {
 @pytest.mark.parametrize(
     ("here", "expected"),
     [
-        (world(), ClusterIps(("10.0.0.1",))),
+        (cluster(), ClusterIps(("10.0.0.1",))),
         # An address of the Service is its tenant's, whatever else is wrong.
         (without("Network"), ClusterIps(("10.0.0.1",))),
         (without("Network", network("a", "blue", "Failed")), ClusterIps(("10.0.0.1",))),
@@ -275,14 +278,14 @@ EXTERNAL_NAME = service("a", "blue", "10.0.0.1") | {
             ClusterIps(is_confirmed=False),
         ),
         # An existing Service confirms its addresses.
-        (replace(world(), absences={"a-kube-system": Absence.UNCONFIRMED}), ClusterIps(("10.0.0.1",))),
+        (replace(cluster(), absences={"a-kube-system": Absence.UNCONFIRMED}), ClusterIps(("10.0.0.1",))),
         # Unknown is not no.
         (replace(without("Service"), absences={"a-kube-system": Absence.UNKNOWN}), None),
         (replace(without("Service"), absences={}), None),
         (replace(without("Service"), synced_namespaces=frozenset()), None),
         (replace(without("Service"), unreadable=UNREADABLE_SERVICE), None),
         (cluster_state_of([namespace("a", "shop")]), None),
-        (world(namespace("a", "kube-system", called="other")), None),
+        (cluster(namespace("a", "kube-system", called="other")), None),
     ],
 )
 def test_cluster_ips_of_a_service_in_each_state(here: ClusterState, expected: ClusterIps | None) -> None:
@@ -406,11 +409,11 @@ def test_cluster_domain_sources_and_failures(
 def test_an_unreadable_virtual_cluster_is_not_missing() -> None:
     """Its key is inside the unreadable object: any tenant without another one may own it."""
     unreadable = {("VirtualCluster", ("tenants", "somebodys")): "Expected `str`, got `int`"}
-    world = replace(cluster_state_of([virtual_cluster("a", "a.example")]), unreadable=unreadable)
-    assert domain_of(world, "a") == ClusterDomain("a.example", "the VirtualCluster's clusterDomain")
+    cluster = replace(cluster_state_of([virtual_cluster("a", "a.example")]), unreadable=unreadable)
+    assert domain_of(cluster, "a") == ClusterDomain("a.example", "the VirtualCluster's clusterDomain")
     expected = "the cluster domain is unknown: a VirtualCluster cannot be read, and no other has this key"
-    assert domain_of(world, "b") == PodWaiting(WaitReason.UNREADABLE, expected)
-    assert domain_of(replace(world, domains={"b": "told"}), "b") == ClusterDomain(
+    assert domain_of(cluster, "b") == PodWaiting(WaitReason.UNREADABLE, expected)
+    assert domain_of(replace(cluster, domains={"b": "told"}), "b") == ClusterDomain(
         "told", "configured for this tenant"
     )
 

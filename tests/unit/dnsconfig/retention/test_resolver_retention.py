@@ -159,7 +159,7 @@ ADDRESSES = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> ClusterState:
+def cluster_states(draw: st.DrawFn) -> ClusterState:
     """Two tenants with two networks, whose Services have some of a few addresses, each at most once."""
     free = list(draw(st.permutations(ADDRESSES)))
     items = [*tenant("a"), *tenant("b")]
@@ -178,18 +178,20 @@ def worlds(draw: st.DrawFn) -> ClusterState:
 
 
 @settings(max_examples=150)
-@given(steps=st.lists(st.tuples(worlds(), st.floats(0.1, REVOCATION_DELAY_S)), min_size=1, max_size=8))
+@given(
+    steps=st.lists(st.tuples(cluster_states(), st.floats(0.1, REVOCATION_DELAY_S)), min_size=1, max_size=8)
+)
 def test_no_pod_retains_a_revoked_address_for_long(steps: list[tuple[ClusterState, float]]) -> None:
     pods = [decode_object(pod("a", f"{name}-0", network=name)) for name in ("default", "blue")]
     kept, now = ResolverRetention(HOLD), 0.0
     texts: dict[str, str] = {}
     foreign_since: dict[str, float] = {}
-    for world, lasts_s in steps:
+    for cluster, lasts_s in steps:
         for at in (now, now + lasts_s):
             for each in pods:
                 assert isinstance(each, PodObject)
                 uid, name = each.metadata.uid, each.metadata.labels[keys.ARKTOS_NETWORK]
-                decided = decide(each, world, node_dns_of(None), (), kept.previous_network(uid))
+                decided = decide(each, cluster, node_dns_of(None), (), kept.previous_network(uid))
                 assert decided is not None
                 revoked = kept.evaluate(uid, decided, at, is_host_network=False)
                 if revoked is not None and revoked.is_removed:
@@ -203,13 +205,13 @@ def test_no_pod_retains_a_revoked_address_for_long(steps: list[tuple[ClusterStat
                         uid,
                         DesiredResolver(decided.text, address_source=AddressSource(name, server.addresses)),
                     )
-                known = world.services.get(("a-kube-system", f"kube-dns-{name}"))
+                known = cluster.services.get(("a-kube-system", f"kube-dns-{name}"))
                 holds = set() if known is None else set(known.spec.cluster_ips or ())
                 used = {word for word in texts.get(uid, "").split() if word in ADDRESSES}
                 is_foreign = bool(used - holds)
                 if not is_foreign:
                     foreign_since.pop(uid, None)
-                elif world.absences["a-kube-system"] is Absence.UNKNOWN:
+                elif cluster.absences["a-kube-system"] is Absence.UNKNOWN:
                     pass  # unknown state removes nothing
                 elif at - foreign_since.setdefault(uid, at) >= REVOCATION_DELAY_S:
                     raise AssertionError(f"{texts[uid]} for {at - foreign_since[uid]} s")
