@@ -87,7 +87,7 @@ def pods_start(narrator: Narrator, environment: DnsEnvironment) -> None:
 
 
 def own_names(narrator: Narrator, environment: DnsEnvironment) -> None:
-    narrator.step("Each pod asks for all names, with getaddrinfo: it finds its own network's, and no other's")
+    narrator.step("Each pod asks for all names, with getaddrinfo: it resolves those of its own network only")
     names = list(dict.fromkeys(name for network in NETWORKS for name in network.services))
     rows = [("POD", *names)]
     found: dict[Network, dict[str, str]] = {}
@@ -118,7 +118,7 @@ def _whole_names(narrator: Narrator, environment: DnsEnvironment) -> None:
 
 def why_so(narrator: Narrator, environment: DnsEnvironment) -> None:
     narrator.step(
-        "And why: the network, the server, the source of each value, and a question by the pod's own way"
+        "And why: the network, the server, the source of each value, and a query as the pod sends it"
     )
     code = _explain(narrator, environment, environment.pods[NETWORKS[1]], "db", "--query")
     narrator.check(code == 0, "it has its resolver, and its server has an answer")
@@ -146,7 +146,9 @@ def server_moves(narrator: Narrator, environment: DnsEnvironment) -> None:
         f"by the process that was running",
     )
     environment.servers[f"{moving.shown} {SERVER_IP}"].stop()
-    narrator.check(pod.app.lookup("vault").addresses == ("10.0.0.44",), "the old server may go")
+    narrator.check(
+        pod.app.lookup("vault").addresses == ("10.0.0.44",), "the old server is not needed any more"
+    )
     narrator.check(len(server.queried_names()) > 0, "the new one was asked")
     _reads(narrator, pod)
     after = [each.app.resolv_conf() for each in others]
@@ -154,7 +156,7 @@ def server_moves(narrator: Narrator, environment: DnsEnvironment) -> None:
 
 
 def missing_network(narrator: Narrator, environment: DnsEnvironment) -> None:
-    narrator.step(f"A pod of {LATE.tenant}'s is to be in network {LATE.name}, which is not there")
+    narrator.step(f"A pod of {LATE.tenant}'s is in network {LATE.name}, which does not exist")
     pod = environment.start_pod(LATE)
     narrator.wait_for(lambda: bool(environment.pod_status(pod).get("waitMessage")), "dnsconfig knows the pod")
     narrator.wait_for(

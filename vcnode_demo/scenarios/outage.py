@@ -21,7 +21,7 @@ def run(narrator: Narrator, environment: Environment) -> None:
 
 def crash(narrator: Narrator, environment: Environment) -> None:
     narrator.step("The super cluster is away, and vn-agent is killed with kill -9 and started again")
-    narrator.wait_for(lambda: _is_saved(environment), "what it knows is on disk")
+    narrator.wait_for(lambda: _is_saved(environment), "its state is on disk")
     environment.super_cluster.pause()
     environment.agent.kill()
     began_s = time.monotonic()

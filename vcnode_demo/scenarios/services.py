@@ -29,7 +29,7 @@ TITLE = "Scenario 3: Services inside guests"
 # A reset or an ICMP error comes within a millisecond; what is dropped takes seconds.
 AT_ONCE_S = 0.5
 REQUESTS = 24
-# An agent looks for drift every two seconds or so, which may be just now: then the stranger comes again.
+# An agent looks for drift every two seconds or so, which may be just now: then the rules are flushed again.
 _FLUSHES = 5
 IMPATIENT_S = 0.1
 
@@ -49,7 +49,7 @@ def run(narrator: Narrator, environment: Environment) -> None:
     both_addresses(narrator, services)
     wrong_port(narrator, services)
     endpoint_goes(narrator, services)
-    stranger(narrator, services)
+    foreign_flush(narrator, services)
     bridge_killed(narrator, services)
 
 
@@ -93,7 +93,7 @@ def same_service(narrator: Narrator, environment: ServicesEnvironment) -> None:
     _reaches(narrator, globex, TENANTS_IP, ("shop-1",))
     _reaches(narrator, acme, TENANTS_IP, ("shop-1", "shop-2"))
     answer = _get(narrator, globex, SUPER_IPS["acme"], 80)
-    narrator.check(_is_refused(answer), "to globex, acme's address in the super cluster is nobody's")
+    narrator.check(_is_refused(answer), "to globex, acme's address in the super cluster leads nowhere")
     rules = _rules(globex)
     narrator.check(SUPER_IPS["globex"] in rules, "globex's Service is in the rules of its guest")
     narrator.check(
@@ -137,8 +137,8 @@ def endpoint_goes(narrator: Narrator, environment: ServicesEnvironment) -> None:
     _reaches(narrator, acme, TENANTS_IP, ("shop-1",))
 
 
-def stranger(narrator: Narrator, environment: ServicesEnvironment) -> None:
-    narrator.step("A stranger in acme's guest flushes its rules")
+def foreign_flush(narrator: Narrator, environment: ServicesEnvironment) -> None:
+    narrator.step("Another program in acme's guest flushes its rules")
     acme = environment.tenants["acme"]
     flush = _flush(environment, acme)
     if not has_program(flush[0]):
@@ -154,7 +154,7 @@ def stranger(narrator: Narrator, environment: ServicesEnvironment) -> None:
         if answer.error and code == 1 and "drifted" in text:
             break
         _healed(acme)  # it was repaired before anybody could look
-    narrator.request("stranger", " ".join(flush))
+    narrator.request("root in the guest", " ".join(flush))
     _told(narrator, acme, TENANTS_IP, 80, answer)
     narrator.check(bool(answer.error), "the Service is gone from the guest")
     narrator.request("operator", f"vcnode explain web/front {TENANTS_IP}:80 --tenant {acme.key}")
@@ -252,7 +252,7 @@ def _backend(environment: ServicesEnvironment, vpc: TenantPods) -> str:
 
 
 def _flush(environment: ServicesEnvironment, vpc: TenantPods) -> tuple[str, ...]:
-    """What a stranger does who wants no rules in the guest."""
+    """The command that deletes all rules in the guest."""
     if _backend(environment, vpc) == "nft":
         return ("nft", "flush", "ruleset")
     return ("iptables", "-t", "nat", "-F")
