@@ -12,7 +12,7 @@ import ipaddress
 import os
 import ssl
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography import x509
@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
     PublicFormat,
+    load_pem_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
@@ -64,7 +65,7 @@ class Leaf:
     """A certificate with its key. `cert_pem` holds the leaf alone, without its chain."""
 
     cert_pem: bytes
-    key_pem: bytes
+    key_pem: bytes = field(repr=False)
     der: bytes
     spki_sha256: str
     key: Key
@@ -78,6 +79,14 @@ class Leaf:
             spki_sha256=spki_sha256(key.public_key()),
             key=key,
         )
+
+    @classmethod
+    def from_pem(cls, cert_pem: bytes, key_pem: bytes) -> "Leaf":
+        """The leaf of two PEM texts. Raises ValueError."""
+        key = load_pem_private_key(key_pem, password=None)
+        if not isinstance(key, Key):
+            raise ValueError("not an EC key")
+        return cls.of(x509.load_pem_x509_certificate(cert_pem), key)
 
     def load_into(self, context: ssl.SSLContext) -> None:
         """Make this the certificate that `context` shows, without a file that stays."""

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tenancy import keys
 
 NODE = "node-1"
@@ -39,9 +37,11 @@ def configuration(directory: Path, *, kubelet_port: int, pods: Mapping[str, Any]
     }
 
 
-def tenant_file(key: str, authority_pem: bytes, clients: Iterable[tuple[str, str]], **spec: object) -> str:
-    """The text of a Tenant. `clients` are pairs of an SPKI hash and a role."""
-    document = {
+def tenant_document(
+    key: str, authority_pem: bytes, clients: Iterable[tuple[str, str]], **spec: object
+) -> dict[str, Any]:
+    """A Tenant. `clients` are pairs of an SPKI hash and a role."""
+    return {
         "apiVersion": keys.API_VERSION,
         "kind": keys.TENANT_KIND,
         "metadata": {"name": key},
@@ -51,4 +51,3 @@ def tenant_file(key: str, authority_pem: bytes, clients: Iterable[tuple[str, str
             **spec,
         },
     }
-    return yaml.safe_dump(document)

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from devkit.files import replace_file
 from devkit.kubelet.pods import MACHINE_ID, FakePod, pod_list
 from tenancy import keys
-from tests.cases.agent_files import tenant_file
+from tests.cases.agent_files import tenant_document
 from tests.cases.identities import Identities
 
 # Pod names that are also words of the protocol: a reply with one proves nothing.
@@ -147,12 +149,13 @@ class RequestFixtures:
         """The tenant's file for the directory source."""
         tenant = self.tenants[key]
         leaves = [leaf for leaf in (*tenant.registered, *extra) if leaf not in set(without)]
-        return tenant_file(
+        document = tenant_document(
             key,
             self.identities.authority(tenant.authority).cert_pem,
             ((self.identities.spki(leaf), self._roles.get(leaf, "apiserver")) for leaf in leaves),
             clusterDomain="cluster.local",
         )
+        return yaml.safe_dump(document)
 
     def reset(self) -> None:
         self.pods, self.last_deleted = self.all_pods, None

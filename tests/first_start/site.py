@@ -13,11 +13,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from devkit.pki import Authority, Leaf
 from tests.first_start.commands import ROOT
 from tests.k8s.build import Binaries
 from tests.k8s.ring import debian, network, shipped, traces
 from tests.k8s.ring.api import KubernetesApi
-from tests.k8s.ring.certs import Authority, CertificateFiles, LeafCertificate
+from tests.k8s.ring.certs import write_leaf
 from tests.k8s.ring.controlplane import Apiserver, start_apiserver, start_etcd, write_kubeconfig
 from tests.k8s.ring.dns_servers import start_controller
 from tests.k8s.ring.kubectl import Kubectl
@@ -99,7 +100,9 @@ def start(binaries: Binaries, stack: ExitStack) -> tuple[Site, Authorities]:
     worker = NetworkNamespace(f"{prefix}-node", NODE_ADDRESS)
     stack.callback(network.delete, [control.name, worker.name])
     network.create_pair(control, worker, more=[TENANT_ADDRESS])
-    authorities = Authorities(*(Authority(name) for name in ("kubelet", "kubelet-clients", "vn-agent")))
+    authorities = Authorities(
+        *(Authority.create(name) for name in ("kubelet", "kubelet-clients", "vn-agent"))
+    )
     stack.callback(start_etcd(control, binaries, directory).stop)
     super_cluster = start_apiserver(
         "super",
@@ -107,9 +110,11 @@ def start(binaries: Binaries, stack: ExitStack) -> tuple[Site, Authorities]:
         CONTROL_ADDRESS,
         binaries,
         directory,
-        kubelet_client=authorities.kubelet_clients.issue("super", organizations=("system:masters",)),
-        kubelet_authority_pem=authorities.kubelet_serving.pem,
-        authority=Authority("super"),
+        kubelet_client=authorities.kubelet_clients.issue(
+            "super", organization="system:masters", usages=("client",)
+        ),
+        kubelet_authority_pem=authorities.kubelet_serving.cert_pem,
+        authority=Authority.create("super"),
     )
     stack.callback(super_cluster.daemon.stop)
     tenant = _start_tenant(control, binaries, directory, authorities)
@@ -154,21 +159,24 @@ class Authorities:
 def give_certificates(site: Site, authorities: Authorities) -> None:
     """The files of the README's table, each key for the user of its directory."""
     pki = site.root / "etc/vcnode/pki"
-    (pki / "super-ca.crt").write_bytes(site.super_cluster.authority.pem)
-    (pki / "kubelet-ca.crt").write_bytes(authorities.kubelet_serving.pem)
-    serving = authorities.agent_serving.issue(NODE, addresses=(NODE_ADDRESS,))
+    (pki / "super-ca.crt").write_bytes(site.super_cluster.authority.cert_pem)
+    (pki / "kubelet-ca.crt").write_bytes(authorities.kubelet_serving.cert_pem)
+    serving = authorities.agent_serving.issue(NODE, sans_ip=[NODE_ADDRESS], usages=("server",))
     _give(serving, pki / "vn-agent" / "serving")
-    _give(authorities.kubelet_clients.issue(f"vcnode:vn-agent:{NODE}"), pki / "vn-agent" / "kubelet-client")
+    _give(
+        authorities.kubelet_clients.issue(f"vcnode:vn-agent:{NODE}", usages=("client",)),
+        pki / "vn-agent" / "kubelet-client",
+    )
     for daemon in ("kata-bridge", "kubeproxy-ext", "dnsconfig"):
         _give(shipped.issue_user(site.super_cluster, daemon, NODE), pki / daemon / "client")
     # For `vcnode tenant add`, where the operator has them.
     home = site.root / "root"
-    (home / "ca.crt").write_bytes(site.tenant.apiserver.authority.pem)
-    (home / "apiserver-kubelet-client.crt").write_bytes(site.tenant.client.certificate_pem)
+    (home / "ca.crt").write_bytes(site.tenant.apiserver.authority.cert_pem)
+    (home / "apiserver-kubelet-client.crt").write_bytes(site.tenant.client.cert_pem)
 
 
-def _give(leaf: LeafCertificate, stem: Path) -> None:
-    files = leaf.write(CertificateFiles(stem.with_suffix(".crt"), stem.with_suffix(".key")))
+def _give(leaf: Leaf, stem: Path) -> None:
+    files = write_leaf(leaf, stem)
     owner = stem.parent.stat()
     for path in (files.certificate, files.key):
         run(["chown", f"{owner.st_uid}:{owner.st_gid}", str(path)])
@@ -183,8 +191,8 @@ def start_script(site: Site, name: str, script: str) -> RingProcess:
 def _start_tenant(
     control: NetworkNamespace, binaries: Binaries, directory: Path, authorities: Authorities
 ) -> RingTenant:
-    authority = Authority("kubernetes")
-    client = authority.issue("kube-apiserver-kubelet-client")
+    authority = Authority.create("kubernetes")
+    client = authority.issue("kube-apiserver-kubelet-client", usages=("client",))
     apiserver = start_apiserver(
         "tenant",
         control,
@@ -192,7 +200,7 @@ def _start_tenant(
         binaries,
         directory,
         kubelet_client=client,
-        kubelet_authority_pem=authorities.agent_serving.pem,
+        kubelet_authority_pem=authorities.agent_serving.cert_pem,
         authority=authority,
         service_cidrs=("10.32.0.0/16",),
     )
@@ -201,12 +209,15 @@ def _start_tenant(
 
 
 def _kubelet(authorities: Authorities, super_cluster: Apiserver, directory: Path) -> KubeletIdentity:
-    serving = authorities.kubelet_serving.issue(NODE, addresses=(NODE_ADDRESS,), names=(NODE,)).write(
-        CertificateFiles(directory / "kubelet-serving.crt", directory / "kubelet-serving.key")
+    leaf = authorities.kubelet_serving.issue(
+        NODE, sans_ip=[NODE_ADDRESS], sans_dns=[NODE], usages=("server",)
     )
+    serving = write_leaf(leaf, directory / "kubelet-serving")
     clients = directory / "kubelet-clients.crt"
-    clients.write_bytes(authorities.kubelet_clients.pem)
-    user = super_cluster.authority.issue(f"system:node:{NODE}", organizations=("system:nodes",))
+    clients.write_bytes(authorities.kubelet_clients.cert_pem)
+    user = super_cluster.authority.issue(
+        f"system:node:{NODE}", organization="system:nodes", usages=("client",)
+    )
     endpoint = replace(super_cluster.api.endpoint, leaf=user)
     server = f"https://{endpoint.address}:{endpoint.port}"
     return KubeletIdentity(serving, clients, write_kubeconfig(directory / "kubelet-user", server, endpoint))

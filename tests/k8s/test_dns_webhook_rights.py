@@ -50,7 +50,7 @@ def test_webhook_may_watch_what_it_reads(account: KubernetesApi, path: str, quer
 
 def test_it_may_read_and_patch_its_own_registration(ring: Ring, account: KubernetesApi) -> None:
     assert _asked(account, "GET", f"{PATH}/{NAME}") == 200
-    bundle = base64.b64encode(ring.super_cluster.authority.pem).decode()
+    bundle = base64.b64encode(ring.super_cluster.authority.cert_pem).decode()
     step = {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}
     assert _asked(account, "PATCH", f"{PATH}/{NAME}", [step], _JSON_PATCH) == 200
     assert webhook.registered(ring)["clientConfig"]["caBundle"] == bundle

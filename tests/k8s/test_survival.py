@@ -9,7 +9,8 @@ from functools import partial
 
 import pytest
 
-from tests.k8s.ring.certs import Authority, LeafCertificate, replace_file
+from devkit.files import replace_file
+from devkit.pki import Authority, Leaf
 from tests.k8s.ring.cluster import NODE, Ring
 from tests.k8s.ring.kubectl import Kubectl
 from tests.k8s.ring.node import KUBELET_PORT
@@ -52,14 +53,14 @@ def test_agent_restart_while_the_kubelet_is_away(served: Ring, acme: RingTenant)
 
 def test_rotation_of_the_agents_kubelet_certificate(served: Ring, acme: RingTenant) -> None:
     clients = served.kubelet_identity.client_authority
-    old, new = served.authorities.kubelet_clients, Authority("kubelet-clients-2")
+    old, new = served.authorities.kubelet_clients, Authority.create("kubelet-clients-2")
     fresh = served.issue_agent_kubelet_leaf(new)
-    replace_file(clients, old.pem + new.pem)
+    replace_file(clients, old.cert_pem + new.cert_pem)
     wait_for("kubelet believes the new authority", _accepts(served, fresh), timeout_s=90)
-    fresh.write(served.agent.identity.kubelet_client)
+    served.agent.identity.kubelet_client.write(fresh)
     try:
         # From here on the kubelet refuses every connection made with the old certificate.
-        replace_file(clients, new.pem)
+        replace_file(clients, new.cert_pem)
         wait_for(
             "kubelet refuses the old authority",
             lambda: not _accepts(served, served.agent_kubelet_leaf)(),
@@ -72,8 +73,8 @@ def test_rotation_of_the_agents_kubelet_certificate(served: Ring, acme: RingTena
         )
         assert _works(acme.kubectl)
     finally:
-        replace_file(clients, old.pem)
-        served.agent_kubelet_leaf.write(served.agent.identity.kubelet_client)
+        replace_file(clients, old.cert_pem)
+        served.agent.identity.kubelet_client.write(served.agent_kubelet_leaf)
         wait_for(
             "the old certificate is back",
             lambda: _accepts(served, served.agent_kubelet_leaf)() and _works(acme.kubectl),
@@ -83,7 +84,7 @@ def test_rotation_of_the_agents_kubelet_certificate(served: Ring, acme: RingTena
 
 def test_rotation_of_the_kubelets_serving_certificate(served: Ring, acme: RingTenant) -> None:
     before = _serving_certificate(served)
-    served.issue_kubelet_serving().write(served.kubelet_identity.serving)
+    served.kubelet_identity.serving.write(served.issue_kubelet_serving())
     wait_for(
         "kubelet serves the new certificate",
         lambda: _serving_certificate(served) != before,
@@ -98,8 +99,8 @@ def test_rotation_of_the_kubelets_serving_certificate(served: Ring, acme: RingTe
 
 
 def test_a_kubelet_of_another_authority_is_not_believed(served: Ring, acme: RingTenant) -> None:
-    impostor = Authority("impostor").issue(f"system:node:{NODE}", names=(NODE,))
-    impostor.write(served.kubelet_identity.serving)
+    impostor = Authority.create("impostor").issue(f"system:node:{NODE}", sans_dns=[NODE], usages=("server",))
+    served.kubelet_identity.serving.write(impostor)
     try:
         _restart_kubelet(served)
         for command in (("exec", "web", "-c", "main", "--", "true"), ("logs", "web")):
@@ -110,13 +111,14 @@ def test_a_kubelet_of_another_authority_is_not_believed(served: Ring, acme: Ring
             assert "tenant-1" not in result.complaint
             assert "impostor" not in result.complaint
     finally:
-        served.issue_kubelet_serving().write(served.kubelet_identity.serving)
+        served.kubelet_identity.serving.write(served.issue_kubelet_serving())
         _restart_kubelet(served)
         wait_for("the kubelet is believed again", lambda: _works(acme.kubectl), timeout_s=20)
 
 
 def test_rotation_of_the_tenants_client_certificate(served: Ring, acme: RingTenant) -> None:
-    old, fresh = acme.client, acme.apiserver.authority.issue("kube-apiserver-kubelet-client")
+    old, authority = acme.client, acme.apiserver.authority
+    fresh = authority.issue("kube-apiserver-kubelet-client", usages=("client",))
     head = b"GET /containerLogs/default/web/side?follow=true HTTP/1.1\r\nHost: node\r\n\r\n"
     try:
         with served.agent_as(old).dial(timeout_s=_CUT_WITHIN_S) as stream:
@@ -125,7 +127,7 @@ def test_rotation_of_the_tenants_client_certificate(served: Ring, acme: RingTena
             # Both are registered while the apiserver changes over: nothing is refused.
             _register(served, acme, fresh)
             _wait_served(served, fresh)
-            fresh.write(acme.apiserver.kubelet_client)
+            acme.apiserver.kubelet_client.write(fresh)
             # A stream is a new connection, at which the apiserver reads its files again. It then
             # closes all it has, the one that it is just making included, so the first may fail.
             wait_for("exec with the new leaf", lambda: _shell_works(acme.kubectl), timeout_s=10)
@@ -142,7 +144,7 @@ def test_rotation_of_the_tenants_client_certificate(served: Ring, acme: RingTena
     finally:
         # Later tests go by what the apiserver shows now, however far this one got.
         acme.client = fresh
-        fresh.write(acme.apiserver.kubelet_client)
+        acme.apiserver.kubelet_client.write(fresh)
         _register(served, acme)
 
 
@@ -188,23 +190,23 @@ def _shell_works(kubectl: Kubectl) -> bool:
     return kubectl("exec", "web", "-c", "main", "--", "true").code == 0
 
 
-def _is_last(ring: Ring, leaf: LeafCertificate) -> bool:
+def _is_last(ring: Ring, leaf: Leaf) -> bool:
     """Whether the last decision in the audit log was about this leaf."""
     return bool(ring.agent.audit_lines()[-1]["identity"] == leaf.spki_sha256)
 
 
-def _register(ring: Ring, tenant: RingTenant, *more: LeafCertificate) -> None:
+def _register(ring: Ring, tenant: RingTenant, *more: Leaf) -> None:
     ring.agent.register(tenant, tenant.registration(*more))
 
 
-def _wait_served(ring: Ring, leaf: LeafCertificate) -> None:
+def _wait_served(ring: Ring, leaf: Leaf) -> None:
     def healthy() -> bool:
         return ring.agent_as(leaf).request("GET", "/healthz").status == 200
 
     wait_for("the new leaf is registered", healthy, timeout_s=_CUT_WITHIN_S)
 
 
-def _accepts(ring: Ring, leaf: LeafCertificate) -> Callable[[], bool]:
+def _accepts(ring: Ring, leaf: Leaf) -> Callable[[], bool]:
     """Whether the kubelet lets a client certificate in, asked on a new connection."""
 
     def ask() -> bool:

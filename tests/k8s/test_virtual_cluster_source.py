@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from devkit.pki import Leaf
 from tests.k8s.ring import virtual_clusters
 from tests.k8s.ring.api import JsonObject, KubernetesApi
-from tests.k8s.ring.certs import LeafCertificate
 from tests.k8s.ring.cluster import NODE, Ring
 from tests.k8s.ring.controlplane import write_kubeconfig
 from tests.k8s.ring.processes import RingError, wait_for
@@ -58,7 +58,7 @@ class ServedVirtualClusters:
         except RingError as error:
             raise RingError(f"/readyz does not show {words!r} but {self.line()!r}: {error}") from None
 
-    def is_served(self, leaf: LeafCertificate) -> bool:
+    def is_served(self, leaf: Leaf) -> bool:
         """Whether this client gets logs of the first tenant's pod, or is not known."""
         endpoint = replace(self.ring.agent_as(leaf), port=_PORT)
         try:
@@ -68,17 +68,15 @@ class ServedVirtualClusters:
         assert answer.status in (200, 403), answer.text  # 403: a known authority, and no registered client
         return answer.status == 200
 
-    def wait_served(
-        self, leaf: LeafCertificate, *, is_served: bool = True, timeout_s: float = _NOTICED_S
-    ) -> None:
+    def wait_served(self, leaf: Leaf, *, is_served: bool = True, timeout_s: float = _NOTICED_S) -> None:
         wait_for(f"served is {is_served}", lambda: self.is_served(leaf) is is_served, timeout_s=timeout_s)
 
-    def create(self, tenant: RingTenant, leaf: LeafCertificate) -> None:
+    def create(self, tenant: RingTenant, leaf: Leaf) -> None:
         """What vc-manager makes: the namespace of the key, two Secrets, and a VirtualCluster that runs."""
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": tenant.key}}
         self.api.create("/api/v1/namespaces", namespace, may_exist=True)
-        self.put_secret(tenant, "root-ca", tenant.apiserver.authority.pem)
-        self.put_secret(tenant, "apiserver-ca", leaf.certificate_pem)
+        self.put_secret(tenant, "root-ca", tenant.apiserver.authority.cert_pem)
+        self.put_secret(tenant, "apiserver-ca", leaf.cert_pem)
         self.api.create(virtual_clusters.path(_HOME), virtual_clusters.manifest(tenant.key))
         status = {"phase": "Running", "clusterNamespace": tenant.key}
         self.api.patch(f"{self._path(tenant)}/status", {"status": status})
@@ -111,7 +109,9 @@ def source(ring: Ring) -> Iterator[ServedVirtualClusters]:
     api.create("/api/v1/namespaces", namespace, may_exist=True)
     directory = ring.directory / "virtual-clusters"
     directory.mkdir()
-    user = ring.super_cluster.authority.issue(f"vcnode:vn-agent:{NODE}", organizations=("vcnode:vn-agents",))
+    user = ring.super_cluster.authority.issue(
+        f"vcnode:vn-agent:{NODE}", organization="vcnode:vn-agents", usages=("client",)
+    )
     endpoint = replace(api.endpoint, leaf=user)
     kubeconfig = write_kubeconfig(directory / "user", f"https://{endpoint.address}:{endpoint.port}", endpoint)
     agent = VirtualClusterAgent(ring, directory, _PORT, kubeconfig)
@@ -147,7 +147,7 @@ def test_a_missing_definition_is_reported_with_the_remedy(source: ServedVirtualC
 
 
 def test_role_allows_reads_alone(source: ServedVirtualClusters) -> None:
-    user = source.ring.super_cluster.authority.issue("u", organizations=("vcnode:vn-agents",))
+    user = source.ring.super_cluster.authority.issue("u", organization="vcnode:vn-agents", usages=("client",))
     api = KubernetesApi(replace(source.api.endpoint, leaf=user))
     api.get("/api/v1/secrets?fieldSelector=metadata.name%3Droot-ca")
     for path in (
@@ -171,8 +171,8 @@ def test_tenants_come_rotate_and_go(
     source.wait_served(acme.client)
     assert not source.is_served(acme.unregistered)
     # The Secret changes; the apiserver goes on to show the old certificate until it restarts.
-    renewed = acme.apiserver.authority.issue("renewed")
-    source.put_secret(acme, "apiserver-ca", renewed.certificate_pem)
+    renewed = acme.apiserver.authority.issue("renewed", usages=("client",))
+    source.put_secret(acme, "apiserver-ca", renewed.cert_pem)
     source.wait_served(renewed)
     assert source.is_served(acme.client)
     # It may go on to do so when the agent was restarted, too.

@@ -13,8 +13,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from devkit.pki import Authority
 from tests.k8s.build import Binaries
-from tests.k8s.ring.certs import Authority
 from tests.k8s.ring.controlplane import Apiserver, start_apiserver, start_etcd
 from tests.k8s.ring.kubectl import Kubectl
 from tests.k8s.ring.network import NetworkNamespace
@@ -61,7 +61,7 @@ def start_planes(
             binaries,
             directory,
             # All have the same subject, as tenants' have.
-            authority=Authority("kubernetes"),
+            authority=Authority.create("kubernetes"),
             service_cidrs=(SUPER_CIDR if name == "super" else TENANT_CIDR,),
         )
         stack.callback(made.daemon.stop)
@@ -73,6 +73,6 @@ def start_planes(
 
 
 def _tenant(key: str, apiserver: Apiserver, control: NetworkNamespace, binaries: Binaries) -> RingTenant:
-    leaf = apiserver.authority.issue("nobody")
+    leaf = apiserver.authority.issue("nobody", usages=("client",))
     kubectl = Kubectl(control, binaries["kubectl"], apiserver.kubeconfig)
     return RingTenant(key, apiserver, kubectl, leaf, leaf)

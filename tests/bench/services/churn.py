@@ -11,8 +11,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from devkit.pki import Leaf
 from tests.k8s.ring.api import TlsEndpoint
-from tests.k8s.ring.certs import LeafCertificate
 from tests.k8s.ring.network import NetworkNamespace
 from tests.k8s.ring.processes import RingProcess
 
@@ -35,7 +35,7 @@ def start(cluster: BenchCluster, tenant: BenchTenant, services: Sequence[str]) -
         "address": endpoint.address,
         "port": endpoint.port,
         "authority": endpoint.authority_pem.decode(),
-        "certificate": endpoint.leaf.certificate_pem.decode(),
+        "certificate": endpoint.leaf.cert_pem.decode(),
         "key": endpoint.leaf.key_pem.decode(),
         "tenant": tenant.key,
         "namespace": tenant.namespace,
@@ -59,7 +59,7 @@ def main() -> None:
             given["address"],
             given["port"],
             given["authority"].encode(),
-            LeafCertificate(given["certificate"].encode(), given["key"].encode()),
+            Leaf.from_pem(given["certificate"].encode(), given["key"].encode()),
         )
     )
     addresses = Addresses(_FIRST_ADDRESS)

@@ -14,11 +14,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from devkit.pki import Authority
 from tests.bench.processes import RunError
 from tests.k8s.build import Binaries
 from tests.k8s.ring import network
 from tests.k8s.ring.api import JsonObject, TlsEndpoint
-from tests.k8s.ring.certs import Authority
 from tests.k8s.ring.controlplane import Apiserver, start_apiserver, start_etcd
 from tests.k8s.ring.network import NetworkNamespace
 
@@ -169,7 +169,7 @@ def start(binaries: Binaries, stack: ExitStack, say: Callable[[str], None]) -> B
         _CONTROL_ADDRESS,
         binaries,
         directory,
-        authority=Authority("super"),
+        authority=Authority.create("super"),
     )
     stack.callback(apiserver.daemon.stop)
     apiserver.wait_ready()

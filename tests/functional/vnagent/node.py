@@ -17,7 +17,7 @@ from devkit.kubelet.pods import FakePod, pod_list
 from devkit.kubelet.server import FakeKubelet, kubelet_context
 from devkit.pki import Authority, Leaf
 from tenancy import keys
-from tests.cases.agent_files import NODE, configuration, tenant_file
+from tests.cases.agent_files import NODE, configuration, tenant_document
 from tests.cases.client import CaseClient, receive_reply
 from tests.cases.daemon import VnAgentProcess, wait_for
 from tests.cases.replies import ReceivedReply
@@ -52,7 +52,7 @@ class NodeTenant:
     def document(self, *leaves: Leaf) -> str:
         """The file that registers it, with its own leaf or these."""
         clients = ((leaf.spki_sha256, "apiserver") for leaf in leaves or (self.leaf,))
-        return tenant_file(self.key, self.authority.cert_pem, clients)
+        return yaml.safe_dump(tenant_document(self.key, self.authority.cert_pem, clients))
 
 
 class AgentNode:

@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from devkit.pki import Authority
 from tests.cases.services.namespace import ThreadedNamespace
 from tests.k8s.oracle.draw import Json
 from tests.k8s.ring.api import TlsEndpoint
-from tests.k8s.ring.certs import Authority
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.controlplane import start_apiserver
 from tests.k8s.ring.network import NetworkNamespace
@@ -107,7 +107,7 @@ def start_cluster(ring: Ring, stack: ExitStack) -> OracleCluster:
         _ADDRESS,
         ring.binaries,
         ring.directory,
-        authority=Authority("oracle"),
+        authority=Authority.create("oracle"),
         service_cidrs=SERVICE_CIDRS,
     )
     stack.callback(made.daemon.stop)

@@ -9,9 +9,10 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from devkit.files import replace_file
 from tests.k8s.ring import shipped
 from tests.k8s.ring.api import JsonObject
-from tests.k8s.ring.certs import CertificateFiles, replace_file
+from tests.k8s.ring.certs import CertificateFiles
 from tests.k8s.ring.network import NetworkNamespace
 from tests.k8s.ring.node import KUBELET_PORT
 from tests.k8s.ring.processes import RingProcess

@@ -7,12 +7,11 @@ import http.client
 import json
 import re
 import ssl
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.k8s.ring.certs import LeafCertificate
+from devkit.pki import Leaf
 from tests.k8s.ring.network import NetworkNamespace
 from tests.k8s.ring.processes import RingError
 
@@ -29,7 +28,7 @@ class TlsEndpoint:
     address: str
     port: int
     authority_pem: bytes
-    leaf: LeafCertificate | None
+    leaf: Leaf | None
     # What its certificate is to be for, where that is not the address.
     server_name: str = ""
 
@@ -37,11 +36,7 @@ class TlsEndpoint:
         """What verifies the server, and shows the client's certificate."""
         context = ssl.create_default_context(cadata=self.authority_pem.decode())
         if self.leaf is not None:
-            # ssl loads certificates from files only.
-            with tempfile.NamedTemporaryFile(suffix=".pem") as pem:
-                pem.write(self.leaf.key_pem + self.leaf.certificate_pem)
-                pem.flush()
-                context.load_cert_chain(pem.name)
+            self.leaf.load_into(context)
         return context
 
     def dial(self, *, timeout_s: float = 20.0) -> ssl.SSLSocket:

@@ -8,11 +8,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from devkit.pki import Authority, Leaf
 from tests.k8s.build import Binaries
 from tests.k8s.ring import network, shipped, traces
 from tests.k8s.ring.agent import AGENT_PORT, AgentIdentity, VnAgentDaemon
 from tests.k8s.ring.api import TlsEndpoint
-from tests.k8s.ring.certs import Authority, CertificateFiles, LeafCertificate
+from tests.k8s.ring.certs import write_leaf
 from tests.k8s.ring.controlplane import Apiserver, start_apiserver, start_etcd, write_kubeconfig
 from tests.k8s.ring.kubectl import Kubectl
 from tests.k8s.ring.network import NetworkNamespace
@@ -55,37 +56,35 @@ class Ring:
     tenants: tuple[RingTenant, RingTenant]
     syncer: HandSyncer
     agent: VnAgentDaemon
-    agent_kubelet_leaf: LeafCertificate
+    agent_kubelet_leaf: Leaf
 
-    def kubelet(self, leaf: LeafCertificate | None = None) -> TlsEndpoint:
+    def kubelet(self, leaf: Leaf | None = None) -> TlsEndpoint:
         """The real kubelet, dialled as the agent dials it, or with another certificate."""
         return TlsEndpoint(
             self.node.namespace,
             self.node.namespace.address,
             KUBELET_PORT,
-            self.authorities.kubelet_serving.pem,
+            self.authorities.kubelet_serving.cert_pem,
             leaf or self.agent_kubelet_leaf,
         )
 
-    def agent_as(self, leaf: LeafCertificate | None) -> TlsEndpoint:
+    def agent_as(self, leaf: Leaf | None) -> TlsEndpoint:
         """vn-agent, dialled from where the tenants' control planes are."""
         return TlsEndpoint(
             self.control,
             self.node.namespace.address,
             AGENT_PORT,
-            self.authorities.agent_serving.pem,
+            self.authorities.agent_serving.cert_pem,
             leaf,
         )
 
-    def issue_agent_kubelet_leaf(self, authority: Authority | None = None) -> LeafCertificate:
+    def issue_agent_kubelet_leaf(self, authority: Authority | None = None) -> Leaf:
         """A new client certificate with which the agent may use the kubelet."""
-        return (authority or self.authorities.kubelet_clients).issue(_AGENT_USER)
+        return (authority or self.authorities.kubelet_clients).issue(_AGENT_USER, usages=("client",))
 
-    def issue_kubelet_serving(self) -> LeafCertificate:
+    def issue_kubelet_serving(self) -> Leaf:
         """A new serving certificate for the kubelet."""
-        return self.authorities.kubelet_serving.issue(
-            f"system:node:{NODE}", addresses=(_NODE_ADDRESS,), names=(NODE,)
-        )
+        return _issue_serving(self.authorities.kubelet_serving)
 
 
 def start_ring(binaries: Binaries, stack: ExitStack) -> Ring:
@@ -101,7 +100,7 @@ def start_ring(binaries: Binaries, stack: ExitStack) -> Ring:
     network.create_pair(control, worker, more=list(_TENANT_ADDRESSES))
 
     authorities = Authorities(
-        *(Authority(n) for n in ("kubelet-serving", "kubelet-clients", "vn-agent-serving"))
+        *(Authority.create(n) for n in ("kubelet-serving", "kubelet-clients", "vn-agent-serving"))
     )
     stack.callback(start_etcd(control, binaries, directory).stop)
     super_cluster = start_apiserver(
@@ -111,10 +110,10 @@ def start_ring(binaries: Binaries, stack: ExitStack) -> Ring:
         binaries,
         directory,
         kubelet_client=authorities.kubelet_clients.issue(
-            "super-apiserver", organizations=("system:masters",)
+            "super-apiserver", organization="system:masters", usages=("client",)
         ),
-        kubelet_authority_pem=authorities.kubelet_serving.pem,
-        authority=Authority("super"),
+        kubelet_authority_pem=authorities.kubelet_serving.cert_pem,
+        authority=Authority.create("super"),
     )
     stack.callback(super_cluster.daemon.stop)
     tenants = tuple(
@@ -126,7 +125,7 @@ def start_ring(binaries: Binaries, stack: ExitStack) -> Ring:
 
     identity = _kubelet_identity(authorities, super_cluster, directory)
     node = RealNode(NODE, worker, binaries, directory, identity)
-    agent_leaf = authorities.kubelet_clients.issue(_AGENT_USER)
+    agent_leaf = authorities.kubelet_clients.issue(_AGENT_USER, usages=("client",))
     agent = VnAgentDaemon(
         NODE,
         worker,
@@ -171,8 +170,8 @@ def _start_tenant(
     authorities: Authorities,
 ) -> RingTenant:
     """Start a tenant's apiserver. Both tenants' authorities have the same subject, as upstream's."""
-    authority = Authority("kubernetes")
-    client = authority.issue("kube-apiserver-kubelet-client")
+    authority = Authority.create("kubernetes")
+    client = authority.issue("kube-apiserver-kubelet-client", usages=("client",))
     apiserver = start_apiserver(
         name,
         control,
@@ -180,7 +179,7 @@ def _start_tenant(
         binaries,
         directory,
         kubelet_client=client,
-        kubelet_authority_pem=authorities.agent_serving.pem,
+        kubelet_authority_pem=authorities.agent_serving.cert_pem,
         authority=authority,
     )
     return RingTenant(
@@ -188,30 +187,35 @@ def _start_tenant(
         apiserver,
         Kubectl(control, binaries["kubectl"], apiserver.kubeconfig),
         client,
-        authority.issue(f"{name}-admin", organizations=("system:masters",)),
+        authority.issue(f"{name}-admin", organization="system:masters", usages=("client",)),
+    )
+
+
+def _issue_serving(authority: Authority) -> Leaf:
+    """A serving certificate for the node's name and address."""
+    return authority.issue(
+        f"system:node:{NODE}", sans_ip=[_NODE_ADDRESS], sans_dns=[NODE], usages=("server",)
     )
 
 
 def _kubelet_identity(authorities: Authorities, super_cluster: Apiserver, directory: Path) -> KubeletIdentity:
-    serving = authorities.kubelet_serving.issue(
-        f"system:node:{NODE}", addresses=(_NODE_ADDRESS,), names=(NODE,)
-    ).write(CertificateFiles(directory / "kubelet-serving.crt", directory / "kubelet-serving.key"))
+    serving = write_leaf(_issue_serving(authorities.kubelet_serving), directory / "kubelet-serving")
     clients = directory / "kubelet-clients.crt"
-    clients.write_bytes(authorities.kubelet_clients.pem)
-    user = super_cluster.authority.issue(f"system:node:{NODE}", organizations=("system:nodes",))
+    clients.write_bytes(authorities.kubelet_clients.cert_pem)
+    user = super_cluster.authority.issue(
+        f"system:node:{NODE}", organization="system:nodes", usages=("client",)
+    )
     endpoint = replace(super_cluster.api.endpoint, leaf=user)
     server = f"https://{endpoint.address}:{endpoint.port}"
     kubeconfig = write_kubeconfig(directory / "kubelet-user", server, endpoint)
     return KubeletIdentity(serving, clients, kubeconfig)
 
 
-def _agent_identity(authorities: Authorities, leaf: LeafCertificate, directory: Path) -> AgentIdentity:
-    serving = authorities.agent_serving.issue(
-        f"system:node:{NODE}", addresses=(_NODE_ADDRESS,), names=(NODE,)
-    ).write(CertificateFiles(directory / "agent-serving.crt", directory / "agent-serving.key"))
-    client = leaf.write(CertificateFiles(directory / "agent-kubelet.crt", directory / "agent-kubelet.key"))
+def _agent_identity(authorities: Authorities, leaf: Leaf, directory: Path) -> AgentIdentity:
+    serving = write_leaf(_issue_serving(authorities.agent_serving), directory / "agent-serving")
+    client = write_leaf(leaf, directory / "agent-kubelet")
     authority = directory / "kubelet-serving-ca.crt"
-    authority.write_bytes(authorities.kubelet_serving.pem)
+    authority.write_bytes(authorities.kubelet_serving.cert_pem)
     return AgentIdentity(serving, client, authority)
 
 

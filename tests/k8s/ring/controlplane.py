@@ -6,9 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from devkit.pki import Authority, Leaf
 from tests.k8s.build import Binaries
 from tests.k8s.ring.api import KubernetesApi, TlsEndpoint
-from tests.k8s.ring.certs import Authority, CertificateFiles, LeafCertificate, signing_key_pem
+from tests.k8s.ring.certs import CertificateFiles, signing_key_pem, write_leaf
 from tests.k8s.ring.network import NetworkNamespace
 from tests.k8s.ring.processes import RingError, RingProcess
 
@@ -73,7 +74,7 @@ def start_apiserver(
     directory: Path,
     *,
     authority: Authority,
-    kubelet_client: LeafCertificate | None = None,
+    kubelet_client: Leaf | None = None,
     kubelet_authority_pem: bytes | None = None,
     service_cidrs: tuple[str, ...] = ("10.96.0.0/16",),
     accounts_of: Path | None = None,
@@ -87,13 +88,12 @@ def start_apiserver(
     """
     home = directory / name
     home.mkdir()
-    serving = authority.issue("kube-apiserver", addresses=(address,)).write(
-        CertificateFiles(home / "serving.crt", home / "serving.key")
-    )
-    shown = kubelet_client or authority.issue("nobody")
-    client = shown.write(CertificateFiles(home / "kubelet-client.crt", home / "kubelet-client.key"))
-    (home / "ca.crt").write_bytes(authority.pem)
-    (home / "kubelet-ca.crt").write_bytes(kubelet_authority_pem or authority.pem)
+    leaf = authority.issue("kube-apiserver", sans_ip=[address], usages=("server",))
+    serving = write_leaf(leaf, home / "serving")
+    client_leaf = kubelet_client or authority.issue("nobody", usages=("client",))
+    client = write_leaf(client_leaf, home / "kubelet-client")
+    (home / "ca.crt").write_bytes(authority.cert_pem)
+    (home / "kubelet-ca.crt").write_bytes(kubelet_authority_pem or authority.cert_pem)
     key = signing_key_pem() if accounts_of is None else (accounts_of / "accounts.key").read_bytes()
     (home / "accounts.key").write_bytes(key)
     own = [
@@ -101,8 +101,8 @@ def start_apiserver(
         *(["--disable-admission-plugins=ServiceAccount"] if accounts_of is None else []),
         *([] if accounts_of is None else ["--enable-aggregator-routing=true"]),
     ]
-    admin = authority.issue(f"{name}-admin", organizations=("system:masters",))
-    endpoint = TlsEndpoint(namespace, address, _APISERVER_PORT, authority.pem, admin)
+    admin = authority.issue(f"{name}-admin", organization="system:masters", usages=("client",))
+    endpoint = TlsEndpoint(namespace, address, _APISERVER_PORT, authority.cert_pem, admin)
     kubeconfig = write_kubeconfig(home / "admin", f"https://{address}:{_APISERVER_PORT}", endpoint)
     daemon = RingProcess(
         f"kube-apiserver {name}",
@@ -140,7 +140,7 @@ def start_apiserver(
 def write_kubeconfig(stem: Path, server: str, endpoint: TlsEndpoint) -> Path:
     """Write a kubeconfig for the endpoint's client certificate, and the files it names."""
     assert endpoint.leaf is not None
-    files = endpoint.leaf.write(CertificateFiles(stem.with_suffix(".crt"), stem.with_suffix(".key")))
+    files = write_leaf(endpoint.leaf, stem)
     authority = stem.with_name(f"{stem.name}-ca.crt")
     authority.write_bytes(endpoint.authority_pem)
     target = stem.with_suffix(".kubeconfig")

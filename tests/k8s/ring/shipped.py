@@ -15,8 +15,8 @@ from pathlib import Path
 
 import yaml
 
+from devkit.pki import Leaf
 from tests.k8s.ring.api import JsonObject, KubernetesApi
-from tests.k8s.ring.certs import LeafCertificate
 from tests.k8s.ring.controlplane import Apiserver, write_kubeconfig
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -93,9 +93,11 @@ def apply_rights(api: KubernetesApi, node: str, *names: str) -> None:
             api.create(f"/apis/{group}/{kind}", value, may_exist=True)
 
 
-def issue_user(cluster: Apiserver, daemon: str, node: str) -> LeafCertificate:
+def issue_user(cluster: Apiserver, daemon: str, node: str) -> Leaf:
     """A client certificate as the README asks for it, by which a daemon is known to the cluster."""
-    return cluster.authority.issue(f"vcnode:{daemon}:{node}", organizations=(f"vcnode:{daemon}s",))
+    return cluster.authority.issue(
+        f"vcnode:{daemon}:{node}", organization=f"vcnode:{daemon}s", usages=("client",)
+    )
 
 
 def let_in(cluster: Apiserver, daemon: str, node: str, directory: Path) -> Path:

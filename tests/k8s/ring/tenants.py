@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from devkit.pki import Leaf
+from tests.cases.agent_files import tenant_document
 from tests.k8s.ring.api import JsonObject, KubernetesApi
-from tests.k8s.ring.certs import LeafCertificate
 from tests.k8s.ring.controlplane import Apiserver
 from tests.k8s.ring.kubectl import Kubectl
 from tests.k8s.ring.processes import wait_for
@@ -32,8 +33,8 @@ class RingTenant:
     apiserver: Apiserver
     kubectl: Kubectl
     # The leaf that its apiserver shows to the node, and one that its administrator made alone.
-    client: LeafCertificate
-    unregistered: LeafCertificate
+    client: Leaf
+    unregistered: Leaf
     namespaces: set[str] = field(default_factory=set)
 
     @property
@@ -45,20 +46,11 @@ class RingTenant:
         """What its namespace is called in the super cluster (names here are all short)."""
         return f"{self.key}-{namespace}"
 
-    def registration(self, *more: LeafCertificate) -> JsonObject:
+    def registration(self, *more: Leaf) -> JsonObject:
         """Its file for the agent's directory of tenants, with further leaves registered."""
-        return {
-            "apiVersion": "vcnode.io/v1alpha1",
-            "kind": "Tenant",
-            "metadata": {"name": self.key},
-            "spec": {
-                "certificateAuthority": self.apiserver.authority.pem.decode(),
-                "clients": [
-                    {"spkiSHA256": leaf.spki_sha256, "role": "apiserver"} for leaf in (self.client, *more)
-                ],
-                "clusterDomain": "cluster.local",
-            },
-        }
+        clients = ((leaf.spki_sha256, "apiserver") for leaf in (self.client, *more))
+        authority_pem = self.apiserver.authority.cert_pem
+        return tenant_document(self.key, authority_pem, clients, clusterDomain="cluster.local")
 
 
 @dataclass(frozen=True, slots=True)

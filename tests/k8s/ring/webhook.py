@@ -16,9 +16,9 @@ from pathlib import Path
 
 import yaml
 
+from devkit.files import replace_file
 from dns_webhook.registration import NAME, PATH
 from tests.k8s.ring.api import JsonObject, KubernetesApi, TlsEndpoint
-from tests.k8s.ring.certs import replace_file
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.daemons import NodeDaemon
 from tests.k8s.ring.processes import run
@@ -103,7 +103,7 @@ def daemon(ring: Ring, address: str) -> NodeDaemon:
     made = NodeDaemon(SERVICE, "", ring, sys.executable, wrapper, tree=tree)
     (made.directory / "resolv.conf").write_text("search node.example Corp.Example -no.example\n")
     (made.directory / "token").write_text(token(ring))
-    (made.directory / "ca.crt").write_bytes(ring.super_cluster.authority.pem)
+    (made.directory / "ca.crt").write_bytes(ring.super_cluster.authority.cert_pem)
     files = shipped("deployment.yaml", "ConfigMap")["data"]
     kubeconfig = yaml.safe_load(files["kubeconfig"])
     endpoint = ring.super_cluster.api.endpoint
