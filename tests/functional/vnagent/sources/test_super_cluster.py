@@ -135,7 +135,7 @@ async def test_decoded_secrets_keep_no_private_key(tmp_path: Path) -> None:
             assert not any(mark in repr(each).encode() for each in held for mark in marks)
 
 
-async def test_a_role_that_lacks_a_permission_leaves_the_source_unsynced(tmp_path: Path) -> None:
+async def test_a_missing_permission_leaves_the_source_unsynced(tmp_path: Path) -> None:
     published: list[Mapping[str, Tenant | Bad]] = []
     async with super_cluster(tmp_path) as (server, client):
         server.authorize = lambda seen: seen.resource != CONFIG_MAPS and authorize(seen)

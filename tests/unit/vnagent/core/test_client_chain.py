@@ -190,7 +190,7 @@ def test_a_chain_that_passed_is_not_checked_again(monkeypatch: pytest.MonkeyPatc
     assert walked == [quick, slow, slow]
 
 
-def test_a_digest_is_taken_once_and_in_the_thread_of_its_handshake() -> None:
+def test_a_digest_is_taken_once_in_its_handshakes_thread() -> None:
     take_digest()
     assert accept(message([leaf()]))
     with ThreadPoolExecutor(1) as thread:
