@@ -99,7 +99,7 @@ def test_stored_pod_equals_its_dry_run(ring: Ring, acme: RingTenant, daemon: Nod
             promised[key] for key in ("dnsPolicy", "dnsConfig")
         ]
         reviews = daemon.metric("vcnode_dnswebhook_reviews_total")
-        # What is not its creation nobody asks about.
+        # Only its creation is reviewed.
         api.patch(path, {"metadata": {"labels": {keys.ARKTOS_NETWORK: "blue"}}})
         api.patch(f"{path}/status", {"status": {"message": "seen"}})
         assert daemon.metric("vcnode_dnswebhook_reviews_total") == reviews
@@ -107,7 +107,7 @@ def test_stored_pod_equals_its_dry_run(ring: Ring, acme: RingTenant, daemon: Nod
         api.delete(path)
 
 
-@pytest.mark.parametrize(("network", "words"), [("blue", "blue"), ("none", "none"), ("A_b", "can be no")])
+@pytest.mark.parametrize(("network", "words"), [("blue", "blue"), ("none", "none"), ("A_b", "not a valid")])
 def test_a_pod_without_a_resolver_is_refused(
     ring: Ring, acme: RingTenant, daemon: NodeDaemon, network: str, words: str
 ) -> None:
@@ -118,7 +118,7 @@ def test_a_pod_without_a_resolver_is_refused(
 def test_pod_changed_by_another_webhook_is_patched_once(
     ring: Ring, acme: RingTenant, daemon: NodeDaemon
 ) -> None:
-    """Whoever creates a pod from one that was answered already gets the same."""
+    """A pod created from a patched one gets the same."""
     first = _dry_run(ring, acme, network="red")["spec"]
     kept = {key: first[key] for key in ("dnsPolicy", "dnsConfig")}
     again = _dry_run(ring, acme, network="red", **kept)["spec"]

@@ -59,11 +59,11 @@ class Deployed:
 
 @pytest.fixture(scope="module")
 def tree() -> Path:
-    """What packages install: `make k8s` has made it."""
+    """The installed tree, which `make k8s` builds."""
     made = ROOT / "build" / "tree"
     launcher = made / "bin" / webhook.SERVICE
     sources = [
-        path for package in ("dnsconfig", "daemonkit", "tenancy") for path in (ROOT / package).rglob("*.py")
+        path for package in ("dns_webhook", "dnsconfig", "daemonkit", "tenancy") for path in (ROOT / package).rglob("*.py")
     ]
     if not launcher.exists() or launcher.stat().st_mtime < max(path.stat().st_mtime for path in sources):
         pytest.skip("the webhook's image needs what packages install: make build/tree/bin/vn-agent")

@@ -24,7 +24,7 @@ from tests.k8s.ring.daemons import NodeDaemon
 from tests.k8s.ring.processes import run
 
 NAMESPACE, SERVICE = "vcnode-system", "dnsconfig-webhook"
-# How often it looks at dates and at its registration here: an apiserver has heard of a new authority by then.
+# How often it checks dates and its registration here: an API server knows a new authority by then.
 CHECK_INTERVAL_S = 3.0
 _SHIPPED = Path(__file__).resolve().parents[3] / "packaging" / "webhook"
 _PORT = 443
@@ -37,7 +37,7 @@ from dns_webhook.rotation import utc_now
 def now():
     return utc_now() - datetime.timedelta(seconds=float(pathlib.Path("{behind}").read_text()))
 
-sys.exit(main(turn_s={turn_s}, now=now))
+sys.exit(main(check_interval_s={check_interval_s}, now=now))
 """
 
 
