@@ -63,7 +63,9 @@ def tree() -> Path:
     made = ROOT / "build" / "tree"
     launcher = made / "bin" / webhook.SERVICE
     sources = [
-        path for package in ("dns_webhook", "dnsconfig", "daemonkit", "tenancy") for path in (ROOT / package).rglob("*.py")
+        path
+        for package in ("dns_webhook", "dnsconfig", "daemonkit", "tenancy")
+        for path in (ROOT / package).rglob("*.py")
     ]
     if not launcher.exists() or launcher.stat().st_mtime < max(path.stat().st_mtime for path in sources):
         pytest.skip("the webhook's image needs what packages install: make build/tree/bin/vn-agent")
