@@ -11,7 +11,7 @@ NODE_NAME = "node-1"
 
 
 def script(exchange: Exchange, pods: Sequence[FakePod]) -> FakeReply | None:
-    """The answer to one request of vn-agent's; None leaves it to the stand-in's own."""
+    """The answer to one request of vn-agent's; None leaves it to the fake kubelet's default."""
     kind, namespace, name, *rest = [*exchange.path.split("/")[1:], "", "", ""]
     pod = _find(pods, namespace, name)
     if pod is None:

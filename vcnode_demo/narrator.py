@@ -51,7 +51,7 @@ class Narrator:
             self._terminal.line(f"      {shortened(line)}".rstrip())
 
     def check(self, is_so: bool, claim: str) -> None:
-        """Claim something. Raises NotAsToldError if it is not so."""
+        """Print the claim. Raises CheckFailedError if it is false."""
         if not is_so:
             raise CheckFailedError(claim)
         self.checks += 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node under test: a real daemon process between a stand-in API server and a stand-in kata-bridge."""
+"""A node under test: a real daemon process between a fake API server and a fake kata-bridge."""
 
 import asyncio
 import contextlib
