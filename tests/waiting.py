@@ -18,6 +18,7 @@ from types import FunctionType
 
 DEADLINE_S = 20.0
 _POLL_S = 0.01
+_PATIENT_POLL_S = 0.02
 _SHOWN_CHARACTERS = 2000
 
 
@@ -49,6 +50,17 @@ def wait_until(
             raise AssertionError(failure(condition, within_s, context))
         time.sleep(poll_s)
     return time.monotonic() - begin_s
+
+
+def holds_within(condition: Callable[[], object], within_s: float) -> bool:
+    """Whether the condition comes true in this time, for callers that report it themselves."""
+    end_s = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > end_s:
+            return False
+        # Asking more often would take the processor from the process that is asked about.
+        time.sleep(_PATIENT_POLL_S)
+    return True
 
 
 def failure(condition: Callable[[], object], within_s: float, context: Callable[[], str] = str) -> str:

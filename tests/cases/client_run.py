@@ -11,13 +11,13 @@ from tests.cases import upstream
 from tests.cases.admin import run_admin
 from tests.cases.case_file import Expect, RequestCase
 from tests.cases.client import CaseClient, SendFailed, receive_reply
-from tests.cases.daemon import wait_for
 from tests.cases.environment import AgentEnvironment
 from tests.cases.expand import expand
 from tests.cases.parallel_client import ParallelClient
 from tests.cases.record import CaseExchange, OtherExchange, Record
 from tests.cases.replies import BadReplyError, ReceivedReply, parse_reply
 from tests.cases.steps import Admin, Advance, Close, Drip, OtherRequest, Send, Step, Wait
+from tests.waiting import holds_within
 
 _REPLY_DEADLINE_S = 20.0
 _REFUSAL_DEADLINE_S = 20.0
@@ -172,7 +172,7 @@ class ClientRun:
             self._look_afterwards(client, seen)
         if seen.closed_s is None:
             seen.closed_s = time.monotonic()
-        wait_for(lambda: self._all_ended(seen), 1.5)
+        holds_within(lambda: self._all_ended(seen), 1.5)
 
     def _first_exchange_of_client(self, client: CaseClient, seen: CaseExchange) -> None:
         parallel = [step for step in self._steps if _runs_in_parallel(step)]

@@ -6,35 +6,23 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 from daemonkit.status.server import StatusError, fetch
 from tests.cases.moved_clock import OFFSET
+from tests.waiting import holds_within
 
 ROOT = Path(__file__).resolve().parents[2]
 AGENT = "vnagent"
 _START_DEADLINE_S = 15.0
 _STOP_DEADLINE_S = 15.0
-_POLL_S = 0.02
 _SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
 
 
 class DaemonError(Exception):
     """The daemon did not do what every case stands on."""
-
-
-def wait_for(condition: Callable[[], bool], deadline_s: float) -> bool:
-    """True as soon as the condition holds; False when the time is up."""
-    end = time.monotonic() + deadline_s
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        # The pace of asking: without it the asking would take the processor from what is asked about.
-        time.sleep(_POLL_S)
-    return True
 
 
 class VnAgentProcess:
@@ -97,7 +85,7 @@ class VnAgentProcess:
     def start(self) -> None:
         """Start it and wait until it is ready. Raises DaemonError."""
         self.spawn()
-        if not wait_for(lambda: not self.is_running or self.is_ready(), _START_DEADLINE_S):
+        if not holds_within(lambda: not self.is_running or self.is_ready(), _START_DEADLINE_S):
             raise DaemonError(f"not ready in {_START_DEADLINE_S} s: {self.log_tail()}")
         if not self.is_running:
             raise DaemonError(f"exit code {self.exit_code}: {self.log_tail()}")
@@ -153,7 +141,7 @@ class VnAgentProcess:
         """Make a change of files and wait until the agent has taken notice. Raises DaemonError."""
         before = self.reloads(result)
         change()
-        if not wait_for(lambda: self.reloads(result) >= before + count, 5.0):
+        if not holds_within(lambda: self.reloads(result) >= before + count, 5.0):
             raise DaemonError(f"a change of files was not re-read ({result}) in 5 s")
 
     def resident_kib(self) -> int:

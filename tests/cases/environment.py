@@ -18,9 +18,10 @@ from devkit.pki import Authority, Leaf, self_signed
 from tests.cases import upstream
 from tests.cases.agent_files import NODE, configuration
 from tests.cases.client import CaseClient, receive_reply
-from tests.cases.daemon import AGENT, DaemonError, VnAgentProcess, wait_for
+from tests.cases.daemon import AGENT, DaemonError, VnAgentProcess
 from tests.cases.fixtures import RequestFixtures
 from tests.cases.pages import PageError
+from tests.waiting import holds_within
 
 # The key of the agent's configuration for each key of a case's `config`.
 _SETTINGS = {
@@ -113,7 +114,7 @@ class AgentEnvironment:
         if self.is_trust_empty:
             # Both are correct: it refuses to start, or it starts and serves no tenant.
             self.daemon.spawn()
-            wait_for(lambda: not self.daemon.is_running or self._found_port(), 10)
+            holds_within(lambda: not self.daemon.is_running or self._found_port(), 10)
             return
         self.daemon.start()
 

@@ -12,12 +12,12 @@ from urllib.parse import unquote
 
 from devkit.kubelet.replies import Exchange
 from tests.cases.case_file import RequestCase, path_of
-from tests.cases.daemon import wait_for
 from tests.cases.environment import AgentEnvironment
 from tests.cases.fixtures import foreign_word
 from tests.cases.parallel_client import ParallelClient
 from tests.cases.record import Record
 from tests.cases.replies import ReceivedReply, parse_reply
+from tests.waiting import holds_within
 
 PARALLEL_LIMIT_S = 1.0
 _MEMORY_LIMIT_KIB = 8 * 1024
@@ -207,7 +207,7 @@ def _i5(evidence: CaseEvidence) -> list[str]:
         if exchange.after.count:
             after = bytes(exchange.after.head[:80])
             complaints.append(f"{exchange.after.count} bytes followed the upgrade upstream: {after!r}")
-        if not wait_for(partial(_has_ended, exchange), _SETTLE_S):
+        if not holds_within(partial(_has_ended, exchange), _SETTLE_S):
             complaints.append("the upstream connection of the failed upgrade is open")
     return complaints
 
@@ -246,7 +246,7 @@ def _i9(evidence: CaseEvidence) -> list[str]:
 
 
 def _i10(evidence: CaseEvidence) -> list[str]:
-    if not wait_for(lambda: bool(evidence.audit_lines()), _SETTLE_S):
+    if not holds_within(lambda: bool(evidence.audit_lines()), _SETTLE_S):
         return ["no audit line"]
     complaints = []
     fixtures = evidence.environment.fixtures
@@ -278,7 +278,7 @@ def _i11(evidence: CaseEvidence) -> list[str]:
     complaints = []
     closed_s = evidence.record.seen[0].closed_s
     for exchange in evidence.record.exchanges:
-        wait_for(lambda exchange=exchange: exchange.ended_s is not None, _SETTLE_S)  # type: ignore[misc] # a default binds the loop's variable
+        holds_within(lambda exchange=exchange: exchange.ended_s is not None, _SETTLE_S)  # type: ignore[misc] # a default binds the loop's variable
         if exchange.ended_s is None:
             complaints.append("the upstream connection is open")
         elif closed_s is not None and exchange.ended_s - closed_s > 1.0:
@@ -296,7 +296,7 @@ def _i12(evidence: CaseEvidence) -> list[str]:
         sockets, tasks = daemon.open_sockets(), daemon.tasks()
         return sockets <= before.sockets and tasks <= before.tasks
 
-    if wait_for(came_back, _SETTLE_S):
+    if holds_within(came_back, _SETTLE_S):
         return []
     waited_s = time.monotonic() - begin
     return [
@@ -313,7 +313,7 @@ def _i13(evidence: CaseEvidence) -> list[str]:
         # A case may accept a refusal, which has no tunnel.
         return ["no tunnel was made"] if status == 101 else []
     exchange = tunnels[0]
-    wait_for(partial(_has_ended, exchange), _SETTLE_S)
+    holds_within(partial(_has_ended, exchange), _SETTLE_S)
     complaints = []
     up = (exchange.after.count, exchange.after.sha256)
     if up != record.tunnel_sent:

@@ -23,8 +23,8 @@ from dns_webhook.connections import MAX_HANDSHAKES, MAX_SILENT
 from dns_webhook.credentials import LEAF_LIFE, Credentials
 from dns_webhook.server import LIVE, MAX_BODY_BYTES, PATH, READY, WebhookServer
 from tests.cases import client_hello as hellos
-from tests.cases.daemon import wait_for
 from tests.functional.vnagent.attacks import client_hello, crowd, is_closed
+from tests.waiting import holds_within
 
 pytestmark = pytest.mark.asyncio
 
@@ -195,7 +195,9 @@ async def test_silent_connections_evict_only_silent_ones(tmp_path: Path) -> None
         sources = ["127.0.0.1", *["127.0.0.66"] * (MAX_SILENT + 100)]
         with ExitStack() as stack:
             opened = await asyncio.to_thread(stack.enter_context, crowd(here.port, sources))
-            assert await asyncio.to_thread(wait_for, lambda: sum(map(is_closed, opened)) >= 101, DEADLINE_S)
+            assert await asyncio.to_thread(
+                holds_within, lambda: sum(map(is_closed, opened)) >= 101, DEADLINE_S
+            )
             # The first is silent too, but of another source.
             assert [is_closed(sock) for sock in (opened[0], opened[1], opened[-1])] == [False, True, False]
             assert await here.post(b"{}") == (200, "2 bytes")
@@ -282,7 +284,7 @@ async def test_stalled_handshakes_lose_their_slots(tmp_path: Path) -> None:
             assert await here.post(b"{}") == (200, "2 bytes")
             # Sources without a slot so far get one now, before those that had one.
             assert await asyncio.to_thread(
-                wait_for, lambda: sum(map(is_closed, opened)) >= MAX_HANDSHAKES, DEADLINE_S
+                holds_within, lambda: sum(map(is_closed, opened)) >= MAX_HANDSHAKES, DEADLINE_S
             )
 
 

@@ -19,8 +19,9 @@ from devkit.pki import Authority, Leaf
 from tenancy import keys
 from tests.cases.agent_files import NODE, configuration, tenant_document
 from tests.cases.client import CaseClient, receive_reply
-from tests.cases.daemon import VnAgentProcess, wait_for
+from tests.cases.daemon import VnAgentProcess
 from tests.cases.replies import ReceivedReply
+from tests.waiting import wait_until
 
 NAME = NODE
 DEADLINE_S = 15.0
@@ -154,7 +155,7 @@ class AgentNode:
     def wait_for_pods(self) -> None:
         """Wait until a read of /pods that began from now on is published: the next one has begun."""
         before = len(self.kubelet.requests("/pods"))
-        assert wait_for(lambda: len(self.kubelet.requests("/pods")) >= before + 2, DEADLINE_S)
+        wait_until(lambda: len(self.kubelet.requests("/pods")) >= before + 2, within_s=DEADLINE_S)
 
     # ---- asking
 

@@ -17,10 +17,10 @@ import pytest
 
 from daemonkit.metrics import Registry
 from devkit.kubelet.replies import FakeReply
-from tests.cases.daemon import wait_for
 from tests.functional.vnagent.far_end import FarEnd
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, AgentNode, head, reply_of
 from tests.functional.vnagent.shop_and_bank import BANK, EXEC, SHOP, status_of
+from tests.waiting import wait_until
 from vnagent.audit_log import AuditLog
 
 CONNECTIONS = 200
@@ -46,7 +46,7 @@ class Flood:
             far.pull()
             return far.is_handshake_done
 
-        assert wait_for(is_shaken, DEADLINE_S)
+        wait_until(is_shaken, within_s=DEADLINE_S)
         return far
 
     def _run(self) -> None:
@@ -153,9 +153,9 @@ def test_a_slow_audit_reader_delays_the_flood(tmp_path: Path) -> None:
             for _ in range(LOGS):
                 assert status_of(node.logs("ten-b", "web", "bank")) == 200
             # Until then the flood would have asked for 8 MiB of lines, if nothing made it wait.
-            assert wait_for(lambda: sum(map(len, found)) >= 512 << 10, DEADLINE_S)
+            wait_until(lambda: sum(map(len, found)) >= 512 << 10, within_s=DEADLINE_S)
         assert node.daemon.metric("vcnode_vnagent_audit_lines_lost_total") == 0
-        assert wait_for(lambda: b"".join(found).count(b'"tenant":"ten-b"') == LOGS, 4 * DEADLINE_S)
+        wait_until(lambda: b"".join(found).count(b'"tenant":"ten-b"') == LOGS, within_s=4 * DEADLINE_S)
 
 
 def test_streams_are_refused_without_room_for_their_line(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_streams_are_refused_without_room_for_their_line(tmp_path: Path) -> None
     with new_node(tmp_path, **settings) as node:
         assert open_exec(node) == 101
         fill(node, 10_000)
-        assert wait_for(lambda: "lines are being lost" in node.daemon.get("/readyz")[1], DEADLINE_S)
+        wait_until(lambda: "lines are being lost" in node.daemon.get("/readyz")[1], within_s=DEADLINE_S)
         assert "No space left on device" in node.daemon.get("/readyz")[1]
         before = node.daemon.metric("vcnode_vnagent_audit_lines_lost_total")
         assert before > 0
@@ -208,7 +208,7 @@ def test_a_pipe_without_a_reader_does_not_delay_start(tmp_path: Path) -> None:
             lost = node.daemon.metric("vcnode_vnagent_audit_lines_lost_total")
             return lost > 0 and lines + lost == node.daemon.metric("vcnode_vnagent_requests_total")
 
-        assert wait_for(has_all, 4 * DEADLINE_S)
+        wait_until(has_all, within_s=4 * DEADLINE_S)
         assert "audit: ok" in node.daemon.get("/readyz")[1]
         assert open_exec(node) == 101
         os.close(descriptor)
@@ -259,9 +259,10 @@ def test_an_abandoned_request_has_an_audit_line(tmp_path: Path) -> None:
                 client.send(head("GET /containerLogs/web/new/app"))
                 return client.receive(0.3) == b""
 
-        assert wait_for(is_waiting, DEADLINE_S)
-        assert wait_for(
-            lambda: "client-left-undecided" in (node.directory / "audit.jsonl").read_text(), DEADLINE_S
+        wait_until(is_waiting, within_s=DEADLINE_S)
+        wait_until(
+            lambda: "client-left-undecided" in (node.directory / "audit.jsonl").read_text(),
+            within_s=DEADLINE_S,
         )
         (line,) = [each for each in lines_of(node.directory / "audit.jsonl") if each["status"] == 499]
         assert (line["tenant"], line["endpoint"]) == ("ten-a", "containerLogs")

@@ -17,7 +17,6 @@ from daemonkit.admission.handshake_accounts import EXPENSIVE_S, MAX_BEGUN_INLINE
 from daemonkit.tls.openssl import limit_groups
 from tests.cases import client_hello as hellos
 from tests.cases.client import CaseClient
-from tests.cases.daemon import wait_for
 from tests.functional.vnagent.attacks import (
     chain_bytes,
     chain_of,
@@ -34,6 +33,7 @@ from tests.functional.vnagent.attacks import (
 )
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, AgentNode, head, received, reply_of
 from tests.functional.vnagent.shop_and_bank import BANK, EXEC, SHOP, status_of
+from tests.waiting import wait_until
 from vnagent.core.client_chain import MAX_CERTIFICATES
 from vnagent.downstream.admission import MAX_HEAVY, MAX_TENANT_HANDSHAKE_BYTES, MAX_UNCOUNTED
 from vnagent.downstream.handshakes import MAX_BEGUN, MAX_WAITING, SHORT_BYTES
@@ -92,8 +92,9 @@ def test_chains_above_the_size_limit_are_not_verified(node: AgentNode) -> None:
     assert MAX_HANDSHAKE_BYTES < chain_bytes(large) < 100_000
     before = node.daemon.metric("vcnode_vnagent_handshake_failures_total")
     assert show_chain(node, large) is None
-    assert wait_for(
-        lambda: node.daemon.metric("vcnode_vnagent_handshake_failures_total") == before + 1, DEADLINE_S
+    wait_until(
+        lambda: node.daemon.metric("vcnode_vnagent_handshake_failures_total") == before + 1,
+        within_s=DEADLINE_S,
     )
 
 
@@ -106,8 +107,9 @@ def test_slow_signatures_are_not_verified(node: AgentNode) -> None:
     begin_s = handshake_cpu_s(node)
     for _ in range(count):
         assert show_chain(node, chain) is None
-    assert wait_for(
-        lambda: node.daemon.metric("vcnode_vnagent_handshake_failures_total") == before + count, DEADLINE_S
+    wait_until(
+        lambda: node.daemon.metric("vcnode_vnagent_handshake_failures_total") == before + count,
+        within_s=DEADLINE_S,
     )
     assert handshake_cpu_s(node) - begin_s < count * 0.01
     assert neighbour_is_served(node)
@@ -139,11 +141,11 @@ def test_unfinished_handshakes_leave_the_loop(node: AgentNode) -> None:
     count = 2 * MAX_BEGUN_INLINE
     with crowd(node.daemon.port, ["127.0.0.1"] * count, client_hello()):
         expected = (on_loop + MAX_BEGUN_INLINE, in_thread + count - MAX_BEGUN_INLINE)
-        assert wait_for(
-            lambda: (handshakes(node, "loop"), handshakes(node, "thread")) == expected, DEADLINE_S
+        wait_until(
+            lambda: (handshakes(node, "loop"), handshakes(node, "thread")) == expected, within_s=DEADLINE_S
         )
         assert not is_served_on_the_loop()
-    assert wait_for(is_served_on_the_loop, DEADLINE_S)
+    wait_until(is_served_on_the_loop, within_s=DEADLINE_S)
 
 
 def test_short_chains_do_not_wait_for_long_ones(node: AgentNode) -> None:
@@ -170,7 +172,7 @@ def test_short_chains_do_not_wait_for_long_ones(node: AgentNode) -> None:
         between_s = spent_s() - begin_s
         # 20 are waiting: had it waited for all of them, or for its turn among them, it were 20 or 10.
         assert between_s < 5 * one_s
-        assert wait_for(lambda: spent_s() - begin_s > 15 * one_s, 2 * DEADLINE_S)
+        wait_until(lambda: spent_s() - begin_s > 15 * one_s, within_s=2 * DEADLINE_S)
 
 
 def test_silent_connections_evict_silent_ones(node: AgentNode) -> None:
@@ -178,8 +180,9 @@ def test_silent_connections_evict_silent_ones(node: AgentNode) -> None:
     came before all of them, keeps its place."""
     with contextlib.closing(dial(node.daemon.port, "127.0.0.1")) as early:
         with crowd(node.daemon.port, ["127.0.0.66"] * (MAX_WAITING + 300)) as flood:
-            assert wait_for(
-                lambda: node.daemon.metric("vcnode_vnagent_connections_evicted_total") >= 300, DEADLINE_S
+            wait_until(
+                lambda: node.daemon.metric("vcnode_vnagent_connections_evicted_total") >= 300,
+                within_s=DEADLINE_S,
             )
             assert neighbour_is_served(node)
             assert not is_closed(early)
@@ -195,7 +198,9 @@ def test_half_handshakes_are_bounded_and_block_no_others(node: AgentNode) -> Non
     sources = itertools.islice(itertools.cycle(f"127.0.1.{number}" for number in range(1, 65)), 2 * most)
     with crowd(node.daemon.port, sources, client_hello()) as flood:
         assert neighbour_is_served(node)
-        assert wait_for(lambda: handshakes(node, "thread") + handshakes(node, "loop") >= 2 * most, DEADLINE_S)
+        wait_until(
+            lambda: handshakes(node, "thread") + handshakes(node, "loop") >= 2 * most, within_s=DEADLINE_S
+        )
         assert neighbour_is_served(node)
         assert sum(not is_closed(each) for each in flood) <= most
         # All but a few were not the loop's.
@@ -248,7 +253,7 @@ def test_a_tenants_handshake_bytes_are_bounded(node: AgentNode) -> None:
         # Hello and signature are counted too, and are 5 % of it.
         assert 0.9 * fit < served <= fit
         assert neighbour_is_served(node)
-    assert wait_for(lambda: node.daemon.metric("vcnode_vnagent_connections") == 0, DEADLINE_S)
+    wait_until(lambda: node.daemon.metric("vcnode_vnagent_connections") == 0, within_s=DEADLINE_S)
     assert show_chain(node, heavy.cert_pem) == 200
 
 
@@ -261,7 +266,7 @@ def test_large_unregistered_chains_are_bounded(node: AgentNode) -> None:
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(node.client("ten-a", usual))]
         clients += [stack.enter_context(node.client("ten-a", heavy)) for _ in range(MAX_HEAVY + 4)]
-        assert wait_for(lambda: node.daemon.metric(evictions) == 4, DEADLINE_S)
+        wait_until(lambda: node.daemon.metric(evictions) == 4, within_s=DEADLINE_S)
         ended = [client.receive_until_end(0.05) for client in clients]
         assert ended == [False] + [True] * 4 + [False] * MAX_HEAVY
         assert neighbour_is_served(node)
@@ -275,8 +280,8 @@ def test_large_chains_above_a_tenants_limit_are_bounded(tmp_path: Path) -> None:
         heavy = tenant.authority.issue("heavy", sans_dns=["a"] * 1_500, key=tenant.leaf.key)
         counted = stack.enter_context(node.client("ten-a"))
         clients = [stack.enter_context(node.client("ten-a", heavy)) for _ in range(MAX_HEAVY + 2)]
-        assert wait_for(
-            lambda: node.daemon.metric("vcnode_vnagent_connections_evicted_total") == 2, DEADLINE_S
+        wait_until(
+            lambda: node.daemon.metric("vcnode_vnagent_connections_evicted_total") == 2, within_s=DEADLINE_S
         )
         ended = [client.receive_until_end(0.05) for client in (counted, *clients)]
         assert ended == [False] + [True] * 2 + [False] * MAX_HEAVY
@@ -292,7 +297,9 @@ def test_a_tenants_incomplete_heads_are_bounded(tmp_path: Path) -> None:
         clients = [stack.enter_context(node.client("ten-a")) for _ in range(8)]
         for client in clients:
             client.send(head("GET /healthz", f"X: {'x' * part}")[:part])
-        assert wait_for(lambda: node.daemon.metric("vcnode_vnagent_buffered_bytes") == 8 * part, DEADLINE_S)
+        wait_until(
+            lambda: node.daemon.metric("vcnode_vnagent_buffered_bytes") == 8 * part, within_s=DEADLINE_S
+        )
         for _ in range(5):
             with node.client("ten-a") as client:
                 client.send(head("GET /healthz", f"X: {'x' * 20_000}")[:20_000])
@@ -307,7 +314,7 @@ def test_a_tenants_incomplete_heads_are_bounded(tmp_path: Path) -> None:
         assert status_of(reply_of(clients[0])) == 200
         for client in clients[1:]:
             client.close()
-        assert wait_for(lambda: node.daemon.metric("vcnode_vnagent_buffered_bytes") == 0, DEADLINE_S)
+        wait_until(lambda: node.daemon.metric("vcnode_vnagent_buffered_bytes") == 0, within_s=DEADLINE_S)
         with node.client("ten-a") as client:
             client.send(head("GET /healthz", f"X: {'x' * part}"))
             assert status_of(reply_of(client)) == 200
@@ -344,8 +351,9 @@ def test_expensive_hellos_are_refused_before_openssl(node: AgentNode, hello: Cal
     with dial(node.daemon.port, "127.0.0.1") as sock:
         sock.sendall(hellos.record(hello()))
         assert sock.recv(100) == hellos.DECODE_ERROR
-    assert wait_for(
-        lambda: node.daemon.metric("vcnode_vnagent_handshake_failures_total") == failures + 1, DEADLINE_S
+    wait_until(
+        lambda: node.daemon.metric("vcnode_vnagent_handshake_failures_total") == failures + 1,
+        within_s=DEADLINE_S,
     )
     assert neighbour_is_served(node)
 
@@ -364,6 +372,6 @@ def test_keys_on_custom_curves_are_not_decoded(node: AgentNode) -> None:
         if client.handshake():
             reply_of(client)
     failures = "vcnode_vnagent_handshake_failures_total"
-    assert wait_for(lambda: node.daemon.metric(failures) == 1, 30.0)
+    wait_until(lambda: node.daemon.metric(failures) == 1, within_s=30.0)
     assert neighbour_is_served(node)
     assert handshake_cpu_s(node) - begin_s < 0.1

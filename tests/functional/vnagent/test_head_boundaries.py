@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from devkit.kubelet.replies import Exchange, FakeReply, ReplyEnd, Tunnel, switching
 from tests.cases.client import PeerEnd
-from tests.cases.daemon import wait_for
 from tests.cases.replies import parse_reply
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, reply_of, tenant_pod
+from tests.waiting import wait_until
 
 LOGS = "GET /containerLogs/web/shop/app"
 EXEC = "POST /exec/web/shop/app?command=cat&output=1"
@@ -35,8 +35,8 @@ def test_pipelined_requests_are_answered_in_order(node: AgentNode) -> None:
         client.send(
             head("GET /healthz") + head(LOGS) + head("GET /nothing") + head(LOGS) + head("HEAD /healthz")
         )
-        assert wait_for(
-            lambda: client.received.count(b"HTTP/1.1 ") == 5 or not client.receive(0.1), DEADLINE_S
+        wait_until(
+            lambda: client.received.count(b"HTTP/1.1 ") == 5 or not client.receive(0.1), within_s=DEADLINE_S
         )
         statuses, data = [], bytes(client.received)
         for method in ("GET", "GET", "GET", "GET", "HEAD"):

@@ -10,8 +10,9 @@ import pytest
 
 from devkit.pki import Authority, Leaf
 from tests.cases.client import CaseClient
-from tests.cases.daemon import VnAgentProcess, wait_for
+from tests.cases.daemon import VnAgentProcess
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, tenant_pod
+from tests.waiting import wait_until
 
 SHOP = tenant_pod("ten-a", "web", "shop")
 BANK = tenant_pod("ten-b", "web", "bank")
@@ -131,7 +132,7 @@ def test_removing_a_tenant_cuts_its_connections_only(node: AgentNode) -> None:
         for client in (tunnel, follow, idle):
             assert is_cut(client, begin)
         streams = [e for e in node.kubelet.requests() if SHOP.namespace in e.path]
-        assert wait_for(lambda: all(e.ended_s is not None for e in streams), CUT_S)
+        wait_until(lambda: all(e.ended_s is not None for e in streams), within_s=CUT_S)
         other.send(b"goes on")
         assert received(other, b"goes on")
     with CaseClient(("127.0.0.1", node.daemon.port), node.context("ten-a")) as again:

@@ -21,9 +21,9 @@ from devkit.kubelet.pods import MACHINE_ID, FakePod
 from devkit.pki import Leaf
 from tenancy import keys, names
 from tests.cases.client import CaseClient, SendFailed
-from tests.cases.daemon import wait_for
 from tests.cases.replies import ReceivedReply, parse_reply
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, reply_of
+from tests.waiting import wait_until
 
 TENANTS = ("a", "a-b", "a-b-c")
 NAMESPACES = ("b", "c", "b-c", "c-b")
@@ -156,7 +156,7 @@ def assert_its_own(node: AgentNode, tenant: str, running: Sequence[FakePod], cli
             reply = _ask(client, f"GET /containerLogs/{namespace}/{name}/{container}")
             missing.add((reply.status, reply.body))
     for path in PAGES:
-        assert wait_for(partial(_is_own_page, client, path, tuple(mine.values())), DEADLINE_S)
+        wait_until(partial(_is_own_page, client, path, tuple(mine.values())), within_s=DEADLINE_S)
     # Foreign, the host's, injected and missing: the same bytes.
     assert len(missing) == 1
     assert next(iter(missing))[0] == 404
@@ -205,7 +205,7 @@ def test_the_audit_log_names_the_caller_only(node: AgentNode) -> None:
     reply = node.logs("a", "b-c", "web")  # the super namespace of both is a-b-c
     assert reply is not None
     assert reply.status == 404
-    assert wait_for(lambda: audit.read_bytes()[before:].endswith(b"\n"), DEADLINE_S)
+    wait_until(lambda: audit.read_bytes()[before:].endswith(b"\n"), within_s=DEADLINE_S)
     (line,) = audit.read_bytes()[before:].splitlines()
     found = json.loads(line)
     leaf: Leaf = node.tenants["a"].leaf

@@ -14,11 +14,11 @@ import pytest
 
 from devkit.kubelet.server import FakeKubelet, kubelet_context
 from devkit.pki import Authority
-from tests.cases.daemon import wait_for
 from tests.functional.vnagent.connection_links import until
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, AgentNode, head, received, reply_of
 from tests.functional.vnagent.resumption_proxy import ProxyEnding, ResumptionProxy
 from tests.functional.vnagent.shop_and_bank import EXEC, SHOP, echoes, many, serves
+from tests.waiting import holds_within, wait_until
 from vnagent.core.head import ResponseHead
 from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tls_connection import TlsConnection
@@ -40,9 +40,9 @@ def resumes(node: AgentNode) -> bool:
 
     def has_resumed() -> bool:
         before = handshakes(node, "resumed")
-        return serves(node) and wait_for(lambda: handshakes(node, "resumed") > before, 1.0)
+        return serves(node) and holds_within(lambda: handshakes(node, "resumed") > before, 1.0)
 
-    return wait_for(has_resumed, DEADLINE_S)
+    return holds_within(has_resumed, DEADLINE_S)
 
 
 def test_resumed_streams_keep_the_client_certificate(node: AgentNode) -> None:
@@ -115,7 +115,7 @@ def test_failed_resumptions_fail_no_stream(tmp_path: Path) -> None:
             node.kubelet.drop_connections()
             return node.daemon.samples()["vcnode_vnagent_kubelet_connections"] == 0
 
-        assert wait_for(are_all_gone, DEADLINE_S)
+        wait_until(are_all_gone, within_s=DEADLINE_S)
         assert front.offered == 0
         assert is_served(node)
         assert front.offered > 0
@@ -125,8 +125,8 @@ def test_failed_resumptions_fail_no_stream(tmp_path: Path) -> None:
 def test_a_session_that_breaks_connections_is_dropped(tmp_path: Path, ending: ProxyEnding) -> None:
     with ResumptionProxy(ending) as front, behind(front, tmp_path) as node:
         # A stream may fail that the kubelet might have seen; then all are served for a while.
-        assert wait_for(lambda: not is_served(node) or front.offered > 0, DEADLINE_S)
-        assert wait_for(lambda: all(is_served(node) for _ in range(5)), 3 * DEADLINE_S)
+        wait_until(lambda: not is_served(node) or front.offered > 0, within_s=DEADLINE_S)
+        wait_until(lambda: all(is_served(node) for _ in range(5)), within_s=3 * DEADLINE_S)
 
 
 class Taker:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.cases.client import CaseClient
-from tests.cases.daemon import wait_for
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, tenant_pod
+from tests.waiting import wait_until
 from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tls_connection import LINGER_S
 
@@ -116,21 +116,21 @@ def test_ten_thousand_logs_and_a_thousand_streams_leak_nothing(node: AgentNode) 
     # Warm: pools are filled, caches and the allocator's arenas have the size that they need.
     read_logs(node, 1000)
     run_streams(node, 100)
-    assert wait_for(lambda: held(node).tunnels == 0 and held(node).connections == 0, DEADLINE_S)
+    wait_until(lambda: held(node).tunnels == 0 and held(node).connections == 0, within_s=DEADLINE_S)
     before, memory_before_kib = settled(node), node.daemon.resident_kib()
     # A stream may have taken the idle connection to the kubelet, and with it the tenant's epoll has gone.
     before = dataclasses.replace(before, descriptors=before.descriptors + 2)
     read_logs(node, REQUESTS)
-    assert wait_for(lambda: is_back(node, before), DEADLINE_S), (before, held(node))
+    wait_until(lambda: is_back(node, before), within_s=DEADLINE_S, context=lambda: str((before, held(node))))
     after_logs_kib = node.daemon.resident_kib()
     run_streams(node, SETUPS)
-    assert wait_for(lambda: is_back(node, before), DEADLINE_S), (before, held(node))
+    wait_until(lambda: is_back(node, before), within_s=DEADLINE_S, context=lambda: str((before, held(node))))
     after_streams_kib = node.daemon.resident_kib()
     assert after_logs_kib - memory_before_kib < ROOM_KIB
     assert after_streams_kib - after_logs_kib < ROOM_KIB
     # One at a time never needs more than one connection, and the list of pods has its own.
     assert node.daemon.samples()["vcnode_vnagent_kubelet_connections"] <= 3
-    assert wait_for(lambda: node.kubelet.connections_open <= 3, DEADLINE_S)
+    wait_until(lambda: node.kubelet.connections_open <= 3, within_s=DEADLINE_S)
     assert node.daemon.samples()["vcnode_vnagent_handshake_failures_total"] == 0
 
 
@@ -150,9 +150,9 @@ def test_clients_that_never_finish_leak_nothing(node: AgentNode) -> None:
             with node.client("ten-a") as client:
                 client.send(head(EXEC, *SPDY))
                 client.reset()
-        assert wait_for(lambda: held(node).connections == 0 and held(node).tunnels == 0, DEADLINE_S)
-        assert wait_for(lambda: node.kubelet.connections_open <= 3, DEADLINE_S)
+        wait_until(lambda: held(node).connections == 0 and held(node).tunnels == 0, within_s=DEADLINE_S)
+        wait_until(lambda: node.kubelet.connections_open <= 3, within_s=DEADLINE_S)
         if round_number == 0:
             before, memory_before_kib = settled(node), node.daemon.resident_kib()
-    assert wait_for(lambda: is_back(node, before), DEADLINE_S), (before, held(node))
+    wait_until(lambda: is_back(node, before), within_s=DEADLINE_S, context=lambda: str((before, held(node))))
     assert node.daemon.resident_kib() - memory_before_kib < ROOM_KIB

@@ -15,8 +15,9 @@ import yaml
 
 from devkit.files import replace_file
 from tests.cases.client import PeerEnd, SendFailed
-from tests.cases.daemon import ROOT, DaemonError, VnAgentProcess, wait_for
+from tests.cases.daemon import ROOT, DaemonError, VnAgentProcess
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, tenant_pod
+from tests.waiting import wait_until
 
 SHOP = tenant_pod("ten-a", "web", "shop")
 BANK = tenant_pod("ten-b", "web", "bank")
@@ -155,7 +156,7 @@ def test_503_until_the_pods_have_synced(tmp_path: Path) -> None:
         node.write_tenant("ten-a")
         node.write_config()
         node.daemon.spawn()
-        assert wait_for(lambda: find_port(node.daemon), DEADLINE_S)
+        wait_until(lambda: find_port(node.daemon), within_s=DEADLINE_S)
         for path in ("/containerLogs/web/shop/app", "/containerLogs/web/nothing/app", "/pods"):
             reply = node.ask("ten-a", f"GET {path}")
             assert reply is not None
@@ -166,7 +167,7 @@ def test_503_until_the_pods_have_synced(tmp_path: Path) -> None:
         status, text = node.daemon.get("/readyz")
         assert (status, "pods" in text) == (503, True)
         node.kubelet.resume()
-        assert wait_for(node.daemon.is_ready, DEADLINE_S)
+        wait_until(node.daemon.is_ready, within_s=DEADLINE_S)
         reply = node.logs("ten-a", "web", "shop")
         assert reply is not None
         assert (reply.status, SHOP.marker.encode() in reply.body) == (200, True)
@@ -245,7 +246,9 @@ def test_the_drain_ends_streams_after_its_time(node: AgentNode) -> None:
         assert follow.receive_until_end(DEADLINE_S)
         assert time.monotonic() - begin >= 1.5
     assert node.daemon.wait(DEADLINE_S) == 0
-    assert wait_for(lambda: all(e.ended_s is not None for e in node.kubelet.requests("/exec")), DEADLINE_S)
+    wait_until(
+        lambda: all(e.ended_s is not None for e in node.kubelet.requests("/exec")), within_s=DEADLINE_S
+    )
 
 
 def test_the_drain_ends_with_the_last_stream(node: AgentNode) -> None:

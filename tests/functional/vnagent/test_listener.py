@@ -7,13 +7,13 @@ import socket
 
 import pytest
 
-from tests.cases.daemon import wait_for
+from tests.waiting import holds_within
 from vnagent.downstream.listener import Listener
 from vnagent.upstream.kubelet import KEEPALIVE_S
 
 
 async def accepted(taken: list[socket.socket], count: int) -> None:
-    assert await asyncio.to_thread(wait_for, lambda: len(taken) == count, 10.0)
+    assert await asyncio.to_thread(holds_within, lambda: len(taken) == count, 10.0)
 
 
 @pytest.mark.asyncio

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from devkit.kubelet.pods import pod_list
 from devkit.kubelet.replies import Exchange, FakeReply
-from tests.cases.daemon import wait_for
 from tests.functional.vnagent.node import DEADLINE_S, AgentNode, head, tenant_pod
 from tests.functional.vnagent.shop_and_bank import BANK, SHOP, status_of
+from tests.waiting import wait_until
 from vnagent.dispatch import MAX_LOOKUPS
 
 MORE = 20
@@ -25,7 +25,7 @@ def test_a_tenants_lookups_are_bounded(tmp_path: Path) -> None:
 
         node.kubelet.script = slowly
         before = len(node.kubelet.requests("/pods"))
-        assert wait_for(lambda: len(node.kubelet.requests("/pods")) > before, DEADLINE_S)
+        wait_until(lambda: len(node.kubelet.requests("/pods")) > before, within_s=DEADLINE_S)
         clients = [stack.enter_context(node.client("ten-a")) for _ in range(MAX_LOOKUPS + MORE)]
         for client in clients:
             client.send(head("GET /containerLogs/web/nothing/app"))
@@ -34,11 +34,11 @@ def test_a_tenants_lookups_are_bounded(tmp_path: Path) -> None:
             name = f'vcnode_vnagent_requests_total{{tenant="ten-a",endpoint="containerLogs",code="{status}"}}'
             return int(node.daemon.samples().get(name, 0))
 
-        assert wait_for(lambda: answered(429) == MORE, DEADLINE_S)
+        wait_until(lambda: answered(429) == MORE, within_s=DEADLINE_S)
         assert answered(404) == 0
         node.kubelet.pods = (SHOP, BANK, vault)
         assert status_of(node.logs("ten-b", "web", "vault")) == 200
-        assert wait_for(lambda: answered(404) == MAX_LOOKUPS, DEADLINE_S)
+        wait_until(lambda: answered(404) == MAX_LOOKUPS, within_s=DEADLINE_S)
         # They count no longer.
         assert status_of(node.logs("ten-a", "web", "nothing")) == 404
         assert answered(429) == MORE
@@ -55,5 +55,5 @@ def test_clients_that_leave_free_their_lookups(tmp_path: Path) -> None:
                 clients = [stack.enter_context(node.client("ten-a")) for _ in range(MAX_LOOKUPS)]
                 for client in clients:
                     client.send(head("GET /containerLogs/web/nothing/app"))
-            assert wait_for(lambda: node.daemon.metric("vcnode_vnagent_connections") == 0, DEADLINE_S)
+            wait_until(lambda: node.daemon.metric("vcnode_vnagent_connections") == 0, within_s=DEADLINE_S)
         assert status_of(node.logs("ten-a", "web", "nothing")) == 404

@@ -20,7 +20,6 @@ from devkit.kubelet.pods import FakePod, pod_list
 from devkit.kubelet.replies import Exchange, FakeReply, Tunnel, switching
 from devkit.pki import common_name
 from tests.cases.client import CaseClient
-from tests.cases.daemon import wait_for
 from tests.functional.vnagent.attacks import chain_bytes, client_context
 from tests.functional.vnagent.node import (
     DEADLINE_S,
@@ -33,6 +32,7 @@ from tests.functional.vnagent.node import (
     tenant_pod,
 )
 from tests.functional.vnagent.shop_and_bank import BANK, SHOP, status_of
+from tests.waiting import holds_within, wait_until
 from vnagent.downstream.admission import MAX_TENANT_HANDSHAKE_BYTES
 
 MIB = 1 << 20
@@ -120,10 +120,10 @@ def settled_peak_bytes(node: AgentNode) -> int:
 
     def is_idle() -> bool:
         before = processor_ticks(node)
-        wait_for(lambda: False, 0.5)
+        holds_within(lambda: False, 0.5)
         return processor_ticks(node) - before <= 5  # of 50
 
-    assert wait_for(is_idle, 4 * DEADLINE_S)
+    wait_until(is_idle, within_s=4 * DEADLINE_S)
     return peak_bytes(node)
 
 
@@ -208,7 +208,7 @@ def test_memory_of_unread_tunnels(tmp_path: Path) -> None:
         node.kubelet.script = flood
         for client in clients:
             client.send(head(EXEC, *SPDY))
-        assert wait_for(lambda: node.daemon.metric("vcnode_vnagent_tunnels") == READERS, 4 * DEADLINE_S)
+        wait_until(lambda: node.daemon.metric("vcnode_vnagent_tunnels") == READERS, within_s=4 * DEADLINE_S)
         assert settled_peak_bytes(node) <= bound_bytes(tunnels=READERS, buffered_tenants=1)
         assert status_of(node.ask("ten-b", "GET /healthz")) == 200
 
@@ -242,7 +242,7 @@ def test_memory_of_unread_pages(tmp_path: Path) -> None:
             for client in clients:
                 client.send(head("GET /pods"))
             # Each is answered: one that waits too long for the tenant's others with 429.
-            assert wait_for(lambda: sum(statuses(node, "pods").values()) > READERS, 4 * DEADLINE_S)
+            wait_until(lambda: sum(statuses(node, "pods").values()) > READERS, within_s=4 * DEADLINE_S)
             most = settled_peak_bytes(node)
             answered = statuses(node, "pods")
         assert most <= bound_bytes(connections=READERS, buffered_tenants=1, page_bytes=page_bytes)
@@ -255,7 +255,7 @@ def test_memory_of_unread_pages(tmp_path: Path) -> None:
             reply = node.ask("ten-a", "GET /pods")
             return reply is not None and reply.status == 200
 
-        assert wait_for(is_served_again, DEADLINE_S)
+        wait_until(is_served_again, within_s=DEADLINE_S)
     lines = (node.directory / "audit.jsonl").read_text(encoding="utf-8").splitlines()
     assert sum(json.loads(line)["endpoint"] == "pods" for line in lines) >= READERS + 2
 
@@ -275,7 +275,7 @@ def test_memory_of_queued_requests(tmp_path: Path) -> None:
     with running(tmp_path, requestsPerSecondPerTenant=10) as node, readers(node, READERS) as clients:
         for client in clients:
             client.send(head("GET /healthz") * 1000)
-        assert wait_for(lambda: statuses(node, "healthz").get("200", 0) >= 20, DEADLINE_S)
+        wait_until(lambda: statuses(node, "healthz").get("200", 0) >= 20, within_s=DEADLINE_S)
         most = peak_bytes(node)
         assert most <= bound_bytes(connections=READERS) + READERS * (64 << 10)
         assert status_of(node.ask("ten-b", "GET /healthz")) == 200
@@ -301,7 +301,7 @@ def test_memory_of_large_pods(tmp_path: Path) -> None:
 
         node.kubelet.pods = (BANK, vault)
         node.kubelet.script = with_large_pods
-        assert wait_for(lambda: status_of(node.logs("ten-b", "web", "vault")) == 200, 4 * DEADLINE_S)
+        wait_until(lambda: status_of(node.logs("ten-b", "web", "vault")) == 200, within_s=4 * DEADLINE_S)
         reply = node.ask("ten-b", "GET /pods")
         assert reply is not None
         names = [each["metadata"]["name"] for each in json.loads(reply.body)["items"]]

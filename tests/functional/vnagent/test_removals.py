@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.cases.client import CaseClient, SendFailed
-from tests.cases.daemon import ROOT, wait_for
+from tests.cases.daemon import ROOT
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, tenant_pod
+from tests.waiting import holds_within, wait_until
 
 SHOP = tenant_pod("ten-a", "web", "shop")
 BANK = tenant_pod("ten-b", "web", "bank")
@@ -54,7 +55,7 @@ def retained(node: AgentNode) -> list[str]:
 def lose_all(node: AgentNode) -> None:
     for path in node.tenants_directory.iterdir():
         path.unlink()
-    assert wait_for(lambda: retained(node) == ["ten-a", "ten-b"], DEADLINE_S)
+    wait_until(lambda: retained(node) == ["ten-a", "ten-b"], within_s=DEADLINE_S)
 
 
 def echoes(stream: CaseClient, word: bytes) -> bool:
@@ -90,7 +91,7 @@ def test_an_emptied_directory_retains_tenants_until_release(node: AgentNode) -> 
         assert "RETAINED" in status.stdout
         released = vcnode("tenant", "release", "--socket", node.daemon.socket, "--yes")
         assert (released.returncode, released.stderr) == (0, "")
-        assert wait_for(lambda: has_ended(stream), DEADLINE_S)
+        wait_until(lambda: has_ended(stream), within_s=DEADLINE_S)
     assert node.daemon.status()["tenants"] == []
     assert node.daemon.metric("vcnode_vnagent_retained_tenants") == 0
     again = vcnode("tenant", "release", "--socket", node.daemon.socket, "--yes")
@@ -99,14 +100,14 @@ def test_an_emptied_directory_retains_tenants_until_release(node: AgentNode) -> 
 
 def test_retained_tenants_are_retained_over_a_restart(node: AgentNode) -> None:
     lose_all(node)
-    wait_for(lambda: "distrust" in (node.directory / "state" / "tenants.json").read_text(), DEADLINE_S)
+    holds_within(lambda: "distrust" in (node.directory / "state" / "tenants.json").read_text(), DEADLINE_S)
     node.daemon.stop()
     node.daemon.start()
-    assert wait_for(lambda: retained(node) == ["ten-a", "ten-b"], DEADLINE_S)
+    wait_until(lambda: retained(node) == ["ten-a", "ten-b"], within_s=DEADLINE_S)
     assert is_served(node, "ten-a", "shop")
     for key in node.tenants:
         node.write_tenant(key)
-    assert wait_for(lambda: retained(node) == [], DEADLINE_S)
+    wait_until(lambda: retained(node) == [], within_s=DEADLINE_S)
     assert is_served(node, "ten-a", "shop")
     assert "tenants: ok" in node.daemon.get("/readyz")[1]
 
@@ -122,8 +123,8 @@ def test_a_missing_directory_retains_tenants_and_ages(node: AgentNode) -> None:
         found: dict[str, Any] = node.daemon.status()["sources"]["tenants"]
         return found
 
-    assert wait_for(lambda: reported().startswith("tenants: stale, age "), DEADLINE_S)
-    assert wait_for(lambda: source()["ageSeconds"] > POLLS_S, DEADLINE_S)
+    wait_until(lambda: reported().startswith("tenants: stale, age "), within_s=DEADLINE_S)
+    wait_until(lambda: source()["ageSeconds"] > POLLS_S, within_s=DEADLINE_S)
     assert source()["failure"]["message"] == f"{node.tenants_directory}: No such file or directory"
     assert is_served(node, "ten-a", "shop")
     # Also over a restart: the saved state is served, and /readyz has the reason.
@@ -133,17 +134,17 @@ def test_a_missing_directory_retains_tenants_and_ages(node: AgentNode) -> None:
     assert "No such file or directory" in reported()
     assert is_served(node, "ten-a", "shop")
     elsewhere.rename(node.tenants_directory)
-    assert wait_for(lambda: reported().startswith("tenants: ok, age "), DEADLINE_S)
+    wait_until(lambda: reported().startswith("tenants: ok, age "), within_s=DEADLINE_S)
 
 
 def test_one_removed_file_of_two_removes_its_tenant(node: AgentNode) -> None:
     (node.tenants_directory / "ten-b.yaml").unlink()
-    assert wait_for(lambda: node.daemon.status()["tenants"] == ["ten-a"], DEADLINE_S)
+    wait_until(lambda: node.daemon.status()["tenants"] == ["ten-a"], within_s=DEADLINE_S)
     assert retained(node) == []
     # The last one is confirmed by the marker that `vcnode tenant remove` leaves.
     removed = vcnode("tenant", "remove", "ten-a", "--directory", node.tenants_directory)
     assert removed.returncode == 0
-    assert wait_for(lambda: node.daemon.status()["tenants"] == [], DEADLINE_S)
+    wait_until(lambda: node.daemon.status()["tenants"] == [], within_s=DEADLINE_S)
     assert not is_served(node, "ten-a", "shop")
 
 
@@ -155,6 +156,6 @@ def test_a_missing_pod_list_ages(tmp_path: Path) -> None:
     with node:
         assert is_served(node, "ten-a", "shop")
         file.unlink()
-        assert wait_for(lambda: "pods: stale" in node.daemon.get("/readyz")[1], DEADLINE_S)
+        wait_until(lambda: "pods: stale" in node.daemon.get("/readyz")[1], within_s=DEADLINE_S)
         assert f"{file}: no such file" in node.daemon.get("/readyz")[1]
         assert is_served(node, "ten-a", "shop")

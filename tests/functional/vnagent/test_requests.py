@@ -15,7 +15,6 @@ import pytest
 
 from devkit.kubelet.replies import Exchange, FakeReply, ReplyEnd, Tunnel, switching
 from tests.cases.client import CaseClient
-from tests.cases.daemon import wait_for
 from tests.cases.replies import parse_reply
 from tests.functional.vnagent.far_end import FarEnd
 from tests.functional.vnagent.node import (
@@ -29,6 +28,7 @@ from tests.functional.vnagent.node import (
     tenant_pod,
 )
 from tests.functional.vnagent.shop_and_bank import status_of
+from tests.waiting import wait_until
 
 SHOP = tenant_pod("ten-a", "web", "shop")
 BANK = tenant_pod("ten-b", "web", "bank")
@@ -83,7 +83,7 @@ def test_the_date_field_is_the_answers_time(tmp_path: Path) -> None:
             assert reply is not None
             (date,) = reply.values("Date")
             assert begin <= email.utils.parsedate_to_datetime(date).timestamp() <= time.time()
-            assert wait_for(lambda: int(time.time()) > begin, DEADLINE_S)  # noqa: B023 - used at once
+            wait_until(lambda: int(time.time()) > begin, within_s=DEADLINE_S)  # noqa: B023 - used at once
     finally:
         node.stop()
 
@@ -219,15 +219,15 @@ def test_a_client_that_leaves_before_the_101(node: AgentNode, how: str) -> None:
     node.kubelet.script = late
     with node.client("ten-a") as client:
         client.send(head(EXEC, *SPDY) + b"early")
-        assert wait_for(lambda: len(node.kubelet.exchanges) == 1, DEADLINE_S)
+        wait_until(lambda: len(node.kubelet.exchanges) == 1, within_s=DEADLINE_S)
         left_s = time.monotonic()
         getattr(client, how)()
         exchange = node.kubelet.exchanges[0]
-        assert wait_for(lambda: exchange.ended_s is not None, DEADLINE_S)
+        wait_until(lambda: exchange.ended_s is not None, within_s=DEADLINE_S)
     assert exchange.ended_s is not None
     assert exchange.ended_s - left_s < 1.0
     assert exchange.after.count == 0
-    assert wait_for(lambda: node.daemon.metric("vcnode_vnagent_tunnels") == 0, DEADLINE_S)
+    wait_until(lambda: node.daemon.metric("vcnode_vnagent_tunnels") == 0, within_s=DEADLINE_S)
 
 
 # ---- what is written down
@@ -253,7 +253,7 @@ def test_control_characters_reach_no_log(node: AgentNode) -> None:
         with node.client("ten-a") as client:
             client.send(raw)
             assert reply_of(client) is not None
-        assert wait_for(lambda before=before: audit.stat().st_size > before, DEADLINE_S)  # type: ignore[misc] # a default binds the loop's variable
+        wait_until(lambda before=before: audit.stat().st_size > before, within_s=DEADLINE_S)  # type: ignore[misc] # a default binds the loop's variable
     for file in (audit, node.daemon.log):
         for line in file.read_bytes().splitlines():
             assert not [byte for byte in line if byte < 32 or byte == 127], line
@@ -266,7 +266,7 @@ def test_the_audit_line_has_exactly_the_contracts_keys(node: AgentNode) -> None:
     before = audit.stat().st_size if audit.exists() else 0
     reply = node.ask("ten-a", "GET /containerLogs/web/shop/app?tailLines=7", "Authorization: Bearer hunter2")
     assert reply is not None
-    assert wait_for(lambda: audit.stat().st_size > before, DEADLINE_S)
+    wait_until(lambda: audit.stat().st_size > before, within_s=DEADLINE_S)
     line = audit.read_bytes()[before:].decode()
     entry = json.loads(line)
     assert set(entry) == {
@@ -335,7 +335,7 @@ def test_a_tenants_tunnels_are_limited_and_released(tmp_path: Path) -> None:
                 with node.client("ten-a") as again:
                     return open_tunnel(node, "ten-a", again) == 101
 
-            assert wait_for(is_free, DEADLINE_S)
+            wait_until(is_free, within_s=DEADLINE_S)
     finally:
         node.stop()
 
@@ -387,7 +387,7 @@ def test_a_tenants_requests_per_second_are_limited(tmp_path: Path) -> None:
             reply = node.logs("ten-a", "web", "shop")
             return reply is not None and reply.status == 200
 
-        assert wait_for(is_served_again, DEADLINE_S)
+        wait_until(is_served_again, within_s=DEADLINE_S)
     finally:
         node.stop()
 
@@ -410,7 +410,7 @@ def test_a_client_that_does_not_read_is_paused(node: AgentNode, path: str) -> No
             far.pull()
             return far.is_handshake_done
 
-        assert wait_for(is_shaken, DEADLINE_S)
+        wait_until(is_shaken, within_s=DEADLINE_S)
         before = memory_kib(node)
         far.say(head(f"GET {path}") * count)
         quiet_since, left = time.monotonic(), far.unsent_bytes

@@ -12,7 +12,7 @@ import pytest
 from devkit.kubelet.replies import Exchange, FakeReply
 from devkit.pki import Authority
 from tests.cases.client import PeerEnd
-from tests.cases.daemon import DaemonError, wait_for
+from tests.cases.daemon import DaemonError
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, AgentNode, NodeTenant
 from tests.functional.vnagent.shop_and_bank import (
     BANK,
@@ -25,6 +25,7 @@ from tests.functional.vnagent.shop_and_bank import (
     serves,
     status_of,
 )
+from tests.waiting import wait_until
 from vcnode_demo.super_cluster import FakeSuperCluster
 
 # What is asked of a restart by the requirements.
@@ -67,18 +68,20 @@ def _kill_and_serve_again(node: AgentNode, key: str, marker: str, saved: set[str
         for client in (*follows, *tunnels):
             assert client.receive_until_end(DEADLINE_S)
             assert client.end in {PeerEnd.EOF, PeerEnd.RESET}
-        assert wait_for(lambda: node.kubelet.connections_open == 0, DEADLINE_S)
+        wait_until(lambda: node.kubelet.connections_open == 0, within_s=DEADLINE_S)
     confirmed_at = {
         name: json.loads((node.directory / "state" / f"{name}.json").read_bytes())["confirmedAt"]
         for name in ("tenants", "pods")
     }
     began = time.monotonic()
     node.daemon.spawn()
-    assert wait_for(lambda: asked_once(node, key), DEADLINE_S), node.daemon.log_tail()
+    wait_until(
+        lambda: asked_once(node, key), within_s=DEADLINE_S, context=lambda: str(node.daemon.log_tail())
+    )
     took_s = time.monotonic() - began
     assert took_s < AGAIN_WITHIN_S
     # It says what it serves from, and how old that is.
-    assert wait_for(node.daemon.is_ready, DEADLINE_S)
+    wait_until(node.daemon.is_ready, within_s=DEADLINE_S)
     found = saved_ages(node)
     reported = node.daemon.get("/readyz")[1]
     for name in saved:
@@ -98,7 +101,7 @@ def _kill_and_serve_again(node: AgentNode, key: str, marker: str, saved: set[str
 
 def test_a_restart_without_the_kubelets_pod_list(tmp_path: Path) -> None:
     with AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as node:
-        assert wait_for(lambda: has_saved(node), DEADLINE_S)
+        wait_until(lambda: has_saved(node), within_s=DEADLINE_S)
 
         def without_pods(exchange: Exchange) -> FakeReply | None:
             return FakeReply(500, (), b"") if exchange.path == "/pods" else None
@@ -106,7 +109,7 @@ def test_a_restart_without_the_kubelets_pod_list(tmp_path: Path) -> None:
         node.kubelet.script = without_pods
         _kill_and_serve_again(node, "ten-a", SHOP.marker, {"pods"})
         node.kubelet.script = None
-        assert wait_for(lambda: saved_ages(node)["pods"][1] == 0, DEADLINE_S)
+        wait_until(lambda: saved_ages(node)["pods"][1] == 0, within_s=DEADLINE_S)
         assert saved_ages(node)["pods"][0] < CUT_WITHIN_S
 
 
@@ -127,13 +130,14 @@ def test_a_restart_without_the_super_cluster(tmp_path: Path) -> None:
         node = AgentNode(tmp_path / "n", [], [pod], settings)
         node.tenants[key] = NodeTenant(key, authority, leaf)
         with node:
-            assert wait_for(lambda: has_saved(node), DEADLINE_S)
+            wait_until(lambda: has_saved(node), within_s=DEADLINE_S)
             assert asked_once(node, key)
             super_cluster.pause()
             _kill_and_serve_again(node, key, pod.marker, {"tenants", "pods"})
             super_cluster.resume()
-            assert wait_for(
-                lambda: [is_saved for _, is_saved in saved_ages(node).values()] == [0, 0], 2 * DEADLINE_S
+            wait_until(
+                lambda: [is_saved for _, is_saved in saved_ages(node).values()] == [0, 0],
+                within_s=2 * DEADLINE_S,
             )
     finally:
         super_cluster.stop()
@@ -159,7 +163,7 @@ def test_a_first_start_without_sources_is_not_synced(tmp_path: Path) -> None:
                 return reply is not None
             return False
 
-        assert wait_for(is_listening, DEADLINE_S), node.daemon.log_tail()
+        wait_until(is_listening, within_s=DEADLINE_S, context=lambda: str(node.daemon.log_tail()))
         for namespace, name in (("web", "shop"), ("web", "nothing"), ("kube-system", "etcd")):
             reply = node.logs("ten-a", namespace, name)
             assert reply is not None
@@ -169,7 +173,7 @@ def test_a_first_start_without_sources_is_not_synced(tmp_path: Path) -> None:
         status, reported = node.daemon.get("/readyz")
         assert (status, "pods: not synced" in reported) == (503, True)
         node.kubelet.script = None
-        assert wait_for(lambda: node.daemon.is_ready() and asked_once(node, "ten-a"), DEADLINE_S)
+        wait_until(lambda: node.daemon.is_ready() and asked_once(node, "ten-a"), within_s=DEADLINE_S)
     finally:
         node.stop()
 
@@ -203,4 +207,4 @@ def test_a_kubelet_that_is_down_is_502(node: AgentNode) -> None:
     assert b"cannot reach the kubelet" in reply.body
     assert node.daemon.is_ready()  # what is known is known
     node.kubelet.resume()
-    assert wait_for(lambda: serves(node), DEADLINE_S)
+    wait_until(lambda: serves(node), within_s=DEADLINE_S)

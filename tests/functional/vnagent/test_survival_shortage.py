@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases.daemon import wait_for
 from tests.functional.vnagent.node import DEADLINE_S, AgentNode, head, received, reply_of, tenant_pod
 from tests.functional.vnagent.shop_and_bank import BANK, FOLLOW, SHOP, has_saved, serves
+from tests.waiting import wait_until
 
 
 def test_a_full_disk_for_the_audit_log_is_logged_once(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_a_full_disk_for_the_audit_log_is_logged_once(tmp_path: Path) -> None:
         for _ in range(30):
             assert serves(node)
         assert node.daemon.metric("vcnode_vnagent_audit_lines_lost_total") == 0  # they wait, for a while
-        assert wait_for(lambda: "audit log cannot be written" in node.daemon.log_tail(50_000), DEADLINE_S)
+        wait_until(lambda: "audit log cannot be written" in node.daemon.log_tail(50_000), within_s=DEADLINE_S)
         assert node.daemon.log_tail(50_000).count("audit log cannot be written") == 1
         # 2 MiB of a tenant wait; what does not fit is counted, and no log is refused for it.
         with node.client("ten-a") as client:
@@ -65,7 +65,7 @@ def test_a_full_disk_for_state_and_audit_log(tmp_path: Path, tiny_disk: Path) ->
     settings = {"audit": {"file": str(audit)}, "stateDirectory": str(tiny_disk / "state")}
     with AgentNode(tmp_path / "n", ["ten-a"], [SHOP], settings) as node:
         pods_file = tiny_disk / "state" / "pods.json"
-        assert wait_for(pods_file.exists, DEADLINE_S)
+        wait_until(pods_file.exists, within_s=DEADLINE_S)
         saved = pods_file.read_bytes()
         filler = tiny_disk / "filler"
         with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
@@ -74,13 +74,13 @@ def test_a_full_disk_for_state_and_audit_log(tmp_path: Path, tiny_disk: Path) ->
         node.set_pods(SHOP, tenant_pod("ten-a", "web", "cart"))
         for _ in range(40):
             assert serves(node)
-        assert wait_for(lambda: node.daemon.metric("vcnode_vnagent_state_errors_total") > 0, DEADLINE_S)
+        wait_until(lambda: node.daemon.metric("vcnode_vnagent_state_errors_total") > 0, within_s=DEADLINE_S)
         assert pods_file.read_bytes() == saved  # the old one, whole
         assert node.daemon.is_ready()
         filler.unlink()
-        assert wait_for(lambda: b'"cart"' in pods_file.read_bytes(), DEADLINE_S)
+        wait_until(lambda: b'"cart"' in pods_file.read_bytes(), within_s=DEADLINE_S)
         expected = 2 * 40
-        assert wait_for(lambda: audit.read_bytes().count(b"\n") >= expected, DEADLINE_S)
+        wait_until(lambda: audit.read_bytes().count(b"\n") >= expected, within_s=DEADLINE_S)
         lines = audit.read_text(encoding="utf-8").splitlines()
         ids = [json.loads(line)["requestId"] for line in lines]
         assert len(ids) == len(set(ids)) == expected
@@ -94,7 +94,7 @@ def test_a_dial_without_a_descriptor_is_answered(tmp_path: Path) -> None:
     # be saved.
     settings = {"pods": {"source": "kubelet", "intervalSeconds": 300}}
     with AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK], settings) as node:
-        assert wait_for(lambda: has_saved(node), DEADLINE_S)
+        wait_until(lambda: has_saved(node), within_s=DEADLINE_S)
         limits = resource.prlimit(node.daemon.pid, resource.RLIMIT_NOFILE)
         with contextlib.ExitStack() as stack:
             clients = [stack.enter_context(node.client("ten-a")) for _ in range(8)]
@@ -115,5 +115,7 @@ def test_a_dial_without_a_descriptor_is_answered(tmp_path: Path) -> None:
             assert statuses == sorted(statuses)
             assert statuses[-1] == b"502"
             resource.prlimit(node.daemon.pid, resource.RLIMIT_NOFILE, limits)
-            assert wait_for(lambda: serves(node), DEADLINE_S)
-        assert wait_for(lambda: node.daemon.samples()["vcnode_vnagent_kubelet_connections"] <= 3, DEADLINE_S)
+            wait_until(lambda: serves(node), within_s=DEADLINE_S)
+        wait_until(
+            lambda: node.daemon.samples()["vcnode_vnagent_kubelet_connections"] <= 3, within_s=DEADLINE_S
+        )

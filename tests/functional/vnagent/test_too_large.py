@@ -6,9 +6,9 @@ from pathlib import Path
 
 from devkit.pki import Authority
 from tenancy import keys
-from tests.cases.daemon import wait_for
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, AgentNode, NodeTenant
 from tests.functional.vnagent.shop_and_bank import status_of
+from tests.waiting import wait_until
 from vcnode_demo.super_cluster import FakeSuperCluster
 
 TEXT = (
@@ -38,7 +38,7 @@ def test_an_oversized_pod_is_500_for_its_tenant_only(tmp_path: Path) -> None:
         node = AgentNode(tmp_path / "n", [], [pod], settings)
         node.tenants |= tenants
         with node:
-            assert wait_for(lambda: status_of(node.logs(mine, "web", "shop")) == 200, DEADLINE_S)
+            wait_until(lambda: status_of(node.logs(mine, "web", "shop")) == 200, within_s=DEADLINE_S)
             logs = node.logs(mine, "web", "huge")
             assert logs is not None
             assert (logs.status, logs.body.decode()) == (500, TEXT + "\n")
