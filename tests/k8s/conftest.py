@@ -17,6 +17,7 @@ from tests.k8s.ring import machine, pods
 from tests.k8s.ring.cluster import Ring, start_ring
 from tests.k8s.ring.kubectl import Kubectl
 from tests.k8s.ring.tenants import RingTenant
+from tests.rings.left_out import items_below, keep_first
 
 _SEED = pytest.StashKey[int]()
 
@@ -83,12 +84,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where the ring cannot run, leave one test in to say so: one line, not three hundred."""
-    here = Path(__file__).parent
-    ours = [item for item in items if item.path.is_relative_to(here)]
-    if ours and _find(config)[1]:
-        config.hook.pytest_deselected(items=ours[1:])
-        items[:] = [item for item in items if item is ours[0] or item not in ours]
+    """Where the ring cannot run, keep one test, which reports the reason."""
+    ring_items = items_below(Path(__file__).parent, items)
+    if ring_items and _find(config)[1]:
+        keep_first(config, items, ring_items)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

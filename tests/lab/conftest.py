@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Namespaces for each test, or one line that says why there are none."""
+"""Network namespaces for each test, or one skip with the reason."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.namespaces import SYSTEM_PATH, Lab
+from tests.rings.left_out import items_below, leave_out
 
 # Program -> Debian package, the same packages as in packages.txt.
 _PROGRAMS = {
@@ -37,18 +38,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where the ring cannot run, leave one test in to say so: one line, not a hundred."""
-    here = Path(__file__).parent
-    ours = [item for item in items if item.path.is_relative_to(here)]
-    lacks = _lacks()
-    if not ours or not lacks:
-        return
-    config.hook.pytest_deselected(items=ours[1:])
-    items[:] = [item for item in items if item is ours[0] or item not in ours]
-    reason = f"lab ring: {'; '.join(lacks)}"
-    if config.getoption("--require-lab", False):
-        raise pytest.UsageError(reason)
-    ours[0].add_marker(pytest.mark.skip(reason=reason))
+    """Where the ring cannot run, skip one test with the reason."""
+    ring_items = items_below(Path(__file__).parent, items)
+    if ring_items and (lacks := _lacks()):
+        leave_out(config, items, ring_items, f"lab ring: {'; '.join(lacks)}", "--require-lab")
 
 
 @pytest.fixture
@@ -59,7 +52,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def _lacks() -> list[str]:
-    """Everything that this machine lacks, in words."""
+    """What this machine lacks, in words."""
     if not sys.platform.startswith("linux"):
         return ["needs Linux"]
     lacks = [] if os.geteuid() == 0 else ["needs root"]

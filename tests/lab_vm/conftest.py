@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One node with three guests for the whole ring, or one line that says why there is none."""
+"""One node with three guests for the whole ring, or one skip with the reason."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.lab.namespaces import SYSTEM_PATH
 from tests.lab_vm import build as kernel_build
 from tests.lab_vm import kernels
 from tests.lab_vm.site import Site
+from tests.rings.left_out import items_below, leave_out
 
 # Program -> Debian package, the same packages as in packages.txt.
 _PROGRAMS = {
@@ -63,24 +64,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where the ring, or a part of it, cannot run, leave one test in to say so in one line."""
-    here = Path(__file__).parent
-    ours = [item for item in items if item.path.is_relative_to(here)]
-    if ours and (lacks := _lacks()):
-        _leave_out(config, items, ours, f"lab_vm ring: {'; '.join(lacks)}", "--require-lab-vm")
+    """Where the ring or a part of it cannot run, skip one test with the reason."""
+    ring_items = items_below(Path(__file__).parent, items)
+    if ring_items and (lacks := _lacks()):
+        leave_out(config, items, ring_items, f"lab_vm ring: {'; '.join(lacks)}", "--require-lab-vm")
         return
-    others = [item for item in ours if _is_of_other_kernel(item)]
+    others = [item for item in ring_items if _is_of_other_kernel(item)]
     if others:
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in others]
-        ours = [item for item in ours if item not in others]
-    with_nft = [item for item in ours if _kernel_of(item) == _NFT]
+        ring_items = [item for item in ring_items if item not in others]
+    with_nft = [item for item in ring_items if _kernel_of(item) == _NFT]
     if with_nft and _find_kernel(config) is None:
         reason = "lab_vm ring, nft: the kernel is not built: run python3 tests/lab_vm/build.py"
-        _leave_out(config, items, with_nft, reason, "--require-lab-vm")
-    named = [item for item in ours if item.path.name == "test_names.py"]
+        leave_out(config, items, with_nft, reason, "--require-lab-vm")
+    named = [item for item in ring_items if item.path.name == "test_names.py"]
     if named and (lacks := _find_programs(config)[1]):
-        _leave_out(config, items, named, f"lab_vm ring, names: {'; '.join(lacks)}", "--require-lab-vm-names")
+        leave_out(config, items, named, f"lab_vm ring, names: {'; '.join(lacks)}", "--require-lab-vm-names")
 
 
 def _kernel_of(item: pytest.Item) -> str:
@@ -92,16 +92,6 @@ def _kernel_of(item: pytest.Item) -> str:
 def _is_of_other_kernel(item: pytest.Item) -> bool:
     mark = item.get_closest_marker("kernel")
     return mark is not None and _kernel_of(item) not in mark.args
-
-
-def _leave_out(
-    config: pytest.Config, items: list[pytest.Item], ours: list[pytest.Item], reason: str, option: str
-) -> None:
-    if config.getoption(option, False):
-        raise pytest.UsageError(reason)
-    config.hook.pytest_deselected(items=ours[1:])
-    items[:] = [item for item in items if item is ours[0] or item not in ours]
-    ours[0].add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(scope="session")

@@ -259,7 +259,7 @@ class Site:
     def log(self) -> str:
         return (self.directory / "log").read_text()
 
-    def said(self, **fields: object) -> list[dict[str, Any]]:
+    def log_lines(self, **fields: object) -> list[dict[str, Any]]:
         """The lines of the bridge's log that have these fields."""
         lines = [json.loads(line) for line in self.log().splitlines() if line.startswith("{")]
         return [line for line in lines if fields.items() <= line.items()]
@@ -267,7 +267,7 @@ class Site:
     def wait_attached(self, guest: str, times: int) -> float:
         """Wait until a guest's agent has attached so often; return how long it took, in seconds."""
         return self.guests[guest].until(
-            lambda: len(self.said(message="guest attached", sandbox=guest)) >= times, "attached"
+            lambda: len(self.log_lines(message="guest attached", sandbox=guest)) >= times, "attached"
         )
 
     def wait_current(self, guest: str) -> float:

@@ -18,7 +18,7 @@ def test_memory_of_the_agent(site: Site) -> None:
     for name, guest in site.guests.items():
         attached = [
             dt.datetime.fromisoformat(line["time"]).timestamp()
-            for line in site.said(message="guest attached", sandbox=name)
+            for line in site.log_lines(message="guest attached", sandbox=name)
         ]
         pid = guest.agent_pid()
         uptime, stat, status = (
@@ -50,7 +50,7 @@ def test_how_long_rules_take(site: Site) -> None:
     assert delta is not None
     site.push(list(site.guests), delta)
     for name, guest in site.guests.items():
-        full, change = site.said(message="ruleset applied", guest=name)[-2:]
+        full, change = site.log_lines(message="ruleset applied", guest=name)[-2:]
         assert (full["kind"], change["kind"]) == ("full", "delta")
         assert guest.end("10.96.1.99", 80).endswith(":8080")
         assert guest.end("10.96.1.0", 80) == "10.0.0.22:8080"

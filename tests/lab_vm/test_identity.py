@@ -21,11 +21,11 @@ def test_a_guest_with_another_guests_certificate_is_refused(site: Site) -> None:
     """a2 and b1 have a vsock device each; b1's certificate comes out of a2's."""
     site.push(list(site.guests), site.ruleset(service("web", "10.96.0.10", "10.0.0.21")))
     thief = site.guests["a2"]
-    attached = {name: len(site.said(message="guest attached", sandbox=name)) for name in site.guests}
+    attached = {name: len(site.log_lines(message="guest attached", sandbox=name)) for name in site.guests}
     thief.give(site.credentials("b1"))
     thief.kill_agent()
     reason = "the certificate came through the socket of sandbox a2"
-    thief.until(lambda: bool(site.said(message="guest refused", sandbox="b1", reason=reason)), "refused")
+    thief.until(lambda: bool(site.log_lines(message="guest refused", sandbox="b1", reason=reason)), "refused")
     thief.until(lambda: reason in thief.console(), "told so")
     results = site.push(["a2", "b1"], site.ruleset(service("web", "10.96.0.10", "10.0.0.22")))
     assert {name: result.code for name, result in results.items()} == {
@@ -36,7 +36,7 @@ def test_a_guest_with_another_guests_certificate_is_refused(site: Site) -> None:
         "10.0.0.21:8080",
         "10.0.0.22:8080",
     )
-    assert len(site.said(message="guest attached", sandbox="b1")) == attached["b1"]
+    assert len(site.log_lines(message="guest attached", sandbox="b1")) == attached["b1"]
     thief.give(site.credentials("a2"))
     thief.kill_agent()
     site.wait_attached("a2", attached["a2"] + 1)
@@ -48,17 +48,17 @@ def test_a_certificate_ends_with_its_sandbox(site: Site, tmp_path: Path) -> None
     guest, plan = site.guests["a1"], _BY_NAME["a1"]
     old = tmp_path / "old"
     shutil.copytree(site.credentials("a1"), old)
-    attached = len(site.said(message="guest attached", sandbox="a1"))
+    attached = len(site.log_lines(message="guest attached", sandbox="a1"))
     site.forget(plan)
     guest.until(lambda: not site.credentials("a1").exists(), "revoked")
     guest.until(lambda: "the certificate is not that of a running sandbox" in guest.console(), "told so")
     # A sandbox of the same name is another one: the old leaf stays refused.
     site.describe(plan)
     guest.until((site.credentials("a1") / "tls.key").exists, "given a new certificate")
-    refused = len(site.said(message="guest refused"))
+    refused = len(site.log_lines(message="guest refused"))
     guest.kill_agent()
-    guest.until(lambda: len(site.said(message="guest refused")) > refused, "refused again")
-    assert len(site.said(message="guest attached", sandbox="a1")) == attached
+    guest.until(lambda: len(site.log_lines(message="guest refused")) > refused, "refused again")
+    assert len(site.log_lines(message="guest attached", sandbox="a1")) == attached
     guest.give(site.credentials("a1"))
     guest.kill_agent()
     site.wait_attached("a1", attached + 1)

@@ -34,7 +34,7 @@ def is_served(guest: Machine) -> bool:
 
 
 def applied(site: Site, guest: str) -> int:
-    return len(site.said(message="ruleset applied", guest=guest))
+    return len(site.log_lines(message="ruleset applied", guest=guest))
 
 
 @pytest.mark.kernel("legacy")
@@ -92,7 +92,9 @@ def test_foreign_nft_changes_are_repaired(site: Site, what: str, commands: tuple
 
 def disturbed(site: Site, what: str, disturb: Callable[[Machine], None]) -> Iterator[Machine]:
     """Disturb the rules of all guests, and give each when it is repaired and the bridge knows of that."""
-    repairs = {name: len(site.said(message="drift of a guest repaired", guest=name)) for name in site.guests}
+    repairs = {
+        name: len(site.log_lines(message="drift of a guest repaired", guest=name)) for name in site.guests
+    }
     began_s = time.monotonic()
     for guest in site.guests.values():
         disturb(guest)
@@ -100,7 +102,7 @@ def disturbed(site: Site, what: str, disturb: Callable[[Machine], None]) -> Iter
         guest.until(functools.partial(is_served, guest), f"served after its rules were {what}")
         site.wait_current(name)
         guest.until(
-            lambda: len(site.said(message="drift of a guest repaired", guest=name)) > repairs[name],  # noqa: B023 - used at once
+            lambda: len(site.log_lines(message="drift of a guest repaired", guest=name)) > repairs[name],  # noqa: B023 - used at once
             "reported as repaired",
         )
         yield guest
@@ -114,7 +116,7 @@ def test_a_guest_that_starts_anew_has_its_services_back(
     before = {other: applied(site, other) for other in site.guests}
     guest = site.guests[name]
     boot_id = guest.output("cat", "/proc/sys/kernel/random/boot_id")
-    attached = len(site.said(message="guest attached", sandbox=name))
+    attached = len(site.log_lines(message="guest attached", sandbox=name))
     getattr(guest, how)()
     attached_s = site.wait_attached(name, attached + 1)
     site.wait_current(name)
@@ -128,7 +130,7 @@ def test_a_guest_that_starts_anew_has_its_services_back(
 
 def test_killed_agent_returns_and_applies_nothing_twice(site: Site, wanted: Ruleset) -> None:
     before = {name: applied(site, name) for name in site.guests}
-    attached = {name: len(site.said(message="guest attached", sandbox=name)) for name in site.guests}
+    attached = {name: len(site.log_lines(message="guest attached", sandbox=name)) for name in site.guests}
     began_s = time.monotonic()
     for guest in site.guests.values():
         guest.kill_agent()
@@ -136,13 +138,13 @@ def test_killed_agent_returns_and_applies_nothing_twice(site: Site, wanted: Rule
     for name in site.guests:
         site.wait_attached(name, attached[name] + 1)
         site.wait_current(name)
-        assert site.said(message="guest attached", sandbox=name)[-1]["digest"] == wanted.digest[:16]
+        assert site.log_lines(message="guest attached", sandbox=name)[-1]["digest"] == wanted.digest[:16]
     site.figure(f"three agents killed, all at the node again after {time.monotonic() - began_s:.1f} s")
     assert {name: applied(site, name) for name in site.guests} == before
 
 
 def test_killed_bridge_leaves_services_and_applies_nothing(site: Site, wanted: Ruleset) -> None:
-    attached = {name: len(site.said(message="guest attached", sandbox=name)) for name in site.guests}
+    attached = {name: len(site.log_lines(message="guest attached", sandbox=name)) for name in site.guests}
     before = {name: applied(site, name) for name in site.guests}
     site.stop_bridge()
     assert all(is_served(guest) for guest in site.guests.values())

@@ -150,7 +150,7 @@ def test_guests_follow_a_server_that_moves_behind_its_address(names: Names) -> N
 )
 def test_a_guest_that_starts_anew_has_its_names_back(names: Names, network: NamedNetwork, how: str) -> None:
     guest = guest_of(names, network)
-    attached = len(names.site.said(message="guest attached", sandbox=guest.name))
+    attached = len(names.site.log_lines(message="guest attached", sandbox=guest.name))
     getattr(guest, how)()
     names.site.wait_attached(guest.name, attached + 1)
     names.site.wait_current(guest.name)

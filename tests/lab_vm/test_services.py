@@ -38,7 +38,7 @@ def test_services_work_from_inside(site: Site) -> None:
 
 
 def test_guests_attach_by_their_own_transport(site: Site) -> None:
-    transports = {line["sandbox"]: line["transport"] for line in site.said(message="guest attached")}
+    transports = {line["sandbox"]: line["transport"] for line in site.log_lines(message="guest attached")}
     assert transports == {plan.name: "hybrid-vsock" if plan.is_vsock else "tcp" for plan in PLANS}
 
 

@@ -39,7 +39,7 @@ async def test_each_guest_has_its_own_tenants_services_alone(site: Site, tmp_pat
             assert "10.0.0.22" not in rules
             assert "vc-b" not in rules
         before = (
-            len(site.said(message="ruleset applied", guest="b1")),
+            len(site.log_lines(message="ruleset applied", guest="b1")),
             b1.output(*site.kernel.rules),
         )
         node.put_slice("vc-a", "web", "10.0.0.22")
@@ -47,7 +47,7 @@ async def test_each_guest_has_its_own_tenants_services_alone(site: Site, tmp_pat
         node.apiserver.storage.delete(SERVICES, "vc-a-default", "web")
         await leads(node, {a1: "reject", a2: "reject", b1: "10.0.0.22:8080"})
         after = (
-            len(site.said(message="ruleset applied", guest="b1")),
+            len(site.log_lines(message="ruleset applied", guest="b1")),
             b1.output(*site.kernel.rules),
         )
         assert without_counters(after[1]) == without_counters(before[1])

@@ -25,10 +25,10 @@ from tests.k8s.ring.serving import AGENT, KATA
 from tests.k8s.ring.tenants import RingTenant
 
 from . import rounds
-from .ours import VcnodeDaemons
 from .report import PEERS, tables
-from .rounds import FULL, OURS, QUICK, Results, Way
+from .rounds import FULL, POLICY_VARIANTS, QUICK, Results, StartVariant
 from .starting import Starter
+from .vcnode_daemons import VcnodeDaemons
 
 # What is in each pod's guest: as much as in the bench of Services.
 _SERVICES, _ENDPOINTS = 100, 2
@@ -93,21 +93,25 @@ def _measure(arguments: argparse.Namespace) -> tuple[Results, str]:
         if arguments.keep_logs is not None:
             stack.callback(_keep_logs, ring.directory, arguments.keep_logs)
         tenant = ring.tenants[0]
-        policies = {tenant.super_namespace(way.place): way.name for way in OURS}
-        ours = VcnodeDaemons(ring, tree, policies)
+        policies = {tenant.super_namespace(variant.namespace): variant.name for variant in POLICY_VARIANTS}
+        daemons = VcnodeDaemons(ring, tree, policies)
         starter = Starter(ring, tenant)
-        groups = rounds.groups(starter, ours, has_ways=arguments.ways, has_agent=arguments.channel == "agent")
-        stack.enter_context(_filled(ring, tenant, [way for group in groups for way in group.ways]))
+        groups = rounds.groups(
+            starter, daemons, has_wait_plugins=arguments.ways, has_agent=arguments.channel == "agent"
+        )
+        stack.enter_context(
+            _filled(ring, tenant, [variant for group in groups for variant in group.variants])
+        )
         _say("the cluster runs")
-        return rounds.run(starter, ours, groups, amounts, _say), runtime
+        return rounds.run(starter, daemons, groups, amounts, _say), runtime
 
 
-def _filled(ring: Ring, tenant: RingTenant, ways: list[Way]) -> ExitStack:
+def _filled(ring: Ring, tenant: RingTenant, variants: list[StartVariant]) -> ExitStack:
     """Make everything but pods; what is returned takes it down."""
     stack = ExitStack()
     services.create_runtime_classes(ring, KATA, AGENT)
-    for place in {rounds.WARM, "shop", *(way.place for way in ways)}:
-        ring.syncer.create_namespace(tenant, place)
+    for namespace in {rounds.WARM, "shop", *(variant.namespace for variant in variants)}:
+        ring.syncer.create_namespace(tenant, namespace)
     gate_networks.install(ring)
     addresses = objects.Addresses()
     stack.enter_context(gate_networks.network(ring, tenant, "default", addresses.next()))

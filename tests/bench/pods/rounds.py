@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from . import ways
-from .ours import Said, VcnodeDaemons
+from . import wait_plugins
 from .starting import Starter
+from .vcnode_daemons import DaemonCounters, VcnodeDaemons
 
 K = TypeVar("K")
 
@@ -29,33 +29,33 @@ class Amounts:
     at_once: int
 
 
-# Short turns, so that a minute in which the machine has something else to do is everybody's.
+# Turns are short, so that a disturbed minute affects all variants.
 FULL = Amounts(8, 6, 10)
 QUICK = Amounts(2, 5, 10)
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """One way of starting pods; `place` is its own namespace of the tenant."""
+class StartVariant:
+    """How pods start, and the tenant's namespace that they start in."""
 
     name: str
-    place: str
+    namespace: str
     demands: bool = False
     has_agent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class MethodGroup:
-    """Ways that are tried while the same programs run."""
+    """Variants that share the same running programs."""
 
     around: Callable[[], AbstractContextManager[None]]
-    ways: Sequence[Way]
-    is_ours: bool = False
+    variants: Sequence[StartVariant]
+    has_daemons: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One way in one round. `cpu_ms` is of each daemon, for each pod."""
+    """One variant in one round. `cpu_ms` is each daemon's, per pod."""
 
     single_ms: Sequence[float]
     burst_ms: Sequence[float]
@@ -66,7 +66,7 @@ class Turn:
 
 @dataclass(slots=True)
 class Results:
-    """By the names of ways; `refused` and `warned` count pods."""
+    """By the names of variants; `refused` and `warned` count pods."""
 
     amounts: Amounts
     turns: dict[str, list[Turn]] = field(default_factory=dict)
@@ -75,64 +75,85 @@ class Results:
 
     @property
     def pods(self) -> int:
-        """Of each way."""
+        """Of each variant."""
         return self.amounts.rounds * (self.amounts.singles + self.amounts.at_once)
 
 
-OURS = tuple(Way(policy, f"bench-{policy}", demands=policy == "enforce") for policy in POLICIES)
+POLICY_VARIANTS = tuple(
+    StartVariant(policy, f"bench-{policy}", demands=policy == "enforce") for policy in POLICIES
+)
 
 
-def groups(starter: Starter, ours: VcnodeDaemons, *, has_ways: bool, has_agent: bool) -> list[MethodGroup]:
-    """Who takes turns; with the two ways of waiting if `has_ways`. `has_agent`: our guests are reached by
-    their agents. Pods without us have none: what it costs a pod to start one is ours."""
-    chosen = [replace(way, has_agent=has_agent) for way in OURS]
+def groups(
+    starter: Starter, daemons: VcnodeDaemons, *, has_wait_plugins: bool, has_agent: bool
+) -> list[MethodGroup]:
+    """The groups that take turns, with those of `wait_plugins` if asked for.
+
+    With `has_agent`, guests are reached through their agents. Pods without vcnode have none, so that an
+    agent's start counts as vcnode's cost.
+    """
+    chosen = [replace(variant, has_agent=has_agent) for variant in POLICY_VARIANTS]
     found = [
-        MethodGroup(nullcontext, (Way(WITHOUT, "bench-without"),)),
-        MethodGroup(ours.running, chosen, is_ours=True),
+        MethodGroup(nullcontext, (StartVariant(WITHOUT, "bench-without"),)),
+        MethodGroup(daemons.running, chosen, has_daemons=True),
     ]
-    for late_s in LATE_S if has_ways else ():
+    for late_s in LATE_S if has_wait_plugins else ():
         when = f"rules after {late_s * 1e3:g} ms"
         found += [
-            MethodGroup(_bound(ways.nudged, starter, late_s), (Way(f"refused, {when}", "bench-ways"),)),
-            MethodGroup(_bound(ways.hooked, starter, late_s), (Way(f"hook, {when}", "bench-ways"),)),
+            MethodGroup(
+                _bound(wait_plugins.nudged, starter, late_s),
+                (StartVariant(f"refused, {when}", "bench-ways"),),
+            ),
+            MethodGroup(
+                _bound(wait_plugins.hooked, starter, late_s), (StartVariant(f"hook, {when}", "bench-ways"),)
+            ),
         ]
     return found
 
 
 def run(
     starter: Starter,
-    ours: VcnodeDaemons,
+    daemons: VcnodeDaemons,
     groups: Sequence[MethodGroup],
     amounts: Amounts,
     say: Callable[[str], None],
 ) -> Results:
-    """Take turns in shuffled order in each round: what disturbs the machine then disturbs all."""
-    luck = random.Random(5)  # noqa: S311 - the order of turns
+    """Shuffle the turns of each round, so that a disturbance affects all variants alike."""
+    rng = random.Random(5)  # noqa: S311 - the order of turns
     results = Results(amounts)
     for number in range(amounts.rounds):
         say(f"round {number + 1} of {amounts.rounds}")
-        for group in luck.sample(groups, len(groups)):
+        for group in rng.sample(groups, len(groups)):
             with group.around():
-                # Somebody's first pod finds what nobody has read yet.
-                starter.at_once(WARM, 2, has_agent=group.ways[0].has_agent)
-                for way in luck.sample(list(group.ways), len(group.ways)):
-                    turn = _turn(starter, ours if group.is_ours else None, way, amounts, luck)
-                    results.turns.setdefault(way.name, []).append(turn)
-    for counted, into in ((ours.refused(), results.refused), (ours.warned(), results.warned)):
-        into |= {way.name: counted[starter.tenant.super_namespace(way.place)] for way in OURS}
+                # The first pod of a group fills caches; it is not measured.
+                starter.at_once(WARM, 2, has_agent=group.variants[0].has_agent)
+                for variant in rng.sample(list(group.variants), len(group.variants)):
+                    turn = _turn(starter, daemons if group.has_daemons else None, variant, amounts, rng)
+                    results.turns.setdefault(variant.name, []).append(turn)
+    for counted, into in ((daemons.refused(), results.refused), (daemons.warned(), results.warned)):
+        into |= {
+            variant.name: counted[starter.tenant.super_namespace(variant.namespace)]
+            for variant in POLICY_VARIANTS
+        }
     return results
 
 
 def _turn(
-    starter: Starter, ours: VcnodeDaemons | None, way: Way, amounts: Amounts, luck: random.Random
+    starter: Starter,
+    daemons: VcnodeDaemons | None,
+    variant: StartVariant,
+    amounts: Amounts,
+    rng: random.Random,
 ) -> Turn:
-    nothing = Said({}, {}, {})
-    before, began = (ours.said() if ours else nothing), starter.cpu_s()
+    nothing = DaemonCounters({}, {}, {})
+    before, began = (daemons.counters() if daemons else nothing), starter.cpu_s()
     single_ms = starter.one_by_one(
-        way.place, amounts.singles, luck, demands=way.demands, has_agent=way.has_agent
+        variant.namespace, amounts.singles, rng, demands=variant.demands, has_agent=variant.has_agent
     )
-    burst_ms = starter.at_once(way.place, amounts.at_once, demands=way.demands, has_agent=way.has_agent)
-    after, ended = (ours.said() if ours else nothing), starter.cpu_s()
+    burst_ms = starter.at_once(
+        variant.namespace, amounts.at_once, demands=variant.demands, has_agent=variant.has_agent
+    )
+    after, ended = (daemons.counters() if daemons else nothing), starter.cpu_s()
     pods = len(single_ms) + len(burst_ms)
     spent_s = _growth(before.cpu_s, after.cpu_s) | _growth(began, ended)
     return Turn(

@@ -39,14 +39,14 @@ class Starter:
         return {name: usage.cpu_s([pid]) for name, pid in pids.items()}
 
     def one_by_one(
-        self, place: str, count: int, luck: random.Random, *, demands: bool, has_agent: bool
+        self, place: str, count: int, rng: random.Random, *, demands: bool, has_agent: bool
     ) -> list[float]:
         """Milliseconds of each."""
         took_ms = []
         for _ in range(count):
             # A pod is created when the kubelet has observed the end of the one before: always in the same
             # phase of the kubelet's period.
-            time.sleep(luck.uniform(0, _KUBELET_LOOKS_S))  # else all samples would share that phase
+            time.sleep(rng.uniform(0, _KUBELET_LOOKS_S))  # else all samples would share that phase
             took_ms += self.at_once(place, 1, demands=demands, has_agent=has_agent)
         return took_ms
 

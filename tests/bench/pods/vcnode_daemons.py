@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our three daemons on the node of the bench, and what they say of themselves."""
+"""vcnode's three daemons on the node of the bench, and their counters."""
 
 import re
 import sys
@@ -20,7 +20,7 @@ _NUDGES = re.compile(r'^vcnode_katabridge_nudges_total\{result="([^"]+)"\} (\S+)
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class DaemonCounters:
     """Counters of the gate and CPU seconds, since the daemons started.
 
     `opened` is the histogram of the time from a sandbox to its open gate: how many took no longer
@@ -60,9 +60,9 @@ class VcnodeDaemons:
             for daemon in reversed(self._all):
                 daemon.stop()
 
-    def said(self) -> Said:
+    def counters(self) -> DaemonCounters:
         page = self._bridge.page("/metrics")[1]
-        return Said(
+        return DaemonCounters(
             {float(most.replace("+Inf", "inf")): float(count) for most, count in _BUCKET.findall(page)},
             {result: float(count) for result, count in _NUDGES.findall(page)},
             {each.name: usage.cpu_s([each.process.pid]) for each in self._all if each.process is not None},

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two ways in which a pod may wait, each by an NRI plugin of its own that knows when it may start:
-refused and nudged, as kata-bridge does it, or in a createRuntime hook. docs/decisions/0015."""
+"""Two NRI plugins that let pods wait until rules are applied (docs/decisions/0015).
+
+One refuses containers and nudges the kubelet, as kata-bridge does. The other adds a createRuntime hook.
+"""
 
 import asyncio
 import threading
@@ -26,7 +28,7 @@ _HOOK_S = 30
 
 
 class RulesWait(WatchingPlugin):
-    """Rules that are in `latency_s` after a sandbox; how one waits for them is a subclass's."""
+    """Pretends that rules are applied `latency_s` after the sandbox started; a subclass lets pods wait."""
 
     def __init__(self, ring: Ring, latency_s: float) -> None:
         super().__init__(ring.node.nri_socket, SANDBOXES | GATE, index="40")
@@ -41,16 +43,16 @@ class RulesWait(WatchingPlugin):
 
 
 class Nudged(RulesWait):
-    """Refuses until then, and nudges whom it has refused."""
+    """Refuses containers until then, and nudges the pods that it refused."""
 
     def __init__(self, ring: Ring, latency_s: float) -> None:
         super().__init__(ring, latency_s)
         self._ready: set[str] = set()
-        self._held: dict[str, PodSandbox] = {}
+        self._refused: dict[str, PodSandbox] = {}
 
     def ready(self, pod: PodSandbox) -> None:
         self._ready.add(pod.id)
-        if self._held.pop(pod.id, None) is not None:
+        if self._refused.pop(pod.id, None) is not None:
             threading.Thread(target=self._nudge, args=(pod,)).start()
 
     def _nudge(self, pod: PodSandbox) -> None:
@@ -61,12 +63,12 @@ class Nudged(RulesWait):
     async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Deny:
         if pod.id in self._ready or pod.runtime_handler != KATA:
             return ContainerAdjustment()
-        self._held[pod.id] = pod
+        self._refused[pod.id] = pod
         return Deny("waiting")
 
 
 class Hooked(RulesWait):
-    """Lets each container wait in a hook for a file."""
+    """Lets each container wait for a file, in a hook."""
 
     def ready(self, pod: PodSandbox) -> None:
         (self._ring.directory / f"ready-{pod.id}").touch()
@@ -94,7 +96,7 @@ def _connected(plugin: WatchingPlugin) -> Iterator[None]:
         yield
 
 
-# What of NRI only a hook would need.
+# Messages of NRI that only a hook needs.
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,7 @@ def _with_hook(ring: Ring) -> type[Dispatch]:
     class HookDispatch(Dispatch):
         async def answer(self, service: str, method: str, payload: bytes) -> bytes:
             answer = await super().answer(service, method, payload)
-            # Two messages in a row are one of all their fields.
+            # Concatenated protobuf messages decode as one message with the fields of both.
             return answer + hook if method == "CreateContainer" and b"kata" in payload else answer
 
     return HookDispatch
