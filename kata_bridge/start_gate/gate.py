@@ -40,8 +40,8 @@ from kata_bridge.start_gate.core.decision import (
     is_complete,
     is_only_resolv_conf,
 )
-from kata_bridge.start_gate.core.node_condition import BlockedPods
-from kata_bridge.start_gate.gated_pod import GatedPod, count_blocked, mount_points, rules_state
+from kata_bridge.start_gate.core.node_condition import BlockedPods, count_blocked
+from kata_bridge.start_gate.gated_pod import GatedPod, mount_points, rules_state
 from kata_bridge.start_gate.metrics import StartGateMetrics
 from kata_bridge.start_gate.resolv_conf import ResolvConfs
 from tenancy import keys
@@ -404,8 +404,9 @@ class StartGate:
     # ---- status
 
     def blocked_pods(self) -> BlockedPods:
-        """How many pods have been blocked for long, and for which reasons."""
-        return count_blocked(self._pods.values(), self._loop.time())
+        """The pods that the node's condition reports."""
+        now_s = self._loop.time()
+        return count_blocked((now_s - pod.blocked_since_s, pod.reasons) for pod in self._pods.values())
 
     def status(self) -> dict[str, object]:
         """The part `startGate` of /status."""

@@ -2,8 +2,7 @@
 """A pod at the start gate, and the facts that the gate reads of guests and containers."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from kata_bridge.guests.driver import GuestDriver
@@ -17,7 +16,6 @@ from kata_bridge.start_gate.core.decision import (
     RulesState,
     is_ready,
 )
-from kata_bridge.start_gate.core.node_condition import MIN_BLOCKED_S, BlockedPods
 
 
 @dataclass(slots=True)
@@ -31,6 +29,7 @@ class GatedPod:
     needs_met: asyncio.Event = field(default_factory=asyncio.Event)
     # By name, since the pod's needs were last met. "" stands for containers that an earlier life blocked.
     blocked: dict[str, tuple[ContainerFacts, Blocked | None]] = field(default_factory=dict)
+    # Of this sandbox, since this kata-bridge's start: a new sandbox or a restart begins anew.
     blocked_since_s: float = 0.0
     # The containers that were blocked and have not been allowed since.
     not_allowed: set[str] = field(default_factory=set)
@@ -40,6 +39,12 @@ class GatedPod:
         """Whether it is a tenant's, and its annotation says that its network is not ready."""
         sandbox = self.sandbox
         return bool(sandbox.tenant) and not sandbox.is_host_network and not is_ready(self.readiness)
+
+    @property
+    def reasons(self) -> frozenset[Reason]:
+        """Why its containers are blocked; empty if none has been blocked since our start."""
+        decisions = (decision for _, decision in self.blocked.values() if decision is not None)
+        return frozenset(blocker.reason for decision in decisions for blocker in decision.blockers)
 
     @property
     def log_fields(self) -> dict[str, object]:
@@ -68,19 +73,6 @@ class GatedPod:
             "forSeconds": round(now_s - self.blocked_since_s, 3),
             "message": messages[0] if messages else "",
         }
-
-
-def count_blocked(pods: Iterable[GatedPod], now_s: float) -> BlockedPods:
-    """How many of the pods have been blocked for long, and for which reasons."""
-    by_reason: Counter[Reason] = Counter()
-    count = 0
-    for pod in pods:
-        decisions = (decision for _, decision in pod.blocked.values() if decision is not None)
-        reasons = {blocker.reason for decision in decisions for blocker in decision.blockers}
-        if reasons and now_s - pod.blocked_since_s >= MIN_BLOCKED_S:
-            count += 1
-            by_reason.update(reasons)
-    return BlockedPods(count, by_reason)
 
 
 def rules_state(driver: GuestDriver, now_s: float) -> RulesState:

@@ -181,7 +181,8 @@ def test_the_node_condition_counts_pods_blocked_for_long(node: ServingNode, acme
     with pod(node, acme):
         wait_for("it is true", lambda: condition().get("status") == "True", timeout_s=60)
         assert condition()["reason"] == "ResolverNotSynced"
-        assert condition()["message"] == "pods blocked by the start gate: 1 (1 wait for their resolver)"
+        message = "pods blocked by the start gate for 10 s or longer: 1 (1 wait for their resolver)"
+        assert condition()["message"] == message
     wait_for("it is false", lambda: condition().get("status") == "False", timeout_s=60)
 
 

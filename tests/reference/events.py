@@ -5,9 +5,9 @@ import dnsconfig.resolve.resolver
 import kata_bridge.start_gate.pod_notifier
 from kata_bridge.start_gate.core.node_condition import (
     CONDITION,
-    MIN_BLOCKED_S,
     NO_POD_BLOCKED,
     REASON_MESSAGES,
+    REPORTED_AFTER_S,
 )
 
 _EVENTS = {
@@ -31,7 +31,7 @@ Of the Node, by kata-bridge. It counts pods that the start gate has blocked for 
 
 | status | reason | meaning |
 |---|---|---|
-| `False` | `{no_pod}` | no pod is blocked |
+| `False` | `{no_pod}` | no pod is blocked for that long |
 {reasons}
 """
 
@@ -50,7 +50,7 @@ def page() -> str:
     return _PAGE.format(
         events="\n".join(events),
         condition=CONDITION,
-        seconds=MIN_BLOCKED_S,
+        seconds=REPORTED_AFTER_S,
         no_pod=NO_POD_BLOCKED,
         reasons="\n".join(reasons),
     )
