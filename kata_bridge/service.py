@@ -41,7 +41,7 @@ from kata_bridge.sandboxes.file_source import GuestDirectory
 from kata_bridge.sandboxes.nri_source import CertificateUnavailableError, NriSource
 from kata_bridge.start_gate.resolv_conf import ResolvConfs
 from kata_bridge.start_gate.service import StartGateService
-from kata_bridge.start_gate.super_cluster import SuperClusterWriter
+from kata_bridge.start_gate.super_cluster_writer import SuperClusterWriter
 
 if TYPE_CHECKING:
     from kata_bridge.channels.agent.channel import AgentChannel

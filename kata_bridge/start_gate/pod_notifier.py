@@ -17,7 +17,7 @@ from daemonkit.token_bucket import TokenBucket
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 from kata_bridge.start_gate.core.decision import Blocker
 from kata_bridge.start_gate.core.event_budget import EventBudget
-from kata_bridge.start_gate.super_cluster import JSON, MERGE, SuperClusterWriter, timestamp
+from kata_bridge.start_gate.super_cluster_writer import JSON, MERGE, SuperClusterWriter, timestamp
 from tenancy import keys
 
 BLOCKED, STARTED_UNGATED = "ContainerStartBlocked", "ContainerStartedUngated"

@@ -14,11 +14,12 @@ from kata_bridge.start_gate.certificates import CertificateRetries
 from kata_bridge.start_gate.core.decision import PodResolver, StartGateSettings
 from kata_bridge.start_gate.gate import StartGate
 from kata_bridge.start_gate.metrics import StartGateMetrics
+from kata_bridge.start_gate.network_readiness_sync import sync_network_readiness
+from kata_bridge.start_gate.node_condition_sync import sync_node_condition
 from kata_bridge.start_gate.nri_handler import GatedHandler
 from kata_bridge.start_gate.pod_notifier import PodNotifier
 from kata_bridge.start_gate.resolv_conf import ResolvConfs
-from kata_bridge.start_gate.super_cluster import SuperClusterWriter
-from kata_bridge.start_gate.super_cluster_sync import sync_node_condition, sync_readiness
+from kata_bridge.start_gate.super_cluster_writer import SuperClusterWriter
 
 
 class StartGateService:
@@ -59,7 +60,7 @@ class StartGateService:
             return
         condition = sync_node_condition(self._super_cluster, self._gate.blocked_pods)
         self._tasks.spawn(condition, "node condition")
-        readiness = sync_readiness(
+        readiness = sync_network_readiness(
             self._super_cluster, self._gate.waiting_for_network, self._gate.set_readiness
         )
         self._tasks.spawn(readiness, "network readiness")

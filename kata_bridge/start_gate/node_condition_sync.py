@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the node's condition in the super cluster up to date, and re-reads annotations of waiting pods."""
+"""Keeps the condition of the node, in the super cluster, up to date."""
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from daemonkit.kube.resources import NODES
-from kata_bridge.sandboxes.core.sandbox import Sandbox
 from kata_bridge.start_gate.core.node_condition import CONDITION, BlockedPods, NodeCondition, condition_of
-from kata_bridge.start_gate.super_cluster import STRATEGIC, PodGoneError, SuperClusterWriter, timestamp
-from tenancy import keys
+from kata_bridge.start_gate.super_cluster_writer import STRATEGIC, SuperClusterWriter, timestamp
 
 CONDITION_S = 10.0
 # The heartbeat shows a reader that somebody still maintains the condition.
 CONDITION_REFRESH_S = 300.0
-READINESS_S = 1.0
 
 
 async def sync_node_condition(
@@ -48,26 +45,3 @@ async def _write_condition(super_cluster: SuperClusterWriter, condition: NodeCon
     path = f"{NODES.path(name=super_cluster.node)}/status"
     body = json.dumps({"status": {"conditions": [value]}}).encode()
     return await super_cluster.write("PATCH", path, body, STRATEGIC)
-
-
-async def sync_readiness(
-    super_cluster: SuperClusterWriter,
-    waiting: Callable[[], Iterable[Sandbox]],
-    set_readiness: Callable[[str, str | None], None],
-) -> None:
-    """Re-read the annotation network-readiness of waiting pods until it lets them start; never returns."""
-    gone: set[str] = set()
-    while True:
-        sandboxes = {sandbox.id: sandbox for sandbox in waiting()}
-        gone &= sandboxes.keys()
-        for sandbox in sandboxes.values():
-            if sandbox.id in gone:
-                continue
-            try:
-                annotations = await super_cluster.annotations(sandbox)
-            except PodGoneError:
-                gone.add(sandbox.id)
-                continue
-            if annotations is not None:
-                set_readiness(sandbox.id, annotations.get(keys.NETWORK_READINESS))
-        await asyncio.sleep(READINESS_S)
