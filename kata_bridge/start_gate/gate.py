@@ -260,7 +260,7 @@ class StartGate:
                 **gated.log_fields,
             )
         for blocker in decision.missing:
-            self._metrics.unmet.labels(blocker.reason.value).inc()
+            self._metrics.warned.labels(blocker.reason.value).inc()
         if decision.missing:
             _log.warning(
                 "container start allowed by policy warn although needs are missing",

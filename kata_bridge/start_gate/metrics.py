@@ -25,14 +25,14 @@ class StartGateMetrics:
             "Refused container starts, by what was missing.",
             ("reason",),
         )
-        self.unmet = registry.counter(
-            "vcnode_katabridge_unmet_starts_total",
-            "Containers that started under policy warn although this was missing.",
+        self.warned = registry.counter(
+            "vcnode_katabridge_warned_starts_total",
+            "Containers that started under policy warn, by what was missing.",
             ("reason",),
         )
         for reason in Reason:
             self.blocked.labels(reason.value)
-            self.unmet.labels(reason.value)
+            self.warned.labels(reason.value)
         self.allowed = registry.counter(
             "vcnode_katabridge_allowed_starts_total",
             "Containers of tenants' pods that the start gate allowed.",

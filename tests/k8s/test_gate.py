@@ -204,7 +204,7 @@ def missing_by_pod(node: ServingNode) -> dict[str, str]:
 
 
 def test_warn_starts_and_logs_what_is_missing_off_starts(node: ServingNode, acme: RingTenant) -> None:
-    warned = node.bridge.metric("vcnode_katabridge_unmet_starts_total")
+    warned = node.bridge.metric("vcnode_katabridge_warned_starts_total")
     with pod(node, acme, namespace="warned") as made, pod(node, acme, namespace="open") as unreported:
         for each in (made, unreported):
             wait_running(each)
@@ -212,7 +212,7 @@ def test_warn_starts_and_logs_what_is_missing_off_starts(node: ServingNode, acme
         missing = missing_by_pod(node)
         assert NO_RESOLVER in missing[made.full_name]
         assert unreported.full_name not in missing
-        assert node.bridge.metric("vcnode_katabridge_unmet_starts_total") > warned
+        assert node.bridge.metric("vcnode_katabridge_warned_starts_total") > warned
 
 
 @pytest.mark.parametrize("namespace", ["warned", "open"])

@@ -139,12 +139,12 @@ async def test_policies_warn_and_off_block_nothing(node: GatedNode) -> None:
     for each in (warned, ungated):
         await node.runtime.run_pod(each)
         assert await node.start(each) == ContainerAdjustment()
-    assert node.metric("vcnode_katabridge_unmet_starts_total") == 1
+    assert node.metric("vcnode_katabridge_warned_starts_total") == 1
     assert node.metric("vcnode_katabridge_blocked_starts_total") == 0
     for each in (warned, ungated):
         await node.client.set_resolv_conf(each.id, TEXT)
         assert (await node.start(each)).mounts == (node.mount(each),)
-    assert node.metric("vcnode_katabridge_unmet_starts_total") == 1
+    assert node.metric("vcnode_katabridge_warned_starts_total") == 1
 
 
 async def test_without_api_server_an_unready_network_denies_sandboxes(node: GatedNode) -> None:
