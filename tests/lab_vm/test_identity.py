@@ -14,6 +14,7 @@ from tests.lab_vm.site import PLANS, VSOCK_PORT, Site
 # Nothing here depends on the packet filter.
 pytestmark = pytest.mark.kernel("legacy")
 
+REJECTED = "agent connection rejected"
 _BY_NAME = {plan.name: plan for plan in PLANS}
 
 
@@ -25,7 +26,7 @@ def test_a_guest_with_another_guests_certificate_is_refused(site: Site) -> None:
     thief.give(site.credentials("b1"))
     thief.kill_agent()
     reason = "the certificate came through the socket of sandbox a2"
-    thief.until(lambda: bool(site.log_lines(message="guest refused", sandbox="b1", reason=reason)), "refused")
+    thief.until(lambda: bool(site.log_lines(message=REJECTED, sandbox="b1", reason=reason)), "refused")
     thief.until(lambda: reason in thief.console(), "told so")
     results = site.push(["a2", "b1"], site.ruleset(service("web", "10.96.0.10", "10.0.0.22")))
     assert {name: result.code for name, result in results.items()} == {
@@ -55,9 +56,9 @@ def test_a_certificate_ends_with_its_sandbox(site: Site, tmp_path: Path) -> None
     # A sandbox of the same name is another one: the old leaf stays refused.
     site.describe(plan)
     guest.until((site.credentials("a1") / "tls.key").exists, "given a new certificate")
-    refused = len(site.log_lines(message="guest refused"))
+    refused = len(site.log_lines(message=REJECTED))
     guest.kill_agent()
-    guest.until(lambda: len(site.log_lines(message="guest refused")) > refused, "refused again")
+    guest.until(lambda: len(site.log_lines(message=REJECTED)) > refused, "refused again")
     assert len(site.log_lines(message="guest attached", sandbox="a1")) == attached
     guest.give(site.credentials("a1"))
     guest.kill_agent()
@@ -69,5 +70,5 @@ def test_over_the_kernels_own_vsock(site: Site) -> None:
     ended = site.guests["b1"].python("tests.lab_vm.inside.vsock_node", str(VSOCK_PORT + 1))
     assert (ended.status, ended.output) == (0, "vsock iptables\n"), ended.errors
     lines = [json.loads(line) for line in ended.errors.splitlines()]
-    refusals = {(line["sandbox"], line["reason"]) for line in lines if line["message"] == "guest refused"}
+    refusals = {(line["sandbox"], line["reason"]) for line in lines if line["message"] == REJECTED}
     assert refusals == {("elsewhere", "the certificate came out of the VM with CID 1")}

@@ -235,7 +235,9 @@ class AgentServer:
     ) -> None:
         sandbox, refusal = self._authenticate(connection, context)
         if refusal:
-            _log.warning("guest refused", sandbox=sandbox, origin=connection.origin.name, reason=refusal)
+            _log.warning(
+                "agent connection rejected", sandbox=sandbox, origin=connection.origin.name, reason=refusal
+            )
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, refusal)
         now_s = self._clock()
         rate = self._attach_rates.setdefault(sandbox, _bucket(MAX_ATTACHES, ATTACHES_S, now_s))
@@ -310,7 +312,9 @@ class AgentServer:
             reason = "the first message must be a hello"
             if hello is not None:
                 reason = "the hello names another sandbox than the certificate"
-                _log.warning("guest refused", sandbox=sandbox, reason=reason, claimed=word(hello.sandbox))
+                _log.warning(
+                    "agent connection rejected", sandbox=sandbox, reason=reason, claimed=word(hello.sandbox)
+                )
         except TimeoutError:
             reason = f"no hello within {HELLO_S:g} s"
         except BadMessage:
