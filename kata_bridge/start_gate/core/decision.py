@@ -73,7 +73,7 @@ class StartGateSettings:
 
 @dataclass(frozen=True, slots=True)
 class RulesState:
-    """What is known of one guest's rules (see `guest.GuestMachine`).
+    """What is known of one guest's rules (see `kata_bridge.guests.core.machine`).
 
     `digest` is empty while the guest has no ruleset of ours, and None while that is unknown. `lag_s` is how
     long the guest has differed from the desired ruleset; 0 if it does not.
