@@ -48,8 +48,8 @@ NETWORK_READINESS = "arktos.futurewei.com/network-readiness"
 # Annotation of a super pod: the comma-separated names of the containers that are the tenant's own.
 CONTAINERS = "vcnode.io/containers"
 
-# Annotation of a super pod: when the start gate of its node unblocked it. Setting it is the nudge: the kubelet
-# syncs a pod whose annotation changed, and so retries its blocked containers at once.
+# Annotation of a super pod: when the start gate of its node unblocked it. Setting it is the nudge: the
+# kubelet syncs a pod whose annotation changed, and so retries its blocked containers at once.
 GATE_OPENED = "vcnode.io/gate-opened"
 
 # The files and objects of this project.
