@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.first_start`: does what the README says on an empty node, and asks whether it serves.
+"""`python -m tests.first_start`: follows the README's install section on an empty node.
 
 Exit code 0 when everything served, 1 when something did not, 0 with one loud line where this machine
 cannot run it (1 with `--require`).

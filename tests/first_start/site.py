@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The README's site, with the names and addresses of its examples: a super cluster and a tenant's control
-plane, and the node `node-1`, whose containerd and kubelet run. Of ours nothing is there: the README has that.
+"""The README's site, with the names and addresses of its examples.
+
+A super cluster, a tenant's control plane, and `node-1` with containerd and kubelet. vcnode is not installed:
+the README's commands do that.
 
 The node's root is an empty Debian. containerd, the kubelet and the programs of both clusters are those of
-the k8s ring; the node's /run is theirs too, as on a node that is one machine.
+the k8s ring; they share the node's /run, as on a real node.
 """
 
 from __future__ import annotations
@@ -93,7 +95,7 @@ class Site:
 
 
 def start(binaries: Binaries, stack: ExitStack) -> tuple[Site, Authorities]:
-    """Start all that is not ours; `stack` takes it down. Raises `RingError`."""
+    """Start everything but vcnode; `stack` stops it. Raises `RingError`."""
     tar = debian.archive()
     directory, prefix = traces.open_directory(stack)
     control = NetworkNamespace(f"{prefix}-cp", CONTROL_ADDRESS)

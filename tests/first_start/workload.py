@@ -61,13 +61,13 @@ def check(site: Site) -> Iterator[str]:
         raise RingError(f"{error}: {status}") from None
     yield site.run_on_node("/usr/lib/vcnode/bin/vcnode guests")
 
-    said = wait_for("the client's lines", lambda: _said(site), timeout_s=_STARTED_S)
-    assert said[0] == "page of shop", said
-    yield f"kubeproxy-ext, kata-bridge: a guest's first act, a connect to the Service {address}: {said[0]}"
+    lines = wait_for("the client's lines", lambda: _client_lines(site), timeout_s=_STARTED_S)
+    assert lines[0] == "page of shop", lines
+    yield f"kubeproxy-ext, kata-bridge: a guest's first act, a connect to the Service {address}: {lines[0]}"
     namespace = site.tenant.super_namespace("kube-system")
     server = site.api.get(f"/api/v1/namespaces/{namespace}/services/kube-dns-default")["spec"]["clusterIP"]
-    assert f"nameserver {server}" in said, said
-    assert "search shop.svc.cluster.local svc.cluster.local cluster.local" in " ".join(said), said
+    assert f"nameserver {server}" in lines, lines
+    assert "search shop.svc.cluster.local svc.cluster.local cluster.local" in " ".join(lines), lines
     yield f"dnsconfig: a ClusterFirst pod asks its own network's server: nameserver {server}"
 
 
@@ -99,6 +99,6 @@ def _make_service(site: Site) -> str:
     return address
 
 
-def _said(site: Site) -> list[str]:
+def _client_lines(site: Site) -> list[str]:
     lines = site.tenant.kubectl("logs", "client", "-c", "main").check().text.splitlines()
     return lines if any(line.startswith("nameserver") for line in lines) else []

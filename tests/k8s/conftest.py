@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One real cluster for the whole run, or one line that says why there is none."""
+"""One real cluster for the whole run, or one skip with the reason."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say what was asked of kube-proxy, also when all went well."""
+    """Print what was asked of kube-proxy, also after success."""
     seed = config.stash.get(_SEED, None)
     if seed is not None:
         terminalreporter.write_line(f"oracle: --oracle-seed {seed} asks the same again")

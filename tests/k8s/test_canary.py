@@ -46,13 +46,13 @@ def with_canary(spec: JsonObject) -> JsonObject:
     return {**spec, "initContainers": [{**container, "image": BUSYBOX, "imagePullPolicy": "Never"}]}
 
 
-def said(pod: services.TenantPod) -> str:
-    """What the canary has said so far."""
+def printed_by(pod: services.TenantPod) -> str:
+    """The rules probe's log."""
     return pod.ring.super_kubectl("logs", pod.name, "--namespace", pod.namespace, "-c", "vcnode-canary").text
 
 
 def test_pod_without_the_canary_starts_too_early(ring: Ring, acme: RingTenant, bridge: NodeDaemon) -> None:
-    """Else the next test would say nothing: kata-bridge is away, and nobody holds the pod."""
+    """While kata-bridge is away nothing blocks the pod, which the next test relies on."""
     with services.pod(ring, acme, KATA, services.first_act(OWN_IP)) as pod:
         pod.wait("Succeeded")
         assert "page of acme" not in pod.log()
@@ -62,14 +62,16 @@ def test_pod_waits_for_rules_and_its_first_connection_works(
     ring: Ring, acme: RingTenant, bridge: NodeDaemon
 ) -> None:
     with services.pod(ring, acme, KATA, with_canary(services.first_act(OWN_IP))) as pod:
-        wait_for("it says why it waits", lambda: "waiting: the Services" in said(pod), timeout_s=_WAITS_S)
+        wait_for(
+            "the reason in its log", lambda: "waiting: the Services" in printed_by(pod), timeout_s=_WAITS_S
+        )
         (init,) = pod.status()["initContainerStatuses"]
         assert "running" in init["state"]
         (main,) = pod.status()["containerStatuses"]
         assert main["state"]["waiting"]["reason"] == "PodInitializing"
         bridge.start()
         pod.wait("Succeeded")
-        assert said(pod).splitlines()[-1] == "the Services of this pod are in its guest"
+        assert printed_by(pod).splitlines()[-1] == "the Services of this pod are in its guest"
         log = pod.log()
         assert log.startswith("page of acme\n")
         assert services.retransmitted(log) == 0
@@ -83,12 +85,14 @@ def test_unreachable_guest_waits_while_others_start(ring: Ring, acme: RingTenant
         services.pod(ring, acme, AGENT, with_canary(services.first_act(OWN_IP))) as shut,
         services.pod(ring, acme, KATA, with_canary(services.first_act(OWN_IP))) as other,
     ):
-        wait_for("it says why it waits", lambda: "waiting: the Services" in said(shut), timeout_s=_WAITS_S)
+        wait_for(
+            "the reason in its log", lambda: "waiting: the Services" in printed_by(shut), timeout_s=_WAITS_S
+        )
         other.wait("Succeeded")
         wait_for("the guest is known", lambda: is_unreachable(bridge, shut), timeout_s=_WAITS_S)
         (init,) = shut.status()["initContainerStatuses"]
         assert "running" in init["state"]
-        assert said(shut).splitlines() == ["waiting: the Services of this pod are not in its guest yet"]
+        assert printed_by(shut).splitlines() == ["waiting: the Services of this pod are not in its guest yet"]
 
 
 def is_unreachable(bridge: NodeDaemon, pod: services.TenantPod) -> bool:

@@ -81,7 +81,7 @@ class ServedNetwork:
         return self.tenant.api.create(f"/api/v1/namespaces/{NAMESPACE}/services", value)
 
     def wait_ready(self, name: str) -> str:
-        """Wait for a pod of ours, and for its status in the tenant; returns its address."""
+        """Wait for a pod and its status in the tenant; return its address."""
         self.ring.syncer.wait_status(self.tenant, NAMESPACE, name, _is_ready)
         pod = self.tenant.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}")
         address: str = pod["status"]["podIP"]
@@ -94,12 +94,12 @@ class ServedNetwork:
         return done.code, done.text
 
     def addresses(self, name: str, pod: str = "asker") -> set[str]:
-        """What getaddrinfo says; empty where there is no such name."""
+        """The result of getaddrinfo; empty for an unknown name."""
         _, text = self.sh(f"/usr/bin/getent ahostsv4 {name}", pod)
         return {line.split()[0] for line in text.splitlines()}
 
     def names(self, address: str) -> set[str]:
-        """What getnameinfo says."""
+        """The result of getnameinfo."""
         _, text = self.sh(f"/usr/bin/getent hosts {address}")
         return {name for line in text.splitlines() for name in line.split()[1:]}
 

@@ -21,7 +21,7 @@ from tests.k8s import build
 from tests.unit.daemonkit.protobuf_oracle import Oracle, as_ours
 from tests.unit.daemonkit.protobuf_oracle import messages as any_of
 
-# One class of ours for several of theirs.
+# One of our classes stands for several messages.
 _ALIKE = {"PodRequest": ("RunPodSandboxRequest", "StopPodSandboxRequest", "RemovePodSandboxRequest")}
 
 
@@ -75,11 +75,11 @@ def _check(oracle: Oracle, module: ModuleType, data: st.DataObject) -> None:
     descriptor = oracle.descriptor.message_types_by_name[name]
     for field in dataclasses.fields(cls):
         assert field.metadata["daemonkit.protobuf"][0] == descriptor.fields_by_name[field.name].number
-    theirs = data.draw(any_of(descriptor))
-    ours = as_ours(theirs, [module], cls)
-    assert decode(cls, theirs.SerializeToString()) == ours
-    again = oracle.message(name).FromString(encode(ours))
-    assert as_ours(again, [module], cls) == ours
+    upstream = data.draw(any_of(descriptor))
+    declared = as_ours(upstream, [module], cls)
+    assert decode(cls, upstream.SerializeToString()) == declared
+    again = oracle.message(name).FromString(encode(declared))
+    assert as_ours(again, [module], cls) == declared
 
 
 _SETTINGS = settings(
@@ -101,11 +101,11 @@ def test_cri(cri_oracle: Oracle, data: st.DataObject) -> None:
     _check(cri_oracle, cri, data)
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [(Event, "Event"), (nri.ContainerState, "ContainerState")])
-def test_nri_enumerations(nri_oracle: Oracle, ours: type[Event], theirs: str) -> None:
-    values = nri_oracle.descriptor.enum_types_by_name[theirs].values_by_name
-    assert {each.name: each.value for each in ours} == {
-        name: value.number for name, value in values.items() if name != "LAST"
+@pytest.mark.parametrize(("declared", "name"), [(Event, "Event"), (nri.ContainerState, "ContainerState")])
+def test_nri_enumerations(nri_oracle: Oracle, declared: type[Event], name: str) -> None:
+    values = nri_oracle.descriptor.enum_types_by_name[name].values_by_name
+    assert {each.name: each.value for each in declared} == {
+        key: value.number for key, value in values.items() if key != "LAST"
     }
 
 

@@ -78,17 +78,17 @@ def test_apiserver_refuses_invalid_network_labels(world: GivenAddresses, case: D
 
 
 def _is_as_expected(world: GivenAddresses, case: DnsCase) -> bool:
-    """Ask once. What is not heard of yet may be refused, and a wrong server is never there."""
+    """Ask once. An unsynced object may cause a refusal, never a wrong server."""
     pod = _pod(case)
     expected = _decided(case)
     try:
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods?dryRun=All"
         spec = world.api.create(path, pod)["spec"]
     except RingError as error:
-        # Quoted once in the words, and once more in JSON.
-        said = str(error).replace("\\", "")
-        assert "no DNS for this pod" in said or "failed calling webhook" in said
-        return expected is not None and f"no DNS for this pod: {expected}" in said
+        # The message quotes names, and JSON quotes the message.
+        message = str(error).replace("\\", "")
+        assert "no DNS for this pod" in message or "failed calling webhook" in message
+        return expected is not None and f"no DNS for this pod: {expected}" in message
     found = tuple(spec.get("dnsConfig", {}).get("nameservers", ()))
     assert not world.nobodys & set(found)
     assert case.waits is None, f"let in with {found}"
@@ -144,13 +144,13 @@ def _create(
     else:
         path = f"/api/v1/namespaces/{meta['namespace']}/services"
         spec: JsonObject = {"ports": [{"port": 53, "protocol": "UDP"}]}
-        said = item["spec"].get("clusterIP", "")
+        cluster_ip = item["spec"].get("clusterIP", "")
         if "externalName" in item["spec"]:
             spec |= {key: item["spec"][key] for key in ("type", "externalName")}
-        elif said == "None":
-            spec["clusterIP"] = said
+        elif cluster_ip == "None":
+            spec["clusterIP"] = cluster_ip
         api.create(path, {**value, "spec": spec}, may_exist=True)
         real = api.get(f"{path}/{meta['name']}")["spec"].get("clusterIP", "")
-        if said and real not in ("", "None"):
-            given[case.id, said] = real
+        if cluster_ip and real not in ("", "None"):
+            given[case.id, cluster_ip] = real
     made.append(f"{path}/{meta['name']}")

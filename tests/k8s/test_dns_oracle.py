@@ -67,11 +67,11 @@ def test_resolv_conf_equals_the_kubelets(ring: Ring, oracle_seed: int, setting: 
         ring.node.kubelet_with(setting.kubelet(str(host_path))),
         _pods(ring, dns_pods.pod_specs(rng, PODS_A_SETTING)) as pods,
     ):
-        for told in _told(ring, pods):
-            ours = _ours(told.pod, world, setting)
-            if _comparable(told.resolv_conf) != _comparable(ours.text):
-                differences.append(_report(told, ours))
-            differences += _different_events(ring, told.pod, ours)
+        for observed in _observed(ring, pods):
+            computed = _computed(observed.pod, world, setting)
+            if _comparable(observed.resolv_conf) != _comparable(computed.text):
+                differences.append(_report(observed, computed))
+            differences += _different_events(ring, observed.pod, computed)
     replay = f"python -m pytest {__file__} --oracle-seed {oracle_seed}"
     assert not differences, f"again with: {replay}\n" + "\n".join(differences)
 
@@ -97,7 +97,7 @@ def _world(setting: KubeletDns) -> ClusterState:
     )
 
 
-def _ours(pod: JsonObject, world: ClusterState, setting: KubeletDns) -> Decision:
+def _computed(pod: JsonObject, world: ClusterState, setting: KubeletDns) -> Decision:
     value = decode_object({"apiVersion": "v1", "kind": "Pod", **pod})
     assert isinstance(value, PodObject)
     domains = {TENANT: setting.domain}
@@ -138,7 +138,7 @@ def _pods(ring: Ring, specs: Sequence[JsonObject]) -> Iterator[list[JsonObject]]
             api.delete(f"{_PATH}/pods/{pod['metadata']['name']}")
 
 
-def _told(ring: Ring, pods: Sequence[JsonObject]) -> list[KubeletResolver]:
+def _observed(ring: Ring, pods: Sequence[JsonObject]) -> list[KubeletResolver]:
     wanted = {pod["metadata"]["uid"]: pod for pod in pods}
     found: dict[str, str] = {}
 
@@ -166,9 +166,9 @@ def _comparable(text: str | None) -> list[str | list[str]]:
     return lines
 
 
-def _different_events(ring: Ring, pod: JsonObject, ours: Decision) -> list[str]:
-    """What the kubelet told the pod of what did not fit, where that is not what we would tell."""
-    wanted = sorted(event.message for event in ours.events)
+def _different_events(ring: Ring, pod: JsonObject, computed: Decision) -> list[str]:
+    """The kubelet's Events about omitted DNS settings, where ours differ."""
+    wanted = sorted(event.message for event in computed.events)
 
     def messages() -> list[str]:
         uid = pod["metadata"]["uid"]
@@ -184,9 +184,11 @@ def _different_events(ring: Ring, pod: JsonObject, ours: Decision) -> list[str]:
     return [] if found == wanted else [f"{name}: Events: kubelet {found}\nours {wanted}"]
 
 
-def _report(told: KubeletResolver, ours: Decision) -> str:
-    asked = {key: told.pod["spec"].get(key) for key in ("dnsPolicy", "hostNetwork", "dnsConfig")}
-    return f"{told.pod['metadata']['name']} {asked}:\nkubelet\n{told.resolv_conf}\nours\n{ours.text}"
+def _report(observed: KubeletResolver, computed: Decision) -> str:
+    asked = {key: observed.pod["spec"].get(key) for key in ("dnsPolicy", "hostNetwork", "dnsConfig")}
+    return (
+        f"{observed.pod['metadata']['name']} {asked}:\nkubelet\n{observed.resolv_conf}\nours\n{computed.text}"
+    )
 
 
 def _object(kind: str, metadata: JsonObject) -> JsonObject:

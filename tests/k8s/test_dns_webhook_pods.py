@@ -85,9 +85,9 @@ def deployed(ring: Ring, acme: RingTenant, tree: Path) -> Iterator[Deployed]:
         try:
             wait_for("the webhook's pods are available", made.is_available, timeout_s=_AVAILABLE_S)
         except RingError as error:
-            said = made.node_kubectl("logs", "--selector", f"app={webhook.SERVICE}", "--tail=20")
+            log = made.node_kubectl("logs", "--selector", f"app={webhook.SERVICE}", "--tail=20")
             states = [pod["status"] for pod in made.pods()]
-            raise RingError(f"{error}: {made.status()} {states} {said.text}{said.complaint}") from None
+            raise RingError(f"{error}: {made.status()} {states} {log.text}{log.complaint}") from None
         yield made
 
 
@@ -107,8 +107,8 @@ def test_its_pods_run_as_the_namespaces_policy_asks(deployed: Deployed) -> None:
     for pod in pods:
         (container,) = pod["status"]["containerStatuses"]
         assert (container["ready"], container["restartCount"]) == (True, 0)
-    said = deployed.node_kubectl("exec", pods[0]["metadata"]["name"], "--", "id", "-u").check()
-    assert said.text.strip() == "65534"
+    result = deployed.node_kubectl("exec", pods[0]["metadata"]["name"], "--", "id", "-u").check()
+    assert result.text.strip() == "65534"
 
 
 def test_authorities_of_both_replicas_are_in_the_registration(deployed: Deployed) -> None:

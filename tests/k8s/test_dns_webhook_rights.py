@@ -39,7 +39,7 @@ def account(ring: Ring, acme: RingTenant) -> Iterator[KubernetesApi]:
         "/api/v1/namespaces",
         "/api/v1/services",
         f"{_NETWORKS}/networks",
-        # Not installed here; who had no right to it would be told 403.
+        # Not installed here; without the right it would be 403.
         "/apis/tenancy.x-k8s.io/v1alpha1/virtualclusters",
     ],
 )
@@ -89,7 +89,7 @@ _BINDING: JsonObject = {
         ("DELETE", "{networks}/red", None),
         ("PATCH", "/api/v1/namespaces/kube-system", {"metadata": {"annotations": {}}}),
         ("GET", "/api/v1/namespaces/kube-system", None),
-        # Tenants' pods are told to it, never asked for.
+        # It gets tenants' pods in reviews and needs no right to read them.
         ("GET", "/api/v1/pods", None),
         ("POST", "{kube_system}/pods", {"metadata": {"name": "x"}, "spec": {"containers": []}}),
         ("POST", "{kube_system}/pods/x/exec?command=sh", None),

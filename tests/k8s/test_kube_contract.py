@@ -27,7 +27,7 @@ def test_the_real_apiserver_keeps_the_contract(ring: Ring) -> None:
         timeout=_TIMEOUT_S,
         check=False,
     )
-    said = f"{ended.stdout}{ended.stderr}"[-4000:]
-    assert ended.returncode == 0, said
+    output = f"{ended.stdout}{ended.stderr}"[-4000:]
+    assert ended.returncode == 0, output
     rules = len(re.findall(r"^async def test_", (_ROOT / _CONTRACT).read_text(), re.MULTILINE))
-    assert re.search(rf"^{rules} passed in ", ended.stdout, re.MULTILINE), said
+    assert re.search(rf"^{rules} passed in ", ended.stdout, re.MULTILINE), output

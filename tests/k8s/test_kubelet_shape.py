@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the stand-in kubelet and the page filters take for granted, asked of the real one."""
+"""The real kubelet has the properties that the fake kubelet and the page filters assume."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def test_an_upgrade_with_an_empty_body_is_accepted(ring: Ring, acme: RingTenant)
 
 
 def test_kubelet_refuses_an_unknown_client(ring: Ring) -> None:
-    stranger = ring.tenants[0].client
-    answer = ring.kubelet(stranger).request("GET", "/pods")
+    other_client = ring.tenants[0].client
+    answer = ring.kubelet(other_client).request("GET", "/pods")
     assert (answer.status, answer.body) == (401, b"Unauthorized")
 
 
@@ -153,10 +153,10 @@ def test_cadvisor_rows_name_containers_and_leak_ids(
 ) -> None:
     text = pages["metrics-cadvisor.txt"]
     uid = ring.syncer.super_pod(acme, "default", "web")["metadata"]["uid"]
-    ours = [r for r in text.splitlines() if f"pod{uid}" in r]
-    assert any('container="main"' in r and 'image="ring.test/busybox:1"' in r for r in ours)
+    pod_rows = [r for r in text.splitlines() if f"pod{uid}" in r]
+    assert any('container="main"' in r and 'image="ring.test/busybox:1"' in r for r in pod_rows)
     # The pod's own row and its sandbox's have no container; network rows are the sandbox's.
-    network = [r for r in ours if r.startswith("container_network_receive_bytes_total")]
+    network = [r for r in pod_rows if r.startswith("container_network_receive_bytes_total")]
     assert len(network) == 1
     assert 'container=""' in network[0]
     assert 'interface="eth0"' in network[0]

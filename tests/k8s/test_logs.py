@@ -147,7 +147,7 @@ def test_nothing_is_left_when_followers_leave(served: Ring, acme: RingTenant) ->
         for process in running:
             process.kill()
 
-        # Quiet streams: nothing but the client's leaving can have told the agent.
+        # The streams are silent: the agent can only have noticed the client's FIN.
         def all_closed() -> bool:
             still = during & served.agent.kubelet_connections()
             return open_logs() == 0 and len(still) <= len(during) - followers

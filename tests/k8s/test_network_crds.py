@@ -131,7 +131,7 @@ def test_status_is_written_by_its_subresource_alone(place: tuple[KubernetesApi, 
         assert "status" not in api.create(path, {**value, "status": ready})
         assert "status" not in api.patch(one, {"status": ready})
         assert api.patch(f"{one}/status", {"status": ready})["status"] == ready
-        # And whoever may say how it is does not change what it is.
+        # The right to write the status does not include the spec.
         changed = api.patch(f"{one}/status", {"spec": {"type": "vpc"}, "status": {"message": "x"}})
         assert (changed["spec"], changed["status"]) == ({"type": "flat"}, {**ready, "message": "x"})
         assert api.patch(one, {"spec": {"vpcID": "v"}})["status"] == {**ready, "message": "x"}
@@ -159,11 +159,11 @@ def test_kubectl_columns(tenant_api: KubernetesApi, acme: RingTenant) -> None:
 
 
 def test_the_two_definitions_differ_in_the_scope_alone() -> None:
-    ours, theirs = (
+    super_crd, tenant_crd = (
         yaml.safe_load((_SHIPPED / name).read_text()) for name in ("networks.yaml", "networks-tenant.yaml")
     )
-    assert (ours["spec"].pop("scope"), theirs["spec"].pop("scope")) == ("Namespaced", "Cluster")
-    assert ours == theirs
+    assert (super_crd["spec"].pop("scope"), tenant_crd["spec"].pop("scope")) == ("Namespaced", "Cluster")
+    assert super_crd == tenant_crd
 
 
 def _network(name: str, spec: Any) -> JsonObject:

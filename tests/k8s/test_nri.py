@@ -184,8 +184,8 @@ def test_containers_can_be_denied_adjusted_and_validated(ring: Ring) -> None:
         assert watcher.plugin.missing == frozenset()
         watcher.creation = Deny("Services are not ready: a test says so")
         with pod(ring) as name:
-            said = wait_for("held back", lambda: waiting_message(ring, name), timeout_s=_STARTED_S)
-            assert "Services are not ready: a test says so" in said
+            message = wait_for("held back", lambda: waiting_message(ring, name), timeout_s=_STARTED_S)
+            assert "Services are not ready: a test says so" in message
             # Ready now; but another one's work does not pass.
             watcher.creation, watcher.validation = dns, Deny("its resolv.conf is not ours: a test says so")
             nudge(ring, name)

@@ -21,7 +21,7 @@ _FORBIDDEN_WORDS = ("tenant-1", "kube-system", "system:vn-agent", "10250", "reso
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """A pod that is somebody else's and one that is nobody's, asked for by the same tenant.
+    """One tenant asks for another tenant's pod, and for a pod that does not exist.
 
     `asker` is the index of the tenant. Names of a pair are equally long, so that replies may
     differ in nothing but the name.
@@ -161,9 +161,9 @@ def test_client_without_certificate_is_refused(served: Ring) -> None:
 
 def test_unregistered_certificate_is_refused(served: Ring) -> None:
     # Good for the kubelet, and of no tenant.
-    stranger = served.agent_kubelet_leaf
+    kubelet_client = served.agent_kubelet_leaf
     with pytest.raises((ssl.SSLError, ConnectionError)):
-        served.agent_as(stranger).exchange(_head("GET", "/pods", ("", ""), ()))
+        served.agent_as(kubelet_client).exchange(_head("GET", "/pods", ("", ""), ()))
 
 
 def test_every_refusal_is_in_the_audit_log(served: Ring, acme_x: RingTenant) -> None:
@@ -244,7 +244,7 @@ def _masked(result: KubectlResult, names: tuple[str, str]) -> KubectlResult:
 
 
 def _words(text: bytes, *, except_names: tuple[str, str]) -> list[str]:
-    """Words in `text` that belong to the super cluster, apart from what the asker said itself."""
+    """Words in `text` that belong to the super cluster, apart from words of the request."""
     plain = text.decode(errors="replace")
     for name in except_names:
         plain = plain.replace(name, "")

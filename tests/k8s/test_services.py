@@ -81,7 +81,7 @@ def test_running_pod_follows_service_changes(node: ServingNode, acme: RingTenant
     with node.guest(acme, handler) as pod:
         pod.wait("Running")
         node.wait_current(node.sandbox_of(pod).id)
-        # Another tenant's Service is nobody's here, and the same own address leads elsewhere.
+        # Another tenant's Service is unknown here; the same address leads to another Service.
         assert "refused" in pod.fetch(node.of_acme_x.ip)
         assert pod.fetch(OWN_IP) == "page of acme\n"
         with services.service(node.ring, acme) as later:

@@ -207,8 +207,8 @@ def test_second_kata_bridge_exits_and_changes_nothing(node: ServingNode, acme: R
         second = node.bridge.launch()
         wait_for("it ended", lambda: not second.is_running(), timeout_s=10)
         assert second.exit_code == 1
-        (said, *_) = node.bridge.lines("cannot start")
-        assert "another kata-bridge runs on this node" in said["reason"]
+        (line, *_) = node.bridge.lines("cannot start")
+        assert "another kata-bridge runs on this node" in line["reason"]
         assert node.rules_in(node.sandbox_of(pods[0])) == before
         # NRI would fail every container if two plugins of one name answered.
         with node.guest(acme, KATA, services.first_act(node.of_acme.ip)) as pod:
@@ -224,7 +224,7 @@ def test_start_without_the_apiserver(node: ServingNode, acme: RingTenant, policy
         before = [node.rules_in(sandbox) for sandbox in sandboxes]
         sources.stop()
         with node.guest(acme, KATA) as newcomer:
-            # The kubelet starts it while it still can; nobody gives it rules.
+            # The kubelet still starts it; it gets no rules.
             newcomer.wait("Running")
             new = node.sandbox_of(newcomer)
             ring.super_cluster.daemon.stop()
@@ -235,7 +235,7 @@ def test_start_without_the_apiserver(node: ServingNode, acme: RingTenant, policy
                 assert [node.rules_in(sandbox) for sandbox in sandboxes] == before
             finally:
                 daemons.restart_super_apiserver(ring)
-            wait_for("heard", lambda: sources.page("/readyz")[0] == 200, timeout_s=60)
+            wait_for("synced", lambda: sources.page("/readyz")[0] == 200, timeout_s=60)
             node.wait_current(new.id, *(sandbox.id for sandbox in sandboxes))
             assert newcomer.fetch(node.of_acme.ip) == "page of acme\n"
             assert [node.rules_in(sandbox) for sandbox in sandboxes] == before
@@ -248,14 +248,16 @@ def check_without_apiserver(node: ServingNode, proxy: NodeDaemon, policy: str, n
         each for each in node.ring.tenants if each.super_namespace("default") == node.of_acme.namespace
     ]
 
-    def told() -> dict[str, object]:
+    def guest_status() -> dict[str, object]:
         found: dict[str, object] = proxy.status().get("tenants", {}).get(tenant.key, {})
         return found
 
-    wait_for(f"its Services are {sync_state}", lambda: told().get("syncState") == sync_state, timeout_s=15)
+    wait_for(
+        f"its Services are {sync_state}", lambda: guest_status().get("syncState") == sync_state, timeout_s=15
+    )
     if policy == "apply":
         node.wait_current(new)
-        age = told()["lastKnownAgeSeconds"]
+        age = guest_status()["lastKnownAgeSeconds"]
         assert isinstance(age, float)
         assert 0 <= age < 120
         return

@@ -42,7 +42,7 @@ def test_agent_restart_while_the_kubelet_is_away(served: Ring, acme: RingTenant)
     try:
         served.agent.stop()
         served.agent.start()
-        # It knows from its saved state whose the pod is, and says that the node does not answer.
+        # It knows the pod's tenant from its saved state, and reports that the kubelet does not answer.
         answer = served.agent_as(acme.client).request("GET", "/containerLogs/default/web/side")
         # Without saved state it could not tell, and would answer 503.
         assert answer.status == 502
@@ -216,7 +216,7 @@ def _accepts(ring: Ring, leaf: Leaf) -> Callable[[], bool]:
 
 
 def _serving_certificate(ring: Ring) -> bytes:
-    """The certificate that the kubelet serves now, whoever signed it.
+    """The certificate that the kubelet serves now, of any authority.
 
     To a client that sends a server name: to others this version shows for ever the one it started
     with (Go's tls.Config asks GetCertificate only for a name, as long as it has Certificates).

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our ttrpc before the real one in Go: our client at its server, its client at ours."""
+"""kata-bridge's ttrpc and the Go implementation: each client at the other's server."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ async def test_our_client_at_a_server_whose_answer_is_too_large(go_server: tuple
 @pytest.mark.asyncio
 async def test_our_clients_deadline_and_metadata_arrive(go_server: tuple[object, Path]) -> None:
     async with client_at(go_server[1]) as client:
-        said = await ask(client, "Metadata", b"colour", 5, KeyValue("colour", "red"))
-        colour, milliseconds = said.split()
+        response = await ask(client, "Metadata", b"colour", 5, KeyValue("colour", "red"))
+        colour, milliseconds = response.split()
         assert colour == b"red"
         assert 4000 < int(milliseconds) <= 5000
 

@@ -145,8 +145,8 @@ def test_kubectl_columns(installed: tuple[KubernetesApi, str], one: str, acme: R
 
 
 def test_the_two_definitions_differ_in_the_status_alone() -> None:
-    ours, theirs = (
+    shipped, upstream = (
         yaml.safe_load((virtual_clusters.SHIPPED / name).read_text()) for name in (_OWN_STATUS, _VC_MANAGER)
     )
-    assert ours["spec"]["versions"][0].pop("subresources") == {"status": {}}
-    assert ours == theirs
+    assert shipped["spec"]["versions"][0].pop("subresources") == {"status": {}}
+    assert shipped == upstream

@@ -63,7 +63,7 @@ def _delete_namespaces(ring: Ring, names: list[str]) -> None:
 
 
 def _annotate(ring: Ring, tenant: RingTenant, values: dict[str, str | None]) -> None:
-    """Say of all namespaces of a tenant which VirtualCluster is theirs."""
+    """Annotate all namespaces of a tenant with its VirtualCluster."""
     for each in ring.super_cluster.api.get("/api/v1/namespaces")["items"]:
         metadata: JsonObject = each["metadata"]
         if metadata.get("annotations", {}).get(keys.CLUSTER) == tenant.key:

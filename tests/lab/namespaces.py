@@ -53,7 +53,7 @@ class LabNamespace:
         return ["nsenter", f"--net={self.path}", "setpriv", "--pdeathsig", "KILL", *argv]
 
     def run(self, *argv: str, stdin: str = "") -> str:
-        """What `argv` prints. Raises `ProgramError`."""
+        """The output of `argv`. Raises `ProgramError`."""
         done = subprocess.run(
             self.command(*argv),
             input=stdin,
@@ -151,7 +151,7 @@ class Lab:
                     end.run("ip", "-6" if is_six else "-4", "route", "add", "default", "via", via, *metric)
 
     def start(self, namespace: LabNamespace, *argv: str) -> subprocess.Popen[str]:
-        """Start a program that runs until it is told otherwise, at the latest until the lab ends."""
+        """Start a program that runs until it is stopped, or until the lab ends."""
         process = subprocess.Popen(
             namespace.command(*argv),
             stdin=subprocess.DEVNULL,

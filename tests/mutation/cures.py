@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of cures, and what a run of tests without one of them says. Pure; `cures.toml` has the format."""
+"""Reads the list of cures (`cures.toml` has the format), and judges a test run without one of them."""
 
 import tomllib
 from collections.abc import Collection, Sequence

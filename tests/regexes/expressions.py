@@ -3,7 +3,7 @@
 
 A `re.compile` is at the top of its module, where its value can be had; whatever else is called of `re`
 has its expression in place. Another form is an error here: it would escape the proof. An expression
-that can take more than linear time needs a bound of its input, and says it in the line above it:
+that can take more than linear time needs a bound of its input, and states it in the line above:
 
     # regex-input: 256 characters: `_check` has looked
 """
@@ -25,7 +25,7 @@ _USES = _SEARCHES | {"match", "fullmatch"}
 
 @dataclass(frozen=True)
 class Expression:
-    """One of the product. `bound`: the characters of its input, where a comment above it says so."""
+    """One expression. `bound` is the most characters of its input, if a comment states them."""
 
     place: str
     pattern: "re.Pattern[Any]"

@@ -51,12 +51,12 @@ class Rings:
         self._skips: dict[str, str] = {}
         self._took_s: dict[str, float] = {}
         self._failed: dict[str, str] = {}
-        # Of each test that passed, what it printed: empty if nobody asked for it.
+        # The output of each test that passed; empty unless the run asked for it.
         self._passed: dict[str, str] = {}
 
     @property
     def unlisted(self) -> dict[str, str]:
-        """Skipped tests with their reasons that nobody accepted."""
+        """Skipped tests that `skips.py` does not list, with their reasons."""
         return {test: reason for test, reason in self._skips.items() if not is_allowed(test, reason)}
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -111,7 +111,7 @@ class Rings:
 
 
 def _reason(longrepr: object) -> str:
-    """What a skip says: pytest keeps file, line and reason."""
+    """The reason of a skip; pytest keeps file, line and reason."""
     text = longrepr[2] if isinstance(longrepr, tuple) else str(longrepr)
     return str(text).removeprefix("Skipped: ")
 

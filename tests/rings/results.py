@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What came of rings: a test that failed gets one second chance, and the figures at the end. Pure."""
+"""Results of rings: which failed tests run again, which are flaky, and the figures at the end."""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-# More failures than this are no flakiness, and running them all again would only cost time.
+# More failures than this have another cause than flakiness.
 MOST_RERUN = 20
-# Of each log, its end: where a test says why it failed. The whole is in the ring's log file.
+# The end of each log, with the failure. The ring's log file has all of it.
 _SHOWN_CHARS = 12_000
 _CLOSING = re.compile(r"^(\d+) passed, (\d+) failed$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Flaky:
-    """A test that failed and then passed, with what it printed each time."""
+    """A test that failed and then passed, with both outputs."""
 
     test: str
     first: str
@@ -24,7 +24,7 @@ class Flaky:
 
 @dataclass(frozen=True, slots=True)
 class RingResult:
-    """What came of one ring, or of a command that is not pytest's."""
+    """The result of one ring, or of a command other than pytest."""
 
     name: str
     seconds: float
@@ -36,7 +36,7 @@ class RingResult:
 
 
 def to_rerun(record: Mapping[str, Any]) -> tuple[str, ...]:
-    """The tests that are to run once more; none where too much failed, or something must not be skipped."""
+    """The tests to run again; none after too many failures or an unlisted skip."""
     failed = tuple(record["failed"])
     return failed if len(failed) <= MOST_RERUN and not record["unlisted"] else ()
 
@@ -44,7 +44,7 @@ def to_rerun(record: Mapping[str, Any]) -> tuple[str, ...]:
 def result(
     name: str, seconds: float, first: Mapping[str, Any], second: Mapping[str, Any] | None = None
 ) -> RingResult:
-    """Of a pytest run and, where there was one, of its failed tests' second run."""
+    """The result of a pytest run and of the second run of its failed tests."""
     flaky, failed = [], list(first["unlisted"])
     for test, log in first["failed"].items():
         if second is not None and test in second["outputs"] and test not in second["failed"]:
@@ -54,7 +54,7 @@ def result(
     return RingResult(
         name,
         seconds,
-        # A flaky test fails nothing, so it is counted with those that passed.
+        # A flaky test counts as passed.
         first["passed"] + len(flaky),
         tuple(failed),
         tuple(flaky),

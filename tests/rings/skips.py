@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class AllowedSkip:
-    """`test` and `reason` are regular expressions, of the node id and of what the skip says."""
+    """`test` and `reason` are regular expressions, of the node id and of the skip's reason."""
 
     test: str
     reason: str

@@ -83,7 +83,8 @@ async def running(directory: Path, **how: float) -> AsyncIterator[Running]:
 async def test_requests_and_their_status_codes(tmp_path: Path) -> None:
     async with running(tmp_path) as here:
         assert await here.post(b"{}") == (200, "2 bytes")
-        assert (await here.post(b"{}", **{"Content-Type": "application/yaml"}))[0] == 415
+        for other in ("application/yaml", "application/vnd.kubernetes.protobuf", "text/plain"):
+            assert (await here.post(b"{}", **{"Content-Type": other}))[0] == 415
         assert await here.post(b"x" * MAX_BODY_BYTES) == (200, f"{MAX_BODY_BYTES} bytes")
         assert (await here.post(b"x" * (MAX_BODY_BYTES + 1)))[0] == 413
         async with here.session() as session:

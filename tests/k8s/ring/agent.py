@@ -79,7 +79,7 @@ class VnAgentDaemon:
         self._config.write_text(json.dumps(configuration, indent=1))
 
     def start(self) -> None:
-        """Start it and wait until it says that it is ready."""
+        """Start it and wait until it is ready."""
         self.daemon = RingProcess(
             "vn-agent",
             [*self.namespace.enter, self._python, "-m", "vnagent", "--config", str(self._config)],

@@ -136,7 +136,7 @@ class EmptyMessage:
 
 @dataclass(frozen=True, slots=True)
 class FinishedContainer:
-    """A container that has run to its end: times since 1970, and all that it said."""
+    """A container that has run to its end: times since 1970, and its output."""
 
     sandbox_up_s: float
     started_at_s: float

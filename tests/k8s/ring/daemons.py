@@ -55,7 +55,7 @@ class NodeDaemon:
     def configure(
         self, example: str, settings: Mapping[str, object], *, without: tuple[str, ...] = ()
     ) -> None:
-        """Write its configuration, for the next start: an example of ours with other places."""
+        """Write its configuration for the next start: the shipped example with other paths."""
         here = {"status.socket": str(self.status_socket), **settings}
         document = shipped.configuration(example, here, without=without)
         self._config.write_text(json.dumps(document, indent=1))  # JSON is YAML
@@ -67,13 +67,13 @@ class NodeDaemon:
         )
 
     def start(self, *, is_ready: bool = True) -> None:
-        """Start it and wait until it says that it is ready, or at least alive."""
+        """Start it and wait until it is ready, or at least alive."""
         self.process = self.launch()
         page = "/readyz" if is_ready else "/healthz"
         self.process.wait_until(lambda: self.page(page)[0] == 200, timeout_s=_READY_S)
 
     def wait_ready(self) -> None:
-        """Wait until the process that runs says that it is ready."""
+        """Wait until the running process is ready."""
         assert self.process is not None
         self.process.wait_until(lambda: self.page("/readyz")[0] == 200, timeout_s=_READY_S)
 
@@ -99,7 +99,7 @@ class NodeDaemon:
         return found
 
     def guest(self, sandbox: str) -> dict[str, Any]:
-        """What it says of one guest; empty if it knows of none."""
+        """One guest in its /status; empty for an unknown guest."""
         guests: list[dict[str, Any]] = self.status().get("guests", [])
         return next((guest for guest in guests if guest["id"] == sandbox), {})
 
@@ -173,7 +173,7 @@ def bridge_socket(ring: Ring) -> Path:
 
 
 def shim_roots(ring: Ring) -> tuple[Path, Path]:
-    """Where stand-ins of Kata's shims have their sockets, in Go's manner and in Rust's."""
+    """The directories of the fake shims' sockets, one for each of Kata's runtimes (Go, Rust)."""
     return ring.directory / "sbs", ring.directory / "kata"
 
 

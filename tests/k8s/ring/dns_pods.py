@@ -23,7 +23,7 @@ _MAX_SERVERS, _MAX_SEARCHES, _MAX_SEARCH_CHARACTERS, _MAX_PATH = 3, 32, 2048, 25
 
 @dataclass(frozen=True, slots=True)
 class KubeletDns:
-    """What a kubelet is told, and so are we: its servers, its domain and its node's resolv.conf."""
+    """The DNS settings of kubelet and dnsconfig: servers, domain, and the node's resolv.conf."""
 
     name: str
     servers: tuple[str, ...]

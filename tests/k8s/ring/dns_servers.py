@@ -73,7 +73,7 @@ def start_controller(
 def start_server(
     name: str, network: str, place: ServerPlace, binaries: Binaries, apiserver: Apiserver, directory: Path
 ) -> RingProcess:
-    """Start CoreDNS for a network of a control plane, and wait until it has heard of everything.
+    """Start CoreDNS for a network of a control plane, and wait until it has synced.
 
     Raises:
         RingError: it did not come up.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data file of kubelet replies, as values: `samples/replies.yaml` says what each field means."""
+"""The kubelet's replies of `samples/replies.yaml`, which explains each field."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in the ring's guests: a stand-in of stock Kata, our agent in an image or as a sidecar."""
+"""What runs in the ring's guests: a fake of stock Kata, our agent in an image or as a sidecar."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _TIMEOUT_S = 45.0
 
 @dataclass(frozen=True, slots=True)
 class KubectlResult:
-    """How a command ended and what it said."""
+    """The exit code and output of a command."""
 
     code: int
     out: bytes

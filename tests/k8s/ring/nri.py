@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our NRI plugin on the ring's containerd, with a handler that keeps what it is told."""
+"""vcnode's NRI plugin on the ring's containerd, with a handler that records what it receives."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _STOP_S = 10.0
 class WatchingPlugin:
     """A plugin in a thread of its own, while `with` lasts.
 
-    What it is told is in `snapshots` and in `events`, as (what, sandbox). `creation` and `validation`
-    are what it answers; `created` and `validated` what it was asked.
+    It records `snapshots` and `events` as (kind, sandbox), and the requests `created` and `validated`.
+    It answers them with `creation` and `validation`.
     """
 
     def __init__(self, socket: Path, events: frozenset[Event], *, index: str = "50") -> None:
@@ -52,12 +52,12 @@ class WatchingPlugin:
         self._thread.join(_STOP_S)
 
     def names(self, what: str) -> list[str]:
-        """The names of the pods of which it was told so."""
-        return [pod.name for told, pod in self.events if told == what]
+        """The names of the pods with such an event."""
+        return [pod.name for kind, pod in self.events if kind == what]
 
     def pod(self, what: str, name: str) -> PodSandbox | None:
-        """The last pod of that name of which it was told so."""
-        return next((pod for told, pod in reversed(self.events) if (told, pod.name) == (what, name)), None)
+        """The last pod of that name with such an event."""
+        return next((pod for kind, pod in reversed(self.events) if (kind, pod.name) == (what, name)), None)
 
     def _run(self) -> None:
         try:
@@ -73,7 +73,7 @@ class WatchingPlugin:
         await self.stopping()
 
     async def stopping(self) -> None:
-        """For those that begin something at what they are told: end it."""
+        """Subclasses end here what they started."""
 
     # What a handler has.
 

@@ -19,7 +19,7 @@ exec httpd -f -p {HTTP_PORT} -h /srv
 """
 
 # Ends on its first run and stays on its second: there is a previous log, and it stays the same one.
-# The only one that writes to both outputs: their order in the log is nobody's promise.
+# The only one that writes to both outputs: the kubelet does not keep their order in the log.
 _FALLER = """
 if [ -e /shared/fell ]; then echo 'second run'; echo 'a complaint' >&2; exec sleep 100000; fi
 echo 'first run'; : > /shared/fell; exit 3
@@ -43,7 +43,7 @@ def container(name: str, command: list[str], **more: object) -> JsonObject:
 
 
 def web(label: str) -> JsonObject:
-    """A pod with an init container and two others; `label` is in all that it says."""
+    """A pod with an init container and two others; all its output has `label`."""
     return {
         "initContainers": [container("setup", ["sh", "-c", f"echo {label} set up"])],
         "containers": [

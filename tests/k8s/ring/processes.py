@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of the ring. Everything that is started here is stopped here, by its own id."""
+"""Starts the ring's processes, and stops each by its id."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def wait_for(what: str, probe: Callable[[], T | None], *, timeout_s: float) -> T
     """Call `probe` until it answers something true, and return that.
 
     Raises:
-        RingError: nothing true within `timeout_s`; the text says what was awaited.
+        RingError: nothing true within `timeout_s`; the text names the condition.
     """
     deadline = time.monotonic() + timeout_s
     while True:

@@ -121,7 +121,7 @@ class TenantPod:
         )
 
     def sh(self, script: str) -> tuple[int, str]:
-        """Run a script in its container; exit code and what it said."""
+        """Run a script in its container; return exit code and output."""
         command = ("exec", self.name, "--namespace", self.namespace, "-c", "main", "--", "sh", "-c", script)
         done = self.ring.super_kubectl(*command)
         return done.code, done.text + done.complaint

@@ -42,7 +42,7 @@ class ServingNode:
     of_acme_x: RingService
 
     def web_address(self, tenant: RingTenant, name: str = "web") -> str:
-        """Where a pod of the ring says whose it is."""
+        """The address at which a pod of the ring serves its name."""
         return web_address(self.ring, tenant, name)
 
     @contextmanager
@@ -126,7 +126,7 @@ def serving(ring: Ring, gate: dict[str, Any] | None = None) -> Iterator[ServingN
 
 
 def web_address(ring: Ring, tenant: RingTenant, name: str = "web") -> str:
-    """Where a pod of the ring says whose it is."""
+    """The address at which a pod of the ring serves its name."""
     return str(ring.syncer.super_pod(tenant, "default", name)["status"]["podIP"])
 
 

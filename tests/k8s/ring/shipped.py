@@ -2,7 +2,7 @@
 """What is shipped, as the rings use it: rights as they are, configurations with other places.
 
 A ring that gives a daemon more than `packaging/rbac`, or a setting that `examples/` has not, tests
-something that nobody installs. So rights come from the files alone, with the node's name in the place
+something that no operator installs. So rights come from the files alone, with the node's name in the place
 of `node-1`, and a configuration is an example in which only what is listed here differs.
 """
 

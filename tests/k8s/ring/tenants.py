@@ -98,7 +98,7 @@ class HandSyncer:
         tenant.namespaces.add(namespace)
 
     def create_ghost(self, tenant: RingTenant, namespace: str, name: str) -> None:
-        """A pod that the tenant claims to have on the node, and that nobody ever ran there.
+        """A pod that the tenant bound to the node and that never ran there.
 
         A tenant may write what it likes into its own apiserver, so this is how its kubectl is made
         to ask the agent for a name: the apiserver asks the node of whatever pod is bound to it.

@@ -42,7 +42,7 @@ sys.exit(main(check_interval_s={check_interval_s}, now=now))
 
 
 def clock(ring: Ring) -> Path:
-    """The file that says how many seconds the webhook's clock is behind."""
+    """The file with the seconds that the webhook's clock is behind."""
     return ring.directory / "webhook-clock"
 
 
@@ -126,7 +126,7 @@ def daemon(ring: Ring, address: str) -> NodeDaemon:
 
 
 def port(ring: Ring, address: str, authority_pem: bytes) -> TlsEndpoint:
-    """Its port, for whoever is no apiserver; the certificate has the name of the Service alone."""
+    """Its port, for direct clients; the certificate names the Service alone."""
     return TlsEndpoint(ring.control, address, _PORT, authority_pem, None, f"{SERVICE}.{NAMESPACE}.svc")
 
 
