@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.cases [FILE ...] [--only PATTERN]`: files of cases against the real thing.
+"""`python -m tests.cases [FILE ...] [--only PATTERN]`: case files against the real daemons.
 
-A FILE is a path, or a name below ../shared/cases; without one it is the shared files and ours beside
-them: requests to vn-agent, and packets to Services. Which it is shows in the file: one with `cases:`
-goes to a real agent, one with `flows:` or `guest:` to the model, the texts and the kernel.
+A FILE is a path, or a name below ../shared/cases. Default: the shared files and `more.yaml` beside them.
+A file with `cases:` has requests, which go to a real vn-agent. One with `flows:` or `guest:` has packets to
+Services, which the model, the rendered texts and the kernel answer.
 
-What was not run is printed: a shared file that does not exist, a packet filter that this machine
-lacks, cases that `--only` leaves out. With `--require-all` (`make cases` in CI) each of them counts as
-a failure. Ends with a line `N passed, N failed`. The exit code is 0 if at least one case ran and none
-failed, 2 if a file cannot be read, else 1.
+It prints what it did not run: a missing shared file, a missing packet filter, cases that `--only` leaves
+out. With `--require-all` (CI) each of them is a failure. The last line is `N passed, N failed`. The exit
+code is 0 if at least one case ran and none failed, 2 if a file cannot be read, else 1.
 """
 
 import argparse
@@ -29,26 +28,26 @@ from tests.cases.services.case_results import ServiceCaseResult as ServiceResult
 from tests.cases.services.runner import Runner as ServiceRunner
 
 SHARED = ROOT.parent / "shared" / "cases"
-GROUND = Path(__file__).with_name("more.yaml")
+BASE_FILE = Path(__file__).with_name("more.yaml")
 MORE_SERVICES = Path(__file__).parent / "services" / "more.yaml"
 
 
 def default_files(shared: Path) -> tuple[Path, ...]:
-    """The files of a run without FILE; those of `shared` are not part of a clone."""
+    """The files of a run without FILE; `shared` is not part of a clone."""
     return (
-        *(shared / "vnagent-requests.yaml", GROUND),
+        *(shared / "vnagent-requests.yaml", BASE_FILE),
         *(shared / "service-proxy.yaml", MORE_SERVICES),
     )
 
 
 @dataclass(slots=True)
 class Tally:
-    """What came of a run. `missing` has a line for everything that should have been run and was not."""
+    """The counts of a run. `missing` has a line for each thing that was not run."""
 
     only: str
     passed: int = 0
     failed: int = 0
-    # Cases whose own note says why no guest can be asked, such as packets from the node.
+    # Cases that concern no guest, such as packets from the node; their notes give the reason.
     left_out: int = 0
     not_wanted: int = 0
     unreadable: int = 0
@@ -75,14 +74,14 @@ class Tally:
             self.missing.append("NOT RUN: no case at all")
             self.failed += 1
         for line in self.missing:
-            _say(line)
+            _print(line)
         if self.left_out:
-            _say(f"{self.left_out} cases ask nothing of a guest; their notes say why")
+            _print(f"{self.left_out} cases ask nothing of a guest; their notes say why")
         if require_all:
             self.failed += len(self.missing)
         elif self.missing:
-            _say("NOT COMPLETE: the lines above were not run; with --require-all they fail")
-        _say(f"{self.passed} passed, {self.failed} failed")
+            _print("NOT COMPLETE: the lines above were not run; with --require-all they fail")
+        _print(f"{self.passed} passed, {self.failed} failed")
         return 2 if self.unreadable else int(self.failed > 0)
 
 
@@ -91,8 +90,8 @@ def main(argv: list[str] | None = None, shared: Path = SHARED) -> int:
     parser.add_argument("files", nargs="*", metavar="FILE")
     parser.add_argument("--only", default="", metavar="PATTERN", help="regular expression on case ids")
     parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="leave logs and files here")
-    parser.add_argument("--failed-only", action="store_true", help="say nothing of cases that pass")
-    parser.add_argument("--require-all", action="store_true", help="fail for whatever cannot be run")
+    parser.add_argument("--failed-only", action="store_true", help="print failed cases only")
+    parser.add_argument("--require-all", action="store_true", help="count what cannot be run as failed")
     arguments = parser.parse_args(argv)
     _allow_many_files()
     tally = Tally(arguments.only)
@@ -108,7 +107,7 @@ def main(argv: list[str] | None = None, shared: Path = SHARED) -> int:
 
 
 def _paths(names: list[str], shared: Path, tally: Tally) -> Iterator[Path]:
-    """The files to run. One that was asked for by name and does not exist cannot be read."""
+    """The files to run. A named file that does not exist counts as unreadable."""
     for name in names:
         try:
             yield case_file.find_file(name, shared)
@@ -128,13 +127,13 @@ def _unreadable(tally: Tally, problem: Exception) -> None:
 
 
 def _results(path: Path, tally: Tally, keep: Path | None) -> Iterator[runner.CaseResult | ServiceResult]:
-    """The results of one file, by the runner that its shape asks for."""
+    """The results of one file, by the runner for its format."""
     if services.is_of_this_shape(_top(path)):
-        with closing(ServiceRunner(services.read(path), _say)) as service_runner:
+        with closing(ServiceRunner(services.read(path), _print)) as service_runner:
             tally.missing += [f"{line} ({path.name})" for line in service_runner.left_out]
             yield from service_runner.run(lambda case: tally.wants(case.id))
         return
-    with closing(runner.Runner(case_file.load(path, GROUND), keep)) as request_runner:
+    with closing(runner.Runner(case_file.load(path, BASE_FILE), keep)) as request_runner:
         yield from request_runner.run(lambda case: tally.wants(case.id))
 
 
@@ -145,7 +144,7 @@ def _top(path: Path) -> object:
         raise case_file.RequestFileError(f"{path}: {problem}") from problem
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
@@ -156,13 +155,13 @@ def _show(result: runner.CaseResult | ServiceResult) -> None:
     if isinstance(result, ServiceResult):
         note = f": {result.note}" if result.note else ""
         word = "none" if result.is_left_out else word
-    _say(f"{word} {result.case.id} ({result.took_s:.1f} s){note}")
+    _print(f"{word} {result.case.id} ({result.took_s:.1f} s){note}")
     for complaint in result.complaints:
-        _say(f"       {complaint}")
+        _print(f"       {complaint}")
 
 
 def _allow_many_files() -> None:
-    """2000 open tunnels have 2000 descriptors on this side."""
+    """A case opens 2000 tunnels, each with a descriptor in this process."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a file of cases into values. A key or word that is not known is kept as a problem of its
-case, so that the case fails and says so, and is never passed by not looking.
+"""Reads a file of request cases. An unknown key or word becomes a problem of its case, which then fails.
 
-The shape is explained at the head of ../shared/cases/vnagent-requests.yaml.
+The head of ../shared/cases/vnagent-requests.yaml explains the format.
 """
 
 import re
@@ -34,12 +33,12 @@ ALWAYS = frozenset({"I1", "I2", "I3"})
 
 
 class RequestFileError(Exception):
-    """The file is not one of this shape at all."""
+    """The file does not have this format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """What must be seen. `upstream` None: no or one request, as a page cache may answer."""
+    """The expectations. `upstream` None: at most one request, as a page cache may answer."""
 
     tls: str = "ok"
     status: tuple[int, ...] = ()
@@ -82,29 +81,28 @@ class RequestCase:
 
 @dataclass(frozen=True, slots=True)
 class CaseFile:
-    """A file: its cases and what they stand on."""
+    """A file's cases and fixtures."""
 
     path: Path
     cases: tuple[RequestCase, ...]
     fixtures: Mapping[str, Any]
     identities: Mapping[str, Mapping[str, Any]]
-    always: frozenset[str]
 
 
 def find_file(name: str, shared: Path) -> Path:
-    """`name` as it is, or else below the shared cases. Raises ShapeError."""
+    """The file at `name` or below `shared`. Raises RequestFileError."""
     for path in (Path(name), shared / name, shared / f"{name}.yaml"):
         if path.is_file():
             return path
     raise RequestFileError(f"{name}: no such file, nor below {shared}")
 
 
-def load(path: Path, ground: Path | None = None) -> CaseFile:
-    """Read one file; fixtures and identities that it has not got come from `ground`."""
+def load(path: Path, base: Path | None = None) -> CaseFile:
+    """Read one file. `base` has the fixtures and identities that it lacks. Raises RequestFileError."""
     document = _read(path)
-    below = _read(ground) if ground is not None and ground != path else {}
-    fixtures = document.get("fixtures") or below.get("fixtures")
-    identities = {**(below.get("identities") or {}), **(document.get("identities") or {})}
+    defaults_of_base = _read(base) if base is not None and base != path else {}
+    fixtures = document.get("fixtures") or defaults_of_base.get("fixtures")
+    identities = {**(defaults_of_base.get("identities") or {}), **(document.get("identities") or {})}
     if not isinstance(fixtures, dict) or not identities:
         raise RequestFileError(f"{path}: no fixtures or identities")
     if not isinstance(document.get("cases"), list):
@@ -116,7 +114,7 @@ def load(path: Path, ground: Path | None = None) -> CaseFile:
     duplicates = {c.id for c in cases if [other.id for other in cases].count(c.id) > 1}
     if duplicates:
         raise RequestFileError(f"{path}: ids given twice: {sorted(duplicates)}")
-    return CaseFile(path, cases, fixtures, identities, always)
+    return CaseFile(path, cases, fixtures, identities)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -163,7 +161,7 @@ def _case(raw: Any, defaults: Mapping[str, Any], always: frozenset[str]) -> Requ
 
 
 def _words(raw: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """The lists of words, wherever they stand: beside `expect` or in it."""
+    """The lists of words, which stand beside `expect` or in it."""
     expect = raw.get("expect") or {}
     found = {}
     for key in _WORD_LISTS:

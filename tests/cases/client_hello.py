@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ClientHellos (RFC 8446, 4.1.2) that no TLS library sends: expensive for the server that reads them."""
+"""ClientHellos (RFC 8446, 4.1.2) that no TLS library sends and that are expensive for the server."""
 
 from collections.abc import Iterable
 
 STATUS_REQUEST, GROUPS, ALGORITHMS, AUTHORITIES, CERTIFICATE_ALGORITHMS = 5, 10, 13, 47, 50
 PADDING, VERSIONS, KEY_SHARE = 21, 43, 51
 P256, ECDSA_P256 = 23, 0x0403
-# The generator of P-256, which anyone may have as a public key (SEC 2, 2.4.2).
+# The generator of P-256, a valid public key (SEC 2, 2.4.2).
 _POINT = bytes.fromhex(
     "046b17d1f2e12c4247f8bce6e563a440f277037d812deb33a0f4a13945d898c296"
     "4fe342e2fe1a7f9b8ee7eb4a7c0f9e162bce33576b315ececbb6406837bf51f5"
@@ -40,7 +40,7 @@ def hello(*extensions: bytes, ciphers: int = 1) -> bytes:
 
 
 def plain(*more: bytes) -> bytes:
-    """A hello that is answered, with more extensions."""
+    """A valid hello with more extensions."""
     return hello(numbers(GROUPS, [P256]), numbers(ALGORITHMS, [ECDSA_P256]), share(), *more)
 
 

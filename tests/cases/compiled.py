@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.cases.compiled TREE [arguments of tests.cases]`: the cases against vn-agent as
-packages install it.
+"""`python -m tests.cases.compiled TREE [arguments of tests.cases]`: vn-agent as packages install it.
 
-TREE is what `packaging/tree.py` made. First the daemon of the tree is asked what it is made of: a
-tree whose byte path is not compiled would pass every case and show nothing.
+`packaging/tree.py` makes TREE. Its byte path must be compiled: otherwise the run would only repeat
+`make cases`.
 """
 
 import subprocess
@@ -13,7 +12,7 @@ from pathlib import Path
 from tests.cases.__main__ import main as run_cases
 from tests.cases.daemon import VnAgentProcess
 
-_ASKS = (
+_LOCATE = (
     "import sys; sys.path.insert(0, sys.argv[1]); import vnagent.transport.poller as compiled;"
     " print(compiled.__file__)"
 )
@@ -21,12 +20,12 @@ _ASKS = (
 
 def main() -> int:
     tree = Path(sys.argv[1]).resolve()
-    asked = subprocess.run(
-        [sys.executable, "-I", "-c", _ASKS, str(tree)], capture_output=True, text=True, check=False
+    located = subprocess.run(
+        [sys.executable, "-I", "-c", _LOCATE, str(tree)], capture_output=True, text=True, check=False
     )
-    file = asked.stdout.strip()
+    file = located.stdout.strip()
     if not (file.endswith(".so") and Path(file).is_relative_to(tree)):
-        sys.stderr.write(f"{tree}: the byte path is not compiled: {file or asked.stderr}\n")
+        sys.stderr.write(f"{tree}: the byte path is not compiled: {file or located.stderr}\n")
         return 2
     VnAgentProcess.tree = tree
     return run_cases(sys.argv[2:])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A vn-agent process under test: starts it, asks its status pages, looks at it in /proc."""
+"""A vn-agent process under test, its status pages, and its state in /proc."""
 
 import json
 import re
@@ -22,7 +22,7 @@ _SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<val
 
 
 class DaemonError(Exception):
-    """The daemon did not do what every case stands on."""
+    """The daemon did not start, reload or answer its status page."""
 
 
 class VnAgentProcess:
@@ -31,7 +31,7 @@ class VnAgentProcess:
     With `is_clock_movable` the same module runs under `moved_clock`, and `advance` works.
     """
 
-    # A tree that `packaging/tree.py` made, whose daemon is then the one under test.
+    # A tree made by `packaging/tree.py`, whose daemon is then under test.
     tree: ClassVar[Path | None] = None
 
     def __init__(
@@ -62,14 +62,14 @@ class VnAgentProcess:
         return self._process is not None and self._process.poll() is None
 
     def spawn(self) -> None:
-        """Start the process and wait for nothing."""
+        """Start the process without waiting."""
         command = [sys.executable, "-m", self._module]
         if self._is_clock_movable:
             self._offset.write_bytes(OFFSET.pack(self._offset_s))
             command = [sys.executable, "-m", "tests.cases.moved_clock", str(self._offset)]
         environment = None
         if self.tree is not None:
-            # Not the working directory first: there are the sources.
+            # -P: without the working directory, which has the sources.
             command.insert(1, "-P")
             environment = {"PYTHONPATH": f"{self.tree}:{ROOT}"}
         with self.log.open("ab") as log:
@@ -110,7 +110,7 @@ class VnAgentProcess:
         return value
 
     def listen_port(self) -> int:
-        """The port that it chose. Raises DaemonError."""
+        """The port that it listens on. Raises DaemonError."""
         listen = self.status().get("listen")
         if isinstance(listen, dict) and isinstance(listen.get("port"), int):
             return int(listen["port"])
@@ -138,14 +138,14 @@ class VnAgentProcess:
         )
 
     def after_reload(self, change: Callable[[], None], *, result: str = "ok", count: int = 1) -> None:
-        """Make a change of files and wait until the agent has taken notice. Raises DaemonError."""
+        """Change files and wait until the agent has reloaded them. Raises DaemonError."""
         before = self.reloads(result)
         change()
         if not holds_within(lambda: self.reloads(result) >= before + count, 5.0):
-            raise DaemonError(f"a change of files was not re-read ({result}) in 5 s")
+            raise DaemonError(f"no reload with result={result} within 5 s of a change of files")
 
     def resident_kib(self) -> int:
-        """VmRSS. Raises DaemonError when the process is gone."""
+        """VmRSS. Raises DaemonError for a process that has ended."""
         try:
             text = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
         except OSError as problem:
@@ -159,7 +159,7 @@ class VnAgentProcess:
             try:
                 count += str(link.readlink()).startswith("socket:")
             except OSError:
-                continue  # closed while we looked
+                continue  # closed meanwhile
         return count
 
     def tasks(self) -> int:
@@ -170,7 +170,7 @@ class VnAgentProcess:
             self._process.send_signal(number)
 
     def wait(self, timeout_s: float) -> int | None:
-        """The exit code, or None when it still runs."""
+        """The exit code, or None while it runs."""
         if self._process is None:
             return None
         try:
@@ -192,13 +192,13 @@ class VnAgentProcess:
             self._process.wait(_STOP_DEADLINE_S)
 
     def advance(self, seconds: float) -> None:
-        """Move its clock on, and make its loop turn so that it notices."""
+        """Advance its clock, and run its loop so that due timers fire."""
         if not self._is_clock_movable:
             raise DaemonError("this process' clock cannot be moved")
         self._offset_s += seconds
         with self._offset.open("r+b") as file:
             file.write(OFFSET.pack(self._offset_s))
-        for _ in range(3):  # due timers run in the turn after the one that noticed
+        for _ in range(3):  # due timers run in the iteration after the one that finds them due
             self.get("/healthz")
 
     def log_tail(self, size: int = 2000) -> str:

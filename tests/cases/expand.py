@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes out the abbreviations of a case's request: `{n}`, `{1..5000}`, `{a1..a10001}`, `300 KiB of a`.
+"""Expands the abbreviations of a case's request: `{n}`, `{1..5000}`, `{a1..a10001}`, `300 KiB of a`.
 
-A range repeats the unit of the request that it stands in: a parameter in the query, a header line,
-a path segment.
+A range repeats the part of the request around it: a query parameter, a header line or a path segment.
 """
 
 import re
@@ -13,11 +12,11 @@ _UNITS = {"B": 1, "bytes": 1, "KiB": 1024, "MiB": 1024 * 1024}
 
 
 class ExpandError(Exception):
-    """The abbreviation cannot be written out."""
+    """The abbreviation is invalid."""
 
 
 def expand(text: str, number: int) -> str:
-    """Write out everything in one whole request; `number` counts its repetitions from 1."""
+    """Expand one whole request; `number` counts its repetitions from 1."""
     text = text.replace("{n}", str(number))
     text = _MUCH.sub(lambda match: match[3] * (int(match[1]) * _UNITS[match[2]]), text)
     lines = []
@@ -37,7 +36,7 @@ def _expand_request_line(line: str) -> str:
 
 
 def _repeat(unit: str, separator: str) -> str:
-    """The unit once for each value of its range; units without a range are left alone."""
+    """The part once for each value of its range; unchanged without a range."""
     match = _RANGE.search(unit)
     if match is None:
         return unit

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the frame that a step describes in words, as SPDY/3.1 or WebSocket bytes.
-
-Nothing here parses frames, as the agent must not either: it only needs bytes that look so.
-"""
+"""Builds the SPDY/3.1 or WebSocket frame that a step describes. The agent relays frames unparsed."""
 
 import re
 import struct
@@ -26,7 +23,7 @@ _MOST_SENT_BYTES = 64 * 1024 * 1024
 
 
 class FrameError(Exception):
-    """The description is not understood."""
+    """The harness does not know this description."""
 
 
 def make_frame(words: str) -> bytes:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs vn-agent in a process whose Python clock can be moved: `OFFSET_FILE [its arguments]`.
 
-An idle limit of hours cannot be waited for. `time.monotonic` and `time.time` are replaced, before
-anything of the agent is imported, by the real ones plus the double in OFFSET_FILE; asyncio takes
-its time from the former, so timers of the agent come due when the file is written and the loop
-turns. Timers of the kernel (TCP keepalive) are not moved.
+A test cannot wait for an idle limit of hours. Before the agent is imported, `time.monotonic` and
+`time.time` get the double in OFFSET_FILE added. asyncio uses `time.monotonic`, so the agent's timers come
+due at the loop's next iteration. Timers of the kernel (TCP keepalive) stay.
 """
 
 import mmap

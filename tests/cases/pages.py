@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the page that a case describes in words: a page of the fixtures, then its peculiarities.
+"""Builds the page that a case describes: a page of the fixtures, then the changes that the words name.
 
-A word that neither names a peculiarity nor occurs in the page that came out is not understood.
+A word that names no change and does not occur in the page is unknown.
 """
 
 import gzip
@@ -21,7 +21,7 @@ _KINDS = (
     (r"probes?( page| metrics)", "/metrics/probes"),
     (r"podlist|pods page", "/pods"),
 )
-# None of these asks for anything that a page of the fixtures has not got.
+# Words that ask for nothing beyond a page of the fixtures.
 _FILLER_WORDS = """
     a an the of with and or then in its their to by is are as that which for from at on but
     all every each real full plausible ordinary whole complete whose also other others both
@@ -34,21 +34,21 @@ _FILLER = frozenset(_FILLER_WORDS.split())
 
 
 class PageError(Exception):
-    """The description is not understood."""
+    """The harness does not know this description."""
 
 
 @dataclass(slots=True)
 class PageDraft:
-    """A page as it is being made."""
+    """A page under construction."""
 
     content_type: str
     body: bytes
     headers: list[tuple[str, str]] = field(default_factory=list)
-    is_cut: bool = False  # the connection ends behind the body, and nothing told its length
+    is_cut: bool = False  # the end of the connection delimits the body
 
 
 def make_page(words: str, path: str, pods: Sequence[FakePod], node_name: str = "node-1") -> PageDraft:
-    """The page for `words`; where they name no kind of page, the one at `path`.
+    """The page for `words`; without a kind of page in them, the one at `path`.
 
     Raises PageError.
     """

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads HTTP/1.1 replies out of received bytes, strictly: what the agent emits must be right."""
+"""Parses HTTP/1.1 replies strictly, as the agent's output must be correct."""
 
 from dataclasses import dataclass
 
 
 class BadReplyError(Exception):
-    """The bytes are no HTTP/1.1 reply."""
+    """The bytes are not an HTTP/1.1 reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedReply:
-    """One reply. `body` is what has come so far, decoded; `length_bytes` what it took on the wire.
+    """One reply. `body` is decoded as far as received; `length_bytes` is its length on the wire.
 
-    `is_complete` is false while more must come; a body that only the end of the connection ends
-    is complete when the caller has seen that end.
+    A body without a length is complete when the caller has seen the end of the connection.
     """
 
     status: int
@@ -28,7 +27,7 @@ class ReceivedReply:
 
 
 def parse_reply(data: bytes, method: str, *, is_ended: bool = False) -> ReceivedReply | None:
-    """The first final reply in `data`, or None while its head is not there (1xx but 101 skipped)."""
+    """The first final reply in `data` (1xx but 101 are skipped); None while its head is incomplete."""
     offset = 0
     while True:
         end = data.find(b"\r\n\r\n", offset)

@@ -60,12 +60,12 @@ class DnsCase:
             found += objects.tenant(prefix + key, **networks)
         for each in self.extra:
             made = _object(each, prefix)
-            # What stands there besides may be said of one of these again, such as a label.
+            # A later object replaces one of the tenant, for example with another label.
             found = [other for other in found if _identity(other) != _identity(made)] + [made]
         return found
 
     def pod(self, prefix: str = "") -> Json:
-        """The pod that is asked about, bound to no node."""
+        """The case's pod, not yet bound to a node."""
         asked = self.its_pod
         tenant = prefix + asked["of"] if asked["of"] else ""
         network = asked.get("network")
@@ -86,7 +86,7 @@ class DnsCase:
 
 
 def load(path: Path = ISOLATION) -> list[DnsCase]:
-    """Read one file. Raises ShapeError."""
+    """Read one file. Raises DnsFileError."""
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
     if document.keys() != {"version", "cases"} or document["version"] != 1:
         raise DnsFileError(f"{path}: expected version 1 and cases")

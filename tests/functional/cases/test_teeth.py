@@ -13,7 +13,7 @@ from tests.cases.case_file import RequestCase, load
 from tests.cases.daemon import ROOT
 from tests.cases.runner import Runner
 
-GROUND = ROOT / "tests" / "cases" / "more.yaml"
+BASE_FILE = ROOT / "tests" / "cases" / "more.yaml"
 LOGS = "GET /containerLogs/web/bank/app HTTP/1.1"
 OWN = "GET /containerLogs/ten-a-web/shop/app HTTP/1.1"
 EXEC = "POST /exec/ten-a-web/shop/app?command=cat&input=1&output=1 HTTP/1.1"
@@ -33,7 +33,7 @@ def write(path: Path, *cases: dict[str, Any]) -> Path:
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     directory = tmp_path_factory.mktemp("faulty")
-    file = load(write(directory / "cases.yaml"), GROUND)
+    file = load(write(directory / "cases.yaml"), BASE_FILE)
     runner = Runner(file, directory / "work", module="tests.functional.cases.faulty_agent")
     yield runner
     runner.close()
@@ -42,7 +42,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
 def complaints(runner: Runner, directory: Path, **raw: Any) -> str:
     """What the harness says of one case."""
     raw = {"id": "it", "identity": "ten_a"} | raw
-    (case,) = load(write(directory / "case.yaml", raw), GROUND).cases
+    (case,) = load(write(directory / "case.yaml", raw), BASE_FILE).cases
     return "\n".join(runner.run_case(case).complaints)
 
 
@@ -202,9 +202,9 @@ def test_the_same_cases_hold_for_the_real_agent(tmp_path: Path) -> None:
                 "expect": {"status": [200], "hold": ["I14"]},
             },
         ),
-        GROUND,
+        BASE_FILE,
     ).cases
-    runner = Runner(load(tmp_path / "cases.yaml", GROUND), tmp_path / "work")
+    runner = Runner(load(tmp_path / "cases.yaml", BASE_FILE), tmp_path / "work")
     try:
         assert {case.id: runner.run_case(case).complaints for case in cases} == {
             case.id: () for case in cases
