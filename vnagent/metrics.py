@@ -26,7 +26,8 @@ class AgentMetrics:
         self.reloads.labels("ok")
         self.reloads.labels("error")
         self.handshake_failures = self.registry.counter(
-            "vcnode_vnagent_handshake_failures_total", "Clients that failed their TLS handshake."
+            "vcnode_vnagent_handshake_failures_total",
+            "TLS handshakes of clients that failed, without those that timed out, hung up or were evicted.",
         )
         begun = self.registry.counter(
             "vcnode_vnagent_handshakes_total",

@@ -15,6 +15,7 @@ from vnagent.downstream.admission import Admission
 from vnagent.exchange.port import Exchange
 from vnagent.state import AgentState
 from vnagent.transport.cipher import Cipher
+from vnagent.transport.handler import EndReason
 from vnagent.transport.tls_connection import TlsConnection
 
 # An honest apiserver needs milliseconds for each. Together with the sweep's half second they stay below the
@@ -143,8 +144,9 @@ class ClientConnection:
             self.transport.resume()
             self._begin_next()
 
-    def on_end(self, reason: str) -> None:
-        if self.caller is UNIDENTIFIED and reason not in {"closed", "reset"}:
+    def on_end(self, reason: EndReason) -> None:
+        has_left = reason is EndReason.CLOSED or reason is EndReason.RESET
+        if self.caller is UNIDENTIFIED and not has_left:
             self._state.metrics.handshake_failures.inc()
         self.abort()
 

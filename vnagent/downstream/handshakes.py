@@ -26,6 +26,7 @@ from daemonkit.admission.fair_queue import FairQueue
 from daemonkit.admission.handshake_accounts import HandshakeAccounts
 from vnagent.state import AgentState
 from vnagent.transport.cipher import Cipher
+from vnagent.transport.handler import EndReason
 from vnagent.transport.tls_connection import MAX_HANDSHAKE_BYTES
 
 # Connections that are silent, or wait for the thread: a socket and 1 KB each. A flood of 1 500 a second
@@ -223,13 +224,15 @@ class Handshakes:
         one.cipher = Cipher(context, is_server=True, has_own_bios=True)
         return True
 
-    def _on_step_done(self, one: _Pending, done: "asyncio.Future[tuple[str | None, float]]") -> None:
+    def _on_step_done(self, one: _Pending, done: "asyncio.Future[tuple[EndReason | None, float]]") -> None:
         if done.cancelled() or self._is_stopped:
             return
         error = done.exception()
         if error is not None:
-            self._loop.call_exception_handler({"message": "a handshake failed", "exception": error})
-        failed, spent_s = ("handshake-failed", 0.0) if error is not None else done.result()
+            self._loop.call_exception_handler(
+                {"message": "handshake step raised, a bug of vn-agent", "exception": error}
+            )
+        failed, spent_s = (EndReason.HANDSHAKE_FAILED, 0.0) if error is not None else done.result()
         self._state.metrics.handshake_seconds["thread"].inc(spent_s)
         (self._long if one.is_long else self._short).charge(one.account, spent_s)
         cipher = one.cipher
@@ -247,23 +250,26 @@ class Handshakes:
         finally:
             self._advance()
 
-    def _continue(self, one: _Pending, cipher: Cipher, failed: str | None) -> None:
+    def _continue(self, one: _Pending, cipher: Cipher, failed: EndReason | None) -> None:
         if failed is None and cipher.is_handshake_done:
             self._epoll.unregister(one.fd)
             self._forget(one)
             self._open_client(one.sock, one.source, cipher)
             return
+        if failed is None and not one.bytes_left:
+            failed = EndReason.HANDSHAKE_TOO_LARGE
         outgoing, cipher.outgoing = cipher.outgoing, None
         try:
             # A flight or an alert: some 4 KB, which fit into the empty buffer of a new socket.
             if outgoing is not None and one.sock.send(b"".join(outgoing)) < sum(map(len, outgoing)):
-                failed = failed or "handshake-failed"
+                failed = failed or EndReason.HANDSHAKE_FAILED
         except OSError:
-            failed = failed or "handshake-failed"
-        if failed is None and one.bytes_left:
+            failed = failed or EndReason.RESET
+        if failed is None:
             self._epoll.modify(one.fd, _READ)
             return
-        self._state.metrics.handshake_failures.inc()
+        if failed is not EndReason.RESET:  # a client that left has not failed
+            self._state.metrics.handshake_failures.inc()
         self._end(one)
 
     # ---- the end
@@ -308,7 +314,7 @@ class Handshakes:
             self._end(one)
 
 
-def _step(one: _Pending, data: bytes) -> tuple[str | None, float]:
+def _step(one: _Pending, data: bytes) -> tuple[EndReason | None, float]:
     """In the thread: continue a handshake. Returns the reason of a failure, and its CPU seconds."""
     cipher = one.cipher
     if cipher is None:

@@ -24,6 +24,7 @@ from daemonkit.admission.handshake_accounts import NO_COST, HandshakeCost
 from daemonkit.tls.client_session import ClientSession
 from daemonkit.tls.openssl import take_resume
 from vnagent.core import client_chain
+from vnagent.transport.handler import EndReason
 
 # Small enough to stay in a core's cache, large enough that a bulk stream costs few system calls.
 RECEIVE_BYTES = 128 * 1024
@@ -50,7 +51,7 @@ class Cipher:
     """One side of a TLS connection.
 
     `outgoing` is the ciphertext to be sent, in order; the sender takes it and sets None.
-    `peer_end` is how the peer's stream ended: "closed" or "broken". `answer_bytes` counts OpenSSL's
+    `peer_end` is how the peer's stream ended: CLOSED or BROKEN. `answer_bytes` counts OpenSSL's
     answers to the peer since the handshake; the sender may reset it. `idle_bytes` counts the peer's bytes in
     records without data (key updates, empty or incomplete records). `record_count` is the number of records
     with data of the last `decrypt`. `cost` and `handshake_bytes` are the cost and size of a client's
@@ -100,7 +101,7 @@ class Cipher:
         # Continues the inspection of the client's next message (`daemonkit.tls.openssl`).
         self._resume: Callable[[], None] | None = None
         self.outgoing: list[bytes] | None = None
-        self.peer_end: str | None = None
+        self.peer_end: EndReason | None = None
         self.is_server = is_server
         self.is_handshake_done = False
         self.answer_bytes = 0
@@ -109,12 +110,12 @@ class Cipher:
         self.handshake_bytes = 0
         self.cost = NO_COST
 
-    def handshake(self, data: bytes | memoryview) -> str | None:
+    def handshake(self, data: bytes | memoryview) -> EndReason | None:
         """Continue the handshake with `data`; return the reason if it has failed.
 
         Once it is done, `decrypt(0)` gives the data behind it.
         """
-        failed = None
+        failed: EndReason | None = None
         # The thread's CPU time: other load on the machine is not charged to the client. Reading it is a
         # system call, and the kubelet's handshakes are charged to no account.
         is_server = self.is_server
@@ -134,9 +135,9 @@ class Cipher:
             except ssl.SSLWantReadError:
                 pass
             except ssl.SSLCertVerificationError:
-                failed = "untrusted"
+                failed = EndReason.UNTRUSTED
             except ssl.SSLError:
-                failed = "handshake-failed"
+                failed = EndReason.HANDSHAKE_FAILED
             finally:
                 if is_server:
                     self._resume = take_resume() or self._resume
@@ -150,7 +151,7 @@ class Cipher:
                 if self.is_handshake_done and self._resume is not None:
                     self._resume = None
                     if not chain:  # there was no memory to inspect it
-                        self.is_handshake_done, failed = False, "handshake-failed"
+                        self.is_handshake_done, failed = False, EndReason.HANDSHAKE_FAILED
             self._take()
             if not self.is_handshake_done:
                 self._in.read()
@@ -177,12 +178,12 @@ class Cipher:
                     break
                 except ssl.SSLError as error:
                     is_clean = isinstance(error, (ssl.SSLZeroReturnError, ssl.SSLEOFError))
-                    self._end("closed" if is_clean else "broken")
+                    self._end(EndReason.CLOSED if is_clean else EndReason.BROKEN)
                 else:
                     at += got
                     data_records += 1
                     if not got:
-                        self._end("closed")
+                        self._end(EndReason.CLOSED)
             self.record_count = data_records
             self.idle_bytes += fed - at - data_records * _RECORD_OVERHEAD_BYTES
             if self._out.pending:
@@ -219,7 +220,7 @@ class Cipher:
             self._empty()
             raise
 
-    def _end(self, how: str) -> None:
+    def _end(self, how: EndReason) -> None:
         self.peer_end = how
         self._in.read()  # drop the data behind the end
 

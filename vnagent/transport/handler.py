@@ -1,7 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a TLS connection calls: a handler for its events, and an account for its bytes."""
 
+import enum
 from typing import Protocol
+
+
+class EndReason(enum.StrEnum):
+    """Why a connection ended, or its handshake failed."""
+
+    CLOSED = "closed"  # by the peer, with close_notify or FIN
+    RESET = "reset"  # by the peer or the kernel, or it was never established
+    BROKEN = "broken"  # its records or a limit on them, or its handler raised
+    UNTRUSTED = "untrusted"  # the peer's certificate
+    HANDSHAKE_FAILED = "handshake-failed"
+    HANDSHAKE_TOO_LARGE = "handshake-too-large"
+    DEADLINE = "deadline"
 
 
 class ConnectionHandler(Protocol):
@@ -17,7 +30,7 @@ class ConnectionHandler(Protocol):
     def on_writable(self) -> None:
         """Data that the socket had refused was sent."""
 
-    def on_end(self, reason: str) -> None:
+    def on_end(self, reason: EndReason) -> None:
         """The peer closed, or the connection broke. Called once; the handler still has to close."""
 
     def on_deadline(self) -> None:

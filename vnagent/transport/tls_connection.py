@@ -26,7 +26,7 @@ from typing import cast
 
 from daemonkit.admission.handshake_accounts import NO_COST, HandshakeCost
 from vnagent.transport.cipher import CIPHERTEXT, CIPHERTEXT_VIEW, PLAINTEXT, RECEIVE_BYTES, Cipher
-from vnagent.transport.handler import NO_ACCOUNT, ByteAccount, ConnectionHandler
+from vnagent.transport.handler import NO_ACCOUNT, ByteAccount, ConnectionHandler, EndReason
 from vnagent.transport.poller import PolledSocket, PollGroup, SocketPoller
 
 # Unsent bytes above which the source is paused, and below which it goes on.
@@ -259,7 +259,7 @@ class TlsConnection(PolledSocket):
         """
         if events & _BROKEN:
             if self._is_server:
-                self._end("reset")
+                self._end(EndReason.RESET)
             else:
                 # Epoll would report it again and again. `resume` registers the socket anew.
                 self._registered_mask = None
@@ -280,7 +280,7 @@ class TlsConnection(PolledSocket):
         try:
             cipher.encrypt(data)
         except ssl.SSLError:
-            self._break("broken")
+            self._break(EndReason.BROKEN)
 
     def flush(self) -> None:
         """Send the ciphertext, as far as the socket takes it."""
@@ -346,7 +346,7 @@ class TlsConnection(PolledSocket):
     def _fail_to_send(self, error: OSError) -> None:
         """The peer reads no more. A client is gone then; a kubelet's data is still read to its end."""
         if self._is_server or self._is_closing or not isinstance(error, ConnectionError):
-            self._break("reset")
+            self._break(EndReason.RESET)
             return
         self._is_write_shut = True
         self._unsent = None
@@ -390,7 +390,7 @@ class TlsConnection(PolledSocket):
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
-            self._end("reset")
+            self._end(EndReason.RESET)
             return
         if self._is_closing:
             # Read and drop until the peer's FIN. Then nothing sent can be lost any more; unsent data still
@@ -432,9 +432,9 @@ class TlsConnection(PolledSocket):
         if (cipher.answer_bytes and not self._check_answer_bytes(cipher)) or (
             cipher.idle_bytes > IDLE_BYTES and self._is_server and not self._renew_idle_allowance(cipher)
         ):
-            self._end("broken")
+            self._end(EndReason.BROKEN)
         elif self._is_reading and (cipher.peer_end is not None or self._saw_eof):
-            self._end(cipher.peer_end or "closed")
+            self._end(cipher.peer_end or EndReason.CLOSED)
 
     def _check_answer_bytes(self, cipher: Cipher) -> bool:
         """Reset the count of answer bytes if all were sent; return whether it is within its limit."""
@@ -474,10 +474,10 @@ class TlsConnection(PolledSocket):
         if self._is_server and failed is None:
             self._receive_bytes -= size
             if not self._receive_bytes:
-                failed = "handshake-too-large"
+                failed = EndReason.HANDSHAKE_TOO_LARGE
         self.flush()  # a failed handshake sends its alert
         if failed is not None or self._saw_eof:
-            self._end(failed or "closed")
+            self._end(failed or EndReason.CLOSED)
         return False
 
     # ---- the end
@@ -490,7 +490,7 @@ class TlsConnection(PolledSocket):
         else:
             self._handler.on_deadline()
 
-    def _break(self, reason: str) -> None:
+    def _break(self, reason: EndReason) -> None:
         """The connection broke within a write: report it from a clean stack."""
         if self._is_closing:
             self.abort()
@@ -500,9 +500,9 @@ class TlsConnection(PolledSocket):
     def fail(self) -> None:
         """The handler raised, or the socket cannot be watched: end, and deliver nothing more."""
         self.pause()
-        self._break("broken")
+        self._break(EndReason.BROKEN)
 
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: EndReason) -> None:
         handler = self._handler
         if self._cipher is None or handler is None or self._is_closing:
             self.abort()

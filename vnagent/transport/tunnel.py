@@ -8,6 +8,7 @@ depends on a frame.
 from collections.abc import Callable
 
 from vnagent.core.access import Caller
+from vnagent.transport.handler import EndReason
 from vnagent.transport.tls_connection import TlsConnection
 
 # How long a client that does not read may keep the tail of an ended stream.
@@ -97,7 +98,7 @@ class _Side:
     def on_writable(self) -> None:
         self._to.resume()
 
-    def on_end(self, reason: str) -> None:
+    def on_end(self, reason: EndReason) -> None:
         if self._is_client:
             self._tunnel.close()
         else:
@@ -105,7 +106,7 @@ class _Side:
 
     def on_deadline(self) -> None:
         """Data of a client that has left has a deadline."""
-        self.on_end("deadline")
+        self.on_end(EndReason.DEADLINE)
 
 
 class _Tail:
@@ -132,7 +133,7 @@ class _Tail:
         else:
             self._tunnel.close()
 
-    def on_end(self, reason: str) -> None:
+    def on_end(self, reason: EndReason) -> None:
         self._tunnel.close()
 
     def on_deadline(self) -> None:

@@ -17,6 +17,7 @@ from daemonkit.tls.client_session import ClientSession, clear_errors
 from vnagent.core.framing import Body, FramingError, body_of
 from vnagent.core.head import END_OF_HEAD, HeadError, ResponseHead, find_head, parse_response_head
 from vnagent.transport.cipher import Cipher
+from vnagent.transport.handler import EndReason
 from vnagent.transport.poller import PollGroup, SocketPoller
 from vnagent.transport.tls_connection import TlsConnection
 from vnagent.upstream.kubelet_session import KubeletSession
@@ -255,16 +256,16 @@ class KubeletConnection:
     def on_writable(self) -> None:
         """Requests are small and are sent whole."""
 
-    def on_end(self, reason: str) -> None:
+    def on_end(self, reason: EndReason) -> None:
         body, exchange = self._body, self._exchange
-        if body is not None and exchange is not None and reason == "closed" and body.end_of_stream():
+        if body is not None and exchange is not None and reason is EndReason.CLOSED and body.end_of_stream():
             self.abort()
             exchange.on_response_end()
             return
         may_be_session = self._report_session()
         # It was dialled before there was a request, or may have failed for its offered session. The
         # kubelet has not seen the request then.
-        may_dial_again = self.is_reused or (may_be_session and reason != "untrusted")
+        may_dial_again = self.is_reused or (may_be_session and reason is not EndReason.UNTRUSTED)
         is_unsent = not self._is_established and exchange is not None
         may_replay = self._may_replay() and (self.is_reused or may_be_session)
         if (is_unsent and may_dial_again) or (self._is_established and may_replay):
@@ -274,7 +275,7 @@ class KubeletConnection:
         elif self._is_established:
             self._fail("kubelet-broke-off")
         else:
-            self._fail("kubelet-untrusted" if reason == "untrusted" else "kubelet-unreachable")
+            self._fail("kubelet-untrusted" if reason is EndReason.UNTRUSTED else "kubelet-unreachable")
 
     def _may_replay(self) -> bool:
         return self._exchange is not None and not self._has_answered and not self._is_upgrade
@@ -478,7 +479,7 @@ class KubeletPool:
         try:
             sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         except OSError:  # no descriptor left
-            self.poller.loop.call_soon(connection.on_end, "reset")
+            self.poller.loop.call_soon(connection.on_end, EndReason.RESET)
             return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -492,7 +493,7 @@ class KubeletPool:
             transport = TlsConnection(self.poller, sock, cipher, connection, group=connection.group)
         except (OSError, MemoryError):  # OpenSSL has no memory, or the kernel no room to watch it
             sock.close()
-            self.poller.loop.call_soon(connection.on_end, "reset")
+            self.poller.loop.call_soon(connection.on_end, EndReason.RESET)
             return
         connection.transport, connection.offered_session = transport, session
         connection.set_deadline(DIAL_S)

@@ -17,6 +17,7 @@ from devkit.pki import Authority
 from tests import waiting
 from tests.functional.vnagent.far_end import FarEnd, loopback_pair
 from vnagent.transport.cipher import Cipher
+from vnagent.transport.handler import EndReason
 from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tls_connection import TlsConnection
 
@@ -85,7 +86,7 @@ class RecordingHandler:
 
     events: list[str] = field(default_factory=list)
     received: bytearray = field(default_factory=bytearray)
-    ends: list[str] = field(default_factory=list)
+    ends: list[EndReason] = field(default_factory=list)
     at_data: Callable[[], None] = lambda: None
     at_handshake: Callable[[], None] = lambda: None
     at_writable: Callable[[], None] = lambda: None
@@ -106,7 +107,7 @@ class RecordingHandler:
         self.events.append("writable")
         self.at_writable()
 
-    def on_end(self, reason: str) -> None:
+    def on_end(self, reason: EndReason) -> None:
         self.events.append("end")
         self.ends.append(reason)
 

@@ -18,6 +18,7 @@ from tests.functional.vnagent.connection_links import (
     until,
 )
 from vnagent.downstream.client_connection import UNIDENTIFIED
+from vnagent.transport.handler import EndReason
 from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tunnel import Tunnel
 
@@ -85,7 +86,7 @@ def test_data_of_a_reset_kubelet_is_still_read() -> None:
                 if link.handler.ends:
                     break
                 await until(lambda: mask(link) is None or link.handler.ends != [])
-            assert (faults, link.handler.ends) == ([], ["reset"])
+            assert (faults, link.handler.ends) == ([], [EndReason.RESET])
 
     run(body)
 

@@ -23,6 +23,7 @@ from vnagent.core import client_chain
 from vnagent.downstream.handshakes import Handshakes
 from vnagent.state import AgentState
 from vnagent.transport.cipher import Cipher
+from vnagent.transport.handler import EndReason
 from vnagent.transport.poller import SocketPoller
 
 SOURCE = "127.0.0.1"
@@ -125,7 +126,7 @@ def test_an_uninspected_chain_is_refused() -> None:
     cipher, failed = shaken(server_context(authority), client)
     assert (cipher.is_handshake_done, failed, len(cipher.cost.chain)) == (True, None, 32)
     cipher, failed = shaken(server_context(authority, bool), client)
-    assert (cipher.is_handshake_done, failed) == (False, "handshake-failed")
+    assert (cipher.is_handshake_done, failed) == (False, EndReason.HANDSHAKE_FAILED)
 
 
 def test_a_handshakes_leftovers_are_not_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> None:

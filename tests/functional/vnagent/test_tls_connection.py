@@ -26,6 +26,7 @@ from tests.functional.vnagent.far_end import End, FarEnd
 from vnagent.core.limits import TenantUsage
 from vnagent.downstream.client_connection import UNIDENTIFIED
 from vnagent.transport.cipher import RECEIVE_BYTES
+from vnagent.transport.handler import EndReason
 from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tunnel import Tunnel
 
@@ -83,7 +84,7 @@ def test_an_end_during_a_pause_follows_the_data(is_server: bool) -> None:
             assert link.handler.ends == []
             link.transport.resume()
             await until(link.has_ended)
-            assert (bytes(link.handler.received), link.handler.ends) == (b"last words", ["closed"])
+            assert (bytes(link.handler.received), link.handler.ends) == (b"last words", [EndReason.CLOSED])
 
     run(body)
 
@@ -102,7 +103,7 @@ def test_an_end_with_data_is_delivered_at_resume(is_server: bool) -> None:
             assert link.handler.ends == []
             link.transport.resume()
             await until(link.has_ended)
-            assert (bytes(link.handler.received), link.handler.ends) == (b"last words", ["closed"])
+            assert (bytes(link.handler.received), link.handler.ends) == (b"last words", [EndReason.CLOSED])
 
     run(body)
 
@@ -132,7 +133,7 @@ def test_an_end_that_epoll_reported_once_is_delivered(is_server: bool, with_noti
             link.handler.at_batch_end = lambda: None
             link.transport.resume()
             await until(link.has_ended)
-            assert link.handler.ends == ["closed"]
+            assert link.handler.ends == [EndReason.CLOSED]
 
     run(body)
 

@@ -19,6 +19,7 @@ from tests.functional.vnagent.connection_links import (
 )
 from tests.functional.vnagent.far_end import End
 from vnagent.core.limits import TenantUsage
+from vnagent.transport.handler import EndReason
 from vnagent.transport.poller import SocketPoller
 
 
@@ -98,7 +99,7 @@ def test_a_reset_is_reported_once(is_server: bool) -> None:
             link.far.reset()
             await until(link.has_ended)
             await iterate(20)
-            assert link.handler.ends == ["reset"]
+            assert link.handler.ends == [EndReason.RESET]
 
     run(body)
 
@@ -192,6 +193,6 @@ def test_a_kubelet_with_a_wrong_authority_or_name_is_untrusted() -> None:
                 with contextlib.suppress(ssl.SSLError):  # the alert that tells it why
                     await until(link.has_ended, link.far.pull, link.far.push)
                 await until(link.has_ended)
-                assert link.handler.ends == ["untrusted"]
+                assert link.handler.ends == [EndReason.UNTRUSTED]
 
     run(body)

@@ -25,6 +25,7 @@ from tests.functional.vnagent.connection_links import (
 )
 from tests.functional.vnagent.key_updates import UPDATE_BYTES, KeyUpdates
 from vnagent.transport import tls_connection
+from vnagent.transport.handler import EndReason
 from vnagent.transport.poller import SocketPoller
 
 _MEBIBYTE = 1 << 20
@@ -64,7 +65,7 @@ def test_a_failing_handler_ends_its_own_connection(is_server: bool, moment: str)
                         link.transport.flush()
                 elif moment == "on_deadline":
                     link.transport.deadline = poller.now
-                await until(lambda: link.handler.ends == ["broken"], *link.movers)
+                await until(lambda: link.handler.ends == [EndReason.BROKEN], *link.movers)
                 received = bytes(link.handler.received)
                 if link.far.is_handshake_done:
                     link.far.say(b"second")
@@ -114,7 +115,7 @@ def test_unread_key_update_answers_end_the_connection(tmp_path: Path) -> None:
             assert link.transport.has_unsent
             for _ in range(650):
                 link.far.say_raw(updates.next())
-            await until(lambda: link.handler.ends == ["broken"], link.far.push)
+            await until(lambda: link.handler.ends == [EndReason.BROKEN], link.far.push)
 
     run(body)
 
@@ -138,7 +139,7 @@ def test_key_updates_are_bounded_by_rate(tmp_path: Path) -> None:
                 poller.now += tls_connection.IDLE_S  # until the next sweep
             for _ in range(20_000):
                 link.far.say_raw(updates.next())
-            await until(lambda: link.handler.ends == ["broken"], link.far.push, link.far.drain)
+            await until(lambda: link.handler.ends == [EndReason.BROKEN], link.far.push, link.far.drain)
             assert link.transport.idle_bytes <= tls_connection.IDLE_BYTES + tls_connection.FIRST_RECEIVE_BYTES
 
     run(body)

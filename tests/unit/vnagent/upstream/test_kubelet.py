@@ -22,7 +22,7 @@ from tests.unit.vnagent.upstream.fake_pool import (
     ask,
     say,
 )
-from vnagent.transport.handler import NO_ACCOUNT
+from vnagent.transport.handler import NO_ACCOUNT, EndReason
 from vnagent.transport.poller import SocketPoller
 from vnagent.upstream.kubelet import DIAL_S, IDLE_S, MAX_IDLE
 
@@ -93,7 +93,7 @@ async def test_connections_dropped_after_their_response(
 async def test_a_body_until_the_end_of_the_connection(pool: FakePool) -> None:
     response, connection, transport = ask(pool)
     say(connection, b"HTTP/1.1 200 OK\r\n\r\nab", b"c")
-    connection.on_end("closed")
+    connection.on_end(EndReason.CLOSED)
     assert (response.events, response.body) == (["200", "end"], b"abc")
     assert (transport.is_open, pool.open_count) == (False, 0)
 
@@ -101,20 +101,20 @@ async def test_a_body_until_the_end_of_the_connection(pool: FakePool) -> None:
 @pytest.mark.parametrize(
     ("reported", "reason", "events"),
     [
-        (b"", "closed", ["kubelet-broke-off"]),
-        (b"HTTP/1.1 200", "closed", ["kubelet-broke-off"]),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", "closed", ["200", "kubelet-broke-off"]),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", "reset", ["200", "kubelet-broke-off"]),
+        (b"", EndReason.CLOSED, ["kubelet-broke-off"]),
+        (b"HTTP/1.1 200", EndReason.CLOSED, ["kubelet-broke-off"]),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", EndReason.CLOSED, ["200", "kubelet-broke-off"]),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", EndReason.RESET, ["200", "kubelet-broke-off"]),
         (
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n",
-            "closed",
+            EndReason.CLOSED,
             ["200", "kubelet-broke-off"],
         ),
-        (b"HTTP/1.1 200 OK\r\n\r\nab", "reset", ["200", "kubelet-broke-off"]),
+        (b"HTTP/1.1 200 OK\r\n\r\nab", EndReason.RESET, ["200", "kubelet-broke-off"]),
     ],
 )
 async def test_a_truncated_response_fails(
-    pool: FakePool, reported: bytes, reason: str, events: list[str]
+    pool: FakePool, reported: bytes, reason: EndReason, events: list[str]
 ) -> None:
     response, connection, transport = ask(pool)
     if reported:
@@ -126,9 +126,13 @@ async def test_a_truncated_response_fails(
 
 @pytest.mark.parametrize(
     ("reason", "expected"),
-    [("untrusted", "kubelet-untrusted"), ("closed", "kubelet-unreachable"), ("reset", "kubelet-unreachable")],
+    [
+        (EndReason.UNTRUSTED, "kubelet-untrusted"),
+        (EndReason.CLOSED, "kubelet-unreachable"),
+        (EndReason.RESET, "kubelet-unreachable"),
+    ],
 )
-async def test_failures_before_the_handshake(pool: FakePool, reason: str, expected: str) -> None:
+async def test_failures_before_the_handshake(pool: FakePool, reason: EndReason, expected: str) -> None:
     response = ResponseRecorder()
     connection = pool.acquire(response, GET, timeout_s=5, is_upgrade=False)
     connection.on_end(reason)
@@ -146,11 +150,11 @@ async def test_a_request_on_a_closed_idle_connection_is_resent_once(pool: FakePo
     _, connection, _ = ask(pool)
     say(connection, OK)
     response, again, _ = ask(pool)
-    again.on_end("closed")
+    again.on_end(EndReason.CLOSED)
     assert response.events == []
     again.on_handshake()
     assert pool.dialled[-1].written == GET
-    again.on_end("closed")
+    again.on_end(EndReason.CLOSED)
     assert response.events == ["kubelet-broke-off"]
     assert len(pool.dialled) == 2
 
@@ -161,7 +165,7 @@ async def test_an_upgrade_is_never_resent(pool: FakePool) -> None:
     say(connection, OK)
     response, again, transport = ask(pool, POST, is_upgrade=True)
     assert (again, transport.written) == (connection, GET + POST)
-    again.on_end("closed")
+    again.on_end(EndReason.CLOSED)
     assert response.events == ["kubelet-broke-off"]
 
 
@@ -208,9 +212,9 @@ async def test_a_failed_spare_connection_is_dialled_again_once(pool: FakePool) -
     response = ResponseRecorder()
     connection = pool.acquire(response, POST, timeout_s=5, is_upgrade=True)
     assert len(pool.dialled) == 1
-    connection.on_end("reset")
+    connection.on_end(EndReason.RESET)
     assert (response.events, len(pool.dialled)) == ([], 2)
-    connection.on_end("reset")
+    connection.on_end(EndReason.RESET)
     assert response.events == ["kubelet-unreachable"]
     assert pool.open_count == 0
 
@@ -230,7 +234,7 @@ async def test_a_request_with_a_partial_response_is_not_resent(pool: FakePool) -
     say(connection, OK)
     response, again, _ = ask(pool)
     say(again, b"HTTP/1.1 2")
-    again.on_end("closed")
+    again.on_end(EndReason.CLOSED)
     assert response.events == ["kubelet-broke-off"]
 
 
@@ -283,7 +287,7 @@ async def test_a_refused_upgrade_drops_the_connection(pool: FakePool) -> None:
 async def test_an_aborted_request_gets_no_callback(pool: FakePool) -> None:
     response, connection, transport = ask(pool)
     connection.abort()
-    connection.on_end("closed")
+    connection.on_end(EndReason.CLOSED)
     connection.on_deadline()
     assert (response.events, transport.is_open, pool.open_count) == ([], False, 0)
 

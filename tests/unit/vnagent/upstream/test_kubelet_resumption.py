@@ -19,6 +19,7 @@ from tests.unit.vnagent.upstream.fake_pool import (
     ask,
     say,
 )
+from vnagent.transport.handler import EndReason
 from vnagent.upstream.kubelet import KubeletConnection
 
 pytestmark = pytest.mark.asyncio
@@ -44,7 +45,7 @@ async def test_a_session_that_was_not_resumed_is_refused(pool: FakePool) -> None
     _, connection, _ = dialled_with_a_session(pool)
     connection.on_handshake()
     assert (pool.session.events, pool.full_count, pool.resumed_count) == (["refuse"], 1, 0)
-    connection.on_end("reset")
+    connection.on_end(EndReason.RESET)
     assert pool.session.events == ["refuse"]
 
 
@@ -52,7 +53,7 @@ async def test_a_response_confirms_the_session(pool: FakePool) -> None:
     _, connection, _ = dialled_with_a_session(pool, is_resumed=True)
     assert (pool.session.events, pool.full_count, pool.resumed_count) == ([], 0, 1)
     say(connection, b"HTTP/1.1 400 B", b"ad\r\n")
-    connection.on_end("reset")
+    connection.on_end(EndReason.RESET)
     assert pool.session.events == ["confirm"]
 
 
@@ -62,7 +63,7 @@ async def test_a_failed_resumption_is_dialled_again_without_session(pool: FakePo
     response, connection, transport = dialled_with_a_session(pool)
 
     def fail() -> None:
-        connection.on_end("reset") if by == "end" else connection.on_deadline()
+        connection.on_end(EndReason.RESET) if by == "end" else connection.on_deadline()
 
     fail()
     again = pool.dialled[-1]
@@ -80,7 +81,7 @@ async def test_a_failed_resumption_is_dialled_again_without_session(pool: FakePo
 
 async def test_the_request_is_sent_on_the_second_dial(pool: FakePool) -> None:
     response, connection, transport = dialled_with_a_session(pool)
-    connection.on_end("reset")
+    connection.on_end(EndReason.RESET)
     connection.on_handshake()
     assert (response.events, transport.written, pool.dialled[-1].written) == ([], b"", POST)
 
@@ -89,7 +90,7 @@ async def test_an_untrusted_kubelet_is_not_dialled_again(pool: FakePool) -> None
     """It did not resume the session, and its chain was verified."""
     response, connection, _ = dialled_with_a_session(pool)
     count = len(pool.dialled)
-    connection.on_end("untrusted")
+    connection.on_end(EndReason.UNTRUSTED)
     assert (response.events, len(pool.dialled)) == (["kubelet-untrusted"], count)
 
 
@@ -102,7 +103,7 @@ async def test_a_response_timeout_doubts_the_session(pool: FakePool) -> None:
 async def test_a_stream_without_response_is_not_resent(pool: FakePool) -> None:
     """The kubelet may have seen the request: a command must not run twice."""
     response, connection, _ = dialled_with_a_session(pool, is_resumed=True)
-    connection.on_end("closed")
+    connection.on_end(EndReason.CLOSED)
     assert (response.events, pool.session.events) == (["kubelet-broke-off"], ["doubt"])
 
 
@@ -110,10 +111,10 @@ async def test_a_request_without_response_is_resent_without_session(
     pool: FakePool,
 ) -> None:
     response, connection, _ = dialled_with_a_session(pool, GET, is_resumed=True)
-    connection.on_end("closed")
+    connection.on_end(EndReason.CLOSED)
     connection.on_handshake()
     assert (response.events, pool.dialled[-1].written, pool.may_resume) == ([], GET, False)
-    connection.on_end("closed")
+    connection.on_end(EndReason.CLOSED)
     assert (response.events, pool.session.events) == (["kubelet-broke-off"], ["doubt"])
 
 
@@ -124,7 +125,7 @@ async def test_the_end_of_an_idle_connection_keeps_its_session(pool: FakePool, b
     spare.offered_session = OFFERED
     spare.on_handshake()
     if by == "end":
-        spare.on_end("closed")
+        spare.on_end(EndReason.CLOSED)
     else:
         spare.on_deadline()
     assert (pool.open_count, pool.session.events) == (0, [])
