@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One guest: a kernel of its own as a process of this machine, and the hand of the test in it."""
+"""One guest: a kernel of its own as a process of this machine, and the command server in it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from typing import Any
 from tests import waiting
 from tests.lab.namespaces import LabNamespace
 from tests.lab_vm.image import AGENT, Image
-from tests.lab_vm.inside import hand
+from tests.lab_vm.inside import command_server
 from tests.lab_vm.kernels import GuestKernel
 
 DEADLINE_S = 60.0
-# More than the hand waits for a program itself.
+# Longer than the command server waits for a program.
 _PROGRAM_S = 100.0
-# Room for Python twice, with the packages of the hand and of the node that one test starts, for
+# Room for Python twice, with the packages of the command server and of the node that one test starts, for
 # iptables, and for the kernel itself.
 _MEMORY = "160M"
 
@@ -132,7 +132,7 @@ class Machine:
         return self._directory / "console"
 
     def console(self) -> str:
-        """What the kernel, init and the agent said."""
+        """The output of kernel, init and agent."""
         return self._console.read_text(errors="replace")
 
     def give(self, credentials: Path) -> None:
@@ -146,7 +146,7 @@ class Machine:
             (share / "credentials").rename(share / f"old-{time.monotonic_ns()}")
         new.rename(share / "credentials")
 
-    # ---- by the hand in it
+    # ---- through the command server
 
     def run(self, *argv: str, stdin: str = "") -> FinishedProgram:
         """Run a program in the guest to its end."""
@@ -206,12 +206,12 @@ class Machine:
         return found
 
     def records(self, name: str, kind: str) -> tuple[str, ...]:
-        """What the guest's DNS server says of a name, as it is: its code, then the records."""
-        said = json.loads(self.output("python3", "-IS", "/inside/records.py", name, kind))
-        return said["code"], *said["records"]
+        """The response of the guest's DNS server for a name: its code, then the records."""
+        response = json.loads(self.output("python3", "-IS", "/inside/records.py", name, kind))
+        return response["code"], *response["records"]
 
     def is_up(self) -> bool:
-        """Whether the hand answers."""
+        """Whether the command server answers."""
         try:
             self._ask({"run": ["true"]}, wait_s=2.0)
         except (OSError, ValueError):
@@ -236,7 +236,7 @@ class Machine:
         """One request. Raises `OSError`, and `ValueError` for a connection that ended early."""
         with self._node.socket(socket.AF_INET, socket.SOCK_STREAM) as made:
             made.settimeout(wait_s)
-            made.connect((self.link_address, hand.PORT))
+            made.connect((self.link_address, command_server.PORT))
             made.sendall(json.dumps(request).encode() + b"\n")
             with made.makefile("rb") as lines:
                 answer: dict[str, Any] = json.loads(lines.readline())

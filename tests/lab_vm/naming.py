@@ -24,7 +24,7 @@ from tests.k8s.ring.network import NetworkNamespace
 from tests.k8s.ring.processes import RingProcess
 from tests.lab.namespaces import Lab
 from tests.lab_vm.image import SOURCE
-from tests.lab_vm.objects import NAMESPACE, NODE, PORT, Hand, VmPod, VmService
+from tests.lab_vm.objects import NAMESPACE, NODE, PORT, ClusterObjects, VmPod, VmService
 from tests.lab_vm.planes import SUPER_CIDR, TENANT_CIDR, TENANTS, Planes, start_planes
 from tests.lab_vm.site import Plan, Site, vpc
 
@@ -100,7 +100,7 @@ class Names:
     """What runs."""
 
     site: Site
-    hand: Hand
+    cluster_objects: ClusterObjects
     servers: Servers
 
     def move(self, network: NamedNetwork, ip: str) -> None:
@@ -115,8 +115,8 @@ class Names:
         before.stop()
 
     def _lead(self, network: NamedNetwork, ip: str, address: str) -> None:
-        tenant = self.hand.planes.tenants[network.plan.tenant]
-        self.hand.dns_service(tenant, network.plan.network, ip, address, SERVER_PORT)
+        tenant = self.cluster_objects.planes.tenants[network.plan.tenant]
+        self.cluster_objects.dns_service(tenant, network.plan.network, ip, address, SERVER_PORT)
 
 
 @contextmanager
@@ -125,32 +125,32 @@ def serving_names(binaries: Binaries, directory: Path) -> Iterator[Names]:
     with ExitStack() as stack:
         lab = stack.enter_context(Lab(directory))
         planes = start_planes(lab, binaries, directory, [each.key for each in NETWORKS], stack)
-        hand = Hand(planes)
-        hand.begin()
+        cluster_objects = ClusterObjects(planes)
+        cluster_objects.begin()
         for key, tenant in planes.tenants.items():
             controller = start_controller(key, planes.control, binaries, tenant.apiserver, directory)
             stack.callback(controller.stop)
-        plans = [_fill(hand, network) for network in NETWORKS]
+        plans = [_fill(cluster_objects, network) for network in NETWORKS]
         ips = sorted({pod.address for network in NETWORKS for pod in network.pods})
         site = stack.enter_context(Site(plans, [Endpoint(ip, PORT) for ip in ips]))
         servers = Servers(planes, site, binaries, directory, stack)
         for network in NETWORKS:
             servers.start(network, SERVER)
         _start_daemons(planes, site, directory, stack)
-        yield Names(site, hand, servers)
+        yield Names(site, cluster_objects, servers)
 
 
-def _fill(hand: Hand, network: NamedNetwork) -> Plan:
+def _fill(cluster_objects: ClusterObjects, network: NamedNetwork) -> Plan:
     """Make a network's objects, its guest's pod too; returns the guest's plan with the pod's UID."""
-    tenant, plan = hand.planes.tenants[network.plan.tenant], network.plan
-    hand.network(tenant, plan.network)
-    hand.dns_service(tenant, plan.network, network.dns_ip, SERVER, SERVER_PORT)
+    tenant, plan = cluster_objects.planes.tenants[network.plan.tenant], network.plan
+    cluster_objects.network(tenant, plan.network)
+    cluster_objects.dns_service(tenant, plan.network, network.dns_ip, SERVER, SERVER_PORT)
     for pod in network.pods:
-        hand.pod(tenant, plan.network, pod)
+        cluster_objects.pod(tenant, plan.network, pod)
     for service in network.services:
         addresses = [pod.address for pod in network.pods if pod.app == service.app]
-        hand.service(tenant, plan.network, service, addresses)
-    uid = hand.pod(tenant, plan.network, VmPod(plan.name, f"10.0.0.{plan.host}", node=NODE))
+        cluster_objects.service(tenant, plan.network, service, addresses)
+    uid = cluster_objects.pod(tenant, plan.network, VmPod(plan.name, f"10.0.0.{plan.host}", node=NODE))
     return replace(plan, uid=uid)
 
 

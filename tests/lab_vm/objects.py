@@ -47,13 +47,13 @@ class VmService:
 
 
 @dataclass(frozen=True, slots=True)
-class Hand:
-    """Whoever makes the objects."""
+class ClusterObjects:
+    """Creates objects as tenants, a syncer, the network controller and kubelets would."""
 
     planes: Planes
 
     def begin(self) -> None:
-        """Make what there is before any tenant's work."""
+        """Create what exists before any tenant's objects."""
         api = self.planes.super_cluster.api
         crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         api.create(crds, yaml.safe_load(_CRD.read_text()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The test's hand in a guest: runs programs and makes connections, as the pod's containers would.
+"""Serves the test in a guest: runs programs and makes connections, as the pod's containers would.
 
 One line of JSON is a request, one line the answer, on TCP connections over the link to the node:
 
