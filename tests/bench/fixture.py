@@ -2,7 +2,7 @@
 """What both proxies are fed with: certificates, ten tenants, and the 110 pods of a full node.
 
 Most of the pods are the first tenant's, who makes all the load: who reads the logs of a node asks for
-more pods than a connection remembers routes to (`vnagent.downstream.client_connection.MAX_PLANS`).
+more pods than a connection remembers routes to (`vnagent.core.log_routes.MAX_ROUTES`).
 
 One description becomes vn-agent's tenant files and PodList and the peer's one table, so that the
 two look up the same names in collections of the same size.

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every link of a document and every citation in code leads somewhere."""
+"""Every link of a document, citation in code and name of a module of ours leads somewhere."""
 
 from pathlib import Path
 
 import pytest
 
-from tests import links
+from tests import dotted_names, links
 
 
 def test_links_and_citations_lead_somewhere() -> None:
@@ -41,3 +41,43 @@ def test_broken_links_are_found(
         (tmp_path / made).write_text("# One\n\n## Two words\n")
     (tmp_path / name).write_text(text)
     assert list(links.broken_in(Path(name))) == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tests.links",
+        "tests.links.broken_in()",
+        "tests.unit",
+        "links.NoClass.md",
+        "kata_bridge.start_gate.core.decision.Reason",
+        "core.decision.Reason",
+        "tenancy.x-k8s.io/cluster",
+        "vcnode.bridge.v1.Bridge",
+        "gate.needs",
+        "ssl.SSLError",
+        "pytest.MonkeyPatch",
+    ],
+)
+def test_names_that_exist_or_are_not_ours_are_accepted(name: str) -> None:
+    assert list(dotted_names.broken_in(f"see `{name}`", is_python=True)) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kata_bridge.nowhere",
+        "tests.nowhere.broken",
+        "tests.links.nowhere",
+        "kata_bridge.start_gate.Nowhere",
+        "decision.Nowhere",
+        "nowhere.Reason",
+    ],
+)
+def test_names_of_what_is_gone_are_found(name: str) -> None:
+    assert list(dotted_names.broken_in(f"see `{name}`", is_python=True)) == [name]
+
+
+def test_short_names_are_checked_in_python_files_only() -> None:
+    text = "`guest.GuestMachine` and `kata_bridge.nowhere`"
+    assert list(dotted_names.broken_in(text, is_python=False)) == ["kata_bridge.nowhere"]
