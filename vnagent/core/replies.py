@@ -33,7 +33,7 @@ _TEXTS = {
     "pod-unreadable": "the node agent cannot read this pod's object in the super cluster; "
     "ask the operator of this node",
     "no-such-endpoint": "no such endpoint",
-    "endpoint-shut": "this endpoint of the node is not open to tenants",
+    "endpoint-denied": "this endpoint of the node is not open to tenants",
     "unregistered-identity": "this client certificate is not registered for a tenant; "
     "ask the operator to register the apiserver's kubelet client certificate",
     "role-not-allowed": "this client certificate is registered for metrics pages only",

@@ -45,7 +45,7 @@ class Endpoint(enum.StrEnum):
     METRICS_CADVISOR = "metrics/cadvisor"
     METRICS_PROBES = "metrics/probes"
     HEALTHZ = "healthz"
-    SHUT = "shut"
+    DENIED = "denied"
     UNKNOWN = "unknown"
     MALFORMED = "malformed"
 
@@ -137,7 +137,7 @@ class Refusal(NamedTuple):
 
 Request = ContainerLogs | Stream | PageRequest | Health | Refusal
 
-_PAGES: Final = {
+_PAGE_ENDPOINTS: Final = {
     "/pods": Endpoint.PODS,
     "/pods/": Endpoint.PODS,
     "/runningpods": Endpoint.RUNNING_PODS,
@@ -149,7 +149,7 @@ _PAGES: Final = {
 }
 _HEALTH: Final = frozenset({"/healthz", "/healthz/", "/healthz/ping", "/healthz/log", "/healthz/syncloop"})
 # Real kubelet endpoints that show the host or other tenants, or that change the node.
-_SHUT: Final = frozenset(
+_DENIED: Final = frozenset(
     {
         "logs",
         "run",
@@ -215,13 +215,13 @@ def parse(head: RequestHead) -> Request:
     pod_endpoint = _POD_ENDPOINTS.get(segments[0])
     if pod_endpoint is not None:
         return _parse_pod_request(head, pod_endpoint, segments[1:], query)
-    page = _PAGES.get(path)
+    page = _PAGE_ENDPOINTS.get(path)
     if page is not None:
         return _parse_page(head, page, query)
     if path in _HEALTH:
         return _refuse_method(head, Endpoint.HEALTHZ, ("GET", "HEAD")) or Health(head.method == "HEAD")
-    if segments[0] in _SHUT:
-        return Refusal(Endpoint.SHUT, 403, "endpoint-shut", must_close=_is_upgrade(head))
+    if segments[0] in _DENIED:
+        return Refusal(Endpoint.DENIED, 403, "endpoint-denied", must_close=_is_upgrade(head))
     return Refusal(Endpoint.UNKNOWN, 404, "no-such-endpoint", must_close=_is_upgrade(head))
 
 

@@ -44,7 +44,7 @@ WAIT_S = 5.0
 
 _log = logs.get(__name__)
 
-_PAGES: dict[Endpoint, pages.PageKind[Any]] = {
+_PAGE_KINDS: dict[Endpoint, pages.PageKind[Any]] = {
     Endpoint.PODS: PODS,
     Endpoint.RUNNING_PODS: RUNNING_PODS,
     Endpoint.STATS_SUMMARY: SUMMARY,
@@ -55,7 +55,7 @@ _PAGES: dict[Endpoint, pages.PageKind[Any]] = {
 
 
 def _page_of(request: PageRequest) -> pages.PageKind[Any]:
-    return SUMMARY_ONLY_CPU_AND_MEMORY if request.only_cpu_and_memory else _PAGES[request.endpoint]
+    return SUMMARY_ONLY_CPU_AND_MEMORY if request.only_cpu_and_memory else _PAGE_KINDS[request.endpoint]
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ class PageService:
     ) -> AsyncIterator[RenderedPage]:
         """Render the page for `tenant`; the tenant's next page waits until the context is left.
 
-        Raises FetchError, PageError or LaneFullError.
+        Raises FetchError, PageError or PageQueueTimeoutError.
         """
         queue = self._queue_of(tenant)
         came_at = queue.render_count

@@ -32,7 +32,7 @@ class PageError(ValueError):
 
 
 class Collector(Protocol[Collected]):
-    """Parses a list as `Page.parse` does, one item at a time."""
+    """Parses a list as `PageKind.parse` does, one item at a time."""
 
     def add(self, item: Item) -> None:
         """Take the next item. Raises PageError."""

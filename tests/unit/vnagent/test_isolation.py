@@ -314,7 +314,7 @@ def test_health_is_answered_without_a_synced_index(is_synced: bool) -> None:
     index = OwnerIndex([], is_synced=is_synced)
     caller = Caller("a", Role.APISERVER, "00")
     health = parse(parse_request_head(b"GET /healthz HTTP/1.1\r\nHost: a"))
-    shut = parse(parse_request_head(b"GET /logs/ HTTP/1.1\r\nHost: a"))
+    denied = parse(parse_request_head(b"GET /logs/ HTTP/1.1\r\nHost: a"))
     assert isinstance(decide(health, caller, index), AnswerHealth)
-    assert decide(shut, caller, index) == Deny(403, "endpoint-shut")
-    assert shut.endpoint is Endpoint.SHUT
+    assert decide(denied, caller, index) == Deny(403, "endpoint-denied")
+    assert denied.endpoint is Endpoint.DENIED

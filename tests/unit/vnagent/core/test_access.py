@@ -50,12 +50,12 @@ FORWARD = EXEC._replace(endpoint=Endpoint.PORT_FORWARD, container=None)
 PODS = PageRequest(Endpoint.PODS, False, False)
 STATS = PageRequest(Endpoint.STATS_SUMMARY, False, True)
 HEALTH = Health(is_head=False)
-SHUT = Refusal(Endpoint.SHUT, 403, "endpoint-shut")
+DENIED = Refusal(Endpoint.DENIED, 403, "endpoint-denied")
 MALFORMED = Refusal(Endpoint.MALFORMED, 400, "malformed-target", must_close=True)
 WRONG_METHOD = Refusal(Endpoint.PODS, 405, "method-not-allowed", allow="GET, HEAD")
 
 REFUSALS = {
-    SHUT: Deny(403, "endpoint-shut"),
+    DENIED: Deny(403, "endpoint-denied"),
     MALFORMED: Deny(400, "malformed-target", must_close=True),
     WRONG_METHOD: Deny(405, "method-not-allowed", allow="GET, HEAD"),
 }
@@ -83,7 +83,7 @@ TABLE: dict[Request, tuple[Decision, Decision, Decision, Decision, Decision]] = 
     PODS: (Serve(PODS, "ten-a"), Serve(PODS, "ten-a"), UNKNOWN, Serve(PODS, "ten-a"), UNKNOWN),
     STATS: (Serve(STATS, "ten-a"), Serve(STATS, "ten-a"), UNKNOWN, Serve(STATS, "ten-a"), UNKNOWN),
     HEALTH: (AnswerHealth(HEALTH),) * 5,
-    SHUT: (REFUSALS[SHUT],) * 5,
+    DENIED: (REFUSALS[DENIED],) * 5,
     MALFORMED: (REFUSALS[MALFORMED],) * 5,
     WRONG_METHOD: (REFUSALS[WRONG_METHOD],) * 5,
 }
@@ -194,7 +194,7 @@ def test_names_that_collide_when_joined_stay_apart() -> None:
         (SILENT, Deny(400, "no-stream-asked", must_close=True)),
         (PODS, Serve(PODS, "ten-a")),
         (HEALTH, AnswerHealth(HEALTH)),
-        (SHUT, REFUSALS[SHUT]),
+        (DENIED, REFUSALS[DENIED]),
     ],
 )
 def test_unknown_pods_are_503_while_the_source_is_stale(request_: Request, expected: Decision) -> None:

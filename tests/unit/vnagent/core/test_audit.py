@@ -79,10 +79,10 @@ FORWARD = request(
         (
             CALLER,
             request("GET /logs/secret"),
-            "endpoint-shut",
+            "endpoint-denied",
             403,
-            b'"tenant":"ten-a","identity":"%s","endpoint":"shut","namespace":null,"pod":null,'
-            b'"container":null,"decision":"deny","reason":"endpoint-shut","status":403',
+            b'"tenant":"ten-a","identity":"%s","endpoint":"denied","namespace":null,"pod":null,'
+            b'"container":null,"decision":"deny","reason":"endpoint-denied","status":403',
         ),
         (
             CALLER,

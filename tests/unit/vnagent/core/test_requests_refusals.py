@@ -73,7 +73,7 @@ CLOSING = True
         ),
         # Endpoints of the kubelet that show the host or change it, at any depth.
         *(
-            (line, (), Refusal(Endpoint.SHUT, 403, "endpoint-shut"))
+            (line, (), Refusal(Endpoint.DENIED, 403, "endpoint-denied"))
             for line in (
                 "GET /logs",
                 "GET /logs/",
@@ -98,7 +98,7 @@ CLOSING = True
                 "DELETE /metrics",
             )
         ),
-        ("POST /run/web/shop/app", SPDY, Refusal(Endpoint.SHUT, 403, "endpoint-shut", CLOSING)),
+        ("POST /run/web/shop/app", SPDY, Refusal(Endpoint.DENIED, 403, "endpoint-denied", CLOSING)),
         # Everything else.
         *(
             (line, (), Refusal(Endpoint.UNKNOWN, 404, "no-such-endpoint"))

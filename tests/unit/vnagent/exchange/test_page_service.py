@@ -212,7 +212,7 @@ class RecordedRenders:
         self.may_end = threading.Event()
         self.may_end.set()
         page = pages.PageKind(pages.JSON, lambda raw: raw, self._render)
-        monkeypatch.setitem(page_service._PAGES, Endpoint.PODS, page)  # noqa: SLF001 - its own page
+        monkeypatch.setitem(page_service._PAGE_KINDS, Endpoint.PODS, page)  # noqa: SLF001 - its own page
 
     def _render(self, _parsed: bytes, _index: OwnerIndex, tenant: str) -> bytes:
         self.count += 1
@@ -408,7 +408,7 @@ class ReadingClient(PageClient):
     def abort(self) -> None:
         self.is_aborted = True
 
-    def account_of(self, _caller: Caller) -> TenantUsage:
+    def usage_of_caller(self, _caller: Caller) -> TenantUsage:
         return self.use
 
     def finish(self, *, is_close: bool) -> None:
