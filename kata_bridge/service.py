@@ -332,7 +332,7 @@ class KataBridge:
     async def _stop(self, proxy: PeerAuthProxy) -> None:
         self._is_draining = True
         await proxy.stop()
-        _log.info("draining", seconds=self._config.drain.seconds)
+        _log.info("shutting down: waiting for calls", seconds=self._config.drain.seconds)
         await self._server.stop(self._config.drain.seconds)
         # Before the rest: the start gate must be whole while it decides on the last containers.
         await self._runtime_tasks.close(RUNTIME_END_S)
