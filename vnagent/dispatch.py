@@ -67,7 +67,7 @@ class Dispatcher:
             case Forward(request=Stream() as stream, pod=pod):
                 self._open_stream(client, stream, pod)
             case Serve(page=page):
-                if has_memory(self._state.account_of(client.caller)):
+                if has_memory(self._state.usage_of_caller(client.caller)):
                     PageExchange(client, self._state, page, self._pages, self._tasks).start()
                 else:
                     client.deny(request, Deny(429, "too-much-unread"))
@@ -114,7 +114,7 @@ class Dispatcher:
         return self._refreshable is not None and isinstance(request, (ContainerLogs, Stream, PageRequest))
 
     def _refresh_pods(self, client: ClientPort, request: Request) -> None:
-        usage, source = self._state.account_of(client.caller), self._refreshable
+        usage, source = self._state.usage_of_caller(client.caller), self._refreshable
         if source is None or usage.lookups >= MAX_LOOKUPS:
             is_stream = isinstance(request, Stream)
             client.deny(request, Deny(429, "too-many-lookups", must_close=is_stream))

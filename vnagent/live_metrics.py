@@ -16,7 +16,7 @@ def _by_source(values: Mapping[str, float]) -> dict[tuple[str, ...], float]:
 
 
 def watch(
-    registry: Registry,
+    metrics: Registry,
     state: AgentState,
     kubelet: KubeletPool,
     publisher: Publisher,
@@ -24,7 +24,7 @@ def watch(
 ) -> None:
     """Register the metrics of a running agent."""
 
-    gauge = registry.gauge_function
+    gauge = metrics.gauge_function
     gauge(
         "vcnode_tasks",
         "Tasks of the event loop, and requests and streams in progress.",
@@ -38,7 +38,7 @@ def watch(
     )
     gauge("vcnode_vnagent_tunnels", "Upgraded streams.", lambda: len(state.tunnels))
     gauge("vcnode_vnagent_kubelet_connections", "Connections to the kubelet.", lambda: kubelet.open_count)
-    registry.counter_function(
+    metrics.counter_function(
         "vcnode_vnagent_kubelet_handshakes_total",
         "TLS handshakes with the kubelet: full ones, and resumptions of a verified session.",
         lambda: {("full",): float(kubelet.full_count), ("resumed",): float(kubelet.resumed_count)},
@@ -61,13 +61,13 @@ def watch(
         "Client lists (vn-agent-clients) that are served though the super cluster lacks them.",
         lambda: len(publisher.retained_lists),
     )
-    registry.gauge_function(
+    metrics.gauge_function(
         "vcnode_vnagent_source_age_seconds",
         "Time since a source last confirmed the served objects; saved state counts from when it was saved.",
         lambda: _by_source(sources.ages()),
         ("source",),
     )
-    registry.gauge_function(
+    metrics.gauge_function(
         "vcnode_vnagent_saved_sources",
         "1 while saved state is served, as the source has not synced yet.",
         lambda: _by_source(sources.saved()),

@@ -31,7 +31,7 @@ class AgentMetrics:
         )
         begun = self.registry.counter(
             "vcnode_vnagent_handshakes_total",
-            "TLS handshakes that began, on the event loop or in the thread beside it.",
+            "TLS handshakes that began, on the event loop or in the thread.",
             ("place",),
         )
         seconds = self.registry.counter(
@@ -41,7 +41,7 @@ class AgentMetrics:
         self.handshake_seconds = {place: seconds.labels(place) for place in ("loop", "thread")}
         self.evictions = self.registry.counter(
             "vcnode_vnagent_connections_evicted_total",
-            "Connections without an identity that were evicted, each from the source that had most.",
+            "Connections without an identity that were evicted, each from the client address that had most.",
         )
         self.expired = self.registry.counter(
             "vcnode_vnagent_connections_expired_total",

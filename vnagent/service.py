@@ -229,7 +229,11 @@ class Service:
     async def _stop(self) -> None:
         self._listener.stop()
         self._handshakes.stop()
-        _log.info("draining", seconds=self._config.drain.seconds, tunnels=len(self.state.tunnels))
+        _log.info(
+            "shutting down: waiting for streams",
+            seconds=self._config.drain.seconds,
+            tunnels=len(self.state.tunnels),
+        )
         await self.state.drain(self._config.drain.seconds)
         self._kubelet.close_idle()
         await self._shell.end_tasks()

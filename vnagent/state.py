@@ -97,7 +97,7 @@ class AgentState:
             usage = self._usages[tenant] = TenantUsage(max_unsent_bytes=self.limits.buffered_bytes)
         return usage
 
-    def account_of(self, caller: Caller) -> TenantUsage:
+    def usage_of_caller(self, caller: Caller) -> TenantUsage:
         """The usage that the caller's bytes count in."""
         return self.usage_of(caller.tenant or "")
 
@@ -127,14 +127,14 @@ class AgentState:
 
     def try_acquire_tunnel(self, caller: Caller) -> bool:
         """Count a stream of the tenant's before it is opened; False if the tenant has too many."""
-        usage = self.account_of(caller)
+        usage = self.usage_of_caller(caller)
         if not is_below(usage.tunnels, self.limits.tunnels):
             return False
         usage.tunnels += 1
         return True
 
     def release_tunnel(self, caller: Caller) -> None:
-        self.account_of(caller).tunnels -= 1
+        self.usage_of_caller(caller).tunnels -= 1
 
     @property
     def buffered_bytes(self) -> int:

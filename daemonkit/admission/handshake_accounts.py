@@ -3,10 +3,10 @@
 
 A handshake on the event loop holds up everyone. The accounts say for which sources that is acceptable:
 those whose handshakes have been cheap and whose chains end at a registered authority. All others do theirs
-beside the loop, in an order (`daemonkit.admission.fair_queue`) by what their account has cost.
+in a thread, in an order (`daemonkit.admission.fair_queue`) by what their account has cost.
 
 What a handshake costs is known only afterwards, as TLS 1.3 encrypts the client's chain. An expensive check
-moves all sources of its authority off the loop, unless a check of the same chain was cheap before: then the
+moves all sources of its authority to the thread, unless a check of the same chain was cheap before: then the
 machine was slow, not the chain. A source that has proven nothing starts on a shared allowance.
 """
 
@@ -37,7 +37,7 @@ FAIR_CHECK_S = 0.0015
 SURCHARGE = 20.0
 # Of an account, handshakes that have begun on the loop and not ended. What the last flight of each costs is
 # known once it is checked: 256 clients could withhold theirs, and then hold up the loop for 2 s.
-MAX_BEGUN_INLINE = 16
+MAX_BEGUN_ON_LOOP = 16
 # How many sources and authorities are remembered; the least recently used one is dropped first.
 MAX_REMEMBERED = 4_096
 
@@ -75,10 +75,10 @@ class HandshakeAccounts:
         """By which account a source is served: its authority's, or its own if it has proven none."""
         return self._authority.get(source, source)
 
-    def try_begin_inline(self, source: str, now_s: float) -> bool:
+    def try_begin_on_loop(self, source: str, now_s: float) -> bool:
         """Whether the next handshake of `source` may run on the event loop. It is paid for then."""
         authority = self._authority.get(source)
-        if self._begun_counts.get(self.account_of(source), 0) >= MAX_BEGUN_INLINE:
+        if self._begun_counts.get(self.account_of(source), 0) >= MAX_BEGUN_ON_LOOP:
             return False
         if self._level(source, now_s) >= BURST_S:
             return False
@@ -93,20 +93,20 @@ class HandshakeAccounts:
         self._raise(source, TYPICAL_S, now_s, SHARE)
         return True
 
-    def begin_inline(self, source: str) -> str:
-        """A handshake of `source` has begun on the event loop. Returns the account, for `end_inline`."""
+    def begin_on_loop(self, source: str) -> str:
+        """A handshake of `source` has begun on the event loop. Returns the account, for `end_on_loop`."""
         account = self.account_of(source)
         self._begun_counts[account] = self._begun_counts.get(account, 0) + 1
         return account
 
-    def end_inline(self, account: str) -> None:
+    def end_on_loop(self, account: str) -> None:
         """It has ended, well or not."""
         count = self._begun_counts.pop(account) - 1
         if count:
             self._begun_counts[account] = count
 
     def charge(
-        self, source: str, authority: str, cost: HandshakeCost, now_s: float, *, is_inline: bool
+        self, source: str, authority: str, cost: HandshakeCost, now_s: float, *, is_on_loop: bool
     ) -> None:
         """A handshake of `source` has ended.
 
@@ -117,9 +117,9 @@ class HandshakeAccounts:
         cheap_chains = self._cheap_chains.get(authority or self.account_of(source), ())
         is_expensive = check_s > EXPENSIVE_S and chain not in cheap_chains
         cost_s = PENALTY_S if is_expensive else 0.0
-        if is_inline:
+        if is_on_loop:
             cost_s += max(0.0, cpu_s - TYPICAL_S) + SURCHARGE * max(0.0, check_s - FAIR_CHECK_S)
-        if is_inline and source not in self._authority:
+        if is_on_loop and source not in self._authority:
             self._raise(_UNPROVEN, max(0.0, cpu_s - TYPICAL_S), now_s, UNPROVEN_SHARE)
         if authority:
             _remember(self._authority, source, authority)

@@ -39,8 +39,8 @@ class Admitted(Protocol):
     source: str
     caller: Caller
     identity: object
-    is_inline: bool
-    inline_account: str | None
+    is_on_loop: bool
+    loop_account: str | None
 
     def __hash__(self) -> int: ...
 
@@ -61,8 +61,8 @@ class Admission:
 
     def begin(self, connection: Admitted) -> None:
         """Give a new connection a slot among those without a tenant."""
-        if connection.is_inline:
-            connection.inline_account = self.accounts.begin_inline(connection.source)
+        if connection.is_on_loop:
+            connection.loop_account = self.accounts.begin_on_loop(connection.source)
         self._evict(self._uncounted.add(connection, connection.source))
 
     def admit(self, connection: Admitted) -> bool:
@@ -120,19 +120,19 @@ class Admission:
         """Charge a handshake that has ended or failed. `authority`: the end of its chain, if it was
         verified."""
         cost = connection.transport.take_handshake_cost()
-        self._end_inline(connection)
-        if connection.is_inline:
+        self._end_on_loop(connection)
+        if connection.is_on_loop:
             self._state.metrics.handshake_seconds["loop"].inc(cost.cpu_s)
         now_s = self._state.poller.loop.time()
-        self.accounts.charge(connection.source, authority, cost, now_s, is_inline=connection.is_inline)
+        self.accounts.charge(connection.source, authority, cost, now_s, is_on_loop=connection.is_on_loop)
 
-    def _end_inline(self, connection: Admitted) -> None:
-        if connection.inline_account is not None:
-            self.accounts.end_inline(connection.inline_account)
-            connection.inline_account = None
+    def _end_on_loop(self, connection: Admitted) -> None:
+        if connection.loop_account is not None:
+            self.accounts.end_on_loop(connection.loop_account)
+            connection.loop_account = None
 
     def remove(self, connection: Admitted) -> None:
         """A connection ended, or became a tunnel."""
-        self._end_inline(connection)
+        self._end_on_loop(connection)
         self._uncounted.discard(connection)
         self._heavy.discard(connection)

@@ -42,8 +42,8 @@ class ClientConnection:
         "_charged_bytes",
         "_dispatcher",
         "_is_counted",
-        "_is_head",
-        "_is_head_begun",
+        "_is_head_method",
+        "_is_request_begun",
         "_is_scheduled",
         "_is_waiting",
         "_log_routes",
@@ -54,8 +54,8 @@ class ClientConnection:
         "caller",
         "exchange",
         "identity",
-        "inline_account",
-        "is_inline",
+        "is_on_loop",
+        "loop_account",
         "source",
         "transport",
     )
@@ -78,10 +78,10 @@ class ClientConnection:
         self._admission = admission
         self._dispatcher = dispatcher
         self.source = source
-        self.is_inline = cipher is None
+        self.is_on_loop = cipher is None
         # Counts its handshake while that runs on the loop.
-        self.inline_account: str | None = None
-        self.caller = UNIDENTIFIED
+        self.loop_account: str | None = None
+        self.caller = HANDSHAKE_PENDING
         self.identity: object = None
         self.exchange: Exchange | None = None
         self._buffer = bytearray()
@@ -91,8 +91,8 @@ class ClientConnection:
         self._wants_close = False
         self._log_routes = LogRouteCache()
         self._is_counted = False
-        self._is_head = False
-        self._is_head_begun = False
+        self._is_head_method = False
+        self._is_request_begun = False
         self._is_scheduled = False  # `_run_scheduled` is to come: nothing else begins a request
         self._is_waiting = False  # in the request queue, which calls `stop_waiting`
         self.transport = TlsConnection(state.poller, sock, cipher or Cipher(context, is_server=True), self)
@@ -105,7 +105,7 @@ class ClientConnection:
 
     def on_handshake(self) -> None:
         self.transport.deadline = self._state.poller.now + HEAD_S
-        self._is_head_begun = True
+        self._is_request_begun = True
         self._is_counted = self._admission.admit(self)
 
     def on_data(self, data: memoryview) -> None:
@@ -116,11 +116,11 @@ class ClientConnection:
             exchange = self.exchange
         if self._charged_bytes or len(self._buffer) > _FREE_BUFFER_BYTES:
             self._charge_buffer()
-            if self._charged_bytes and exchange is None and not has_memory(self.transport.account):
+            if self._charged_bytes and exchange is None and not has_memory(self.transport.usage):
                 # Part of a head is of no use to anyone.
                 self.deny(None, Deny(429, "too-much-unread", must_close=True))
                 return
-        if len(self._buffer) > MAX_EARLY_BYTES and not self._is_head_begun:
+        if len(self._buffer) > MAX_EARLY_BYTES and not self._is_request_begun:
             if exchange is None or exchange.is_bounded:
                 self.transport.pause()
             else:
@@ -131,7 +131,7 @@ class ClientConnection:
         """Count the buffer as the tenant's."""
         size = len(self._buffer) if self.transport.is_open else 0
         size = size if size > _FREE_BUFFER_BYTES else 0
-        self.transport.account.unsent_bytes += size - self._charged_bytes
+        self.transport.usage.unsent_bytes += size - self._charged_bytes
         self._charged_bytes = size
 
     def on_batch_end(self) -> None:
@@ -146,16 +146,16 @@ class ClientConnection:
 
     def on_end(self, reason: EndReason) -> None:
         has_left = reason is EndReason.CLOSED or reason is EndReason.RESET
-        if self.caller is UNIDENTIFIED and not has_left:
+        if self.caller is HANDSHAKE_PENDING and not has_left:
             self._state.metrics.handshake_failures.inc()
         self.abort()
 
     def on_deadline(self) -> None:
-        if self.transport.has_unsent and self.caller is not UNIDENTIFIED:
+        if self.transport.has_unsent and self.caller is not HANDSHAKE_PENDING:
             # It still reads the last answer, at its own pace.
             self.transport.deadline = self._state.poller.now + IDLE_S
             return
-        if self.caller is UNIDENTIFIED or not self._is_head_begun:
+        if self.caller is HANDSHAKE_PENDING or not self._is_request_begun:
             self.abort()
             return
         self.deny(None, Deny(408, "head-timeout", must_close=True))
@@ -180,7 +180,7 @@ class ClientConnection:
     def _wait(self) -> None:
         """Leave the request in the buffer until the queue calls `stop_waiting`."""
         self._is_waiting = True
-        self._is_head_begun = False
+        self._is_request_begun = False
         self.transport.deadline = None
         self.transport.pause()
         self._state.queue_request(self)
@@ -199,14 +199,14 @@ class ClientConnection:
             # It does not read its answers: read no request of it until it does.
             self.transport.pause()
             return
-        self._is_head = False  # a refusal of this request has a body, whatever the last method was
+        self._is_head_method = False  # a refusal of this request has a body, whatever the last method was
         try:
             end = find_head(self._buffer, self._scanned)
             if end < 0:
                 self._scanned = len(self._buffer)
                 self.transport.resume()  # it may have been paused for too much data ahead of this head
-                if not self._is_head_begun:
-                    self._is_head_begun = True
+                if not self._is_request_begun:
+                    self._is_request_begun = True
                     self.transport.deadline = self._state.poller.now + HEAD_S
                 return
             verdict = self._state.admit_request(self.caller, has_waited=has_waited, head_bytes=end)
@@ -216,7 +216,7 @@ class ClientConnection:
             self._scanned = 0
             head = bytes(self._buffer[:end])
             del self._buffer[: end + len(END_OF_HEAD)]
-            self._is_head_begun = False
+            self._is_request_begun = False
             self.transport.deadline = None
         except HeadError as error:
             self.deny(None, Deny(error.status, error.reason, must_close=True))
@@ -240,7 +240,7 @@ class ClientConnection:
             return
         self._previous = parsed if len(head) <= _KEPT_HEAD_BYTES else None
         self._wants_close = parsed.wants_close
-        self._is_head = parsed.method == "HEAD"
+        self._is_head_method = parsed.method == "HEAD"
         request = parse(parsed)
         if is_refused:
             self.deny(request, Deny(429, "too-many-requests", must_close=isinstance(request, Stream)))
@@ -290,7 +290,7 @@ class ClientConnection:
                 reason,
                 request_id,
                 is_close=is_close,
-                is_head=self._is_head,
+                is_head=self._is_head_method,
                 allow=allow,
                 text=text,
                 protocols=protocols,
@@ -330,7 +330,7 @@ class ClientConnection:
 
     def release(self) -> None:
         """Stop counting the connection: it has ended, or is a tunnel."""
-        self.transport.account.unsent_bytes -= self._charged_bytes
+        self.transport.usage.unsent_bytes -= self._charged_bytes
         self._charged_bytes = 0
         self._admission.remove(self)
         self._state.remove(self, is_counted=self._is_counted)
@@ -343,7 +343,7 @@ class ClientConnection:
     def abort(self) -> None:
         """The client left, or its right was revoked."""
         exchange, self.exchange = self.exchange, None
-        if self.caller is UNIDENTIFIED:
+        if self.caller is HANDSHAKE_PENDING:
             self._admission.charge(self, "")
         self.transport.abort()
         self.release()
@@ -351,7 +351,7 @@ class ClientConnection:
             exchange.cancel()
 
 
-UNIDENTIFIED = Caller(None, None, "")
+HANDSHAKE_PENDING = Caller(None, None, "")
 
 
 def open_client(

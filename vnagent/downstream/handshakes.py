@@ -3,7 +3,7 @@
 
 A silent connection costs a socket and an entry here, and no TLS object. When its first byte comes, the
 accounts (`daemonkit.admission.handshake_accounts`) decide where the handshake runs: on the event loop, where
-it is fastest, or in one thread beside the loop, in which OpenSSL works without the interpreter's lock. The
+it is fastest, or in one thread, in which OpenSSL works without the interpreter's lock. The
 thread serves accounts by their costs (`daemonkit.admission.fair_queue`): one of expensive chains, or of
 many hellos, waits behind all others. Long chains have a queue of their own and at most half of the thread, so
 that short chains from the same address are served meanwhile.
@@ -36,7 +36,7 @@ MAX_WAITING = 4_096
 MAX_BEGUN = 512
 # Hello and flight of a short chain: two certificates of RSA-4096, or four of RSA-2048.
 SHORT_BYTES = 6 * 1024
-# From accept to identity, beside the loop. An honest one needs milliseconds; Go's client waits 10 s.
+# From accept to identity, in the thread. An honest one needs milliseconds; Go's client waits 10 s.
 HANDSHAKE_S = 9.0
 _SWEEP_S = 0.5
 _EVENTS = 64
@@ -86,7 +86,7 @@ class Handshakes:
         self._long: FairQueue[_Pending] = FairQueue()
         self._next_long_s = 0.0
         self._long_timer: asyncio.TimerHandle | None = None
-        # Its thread starts with the first handshake beside the loop.
+        # The thread starts with its first handshake.
         self._executor = ThreadPoolExecutor(1, "handshakes")
         self._is_busy = False
         self._is_stopped = False
@@ -111,7 +111,7 @@ class Handshakes:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def __len__(self) -> int:
-        """Connections whose handshake is to begin, or runs beside the loop."""
+        """Connections whose handshake is to begin, or runs in the thread."""
         return len(self._by_fd)
 
     # ---- before the first byte
@@ -151,7 +151,7 @@ class Handshakes:
                 # One for each iteration of the loop: open connections are served between two of them.
                 # This one is still readable, and reported again.
                 continue
-            elif one.cipher is None and self._accounts.try_begin_inline(one.source, self._loop.time()):
+            elif one.cipher is None and self._accounts.try_begin_on_loop(one.source, self._loop.time()):
                 has_started = True
                 self._epoll.unregister(fd)
                 self._release(one)
@@ -168,7 +168,7 @@ class Handshakes:
         one.is_long = MAX_HANDSHAKE_BYTES - one.bytes_left + arrived_bytes > SHORT_BYTES
         (self._long if one.is_long else self._short).add(one, one.account)
 
-    # ---- beside the loop
+    # ---- in the thread
 
     def _advance(self) -> None:
         """Give the thread its next step, if it has none. Data waits in the socket until then."""
@@ -300,7 +300,7 @@ class Handshakes:
 
     def _charge(self, one: _Pending, cipher: Cipher) -> None:
         now_s = self._loop.time()
-        self._accounts.charge(one.source, "", cipher.cost, now_s, is_inline=False)
+        self._accounts.charge(one.source, "", cipher.cost, now_s, is_on_loop=False)
 
     def _sweep(self) -> None:
         now_s = self._loop.time()

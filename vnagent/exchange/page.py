@@ -95,7 +95,7 @@ class PageExchange:
 
     @property
     def _account(self) -> TenantUsage:
-        return self._state.account_of(self._client.caller)
+        return self._state.usage_of_caller(self._client.caller)
 
     def _send_piece(self) -> bool:
         """Send one piece; return whether the client takes more now."""

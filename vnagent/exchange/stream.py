@@ -95,7 +95,7 @@ class StreamExchange:
         client.exchange = None
         self._record(OWNED, 101)
         state.tunnels.add(Tunnel(downstream, upstream, caller, client.identity, state.on_tunnel_close))
-        upstream.account = state.account_of(caller)
+        upstream.usage = state.usage_of_caller(caller)
         downstream.write(switching + early)
         ahead = client.take_early_data()
         if ahead:

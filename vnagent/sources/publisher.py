@@ -224,7 +224,7 @@ class Publisher:
         for what, retained in (("tenants", tenants), ("client lists", lists)):
             if retained:
                 sources = sorted(retained)[:_MAX_NAMES]
-                _log.warning("retained ones are released", what=what, sources=sources, count=len(retained))
+                _log.warning(f"retained {what} are released", sources=sources, count=len(retained))
         self.publish_tenants(
             replace(
                 reading,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a TLS connection calls: a handler for its events, and an account for its bytes."""
+"""What a TLS connection calls: a handler for its events, and the usage that counts its bytes."""
 
 import enum
 from typing import Protocol
@@ -37,7 +37,7 @@ class ConnectionHandler(Protocol):
         """`deadline` passed."""
 
 
-class ByteAccount(Protocol):
+class ByteUsage(Protocol):
     """Counts, for a tenant, unsent bytes and handshake bytes of its connections."""
 
     handshake_bytes: int
@@ -45,7 +45,7 @@ class ByteAccount(Protocol):
     max_unsent_bytes: int
 
 
-class _NoAccount:
+class _NoUsage:
     """Counts for no tenant, without a limit."""
 
     handshake_bytes = 0
@@ -53,4 +53,4 @@ class _NoAccount:
     max_unsent_bytes = 0
 
 
-NO_ACCOUNT = _NoAccount()
+NO_USAGE = _NoUsage()

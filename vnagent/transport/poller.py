@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 
-from vnagent.transport.handler import NO_ACCOUNT, ByteAccount
+from vnagent.transport.handler import NO_USAGE, ByteUsage
 
 # Events of a tenant that are handled in one iteration of the loop, some 0.05 ms each. A tenant may have a
 # thousand connections that are ready at once; others are served in between. With 4, a tenant that keeps
@@ -57,10 +57,10 @@ class PollGroup:
     """Sockets that share the loop fairly with those of other groups.
 
     One iteration of the loop handles a bounded number of a group's events and calls. `size` counts its
-    sockets. `account` is the tenant's: above its limit the sockets receive little at once.
+    sockets. `usage` is the tenant's: above its limit the sockets receive little at once.
     """
 
-    __slots__ = ("_calls", "_events", "_is_scheduled", "_poller", "account", "epoll", "size")
+    __slots__ = ("_calls", "_events", "_is_scheduled", "_poller", "epoll", "size", "usage")
 
     def __init__(self, poller: "SocketPoller", events: int) -> None:
         """Raises OSError where no descriptor is left."""
@@ -68,7 +68,7 @@ class PollGroup:
         self._events = events
         self._calls: deque[tuple[PolledSocket, Callable[[], None]]] = deque()
         self._is_scheduled = False
-        self.account: ByteAccount = NO_ACCOUNT
+        self.usage: ByteUsage = NO_USAGE
         self.epoll = select.epoll()
         self.size = 0
 
@@ -154,8 +154,8 @@ class SocketPoller:
             group.close()
         self._groups.clear()
 
-    def group_of(self, tenant: str, account: ByteAccount) -> PollGroup:
-        """The tenant's group, with its `account`; the shared one where no descriptor is left for it."""
+    def group_of(self, tenant: str, usage: ByteUsage) -> PollGroup:
+        """The tenant's group, with its `usage`; the shared one where no descriptor is left for it."""
         group = self._groups.get(tenant)
         if group is None:
             try:
@@ -168,7 +168,7 @@ class SocketPoller:
                 group.close()
                 return self.shared
             self._groups[tenant] = group
-        group.account = account
+        group.usage = usage
         return group
 
     async def wait_closed(self, timeout_s: float) -> None:

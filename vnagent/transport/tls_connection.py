@@ -26,7 +26,7 @@ from typing import cast
 
 from daemonkit.admission.handshake_accounts import NO_COST, HandshakeCost
 from vnagent.transport.cipher import CIPHERTEXT, CIPHERTEXT_VIEW, PLAINTEXT, RECEIVE_BYTES, Cipher
-from vnagent.transport.handler import NO_ACCOUNT, ByteAccount, ConnectionHandler, EndReason
+from vnagent.transport.handler import NO_USAGE, ByteUsage, ConnectionHandler, EndReason
 from vnagent.transport.poller import PolledSocket, PollGroup, SocketPoller
 
 # Unsent bytes above which the source is paused, and below which it goes on.
@@ -90,7 +90,7 @@ class TlsConnection(PolledSocket):
         "_sock",
         "_unsent",
         "_unsent_bytes",
-        "account",
+        "usage",
     )
 
     def __init__(
@@ -115,8 +115,8 @@ class TlsConnection(PolledSocket):
         self._unsent: list[memoryview] | None = None  # most connections never have any
         self._unsent_bytes = 0
         self._is_awaited = False
-        self.account: ByteAccount = NO_ACCOUNT
-        self._handshake_bytes = 0  # that the account answers for
+        self.usage: ByteUsage = NO_USAGE
+        self._handshake_bytes = 0  # that the usage counts
         self._is_server = cipher.is_server
         self._is_reading = True
         self._is_closing = False
@@ -183,11 +183,11 @@ class TlsConnection(PolledSocket):
         """Make a call for this connection when its group is next served."""
         self.group.call_soon(self, call)
 
-    def bind(self, account: ByteAccount) -> None:
-        """`account` answers for this connection from now on."""
-        self.account = account
+    def bind(self, usage: ByteUsage) -> None:
+        """`usage` counts this connection's bytes from now on."""
+        self.usage = usage
         self._handshake_bytes = self.handshake_bytes
-        account.handshake_bytes += self._handshake_bytes
+        usage.handshake_bytes += self._handshake_bytes
 
     @property
     def idle_bytes(self) -> int:
@@ -202,11 +202,11 @@ class TlsConnection(PolledSocket):
         """Return whether the peer is behind. The source must then pause until `on_writable`, which will come.
 
         The first byte that the socket refuses is no congestion: with nothing to send when the socket is
-        writable again, a bulk stream would stop and go. It is where the account is above its limit.
+        writable again, a bulk stream would stop and go. It is one where the usage is above its limit.
         """
-        unsent, account = self._unsent_bytes, self.account
-        limit = account.max_unsent_bytes
-        if unsent > HIGH_BYTES or (unsent and limit and account.unsent_bytes > limit):
+        unsent, usage = self._unsent_bytes, self.usage
+        limit = usage.max_unsent_bytes
+        if unsent > HIGH_BYTES or (unsent and limit and usage.unsent_bytes > limit):
             self._is_awaited = True
             return True
         return False
@@ -314,7 +314,7 @@ class TlsConnection(PolledSocket):
         else:
             unsent.append(data)
         self._unsent_bytes += size
-        self.account.unsent_bytes += size
+        self.usage.unsent_bytes += size
 
     def _on_writable(self) -> None:
         unsent = self._unsent
@@ -328,7 +328,7 @@ class TlsConnection(PolledSocket):
             self._fail_to_send(error)
             return
         self._unsent_bytes -= sent
-        self.account.unsent_bytes -= sent
+        self.usage.unsent_bytes -= sent
         while unsent and sent >= len(unsent[0]):
             sent -= len(unsent.pop(0))
         if sent:
@@ -350,7 +350,7 @@ class TlsConnection(PolledSocket):
             return
         self._is_write_shut = True
         self._unsent = None
-        self.account.unsent_bytes -= self._unsent_bytes
+        self.usage.unsent_bytes -= self._unsent_bytes
         self._unsent_bytes = 0
         self._watch()
         if self._is_awaited and self._handler is not None:
@@ -380,8 +380,8 @@ class TlsConnection(PolledSocket):
                 self.call_soon(self._pump)
 
     def _on_readable(self) -> None:
-        account, most_bytes = self.group.account, self._receive_bytes
-        if account.unsent_bytes > account.max_unsent_bytes > 0:
+        usage, most_bytes = self.group.usage, self._receive_bytes
+        if usage.unsent_bytes > usage.max_unsent_bytes > 0:
             # Streams with nothing unsent are not paused. Each may add what it receives: 300 of them added
             # 30 MiB to a limit of 8 MiB.
             most_bytes = FIRST_RECEIVE_BYTES
@@ -551,14 +551,14 @@ class TlsConnection(PolledSocket):
         self._sock.close()
         self._cipher = self._handler = None
         self._unsent = None
-        self.account.unsent_bytes -= self._unsent_bytes
+        self.usage.unsent_bytes -= self._unsent_bytes
         self._unsent_bytes = 0
-        self.account.handshake_bytes -= self._handshake_bytes
+        self.usage.handshake_bytes -= self._handshake_bytes
         self._handshake_bytes = 0
 
 
 def rest_of(piece: memoryview, sent: int) -> memoryview:
-    """The rest of a piece. A view keeps the whole piece in memory, so less than half of it is copied: an
-    account holds at most twice the bytes that it counts."""
+    """The rest of a piece. A view keeps the whole piece in memory, so less than half of it is copied: a
+    tenant holds at most twice the bytes that are counted for it."""
     rest = piece[sent:]
     return memoryview(bytes(rest)) if 2 * len(rest) < len(cast(bytes, rest.obj)) else rest

@@ -121,10 +121,10 @@ def test_a_dial_without_memory_fails_alone(error: BaseException) -> None:
     run(body)
 
 
-class NoInline(HandshakeAccounts):
+class ThreadOnlyAccounts(HandshakeAccounts):
     """All handshakes run in the thread."""
 
-    def try_begin_inline(self, source: str, now_s: float) -> bool:
+    def try_begin_on_loop(self, source: str, now_s: float) -> bool:
         return False
 
 
@@ -148,7 +148,7 @@ class FullState:
 
 
 def handshakes_of(poller: SocketPoller, state: FullState) -> Handshakes:
-    return Handshakes(poller.loop, cast(AgentState, state), NoInline(), state.open_client)
+    return Handshakes(poller.loop, cast(AgentState, state), ThreadOnlyAccounts(), state.open_client)
 
 
 def test_a_connection_without_an_epoll_watch_ends_at_once() -> None:

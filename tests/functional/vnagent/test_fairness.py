@@ -38,7 +38,7 @@ from vnagent.downstream.admission import Admission
 from vnagent.downstream.client_connection import ClientConnection
 from vnagent.request_queue import RequestQueue
 from vnagent.state import AgentState
-from vnagent.transport.handler import NO_ACCOUNT
+from vnagent.transport.handler import NO_USAGE
 from vnagent.transport.poller import CALLS, SHARED_EVENTS, TENANT_EVENTS, PollGroup, SocketPoller
 from vnagent.upstream.kubelet import KubeletAddress, KubeletPool, ResponseHandler
 
@@ -121,7 +121,7 @@ async def links_of(
     links = []
     for _ in range(count):
         link = await stack.enter_async_context(connected_link(poller, is_server=True))
-        link.transport.join(poller.group_of(tenant, NO_ACCOUNT))
+        link.transport.join(poller.group_of(tenant, NO_USAGE))
         links.append(link)
     return links
 
@@ -318,14 +318,14 @@ def test_without_a_descriptor_a_tenant_joins_the_shared_group(monkeypatch: pytes
 
 
 def test_a_returning_tenant_has_its_new_accounts_limit() -> None:
-    """Its account goes when nothing is left of it. The group may still have a connection to the kubelet."""
+    """Its usage goes when nothing is left of it. The group may still have a connection to the kubelet."""
 
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=False) as idle:
             idle.transport.join(poller.group_of("ten-a", TenantUsage()))
-            account = TenantUsage()
-            assert poller.group_of("ten-a", account) is idle.transport.group
-            assert idle.transport.group.account is account
+            usage = TenantUsage()
+            assert poller.group_of("ten-a", usage) is idle.transport.group
+            assert idle.transport.group.usage is usage
 
     run(body)
 

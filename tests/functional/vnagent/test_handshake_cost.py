@@ -29,10 +29,10 @@ from vnagent.transport.poller import SocketPoller
 SOURCE = "127.0.0.1"
 
 
-class NoInline(HandshakeAccounts):
+class ThreadOnlyAccounts(HandshakeAccounts):
     """All handshakes run in the thread."""
 
-    def try_begin_inline(self, source: str, now_s: float) -> bool:
+    def try_begin_on_loop(self, source: str, now_s: float) -> bool:
         return False
 
 
@@ -77,7 +77,7 @@ async def handshake(handshakes: Handshakes, state: AgentState, client: ssl.SSLCo
     await until(lambda: not state.connections)
 
 
-@pytest.mark.parametrize("make_accounts", [HandshakeAccounts, NoInline], ids=["loop", "thread"])
+@pytest.mark.parametrize("make_accounts", [HandshakeAccounts, ThreadOnlyAccounts], ids=["loop", "thread"])
 def test_a_slow_check_of_a_known_cheap_chain_is_not_charged(
     make_accounts: type[HandshakeAccounts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,7 +91,7 @@ def test_a_slow_check_of_a_known_cheap_chain_is_not_charged(
         state.serve_tenants(Registry(), server_context(authority), ())
 
         def may_use_loop() -> bool:
-            return HandshakeAccounts.try_begin_inline(accounts, SOURCE, poller.loop.time())
+            return HandshakeAccounts.try_begin_on_loop(accounts, SOURCE, poller.loop.time())
 
         with running_handshakes(state, accounts) as handshakes:
             await handshake(handshakes, state, apiserver)

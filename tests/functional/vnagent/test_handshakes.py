@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from daemonkit.admission.handshake_accounts import EXPENSIVE_S, MAX_BEGUN_INLINE
+from daemonkit.admission.handshake_accounts import EXPENSIVE_S, MAX_BEGUN_ON_LOOP
 from daemonkit.tls.openssl import limit_groups
 from tests.cases import client_hello as hellos
 from tests.cases.client import CaseClient
@@ -138,9 +138,9 @@ def test_unfinished_handshakes_leave_the_loop(node: AgentNode) -> None:
 
     assert neighbour_is_served(node)  # its address is known now
     on_loop, in_thread = handshakes(node, "loop"), handshakes(node, "thread")
-    count = 2 * MAX_BEGUN_INLINE
+    count = 2 * MAX_BEGUN_ON_LOOP
     with crowd(node.daemon.port, ["127.0.0.1"] * count, client_hello()):
-        expected = (on_loop + MAX_BEGUN_INLINE, in_thread + count - MAX_BEGUN_INLINE)
+        expected = (on_loop + MAX_BEGUN_ON_LOOP, in_thread + count - MAX_BEGUN_ON_LOOP)
         wait_until(
             lambda: (handshakes(node, "loop"), handshakes(node, "thread")) == expected, within_s=DEADLINE_S
         )

@@ -52,7 +52,7 @@ class FakeClient(SimpleNamespace):
         self._use = use
         link.transport.bind(use)
 
-    def account_of(self, _caller: Caller) -> TenantUsage:
+    def usage_of_caller(self, _caller: Caller) -> TenantUsage:
         return self._use
 
     def finish(self, *, is_close: bool) -> None:

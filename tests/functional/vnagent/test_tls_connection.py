@@ -24,7 +24,7 @@ from tests.functional.vnagent.connection_links import (
 )
 from tests.functional.vnagent.far_end import End, FarEnd
 from vnagent.core.limits import TenantUsage
-from vnagent.downstream.client_connection import UNIDENTIFIED
+from vnagent.downstream.client_connection import HANDSHAKE_PENDING
 from vnagent.transport.cipher import RECEIVE_BYTES
 from vnagent.transport.handler import EndReason
 from vnagent.transport.poller import SocketPoller
@@ -329,8 +329,8 @@ def test_above_its_limit_a_tenant_receives_little_at_once() -> None:
                 kubelet = await stack.enter_async_context(connected_link(poller, is_server=False))
                 for transport in (client.transport, kubelet.transport):
                     transport.join(group)
-                    transport.account = use
-                Tunnel(client.transport, kubelet.transport, UNIDENTIFIED, None, lambda _: None)
+                    transport.usage = use
+                Tunnel(client.transport, kubelet.transport, HANDSHAKE_PENDING, None, lambda _: None)
                 streams.append((client, kubelet))
             # Until as much is received at once as ever is.
             for client, kubelet in streams:

@@ -154,14 +154,14 @@ def test_abort_removes_unsent_bytes_from_the_account(is_server: bool) -> None:
 
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=is_server, buffer_bytes=SMALL) as link:
-            account = link.transport.account = TenantUsage()
+            usage = link.transport.usage = TenantUsage()
             link.transport.write(b"a" * 200_000)
             link.transport.flush()
-            assert account.unsent_bytes > 0
+            assert usage.unsent_bytes > 0
             link.far.reset()
             await until(link.has_ended)
             link.transport.abort()
-            assert account.unsent_bytes == 0
+            assert usage.unsent_bytes == 0
 
     run(body)
 

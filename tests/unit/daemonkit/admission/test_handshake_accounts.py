@@ -4,7 +4,7 @@ import pytest
 from daemonkit.admission.handshake_accounts import (
     BURST_S,
     EXPENSIVE_S,
-    MAX_BEGUN_INLINE,
+    MAX_BEGUN_ON_LOOP,
     MAX_CHEAP_CHAINS,
     MAX_REMEMBERED,
     PENALTY_S,
@@ -34,16 +34,16 @@ def charge(
     now_s: float = 0.0,
     check_s: float = CHEAP_S / 2,
     chain: bytes = b"",
-    is_inline: bool = True,
+    is_on_loop: bool = True,
 ) -> None:
     cost = HandshakeCost(CHEAP_S / 2 + check_s, check_s, chain)
-    accounts.charge(source, authority, cost, now_s, is_inline=is_inline)
+    accounts.charge(source, authority, cost, now_s, is_on_loop=is_on_loop)
 
 
-def inline_count(accounts: HandshakeAccounts, source: str, authority: str, *, now_s: float = 0.0) -> int:
+def loop_count(accounts: HandshakeAccounts, source: str, authority: str, *, now_s: float = 0.0) -> int:
     """How many cheap handshakes of `source` run on the loop at once."""
     for count in range(10_000):
-        if not accounts.try_begin_inline(source, now_s):
+        if not accounts.try_begin_on_loop(source, now_s):
             return count
         charge(accounts, source, authority, now_s=now_s)
     raise AssertionError("unbounded")
@@ -54,31 +54,31 @@ def test_a_busy_apiserver_stays_on_the_loop() -> None:
     accounts = known("apiserver")
     for number in range(400 * 60):
         now_s = number / 400
-        assert accounts.try_begin_inline("apiserver", now_s)
+        assert accounts.try_begin_on_loop("apiserver", now_s)
         charge(accounts, "apiserver", now_s=now_s)
 
 
 def test_a_sources_burst_is_bounded_and_refills() -> None:
     accounts = known("s")
-    first = inline_count(accounts, "s", "A")
+    first = loop_count(accounts, "s", "A")
     assert first == pytest.approx(BURST_S / CHEAP_S, abs=2)
-    assert inline_count(accounts, "s", "A", now_s=1.0) == pytest.approx(SHARE / CHEAP_S, abs=2)
+    assert loop_count(accounts, "s", "A", now_s=1.0) == pytest.approx(SHARE / CHEAP_S, abs=2)
 
 
 def test_an_authority_shares_one_burst_among_its_sources() -> None:
     sources = [f"s{number}" for number in range(20)]
     accounts = known(*sources)
-    total = sum(inline_count(accounts, source, "A") for source in sources)
+    total = sum(loop_count(accounts, source, "A") for source in sources)
     assert total <= BURST_S / CHEAP_S + 1
     charge(accounts, "other", "B")
-    assert accounts.try_begin_inline("other", 0.0)
+    assert accounts.try_begin_on_loop("other", 0.0)
 
 
 def test_unproven_sources_share_one_small_allowance() -> None:
     accounts = HandshakeAccounts()
-    total = sum(inline_count(accounts, f"s{number}", "") for number in range(1_000))
+    total = sum(loop_count(accounts, f"s{number}", "") for number in range(1_000))
     assert total <= UNPROVEN_BURST_S / CHEAP_S + 1
-    again = sum(inline_count(accounts, f"t{number}", "", now_s=1.0) for number in range(1_000))
+    again = sum(loop_count(accounts, f"t{number}", "", now_s=1.0) for number in range(1_000))
     assert again <= UNPROVEN_SHARE / CHEAP_S + 1
 
 
@@ -86,13 +86,13 @@ def test_an_expensive_check_moves_its_authority_off_the_loop() -> None:
     accounts = known("s1", "s2")
     charge(accounts, "other", "B")
     charge(accounts, "s1", check_s=EXPENSIVE_S * 1.01)
-    assert [accounts.try_begin_inline(source, 0.0) for source in ("s1", "s2", "other")] == [
+    assert [accounts.try_begin_on_loop(source, 0.0) for source in ("s1", "s2", "other")] == [
         False,
         False,
         True,
     ]
-    assert not accounts.try_begin_inline("s2", (PENALTY_S - BURST_S) / SHARE - 1)
-    assert accounts.try_begin_inline("s2", PENALTY_S / SHARE + 1)
+    assert not accounts.try_begin_on_loop("s2", (PENALTY_S - BURST_S) / SHARE - 1)
+    assert accounts.try_begin_on_loop("s2", PENALTY_S / SHARE + 1)
 
 
 def test_a_chain_that_was_cheap_pays_no_penalty() -> None:
@@ -101,11 +101,11 @@ def test_a_chain_that_was_cheap_pays_no_penalty() -> None:
     accounts = HandshakeAccounts()
     charge(accounts, "s1", chain=b"leaf")
     charge(accounts, "s2", chain=b"leaf", check_s=EXPENSIVE_S * 2)
-    charge(accounts, "s2", chain=b"leaf", check_s=EXPENSIVE_S * 2, is_inline=False)
+    charge(accounts, "s2", chain=b"leaf", check_s=EXPENSIVE_S * 2, is_on_loop=False)
     charge(accounts, "s2", "", chain=b"leaf", check_s=EXPENSIVE_S * 2)  # the client left before its answer
-    assert [accounts.try_begin_inline(source, 0.0) for source in ("s1", "s2")] == [True, True]
+    assert [accounts.try_begin_on_loop(source, 0.0) for source in ("s1", "s2")] == [True, True]
     charge(accounts, "s1", chain=b"other", check_s=EXPENSIVE_S * 1.01)
-    assert [accounts.try_begin_inline(source, 0.0) for source in ("s1", "s2")] == [False, False]
+    assert [accounts.try_begin_on_loop(source, 0.0) for source in ("s1", "s2")] == [False, False]
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ def test_other_cheap_chains_do_not_excuse_an_expensive_one(
     accounts = known("s")
     charge(accounts, "s", authority, chain=chain, check_s=check_s)
     now_s = 2 * PENALTY_S / SHARE
-    assert accounts.try_begin_inline("s", now_s)
+    assert accounts.try_begin_on_loop("s", now_s)
     charge(accounts, "s", chain=chain, check_s=EXPENSIVE_S * 1.01, now_s=now_s)
-    assert not accounts.try_begin_inline("s", now_s)
+    assert not accounts.try_begin_on_loop("s", now_s)
 
 
 def test_cheap_chains_are_bounded_for_each_authority() -> None:
@@ -137,12 +137,12 @@ def test_cheap_chains_are_bounded_for_each_authority() -> None:
     charge(accounts, "other", "B", chain=b"leaf", check_s=EXPENSIVE_S * 2)
     for chain in chains[1:]:
         charge(accounts, "s", chain=chain, check_s=EXPENSIVE_S * 2)
-        assert accounts.try_begin_inline("s", 0.0)
-    assert accounts.try_begin_inline("other", 0.0)
+        assert accounts.try_begin_on_loop("s", 0.0)
+    assert accounts.try_begin_on_loop("other", 0.0)
     charge(accounts, "s", chain=chains[0], check_s=EXPENSIVE_S * 2)
-    assert not accounts.try_begin_inline("s", 0.0)
+    assert not accounts.try_begin_on_loop("s", 0.0)
     charge(accounts, "other", "B", chain=chains[1], check_s=EXPENSIVE_S * 2)
-    assert not accounts.try_begin_inline("other", 0.0)
+    assert not accounts.try_begin_on_loop("other", 0.0)
 
 
 def test_slow_checks_of_cheap_chains_are_surcharged() -> None:
@@ -152,7 +152,7 @@ def test_slow_checks_of_cheap_chains_are_surcharged() -> None:
     check_s, used_s = EXPENSIVE_S * 2, 0.0
     for tick in range(60 * 1_000):
         now_s = tick / 1_000
-        if accounts.try_begin_inline("s", now_s):
+        if accounts.try_begin_on_loop("s", now_s):
             charge(accounts, "s", chain=b"leaf", check_s=check_s, now_s=now_s)
             used_s += check_s
     assert 0 < used_s < 0.08 * 60
@@ -164,55 +164,55 @@ def test_nearly_expensive_chains_are_surcharged() -> None:
     check_s, used_s = EXPENSIVE_S * 0.98, 0.0
     for tick in range(60 * 1_000):
         now_s = tick / 1_000
-        if accounts.try_begin_inline("s", now_s):
+        if accounts.try_begin_on_loop("s", now_s):
             charge(accounts, "s", check_s=check_s, now_s=now_s)
             used_s += check_s
     assert 0.02 * 60 < used_s < 0.08 * 60
 
 
-def test_unfinished_inline_handshakes_are_bounded() -> None:
+def test_unfinished_loop_handshakes_are_bounded() -> None:
     """256 clients of one authority withheld their last flights, and then held up the loop for 2 s."""
     accounts = known("s1", "s2")
     charge(accounts, "other", "B")
     begun = []
-    for number in range(10 * MAX_BEGUN_INLINE):
+    for number in range(10 * MAX_BEGUN_ON_LOOP):
         source = f"s{1 + number % 2}"
-        if accounts.try_begin_inline(source, 0.0):
-            begun.append(accounts.begin_inline(source))
-    assert begun == ["A"] * MAX_BEGUN_INLINE
-    assert accounts.try_begin_inline("other", 0.0)
-    accounts.end_inline("A")
-    assert accounts.try_begin_inline("s1", 0.0)
+        if accounts.try_begin_on_loop(source, 0.0):
+            begun.append(accounts.begin_on_loop(source))
+    assert begun == ["A"] * MAX_BEGUN_ON_LOOP
+    assert accounts.try_begin_on_loop("other", 0.0)
+    accounts.end_on_loop("A")
+    assert accounts.try_begin_on_loop("s1", 0.0)
     for _ in begun[1:]:
-        accounts.end_inline("A")
+        accounts.end_on_loop("A")
     assert not accounts._begun_counts  # noqa: SLF001 - an account without any takes no memory
 
 
 def test_a_handshake_ends_in_the_account_it_began_in() -> None:
     """The source proves an authority in between."""
     accounts = HandshakeAccounts()
-    begun = [accounts.begin_inline("s") for _ in range(2)]
+    begun = [accounts.begin_on_loop("s") for _ in range(2)]
     charge(accounts, "s")
-    assert (begun, accounts.begin_inline("s")) == (["s", "s"], "A")
+    assert (begun, accounts.begin_on_loop("s")) == (["s", "s"], "A")
     for account in (*begun, "A"):
-        accounts.end_inline(account)
-    assert accounts.try_begin_inline("s", 0.0)
+        accounts.end_on_loop(account)
+    assert accounts.try_begin_on_loop("s", 0.0)
 
 
 def test_beside_the_loop_only_expensive_checks_are_charged() -> None:
     accounts = known("s")
     for _ in range(10_000):
-        charge(accounts, "s", is_inline=False)
-    assert accounts.try_begin_inline("s", 0.0)
-    charge(accounts, "s", check_s=1.0, is_inline=False)
-    assert not accounts.try_begin_inline("s", 0.0)
+        charge(accounts, "s", is_on_loop=False)
+    assert accounts.try_begin_on_loop("s", 0.0)
+    charge(accounts, "s", check_s=1.0, is_on_loop=False)
+    assert not accounts.try_begin_on_loop("s", 0.0)
 
 
 def test_penalties_do_not_add_up() -> None:
     accounts = known("s")
     for _ in range(1_000):
         charge(accounts, "s", check_s=1.0)
-    assert accounts.try_begin_inline("s", (PENALTY_S + BURST_S) / SHARE)
+    assert accounts.try_begin_on_loop("s", (PENALTY_S + BURST_S) / SHARE)
 
 
 def test_a_proven_source_uses_its_authoritys_account() -> None:

@@ -20,7 +20,7 @@ class FakeTransport:
     """Records writes; the test plays the kubelet."""
 
     def __init__(self, poller: SocketPoller) -> None:
-        self.account = None
+        self.usage = None
         self.group = poller.shared
         self.deadline: float | None = None
         self.written = b""

@@ -22,7 +22,7 @@ from tests.unit.vnagent.upstream.fake_pool import (
     ask,
     say,
 )
-from vnagent.transport.handler import NO_ACCOUNT, EndReason
+from vnagent.transport.handler import NO_USAGE, EndReason
 from vnagent.transport.poller import SocketPoller
 from vnagent.upstream.kubelet import DIAL_S, IDLE_S, MAX_IDLE
 
@@ -198,7 +198,7 @@ async def test_an_ended_spare_connection_is_not_used(pool: FakePool) -> None:
 
 async def test_a_connection_is_polled_with_its_requests_group(pool: FakePool) -> None:
     for tenant in ("ten-a", "ten-b"):
-        group = pool.poller.group_of(tenant, NO_ACCOUNT)
+        group = pool.poller.group_of(tenant, NO_USAGE)
         connection = pool.acquire(ResponseRecorder(), GET, timeout_s=5, is_upgrade=False, group=group)
         connection.on_handshake()
         assert cast(FakeTransport, connection.transport).group is group
