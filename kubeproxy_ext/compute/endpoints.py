@@ -74,7 +74,7 @@ def categorize(
     last = [one for one in candidates if one.is_serving_terminating]
     cluster = local = None
     if needs_cluster:
-        cluster = _sorted(_near(ready, node, zone) or last)
+        cluster = _sorted(_selected_by_hints(ready, node, zone) or last)
     if needs_local:
         local = _sorted([one for one in ready if one.is_local] or [one for one in last if one.is_local])
     return CategorizedEndpoints(cluster, local, has_any=bool(ready or last))
@@ -85,7 +85,7 @@ def serving(candidates: Iterable[Candidate]) -> tuple[Endpoint, ...]:
     return _sorted([one for one in candidates if one.source.is_serving])
 
 
-def _near(ready: Sequence[Candidate], node: str, zone: str) -> Sequence[Candidate]:
+def _selected_by_hints(ready: Sequence[Candidate], node: str, zone: str) -> Sequence[Candidate]:
     """The endpoints that node hints select, else those that zone hints select, else all.
 
     Hints count if every ready endpoint has one and at least one names this node or zone. So a slice from

@@ -29,14 +29,13 @@ from tests.cases.services.runner import Runner as ServiceRunner
 
 SHARED = ROOT.parent / "shared" / "cases"
 BASE_FILE = Path(__file__).with_name("more.yaml")
-MORE_SERVICES = Path(__file__).parent / "services" / "more.yaml"
 
 
 def default_files(shared: Path) -> tuple[Path, ...]:
     """The files of a run without FILE; `shared` is not part of a clone."""
     return (
         *(shared / "vnagent-requests.yaml", BASE_FILE),
-        *(shared / "service-proxy.yaml", MORE_SERVICES),
+        *(shared / "service-proxy.yaml", services.MORE),
     )
 
 

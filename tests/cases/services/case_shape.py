@@ -259,7 +259,7 @@ class ChoiceEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceCase:
+class EndpointChoiceCase:
     """Which endpoints are used; None: that set is not computed at all."""
 
     id: str
@@ -328,7 +328,7 @@ class CaseFile:
     selection: tuple[Selection, ...] = ()
     slice_rules: Mapping[str, str] = field(default_factory=dict)
     endpoint_map: tuple[EndpointMap, ...] = ()
-    choices: tuple[ChoiceCase, ...] = ()
+    endpoint_choices: tuple[EndpointChoiceCase, ...] = ()
     conntrack: Conntrack | None = None
     sync: tuple[Sync, ...] = ()
     problems: tuple[UnreadableCase, ...] = ()

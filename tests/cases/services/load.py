@@ -13,10 +13,10 @@ from tests.cases.services.case_shape import (
     ApiState,
     CaseFile,
     Check,
-    ChoiceCase,
     ChoiceEndpoint,
     Conntrack,
     ConntrackEntry,
+    EndpointChoiceCase,
     EndpointMap,
     EndpointSpec,
     FlowCase,
@@ -34,6 +34,8 @@ from tests.cases.services.case_shape import (
 )
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "cases" / "service-proxy.yaml"
+MORE = Path(__file__).with_name("more.yaml")
+"""Our own cases, in this repository."""
 
 _GROUND = frozenset({"version", "world", "guest_world"})
 _SECTIONS = frozenset(
@@ -54,7 +56,7 @@ _T = TypeVar("_T")
 
 
 def load(path: Path = SHARED) -> CaseFile:
-    """Read one file. Raises ShapeError, which names the place."""
+    """Read one file. Raises ServiceFileError, which names the place."""
     file = read(path)
     if file.problems:
         raise ServiceFileError(f"{path}: {file.problems[0].id}: {file.problems[0].text}")
@@ -71,7 +73,7 @@ def load_shared() -> CaseFile:
 def read(path: Path) -> CaseFile:
     """Read one file, and keep what is wrong with single groups as problems of theirs.
 
-    Raises ShapeError for a file of another shape.
+    Raises ServiceFileError for a file of another shape.
     """
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -114,7 +116,7 @@ def _case_file(path: Path, document: Mapping[str, Any]) -> CaseFile:
         "guest": each("guest", _guest),
         "selection": each("selection", _selection),
         "endpoint_map": each("endpoint_map", _endpoint_map),
-        "choices": each("categorize", _choice),
+        "endpoint_choices": each("categorize", _endpoint_choice),
         "sync": each("sync", _sync),
     }
     return CaseFile(
@@ -229,14 +231,14 @@ def _endpoint_map(raw: Mapping[str, Any]) -> EndpointMap:
 _CHOICE_KEYS = ("id", "me", "zone", "itp", "etp", "node_port", "eps", "cluster", "local", "all", "any", "why")
 
 
-def _choice(raw: Mapping[str, Any]) -> ChoiceCase:
+def _endpoint_choice(raw: Mapping[str, Any]) -> EndpointChoiceCase:
     _known(raw, _CHOICE_KEYS, raw.get("id"))
     endpoints = []
     for name, place, state, *hints in raw["eps"]:
         zones, nodes = (*hints, [], [])[:2]
         endpoints.append(ChoiceEndpoint(name, place == "L", state, tuple(zones), tuple(nodes)))
     plain = {key: raw[key] for key in ("id", "zone", "me", "itp", "etp", "node_port") if key in raw}
-    return ChoiceCase(
+    return EndpointChoiceCase(
         endpoints=tuple(endpoints),
         cluster=_names(raw.get("cluster")),
         local=_names(raw.get("local")),

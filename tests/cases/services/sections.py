@@ -14,9 +14,9 @@ from tests.cases.services.case_results import Job
 from tests.cases.services.case_shape import (
     ApiState,
     CaseFile,
-    ChoiceCase,
     ChoiceEndpoint,
     Conntrack,
+    EndpointChoiceCase,
     EndpointMap,
     EndpointSpec,
     Ingress,
@@ -49,8 +49,8 @@ def jobs(file: CaseFile) -> Iterator[tuple[str, Job]]:
         yield f"slice_rules: {why}", partial(slice_rules.answer, why, effect)
     for order in file.endpoint_map:
         yield order.id, partial(_endpoint_map, order)
-    for choice in file.choices:
-        yield choice.id, partial(_choice, choice)
+    for choice in file.endpoint_choices:
+        yield choice.id, partial(_endpoint_choice, choice)
     if file.conntrack is not None:
         yield "conntrack", partial(_conntrack, file.conntrack)
     for sequence in file.sync:
@@ -151,7 +151,7 @@ def _state_of(mapping: Mapping[str, tuple[str, ...]]) -> ApiState:
 _STATES = {"ready": (True, True, False), "dead": (False, False, False), "term": (False, True, True)}
 
 
-def _choice(case: ChoiceCase) -> tuple[list[str], str]:
+def _endpoint_choice(case: EndpointChoiceCase) -> tuple[list[str], str]:
     """The cluster IP shows one set, a load balancer's address the other: a guest is a pod, so that a
     Local external policy lets it reach all endpoints (service-proxy.md 1.3, "short circuit")."""
     me = case.me or _NODE
@@ -185,7 +185,11 @@ def _endpoint(one: ChoiceEndpoint, ip: str, me: str) -> EndpointSpec:
 
 
 def _chosen(
-    where: str, frontend: Frontend, wanted: frozenset[str] | None, case: ChoiceCase, ips: dict[str, str]
+    where: str,
+    frontend: Frontend,
+    wanted: frozenset[str] | None,
+    case: EndpointChoiceCase,
+    ips: dict[str, str],
 ) -> list[str]:
     if wanted:
         expected: object = {ips[name] for name in wanted}

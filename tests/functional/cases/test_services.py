@@ -13,12 +13,12 @@ from kubeproxy_ext.compute.stale_flows import StaleFlow
 from ruleset.model import Endpoint, Protocol
 from ruleset.names import Backend
 from ruletrace.packet import PacketVerdict
-from tests.cases.__main__ import MORE_SERVICES, main
+from tests.cases.__main__ import main
 from tests.cases.daemon import ROOT
 from tests.cases.services import evaluations, kernel_answers, rendering, sctp
 from tests.cases.services.case_shape import CaseFile
 from tests.cases.services.entries import KernelEntry, is_stale
-from tests.cases.services.load import SHARED, ServiceFileError, is_of_this_shape, load, read
+from tests.cases.services.load import MORE, SHARED, ServiceFileError, is_of_this_shape, load, read
 from tests.cases.services.questions import of_flow
 from tests.cases.services.rendering import RenderedGuest
 from tests.cases.services.runner import Runner
@@ -282,7 +282,7 @@ def test_render_command_prints_the_rules_of_the_runner(tmp_path: Path) -> None:
         assert done.stdout.decode() == rendering.text_for(data, guest, backend)
 
 
-@pytest.mark.parametrize("path", [SHARED, MORE_SERVICES], ids=lambda path: str(path.name))
+@pytest.mark.parametrize("path", [SHARED, MORE], ids=lambda path: str(path.name))
 def test_every_group_agrees_without_a_kernel(path: Path) -> None:
     """The live answers are the lab ring's; what needs no root is asked here."""
     if not path.exists():

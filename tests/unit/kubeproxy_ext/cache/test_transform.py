@@ -28,7 +28,7 @@ SLICE = {
             "addresses": [f"10.0.0.{number}", "10.9.9.9"],
             "conditions": {"ready": True, "serving": True},
             "nodeName": "n1",
-            "hints": {"forZones": [{"name": "z1"}]},
+            "hints": {"forZones": [{"name": "z1"}], "forNodes": [{"name": "n1"}]},
         }
         for number in (1, 2)
     ],

@@ -45,8 +45,8 @@ def names(endpoints: tuple[Endpoint, ...] | None) -> frozenset[str] | None:
     return None if endpoints is None else frozenset(endpoint.ip for endpoint in endpoints)
 
 
-@pytest.mark.parametrize("case", CASES.choices, ids=lambda case: case.id)
-def test_categorize(case: case_shape.ChoiceCase) -> None:
+@pytest.mark.parametrize("case", CASES.endpoint_choices, ids=lambda case: case.id)
+def test_categorize(case: case_shape.EndpointChoiceCase) -> None:
     """The sets that kube-proxy computes, where it uses them."""
     is_external = case.node_port > 0
     found = categorize(
@@ -107,6 +107,29 @@ def test_endpoints_are_sorted_by_text(case: case_shape.EndpointMap) -> None:
         chosen = categorize(joined["p", Protocol.TCP], "here", "", needs_cluster=True, needs_local=False)
         assert chosen.cluster is not None
         assert tuple(str(endpoint) for endpoint in chosen.cluster) == endpoints
+
+
+@pytest.mark.parametrize(
+    ("hints", "selected"),
+    [
+        ((("here",), ("there",)), {"10.0.0.1"}),
+        ((("here", "there"), ("there",)), {"10.0.0.1"}),
+        ((("there",), ("there",)), {"10.0.0.2"}),  # none names this node: the zone's hints count
+        ((("here",), ()), {"10.0.0.2"}),  # one has no node hint: the zone's hints count
+    ],
+)
+def test_node_hints_come_before_zone_hints(hints: tuple[tuple[str, ...], ...], selected: set[str]) -> None:
+    """Of two ready endpoints the second is in this zone."""
+    candidates = [
+        Candidate(
+            Endpoint(f"10.0.0.{number}", 80),
+            EndpointInfo(f"10.0.0.{number}", None, True, True, False, (zone,), nodes),
+            False,
+        )
+        for number, (zone, nodes) in enumerate(zip(("z2", "z1"), hints, strict=True), 1)
+    ]
+    found = categorize(candidates, "here", "z1", needs_cluster=True, needs_local=False)
+    assert {endpoint.ip for endpoint in found.cluster or ()} == selected
 
 
 def test_serving_endpoints_may_be_unready_or_terminating() -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules of one Service, and the flow cases answered by the model as a guest sees them."""
 
+import ipaddress
 from collections.abc import Iterable
 
 import pytest
@@ -21,11 +22,11 @@ from ruleset.model import (
     Protocol,
     ServiceRules,
 )
-from tests.cases.services.case_shape import ApiState, Check, FlowCase, GuestCase
-from tests.cases.services.load import load_shared
+from tests.cases.services.case_shape import ApiState, CaseFile, Check, FlowCase, GuestCase
+from tests.cases.services.load import MORE, load, load_shared
 from tests.unit.kubeproxy_ext.compute.builders import put
 
-CASES = load_shared()
+FILES = (load_shared(), load(MORE))
 HERE = GuestLocation("here", "", Family.IPV4)
 NO_RANGES: tuple[AddressRange, ...] | None = None
 
@@ -164,7 +165,7 @@ def ask(rules: GuestRules, check: Check) -> object:
             if isinstance(frontend.to, NoBackendAction):
                 return frontend.to.value
             return tuple(str(endpoint) for endpoint in frontend.to.endpoints)
-    in_range = any(check.destination.startswith(cidr.removesuffix(".0.0/16")) for cidr in rules.service_cidrs)
+    in_range = is_in(check.destination, rules.service_cidrs)
     return "reject" if in_range else "pass"
 
 
@@ -182,21 +183,26 @@ def rules(
         found = read(item)
         assert found is not None
         put(services, found)
-    return services.rules_for(
-        GuestView(tenant, tuple(networks), (pod,), node, None, tuple(cidrs), Family.IPV4)
-    )
+    family = Family.IPV6 if ":" in pod else Family.IPV4
+    return services.rules_for(GuestView(tenant, tuple(networks), (pod,), node, None, tuple(cidrs), family))
 
 
-def from_a_pod(check: Check) -> bool:
-    """Checks of the node's own packets and of outsiders' are not a guest's."""
-    return check.source.startswith("10.")
+def is_in(ip: str, cidrs: Iterable[str]) -> bool:
+    return any(ipaddress.ip_address(ip) in ipaddress.ip_network(cidr.strip()) for cidr in cidrs)
 
 
-@pytest.mark.parametrize("flow", CASES.flows, ids=lambda flow: flow.id)
-def test_flows_of_the_case_data(flow: FlowCase) -> None:
-    for check in filter(from_a_pod, flow.checks):
-        found = rules(flow.state, pod=check.source, node=CASES.world.node)
-        is_node_port = check.destination in CASES.world.node_ips and check.port >= 3000
+FLOWS = [pytest.param(file, case, id=case.id) for file in FILES for case in file.flows]
+GUESTS = [pytest.param(file, case, id=case.id) for file in FILES for case in file.guest]
+
+
+@pytest.mark.parametrize(("file", "case"), FLOWS)
+def test_flows_of_the_case_data(file: CaseFile, case: FlowCase) -> None:
+    """Packets of the node itself and of outsiders are not a guest's."""
+    where = file.world
+    pods = where.pod_cidr.split(",")
+    for check in (check for check in case.checks if is_in(check.source, pods)):
+        found = rules(case.state, pod=check.source, node=where.node)
+        is_node_port = check.destination in where.node_ips and check.port >= 3000
         assert ask(found, check) == ("pass" if is_node_port else check.expect), check.name
 
 
@@ -204,15 +210,13 @@ def test_flows_of_the_case_data(flow: FlowCase) -> None:
 _NOT_OF_THE_MODEL = {"G01", "G05"}
 
 
-@pytest.mark.parametrize("case", CASES.guest, ids=lambda case: case.id)
-def test_guests_of_the_case_data(case: GuestCase) -> None:
+@pytest.mark.parametrize(("file", "case"), GUESTS)
+def test_guests_of_the_case_data(file: CaseFile, case: GuestCase) -> None:
     if case.id in _NOT_OF_THE_MODEL:
         return
-    cidrs = [CASES.guest_world.service_cidr] if case.has_catch_all else []
-    where = {
-        "pod": CASES.guest_world.pod,
-        "node": CASES.guest_world.node,
-    }
+    world = file.guest_world
+    cidrs = [cidr.strip() for cidr in world.service_cidr.split(",")] if case.has_catch_all else []
+    where = {"pod": case.pod or world.pod, "node": world.node}
     now = rules(case.state, **where, cidrs=cidrs, networks=case.networks, tenant=case.tenant)
     for check in case.checks:
         assert ask(now, check) == check.expect, check.name
