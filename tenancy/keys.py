@@ -2,7 +2,7 @@
 """The strings on the wire by which the parts of the system recognise each other's objects.
 
 The names are VirtualCluster's and Arktos' own, so that each daemon also works beside the upstream
-Go parts. Keys of this project start with `vcnode.io/`. No other module spells one of them.
+Go parts. Keys of this project start with `vcnode.io/`. No other module spells a label or annotation.
 """
 
 TENANCY_PREFIX = "tenancy.x-k8s.io/"
@@ -19,6 +19,9 @@ VC_NAMESPACE = "tenancy.x-k8s.io/vcnamespace"
 # Annotations on super namespaces.
 VC_UID = "tenancy.x-k8s.io/vcuid"
 VC_ROOT_NAMESPACE = "tenancy.x-k8s.io/vcrootns"
+
+# Annotation on a tenant's root namespace: the service ranges of its control plane, separated by commas.
+SERVICE_CIDRS = "vcnode.io/service-cidrs"
 
 # Annotations on Services: the tenant's own cluster IP, and the super cluster's for tenant DNS.
 CLUSTER_IP = "tenancy.x-k8s.io/clusterIP"

@@ -14,7 +14,6 @@ from kubeproxy_ext.cache.object_cache import ObjectCache, tenant_of
 from kubeproxy_ext.compute.addresses import canonical_cidr
 from tenancy import keys
 
-ANNOTATION = "vcnode.io/service-cidrs"
 # Two families, each with a range that replaces another, and as many to spare.
 MAX_CIDRS = 8
 
@@ -36,5 +35,5 @@ class ServiceCidrs:
         root = cache.namespaces.get(tenant)
         if root is None or tenant_of(root) or keys.VC_ROOT_NAMESPACE not in root.metadata.annotations:
             return []
-        text = root.metadata.annotations.get(ANNOTATION, "")
+        text = root.metadata.annotations.get(keys.SERVICE_CIDRS, "")
         return [part.strip() for part in text.split(",")[:MAX_CIDRS]]

@@ -11,7 +11,6 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from kubeproxy_ext.cache.service_cidrs import ANNOTATION
 from kubeproxy_ext.compute.objects import (
     HEADLESS_LABEL,
     LAST_CHANGE_TRIGGER_TIME,
@@ -30,7 +29,14 @@ from tenancy import keys
 _NOT_OURS = (PROXY_NAME_LABEL, HEADLESS_LABEL)
 _SERVICE_LABELS = (keys.ARKTOS_NETWORK, *_NOT_OURS)
 _SLICE_LABELS = (SERVICE_NAME_LABEL, *_NOT_OURS)
-_OWNERS = (keys.CLUSTER, keys.NAMESPACE, keys.VC_NAME, keys.VC_NAMESPACE, keys.VC_ROOT_NAMESPACE, ANNOTATION)
+_OWNERS = (
+    keys.CLUSTER,
+    keys.NAMESPACE,
+    keys.VC_NAME,
+    keys.VC_NAMESPACE,
+    keys.VC_ROOT_NAMESPACE,
+    keys.SERVICE_CIDRS,
+)
 # Shared by all objects that keep none; never changed.
 _NONE: dict[str, str] = {}
 

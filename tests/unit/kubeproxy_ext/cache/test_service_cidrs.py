@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from kubeproxy_ext.cache.object_cache import ObjectCache
-from kubeproxy_ext.cache.service_cidrs import ANNOTATION, ServiceCidrs
+from kubeproxy_ext.cache.service_cidrs import ServiceCidrs
 from kubeproxy_ext.compute.objects import Meta, NamespaceObject
 from kubeproxy_ext.compute.service_state import ServiceState
 from tenancy import keys
@@ -21,7 +21,7 @@ def test_super_cluster_and_configured_cidrs_are_joined() -> None:
 
 
 def test_root_namespace_annotation_is_read() -> None:
-    root = {keys.VC_ROOT_NAMESPACE: "true", ANNOTATION: "172.21.0.1/16, fd01::/108,odd,"}
+    root = {keys.VC_ROOT_NAMESPACE: "true", keys.SERVICE_CIDRS: "172.21.0.1/16, fd01::/108,odd,"}
     known = cache(a=root, b=root)
     assert RANGES.of("a", known) == ("10.96.0.0/12", "172.21.0.0/16", "fd00::/108", "fd01::/108")
     # What an operator wrote down here goes before.
@@ -30,7 +30,7 @@ def test_root_namespace_annotation_is_read() -> None:
 
 
 def test_annotation_on_other_namespaces_is_ignored() -> None:
-    mark = {ANNOTATION: "0.0.0.0/0"}
+    mark = {keys.SERVICE_CIDRS: "0.0.0.0/0"}
     assert RANGES.of("a", cache(a=mark)) == ("10.96.0.0/12", "fd00::/108")
     brought_down = mark | {keys.CLUSTER: "x", keys.VC_ROOT_NAMESPACE: "true"}
     assert RANGES.of("a", cache(a=brought_down)) == ("10.96.0.0/12", "fd00::/108")
@@ -38,5 +38,5 @@ def test_annotation_on_other_namespaces_is_ignored() -> None:
 
 def test_number_of_annotated_cidrs_is_limited() -> None:
     many = ",".join(f"172.{number}.0.0/16" for number in range(100))
-    root = {keys.VC_ROOT_NAMESPACE: "true", ANNOTATION: many}
+    root = {keys.VC_ROOT_NAMESPACE: "true", keys.SERVICE_CIDRS: many}
     assert len(RANGES.of("a", cache(a=root))) == 2 + 8
