@@ -28,13 +28,13 @@ from kata_bridge.start_gate.core.decision import (
     Blocked,
     Blocker,
     ContainerFacts,
-    Decision,
     PodFacts,
-    PodResolver,
     Policy,
     Reason,
     RulesState,
+    StartDecision,
     StartGateSettings,
+    SubmittedResolver,
     decide,
     has_own_resolv_conf,
     is_complete,
@@ -307,7 +307,7 @@ class StartGate:
 
     # ---- the needs of pods
 
-    def set_resolver(self, uid: str, resolver: PodResolver | None) -> bool:
+    def set_resolver(self, uid: str, resolver: SubmittedResolver | None) -> bool:
         """Set or withdraw (None) a pod's resolver; return whether that changed anything.
 
         Raises `OSError` and `ValueError`.
@@ -374,7 +374,7 @@ class StartGate:
         if self._reporter is not None:
             self._reporter.unblocked(sandbox)
 
-    def _decide(self, gated: GatedPod, container: ContainerFacts) -> Decision:
+    def _decide(self, gated: GatedPod, container: ContainerFacts) -> StartDecision:
         sandbox = gated.sandbox
         rules = None
         if self._channels_of(sandbox):

@@ -25,7 +25,7 @@ from daemonkit import logs
 from daemonkit.files import directories
 from guest_agent import resolv_conf
 from kata_bridge.sandboxes.core.sandbox import is_sandbox_id
-from kata_bridge.start_gate.core.decision import PodResolver
+from kata_bridge.start_gate.core.decision import SubmittedResolver
 
 # Of pods without a sandbox (yet). dnsconfig withdraws a resolver when its pod is gone.
 MAX_RESOLVERS = 10_000
@@ -53,10 +53,10 @@ class ResolvConfs:
     def __init__(self, directory: Path) -> None:
         """Make the directory, or read what an earlier life left in it. Raises `UnusableDirectoryError`."""
         self._directory = directory
-        self._latest: dict[str, PodResolver] = {}
+        self._latest: dict[str, SubmittedResolver] = {}
         self._sandboxes: dict[str, _PodNetworks] = {}
         # By sandbox: the latest resolver, if it was issued for the sandbox's networks.
-        self._applied: dict[str, PodResolver] = {}
+        self._applied: dict[str, SubmittedResolver] = {}
         self._allowed: dict[str, list[str]] = {}
         # Sandboxes with a container that the kubelet must try again once it may start.
         self._blocked: set[str] = set()
@@ -68,15 +68,15 @@ class ResolvConfs:
 
     # ---- resolvers
 
-    def latest(self, uid: str) -> PodResolver | None:
+    def latest(self, uid: str) -> SubmittedResolver | None:
         """The latest resolver of a pod, for whichever networks; None before the first one."""
         return self._latest.get(uid)
 
-    def applied(self, sandbox: str) -> PodResolver | None:
+    def applied(self, sandbox: str) -> SubmittedResolver | None:
         """The latest resolver, if it was issued for the sandbox's own networks."""
         return self._applied.get(sandbox)
 
-    def set_resolver(self, uid: str, resolver: PodResolver | None) -> bool:
+    def set_resolver(self, uid: str, resolver: SubmittedResolver | None) -> bool:
         """Set or withdraw (None) a pod's resolver and write its files; return whether that is a change.
 
         A resolver without networks is for those of the pod's newest sandbox. Raises `OSError` where a file
@@ -275,7 +275,7 @@ class ResolvConfs:
                     text = _content(directory / _FILE, resolv_conf.MAX_BYTES).decode()
             if not text and not wait_message:
                 continue
-            applied = self._applied[directory.name] = PodResolver(text, wait_message, known.networks)
+            applied = self._applied[directory.name] = SubmittedResolver(text, wait_message, known.networks)
             if applied.networks:  # an older kata-bridge recorded none: then it is for this sandbox alone
                 self._latest[uid] = applied
 

@@ -11,7 +11,7 @@ from kata_bridge.metrics import KataBridgeMetrics
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 from kata_bridge.sandboxes.nri_source import NriSource
 from kata_bridge.start_gate.certificates import CertificateRetries
-from kata_bridge.start_gate.core.decision import PodResolver, StartGateSettings
+from kata_bridge.start_gate.core.decision import StartGateSettings, SubmittedResolver
 from kata_bridge.start_gate.gate import StartGate
 from kata_bridge.start_gate.metrics import StartGateMetrics
 from kata_bridge.start_gate.network_readiness_sync import sync_network_readiness
@@ -84,7 +84,7 @@ class StartGateService:
         sandbox = driver.sandbox if known is None and driver is not None else known
         if not networks and sandbox is not None:
             networks = sandbox.networks  # an older client means the networks of the guest that it names
-        resolver = PodResolver(text, wait_message, networks) if text or wait_message else None
+        resolver = SubmittedResolver(text, wait_message, networks) if text or wait_message else None
         uid = pod_uid or (known.uid if known is not None else "")
         if not uid:
             # A guest from a file has no runtime and no containers here. A guest from a CRI list may be one

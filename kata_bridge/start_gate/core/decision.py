@@ -100,7 +100,7 @@ class RulesState:
 
 
 @dataclass(frozen=True, slots=True)
-class PodResolver:
+class SubmittedResolver:
     """The latest SetResolvConf for a pod: the text, or why its containers must wait, or both."""
 
     text: str = ""
@@ -127,7 +127,7 @@ class PodFacts:
     refusal: str
     readiness: str | None
     rules: RulesState | None
-    resolver: PodResolver | None
+    resolver: SubmittedResolver | None
 
     @property
     def is_gated(self) -> bool:
@@ -135,7 +135,7 @@ class PodFacts:
         return bool(self.tenant or self.refusal)
 
     @property
-    def own_resolver(self) -> PodResolver | None:
+    def own_resolver(self) -> SubmittedResolver | None:
         """The resolver, if it was issued for the networks of this sandbox."""
         resolver = self.resolver
         return resolver if resolver is not None and resolver.applies_to(self.networks) else None
@@ -184,10 +184,12 @@ class Blocked:
         return f"waiting: {blockers} (the kubelet tries again)"
 
 
-Decision = Allowed | Blocked
+StartDecision = Allowed | Blocked
 
 
-def decide(pod: PodFacts, container: ContainerFacts, policy: Policy, needs: Collection[Need]) -> Decision:
+def decide(
+    pod: PodFacts, container: ContainerFacts, policy: Policy, needs: Collection[Need]
+) -> StartDecision:
     """Decide whether the container may start."""
     resolver = pod.own_resolver
     mounts = bool(resolver is not None and resolver.text and not container.has_own_resolv_conf)
@@ -206,7 +208,7 @@ def decide(pod: PodFacts, container: ContainerFacts, policy: Policy, needs: Coll
     return Allowed(mounts, blockers)
 
 
-def is_complete(decision: Decision) -> bool:
+def is_complete(decision: StartDecision) -> bool:
     """Whether nothing is missing, whatever the policy."""
     return isinstance(decision, Allowed) and not decision.missing
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kata_bridge.start_gate import resolv_conf
-from kata_bridge.start_gate.core.decision import PodResolver
+from kata_bridge.start_gate.core.decision import SubmittedResolver
 from kata_bridge.start_gate.resolv_conf import MAX_ALLOWED, ResolvConfs
 
 BLUE, GREEN = ("blue",), ("green",)
@@ -16,24 +16,24 @@ TEXT, OTHER = "nameserver 10.1.0.10\n", "nameserver 10.1.0.11\nsearch a b\n"
 def test_a_resolver_is_written_when_the_sandbox_starts(tmp_path: Path) -> None:
     confs = ResolvConfs(tmp_path)
     assert confs.latest("u") is None
-    assert confs.set_resolver("u", PodResolver(TEXT))
-    assert not confs.set_resolver("u", PodResolver(TEXT))
+    assert confs.set_resolver("u", SubmittedResolver(TEXT))
+    assert not confs.set_resolver("u", SubmittedResolver(TEXT))
     assert list(tmp_path.iterdir()) == []
     confs.add_sandbox("s", "u", BLUE)
     assert confs.path("s") == tmp_path / "s" / "resolv.conf"
     assert confs.path("s").read_text() == TEXT
     assert confs.path("s").stat().st_mode & 0o777 == 0o644
-    assert confs.set_resolver("u", PodResolver(OTHER))
+    assert confs.set_resolver("u", SubmittedResolver(OTHER))
     assert confs.path("s").read_text() == OTHER
 
 
 def test_resolv_conf_is_rewritten_in_place(tmp_path: Path) -> None:
     confs = ResolvConfs(tmp_path)
     confs.add_sandbox("s", "u", BLUE)
-    confs.set_resolver("u", PodResolver(OTHER))
+    confs.set_resolver("u", SubmittedResolver(OTHER))
     inode = confs.path("s").stat().st_ino
     for text in (TEXT, OTHER, TEXT * 50, TEXT):
-        confs.set_resolver("u", PodResolver(text))
+        confs.set_resolver("u", SubmittedResolver(text))
         assert confs.path("s").read_text() == text
         assert confs.prepare("s", "u", BLUE) == confs.path("s")
     assert confs.path("s").stat().st_ino == inode
@@ -43,7 +43,7 @@ def test_a_directory_that_could_not_be_made_is_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confs = ResolvConfs(tmp_path / "pods")
-    confs.set_resolver("u", PodResolver(TEXT))
+    confs.set_resolver("u", SubmittedResolver(TEXT))
 
     def is_full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -55,16 +55,16 @@ def test_a_directory_that_could_not_be_made_is_retried(
                 attempt("s", "u", BLUE)
     assert confs.prepare("s", "u", BLUE).read_text() == TEXT
     # And a restart reads its record.
-    assert ResolvConfs(tmp_path / "pods").latest("u") == PodResolver(TEXT, networks=BLUE)
+    assert ResolvConfs(tmp_path / "pods").latest("u") == SubmittedResolver(TEXT, networks=BLUE)
 
 
 def test_running_containers_keep_their_resolv_conf(tmp_path: Path) -> None:
     confs = ResolvConfs(tmp_path)
     confs.add_sandbox("s", "u", BLUE)
-    confs.set_resolver("u", PodResolver(TEXT))
-    confs.set_resolver("u", PodResolver(wait_message="the network is gone"))
+    confs.set_resolver("u", SubmittedResolver(TEXT))
+    confs.set_resolver("u", SubmittedResolver(wait_message="the network is gone"))
     assert confs.path("s").read_text() == TEXT
-    confs.set_resolver("u", PodResolver(OTHER, wait_message="the network is not ready"))
+    confs.set_resolver("u", SubmittedResolver(OTHER, wait_message="the network is not ready"))
     assert confs.path("s").read_text() == OTHER
     confs.set_resolver("u", None)
     assert confs.latest("u") is None
@@ -76,7 +76,7 @@ def test_each_sandbox_of_a_pod_has_a_file(tmp_path: Path) -> None:
     confs.add_sandbox("old", "u", BLUE)
     confs.add_sandbox("new", "u", BLUE)
     confs.add_sandbox("other", "v", BLUE)
-    confs.set_resolver("u", PodResolver(TEXT))
+    confs.set_resolver("u", SubmittedResolver(TEXT))
     assert [confs.path(name).exists() for name in ("old", "new", "other")] == [True, True, False]
     confs.remove_sandbox("old")
     assert not (tmp_path / "old").exists()
@@ -88,18 +88,18 @@ def test_each_sandbox_of_a_pod_has_a_file(tmp_path: Path) -> None:
     "resolver",
     [
         None,
-        PodResolver(TEXT, networks=BLUE),
-        PodResolver(wait_message="w", networks=BLUE),
-        PodResolver(TEXT, "w", BLUE),
-        PodResolver("é\n", networks=BLUE),
+        SubmittedResolver(TEXT, networks=BLUE),
+        SubmittedResolver(wait_message="w", networks=BLUE),
+        SubmittedResolver(TEXT, "w", BLUE),
+        SubmittedResolver("é\n", networks=BLUE),
     ],
 )
 def test_a_restart_restores_resolvers_and_allowed_containers(
-    tmp_path: Path, resolver: PodResolver | None
+    tmp_path: Path, resolver: SubmittedResolver | None
 ) -> None:
     before = ResolvConfs(tmp_path)
     before.add_sandbox("s", "u", BLUE)
-    before.set_resolver("u", PodResolver(OTHER))
+    before.set_resolver("u", SubmittedResolver(OTHER))
     before.set_resolver("u", resolver)
     before.record_allowed("s", "c1")
     after = ResolvConfs(tmp_path)
@@ -107,7 +107,7 @@ def test_a_restart_restores_resolvers_and_allowed_containers(
     assert after.sandboxes("u") == ("s",)
     assert after.was_allowed("s", "c1")
     assert not after.was_allowed("s", "c2")
-    after.set_resolver("u", PodResolver(TEXT))
+    after.set_resolver("u", SubmittedResolver(TEXT))
     assert after.path("s").read_text() == TEXT
 
 
@@ -119,18 +119,18 @@ def test_a_resolver_does_not_apply_to_another_network(
     """A pod's label changed, and the kubelet made another sandbox; an older client names no networks."""
     confs = ResolvConfs(tmp_path)
     confs.add_sandbox("one", "u", BLUE)
-    confs.set_resolver("u", PodResolver(TEXT, networks=BLUE if has_networks else ()))
+    confs.set_resolver("u", SubmittedResolver(TEXT, networks=BLUE if has_networks else ()))
     if is_restarted:
         confs = ResolvConfs(tmp_path)
     else:
         confs.remove_sandbox("one")
     confs.add_sandbox("two", "u", GREEN)
     assert confs.applied("two") is None
-    assert confs.latest("u") == PodResolver(TEXT, networks=BLUE)
+    assert confs.latest("u") == SubmittedResolver(TEXT, networks=BLUE)
     confs.prepare("two", "u", GREEN)
     assert not confs.path("two").exists()
-    confs.set_resolver("u", PodResolver(OTHER, networks=GREEN if has_networks else ()))
-    assert confs.applied("two") == PodResolver(OTHER, networks=GREEN)
+    confs.set_resolver("u", SubmittedResolver(OTHER, networks=GREEN if has_networks else ()))
+    assert confs.applied("two") == SubmittedResolver(OTHER, networks=GREEN)
     assert confs.path("two").read_text() == OTHER
 
 
@@ -139,20 +139,23 @@ def test_a_newer_resolver_for_another_network_withdraws(
 ) -> None:
     confs = ResolvConfs(tmp_path)
     confs.add_sandbox("one", "u", BLUE)
-    confs.set_resolver("u", PodResolver(TEXT, networks=BLUE))
-    confs.set_resolver("u", PodResolver(OTHER, "w", GREEN))
+    confs.set_resolver("u", SubmittedResolver(TEXT, networks=BLUE))
+    confs.set_resolver("u", SubmittedResolver(OTHER, "w", GREEN))
     for each in (confs, ResolvConfs(tmp_path)):
         assert each.applied("one") is None
         assert each.prepare("one", "u", BLUE).read_text() == TEXT
-    confs.set_resolver("u", PodResolver(OTHER, networks=BLUE))
-    assert confs.applied("one") == PodResolver(OTHER, networks=BLUE)
+    confs.set_resolver("u", SubmittedResolver(OTHER, networks=BLUE))
+    assert confs.applied("one") == SubmittedResolver(OTHER, networks=BLUE)
     assert confs.path("one").read_text() == OTHER
 
 
 def test_a_resolver_without_networks_is_for_the_first_sandbox(tmp_path: Path) -> None:
     confs = ResolvConfs(tmp_path)
-    confs.set_resolver("u", PodResolver(TEXT))
-    for name, networks, applied in (("one", BLUE, PodResolver(TEXT, networks=BLUE)), ("two", GREEN, None)):
+    confs.set_resolver("u", SubmittedResolver(TEXT))
+    for name, networks, applied in (
+        ("one", BLUE, SubmittedResolver(TEXT, networks=BLUE)),
+        ("two", GREEN, None),
+    ):
         confs.add_sandbox(name, "u", networks)
         assert confs.applied(name) == applied
 
@@ -165,11 +168,11 @@ def test_an_older_record_applies_to_its_own_sandbox(tmp_path: Path) -> None:
     confs = ResolvConfs(tmp_path)
     confs.add_sandbox("two", "u", GREEN)
     confs.add_sandbox("one", "u", BLUE)
-    assert (confs.applied("one"), confs.applied("two")) == (PodResolver(TEXT, networks=BLUE), None)
+    assert (confs.applied("one"), confs.applied("two")) == (SubmittedResolver(TEXT, networks=BLUE), None)
     # A resolver that was set before the runtime reported the sandbox takes precedence.
     (tmp_path / "one" / "gate.json").write_text(json.dumps(record))
     confs = ResolvConfs(tmp_path)
-    confs.set_resolver("u", PodResolver(OTHER, networks=GREEN))
+    confs.set_resolver("u", SubmittedResolver(OTHER, networks=GREEN))
     confs.add_sandbox("one", "u", BLUE)
     assert confs.applied("one") is None
 
@@ -177,7 +180,7 @@ def test_an_older_record_applies_to_its_own_sandbox(tmp_path: Path) -> None:
 def test_a_reused_sandbox_id_gets_nothing_of_the_old_pod(tmp_path: Path) -> None:
     confs = ResolvConfs(tmp_path)
     confs.add_sandbox("s", "u", BLUE)
-    confs.set_resolver("u", PodResolver(TEXT, networks=BLUE))
+    confs.set_resolver("u", SubmittedResolver(TEXT, networks=BLUE))
     confs.add_sandbox("s", "v", BLUE)
     assert confs.applied("s") is None
 
@@ -228,9 +231,9 @@ def test_the_oldest_resolvers_without_sandbox_are_evicted(
     monkeypatch.setattr(resolv_conf, "MAX_RESOLVERS", 3)
     confs = ResolvConfs(tmp_path)
     confs.add_sandbox("s", "used", BLUE)
-    confs.set_resolver("used", PodResolver(TEXT))
+    confs.set_resolver("used", SubmittedResolver(TEXT))
     for number in range(5):
-        confs.set_resolver(f"u{number}", PodResolver(TEXT))
+        confs.set_resolver(f"u{number}", SubmittedResolver(TEXT))
     assert confs.latest("used") is not None
     assert [confs.latest(f"u{number}") is None for number in range(5)] == [True, True, True, False, False]
 
@@ -241,4 +244,4 @@ def test_an_invalid_sandbox_id_makes_no_path(tmp_path: Path) -> None:
         confs.add_sandbox("../out", "u", BLUE)
     confs.add_sandbox("s", "u", BLUE)
     with pytest.raises(ValueError, match="is text of"):
-        confs.set_resolver("u", PodResolver("\0"))
+        confs.set_resolver("u", SubmittedResolver("\0"))

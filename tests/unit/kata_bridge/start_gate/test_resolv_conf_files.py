@@ -10,7 +10,7 @@ import pytest
 
 from daemonkit.files.directories import UnusableDirectoryError
 from guest_agent import resolv_conf
-from kata_bridge.start_gate.core.decision import PodResolver
+from kata_bridge.start_gate.core.decision import SubmittedResolver
 from kata_bridge.start_gate.resolv_conf import ResolvConfs
 
 TEXT = "nameserver 10.0.0.10\n"
@@ -39,7 +39,7 @@ def test_a_link_in_place_of_a_file_is_not_followed(
     (tmp_path / "pods" / "s").mkdir(parents=True)
     plant(tmp_path / "pods" / "s" / name, secret)
     confs = ResolvConfs(tmp_path / "pods")
-    confs.set_resolver("u", PodResolver(TEXT))
+    confs.set_resolver("u", SubmittedResolver(TEXT))
     if name == "resolv.conf":
         with pytest.raises(OSError, match=r"symbolic links|another owner, or several links"):
             confs.prepare("s", "u", BLUE)
@@ -53,7 +53,7 @@ def test_a_link_in_place_of_a_sandbox_is_not_followed(tmp_path: Path, secret: Pa
     (tmp_path / "pods").mkdir()
     (tmp_path / "pods" / "s").symlink_to(tmp_path / "elsewhere")
     confs = ResolvConfs(tmp_path / "pods")
-    confs.set_resolver("u", PodResolver(TEXT))
+    confs.set_resolver("u", SubmittedResolver(TEXT))
     with pytest.raises(OSError, match="Not a directory"):
         confs.prepare("s", "u", BLUE)
     assert list((tmp_path / "elsewhere").iterdir()) == []
@@ -77,7 +77,7 @@ def test_resolv_conf_is_readable_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
         confs = ResolvConfs(tmp_path / "pods")
-        confs.set_resolver("u", PodResolver(TEXT))
+        confs.set_resolver("u", SubmittedResolver(TEXT))
         path = confs.prepare("s", "u", BLUE)
     finally:
         os.umask(before)

@@ -13,12 +13,12 @@ from kata_bridge.start_gate.core.decision import (
     MountPoint,
     Need,
     PodFacts,
-    PodResolver,
     Policy,
     PolicyRule,
     Reason,
     RulesState,
     StartGateSettings,
+    SubmittedResolver,
     decide,
     has_own_resolv_conf,
     is_complete,
@@ -33,7 +33,7 @@ POD = PodFacts(
     refusal="",
     readiness=None,
     rules=RulesState(digest="d", desired="d"),
-    resolver=PodResolver("nameserver 10.1.0.10\n"),
+    resolver=SubmittedResolver("nameserver 10.1.0.10\n"),
 )
 MAIN = ContainerFacts("main")
 NO_RESOLVER = "the resolver of network blue is not synced: dnsconfig has not submitted it yet"
@@ -111,21 +111,29 @@ def test_rules_that_are_current(rules: RulesState) -> None:
     [
         (None, NO_RESOLVER),
         (
-            PodResolver(wait_message="network blue has no DNS server yet"),
+            SubmittedResolver(wait_message="network blue has no DNS server yet"),
             "network blue has no DNS server yet",
         ),
-        (PodResolver("nameserver 10.1.0.10\n", wait_message="network blue is gone"), "network blue is gone"),
+        (
+            SubmittedResolver("nameserver 10.1.0.10\n", wait_message="network blue is gone"),
+            "network blue is gone",
+        ),
     ],
 )
-def test_a_missing_resolver_or_its_wait_message_blocks(resolver: PodResolver | None, message: str) -> None:
+def test_a_missing_resolver_or_its_wait_message_blocks(
+    resolver: SubmittedResolver | None, message: str
+) -> None:
     assert messages(replace(POD, resolver=resolver)) == [message]
 
 
 @pytest.mark.parametrize(
-    "resolver", [PodResolver("nameserver 10.1.0.10\n"), PodResolver(wait_message="network red is gone")]
+    "resolver",
+    [SubmittedResolver("nameserver 10.1.0.10\n"), SubmittedResolver(wait_message="network red is gone")],
 )
 @pytest.mark.parametrize("networks", [("red",), ("blue", "red"), ("Blue",)])
-def test_a_resolver_for_another_network_is_not_used(resolver: PodResolver, networks: tuple[str, ...]) -> None:
+def test_a_resolver_for_another_network_is_not_used(
+    resolver: SubmittedResolver, networks: tuple[str, ...]
+) -> None:
     pod = replace(POD, resolver=replace(resolver, networks=networks))
     assert messages(pod) == ["its resolver is for another network; waiting for dnsconfig"]
     assert decide(pod, MAIN, Policy.OFF, BOTH) == Allowed(mounts_resolv_conf=False)
@@ -139,7 +147,7 @@ def test_a_resolver_for_another_network_is_not_used(resolver: PodResolver, netwo
 
 @pytest.mark.parametrize("networks", [(), ("blue",), ("blue", "blue")])
 def test_a_resolver_for_the_sandboxs_networks_is_mounted(networks: tuple[str, ...]) -> None:
-    pod = replace(POD, resolver=PodResolver("nameserver 10.1.0.10\n", networks=networks))
+    pod = replace(POD, resolver=SubmittedResolver("nameserver 10.1.0.10\n", networks=networks))
     assert decide(pod, MAIN, Policy.ENFORCE, BOTH) == Allowed(mounts_resolv_conf=True)
 
 
@@ -191,7 +199,7 @@ def test_only_configured_needs_block() -> None:
         assert isinstance(decision, Blocked)
         assert [blocker.reason for blocker in decision.blockers] == [reason]
     # A wait message blocks also where the resolver is not needed.
-    waiting = replace(bare, resolver=PodResolver(wait_message="w"))
+    waiting = replace(bare, resolver=SubmittedResolver(wait_message="w"))
     assert isinstance(decide(waiting, MAIN, Policy.ENFORCE, ()), Blocked)
 
 
@@ -199,14 +207,14 @@ def test_a_pod_without_tenant_is_never_blocked() -> None:
     pod = replace(POD, tenant="", rules=RulesState(), resolver=None, readiness="false")
     for policy in Policy:
         assert decide(pod, MAIN, policy, BOTH) == Allowed(mounts_resolv_conf=False)
-    with_resolver = replace(pod, resolver=PodResolver("nameserver 10.1.0.10\n"))
+    with_resolver = replace(pod, resolver=SubmittedResolver("nameserver 10.1.0.10\n"))
     assert decide(with_resolver, MAIN, Policy.ENFORCE, BOTH) == Allowed(mounts_resolv_conf=True)
 
 
 def test_in_the_host_network_only_a_wait_message_blocks() -> None:
     host = replace(POD, is_host_network=True, rules=None, resolver=None)
     assert decide(host, MAIN, Policy.ENFORCE, BOTH) == Allowed(mounts_resolv_conf=False)
-    waiting = replace(host, resolver=PodResolver(wait_message="network blue is missing"))
+    waiting = replace(host, resolver=SubmittedResolver(wait_message="network blue is missing"))
     assert messages(waiting) == ["network blue is missing"]
 
 
@@ -219,7 +227,7 @@ def test_a_container_with_its_own_resolv_conf_needs_none() -> None:
     own = ContainerFacts("main", has_own_resolv_conf=True)
     assert decide(POD, own, Policy.ENFORCE, BOTH) == Allowed(mounts_resolv_conf=False)
     assert decide(replace(POD, resolver=None), own, Policy.ENFORCE, BOTH) == Allowed(mounts_resolv_conf=False)
-    assert messages(replace(POD, resolver=PodResolver(wait_message="w")), own) == ["w"]
+    assert messages(replace(POD, resolver=SubmittedResolver(wait_message="w")), own) == ["w"]
 
 
 def test_the_agents_container_does_not_wait_for_rules() -> None:
@@ -259,7 +267,7 @@ PODS = st.builds(
     refusal=TEXTS,
     readiness=st.sampled_from([None, "true", "false"]),
     rules=st.none() | RULES,
-    resolver=st.none() | st.builds(PodResolver, TEXTS, TEXTS),
+    resolver=st.none() | st.builds(SubmittedResolver, TEXTS, TEXTS),
 )
 CONTAINERS = st.builds(ContainerFacts, st.just("main"), st.booleans(), st.booleans())
 
@@ -298,7 +306,7 @@ def test_only_enforce_blocks_and_warn_names_the_same(
 
 @given(st.text(max_size=2000))
 def test_a_foreign_message_becomes_one_short_line(text: str) -> None:
-    pod = replace(POD, resolver=PodResolver(wait_message=text or "x"))
+    pod = replace(POD, resolver=SubmittedResolver(wait_message=text or "x"))
     decision = decide(pod, MAIN, Policy.ENFORCE, BOTH)
     assert isinstance(decision, Blocked)
     assert len(decision.message) < 400
