@@ -17,7 +17,7 @@ from daemonkit.kube.resources import PODS, Named, ObjectMeta
 from dns_webhook.patch import left_out, patch
 from dnsconfig.cluster.objects import PodObject
 from dnsconfig.cluster.state import ClusterState
-from dnsconfig.resolve.decision import Decision, NodeDns, decide
+from dnsconfig.resolve.decision import NodeDns, ResolverDecision, decide
 from dnsconfig.resolve.resolver import DnsClass
 from dnsconfig.resolve.waiting import PodWaiting, WaitReason
 
@@ -130,9 +130,9 @@ def decide_review(review: Review, state: ClusterState, node: NodeDns) -> "Review
     return ReviewResponse(review.uid, decision, tuple(patch(decision.lines)))
 
 
-def _of_too_large(namespace: str, reason: str, state: ClusterState) -> Decision | None:
+def _of_too_large(namespace: str, reason: str, state: ClusterState) -> ResolverDecision | None:
     """The denial of a pod that was not decoded; None where its namespace is not a tenant's."""
-    denied = Decision("", DnsClass.CLUSTER, owner=state.owner(namespace))
+    denied = ResolverDecision("", DnsClass.CLUSTER, owner=state.owner(namespace))
     if denied.owner is not None:
         return replace(denied, waiting=PodWaiting(WaitReason.TOO_LARGE, reason))
     if namespace in state.namespaces:
@@ -146,7 +146,7 @@ class ReviewResponse(msgspec.Struct, frozen=True):
     """The response to one review; without a decision the pod is not a tenant's."""
 
     uid: str
-    decision: Decision | None = None
+    decision: ResolverDecision | None = None
     patch: tuple[dict[str, Any], ...] = ()
 
     @property

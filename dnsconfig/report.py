@@ -8,7 +8,7 @@ from daemonkit.status.server import Query, Readiness, Reply
 from dnsconfig.delivery.pod_resolvers import PodResolver
 from dnsconfig.delivery.queue import DeliveryState
 from dnsconfig.node_resolv_conf import NodeResolvConf
-from dnsconfig.resolve.decision import Decision
+from dnsconfig.resolve.decision import ResolverDecision
 from dnsconfig.resolve.resolv_conf import retained_lines
 from dnsconfig.resolve.waiting import PodWaiting
 from dnsconfig.sync import ResolverController
@@ -137,7 +137,7 @@ class StatusReport:
                 "serverFrom": "" if decision.server is None else decision.server.source,
                 "domain": "" if decision.domain is None else decision.domain.name,
                 "domainFrom": "" if decision.domain is None else decision.domain.source,
-                "record": decision.record,
+                "record": decision.dns_record,
                 "reason": "" if decision.waiting is None else decision.waiting.reason.value,
                 "message": "" if decision.waiting is None else decision.waiting.message,
                 "text": each.desired.text,
@@ -153,7 +153,7 @@ class StatusReport:
         )
 
 
-def _owner(decision: Decision, name: str) -> dict[str, object]:
+def _owner(decision: ResolverDecision, name: str) -> dict[str, object]:
     owner = decision.owner
     if owner is None:
         return {"tenant": "", "tenantPod": ""}

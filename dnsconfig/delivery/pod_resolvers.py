@@ -20,7 +20,7 @@ from daemonkit.kube.resources import Key
 from dnsconfig.cluster.objects import PodObject
 from dnsconfig.cluster.state import ClusterState
 from dnsconfig.delivery.queue import ResolverTarget
-from dnsconfig.resolve.decision import Decision, NodeDns, ResolverCache, decide, readiness_wait
+from dnsconfig.resolve.decision import NodeDns, ResolverCache, ResolverDecision, decide, readiness_wait
 from dnsconfig.resolve.network import AddressSource, networks_of
 from dnsconfig.resolve.waiting import PodWaiting, WaitReason
 from dnsconfig.retention.desired import DesiredResolver
@@ -43,7 +43,7 @@ class PodResolver:
     """
 
     pod: PodObject
-    decision: Decision
+    decision: ResolverDecision
     target: ResolverTarget
     desired: DesiredResolver
     is_retained: bool = False
@@ -128,7 +128,7 @@ class PodResolvers:
     def _resolver(
         self,
         pod: PodObject,
-        decision: Decision,
+        decision: ResolverDecision,
         target: ResolverTarget,
         networks: tuple[str, ...],
         waiting_since: float | None,
@@ -157,7 +157,7 @@ class PodResolvers:
         return PodResolver(pod, decision, target, desired, is_retained, revoked, removal_at, since)
 
 
-def _address_source(decision: Decision) -> AddressSource | None:
+def _address_source(decision: ResolverDecision) -> AddressSource | None:
     """The source of the cluster IPs in a decision's text; None where it has none."""
     server, network = decision.server, decision.network
     if decision.lines is None or server is None or network is None or not server.is_cluster_ip:

@@ -44,7 +44,7 @@ class NodeDns:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ResolverDecision:
     """What a pod gets, and why.
 
     `waiting` is why its containers may not start. `lines` is None where no resolver can be computed.
@@ -63,7 +63,7 @@ class Decision:
     lines: tuple[ResolvConfLine, ...] | None = None
     events: tuple[PodEvent, ...] = ()
     waiting: PodWaiting | None = None
-    record: str = ""
+    dns_record: str = ""
     text: str | None = None
     """The resolv.conf of `lines`."""
 
@@ -113,7 +113,7 @@ def decide(
     sandbox_networks: tuple[str, ...] = (),
     previous_network: str = "",
     cache: ResolverCache | None = None,
-) -> Decision | None:
+) -> ResolverDecision | None:
     """Decide for one pod; None for a pod of the super cluster itself.
 
     `sandbox_networks` are those of the pod's sandbox, as in `network_of`. `previous_network` is that
@@ -126,7 +126,7 @@ def decide(
     owned = owned_pod(meta.namespace, meta.name, meta.uid, meta.annotations, (), _ANY_CONTAINERS)
     if owned is None:
         return None
-    decision = Decision(pod.spec.dns_policy, dns_class(pod.spec))
+    decision = ResolverDecision(pod.spec.dns_policy, dns_class(pod.spec))
     if isinstance(owned, Refused):
         message = f"the pod's owner is unknown: {owned.reason}"
         return replace(decision, waiting=PodWaiting(WaitReason.OWNER_UNKNOWN, message))
@@ -158,14 +158,14 @@ def readiness_wait(pod: PodObject) -> PodWaiting | None:
 
 
 def _with_resolver(
-    decision: Decision,
+    decision: ResolverDecision,
     owner: NamespaceOwner,
     network: PodNetwork | PodWaiting,
     pod: PodObject,
     state: ClusterState,
     node: NodeDns,
     cache: ResolverCache,
-) -> Decision:
+) -> ResolverDecision:
     if isinstance(network, PodNetwork):
         decision = replace(decision, network=network)
     resolver = node.resolver
@@ -182,7 +182,7 @@ def _with_resolver(
         domain = domain_of(state, owner.tenant)
         if isinstance(domain, PodWaiting):
             return replace(decision, waiting=domain)
-        decision = replace(decision, server=server, domain=domain, record=_record(pod, owner, domain))
+        decision = replace(decision, server=server, domain=domain, dns_record=_dns_record(pod, owner, domain))
         cluster = ClusterDns(server.addresses, server.source, owner.namespace, domain.name, domain.source)
     result = cache.resolve(pod, cluster, resolver, node.ips)
     if result.waiting is not None:
@@ -207,7 +207,7 @@ def _result(
     return ResolverResult(found, text, events)
 
 
-def _record(pod: PodObject, owner: NamespaceOwner, domain: ClusterDomain) -> str:
+def _dns_record(pod: PodObject, owner: NamespaceOwner, domain: ClusterDomain) -> str:
     """The pod's name behind a headless Service named as its subdomain; empty without a subdomain.
 
     core/v1 PodSpec.subdomain: `<hostname>.<subdomain>.<pod namespace>.svc.<cluster domain>`.

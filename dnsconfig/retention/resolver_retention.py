@@ -23,7 +23,7 @@ Unknown state removes nothing, and restores nothing either.
 from dataclasses import dataclass, replace
 
 from daemonkit.kube.relist_guard import believed_at
-from dnsconfig.resolve.decision import MAX_TEXT_BYTES, Decision
+from dnsconfig.resolve.decision import MAX_TEXT_BYTES, ResolverDecision
 from dnsconfig.resolve.network import AddressSource
 from dnsconfig.retention.desired import DesiredResolver
 from dnsconfig.retention.revoked_servers import has_revoked, without_revoked
@@ -89,7 +89,7 @@ class ResolverRetention:
         return believed_at(revoked.since, delay_s)
 
     def evaluate(
-        self, uid: str, decision: Decision, now: float, *, is_host_network: bool
+        self, uid: str, decision: ResolverDecision, now: float, *, is_host_network: bool
     ) -> RevokedAddress | None:
         """Update the pod's revoked address; the decision was made with `previous_network`."""
         revoked = self._observed(uid, decision, now)
@@ -111,7 +111,7 @@ class ResolverRetention:
         """When addresses are removed, if nothing changes."""
         return [self.removal_at(revoked) for revoked in self.revoked.values() if not revoked.is_removed]
 
-    def _observed(self, uid: str, decision: Decision, now: float) -> RevokedAddress | None:
+    def _observed(self, uid: str, decision: ResolverDecision, now: float) -> RevokedAddress | None:
         source, revoked, ips = self.address_sources.get(uid), self.revoked.get(uid), decision.cluster_ips
         if source is None or uid not in self.texts or decision.text is not None:
             return None

@@ -27,7 +27,7 @@ import pytest
 
 from dnsconfig.cluster.objects import PodObject, decode_object
 from dnsconfig.cluster.state import ClusterState, cluster_state_of
-from dnsconfig.resolve.decision import Decision, decide, node_dns_of
+from dnsconfig.resolve.decision import ResolverDecision, decide, node_dns_of
 from kata_bridge.cri.client import CriClient, CriError
 from kata_bridge.cri.messages import PodSandboxState
 from tenancy import keys
@@ -97,7 +97,7 @@ def _world(setting: KubeletDns) -> ClusterState:
     )
 
 
-def _computed(pod: JsonObject, world: ClusterState, setting: KubeletDns) -> Decision:
+def _computed(pod: JsonObject, world: ClusterState, setting: KubeletDns) -> ResolverDecision:
     value = decode_object({"apiVersion": "v1", "kind": "Pod", **pod})
     assert isinstance(value, PodObject)
     domains = {TENANT: setting.domain}
@@ -166,7 +166,7 @@ def _comparable(text: str | None) -> list[str | list[str]]:
     return lines
 
 
-def _different_events(ring: Ring, pod: JsonObject, computed: Decision) -> list[str]:
+def _different_events(ring: Ring, pod: JsonObject, computed: ResolverDecision) -> list[str]:
     """The kubelet's Events about omitted DNS settings, where ours differ."""
     wanted = sorted(event.message for event in computed.events)
 
@@ -184,7 +184,7 @@ def _different_events(ring: Ring, pod: JsonObject, computed: Decision) -> list[s
     return [] if found == wanted else [f"{name}: Events: kubelet {found}\nours {wanted}"]
 
 
-def _report(observed: KubeletResolver, computed: Decision) -> str:
+def _report(observed: KubeletResolver, computed: ResolverDecision) -> str:
     asked = {key: observed.pod["spec"].get(key) for key in ("dnsPolicy", "hostNetwork", "dnsConfig")}
     return (
         f"{observed.pod['metadata']['name']} {asked}:\nkubelet\n{observed.resolv_conf}\nours\n{computed.text}"

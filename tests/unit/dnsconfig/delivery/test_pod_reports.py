@@ -9,7 +9,7 @@ from dnsconfig.cluster.state import NamespaceOwner
 from dnsconfig.delivery.pod_reports import EventLog, LogLine, PodEvents, PodLog
 from dnsconfig.delivery.pod_resolvers import PodResolver
 from dnsconfig.delivery.queue import ResolverTarget
-from dnsconfig.resolve.decision import Decision
+from dnsconfig.resolve.decision import ResolverDecision
 from dnsconfig.resolve.network import NetworkServer, PodNetwork
 from dnsconfig.resolve.resolver import DnsClass, PodEvent
 from dnsconfig.resolve.waiting import PodWaiting, WaitReason
@@ -17,7 +17,7 @@ from dnsconfig.retention.desired import DesiredResolver
 from dnsconfig.retention.resolver_retention import RevokedAddress
 
 META = ObjectMeta("web", "a-shop", "u")
-DECIDED = Decision(
+DECIDED = ResolverDecision(
     "ClusterFirst",
     DnsClass.CLUSTER,
     NamespaceOwner("a", "shop"),

@@ -12,9 +12,9 @@ from dnsconfig.cluster.objects import ObjectDecodeError, PodObject, decode_objec
 from dnsconfig.cluster.state import ClusterState, NamespaceOwner, cluster_state_of
 from dnsconfig.resolve.decision import (
     MAX_TEXT_BYTES,
-    Decision,
     NodeDns,
     NoResolverError,
+    ResolverDecision,
     decide,
     node_dns_of,
     readiness_wait,
@@ -37,7 +37,7 @@ def pod_of(item: Json) -> PodObject:
     return value
 
 
-def decided(item: Json, cluster: ClusterState = CLUSTER, node: NodeDns | None = None) -> Decision:
+def decided(item: Json, cluster: ClusterState = CLUSTER, node: NodeDns | None = None) -> ResolverDecision:
     found = decide(pod_of(item), cluster, node or node_dns_of(HOST))
     assert found is not None
     return found
@@ -57,13 +57,13 @@ def test_decision_records_its_sources() -> None:
     assert found.server.addresses == ("10.0.0.2",)
     assert found.domain is not None
     assert found.domain.name == "cluster.local"
-    assert found.record == "h.web.shop.svc.cluster.local"
+    assert found.dns_record == "h.web.shop.svc.cluster.local"
     assert (found.waiting, found.events) == (None, ())
 
 
 def test_record_without_hostname_uses_the_pods_name() -> None:
-    assert decided(pod("a", "x" * 70, subdomain="web")).record == f"{'x' * 63}.web.shop.svc.cluster.local"
-    assert decided(pod("a", hostname="h")).record == ""
+    assert decided(pod("a", "x" * 70, subdomain="web")).dns_record == f"{'x' * 63}.web.shop.svc.cluster.local"
+    assert decided(pod("a", hostname="h")).dns_record == ""
 
 
 def test_each_network_of_each_tenant_has_its_own_server() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dnsconfig.cluster.objects import PodObject, decode_object
 from dnsconfig.cluster.state import Absence, ClusterState, cluster_state_of
-from dnsconfig.resolve.decision import Decision, decide, node_dns_of
+from dnsconfig.resolve.decision import ResolverDecision, decide, node_dns_of
 from dnsconfig.resolve.network import AddressSource, ClusterIps
 from dnsconfig.resolve.resolv_conf import ResolvConfLine
 from dnsconfig.resolve.resolver import DnsClass, SourcedValue
@@ -38,9 +38,9 @@ UNCONFIRMED = ClusterIps(is_confirmed=False)
 HOLD = 120.0
 
 
-def decision(ips: ClusterIps | None) -> Decision:
+def decision(ips: ClusterIps | None) -> ResolverDecision:
     """One without a resolver."""
-    return Decision("ClusterFirst", DnsClass.CLUSTER, cluster_ips=ips)
+    return ResolverDecision("ClusterFirst", DnsClass.CLUSTER, cluster_ips=ips)
 
 
 def retention(*cluster_ips: str) -> ResolverRetention:
@@ -124,7 +124,7 @@ def test_a_decided_resolver_ends_a_revocation() -> None:
     )
     assert kept.removal_times() == [REVOCATION_DELAY_S]
     lines = (ResolvConfLine("nameserver", (SourcedValue("10.0.0.2", ""),)),)
-    decided = Decision(
+    decided = ResolverDecision(
         "ClusterFirst", DnsClass.CLUSTER, cluster_ips=GONE, lines=lines, text="nameserver 10.0.0.2\n"
     )
     assert kept.evaluate("u", decided, REVOCATION_DELAY_S, is_host_network=False) is None
