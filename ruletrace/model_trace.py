@@ -26,12 +26,12 @@ def trace_model(rules: GuestRules, packet: Packet) -> Trace:
     for frontend in rules.frontends():
         if _is_for(frontend, packet):
             return _of_frontend(frontend, packet)
-    place = f"this guest has no Service port at {packet.protocol.value} {packet.endpoint}"
+    matched = f"this guest has no Service port at {packet.protocol.value} {packet.endpoint}"
     for cidr in rules.service_cidrs:
         if packet.address in ipaddress.ip_network(cidr):
             why = f"{packet.destination} is in the service range {cidr}: the packet is rejected"
-            return _one(PacketVerdict.REJECT, place, why)
-    return _one(PacketVerdict.PASS, f"{place}: the packet passes untranslated")
+            return _one(PacketVerdict.REJECT, matched, why)
+    return _one(PacketVerdict.PASS, f"{matched}: the packet passes untranslated")
 
 
 def _is_for(frontend: Frontend, packet: Packet) -> bool:
@@ -44,21 +44,19 @@ def _is_for(frontend: Frontend, packet: Packet) -> bool:
 
 
 def _of_frontend(frontend: Frontend, packet: Packet) -> Trace:
-    place = f"{packet.protocol.value} {packet.endpoint} is Service port {frontend.service_port}"
+    matched = f"{packet.protocol.value} {packet.endpoint} is Service port {frontend.service_port}"
     if isinstance(frontend.to, NoBackendAction):
         verdict, why = _NO_BACKEND[frontend.to]
-        return _one(verdict, place, why)
-    return _of_endpoints(frontend.to, place)
+        return _one(verdict, matched, why)
+    return _of_endpoints(frontend.to, matched)
 
 
-def _of_endpoints(endpoints: EndpointSet, place: str) -> Trace:
+def _of_endpoints(endpoints: EndpointSet, matched: str) -> Trace:
     count = len(endpoints.endpoints)
     shown = ", ".join(map(str, endpoints.endpoints))
-    local = " on this node" if endpoints.is_local else ""
-    steps = [
-        place,
-        f"its only endpoint{local}: {shown}" if count == 1 else f"one of {count} endpoints{local}: {shown}",
-    ]
+    selected = "on this node" if endpoints.is_local else "selected for this node"
+    which = "the only endpoint" if count == 1 else f"one of {count} endpoints"
+    steps = [matched, f"{which} {selected}: {shown}"]
     if endpoints.affinity_s is not None:
         steps.append(f"ClientIP affinity keeps a client on its endpoint for {endpoints.affinity_s} s")
     chances: dict[Outcome, float] = dict.fromkeys(endpoints.endpoints, 1 / count)

@@ -55,7 +55,7 @@ RULES = GuestRules(
             *(Protocol.TCP, "172.30.0.41", 80, "10.1.0.3:8080, 10.1.0.4:8080"),
             (
                 "tcp 172.30.0.41:80 is Service port a/s:p",
-                "one of 2 endpoints: 10.1.0.3:8080, 10.1.0.4:8080",
+                "one of 2 endpoints selected for this node: 10.1.0.3:8080, 10.1.0.4:8080",
                 "ClientIP affinity keeps a client on its endpoint for 60 s",
             ),
         ),
@@ -63,7 +63,7 @@ RULES = GuestRules(
             *(Protocol.UDP, "172.30.0.41", 53, "10.1.0.3:8080"),
             (
                 "udp 172.30.0.41:53 is Service port a/s:d",
-                "its only endpoint on this node: 10.1.0.3:8080",
+                "the only endpoint on this node: 10.1.0.3:8080",
             ),
         ),
         (

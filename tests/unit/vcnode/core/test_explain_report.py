@@ -69,7 +69,7 @@ def test_packet_goes_as_expected_in_the_tenants_names() -> None:
         "guest     g1, vc-a-web/front in the super cluster, channel agent",
         "expected  10.0.0.21:8080, 10.0.0.22:8080",
         "          tcp 10.32.0.10:80 is Service port web/shop:http",
-        "          one of 2 endpoints: 10.0.0.21:8080, 10.0.0.22:8080",
+        "          one of 2 endpoints selected for this node: 10.0.0.21:8080, 10.0.0.22:8080",
         "actual    10.0.0.21:8080, 10.0.0.22:8080",
         '          nat OUTPUT 1 "-j VCN-SERVICES": jumps to VCN-SERVICES',
         f'          nat VCN-SERVICES 2 "-d 10.32.0.10/32 -p tcp -m tcp --dport 80 -j {chain}": jumps to '
