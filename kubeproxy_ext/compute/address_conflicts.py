@@ -56,7 +56,7 @@ def claim_count(service: ServiceInfo, family: Family) -> int:
     addresses = service.addresses(family)
     if addresses is None:
         return 0
-    ips = 1 + len(addresses.tenants) + len(addresses.external) + len(addresses.balancer)
+    ips = 1 + len(addresses.tenant_cluster_ips) + len(addresses.external) + len(addresses.load_balancer)
     return ips * len(service.ports)
 
 
@@ -64,7 +64,11 @@ def _claims(service: ServiceInfo, family: Family) -> Iterator[tuple[int, Address
     addresses = service.addresses(family)
     if addresses is None:
         return
-    ranked = ((addresses.cluster,), addresses.tenants, (*addresses.external, *addresses.balancer))
+    ranked = (
+        (addresses.cluster,),
+        addresses.tenant_cluster_ips,
+        (*addresses.external, *addresses.load_balancer),
+    )
     for rank, ips in enumerate(ranked):
         for ip in ips:
             for port in service.ports:

@@ -44,15 +44,15 @@ class PortInfo:
 class Addresses:
     """A Service's addresses of one family.
 
-    `tenants` are the cluster IPs of the tenant's own control plane. `balancer_ranges` are the sources that
-    may use the `balancer` addresses, None for all.
+    `tenant_cluster_ips` are those of the tenant's own control plane.
+    `load_balancer_ranges` are the sources that may use the `load_balancer` addresses, None for all.
     """
 
     cluster: str
-    tenants: tuple[str, ...]
+    tenant_cluster_ips: tuple[str, ...]
     external: tuple[str, ...]
-    balancer: tuple[str, ...]
-    balancer_ranges: tuple[AddressRange, ...] | None
+    load_balancer: tuple[str, ...]
+    load_balancer_ranges: tuple[AddressRange, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,21 +130,21 @@ def parse_service(item: objects.ServiceObject) -> ServiceInfo | None:
         return None
     problems: list[str] = []
     ports = _service_ports(spec.ports or (), problems)
-    tenants = _ips(_own_ips(item, problems), keys.CLUSTER_IP, problems)
+    tenant_cluster_ips = _ips(_own_ips(item, problems), keys.CLUSTER_IP, problems)
     external = _ips(spec.external_ips or (), "spec.externalIPs", problems)
-    balancer = _ips(_ingress(item.status), "status.loadBalancer.ingress", problems)
+    load_balancer = _ips(_ingress(item.status), "status.loadBalancer.ingress", problems)
     ranges = _ranges(spec.load_balancer_source_ranges or (), problems)
 
     def of_family(family: Family) -> Addresses | None:
         cluster = _cluster_ip(spec, family, problems)
         if cluster is None:
             return None
-        own_ips = tuple(ip for ip in tenants if family_of(ip) is family and ip != cluster)
+        own_ips = tuple(ip for ip in tenant_cluster_ips if family_of(ip) is family and ip != cluster)
         return Addresses(
             cluster,
             own_ips,
             tuple(sorted({ip for ip in external if family_of(ip) is family})),
-            tuple(sorted({ip for ip in balancer if family_of(ip) is family})),
+            tuple(sorted({ip for ip in load_balancer if family_of(ip) is family})),
             _ranges_of(family, ranges),
         )
 

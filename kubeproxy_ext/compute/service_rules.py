@@ -43,7 +43,7 @@ def compile_service(
     if addresses is None:
         return CompiledService(ServiceRules(service.reference, ()), ())
     joined = join(service.ports, slices, location.family, location.node)
-    needs_cluster = not service.is_internal_local or bool(addresses.external or addresses.balancer)
+    needs_cluster = not service.is_internal_local or bool(addresses.external or addresses.load_balancer)
     frontends: dict[tuple[str, int, Protocol], Frontend] = {}
     servings: dict[tuple[str, Protocol], ServingEndpoints] = {}
     for port in service.ports:
@@ -91,9 +91,9 @@ def _frontends(
     # Without any usable endpoint even guests outside the ranges get a REJECT, as from kube-proxy.
     balancer = external if is_in_source_ranges or not choice.has_any else NoBackendAction.DROP
     for ips, to in (
-        ((addresses.cluster, *addresses.tenants), internal),
+        ((addresses.cluster, *addresses.tenant_cluster_ips), internal),
         (addresses.external, external),
-        (addresses.balancer, balancer),
+        (addresses.load_balancer, balancer),
     ):
         for ip in ips:
             yield Frontend(ip, port.port, port.protocol, text, to)

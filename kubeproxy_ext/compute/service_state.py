@@ -293,7 +293,7 @@ class ServiceState:
         return visible
 
     def _assemble(self, key: GroupKey, visible: VisibleServices) -> GuestRulesResult:
-        place = GuestLocation(key.node, key.zone, key.family)
+        location = GuestLocation(key.node, key.zone, key.family)
         outside_ranges = {
             service.reference for service in visible.with_source_ranges
         } - key.source_range_matches
@@ -309,7 +309,7 @@ class ServiceState:
                 self._compiled.pop(one, None)
                 continue
             service = services[one]
-            variant = (place, service.reference not in outside_ranges)
+            variant = (location, service.reference not in outside_ranges)
             known = self._compiled.setdefault(one, {})
             compiled = known.get(variant)
             if compiled is None:
@@ -342,7 +342,7 @@ def _claim_inputs(service: ServiceInfo) -> tuple[object, ...]:
 
 def _has_address(service: ServiceInfo, ip: str) -> bool:
     return any(
-        ip in (each.cluster, *each.tenants, *each.external, *each.balancer)
+        ip in (each.cluster, *each.tenant_cluster_ips, *each.external, *each.load_balancer)
         for each in (service.ipv4, service.ipv6)
         if each is not None
     )

@@ -69,9 +69,9 @@ def in_source_ranges(service: ServiceInfo, pod_ips: Iterable[str], family: Famil
     the family is in no range.
     """
     addresses = service.addresses(family)
-    if addresses is None or addresses.balancer_ranges is None:
+    if addresses is None or addresses.load_balancer_ranges is None:
         return True
-    ranges = addresses.balancer_ranges
+    ranges = addresses.load_balancer_ranges
     ours = [ip for ip in pod_ips if (":" in ip) == (family is Family.IPV6)]
     return bool(ours) and all(contains(ranges, ip) for ip in ours)
 
@@ -82,4 +82,6 @@ def _key(service: ServiceInfo) -> Key:
 
 def _is_ranged(service: ServiceInfo, family: Family) -> bool:
     addresses = service.addresses(family)
-    return addresses is not None and bool(addresses.balancer) and addresses.balancer_ranges is not None
+    return (
+        addresses is not None and bool(addresses.load_balancer) and addresses.load_balancer_ranges is not None
+    )

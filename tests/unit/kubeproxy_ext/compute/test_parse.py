@@ -117,20 +117,20 @@ def test_service_with_all_fields() -> None:
         ports=(PortInfo("t", Protocol.TCP, 53), PortInfo("u", Protocol.UDP, 53)),
         ipv4=Addresses(
             cluster="172.30.0.41",
-            tenants=("10.96.0.5",),
+            tenant_cluster_ips=("10.96.0.5",),
             external=("192.168.99.11", "192.168.99.22"),
-            balancer=("1.2.3.4", "5.6.7.8"),
-            balancer_ranges=(
+            load_balancer=("1.2.3.4", "5.6.7.8"),
+            load_balancer_ranges=(
                 AddressRange(Family.IPV4, 0x0A000000, 0x0AFFFFFF),
                 AddressRange(Family.IPV4, 0xCB007100, 0xCB00717F),
             ),
         ),
         ipv6=Addresses(
             cluster="fd00:172:30::41",
-            tenants=("fd00:96::5",),
+            tenant_cluster_ips=("fd00:96::5",),
             external=("fd00:99::22",),
-            balancer=(),
-            balancer_ranges=None,
+            load_balancer=(),
+            load_balancer_ranges=None,
         ),
         is_internal_local=True,
         affinity_s=60,
@@ -240,7 +240,7 @@ def test_too_many_own_addresses_are_ignored() -> None:
     own = ",".join(f"10.9.0.{number}" for number in range(17))
     found = proxied({}, annotations={annotation: own})
     assert found.ipv4 is not None
-    assert found.ipv4.tenants == ()
+    assert found.ipv4.tenant_cluster_ips == ()
     assert found.problems == (f"{annotation}: it has more than 16 addresses, so all are ignored",)
 
 
@@ -248,13 +248,13 @@ def test_source_ranges_of_the_other_family_do_not_filter() -> None:
     spec = {"clusterIPs": ["172.30.0.41", "fd00::1"], "ipFamilies": ["IPv4", "IPv6"]}
     found = proxied(spec | {"loadBalancerSourceRanges": ["fd00::/8"]})
     assert found.ipv4 is not None
-    assert found.ipv4.balancer_ranges is None
+    assert found.ipv4.load_balancer_ranges is None
 
 
 def test_malformed_source_range_lets_nobody_in() -> None:
     found = proxied({"loadBalancerSourceRanges": ["everyone"]})
     assert found.ipv4 is not None
-    assert found.ipv4.balancer_ranges == ()
+    assert found.ipv4.load_balancer_ranges == ()
     assert found.problems == ("spec.loadBalancerSourceRanges: 'everyone' is not an address range",)
 
 
