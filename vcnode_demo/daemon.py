@@ -111,13 +111,13 @@ class Daemon:
         text = fetch(self.socket, "/metrics", _ASK_S)[1].decode()
         return [line for line in text.splitlines() if not line.startswith("#")]
 
-    def metric(self, series: str) -> float:
-        """The value of one series as the page names it; 0 if it is not there."""
-        for line in self.metrics():
-            name, _, value = line.rpartition(" ")
-            if name == series:
-                return float(value)
-        return 0.0
+    def metric(self, family: str) -> float:
+        """The sum of a family's series. Raises ToolError for a family that the daemon does not have."""
+        text = fetch(self.socket, "/metrics", _ASK_S)[1].decode()
+        if f"\n# TYPE {family} " not in text:
+            raise ToolError(f"{self.name} has no metric {family}")
+        lines = (line for line in text.splitlines() if line.startswith((f"{family} ", f"{family}{{")))
+        return sum(float(line.rpartition(" ")[2]) for line in lines)
 
     def last_log_lines(self) -> list[str]:
         try:

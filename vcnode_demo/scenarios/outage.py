@@ -8,9 +8,6 @@ from vcnode_demo.narrator import Narrator
 from vcnode_demo.scenarios.vnagent import LOG, VAULT_LOG, handshake_refused
 from vnagent.saved_state import PODS_FILE, TENANTS_FILE
 
-_SAVED = 'vcnode_vnagent_saved_sources{source="%s"}'
-_SOURCES = ("pods", "tenants")
-
 
 def run(narrator: Narrator, environment: Environment) -> None:
     """All steps, in order. Raises CheckFailedError."""
@@ -56,7 +53,7 @@ def recovery(narrator: Narrator, environment: Environment) -> None:
     narrator.step("The super cluster is back")
     environment.super_cluster.resume()
     narrator.wait_for(
-        lambda: not any(environment.agent.metric(_SAVED % source) for source in _SOURCES),
+        lambda: not environment.agent.metric("vcnode_vnagent_saved_sources"),
         "vn-agent has synced both of its sources again",
     )
     _, body = environment.agent.readyz()

@@ -176,11 +176,7 @@ def bridge_killed(narrator: Narrator, environment: ServicesEnvironment) -> None:
         _reaches(narrator, vpc, TENANTS_IP, ("shop-1",))
     environment.bridge.start()
     narrator.wait_for(lambda: _has_rules(environment), "the guests' agents are back and say what they hold")
-    pushes = sum(
-        float(line.rpartition(" ")[2])
-        for line in environment.bridge.metrics()
-        if line.startswith("vcnode_pushes_total{")
-    )
+    pushes = environment.bridge.metric("vcnode_katabridge_pushes_total")
     narrator.check(pushes == 0, "it is what they should hold: nothing was applied again")
     cli_calls.show(narrator, guests, "guests", "--socket", str(environment.bridge.socket))
 
