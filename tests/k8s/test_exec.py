@@ -62,11 +62,11 @@ def test_a_session_of_the_kubelets_is_resumed(served: Ring, streaming: Kubectl) 
     series = 'vcnode_vnagent_kubelet_handshakes_total{kind="resumed"}'
 
     def resumes() -> bool:
-        before = served.agent.metric(series)
+        before = served.agent.series(series)
         for _ in range(2):
             streaming(*_IN_WEB, "--", "true").check()
         # Behind each stream a connection is dialled ahead, for the next one.
-        return served.agent.metric(series) > before
+        return served.agent.series(series) > before
 
     wait_for("a stream resumes a session", resumes, timeout_s=30)
     # Its own connection is that one, which was dialled ahead.

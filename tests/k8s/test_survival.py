@@ -163,12 +163,12 @@ def test_a_tenant_that_is_removed_loses_its_streams(served: Ring, acme_x: RingTe
 
 
 def test_a_file_that_does_not_parse_changes_nothing(served: Ring, acme: RingTenant) -> None:
-    errors = served.agent.metric('vcnode_reloads_total{result="error"}')
+    errors = served.agent.series('vcnode_reloads_total{result="error"}')
     served.agent.register_text(acme, b"kind: [")
     try:
         wait_for(
             "the bad file is noticed",
-            lambda: served.agent.metric('vcnode_reloads_total{result="error"}') > errors,
+            lambda: served.agent.series('vcnode_reloads_total{result="error"}') > errors,
             timeout_s=5,
         )
         assert _works(acme.kubectl)

@@ -220,7 +220,7 @@ def test_an_empty_list_is_distrusted_until_release(synced: ServedVirtualClusters
         source.agent.start()
         source.wait_for_line("tenants: degraded", _BACK_S)
         assert source.is_served(acme.client)
-        assert source.agent.metric("vcnode_vnagent_retained_tenants") == 1
+        assert source.agent.series("vcnode_vnagent_retained_tenants") == 1
     # Another object with its key is the tenant again: nothing is missing then.
     source.create(acme, acme.client)
     source.wait_for_line("tenants: ok")

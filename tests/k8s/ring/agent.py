@@ -122,9 +122,9 @@ class VnAgentDaemon:
         head, _, body = bytes(answer).partition(b"\r\n\r\n")
         return int(head.split(b" ", 2)[1]), body.decode()
 
-    def metric(self, series: str) -> float:
+    def series(self, name: str) -> float:
         """The value of one series, written as on the page; 0 when it is not there."""
-        found = re.search(rf"^{re.escape(series)} (\S+)$", self.status("/metrics")[1], re.MULTILINE)
+        found = re.search(rf"^{re.escape(name)} (\S+)$", self.status("/metrics")[1], re.MULTILINE)
         return float(found.group(1)) if found else 0.0
 
     def audit_lines(self) -> list[JsonObject]:

@@ -82,11 +82,11 @@ class LabKataBridge:
         found = json.loads(fetch(self.directory / "status.sock", "/status", 2.0)[1])
         return {guest["id"]: guest for guest in found["guests"]}
 
-    def metric(self, series: str) -> float:
-        """One series of its page, 0 if it is not there."""
+    def series(self, name: str) -> float:
+        """The value of one series, written as on the page; 0 when it is not there."""
         page = fetch(self.directory / "status.sock", "/metrics", 2.0)[1].decode()
         return sum(
-            float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(f"{series} ")
+            float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(f"{name} ")
         )
 
     def until(self, condition: Callable[[], bool]) -> None:

@@ -58,7 +58,7 @@ def test_full_disk_delays_new_agents_only(lab: Lab, tmp_path: Path) -> None:
             (results,) = push(daemon, ["before", "after"], sample(generation, generation + 1))
             assert {result.code for result in results.values()} == {ResultCode.APPLIED}
         daemon.until(lambda: "No space left on device" in daemon.status()["late-agent"]["message"])
-        assert daemon.metric("vcnode_katabridge_state_errors_total") > 0
+        assert daemon.series("vcnode_katabridge_state_errors_total") > 0
         (state / "filler").unlink()
         daemon.until((state / "sandboxes" / "late-agent" / "tls.crt").exists)
         (results,) = push(daemon, ["before", "after"], sample(3, 4))
@@ -99,7 +99,7 @@ def test_clock_jumps_have_no_effect(lab: Lab, tmp_path: Path) -> None:
             (results,) = push(daemon, ["web"], sample(number + 1, number + 2))
             assert results["web"].code is ResultCode.APPLIED
             guest.run("nft", "flush", "ruleset")
-            daemon.until(lambda: daemon.metric("vcnode_katabridge_drift_repairs_total") == number)  # noqa: B023 - used at once
+            daemon.until(lambda: daemon.series("vcnode_katabridge_drift_repairs_total") == number)  # noqa: B023 - used at once
             daemon.until(lambda: daemon.status()["web"]["state"] == "current")
         assert daemon.stop() == 0
 
