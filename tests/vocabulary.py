@@ -38,7 +38,7 @@ _MUTATING = frozenset(
 
 # https://prometheus.io/docs/practices/naming/: a unit, `total` for what only rises, or what is counted.
 _UNITS = ("total", "seconds", "bytes", "info", "ratio", "connected")
-_SHARED = ("vcnode_reloads_total", "vcnode_tasks", "vcnode_build_info")
+_SHARED = ("vcnode_reloads_total", "vcnode_tasks")
 _DAEMONS = ("vnagent", "kubeproxyext", "dnsconfig", "dnswebhook", "katabridge", "guestagent", "process")
 _METRIC = re.compile(rf"vcnode_(?:{'|'.join(_DAEMONS)})_[a-z0-9_]*?(?:_(?:{'|'.join(_UNITS)})|s)")
 

@@ -2,10 +2,12 @@
 """The metrics that the code registers, found by reading it: nothing is started."""
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import links
 from tests.packages import PACKAGES, ROOT
 
 _TYPES = {
@@ -23,6 +25,13 @@ _PROGRAMS = {
     "dnswebhook": "dnsconfig-webhook",
     "guestagent": "vcnode-guest-agent",
 }
+_NAMED = re.compile(r"(?<![\w./-])vcnode_[a-z0-9_]*[a-z0-9](?![\w/])")
+# What a histogram's series add to its name.
+_SERIES = re.compile(r"_(?:bucket|count|sum)$")
+# Unit tests register metrics of their own.
+_OWN_METRICS = Path("tests/unit")
+# A row of a table of renames; the last cell has the new names.
+_RENAME = re.compile(r"^ *\|.*\|(?P<new>[^|\n]*)\|$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -67,6 +76,28 @@ def of_module(path: Path) -> Iterator[Metric]:
         name, help_ = (_literal(each, place) for each in arguments[:2])
         labels = next((_labels(each, place) for each in _label_nodes(node, arguments)), ())
         yield Metric(name, kind, labels, help_, place)
+
+
+def unknown() -> list[str]:
+    """`file: name` of each metric that a document or code names and no daemon has."""
+    known = {metric.name for metric in registered()}
+    return [
+        f"{path}: {name}"
+        for path in links.files()
+        if not path.is_relative_to(_OWN_METRICS)
+        for name in unknown_in(path, (ROOT / path).read_text(encoding="utf-8"), known)
+    ]
+
+
+def unknown_in(path: Path, text: str, known: Collection[str]) -> Iterator[str]:
+    """Those of one file. CHANGELOG.md names old ones in its tables of renames."""
+    if path.name == "CHANGELOG.md":
+        text = _RENAME.sub(lambda row: row["new"], text)
+    for found in _NAMED.finditer(text):
+        name = found[0]
+        is_package = (ROOT / name).is_dir()
+        if not is_package and name not in known and _SERIES.sub("", name) not in known:
+            yield name
 
 
 def _name_of(function: ast.expr) -> str:

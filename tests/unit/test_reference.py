@@ -87,6 +87,30 @@ def test_metrics_are_found_with_their_labels(tmp_path: Path) -> None:
     assert (metric.type, metric.labels, metric.help) == ("gauge", ("tenant", "state"), "Of x.")
 
 
+def test_documents_and_code_name_metrics_that_exist() -> None:
+    assert metrics.unknown() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("README.md", "`vcnode_a_total{x}`, `vcnode_a_seconds_count`", []),
+        ("README.md", "`vcnode_a_totals`", ["vcnode_a_totals"]),
+        ("README.md", "`vcnode_process_*`, vcnode_demo/daemon.py, `vcnode_demo.daemon`", []),
+        ("a.py", 'line.startswith("vcnode_old_total{")', ["vcnode_old_total"]),
+        ("CHANGELOG.md", "  | `vcnode_old_total{x}` | `vcnode_a_total{x}` |\n", []),
+        (
+            "CHANGELOG.md",
+            "| `vcnode_a_total` | `vcnode_new` |\nWatch `vcnode_old`.",
+            ["vcnode_new", "vcnode_old"],
+        ),
+    ],
+)
+def test_unknown_metrics_are_found(name: str, text: str, expected: list[str]) -> None:
+    known = {"vcnode_a_total", "vcnode_a_seconds"}
+    assert list(metrics.unknown_in(Path(name), text, known)) == expected
+
+
 def _example(kind: FileKind) -> Any:
     return yaml.safe_load((EXAMPLES / kind.example).read_text())
 
