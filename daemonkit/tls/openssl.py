@@ -79,7 +79,7 @@ def limit_groups(context: ssl.SSLContext, lists: Sequence[bytes] = QUICK_GROUPS)
 def inspect(context: ssl.SSLContext, may_read: Mapping[Message, Callable[[bytes], bool]]) -> None:
     """Ask about each of these messages of a client (with its header, and decrypted) before OpenSSL reads it:
     False, or an exception, refuses the client with the alert `decode_error`. It is called in the thread of
-    the handshake.
+    the handshake, the event loop's or another: it must not touch a metric, which is not safe for threads.
 
     OpenSSL decodes each key before it looks for an issuer, and one on a curve of the client's own making
     takes 0.3 s; `daemonkit.admission.client_hello` has what hellos cost. So the message is made unreadable
