@@ -48,7 +48,7 @@ def build_stream(request: Stream, pod: Owned, host: str) -> bytes:
     )
 
 
-_PAGE_PATHS = {
+PAGE_PATHS = {
     Endpoint.PODS: "/pods",
     Endpoint.RUNNING_PODS: "/runningpods/",
     Endpoint.STATS_SUMMARY: "/stats/summary",
@@ -60,7 +60,7 @@ _PAGE_PATHS = {
 
 def page_path(page: PageRequest) -> str:
     """The kubelet's path and query of a page; also the key of a cached page."""
-    return _PAGE_PATHS[page.endpoint] + ("?only_cpu_and_memory=true" if page.only_cpu_and_memory else "")
+    return PAGE_PATHS[page.endpoint] + ("?only_cpu_and_memory=true" if page.only_cpu_and_memory else "")
 
 
 def build_page(path: str, host: str) -> bytes:

@@ -137,7 +137,7 @@ class Refusal(NamedTuple):
 
 Request = ContainerLogs | Stream | PageRequest | Health | Refusal
 
-_PAGE_ENDPOINTS: Final = {
+PAGE_ENDPOINTS: Final = {
     "/pods": Endpoint.PODS,
     "/pods/": Endpoint.PODS,
     "/runningpods": Endpoint.RUNNING_PODS,
@@ -215,7 +215,7 @@ def parse(head: RequestHead) -> Request:
     pod_endpoint = _POD_ENDPOINTS.get(segments[0])
     if pod_endpoint is not None:
         return _parse_pod_request(head, pod_endpoint, segments[1:], query)
-    page = _PAGE_ENDPOINTS.get(path)
+    page = PAGE_ENDPOINTS.get(path)
     if page is not None:
         return _parse_page(head, page, query)
     if path in _HEALTH:

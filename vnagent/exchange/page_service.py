@@ -44,7 +44,7 @@ WAIT_S = 5.0
 
 _log = logs.get(__name__)
 
-_PAGE_KINDS: dict[Endpoint, pages.PageKind[Any]] = {
+PAGE_KINDS: dict[Endpoint, pages.PageKind[Any]] = {
     Endpoint.PODS: PODS,
     Endpoint.RUNNING_PODS: RUNNING_PODS,
     Endpoint.STATS_SUMMARY: SUMMARY,
@@ -55,7 +55,7 @@ _PAGE_KINDS: dict[Endpoint, pages.PageKind[Any]] = {
 
 
 def _page_of(request: PageRequest) -> pages.PageKind[Any]:
-    return SUMMARY_ONLY_CPU_AND_MEMORY if request.only_cpu_and_memory else _PAGE_KINDS[request.endpoint]
+    return SUMMARY_ONLY_CPU_AND_MEMORY if request.only_cpu_and_memory else PAGE_KINDS[request.endpoint]
 
 
 @dataclass(slots=True)

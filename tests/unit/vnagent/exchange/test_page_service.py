@@ -212,7 +212,7 @@ class RecordedRenders:
         self.may_end = threading.Event()
         self.may_end.set()
         page = pages.PageKind(pages.JSON, lambda raw: raw, self._render)
-        monkeypatch.setitem(page_service._PAGE_KINDS, Endpoint.PODS, page)  # noqa: SLF001 - its own page
+        monkeypatch.setitem(page_service.PAGE_KINDS, Endpoint.PODS, page)
 
     def _render(self, _parsed: bytes, _index: OwnerIndex, tenant: str) -> bytes:
         self.count += 1

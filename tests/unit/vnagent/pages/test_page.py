@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 
 from devkit.kubelet.pods import MACHINE_ID, FakePod, page_for
 from tenancy.ownership import ContainerPolicy, OwnerIndex
+from vnagent.core.kubelet_request import PAGE_PATHS
+from vnagent.core.requests import PAGE_ENDPOINTS
+from vnagent.exchange.page_service import PAGE_KINDS
 from vnagent.pages.metrics import CADVISOR, PROBES, RESOURCE
 from vnagent.pages.page import JSON, PROMETHEUS_TEXT, PageError, PageKind
 from vnagent.pages.podlist import owned_pods
@@ -140,6 +143,16 @@ def test_a_damaged_page_is_an_error_or_a_page(path: str, page: PageKind[Any], at
             continue
         assert b"super-uid" not in text
         assert b"t-2" not in text
+
+
+def test_each_page_endpoint_has_a_path_and_a_kind() -> None:
+    assert set(PAGE_ENDPOINTS.values()) == PAGE_PATHS.keys() == PAGE_KINDS.keys()
+
+
+def test_pages_of_this_file_are_all() -> None:
+    """So that the properties above hold for each page of a tenant."""
+    expected = [(PAGE_PATHS[endpoint], page) for endpoint, page in PAGE_KINDS.items()]
+    assert [each for each in PAGES if each[1] is not SUMMARY_ONLY_CPU_AND_MEMORY] == expected
 
 
 def test_the_types_of_pages() -> None:
