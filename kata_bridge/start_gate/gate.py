@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The start gate of the node: answers the runtime from memory, and notices when a blocked pod may start.
 
+`core/decision.py` decides; this keeps the state of pods, and acts.
+
 The kubelet retries a refused container by itself after some seconds, and at once when its pod changes: for
 that, `GateReporter.unblocked` annotates the pod.
 

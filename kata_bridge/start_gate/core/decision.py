@@ -28,7 +28,7 @@ class Policy(enum.Enum):
 
     ENFORCE = "enforce"  # block a container until its pod's needs are met
     WARN = "warn"  # start it, and report what was missing
-    OFF = "off"  # start it, with the resolver that is there
+    OFF = "off"  # start it, with dnsconfig's resolver if one was submitted, else with the kubelet's
 
 
 class Need(enum.Enum):
