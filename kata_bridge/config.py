@@ -216,7 +216,8 @@ class StartGateConfig:
         (), doc="the first entry that matches a namespace decides"
     )
     needs: tuple[Need, ...] = setting(
-        (Need.RULES, Need.RESOLVER), doc="leave out resolver where no dnsconfig runs; a wait message of dnsconfig blocks all the same"
+        (Need.RULES, Need.RESOLVER),
+        doc="leave out resolver where no dnsconfig runs; a wait message of dnsconfig blocks all the same",
     )
     directory: Path = setting(
         Path("/run/vcnode/pods"),
