@@ -8,6 +8,7 @@ from pathlib import Path
 from daemonkit.config import binding
 from daemonkit.config.binding import setting
 from daemonkit.config.status_config import StatusConfig
+from dnsconfig.cluster.state import ResolverSettings
 from dnsconfig.config import (
     CLUSTER_DOMAIN,
     RESOLV_CONF,
@@ -55,6 +56,11 @@ class DnsWebhookConfiguration:
     plain_kube_dns: bool = setting(
         True, doc="whether Service kube-dns serves the default network where kube-dns-default is not there"
     )
+
+    @property
+    def resolver_settings(self) -> ResolverSettings:
+        tenant_domains = {tenant.key: tenant.cluster_domain for tenant in self.tenants}
+        return ResolverSettings(self.cluster_domain, tenant_domains, self.plain_kube_dns)
 
     def problems(self) -> Iterator[str]:
         yield from resolver_problems(self.cluster_domain, self.tenants, self.resolv_conf)

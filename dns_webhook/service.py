@@ -57,11 +57,13 @@ class WebhookService:
         self._shell = DaemonShell("dnsconfig-webhook")
         self._client = client or LazyClient(config.super_cluster.kubeconfig_file, "dnsconfig-webhook")
         self.watches = ClusterWatches(
-            self._client, has_clusters=config.super_cluster.has_virtual_clusters, clock=clock
+            self._client,
+            config.resolver_settings,
+            has_clusters=config.super_cluster.has_virtual_clusters,
+            clock=clock,
         )
         path = Path(config.resolv_conf) if config.resolv_conf else None
         self._file = NodeResolvConf(path, (), clock)
-        self._domains = {tenant.key: tenant.cluster_domain for tenant in config.tenants}
         self._credentials = Credentials(config.state_directory, config.listen.names)
         self._server = WebhookServer(self.handle_review, self.readiness)
         self.rotation = Rotation(
@@ -113,10 +115,7 @@ class WebhookService:
         except ReviewError as error:
             self._reviews.labels("invalid").inc()
             return web.Response(status=400, text=f"{error}\n")
-        state = self.watches.state(
-            self._config.cluster_domain, self._domains, has_plain_dns=self._config.plain_kube_dns
-        )
-        response = review.decide_review(asked, state, self._file.node)
+        response = review.decide_review(asked, self.watches.state, self._file.node)
         self._reviews.labels(response.result).inc()
         pod = asked.pod
         if pod is not None and response.decision is not None:

@@ -21,15 +21,21 @@ from dnsconfig.cluster.objects import (
     VirtualClusterObject,
     is_dns_service,
 )
-from dnsconfig.cluster.state import ClusterState
+from dnsconfig.cluster.state import ClusterState, ResolverSettings
 
 
 class ClusterWatches:
     """Nothing is saved for a restart: reviews are denied until the watches are synced."""
 
     def __init__(
-        self, client: Transport, *, has_clusters: bool, clock: Callable[[], float] = time.monotonic
+        self,
+        client: Transport,
+        settings: ResolverSettings,
+        *,
+        has_clusters: bool,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._settings = settings
         self._clock = clock
         self._namespaces = Reflector(
             client, NAMESPACES, NamespaceObject, transform=transform.namespace, clock=clock
@@ -75,16 +81,15 @@ class ClusterWatches:
             for (namespace, name), reason in each.unreadable.items()
         }
 
-    def state(
-        self, default_domain: str, domains: Mapping[str, str], *, has_plain_dns: bool = False
-    ) -> ClusterState:
+    @property
+    def state(self) -> ClusterState:
         """All synced objects, cached until one changes."""
         version = tuple((each.resource_version, each.synced.is_set(), each.lists) for each in self._all())
         if self._state is None or self._state[0] != version:
-            self._state = version, self._build(default_domain, domains, has_plain_dns)
+            self._state = version, self._build()
         return self._state[1]
 
-    def _build(self, default_domain: str, domains: Mapping[str, str], has_plain_dns: bool) -> ClusterState:
+    def _build(self) -> ClusterState:
         namespaces = {name: item for (_, name), item in self._namespaces.objects.items()}
         has_contents = self._services.synced.is_set() and self._networks.synced.is_set()
         kinds: list[tuple[str, Reflector[Any]]] = [
@@ -105,9 +110,7 @@ class ClusterWatches:
             synced_namespaces=frozenset(namespaces) if has_contents else frozenset(),
             has_namespaces=self._namespaces.synced.is_set(),
             has_clusters=self._clusters is None or self._clusters.synced.is_set(),
-            default_domain=default_domain,
-            domains=domains,
-            has_plain_dns=has_plain_dns,
+            settings=self._settings,
         )
 
     def _all(self) -> tuple[Reflector[Any], ...]:

@@ -11,6 +11,7 @@ from daemonkit.config import binding
 from daemonkit.config.binding import setting
 from daemonkit.config.status_config import StatusConfig
 from daemonkit.kube.relist_guard import RelistGuardSettings
+from dnsconfig.cluster.state import ResolverSettings
 from tenancy import names
 
 KIND = "DnsConfigConfiguration"
@@ -78,6 +79,11 @@ class DnsConfigConfiguration(RelistGuardSettings):
     plain_kube_dns: bool = setting(
         True, doc="whether Service kube-dns serves the default network where kube-dns-default is not there"
     )
+
+    @property
+    def resolver_settings(self) -> ResolverSettings:
+        tenant_domains = {tenant.key: tenant.cluster_domain for tenant in self.tenants}
+        return ResolverSettings(self.cluster_domain, tenant_domains, self.plain_kube_dns)
 
     def directories(self) -> Iterator[Path]:
         """The directories that `--check-config` examines."""

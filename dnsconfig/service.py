@@ -22,7 +22,7 @@ from dnsconfig.node_resolv_conf import NodeResolvConf
 from dnsconfig.report import StatusReport
 from dnsconfig.resolve.resolver import PodEvent
 from dnsconfig.saved_state import SavedStateFile, objects_to_save
-from dnsconfig.sync import ResolverController, SyncSettings, run_sync_loop
+from dnsconfig.sync import ResolverController, run_sync_loop
 from dnsconfig.watch import Watch
 
 COMPONENT = "dnsconfig"
@@ -58,14 +58,10 @@ class DnsConfigService:
         self._events = EventRecorder(self._cluster, source, time.time, self._metrics.events)
         controller = self._controller = ResolverController(
             self._watch,
-            SyncSettings(
-                config.cluster_domain,
-                {tenant.key: tenant.cluster_domain for tenant in config.tenants},
-                config.hold_seconds,
-                config.plain_kube_dns,
-            ),
+            config.resolver_settings,
             lambda: self._file.node,
             self._metrics,
+            hold_s=config.hold_seconds,
             now=time.monotonic,
             wake=self._woken.set,
             record=self._record,

@@ -16,7 +16,7 @@ from daemonkit import logs
 from daemonkit.kube.resources import Key, ObjectMeta
 from dnsconfig.cluster.objects import PodObject
 from dnsconfig.cluster.snapshot import Snapshot
-from dnsconfig.cluster.state import ClusterState
+from dnsconfig.cluster.state import ClusterState, ResolverSettings
 from dnsconfig.delivery.guests_without_pod import guests_without_pod, wait_message
 from dnsconfig.delivery.pod_reports import EventLog, PodEvents, PodLog
 from dnsconfig.delivery.pod_resolvers import GRACE_S, MAX_MESSAGE_CHARACTERS, PodResolver, PodResolvers
@@ -48,16 +48,6 @@ class ClusterSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SyncSettings:
-    """The part of the configuration that decides."""
-
-    default_domain: str
-    domains: Mapping[str, str]
-    hold_s: float
-    has_plain_dns: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class SyncActions:
     """What a sync asks for: requests to submit now, and when to sync again if nothing changes."""
 
@@ -72,10 +62,11 @@ class ResolverController:
     def __init__(
         self,
         source: ClusterSource,
-        settings: SyncSettings,
+        settings: ResolverSettings,
         node: Callable[[], NodeDns],
         metrics: DnsConfigMetrics,
         *,
+        hold_s: float,
         now: Callable[[], float],
         wake: Callable[[], None],
         record: Callable[[ObjectMeta, PodEvent, str], None],
@@ -91,7 +82,7 @@ class ResolverController:
         self._saved_expires_at: float | None = None
         self.snapshot = Snapshot()
         self.guests: dict[str, Guest] = {}
-        self.pods = PodResolvers(ResolverRetention(settings.hold_s), SandboxNetworks())
+        self.pods = PodResolvers(ResolverRetention(hold_s), SandboxNetworks())
         self.delivery = ResolverDelivery()
         # Since when a guest of a tenant is without a known pod, by its id.
         self.guests_without_pod: dict[str, float] = {}
@@ -209,10 +200,7 @@ class ResolverController:
         self.snapshot = found.completed_from(self._saved)
 
     def _cluster_state(self) -> ClusterState:
-        settings = self._settings
-        return self.snapshot.cluster_state(
-            settings.default_domain, settings.domains, has_plain_dns=settings.has_plain_dns
-        )
+        return self.snapshot.cluster_state(self._settings)
 
     def _desired_of_pods(self, now: float) -> Desired:
         pods = self.pods.by_pod.values()

@@ -14,7 +14,7 @@ from dnsconfig.cluster.objects import (
     ServiceObject,
     VirtualClusterObject,
 )
-from dnsconfig.cluster.state import KUBE_SYSTEM, Absence, ClusterState
+from dnsconfig.cluster.state import KUBE_SYSTEM, Absence, ClusterState, ResolverSettings
 from tenancy import keys
 
 T = TypeVar("T")
@@ -59,9 +59,7 @@ class Snapshot:
             contents={**saved.contents, **self.contents},
         )
 
-    def cluster_state(
-        self, default_domain: str, domains: Mapping[str, str], *, has_plain_dns: bool = False
-    ) -> ClusterState:
+    def cluster_state(self, settings: ResolverSettings) -> ClusterState:
         contents = self.contents.items()
         return ClusterState(
             self.namespaces or {},
@@ -73,9 +71,7 @@ class Snapshot:
             absences={namespace: each.absence for namespace, each in contents},
             has_namespaces=self.namespaces is not None,
             has_clusters=self.clusters is not None,
-            default_domain=default_domain,
-            domains=domains,
-            has_plain_dns=has_plain_dns,
+            settings=settings,
         )
 
     def live_pods(self) -> dict[Key, PodObject]:

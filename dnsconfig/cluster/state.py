@@ -38,14 +38,26 @@ class Absence(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class ResolverSettings:
+    """The part of a configuration that resolvers depend on, under its names.
+
+    `tenant_domains` are the cluster domains of `tenants`, by tenant; all others have their
+    VirtualCluster's, else `cluster_domain`. With `plain_kube_dns`, Service `kube-dns` serves the
+    default network while `kube-dns-default` is missing.
+    """
+
+    cluster_domain: str = "cluster.local"
+    tenant_domains: Mapping[str, str] = field(default_factory=dict)
+    plain_kube_dns: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterState:
     """Objects by (namespace, name) in the super cluster.
 
     `synced_namespaces` are those whose Services and Networks are all listed; elsewhere a missing
     object is unknown. `absences` say whether a missing Service is confirmed deleted; default
-    UNKNOWN. `unreadable` has, by kind and key, why an existing object cannot be used. `domains` are
-    the configured cluster domains. With `has_plain_dns`, Service `kube-dns` serves the default
-    network while `kube-dns-default` is missing.
+    UNKNOWN. `unreadable` has, by kind and key, why an existing object cannot be used.
     """
 
     namespaces: Mapping[str, NamespaceObject] = field(default_factory=dict)
@@ -57,9 +69,7 @@ class ClusterState:
     absences: Mapping[str, Absence] = field(default_factory=dict)
     has_namespaces: bool = True
     has_clusters: bool = True
-    default_domain: str = "cluster.local"
-    domains: Mapping[str, str] = field(default_factory=dict)
-    has_plain_dns: bool = False
+    settings: ResolverSettings = ResolverSettings()
     _dns_namespaces: dict[str, list[str]] = field(init=False, repr=False, compare=False, default_factory=dict)
     _by_key: dict[str, list[VirtualClusterObject]] = field(
         init=False, repr=False, compare=False, default_factory=dict
@@ -96,7 +106,7 @@ class ClusterState:
 
 
 def cluster_state_of(
-    items: Iterable[Mapping[str, Any]], *, cluster_domain: str = "cluster.local"
+    items: Iterable[Mapping[str, Any]], settings: ResolverSettings = ResolverSettings()
 ) -> ClusterState:
     """A fully synced state of JSON objects. Raises ObjectDecodeError."""
     found: dict[type[AnyObject], dict[Key, Any]] = {}
@@ -113,5 +123,5 @@ def cluster_state_of(
         found.get(VirtualClusterObject, {}),
         synced_namespaces=frozenset(namespaces),
         absences=dict.fromkeys(namespaces, Absence.CONFIRMED),
-        default_domain=cluster_domain,
+        settings=settings,
     )

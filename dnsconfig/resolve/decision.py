@@ -249,7 +249,8 @@ def resolv_conf_of(
         raise ObjectDecodeError("expected a v1 Pod")
     if cluster_domain is not None:
         tenant = value.metadata.annotations.get(keys.CLUSTER, "")
-        state = replace(state, domains={tenant: cluster_domain})
+        settings = replace(state.settings, tenant_domains={tenant: cluster_domain})
+        state = replace(state, settings=settings)
     decision = decide(value, state, node_dns_of(node_resolv_conf))
     if decision is None:
         raise NoResolverError("the pod is not a tenant's")

@@ -163,7 +163,7 @@ def cluster_ips_of(state: ClusterState, tenant: str, network: str) -> ClusterIps
 
 def domain_of(state: ClusterState, tenant: str) -> ClusterDomain | PodWaiting:
     """The tenant's cluster domain: as configured, else its VirtualCluster's, else the default."""
-    configured = state.domains.get(tenant)
+    configured = state.settings.tenant_domains.get(tenant)
     if configured is not None:
         return ClusterDomain(configured, "configured for this tenant")
     if not state.has_clusters:
@@ -184,7 +184,7 @@ def domain_of(state: ClusterState, tenant: str) -> ClusterDomain | PodWaiting:
         )
     name = found.pop() if found else ""
     if not name:
-        return ClusterDomain(state.default_domain, "the default")
+        return ClusterDomain(state.settings.cluster_domain, "the default")
     if not names.is_pod_name(name):
         return PodWaiting(
             WaitReason.CLUSTER_DOMAIN_UNKNOWN,
@@ -215,7 +215,8 @@ def _service_names(state: ClusterState, network: str) -> tuple[str, ...]:
     without a label. Both names are looked up in the tenant's own kube-system only.
     """
     own = SERVICE_PREFIX + network
-    return (own, PLAIN_SERVICE) if state.has_plain_dns and network == keys.DEFAULT_NETWORK else (own,)
+    has_plain = state.settings.plain_kube_dns and network == keys.DEFAULT_NETWORK
+    return (own, PLAIN_SERVICE) if has_plain else (own,)
 
 
 def _dns_namespace(state: ClusterState, tenant: str) -> str | PodWaiting:

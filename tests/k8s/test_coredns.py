@@ -17,7 +17,7 @@ import pytest
 
 from dns_webhook.patch import spec_fields
 from dnsconfig.cluster.objects import PodObject, decode_object
-from dnsconfig.cluster.state import cluster_state_of
+from dnsconfig.cluster.state import ResolverSettings, cluster_state_of
 from dnsconfig.resolve.decision import decide, node_dns_of
 from tenancy import keys
 from tests.k8s.ring.api import JsonObject
@@ -122,7 +122,7 @@ class ServedNetwork:
                 _object("Network", name=self.dns.network, namespace=system)
                 | {"apiVersion": "arktos.futurewei.com/v1", "status": {"phase": "Ready"}},
             ],
-            cluster_domain=DOMAIN,
+            ResolverSettings(DOMAIN),
         )
         annotations = owners | {keys.NAMESPACE: NAMESPACE, keys.UID: "any"}
         value = decode_object(

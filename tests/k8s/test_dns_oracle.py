@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 
 from dnsconfig.cluster.objects import PodObject, decode_object
-from dnsconfig.cluster.state import ClusterState, cluster_state_of
+from dnsconfig.cluster.state import ClusterState, ResolverSettings, cluster_state_of
 from dnsconfig.resolve.decision import ResolverDecision, decide, node_dns_of
 from kata_bridge.cri.client import CriClient, CriError
 from kata_bridge.cri.messages import PodSandboxState
@@ -100,13 +100,12 @@ def _world(setting: KubeletDns) -> ClusterState:
 def _computed(pod: JsonObject, world: ClusterState, setting: KubeletDns) -> ResolverDecision:
     value = decode_object({"apiVersion": "v1", "kind": "Pod", **pod})
     assert isinstance(value, PodObject)
-    domains = {TENANT: setting.domain}
     given = ClusterState(
         world.namespaces,
         world.services,
         world.networks,
         synced_namespaces=frozenset(world.namespaces),
-        domains=domains,
+        settings=ResolverSettings(tenant_domains={TENANT: setting.domain}),
     )
     found = decide(value, given, node_dns_of(setting.host_file))
     assert found is not None

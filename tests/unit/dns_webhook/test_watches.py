@@ -14,7 +14,7 @@ from devkit.kube import wire as wire
 from devkit.kube.storage import StatusError, Storage
 from devkit.kube.transport import StorageTransport
 from dns_webhook.watches import ClusterWatches
-from dnsconfig.cluster.state import ClusterState, cluster_state_of
+from dnsconfig.cluster.state import ClusterState, ResolverSettings, cluster_state_of
 from tests.unit.dnsconfig.node import RESOURCES
 from tests.unit.dnsconfig.objects import Json, network, service, tenant, virtual_cluster
 
@@ -43,7 +43,9 @@ class WatchesFixture:
         self.transport = Transport(Storage())
         self.put(*items)
         clock = asyncio.get_running_loop().time
-        self.watches = ClusterWatches(self.transport, has_clusters=has_clusters, clock=clock)
+        self.watches = ClusterWatches(
+            self.transport, ResolverSettings(DOMAIN), has_clusters=has_clusters, clock=clock
+        )
 
     def put(self, *items: Json) -> None:
         for item in items:
@@ -51,7 +53,7 @@ class WatchesFixture:
 
     @property
     def state(self) -> ClusterState:
-        return self.watches.state(DOMAIN, {})
+        return self.watches.state
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

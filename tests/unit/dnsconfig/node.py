@@ -14,10 +14,11 @@ from devkit.kube.storage import Storage
 from devkit.kube.transport import StorageTransport
 from dnsconfig.bridge import ResolverHandlers, ResolverSession
 from dnsconfig.cluster.objects import NETWORKS
+from dnsconfig.cluster.state import ResolverSettings
 from dnsconfig.metrics import DnsConfigMetrics
 from dnsconfig.resolve.decision import node_dns_of
 from dnsconfig.resolve.resolver import PodEvent
-from dnsconfig.sync import ResolverController, SyncSettings, run_sync_loop
+from dnsconfig.sync import ResolverController, run_sync_loop
 from dnsconfig.watch import Watch
 from tests.unit.dnsconfig import objects
 from tests.unit.dnsconfig.objects import Json
@@ -50,9 +51,10 @@ class VirtualNode:
         )
         self.controller = ResolverController(
             self.watch,
-            SyncSettings("cluster.local", {}, hold_s),
+            ResolverSettings(),
             lambda: self.host,
             self.metrics,
+            hold_s=hold_s,
             now=self.clock,
             wake=self.woken.set,
             record=self._record,

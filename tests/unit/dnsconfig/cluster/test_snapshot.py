@@ -3,7 +3,7 @@ from dataclasses import replace
 from typing import Any
 
 from dnsconfig.cluster.snapshot import NamespaceSnapshot, Snapshot, dns_namespaces, tenants_of
-from dnsconfig.cluster.state import cluster_state_of
+from dnsconfig.cluster.state import ResolverSettings, cluster_state_of
 from tests.unit.dnsconfig.objects import namespace, pod, tenant
 from tests.unit.dnsconfig.reading import read_all
 
@@ -23,7 +23,7 @@ def snapshot(**fields: Any) -> Snapshot:
 
 
 def test_cluster_state_has_the_snapshots_objects() -> None:
-    cluster = snapshot().cluster_state("cluster.local", {})
+    cluster = snapshot().cluster_state(ResolverSettings())
     expected = cluster_state_of(ITEMS)
     assert (cluster.namespaces, cluster.services, cluster.networks) == (
         expected.namespaces,
@@ -31,7 +31,7 @@ def test_cluster_state_has_the_snapshots_objects() -> None:
         expected.networks,
     )
     assert cluster.synced_namespaces == {"a-kube-system"}
-    unheard = Snapshot().cluster_state("cluster.local", {})
+    unheard = Snapshot().cluster_state(ResolverSettings())
     assert (unheard.has_namespaces, unheard.has_clusters, unheard.synced_namespaces) == (
         False,
         False,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dnsconfig.cluster.state import Absence, ClusterState, cluster_state_of
+from dnsconfig.cluster.state import Absence, ClusterState, ResolverSettings, cluster_state_of
 from dnsconfig.resolve.network import (
     ClusterDomain,
     ClusterIps,
@@ -301,11 +301,10 @@ def plain(tenant: str, *ips: str, **fields: Any) -> Json:
     return made
 
 
-def with_plain(*items: Json, has_plain_dns: bool = True) -> ClusterState:
+def with_plain(*items: Json, plain_kube_dns: bool = True) -> ClusterState:
     of_a = [namespace("a", "kube-system"), network("a", "default"), network("a", "blue")]
-    return replace(
-        cluster_state_of([*of_a, namespace("b", "kube-system"), *items]), has_plain_dns=has_plain_dns
-    )
+    settings = ResolverSettings(plain_kube_dns=plain_kube_dns)
+    return cluster_state_of([*of_a, namespace("b", "kube-system"), *items], settings)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +312,7 @@ def with_plain(*items: Json, has_plain_dns: bool = True) -> ClusterState:
     [
         (with_plain(plain("a", "10.0.0.7")), ("10.0.0.7",)),
         (with_plain(plain("a", "10.0.0.7"), service("a", "default", "10.0.0.1")), ("10.0.0.1",)),
-        (with_plain(plain("a", "10.0.0.7"), has_plain_dns=False), "does not exist"),
+        (with_plain(plain("a", "10.0.0.7"), plain_kube_dns=False), "does not exist"),
         # The network's own Service takes precedence, also before it has an address.
         (with_plain(plain("a", "10.0.0.7"), service("a", "default")), "has no cluster IP"),
         # Never another tenant's, and never one of another network.
@@ -357,7 +356,7 @@ def test_default_network_has_the_ips_of_both_services() -> None:
     ("items", "fields", "expected"),
     [
         ([], {}, ClusterDomain("cluster.local", "the default")),
-        ([], {"default_domain": "k8s"}, ClusterDomain("k8s", "the default")),
+        ([], {"settings": ResolverSettings("k8s")}, ClusterDomain("k8s", "the default")),
         (
             [virtual_cluster("a", "a.local")],
             {},
@@ -367,13 +366,13 @@ def test_default_network_has_the_ips_of_both_services() -> None:
         ([virtual_cluster("b", "b.local")], {}, ClusterDomain("cluster.local", "the default")),
         (
             [virtual_cluster("a", "a.local")],
-            {"domains": {"a": "told"}},
-            ClusterDomain("told", "configured for this tenant"),
+            {"settings": ResolverSettings(tenant_domains={"a": "own"})},
+            ClusterDomain("own", "configured for this tenant"),
         ),
         (
             [],
-            {"domains": {"a": "told"}, "has_clusters": False},
-            ClusterDomain("told", "configured for this tenant"),
+            {"settings": ResolverSettings(tenant_domains={"a": "own"}), "has_clusters": False},
+            ClusterDomain("own", "configured for this tenant"),
         ),
         (
             [],
@@ -413,9 +412,9 @@ def test_an_unreadable_virtual_cluster_is_not_missing() -> None:
     assert domain_of(cluster, "a") == ClusterDomain("a.example", "the VirtualCluster's clusterDomain")
     expected = "the cluster domain is unknown: a VirtualCluster cannot be read, and no other has this key"
     assert domain_of(cluster, "b") == PodWaiting(WaitReason.UNREADABLE, expected)
-    assert domain_of(replace(cluster, domains={"b": "told"}), "b") == ClusterDomain(
-        "told", "configured for this tenant"
-    )
+    assert domain_of(
+        replace(cluster, settings=ResolverSettings(tenant_domains={"b": "own"})), "b"
+    ) == ClusterDomain("own", "configured for this tenant")
 
 
 @pytest.mark.parametrize(
