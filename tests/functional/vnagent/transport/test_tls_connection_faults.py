@@ -23,7 +23,7 @@ from tests.functional.vnagent.connection_links import (
     run,
     until,
 )
-from tests.functional.vnagent.key_updates import UPDATE_BYTES, KeyUpdates
+from tests.functional.vnagent.transport.key_updates import UPDATE_BYTES, KeyUpdates
 from vnagent.transport import tls_connection
 from vnagent.transport.handler import EndReason
 from vnagent.transport.poller import SocketPoller

@@ -16,8 +16,8 @@ from devkit.kubelet.server import FakeKubelet, kubelet_context
 from devkit.pki import Authority
 from tests.functional.vnagent.connection_links import until
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, AgentNode, head, received, reply_of
-from tests.functional.vnagent.resumption_proxy import ProxyEnding, ResumptionProxy
 from tests.functional.vnagent.shop_and_bank import EXEC, SHOP, echoes, many, serves
+from tests.functional.vnagent.upstream.resumption_proxy import ProxyEnding, ResumptionProxy
 from tests.waiting import holds_within, wait_until
 from vnagent.core.head import ResponseHead
 from vnagent.transport.poller import SocketPoller

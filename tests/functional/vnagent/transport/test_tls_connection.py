@@ -289,7 +289,7 @@ def test_congestion_ends_with_one_on_writable(is_server: bool) -> None:
     run(body)
 
 
-def test_unsent_memory_is_at_most_twice_the_account() -> None:
+def test_unsent_memory_is_at_most_twice_the_usage() -> None:
     """What was left of a piece kept all of it: 25 MiB for 200 clients that had taken nearly everything."""
 
     async def body(poller: SocketPoller) -> None:
