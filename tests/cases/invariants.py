@@ -30,7 +30,7 @@ _AUDIT_KEYS = frozenset(
         *("decision", "reason", "status", "requestId"),
     }
 )
-_PAGES = frozenset(
+_PAGE_PATHS = frozenset(
     {
         *("/pods", "/pods/", "/runningpods/", "/runningpods", "/stats/summary"),
         *("/metrics/resource", "/metrics/cadvisor", "/metrics/probes"),
@@ -128,7 +128,7 @@ def _i2(evidence: CaseEvidence) -> list[str]:
 
 def _is_built_path(evidence: CaseEvidence, exchange: Exchange) -> bool:
     path = exchange.path
-    if path in _PAGES:
+    if path in _PAGE_PATHS:
         return exchange.method in ("GET", "HEAD")
     segments = path.split("/")
     if len(segments) < 4 or segments[1] not in ("containerLogs", "exec", "attach", "portForward"):

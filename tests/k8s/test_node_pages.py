@@ -13,7 +13,7 @@ from tests.k8s.ring.kubectl import KubectlResult
 from tests.k8s.ring.processes import wait_for
 from tests.k8s.ring.tenants import RingTenant
 
-_PAGES = (
+_PAGE_PATHS = (
     *("pods", "runningpods/", "stats/summary"),
     *("metrics/resource", "metrics/cadvisor", "metrics/probes"),
 )
@@ -43,7 +43,7 @@ def _pod_rows(text: str, family: str) -> set[tuple[str, str, str]]:
     return rows
 
 
-@pytest.mark.parametrize("path", _PAGES)
+@pytest.mark.parametrize("path", _PAGE_PATHS)
 @pytest.mark.parametrize("index", [0, 1])
 def test_no_page_has_a_word_of_others(served: Ring, index: int, path: str) -> None:
     tenant, other = served.tenants[index], served.tenants[1 - index]

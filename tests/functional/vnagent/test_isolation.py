@@ -28,7 +28,7 @@ from tests.waiting import wait_until
 TENANTS = ("a", "a-b", "a-b-c")
 NAMESPACES = ("b", "c", "b-c", "c-b")
 PODS = ("web", "web-b")
-PAGES = (
+PAGE_PATHS = (
     *("/pods", "/runningpods/", "/stats/summary"),
     *("/metrics/resource", "/metrics/cadvisor", "/metrics/probes"),
 )
@@ -155,7 +155,7 @@ def assert_its_own(node: AgentNode, tenant: str, running: Sequence[FakePod], cli
         for container in ("mesh", "no-such"):
             reply = _ask(client, f"GET /containerLogs/{namespace}/{name}/{container}")
             missing.add((reply.status, reply.body))
-    for path in PAGES:
+    for path in PAGE_PATHS:
         wait_until(partial(_is_own_page, client, path, tuple(mine.values())), within_s=DEADLINE_S)
     # Foreign, the host's, injected and missing: the same bytes.
     assert len(missing) == 1

@@ -34,7 +34,7 @@ SHOP = tenant_pod("ten-a", "web", "shop")
 BANK = tenant_pod("ten-b", "web", "bank")
 VAULT = tenant_pod("ten-a-b", "c", "vault")
 EXEC = "POST /exec/web/shop/app?command=cat&input=1&output=1"
-PAGES = (
+PAGE_PATHS = (
     "/pods",
     "/runningpods/",
     "/stats/summary",
@@ -91,7 +91,7 @@ def test_the_date_field_is_the_answers_time(tmp_path: Path) -> None:
 # ---- HEAD
 
 
-@pytest.mark.parametrize("path", ["/healthz", *PAGES])
+@pytest.mark.parametrize("path", ["/healthz", *PAGE_PATHS])
 def test_head_is_get_without_the_body(node: AgentNode, path: str) -> None:
     with node.client("ten-a") as client:
         client.send(head(f"HEAD {path}") + head("GET /healthz"))
@@ -290,7 +290,7 @@ def test_a_tenants_rendered_page_reaches_no_other(tmp_path: Path) -> None:
     node = start_node(tmp_path, pages={"maxAgeSeconds": 60})
     try:
         for _ in range(2):
-            for path in PAGES:
+            for path in PAGE_PATHS:
                 for key, own in (("ten-a", SHOP), ("ten-b", BANK), ("ten-a-b", VAULT)):
                     reply = node.ask(key, f"GET {path}")
                     assert reply is not None
@@ -301,7 +301,7 @@ def test_a_tenants_rendered_page_reaches_no_other(tmp_path: Path) -> None:
                         assert pod.marker not in text
                         assert pod.uid not in text
                         assert pod is own or pod.name not in text
-        for path in PAGES:
+        for path in PAGE_PATHS:
             # They did share one read: else this test would say nothing of shared pages.
             assert len([e for e in node.kubelet.exchanges if e.path == path]) == 1, path
     finally:
