@@ -169,7 +169,7 @@ def test_a_restart_of_kubeproxy_ext_touches_no_rule(
 
 def test_containerd_is_restarted_while_services_change(node: ServingNode, acme: RingTenant) -> None:
     ring = node.ring
-    registered = len(node.bridge.lines("registered with the runtime"))
+    registered = len(node.bridge.lines("registered as an NRI plugin"))
     with (
         services.service(ring, acme, unused_address()) as service,
         running(node, acme, KATA, STOCK, AGENT) as pods,
@@ -189,7 +189,7 @@ def test_containerd_is_restarted_while_services_change(node: ServingNode, acme: 
                 ring.node.start_containerd()
             wait_for(
                 "registered again",
-                lambda: len(node.bridge.lines("registered with the runtime")) > registered,
+                lambda: len(node.bridge.lines("registered as an NRI plugin")) > registered,
                 timeout_s=15,
             )
             churn.wait(5)
