@@ -31,6 +31,7 @@ def test_keys_are_those_of_virtualcluster_and_arktos() -> None:
         "NETWORK_READINESS": "arktos.futurewei.com/network-readiness",
         "CONTAINERS": "vcnode.io/containers",
         "GATE_OPENED": "vcnode.io/gate-opened",
+        "SERVICE_CIDRS": "vcnode.io/service-cidrs",
         "API_VERSION": "vcnode.io/v1alpha1",
         "TENANT_KIND": "Tenant",
     }
