@@ -4,7 +4,7 @@
 from typing import Protocol
 
 from daemonkit.status.server import Query, Readiness, Reply
-from kubeproxy_ext.cache.tenants import DISTRUSTED, NOT_SYNCED, SYNC_STATES, TenantSync
+from kubeproxy_ext.cache.tenants import DISTRUSTED, LAST_KNOWN, NOT_SYNCED, SYNC_STATES, SYNCED, TenantSync
 from kubeproxy_ext.compute.guest_view import EVERY_NETWORK, GuestRulesResult, ObjectProblem
 from kubeproxy_ext.compute.rules_probe import RulesProbe, with_rules_probe
 from kubeproxy_ext.delivery.queue import DeliveryStatus
@@ -12,6 +12,8 @@ from kubeproxy_ext.delivery.rulesets import GuestSpec, Ineligible
 from kubeproxy_ext.sync import RulesetController
 from kubeproxy_ext.watch import Watch
 from tenancy import keys
+
+_WORDS = {SYNCED: "synced", LAST_KNOWN: "last known", DISTRUSTED: "distrusted", NOT_SYNCED: "not synced"}
 
 
 class BridgeStatus(Protocol):
@@ -41,7 +43,7 @@ class Report:
         lines += [each.line(name) for name, each in self._watch.freshness().items()]
         states = {name: tenant.sync_state for name, tenant in sorted(self._controller.tenants.items())}
         missing = {name: state for name, state in states.items() if state in (NOT_SYNCED, DISTRUSTED)}
-        lines += [f"tenant {name}: {state}" for name, state in missing.items()]
+        lines += [f"tenant {name}: {_WORDS[state]}" for name, state in missing.items()]
         has_services = not missing and (self._watch.has_base_synced or bool(states))
         if self.is_draining:
             lines.append("draining")
@@ -129,7 +131,8 @@ class Report:
             return spec.reason
         if status.desired is None:
             tenant = self._controller.tenants.get(status.guest.tenant)
-            return f"the tenant's Services: {NOT_SYNCED if tenant is None else tenant.sync_state}"
+            state = NOT_SYNCED if tenant is None else tenant.sync_state
+            return f"the tenant's Services: {_WORDS[state]}"
         return status.problem
 
     # ---- explain

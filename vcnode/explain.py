@@ -273,7 +273,7 @@ def _desired(page: ExplainPage | str, packet: Packet) -> DesiredRules | str:
     if isinstance(page, str):
         return page
     rules = [model.rules for model in page.models if model.rules.family is packet.family]
-    known = page.tenant or ServicesSync("not synced")
+    known = page.tenant or ServicesSync("notSynced")
     return DesiredRules(
         rules[0] if rules else None,
         digest=page.guest.desired_digest or "",

@@ -3,6 +3,7 @@
 
 import datetime as dt
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
@@ -73,3 +74,8 @@ def day_left(until: dt.datetime, now: dt.datetime) -> str:
     days = (until - now).days
     distance = f"in {days} days" if until > now else f"expired {-days} days ago"
     return f"{until:%Y-%m-%d} ({distance})"
+
+
+def words(state: str) -> str:
+    """A state's CamelCase as words: `notSynced` is `not synced`."""
+    return re.sub("(?<=[a-z])[A-Z]", lambda found: f" {found[0].lower()}", state)

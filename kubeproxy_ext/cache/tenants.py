@@ -15,7 +15,7 @@ from kubeproxy_ext.compute.sync_rate import SyncRateLimiter
 VERSION = 2
 """Of `SavedTenant`. Version 1 has the endpoints of slices one by one."""
 
-SYNCED, LAST_KNOWN, DISTRUSTED, NOT_SYNCED = "synced", "last known", "distrusted", "not synced"
+SYNCED, LAST_KNOWN, DISTRUSTED, NOT_SYNCED = "synced", "lastKnown", "distrusted", "notSynced"
 SYNC_STATES = (SYNCED, LAST_KNOWN, DISTRUSTED, NOT_SYNCED)
 
 

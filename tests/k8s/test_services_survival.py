@@ -243,7 +243,7 @@ def test_start_without_the_apiserver(node: ServingNode, acme: RingTenant, policy
 
 
 def check_without_apiserver(node: ServingNode, proxy: NodeDaemon, policy: str, new: str) -> None:
-    sync_state = {"apply": "last known", "wait": "not synced"}[policy]
+    sync_state = {"apply": "lastKnown", "wait": "notSynced"}[policy]
     (tenant,) = [
         each for each in node.ring.tenants if each.super_namespace("default") == node.of_acme.namespace
     ]

@@ -17,7 +17,7 @@ from ruleset.names import Backend
 from ruletrace import iptables, nft
 from ruletrace.model_trace import trace_model
 from ruletrace.packet import Packet, PacketVerdict, Trace
-from vcnode.terminal import columns, duration
+from vcnode.terminal import columns, duration, words
 
 _MAX_NAMED = 6
 _DIGITS = 12
@@ -257,8 +257,8 @@ def _sync_notes(desired: DesiredRules) -> Iterator[str]:
     if desired.last_known_age_s is not None:
         age = duration(desired.last_known_age_s)
         yield f"kubeproxy-ext is not synced: it uses the last known Services, which are {age} old"
-    elif desired.sync_state not in ("synced", "last known"):
-        yield f"the tenant's Services: {desired.sync_state}"
+    elif desired.sync_state not in ("synced", "lastKnown"):
+        yield f"the tenant's Services: {words(desired.sync_state)}"
     for namespace in desired.distrusted_namespaces:
         name = desired.namespaces.get(namespace) or namespace
         yield f"a relist removed all Services of namespace {name}; their rules stay until it is confirmed"

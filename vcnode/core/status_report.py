@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from vcnode.terminal import columns, duration
+from vcnode.terminal import columns, duration, words
 
 _MAX_NAMES = 12
 
@@ -71,7 +71,7 @@ class NodeResolver(msgspec.Struct):
 
 
 class ServicesSync(msgspec.Struct, rename="camel"):
-    """Where kubeproxy-ext has a tenant's Services from: synced, last known, distrusted, not synced."""
+    """Where kubeproxy-ext has a tenant's Services from: synced, lastKnown, distrusted, notSynced."""
 
     sync_state: str = ""
 
@@ -156,7 +156,7 @@ def _rows(status: DaemonStatus, now_s: float) -> Iterator[tuple[str, str]]:
         yield from _source(name, source)
     if isinstance(status.tenants, dict):
         known = {name: each.sync_state for name, each in status.tenants.items()}
-        yield "tenants", _names(n if k == "synced" else f"{n} ({k})" for n, k in sorted(known.items()))
+        yield "tenants", _names(n if k == "synced" else f"{n} ({words(k)})" for n, k in sorted(known.items()))
     elif status.listen is not None:
         yield "tenants", _names(status.tenants)
     if isinstance(status.guests, int):

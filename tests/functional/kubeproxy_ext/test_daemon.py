@@ -150,9 +150,9 @@ async def test_start_without_apiserver_uses_saved_state(tmp_path: Path) -> None:
         assert [each.guest for each in here.bridge.ruleset_requests[sent:]] == ["a2"]
         assert here.rules("b1") == ""
         status = await here.status()
-        assert status["tenants"]["a"]["syncState"] == "last known"
+        assert status["tenants"]["a"]["syncState"] == "lastKnown"
         assert status["tenants"]["a"]["lastKnownAgeSeconds"] >= 0
-        assert status["tenants"]["b"]["syncState"] == "not synced"
+        assert status["tenants"]["b"]["syncState"] == "notSynced"
         assert not await here.is_ready()
         here.put_slice("a", "web", "10.1.0.8")
         await here.apiserver.start()

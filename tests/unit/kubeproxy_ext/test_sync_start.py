@@ -40,7 +40,7 @@ async def test_nothing_is_pushed_before_all_lists_synced() -> None:
         assert it.bridge.ruleset_requests == []
         status = it.report.status(0.0)
         assert status["tenants"] == {
-            "a": {"syncState": "not synced", "serviceCIDRs": ("10.96.0.0/16",), "lastKnownAgeSeconds": None}
+            "a": {"syncState": "notSynced", "serviceCIDRs": ("10.96.0.0/16",), "lastKnownAgeSeconds": None}
         }
         assert not it.report.readiness().is_ready
         it.transport.failures = []
@@ -87,8 +87,8 @@ async def test_without_apiserver_new_guests_get_saved_services() -> None:
         assert it.text("g2") == it.text("g1")
         status = it.report.status(it.controller.tenants["a"].restored_at + 5.0)
         assert status["tenants"] == {
-            "a": {"syncState": "last known", "serviceCIDRs": ("10.96.0.0/16",), "lastKnownAgeSeconds": 65.0},
-            "b": {"syncState": "not synced", "serviceCIDRs": ("10.96.0.0/16",), "lastKnownAgeSeconds": None},
+            "a": {"syncState": "lastKnown", "serviceCIDRs": ("10.96.0.0/16",), "lastKnownAgeSeconds": 65.0},
+            "b": {"syncState": "notSynced", "serviceCIDRs": ("10.96.0.0/16",), "lastKnownAgeSeconds": None},
         }
         it.put("a", "new", "10.96.0.9", "10.0.0.9")
         await asyncio.sleep(60)

@@ -193,7 +193,7 @@ def test_service_of_another_network_gets_a_note() -> None:
 
 def test_unsynced_kubeproxy_ext_gets_a_note() -> None:
     desired = replace(
-        DESIRED, sync_state="last known", last_known_age_s=65.0, distrusted_namespaces=("vc-a-web", "vc-a-x")
+        DESIRED, sync_state="lastKnown", last_known_age_s=65.0, distrusted_namespaces=("vc-a-web", "vc-a-x")
     )
     assert explain(GUEST, to("10.32.0.10"), desired, APPLIED).notes == (
         "kubeproxy-ext is not synced: it uses the last known Services, which are 1 min 5 s old",

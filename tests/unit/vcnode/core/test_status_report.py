@@ -83,7 +83,7 @@ def test_report_of_kubeproxy_ext() -> None:
         "daemon": "kubeproxy-ext",
         "nodeName": "node-1",
         "sources": {"services": {"ageSeconds": None}, "node": {"ageSeconds": 2.0}},
-        "tenants": {"vc-b": {"syncState": "not synced"}, "vc-a": {"syncState": "synced"}},
+        "tenants": {"vc-b": {"syncState": "notSynced"}, "vc-a": {"syncState": "synced"}},
         "problems": [{"tenant": "vc-a", "problem": "x"}],
         "guests": [{"id": "a", "behindSeconds": 3.0}, {"id": "b"}],
     }
