@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from vcnode.terminal import Terminal, columns, day_left, duration, printable
+from vcnode.terminal import Terminal, columns, day_left, duration, printable, words
 
 NOW = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
 
@@ -56,3 +56,8 @@ def test_terminal_writes_one_line_each() -> None:
     terminal.json([{"a": "\x1b"}])
     assert json.loads(out.getvalue()) == [{"a": "\x1b"}]
     assert "\x1b" not in out.getvalue()
+
+
+@pytest.mark.parametrize(("state", "text"), [("synced", "synced"), ("notSynced", "not synced"), ("", "")])
+def test_words_splits_camel_case(state: str, text: str) -> None:
+    assert words(state) == text
