@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From samples to the table: ours with its spread and bound, and the ratio to each peer. Pure."""
+"""From samples to the table: ours with its spread and bound, and the ratio to each peer."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence

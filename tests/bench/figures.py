@@ -32,7 +32,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What one row is: its unit, and what issue 3 ("now") and DESIGN 13 ("target") ask of it."""
+    """What one row is: its unit, and the bounds that it must meet now, and later ("target")."""
 
     label: str
     unit: str
@@ -68,7 +68,7 @@ class RatioRow:
         return f"{bound} {bound.verdict(self)}" if bound else ""
 
 
-HEADINGS = ("", "unit", "ours", "go", "ours/go", "quartiles", "now at least", "DESIGN 13")
+HEADINGS = ("", "unit", "ours", "go", "ours/go", "quartiles", "now at least", "target")
 
 
 def row(figure: Figure, ours: Sequence[float], peer: Sequence[float]) -> RatioRow:

@@ -151,7 +151,7 @@ _ADDED = (
     (Figure("  added to no proxy", "p50 us", None, _at_most(1.0)), _p50_us),
     (Figure("", "p99 us", None, _at_most(1.0)), _p99_us),
 )
-# DESIGN 13 bounds the PSS of 500 tunnels. RSS, which counts shared pages in full, has no bound.
+# The bound is on the PSS of 500 tunnels. RSS, which counts shared pages in full, has no bound.
 _MEMORY: Sequence[tuple[Figure, Callable[[MemorySample], float]]] = (
     (
         Figure("memory, 500 idle tunnels", "MB PSS", _own_at_most(45), _own_at_most(40)),

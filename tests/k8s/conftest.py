@@ -53,10 +53,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="copy the logs of every process of the ring here at the end",
     )
     group.addoption(
-        "--oracle-worlds",
+        "--oracle-namespaces",
         type=int,
         default=200,
-        help="how many random worlds of Services to ask kube-proxy and us about",
+        help="how many random namespaces of Services to ask kube-proxy and us about",
     )
     group.addoption(
         "--oracle-changes",
@@ -67,7 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--oracle-seed",
         type=int,
-        help="the worlds, changes and pods of another run; without it each run draws and prints its own",
+        help="the namespaces, changes and pods of another run; without it each run draws and prints its own",
     )
     group.addoption(
         "--gate-pods",
@@ -101,9 +101,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session")
 def oracle_seed(pytestconfig: pytest.Config) -> int:
-    """The seed of all random worlds and pods of this run: `--oracle-seed`, or a new one."""
+    """The seed of all random namespaces and pods of this run: `--oracle-seed`, or a new one."""
     given: int | None = pytestconfig.getoption("--oracle-seed", None)
-    seed = random.randrange(1_000_000) if given is None else given  # noqa: S311 - worlds, not secrets
+    seed = random.randrange(1_000_000) if given is None else given  # noqa: S311 - test data, not secrets
     pytestconfig.stash[_SEED] = seed
     return seed
 

@@ -113,7 +113,7 @@ class ServedNetwork:
         system = self.tenant.super_namespace("kube-system")
         own = self.tenant.super_namespace(NAMESPACE)
         named = {keys.ARKTOS_NETWORK: self.dns.network}
-        world = cluster_state_of(
+        state = cluster_state_of(
             [
                 _object("Namespace", name=own, annotations=owners | {keys.NAMESPACE: NAMESPACE}),
                 _object("Namespace", name=system, annotations=owners | {keys.NAMESPACE: "kube-system"}),
@@ -129,7 +129,7 @@ class ServedNetwork:
             _object("Pod", name="any", uid="any", namespace=own, labels=dict(labels), annotations=annotations)
         )
         assert isinstance(value, PodObject)
-        decision = decide(value, world, node_dns_of(""))
+        decision = decide(value, state, node_dns_of(""))
         assert decision is not None
         assert decision.lines is not None, decision.waiting
         return spec_fields(decision.lines)

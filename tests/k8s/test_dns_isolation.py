@@ -30,8 +30,8 @@ _REFUSED = [case for case in _CASES if not case.is_possible and case.id.startswi
 
 
 @dataclass(frozen=True, slots=True)
-class GivenAddresses:
-    """What is in the super cluster: addresses that were given, by case and by what stands for them."""
+class AllocatedAddresses:
+    """The ClusterIPs of the cases' Services in the super cluster, by case and placeholder."""
 
     api: KubernetesApi
     given: Mapping[tuple[str, str], str]
@@ -45,7 +45,7 @@ class GivenAddresses:
 
 
 @pytest.fixture(scope="module")
-def world(ring: Ring) -> Iterator[GivenAddresses]:
+def allocated(ring: Ring) -> Iterator[AllocatedAddresses]:
     """All objects of all cases, and the webhook beside them."""
     gate_networks.install(ring)
     api = ring.super_cluster.api
@@ -58,7 +58,7 @@ def world(ring: Ring) -> Iterator[GivenAddresses]:
                 for item in sorted(case.items(_prefix(case)), key=lambda each: each["kind"] != "Namespace"):
                     _create(api, case, item, given, made)
             daemon.start()
-            yield GivenAddresses(api, given)
+            yield AllocatedAddresses(api, given)
         finally:
             daemon.stop()
             for path in made:
@@ -66,34 +66,34 @@ def world(ring: Ring) -> Iterator[GivenAddresses]:
 
 
 @pytest.mark.parametrize("case", _POSSIBLE, ids=lambda case: case.id)
-def test_no_tenant_becomes_anothers_resolver(world: GivenAddresses, case: DnsCase) -> None:
-    wait_for(case.id, lambda: _is_as_expected(world, case), timeout_s=_PATIENCE_S)
+def test_no_tenant_becomes_anothers_resolver(allocated: AllocatedAddresses, case: DnsCase) -> None:
+    wait_for(case.id, lambda: _is_as_expected(allocated, case), timeout_s=_PATIENCE_S)
 
 
 @pytest.mark.parametrize("case", _REFUSED, ids=lambda case: case.id)
-def test_apiserver_refuses_invalid_network_labels(world: GivenAddresses, case: DnsCase) -> None:
+def test_apiserver_refuses_invalid_network_labels(allocated: AllocatedAddresses, case: DnsCase) -> None:
     pods = "/api/v1/namespaces/default/pods?dryRun=All"
     with pytest.raises(RingError, match=r": (400|413|422) "):
-        world.api.create(pods, _pod(case))
+        allocated.api.create(pods, _pod(case))
 
 
-def _is_as_expected(world: GivenAddresses, case: DnsCase) -> bool:
+def _is_as_expected(allocated: AllocatedAddresses, case: DnsCase) -> bool:
     """Ask once. An unsynced object may cause a refusal, never a wrong server."""
     pod = _pod(case)
     expected = _decided(case)
     try:
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods?dryRun=All"
-        spec = world.api.create(path, pod)["spec"]
+        spec = allocated.api.create(path, pod)["spec"]
     except RingError as error:
         # The message quotes names, and JSON quotes the message.
         message = str(error).replace("\\", "")
         assert "no DNS for this pod" in message or "failed calling webhook" in message
         return expected is not None and f"no DNS for this pod: {expected}" in message
     found = tuple(spec.get("dnsConfig", {}).get("nameservers", ()))
-    assert not world.nobodys & set(found)
+    assert not allocated.nobodys & set(found)
     assert case.waits is None, f"let in with {found}"
     if _is_for_us(case):
-        assert (spec["dnsPolicy"], found) == ("None", world.servers(case))
+        assert (spec["dnsPolicy"], found) == ("None", allocated.servers(case))
     else:
         asked = pod["spec"]
         assert spec["dnsPolicy"] == asked.get("dnsPolicy", "ClusterFirst")

@@ -61,14 +61,14 @@ def test_resolv_conf_equals_the_kubelets(ring: Ring, oracle_seed: int, setting: 
     rng = random.Random(f"{oracle_seed} {setting.name}")  # noqa: S311 - pods, not secrets
     host_path = ring.directory / f"resolv-{setting.name}.conf"
     host_path.write_text(setting.host_file or "")
-    world = _world(setting)
+    state = _cluster_state(setting)
     differences = []
     with (
         ring.node.kubelet_with(setting.kubelet(str(host_path))),
         _pods(ring, dns_pods.pod_specs(rng, PODS_A_SETTING)) as pods,
     ):
         for observed in _observed(ring, pods):
-            computed = _computed(observed.pod, world, setting)
+            computed = _computed(observed.pod, state, setting)
             if _comparable(observed.resolv_conf) != _comparable(computed.text):
                 differences.append(_report(observed, computed))
             differences += _different_events(ring, observed.pod, computed)
@@ -76,7 +76,7 @@ def test_resolv_conf_equals_the_kubelets(ring: Ring, oracle_seed: int, setting: 
     assert not differences, f"again with: {replay}\n" + "\n".join(differences)
 
 
-def _world(setting: KubeletDns) -> ClusterState:
+def _cluster_state(setting: KubeletDns) -> ClusterState:
     owners = {keys.CLUSTER: TENANT}
     system = f"{NAMESPACE}-system"
     spec = {"clusterIP": setting.servers[0], "clusterIPs": list(setting.servers)}
@@ -97,14 +97,14 @@ def _world(setting: KubeletDns) -> ClusterState:
     )
 
 
-def _computed(pod: JsonObject, world: ClusterState, setting: KubeletDns) -> ResolverDecision:
+def _computed(pod: JsonObject, state: ClusterState, setting: KubeletDns) -> ResolverDecision:
     value = decode_object({"apiVersion": "v1", "kind": "Pod", **pod})
     assert isinstance(value, PodObject)
     given = ClusterState(
-        world.namespaces,
-        world.services,
-        world.networks,
-        synced_namespaces=frozenset(world.namespaces),
+        state.namespaces,
+        state.services,
+        state.networks,
+        synced_namespaces=frozenset(state.namespaces),
         settings=ResolverSettings(tenant_domains={TENANT: setting.domain}),
     )
     found = decide(value, given, node_dns_of(setting.host_file))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real kube-proxy as oracle: random worlds of Services go to it and to us, and packets decide.
+"""The real kube-proxy as oracle: random namespaces of Services go to it and to us, and packets decide.
 
-Each world is a namespace with three to six Services and their EndpointSlices, drawn anew in each run and
+Each namespace is a namespace with three to six Services and their EndpointSlices, drawn anew in each run and
 repeatable (`--oracle-seed`, which a run prints and a failure too). They are written to a real API server,
 which says what is possible. On each of two nodes a real kube-proxy, one in mode iptables and one in mode
 nftables, writes a node's namespace; a guest beside it gets what kubeproxy-ext computes, by the daemon's
@@ -9,12 +9,12 @@ and the guest agent's own code.
 
 What is asked how:
 
-- `test_packets_end_alike`: every address and port of every Service of every world, wrong ports and
+- `test_packets_end_alike`: every address and port of every Service of every namespace, wrong ports and
   protocols, node ports, free addresses of the service range, on both nodes and both sides. A question
   is the first packet of a flow, made by hand and sent through the kernel from a pod behind the node,
   and from the guest. It is asked so often that all ends are seen (`oracle/asking.py`): endpoints by
   their arrival, REJECT by the ICMP error or RST, DROP by nothing at all.
-- `test_connections_end_alike`: for each kind of answer in each world one question with a real socket,
+- `test_connections_end_alike`: for each kind of answer in each namespace one question with a real socket,
   there and back.
 - `test_affinity_ends_alike`: Services with affinity, their memory emptied between packets; how long it
   lasts is read off both sides' rules.
@@ -48,9 +48,9 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture(scope="module")
 def laboratory(ring: Ring, oracle_seed: int, request: pytest.FixtureRequest) -> Iterator[Laboratory]:
-    """The worlds in one cluster, on every node and in every guest."""
+    """The namespaces in one cluster, on every node and in every guest."""
     config = request.config
-    count: int = config.getoption("--oracle-worlds", 200)
+    count: int = config.getoption("--oracle-namespaces", 200)
     with ExitStack() as stack:
         made = build_laboratory(oracle_seed, count, ring, stack)
         config.stash[LINES] = made.figures.lines
@@ -62,7 +62,7 @@ def laboratory(ring: Ring, oracle_seed: int, request: pytest.FixtureRequest) -> 
 def test_packets_end_alike(laboratory: Laboratory) -> None:
     begin, problems = time.monotonic(), []
     for pair in laboratory.pairs:
-        asked = laboratory.questions(pair, laboratory.worlds)
+        asked = laboratory.questions(pair, laboratory.namespaces)
         problems += judge(laboratory, pair, asked)
         laboratory.figures.lines.append(
             f"{pair.place.node}, {pair.mode}: {len(asked)} questions, {time.monotonic() - begin:.0f} s"
@@ -74,7 +74,7 @@ def test_connections_end_alike(laboratory: Laboratory) -> None:
     begin, problems = time.monotonic(), []
     for pair in laboratory.pairs:
         if not pair.agreed:
-            problems += judge(laboratory, pair, laboratory.questions(pair, laboratory.worlds))
+            problems += judge(laboratory, pair, laboratory.questions(pair, laboratory.namespaces))
         problems += connect(laboratory, pair, sample(laboratory, pair))
     laboratory.figures.lines.append(
         f"{laboratory.figures.connections} flows with real sockets on each side, "
@@ -88,7 +88,7 @@ def test_affinity_ends_alike(laboratory: Laboratory) -> None:
     for pair in laboratory.pairs:
         asked = questions_with_affinity(laboratory, pair)
         if not pair.agreed:
-            problems += judge(laboratory, pair, laboratory.questions(pair, laboratory.worlds))
+            problems += judge(laboratory, pair, laboratory.questions(pair, laboratory.namespaces))
         count += len(asked)
         problems += ask_clients(pair, asked)
         problems += wrong_timeouts(pair)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From turns to rows, with the bound of issue 5: pods start at most 100 ms later. Pure."""
+"""From turns to rows, with the bound: pods start at most 100 ms later."""
 
 from collections.abc import Callable, Mapping, Sequence
 

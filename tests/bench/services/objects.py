@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Kubernetes objects of the bench, as JSON. Pure."""
+"""The Kubernetes objects of the bench, as JSON."""
 
 from collections.abc import Sequence
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From results to rows, with the bounds of issue 4 and DESIGN 13. Pure."""
+"""From results to rows, with the bounds that it must stay within."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real kube-proxy beside our rules: random worlds, the same packets to both, one list of differences."""
+"""The real kube-proxy beside our rules: random namespaces, the same packets to both, their differences."""

@@ -18,7 +18,7 @@ _SURE = 1 - 1e-9
 
 
 def questions_with_affinity(laboratory: Laboratory, pair: Pair) -> list[Question]:
-    asked = laboratory.questions(pair, laboratory.worlds)
+    asked = laboratory.questions(pair, laboratory.namespaces)
     return [one for one in asked if pair.guest.has_affinity(one.flow)]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random changes of worlds that are in use, one write each. Pure."""
+"""Random changes of namespaces that are in use, one write each."""
 
 import json
 import random
@@ -39,7 +39,7 @@ class ObjectChange:
 
     def __str__(self) -> str:
         what = f" {self.value}" if self.verb == "patch" else ""
-        return f"{self.verb} {self.kind} {self.after.namespace}/{self.name}{what}"
+        return f"{self.verb} {self.kind} {self.after.name}/{self.name}{what}"
 
     def whole(self) -> str:
         """What was and what is."""
@@ -48,12 +48,12 @@ class ObjectChange:
         return f"{self}\n    was {was}\n    is  {now}"
 
 
-def draw_change(choose: random.Random, world: DrawnNamespace) -> ObjectChange:
-    """Some change of a world, which stays as it is."""
+def draw_change(choose: random.Random, drawn: DrawnNamespace) -> ObjectChange:
+    """Some change of a namespace, which stays as it is."""
     while True:
-        after = deepcopy(world)
+        after = deepcopy(drawn)
         draw = choose.choices(_DRAWN, weights=_WEIGHTS)[0]
-        made = draw(Drawing(choose, after), world)
+        made = draw(Drawing(choose, after), drawn)
         if made is not None and not rules_left_to_chance(after):
             return made
 
@@ -90,7 +90,7 @@ def _renumber(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | None:
     """Endpoints keep their addresses and change their ports."""
     one = _some_slice(drawing)
     service = one and one["metadata"]["labels"]["kubernetes.io/service-name"]
-    if one is None or service not in drawing.world.services:
+    if one is None or service not in drawing.drawn.services:
         return None
     one["ports"] = drawing.slice_ports(service)
     return _replaced(drawing, before, one)
@@ -101,17 +101,17 @@ def _remake_slice(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | No
     one = _some_slice(drawing)
     if one is not None and drawing.chance(0.5):
         name = one["metadata"]["name"]
-        del drawing.world.slices[name]
-        return ObjectChange(before, drawing.world, "delete", SLICES, name, {})
-    service = drawing.choose.choice(sorted(drawing.world.services) or ["svc-0"])
-    if service not in drawing.world.services:
+        del drawing.drawn.slices[name]
+        return ObjectChange(before, drawing.drawn, "delete", SLICES, name, {})
+    service = drawing.choose.choice(sorted(drawing.drawn.services) or ["svc-0"])
+    if service not in drawing.drawn.services:
         return None
     made = drawing.slice(service, drawing.choose.choice(("IPv4", "IPv6")), drawing.choose.randint(0, 4))
     name = made["metadata"]["name"]
-    if name in drawing.world.slices:
+    if name in drawing.drawn.slices:
         return None
-    drawing.world.slices[name] = made
-    return ObjectChange(before, drawing.world, "create", SLICES, name, made)
+    drawing.drawn.slices[name] = made
+    return ObjectChange(before, drawing.drawn, "create", SLICES, name, made)
 
 
 def _edit_service(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | None:
@@ -135,7 +135,7 @@ def _edit_service(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | No
         case _:
             patch = {"ports": drawing.ports()}
     spec |= patch
-    return ObjectChange(before, drawing.world, "patch", SERVICES, name, {"spec": patch})
+    return ObjectChange(before, drawing.drawn, "patch", SERVICES, name, {"spec": patch})
 
 
 def _edit_status(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | None:
@@ -149,7 +149,7 @@ def _edit_status(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | Non
     service["status"] = {"loadBalancer": balancer}
     return ObjectChange(
         before,
-        drawing.world,
+        drawing.drawn,
         "patch",
         SERVICES,
         name,
@@ -170,22 +170,22 @@ def _relabel(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | None:
         del service["metadata"]["labels"][key]
     else:
         service["metadata"]["labels"][key] = value
-    return ObjectChange(before, drawing.world, "patch", SERVICES, name, patch)
+    return ObjectChange(before, drawing.drawn, "patch", SERVICES, name, patch)
 
 
 def _remake_service(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | None:
     """A Service goes, and its slices stay for now; or one comes."""
-    names = sorted(drawing.world.services)
+    names = sorted(drawing.drawn.services)
     if len(names) > 2 and drawing.chance(0.5):
         name = drawing.choose.choice(names)
-        del drawing.world.services[name]
-        return ObjectChange(before, drawing.world, "delete", SERVICES, name, {})
+        del drawing.drawn.services[name]
+        return ObjectChange(before, drawing.drawn, "delete", SERVICES, name, {})
     free = [name for number in range(_MOST_SERVICES) if (name := f"svc-{number}") not in names]
     if not free:
         return None
     name = drawing.choose.choice(free)
-    made = drawing.world.services[name] = drawing.service(name)
-    return ObjectChange(before, drawing.world, "create", SERVICES, name, made)
+    made = drawing.drawn.services[name] = drawing.service(name)
+    return ObjectChange(before, drawing.drawn, "create", SERVICES, name, made)
 
 
 _Draw = Callable[[Drawing, DrawnNamespace], ObjectChange | None]
@@ -196,18 +196,18 @@ _WEIGHTS = (40, 16, 5, 9, 18, 5, 2, 5)
 
 
 def _some_slice(drawing: Drawing) -> Json | None:
-    names = sorted(drawing.world.slices)
-    return drawing.world.slices[drawing.choose.choice(names)] if names else None
+    names = sorted(drawing.drawn.slices)
+    return drawing.drawn.slices[drawing.choose.choice(names)] if names else None
 
 
 def _some_service(drawing: Drawing) -> tuple[str, Json | None]:
-    names = sorted(drawing.world.services)
+    names = sorted(drawing.drawn.services)
     if not names:
         return "", None
     name = drawing.choose.choice(names)
-    return name, drawing.world.services[name]
+    return name, drawing.drawn.services[name]
 
 
 def _replaced(drawing: Drawing, before: DrawnNamespace, one: Json) -> ObjectChange:
     name = one["metadata"]["name"]
-    return ObjectChange(before, drawing.world, "put", SLICES, name, one)
+    return ObjectChange(before, drawing.drawn, "put", SLICES, name, one)

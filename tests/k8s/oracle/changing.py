@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes worlds while all sides follow, and asks about what was touched."""
+"""Changes namespaces while all sides follow, and asks about what was touched."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -13,19 +13,19 @@ from tests.k8s.oracle.shapes import SHAPES
 from tests.k8s.oracle.volley import AskedFlow
 
 _BATCH = 20
-# Changes meet each other where many of them are in one world.
-_WORLDS = 40
+# Changes meet each other where many of them are in one namespace.
+_CHANGING_NAMESPACES = 40
 _OTHERS = 60
 
 
 class Changing:
-    """A run of changes of some worlds; `steps` or `shaped` are for the caller to take."""
+    """A run of changes of some namespaces; `steps` or `shaped` are for the caller to take."""
 
     def __init__(self, laboratory: Laboratory, numbers: Sequence[int], what: str) -> None:
-        """`numbers` are the worlds', of which some change; `what` names the choices."""
+        """`numbers` are the namespaces', of which some change; `what` names the choices."""
         self._laboratory = laboratory
         self._choose = laboratory.chooser(what)
-        self._changing = self._choose.sample(numbers, min(_WORLDS, len(numbers)))
+        self._changing = self._choose.sample(numbers, min(_CHANGING_NAMESPACES, len(numbers)))
         self._asked = [self._all_questions(pair) for pair in laboratory.pairs]
         self.followers: list[Followers] = []
         self.made = 0
@@ -66,7 +66,7 @@ class Changing:
         changes = [change for change in wanted if change is not None]
         self.made += len(changes)
         self._laboratory.follow()
-        touched = {(change.after.namespace, change.service) for change in changes}
+        touched = {(change.after.name, change.service) for change in changes}
         problems = []
         for pair, followers in zip(self._laboratory.pairs, self.followers, strict=True):
             asked = self._questions(pair, touched, before)
@@ -74,18 +74,18 @@ class Changing:
             problems += followers.follow(changes)
         if problems:
             said = "\n".join(problems)
-            of_these = [one for one in changes if f"{one.after.namespace}/{one.service}" in said]
+            of_these = [one for one in changes if f"{one.after.name}/{one.service}" in said]
             problems.append("after " + "\n".join(one.whole() for one in of_these or changes))
         return problems
 
     def _some_change(self) -> ObjectChange | None:
         """Make one; None if the API server does not want it."""
         number = self._choose.choice(self._changing)
-        change = draw_change(self._choose, self._laboratory.worlds[number])
+        change = draw_change(self._choose, self._laboratory.namespaces[number])
         return change if self._made(number, change) else None
 
     def _shape(self, number: int, make: Callable[[DrawnNamespace], ObjectChange]) -> ObjectChange:
-        change = make(self._laboratory.worlds[number])
+        change = make(self._laboratory.namespaces[number])
         assert self._made(number, change), self._laboratory.store.refused[-1]
         return change
 
@@ -93,11 +93,11 @@ class Changing:
         """Whether the API server took it."""
         if not self._laboratory.store.apply(change):
             return False
-        self._laboratory.worlds[number] = change.after
+        self._laboratory.namespaces[number] = change.after
         return True
 
     def _all_questions(self, pair: Pair) -> list[Question]:
-        return self._laboratory.questions(pair, [self._laboratory.worlds[i] for i in self._changing])
+        return self._laboratory.questions(pair, [self._laboratory.namespaces[i] for i in self._changing])
 
     def _questions(
         self, pair: Pair, touched: set[tuple[str, str]], before: dict[tuple[str, str], Json]
@@ -111,14 +111,16 @@ class Changing:
         # With choices of their own: how many questions there are is up to the API server's choice of
         # cluster IPs, and the changes of a seed are to be the same each time.
         choose = self._laboratory.chooser(f"others of {pair.place.node} after {self.made} changes")
-        worlds = choose.sample(self._laboratory.worlds, min(_WORLDS, len(self._laboratory.worlds)))
-        others = self._laboratory.questions(pair, worlds)
+        namespaces = choose.sample(
+            self._laboratory.namespaces, min(_CHANGING_NAMESPACES, len(self._laboratory.namespaces))
+        )
+        others = self._laboratory.questions(pair, namespaces)
         for one in choose.sample(others, min(_OTHERS, len(others))):
             found.setdefault(one.flow, one)
         return list(found.values())
 
     def _move_nodes(self) -> list[str]:
-        """Each node's zone becomes the next one; everything in the changing worlds is asked again."""
+        """Each node's zone becomes the next one; everything in the changing namespaces is asked again."""
         for pair in self._laboratory.pairs:
             zone = ZONES[(ZONES.index(pair.place.zone) + 1) % len(ZONES)]
             self._laboratory.store.move_node(pair.place.node, zone)

@@ -26,7 +26,7 @@ _SLOW = 5
 
 def sample(laboratory: Laboratory, pair: Pair) -> list[Question]:
     """Of the questions that both sides answered alike with packets, one for each kind of destination and
-    of answer in each world, whatever the protocol."""
+    of answer in each namespace, whatever the protocol."""
     found: dict[object, Question] = {}
     slow = 0
     asked = sorted(pair.agreed, key=str)
@@ -46,8 +46,8 @@ def sample(laboratory: Laboratory, pair: Pair) -> list[Question]:
             if slow > _SLOW:
                 continue
         word = ends & set(PacketVerdict) or pair.place.pod_ips[":" in one.flow.destination] in _ips(ends)
-        world = one.service.partition("/")[0]
-        found.setdefault((world, one.kind, word), one)
+        namespace = one.service.partition("/")[0]
+        found.setdefault((namespace, one.kind, word), one)
     return list(found.values())
 
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random Services and EndpointSlices, as a person or a controller might write them. Pure.
+"""Random Services and EndpointSlices, as a person or a controller might write them.
 
-A world is a namespace of its own with addresses of its own, so that many fit into one cluster. What
-it may hold is for the API server to say, and it says no to some of this; what kube-proxy leaves to
-chance is not drawn (see `rules_left_to_chance`).
+Each namespace has addresses of its own, so that many fit into one cluster. The API server refuses some of
+what is drawn. What kube-proxy leaves to chance is not drawn (see `rules_left_to_chance`).
 """
 
 import random
@@ -42,8 +41,8 @@ class DrawnNamespace:
     slices: dict[str, Json] = field(default_factory=dict)
 
     @property
-    def namespace(self) -> str:
-        return f"world-{self.index}"
+    def name(self) -> str:
+        return f"drawn-{self.index}"
 
     def slices_of(self, service: str) -> Iterator[Json]:
         """Those that name the Service in their label."""
@@ -52,32 +51,32 @@ class DrawnNamespace:
                 yield one
 
 
-def draw_world(seed: int, index: int) -> DrawnNamespace:
-    """The world of that number under that seed, always the same."""
-    choose = random.Random(f"{seed}/{index}")  # noqa: S311 - worlds, not secrets
+def draw_namespace(seed: int, index: int) -> DrawnNamespace:
+    """The namespace of that number under that seed, always the same."""
+    choose = random.Random(f"{seed}/{index}")  # noqa: S311 - test data, not secrets
     drawing = Drawing(choose, DrawnNamespace(index))
     for number in range(drawing.choose.randint(3, 6)):
         drawing.add_service(f"svc-{number}")
-    return drawing.world
+    return drawing.drawn
 
 
-def rules_left_to_chance(world: DrawnNamespace) -> str:
-    """What of a world kube-proxy answers by the order of a Go map, so that nobody can be held to it; ""
+def rules_left_to_chance(drawn: DrawnNamespace) -> str:
+    """What of a namespace kube-proxy answers by the order of a Go map, so that nobody can be held to it; ""
     if there is nothing.
 
     Two Services of one address and port, and copies of an endpoint that say different things in
     several slices of a Service.
     """
     claimed: dict[tuple[str, int, str], str] = {}
-    for name, service in world.services.items():
+    for name, service in drawn.services.items():
         for ip in claimed_ips(service):
             for port in service["spec"].get("ports") or ():
                 holder = claimed.setdefault((ip, port["port"], port["protocol"]), name)
                 if holder != name:
                     return f"{holder} and {name} have {ip}:{port['port']}"
-    for name in world.services:
+    for name in drawn.services:
         said: dict[str, list[tuple[str, Json]]] = {}
-        for one in world.slices_of(name):
+        for one in drawn.slices_of(name):
             for endpoint in one["endpoints"]:
                 ip = canonical_ip(endpoint["addresses"][0]) or ""
                 words = {key: endpoint.get(key) for key in ("conditions", "hints")}
@@ -102,11 +101,11 @@ def ingress(service: Json) -> list[Json]:
 
 
 class Drawing:
-    """Draws into one world."""
+    """Draws into one namespace."""
 
-    def __init__(self, choose: random.Random, world: DrawnNamespace) -> None:
+    def __init__(self, choose: random.Random, drawn: DrawnNamespace) -> None:
         self.choose = choose
-        self.world = world
+        self.drawn = drawn
 
     def chance(self, share: float) -> bool:
         return self.choose.random() < share
@@ -114,7 +113,7 @@ class Drawing:
     def add_service(self, name: str) -> None:
         """A Service with its slices; drawn anew while its rules would be left to chance."""
         while True:
-            trial = deepcopy(self.world)
+            trial = deepcopy(self.drawn)
             inner = Drawing(self.choose, trial)
             trial.services[name] = inner.service(name)
             for family in _FAMILIES:
@@ -122,7 +121,7 @@ class Drawing:
                     one = inner.slice(name, family, number)
                     trial.slices[one["metadata"]["name"]] = one
             if not rules_left_to_chance(trial):
-                self.world.services, self.world.slices = trial.services, trial.slices
+                self.drawn.services, self.drawn.slices = trial.services, trial.slices
                 return
 
     def service(self, name: str) -> Json:
@@ -133,7 +132,7 @@ class Drawing:
         made: Json = {
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": {"name": name, "namespace": self.world.namespace, "labels": self.labels()},
+            "metadata": {"name": name, "namespace": self.drawn.name, "labels": self.labels()},
             "spec": spec,
         }
         if self.chance(0.3):
@@ -226,14 +225,14 @@ class Drawing:
         style = self.hint_style()
         used = {
             canonical_ip(endpoint["addresses"][0])
-            for one in self.world.slices_of(service)
+            for one in self.drawn.slices_of(service)
             for endpoint in one["endpoints"]
         }
         endpoints = [
             self.endpoint(family, style) for _ in range(self.choose.choice((0, 1, 1, 2, 2, 3, 4, 5)))
         ]
         endpoints = [one for one in endpoints if canonical_ip(one["addresses"][0]) not in used]
-        siblings = [one for one in self.world.slices_of(service) if one["addressType"] == family]
+        siblings = [one for one in self.drawn.slices_of(service) if one["addressType"] == family]
         if siblings and siblings[0]["endpoints"] and self.chance(0.25):
             # The same endpoint in two slices for a while: it passes from one to the other.
             copy = deepcopy(self.choose.choice(siblings[0]["endpoints"]))
@@ -245,7 +244,7 @@ class Drawing:
             "kind": "EndpointSlice",
             "metadata": {
                 "name": f"{service}-{family.lower()}-{number}",
-                "namespace": self.world.namespace,
+                "namespace": self.drawn.name,
                 "labels": labels,
             },
             "addressType": family,
@@ -255,7 +254,7 @@ class Drawing:
 
     def slice_ports(self, service: str) -> list[Json]:
         made = []
-        for port in self.world.services[service]["spec"]["ports"]:
+        for port in self.drawn.services[service]["spec"]["ports"]:
             if self.chance(0.04):
                 continue
             one: Json = {"port": self.choose.choice(ENDPOINT_PORTS), "protocol": port["protocol"]}
@@ -319,11 +318,11 @@ class Drawing:
         return 90 if self.chance(0.1) else 8 * int(service.partition("-")[2])
 
     def _outer(self, slot: int) -> str:
-        """An external or a load balancer address of this world."""
+        """An external or a load balancer address of this namespace."""
         number = slot + self.choose.randint(1, 3)
         if self.chance(0.5):
-            return f"fd00:ffff:{self.world.index + 1:x}::{number:x}"
-        return f"100.{64 + self.world.index // 250}.{self.world.index % 250}.{number}"
+            return f"fd00:ffff:{self.drawn.index + 1:x}::{number:x}"
+        return f"100.{64 + self.drawn.index // 250}.{self.drawn.index % 250}.{number}"
 
     def _inner(self, family: str) -> str:
         """An endpoint's address; now and then a pod that asks."""
@@ -332,8 +331,8 @@ class Drawing:
             return self.choose.choice(PODS)[is_six]
         number = self.choose.randint(1, 9)
         if is_six:
-            return f"fd00:eeee:{self.world.index + 1:x}::{number:x}"
-        return f"10.{128 + self.world.index // 250}.{self.world.index % 250}.{number}"
+            return f"fd00:eeee:{self.drawn.index + 1:x}::{number:x}"
+        return f"10.{128 + self.drawn.index // 250}.{self.drawn.index % 250}.{number}"
 
     def _written(self, ip: str) -> str:
         """As some people write addresses."""

@@ -269,7 +269,7 @@ class _FollowedSide:
 
 
 def _reference(change: ObjectChange) -> str:
-    return f"{change.after.namespace}/{change.service}"
+    return f"{change.after.name}/{change.service}"
 
 
 def _port_of(frontend: Frontend) -> _Port:

@@ -41,7 +41,7 @@ def told(laboratory: Laboratory, problems: Sequence[str]) -> str:
     shown = "\n".join(problems[:_SHOWN])
     more = f"\nand {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
     # `--oracle-changes` only says how many of the same changes follow.
-    repeat = f"--oracle-seed {laboratory.seed} --oracle-worlds {laboratory.drawn}"
+    repeat = f"--oracle-seed {laboratory.seed} --oracle-namespaces {laboratory.drawn}"
     command = f"python -m pytest tests/k8s/test_kube_proxy_oracle.py {repeat}"
     return f"{len(problems)} disagreements; again with: {command}\n{shown}{more}"
 
@@ -100,8 +100,8 @@ def _is_same(theirs: PacketAnswer, ours: PacketAnswer, model: frozenset[object],
 def _evidence(laboratory: Laboratory, pair: Pair, question: Question) -> str:
     """The objects in question, and what either side's rules have of the address."""
     namespace, _, name = question.service.partition("/")
-    world = next((one for one in laboratory.worlds if one.namespace == namespace), None)
-    slices = world.slices_of(name) if world is not None and name else ()
+    drawn = next((one for one in laboratory.namespaces if one.name == namespace), None)
+    slices = drawn.slices_of(name) if drawn is not None and name else ()
     family = "IPv6" if ":" in question.flow.destination else "IPv4"
     objects = [laboratory.service(question.service), *(one for one in slices if one["addressType"] == family)]
     lines = [json.dumps(_short(one)) for one in objects if one is not None]

@@ -13,7 +13,7 @@ from ruletrace.packet import Outcome
 from tests.k8s.oracle.barrier import Barrier
 from tests.k8s.oracle.cluster import SERVICE_CIDRS, link_node, start_cluster
 from tests.k8s.oracle.differences import IPTABLES, NFTABLES
-from tests.k8s.oracle.draw import NODES, PODS, ZONES, DrawnNamespace, Json, draw_world
+from tests.k8s.oracle.draw import NODES, PODS, ZONES, DrawnNamespace, Json, draw_namespace
 from tests.k8s.oracle.kube_proxy import start_kube_proxy
 from tests.k8s.oracle.ours import OracleGuests, OurGuest
 from tests.k8s.oracle.questions import Question, cluster_ips, questions
@@ -63,7 +63,7 @@ class Figures:
 
 @dataclass(slots=True)
 class Laboratory:
-    """Everything that runs. `worlds` are as the API server took them, by number: so many that were
+    """Everything that runs. `namespaces` are as the API server took them, by number: so many that were
     `drawn`, and then those of the shapes."""
 
     seed: int
@@ -72,7 +72,7 @@ class Laboratory:
     ours: OracleGuests
     barrier: Barrier
     pairs: tuple[Pair, ...]
-    worlds: list[DrawnNamespace]
+    namespaces: list[DrawnNamespace]
     figures: Figures = field(default_factory=Figures)
 
     def follow(self) -> None:
@@ -82,22 +82,22 @@ class Laboratory:
 
     @property
     def shaped(self) -> range:
-        """The numbers of the worlds that were made by hand."""
-        return range(self.drawn, len(self.worlds))
+        """The numbers of the namespaces that were made by hand."""
+        return range(self.drawn, len(self.namespaces))
 
     def service(self, reference: str) -> Json | None:
         """By `namespace/name`, as the API server has it; None if there is none."""
         namespace, _, name = reference.partition("/")
         return self.store.services.get((namespace, name))
 
-    def questions(self, pair: Pair, worlds: Iterable[DrawnNamespace]) -> list[Question]:
-        """All about these worlds, from one node."""
+    def questions(self, pair: Pair, namespaces: Iterable[DrawnNamespace]) -> list[Question]:
+        """All about these namespaces, from one node."""
         taken = cluster_ips(self.store.services.values())
-        return questions(worlds, self.store.services, pair.place, taken)
+        return questions(namespaces, self.store.services, pair.place, taken)
 
     def chooser(self, what: str) -> random.Random:
         """For choices of one kind, the same under the same seed."""
-        return random.Random(f"{self.seed}/{what}")  # noqa: S311 - worlds, not secrets
+        return random.Random(f"{self.seed}/{what}")  # noqa: S311 - test data, not secrets
 
     @property
     def packets(self) -> int:
@@ -105,9 +105,9 @@ class Laboratory:
 
 
 def build_laboratory(seed: int, count: int, ring: Ring, stack: ExitStack) -> Laboratory:
-    """Start all, and bring `count` worlds to every node and guest. Raises RingError.
+    """Start all, and bring `count` namespaces to every node and guest. Raises RingError.
 
-    The worlds are written before any kube-proxy runs, so that each writes them all in one go.
+    The namespaces are written before any kube-proxy runs, so that each writes them all in one go.
     """
     begin = time.monotonic()
     cluster = start_cluster(ring, stack)
@@ -125,10 +125,10 @@ def build_laboratory(seed: int, count: int, ring: Ring, stack: ExitStack) -> Lab
     ]
     for place in _PLACES:
         store.put_node(place)
-    worlds = [draw_world(seed, index) for index in range(count)]
-    worlds += [one.world(index) for index, one in enumerate(SHAPES, count)]
-    for world in worlds:
-        store.put_world(world)
+    namespaces = [draw_namespace(seed, index) for index in range(count)]
+    namespaces += [one.draw(index) for index, one in enumerate(SHAPES, count)]
+    for drawn in namespaces:
+        store.put_drawn(drawn)
     ours.settle()
     proxies = [
         start_kube_proxy(host, mode, cluster, ring.binaries, stack)
@@ -140,10 +140,10 @@ def build_laboratory(seed: int, count: int, ring: Ring, stack: ExitStack) -> Lab
             _PLACES, _MODES, proxies, hosts, made, guests, strict=True
         )
     )
-    laboratory = Laboratory(seed, count, store, ours, _barrier(store, pairs), pairs, worlds)
+    laboratory = Laboratory(seed, count, store, ours, _barrier(store, pairs), pairs, namespaces)
     laboratory.follow()
     laboratory.figures.lines.append(
-        f"seed {seed}: {count} worlds and {len(SHAPES)} made by hand, {store.written} objects, "
+        f"seed {seed}: {count} namespaces and {len(SHAPES)} made by hand, {store.written} objects, "
         f"{len(store.refused)} refused by the API server, "
         f"{sum(len(one.frontends) for one in made)} captured addresses, "
         f"ready in {time.monotonic() - begin:.0f} s"

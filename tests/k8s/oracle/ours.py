@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our side: what kubeproxy-ext and a guest's agent do, with calls where they have connections.
 
-The API server's objects go into a World; rulesets, deltas and the flows to repair come out of the
+The API server's objects go into a ServiceState; rulesets, deltas and the flows to repair come out of the
 daemon's own `Groups` and `Delivery`; the agent's own `Keeper` writes them into a guest's namespace.
 """
 

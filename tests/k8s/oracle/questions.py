@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked about worlds: every address and port that a Service has, and some that none has. Pure."""
+"""What is asked about namespaces: every address and port that a Service has, and some that none has."""
 
 import enum
 import ipaddress
@@ -42,20 +42,20 @@ class Question:
 
 
 def questions(
-    worlds: Iterable[DrawnNamespace],
+    namespaces: Iterable[DrawnNamespace],
     services: dict[tuple[str, str], Json],
     place: NodeAndPod,
     taken: set[str],
 ) -> list[Question]:
-    """All questions about these worlds, each flow once. `services` are as the API server has them,
+    """All questions about these namespaces, each flow once. `services` are as the API server has them,
     `taken` the addresses in the service ranges that are some Service's."""
     found: dict[AskedFlow, Question] = {}
-    for world in worlds:
-        for name in world.services:
-            service = services.get((world.namespace, name))
+    for drawn in namespaces:
+        for name in drawn.services:
+            service = services.get((drawn.name, name))
             for one in () if service is None else of_service(service, place):
                 found.setdefault(one.flow, one)
-        for one in _of_world(world, taken):
+        for one in _of_drawn(drawn, taken):
             found.setdefault(one.flow, one)
     return list(found.values())
 
@@ -91,17 +91,17 @@ def of_service(service: Json, place: NodeAndPod) -> Iterator[Question]:
                 yield Question(DestinationKind.NODE_PORT, reference, flow)
 
 
-def _of_world(world: DrawnNamespace, taken: set[str]) -> Iterator[Question]:
+def _of_drawn(drawn: DrawnNamespace, taken: set[str]) -> Iterator[Question]:
     for ip in (
-        f"10.96.{200 + world.index % 50}.{world.index // 50 + 1}",
-        f"fd00:10:96::{0xF000 + world.index:x}",
+        f"10.96.{200 + drawn.index % 50}.{drawn.index // 50 + 1}",
+        f"fd00:10:96::{0xF000 + drawn.index:x}",
     ):
         if ip not in taken:
-            yield Question(DestinationKind.UNALLOCATED, world.namespace, AskedFlow(Protocol.TCP, ip, 80))
-    for one in list(world.slices.values())[:1]:
+            yield Question(DestinationKind.UNALLOCATED, drawn.name, AskedFlow(Protocol.TCP, ip, 80))
+    for one in list(drawn.slices.values())[:1]:
         for endpoint in one["endpoints"][:1]:
             for ip in _canonical(endpoint["addresses"][:1]):
-                yield Question(DestinationKind.ENDPOINT, world.namespace, AskedFlow(Protocol.UDP, ip, 53))
+                yield Question(DestinationKind.ENDPOINT, drawn.name, AskedFlow(Protocol.UDP, ip, 53))
 
 
 def _canonical(texts: Iterable[str]) -> list[str]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worlds and changes made by hand: what no draw is to be relied on for. Pure.
+"""Namespaces and changes made by hand: what no draw is to be relied on for.
 
-Each is a world beside the random ones, asked as they are, and a few changes of it, which flows and
+Each is a namespace beside the random ones, asked as they are, and a few changes of it, which flows and
 clients follow. A step is one write; the steps of all shapes are made side by side, and each is looked
 at before the next one. None is a step in which nothing happens.
 """
@@ -21,34 +21,34 @@ _PROXY_NAME = "service.kubernetes.io/service-proxy-name"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """`fill` puts the objects into an empty world; `steps` are what then happens to it."""
+    """`fill` puts the objects into an empty namespace; `steps` are what then happens to it."""
 
     name: str
     fill: Callable[[DrawnNamespace], None]
     steps: Sequence[Step]
 
-    def world(self, index: int) -> DrawnNamespace:
+    def draw(self, index: int) -> DrawnNamespace:
         made = DrawnNamespace(index)
         self.fill(made)
         return made
 
 
-def _balancer(world: DrawnNamespace, mode: str) -> Json:
-    return {"ingress": [{"ip": f"fd00:ffff:{world.index + 1:x}::70", "ipMode": mode}]}
+def _balancer(drawn: DrawnNamespace, mode: str) -> Json:
+    return {"ingress": [{"ip": f"fd00:ffff:{drawn.index + 1:x}::70", "ipMode": mode}]}
 
 
 def _ranged(protocol: str, mode: str) -> Callable[[DrawnNamespace], None]:
     """A load balancer address of that mode, source ranges that hold every pod, an endpoint."""
 
-    def fill(world: DrawnNamespace) -> None:
+    def fill(drawn: DrawnNamespace) -> None:
         made = _service(
-            world,
+            drawn,
             [_port("p0", 443, protocol)],
             type="LoadBalancer",
             loadBalancerSourceRanges=["fd00:10:244::/48"],
         )
-        made["status"] = {"loadBalancer": _balancer(world, mode)}
-        _slice(world, [_port("p0", 8443, protocol)], [_endpoint(world, 3)])
+        made["status"] = {"loadBalancer": _balancer(drawn, mode)}
+        _slice(drawn, [_port("p0", 8443, protocol)], [_endpoint(drawn, 3)])
 
     return fill
 
@@ -57,17 +57,17 @@ def _elsewhere(protocol: str) -> Callable[[DrawnNamespace], None]:
     """Another proxy's Service with an external IP and a load balancer address, local endpoints alone
     admitted from outside, and an endpoint on a node that is not asked."""
 
-    def fill(world: DrawnNamespace) -> None:
+    def fill(drawn: DrawnNamespace) -> None:
         made = _service(
-            world,
+            drawn,
             [_port("p0", 443, protocol)],
             type="LoadBalancer",
             externalTrafficPolicy="Local",
-            externalIPs=[f"fd00:ffff:{world.index + 1:x}::2"],
+            externalIPs=[f"fd00:ffff:{drawn.index + 1:x}::2"],
         )
         made["metadata"]["labels"][_PROXY_NAME] = "another"
-        made["status"] = {"loadBalancer": _balancer(world, "VIP")}
-        _slice(world, [_port("p0", 8443, protocol)], [_endpoint(world, 3)])
+        made["status"] = {"loadBalancer": _balancer(drawn, "VIP")}
+        _slice(drawn, [_port("p0", 8443, protocol)], [_endpoint(drawn, 3)])
 
     return fill
 
@@ -75,9 +75,9 @@ def _elsewhere(protocol: str) -> Callable[[DrawnNamespace], None]:
 def _sticky(protocol: str) -> Callable[[DrawnNamespace], None]:
     """A Service with affinity, and so many endpoints that a client who is forgotten goes elsewhere."""
 
-    def fill(world: DrawnNamespace) -> None:
-        _service(world, [_port("p0", 443, protocol)], **_remembering(600)["spec"])
-        _slice(world, [_port("p0", 8443, protocol)], [_endpoint(world, n) for n in range(3, 23)])
+    def fill(drawn: DrawnNamespace) -> None:
+        _service(drawn, [_port("p0", 443, protocol)], **_remembering(600)["spec"])
+        _slice(drawn, [_port("p0", 8443, protocol)], [_endpoint(drawn, n) for n in range(3, 23)])
 
     return fill
 
@@ -86,24 +86,24 @@ def _sticky_at_home(node: str) -> Callable[[DrawnNamespace], None]:
     """A Service with affinity and node ports, whose cluster IP leads to endpoints of the own node: all of
     them are on this one."""
 
-    def fill(world: DrawnNamespace) -> None:
+    def fill(drawn: DrawnNamespace) -> None:
         ports = [_port("p0", 443, "TCP")]
         kind = {"type": "NodePort", "internalTrafficPolicy": "Local"}
-        _service(world, ports, **kind, **_remembering(600)["spec"])
-        made = [{**_endpoint(world, n), "nodeName": node} for n in range(3, 23)]
-        _slice(world, [_port("p0", 8443, "TCP")], made)
+        _service(drawn, ports, **kind, **_remembering(600)["spec"])
+        made = [{**_endpoint(drawn, n), "nodeName": node} for n in range(3, 23)]
+        _slice(drawn, [_port("p0", 8443, "TCP")], made)
 
     return fill
 
 
-def _hinted(world: DrawnNamespace) -> ObjectChange:
+def _hinted(drawn: DrawnNamespace) -> ObjectChange:
     """Of the endpoints only the first one is for a zone that has nodes."""
-    after = deepcopy(world)
+    after = deepcopy(drawn)
     name = f"{_SERVICE}-one"
     for number, one in enumerate(after.slices[name]["endpoints"]):
         zones = ("nowhere",) if number else ZONES
         one["hints"] = {"forZones": [{"name": zone} for zone in zones]}
-    return ObjectChange(world, after, "put", SLICES, name, after.slices[name])
+    return ObjectChange(drawn, after, "put", SLICES, name, after.slices[name])
 
 
 def _remembering(timeout_s: int) -> Json:
@@ -112,42 +112,42 @@ def _remembering(timeout_s: int) -> Json:
 
 
 def _remembered(timeout_s: int) -> Step:
-    return lambda world: _patched(world, _remembering(timeout_s))
+    return lambda drawn: _patched(drawn, _remembering(timeout_s))
 
 
 def _balanced(mode: str) -> Step:
-    return lambda world: _patched(world, {"status": {"loadBalancer": _balancer(world, mode)}}, is_status=True)
+    return lambda drawn: _patched(drawn, {"status": {"loadBalancer": _balancer(drawn, mode)}}, is_status=True)
 
 
 def _admitting(*ranges: str) -> Step:
-    return lambda world: _patched(world, {"spec": {"loadBalancerSourceRanges": list(ranges)}})
+    return lambda drawn: _patched(drawn, {"spec": {"loadBalancerSourceRanges": list(ranges)}})
 
 
-def _service(world: DrawnNamespace, ports: list[Json], **spec: object) -> Json:
+def _service(drawn: DrawnNamespace, ports: list[Json], **spec: object) -> Json:
     made: Json = {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": _SERVICE, "namespace": world.namespace, "labels": {"app": "any"}},
+        "metadata": {"name": _SERVICE, "namespace": drawn.name, "labels": {"app": "any"}},
         "spec": {"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv6"], "ports": ports, **spec},
     }
-    world.services[_SERVICE] = made
+    drawn.services[_SERVICE] = made
     return made
 
 
-def _slice(world: DrawnNamespace, ports: list[Json], endpoints: list[Json], name: str = "one") -> Json:
+def _slice(drawn: DrawnNamespace, ports: list[Json], endpoints: list[Json], name: str = "one") -> Json:
     made: Json = {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {
             "name": f"{_SERVICE}-{name}",
-            "namespace": world.namespace,
+            "namespace": drawn.name,
             "labels": {"kubernetes.io/service-name": _SERVICE},
         },
         "addressType": "IPv6",
         "ports": ports,
         "endpoints": endpoints,
     }
-    world.slices[made["metadata"]["name"]] = made
+    drawn.slices[made["metadata"]["name"]] = made
     return made
 
 
@@ -155,49 +155,49 @@ def _port(name: str, port: int, protocol: str) -> Json:
     return {"name": name, "port": port, "protocol": protocol}
 
 
-def _endpoint(world: DrawnNamespace, number: int, **conditions: bool) -> Json:
-    ip = f"fd00:eeee:{world.index + 1:x}::{number:x}"
+def _endpoint(drawn: DrawnNamespace, number: int, **conditions: bool) -> Json:
+    ip = f"fd00:eeee:{drawn.index + 1:x}::{number:x}"
     return {"addresses": [ip], "nodeName": NODES[2], "conditions": {"ready": True, **conditions}}
 
 
-def _patched(world: DrawnNamespace, patch: Json, *, is_status: bool = False) -> ObjectChange:
+def _patched(drawn: DrawnNamespace, patch: Json, *, is_status: bool = False) -> ObjectChange:
     """With a patch of the Service, one level below its top."""
-    after = deepcopy(world)
+    after = deepcopy(drawn)
     for part, fields in patch.items():
         after.services[_SERVICE].setdefault(part, {}).update(fields)
-    return ObjectChange(world, after, "patch", SERVICES, _SERVICE, patch, is_status)
+    return ObjectChange(drawn, after, "patch", SERVICES, _SERVICE, patch, is_status)
 
 
-def _handed_over(world: DrawnNamespace) -> ObjectChange:
+def _handed_over(drawn: DrawnNamespace) -> ObjectChange:
     """The other proxy's Service becomes kube-proxy's and ours."""
-    after = deepcopy(world)
+    after = deepcopy(drawn)
     del after.services[_SERVICE]["metadata"]["labels"][_PROXY_NAME]
     return ObjectChange(
-        world, after, "patch", SERVICES, _SERVICE, {"metadata": {"labels": {_PROXY_NAME: None}}}
+        drawn, after, "patch", SERVICES, _SERVICE, {"metadata": {"labels": {_PROXY_NAME: None}}}
     )
 
 
 def _with_endpoints(*made: Callable[[DrawnNamespace], Json]) -> Step:
     """The first slice has these endpoints instead."""
 
-    def step(world: DrawnNamespace) -> ObjectChange:
-        after = deepcopy(world)
+    def step(drawn: DrawnNamespace) -> ObjectChange:
+        after = deepcopy(drawn)
         name = f"{_SERVICE}-one"
-        after.slices[name]["endpoints"] = [one(world) for one in made]
-        return ObjectChange(world, after, "put", SLICES, name, after.slices[name])
+        after.slices[name]["endpoints"] = [one(drawn) for one in made]
+        return ObjectChange(drawn, after, "put", SLICES, name, after.slices[name])
 
     return step
 
 
-def _deleted(world: DrawnNamespace) -> ObjectChange:
+def _deleted(drawn: DrawnNamespace) -> ObjectChange:
     """The Service goes, its slices stay."""
-    after = deepcopy(world)
+    after = deepcopy(drawn)
     del after.services[_SERVICE]
-    return ObjectChange(world, after, "delete", SERVICES, _SERVICE, {})
+    return ObjectChange(drawn, after, "delete", SERVICES, _SERVICE, {})
 
 
 def _at(number: int, **conditions: bool) -> Callable[[DrawnNamespace], Json]:
-    return lambda world: _endpoint(world, number, **conditions)
+    return lambda drawn: _endpoint(drawn, number, **conditions)
 
 
 SHAPES = (

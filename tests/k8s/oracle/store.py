@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes worlds into the API server, and shows what it made of them to whoever watches."""
+"""Writes namespaces into the API server, and shows what it made of them to whoever watches."""
 
 from collections.abc import Callable
 
@@ -49,15 +49,15 @@ class Store:
         value: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
         self._see(self._api.create("/api/v1/namespaces", value))
 
-    def put_world(self, world: DrawnNamespace) -> None:
-        """Write all of a world; what the API server refuses is taken out of it."""
-        self.put_namespace(world.namespace)
-        for kind, objects in ((SERVICES, world.services), (SLICES, world.slices)):
+    def put_drawn(self, drawn: DrawnNamespace) -> None:
+        """Write all of a namespace; what the API server refuses is taken out of it."""
+        self.put_namespace(drawn.name)
+        for kind, objects in ((SERVICES, drawn.services), (SLICES, drawn.slices)):
             for name, value in list(objects.items()):
                 try:
                     self.create(kind, value)
                 except InvalidObjectError as error:
-                    self.refused.append(f"{world.namespace}/{name}: {error}")
+                    self.refused.append(f"{drawn.name}/{name}: {error}")
                     del objects[name]
 
     def create(self, kind: str, value: Json) -> Json:
@@ -77,7 +77,7 @@ class Store:
 
     def apply(self, change: ObjectChange) -> bool:
         """Whether the API server took the change."""
-        path = _path(change.kind, change.after.namespace)
+        path = _path(change.kind, change.after.name)
         one = f"{path}/{change.name}"
         try:
             match change.verb:
@@ -89,7 +89,7 @@ class Store:
                     target = f"{one}/status" if change.is_status else one
                     self._saw(change.kind, self._api.patch(target, change.value))
                 case _:
-                    self.delete(change.kind, change.after.namespace, change.name)
+                    self.delete(change.kind, change.after.name, change.name)
         except InvalidObjectError as error:
             self.refused.append(f"{change}: {error}")
             return False

@@ -2,7 +2,7 @@
 """How long clients are remembered, by what either side's packet filter prints.
 
 That is hours, so it is not asked with packets. What is compared is the time that goes with an
-endpoint; to whom of the Services that share it a time belongs, worlds seldom leave open.
+endpoint; to whom of the Services that share it a time belongs, namespaces seldom leave open.
 """
 
 import re
