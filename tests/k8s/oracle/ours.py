@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our side: what kubeproxy-ext and a guest's agent do, with calls where they have connections.
+"""Our side: kubeproxy-ext and a guest's agent, with calls in place of their connections.
 
-The API server's objects go into a ServiceState; rulesets, deltas and the flows to repair come out of the
-daemon's own `Groups` and `Delivery`; the agent's own `Keeper` writes them into a guest's namespace.
+The API server's objects go into a ServiceState. The daemon's own `Rulesets` and `RulesetDelivery` return
+rulesets, deltas and stale flows. The agent's own `RulesetReconciler` writes them into a guest's namespace.
 """
 
 import ipaddress
