@@ -9,7 +9,7 @@ from vcnode_demo.services_environment import TENANTS_IP, ServicesEnvironment
 
 
 def overview(environment: Environment) -> list[str]:
-    """What was started."""
+    """The addresses of what was started."""
     agent = environment.agent
     rows = [
         ("super cluster", f"fake kube-apiserver at {environment.super_cluster.url}"),
@@ -71,7 +71,7 @@ def _daemons(environment: Environment) -> list[Daemon]:
 
 
 def _services(environment: ServicesEnvironment) -> list[str]:
-    """What one can do with guests and their Services."""
+    """Commands for guests and their Services."""
     where = f"--socket {environment.proxy.socket} --bridge {environment.bridge_socket}"
     acme = environment.tenants["acme"]
     inside = {name: f"nsenter -t {vpc.front.pid} -n" for name, vpc in environment.tenants.items()}
@@ -90,7 +90,7 @@ def _services(environment: ServicesEnvironment) -> list[str]:
 
 
 def _dns(environment: DnsEnvironment) -> list[str]:
-    """What one can do with names."""
+    """Commands for DNS names."""
     where = f"--socket {environment.dns.socket} --bridge-status {environment.bridge.socket}"
     pods = [pod for pod in environment.pods.values() if pod.container is not None]
     first = pods[0]
@@ -99,7 +99,7 @@ def _dns(environment: DnsEnvironment) -> list[str]:
         "  # the same name in each pod, as its container sees it; the resolv.conf of one",
         *(f"  nsenter -t {pod.app.pid} -n -m getent ahostsv4 db   # {pod.network.shown}" for pod in pods),
         f"  nsenter -t {first.app.pid} -n -m cat /etc/resolv.conf",
-        "  # and why it is so",
+        "  # and the explanation of it",
         f"  vcnode explain dns {first.name} db --query --tenant {key} {where}",
         f"  vcnode guests --socket {environment.bridge.socket}",
         f"  less {environment.bridge.log_file} {environment.dns.log_file}",

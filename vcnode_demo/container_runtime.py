@@ -48,7 +48,7 @@ class ContainerRuntime:
         self._thread.run(self._runtime.run_pod(sandbox))
 
     def create_container(self, sandbox: PodSandbox, name: str) -> tuple[Mount, ...]:
-        """What is to be mounted into a container that may be created. Raises HeldError, and ToolError."""
+        """The mounts of a container that may be created. Raises ContainerDeniedError, and ToolError."""
         self._created += 1
         container = Container(id=f"{sandbox.id}-{name}-{self._created}", pod_sandbox_id=sandbox.id, name=name)
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real daemon of the demo, in a process of its own, and what its status pages say."""
+"""A real daemon of the demo, in a process of its own, and its status pages."""
 
 import json
 import subprocess
@@ -25,8 +25,8 @@ _LOG_LINES = 15
 class Daemon:
     """`start` waits until it is ready; `stop` lets it drain.
 
-    `module` is what Python runs, `config` its configuration without kind and status. Its files are
-    called by `name`. It is started by `start_by`, a command that ends in running what follows it.
+    Python runs `module`. `config` is its configuration without kind and status. `name` begins the names of
+    its files. `start_by` is a prefix of its command.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Daemon:
         return self._process.pid if self._process is not None else 0
 
     def start(self) -> None:
-        """Start it and wait until it says that it is ready. Raises ToolError."""
+        """Start it and wait until it is ready. Raises ToolError."""
         self.launch()
         self.wait()
 
@@ -70,7 +70,7 @@ class Daemon:
             self._process = subprocess.Popen(command, stderr=log, stdin=subprocess.DEVNULL)  # noqa: S603 - our own program
 
     def wait(self) -> None:
-        """Wait until it says that it is ready. Raises ToolError."""
+        """Wait until it is ready. Raises ToolError."""
         end_s = time.monotonic() + _START_S
         while not self._is_ready():
             if self._process is not None and self._process.poll() is not None:
@@ -80,7 +80,7 @@ class Daemon:
             time.sleep(_POLL_S)
 
     def kill(self) -> None:
-        """End it as a crash does, without a word."""
+        """Kill it, as in a crash."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(_STOP_S)
@@ -146,7 +146,7 @@ class VnAgent(Daemon):
         """The port that it chose to listen on."""
         port = self.status()["listen"]["port"]
         if not isinstance(port, int):
-            raise ToolError("vn-agent does not say where it listens")
+            raise ToolError("vn-agent's status has no port")
         return port
 
     def audit(self) -> list[dict[str, Any]]:

@@ -23,8 +23,8 @@ from vcnode_demo.vpc import Vpcs
 POD_IP, SERVER_IP, NEW_SERVER_IP = "10.0.0.10", "10.0.0.53", "10.0.0.153"
 NAMESPACE = "web"
 DOMAINS = {"acme": "cluster.local", "globex": "cluster.globex"}
-# The node's own: as the host's resolv.conf has it, and in no network of a tenant. In each pod's network
-# something listens there, to notice who asks; what it answers, nobody has.
+# The server of the host's resolv.conf, which no tenant's network has. In each pod's network a server listens
+# at this address and counts queries; no pod has the address that it answers.
 NODE_RESOLVER, NODE_ANSWER = "192.0.2.53", "203.0.113.66"
 _NODE_RESOLV_CONF = f"nameserver {NODE_RESOLVER}\nsearch example.org\n"
 
@@ -43,7 +43,7 @@ class Network:
         return f"{self.tenant} {self.name}"
 
     def names(self) -> dict[str, str]:
-        """What its DNS server knows."""
+        """The records of its DNS server."""
         suffix = f"{NAMESPACE}.svc.{DOMAINS[self.tenant]}"
         return {f"{name}.{suffix}": ip for name, ip in self.services.items()}
 
@@ -58,7 +58,7 @@ LATE = Network("acme", "red", "desk", {"db": "10.0.0.35"})
 
 
 class DnsPod:
-    """A pod: what holds its network and watches the node's address in it, and its container, if it runs."""
+    """A pod: a process that holds its network and listens at the node's address there, and a container."""
 
     def __init__(self, network: Network, pod: FakePod) -> None:
         self.network = network
@@ -77,9 +77,9 @@ class DnsPod:
 
     @property
     def sandbox(self) -> PodSandbox:
-        pod, whose = self.pod, (self.pod.namespace, self.pod.name, self.pod.uid)
+        pod, identity = self.pod, (self.pod.namespace, self.pod.name, self.pod.uid)
         name = f"{self.network.tenant}-{self.network.pod}"
-        return sandbox_of(name, whose, dict(pod.labels), dict(pod.annotations), self.holder.pid)
+        return sandbox_of(name, identity, dict(pod.labels), dict(pod.annotations), self.holder.pid)
 
     @property
     def app(self) -> Container:
@@ -92,7 +92,7 @@ class DnsEnvironment:
     """`open` and `close`; its objects in the super cluster stay."""
 
     def __init__(self, directory: Path, super_cluster: FakeSuperCluster, tenants: dict[str, str]) -> None:
-        """`tenants` are the cluster keys by name. `directory` is taken away by whoever made it."""
+        """`tenants` are the cluster keys by name. The caller removes `directory`."""
         self.directory = directory
         self.super_cluster = super_cluster
         self.tenants = tenants
@@ -112,7 +112,7 @@ class DnsEnvironment:
     # ---- life
 
     def open(self) -> None:
-        """Start everything but the pods. Raises ToolError."""
+        """Start everything except the pods. Raises ToolError."""
         dns_guests.write_image(self._etc)
         self._ending.callback(self.runtime.stop)
         self.runtime.start()
@@ -151,13 +151,13 @@ class DnsEnvironment:
         return server
 
     def put_network(self, network: Network, server: str) -> None:
-        """The network is there, with its DNS server at this address."""
+        """Create or change the Network, with its DNS server at this address."""
         self.super_cluster.put_network(self.tenants[network.tenant], network.name, server)
 
     # ---- pods
 
     def start_pod(self, network: Network) -> DnsPod:
-        """A pod arrives, is scheduled to this node, and has its sandbox; no container yet."""
+        """Create a pod on this node, and its sandbox without a container."""
         key = self.tenants[network.tenant]
         label = "" if network.name == "default" else network.name
         uid = f"{network.tenant}-{network.pod}"
@@ -175,7 +175,7 @@ class DnsEnvironment:
         return pod
 
     def try_container(self, pod: DnsPod) -> str:
-        """Start a pod's container, as the kubelet does; why it is refused, empty if it runs."""
+        """Start a pod's container, as the kubelet does. Return why it is denied, empty if it runs."""
         try:
             mounts = self.runtime.create_container(pod.sandbox, "app")
         except ContainerDeniedError as error:
@@ -204,7 +204,7 @@ class DnsEnvironment:
             "listen": {"socket": str(self.bridge_socket)},
             "sandboxes": {"nri": {"socket": str(self.runtime.socket)}},
             "runtimes": [{"handlers": [HANDLER], "channels": ["netns"]}],
-            # No rules here: they are of the scenario before.
+            # The scenario before this one shows the rules.
             "gate": {"policy": "enforce", "needs": ["resolver"], "directory": str(self.directory / "pods")},
             "drain": {"seconds": 1},
         }
@@ -227,5 +227,5 @@ class DnsEnvironment:
 
 
 def _link(network: Network) -> str:
-    """The bridge of a network: 14 characters at most, and ports are called after it."""
+    """The bridge of a network: at most 14 characters, and the prefix of its ports' names."""
     return f"{network.tenant[:2]}-{network.name}"

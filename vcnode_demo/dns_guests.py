@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guests that have to do with names: DNS servers, and containers with files of their own in /etc.
+"""Guests of the DNS scenario: DNS servers, and containers with files of their own in /etc.
 
-A container runs in the network of a pod and sees another /etc than the host: what every image has,
-and over its resolv.conf what the gate mounts there.
+A container runs in the network of a pod and has another /etc than the host: the files of an image, and the
+resolv.conf that the start gate mounts over the image's.
 """
 
 import shlex
@@ -19,7 +19,7 @@ from vcnode_demo.guest import BOUND, Guest, run
 from vcnode_demo.vpc import has_program
 
 RESOLV_CONF = "/etc/resolv.conf"
-# What an image has in its /etc, as far as resolving is concerned: files and DNS, and nothing of the host's.
+# The files of an image's /etc that matter for resolving names.
 _IMAGE = {
     "nsswitch.conf": "hosts: files dns\n",
     "hosts": "127.0.0.1 localhost\n",
@@ -32,7 +32,7 @@ _HIDDEN = "/run"
 
 
 def missing_requirement() -> str:
-    """Why there can be no containers here, in words; empty if there can."""
+    """Why containers cannot run here, as words after `it`; empty if they can."""
     if not has_program("mount"):
         return "needs mount"
     try:
@@ -43,7 +43,7 @@ def missing_requirement() -> str:
 
 
 def write_image(directory: Path) -> None:
-    """Write what all containers have as /etc."""
+    """Write the /etc of all containers."""
     directory.mkdir()
     for name, text in _IMAGE.items():
         (directory / name).write_text(text)
@@ -53,7 +53,7 @@ def write_image(directory: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LookupResult:
-    """What came of resolving a name; `error` is empty if it has addresses."""
+    """The result of one lookup; `error` is empty if it has addresses."""
 
     addresses: tuple[str, ...]
     error: str
@@ -62,13 +62,13 @@ class LookupResult:
 
 
 class NameServer(Guest):
-    """A guest with a DNS server; also what a pod holds its network with."""
+    """A guest with a DNS server; it also holds the network of a pod."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, dns_program)
 
     def serve_names(self, address: str, names: Mapping[str, str], others: str = "") -> None:
-        """Answer at the address from now on, for all other names with `others` or that there are none."""
+        """Answer at the address from now on; other names get `others`, or NXDOMAIN if it is empty."""
         self._ask("names", address, dict(names), others)
 
     def queried_names(self) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ class Container(Guest):
     """A container of a pod: its network, with an /etc of its own."""
 
     def __init__(self, name: str, pod: Guest, etc: Path, mounts: Sequence[Mount]) -> None:
-        """`etc` is what `write_image` wrote; `mounts` are what the runtime is told to mount."""
+        """`etc` is the directory of `write_image`; `mounts` are those of the runtime."""
         super().__init__(name, dns_program)
         self._pod = pod
         self._etc = etc
@@ -116,5 +116,5 @@ class Container(Guest):
 _MARGIN_S = 15.0
 
 
-def _found(said: dict[str, Any]) -> LookupResult:
-    return LookupResult(tuple(said["addresses"]), said["error"], said["s"], said.get("at", 0.0))
+def _found(reply: dict[str, Any]) -> LookupResult:
+    return LookupResult(tuple(reply["addresses"]), reply["error"], reply["s"], reply.get("at", 0.0))

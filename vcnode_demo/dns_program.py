@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in the DNS scenario: a very small DNS server, and a program that resolves names as any does.
+"""The program of the DNS scenario: a minimal DNS server, and a resolver of names by the C library.
 
-It is started by itself, with Python alone and nothing of ours, and ends when its input does, be it
-because the demo was killed. Questions and answers are one line of JSON each:
+It imports the standard library alone, and ends with its input, also when the demo is killed. Requests and
+replies are one line of JSON each:
 
     {"up": []}                               {}
-    {"names": [address, {name: ip}, ip]}     {}   serve these at UDP port 53; the last ip is for all other
-                                                  names, which do not exist if it is empty
+    {"names": [address, {name: ip}, ip]}     {}   serve these at UDP port 53; other names get the last ip,
+                                                  or NXDOMAIN if it is empty
     {"asked": []}                            {"names": [...]}
     {"lookup": [name]}                       {"addresses": [...], "error": ..., "s": ...}
     {"follow": [name, address, seconds]}     the same of the first lookup that finds this, with "at"
     {"read": [path]}                         {"text": ...}
 
-Names are resolved by the C library, which reads /etc/resolv.conf as it stands where this runs. `s` is
-how long it took, `at` a time of the system's monotonic clock, in seconds.
+The C library resolves names by the /etc/resolv.conf of this mount namespace. `s` is the duration and `at` a
+time of the system's monotonic clock, in seconds.
 """
 
 import contextlib
@@ -37,14 +37,14 @@ _A, _INTERNET = 1, 1
 # A pointer to the name in the question, right behind the header (RFC 1035, 4.1.4).
 _SAME_NAME = 0xC000 | _HEADER.size
 
-# The last names that were asked for.
+# The names of the last queries.
 _asked: deque[str] = deque(maxlen=1000)
 
 
 def main() -> None:
-    """Answer questions until there are no more.
+    """Answer requests until the input ends.
 
-    As in guest_program: each is a file by itself, which can import nothing of the other.
+    As in guest_program: neither file can import the other.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the demo's, which ends us
     for line in sys.stdin:
@@ -61,7 +61,7 @@ def up() -> dict[str, object]:
 
 
 def names(address: str, known: Mapping[str, str], others: str, port: int = PORT) -> dict[str, object]:
-    """Answer questions at the address from now on."""
+    """Answer queries at the address from now on."""
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     server.bind((address, port))
     threading.Thread(target=_serve, args=(server, known, others), daemon=True).start()
@@ -69,7 +69,7 @@ def names(address: str, known: Mapping[str, str], others: str, port: int = PORT)
 
 
 def asked() -> dict[str, object]:
-    """Which names were asked for, the last thousand of them."""
+    """The names of the last thousand queries."""
     return {"names": list(_asked)}
 
 
@@ -81,12 +81,12 @@ def _serve(server: socket.socket, known: Mapping[str, str], others: str) -> None
             continue
         name, reply = found
         _asked.append(name)
-        with contextlib.suppress(OSError):  # whoever asked has gone
+        with contextlib.suppress(OSError):  # the client has gone
             server.sendto(reply, peer)
 
 
 def answer(data: bytes, known: Mapping[str, str], others: str = "") -> tuple[str, bytes] | None:
-    """The name that is asked for, and the reply; None for what is no question (RFC 1035, 4.1)."""
+    """The queried name and the reply; None for a malformed query (RFC 1035, 4.1)."""
     try:
         number, flags, questions, *_ = _HEADER.unpack_from(data)
         name, end = _name(data)
@@ -113,11 +113,11 @@ def _name(data: bytes) -> tuple[str, int]:
     return ".".join(labels), at + 1
 
 
-# ---- whoever asks
+# ---- the client
 
 
 def lookup(name: str) -> dict[str, object]:
-    """What the C library finds."""
+    """Look a name up with the C library."""
     began = time.monotonic()
     addresses: list[str] = []
     error = ""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The environment of the demo: one node, its tenants, all certificates, one directory.
 
-`close` ends every process and removes every file, whatever happened before.
+`close` ends every process and removes every file, also after a failure.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest of the demo: a network namespace without a name, held by one process in it.
+"""A guest of the demo: an unnamed network namespace, held by one process in it.
 
-The host's network gets nothing, not even a link. The namespace ends with its processes, and they end with
+The host's network stays as it is, without a link. The namespace ends with its processes, and they end with
 the demo, however that ends.
 """
 
@@ -23,13 +23,13 @@ SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _ENVIRONMENT = {"PATH": SYSTEM_PATH, "LC_ALL": "C"}
 _DEADLINE_S = 15.0
 _LINE_BYTES = 65536
-# What ends a process when the demo does, however that ends (prctl(2), PR_SET_PDEATHSIG).
+# Ends a process with the demo, however that ends (prctl(2), PR_SET_PDEATHSIG).
 BOUND = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
 @dataclass(frozen=True, slots=True)
 class GuestHttpResult:
-    """What came of one request in a guest; `error` is empty if something answered."""
+    """The result of one request in a guest; `error` is empty if a server answered."""
 
     body: str
     error: str
@@ -43,7 +43,7 @@ class GuestHttpResult:
 
 @dataclass(frozen=True, slots=True)
 class EndpointRemoval:
-    """How traffic left an endpoint: when it answered for the last time (0.0: never), of so many."""
+    """How traffic left an endpoint: the time of its last answer (0.0: never), and the number of answers."""
 
     last_s: float
     answers: int
@@ -52,9 +52,9 @@ class EndpointRemoval:
 
 
 class Guest:
-    """`start`, then ask; `stop` ends it and all that is in its network.
+    """`start`, then send requests; `stop` ends it and all processes in its network.
 
-    `program` is what runs in it, a module that needs nothing of ours and answers to "up".
+    `program` runs in it: a module that imports the standard library alone and answers "up".
     """
 
     def __init__(self, name: str, program: ModuleType = guest_program) -> None:
@@ -72,7 +72,7 @@ class Guest:
 
     def _start(self, *inside: str) -> None:
         """Start the program by a command that ends in running what follows it."""
-        # Where it runs, whatever leads to Python by way of /etc may be another.
+        # Inside, a path to Python through /etc may lead elsewhere.
         python = str(Path(sys.executable).resolve())
         self._process = subprocess.Popen(  # noqa: S603 - our own program
             [*BOUND, *inside, python, "-I", "-S", str(self._program.__file__), self.name],
@@ -99,13 +99,13 @@ class Guest:
         return [*BOUND, "nsenter", f"--net=/proc/{self.pid}/ns/net", "--", *argv]
 
     def run(self, *argv: str, given: str = "") -> str:
-        """What a program in the guest's network prints. Raises ToolError."""
+        """Run a program in the guest's network; return its output. Raises ToolError."""
         return run(self.command(*argv), given)
 
     # ---- the shell in it
 
     def up(self) -> None:
-        """Wait for its first answer: it is in its own namespace then, and not before."""
+        """Wait for its first reply: from then on it is in its own namespace."""
         self._ask("up")
 
     def serve(self, port: int, text: str) -> None:
@@ -116,9 +116,9 @@ class Guest:
 
     @contextmanager
     def until(self, address: str, port: int, word: str, within_s: float) -> Iterator[list[GuestHttpResult]]:
-        """Ask all the while that the block runs, and then until `word` is in an answer.
+        """Send requests while the block runs, and then until an answer has `word`.
 
-        The list has that answer after the block; the last one that came if there was none in time.
+        The list has that answer after the block, or the last one at the deadline.
         """
         found: list[GuestHttpResult] = []
         self._send("until", address, port, word, within_s)
@@ -127,12 +127,12 @@ class Guest:
 
     @contextmanager
     def leave(self, address: str, port: int, word: str, within_s: float) -> Iterator[list[EndpointRemoval]]:
-        """Ask all the while that the block runs, and then until no answer has `word` any more."""
+        """Send requests while the block runs, and then until answers stop to have `word`."""
         found: list[EndpointRemoval] = []
         self._send("leave", address, port, word, within_s)
         yield found
-        said = self._receive(within_s + _DEADLINE_S)
-        found.append(EndpointRemoval(said["last"], said["answers"], said["errors"], said["left"]))
+        reply = self._receive(within_s + _DEADLINE_S)
+        found.append(EndpointRemoval(reply["last"], reply["answers"], reply["errors"], reply["left"]))
 
     def _ask(self, verb: str, *given: object) -> dict[str, Any]:
         self._send(verb, *given)
@@ -157,12 +157,12 @@ class Guest:
         line = self._process.stdout.readline(_LINE_BYTES)
         if not line:
             raise ToolError(f"the demo's guest {self.name} has ended")
-        said: dict[str, Any] = json.loads(line)
-        return said
+        reply: dict[str, Any] = json.loads(line)
+        return reply
 
 
 def run(argv: Sequence[str], given: str = "") -> str:
-    """What a program prints. Raises ToolError with its own words."""
+    """Run a program; return its output. Raises ToolError with the first line of its error."""
     try:
         done = subprocess.run(  # noqa: S603 - programs of the system, named in this package
             argv,
@@ -181,5 +181,5 @@ def run(argv: Sequence[str], given: str = "") -> str:
     return done.stdout
 
 
-def _answer(said: dict[str, Any]) -> GuestHttpResult:
-    return GuestHttpResult(said.get("body", ""), said.get("error", ""), said["s"], said.get("at", 0.0))
+def _answer(reply: dict[str, Any]) -> GuestHttpResult:
+    return GuestHttpResult(reply.get("body", ""), reply.get("error", ""), reply["s"], reply.get("at", 0.0))

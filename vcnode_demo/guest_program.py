@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in a guest of the demo: a very small shell that makes HTTP requests, and a very small web server.
+"""The program of a guest in the demo: a minimal HTTP client and web server.
 
-It is started by itself, with Python alone and nothing of ours, as the first process of a network
-namespace, and holds it: when its input ends, be it because the demo was killed, it ends, and the
-namespace and all links in it go with it. Questions and answers are one line of JSON each:
+It imports the standard library alone. As the first process of a network namespace it holds that namespace.
+It ends with its input, also when the demo is killed; the namespace and its links end with it. Requests and
+replies are one line of JSON each:
 
     {"up": []}                                   {}
     {"serve": [port, text]}                      {}
@@ -11,7 +11,7 @@ namespace and all links in it go with it. Questions and answers are one line of 
     {"until": [address, port, word, seconds]}    the same of the first answer with the word in it, with "at"
     {"leave": [address, port, word, seconds]}    {"last": ..., "answers": ..., "errors": ...}
 
-`s` is how long it took, `at` and `last` are times of the system's monotonic clock, in seconds.
+`s` is the duration; `at` and `last` are times of the system's monotonic clock, in seconds.
 """
 
 import json
@@ -23,16 +23,16 @@ import time
 from collections.abc import Callable
 
 TIMEOUT_S = 3.0
-# One try of many: a packet that is dropped must not hold up the next, which may get through.
+# One attempt of many: a dropped packet must not delay the next attempt.
 TRY_S = 0.05
-# So many answers in a row by others: with two endpoints, chance alone does it once in 33 million.
+# Answers in a row by other endpoints: with two endpoints, chance yields it once in 33 million.
 IN_A_ROW = 25
 
 
 def main() -> None:
-    """Answer questions until there are no more.
+    """Answer requests until the input ends.
 
-    As in dns_program: each is a file by itself, which can import nothing of the other.
+    As in dns_program: neither file can import the other.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the demo's, which ends us
     for line in sys.stdin:
@@ -46,7 +46,7 @@ def up() -> dict[str, object]:
 
 
 def serve(port: int, text: str) -> dict[str, object]:
-    """Answer whatever comes to the port with the text, from now on."""
+    """Answer each connection to the port with the text, from now on."""
     listener = socket.create_server(("", port), backlog=64)
     threading.Thread(target=_accept, args=(listener, text.encode()), daemon=True).start()
     return {}
@@ -62,7 +62,7 @@ def _accept(listener: socket.socket, text: bytes) -> None:
                 connection.recv(4096)
                 connection.sendall(head + text)
             except OSError:
-                pass  # whoever asked has gone
+                pass  # the client has gone
 
 
 def get(address: str, port: int, within_s: float) -> dict[str, object]:
@@ -80,7 +80,7 @@ def get(address: str, port: int, within_s: float) -> dict[str, object]:
 
 
 def until(address: str, port: int, word: str, within_s: float) -> dict[str, object]:
-    """Ask again and again until an answer has the word in it."""
+    """Send requests until an answer has the word."""
     end = time.monotonic() + within_s
     while True:
         answer = get(address, port, TRY_S)
@@ -91,7 +91,7 @@ def until(address: str, port: int, word: str, within_s: float) -> dict[str, obje
 
 
 def leave(address: str, port: int, word: str, within_s: float) -> dict[str, object]:
-    """Ask again and again until the word is in no answer any more; `last` is when it last was."""
+    """Send requests until answers stop to have the word; `last` is the time of the last one that had it."""
     last, answers, errors, in_a_row = 0.0, 0, 0, 0
     end = time.monotonic() + within_s
     while in_a_row < IN_A_ROW and time.monotonic() < end:

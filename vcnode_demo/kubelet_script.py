@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in the fake kubelet's pods: a log, a shell, a web server."""
+"""The programs of the fake kubelet's pods: a log, a shell, a web server."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -62,5 +62,5 @@ def _web(pod: FakePod, sent: bytes) -> bytes:
 
 
 def owner(pod: FakePod) -> str:
-    """How the story calls the tenant whose pod it is."""
+    """The pod's owner, as the demo prints it."""
     return pod.labels.get("owner", "the node")

@@ -30,7 +30,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for it. Raises ToolError when it takes too long, and whatever it raises."""
+        """Wait for it. Raises ToolError after a deadline, and its own exceptions."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(_DEADLINE_S)

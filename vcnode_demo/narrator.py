@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from vcnode.terminal import Terminal
 
-# The agent promises 2 s for a changed file and 5 s for a cut; the rest is for a machine under load.
+# vn-agent guarantees 2 s for a changed file and 5 s for a cut; the rest is for a busy machine.
 DEADLINE_S = 10.0
 _POLL_S = 0.02
 _MAX_CHARS = 150

@@ -14,7 +14,7 @@ from vcnode_demo.scenarios import dns, outage, services, vnagent
 from vcnode_demo.tenant_client import RefusedError
 
 SCENARIOS = (vnagent.run, outage.run, services.run, dns.run)
-# With `--keep`, acme's shop logs a line so often.
+# Interval of the log lines of acme's shop, with `--keep`.
 _LOG_EVERY_S = 2.0
 
 
@@ -24,7 +24,7 @@ def run(terminal: Terminal, *, is_keeping: bool) -> int:
     narrator = Narrator(terminal)
     environment: Environment | None = None
     previous = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGHUP)}
-    # A shell starts what is in the background with SIGINT ignored; it is to end this all the same.
+    # A shell starts background jobs with SIGINT ignored, but it must end the demo.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         terminal.line("vcnode demo: tenants that do not trust each other share a node")
@@ -41,7 +41,7 @@ def run(terminal: Terminal, *, is_keeping: bool) -> int:
             if is_keeping:
                 _keep(terminal, environment)
     except BrokenPipeError:
-        raise  # nobody reads the output any more
+        raise  # the reader of the output has gone
     except (CheckFailedError, RefusedError, ToolError, OSError) as error:
         terminal.warn(f"CHECK FAILED in step {narrator.steps}: {error}")
         for line in environment.last_log_lines if environment is not None else []:
@@ -68,5 +68,5 @@ def _keep(terminal: Terminal, environment: Environment) -> None:
 
 
 def _end(number: int, _: FrameType | None) -> None:
-    """Unwind on SIGTERM and SIGHUP as on Ctrl-C, so that processes and files go."""
+    """Unwind on SIGTERM and SIGHUP as on Ctrl-C, so that processes end and files are removed."""
     raise SystemExit(128 + number)

@@ -30,7 +30,7 @@ _LOG_LINES = 10
 
 @dataclass(slots=True)
 class TenantPods:
-    """A tenant's pods: `front` is the guest that asks, `shops` the pods behind its Service."""
+    """A tenant's pods: `front` is the client's guest, `shops` are the endpoints of its Service."""
 
     tenant: str
     key: str
@@ -51,7 +51,7 @@ class ServicesEnvironment:
     """`open` and `close`; its objects in the super cluster stay."""
 
     def __init__(self, directory: Path, super_cluster: FakeSuperCluster, tenants: dict[str, str]) -> None:
-        """`tenants` are the cluster keys by name. `directory` is taken away by whoever made it."""
+        """`tenants` are the cluster keys by name. The caller removes `directory`."""
         self.directory = directory
         self.super_cluster = super_cluster
         self.vpcs = Vpcs()
@@ -99,7 +99,7 @@ class ServicesEnvironment:
         self._ending.close()
 
     def _fill(self, vpc: TenantPods) -> None:
-        """Make a tenant's VPC with its pods, and say to kata-bridge which of them is a guest."""
+        """Make a tenant's VPC with its pods, and the file of the guest among them for kata-bridge."""
         vpc.namespace = self.super_cluster.add_namespace(vpc.key, NAMESPACE)
         self.vpcs.make(vpc.tenant)
         vpc.shops = {name: Guest(f"{vpc.tenant} {name}") for name in SHOPS}
@@ -160,14 +160,14 @@ class ServicesEnvironment:
     # ---- changes
 
     def put_service(self, tenant: str, shops: tuple[str, ...]) -> None:
-        """The tenant's Service web/shop, with these pods behind it, arrives in the super cluster."""
+        """Put the tenant's Service web/shop, with these pods as endpoints, into the super cluster."""
         namespace = self.tenants[tenant].namespace
         self.super_cluster.put_service(
             namespace, "shop", SUPER_IPS[tenant], TENANTS_IP, 80, _endpoints(shops)
         )
 
     def put_endpoints(self, tenant: str, shops: tuple[str, ...]) -> None:
-        """From now on these pods are behind the tenant's web/shop."""
+        """Make these pods the endpoints of the tenant's web/shop."""
         self.super_cluster.put_endpoints(self.tenants[tenant].namespace, "shop", _endpoints(shops))
 
     # ---- configuration

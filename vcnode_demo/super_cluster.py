@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fake super cluster of the demo: an API server with tenants, their Secrets, and pods.
 
-It runs on a thread of its own. What it lets the node's daemons read is what their roles would.
+It runs on a thread of its own. The node's daemons may read what their roles allow.
 """
 
 import base64
@@ -61,7 +61,7 @@ class FakeSuperCluster:
             self._thread.stop()
 
     def pause(self) -> None:
-        """Go away: the port is closed, every connection is cut. The objects stay."""
+        """Close the port and cut every connection. The objects stay."""
         self._thread.run(self._server.stop())
 
     def resume(self) -> None:
@@ -74,7 +74,7 @@ class FakeSuperCluster:
         return self._server.kubeconfig(leaf)
 
     def add_tenant(self, name: str, authority: Authority, apiserver: Leaf, metrics: Leaf) -> str:
-        """A VirtualCluster with what its provisioner keeps beside it; return the cluster key."""
+        """Add a VirtualCluster with its provisioner's Secrets; return the cluster key."""
         storage = self._server.storage
 
         def add() -> str:
@@ -103,7 +103,7 @@ class FakeSuperCluster:
     def add_tenant_pod(
         self, owner: str, key: str, tenant_namespace: str, name: str, uid: str, network: str = ""
     ) -> FakePod:
-        """A tenant's pod as the syncer brings it down; return it for the kubelet that runs it."""
+        """Add a tenant's pod, as the syncer copies it; return it for the kubelet."""
         namespace = names.super_namespace(key, tenant_namespace)
         if isinstance(namespace, names.Refused):
             raise AssertionError(namespace.reason)
@@ -136,7 +136,7 @@ class FakeSuperCluster:
         self._put(NODES, {"metadata": {"name": self._node_name}})
 
     def add_namespace(self, key: str, tenant_namespace: str) -> str:
-        """A tenant's namespace as the syncer brings it down; return its name here."""
+        """Add a tenant's namespace, as the syncer copies it; return its name here."""
         name = names.super_namespace(key, tenant_namespace)
         if isinstance(name, names.Refused):
             raise AssertionError(name.reason)
@@ -176,7 +176,7 @@ class FakeSuperCluster:
     # ---- networks
 
     def put_network(self, key: str, name: str, dns_ip: str) -> None:
-        """A tenant's network that is ready, with its provider's word of where its DNS server is."""
+        """Put a tenant's network that is ready, with the DNS server that its provider reports."""
         network = {
             "metadata": {"namespace": self.add_namespace(key, "kube-system"), "name": name},
             "spec": {"type": "vpc", "service": {"ipam": "External"}},
@@ -191,7 +191,7 @@ class FakeSuperCluster:
     # ---- access
 
     def _may(self, seen: Seen) -> bool:
-        """The roles of the node's daemons: what they name, and what they may see of all."""
+        """Apply the roles of the node's daemons."""
         if seen.verb not in ("list", "watch"):
             return False
         if seen.resource == SECRETS:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tenant's side: what its kube-apiserver sends to `node:10550`, with a certificate of its own.
+"""A tenant's side: the requests of its kube-apiserver to `node:10550`, with a certificate of its own.
 
-Plain sockets, so that what is compared and shown is what came over the wire.
+It uses plain sockets, so that the demo compares and shows the bytes of the wire.
 """
 
 import socket
@@ -13,13 +13,13 @@ from pathlib import Path
 from devkit.pki import Leaf
 
 TIMEOUT_S = 10.0
-# These differ between any two answers; nothing else may differ between two that are to be the same.
+# These differ between any two answers; equal answers agree in all else.
 _OWN_TO_ONE_ANSWER = frozenset({"x-request-id", "date"})
 _READ_BYTES = 65536
 
 
 class RefusedError(Exception):
-    """The connection was refused in the TLS handshake or cut; says how."""
+    """The connection was refused in the TLS handshake, or cut; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ class HttpAnswer:
 
     @property
     def comparable(self) -> bytes:
-        """Everything that came but the id and the time of the answer."""
+        """The answer without its id and time."""
         kept = (f"{key}: {value}" for key, value in self.fields if key.lower() not in _OWN_TO_ONE_ANSWER)
         return "\r\n".join((self.status_line, *kept, "", "")).encode() + self.body
 
 
 @dataclass(frozen=True, slots=True)
 class TenantClient:
-    """Somebody with a client certificate, or with none."""
+    """A client with or without a certificate."""
 
     name: str
     port: int

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The VPCs of the demo: a bridge for each tenant, in a network namespace of their own.
 
-Nothing of it is in the host's network: links are made between namespaces and never stand in the
-host's. Two VPCs have the same addresses, as two tenants may choose them.
+The host's network has none of it: links are made between namespaces, never in the host's. Two VPCs have the
+same addresses, as two tenants may choose them.
 """
 
 import os
@@ -22,7 +22,7 @@ _LINKS = "link add vcn-b type bridge\nlink add vcn-v type veth peer name vcn-w\n
 
 
 def missing_requirement() -> str:
-    """Why there can be no namespaces with packet filters here, in words; empty if there can."""
+    """Why namespaces with packet filters cannot run here, as words after `it`; empty if they can."""
     if not sys.platform.startswith("linux"):
         return "needs Linux"
     if os.geteuid() != 0:
@@ -47,7 +47,7 @@ def has_program(name: str) -> bool:
 
 
 class Vpcs:
-    """`start`, then `join` guests to tenants' VPCs; `stop` before or after the guests, as one likes."""
+    """`start`, then `join` guests to tenants' VPCs; `stop` before or after the guests."""
 
     def __init__(self) -> None:
         self._fabric = Guest("fabric")
@@ -61,7 +61,7 @@ class Vpcs:
         self._fabric.stop()
 
     def make(self, name: str) -> None:
-        """A VPC without anybody in it. Raises ToolError."""
+        """Make an empty VPC. Raises ToolError."""
         self._fabric.run("ip", "-batch", "-", given=f"link add {name} type bridge\nlink set {name} up\n")
 
     def join(self, vpc: str, guest: Guest, port: str, address: str) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scenario 4: DNS. Two tenants have two networks each, all with the same addresses, and a server in each.
+"""Scenario 4: DNS. Two tenants have two networks each, with the same addresses and a DNS server in each.
 
-`run` has all steps; each step is a function that needs an open environment alone.
+`run` has all steps. Each step is a function that needs only an open environment.
 """
 
 import time
@@ -31,8 +31,8 @@ from vcnode_demo.narrator import DEADLINE_S, Narrator
 from vcnode_demo.vpc import host_links, missing_requirement
 
 TITLE = "Scenario 4: DNS of each network"
-# A refusal comes out of memory, after the tenth of a second that a new sandbox is given at most. The
-# fastest of some counts: the machine may do other things.
+# The start gate answers from memory, at most 0.1 s later for a new sandbox. The fastest of some attempts
+# counts, as the machine may be busy.
 AT_ONCE_S = 1.0
 _TRIES = 3
 _MOVED_DB = "10.0.0.36"
@@ -101,19 +101,19 @@ def own_names(narrator: Narrator, environment: DnsEnvironment) -> None:
     for network in NETWORKS:
         narrator.check(
             found[network] == dict(network.services),
-            f"{environment.pods[network].shown} resolves {', '.join(network.services)}, and nobody else's",
+            f"{environment.pods[network].shown} resolves only {', '.join(network.services)}",
         )
     _whole_names(narrator, environment)
 
 
 def _whole_names(narrator: Narrator, environment: DnsEnvironment) -> None:
-    """By the whole name, too, another's Service is not there."""
+    """Another tenant's Service stays unknown by its whole name too."""
     asks, has = NETWORKS[2], NETWORKS[0]
     name = next(name for name in has.names() if name.startswith("books."))
     found = environment.pods[asks].app.lookup(f"{name}.")
     _asked(narrator, environment.pods[asks], f"{name}.")
     narrator.response(found.error)
-    narrator.check(not found.addresses, f"to {asks.tenant} {has.tenant}'s Services do not exist")
+    narrator.check(not found.addresses, f"{has.tenant}'s Services do not exist for {asks.tenant}")
 
 
 def why_so(narrator: Narrator, environment: DnsEnvironment) -> None:
@@ -147,64 +147,64 @@ def server_moves(narrator: Narrator, environment: DnsEnvironment) -> None:
     )
     environment.servers[f"{moving.shown} {SERVER_IP}"].stop()
     narrator.check(
-        pod.app.lookup("vault").addresses == ("10.0.0.44",), "the old server is not needed any more"
+        pod.app.lookup("vault").addresses == ("10.0.0.44",), "the pod no longer needs the old server"
     )
-    narrator.check(len(server.queried_names()) > 0, "the new one was asked")
+    narrator.check(len(server.queried_names()) > 0, "the new server got queries")
     _reads(narrator, pod)
     after = [each.app.resolv_conf() for each in others]
-    narrator.check(after == before, "nobody else's resolv.conf has changed")
+    narrator.check(after == before, "the resolv.conf of all other pods is unchanged")
 
 
 def missing_network(narrator: Narrator, environment: DnsEnvironment) -> None:
     narrator.step(f"A pod of {LATE.tenant}'s is in network {LATE.name}, which does not exist")
     pod = environment.start_pod(LATE)
-    narrator.wait_for(lambda: bool(environment.pod_status(pod).get("waitMessage")), "dnsconfig knows the pod")
     narrator.wait_for(
-        lambda: f"network {LATE.name}" in environment.try_container(pod), "its container is not created"
+        lambda: bool(environment.pod_status(pod).get("waitMessage")), "dnsconfig has observed the pod"
+    )
+    narrator.wait_for(
+        lambda: f"network {LATE.name}" in environment.try_container(pod), "its container is denied"
     )
     why, took_s = min((_refusal(environment, pod) for _ in range(_TRIES)), key=lambda each: each[1])
     narrator.request("kubelet", "CreateContainer")
     narrator.response(why)
     narrator.check(
         f"network {LATE.name} does not exist" in why and took_s < AT_ONCE_S,
-        f"refused after {took_s * 1000:.0f} ms, and the pod's author reads why",
+        f"denied after {took_s * 1000:.0f} ms, with the reason for the pod's author",
     )
     cli_calls.show(narrator, guests, "guests", "--socket", str(environment.bridge.socket))
     code = _explain(narrator, environment, pod)
     narrator.check(code == 1, "it waits")
     narrator.note(f"({LATE.tenant} creates network {LATE.name})")
     environment.put_network(LATE, SERVER_IP)
-    narrator.wait_for(lambda: not _is_held(environment, pod), "the gate is open")
+    narrator.wait_for(lambda: not _is_blocked(environment, pod), "the start gate is open")
     narrator.check(environment.try_container(pod) == "", "its container is created")
     found = pod.app.lookup("db")
     _asked(narrator, pod, "db")
     narrator.response(", ".join(found.addresses) or found.error)
-    narrator.check(
-        found.addresses == (LATE.services["db"],), "and its first question is answered by its own server"
-    )
+    narrator.check(found.addresses == (LATE.services["db"],), "and its own server answers its first query")
 
 
 def never_the_nodes(narrator: Narrator, environment: DnsEnvironment) -> None:
     narrator.step(
-        f"In each pod's network somebody listened at the address of the node's resolver, {NODE_RESOLVER}"
+        f"In each pod's network a server listened at the address of the node's resolver, {NODE_RESOLVER}"
     )
     pods = list(environment.pods.values())
     counts = [(pod.shown, str(len(pod.holder.queried_names()))) for pod in pods]
-    narrator.response("\n".join(columns([("POD", "QUESTIONS"), *counts])))
-    narrator.check(all(count == "0" for _, count in counts), "no pod has ever asked the node's resolver")
+    narrator.response("\n".join(columns([("POD", "QUERIES"), *counts])))
+    narrator.check(all(count == "0" for _, count in counts), "no pod has ever queried the node's resolver")
     for pod in pods:
         (one,) = ask_all(("db",), RecordType.A, (NODE_RESOLVER,), f"/proc/{pod.holder.pid}/ns/net")
         answers = [record.value for record in one.answer.records] if one.answer is not None else []
         if answers != [NODE_ANSWER] or len(pod.holder.queried_names()) != 1:
-            narrator.check(False, f"who asks there from {pod.shown} is noticed")
-    narrator.check(True, "who does it on purpose is answered there, and noticed")
+            narrator.check(False, f"a query to it from {pod.shown} is observed")
+    narrator.check(True, "a deliberate query to it is answered, and observed")
 
 
 # ---- what the steps have in common
 
 
 def _starts(narrator: Narrator, environment: DnsEnvironment, pod: DnsPod) -> None:
-    """Claim that a pod's container is created: as the kubelet does, it is tried until it is let in."""
+    """Claim that a pod's container is created: retried, as by the kubelet, until the gate allows it."""
     narrator.wait_for(lambda: not environment.try_container(pod), f"{pod.shown} runs")
 
 
@@ -222,13 +222,13 @@ def _servers(text: str) -> Sequence[str]:
 
 
 def _refusal(environment: DnsEnvironment, pod: DnsPod) -> tuple[str, float]:
-    """Why the pod's container may not be created, and after how many seconds that was said."""
+    """Why the pod's container is denied, and the seconds until the answer."""
     began_s = time.monotonic()
     why = environment.try_container(pod)
     return why, time.monotonic() - began_s
 
 
-def _is_held(environment: DnsEnvironment, pod: DnsPod) -> bool:
+def _is_blocked(environment: DnsEnvironment, pod: DnsPod) -> bool:
     return any(each["id"] == pod.sandbox.id for each in environment.bridge.status()["startGate"]["blocked"])
 
 

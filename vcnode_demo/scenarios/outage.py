@@ -17,7 +17,7 @@ def run(narrator: Narrator, environment: Environment) -> None:
 
 
 def crash(narrator: Narrator, environment: Environment) -> None:
-    narrator.step("The super cluster is away, and vn-agent is killed with kill -9 and started again")
+    narrator.step("The super cluster is unreachable; vn-agent is killed with kill -9 and started again")
     narrator.wait_for(lambda: _is_saved(environment), "its state is on disk")
     environment.super_cluster.pause()
     environment.agent.kill()
@@ -29,19 +29,17 @@ def crash(narrator: Narrator, environment: Environment) -> None:
     narrator.response(f"{answer.status_line}\n{answer.text}")
     narrator.check(answer.status == 200, f"served again, {took_s:.1f} s after the crash")
     refused = environment.apiserver_of("globex").get(VAULT_LOG)
-    # While the node's pods cannot be read, a pod that globex names may be a new one: unknown is not no.
-    narrator.check(refused.status == 503, "globex gets nothing of acme's vault, and is asked to try again")
+    # While the source of pods is unreachable, globex's pod may be a new one: unknown is not no.
+    narrator.check(refused.status == 503, "globex gets a 503 to retry, and no byte of acme's vault")
     _, body = environment.agent.readyz()
     narrator.request("operator", "GET /readyz")
     narrator.response(body.decode())
-    narrator.check(
-        body.count(b"saved state, age") == 2, "it says that it serves saved state, and how old it is"
-    )
+    narrator.check(body.count(b"saved state, age") == 2, "it reports saved state, with its age")
     handshake_refused(narrator, environment.apiserver_of("initech"), "initech stays removed")
 
 
 def _is_saved(environment: Environment) -> bool:
-    """Whether both saved states are there, and that of tenants is as of now."""
+    """Whether both saved states exist, and that of tenants is current."""
     state = environment.directory / "state"
     names = {each.name for each in state.iterdir()}
     if not {TENANTS_FILE, PODS_FILE} <= names:
@@ -50,7 +48,7 @@ def _is_saved(environment: Environment) -> bool:
 
 
 def recovery(narrator: Narrator, environment: Environment) -> None:
-    narrator.step("The super cluster is back")
+    narrator.step("The super cluster is reachable again")
     environment.super_cluster.resume()
     narrator.wait_for(
         lambda: not environment.agent.metric("vcnode_vnagent_saved_sources"),
@@ -58,4 +56,4 @@ def recovery(narrator: Narrator, environment: Environment) -> None:
     )
     _, body = environment.agent.readyz()
     narrator.response(body.decode())
-    narrator.check(environment.apiserver_of("acme").get(LOG).status == 200, "acme reads its log, as ever")
+    narrator.check(environment.apiserver_of("acme").get(LOG).status == 200, "acme reads its log as before")

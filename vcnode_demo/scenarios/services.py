@@ -2,7 +2,7 @@
 """Scenario 3: Services inside guests. Two tenants have the same addresses; rules are applied, updated and
 restored.
 
-`run` has all steps; each step is a function that needs an open environment alone.
+`run` has all steps. Each step is a function that needs only an open environment.
 """
 
 import json
@@ -26,10 +26,10 @@ from vcnode_demo.services_environment import (
 from vcnode_demo.vpc import has_program, host_links, missing_requirement
 
 TITLE = "Scenario 3: Services inside guests"
-# A reset or an ICMP error comes within a millisecond; what is dropped takes seconds.
+# A reset or an ICMP error arrives within a millisecond; a dropped packet takes seconds.
 AT_ONCE_S = 0.5
 REQUESTS = 24
-# An agent looks for drift every two seconds or so, which may be just now: then the rules are flushed again.
+# An agent checks for drift about every two seconds. After a repair at that moment, rules are flushed again.
 _FLUSHES = 5
 IMPATIENT_S = 0.1
 
@@ -71,7 +71,7 @@ def same_addresses(narrator: Narrator, environment: ServicesEnvironment) -> None
 def no_service(narrator: Narrator, environment: ServicesEnvironment) -> None:
     narrator.step("No Service yet: the guests have their rules, and the service ranges refuse at once")
     narrator.wait_for(
-        lambda: _has_rules(environment), "both guests' agents are attached, and their rules are in"
+        lambda: _has_rules(environment), "both guests' agents are attached, and their rules are applied"
     )
     cli_calls.show(narrator, guests, "guests", "--socket", str(environment.bridge.socket))
     answer = _get(narrator, environment.tenants["acme"], TENANTS_IP, 80)
@@ -93,11 +93,11 @@ def same_service(narrator: Narrator, environment: ServicesEnvironment) -> None:
     _reaches(narrator, globex, TENANTS_IP, ("shop-1",))
     _reaches(narrator, acme, TENANTS_IP, ("shop-1", "shop-2"))
     answer = _get(narrator, globex, SUPER_IPS["acme"], 80)
-    narrator.check(_is_refused(answer), "to globex, acme's address in the super cluster leads nowhere")
+    narrator.check(_is_refused(answer), "acme's address in the super cluster is refused for globex")
     rules = _rules(globex)
     narrator.check(SUPER_IPS["globex"] in rules, "globex's Service is in the rules of its guest")
     narrator.check(
-        SUPER_IPS["acme"] not in rules and SHOPS["shop-2"] not in rules, "no word of acme's Service is there"
+        SUPER_IPS["acme"] not in rules and SHOPS["shop-2"] not in rules, "acme's Service is absent from them"
     )
 
 
@@ -115,13 +115,13 @@ def both_addresses(narrator: Narrator, environment: ServicesEnvironment) -> None
 def wrong_port(narrator: Narrator, environment: ServicesEnvironment) -> None:
     narrator.step("A wrong port")
     answer = _get(narrator, environment.tenants["acme"], TENANTS_IP, 81)
-    narrator.check(_is_refused(answer), f"refused at once, after {answer.ms}: nobody waits for a time-out")
+    narrator.check(_is_refused(answer), f"refused at once, after {answer.ms}, without waiting for a time-out")
     code = _explain(narrator, environment, "acme", f"{TENANTS_IP}:81")
-    narrator.check(code == 0, "it should be refused, it is, and the right port is named")
+    narrator.check(code == 0, "expected and actual outcome agree, and the right port is named")
 
 
 def endpoint_goes(narrator: Narrator, environment: ServicesEnvironment) -> None:
-    narrator.step("acme's shop-2 goes while requests come in")
+    narrator.step("acme's shop-2 leaves the Service while requests arrive")
     acme = environment.tenants["acme"]
     with acme.front.leave(TENANTS_IP, 80, "shop-2", DEADLINE_S) as found:
         began_s = time.monotonic()
@@ -131,7 +131,7 @@ def endpoint_goes(narrator: Narrator, environment: ServicesEnvironment) -> None:
     last_ms = max(0.0, leaving.last_s - began_s) * 1000
     narrator.note(f"({leaving.answers} requests, one after another)")
     narrator.check(
-        leaving.has_left, f"it answered for the last time {last_ms:.0f} ms after it was gone from the Service"
+        leaving.has_left, f"it answered for the last time {last_ms:.0f} ms after its removal from the Service"
     )
     narrator.check(leaving.errors == 0, "not one request failed")
     _reaches(narrator, acme, TENANTS_IP, ("shop-1",))
@@ -142,7 +142,7 @@ def foreign_flush(narrator: Narrator, environment: ServicesEnvironment) -> None:
     acme = environment.tenants["acme"]
     flush = _flush(environment, acme)
     if not has_program(flush[0]):
-        narrator.note(f"(left out: there is no {flush[0]} here to flush them with)")
+        narrator.note(f"(left out: {flush[0]} is missing, which flushes them)")
         return
     for _ in range(_FLUSHES):
         acme.front.run(*flush)
@@ -153,18 +153,22 @@ def foreign_flush(narrator: Narrator, environment: ServicesEnvironment) -> None:
         answer = acme.front.get(TENANTS_IP, 80, IMPATIENT_S)
         if answer.error and code == 1 and "drifted" in text:
             break
-        _healed(acme)  # it was repaired before anybody could look
+        _healed(acme)  # the agent repaired it too soon
     narrator.request("root in the guest", " ".join(flush))
-    _told(narrator, acme, TENANTS_IP, 80, answer)
+    _show_answer(narrator, acme, TENANTS_IP, 80, answer)
     narrator.check(bool(answer.error), "the Service is gone from the guest")
     narrator.request("operator", f"vcnode explain web/front {TENANTS_IP}:80 --tenant {acme.key}")
     narrator.response(text)
-    narrator.check("drifted" in text, "the model says where it should go, and that the guest's rules drifted")
+    narrator.check(
+        "drifted" in text, "the model has the expected destination, and the guest's rules have drifted"
+    )
     back = _healed(acme)
     ms = (back.at_s - flushed_s) * 1000
-    narrator.check(not back.error, f"{ms:.0f} ms after the flush the rules were back, without anybody's help")
+    narrator.check(
+        not back.error, f"{ms:.0f} ms after the flush the rules were applied again, without an operator"
+    )
     _reaches(narrator, acme, TENANTS_IP, ("shop-1",))
-    narrator.wait_for(lambda: _has_rules(environment), "and kata-bridge knows it")
+    narrator.wait_for(lambda: _has_rules(environment), "kata-bridge has observed it")
     repairs = environment.bridge.metric("vcnode_katabridge_drift_repairs_total")
     narrator.check(repairs >= 1, "the repair is counted")
 
@@ -175,9 +179,11 @@ def bridge_killed(narrator: Narrator, environment: ServicesEnvironment) -> None:
     for vpc in environment.tenants.values():
         _reaches(narrator, vpc, TENANTS_IP, ("shop-1",))
     environment.bridge.start()
-    narrator.wait_for(lambda: _has_rules(environment), "the guests' agents are back and say what they hold")
+    narrator.wait_for(
+        lambda: _has_rules(environment), "the guests' agents are attached again and report their rules"
+    )
     pushes = environment.bridge.metric("vcnode_katabridge_pushes_total")
-    narrator.check(pushes == 0, "it is what they should hold: nothing was applied again")
+    narrator.check(pushes == 0, "these are the desired rules: kata-bridge applied none again")
     cli_calls.show(narrator, guests, "guests", "--socket", str(environment.bridge.socket))
 
 
@@ -186,11 +192,13 @@ def bridge_killed(narrator: Narrator, environment: ServicesEnvironment) -> None:
 
 def _get(narrator: Narrator, vpc: TenantPods, address: str, port: int) -> GuestHttpResult:
     answer = vpc.front.get(address, port)
-    _told(narrator, vpc, address, port, answer)
+    _show_answer(narrator, vpc, address, port, answer)
     return answer
 
 
-def _told(narrator: Narrator, vpc: TenantPods, address: str, port: int, answer: GuestHttpResult) -> None:
+def _show_answer(
+    narrator: Narrator, vpc: TenantPods, address: str, port: int, answer: GuestHttpResult
+) -> None:
     narrator.request(f"{vpc.tenant}'s front", f"GET http://{address}:{port}/")
     narrator.response(answer.body or f"{address}:{port}: {answer.error}")
 
@@ -200,7 +208,7 @@ def _is_refused(answer: GuestHttpResult) -> bool:
 
 
 def _reaches(narrator: Narrator, vpc: TenantPods, address: str, shops: tuple[str, ...]) -> None:
-    """Claim that requests reach each of these pods of the tenant, and nobody else."""
+    """Claim that requests reach each of these pods of the tenant, and no other."""
     narrator.request(f"{vpc.tenant}'s front", f"GET http://{address}:80/   ({REQUESTS} times)")
     answers = [vpc.front.get(address, 80) for _ in range(REQUESTS)]
     bodies = [answer.body or answer.error for answer in answers]
@@ -208,11 +216,11 @@ def _reaches(narrator: Narrator, vpc: TenantPods, address: str, shops: tuple[str
     narrator.response(", ".join(f"{body}: {count}" for body, count in counts.items()))
     wanted = {f"{vpc.tenant}'s {shop}" for shop in shops}
     each = "each of its two endpoints" if len(shops) > 1 else "its one endpoint"
-    narrator.check(counts.keys() == wanted, f"{vpc.tenant}'s guest reaches {each}, and nobody else's")
+    narrator.check(counts.keys() == wanted, f"{vpc.tenant}'s guest reaches {each} and no other pod")
 
 
 def _live(narrator: Narrator, environment: ServicesEnvironment, tenant: str, shops: tuple[str, ...]) -> None:
-    """Create a Service, and claim that it answers in the tenant's guest; say how soon."""
+    """Create a Service, and claim that it answers in the tenant's guest, with the delay."""
     with environment.tenants[tenant].front.until(TENANTS_IP, 80, tenant, DEADLINE_S) as found:
         began_s = time.monotonic()
         environment.put_service(tenant, shops)
@@ -228,18 +236,18 @@ def _healed(vpc: TenantPods) -> GuestHttpResult:
 
 
 def _has_rules(environment: ServicesEnvironment) -> bool:
-    """Whether each guest has the rules that kubeproxy-ext wants for it, and kata-bridge knows."""
-    held = {guest["id"]: guest for guest in environment.bridge.status()["guests"]}
-    wanted = {guest["id"]: guest["desiredDigest"] for guest in environment.proxy.status()["guests"]}
+    """Whether kata-bridge reports the desired rules of kubeproxy-ext for each guest."""
+    applied = {guest["id"]: guest for guest in environment.bridge.status()["guests"]}
+    desired = {guest["id"]: guest["desiredDigest"] for guest in environment.proxy.status()["guests"]}
     return all(
-        held.get(vpc.sandbox, {}).get("state") == "current"
-        and held[vpc.sandbox]["digest"] == wanted.get(vpc.sandbox)
+        applied.get(vpc.sandbox, {}).get("state") == "current"
+        and applied[vpc.sandbox]["digest"] == desired.get(vpc.sandbox)
         for vpc in environment.tenants.values()
     )
 
 
 def _backend(environment: ServicesEnvironment, vpc: TenantPods) -> str:
-    """The packet filter that the guest's rules are in."""
+    """The packet filter with the guest's rules."""
     _, text = cli_calls.run(
         explain, "explain", *_explain_arguments(environment, vpc.tenant, f"{TENANTS_IP}:80"), "--json"
     )
@@ -255,7 +263,7 @@ def _flush(environment: ServicesEnvironment, vpc: TenantPods) -> tuple[str, ...]
 
 
 def _rules(vpc: TenantPods) -> str:
-    """All rules in a guest's network, of whatever packet filter."""
+    """All rules in a guest's network, of each packet filter."""
     programs = (("nft", "list", "ruleset"), ("iptables-save",), ("iptables-legacy-save",))
     return "\n".join(vpc.front.run(*program) for program in programs if has_program(program[0]))
 

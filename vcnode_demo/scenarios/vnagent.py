@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scenario 1: vn-agent. A tenant uses its pods, others cannot, and audit log and metrics show both.
 
-`run` has all steps; each step is a function that needs an open environment alone.
+`run` has all steps. Each step is a function that needs only an open environment.
 """
 
 import json
@@ -18,7 +18,7 @@ EXEC = "/exec/web/shop/app?command=sh&input=1&output=1"
 FORWARD = "/portForward/web/shop"
 VAULT_LOG = "/containerLogs/web/vault/app"
 VAULT_EXEC = "/exec/web/vault/app?command=sh&input=1&output=1"
-# A removed tenant's live connections end within this time, says the design.
+# A removed tenant's live connections must end within this time.
 CUT_S = 5.0
 
 
@@ -40,7 +40,7 @@ def run(narrator: Narrator, environment: Environment) -> None:
 
 
 def logs(narrator: Narrator, environment: Environment) -> None:
-    narrator.step("Each tenant reads the log of its pod web/shop: the same words, each gets its own")
+    narrator.step("Each tenant reads the log of its pod web/shop: equal requests, and each gets its own log")
     for name in ("acme", "globex"):
         answer = _get(narrator, environment.apiserver_of(name), LOG)
         pod = environment.pods[f"{name} web/shop"]
@@ -79,10 +79,12 @@ def execute(narrator: Narrator, environment: Environment) -> None:
         for line in ("hostname", "cat /etc/owner"):
             narrator.request(caller.name, line)
             stream.send(f"{line}\n".encode())
-            said = stream.until(b"\n")
-            narrator.response(said)
-        narrator.check(pod.marker in said, "it is the shell of acme's pod")
-    narrator.note("(A container runtime speaks SPDY frames here; vn-agent reads them as little as these.)")
+            output = stream.until(b"\n")
+            narrator.response(output)
+        narrator.check(pod.marker in output, "it is the shell of acme's pod")
+    narrator.note(
+        "(With a real container runtime these bytes are SPDY frames; vn-agent relays them unparsed.)"
+    )
 
 
 def forward(narrator: Narrator, environment: Environment) -> None:
@@ -116,7 +118,7 @@ def pages(narrator: Narrator, environment: Environment) -> None:
             for word in (pod.marker, pod.uid, pod.namespace)
             if word in listed.text or word in summed.text
         ]
-        narrator.check(not leaked, f"{name} finds no name, uid or content of anybody else")
+        narrator.check(not leaked, f"{name} finds no name, uid or content of another tenant")
     narrator.response("\n".join(columns(rows)))
     narrator.check(rows[1][1] == "web/shop, web/vault", "acme sees its two pods under its own names")
     narrator.check(rows[2][1] == "web/shop", "globex sees its one pod")
@@ -131,7 +133,7 @@ def other_tenant(narrator: Narrator, environment: Environment) -> None:
     narrator.check(foreign.status == 404, "refused")
     narrator.check(
         foreign.comparable == missing.comparable,
-        "byte for byte what a pod that does not exist answers (but for the request's id)",
+        "byte for byte the answer for a missing pod (except the request's id)",
     )
     super_name = f"/containerLogs/{environment.pods['acme web/vault'].namespace}/vault/app"
     guessed = _get(narrator, globex, super_name)
@@ -148,7 +150,7 @@ def other_tenant(narrator: Narrator, environment: Environment) -> None:
 def wrong_certificates(narrator: Narrator, environment: Environment) -> None:
     acme, globex = environment.tenants["acme"], environment.tenants["globex"]
     before = len(environment.kubelet.exchanges)
-    narrator.step("A certificate that was stolen or minted: of the right authority, yet not the apiserver's")
+    narrator.step("A stolen or minted certificate: of the right authority, but not the apiserver's")
     admin = environment.caller("acme's admin", acme.admin)
     answer = _get(narrator, admin, LOG)
     narrator.check(
@@ -158,17 +160,17 @@ def wrong_certificates(narrator: Narrator, environment: Environment) -> None:
     minted = globex.authority.issue("acme", usages=("client", "server"))
     answer = _get(narrator, environment.caller("globex as 'acme'", minted), LOG)
     narrator.check(answer.status == 403, "refused: a name in a certificate proves nothing")
-    narrator.step("Certificates of nobody we know do not get through the handshake")
+    narrator.step("Unregistered certificates fail the handshake")
     unknown = type(acme.authority).create("kubernetes").issue("acme", usages=("client",))
     handshake_refused(
-        narrator, environment.caller("a stranger", unknown), "a stranger's authority of the same name"
+        narrator, environment.caller("unregistered", unknown), "an unregistered authority of the same name"
     )
-    handshake_refused(narrator, environment.caller("nobody", None), "no certificate")
+    handshake_refused(narrator, environment.caller("unauthenticated", None), "no certificate")
     narrator.check(len(environment.kubelet.exchanges) == before, "the kubelet was not asked at all")
 
 
 def metrics_client(narrator: Narrator, environment: Environment) -> None:
-    narrator.step("acme's metrics-server has a certificate for pages, and for nothing else")
+    narrator.step("acme's metrics-server has a certificate for pages alone")
     client = environment.caller("acme's metrics-server", environment.tenants["acme"].metrics)
     answer = client.get("/metrics/resource")
     narrator.request(client.name, "GET /metrics/resource")
@@ -176,11 +178,9 @@ def metrics_client(narrator: Narrator, environment: Environment) -> None:
         line for line in answer.text.splitlines() if line.startswith("container_memory_working_set_bytes{")
     ]
     narrator.response("\n".join([answer.status_line, *rows]))
-    narrator.check(
-        answer.status == 200 and len(rows) == 2, "a row for each of acme's containers, and no others"
-    )
+    narrator.check(answer.status == 200 and len(rows) == 2, "a row for each of acme's containers alone")
     refused = _upgrade_refused(narrator, client, EXEC)
-    narrator.check(refused.status == 403, "no exec for it")
+    narrator.check(refused.status == 403, "exec is refused for it")
 
 
 def removed_tenant(narrator: Narrator, environment: Environment) -> None:
@@ -191,20 +191,20 @@ def removed_tenant(narrator: Narrator, environment: Environment) -> None:
         narrator.request(initech.name, "hostname")
         narrator.response(theirs.until(b"\n"))
         environment.super_cluster.remove_tenant("initech")
-        narrator.note("(the super cluster has no VirtualCluster initech any more)")
+        narrator.note("(the VirtualCluster initech is deleted)")
         narrator.check(theirs.is_cut(CUT_S), f"its live stream was cut within {CUT_S:.0f} s")
         others.send(b"hostname\n")
         narrator.check(others.until(b"\n") == "shop\n", "globex's stream, opened beside it, goes on")
-    handshake_refused(narrator, initech, "a tenant that is gone")
+    handshake_refused(narrator, initech, "a deleted tenant")
 
 
 def audit(narrator: Narrator, environment: Environment) -> None:
-    narrator.step("What the audit log says of all this: one line a decision, nothing else of the request")
+    narrator.step("The audit log: one line for each decision, with these fields of the request alone")
     expected = {"time", "tenant", "identity", "endpoint", "namespace", "pod", "container", "decision"}
     expected |= {"reason", "status", "requestId"}
     narrator.wait_for(
         lambda: _requests_counted(environment) == len(environment.agent.audit()),
-        "there is a line for every decision",
+        "it has a line for each decision",
     )
     lines = environment.agent.audit()
     rows = [("TENANT", "ENDPOINT", "POD", "DECISION", "STATUS", "REASON")]
@@ -214,7 +214,7 @@ def audit(narrator: Narrator, environment: Environment) -> None:
         tenant = short.get(line["tenant"], "-")
         rows.append((tenant, line["endpoint"], pod, line["decision"], str(line["status"]), line["reason"]))
     narrator.response("\n".join(columns(rows)))
-    narrator.check(all(set(line) == expected for line in lines), "each has the same fields, no more")
+    narrator.check(all(set(line) == expected for line in lines), "each has exactly these fields")
     attempts = [
         line
         for line in lines
@@ -227,11 +227,11 @@ def audit(narrator: Narrator, environment: Environment) -> None:
         "so is the stolen certificate, by its hash",
     )
     text = environment.agent.audit_file.read_text()
-    narrator.check("command" not in text and "/etc/owner" not in text, "no command line is in it")
+    narrator.check("command" not in text and "/etc/owner" not in text, "it has no command line")
 
 
 def metrics(narrator: Narrator, environment: Environment) -> None:
-    narrator.step("The metrics: counters by tenant, endpoint and status; no name that a tenant chose")
+    narrator.step("The metrics: counters by tenant, endpoint and status, without names that a tenant chose")
     lines = environment.agent.metrics()
     shown = [line for line in lines if line.startswith("vcnode_vnagent_requests_total{")]
     gauges = (
@@ -248,14 +248,14 @@ def metrics(narrator: Narrator, environment: Environment) -> None:
         environment.agent.metric("vcnode_vnagent_handshake_failures_total") >= 3,
         "the refused handshakes are counted",
     )
-    narrator.check(not any("vault" in line for line in lines), "no pod is named")
+    narrator.check(not any("vault" in line for line in lines), "they name no pod")
     narrator.wait_for(
-        lambda: environment.agent.metric("vcnode_vnagent_tunnels") == 0, "no stream is left behind"
+        lambda: environment.agent.metric("vcnode_vnagent_tunnels") == 0, "all streams have ended"
     )
 
 
 def status(narrator: Narrator, environment: Environment) -> None:
-    narrator.step("vcnode status: what the daemon says of itself")
+    narrator.step("vcnode status: the daemon's own report")
     agent = environment.agent
     report = status_report.read(agent.readyz(), agent.status_body())
     narrator.response(
@@ -290,7 +290,7 @@ def _message(answer: HttpAnswer) -> str:
 
 
 def handshake_refused(narrator: Narrator, caller: TenantClient, claim: str) -> None:
-    """Claim that the caller does not get so far as to be answered. Raises NotAsToldError."""
+    """Claim that the handshake refuses the caller. Raises CheckFailedError."""
     narrator.request(caller.name, f"GET {LOG}")
     try:
         answer = caller.get(LOG)

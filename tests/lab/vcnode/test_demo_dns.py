@@ -42,15 +42,15 @@ def test_dns_scenario_plays_to_the_end(short_path: Path) -> None:
         for claim in (
             r"acme's cart \(default\) +10\.0\.0\.31 +10\.0\.0\.41 +- +- +-\n",
             r"globex's till \(blue\) +10\.0\.0\.34 +- +- +- +10\.0\.0\.44\n",
-            r"ok: to globex acme's Services do not exist",
+            r"ok: acme's Services do not exist for globex",
             r"server +10\.0\.0\.53 \(network blue: its status, ipam External\)",
             r"ok: globex's till has its answer from there after \d+ ms, by the process that was running",
-            r"ok: nobody else's resolv.conf has changed",
+            r"ok: the resolv.conf of all other pods is unchanged",
             r"waiting: network red does not exist \(the kubelet tries again\)",
             r"waits +network red does not exist",
-            r"ok: and its first question is answered by its own server",
-            r"ok: no pod has ever asked the node's resolver",
-            r"ok: who does it on purpose is answered there, and noticed",
+            r"ok: and its own server answers its first query",
+            r"ok: no pod has ever queried the node's resolver",
+            r"ok: a deliberate query to it is answered, and observed",
         ):
             assert re.search(claim, act), claim
 

@@ -60,12 +60,12 @@ _SCENARIOS = sorted(Path(scenarios.__file__).parent.glob("[a-z]*.py"))
 
 @pytest.mark.parametrize("scenario", _SCENARIOS, ids=lambda path: path.stem)
 def test_a_scenario_shows_no_program_it_does_not_run(scenario: Path) -> None:
-    """What is asked is asked in Python: a line `curl ...` would be one that nobody has typed."""
+    """Python sends the requests: a printed line `curl ...` would be a command that never ran."""
     shown = [
         piece.value
         for call in ast.walk(ast.parse(scenario.read_text()))
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
-        if call.func.attr in ("asked", "say", "came", "step")
+        if call.func.attr in ("request", "response", "note", "step")
         for piece in ast.walk(call)
         if isinstance(piece, ast.Constant) and isinstance(piece.value, str)
     ]
