@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Certificates for fakes, tests and the demo. Never for a real node.
 
-Keys are P-256: what the agent's handshake numbers are stated for, and quick to make. Everything
-that a hostile or careless authority might put into a certificate can be asked for here, so that the
-code that reads certificates is tested with real DER.
+Keys are P-256: quick to make, and the basis of vn-agent's handshake figures. The arguments cover all that a
+hostile or careless authority might put into a certificate. So tests read real DER.
 """
 
 import datetime as dt
@@ -126,10 +125,10 @@ class Authority:
         not_before: dt.datetime | None = None,
         not_after: dt.datetime | None = None,
     ) -> "Authority":
-        """A new authority called `name`, or `subject` where that is given.
+        """A new authority with the name `name`, or with `subject`.
 
-        Without the key identifier neither the authority nor its leaves name the key, so a verifier
-        that knows several authorities of one name has to try them all.
+        Without the key identifier neither the authority nor its leaves name the key. A verifier with several
+        authorities of one name then has to try them all.
         """
         own = key or new_key()
         whole = subject if subject is not None else common_name(name)

@@ -57,18 +57,18 @@ class AgentQuirks:
     has_nf_tables: bool = True
     is_share_readonly: bool = False  # the directory that it shares with the node
     is_save_failing: bool = False
-    is_mute: bool = False  # takes calls and never answers
-    is_stdin_stuck: bool = False  # the restore does not read what it is given
+    is_mute: bool = False  # accepts calls without a reply
+    is_stdin_stuck: bool = False  # the restore leaves its stdin unread
     delay_s: float = 0.0  # before each iptables process
     restore_delay_s: float = 0.0  # before those that restore
-    is_restore_lost: bool = False  # says OK and has done nothing
-    hostile_error: str = ""  # what every iptables call is refused with
-    hostile_save: bytes = b""  # what it says that iptables-save printed
+    is_restore_lost: bool = False  # replies OK without a change
+    hostile_error: str = ""  # the error of every iptables call
+    hostile_save: bytes = b""  # the reported output of iptables-save
 
 
 @dataclass(slots=True)
 class Pushed:
-    """The content of one SetIPTables call, and how many ran at once with it."""
+    """The content of one SetIPTables call, and the number of concurrent calls."""
 
     is_ipv6: bool
     data: bytes

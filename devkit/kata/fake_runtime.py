@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fake of a container runtime's NRI: it reports sandboxes and runs none.
+"""A fake of a container runtime's NRI: it reports sandboxes without running them.
 
 It serves one plugin at a time as containerd does: order of registration, timeouts, both dialects, serial
-calls, and the fault of containerd's multiplexer, which cannot read a frame of more than 4096 bytes where a
-ttrpc header begins. The ring `tests/k8s` runs the plugin against the real containerd.
+calls. It has the fault of containerd's multiplexer too: where a ttrpc header begins, a frame above 4096 bytes
+is unreadable. The ring `tests/k8s` runs the plugin against the real containerd.
 """
 
 import asyncio

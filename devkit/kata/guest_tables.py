@@ -62,7 +62,7 @@ class NamespaceTables:
             async with asyncio.timeout(_RUN_DEADLINE_S):
                 stdout, stderr = await process.communicate(stdin)
         except BaseException:
-            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            with contextlib.suppress(ProcessLookupError):  # it has already ended
                 process.kill()
             await process.wait()
             raise

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fake kube-apiserver: list, watch and plain writes over HTTP, and faults on demand.
 
-It is the super cluster of the demo and the peer of the reflector's tests; the tests of the
-reflector that need no faults run against a real kube-apiserver as well, which keeps this honest.
-It knows no schema and no admission, and only the authorization that it is given.
+It is the super cluster of the demo and the peer of the reflector's tests. Those of the reflector's tests that
+need no faults also run against a real kube-apiserver, as a contract test. It has no schema and no admission,
+and authorizes by its argument `authorize` alone.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Faults:
-    """What is wrong with the server now; set and unset at will.
+    """The present faults of the server; set and unset at will.
 
     `delay_s` goes before each answer. `refusals` are answered, one each, to the next requests: status
     code and Retry-After seconds (0 for none). `has_bookmarks` off is an old server.

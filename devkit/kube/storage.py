@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a fake API server stores: objects of any kind, one revision for all, and a history.
+"""The storage of a fake API server: objects of any kind, one revision for all, and a history.
 
-It follows etcd and k8s.io/apiserver where clients can tell: each write makes one revision, a delete
-too; lists are of one revision however many pages they have; a watch sees an object that leaves its
-selector as deleted; what was compacted is gone with 410.
+It follows etcd and k8s.io/apiserver where clients can observe it. Each write makes one revision, a delete
+too. All pages of a list are of one revision. A watch reports an object that leaves its selector as deleted.
+Compacted revisions are answered with 410.
 """
 
 import bisect
@@ -54,7 +54,7 @@ def gone(message: str = "too old resource version") -> StatusError:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects of which kind: a namespace and selectors, all of which have to match."""
+    """The objects of one kind that match a namespace and all selectors."""
 
     resource: Resource
     namespace: str = ""
@@ -195,7 +195,7 @@ class Storage:
         return found
 
     def check_seen(self, revision: int) -> None:
-        """Raise StatusError 504 for a revision that has not been yet (NewTooLargeResourceVersionError)."""
+        """Raise StatusError 504 for a future revision (NewTooLargeResourceVersionError)."""
         if revision > self.revision:
             message = f"Too large resource version: {revision}, current: {self.revision}"
             raise StatusError(504, "Timeout", message, cause="ResourceVersionTooLarge", retry_after_s=1)

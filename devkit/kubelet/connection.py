@@ -109,7 +109,7 @@ class FakeKubeletConnection:
     async def _read_body(self, exchange: Exchange) -> bytes:
         lengths = exchange.values("Content-Length")
         if exchange.values("Transfer-Encoding") or not lengths or not lengths[0].isdigit():
-            return b""  # a chunked body stays among the bytes that follow: nobody may send one
+            return b""  # a chunked body stays among the bytes that follow: vn-agent never sends one
         wanted = int(lengths[0])
         while len(self._ahead) < wanted and not self._is_eof:
             self._ahead += await self._read()
@@ -146,7 +146,7 @@ class FakeKubeletConnection:
             reply.follows is not None or reply.repeat_every_s is not None or reply.ending is ReplyEnd.SILENT
         )
         is_chunked = reply.is_chunked or bool(reply.trailers) or is_open_ended
-        # Counted before the client can see anything: what is added from then on is followed.
+        # Counted before the client gets the first byte: later lines are followed.
         sent = len(self._kubelet.log_lines(reply.follows)) if reply.follows is not None else 0
         await self._write(render_head(reply, None if is_chunked else len(reply.body)))
         if exchange.method == "HEAD" or reply.status in (204, 304):

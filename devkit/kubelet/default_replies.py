@@ -60,9 +60,9 @@ def default_reply(
 
 
 def _unauthorised(exchange: Exchange) -> FakeReply | None:
-    """What packaging/rbac/vn-agent.yaml does not allow: of statistics and metrics all but GET, for one.
+    """The refusal of a request that packaging/rbac/vn-agent.yaml does not allow, such as HEAD of metrics.
 
-    A kubelet of 1.34 maps HEAD to no verb at all, so that no role but one with all allows it.
+    A kubelet of 1.34 maps HEAD to an empty verb, which only a role with all verbs allows.
     """
     first = exchange.path.split("/")[1]
     resource = _SHUT.get(first)
@@ -74,8 +74,8 @@ def _unauthorised(exchange: Exchange) -> FakeReply | None:
         resource = known.get(first, "proxy")
     verb = _VERBS.get(exchange.method, "")
     user = exchange.peer or "unknown"
-    said = f"Forbidden (user={user}, verb={verb}, resource=nodes, subresource(s)=[{resource}])\n"
-    return text(403, said)
+    message = f"Forbidden (user={user}, verb={verb}, resource=nodes, subresource(s)=[{resource}])\n"
+    return text(403, message)
 
 
 def _redirect(path: str) -> FakeReply:
@@ -133,7 +133,7 @@ def _logs(
 
 
 def _streamed(status: int, body: str) -> FakeReply:
-    """What is found wrong once the stream of the reply has begun has no content type."""
+    """An error after the begin of the reply's stream: it has no content type."""
     return FakeReply(status, (_date(),), body.encode(), is_chunked=True)
 
 
@@ -155,8 +155,8 @@ def _bad_options(options: Mapping[str, str], tail: str | None) -> FakeReply | No
         return text(422, '{"message": "Invalid request."}')
     stream = options.get("stream", "All")
     if stream != "All":
-        said = f'unable to return the given log stream: "{stream}".'
-        return text(400, f"{said} Please enable PodLogsQuerySplitStreams feature gate in kubelet")
+        message = f'unable to return the given log stream: "{stream}".'
+        return text(400, f"{message} Please enable PodLogsQuerySplitStreams feature gate in kubelet")
     return None
 
 
@@ -217,13 +217,13 @@ def _no_protocol(exchange: Exchange, known: Sequence[str]) -> FakeReply | None:
     """The refusal of a SPDY handshake without a protocol in common."""
     offered = exchange.values("X-Stream-Protocol-Version")
     if not offered:
-        said = "unable to upgrade: header X-Stream-Protocol-Version does not exist in request with "
-        return text(400, f"{said}headers\n")
+        message = "unable to upgrade: header X-Stream-Protocol-Version does not exist in request with "
+        return text(400, f"{message}headers\n")
     if set(offered) & set(known):
         return None
-    said = f"client supports [{' '.join(offered)}], server accepts [{' '.join(known)}]"
+    message = f"client supports [{' '.join(offered)}], server accepts [{' '.join(known)}]"
     accepted = [("X-Accepted-Stream-Protocol-Versions", protocol) for protocol in known]
-    return text(403, f"unable to upgrade: unable to negotiate protocol: {said}\n", *accepted)
+    return text(403, f"unable to upgrade: unable to negotiate protocol: {message}\n", *accepted)
 
 
 def _page(exchange: Exchange, pods: Sequence[FakePod], node_name: str) -> FakeReply:

@@ -21,7 +21,7 @@ MACHINE_ID = "marker-machine-4f1c"
 
 
 class FakePodState(enum.Enum):
-    """How far a pod has come, as far as it changes what a kubelet answers."""
+    """The phase of a pod, as far as it changes the kubelet's answers."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -49,7 +49,7 @@ class FakePod:
 
     @property
     def marker(self) -> str:
-        """A word that occurs in this pod's content and nowhere else."""
+        """A word that only this pod's content has."""
         return f"marker-{self.uid}"
 
     @property

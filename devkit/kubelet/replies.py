@@ -24,17 +24,17 @@ _KEPT_BYTES = 256 * 1024
 
 
 class ReplyEnd(enum.Enum):
-    """What becomes of the connection after a reply, or after a tunnel's first bytes."""
+    """The fate of the connection after a reply, or after a tunnel's first bytes."""
 
     KEEP = "keep"
     CLOSE = "close"
     ABORT = "abort"  # FIN without close_notify
     RESET = "reset"
-    SILENT = "silent"  # the reply never ends, and nothing more comes
+    SILENT = "silent"  # the reply stays unfinished, without more bytes
 
 
 class Tunnel(enum.Enum):
-    """What the far end of a stream does with the bytes it gets."""
+    """How the far end of a stream handles bytes."""
 
     ECHO = "echo"
     SINK = "sink"
@@ -52,8 +52,8 @@ class FakeReply:
     trailers: tuple[tuple[str, str], ...] = ()
     raw: bytes | None = None
     delay_s: float = 0.0
-    body_bytes: int | None = None  # so many bytes of the body are sent, whatever the head says
-    repeat_every_s: float | None = None  # the body again and again, until the peer leaves
+    body_bytes: int | None = None  # bytes of the body that are sent; the head counts the whole body
+    repeat_every_s: float | None = None  # repeats the body until the peer leaves
     ending: ReplyEnd = ReplyEnd.KEEP
     tunnel: Tunnel | None = None
     first_bytes: bytes = b""  # in a tunnel, sent before anything is read
@@ -86,10 +86,9 @@ class Digest:
 class Exchange:
     """One request as it arrived, and what happened on its connection afterwards.
 
-    `after` holds every byte that the peer sent behind this request, `sent` what went back in a
-    tunnel. `answered_bytes` is how many of `after` have had their answer in a tunnel: who has seen it
-    finds all of their answers in `sent`, while a byte that is in `after` alone may still get one. Times
-    are of `time.monotonic()`.
+    `after` holds every byte that the peer sent behind this request, `sent` the bytes that went back in a
+    tunnel. `answered_bytes` counts the bytes of `after` whose answers are complete in `sent`; answers to
+    later bytes may still follow. Times are of `time.monotonic()`.
     """
 
     connection: int

@@ -31,14 +31,14 @@ _START_DEADLINE_S = 10.0
 
 
 def _abort(writer: asyncio.StreamWriter) -> None:
-    """End a connection without a word: a FIN and no close_notify. Python 3.11.2 (Debian 12) fails on
-    one that has been closed twice."""
+    """End a connection by a FIN without close_notify. Python 3.11.2 (Debian 12) fails on one that was
+    closed twice."""
     with contextlib.suppress(AttributeError):
         writer.transport.abort()
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """End a connection as a process does that is gone."""
+    """End a connection by a RST, as when its process has died."""
     with contextlib.suppress(AttributeError):  # as in _abort
         sock = writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -59,7 +59,7 @@ def kubelet_context(cert_file: str, key_file: str, client_ca_pem: str) -> ssl.SS
 class FakeKubelet:
     """A scripted kubelet on loopback.
 
-    `script` is asked for each request, in the kubelet's thread; None means the default reply.
+    `script` gets each request, in the kubelet's thread; None means the default reply.
     `exchanges` grows by one per request in the order of arrival, also for malformed ones.
     """
 
@@ -85,7 +85,7 @@ class FakeKubelet:
         self._speaks_websocket_v5 = speaks_websocket_v5
         self._logs: dict[tuple[str, str, str], list[str]] = {}
         self._previous: dict[tuple[str, str, str], list[str]] = {}
-        # By number, with what is set when the connection has ended.
+        # By number, with an event that is set at the connection's end.
         self._open: dict[int, tuple[asyncio.StreamWriter, asyncio.Event]] = {}
         self._server: asyncio.Server | None = None
         self._listenings = 0
@@ -118,7 +118,7 @@ class FakeKubelet:
         self.resume(tls=tls)
 
     def pause(self) -> None:
-        """As a kubelet that went down: nobody listens, every connection is cut."""
+        """Stop listening and cut every connection, as a kubelet that is down."""
         self._call(self._shut())
 
     def resume(self, *, tls: ssl.SSLContext | None = None) -> None:
@@ -135,11 +135,11 @@ class FakeKubelet:
         self._logs.setdefault((namespace, pod, container), []).append(line)
 
     def set_previous_log(self, namespace: str, pod: str, container: str, *lines: str) -> None:
-        """What a container wrote in the run before this one."""
+        """Set the log of a container's previous run."""
         self._previous[namespace, pod, container] = list(lines)
 
     def requests(self, path_start: str = "/") -> list[Exchange]:
-        """The exchanges so far whose path starts so."""
+        """The exchanges so far with this prefix of the path."""
         return [e for e in list(self.exchanges) if e.path.startswith(path_start)]
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
@@ -147,8 +147,8 @@ class FakeKubelet:
 
     async def _listen(self) -> None:
         listener = socket.create_server((self.address, self.port), backlog=1024)
-        # What is accepted inherits it. A real kubelet has it too, and asyncio sets it only for sockets
-        # that say IPPROTO_TCP: without it each reply in two writes takes 40 ms.
+        # Accepted sockets inherit it. A real kubelet has it too. asyncio sets it only for sockets with
+        # IPPROTO_TCP; without it each reply in two writes takes 40 ms.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.port = listener.getsockname()[1]
         self._listenings += 1
@@ -187,7 +187,7 @@ class FakeKubelet:
             while await connection.exchange():
                 pass
         except (ConnectionError, TimeoutError, ssl.SSLError):
-            pass  # the peer left, which the exchange's end time says
+            pass  # the peer left; the exchange has the end time
         finally:
             connection.ended()
             _abort(writer)
