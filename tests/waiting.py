@@ -99,16 +99,16 @@ def _body(condition: Callable[[], object]) -> ast.expr | None:
     if not isinstance(condition, FunctionType) or condition.__name__ != "<lambda>":
         return None
     code = condition.__code__
-    places = {(line, column) for line, _, column, end in code.co_positions() if line and column and end}
+    positions = {(line, column) for line, _, column, end in code.co_positions() if line and column and end}
     text = "".join(linecache.getlines(code.co_filename))
     lambdas = (node.body for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Lambda))
-    around = [body for body in lambdas if all(_spans(body, place) for place in places)]
+    around = [body for body in lambdas if all(_spans(body, position) for position in positions)]
     return min(around, key=lambda body: len(ast.unparse(body)), default=None)
 
 
-def _spans(body: ast.expr, place: tuple[int, int]) -> bool:
+def _spans(body: ast.expr, position: tuple[int, int]) -> bool:
     end = (body.end_lineno or body.lineno, body.end_col_offset or 0)
-    return (body.lineno, body.col_offset) <= place <= end
+    return (body.lineno, body.col_offset) <= position <= end
 
 
 def _operands(expression: ast.expr) -> Iterator[ast.expr]:

@@ -44,8 +44,8 @@ def test_cases_that_only_leaves_out_fail_with_require_all(
     path = tmp_path / "two.yaml"
     path.write_text(yaml.safe_dump({"probabilities": {2: "0.5000000000"}, **CHAIN_NAMES}), encoding="utf-8")
     assert main([str(path), "--only", "probabilities", "--require-all"]) == 1
-    said = capsys.readouterr().out.splitlines()
-    assert said[-2:] == ["LEFT OUT: 1 cases by --only 'probabilities'", "1 passed, 1 failed"]
+    output = capsys.readouterr().out.splitlines()
+    assert output[-2:] == ["LEFT OUT: 1 cases by --only 'probabilities'", "1 passed, 1 failed"]
 
 
 def test_a_missing_packet_filter_fails_with_require_all(

@@ -50,7 +50,7 @@ def written(path: Path, **sections: Any) -> Path:
     return path
 
 
-def complaints(path: Path) -> str:
+def failures_of(path: Path) -> str:
     """What the runner says without a kernel."""
     runner = Runner(read(path), lambda _: None, with_kernel=False)
     return "\n".join(complaint for result in runner.run() for complaint in result.complaints)
@@ -61,11 +61,11 @@ def flow(**changes: Any) -> dict[str, Any]:
 
 
 def test_correct_rules_pass_every_engine(tmp_path: Path) -> None:
-    assert complaints(written(tmp_path / "it.yaml", flows=[FLOW])) == ""
+    assert failures_of(written(tmp_path / "it.yaml", flows=[FLOW])) == ""
 
 
 @pytest.mark.parametrize(
-    ("backend", "old", "new", "wanted"),
+    ("backend", "old", "new", "expected"),
     [
         (
             *(Backend.IPTABLES, "-p tcp -j DNAT --to-destination 10.1.0.4:8080", "-p tcp -j RETURN"),
@@ -99,29 +99,34 @@ def test_correct_rules_pass_every_engine(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_rules_fail_every_engine(
-    backend: Backend, old: str, new: str, wanted: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: Backend,
+    old: str,
+    new: str,
+    expected: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def spoilt(data: bytes, guest: RenderedGuest, asked: Backend) -> str:
-        text = rendering.text_for(data, guest, asked)
-        if asked is not backend:
+    def spoilt(data: bytes, guest: RenderedGuest, rendered_for: Backend) -> str:
+        text = rendering.text_for(data, guest, rendered_for)
+        if rendered_for is not backend:
             return text
         assert old in text or (guest.service_cidrs == () and "172.30.0.0" in old)
         return text.replace(old, new)
 
     monkeypatch.setattr(evaluations, "text_for", spoilt)
-    said = complaints(written(tmp_path / "it.yaml", flows=[FLOW]))
-    assert said == "" if wanted is None else wanted in said
+    found = failures_of(written(tmp_path / "it.yaml", flows=[FLOW]))
+    assert found == "" if expected is None else expected in found
 
 
 def test_wrong_case_file_fails_every_engine(tmp_path: Path) -> None:
     wrong = flow(checks=[["two", "10.0.0.2", "TCP", "172.30.0.41", 80, ["10.1.0.3:8080"], False]])
-    said = complaints(written(tmp_path / "it.yaml", flows=[wrong]))
+    found = failures_of(written(tmp_path / "it.yaml", flows=[wrong]))
     for way in ("model", "iptables text", "nft text"):
-        assert f"{way}: two: 10.1.0.3:8080, 10.1.0.4:8080, not 10.1.0.3:8080" in said
+        assert f"{way}: two: 10.1.0.3:8080, 10.1.0.4:8080, not 10.1.0.3:8080" in found
 
 
 @pytest.mark.parametrize(
-    ("sections", "wanted"),
+    ("sections", "expected"),
     [
         ({"flows": [flow(colour="red")]}, "unknown keys ['colour']"),
         ({"flows": [flow(config={"colour": "red"})]}, "the runner does not know the config ['colour']"),
@@ -148,9 +153,9 @@ def test_wrong_case_file_fails_every_engine(tmp_path: Path) -> None:
         ({"flows": [], "colours": []}, "an unknown section"),
     ],
 )
-def test_unknown_words_fail_their_case(sections: dict[str, Any], wanted: str, tmp_path: Path) -> None:
+def test_unknown_words_fail_their_case(sections: dict[str, Any], expected: str, tmp_path: Path) -> None:
     path = written(tmp_path / "it.yaml", **sections)
-    assert wanted in complaints(path)
+    assert expected in failures_of(path)
 
 
 def test_reader_refuses_cases_that_the_runner_refuses(tmp_path: Path) -> None:
@@ -159,7 +164,7 @@ def test_reader_refuses_cases_that_the_runner_refuses(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "wanted"),
+    ("document", "expected"),
     [
         ({"flows": []}, True),
         ({"guest": []}, True),
@@ -168,8 +173,8 @@ def test_reader_refuses_cases_that_the_runner_refuses(tmp_path: Path) -> None:
         ([], False),
     ],
 )
-def test_service_file_is_recognised(document: object, wanted: bool) -> None:
-    assert is_of_this_shape(document) is wanted
+def test_service_file_is_recognised(document: object, expected: bool) -> None:
+    assert is_of_this_shape(document) is expected
 
 
 def test_checks_outside_guests_are_skipped_and_counted(tmp_path: Path) -> None:
@@ -195,11 +200,11 @@ def test_checks_outside_guests_are_skipped_and_counted(tmp_path: Path) -> None:
             ],
         )
     )
-    asked = of_flow(file.flows[0].checks, file.flows[0].state, file.world)
-    assert asked.left_out == {"from the node": 2, "from outside": 1}
+    flow_questions = of_flow(file.flows[0].checks, file.flows[0].state, file.world)
+    assert flow_questions.left_out == {"from the node": 2, "from outside": 1}
     assert {
         (question.name, pod): question.wanted
-        for pod, questions in asked.questions.items()
+        for pod, questions in flow_questions.questions.items()
         for question in questions
     } == {
         ("node port", "10.0.0.2"): {PacketVerdict.PASS},
@@ -219,7 +224,7 @@ def test_sctp_init_has_a_valid_checksum() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "flow_", "wanted"),
+    ("entry", "flow_", "expected"),
     [
         (("udp", "10.1.0.3", 5353, True), StaleFlow(Protocol.UDP, "172.30.0.41", 53), True),
         (("tcp", "10.1.0.3", 5353, True), StaleFlow(Protocol.UDP, "172.30.0.41", 53), False),
@@ -251,18 +256,18 @@ def test_sctp_init_has_a_valid_checksum() -> None:
         ),
     ],
 )
-def test_which_entries_are_stale(entry: tuple[str, str, int, bool], flow_: StaleFlow, wanted: bool) -> None:
+def test_which_entries_are_stale(entry: tuple[str, str, int, bool], flow_: StaleFlow, expected: bool) -> None:
     protocol, source, port, has_reply = entry
-    asked = KernelEntry(protocol, "172.30.0.41", 53, source, port, has_reply=has_reply)
-    assert is_stale(asked, [flow_]) is wanted
+    kernel_entry = KernelEntry(protocol, "172.30.0.41", 53, source, port, has_reply=has_reply)
+    assert is_stale(kernel_entry, [flow_]) is expected
 
 
 def test_number_of_packets_for_a_set_of_endpoints() -> None:
     """The union bound over one endpoint more than there should be."""
     for endpoints in (1, 2, 3, 10, 50):
-        asked, possible = kernel_answers.times(endpoints), endpoints + 1
-        assert possible * (1 - 1 / possible) ** asked <= kernel_answers.MISSED
-        assert possible * (1 - 1 / possible) ** (asked - 1) > kernel_answers.MISSED
+        tries, possible = kernel_answers.times(endpoints), endpoints + 1
+        assert possible * (1 - 1 / possible) ** tries <= kernel_answers.MISSED
+        assert possible * (1 - 1 / possible) ** (tries - 1) > kernel_answers.MISSED
 
 
 def test_render_command_prints_the_rules_of_the_runner(tmp_path: Path) -> None:
@@ -298,8 +303,8 @@ def test_command_prints_failures_and_omissions(tmp_path: Path, capsys: pytest.Ca
     right = written(tmp_path / "right.yaml", flows=[{**FLOW, "id": "F1"}, {**FLOW, "id": "F2"}])
     wrong = written(tmp_path / "wrong.yaml", flows=[flow(id="W", colour=1)])
     assert main([str(right), str(wrong), "--only", "^(F2|W)$", "--failed-only"]) == 1
-    said = capsys.readouterr().out.splitlines()
-    assert [line for line in said if "live" not in line] == [
+    found = capsys.readouterr().out.splitlines()
+    assert [line for line in found if "live" not in line] == [
         "FAIL W (0.0 s)",
         "       W: unknown keys ['colour']",
         "LEFT OUT: 1 cases by --only '^(F2|W)$'",

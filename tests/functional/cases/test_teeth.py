@@ -39,7 +39,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     runner.close()
 
 
-def complaints(runner: Runner, directory: Path, **raw: Any) -> str:
+def failures_of(runner: Runner, directory: Path, **raw: Any) -> str:
     """What the harness says of one case."""
     raw = {"id": "it", "identity": "ten_a"} | raw
     (case,) = load(write(directory / "case.yaml", raw), BASE_FILE).cases
@@ -51,7 +51,7 @@ def request(line: str, *headers: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("raw", "wanted"),
+    ("raw", "expected"),
     [
         (
             {"identity": "none", "request": request("GET /pods HTTP/1.1"), "expect": {"tls": "fail"}},
@@ -132,12 +132,12 @@ def request(line: str, *headers: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_each_fault_is_noticed(faulty: Runner, tmp_path: Path, raw: dict[str, Any], wanted: str) -> None:
-    assert wanted in complaints(faulty, tmp_path, **raw)
+def test_each_fault_is_noticed(faulty: Runner, tmp_path: Path, raw: dict[str, Any], expected: str) -> None:
+    assert expected in failures_of(faulty, tmp_path, **raw)
 
 
 @pytest.mark.parametrize(
-    ("raw", "wanted"),
+    ("raw", "expected"),
     [
         ({"colour": "red"}, "the key 'colour'"),
         ({"identity": "nobody"}, "the identity 'nobody'"),
@@ -159,16 +159,16 @@ def test_each_fault_is_noticed(faulty: Runner, tmp_path: Path, raw: dict[str, An
     ],
 )
 def test_unknown_words_fail_their_case(
-    faulty: Runner, tmp_path: Path, raw: dict[str, Any], wanted: str
+    faulty: Runner, tmp_path: Path, raw: dict[str, Any], expected: str
 ) -> None:
-    said = complaints(faulty, tmp_path, **({"request": request("GET /pods HTTP/1.1")} | raw))
-    assert "harness does not know" in said
-    assert wanted in said
+    failures = failures_of(faulty, tmp_path, **({"request": request("GET /pods HTTP/1.1")} | raw))
+    assert "harness does not know" in failures
+    assert expected in failures
 
 
 def test_a_case_that_wants_an_optional_part_needs_an_otherwise(faulty: Runner, tmp_path: Path) -> None:
-    said = complaints(faulty, tmp_path, request=request("GET /pods HTTP/1.1"), config={"sni": True})
-    assert "otherwise" in said
+    failures = failures_of(faulty, tmp_path, request=request("GET /pods HTTP/1.1"), config={"sni": True})
+    assert "otherwise" in failures
 
 
 def test_the_same_cases_hold_for_the_real_agent(tmp_path: Path) -> None:

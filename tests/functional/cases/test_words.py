@@ -21,7 +21,7 @@ PODS = (
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("GET /p{n} HTTP/1.1\r\n\r\n", "GET /p7 HTTP/1.1\r\n\r\n"),
         ("GET /x?a={1..3}&b=1 HTTP/1.1\r\n\r\n", "GET /x?a=1&a=2&a=3&b=1 HTTP/1.1\r\n\r\n"),
@@ -32,8 +32,8 @@ PODS = (
         ("GET / HTTP/1.1\r\nX: {2 KiB of z}\r\n\r\n", f"GET / HTTP/1.1\r\nX: {'z' * 2048}\r\n\r\n"),
     ],
 )
-def test_expansions(text: str, wanted: str) -> None:
-    assert expand(text, 7) == wanted
+def test_expansions(text: str, expected: str) -> None:
+    assert expand(text, 7) == expected
 
 
 def test_a_range_backwards_is_none() -> None:
@@ -111,7 +111,7 @@ def test_unknown_steps_are_refused(step: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("a log of ten-a-web", None),
         ("a log of ten-a-b-c", "ten-a-b-c"),
@@ -121,8 +121,8 @@ def test_unknown_steps_are_refused(step: dict[str, object]) -> None:
         ("nothing", None),
     ],
 )
-def test_word_belongs_to_one_tenant(text: str, wanted: str | None) -> None:
-    assert foreign_word(text, {"ten-a-b", "ten-a-b-c", "b-0001"}, {"ten-a", "ten-a-web"}) == wanted
+def test_word_belongs_to_one_tenant(text: str, expected: str | None) -> None:
+    assert foreign_word(text, {"ten-a-b", "ten-a-b-c", "b-0001"}, {"ten-a", "ten-a-web"}) == expected
 
 
 def test_replies_are_read_strictly() -> None:

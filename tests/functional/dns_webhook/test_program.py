@@ -48,29 +48,29 @@ async def started(config: Path, *more: str) -> asyncio.subprocess.Process:
 async def ended(process: asyncio.subprocess.Process) -> tuple[int, str]:
     assert process.stderr is not None
     async with asyncio.timeout(DEADLINE_S):
-        said = await process.stderr.read()
-        return await process.wait(), said.decode()
+        errors = await process.stderr.read()
+        return await process.wait(), errors.decode()
 
 
 async def test_check_config_exit_codes(tmp_path: Path) -> None:
-    code, said = await ended(await started(write_config(tmp_path), "--check-config"))
-    assert (code, "expected" in said) == (0, False)
-    code, said = await ended(
+    code, errors = await ended(await started(write_config(tmp_path), "--check-config"))
+    assert (code, "expected" in errors) == (0, False)
+    code, errors = await ended(
         await started(
             write_config(tmp_path, clusterDomain="No Domain", listen={"names": []}), "--check-config"
         )
     )
     assert code == 2
-    assert "clusterDomain: expected a domain" in said
-    assert "listen.names: expected at least one" in said
+    assert "clusterDomain: expected a domain" in errors
+    assert "listen.names: expected at least one" in errors
 
 
 async def test_a_damaged_state_ends_the_start(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     file = tmp_path / "state" / "authorities.pem"
     file.write_text("-----BEGIN CERTIFICATE-----\nrubbish\n")
-    code, said = await ended(await started(write_config(tmp_path)))
-    assert (code, "authorities.pem" in said, "Traceback" in said) == (2, True, False)
+    code, errors = await ended(await started(write_config(tmp_path)))
+    assert (code, "authorities.pem" in errors, "Traceback" in errors) == (2, True, False)
     assert file.read_text() == "-----BEGIN CERTIFICATE-----\nrubbish\n"
 
 
@@ -112,8 +112,8 @@ async def listening(process: asyncio.subprocess.Process) -> int:
 
 
 def review() -> dict[str, object]:
-    owner = {"cluster": "a", "namespace": "shop", "uid": "1"}
-    annotations = {f"tenancy.x-k8s.io/{key}": value for key, value in owner.items()}
+    tenant_keys = {"cluster": "a", "namespace": "shop", "uid": "1"}
+    annotations = {f"tenancy.x-k8s.io/{key}": value for key, value in tenant_keys.items()}
     return {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",

@@ -124,13 +124,13 @@ async def test_a_slow_review_is_evicted_with_retry_after(tmp_path: Path) -> None
         tasks = Tasks("test")
         try:
             writer.write(SLOW)
-            said = tasks.spawn(reader.readuntil(b"\r\n\r\n"), "answer")
+            response = tasks.spawn(reader.readuntil(b"\r\n\r\n"), "answer")
             async with asyncio.timeout(DEADLINE_S):
                 # Nothing can be evicted before it is being read.
-                while not said.done():
+                while not response.done():
                     assert await here.post(b"{}") == (200, "2 bytes")
-            assert said.result().startswith(b"HTTP/1.1 503 ")
-            assert b"\r\nRetry-After: 1\r\n" in said.result()
+            assert response.result().startswith(b"HTTP/1.1 503 ")
+            assert b"\r\nRetry-After: 1\r\n" in response.result()
         finally:
             writer.transport.abort()
             await tasks.close(1.0)
@@ -140,7 +140,7 @@ async def test_a_slow_review_is_evicted_with_retry_after(tmp_path: Path) -> None
 async def test_idle_connections_are_evicted_first(tmp_path: Path, does: str) -> None:
     async with running(tmp_path, connections=3) as here, asyncio.timeout(DEADLINE_S):
         used = await asyncio.open_connection("127.0.0.1", here.port, ssl=here.context())
-        assert await asked(*used) == b"HTTP/1.1 200 OK\r\n"
+        assert await status_line(*used) == b"HTTP/1.1 200 OK\r\n"
         context = here.context() if does == "ask nothing" else None
         idle = [await asyncio.open_connection("127.0.0.1", here.port, ssl=context) for _ in range(6)]
         for _, writer in idle:
@@ -151,7 +151,7 @@ async def test_idle_connections_are_evicted_first(tmp_path: Path, does: str) -> 
                 with contextlib.suppress(ConnectionError):
                     await reader.read()
             # The used connection remains, and there is room for another.
-            assert await asked(*used) == b"HTTP/1.1 200 OK\r\n"
+            assert await status_line(*used) == b"HTTP/1.1 200 OK\r\n"
             assert await here.post(b"{}") == (200, "2 bytes")
         finally:
             for _, writer in (used, *idle):
@@ -289,7 +289,7 @@ async def test_stalled_handshakes_lose_their_slots(tmp_path: Path) -> None:
             )
 
 
-async def asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+async def status_line(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
     """Sends a review; returns the first line of the response after reading it to its end."""
     writer.write(SLOW + b" " * 99)
     head = await reader.readuntil(b"\r\n\r\n")

@@ -102,16 +102,16 @@ async def test_truncation_is_reported_by_one_event(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         uid = here.put_pod("a", "cut", dnsConfig={"searches": [f"s{number}" for number in range(40)]})
         await here.until(lambda: here.text(uid) and events(here))
-        (told,) = events(here)
-        assert told["involvedObject"] == {
+        (event,) = events(here)
+        assert event["involvedObject"] == {
             "apiVersion": "v1",
             "kind": "Pod",
             "namespace": "a-shop",
             "name": "cut",
             "uid": uid,
         }
-        assert (told["type"], told["reason"]) == ("Warning", "DNSConfigForming")
-        assert told["message"].startswith("Search Line limits were exceeded")
+        assert (event["type"], event["reason"]) == ("Warning", "DNSConfigForming")
+        assert event["message"].startswith("Search Line limits were exceeded")
         # A restart posts no second Event.
         assert await here.stop() == 0
         await here.start()
@@ -222,5 +222,5 @@ async def test_check_config_exit_codes(tmp_path: Path) -> None:
             *command, stderr=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[3]
         )
         assert process.stderr is not None
-        said = (await process.stderr.read()).decode()
-        assert (await process.wait(), "clusterDomain: expected a domain" in said) == (code, bool(code))
+        errors = (await process.stderr.read()).decode()
+        assert (await process.wait(), "clusterDomain: expected a domain" in errors) == (code, bool(code))

@@ -61,21 +61,21 @@ async def test_no_tenant_becomes_anothers_resolver(tmp_path: Path) -> None:
             pods.append((case, uid, reason(case, key)))
         else:
             too_large.add(uid)
-    told = [(case, uid, words) for case, uid, words in pods if not case.is_nothing]
+    submitted = [(case, uid, wait_message) for case, uid, wait_message in pods if not case.is_nothing]
     assert too_large
 
     async with running(here):
         await here.until(
             lambda: (
-                all(here.servers(uid) == list(case.servers) for case, uid, _ in told)
-                and all(here.waits(uid) == words for _, uid, words in told)
+                all(here.servers(uid) == list(case.servers) for case, uid, _ in submitted)
+                and all(here.waits(uid) == wait_message for _, uid, wait_message in submitted)
             )
         )
         await here.until(here.is_ready)
         await here.until(lambda: too_large <= uids_of_events(here, "ObjectTooLarge"))
-        for case, uid, words in pods:
+        for case, uid, wait_message in pods:
             assert NOBODYS not in here.text(uid), case.id
-            assert (here.servers(uid), here.waits(uid)) == (list(case.servers), words), case.id
+            assert (here.servers(uid), here.waits(uid)) == (list(case.servers), wait_message), case.id
         # Pods of no tenant were never submitted, and no pod had a wrong address at any time.
         nobodys = {uid for case, uid, _ in pods if case.is_nothing}
         assert nobodys

@@ -107,11 +107,11 @@ class Dialled:
         self._node, self._credentials = node, credentials
         self._connections: list[NodeConnection] = []
 
-    def __call__(self, patience: Keepalive = _NEVER) -> NodeConnection:
+    def __call__(self, keepalive: Keepalive = _NEVER) -> NodeConnection:
         """A connection to a node that has sent nothing."""
         accepting = threading.Thread(target=self._node.accept, daemon=True)
         accepting.start()
-        connection = dial(self._node.target, self._credentials, "/s/M", patience)
+        connection = dial(self._node.target, self._credentials, "/s/M", keepalive)
         self._connections.append(connection)
         connection.send(b"hello")
         accepting.join(_DEADLINE_S)
@@ -119,9 +119,9 @@ class Dialled:
         assert self._node.frame() == (_DATA, 0, b"\0\0\0\0\5hello")
         return connection
 
-    def answered(self, patience: Keepalive = _NEVER) -> NodeConnection:
+    def accepted(self, keepalive: Keepalive = _NEVER) -> NodeConnection:
         """A connection to a node that has sent its headers and a message."""
-        connection = self(patience)
+        connection = self(keepalive)
         self._node.send(BEGINNING + message(b"begin"))
         assert connection.receive(soon()) == b"begin"
         assert self._node.frame() == (_SETTINGS, _ACK, b"")
@@ -144,7 +144,7 @@ def soon() -> float:
 
 
 def test_messages_are_sent_and_received(node: ScriptedNode, dialled: Dialled) -> None:
-    connection = dialled.answered()
+    connection = dialled.accepted()
     node.send(message(b"one") + message(b"two"))
     assert connection.receive(soon()) == b"one"
     # It was read together with the first one; no more bytes come.
@@ -155,7 +155,7 @@ def test_messages_are_sent_and_received(node: ScriptedNode, dialled: Dialled) ->
 
 
 def test_bytes_buffered_in_tls_are_received(node: ScriptedNode, dialled: Dialled) -> None:
-    connection = dialled.answered()
+    connection = dialled.accepted()
     large = b"".join(message(b"x" * 16_000) for _ in range(3))
     node.send(large)
     for _ in range(3):
@@ -163,7 +163,7 @@ def test_bytes_buffered_in_tls_are_received(node: ScriptedNode, dialled: Dialled
 
 
 def test_a_large_message_follows_the_window(node: ScriptedNode, dialled: Dialled) -> None:
-    connection = dialled.answered()
+    connection = dialled.accepted()
     text = bytes(range(256)) * (1 << 14)
     connection.send(text)
     got: list[bytes] = []
@@ -187,7 +187,7 @@ def test_a_large_message_follows_the_window(node: ScriptedNode, dialled: Dialled
 
 
 def test_receive_waits_until_sends_are_flushed(node: ScriptedNode, dialled: Dialled) -> None:
-    connection = dialled.answered()
+    connection = dialled.accepted()
     connection.send(b"x" * 100_000)
     node.send(message(b"one"))
     assert connection.receive(time.monotonic() + 0.05) is None
@@ -212,14 +212,14 @@ def test_a_node_that_answers_pings_is_kept(node: ScriptedNode, dialled: Dialled)
             node.send(frame(_PING, _ACK, 0, payload))
         node.send(BEGINNING + message(b"still there"))
 
-    answering = threading.Thread(target=answer, daemon=True)
-    answering.start()
+    replier = threading.Thread(target=answer, daemon=True)
+    replier.start()
     assert connection.receive(soon()) == b"still there"
-    answering.join(_DEADLINE_S)
+    replier.join(_DEADLINE_S)
 
 
 def test_a_busy_agent_answers_pings(node: ScriptedNode, dialled: Dialled) -> None:
-    connection = dialled.answered(Keepalive(1_000.0, 1_000.0, 0.01))
+    connection = dialled.accepted(Keepalive(1_000.0, 1_000.0, 0.01))
     assert connection.receive(time.monotonic()) is None
     # No thread is in `receive` now, as during long work.
     node.send(frame(_PING, 0, 0, b"12345678") + message(b"one"))
@@ -230,7 +230,7 @@ def test_a_busy_agent_answers_pings(node: ScriptedNode, dialled: Dialled) -> Non
 
 
 def test_a_closed_connection_is_an_error(node: ScriptedNode, dialled: Dialled) -> None:
-    connection = dialled.answered()
+    connection = dialled.accepted()
     assert node.connection is not None
     node.connection.close()
     with pytest.raises(ConnectionLostError, match=r"the node closed the connection|the connection is lost"):
@@ -242,7 +242,7 @@ def test_a_closed_connection_is_an_error(node: ScriptedNode, dialled: Dialled) -
 
 
 def test_a_node_without_http2_is_an_error(node: ScriptedNode, dialled: Dialled) -> None:
-    connection = dialled.answered()
+    connection = dialled.accepted()
     node.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     with pytest.raises(ConnectionLostError, match="the node violates HTTP/2: a frame of"):
         connection.receive(soon())

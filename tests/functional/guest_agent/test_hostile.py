@@ -68,8 +68,8 @@ async def test_an_invalid_message_ends_only_its_stream(
         await until(lambda: bool(channel.ended))
         assert why in channel.ended
         assert node.links.channel("other") is other
-        asked, question = await asyncio.gather(other.state(), answer(good, RulesetState(7, DIGEST, False)))
-        assert asked == GuestState(7, DIGEST, False)
+        reported, question = await asyncio.gather(other.state(), answer(good, RulesetState(7, DIGEST, False)))
+        assert reported == GuestState(7, DIGEST, False)
         assert question.check_drift is not None
 
 
@@ -151,8 +151,8 @@ async def test_a_newer_stream_replaces_the_older(node: AgentServerNode, target: 
         second = await node.channel("sb")
         assert "a newer stream replaced it" in first.ended
         assert (await refusal(old))[0] is grpc.StatusCode.UNAVAILABLE
-        asked, _ = await asyncio.gather(second.state(), answer(new, RulesetState(1, DIGEST, False)))
-        assert asked.digest == DIGEST
+        reported, _ = await asyncio.gather(second.state(), answer(new, RulesetState(1, DIGEST, False)))
+        assert reported.digest == DIGEST
     assert node.attached == [first, second]
     await until(lambda: len(node.detached) == 2)
     assert node.detached == [first, second]

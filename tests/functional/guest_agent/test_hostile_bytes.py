@@ -200,10 +200,10 @@ async def test_drift_reported_during_a_read_back_is_allowed(
 
     monkeypatch.setattr(ReceiveBudget, "renew", anew)
     async with asyncio.timeout(30), attached(node, target) as (call, channel):
-        answered, _ = await asyncio.gather(channel.read_back(), guest(call), return_exceptions=True)
+        outcome, _ = await asyncio.gather(channel.read_back(), guest(call), return_exceptions=True)
         # The text is invalid, but it was read: the stream stays.
-        assert isinstance(answered, Unreachable)
-        assert "cannot be read" in str(answered)
+        assert isinstance(outcome, Unreachable)
+        assert "cannot be read" in str(outcome)
         assert channel.ended == ""
 
 
@@ -224,11 +224,11 @@ async def test_an_abandoned_read_back_may_be_answered(node: AgentServerNode, tar
 
 async def test_names_in_hello_are_truncated(node: AgentServerNode, target: str) -> None:
     """The version is in /status and in each event of the guest."""
-    said = Hello(
+    sent_hello = Hello(
         "", "1.0 " * 1_000, "b" * 5_000, Capabilities("x" * 1_000, ("iptables", "y" * 999)), RulesetState()
     )
     async with dialled(target, node.credentials.issue("sb").directory) as call:
-        await call.write(encode(AgentMessage(hello=said)))
+        await call.write(encode(AgentMessage(hello=sent_hello)))
         channel = await node.channel("sb")
         capabilities = await channel.probe()
     assert len(capabilities.version) <= 64

@@ -39,13 +39,13 @@ async def test_tls_1_2_is_rejected(node: AgentServerNode, directory: Path) -> No
         await asyncio.to_thread(handshake, ssl.TLSVersion.TLSv1_2)
 
 
-@pytest.mark.parametrize("said", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["nothing", "half a hello"])
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["nothing", "half a hello"])
 async def test_a_silent_connection_is_closed(
-    node: AgentServerNode, directory: Path, monkeypatch: pytest.MonkeyPatch, said: bytes
+    node: AgentServerNode, directory: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr(relay, "ATTACH_S", 0.3)
     reader, writer = await asyncio.open_unix_connection(directory / "node.sock")
-    writer.write(said)
+    writer.write(sent)
     async with asyncio.timeout(10):
         with suppress(ConnectionResetError):
             assert await reader.read() == b""

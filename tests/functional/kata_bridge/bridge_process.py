@@ -154,24 +154,24 @@ class BridgeNode:
         del self.cri.items[pod.id]
         await self.runtime.remove_pod(pod)
 
-    async def _set(self, name: str, wanted: Ruleset) -> list[ResultCode]:
-        return [each.code async for each in self.client.set_ruleset([name], wanted)]
+    async def _set(self, name: str, desired: Ruleset) -> list[ResultCode]:
+        return [each.code async for each in self.client.set_ruleset([name], desired)]
 
     async def run_guest(self, name: str, generation: int) -> None:
         """Add a guest, attach its agent, apply rules, and remove it while its stream is open."""
         pod = await self.add_pod(name)
         directory = self.directory / "state" / "sandboxes" / name
         await until(directory.is_dir)
-        wanted = ruleset(generation, services=20)
+        desired = ruleset(generation, services=20)
         async with dialled(f"127.0.0.1:{self.port}", directory) as call:
             hello = Hello("", "1", name, Capabilities(backends=("iptables",), deltas=True), RulesetState())
             await call.write(encode(AgentMessage(hello=hello)))
-            results = asyncio.ensure_future(self._set(name, wanted))  # noqa: TID251 - awaited below
+            results = asyncio.ensure_future(self._set(name, desired))  # noqa: TID251 - awaited below
             state = RulesetState()
-            while state.digest != wanted.digest:
+            while state.digest != desired.digest:
                 question = decode(NodeRequest, await call.read())
                 if question.apply is not None:
-                    state = RulesetState(wanted.generation, wanted.digest)
+                    state = RulesetState(desired.generation, desired.digest)
                 outcome = AgentResult(AgentResultCode.DONE, "", state)
                 await call.write(encode(AgentMessage(question.id, result=outcome)))
             # A ruleset that was set before the agent attached is applied afterwards.

@@ -104,9 +104,9 @@ async def storm(node: BridgeNode, context: ssl.SSLContext, count: int) -> None:
 
 
 async def test_refused_attaches_leave_nothing_behind(node: BridgeNode, place: Path) -> None:
-    stranger = GuestCertificates.open(place / "stranger").issue("guest").directory
+    other_ca = GuestCertificates.open(place / "stranger").issue("guest").directory
     context = ssl.create_default_context(cafile=str(place / "state" / "ca.crt"))
-    context.load_cert_chain(stranger / "tls.crt", stranger / "tls.key")
+    context.load_cert_chain(other_ca / "tls.crt", other_ca / "tls.key")
     context.set_alpn_protocols(["h2"])
     await lives(node, 0, 1)
     await storm(node, context, STORM)

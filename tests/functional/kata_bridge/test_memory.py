@@ -115,7 +115,7 @@ def bomb() -> Part:
 
 
 async def test_large_read_backs_of_all_guests_stay_in_bounds(place: Path) -> None:
-    held = InstalledParts((bomb(),))
+    bombs = InstalledParts((bomb(),))
     peak, sizes = Peak(), list[int]()
 
     async def answer(call: Any) -> None:
@@ -126,7 +126,7 @@ async def test_large_read_backs_of_all_guests_stay_in_bounds(place: Path) -> Non
                     question.id, result=AgentResult(AgentResultCode.DONE, "", RulesetState())
                 )
                 if question.read_back is not None:
-                    answer = AgentMessage(question.id, installed=held)
+                    answer = AgentMessage(question.id, installed=bombs)
                 await call.write(encode(answer))
 
     async def read_back(name: str) -> None:
@@ -136,11 +136,11 @@ async def test_large_read_backs_of_all_guests_stay_in_bounds(place: Path) -> Non
 
     async with bridged(place) as node, AsyncExitStack() as stack:
         calls = [await stack.enter_async_context(attached(node, f"bad{n}")) for n in range(READING)]
-        answering = [asyncio.ensure_future(answer(call)) for call in calls]  # noqa: TID251 - cancelled below
+        guest_tasks = [asyncio.ensure_future(answer(call)) for call in calls]  # noqa: TID251 - cancelled below
         await peak.of(node, asyncio.gather(*(read_back(f"bad{n}") for n in range(READING))))
-        for each in answering:
+        for each in guest_tasks:
             each.cancel()
-        await asyncio.gather(*answering, return_exceptions=True)
+        await asyncio.gather(*guest_tasks, return_exceptions=True)
     assert max(sizes) > 40 << 20, "none reached the bound"
     assert peak.mib <= formula_mib(agents=READING, parses=True, reading_back=MAX_READING_BACK)
 

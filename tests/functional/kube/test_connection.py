@@ -127,8 +127,8 @@ async def test_connections_are_reused_and_dead_ones_replaced(authority: Authorit
     async with server(serve, authority) as port:
         access = Access(f"https://127.0.0.1:{port}", ca_pem=authority.cert_pem, token="t")
         async with Client(Credentials(lambda: access)) as client:
-            answers = [await client.request("GET", "/x") for _ in range(5)]
-            assert answers == [b"1", b"1", b"2", b"2", b"3"]
+            responses = [await client.request("GET", "/x") for _ in range(5)]
+            assert responses == [b"1", b"1", b"2", b"2", b"3"]
 
 
 async def test_malformed_and_truncated_replies_are_errors(authority: Authority) -> None:

@@ -42,8 +42,8 @@ class Scene:
         return f"{self.mark[:8]}-{suffix}"
 
     def _body(self, suffix: str, data: dict[str, str], labels: dict[str, str] | None) -> bytes:
-        wanted = {"vcnode.io/test": self.mark} if labels is None else labels
-        metadata = {"name": self.name(suffix), "namespace": "default", "labels": wanted}
+        mark_labels = {"vcnode.io/test": self.mark} if labels is None else labels
+        metadata = {"name": self.name(suffix), "namespace": "default", "labels": mark_labels}
         return msgspec.json.encode(
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
         )
@@ -66,10 +66,10 @@ class Scene:
         self, timing: Timing | None = None, *, label_selector: str | None = None, field_selector: str = ""
     ) -> AsyncIterator[tuple[Reflector[ConfigMap], list[tuple[str, str]]]]:
         """A running reflector that has synced, and the log of what it told: (what, name suffix)."""
-        told: list[tuple[str, str]] = []
+        observed: list[tuple[str, str]] = []
 
         def on_change(changes: Sequence[Change[ConfigMap]]) -> None:
-            told.extend((type(change).__name__, change.key[1].split("-", 1)[1]) for change in changes)
+            observed.extend((type(change).__name__, change.key[1].split("-", 1)[1]) for change in changes)
 
         reflector = Reflector(
             self.client,
@@ -85,7 +85,7 @@ class Scene:
             task = group.create_task(reflector.run(), name="reflector")
             async with asyncio.timeout(20):
                 await reflector.synced.wait()
-            yield reflector, told
+            yield reflector, observed
             task.cancel()
 
 
@@ -122,69 +122,69 @@ async def test_a_list_comes_in_pages_of_one_revision(scene: Scene) -> None:
 async def test_a_reflector_reads_all_pages(scene: Scene) -> None:
     for number in range(7):
         await scene.create(str(number), n=str(number))
-    async with scene.following(Timing(page_size=3)) as (reflector, told):
-        assert sorted(told) == [("Added", str(number)) for number in range(7)]
+    async with scene.following(Timing(page_size=3)) as (reflector, observed):
+        assert sorted(observed) == [("Added", str(number)) for number in range(7)]
         assert {c.data["n"] for c in reflector.objects.values()} == set("0123456")
 
 
 async def test_changes_arrive_in_order(scene: Scene, until: Until) -> None:
-    async with scene.following() as (reflector, told):
+    async with scene.following() as (reflector, observed):
         await scene.create("a", x="1")
         await scene.replace("a", x="2")
         last = await scene.create("b")
         await scene.delete("a")
-        await until(lambda: len(told) >= 4)
-        assert told == [("Added", "a"), ("Modified", "a"), ("Added", "b"), ("Deleted", "a")]
+        await until(lambda: len(observed) >= 4)
+        assert observed == [("Added", "a"), ("Modified", "a"), ("Added", "b"), ("Deleted", "a")]
         assert list(reflector.objects) == [("default", scene.name("b"))]
         assert int(reflector.resource_version) > int(last.metadata.resource_version)
         assert reflector.lists == 1
 
 
 async def test_an_object_that_leaves_the_selector_is_deleted(scene: Scene, until: Until) -> None:
-    async with scene.following() as (_, told):
+    async with scene.following() as (_, observed):
         await scene.create("a")
         await scene.replace("a", labels={})
         await scene.replace("a")
-        await until(lambda: len(told) >= 3)
-        assert told == [("Added", "a"), ("Deleted", "a"), ("Added", "a")]
+        await until(lambda: len(observed) >= 3)
+        assert observed == [("Added", "a"), ("Deleted", "a"), ("Added", "a")]
 
 
 async def test_a_field_selector_selects_one_name(scene: Scene, until: Until) -> None:
     await scene.create("other")
     one = f"metadata.name={scene.name('one')}"
-    async with scene.following(label_selector="", field_selector=one) as (_, told):
+    async with scene.following(label_selector="", field_selector=one) as (_, observed):
         await scene.create("another")
         await scene.create("one")
-        await until(lambda: told)
-        assert told == [("Added", "one")]
+        await until(lambda: observed)
+        assert observed == [("Added", "one")]
 
 
 async def test_a_watch_ended_by_the_server_is_resumed(scene: Scene, until: Until) -> None:
-    async with scene.following(Timing(watch_timeout_s=1.0)) as (reflector, told):
+    async with scene.following(Timing(watch_timeout_s=1.0)) as (reflector, observed):
         for number in range(12):
             await scene.create(str(number))
             await asyncio.sleep(0.25)
-        await until(lambda: len(told) >= 12)
-        assert told == [("Added", str(number)) for number in range(12)]
+        await until(lambda: len(observed) >= 12)
+        assert observed == [("Added", str(number)) for number in range(12)]
         assert reflector.lists == 1
 
 
 async def test_bookmarks_advance_the_version(scene: Scene, until: Until) -> None:
-    async with scene.following(Timing(watch_timeout_s=4.0)) as (reflector, told):
+    async with scene.following(Timing(watch_timeout_s=4.0)) as (reflector, observed):
         other = await scene.create("unwatched", labels={})
         await until(lambda: int(reflector.resource_version) >= int(other.metadata.resource_version))
-        assert not told
+        assert not observed
 
 
 async def test_a_recreated_object_is_deleted_and_added(scene: Scene, until: Until) -> None:
     first = await scene.create("a")
-    async with scene.following() as (reflector, told):
+    async with scene.following() as (reflector, observed):
         await scene.delete("a")
         second = await scene.create("a")
-        await until(lambda: len(told) >= 3)
-        assert told == [("Added", "a"), ("Deleted", "a"), ("Added", "a")]
-        (held,) = reflector.objects.values()
-        assert held.metadata.uid == second.metadata.uid != first.metadata.uid
+        await until(lambda: len(observed) >= 3)
+        assert observed == [("Added", "a"), ("Deleted", "a"), ("Added", "a")]
+        (cached,) = reflector.objects.values()
+        assert cached.metadata.uid == second.metadata.uid != first.metadata.uid
 
 
 async def test_a_version_from_the_future_is_recognised(scene: Scene) -> None:

@@ -33,16 +33,16 @@ def config_map(name: str, **data: str) -> Object:
 async def following(
     client: Client, timing: Timing | None = None
 ) -> AsyncIterator[tuple[Reflector[DataConfigMap], list[str]]]:
-    told: list[str] = []
+    observed: list[str] = []
 
     def on_change(changes: Sequence[Change[DataConfigMap]]) -> None:
-        told.extend(f"{type(change).__name__} {change.key[1]}" for change in changes)
+        observed.extend(f"{type(change).__name__} {change.key[1]}" for change in changes)
 
     reflector = Reflector(client, CONFIG_MAPS, DataConfigMap, on_change=on_change, timing=timing)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(reflector.run(), name="reflector")
         try:
-            yield reflector, told
+            yield reflector, observed
         finally:
             task.cancel()
 
@@ -52,15 +52,15 @@ def names(reflector: Reflector[DataConfigMap]) -> set[str]:
 
 
 async def test_410_in_the_stream_relists(apiserver: FakeApiserver, client: Client, until: Until) -> None:
-    async with following(client) as (reflector, told):
+    async with following(client) as (reflector, observed):
         await until(lambda: apiserver.watches)
         apiserver.storage.create(CONFIG_MAPS, config_map("a"))
-        await until(lambda: told)
+        await until(lambda: observed)
         apiserver.expire_watches()
         await until(lambda: reflector.lists == 2 and apiserver.watches)
         apiserver.storage.create(CONFIG_MAPS, config_map("b"))
-        await until(lambda: len(told) == 2)
-        assert told == ["Added a", "Added b"]
+        await until(lambda: len(observed) == 2)
+        assert observed == ["Added a", "Added b"]
 
 
 @pytest.mark.parametrize("is_gone_in_stream", [True, False])
@@ -68,14 +68,14 @@ async def test_410_for_a_compacted_version_relists(
     apiserver: FakeApiserver, client: Client, until: Until, is_gone_in_stream: bool
 ) -> None:
     apiserver.faults.is_gone_in_stream = is_gone_in_stream
-    async with following(client) as (reflector, told):
+    async with following(client) as (reflector, observed):
         await until(lambda: apiserver.watches)
         await apiserver.stop()
         apiserver.storage.create(CONFIG_MAPS, config_map("a"))
         apiserver.storage.compact()
         await apiserver.start()
         await until(lambda: reflector.lists == 2 and apiserver.watches)
-        assert told == ["Added a"]
+        assert observed == ["Added a"]
         assert apiserver.seen[-2].query["resourceVersionMatch"] == "NotOlderThan"
 
 
@@ -102,15 +102,15 @@ async def test_an_expired_page_token_lists_without_pages(
 async def test_a_half_open_connection_is_abandoned(
     apiserver: FakeApiserver, client: Client, until: Until
 ) -> None:
-    async with following(client, Timing(idle_timeout_s=0.3)) as (reflector, told):
+    async with following(client, Timing(idle_timeout_s=0.3)) as (reflector, observed):
         await until(lambda: apiserver.watches)
         apiserver.half_open()
         apiserver.storage.create(CONFIG_MAPS, config_map("a"))
         # A second request has come while the first hangs: it was given up.
         await until(lambda: apiserver.watches == 0)
-        assert told == []
+        assert observed == []
         apiserver.heal()
-        await until(lambda: told == ["Added a"])
+        await until(lambda: observed == ["Added a"])
         assert reflector.lists == 1
 
 
@@ -126,12 +126,12 @@ async def test_a_half_open_connection_is_abandoned(
 async def test_garbage_in_the_stream_relists(
     apiserver: FakeApiserver, client: Client, until: Until, data: bytes
 ) -> None:
-    async with following(client) as (reflector, told):
+    async with following(client) as (reflector, observed):
         await until(lambda: apiserver.watches)
         apiserver.inject(data)
         await until(lambda: reflector.lists == 2 and apiserver.watches)
         apiserver.storage.create(CONFIG_MAPS, config_map("a"))
-        await until(lambda: told == ["Added a"])
+        await until(lambda: observed == ["Added a"])
 
 
 async def test_an_endless_event_relists(apiserver: FakeApiserver, client: Client, until: Until) -> None:
@@ -143,20 +143,20 @@ async def test_an_endless_event_relists(apiserver: FakeApiserver, client: Client
 
 
 async def test_a_truncated_line_is_sent_again(apiserver: FakeApiserver, client: Client, until: Until) -> None:
-    async with following(client) as (reflector, told):
+    async with following(client) as (reflector, observed):
         await until(lambda: apiserver.watches)
         apiserver.inject(b'{"type":"ADDED","object":{"metadata":{"na', is_last=True)
         await until(lambda: apiserver.watches == 0)
         apiserver.storage.create(CONFIG_MAPS, config_map("a"))
-        await until(lambda: told == ["Added a"])
+        await until(lambda: observed == ["Added a"])
         assert reflector.lists == 1
 
 
 async def test_a_large_object_is_one_event(apiserver: FakeApiserver, client: Client, until: Until) -> None:
-    async with following(client) as (reflector, told):
+    async with following(client) as (reflector, observed):
         await until(lambda: apiserver.watches)
         apiserver.storage.create(CONFIG_MAPS, config_map("big", x="\u2028" * 1_000_000))
-        await until(lambda: told)
+        await until(lambda: observed)
         assert len(reflector.objects["default", "big"].data["x"]) == 1_000_000
 
 
@@ -165,11 +165,11 @@ async def test_a_burst_of_refusals_is_retried(
     apiserver: FakeApiserver, client: Client, until: Until, code: int
 ) -> None:
     apiserver.faults.refusals.extend([(code, 0)] * 3)
-    async with following(client) as (reflector, told):
+    async with following(client) as (reflector, observed):
         await until(reflector.synced.is_set)
         await until(lambda: apiserver.watches)
         apiserver.storage.create(CONFIG_MAPS, config_map("a"))
-        await until(lambda: told)
+        await until(lambda: observed)
 
 
 async def test_retry_after_is_honoured(apiserver: FakeApiserver, client: Client, until: Until) -> None:
@@ -184,8 +184,8 @@ async def test_retry_after_is_honoured(apiserver: FakeApiserver, client: Client,
 async def test_a_slow_server_is_waited_for(apiserver: FakeApiserver, client: Client, until: Until) -> None:
     apiserver.faults.delay_s = 0.3
     apiserver.storage.create(CONFIG_MAPS, config_map("a"))
-    async with following(client) as (reflector, told):
-        await until(lambda: told == ["Added a"] and apiserver.watches)
+    async with following(client) as (reflector, observed):
+        await until(lambda: observed == ["Added a"] and apiserver.watches)
         assert reflector.synced.is_set()
 
 
@@ -193,7 +193,7 @@ async def test_a_restarted_server_is_synced_again(
     apiserver: FakeApiserver, client: Client, until: Until
 ) -> None:
     apiserver.storage.create(CONFIG_MAPS, config_map("a"))
-    async with following(client) as (reflector, told):
+    async with following(client) as (reflector, observed):
         await until(lambda: apiserver.watches)
         await apiserver.stop()
         apiserver.storage.create(CONFIG_MAPS, config_map("b"))
@@ -201,7 +201,7 @@ async def test_a_restarted_server_is_synced_again(
         assert names(reflector) == {"a"}
         await apiserver.start()
         await until(lambda: names(reflector) == {"b"})
-        assert told == ["Added a", "Added b", "Deleted a"]
+        assert observed == ["Added a", "Added b", "Deleted a"]
         assert reflector.lists == 1
 
 
@@ -209,7 +209,7 @@ async def test_an_older_state_is_refused(apiserver: FakeApiserver, client: Clien
     """A backup of etcd is restored: what was deleted since must not come back to life."""
     apiserver.storage.create(CONFIG_MAPS, config_map("a"))
     old = apiserver.storage.revision
-    async with following(client) as (reflector, told):
+    async with following(client) as (reflector, observed):
         await until(lambda: apiserver.watches)
         apiserver.storage.delete(CONFIG_MAPS, "default", "a")
         apiserver.storage.create(CONFIG_MAPS, config_map("b"))
@@ -225,7 +225,7 @@ async def test_an_older_state_is_refused(apiserver: FakeApiserver, client: Clien
         apiserver.storage.bump(10)
         apiserver.storage.create(CONFIG_MAPS, config_map("c"))
         await until(lambda: names(reflector) == {"a", "c"})
-        assert told == ["Added a", "Deleted a", "Added b", "Deleted b", "Added a", "Added c"]
+        assert observed == ["Added a", "Deleted a", "Added b", "Deleted b", "Added a", "Added c"]
 
 
 async def test_a_server_without_bookmarks_is_relisted(
@@ -233,9 +233,9 @@ async def test_a_server_without_bookmarks_is_relisted(
 ) -> None:
     """It proves nothing by itself: now and then a list has to."""
     apiserver.faults.has_bookmarks = False
-    async with following(client, Timing(idle_timeout_s=0.3)) as (_, told):
+    async with following(client, Timing(idle_timeout_s=0.3)) as (_, observed):
         await until(lambda: len(apiserver.seen) >= 5)
         verbs = [seen.verb for seen in apiserver.seen]
         assert verbs[:5] == ["list", "watch", "watch", "watch", "list"]
         apiserver.storage.create(CONFIG_MAPS, config_map("a"))
-        await until(lambda: told == ["Added a"])
+        await until(lambda: observed == ["Added a"])

@@ -65,8 +65,12 @@ class RulesNode(DaemonNode):
 
     def rules(self, guest: str) -> str:
         """The IPv4 text that a guest has; empty if it has none."""
-        held = self.bridge.installed(guest)
-        texts = [d.text() for d in held.documents if d.family.value == "ipv4"] if held is not None else []
+        installed_ruleset = self.bridge.installed(guest)
+        texts = (
+            [d.text() for d in installed_ruleset.documents if d.family.value == "ipv4"]
+            if installed_ruleset is not None
+            else []
+        )
         return "".join(texts)
 
     def has(self, guest: str, *texts: str) -> bool:

@@ -80,7 +80,7 @@ async def test_changes_of_a_tenant_push_nothing_to_others(tmp_path: Path) -> Non
         here.bridge.add("a1", "a")
         here.bridge.add("b1", "b")
         await here.until(lambda: here.rules("a1") and here.rules("b1"))
-        sent, held = here.bridge.requests_for("a1"), here.rules("a1")
+        sent, installed = here.bridge.requests_for("a1"), here.rules("a1")
         for number in range(20):
             here.put_slice("b", "web", f"10.2.0.{number}")
             here.put_service("b", f"more{number}", f"10.96.1.{number}", "10.2.9.9", protocol="UDP")
@@ -89,7 +89,7 @@ async def test_changes_of_a_tenant_push_nothing_to_others(tmp_path: Path) -> Non
         here.apiserver.storage.delete(SERVICES, "b-default", "web")
         await here.until(lambda: here.has("b1", "10.96.1.19") and not here.has("b1", "10.96.0.2"))
         assert here.bridge.requests_for("a1") == sent
-        assert here.rules("a1") == held
+        assert here.rules("a1") == installed
         # A change of its own is the same as if the other had never been.
         here.put_slice("a", "web", "10.1.0.9")
         await here.until(lambda: here.has("a1", "10.1.0.9"))
@@ -294,7 +294,7 @@ async def test_root_namespace_annotation_sets_service_cidrs(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("settings", "code", "said"),
+    ("settings", "code", "error"),
     [
         ({}, 0, b"config.yaml: ok"),
         ({"nodeName": "Node!"}, 2, b"nodeName: expected the name of a node, got 'Node!'"),
@@ -302,7 +302,7 @@ async def test_root_namespace_annotation_sets_service_cidrs(tmp_path: Path) -> N
     ],
 )
 async def test_check_config_prints_all_errors(
-    tmp_path: Path, settings: dict[str, str], code: int, said: bytes
+    tmp_path: Path, settings: dict[str, str], code: int, error: bytes
 ) -> None:
     here = RulesNode(tmp_path, settings)
     process = await asyncio.create_subprocess_exec(
@@ -312,4 +312,4 @@ async def test_check_config_prints_all_errors(
     )
     out, err = await process.communicate()
     assert (process.returncode, out) == (code, b"")
-    assert said in err
+    assert error in err

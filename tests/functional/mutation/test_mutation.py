@@ -64,11 +64,13 @@ def _run(tree: Path, text: str) -> tuple[int, str]:
 
 
 def test_each_mutant_has_its_verdict(tree: Path) -> None:
-    code, said = _run(tree, KILLED + SURVIVES + BROKEN)
-    words = [line.split()[0] for line in said.splitlines() if line.startswith(("killed", "SURV", "BROK"))]
-    assert (code, words) == (1, ["killed", "SURVIVED", "BROKEN"])
-    assert "not noticed by test_it.py::test_small" in said
-    assert said.splitlines()[-1] == "1 passed, 2 failed"
+    code, output = _run(tree, KILLED + SURVIVES + BROKEN)
+    verdicts = [
+        line.split()[0] for line in output.splitlines() if line.startswith(("killed", "SURV", "BROK"))
+    ]
+    assert (code, verdicts) == (1, ["killed", "SURVIVED", "BROKEN"])
+    assert "not noticed by test_it.py::test_small" in output
+    assert output.splitlines()[-1] == "1 passed, 2 failed"
     assert (tree / "code_of_it.py").read_text() == CODE
 
 
@@ -77,12 +79,12 @@ def test_all_killed_is_well(tree: Path) -> None:
 
 
 def test_lines_that_are_not_there_fail_before_anything_runs(tree: Path) -> None:
-    code, said = _run(tree, KILLED + _entry("gone", "    if number > 4:\n", "", "test_bound"))
-    assert (code, said) == (2, "gone: its lines stand 0 times in code_of_it.py, not once\n")
+    code, output = _run(tree, KILLED + _entry("gone", "    if number > 4:\n", "", "test_bound"))
+    assert (code, output) == (2, "gone: its lines stand 0 times in code_of_it.py, not once\n")
 
 
 def test_tests_that_fail_with_the_cure_show_nothing(tree: Path) -> None:
     (tree / "test_it.py").write_text(TESTS.replace("== 3", "== 4"))
-    code, said = _run(tree, KILLED)
+    code, output = _run(tree, KILLED)
     assert code == 1
-    assert "the tests do not pass with all cures in place: ['test_it.py::test_bound']" in said
+    assert "the tests do not pass with all cures in place: ['test_it.py::test_bound']" in output

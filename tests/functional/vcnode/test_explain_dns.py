@@ -84,11 +84,11 @@ async def test_resolver_of_a_pod_is_explained(tmp_path: Path) -> None:
 # ---- questions
 
 
-def reply(asked: bytes, address: str | None, *, is_truncated: bool = False) -> bytes:
+def reply(query: bytes, address: str | None, *, is_truncated: bool = False) -> bytes:
     """A server's answer: an A record, or NXDOMAIN."""
     flags = 0x8180 | (0x0200 if is_truncated else 0) | (0 if address else 3)
     has_record = address is not None and not is_truncated
-    head = asked[:2] + struct.pack("!5H", flags, 1, int(has_record), 0, 0) + asked[12:]
+    head = query[:2] + struct.pack("!5H", flags, 1, int(has_record), 0, 0) + query[12:]
     if not has_record or address is None:
         return head
     return head + b"\xc0\x0c" + struct.pack("!HHIH", 1, 1, 30, 4) + socket.inet_aton(address)
@@ -186,8 +186,8 @@ def test_answer_that_trickles_is_given_up(
     over = threading.Event()
 
     def serve() -> None:
-        asked, peer = udp.recvfrom(512)
-        udp.sendto(reply(asked, None, is_truncated=True), peer)
+        query, peer = udp.recvfrom(512)
+        udp.sendto(reply(query, None, is_truncated=True), peer)
         client, _ = tcp.accept()
         with client, contextlib.suppress(OSError):
             client.sendall(b"\xff\xff")
@@ -197,13 +197,13 @@ def test_answer_that_trickles_is_given_up(
     serving = threading.Thread(target=serve)
     serving.start()
     try:
-        (asked,) = ask_all(("a.example",), RecordType.A, ("127.0.0.1",), None, port)
+        (lookup,) = ask_all(("a.example",), RecordType.A, ("127.0.0.1",), None, port)
     finally:
         over.set()
         serving.join()
         udp.close()
         tcp.close()
-    assert (asked.answer, asked.problem[:16]) == (None, "no answer within")
+    assert (lookup.answer, lookup.problem[:16]) == (None, "no answer within")
 
 
 def test_missing_network_namespace_is_named() -> None:

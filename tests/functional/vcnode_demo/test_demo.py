@@ -71,8 +71,8 @@ def test_keep_runs_until_it_is_interrupted(short_path: Path) -> None:
     with Demo(short_path, "--keep") as demo:
         lines = demo.handed_out()
         status = next(line for line in lines if line.startswith("vcnode status"))
-        said = output_of(sys.executable, "-m", *shlex.split(status), timeout_s=30)
-        assert said.startswith("vn-agent on node-1: ready")
+        output = output_of(sys.executable, "-m", *shlex.split(status), timeout_s=30)
+        assert output.startswith("vn-agent on node-1: ready")
         files = {part for line in lines if line.startswith(("curl", "tail")) for part in shlex.split(line)}
         named = [Path(part) for part in files if part.startswith(str(demo.temporary))]
         assert len(named) >= 8

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional.vcnode.asked_program import DEADLINE_S, AskedProgram
+from tests.functional.vcnode.json_program import DEADLINE_S, JsonProgram
 from vcnode.core.dns_message import RecordType
 from vcnode.dns_query import ask_all
 from vcnode_demo import dns_program
 
 
 @pytest.fixture
-def program() -> Iterator[AskedProgram]:
-    made = AskedProgram(dns_program, "a server")
+def program() -> Iterator[JsonProgram]:
+    made = JsonProgram(dns_program, "a server")
     yield made
     made.close()
 
@@ -27,29 +27,29 @@ def _free_port() -> int:
     return port
 
 
-def test_it_serves_names_and_ends_with_its_input(program: AskedProgram) -> None:
+def test_it_serves_names_and_ends_with_its_input(program: JsonProgram) -> None:
     port = _free_port()
-    assert program.ask("up") == {}
-    assert program.ask("names", "127.0.0.1", {"db.web": "10.0.0.31"}, "", port) == {}
+    assert program.call("up") == {}
+    assert program.call("names", "127.0.0.1", {"db.web": "10.0.0.31"}, "", port) == {}
     found = ask_all(("db", "db.web"), RecordType.A, ("127.0.0.1",), None, port)
     assert [each.answer.code for each in found if each.answer is not None] == ["NXDOMAIN", "NOERROR"]
-    assert program.ask("asked") == {"names": ["db", "db.web"]}
+    assert program.call("asked") == {"names": ["db", "db.web"]}
     assert program.close() == 0
 
 
-def test_it_resolves_by_the_c_library(program: AskedProgram) -> None:
-    found = program.ask("lookup", "localhost")
+def test_it_resolves_by_the_c_library(program: JsonProgram) -> None:
+    found = program.call("lookup", "localhost")
     assert (found["addresses"], found["error"]) == (["127.0.0.1"], "")
     assert found["s"] >= 0
     # No name at all, so that nobody has to be asked.
-    lost = program.ask("lookup", "nobody..invalid")
-    assert lost["addresses"] == []
-    assert lost["error"]
-    followed = program.ask("follow", "localhost", "127.0.0.1", DEADLINE_S)
+    unresolved = program.call("lookup", "nobody..invalid")
+    assert unresolved["addresses"] == []
+    assert unresolved["error"]
+    followed = program.call("follow", "localhost", "127.0.0.1", DEADLINE_S)
     assert (followed["addresses"], followed["at"] > 0) == (["127.0.0.1"], True)
-    assert program.ask("follow", "localhost", "192.0.2.1", 0.05)["addresses"] == ["127.0.0.1"]
+    assert program.call("follow", "localhost", "192.0.2.1", 0.05)["addresses"] == ["127.0.0.1"]
 
 
-def test_it_reads_files_of_its_own_mounts(program: AskedProgram, tmp_path: Path) -> None:
+def test_it_reads_files_of_its_own_mounts(program: JsonProgram, tmp_path: Path) -> None:
     (tmp_path / "resolv.conf").write_text("nameserver 10.0.0.53\n")
-    assert program.ask("read", str(tmp_path / "resolv.conf")) == {"text": "nameserver 10.0.0.53\n"}
+    assert program.call("read", str(tmp_path / "resolv.conf")) == {"text": "nameserver 10.0.0.53\n"}

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.functional.vcnode.asked_program import DEADLINE_S, AskedProgram
+from tests.functional.vcnode.json_program import DEADLINE_S, JsonProgram
 from vcnode_demo import guest_program
 
-Shells = tuple[AskedProgram, AskedProgram]
+Shells = tuple[JsonProgram, JsonProgram]
 
 
 @pytest.fixture
 def shells() -> Iterator[Shells]:
     """One that asks and one that serves."""
-    both = AskedProgram(guest_program, "a guest"), AskedProgram(guest_program, "a guest")
+    both = JsonProgram(guest_program, "a guest"), JsonProgram(guest_program, "a guest")
     yield both
     for each in both:
         each.close()
@@ -29,40 +29,40 @@ def _free_port() -> int:
 
 
 def test_it_serves_requests_and_ends_with_its_input(shells: Shells) -> None:
-    asks, serves = shells
+    client, web = shells
     port = _free_port()
-    said = asks.ask("get", "127.0.0.1", port, 1.0)
-    assert said["error"] == "Connection refused"
-    assert serves.ask("serve", port, "acme's shop") == {}
-    said = asks.ask("get", "127.0.0.1", port, 1.0)
-    assert said["body"] == "acme's shop"
-    assert 0 < said["s"] < 1
-    assert serves.close() == 0
-    assert asks.ask("get", "127.0.0.1", port, 1.0)["error"] == "Connection refused"
+    reply = client.call("get", "127.0.0.1", port, 1.0)
+    assert reply["error"] == "Connection refused"
+    assert web.call("serve", port, "acme's shop") == {}
+    reply = client.call("get", "127.0.0.1", port, 1.0)
+    assert reply["body"] == "acme's shop"
+    assert 0 < reply["s"] < 1
+    assert web.close() == 0
+    assert client.call("get", "127.0.0.1", port, 1.0)["error"] == "Connection refused"
 
 
 def test_until_waits_for_a_word(shells: Shells) -> None:
-    asks, serves = shells
+    client, web = shells
     port = _free_port()
-    asks.send("until", "127.0.0.1", port, "shop", DEADLINE_S)
+    client.send("until", "127.0.0.1", port, "shop", DEADLINE_S)
     began_s = time.monotonic()
-    serves.ask("serve", port, "acme's shop")
-    said = asks.receive()
-    assert said["body"] == "acme's shop"
-    assert began_s < said["at"] <= time.monotonic()
-    assert "no such word" not in asks.ask("until", "127.0.0.1", port, "no such word", 0.1)["body"]
+    web.call("serve", port, "acme's shop")
+    reply = client.receive()
+    assert reply["body"] == "acme's shop"
+    assert began_s < reply["at"] <= time.monotonic()
+    assert "no such word" not in client.call("until", "127.0.0.1", port, "no such word", 0.1)["body"]
 
 
 def test_leave_waits_until_a_word_is_gone(shells: Shells) -> None:
-    asks, serves = shells
+    client, web = shells
     port = _free_port()
-    serves.ask("serve", port, "acme's shop")
-    assert asks.ask("leave", "127.0.0.1", port, "globex", DEADLINE_S) == {
+    web.call("serve", port, "acme's shop")
+    assert client.call("leave", "127.0.0.1", port, "globex", DEADLINE_S) == {
         "last": 0.0,
         "answers": guest_program.IN_A_ROW,
         "errors": 0,
         "left": True,
     }
-    said = asks.ask("leave", "127.0.0.1", port, "acme", 0.1)
-    assert (said["left"], said["errors"]) == (False, 0)
-    assert said["last"] > 0
+    reply = client.call("leave", "127.0.0.1", port, "acme", 0.1)
+    assert (reply["left"], reply["errors"]) == (False, 0)
+    assert reply["last"] > 0

@@ -165,14 +165,14 @@ def crowd(port: int, sources: Iterable[str], first: bytes = b"") -> Iterator[lis
     """A connection from each of `sources`, which sends `first` and then nothing."""
     raise_descriptor_limit()
     with contextlib.ExitStack() as stack:
-        held = []
+        opened = []
         for source in sources:
             sock = stack.enter_context(contextlib.closing(dial(port, source)))
             if first:
                 with contextlib.suppress(OSError):  # it may have been evicted already
                     sock.sendall(first)
-            held.append(sock)
-        yield held
+            opened.append(sock)
+        yield opened
 
 
 def last_flight(sock: socket.socket, context: ssl.SSLContext, name: str) -> bytes:

@@ -15,7 +15,7 @@ import pytest
 
 from devkit.pki import Authority
 from tests import waiting
-from tests.functional.vnagent.far_end import FarEnd, loopback_pair
+from tests.functional.vnagent.tls_peer import TlsPeer, loopback_pair
 from vnagent.transport.cipher import Cipher
 from vnagent.transport.handler import EndReason
 from vnagent.transport.poller import SocketPoller
@@ -121,7 +121,7 @@ class ConnectionLink:
 
     transport: TlsConnection
     handler: RecordingHandler
-    far: FarEnd
+    far: TlsPeer
 
     @property
     def movers(self) -> tuple[Callable[[], object], ...]:
@@ -160,7 +160,7 @@ def new_link(
         handler,
     )
     context = far_context or (client if is_server else server)
-    link = ConnectionLink(transport, handler, FarEnd(far, context, is_server=not is_server))
+    link = ConnectionLink(transport, handler, TlsPeer(far, context, is_server=not is_server))
     try:
         yield link
     finally:

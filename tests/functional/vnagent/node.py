@@ -201,10 +201,10 @@ def reply_of(client: CaseClient, method: str = "GET", timeout_s: float = DEADLIN
     return reply if reply is not None and reply.is_complete else None
 
 
-def received(client: CaseClient, wanted: bytes, timeout_s: float = DEADLINE_S) -> bool:
-    """Receive until `wanted` is among the bytes."""
+def received(client: CaseClient, expected: bytes, timeout_s: float = DEADLINE_S) -> bool:
+    """Receive until `expected` is among the bytes."""
     end = time.monotonic() + timeout_s
-    while wanted not in client.received:
+    while expected not in client.received:
         if not client.receive(max(0.0, end - time.monotonic())):
             return False
     return True

@@ -17,9 +17,9 @@ import pytest
 
 from daemonkit.metrics import Registry
 from devkit.kubelet.replies import FakeReply
-from tests.functional.vnagent.far_end import FarEnd
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, AgentNode, head, reply_of
 from tests.functional.vnagent.shop_and_bank import BANK, EXEC, SHOP, status_of
+from tests.functional.vnagent.tls_peer import TlsPeer
 from tests.waiting import wait_until
 from vnagent.audit_log import AuditLog
 
@@ -35,10 +35,10 @@ class Flood:
         self._is_over = False
         self._thread = threading.Thread(target=self._run)
 
-    def _connect(self, node: AgentNode, key: str) -> FarEnd:
+    def _connect(self, node: AgentNode, key: str) -> TlsPeer:
         sock = socket.create_connection(("127.0.0.1", node.daemon.port))
         sock.setblocking(False)
-        far = FarEnd(sock, node.context(key), is_server=False, name=NAME)
+        far = TlsPeer(sock, node.context(key), is_server=False, name=NAME)
         far.handshake()
 
         def is_shaken() -> bool:
@@ -54,7 +54,7 @@ class Flood:
         while not self._is_over:
             for far in self._ends:
                 if far.unsent_bytes < 4096:
-                    far.say(heads)
+                    far.write(heads)
                 # In pieces, so that more arrives while an answer is made.
                 far.push(2000)
                 far.drain()

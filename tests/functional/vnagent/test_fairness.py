@@ -28,8 +28,8 @@ from tests.functional.vnagent.connection_links import (
     run,
     until,
 )
-from tests.functional.vnagent.far_end import FarEnd, loopback_pair
 from tests.functional.vnagent.node import head
+from tests.functional.vnagent.tls_peer import TlsPeer, loopback_pair
 from vnagent.core.access import AnswerHealth, Caller, Decision
 from vnagent.core.limits import RateVerdict, TenantUsage
 from vnagent.core.requests import Health, Request
@@ -93,12 +93,12 @@ def test_a_pipelining_connection_gets_one_request_an_iteration() -> None:
             server,
         )
         connection.start()
-        far = FarEnd(sock, client, is_server=False)
+        far = TlsPeer(sock, client, is_server=False)
         try:
             await until(lambda: far.is_handshake_done, far.handshake, far.push, far.pull)
-            far.say(head("GET /healthz") * 1000)
+            far.write(head("GET /healthz") * 1000)
             for _ in range(60):
-                far.say(head("GET /healthz"))
+                far.write(head("GET /healthz"))
                 far.push()
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
@@ -134,7 +134,7 @@ def test_a_tenants_events_per_iteration_are_bounded() -> None:
             many = await links_of(stack, poller, "ten-a", 3 * TENANT_EVENTS)
             (one,) = await links_of(stack, poller, "ten-b")
             for link in (*many, one):
-                link.far.say(b"x")
+                link.far.write(b"x")
                 link.far.push()
             served = [0]
             while served[-1] < len(many):
@@ -182,7 +182,7 @@ def test_kubelet_reads_do_not_wait_for_unidentified_clients() -> None:
             kubelet = await stack.enter_async_context(connected_link(poller, is_server=False))
             kubelet.transport.join(group_of_a_read(poller))
             for link in (*many, kubelet):
-                link.far.say(b"x")
+                link.far.write(b"x")
                 link.far.push()
             served = 0
             while not served:
@@ -295,7 +295,7 @@ def test_a_full_epoll_leaves_a_connection_in_its_group() -> None:
             full = SimpleNamespace(epoll=SimpleNamespace(register=refuse), size=0)
             link.transport.join(cast(PollGroup, full))
             assert (link.transport.group, full.size) == (poller.shared, 0)
-            link.far.say(b"x")
+            link.far.write(b"x")
             await until(lambda: link.handler.received == b"x", link.far.push)
 
     run(body)
@@ -310,7 +310,7 @@ def test_without_a_descriptor_a_tenant_joins_the_shared_group(monkeypatch: pytes
             monkeypatch.setattr("vnagent.transport.poller.select.epoll", refuse)
             (one,) = await links_of(stack, poller, "ten-a")
             assert one.transport.group is poller.shared
-            one.far.say(b"x")
+            one.far.write(b"x")
             one.far.push()
             await until(lambda: one.handler.received == b"x")
 

@@ -236,8 +236,8 @@ def test_the_log_route_cache_changes_no_answer(
             before = len(node.kubelet.requests("/containerLogs"))
             client.send(request)
             reply = reply_of(client, method)
-            asked = [each.head for each in node.kubelet.requests("/containerLogs")[before:]]
+            forwarded = [each.head for each in node.kubelet.requests("/containerLogs")[before:]]
         assert reply is not None
         kept = [each for each in reply.headers if each[0] not in {"Date", "X-Request-Id"}]
-        found.append((reply.status, kept, reply.body, asked))
+        found.append((reply.status, kept, reply.body, forwarded))
     assert found[0] == found[1]

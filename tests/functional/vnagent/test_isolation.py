@@ -45,7 +45,7 @@ def pod(tenant: str, namespace: str, name: str, number: int) -> FakePod:
     return FakePod(super_namespace, name, f"s-{tag}", annotations=annotations, injected=("mesh",))
 
 
-def owner(each: FakePod) -> tuple[str, str, str] | None:
+def pod_key_of(each: FakePod) -> tuple[str, str, str] | None:
     if keys.CLUSTER not in each.annotations:
         return None
     return each.annotations[keys.CLUSTER], each.annotations[keys.NAMESPACE], each.name
@@ -63,10 +63,10 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentNode]:
         yield running
 
 
-_PLACES = st.tuples(st.sampled_from(TENANTS), st.sampled_from(NAMESPACES), st.sampled_from(PODS))
+_POD_KEYS = st.tuples(st.sampled_from(TENANTS), st.sampled_from(NAMESPACES), st.sampled_from(PODS))
 _STEPS = st.lists(
     st.tuples(
-        st.lists(_PLACES, max_size=6, unique=True),  # who runs now; a later one takes a super name over
+        st.lists(_POD_KEYS, max_size=6, unique=True),  # who runs now; a later one takes a super name over
         st.sampled_from([None, None, None, *TENANTS]),  # who is not registered meanwhile
     ),
     min_size=2,
@@ -98,10 +98,10 @@ def _play(
     kept: dict[str, CaseClient],
     stack: contextlib.ExitStack,
 ) -> None:
-    for number, (places, absent) in enumerate(steps):
+    for number, (pod_keys, absent) in enumerate(steps):
         running: dict[tuple[str, str], FakePod] = {}
-        for place in places:
-            new = pod(*place, number)
+        for pod_key in pod_keys:
+            new = pod(*pod_key, number)
             running[new.namespace, new.name] = new
         node.set_pods(HOST_POD, *running.values())
         with unregistered(node, absent):
@@ -137,11 +137,11 @@ def assert_nothing(node: AgentNode, tenant: str) -> None:
 
 
 def assert_its_own(node: AgentNode, tenant: str, running: Sequence[FakePod], client: CaseClient) -> None:
-    mine = {place[1:]: each for each in running if (place := owner(each)) and place[0] == tenant}
+    mine = {pod_key[1:]: each for each in running if (pod_key := pod_key_of(each)) and pod_key[0] == tenant}
     super_names = {(each.namespace, each.name) for each in (*running, HOST_POD)}
-    wanted = {(namespace, name) for namespace in NAMESPACES for name in PODS} | super_names
+    requested = {(namespace, name) for namespace in NAMESPACES for name in PODS} | super_names
     missing: set[tuple[int, bytes]] = set()
-    for namespace, name in sorted(wanted):
+    for namespace, name in sorted(requested):
         found = mine.get((namespace, name))
         if found is None:
             # Once: each waits for the kubelet's list.

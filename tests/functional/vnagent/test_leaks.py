@@ -26,7 +26,7 @@ ROOM_KIB = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class IdleUsage:
     """What the agent holds when it is idle."""
 
     descriptors: int
@@ -35,12 +35,12 @@ class Held:
     tunnels: int
 
 
-def held(node: AgentNode) -> Held:
+def usage_of(node: AgentNode) -> IdleUsage:
     samples = node.daemon.samples()
     descriptors = len(list(Path(f"/proc/{node.daemon.pid}/fd").iterdir()))
     # Pooled connections to the kubelet are kept on purpose, and are bounded; see below.
     pooled = int(samples["vcnode_vnagent_kubelet_connections"])
-    return Held(
+    return IdleUsage(
         descriptors - pooled,
         int(samples["vcnode_tasks"]),
         int(samples["vcnode_vnagent_connections"]),
@@ -48,23 +48,23 @@ def held(node: AgentNode) -> Held:
     )
 
 
-def settled(node: AgentNode) -> Held:
+def least_usage(node: AgentNode) -> IdleUsage:
     """What the agent holds once nothing lingers: the least of each that is seen for longer than a
     closed connection may wait for its peer's end.
 
     The least, because every reading may meet the reading of the list of pods, or the end of the
     status request before it: both only add, for a moment, and how often depends on the machine.
     """
-    seen = [held(node)]
+    seen = [usage_of(node)]
     end = time.monotonic() + LINGER_S + 2 * SocketPoller.PERIOD_S
     while time.monotonic() < end:
-        seen.append(held(node))
-    return Held(*(min(values) for values in zip(*map(astuple, seen), strict=True)))
+        seen.append(usage_of(node))
+    return IdleUsage(*(min(values) for values in zip(*map(astuple, seen), strict=True)))
 
 
-def is_back(node: AgentNode, before: Held) -> bool:
+def is_back(node: AgentNode, before: IdleUsage) -> bool:
     """Nothing is held that was not held before."""
-    return all(now <= then for now, then in zip(astuple(held(node)), astuple(before), strict=True))
+    return all(now <= then for now, then in zip(astuple(usage_of(node)), astuple(before), strict=True))
 
 
 @pytest.fixture
@@ -116,15 +116,19 @@ def test_ten_thousand_logs_and_a_thousand_streams_leak_nothing(node: AgentNode) 
     # Warm: pools are filled, caches and the allocator's arenas have the size that they need.
     read_logs(node, 1000)
     run_streams(node, 100)
-    wait_until(lambda: held(node).tunnels == 0 and held(node).connections == 0, within_s=DEADLINE_S)
-    before, memory_before_kib = settled(node), node.daemon.resident_kib()
+    wait_until(lambda: usage_of(node).tunnels == 0 and usage_of(node).connections == 0, within_s=DEADLINE_S)
+    before, memory_before_kib = least_usage(node), node.daemon.resident_kib()
     # A stream may have taken the idle connection to the kubelet, and with it the tenant's epoll has gone.
     before = dataclasses.replace(before, descriptors=before.descriptors + 2)
     read_logs(node, REQUESTS)
-    wait_until(lambda: is_back(node, before), within_s=DEADLINE_S, context=lambda: str((before, held(node))))
+    wait_until(
+        lambda: is_back(node, before), within_s=DEADLINE_S, context=lambda: str((before, usage_of(node)))
+    )
     after_logs_kib = node.daemon.resident_kib()
     run_streams(node, SETUPS)
-    wait_until(lambda: is_back(node, before), within_s=DEADLINE_S, context=lambda: str((before, held(node))))
+    wait_until(
+        lambda: is_back(node, before), within_s=DEADLINE_S, context=lambda: str((before, usage_of(node)))
+    )
     after_streams_kib = node.daemon.resident_kib()
     assert after_logs_kib - memory_before_kib < ROOM_KIB
     assert after_streams_kib - after_logs_kib < ROOM_KIB
@@ -141,8 +145,8 @@ def test_clients_that_never_finish_leak_nothing(node: AgentNode) -> None:
     address = ("127.0.0.1", node.daemon.port)
     for round_number in range(3):
         for _ in range(100):
-            with CaseClient(address, None) as bare:
-                bare.send(b"\x16\x03\x01\x02\x00")
+            with CaseClient(address, None) as plain:
+                plain.send(b"\x16\x03\x01\x02\x00")
             with node.client("ten-a") as client:
                 client.send(head(LOGS)[:20])
             with node.client("ten-a") as client:
@@ -150,9 +154,13 @@ def test_clients_that_never_finish_leak_nothing(node: AgentNode) -> None:
             with node.client("ten-a") as client:
                 client.send(head(EXEC, *SPDY))
                 client.reset()
-        wait_until(lambda: held(node).connections == 0 and held(node).tunnels == 0, within_s=DEADLINE_S)
+        wait_until(
+            lambda: usage_of(node).connections == 0 and usage_of(node).tunnels == 0, within_s=DEADLINE_S
+        )
         wait_until(lambda: node.kubelet.connections_open <= 3, within_s=DEADLINE_S)
         if round_number == 0:
-            before, memory_before_kib = settled(node), node.daemon.resident_kib()
-    wait_until(lambda: is_back(node, before), within_s=DEADLINE_S, context=lambda: str((before, held(node))))
+            before, memory_before_kib = least_usage(node), node.daemon.resident_kib()
+    wait_until(
+        lambda: is_back(node, before), within_s=DEADLINE_S, context=lambda: str((before, usage_of(node)))
+    )
     assert node.daemon.resident_kib() - memory_before_kib < ROOM_KIB

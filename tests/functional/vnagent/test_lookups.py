@@ -30,18 +30,18 @@ def test_a_tenants_lookups_are_bounded(tmp_path: Path) -> None:
         for client in clients:
             client.send(head("GET /containerLogs/web/nothing/app"))
 
-        def answered(status: int) -> int:
+        def lookups_with(status: int) -> int:
             name = f'vcnode_vnagent_requests_total{{tenant="ten-a",endpoint="containerLogs",code="{status}"}}'
             return int(node.daemon.samples().get(name, 0))
 
-        wait_until(lambda: answered(429) == MORE, within_s=DEADLINE_S)
-        assert answered(404) == 0
+        wait_until(lambda: lookups_with(429) == MORE, within_s=DEADLINE_S)
+        assert lookups_with(404) == 0
         node.kubelet.pods = (SHOP, BANK, vault)
         assert status_of(node.logs("ten-b", "web", "vault")) == 200
-        wait_until(lambda: answered(404) == MAX_LOOKUPS, within_s=DEADLINE_S)
+        wait_until(lambda: lookups_with(404) == MAX_LOOKUPS, within_s=DEADLINE_S)
         # They count no longer.
         assert status_of(node.logs("ten-a", "web", "nothing")) == 404
-        assert answered(429) == MORE
+        assert lookups_with(429) == MORE
 
 
 def test_clients_that_leave_free_their_lookups(tmp_path: Path) -> None:

@@ -244,11 +244,11 @@ def test_memory_of_unread_pages(tmp_path: Path) -> None:
             # Each is answered: one that waits too long for the tenant's others with 429.
             wait_until(lambda: sum(statuses(node, "pods").values()) > READERS, within_s=4 * DEADLINE_S)
             most = settled_peak_bytes(node)
-            answered = statuses(node, "pods")
+            counts = statuses(node, "pods")
         assert most <= bound_bytes(connections=READERS, buffered_tenants=1, page_bytes=page_bytes)
-        assert sum(answered.values()) == READERS + 1
+        assert sum(counts.values()) == READERS + 1
         # All but what the kernels took is the daemon's to keep: the limit, and a page on top.
-        unread = (answered["200"] - 1) * (page_bytes - KERNEL_BYTES)
+        unread = (counts["200"] - 1) * (page_bytes - KERNEL_BYTES)
         assert 0 < unread <= BUFFERED + page_bytes
 
         def is_served_again() -> bool:

@@ -16,7 +16,6 @@ import pytest
 from devkit.kubelet.replies import Exchange, FakeReply, ReplyEnd, Tunnel, switching
 from tests.cases.client import CaseClient
 from tests.cases.replies import parse_reply
-from tests.functional.vnagent.far_end import FarEnd
 from tests.functional.vnagent.node import (
     DEADLINE_S,
     NAME,
@@ -28,6 +27,7 @@ from tests.functional.vnagent.node import (
     tenant_pod,
 )
 from tests.functional.vnagent.shop_and_bank import status_of
+from tests.functional.vnagent.tls_peer import TlsPeer
 from tests.waiting import wait_until
 
 SHOP = tenant_pod("ten-a", "web", "shop")
@@ -402,7 +402,7 @@ def test_a_client_that_does_not_read_is_paused(node: AgentNode, path: str) -> No
         for size in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             sock.setsockopt(socket.SOL_SOCKET, size, 65536)
         sock.setblocking(False)
-        far = FarEnd(sock, node.context("ten-a"), is_server=False, name=NAME)
+        far = TlsPeer(sock, node.context("ten-a"), is_server=False, name=NAME)
         far.handshake()
 
         def is_shaken() -> bool:
@@ -412,7 +412,7 @@ def test_a_client_that_does_not_read_is_paused(node: AgentNode, path: str) -> No
 
         wait_until(is_shaken, within_s=DEADLINE_S)
         before = memory_kib(node)
-        far.say(head(f"GET {path}") * count)
+        far.write(head(f"GET {path}") * count)
         quiet_since, left = time.monotonic(), far.unsent_bytes
         while time.monotonic() - quiet_since < 1.0:
             far.push()
@@ -422,24 +422,24 @@ def test_a_client_that_does_not_read_is_paused(node: AgentNode, path: str) -> No
         assert memory_kib(node) - before < 16 << 10
         other = node.logs("ten-b", "web", "bank")
         assert other is not None
-        answered, kept = 0, bytearray()
+        answered_count, kept = 0, bytearray()
 
         def receive_reply() -> bool:
-            nonlocal answered
+            nonlocal answered_count
             far.push()
             far.pull()
             kept.extend(far.received)
             far.received.clear()
             whole = kept.rfind(b"HTTP/1.1 200 OK")
             if whole > 0:
-                answered += kept.count(b"HTTP/1.1 200 OK", 0, whole)
+                answered_count += kept.count(b"HTTP/1.1 200 OK", 0, whole)
                 del kept[:whole]
-            return answered == count - 1 or far.end is not None
+            return answered_count == count - 1 or far.end is not None
 
         end = time.monotonic() + 4 * DEADLINE_S
         while not receive_reply() and time.monotonic() < end:
             pass
-        assert (answered, far.end) == (count - 1, None)
+        assert (answered_count, far.end) == (count - 1, None)
 
 
 def memory_kib(node: AgentNode) -> int:

@@ -32,8 +32,8 @@ from vcnode_demo.super_cluster import FakeSuperCluster
 AGAIN_WITHIN_S = 2.0
 
 
-def asked_once(node: AgentNode, key: str) -> bool:
-    """Whether a log is served now. False while there is no port, no answer or another one."""
+def serves_log(node: AgentNode, key: str) -> bool:
+    """Whether a log is served now. Asks the restarted agent at its new port."""
     with contextlib.suppress(DaemonError, OSError, ValueError):
         node.daemon.port = node.daemon.listen_port()
         reply = node.logs(key, "web", "shop")
@@ -76,7 +76,7 @@ def _kill_and_serve_again(node: AgentNode, key: str, marker: str, saved: set[str
     began = time.monotonic()
     node.daemon.spawn()
     wait_until(
-        lambda: asked_once(node, key), within_s=DEADLINE_S, context=lambda: str(node.daemon.log_tail())
+        lambda: serves_log(node, key), within_s=DEADLINE_S, context=lambda: str(node.daemon.log_tail())
     )
     took_s = time.monotonic() - began
     assert took_s < AGAIN_WITHIN_S
@@ -131,7 +131,7 @@ def test_a_restart_without_the_super_cluster(tmp_path: Path) -> None:
         node.tenants[key] = NodeTenant(key, authority, leaf)
         with node:
             wait_until(lambda: has_saved(node), within_s=DEADLINE_S)
-            assert asked_once(node, key)
+            assert serves_log(node, key)
             super_cluster.pause()
             _kill_and_serve_again(node, key, pod.marker, {"tenants", "pods"})
             super_cluster.resume()
@@ -173,7 +173,7 @@ def test_a_first_start_without_sources_is_not_synced(tmp_path: Path) -> None:
         status, reported = node.daemon.get("/readyz")
         assert (status, "pods: not synced" in reported) == (503, True)
         node.kubelet.script = None
-        wait_until(lambda: node.daemon.is_ready() and asked_once(node, "ten-a"), within_s=DEADLINE_S)
+        wait_until(lambda: node.daemon.is_ready() and serves_log(node, "ten-a"), within_s=DEADLINE_S)
     finally:
         node.stop()
 

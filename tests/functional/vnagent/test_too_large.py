@@ -26,10 +26,10 @@ def test_an_oversized_pod_is_500_for_its_tenant_only(tmp_path: Path) -> None:
         kubeconfig.write_text(super_cluster.kubeconfig("vn-agent"), encoding="utf-8")
         settings = {"tenants": {"kubeconfigFile": str(kubeconfig)}, "pods": {"source": "superCluster"}}
         tenants = {}
-        for owner in ("a", "b"):
+        for tenant in ("a", "b"):
             authority = Authority.create("kubernetes")
             leaf = authority.issue("apiserver")
-            key = super_cluster.add_tenant(owner, authority, leaf, authority.issue("metrics"))
+            key = super_cluster.add_tenant(tenant, authority, leaf, authority.issue("metrics"))
             tenants[key] = NodeTenant(key, authority, leaf)
         mine, other = tenants
         pod = super_cluster.add_tenant_pod("a", mine, "web", "shop", "t-1")

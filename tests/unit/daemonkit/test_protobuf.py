@@ -166,7 +166,7 @@ def test_unknown_fields_are_skipped(unknown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wire", "said"),
+    ("wire", "error_text"),
     [
         ("08", "Flat.yes: cut short"),
         ("0880", "Flat.yes: cut short"),
@@ -192,10 +192,10 @@ def test_unknown_fields_are_skipped(unknown: str) -> None:
         ("a10601020304050607", "Flat.100: cut short"),
     ],
 )
-def test_malformed_messages_are_refused(wire: str, said: str) -> None:
+def test_malformed_messages_are_refused(wire: str, error_text: str) -> None:
     with pytest.raises(BadMessage) as raised:
         decode(Flat, bytes.fromhex(wire))
-    assert str(raised.value) == said
+    assert str(raised.value) == error_text
 
 
 def test_an_inner_message_ends_where_its_length_says() -> None:

@@ -18,7 +18,7 @@ class Api:
         self.value = registration.registration({"url": "https://x/mutate", **client_config})
         self.value["metadata"]["resourceVersion"] = "7"
         self.patches = 0
-        self.asked = 0
+        self.request_count = 0
         self.is_away = False
 
     async def request(
@@ -31,7 +31,7 @@ class Api:
         content_type: str = "application/json",
         limit_bytes: int = MAX_RESPONSE_BYTES,
     ) -> bytes:
-        self.asked += 1
+        self.request_count += 1
         if self.is_away:
             raise UnreachableError("no API server there")
         assert path == f"{registration.PATH}/dnsconfig.vcnode.io"

@@ -44,7 +44,7 @@ class LimitsFixture:
             await asyncio.sleep(0)
 
     @property
-    def held(self) -> tuple[int, int]:
+    def used(self) -> tuple[int, int]:
         return len(self.bodies), self.bodies.read_bytes
 
 
@@ -52,24 +52,24 @@ async def test_a_read_body_leaves_no_bytes_counted() -> None:
     here = LimitsFixture()
     assert await here.bodies.read(Sender(b"ab", b"c", b"")) == b"abc"
     assert await here.bodies.read(Sender(b"x" * 10, b"")) == b"x" * 10
-    assert here.held == (0, 0)
+    assert here.used == (0, 0)
 
 
 async def test_a_body_above_its_limit_is_refused_at_once() -> None:
     here = LimitsFixture()
     with pytest.raises(BodyTooLargeError):
         await here.bodies.read(Sender(b"x" * 10, b"x"))
-    assert here.held == (0, 0)
+    assert here.used == (0, 0)
 
 
 async def test_an_unfinished_body_times_out() -> None:
     here = LimitsFixture()
     slow = await here.reads(Sender(b"x"))
-    assert here.held == (1, 1)
+    assert here.used == (1, 1)
     await asyncio.sleep(READ_S + 1)
     with pytest.raises(TimeoutError):
         await slow
-    assert here.held == (0, 0)
+    assert here.used == (0, 0)
 
 
 async def test_the_oldest_body_loses_its_place() -> None:
@@ -81,18 +81,18 @@ async def test_the_oldest_body_loses_its_place() -> None:
         await one
     second.send(b"")
     assert await two == b"y"
-    assert here.held == (0, 0)
+    assert here.used == (0, 0)
 
 
 async def test_the_oldest_body_loses_its_bytes() -> None:
     here = LimitsFixture()
     first, second = Sender(b"x" * 9), Sender(b"y" * 9)
     one, two = await here.reads(first), await here.reads(second)
-    assert here.held == (2, 18)
+    assert here.used == (2, 18)
     assert await here.bodies.read(Sender(b"zz", b"z", b"")) == b"zzz"
     with pytest.raises(EvictedError):
         await one
-    assert here.held == (1, 9)
+    assert here.used == (1, 9)
     second.send(b"")
     assert await two == b"y" * 9
 
@@ -105,7 +105,7 @@ async def test_the_oldest_body_evicts_itself_by_growing() -> None:
     await here.settles()
     with pytest.raises(EvictedError):
         await one
-    assert here.held == (1, 9)
+    assert here.used == (1, 9)
     second.send(b"")
     assert await two == b"y" * 9
 
@@ -119,7 +119,7 @@ async def test_a_body_that_ends_while_evicted_is_refused() -> None:
     assert await here.bodies.read(Sender(b"z", b"")) == b"z"
     with pytest.raises(EvictedError):
         await one
-    assert here.held == (0, 0)
+    assert here.used == (0, 0)
 
 
 async def test_a_cancelled_read_leaves_no_bytes_counted() -> None:
@@ -128,7 +128,7 @@ async def test_a_cancelled_read_leaves_no_bytes_counted() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert here.held == (0, 0)
+    assert here.used == (0, 0)
 
 
 async def test_a_total_below_one_body_is_an_error() -> None:

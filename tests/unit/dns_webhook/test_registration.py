@@ -65,7 +65,7 @@ async def test_deleted_replicas_never_evict_a_living_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "ours", "stale", "expected"),
+    ("registered", "ours", "stale", "expected"),
     [
         ("", "a", "", "a"),
         ("ab", "a", "", "ab"),
@@ -78,11 +78,11 @@ async def test_deleted_replicas_never_evict_a_living_one() -> None:
         ("abcdefghijklmnopqr", "s", "", "defghijklmnopqrs"),
     ],
 )
-async def test_bundle_order_and_limit(held: str, ours: str, stale: str, expected: str) -> None:
+async def test_bundle_order_and_limit(registered: str, ours: str, stale: str, expected: str) -> None:
     def each(letters: str) -> list[bytes]:
         return [pem(letter) for letter in letters]
 
-    assert registration.merged(each(held), each(ours), each(stale)) == each(expected)
+    assert registration.merged(each(registered), each(ours), each(stale)) == each(expected)
 
 
 async def test_the_shipped_registration_is_this_one() -> None:

@@ -19,7 +19,7 @@ NODE = node_dns_of("nameserver 192.0.2.1\nsearch node.example\n")
 CLUSTER = cluster_state_of([*objects.tenant("t", default="10.0.0.10")])
 
 
-def asked(pod: Any, **changed: Any) -> bytes:
+def review_of(pod: Any, **changed: Any) -> bytes:
     request = {
         "uid": "review-1",
         "resource": {"group": "", "version": "v1", "resource": "pods"},
@@ -61,7 +61,7 @@ def test_a_pod_is_patched_with_its_networks_resolver() -> None:
         "nameservers": ["10.0.0.10"],
         "options": [{"name": "ndots", "value": "5"}],
     }
-    assert response(asked(new(pod))) == {
+    assert response(review_of(new(pod))) == {
         "uid": "review-1",
         "allowed": True,
         "patchType": "JSONPatch",
@@ -75,7 +75,7 @@ def test_a_pod_is_patched_with_its_networks_resolver() -> None:
 def test_invalid_node_search_paths_are_left_out() -> None:
     """The kubelet accepts any: a pod's author cannot repair a node's file."""
     node = node_dns_of("search Corp.Example _tcp.x_y.example -bad.example a!b\n")
-    answer = review.decide_review(review.decode_review(asked(new(objects.pod("t")))), CLUSTER, node)
+    answer = review.decide_review(review.decode_review(review_of(new(objects.pod("t")))), CLUSTER, node)
     (config,) = (step["value"] for step in answer.patch if step["path"] == "/spec/dnsConfig")
     assert config["searches"][3:] == ["corp.example", "_tcp.x_y.example"]
     assert answer.left_out == ("-bad.example", "a!b")
@@ -85,7 +85,7 @@ def test_invalid_node_search_paths_are_left_out() -> None:
 def test_an_authors_own_search_paths_stay_as_they_are(search: str) -> None:
     """It names the field, as without the webhook."""
     pod = new(objects.pod("t", dnsConfig={"searches": [search, "ok.example"]}))
-    answer = review.decide_review(review.decode_review(asked(pod)), CLUSTER, node_dns_of("search a!b\n"))
+    answer = review.decide_review(review.decode_review(review_of(pod)), CLUSTER, node_dns_of("search a!b\n"))
     (config,) = (step["value"] for step in answer.patch if step["path"] == "/spec/dnsConfig")
     assert config["searches"][3:] == [search, "ok.example"]
     assert answer.left_out == ("a!b",)
@@ -93,9 +93,9 @@ def test_an_authors_own_search_paths_stay_as_they_are(search: str) -> None:
 
 def test_a_second_review_changes_nothing() -> None:
     pod = objects.pod("t", dnsPolicy="ClusterFirst")
-    for step in response(asked(pod))["patch"]:
+    for step in response(review_of(pod))["patch"]:
         pod["spec"][step["path"].rpartition("/")[2]] = step["value"]
-    assert response(asked(pod)) == LEFT
+    assert response(review_of(pod)) == LEFT
 
 
 @pytest.mark.parametrize(
@@ -103,15 +103,16 @@ def test_a_second_review_changes_nothing() -> None:
     [{"dnsPolicy": "None"}, {"dnsPolicy": "Default"}, {"dnsPolicy": "ClusterFirst", "hostNetwork": True}],
 )
 def test_other_classes_are_admitted_unchanged(spec: dict[str, Any]) -> None:
-    assert response(asked(objects.pod("t", **spec))) == LEFT
+    assert response(review_of(objects.pod("t", **spec))) == LEFT
 
 
 def test_other_objects_and_pods_are_admitted_unchanged() -> None:
-    assert response(asked(objects.pod("", tenant_namespace="kube-system"))) == LEFT
-    assert response(asked(objects.pod("t"), operation="UPDATE")) == LEFT
-    assert response(asked(objects.pod("t"), subResource="status")) == LEFT
+    assert response(review_of(objects.pod("", tenant_namespace="kube-system"))) == LEFT
+    assert response(review_of(objects.pod("t"), operation="UPDATE")) == LEFT
+    assert response(review_of(objects.pod("t"), subResource="status")) == LEFT
     assert (
-        response(asked(None, resource={"group": "apps", "version": "v1", "resource": "deployments"})) == LEFT
+        response(review_of(None, resource={"group": "apps", "version": "v1", "resource": "deployments"}))
+        == LEFT
     )
 
 
@@ -127,7 +128,7 @@ def test_other_objects_and_pods_are_admitted_unchanged() -> None:
 def test_a_pod_without_a_resolver_is_denied_with_a_reason(
     pod: dict[str, Any], cluster: ClusterState, code: int, words: str
 ) -> None:
-    answer = response(asked(pod), cluster)
+    answer = response(review_of(pod), cluster)
     assert (answer["allowed"], answer["status"]["code"]) == (False, code)
     assert words in answer["status"]["message"]
     assert "patch" not in answer
@@ -137,7 +138,7 @@ OPTIONS: dict[str, Any] = {"dnsConfig": {"options": [{"name": f"o{number}"} for 
 
 
 def test_a_too_large_pod_is_denied_undecoded() -> None:
-    assert response(asked(objects.pod("t", **OPTIONS)))["status"] == {
+    assert response(review_of(objects.pod("t", **OPTIONS)))["status"] == {
         "code": 422,
         "reason": "Invalid",
         "message": "no DNS for this pod: too large: spec.dnsConfig.options has more than 256 entries",
@@ -147,11 +148,11 @@ def test_a_too_large_pod_is_denied_undecoded() -> None:
 def test_a_too_large_pod_of_no_tenant_is_admitted() -> None:
     elsewhere = replace(CLUSTER, namespaces={**CLUSTER.namespaces, "kube-system": NamespaceObject()})
     pod = objects.pod("", tenant_namespace="kube-system", **OPTIONS)
-    assert response(asked(pod, namespace="kube-system"), elsewhere) == LEFT
+    assert response(review_of(pod, namespace="kube-system"), elsewhere) == LEFT
 
 
 def test_a_too_large_pod_in_an_unsynced_namespace_is_503() -> None:
-    status = response(asked(objects.pod("t", **OPTIONS)), ClusterState())["status"]
+    status = response(review_of(objects.pod("t", **OPTIONS)), ClusterState())["status"]
     assert (status["code"], status["message"]) == (
         503,
         "no DNS for this pod: namespace t-shop is not synced yet",
@@ -162,7 +163,7 @@ def test_a_too_large_pod_in_an_unsynced_namespace_is_503() -> None:
 def test_no_tenant_becomes_anothers_resolver(case: isolation.DnsCase) -> None:
     """The webhook decides each case as the node does, unless the kubelet decides it."""
     pod = case.pod()
-    found = response(asked(pod, namespace=pod["metadata"]["namespace"]), cluster_state_of(case.items()))
+    found = response(review_of(pod, namespace=pod["metadata"]["namespace"]), cluster_state_of(case.items()))
     patched = {step["path"]: step["value"] for step in found.get("patch", ())}
     if "/spec/dnsConfig" in patched:
         assert tuple(patched["/spec/dnsConfig"]["nameservers"]) == case.servers
@@ -176,7 +177,7 @@ def test_no_tenant_becomes_anothers_resolver(case: isolation.DnsCase) -> None:
 
 def test_truncation_is_a_warning() -> None:
     many = {"nameservers": ["192.0.2.1", "192.0.2.2", "192.0.2.3"]}
-    (warning,) = response(asked(objects.pod("t", dnsConfig=many)))["warnings"]
+    (warning,) = response(review_of(objects.pod("t", dnsConfig=many)))["warnings"]
     assert warning.startswith("Nameserver limits were exceeded")
 
 
@@ -189,11 +190,11 @@ def test_truncation_is_a_warning() -> None:
         b"[]",
         b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}',
         b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": ""}}',
-        asked({}).replace(b"admission.k8s.io/v1", b"admission.k8s.io/v1beta1"),
-        asked(None),
-        asked({"spec": {"dnsPolicy": 5}}),
+        review_of({}).replace(b"admission.k8s.io/v1", b"admission.k8s.io/v1beta1"),
+        review_of(None),
+        review_of({"spec": {"dnsPolicy": 5}}),
         b'{"a":' * 100_000,
-        asked({"spec": {"x": 0}}).replace(b'"x": 0', b'"x": ' + b"[" * 100_000 + b"]" * 100_000),
+        review_of({"spec": {"x": 0}}).replace(b'"x": 0', b'"x": ' + b"[" * 100_000 + b"]" * 100_000),
     ],
 )
 def test_invalid_reviews_are_errors(body: bytes) -> None:

@@ -20,7 +20,7 @@ from dns_webhook.credentials import Credentials
 from dns_webhook.service import WebhookService
 from dnsconfig.config import SuperCluster, TenantDomain
 from tests.unit.dns_webhook.registration_api import Api
-from tests.unit.dns_webhook.test_review import asked
+from tests.unit.dns_webhook.test_review import review_of
 from tests.unit.dnsconfig.node import RESOURCES
 from tests.unit.dnsconfig.objects import Json, pod, service, tenant
 
@@ -68,7 +68,7 @@ class WebhookFixture:
 
     def reviewed(self, item: Json) -> dict[str, Any]:
         """The response to a review of this pod."""
-        reply = self.service.handle_review(asked(item, namespace=item["metadata"]["namespace"]))
+        reply = self.service.handle_review(review_of(item, namespace=item["metadata"]["namespace"]))
         assert (reply.status, reply.content_type) == (200, "application/json")
         assert isinstance(reply.body, bytes)
         answer: dict[str, Any] = json.loads(reply.body)["response"]

@@ -35,18 +35,18 @@ class Refusing(FakeBridge):
 class SessionFixture:
     def __init__(self) -> None:
         self.bridges: list[FakeBridge] = []
-        self.said: list[object] = []
+        self.calls: list[object] = []
         self.tasks = Tasks("test")
         self.next = FakeBridge()
         self.connection = ResolverSession(
             self._connect,
             ResolverHandlers(
-                lambda guest: self.said.append(("present", guest.id)),
-                lambda guest: self.said.append(("gone", guest)),
-                lambda: self.said.append("synced"),
-                lambda: self.said.append("lost"),
-                lambda push, result: self.said.append(("answered", push.number, result.code.name)),
-                lambda push, why: self.said.append(("failed", push.number, why)),
+                lambda guest: self.calls.append(("present", guest.id)),
+                lambda guest: self.calls.append(("gone", guest)),
+                lambda: self.calls.append("synced"),
+                lambda: self.calls.append("lost"),
+                lambda push, result: self.calls.append(("answered", push.number, result.code.name)),
+                lambda push, why: self.calls.append(("failed", push.number, why)),
             ),
             self.tasks,
             lambda: 1.0,
@@ -67,7 +67,7 @@ async def test_guests_and_results_reach_the_handlers() -> None:
     await asyncio.sleep(0.1)
     here.next.remove("g1")
     await asyncio.sleep(0.1)
-    assert here.said == [("present", "g1"), "synced", ("answered", 1, "APPLIED"), ("gone", "g1")]
+    assert here.calls == [("present", "g1"), "synced", ("answered", 1, "APPLIED"), ("gone", "g1")]
     (request,) = here.next.resolv_conf_requests
     assert (request.guest, request.text, request.wait_message) == ("g1", PUSH.desired.text, "why")
     await here.tasks.close(1.0)
@@ -76,13 +76,13 @@ async def test_guests_and_results_reach_the_handlers() -> None:
 async def test_a_push_without_a_session_or_with_an_error_fails() -> None:
     here = SessionFixture()
     here.connection.push(PUSH)
-    assert here.said == [("failed", 1, "no session with kata-bridge")]
+    assert here.calls == [("failed", 1, "no session with kata-bridge")]
     here.next = Refusing()
     here.tasks.spawn(here.connection.run(), "run")
     await asyncio.sleep(0.1)
     here.connection.push(PUSH)
     await asyncio.sleep(0.1)
-    assert here.said[1:] == ["synced", ("failed", 1, "no gate here")]
+    assert here.calls[1:] == ["synced", ("failed", 1, "no gate here")]
     await here.tasks.close(1.0)
 
 
@@ -98,5 +98,5 @@ async def test_results_of_an_earlier_session_are_dropped() -> None:
     first, here.next = here.next, FakeBridge()
     await asyncio.sleep(5)
     assert first.resolv_conf_requests
-    assert here.said == [("present", "g1"), "synced", "lost", "synced"]
+    assert here.calls == [("present", "g1"), "synced", "lost", "synced"]
     await here.tasks.close(1.0)

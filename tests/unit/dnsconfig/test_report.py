@@ -33,9 +33,9 @@ async def test_ready_when_bridge_and_sources_are_synced(tmp_path: Path) -> None:
     report = shown(here)
     assert not report.readiness().is_ready
     async with here.running():
-        said = report.readiness()
-        assert said.is_ready
-        assert said.lines[0] == "kata-bridge: ok"
+        state = report.readiness()
+        assert state.is_ready
+        assert state.lines[0] == "kata-bridge: ok"
         assert not shown(here, tmp_path / "absent").readiness().is_ready
         draining = shown(here)
         draining.start_draining()

@@ -151,8 +151,8 @@ async def test_the_newest_guest_of_a_pod_gets_its_resolver() -> None:
         here.bridge.add("host", "", "kube-system/proxy")
         here.bridge.add("over", "b", "b-shop/done")
         await asyncio.sleep(2 * GRACE_S)
-        told = {each.guest: each.wait_message for each in here.bridge.resolv_conf_requests if each.guest}
-        assert told == {"new": "", "past": "the API server has another pod of this name on this node"}
+        submitted = {each.guest: each.wait_message for each in here.bridge.resolv_conf_requests if each.guest}
+        assert submitted == {"new": "", "past": "the API server has another pod of this name on this node"}
         here.bridge.remove("new")
         await asyncio.sleep(1)
         assert here.bridge.resolv_conf_requests[-1].guest == "old"

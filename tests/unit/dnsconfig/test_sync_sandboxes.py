@@ -234,11 +234,11 @@ class Tenant:
     def put_pod(self) -> None:
         item = pod("a", "web", network=self.label, nodeName="n1")
         if self.has_status:
-            said = "True" if self.random.random() < 0.7 else "False"
+            is_ready = "True" if self.random.random() < 0.7 else "False"
             self.transitions += self.random.random() < 0.5
             condition = {
                 "type": "PodReadyToStartContainers",
-                "status": said,
+                "status": is_ready,
                 "lastTransitionTime": f"{self.transitions}",
             }
             item["status"] = {"conditions": [condition]}

@@ -92,8 +92,8 @@ async def test_a_too_large_service_is_not_deleted() -> None:
         item["metadata"]["labels"] = {f"l{number}": "x" * 20 for number in range(1_001)}
         here.put(item)
         await asyncio.sleep(1)
-        place = here.watch.snapshot().contents["a-kube-system"]
-        assert (dict(place.services), place.absence) == ({}, Absence.CONFIRMED)
+        system_namespace = here.watch.snapshot().contents["a-kube-system"]
+        assert (dict(system_namespace.services), system_namespace.absence) == ({}, Absence.CONFIRMED)
         assert here.controller.pods.retention.revoked == {}
         here.storage.delete(SERVICES, "a-kube-system", "kube-dns-default")
         await asyncio.sleep(1)

@@ -258,7 +258,7 @@ def test_a_family_without_document_is_removed(fake: FakePacketFilter, reconciler
 
 
 def test_without_a_packet_filter_all_missing_is_named(fake: FakePacketFilter) -> None:
-    fake.missing = {place: f"no {place[1].value}" for place in (*fake.supported, *fake.missing)}
+    fake.missing = {tool: f"no {tool[1].value}" for tool in (*fake.supported, *fake.missing)}
     reconciler = RulesetReconciler(fake, None)
     with pytest.raises(FilterUnavailableError, match="no iptables; no nft"):
         reconciler.read_back()

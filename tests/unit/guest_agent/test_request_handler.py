@@ -61,14 +61,14 @@ class HandledGuest:
         self.flushed += flows
         return len(self.flushed)
 
-    def ask(self, question: NodeRequest) -> AgentResult:
+    def call(self, question: NodeRequest) -> AgentResult:
         answer = self.handler.handle(question)
         assert answer.request_id == question.id
         assert answer.result is not None
         return answer.result
 
     def apply(self, message: messages.Ruleset, *flush: Flow) -> AgentResult:
-        return self.ask(NodeRequest(5, apply=ApplyRuleset(message, flush)))
+        return self.call(NodeRequest(5, apply=ApplyRuleset(message, flush)))
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_a_missing_program_fails_and_is_not_refused(guest: HandledGuest) -> None
         AgentResultCode.FAILED, "no iptables-restore in this guest", RulesetState()
     )
     assert guest.apply(messages.Ruleset()).code is AgentResultCode.REFUSED
-    assert guest.ask(NodeRequest(1, apply=ApplyRuleset())).code is AgentResultCode.FAILED
+    assert guest.call(NodeRequest(1, apply=ApplyRuleset())).code is AgentResultCode.FAILED
 
 
 def test_failed_flush_and_save_still_apply_rules(guest: HandledGuest) -> None:
@@ -169,15 +169,15 @@ def test_failed_flush_and_save_still_apply_rules(guest: HandledGuest) -> None:
 
 def test_a_check_reports_drift(guest: HandledGuest) -> None:
     guest.apply(to_message(FIRST))
-    assert guest.ask(NodeRequest(2, check_drift=CheckDrift())) == AgentResult(
+    assert guest.call(NodeRequest(2, check_drift=CheckDrift())) == AgentResult(
         AgentResultCode.DONE, "", state(FIRST)
     )
     guest.filter.tables[Family.IPV4]["nat"]["VCN-SERVICES"].clear()
-    assert guest.ask(NodeRequest(3, check_drift=CheckDrift())) == AgentResult(
+    assert guest.call(NodeRequest(3, check_drift=CheckDrift())) == AgentResult(
         AgentResultCode.DONE, "", state(FIRST, has_drifted=True)
     )
     guest.filter.unavailable = "the kernel is gone"
-    assert guest.ask(NodeRequest(4, check_drift=CheckDrift())).code is AgentResultCode.FAILED
+    assert guest.call(NodeRequest(4, check_drift=CheckDrift())).code is AgentResultCode.FAILED
 
 
 def test_drift_is_reported_once(guest: HandledGuest) -> None:
@@ -189,7 +189,7 @@ def test_drift_is_reported_once(guest: HandledGuest) -> None:
     assert guest.handler.take_report() == AgentMessage(state=state(FIRST, has_drifted=True))
     assert guest.handler.take_report() is None
     rules.append(rule)
-    guest.ask(NodeRequest(2, check_drift=CheckDrift()))
+    guest.call(NodeRequest(2, check_drift=CheckDrift()))
     assert guest.handler.take_report() is None
 
 
@@ -202,16 +202,16 @@ def test_read_back_returns_installed_rules(guest: HandledGuest) -> None:
     assert answer.installed is not None
     assert b"-A VCN-SERVICES -j LOG --log-prefix x\n" in answer.installed.parts[0].text
     guest.filter.unavailable = "xtables lock"
-    assert guest.ask(NodeRequest(6, read_back=ReadBack())).code is AgentResultCode.FAILED
+    assert guest.call(NodeRequest(6, read_back=ReadBack())).code is AgentResultCode.FAILED
 
 
 def test_flows_are_flushed_on_request(guest: HandledGuest) -> None:
     flow = Flow("udp", "10.0.0.1")
     question = NodeRequest(1, flush_conntrack=FlushConntrack((flow,)))
-    assert guest.ask(question).code is AgentResultCode.DONE
+    assert guest.call(question).code is AgentResultCode.DONE
     assert guest.flushed == [flow]
     guest.flush_error = ValueError("'icmp' is none of tcp, udp, sctp")
-    assert guest.ask(question) == AgentResult(
+    assert guest.call(question) == AgentResult(
         AgentResultCode.REFUSED, "conntrack: 'icmp' is none of tcp, udp, sctp", RulesetState()
     )
     without = RequestHandler(guest.reconciler, None, guest.state_path, ())
@@ -222,24 +222,24 @@ def test_flows_are_flushed_on_request(guest: HandledGuest) -> None:
 
 def test_a_circle_of_links_fails(guest: HandledGuest) -> None:
     guest.resolv_conf.symlink_to(guest.resolv_conf)
-    outcome = guest.ask(NodeRequest(1, write_resolv_conf=WriteResolvConf("nameserver 10.0.0.10\n")))
+    outcome = guest.call(NodeRequest(1, write_resolv_conf=WriteResolvConf("nameserver 10.0.0.10\n")))
     assert outcome.code is AgentResultCode.FAILED
     assert "too many links" in outcome.message
 
 
 def test_resolv_confs_are_written(guest: HandledGuest) -> None:
     question = NodeRequest(1, write_resolv_conf=WriteResolvConf("nameserver 10.0.0.10\n"))
-    assert guest.ask(question).code is AgentResultCode.DONE
+    assert guest.call(question).code is AgentResultCode.DONE
     assert guest.resolv_conf.read_text() == "nameserver 10.0.0.10\n"
-    assert guest.ask(question).code is AgentResultCode.UNCHANGED
-    assert guest.ask(NodeRequest(2, write_resolv_conf=WriteResolvConf("\0"))).code is AgentResultCode.REFUSED
+    assert guest.call(question).code is AgentResultCode.UNCHANGED
+    assert guest.call(NodeRequest(2, write_resolv_conf=WriteResolvConf("\0"))).code is AgentResultCode.REFUSED
     guest.resolv_conf.unlink()
     guest.resolv_conf.mkdir()
-    assert guest.ask(question).code is AgentResultCode.FAILED
+    assert guest.call(question).code is AgentResultCode.FAILED
 
 
 def test_an_unknown_request_fails(guest: HandledGuest) -> None:
-    outcome = guest.ask(NodeRequest(1))
+    outcome = guest.call(NodeRequest(1))
     assert outcome.code is AgentResultCode.FAILED
     assert "may be older than kata-bridge" in outcome.message
 

@@ -112,15 +112,19 @@ class EngineNode:
             },
         )
 
-    def held(self, guest: str) -> Ruleset:
+    def installed_ruleset(self, guest: str) -> Ruleset:
         """The rules of a guest that has some."""
-        held = self.bridge.installed(guest)
-        assert held is not None
-        return held
+        installed_ruleset = self.bridge.installed(guest)
+        assert installed_ruleset is not None
+        return installed_ruleset
 
     def text(self, guest: str) -> str:
-        held = self.bridge.installed(guest)
-        return "" if held is None else "".join(document.text() for document in held.documents)
+        installed_ruleset = self.bridge.installed(guest)
+        return (
+            ""
+            if installed_ruleset is None
+            else "".join(document.text() for document in installed_ruleset.documents)
+        )
 
     def snapshot(self, tenant: str) -> SavedTenant:
         cache = self.controller.cache

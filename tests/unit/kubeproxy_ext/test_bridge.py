@@ -27,7 +27,7 @@ class Script:
     def __init__(self, *connections: list[GuestEvent | BridgeError]) -> None:
         self.connections = list(connections)
         self.events: list[GuestEvent | BridgeError] = []
-        self.answers: list[GuestResult | BridgeError] = []
+        self.replies: list[GuestResult | BridgeError] = []
         self.flows: list[Sequence[Flow]] = []
 
     def connect(self) -> "Script":
@@ -49,7 +49,7 @@ class Script:
         self, guests: Sequence[str], flows: Sequence[Flow]
     ) -> AsyncIterator[GuestResult]:
         self.flows.append(flows)
-        for answer in self.answers:
+        for answer in self.replies:
             await asyncio.sleep(0.01)
             if isinstance(answer, BridgeError):
                 raise answer
@@ -90,7 +90,7 @@ SYNCED = GuestEvent(GuestEventKind.SYNCED)
 
 async def test_results_reach_their_handlers() -> None:
     results = RecordedResults(Script([SYNCED]))
-    results.script.answers = [GuestResult("g1", ResultCode.APPLIED), GuestResult("g2", ResultCode.REFUSED)]
+    results.script.replies = [GuestResult("g1", ResultCode.APPLIED), GuestResult("g2", ResultCode.REFUSED)]
     async with results.running():
         results.pusher.push(RulesetPush(("g1", "g2"), RULES, ()))
         await asyncio.sleep(1)
@@ -102,7 +102,7 @@ async def test_results_reach_their_handlers() -> None:
 )
 async def test_guests_without_a_result_are_reported(error: BridgeError, is_refused: bool) -> None:
     results = RecordedResults(Script([SYNCED]))
-    results.script.answers = [GuestResult("g1", ResultCode.APPLIED), error]
+    results.script.replies = [GuestResult("g1", ResultCode.APPLIED), error]
     async with results.running():
         results.pusher.push(RulesetPush(("g1", "g2"), RULES, ()))
         await asyncio.sleep(1)
@@ -117,7 +117,7 @@ async def test_push_without_connection_fails() -> None:
 
 async def test_results_of_an_old_connection_are_ignored() -> None:
     results = RecordedResults(Script([SYNCED], [SYNCED]))
-    results.script.answers = [GuestResult("g1", ResultCode.APPLIED)]
+    results.script.replies = [GuestResult("g1", ResultCode.APPLIED)]
     async with results.running():
         results.pusher.push(RulesetPush(("g1",), RULES, ()))
         await asyncio.sleep(0)

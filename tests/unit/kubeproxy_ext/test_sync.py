@@ -66,7 +66,7 @@ async def test_guest_may_come_to_share_an_older_ruleset() -> None:
         # Without an address it gets both families; with one it shares g1's rules.
         it.bridge.add("g2", "a", ips=())
         await asyncio.sleep(1)
-        assert len(it.held("g2").documents) == 2
+        assert len(it.installed_ruleset("g2").documents) == 2
         it.bridge.change("g2", ips=("10.244.0.8",))
         await asyncio.sleep(5)
         assert it.text("g2") == it.text("g1") != ""

@@ -41,13 +41,13 @@ async def test_no_tenant_waits_for_a_larger_one() -> None:
     it.bridge.add("g1", "a")
     it.bridge.add("g2", "b")
     done: list[str] = []
-    wanted, send = it.controller.rulesets.desired_for, it.pusher.push
+    compute, send = it.controller.rulesets.desired_for, it.pusher.push
 
     def computed(guests: Mapping[str, GuestSpec]) -> dict[str, DesiredRuleset]:
         tenants = {guest.views[0].tenant or "" for guest in guests.values()}
         it.lag_s += 0.5 if "a" in tenants else 0.0
         done.append(f"computed {' '.join(sorted(tenants))}")
-        return wanted(guests)
+        return compute(guests)
 
     def sent(push: RulesetPush) -> None:
         done.append(f"sent {' '.join(push.guests)}")
@@ -79,13 +79,13 @@ LARGER_S, OTHER_S = 0.5, 0.04
 async def running_with_a_larger_tenant(it: EngineNode, larger: str) -> AsyncIterator[list[str]]:
     """A running node, after a change of `larger` was pushed. Yields tenants in the order of computation."""
     done: list[str] = []
-    wanted = it.controller.rulesets.desired_for
+    compute = it.controller.rulesets.desired_for
 
     def computed(guests: Mapping[str, GuestSpec]) -> dict[str, DesiredRuleset]:
         tenants = {guest.views[0].tenant or "" for guest in guests.values()}
         it.lag_s += LARGER_S if larger in tenants else OTHER_S
         done.extend(tenants)
-        return wanted(guests)
+        return compute(guests)
 
     async with it.running():
         it.controller.rulesets.desired_for = computed  # type: ignore[method-assign]  # what computing takes
@@ -146,11 +146,11 @@ async def test_generation_claimed_by_a_guest_does_not_count() -> None:
             it.put_slice("a", "web", f"10.0.0.{claimed % 199}")
             await asyncio.sleep(2)
             assert f"10.0.0.{claimed % 199}:8080" in it.text("good")
-            assert it.held("good").generation < 1 << 53
+            assert it.installed_ruleset("good").generation < 1 << 53
 
 
-Act = tuple[str, int, int]
-ACTS = st.lists(
+ForeignEvent = tuple[str, int, int]
+FOREIGN_EVENTS = st.lists(
     st.tuples(
         st.sampled_from(["put", "slice", "delete", "relist", "guest"]), st.integers(0, 4), st.integers(0, 3)
     ),
@@ -159,17 +159,17 @@ ACTS = st.lists(
 
 
 @settings(max_examples=25, deadline=None)
-@given(ACTS)
+@given(FOREIGN_EVENTS)
 async def test_events_of_a_tenant_change_no_byte_sent_to_others(
-    acts: list[Act],
+    events: list[ForeignEvent],
 ) -> None:
-    async def play(do: Callable[[EngineNode, Act], None]) -> list[bytes]:
+    async def sent_to_first(do: Callable[[EngineNode, ForeignEvent], None]) -> list[bytes]:
         it = node()
         it.bridge.add("g1", "a")
         async with it.running():
             it.bridge.add("g2", "b")
-            for number, act in enumerate(acts):
-                do(it, act)
+            for number, event in enumerate(events):
+                do(it, event)
                 await asyncio.sleep(0.03)
                 # Meanwhile the first tenant changes too.
                 if number % 3 == 0:
@@ -178,13 +178,13 @@ async def test_events_of_a_tenant_change_no_byte_sent_to_others(
             await asyncio.sleep(1)
             return [each.data for each in it.bridge.requests_for("g1")]
 
-    alone = await play(lambda _node, _act: None)
-    crowded = await play(_act)
+    alone = await sent_to_first(lambda _node, _apply: None)
+    crowded = await sent_to_first(_apply)
     assert crowded == alone
 
 
-def _act(it: EngineNode, act: Act) -> None:
-    what, number, other = act
+def _apply(it: EngineNode, event: ForeignEvent) -> None:
+    what, number, other = event
     match what:
         case "put":
             it.put("b", f"s{number}", f"10.96.1.{number + 1}", *(f"10.1.{other}.{i}" for i in range(other)))

@@ -130,7 +130,7 @@ async def test_first_lists_with_only_endpoints_are_distrusted() -> None:
     it.bridge.add("g2", "a")
     async with it.running(100.0):
         assert "10.96.0.1" in it.text("g2")
-        assert [held.names for held in it.controller.distrusted] == [frozenset({"web"})]
+        assert [relist.names for relist in it.controller.distrusted] == [frozenset({"web"})]
         it.storage.delete(ENDPOINT_SLICES, "a-default", "web-1")
         await asyncio.sleep(1)
         assert "10.96.0.1" not in it.text("g2")
@@ -160,4 +160,4 @@ async def test_clock_set_back_before_restart_delays_nothing() -> None:
     async with it.running():
         await asyncio.sleep(3)
         assert "10.0.0.1:8080" in it.text("g")
-        assert it.held("g").generation == (1 << 60) + 1
+        assert it.installed_ruleset("g").generation == (1 << 60) + 1

@@ -102,170 +102,182 @@ def cluster() -> WatchedCluster:
 
 
 async def test_without_guests_only_base_kinds_are_watched() -> None:
-    world = cluster()
-    world.put_tenant("", "kube-system")
-    async with world.running():
-        assert world.watch.has_base_synced
-        assert (world.watch.count, world.watch.lists) == (2, 2)
-        assert world.state.zone == "z1"
-        assert world.state.names("namespace") == ["a-default", "a-web", "b-default", "b-web"]
-        assert world.cache.counts() == (0, 0)
-        assert not world.watch.has_synced("a")
+    cluster_watch = cluster()
+    cluster_watch.put_tenant("", "kube-system")
+    async with cluster_watch.running():
+        assert cluster_watch.watch.has_base_synced
+        assert (cluster_watch.watch.count, cluster_watch.watch.lists) == (2, 2)
+        assert cluster_watch.state.zone == "z1"
+        assert cluster_watch.state.names("namespace") == ["a-default", "a-web", "b-default", "b-web"]
+        assert cluster_watch.cache.counts() == (0, 0)
+        assert not cluster_watch.watch.has_synced("a")
 
 
 async def test_only_tenants_with_guests_are_watched() -> None:
-    world = cluster()
-    async with world.running():
-        world.watch.follow({"a"})
-        assert not world.watch.has_synced("a")
+    cluster_watch = cluster()
+    async with cluster_watch.running():
+        cluster_watch.watch.follow({"a"})
+        assert not cluster_watch.watch.has_synced("a")
         await asyncio.sleep(1)
-        assert world.watch.has_synced("a")
-        assert not world.watch.has_synced("b")
-        assert (world.state.names("service"), world.state.names("slice")) == (["a1", "a2"], ["a1-1", "a2-1"])
-        assert world.watch.count == 2 + 2 * 2
-        before = world.changes
-        world.put_service("b", "web", "b3")
+        assert cluster_watch.watch.has_synced("a")
+        assert not cluster_watch.watch.has_synced("b")
+        assert (cluster_watch.state.names("service"), cluster_watch.state.names("slice")) == (
+            ["a1", "a2"],
+            ["a1-1", "a2-1"],
+        )
+        assert cluster_watch.watch.count == 2 + 2 * 2
+        before = cluster_watch.changes
+        cluster_watch.put_service("b", "web", "b3")
         await asyncio.sleep(1)
-        assert world.changes == before
-        world.put_service("a", "web", "a3")
+        assert cluster_watch.changes == before
+        cluster_watch.put_service("a", "web", "a3")
         await asyncio.sleep(1)
-        assert world.state.names("service") == ["a1", "a2", "a3"]
+        assert cluster_watch.state.names("service") == ["a1", "a2", "a3"]
 
 
 async def test_label_selector_excludes_other_proxies() -> None:
-    world = cluster()
-    world.put_service("a", "web", "other", **{"service.kubernetes.io/service-proxy-name": "x"})
-    world.put_service("a", "web", "headless", **{"service.kubernetes.io/headless": ""})
-    async with world.running():
-        world.watch.follow({"a"})
+    cluster_watch = cluster()
+    cluster_watch.put_service("a", "web", "other", **{"service.kubernetes.io/service-proxy-name": "x"})
+    cluster_watch.put_service("a", "web", "headless", **{"service.kubernetes.io/headless": ""})
+    async with cluster_watch.running():
+        cluster_watch.watch.follow({"a"})
         await asyncio.sleep(1)
-        assert world.state.names("service") == ["a1", "a2"]
-        assert world.state.names("slice") == ["a1-1", "a2-1"]
+        assert cluster_watch.state.names("service") == ["a1", "a2"]
+        assert cluster_watch.state.names("slice") == ["a1-1", "a2-1"]
 
 
 async def test_watches_follow_namespaces() -> None:
-    world = cluster()
-    async with world.running():
-        world.watch.follow({"a"})
+    cluster_watch = cluster()
+    async with cluster_watch.running():
+        cluster_watch.watch.follow({"a"})
         await asyncio.sleep(1)
-        world.put_service("a", "new", "a9")
-        world.put_tenant("a", "new")
+        cluster_watch.put_service("a", "new", "a9")
+        cluster_watch.put_tenant("a", "new")
         await asyncio.sleep(0)
         await asyncio.sleep(1)
-        assert world.watch.has_synced("a")
-        assert world.state.names("service") == ["a1", "a2", "a9"]
-        world.storage.delete(NAMESPACES, "", "a-web")
+        assert cluster_watch.watch.has_synced("a")
+        assert cluster_watch.state.names("service") == ["a1", "a2", "a9"]
+        cluster_watch.storage.delete(NAMESPACES, "", "a-web")
         await asyncio.sleep(1)
-        assert world.state.names("service") == ["a1", "a9"]
-        assert world.watch.count == 2 + 2 * 2
+        assert cluster_watch.state.names("service") == ["a1", "a9"]
+        assert cluster_watch.watch.count == 2 + 2 * 2
 
 
 async def test_tenant_without_guests_is_followed_for_linger_s() -> None:
-    world = cluster()
-    async with world.running():
-        world.watch.follow({"a", "b"})
+    cluster_watch = cluster()
+    async with cluster_watch.running():
+        cluster_watch.watch.follow({"a", "b"})
         await asyncio.sleep(1)
-        lists = world.queries("list")
-        world.watch.follow({"b"})
-        end = world.watch.next_unfollow_at
+        lists = cluster_watch.queries("list")
+        cluster_watch.watch.follow({"b"})
+        end = cluster_watch.watch.next_unfollow_at
         assert end is not None
         await asyncio.sleep(LINGER_S / 2)
-        world.watch.follow({"a", "b"})
-        assert world.watch.next_unfollow_at is None
-        world.watch.follow({"b"})
+        cluster_watch.watch.follow({"a", "b"})
+        assert cluster_watch.watch.next_unfollow_at is None
+        cluster_watch.watch.follow({"b"})
         await asyncio.sleep(LINGER_S)
-        assert world.queries("list") == lists
-        world.watch.follow({"b"})
+        assert cluster_watch.queries("list") == lists
+        cluster_watch.watch.follow({"b"})
         await asyncio.sleep(1)
-        assert world.state.names("service") == ["b1", "b2"]
-        assert world.watch.count == 2 + 2 * 2
+        assert cluster_watch.state.names("service") == ["b1", "b2"]
+        assert cluster_watch.watch.count == 2 + 2 * 2
 
 
 async def test_changed_plan_never_misses_objects() -> None:
-    world = cluster()
-    async with world.running():
-        world.watch.follow({"a"})
+    cluster_watch = cluster()
+    async with cluster_watch.running():
+        cluster_watch.watch.follow({"a"})
         await asyncio.sleep(1)
         names = [f"n{number}" for number in range(MAX_NAMESPACES)]
         for name in names:
-            world.put_tenant("a", name)
-            world.put_service("a", name, f"s-{name}")
+            cluster_watch.put_tenant("a", name)
+            cluster_watch.put_service("a", name, f"s-{name}")
         # One that the syncer did not bring down, and that is the tenant's all the same.
-        world.storage.put(SERVICES, {"metadata": {"name": "by-hand", "namespace": "a-web"}})
+        cluster_watch.storage.put(SERVICES, {"metadata": {"name": "by-hand", "namespace": "a-web"}})
         await asyncio.sleep(5)
-        assert world.state.names("service") == sorted(["a1", "a2", "by-hand", *(f"s-{n}" for n in names)])
-        assert (world.watch.count, world.state.removed) == (2 + 2 * 2, [])
-        assert world.watch.has_synced("a")
-        world.storage.put(SERVICES, {"metadata": {"name": "late", "namespace": "a-n3"}})
+        assert cluster_watch.state.names("service") == sorted(
+            ["a1", "a2", "by-hand", *(f"s-{n}" for n in names)]
+        )
+        assert (cluster_watch.watch.count, cluster_watch.state.removed) == (2 + 2 * 2, [])
+        assert cluster_watch.watch.has_synced("a")
+        cluster_watch.storage.put(SERVICES, {"metadata": {"name": "late", "namespace": "a-n3"}})
         await asyncio.sleep(1)
-        assert "late" in world.state.names("service")
+        assert "late" in cluster_watch.state.names("service")
 
 
 async def test_unlabelled_namespaces_need_cluster_watches() -> None:
-    world = cluster()
+    cluster_watch = cluster()
     names = [f"n{number}" for number in range(MAX_NAMESPACES)]
-    world.put_tenant("a", *names, is_labelled=False)
+    cluster_watch.put_tenant("a", *names, is_labelled=False)
     for name in names:
-        world.put_service("a", name, f"s-{name}")
-    async with world.running():
-        world.watch.follow({"a"})
+        cluster_watch.put_service("a", name, f"s-{name}")
+    async with cluster_watch.running():
+        cluster_watch.watch.follow({"a"})
         await asyncio.sleep(1)
-        assert world.state.names("service") == sorted(["a1", "a2", *(f"s-{n}" for n in names)])
-        assert world.watch.count == 2 + 2
-        before = world.changes
-        world.put_service("b", "web", "b3")
+        assert cluster_watch.state.names("service") == sorted(["a1", "a2", *(f"s-{n}" for n in names)])
+        assert cluster_watch.watch.count == 2 + 2
+        before = cluster_watch.changes
+        cluster_watch.put_service("b", "web", "b3")
         await asyncio.sleep(1)
-        assert world.changes == before
+        assert cluster_watch.changes == before
 
 
 async def test_empty_relist_is_distrusted_and_believed_later() -> None:
-    world = cluster()
-    async with world.running():
-        world.watch.follow({"a"})
+    cluster_watch = cluster()
+    async with cluster_watch.running():
+        cluster_watch.watch.follow({"a"})
         await asyncio.sleep(1)
-        world.transport.is_stalled = True
+        cluster_watch.transport.is_stalled = True
         for name, namespace in (("a1", "a-default"), ("a2", "a-web")):
-            world.storage.delete(SERVICES, namespace, name)
-        world.storage.compact()
-        world.transport.heal()
+            cluster_watch.storage.delete(SERVICES, namespace, name)
+        cluster_watch.storage.compact()
+        cluster_watch.transport.heal()
         await asyncio.sleep(100)
-        assert world.state.names("service") == ["a1", "a2"]
-        assert {held.lacking.namespace for held in world.cache.distrusted} == {"a-default", "a-web"}
-        world.storage.delete(ENDPOINT_SLICES, "a-web", "a2-1")
+        assert cluster_watch.state.names("service") == ["a1", "a2"]
+        assert {relist.lacking.namespace for relist in cluster_watch.cache.distrusted} == {
+            "a-default",
+            "a-web",
+        }
+        cluster_watch.storage.delete(ENDPOINT_SLICES, "a-web", "a2-1")
         await asyncio.sleep(1)
-        assert world.state.names("service") == ["a1"]
+        assert cluster_watch.state.names("service") == ["a1"]
 
 
 async def test_without_apiserver_nothing_syncs_and_nothing_is_lost() -> None:
-    world = cluster()
-    world.transport.failures = [UnreachableError("connect: refused")] * 6
-    async with world.running():
-        world.watch.follow({"a"})
-        assert not world.watch.has_synced("a")
-        assert world.watch.ages() == dict.fromkeys(("namespaces", "node", "services", "endpointSlices"))
+    cluster_watch = cluster()
+    cluster_watch.transport.failures = [UnreachableError("connect: refused")] * 6
+    async with cluster_watch.running():
+        cluster_watch.watch.follow({"a"})
+        assert not cluster_watch.watch.has_synced("a")
+        assert cluster_watch.watch.ages() == dict.fromkeys(
+            ("namespaces", "node", "services", "endpointSlices")
+        )
         await asyncio.sleep(60)
-        assert world.watch.has_synced("a")
-        world.transport.is_stalled = True
+        assert cluster_watch.watch.has_synced("a")
+        cluster_watch.transport.is_stalled = True
         await asyncio.sleep(600)
-        assert world.state.names("service") == ["a1", "a2"]
-        assert all(age is not None and age > 100 for age in world.watch.ages().values())
+        assert cluster_watch.state.names("service") == ["a1", "a2"]
+        assert all(age is not None and age > 100 for age in cluster_watch.watch.ages().values())
 
 
 async def test_on_slice_gets_events_but_not_lists() -> None:
-    world = cluster()
-    async with world.running():
-        world.watch.follow({"a"})
+    cluster_watch = cluster()
+    async with cluster_watch.running():
+        cluster_watch.watch.follow({"a"})
         await asyncio.sleep(1)
-        assert world.slices == []
-        world.put_service("a", "web", "a2")
+        assert cluster_watch.slices == []
+        cluster_watch.put_service("a", "web", "a2")
         await asyncio.sleep(1)
-        assert [(tenant, each.metadata.name) for tenant, each in world.slices] == [("a", "a2-1")]
+        assert [(tenant, each.metadata.name) for tenant, each in cluster_watch.slices] == [("a", "a2-1")]
 
 
 async def test_undecodable_objects_are_reported() -> None:
-    world = cluster()
-    async with world.running():
-        world.watch.follow({"a"})
-        world.storage.put(SERVICES, {"metadata": {"name": "odd", "namespace": "a-web"}, "spec": {"ports": 1}})
+    cluster_watch = cluster()
+    async with cluster_watch.running():
+        cluster_watch.watch.follow({"a"})
+        cluster_watch.storage.put(
+            SERVICES, {"metadata": {"name": "odd", "namespace": "a-web"}, "spec": {"ports": 1}}
+        )
         await asyncio.sleep(1)
-        assert list(world.watch.unreadable()) == ["services a-web/odd"]
+        assert list(cluster_watch.watch.unreadable()) == ["services a-web/odd"]

@@ -158,6 +158,6 @@ def test_both_documents_trace_as_their_model(rules: GuestRules) -> None:
         for port in (*_PORTS, 81):
             for protocol in Protocol:
                 packet = Packet(_POD[rules.family], protocol, ip, port)
-                wanted = {o: round(c, 6) for o, c in trace_model(rules, packet).chances.items()}
+                expected = {o: round(c, 6) for o, c in trace_model(rules, packet).chances.items()}
                 for traced in (iptables.trace(iptables_document, packet), nft.trace(nft_document, packet)):
-                    assert {o: round(c, 6) for o, c in traced.chances.items()} == wanted, packet
+                    assert {o: round(c, 6) for o, c in traced.chances.items()} == expected, packet

@@ -113,7 +113,7 @@ def test_service_range_rejects_tcp_by_reset_and_the_rest_by_icmp() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "summary"),
+    ("sent", "summary"),
     [
         (packet("172.30.0.46"), "drop"),
         (packet("172.30.0.46", protocol=Protocol.SCTP), "reject"),
@@ -121,8 +121,8 @@ def test_service_range_rejects_tcp_by_reset_and_the_rest_by_icmp() -> None:
         (Packet("fd00::2", Protocol.TCP, "fd00:172:30::41", 80), "pass"),
     ],
 )
-def test_packets_that_reach_no_endpoint(asked: Packet, summary: str) -> None:
-    assert trace(TABLE, asked).summary == summary
+def test_packets_that_reach_no_endpoint(sent: Packet, summary: str) -> None:
+    assert trace(TABLE, sent).summary == summary
 
 
 @pytest.mark.parametrize(
@@ -171,5 +171,5 @@ def test_ipv6_endpoint_is_found_in_its_map() -> None:
             "meta l4proto { tcp, udp, sctp } dnat ip6 to ip6 daddr . meta l4proto . th dport map @endpoints",
         ),
     }
-    asked = Packet("fd00:10::2", Protocol.UDP, "fd00:172:30::41", 53)
-    assert trace(Document(Family.IPV6, Backend.NFT, objects), asked).summary == "[fd00:10::3]:5353"
+    sent = Packet("fd00:10::2", Protocol.UDP, "fd00:172:30::41", 53)
+    assert trace(Document(Family.IPV6, Backend.NFT, objects), sent).summary == "[fd00:10::3]:5353"

@@ -233,12 +233,12 @@ json_values = st.recursive(
     st.sampled_from(["apiVersion", "kind", "metadata", "spec", "certificateAuthority", "clients", "role"]),
     json_values,
 )
-def test_any_value_in_any_place_is_an_error_or_a_tenant(place: str, value: object) -> None:
+def test_any_value_in_any_place_is_an_error_or_a_tenant(field: str, value: object) -> None:
     document = copy.deepcopy(good())
-    at = document if place in document else document["spec"]
-    if place == "role":
-        at, place = document["spec"]["clients"][0], "role"
-    at[place] = value
+    at = document if field in document else document["spec"]
+    if field == "role":
+        at, field = document["spec"]["clients"][0], "role"
+    at[field] = value
     try:
         found = parse_tenant(document)
     except TenantError:

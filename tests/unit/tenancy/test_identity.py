@@ -229,8 +229,8 @@ def test_still_identified_after_a_change_of_the_registry() -> None:
         (after(now, None), True, False),
         (Registry(), False, False),
     ]
-    answers = [(still_identified(by_key, new), still_identified(by_name, new)) for new, _, _ in table]
-    assert answers == [(key, name) for _, key, name in table]
+    outcomes = [(still_identified(by_key, new), still_identified(by_name, new)) for new, _, _ in table]
+    assert outcomes == [(key, name) for _, key, name in table]
 
 
 def test_both_leaves_of_a_rotation_are_identified() -> None:

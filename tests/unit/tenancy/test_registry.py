@@ -212,9 +212,9 @@ def test_key_identifiers_separate_authorities_of_one_name() -> None:
 def test_authorities_that_openssl_could_confuse_are_refused(
     before: dict[str, Tenant], incoming: dict[str, Tenant], kept: list[str], problems: list[tuple[str, str]]
 ) -> None:
-    found, said = merge(registry(**before), incoming)
+    found, reported = merge(registry(**before), incoming)
     assert sorted(found.sources) == kept
-    assert [(problem.source, problem.reason) for problem in said] == problems
+    assert [(problem.source, problem.reason) for problem in reported] == problems
 
 
 def test_the_super_clusters_authority_always_wins() -> None:
@@ -310,7 +310,9 @@ def test_no_history_gives_two_tenants_one_claim(history: list[dict[str, Tenant |
         assert all(problem.is_kept == (problem.source in found.sources) for problem in problems)
         # The same again changes nothing. The reason may be told otherwise: a bad source that lost its
         # last good state to another is then no more than bad.
-        again, told = merge(found, incoming)
+        again, reported_again = merge(found, incoming)
         assert again == found
-        assert [(each.source, each.is_kept) for each in told] == [(p.source, p.is_kept) for p in problems]
+        assert [(each.source, each.is_kept) for each in reported_again] == [
+            (p.source, p.is_kept) for p in problems
+        ]
         assert load(dump(found), None) == (found, ())

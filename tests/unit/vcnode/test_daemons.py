@@ -89,8 +89,8 @@ _SOCKETS: dict[str, tuple[Callable[[Path], Path | None], Path]] = {
 @pytest.mark.parametrize("name", _SOCKETS)
 def test_example_configuration_serves_the_default_socket(name: str, tmp_path: Path) -> None:
     """Without `status.socket` a daemon serves no status."""
-    shim_socket, asked = _SOCKETS[name]
+    shim_socket, arguments = _SOCKETS[name]
     file = tmp_path / "config.yaml"
     # The group is not on this machine.
     file.write_text((_EXAMPLES / f"{name}.yaml").read_text().replace("listen: {group: vcnode}", "listen: {}"))
-    assert shim_socket(file) == asked
+    assert shim_socket(file) == arguments

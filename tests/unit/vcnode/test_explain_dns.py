@@ -130,13 +130,13 @@ def test_each_query_is_shown_with_its_result() -> None:
         "  x.a",
         "  x",
     ]
-    asked = [
+    lookups = [
         QueryResult("x.a", "10.0.0.1", None, "no answer within 4 s", 4.0),
         QueryResult("x.a", "10.0.0.2", DnsAnswer(3, False, ()), "", 0.001),
         QueryResult("x.b", "10.0.0.1", DnsAnswer(0, False, ()), "", 0.002),
         QueryResult("x", "10.0.0.1", DnsAnswer(0, False, (DnsRecord("x", 1, 30, "10.1.2.3"),)), "", 0.0126),
     ]
-    assert list(render_names(("x.a", "x.b", "x"), RecordType.A, asked)) == [
+    assert list(render_names(("x.a", "x.b", "x"), RecordType.A, lookups)) == [
         "",
         "x.a A  @10.0.0.1  4000 ms  no answer within 4 s",
         "x.a A  @10.0.0.2  1 ms     NXDOMAIN",

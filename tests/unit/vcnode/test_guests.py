@@ -54,10 +54,10 @@ def test_guest_without_ipv6_rules_says_why(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def run(monkeypatch: pytest.MonkeyPatch, status: object, *argv: str) -> tuple[int, str]:
-    asked: list[tuple[Address, str]] = []
+    requests: list[tuple[Address, str]] = []
 
     def fetch(address: Address, path: str, _timeout_s: float) -> tuple[int, bytes]:
-        asked.append((address, path))
+        requests.append((address, path))
         if isinstance(status, Exception):
             raise status
         return 200, json.dumps(status).encode()
@@ -68,7 +68,7 @@ def run(monkeypatch: pytest.MonkeyPatch, status: object, *argv: str) -> tuple[in
     out = io.StringIO()
     arguments = top.parse_args(["guests", *argv])
     code: int = arguments.run(arguments, Terminal(out, io.StringIO(), NOW))
-    assert [path for _, path in asked] == ["/status"]
+    assert [path for _, path in requests] == ["/status"]
     return code, out.getvalue()
 
 

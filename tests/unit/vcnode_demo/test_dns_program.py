@@ -14,29 +14,33 @@ DB = "db.web.svc.cluster.local"
 KNOWN = {DB: "10.0.0.31"}
 
 
-def asked(name: str, type_: RecordType = RecordType.A, others: str = "") -> DnsAnswer:
+def looked_up(name: str, type_: RecordType = RecordType.A, others: str = "") -> DnsAnswer:
     data = question(name, type_, 7)
     found = answer(data, KNOWN, others)
     assert found is not None
-    said, reply = found
-    assert said == name.lower()
+    queried, reply = found
+    assert queried == name.lower()
     return decode(reply, data)
 
 
 def test_known_names_are_answered() -> None:
-    assert asked(DB) == DnsAnswer(Rcode.NOERROR, False, (DnsRecord(DB, RecordType.A, TTL_S, "10.0.0.31"),))
-    assert asked(DB.upper()).records[0].value == "10.0.0.31"
+    assert looked_up(DB) == DnsAnswer(
+        Rcode.NOERROR, False, (DnsRecord(DB, RecordType.A, TTL_S, "10.0.0.31"),)
+    )
+    assert looked_up(DB.upper()).records[0].value == "10.0.0.31"
 
 
 def test_unknown_names_do_not_exist() -> None:
-    assert asked("db.web.svc.cluster.globex") == DnsAnswer(Rcode.NXDOMAIN, False, ())
-    assert asked("db") == DnsAnswer(Rcode.NXDOMAIN, False, ())
-    assert asked(DB, RecordType.AAAA) == DnsAnswer(Rcode.NOERROR, False, ()), "the name is there"
+    assert looked_up("db.web.svc.cluster.globex") == DnsAnswer(Rcode.NXDOMAIN, False, ())
+    assert looked_up("db") == DnsAnswer(Rcode.NXDOMAIN, False, ())
+    assert looked_up(DB, RecordType.AAAA) == DnsAnswer(Rcode.NOERROR, False, ()), "the name is there"
 
 
 def test_a_default_address_answers_all_other_names() -> None:
-    assert [each.value for each in asked("example.org", others="203.0.113.66").records] == ["203.0.113.66"]
-    assert [each.value for each in asked(DB, others="203.0.113.66").records] == ["10.0.0.31"]
+    assert [each.value for each in looked_up("example.org", others="203.0.113.66").records] == [
+        "203.0.113.66"
+    ]
+    assert [each.value for each in looked_up(DB, others="203.0.113.66").records] == ["10.0.0.31"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ def reply(target: str, headers: tuple[tuple[str, str], ...] = ()) -> FakeReply |
     return kubelet_script.script(Exchange(1, b"", "GET", target, headers=headers), [POD])
 
 
-def said(target: str, sent: bytes) -> bytes:
+def reply_bytes(target: str, sent: bytes) -> bytes:
     found = reply(target, UPGRADE)
     assert found is not None
     assert found.answer is not None
@@ -35,15 +35,17 @@ def test_a_log_has_its_owners_marker_and_can_be_followed() -> None:
 
 def test_a_shell_knows_two_commands() -> None:
     sent = b"hostname\ncat /etc/owner\nrm\n\n"
-    assert said("/exec/a-web/shop/app?command=sh", sent) == b"shop\nacme marker-s-1\nsh: rm: not found\n"
+    assert (
+        reply_bytes("/exec/a-web/shop/app?command=sh", sent) == b"shop\nacme marker-s-1\nsh: rm: not found\n"
+    )
 
 
 def test_a_web_server_answers_a_whole_request() -> None:
-    answer = said("/portForward/a-web/shop", b"GET / HTTP/1.1\r\n\r\n")
+    answer = reply_bytes("/portForward/a-web/shop", b"GET / HTTP/1.1\r\n\r\n")
     head, _, body = answer.partition(b"\r\n\r\n")
     assert body == b"welcome to acme's shop (marker-s-1)\n"
     assert b"Content-Length: %d" % len(body) in head
-    assert said("/portForward/a-web/shop", b"GET / HT") == b""
+    assert reply_bytes("/portForward/a-web/shop", b"GET / HT") == b""
 
 
 @pytest.mark.parametrize(

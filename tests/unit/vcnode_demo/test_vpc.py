@@ -44,16 +44,18 @@ def test_no_requirement_is_missing(programs: set[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gone", "said"),
+    ("missing", "expected"),
     [
         ({"ip"}, "needs iproute2"),
         ({"iptables", "nft"}, "needs iptables"),
         ({"ip", "nft", "iptables", "setpriv", "unshare"}, "needs iproute2 and iptables and util-linux"),
     ],
 )
-def test_missing_programs_are_named_by_their_packages(programs: set[str], gone: set[str], said: str) -> None:
-    programs -= gone
-    assert vpc.missing_requirement() == said
+def test_missing_programs_are_named_by_their_packages(
+    programs: set[str], missing: set[str], expected: str
+) -> None:
+    programs -= missing
+    assert vpc.missing_requirement() == expected
 
 
 def test_root_and_linux_are_required(programs: set[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -441,11 +441,11 @@ async def test_a_sleeping_pipe_reader_does_not_block_the_loop(monkeypatch: pytes
                 expected.append(line)
             await asyncio.sleep(GATHER_S)
         assert lost.value > 0
-        wanted, found = b"".join(expected), b""
-        while len(found) < len(wanted):
+        expected_bytes, found = b"".join(expected), b""
+        while len(found) < len(expected_bytes):
             found += pipe.read(1 << 20)
             await asyncio.sleep(2 * RETRY_S)
-        assert hashlib.sha256(found).digest() == hashlib.sha256(wanted).digest()
+        assert hashlib.sha256(found).digest() == hashlib.sha256(expected_bytes).digest()
         log.close()
 
 

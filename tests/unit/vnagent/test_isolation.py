@@ -58,7 +58,7 @@ _TENANT = st.sampled_from(TENANTS)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TenantPod:
     """A pod as a tenant calls it, and what in it is the tenant's."""
 
     tenant: str
@@ -71,21 +71,21 @@ class Model:
     """The kubelet's pods, and who owns which. A name of the super cluster holds one pod at a time,
     as at a real kubelet; who comes later takes it over."""
 
-    running: dict[tuple[str, str], tuple[FakePod, Place | None]] = field(default_factory=dict)
+    running: dict[tuple[str, str], tuple[FakePod, TenantPod | None]] = field(default_factory=dict)
     count: int = 0
     index: OwnerIndex = field(default_factory=OwnerIndex.unsynced)
     is_synced: bool = False
 
-    def run(self, place: Place, super_namespace: str | None = None) -> None:
+    def run(self, tenant_pod: TenantPod, super_namespace: str | None = None) -> None:
         """Start a tenant's pod under the name that the syncer would give it, or another one."""
-        joined = super_namespace or names.super_namespace(place.tenant, place.namespace)
+        joined = super_namespace or names.super_namespace(tenant_pod.tenant, tenant_pod.namespace)
         assert isinstance(joined, str)
         annotations = {
-            keys.CLUSTER: place.tenant,
-            keys.NAMESPACE: place.namespace,
+            keys.CLUSTER: tenant_pod.tenant,
+            keys.NAMESPACE: tenant_pod.namespace,
             keys.UID: f"tenant-uid-{self.count}x",
         }
-        self._put(FakePod(joined, place.name, self._uid(), annotations=annotations), place)
+        self._put(FakePod(joined, tenant_pod.name, self._uid(), annotations=annotations), tenant_pod)
 
     def run_host(self, namespace: str, name: str) -> None:
         self._put(FakePod(namespace, name, self._uid()), None)
@@ -94,12 +94,14 @@ class Model:
         self.count += 1
         return f"super-uid-{self.count}x"
 
-    def _put(self, pod: FakePod, place: Place | None) -> None:
+    def _put(self, pod: FakePod, tenant_pod: TenantPod | None) -> None:
         # One tenant pod has one body: the syncer deletes the old one first.
-        gone = [key for key, (_, other) in self.running.items() if place is not None and other == place]
+        gone = [
+            key for key, (_, other) in self.running.items() if tenant_pod is not None and other == tenant_pod
+        ]
         for key in gone:
             del self.running[key]
-        self.running[pod.namespace, pod.name] = replace(pod, injected=(INJECTED,)), place
+        self.running[pod.namespace, pod.name] = replace(pod, injected=(INJECTED,)), tenant_pod
 
     def delete(self, number: int) -> None:
         if self.running:
@@ -122,8 +124,8 @@ class Model:
     def pods(self) -> list[FakePod]:
         return [pod for pod, _ in self.running.values()]
 
-    def of(self, place: Place) -> FakePod | None:
-        return next((pod for pod, other in self.running.values() if other == place), None)
+    def of(self, tenant_pod: TenantPod) -> FakePod | None:
+        return next((pod for pod, other in self.running.values() if other == tenant_pod), None)
 
     def owned_by(self, tenant: str) -> list[FakePod]:
         return [pod for pod, other in self.running.values() if other is not None and other.tenant == tenant]
@@ -142,7 +144,7 @@ _KINDS = ["containerLogs", "exec", "attach", "portForward"]
 
 
 @st.composite
-def _asked(draw: st.DrawFn) -> tuple[str, str, str, str, str, str | None]:
+def _requests(draw: st.DrawFn) -> tuple[str, str, str, str, str, str | None]:
     """Caller, kind, namespace, pod, container, uid: tenants' names, super names, half of each."""
     caller, other, namespace = draw(_TENANT), draw(_TENANT), draw(_NAME)
     joined = f"{other}-{namespace}"[:63].rstrip("-")
@@ -172,7 +174,7 @@ def request_of(kind: str, namespace: str, name: str, container: str, uid: str | 
     return parse(parse_request_head(head.encode()))
 
 
-def kubelet_answer(model: Model, sent: bytes) -> tuple[int, bytes]:
+def kubelet_reply(model: Model, sent: bytes) -> tuple[int, bytes]:
     """What the kubelet sends for these bytes: status, and everything in its reply."""
     exchange = Exchange(0, sent)
     parse_head(sent, exchange)
@@ -189,9 +191,9 @@ def markers(data: bytes) -> set[str]:
     return {found.decode() for found in _MARKER.findall(data)}
 
 
-def check(model: Model, asked: tuple[str, str, str, str, str, str | None]) -> None:
-    caller, kind, namespace, name, container, uid = asked
-    mine = model.of(Place(caller, namespace, name))
+def check(model: Model, request_fields: tuple[str, str, str, str, str, str | None]) -> None:
+    caller, kind, namespace, name, container, uid = request_fields
+    mine = model.of(TenantPod(caller, namespace, name))
     if uid == "own":
         uid = mine.annotations[keys.UID] if mine is not None else "none"
     request = request_of(kind, namespace, name, container, uid)
@@ -218,12 +220,12 @@ def check(model: Model, asked: tuple[str, str, str, str, str, str | None]) -> No
         sent = build_logs(request, decision.pod, HOST)
     else:
         sent = build_stream(request, decision.pod, HOST)
-    status, answered = kubelet_answer(model, sent)
+    status, reply_bytes = kubelet_reply(model, sent)
     assert status == (200 if kind == "containerLogs" else 101)
     # Everything in it is this one pod's, and something is.
-    assert markers(answered) <= {mine.uid}
+    assert markers(reply_bytes) <= {mine.uid}
     if kind != "portForward":
-        assert mine.marker.encode() in answered
+        assert mine.marker.encode() in reply_bytes
 
 
 def check_pages(model: Model, tenant: str) -> None:
@@ -249,7 +251,7 @@ def check_pages(model: Model, tenant: str) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(
-    st.lists(st.tuples(_EVENTS, st.lists(_asked(), max_size=6)), min_size=1, max_size=12),
+    st.lists(st.tuples(_EVENTS, st.lists(_requests(), max_size=6)), min_size=1, max_size=12),
     _TENANT,
 )
 def test_isolation_holds_for_any_order_of_events(
@@ -257,13 +259,13 @@ def test_isolation_holds_for_any_order_of_events(
     reader: str,
 ) -> None:
     model = Model()
-    for (what, first, second, third), asked in steps:
+    for (what, first, second, third), request_fields in steps:
         match what, first, second, third:
             case "run", str(tenant), str(namespace), str(name):
-                model.run(Place(tenant, namespace, name))
+                model.run(TenantPod(tenant, namespace, name))
             case "run elsewhere", str(tenant), str(namespace), str(name):
                 # A syncer with another rule for names, or the hashed form of a long one.
-                model.run(Place(tenant, namespace, name), f"x{model.count}")
+                model.run(TenantPod(tenant, namespace, name), f"x{model.count}")
             case "host", str(namespace), str(name), None:
                 model.run_host(namespace, name)
             case "delete", int(number), None, None:
@@ -272,34 +274,36 @@ def test_isolation_holds_for_any_order_of_events(
             model.forget()
         else:
             model.publish()
-        for each in asked:
+        for each in request_fields:
             check(model, each)
         # And every tenant for every pod that there is, in its owner's words and in the super's.
-        for pod, place in list(model.running.values()):
-            for caller in {reader, *([place.tenant] if place is not None else [])}:
-                wanted = place.namespace if place is not None else pod.namespace
-                check(model, (caller, "containerLogs", wanted, pod.name, "app", None))
+        for pod, tenant_pod in list(model.running.values()):
+            for caller in {reader, *([tenant_pod.tenant] if tenant_pod is not None else [])}:
+                called_namespace = tenant_pod.namespace if tenant_pod is not None else pod.namespace
+                check(model, (caller, "containerLogs", called_namespace, pod.name, "app", None))
                 check(model, (caller, "exec", pod.namespace, pod.name, "app", None))
         check_pages(model, reader)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(_TENANT, _NAME, _NAME), max_size=8, unique=True))
-def test_decisions_do_not_depend_on_the_form_of_super_names(places: list[tuple[str, str, str]]) -> None:
+def test_decisions_do_not_depend_on_the_form_of_super_names(tenant_pods: list[tuple[str, str, str]]) -> None:
     """The same pods under opaque names of the super cluster: the same decisions but for those names.
     So nothing is ever taken apart, put together or compared by its beginning."""
     first, second = Model(), Model()
-    for number, (tenant, namespace, name) in enumerate(places):
+    for number, (tenant, namespace, name) in enumerate(tenant_pods):
         joined = names.super_namespace(tenant, namespace)
         taken = (joined, name) in first.running
-        first.run(Place(tenant, namespace, name), f"taken-{number}" if taken else None)
-        second.run(Place(tenant, namespace, name), f"{'zyxwvuts'[number]}{number}")
+        first.run(TenantPod(tenant, namespace, name), f"taken-{number}" if taken else None)
+        second.run(TenantPod(tenant, namespace, name), f"{'zyxwvuts'[number]}{number}")
     first.publish()
     second.publish()
     opaque = {pod.uid: pod.namespace for pod in second.pods}
-    namespaces = {namespace for _, namespace, _ in places} | {pod.namespace for pod in first.pods}
-    asked = product(sorted({tenant for tenant, _, _ in places}), sorted(namespaces), NAMES, _KINDS)
-    for caller, namespace, name, kind in asked:
+    namespaces = {namespace for _, namespace, _ in tenant_pods} | {pod.namespace for pod in first.pods}
+    request_fields = product(
+        sorted({tenant for tenant, _, _ in tenant_pods}), sorted(namespaces), NAMES, _KINDS
+    )
+    for caller, namespace, name, kind in request_fields:
         request = request_of(kind, namespace, name, "app", None)
         ours = decide(request, Caller(caller, Role.APISERVER, "00"), first.index)
         theirs = decide(request, Caller(caller, Role.APISERVER, "00"), second.index)

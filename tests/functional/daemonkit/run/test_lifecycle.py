@@ -58,7 +58,7 @@ class Daemon:
         self.work = work
         self._manager = manager
 
-    def told(self) -> str:
+    def next_message(self) -> str:
         """Wait for the next notice."""
         return self._manager.recv(4096).decode()
 
@@ -67,7 +67,7 @@ class Daemon:
         self._manager.settimeout(1)
         with contextlib.suppress(TimeoutError):
             for _ in range(1000):
-                self.told()
+                self.next_message()
             return False
         return True
 
@@ -109,14 +109,14 @@ def started(work: Path, *, address: str | None = None, watchdog_usec: int | None
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_daemon_starts_reloads_and_stops(tmp_path: Path, number: signal.Signals) -> None:
     with started(tmp_path) as daemon:
-        assert daemon.told() == "READY=1"
+        assert daemon.next_message() == "READY=1"
         daemon.process.send_signal(signal.SIGHUP)
-        reloading, stamp = daemon.told().splitlines()
+        reloading, stamp = daemon.next_message().splitlines()
         assert reloading == "RELOADING=1"
         assert 0 <= time.monotonic_ns() // 1000 - int(stamp.removeprefix("MONOTONIC_USEC=")) < 60_000_000
-        assert daemon.told() == "READY=1"
+        assert daemon.next_message() == "READY=1"
         daemon.process.send_signal(number)
-        assert daemon.told() == "STOPPING=1"
+        assert daemon.next_message() == "STOPPING=1"
         code, log = daemon.end()
     assert code == 7
     assert [(line["message"], line["signal"]) for line in log] == [
@@ -127,15 +127,15 @@ def test_a_daemon_starts_reloads_and_stops(tmp_path: Path, number: signal.Signal
 
 def test_notices_reach_an_abstract_socket(tmp_path: Path) -> None:
     with started(tmp_path, address=f"@vcnode-test-{os.getpid()}") as daemon:
-        assert daemon.told() == "READY=1"
+        assert daemon.next_message() == "READY=1"
 
 
 def test_a_second_sigterm_kills_at_once(tmp_path: Path) -> None:
     with started(tmp_path) as daemon:
         (tmp_path / "busy").touch()
-        assert daemon.told() == "READY=1"
+        assert daemon.next_message() == "READY=1"
         daemon.process.send_signal(signal.SIGTERM)
-        assert daemon.told() == "STOPPING=1"
+        assert daemon.next_message() == "STOPPING=1"
         assert daemon.process.poll() is None
         daemon.process.send_signal(signal.SIGTERM)
         code, log = daemon.end()
@@ -145,15 +145,15 @@ def test_a_second_sigterm_kills_at_once(tmp_path: Path) -> None:
 
 def test_the_watchdog_is_fed_while_the_loop_runs(tmp_path: Path) -> None:
     with started(tmp_path, watchdog_usec=100_000) as daemon:
-        told = [daemon.told() for _ in range(5)]
-        assert sorted(set(told)) == ["READY=1", "WATCHDOG=1"]
+        messages = [daemon.next_message() for _ in range(5)]
+        assert sorted(set(messages)) == ["READY=1", "WATCHDOG=1"]
         (tmp_path / "hang").touch()
         assert daemon.falls_silent()
 
 
 def test_a_failing_body_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     with started(tmp_path) as daemon:
-        assert daemon.told() == "READY=1"
+        assert daemon.next_message() == "READY=1"
         (tmp_path / "fail").touch()
         code, log = daemon.end()
     assert code == 1
@@ -164,7 +164,7 @@ def test_a_failing_body_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
 
 def test_a_missing_service_manager_is_survived(tmp_path: Path) -> None:
     with started(tmp_path) as daemon:
-        assert daemon.told() == "READY=1"
+        assert daemon.next_message() == "READY=1"
         (tmp_path / "notify").unlink()
         daemon.process.send_signal(signal.SIGTERM)
         code, log = daemon.end()

@@ -35,7 +35,7 @@ async def running(
         await server.stop()
 
 
-async def ask(address: Address, path: str) -> tuple[int, bytes]:
+async def fetched(address: Address, path: str) -> tuple[int, bytes]:
     return await asyncio.to_thread(fetch, address, path, 5.0)
 
 
@@ -65,14 +65,14 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
 @pytest.mark.asyncio
 async def test_all_pages_on_every_kind_of_address(address: Address) -> None:
     async with running(address) as server:
-        assert await ask(server.bound, "/healthz") == (200, b"ok\n")
-        assert await ask(server.bound, "/readyz") == (200, b"pods: ok, age 3 s\n")
-        assert await ask(server.bound, "/metrics") == (200, b"")
-        assert await ask(server.bound, "/status") == (200, b'{"node":"n1"}\n')
-        assert (await ask(server.bound, "/other"))[0] == 404
+        assert await fetched(server.bound, "/healthz") == (200, b"ok\n")
+        assert await fetched(server.bound, "/readyz") == (200, b"pods: ok, age 3 s\n")
+        assert await fetched(server.bound, "/metrics") == (200, b"")
+        assert await fetched(server.bound, "/status") == (200, b'{"node":"n1"}\n')
+        assert (await fetched(server.bound, "/other"))[0] == 404
         bound = server.bound
     with pytest.raises(OSError, match=r"refused|No such file"):
-        await ask(bound, "/healthz")
+        await fetched(bound, "/healthz")
 
 
 @pytest.mark.asyncio
@@ -113,7 +113,7 @@ async def test_the_socket_of_a_dead_daemon_is_replaced(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
     async with running(path):
-        assert await ask(path, "/healthz") == (200, b"ok\n")
+        assert await fetched(path, "/healthz") == (200, b"ok\n")
 
 
 @pytest.mark.asyncio
@@ -123,7 +123,7 @@ async def test_the_socket_of_a_living_daemon_is_kept(tmp_path: Path) -> None:
         with pytest.raises(StatusError, match="another process listens on it"):
             async with running(path):
                 pass
-        assert await ask(path, "/healthz") == (200, b"ok\n")
+        assert await fetched(path, "/healthz") == (200, b"ok\n")
 
 
 @pytest.mark.asyncio
@@ -143,7 +143,7 @@ async def test_a_successors_socket_is_not_removed(tmp_path: Path) -> None:
         path.unlink()
         successor = StatusServer(path, Registry(), readiness=lambda: Readiness(True, ()), status=dict)
         await successor.start()
-    assert await ask(path, "/healthz") == (200, b"ok\n")
+    assert await fetched(path, "/healthz") == (200, b"ok\n")
     await successor.stop()
     assert not path.exists()
 
@@ -151,7 +151,7 @@ async def test_a_successors_socket_is_not_removed(tmp_path: Path) -> None:
 @pytest.mark.asyncio
 async def test_a_missing_directory_is_created(tmp_path: Path) -> None:
     async with running(tmp_path / "none" / "status.sock"):
-        assert await ask(tmp_path / "none" / "status.sock", "/healthz") == (200, b"ok\n")
+        assert await fetched(tmp_path / "none" / "status.sock", "/healthz") == (200, b"ok\n")
     assert stat.S_IMODE((tmp_path / "none").stat().st_mode) == 0o755
 
 
@@ -196,7 +196,7 @@ async def test_connections_are_bounded_and_slots_return(address: Address) -> Non
             assert [await reader.read() for reader, _ in idle] == [b"", b""]
         for _, writer in idle:
             writer.close()
-        assert await ask(server.bound, "/healthz") == (200, b"ok\n")
+        assert await fetched(server.bound, "/healthz") == (200, b"ok\n")
 
 
 @pytest.mark.asyncio
@@ -204,7 +204,7 @@ async def test_stop_ends_open_connections(address: Address) -> None:
     before = asyncio.all_tasks()
     async with running(address, deadline_s=60) as server:
         idle = asyncio.ensure_future(raw(server.bound, b"GET"))  # noqa: TID251 - held here
-        await ask(server.bound, "/healthz")
+        await fetched(server.bound, "/healthz")
     assert await idle == b""
     await asyncio.sleep(0)
     assert asyncio.all_tasks() <= before

@@ -52,10 +52,10 @@ def peer(tmp_path: Path) -> Iterator[Peer]:
     it.kubelet.stop()
 
 
-def read_until(sock: ssl.SSLSocket, wanted: bytes) -> bytes:
-    """Everything up to and with `wanted`; the socket's timeout is the deadline."""
+def read_until(sock: ssl.SSLSocket, expected: bytes) -> bytes:
+    """Everything up to and with `expected`; the socket's timeout is the deadline."""
     got = b""
-    while wanted not in got:
+    while expected not in got:
         data = sock.recv(65536)
         assert data, f"EOF after {got!r}"
         got += data
@@ -70,10 +70,10 @@ def wait_for_end(peer: Peer) -> None:
 
 
 def test_a_client_certificate_is_required(peer: Peer) -> None:
-    stranger = ssl.create_default_context()
-    stranger.check_hostname = False
-    stranger.verify_mode = ssl.CERT_NONE
-    with CaseClient(("127.0.0.1", peer.kubelet.port), stranger) as client:
+    unverified = ssl.create_default_context()
+    unverified.check_hostname = False
+    unverified.verify_mode = ssl.CERT_NONE
+    with CaseClient(("127.0.0.1", peer.kubelet.port), unverified) as client:
         client.handshake()
         assert client.receive_until_end(5)
     assert client.end in (PeerEnd.ALERT, PeerEnd.EOF)  # asyncio may close before the alert is out

@@ -302,12 +302,12 @@ def test_processes_end_with_the_agent(program: Program) -> None:
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[4],
-    ) as keeper:
-        assert keeper.stdout is not None
-        pids = [int(word) for word in keeper.stdout.readline().split()]
+    ) as holder:
+        assert holder.stdout is not None
+        pids = [int(word) for word in holder.stdout.readline().split()]
         assert len(pids) == 2
         assert not any(map(is_gone, pids))
-        keeper.kill()
+        holder.kill()
         wait_until(lambda: all(map(is_gone, pids)))
 
 

@@ -43,15 +43,15 @@ async def results(stream: AsyncIterator[GuestResult]) -> dict[str, GuestResult]:
 
 async def test_set_ruleset_returns_a_result_for_each_guest(node: ServedBridge, client: BridgeClient) -> None:
     guests = node.add(*(f"g{n}" for n in range(30)))
-    wanted = ruleset(1, 100)
-    answers = await results(client.set_ruleset([f"g{n}" for n in range(30)], wanted, [FLOW]))
-    assert {answer.code for answer in answers.values()} == {ResultCode.APPLIED}
-    assert {answer.digest for answer in answers.values()} == {wanted.digest}
-    assert all(guest.ruleset == wanted and guest.flushed == [FLOW] for guest in guests)
+    sent = ruleset(1, 100)
+    outcomes = await results(client.set_ruleset([f"g{n}" for n in range(30)], sent, [FLOW]))
+    assert {answer.code for answer in outcomes.values()} == {ResultCode.APPLIED}
+    assert {answer.digest for answer in outcomes.values()} == {sent.digest}
+    assert all(guest.ruleset == sent and guest.flushed == [FLOW] for guest in guests)
     # All guests share one value, and a guest that has it is not given it again.
     assert len({id(guest.ruleset.documents[0]) for guest in guests if guest.ruleset}) == 1
-    answers = await results(client.set_ruleset(["g0"], ruleset(2, 100)))
-    assert answers["g0"].code is ResultCode.UNCHANGED
+    outcomes = await results(client.set_ruleset(["g0"], ruleset(2, 100)))
+    assert outcomes["g0"].code is ResultCode.UNCHANGED
     assert len(guests[0].applied) == 1
 
 
@@ -60,17 +60,17 @@ async def test_a_delta_stays_a_delta_and_needs_its_base(node: ServedBridge, clie
     first, second = ruleset(1, 2), ruleset(2, 3)
     delta = difference(first, second)
     assert delta is not None
-    answers = await results(client.set_ruleset(["g"], delta))
-    assert (answers["g"].code, answers["g"].message) == (
+    outcomes = await results(client.set_ruleset(["g"], delta))
+    assert (outcomes["g"].code, outcomes["g"].message) == (
         ResultCode.NEEDS_FULL,
         "no ruleset was set for this guest",
     )
     await results(client.set_ruleset(["g"], first))
-    answers = await results(client.set_ruleset(["g"], delta))
-    assert answers["g"] == GuestResult("g", ResultCode.APPLIED, "", 2, second.digest)
+    outcomes = await results(client.set_ruleset(["g"], delta))
+    assert outcomes["g"] == GuestResult("g", ResultCode.APPLIED, "", 2, second.digest)
     assert [type(given) for given in guest.applied] == [Ruleset, RulesetDelta]
-    answers = await results(client.set_ruleset(["g"], difference(ruleset(3, 9), ruleset(4, 8))))  # type: ignore[arg-type] # they differ
-    assert answers["g"].code is ResultCode.NEEDS_FULL
+    outcomes = await results(client.set_ruleset(["g"], difference(ruleset(3, 9), ruleset(4, 8))))  # type: ignore[arg-type] # they differ
+    assert outcomes["g"].code is ResultCode.NEEDS_FULL
 
 
 async def test_a_guest_that_lost_its_base_gets_the_whole_ruleset(
@@ -82,8 +82,8 @@ async def test_a_guest_that_lost_its_base_gets_the_whole_ruleset(
     guest.ruleset = None
     delta = difference(first, second)
     assert delta is not None
-    answers = await results(client.set_ruleset(["g"], delta))
-    assert answers["g"].code is ResultCode.APPLIED
+    outcomes = await results(client.set_ruleset(["g"], delta))
+    assert outcomes["g"].code is ResultCode.APPLIED
     assert guest.ruleset == second
 
 
@@ -107,13 +107,16 @@ async def test_each_failure_has_its_result_code(node: ServedBridge, client: Brid
     refusing, away = node.add("refusing", "away")
     refusing.refused_digests.add(ruleset(1).digest)
     away.is_reachable = False
-    answers = await results(client.set_ruleset(["refusing", "away", "absent"], ruleset(1)))
-    assert (answers["refusing"].code, answers["refusing"].message) == (ResultCode.REFUSED, "line 2: -j NOPE")
-    assert (answers["away"].code, answers["away"].message) == (
+    outcomes = await results(client.set_ruleset(["refusing", "away", "absent"], ruleset(1)))
+    assert (outcomes["refusing"].code, outcomes["refusing"].message) == (
+        ResultCode.REFUSED,
+        "line 2: -j NOPE",
+    )
+    assert (outcomes["away"].code, outcomes["away"].message) == (
         ResultCode.UNREACHABLE,
         "fake: the fake guest is unreachable",
     )
-    assert (answers["absent"].code, answers["absent"].message) == (
+    assert (outcomes["absent"].code, outcomes["absent"].message) == (
         ResultCode.GONE,
         "this node has no such sandbox",
     )
@@ -124,8 +127,8 @@ async def test_each_failure_has_its_result_code(node: ServedBridge, client: Brid
 
 async def test_before_sync_an_absent_guest_is_unreachable(tmp_path: Path) -> None:
     async with bridge(tmp_path, FakeChannelProvider()) as node, BridgeClient(node.socket) as client:
-        answers = await results(client.set_ruleset(["g"], ruleset(1)))
-        assert answers["g"].code is ResultCode.UNREACHABLE
+        outcomes = await results(client.set_ruleset(["g"], ruleset(1)))
+        assert outcomes["g"].code is ResultCode.UNREACHABLE
 
 
 async def test_check_drift_finds_drift_that_is_repaired_later(tmp_path: Path) -> None:
@@ -158,8 +161,8 @@ async def test_after_a_restart_current_guests_get_no_push(tmp_path: Path) -> Non
                 if event.guest is not None and event.guest.digest:
                     assert (event.guest.generation, event.guest.digest) == (1, ruleset(1).digest)
                     break
-        answers = await results(client.set_ruleset(["g"], ruleset(1)))
-        assert answers["g"].code is ResultCode.UNCHANGED
+        outcomes = await results(client.set_ruleset(["g"], ruleset(1)))
+        assert outcomes["g"].code is ResultCode.UNCHANGED
         assert guest.calls.count("apply") == 1
 
 
@@ -243,8 +246,8 @@ async def test_set_resolv_conf_and_flush_conntrack_without_a_gate(
     assert (waiting.code, guest.resolv_conf) == (ResultCode.APPLIED, "nameserver 10.0.0.12\n")
     with pytest.raises(BridgeRejectedError, match="has no start gate"):
         await client.set_resolv_conf("g", "", wait_message="no such network")
-    answers = await results(client.flush_conntrack(["g", "absent"], [FLOW]))
-    assert {name: answer.code for name, answer in answers.items()} == {
+    outcomes = await results(client.flush_conntrack(["g", "absent"], [FLOW]))
+    assert {name: answer.code for name, answer in outcomes.items()} == {
         "g": ResultCode.APPLIED,
         "absent": ResultCode.GONE,
     }
@@ -255,8 +258,8 @@ async def test_a_ruleset_above_4_mib_is_deflated(node: ServedBridge, client: Bri
     (guest,) = node.add("g")
     large = ruleset(1, 60_000)
     assert len(large.documents[0].text()) > 4 << 20
-    answers = await results(client.set_ruleset(["g"], large))
-    assert answers["g"].code is ResultCode.APPLIED
+    outcomes = await results(client.set_ruleset(["g"], large))
+    assert outcomes["g"].code is ResultCode.APPLIED
     assert guest.ruleset == large
 
 

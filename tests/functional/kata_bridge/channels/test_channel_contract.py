@@ -52,7 +52,7 @@ def _holding(ruleset: Ruleset) -> GuestState:
     return GuestState(ruleset.generation, ruleset.digest, has_drifted=False)
 
 
-class Subject(Protocol):
+class ContractSubject(Protocol):
     """A channel, and what its guest can do without it."""
 
     @property
@@ -62,7 +62,7 @@ class Subject(Protocol):
     async def disconnect(self) -> None: ...
 
 
-class Fake:
+class FakeSubject:
     def __init__(self) -> None:
         self.guest = self.channel = FakeChannel(refused_digests={BAD.digest})
 
@@ -73,7 +73,7 @@ class Fake:
         self.guest.is_reachable = False
 
 
-class Stock:
+class StockSubject:
     def __init__(self, kata: FakeKata, tables: FakeTables) -> None:
         self._kata, self._tables = kata, tables
         self.channel = stock_channel(kata.sandbox_id, roots=kata.roots)
@@ -85,7 +85,7 @@ class Stock:
         await self._kata.__aexit__()
 
 
-class Agent:
+class AgentSubject:
     def __init__(self, state_path: Path, tasks: Tasks) -> None:
         self._filter = FakePacketFilter()
         self._filter.refused = "NOPE"
@@ -107,53 +107,53 @@ class Agent:
 
 
 @asynccontextmanager
-async def _fake(_: Path) -> AsyncIterator[Subject]:
-    yield Fake()
+async def _fake(_: Path) -> AsyncIterator[ContractSubject]:
+    yield FakeSubject()
 
 
 @asynccontextmanager
-async def _stock(directory: Path) -> AsyncIterator[Subject]:
+async def _stock(directory: Path) -> AsyncIterator[ContractSubject]:
     tables = FakeTables()
     async with FakeKata(directory, tables) as kata:
-        yield Stock(kata, tables)
+        yield StockSubject(kata, tables)
 
 
 @asynccontextmanager
-async def _agent(directory: Path) -> AsyncIterator[Subject]:
+async def _agent(directory: Path) -> AsyncIterator[ContractSubject]:
     tasks = Tasks("agent")
-    yield Agent(directory / "state", tasks)
+    yield AgentSubject(directory / "state", tasks)
     await tasks.close(1.0)
 
 
-Make = Callable[[Path], AbstractAsyncContextManager[Subject]]
+Make = Callable[[Path], AbstractAsyncContextManager[ContractSubject]]
 
 
 @pytest_asyncio.fixture(params=[_fake, _stock, _agent], ids=["fake", "stock", "agent"])
-async def subject(request: pytest.FixtureRequest, place: Path) -> AsyncIterator[Subject]:
+async def subject(request: pytest.FixtureRequest, place: Path) -> AsyncIterator[ContractSubject]:
     make: Make = request.param
     async with make(place) as made:
         yield made
 
 
-async def test_fresh_guest_holds_no_ruleset(subject: Subject) -> None:
+async def test_fresh_guest_holds_no_ruleset(subject: ContractSubject) -> None:
     assert await subject.channel.state() == NO_RULESET
     assert await subject.channel.read_back() == ()
 
 
-async def test_probe_names_the_channel_and_its_backends(subject: Subject) -> None:
+async def test_probe_names_the_channel_and_its_backends(subject: ContractSubject) -> None:
     capabilities = await subject.channel.probe()
     assert capabilities.channel
     assert "iptables" in capabilities.backends
 
 
-async def test_applied_ruleset_is_held_and_read_back(subject: Subject) -> None:
+async def test_applied_ruleset_is_held_and_read_back(subject: ContractSubject) -> None:
     for ruleset in (ONE, ONE, TWO):
         assert await subject.channel.apply(ruleset, ()) == _holding(ruleset)
         assert await subject.channel.state() == _holding(ruleset)
         assert await subject.channel.read_back() == ruleset.documents
 
 
-async def test_delta_is_applied_to_its_base_if_supported(subject: Subject) -> None:
+async def test_delta_is_applied_to_its_base_if_supported(subject: ContractSubject) -> None:
     capabilities = await subject.channel.probe()
     await subject.channel.apply(ONE, ())
     if capabilities.deltas:
@@ -163,13 +163,13 @@ async def test_delta_is_applied_to_its_base_if_supported(subject: Subject) -> No
         await subject.channel.apply(_delta(ONE, TWO), ())
 
 
-async def test_delta_of_another_base_needs_the_full_ruleset(subject: Subject) -> None:
+async def test_delta_of_another_base_needs_the_full_ruleset(subject: ContractSubject) -> None:
     with pytest.raises(NeedsFull):
         await subject.channel.apply(_delta(ONE, TWO), ())
     assert await subject.channel.state() == NO_RULESET
 
 
-async def test_drift_is_seen_and_repaired_by_apply(subject: Subject) -> None:
+async def test_drift_is_seen_and_repaired_by_apply(subject: ContractSubject) -> None:
     await subject.channel.apply(ONE, ())
     subject.drift()
     state = await subject.channel.state()
@@ -178,14 +178,14 @@ async def test_drift_is_seen_and_repaired_by_apply(subject: Subject) -> None:
     assert await subject.channel.state() == _holding(ONE)
 
 
-async def test_refused_ruleset_leaves_the_one_before(subject: Subject) -> None:
+async def test_refused_ruleset_leaves_the_one_before(subject: ContractSubject) -> None:
     await subject.channel.apply(ONE, ())
     with pytest.raises(GuestRefused):
         await subject.channel.apply(BAD, ())
     assert await subject.channel.read_back() == ONE.documents
 
 
-async def test_disconnected_guest_is_unreachable(subject: Subject) -> None:
+async def test_disconnected_guest_is_unreachable(subject: ContractSubject) -> None:
     await subject.channel.probe()
     await subject.disconnect()
     for call in (subject.channel.probe, subject.channel.state, subject.channel.read_back):

@@ -94,7 +94,7 @@ async def test_an_absent_or_slow_runtime_is_away(tmp_path: Path) -> None:
         assert away.value.is_away
         async with serving(path, runtime):
             async with asyncio.timeout(20):
-                await _answered(cri)
+                await _wait_for_runtime(cri)
             runtime.delay_s = 5
             with pytest.raises(CriError, match="ListPodSandbox: Deadline Exceeded") as slow:
                 await cri.sandboxes()
@@ -102,10 +102,10 @@ async def test_an_absent_or_slow_runtime_is_away(tmp_path: Path) -> None:
         # It restarts.
         runtime.delay_s = 0
         async with serving(path, runtime), asyncio.timeout(20):
-            await _answered(cri)
+            await _wait_for_runtime(cri)
 
 
-async def _answered(cri: CriClient) -> None:
+async def _wait_for_runtime(cri: CriClient) -> None:
     while True:
         try:
             await cri.sandboxes()

@@ -64,7 +64,7 @@ class FakeCri:
     """The CRI of a runtime."""
 
     items: list[CriSandbox] = field(default_factory=list)
-    asked_for: list[str] = field(default_factory=list)
+    status_requests: list[str] = field(default_factory=list)
     lists: int = 0
     is_host_network: bool = False
 
@@ -73,7 +73,7 @@ class FakeCri:
         return ListPodSandboxResponse(tuple(self.items))
 
     async def status(self, request: PodSandboxStatusRequest, _: Any) -> PodSandboxStatusResponse:
-        self.asked_for.append(request.pod_sandbox_id)
+        self.status_requests.append(request.pod_sandbox_id)
         mode = NamespaceMode.NODE if self.is_host_network else NamespaceMode.POD
         status = PodSandboxStatus(
             request.pod_sandbox_id,
@@ -173,7 +173,7 @@ async def test_nri_reports_at_once_and_lists_revert_nothing(empty: DiscoveryNode
         empty.cri.items = [LISTED]
         count = empty.cri.lists
         await until(lambda: empty.cri.lists > count + 2)
-        assert empty.cri.asked_for == [], "NRI has reported its details"
+        assert empty.cri.status_requests == [], "NRI has reported its details"
         await empty.nri.stop_pod(POD)
         await until(lambda: not empty.sandboxes)
         count = empty.cri.lists
@@ -214,7 +214,7 @@ async def test_without_nri_lists_and_statuses_suffice(tmp_path: Path) -> None:
         assert (found.netns, found.ips) == ("/run/netns/two", ("10.1.0.6", "fd00::6"))
         count = here.cri.lists
         await until(lambda: here.cri.lists > count + 2)
-        assert (here.cri.asked_for, here.reported.changes) == (["s1"], 1)
+        assert (here.cri.status_requests, here.reported.changes) == (["s1"], 1)
         here.cri.items = []
         await until(lambda: not here.sandboxes)
 

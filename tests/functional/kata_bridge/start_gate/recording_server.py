@@ -38,7 +38,7 @@ class RecordingServer:
         return web.json_response(body, status=status)
 
     def of(self, path: str) -> list[Any]:
-        return [body for _, asked, _, body in self.requests if asked == path]
+        return [body for _, request_path, _, body in self.requests if request_path == path]
 
 
 @dataclass(slots=True)

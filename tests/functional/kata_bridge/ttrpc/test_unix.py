@@ -46,10 +46,10 @@ async def test_many_calls_at_once_small_and_large(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     async with serving(path), TtrpcClient(*await asyncio.open_unix_connection(path)) as client:
         payloads = [b"%d" % number for number in range(50)] + [LARGE] * 4
-        answers = await asyncio.gather(
+        responses = await asyncio.gather(
             *(client.call("trial", "reversed", payload, TIMEOUT_S) for payload in payloads)
         )
-    assert answers == [payload[::-1] for payload in payloads]
+    assert responses == [payload[::-1] for payload in payloads]
 
 
 @pytest.mark.asyncio

@@ -18,7 +18,7 @@ from devkit.pki import Authority
 from tenancy.registry import Registry
 from tests.functional.vnagent.agent_states import new_handshakes, new_state
 from tests.functional.vnagent.connection_links import run, until
-from tests.functional.vnagent.far_end import FarEnd, loopback_pair
+from tests.functional.vnagent.tls_peer import TlsPeer, loopback_pair
 from vnagent.core import client_chain
 from vnagent.downstream.handshakes import Handshakes
 from vnagent.state import AgentState
@@ -67,7 +67,7 @@ def running_handshakes(state: AgentState, accounts: HandshakeAccounts) -> Iterat
 async def handshake(handshakes: Handshakes, state: AgentState, client: ssl.SSLContext) -> None:
     """Connect, until the caller is identified, and leave."""
     near, sock = loopback_pair()
-    far = FarEnd(sock, client, is_server=False)
+    far = TlsPeer(sock, client, is_server=False)
     try:
         handshakes.accept(near, SOURCE)
         far.handshake()

@@ -49,10 +49,10 @@ def node(tmp_path: Path) -> Iterator[AgentNode]:
 def show_chain(node: AgentNode, chain_pem: bytes, line: str = "GET /healthz") -> int | None:
     """The status of a request by ten-a's registered key with this chain; None if the agent hangs up."""
     tenant = node.tenants["ten-a"]
-    return answered(node, client_context(node.serving, chain_pem, tenant.leaf), line)
+    return status_over(node, client_context(node.serving, chain_pem, tenant.leaf), line)
 
 
-def answered(node: AgentNode, context: ssl.SSLContext, line: str = "GET /healthz") -> int | None:
+def status_over(node: AgentNode, context: ssl.SSLContext, line: str = "GET /healthz") -> int | None:
     """The status of a request; None if the agent hangs up."""
     with (
         CaseClient(("127.0.0.1", node.daemon.port), context, sni=NAME) as client,
@@ -66,15 +66,15 @@ def answered(node: AgentNode, context: ssl.SSLContext, line: str = "GET /healthz
     return None
 
 
-def handshakes(node: AgentNode, place: str) -> float:
-    return node.daemon.samples()[f'vcnode_vnagent_handshakes_total{{place="{place}"}}']
+def handshakes(node: AgentNode, ran_on: str) -> float:
+    return node.daemon.samples()[f'vcnode_vnagent_handshakes_total{{place="{ran_on}"}}']
 
 
 def handshake_cpu_s(node: AgentNode) -> float:
     samples = node.daemon.samples()
     return sum(
-        samples[f'vcnode_vnagent_handshake_cpu_seconds_total{{place="{place}"}}']
-        for place in ("loop", "thread")
+        samples[f'vcnode_vnagent_handshake_cpu_seconds_total{{place="{ran_on}"}}']
+        for ran_on in ("loop", "thread")
     )
 
 
@@ -241,16 +241,16 @@ def test_a_tenants_handshake_bytes_are_bounded(node: AgentNode) -> None:
     heavy = tenant.authority.issue("heavy", sans_dns=["a"] * 3_300, key=tenant.leaf.key)
     fit = MAX_TENANT_HANDSHAKE_BYTES // len(heavy.der)
     with contextlib.ExitStack() as stack:
-        answers = []
+        outcomes = []
         for number in range(fit + 20):
             client = stack.enter_context(node.client("ten-a", heavy))
             if number % 2:
                 client.send(head(EXEC, *SPDY))
-                answers.append("101" if received(client, SHOP.marker.encode(), 1.0) else "429")
+                outcomes.append("101" if received(client, SHOP.marker.encode(), 1.0) else "429")
             else:
                 client.send(head("GET /healthz"))
-                answers.append(str(status_of(reply_of(client))))
-        served = len([answer for answer in answers if answer != "429"])
+                outcomes.append(str(status_of(reply_of(client))))
+        served = len([answer for answer in outcomes if answer != "429"])
         # Hello and signature are counted too, and are 5 % of it.
         assert 0.9 * fit < served <= fit
         assert neighbour_is_served(node)
@@ -328,7 +328,7 @@ def test_only_fast_key_exchange_groups_are_used(node: AgentNode) -> None:
     def status_with(group: bytes) -> int | None:
         context = client_context(node.serving, tenant.leaf.cert_pem, tenant.leaf)
         limit_groups(context, [group])
-        return answered(node, context)
+        return status_over(node, context)
 
     begin_s = handshake_cpu_s(node)
     slow = (b"ffdhe8192", b"ffdhe2048", b"P-521", b"P-384")

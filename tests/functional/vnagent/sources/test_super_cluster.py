@@ -126,13 +126,13 @@ async def test_decoded_secrets_keep_no_private_key(tmp_path: Path) -> None:
         async with running(source.run()):
             await until(lambda: published and server.watches == 4)
             marks = (PRIVATE, b64encode(PRIVATE), b"this-must-never-be-kept")
-            held = [
+            reachable = [
                 each
                 for each in gc.get_objects()
                 if str(type(each).__module__).startswith(("vnagent", "daemonkit.kube", "tenancy"))
             ]
-            assert any(isinstance(each, CertificateSecret) for each in held)
-            assert not any(mark in repr(each).encode() for each in held for mark in marks)
+            assert any(isinstance(each, CertificateSecret) for each in reachable)
+            assert not any(mark in repr(each).encode() for each in reachable for mark in marks)
 
 
 async def test_a_missing_permission_leaves_the_source_unsynced(tmp_path: Path) -> None:
@@ -152,9 +152,9 @@ async def test_pods_are_watched_in_the_super_cluster(tmp_path: Path) -> None:
     published: list[tuple[Owned, ...]] = []
     async with super_cluster(tmp_path) as (server, client):
         source = SuperPods(client, "n1", ContainerPolicy(), lambda pods, _: published.append(pods))
-        owner = {keys.CLUSTER: "a", keys.NAMESPACE: "web", keys.UID: "11111111"}
+        annotations = {keys.CLUSTER: "a", keys.NAMESPACE: "web", keys.UID: "11111111"}
         pod = {
-            "metadata": {"name": "p", "namespace": "a-web", "annotations": owner},
+            "metadata": {"name": "p", "namespace": "a-web", "annotations": annotations},
             "spec": {"nodeName": "", "containers": [{"name": "app"}]},
         }
         async with running(source.run()):

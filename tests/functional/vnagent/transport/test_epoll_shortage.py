@@ -15,7 +15,7 @@ from daemonkit.admission.handshake_accounts import HandshakeAccounts
 from tenancy.registry import Registry
 from tests.functional.vnagent.agent_states import new_state, opener
 from tests.functional.vnagent.connection_links import contexts, iterate, no_room, run, until
-from tests.functional.vnagent.far_end import FarEnd, loopback_pair
+from tests.functional.vnagent.tls_peer import TlsPeer, loopback_pair
 from vnagent.core.head import ResponseHead
 from vnagent.downstream.handshakes import Handshakes
 from vnagent.metrics import AgentMetrics
@@ -184,7 +184,7 @@ def test_thread_handshakes_continue_after_a_failure() -> None:
             for count in (1, 2):
                 near, far = loopback_pair()
                 handshakes.accept(near, "127.0.0.1")
-                end = FarEnd(far, client, is_server=False)
+                end = TlsPeer(far, client, is_server=False)
                 end.handshake()
                 await until(partial(state.has_taken, count), end.push, end.pull)
                 end.close()

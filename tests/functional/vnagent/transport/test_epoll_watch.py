@@ -72,7 +72,7 @@ def test_data_of_a_reset_kubelet_is_still_read() -> None:
             faults: list[object] = []
             poller.loop.set_exception_handler(lambda _loop, context: faults.append(context["exception"]))
             link.transport.pause()
-            link.far.say(b"a" * 100_000)
+            link.far.write(b"a" * 100_000)
             link.far.push()
             await until(lambda: link.far.has_arrived)
             link.far.reset()
@@ -103,7 +103,7 @@ def test_a_tunnel_without_an_epoll_watch_ends() -> None:
             kubelet = await stack.enter_async_context(connected_link(poller, is_server=False))
             closed: list[Tunnel] = []
             Tunnel(client.transport, kubelet.transport, HANDSHAKE_PENDING, None, closed.append)
-            kubelet.far.say(b"x" * 600_000)
+            kubelet.far.write(b"x" * 600_000)
             await until(lambda: mask(kubelet) == select.EPOLLRDHUP, kubelet.far.push)
             kubelet.far.reset()
             await until(lambda: mask(kubelet) is None)

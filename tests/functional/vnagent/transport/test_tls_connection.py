@@ -22,7 +22,7 @@ from tests.functional.vnagent.connection_links import (
     run,
     until,
 )
-from tests.functional.vnagent.far_end import End, FarEnd
+from tests.functional.vnagent.tls_peer import End, TlsPeer
 from vnagent.core.limits import TenantUsage
 from vnagent.downstream.client_connection import HANDSHAKE_PENDING
 from vnagent.transport.cipher import RECEIVE_BYTES
@@ -42,7 +42,7 @@ def test_data_with_the_last_flight_is_delivered() -> None:
             link.far.handshake()
             link.far.push()
             await until(lambda: link.far.is_handshake_done, link.far.pull)
-            link.far.say(b"a" * 100_000)  # behind Finished, not pushed yet
+            link.far.write(b"a" * 100_000)  # behind Finished, not pushed yet
             await until(lambda: len(link.handler.received) == 100_000, link.far.push)
             link.far.close()
             await until(link.has_ended)
@@ -56,7 +56,7 @@ def test_resume_delivers_data_from_the_kernel(is_server: bool) -> None:
         async with connected_link(poller, is_server=is_server) as link:
             link.handler.at_data = link.transport.pause
             for number in range(20):
-                link.far.say(bytes([number]) * 20_000)
+                link.far.write(bytes([number]) * 20_000)
             await until(lambda: link.handler.received != b"", link.far.push)
             while len(link.handler.received) < 20 * 20_000:
                 before = len(link.handler.received)
@@ -78,7 +78,7 @@ def test_an_end_during_a_pause_follows_the_data(is_server: bool) -> None:
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=is_server) as link:
             link.transport.pause()
-            link.far.say(b"last words")
+            link.far.write(b"last words")
             link.far.finish(with_notify=True)
             await iterate(50)
             assert link.handler.ends == []
@@ -96,7 +96,7 @@ def test_an_end_with_data_is_delivered_at_resume(is_server: bool) -> None:
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=is_server) as link:
             link.handler.at_data = link.transport.pause
-            link.far.say(b"last words")
+            link.far.write(b"last words")
             link.far.finish(with_notify=True)
             await until(lambda: link.handler.received != b"")
             await iterate(50)
@@ -143,21 +143,21 @@ def test_an_end_that_epoll_reported_once_is_delivered(is_server: bool, with_noti
 NO_RECORD = b"\x17\x03\x03\x00\x20" + b"no record" * 4000
 
 
-def speaks_no_tls(far: FarEnd) -> None:
-    far.say_raw(NO_RECORD)
+def speaks_no_tls(far: TlsPeer) -> None:
+    far.write_raw(NO_RECORD)
 
 
-def goes_on_behind_its_end(far: FarEnd) -> None:
+def writes_after_close_notify(far: TlsPeer) -> None:
     far.finish(with_notify=True, behind=NO_RECORD)
 
 
 @both_sides
 @pytest.mark.parametrize(
     ("leave", "is_shaken"),
-    [(speaks_no_tls, False), (speaks_no_tls, True), (goes_on_behind_its_end, True)],
+    [(speaks_no_tls, False), (speaks_no_tls, True), (writes_after_close_notify, True)],
 )
 def test_leftovers_of_one_peer_reach_no_other(
-    is_server: bool, leave: Callable[[FarEnd], None], is_shaken: bool
+    is_server: bool, leave: Callable[[TlsPeer], None], is_shaken: bool
 ) -> None:
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=is_server) as other:
@@ -174,7 +174,7 @@ def test_leftovers_of_one_peer_reach_no_other(
                 await until(link.has_ended, link.far.push)
                 link.transport.close()
                 other.transport.flush()
-                other.far.say(sent)
+                other.far.write(sent)
                 await until(lambda: other.has_received(len(sent)), *other.movers)
                 await until(lambda: len(other.far.received) == len(sent), other.far.pull)
                 assert (bytes(other.handler.received), bytes(other.far.received)) == (sent, sent)
@@ -194,7 +194,7 @@ def test_on_data_may_close_another_connection(is_server: bool) -> None:
         ):
             link.handler.at_data = other.transport.close
             sent = os.urandom(RECEIVE_BYTES * 2)
-            link.far.say(sent)
+            link.far.write(sent)
             await until(lambda: link.has_received(len(sent)), link.far.push)
             await until(lambda: other.far.end is not None, other.far.pull)
             assert (bytes(link.handler.received), link.handler.ends) == (sent, [])
@@ -212,7 +212,7 @@ def test_on_data_may_act_on_its_connection(is_server: bool, act: str) -> None:
         async with connected_link(poller, is_server=is_server) as link:
             link.handler.at_data = getattr(link.transport, act)
             for _ in range(5):
-                link.far.say(b"a" * 60_000)
+                link.far.write(b"a" * 60_000)
             await until(lambda: link.handler.received != b"", link.far.push)
             await iterate(20)
             # One piece: what one receive brings, with the record that the one before it left incomplete.
@@ -241,7 +241,7 @@ def test_a_deadline_is_called_once_and_keeps_the_connection() -> None:
         async with connected_link(poller, is_server=True) as link:
             link.transport.deadline = poller.now
             await until(lambda: "deadline" in link.handler.events)
-            link.far.say(b"still here")
+            link.far.write(b"still here")
             await until(lambda: bytes(link.handler.received) == b"still here", link.far.push)
             assert link.handler.events == ["handshake", "deadline"]
 
@@ -305,9 +305,9 @@ def test_unsent_memory_is_at_most_twice_the_usage() -> None:
                 await until(lambda: use.unsent_bytes < 30_000, lambda: link.far.pull(1024))
                 assert use.unsent_bytes > unsent_bytes
                 link.far.received.clear()
-                held, _ = tracemalloc.get_traced_memory()
+                traced_bytes, _ = tracemalloc.get_traced_memory()
                 # The far end and the tracing have a few KB.
-                assert held - before < 2 * use.unsent_bytes + 20_000
+                assert traced_bytes - before < 2 * use.unsent_bytes + 20_000
             finally:
                 tracemalloc.stop()
 
@@ -334,12 +334,12 @@ def test_above_its_limit_a_tenant_receives_little_at_once() -> None:
                 streams.append((client, kubelet))
             # Until as much is received at once as ever is.
             for client, kubelet in streams:
-                kubelet.far.say(b"a" * 4_000_000)
+                kubelet.far.write(b"a" * 4_000_000)
                 await until(partial(has_taken, client, 4_000_000), kubelet.far.push, client.far.pull)
             assert use.unsent_bytes == 0
             use.unsent_bytes = before = use.max_unsent_bytes + 1  # of a client that reads nothing
             for _, kubelet in streams:
-                kubelet.far.say(b"a" * 1_000_000)
+                kubelet.far.write(b"a" * 1_000_000)
             await until(lambda: all(one.transport.has_unsent for one, _ in streams), *pushes(streams))
             for push in 10 * pushes(streams):
                 push()

@@ -17,7 +17,7 @@ from tests.functional.vnagent.connection_links import (
     run,
     until,
 )
-from tests.functional.vnagent.far_end import End
+from tests.functional.vnagent.tls_peer import End
 from vnagent.core.limits import TenantUsage
 from vnagent.transport.handler import EndReason
 from vnagent.transport.poller import SocketPoller
@@ -69,7 +69,7 @@ def test_close_drains_input_so_that_no_reset_kills_the_reply(is_server: bool) ->
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=is_server) as link:
             link.transport.pause()
-            link.far.say(b"a" * 200_000)
+            link.far.write(b"a" * 200_000)
             link.far.push()
             link.transport.write(b"refused")
             link.transport.flush()
@@ -174,7 +174,7 @@ def test_a_peer_without_tls_fails(is_server: bool, data: bytes) -> None:
     async def body(poller: SocketPoller) -> None:
         with new_link(poller, is_server=is_server) as link:
             link.transport.start()
-            link.far.say_raw(data)
+            link.far.write_raw(data)
             assert link.far.push()
             link.far.close()
             await until(link.has_ended)
@@ -185,9 +185,9 @@ def test_a_peer_without_tls_fails(is_server: bool, data: bytes) -> None:
 
 def test_a_kubelet_with_a_wrong_authority_or_name_is_untrusted() -> None:
     async def body(poller: SocketPoller) -> None:
-        stranger = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        Authority.create("ca").issue("far", sans_dns=["far"]).load_into(stranger)
-        for context, name in ((stranger, "far"), (None, "near")):
+        other_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        Authority.create("ca").issue("far", sans_dns=["far"]).load_into(other_context)
+        for context, name in ((other_context, "far"), (None, "near")):
             with new_link(poller, is_server=False, far_context=context, far_name=name) as link:
                 link.transport.start()
                 with contextlib.suppress(ssl.SSLError):  # the alert that tells it why

@@ -39,8 +39,8 @@ def test_a_failing_handler_ends_its_own_connection(is_server: bool, moment: str)
     """What it would be given next has a hole before it."""
 
     async def body(poller: SocketPoller) -> None:
-        told: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        contexts: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: contexts.append(context))
         async with connected_link(poller, is_server=is_server) as other:
             with new_link(poller, is_server=is_server, buffer_bytes=SMALL) as link:
 
@@ -58,7 +58,7 @@ def test_a_failing_handler_ends_its_own_connection(is_server: bool, moment: str)
                     *link.movers,
                 )
                 if link.far.is_handshake_done:
-                    link.far.say(b"first")
+                    link.far.write(b"first")
                 if moment == "on_writable":
                     while not link.transport.await_if_congested():
                         link.transport.write(bytes(20_000))
@@ -68,12 +68,12 @@ def test_a_failing_handler_ends_its_own_connection(is_server: bool, moment: str)
                 await until(lambda: link.handler.ends == [EndReason.BROKEN], *link.movers)
                 received = bytes(link.handler.received)
                 if link.far.is_handshake_done:
-                    link.far.say(b"second")
+                    link.far.write(b"second")
                 link.far.push()
                 await iterate(20)
                 assert bytes(link.handler.received) == received
-                assert [type(context["exception"]) for context in told] == [MemoryError]
-                other.far.say(b"unharmed")
+                assert [type(context["exception"]) for context in contexts] == [MemoryError]
+                other.far.write(b"unharmed")
                 await until(lambda: bytes(other.handler.received) == b"unharmed", *other.movers)
 
     run(body)
@@ -81,8 +81,8 @@ def test_a_failing_handler_ends_its_own_connection(is_server: bool, moment: str)
 
 def test_a_handler_failing_at_the_end_ends_its_connection() -> None:
     async def body(poller: SocketPoller) -> None:
-        told: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        contexts: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: contexts.append(context))
         async with connected_link(poller, is_server=True) as link:
 
             def fail(reason: str) -> None:
@@ -91,7 +91,7 @@ def test_a_handler_failing_at_the_end_ends_its_connection() -> None:
             link.handler.on_end = fail  # type: ignore[method-assign] # what is tested
             link.far.finish(with_notify=True)
             await until(lambda: poller.by_fd == {})
-            assert len(told) == 1
+            assert len(contexts) == 1
 
     run(body)
 
@@ -107,14 +107,14 @@ def test_unread_key_update_answers_end_the_connection(tmp_path: Path) -> None:
             updates = KeyUpdates(keylog)
             # The peer reads what it makes us answer: more than may wait unread, in all.
             for _ in range(500):
-                link.far.say_raw(updates.next())
+                link.far.write_raw(updates.next())
             await until(lambda: link.far.push() and link.far.has_arrived, link.far.drain)
             assert link.handler.ends == []
             link.transport.write(bytes(1_000_000))
             link.transport.flush()
             assert link.transport.has_unsent
             for _ in range(650):
-                link.far.say_raw(updates.next())
+                link.far.write_raw(updates.next())
             await until(lambda: link.handler.ends == [EndReason.BROKEN], link.far.push)
 
     run(body)
@@ -133,12 +133,12 @@ def test_key_updates_are_bounded_by_rate(tmp_path: Path) -> None:
             batch = tls_connection.IDLE_BYTES // UPDATE_BYTES
             for _ in range(3):
                 for _ in range(batch):
-                    link.far.say_raw(updates.next())
+                    link.far.write_raw(updates.next())
                 await until(lambda: link.far.push() and link.far.has_arrived, link.far.drain)
                 assert link.handler.ends == []
                 poller.now += tls_connection.IDLE_S  # until the next sweep
             for _ in range(20_000):
-                link.far.say_raw(updates.next())
+                link.far.write_raw(updates.next())
             await until(lambda: link.handler.ends == [EndReason.BROKEN], link.far.push, link.far.drain)
             assert link.transport.idle_bytes <= tls_connection.IDLE_BYTES + tls_connection.FIRST_RECEIVE_BYTES
 
@@ -156,18 +156,18 @@ def test_small_records_are_received_in_small_pieces(is_server: bool) -> None:
         async with connected_link(poller, is_server=is_server) as link:
             large, small = bytes(_MEBIBYTE), 20_000
             link.handler.at_data = lambda: taken.append(len(link.handler.received))
-            link.far.say(large)
+            link.far.write(large)
             await until(lambda: link.has_received(_MEBIBYTE), link.far.push)
             assert max(b - a for a, b in pairwise(taken)) > 16_384  # in few events
             taken.clear()
             for _ in range(small):
-                link.far.say(b"x")
+                link.far.write(b"x")
             await until(lambda: link.has_received(_MEBIBYTE + small), link.far.push)
             # After the first piece, by which it is known what comes.
             most = tls_connection.FIRST_RECEIVE_BYTES // RECORD_OF_A_BYTE + 1
             assert max(b - a for a, b in pairwise(taken)) <= most
             taken.clear()
-            link.far.say(large)
+            link.far.write(large)
             await until(lambda: link.has_received(2 * _MEBIBYTE + small), link.far.push)
             assert max(b - a for a, b in pairwise(taken)) > 16_384
 
@@ -185,8 +185,8 @@ def test_alternating_record_sizes_earn_no_large_receives() -> None:
             size = 0
             for _ in range(10):
                 for _ in range(10_000):
-                    link.far.say(b"x")
-                link.far.say(bytes(64 << 10))
+                    link.far.write(b"x")
+                link.far.write(bytes(64 << 10))
                 size += 10_000 + (64 << 10)
             await until(lambda: link.has_received(size), link.far.push)
             small = [b - a for a, b in pairwise(taken) if b - a < 4096]

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.functional.vnagent.connection_links import SMALL, connected_link, iterate, run, until
-from tests.functional.vnagent.far_end import End, FarEnd
+from tests.functional.vnagent.tls_peer import End, TlsPeer
 from vnagent.downstream.client_connection import HANDSHAKE_PENDING
 from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tls_connection import CLOSE_S
@@ -22,8 +22,8 @@ from vnagent.transport.tunnel import Tunnel
 class Joined:
     """A tunnel between two far ends: the tenant's client and the kubelet."""
 
-    client: FarEnd
-    kubelet: FarEnd
+    client: TlsPeer
+    kubelet: TlsPeer
     tunnel: Tunnel
     closed: list[Tunnel]
 
@@ -56,7 +56,7 @@ def test_a_stalled_client_keeps_the_tail_of_an_ended_stream() -> None:
     async def body(poller: SocketPoller) -> None:
         async with joined(poller, SMALL, SMALL) as both:
             sent = os.urandom(200_000)
-            both.kubelet.say(sent)
+            both.kubelet.write(sent)
             both.kubelet.finish(with_notify=True)
             await until(lambda: both.kubelet.end is not None, both.kubelet.push, both.kubelet.pull)
             for transport in list(poller.by_fd.values()):
@@ -77,7 +77,7 @@ def test_a_slow_client_gets_all_output_after_the_kubelets_end() -> None:
     async def body(poller: SocketPoller) -> None:
         async with joined(poller, SMALL, SMALL) as both:
             sent = os.urandom(900_000)
-            both.kubelet.say(sent)
+            both.kubelet.write(sent)
             both.kubelet.finish(with_notify=True)
             await until(
                 lambda: both.client.end is not None, both.kubelet.push, lambda: both.client.pull(2000)
@@ -96,7 +96,7 @@ def test_a_client_still_sending_gets_all_output() -> None:
     async def body(poller: SocketPoller) -> None:
         async with joined(poller, SMALL) as both:
             sent = os.urandom(1_000_000)
-            both.kubelet.say(sent)
+            both.kubelet.write(sent)
             both.kubelet.finish(with_notify=True)
             # The client reads just as much as it takes to get the rest into the agent and its kernel.
             await until(
@@ -105,7 +105,7 @@ def test_a_client_still_sending_gets_all_output() -> None:
             both.kubelet.close()
             assert both.client.end is None
             for _ in range(5):
-                both.client.say(b"ping")
+                both.client.write(b"ping")
                 both.client.push()
                 await iterate(20)
             await until(lambda: both.client.end is not None, lambda: both.client.pull(20_000))
@@ -118,7 +118,7 @@ def test_a_slow_kubelet_gets_all_input_after_the_clients_end() -> None:
     async def body(poller: SocketPoller) -> None:
         async with joined(poller, SMALL, SMALL) as both:
             sent = os.urandom(900_000)
-            both.client.say(sent)
+            both.client.write(sent)
             both.client.finish(with_notify=True)
             await until(
                 lambda: both.kubelet.end is not None, both.client.push, lambda: both.kubelet.pull(4000)
@@ -133,8 +133,8 @@ def test_both_sides_flood_before_they_read() -> None:
     async def body(poller: SocketPoller) -> None:
         async with joined(poller, SMALL, SMALL) as both:
             up, down = os.urandom(700_000), os.urandom(700_000)
-            both.client.say(up)
-            both.kubelet.say(down)
+            both.client.write(up)
+            both.kubelet.write(down)
             for _ in range(200):
                 both.push_both()
                 await iterate(2)
@@ -200,7 +200,7 @@ def test_no_byte_is_lost_or_reordered(
                 elif act == "say":
                     data = bytes([number]) * size
                     sent[who] += data
-                    ends[who].say(data)
+                    ends[who].write(data)
                 elif act == "push":
                     ends[who].push(size)
                 else:

@@ -7,7 +7,7 @@ from tests.cases.services.consistency import problems
 
 
 @pytest.mark.parametrize(
-    ("body", "wanted"),
+    ("body", "expected"),
     [
         (":A-B - [0:0]\n-A OUTPUT -j A-B\n-A A-B -j RETURN\n", ()),
         (":VCN-MARK-0123456789abcdef - [0:0]\n", ()),
@@ -33,8 +33,8 @@ from tests.cases.services.consistency import problems
         ),
     ],
 )
-def test_inconsistent_texts_have_problems(body: str, wanted: tuple[str, ...]) -> None:
-    assert problems(f"*nat\n{body}COMMIT\n") == wanted
+def test_inconsistent_texts_have_problems(body: str, expected: tuple[str, ...]) -> None:
+    assert problems(f"*nat\n{body}COMMIT\n") == expected
 
 
 def test_chains_belong_to_one_table() -> None:

@@ -102,7 +102,7 @@ def test_a_truncated_hello_is_refused() -> None:
             list(extensions(whole[:size]))
 
 
-def answers(*hellos: bytes) -> list[bytes]:
+def server_replies(*hellos: bytes) -> list[bytes]:
     """What a server that inspects hellos answers to each."""
     serving = Authority.create("serving").issue("node-1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -123,16 +123,16 @@ SERVER_HELLO = b"\x16\3\3"
 
 
 def test_a_refused_hello_gets_the_decode_error_alert() -> None:
-    assert answers(case.plain())[0].startswith(SERVER_HELLO)
+    assert server_replies(case.plain())[0].startswith(SERVER_HELLO)
     slow = [case.many_algorithms(), case.many_authorities(), case.many_responders()]
-    assert [answers(each) for each in slow] == [[case.DECODE_ERROR]] * len(slow)
+    assert [server_replies(each) for each in slow] == [[case.DECODE_ERROR]] * len(slow)
 
 
 def test_the_second_hello_of_a_client_is_inspected() -> None:
     """The server asks for another one with a key of a group that it takes (RFC 8446, 4.1.4)."""
     algorithms = case.numbers(case.ALGORITHMS, [case.ECDSA_P256])
     first = case.hello(case.numbers(case.GROUPS, [0x7777, case.P256]), case.share(0x7777, b"x"), algorithms)
-    retry, answer = answers(first, case.many_algorithms())
+    retry, answer = server_replies(first, case.many_algorithms())
     assert retry.startswith(SERVER_HELLO)
     assert answer == case.DECODE_ERROR
 

@@ -54,20 +54,22 @@ def test_without_connections_nothing_is_evicted() -> None:
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("abcde"), st.integers(0, 6)), max_size=150))
 def test_evict_agrees_with_a_full_search(events: list[tuple[bool, str, int]]) -> None:
     slots: ConnectionSlots[str] = ConnectionSlots(6)
-    held: dict[str, None] = {}
+    open_connections: dict[str, None] = {}
     for is_add, source, number in events:
         name = f"{source}{number}"
         if not is_add:
-            assert slots.discard(name) == (name in held)
-            held.pop(name, None)
-        elif name not in held:
-            by_source = {each[0]: [one for one in held if one[0] == each[0]] for each in held}
+            assert slots.discard(name) == (name in open_connections)
+            open_connections.pop(name, None)
+        elif name not in open_connections:
+            by_source = {
+                each[0]: [one for one in open_connections if one[0] == each[0]] for each in open_connections
+            }
             evicted = slots.add(name, source)
-            assert (evicted is not None) == (len(held) == 6)
+            assert (evicted is not None) == (len(open_connections) == 6)
             if evicted is not None:
                 assert len(by_source[evicted[0]]) == max(len(each) for each in by_source.values())
                 assert by_source[evicted[0]][0] == evicted
-                del held[evicted]
-            held[name] = None
-        assert len(slots) == len(held)
-        assert all(each in slots for each in held)
+                del open_connections[evicted]
+            open_connections[name] = None
+        assert len(slots) == len(open_connections)
+        assert all(each in slots for each in open_connections)

@@ -103,13 +103,13 @@ def test_no_waiting_account_lags_by_more_than_one_entry(accounts: list[str]) -> 
     """The fairness that start-time fair queueing promises, for pieces that cost the same."""
     queue = queued(*(f"{account}{number}" for number, account in enumerate(accounts)))
     left = {account: accounts.count(account) for account in "abc"}
-    had = dict.fromkeys("abc", 0)
+    served_counts = dict.fromkeys("abc", 0)
     while (one := queue.pop()) is not None:
         queue.charge(one[0], 1.0)
-        had[one[0]] += 1
+        served_counts[one[0]] += 1
         left[one[0]] -= 1
-        waits = [had[account] for account in "abc" if left[account]]
-        assert not waits or had[one[0]] - min(waits) <= 1
+        waits = [served_counts[account] for account in "abc" if left[account]]
+        assert not waits or served_counts[one[0]] - min(waits) <= 1
 
 
 def test_accounts_without_served_entries_are_forgotten() -> None:

@@ -118,22 +118,22 @@ def test_a_newcomer_waits_only_for_sources_without_a_slot_yet(attackers: int) ->
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from("abc"), st.booleans()), max_size=80))
 def test_capacity_is_kept_and_every_source_is_served(events: list[tuple[int, str, bool]]) -> None:
     slots = made(3, stalled_s=5.0)
-    held: set[str] = set()
-    wants: set[str] = set()
+    running: set[str] = set()
+    waiting: set[str] = set()
     for now, (number, source, ends) in enumerate(events):
         name = f"{source}{number}"
         if ends:
             slots.over(name, float(now))
-            held.discard(name)
-            wants.discard(name)
-        elif name not in held | wants:
+            running.discard(name)
+            waiting.discard(name)
+        elif name not in running | waiting:
             wait(slots, name)
-            wants.add(name)
+            waiting.add(name)
         for word in begun(slots, float(now)).split():
             if word.isupper():
-                held.remove(word.lower())
+                running.remove(word.lower())
             else:
-                wants.remove(word)
-                held.add(word)
-        assert len(held) == len(slots) <= 3
-        assert len(held) == 3 or not wants
+                waiting.remove(word)
+                running.add(word)
+        assert len(running) == len(slots) <= 3
+        assert len(running) == 3 or not waiting

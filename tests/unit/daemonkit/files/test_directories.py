@@ -25,13 +25,13 @@ def test_missing_directories_are_created_with_their_mode(tmp_path: Path, umask: 
     assert (mode(tmp_path / "run"), mode(tmp_path / "run" / "vcnode")) == (0o755, 0o711)
 
 
-@pytest.mark.parametrize(("found", "wanted", "left"), [(0o755, 0o700, 0o700), (0o700, 0o755, 0o700)])
+@pytest.mark.parametrize(("found", "allowed", "left"), [(0o755, 0o700, 0o700), (0o700, 0o755, 0o700)])
 def test_existing_modes_are_tightened_and_never_loosened(
-    tmp_path: Path, found: int, wanted: int, left: int
+    tmp_path: Path, found: int, allowed: int, left: int
 ) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state").chmod(found)
-    directories.prepare(tmp_path / "state", wanted)
+    directories.prepare(tmp_path / "state", allowed)
     assert mode(tmp_path / "state") == left
 
 

@@ -37,8 +37,8 @@ def test_a_request_is_written_in_full() -> None:
 @pytest.mark.parametrize(("data", "is_reusable"), [(PLAIN, True), (CHUNKED, True), (INFORMED, True)])
 @given(cuts=st.lists(st.integers(0, 200), max_size=8))
 def test_a_reply_does_not_depend_on_its_chunks(data: bytes, is_reusable: bool, cuts: list[int]) -> None:
-    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    reply, body = read([data[a:b] for a, b in pairwise(places)])
+    bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    reply, body = read([data[a:b] for a, b in pairwise(bounds)])
     assert (body, reply.is_complete, reply.is_reusable) == (b"hello", True, is_reusable)
     assert reply.head is not None
     assert reply.head.status == 200

@@ -12,7 +12,7 @@ from daemonkit.kube.client import UnreachableError
 from daemonkit.kube.reflector import Timing
 from daemonkit.kube.resources import is_older
 from devkit.kube import wire as wire
-from tests.unit.daemonkit.kube.worlds import EVERY, World, expired, refused
+from tests.unit.daemonkit.kube.reflector_environment import EVERY, ReflectorEnvironment, expired, refused
 
 pytestmark = pytest.mark.asyncio
 
@@ -38,24 +38,24 @@ _ACTS = st.one_of(
 )
 
 
-async def _act(world: World, act: str, value: Any, past: list[dict[str, Any]]) -> None:
-    transport = world.transport
+async def _act(env: ReflectorEnvironment, act: str, value: Any, past: list[dict[str, Any]]) -> None:
+    transport = env.transport
     match act:
         case "put":
-            world.put(value, n=str(world.storage.revision))
+            env.put(value, n=str(env.storage.revision))
         case "delete":
-            world.delete(value)
+            env.delete(value)
         case "remake":
-            world.delete(value)
-            world.put(value)
+            env.delete(value)
+            env.put(value)
         case "fail":
             transport.failures.append(refused(value))
         case "unreachable":
             transport.failures.append(UnreachableError("connect"))
         case "compact":
-            world.storage.compact()
+            env.storage.compact()
         case "bump":
-            world.storage.bump(value)
+            env.storage.bump(value)
         case "cut":
             transport.cut()
         case "expire":
@@ -74,26 +74,26 @@ async def _act(world: World, act: str, value: Any, past: list[dict[str, Any]]) -
                     transport.inject(wire.event("MODIFIED", item))
         case "pass":
             await asyncio.sleep(value)
-    past.append(wire.list_page(world.storage, EVERY, {}))
+    past.append(wire.list_page(env.storage, EVERY, {}))
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(_ACTS, max_size=30))
 async def test_the_store_converges_after_any_faults(acts: list[tuple[str, Any]]) -> None:
-    world = World(Timing(page_size=2))
+    env = ReflectorEnvironment(Timing(page_size=2))
     past: list[dict[str, Any]] = []
     highest = ""
-    async with world.running():
+    async with env.running():
         for act, value in acts:
-            await _act(world, act, value, past)
-            version = world.reflector.resource_version
+            await _act(env, act, value, past)
+            version = env.reflector.resource_version
             assert not is_older(version, highest)
             highest = version or highest
-        world.transport.heal()
+        env.transport.heal()
         # The longest back-off, a stalled watch left, and the last list.
         await asyncio.sleep(200)
-        assert world.reflector.synced.is_set()
-        assert world.is_converged()
-        assert world.mirror == dict(world.reflector.objects)
+        assert env.reflector.synced.is_set()
+        assert env.is_converged()
+        assert env.mirror == dict(env.reflector.objects)
         # A watch may have ended just before its bookmark, and the next one brings it a minute later.
-        assert world.age_s() <= 121
+        assert env.age_s() <= 121

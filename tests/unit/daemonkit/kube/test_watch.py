@@ -39,8 +39,8 @@ _RAW_META = b'"metadata": {"name": "a", "resourceVersion": "7"}'
 def test_lines_do_not_depend_on_chunks(lines: list[bytes], cuts: list[int]) -> None:
     stream = b"".join(line + b"\n" for line in lines) + b"rest"
     splitter = LineSplitter()
-    places = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
-    found = [line for start, end in itertools.pairwise(places) for line in splitter.feed(stream[start:end])]
+    bounds = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
+    found = [line for start, end in itertools.pairwise(bounds) for line in splitter.feed(stream[start:end])]
     assert found == [line for line in lines if line.strip()]
     assert splitter.pending_bytes == len(b"rest")
 
@@ -129,21 +129,23 @@ def test_an_oversized_object_keeps_its_name() -> None:
     assert decoder.line(b'{"type": "DELETED", "object": %s}' % raw) == Removed(_NAME)
 
 
-class Owner(msgspec.Struct, frozen=True):
+class OwnerAnnotation(msgspec.Struct, frozen=True):
     owner: str | None = None
 
 
 @pytest.mark.parametrize(
     ("annotations", "expected"),
     [
-        (b'{"owner": "a", "other": "x"}', Owner("a")),
-        (b'{"other": "x"}', Owner()),
+        (b'{"owner": "a", "other": "x"}', OwnerAnnotation("a")),
+        (b'{"other": "x"}', OwnerAnnotation()),
         (b'{"owner": 1}', None),
         (b"null", None),
     ],
 )
-def test_annotations_of_undecodable_objects_are_kept(annotations: bytes, expected: Owner | None) -> None:
-    decoder = EventDecoder(Thing, annotations=Owner)
+def test_annotations_of_undecodable_objects_are_kept(
+    annotations: bytes, expected: OwnerAnnotation | None
+) -> None:
+    decoder = EventDecoder(Thing, annotations=OwnerAnnotation)
     raw = b'{"metadata": {"name": "a", "resourceVersion": "1", "annotations": %s}, "size": "odd"}'
     item = decoder.item(raw % annotations)
     assert isinstance(item, Unreadable)

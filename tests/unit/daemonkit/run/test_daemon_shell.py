@@ -42,9 +42,9 @@ async def test_a_failed_task_stops_the_daemon_if_asked(stops: bool) -> None:
 
 @pytest.mark.asyncio
 async def test_the_start_waits_for_readiness() -> None:
-    answers = iter([False, False, True])
-    await wait_until_ready(new_life(), lambda: Readiness(next(answers), ()), within_s=60.0)
-    assert list(answers) == []
+    states = iter([False, False, True])
+    await wait_until_ready(new_life(), lambda: Readiness(next(states), ()), within_s=60.0)
+    assert list(states) == []
 
 
 @pytest.mark.asyncio

@@ -20,12 +20,12 @@ class Manager:
     """A service manager that keeps what it is told."""
 
     def __init__(self, *, watchdog_s: float | None = None) -> None:
-        self.told: list[str] = []
+        self.messages: list[str] = []
         self.life = Lifecycle(Supervision(NOTIFY, watchdog_s), send=self._take, clock_ns=lambda: 5_000_900)
 
     def _take(self, address: str, message: bytes) -> None:
         assert address == NOTIFY
-        self.told.append(message.decode())
+        self.messages.append(message.decode())
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_ready_is_sent_once_and_after_each_reload() -> None:
     manager.life.stop()
     manager.life.ready()
     manager.life.reloading()
-    assert manager.told == [
+    assert manager.messages == [
         "READY=1",
         "RELOADING=1\nMONOTONIC_USEC=5000",
         "READY=1",
@@ -93,10 +93,10 @@ async def test_the_watchdog_is_fed_at_half_its_interval_until_the_end() -> None:
     manager = Manager(watchdog_s=3)
     manager.life.start_watchdog()
     await asyncio.sleep(7)
-    assert manager.told == ["WATCHDOG=1"] * 5  # at 0, 1.5, 3, 4.5 and 6 s
+    assert manager.messages == ["WATCHDOG=1"] * 5  # at 0, 1.5, 3, 4.5 and 6 s
     manager.life.stop_watchdog()
     await asyncio.sleep(7)
-    assert len(manager.told) == 5
+    assert len(manager.messages) == 5
 
 
 @pytest.mark.asyncio
@@ -105,7 +105,7 @@ async def test_without_a_watchdog_none_is_fed() -> None:
     manager.life.start_watchdog()
     await asyncio.sleep(7)
     manager.life.stop_watchdog()
-    assert manager.told == []
+    assert manager.messages == []
 
 
 def test_a_failing_reload_callback_does_not_stop_others() -> None:

@@ -20,7 +20,7 @@ def names(values: list[Object]) -> list[str]:
     return [value["metadata"]["name"] for value in values]
 
 
-def told(storage: Storage, since: int, selection: Selection = EVERY) -> list[tuple[str, str, str]]:
+def events_since(storage: Storage, since: int, selection: Selection = EVERY) -> list[tuple[str, str, str]]:
     events = storage.events(selection, since)
     return [(kind, v["metadata"]["name"], v["metadata"]["resourceVersion"]) for kind, v in events]
 
@@ -32,8 +32,8 @@ def test_each_write_has_a_revision_and_an_event() -> None:
     storage.create(NAMESPACES, {"metadata": {"name": "other"}})
     storage.delete(PODS, "default", "a")
     assert first["metadata"]["resourceVersion"] == "2"
-    assert told(storage, 1) == [("ADDED", "a", "2"), ("MODIFIED", "a", "3"), ("DELETED", "a", "5")]
-    assert told(storage, 3) == [("DELETED", "a", "5")]
+    assert events_since(storage, 1) == [("ADDED", "a", "2"), ("MODIFIED", "a", "3"), ("DELETED", "a", "5")]
+    assert events_since(storage, 3) == [("DELETED", "a", "5")]
     assert storage.select(EVERY) == []
 
 
@@ -70,7 +70,7 @@ def test_leaving_a_selector_is_a_deleted_event() -> None:
     storage.create(PODS, pod("a", ""))
     storage.replace(PODS, pod("a", "n1"))
     storage.replace(PODS, pod("a", "n2"))
-    assert told(storage, 1, on_n1) == [("ADDED", "a", "3"), ("DELETED", "a", "4")]
+    assert events_since(storage, 1, on_n1) == [("ADDED", "a", "3"), ("DELETED", "a", "4")]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_compacted_revision_is_410_gone() -> None:
     for name in "abc":
         storage.create(PODS, pod(name))
     storage.compact(3)
-    assert told(storage, 3) == [("ADDED", "c", "4")]
+    assert events_since(storage, 3) == [("ADDED", "c", "4")]
     with pytest.raises(StatusError, match="410 Expired"):
         storage.events(EVERY, 2)
     with pytest.raises(StatusError, match="410 Expired"):

@@ -65,10 +65,10 @@ def test_exec_switches_protocols_and_greets() -> None:
 
 
 def test_unauthorized_verbs_are_forbidden() -> None:
-    said = answer("GET /logs/", peer="system:vn-agent:n")
-    assert said.status == 403
-    wanted = b"Forbidden (user=system:vn-agent:n, verb=get, resource=nodes, subresource(s)=[log])\n"
-    assert said.body == wanted
+    found = answer("GET /logs/", peer="system:vn-agent:n")
+    assert found.status == 403
+    expected = b"Forbidden (user=system:vn-agent:n, verb=get, resource=nodes, subresource(s)=[log])\n"
+    assert found.body == expected
 
 
 def test_the_log_of_an_ended_container_ends() -> None:

@@ -31,8 +31,8 @@ def test_cluster_state_has_the_snapshots_objects() -> None:
         expected.networks,
     )
     assert cluster.synced_namespaces == {"a-kube-system"}
-    unheard = Snapshot().cluster_state(ResolverSettings())
-    assert (unheard.has_namespaces, unheard.has_clusters, unheard.synced_namespaces) == (
+    unsynced = Snapshot().cluster_state(ResolverSettings())
+    assert (unsynced.has_namespaces, unsynced.has_clusters, unsynced.synced_namespaces) == (
         False,
         False,
         frozenset(),
@@ -42,8 +42,8 @@ def test_cluster_state_has_the_snapshots_objects() -> None:
 def test_unsynced_parts_are_completed_from_saved_state() -> None:
     saved = snapshot()
     assert Snapshot().completed_from(saved) == saved
-    heard = snapshot(pods={}, contents={"a-kube-system": NamespaceSnapshot()})
-    assert heard.completed_from(saved) == heard
+    synced = snapshot(pods={}, contents={"a-kube-system": NamespaceSnapshot()})
+    assert synced.completed_from(saved) == synced
     partly = Snapshot(pods={}, contents={"b-kube-system": NamespaceSnapshot()}).completed_from(saved)
     assert partly.pods == {}
     assert partly.namespaces == saved.namespaces

@@ -263,7 +263,7 @@ def test_resolv_conf_of_a_json_pod() -> None:
 
 TENANTS = ("a", "a-b", "b")
 NETWORKS = ("default", "blue", "kube-dns-blue")
-PLACES = ("kube-system", "shop", "b-kube-system")
+NAMESPACES = ("kube-system", "shop", "b-kube-system")
 
 
 @st.composite
@@ -271,33 +271,35 @@ def objects(draw: st.DrawFn) -> list[Json]:
     """What tenants can create in their own control planes, copied unchanged; each has addresses
     of its own that nobody else has."""
     found: list[Json] = []
-    for number, owner in enumerate(TENANTS):
-        for place in draw(st.lists(st.sampled_from(PLACES), unique=True)):
-            found.append(namespace(owner, place, called=f"ns-{owner}--{place}"))
-            where = f"ns-{owner}--{place}"
+    for number, tenant_key in enumerate(TENANTS):
+        for in_tenant in draw(st.lists(st.sampled_from(NAMESPACES), unique=True)):
+            found.append(namespace(tenant_key, in_tenant, called=f"ns-{tenant_key}--{in_tenant}"))
+            where = f"ns-{tenant_key}--{in_tenant}"
             for name in draw(st.lists(st.sampled_from(NETWORKS), unique=True)):
                 labels = {keys.ARKTOS_NETWORK: draw(st.sampled_from(NETWORKS))}
                 ip = f"10.{number}.{draw(st.integers(0, 255))}.53"
-                found.append(service(owner, name, ip, where=where, labels=labels))
+                found.append(service(tenant_key, name, ip, where=where, labels=labels))
             for name in draw(st.lists(st.sampled_from(NETWORKS), unique=True)):
                 phase = draw(st.sampled_from(["Ready", "Pending"]))
                 ipam = draw(st.sampled_from(["Arktos", "External"]))
                 found.append(
-                    network(owner, name, phase, where=where, ipam=ipam, dns_service_ip=f"10.{number}.0.1")
+                    network(
+                        tenant_key, name, phase, where=where, ipam=ipam, dns_service_ip=f"10.{number}.0.1"
+                    )
                 )
     return found
 
 
 @st.composite
 def pods(draw: st.DrawFn) -> Json:
-    owner, place = draw(st.sampled_from(TENANTS)), draw(st.sampled_from(PLACES))
+    tenant_key, in_tenant = draw(st.sampled_from(TENANTS)), draw(st.sampled_from(NAMESPACES))
     item = pod(
-        owner,
-        tenant_namespace=place,
+        tenant_key,
+        tenant_namespace=in_tenant,
         network=draw(st.sampled_from([None, "", *NETWORKS, "Odd Name", "../blue"])),
         annotations={keys.CLUSTER: draw(st.sampled_from(TENANTS))},
     )
-    item["metadata"]["namespace"] = f"ns-{owner}--{place}"
+    item["metadata"]["namespace"] = f"ns-{tenant_key}--{in_tenant}"
     return item
 
 
@@ -308,15 +310,16 @@ def test_no_drawn_tenant_becomes_anothers_resolver(items: list[Json], item: Json
     if found.text is None:
         assert found.waiting is not None
         return
-    says = item["metadata"]["annotations"][keys.CLUSTER]
+    cluster_key = item["metadata"]["annotations"][keys.CLUSTER]
     (server,) = [line.split()[1] for line in found.text.splitlines() if line.startswith("nameserver")]
-    assert server.startswith(f"10.{TENANTS.index(says)}.")
-    assert item["metadata"]["namespace"].startswith(f"ns-{says}--")
+    assert server.startswith(f"10.{TENANTS.index(cluster_key)}.")
+    assert item["metadata"]["namespace"].startswith(f"ns-{cluster_key}--")
     # Another tenant's objects change nothing.
     others = [
         each
         for each in items
-        if each["kind"] == "Namespace" or each["metadata"]["namespace"].startswith(f"ns-{says}--kube-system")
+        if each["kind"] == "Namespace"
+        or each["metadata"]["namespace"].startswith(f"ns-{cluster_key}--kube-system")
     ]
     assert decided(item, cluster_state_of(others)) == found
 
@@ -338,6 +341,6 @@ def test_an_unsynced_state_blocks_every_pod(item: Json) -> None:
 
 
 def test_not_synced_turns_into_a_decision() -> None:
-    unheard = replace(CLUSTER, synced_namespaces=frozenset())
-    assert decided(pod("a"), unheard).text is None
+    unsynced = replace(CLUSTER, synced_namespaces=frozenset())
+    assert decided(pod("a"), unsynced).text is None
     assert decided(pod("a")).text is not None

@@ -260,6 +260,6 @@ def test_limits_hold_for_any_dns_config(
     assert len(line) <= MAX_SEARCH_BYTES
     assert len(found.searches) <= MAX_SEARCHES
     assert len(found.servers) <= MAX_SERVERS
-    wanted = {*own, *(() if policy == "None" else of_node)}
-    is_server_removed = bool(wanted - {entry.value for entry in found.searches})
+    configured = {*own, *(() if policy == "None" else of_node)}
+    is_server_removed = bool(configured - {entry.value for entry in found.searches})
     assert is_server_removed <= any("Search Line" in event.message for event in events)

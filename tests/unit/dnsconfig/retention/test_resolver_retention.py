@@ -163,13 +163,13 @@ def cluster_states(draw: st.DrawFn) -> ClusterState:
     """Two tenants with two networks, whose Services have some of a few addresses, each at most once."""
     free = list(draw(st.permutations(ADDRESSES)))
     items = [*tenant("a"), *tenant("b")]
-    for owner in ("a", "b"):
+    for tenant_key in ("a", "b"):
         for name in ("default", "blue"):
             if draw(st.booleans()):
-                items.append(network(owner, name, draw(st.sampled_from(["Ready", "Failed"]))))
+                items.append(network(tenant_key, name, draw(st.sampled_from(["Ready", "Failed"]))))
             if draw(st.booleans()) and free:
                 has_ip: bool = draw(st.booleans())
-                items.append(service(owner, name, *([free.pop()] if has_ip else [])))
+                items.append(service(tenant_key, name, *([free.pop()] if has_ip else [])))
     absences = dict.fromkeys(
         ("a-kube-system", "b-kube-system"),
         draw(st.sampled_from([Absence.CONFIRMED, Absence.CONFIRMED, Absence.UNKNOWN])),

@@ -14,7 +14,7 @@ WHY = (
 
 
 @pytest.mark.parametrize(
-    ("had", "now", "expected"),
+    ("before", "now", "expected"),
     [
         (("10.0.0.1",), ("10.0.0.1",), False),
         (("10.0.0.1",), ("fd00::1", "10.0.0.1"), False),
@@ -24,9 +24,9 @@ WHY = (
     ],
 )
 def test_an_address_without_its_service_is_revoked(
-    had: tuple[str, ...], now: tuple[str, ...], expected: bool
+    before: tuple[str, ...], now: tuple[str, ...], expected: bool
 ) -> None:
-    assert has_revoked(had, ClusterIps(now)) is expected
+    assert has_revoked(before, ClusterIps(now)) is expected
 
 
 @pytest.mark.parametrize(

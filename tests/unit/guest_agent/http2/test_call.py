@@ -73,7 +73,7 @@ def call() -> GrpcCall:
 
 
 @pytest.fixture
-def answered(call: GrpcCall) -> GrpcCall:
+def open_call(call: GrpcCall) -> GrpcCall:
     """A call to which the node has responded with headers."""
     call.receive_data(frame(SETTINGS, 0, 0, b"") + frame(HEADERS, END_HEADERS, 1, ANSWER))
     written(call)
@@ -206,32 +206,32 @@ def test_headers_may_have_continuations(call: GrpcCall) -> None:
     assert call.next_message() == b"one"
 
 
-def test_the_window_follows_what_was_read(answered: GrpcCall) -> None:
+def test_the_window_follows_what_was_read(open_call: GrpcCall) -> None:
     large = message(b"x" * (3 << 20))
     sent, granted = 0, 1 << 20
     while sent < len(large):
         piece = large[sent : sent + 16384]
         sent += len(piece)
         assert sent <= granted
-        answered.receive_data(frame(DATA, 0, 1, piece))
+        open_call.receive_data(frame(DATA, 0, 1, piece))
         updates = [
-            (stream, payload) for kind, _, stream, payload in written(answered) if kind == WINDOW_UPDATE
+            (stream, payload) for kind, _, stream, payload in written(open_call) if kind == WINDOW_UPDATE
         ]
         if updates:
             assert [stream for stream, _ in updates] == [0, 1]
             granted += int.from_bytes(updates[1][1], "big")
-    assert answered.next_message() == b"x" * (3 << 20)
+    assert open_call.next_message() == b"x" * (3 << 20)
 
 
-def test_queued_messages_keep_the_window_closed(answered: GrpcCall) -> None:
+def test_queued_messages_keep_the_window_closed(open_call: GrpcCall) -> None:
     for number in range(MAX_QUEUED_MESSAGES):
-        answered.receive_data(data(message(bytes((number,)) * 200_000)))
-    assert [kind for kind, *_ in written(answered)] == [WINDOW_UPDATE] * 2
-    answered.receive_data(data(message(b"x" * 540_000)))
-    assert written(answered) == []
-    assert answered.next_message() == bytes(200_000)
-    assert answered.next_message() == bytes((1,)) * 200_000
-    assert [kind for kind, *_ in written(answered)] == [WINDOW_UPDATE] * 2
+        open_call.receive_data(data(message(bytes((number,)) * 200_000)))
+    assert [kind for kind, *_ in written(open_call)] == [WINDOW_UPDATE] * 2
+    open_call.receive_data(data(message(b"x" * 540_000)))
+    assert written(open_call) == []
+    assert open_call.next_message() == bytes(200_000)
+    assert open_call.next_message() == bytes((1,)) * 200_000
+    assert [kind for kind, *_ in written(open_call)] == [WINDOW_UPDATE] * 2
 
 
 # ---- the end of a call
@@ -284,17 +284,17 @@ def test_resets_and_http_errors_end_the_call(call: GrpcCall, given: bytes, why: 
     assert ended(call) == why
 
 
-def test_the_first_end_message_stays(answered: GrpcCall) -> None:
-    answered.receive_data(data(message(b"last"), END_STREAM) + frame(RST_STREAM, 0, 1, bytes(4)))
-    assert ended(answered) == "the node ended the stream"
-    assert answered.next_message() == b"last"
+def test_the_first_end_message_stays(open_call: GrpcCall) -> None:
+    open_call.receive_data(data(message(b"last"), END_STREAM) + frame(RST_STREAM, 0, 1, bytes(4)))
+    assert ended(open_call) == "the node ended the stream"
+    assert open_call.next_message() == b"last"
 
 
-def test_goaway_without_error_keeps_the_call(answered: GrpcCall) -> None:
-    answered.receive_data(
+def test_goaway_without_error_keeps_the_call(open_call: GrpcCall) -> None:
+    open_call.receive_data(
         frame(GOAWAY, 0, 0, b"\x7f\xff\xff\xff\0\0\0\0") + frame(GOAWAY, 0, 0, b"\0\0\0\1\0\0\0\0")
     )
-    assert ended(answered) == ""
+    assert ended(open_call) == ""
 
 
 # ---- violations
@@ -323,9 +323,9 @@ def test_goaway_without_error_keeps_the_call(answered: GrpcCall) -> None:
         (frame(PING, 0, 0, bytes(8)) * 70_000, "sends and does not read"),
     ],
 )
-def test_violations_are_errors(answered: GrpcCall, given: bytes, why: str) -> None:
+def test_violations_are_errors(open_call: GrpcCall, given: bytes, why: str) -> None:
     with pytest.raises(Http2Error, match=why):
-        answered.receive_data(given)
+        open_call.receive_data(given)
 
 
 def test_data_before_headers_is_an_error(call: GrpcCall) -> None:
@@ -333,11 +333,11 @@ def test_data_before_headers_is_an_error(call: GrpcCall) -> None:
         call.receive_data(data(message(b"one")))
 
 
-def test_data_beyond_the_window_is_an_error(answered: GrpcCall) -> None:
+def test_data_beyond_the_window_is_an_error(open_call: GrpcCall) -> None:
     for _ in range(MAX_QUEUED_MESSAGES):
-        answered.receive_data(data(message(b"")))
+        open_call.receive_data(data(message(b"")))
     with pytest.raises(Http2Error, match="more data than our window allows"):
-        answered.receive_data(data(bytes(5) * 220_000))
+        open_call.receive_data(data(bytes(5) * 220_000))
 
 
 _FRAMES = st.builds(

@@ -5,7 +5,7 @@ from kata_bridge.channels.guest_text import MAX_SENTENCE_CHARACTERS, MAX_WORD_CH
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("text", "kept"),
     [
         ("3.32.0-alpha+1", "3.32.0-alpha+1"),
         ("3.2\n\x1b[31m<b>", "3.231mb"),
@@ -13,8 +13,8 @@ from kata_bridge.channels.guest_text import MAX_SENTENCE_CHARACTERS, MAX_WORD_CH
         (" " * (4 << 20) + "3", ""),
     ],
 )
-def test_word_is_short_and_plain(said: str, kept: str) -> None:
-    assert word(said) == kept
+def test_word_is_short_and_plain(text: str, kept: str) -> None:
+    assert word(text) == kept
 
 
 def test_sentence_is_short_and_printable() -> None:

@@ -189,8 +189,8 @@ async def test_a_container_without_decision_is_denied() -> None:
     setup.handler.delay_s = 60
     with pytest.raises(TtrpcError, match=r"FAILED_PRECONDITION: no decision within 0\.5 s"):
         await setup.call("CreateContainer", CreateContainerRequest(POD, CONTAINER))
-    answered = await setup.call("ValidateContainerAdjustment", ValidateContainerAdjustmentRequest(POD))
-    response = decode(ValidateContainerAdjustmentResponse, answered)
+    payload = await setup.call("ValidateContainerAdjustment", ValidateContainerAdjustmentRequest(POD))
+    response = decode(ValidateContainerAdjustmentResponse, payload)
     assert (response.reject, response.reason[:24]) == (True, "no decision within 0.5 s")
     assert asyncio.get_running_loop().time() == 2 * HANDLER_S
 
@@ -202,7 +202,7 @@ async def test_validation_returns_the_denial() -> None:
     assert await setup.call("ValidateContainerAdjustment", request) == b""
     assert setup.handler.calls == [("validate", POD, CONTAINER, DNS), "done"]
     setup.handler.validation = Deny("its /etc/resolv.conf is not ours")
-    answered = await setup.call("ValidateContainerAdjustment", request)
-    assert decode(ValidateContainerAdjustmentResponse, answered) == ValidateContainerAdjustmentResponse(
+    payload = await setup.call("ValidateContainerAdjustment", request)
+    assert decode(ValidateContainerAdjustmentResponse, payload) == ValidateContainerAdjustmentResponse(
         True, "its /etc/resolv.conf is not ours"
     )

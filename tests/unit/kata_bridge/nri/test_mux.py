@@ -69,10 +69,10 @@ def test_an_invalid_frame_ends_the_trunk() -> None:
 @given(st.lists(st.binary(max_size=40)))
 def test_random_bytes_are_streams_or_a_trunk_error(pieces: list[bytes]) -> None:
     demultiplexer = Demultiplexer()
-    told = 0
+    payload_bytes = 0
     for piece in pieces:
         try:
-            told += sum(len(part) for _, part in demultiplexer.feed(piece))
+            payload_bytes += sum(len(part) for _, part in demultiplexer.feed(piece))
         except BadTrunkError:
             break
-    assert told <= sum(map(len, pieces))
+    assert payload_bytes <= sum(map(len, pieces))

@@ -40,10 +40,10 @@ def wire(frame: Frame) -> bytes:
     return frame.header() + frame.data
 
 
-def outcomes(answers: list[CallResult]) -> list[tuple[int, bytes | str]]:
+def outcomes(results: list[CallResult]) -> list[tuple[int, bytes | str]]:
     return [
         (each.stream_id, each.outcome if isinstance(each.outcome, bytes) else str(each.outcome))
-        for each in answers
+        for each in results
     ]
 
 

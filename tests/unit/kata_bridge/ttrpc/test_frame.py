@@ -75,8 +75,8 @@ def test_any_split_gives_the_same_frames(frames: list[Frame], cuts: list[int]) -
 @given(st.lists(st.binary(max_size=40)))
 def test_random_bytes_are_bounded_frames(pieces: list[bytes]) -> None:
     reader = FrameReader()
-    told = 0
+    decoded_bytes = 0
     for piece in pieces:
         for frame in reader.feed(piece):
-            told += 10 + (len(frame.data) if isinstance(frame, Frame) else 0)
-    assert told <= sum(map(len, pieces))
+            decoded_bytes += 10 + (len(frame.data) if isinstance(frame, Frame) else 0)
+    assert decoded_bytes <= sum(map(len, pieces))

@@ -89,12 +89,12 @@ async def test_bug_of_the_handler_is_answered_and_logged(capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
-    ("asked_s", "longest_s", "ends_s"), [(2, None, 2), (0, 0.5, 0.5), (2, 0.5, 0.5), (0.25, 0.5, 0.25)]
+    ("requested_s", "longest_s", "ends_s"), [(2, None, 2), (0, 0.5, 0.5), (2, 0.5, 0.5), (0.25, 0.5, 0.25)]
 )
 @pytest.mark.asyncio
-async def test_deadlines(asked_s: float, longest_s: float | None, ends_s: float) -> None:
+async def test_deadlines(requested_s: float, longest_s: float | None, ends_s: float) -> None:
     server_calls = FakeServerCalls(longest_s=longest_s)
-    server_calls.call(1, "sleep", b"100", asked_s)
+    server_calls.call(1, "sleep", b"100", requested_s)
     await asyncio.sleep(ends_s - 0.01)
     assert server_calls.responses() == []
     await asyncio.sleep(0.02)

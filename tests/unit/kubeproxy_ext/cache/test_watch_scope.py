@@ -53,10 +53,10 @@ def test_unlabelled_tenants_need_the_whole_cluster() -> None:
 
 
 def test_too_many_tenants_need_the_whole_cluster() -> None:
-    places = {f"t{i}": big(f"t{i}", 1) for i in range(MAX_TENANTS + 1)}
-    assert len(plan_watches(places).scopes) == 1
-    del places["t0"]
-    assert len(plan_watches(places).scopes) == MAX_TENANTS + 1
+    by_tenant_namespaces = {f"t{i}": big(f"t{i}", 1) for i in range(MAX_TENANTS + 1)}
+    assert len(plan_watches(by_tenant_namespaces).scopes) == 1
+    del by_tenant_namespaces["t0"]
+    assert len(plan_watches(by_tenant_namespaces).scopes) == MAX_TENANTS + 1
 
 
 def test_scopes_change_back_only_well_below_the_limit() -> None:
@@ -81,15 +81,19 @@ def test_scopes_change_back_only_well_below_the_limit() -> None:
     )
 )
 def test_all_namespaces_are_covered_within_the_watch_limit(
-    places: dict[str, TenantNamespaces],
+    by_tenant_namespaces: dict[str, TenantNamespaces],
 ) -> None:
-    found = plan_watches(places)
+    found = plan_watches(by_tenant_namespaces)
     assert len(found.scopes) <= max(MAX_NAMESPACES, MAX_TENANTS + 1)
-    assert found.by_tenant.keys() == places.keys()
-    for tenant, place in places.items():
-        for namespace in place.namespaces:
+    assert found.by_tenant.keys() == by_tenant_namespaces.keys()
+    for tenant, tenant_namespaces in by_tenant_namespaces.items():
+        for namespace in tenant_namespaces.namespaces:
             assert any(part.covers(namespace) for part in found.by_tenant[tenant])
     # Objects of other namespaces are dropped from cluster-wide watches.
-    wanted = {namespace for place in places.values() for namespace in place.namespaces}
+    of_tenants = {
+        namespace
+        for tenant_namespaces in by_tenant_namespaces.values()
+        for namespace in tenant_namespaces.namespaces
+    }
     for part in found.scopes:
-        assert part.namespace in wanted or (part.included is not None and part.included <= wanted)
+        assert part.namespace in of_tenants or (part.included is not None and part.included <= of_tenants)

@@ -340,7 +340,7 @@ def test_endpoint_has_hints_and_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "owner"),
+    ("annotations", "found_owner"),
     [
         ({}, NamespaceOwner(None, "n")),
         ({"tenancy.x-k8s.io/cluster": "t"}, NamespaceOwner("t", "n")),
@@ -351,9 +351,9 @@ def test_endpoint_has_hints_and_node() -> None:
         ({"tenancy.x-k8s.io/cluster": ""}, None),
     ],
 )
-def test_owner_of_a_namespace(annotations: dict[str, str], owner: NamespaceOwner | None) -> None:
+def test_owner_of_a_namespace(annotations: dict[str, str], found_owner: NamespaceOwner | None) -> None:
     item = objects.NamespaceObject(metadata=objects.Meta(name="n", annotations=annotations))
-    assert parse_namespace(item) == owner
+    assert parse_namespace(item) == found_owner
 
 
 def test_zone_of_a_node() -> None:

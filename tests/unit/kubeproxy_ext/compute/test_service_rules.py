@@ -154,7 +154,7 @@ def test_family_without_address_has_no_rules() -> None:
     )
 
 
-def ask(rules: GuestRules, check: Check) -> object:
+def evaluate(rules: GuestRules, check: Check) -> object:
     """Where the model sends a packet, in the words of the cases."""
     for frontend in rules.frontends():
         if (frontend.ip, frontend.port, frontend.protocol.value) == (
@@ -203,7 +203,7 @@ def test_flows_of_the_case_data(file: CaseFile, case: FlowCase) -> None:
     for check in (check for check in case.checks if is_in(check.source, pods)):
         found = rules(case.state, pod=check.source, node=where.node)
         is_node_port = check.destination in where.node_ips and check.port >= 3000
-        assert ask(found, check) == ("pass" if is_node_port else check.expect), check.name
+        assert evaluate(found, check) == ("pass" if is_node_port else check.expect), check.name
 
 
 # The model knows nothing of routes, and a packet that left before the rules did nothing of the model.
@@ -214,12 +214,12 @@ _NOT_OF_THE_MODEL = {"G01", "G05"}
 def test_guests_of_the_case_data(file: CaseFile, case: GuestCase) -> None:
     if case.id in _NOT_OF_THE_MODEL:
         return
-    world = file.guest_world
-    cidrs = [cidr.strip() for cidr in world.service_cidr.split(",")] if case.has_catch_all else []
-    where = {"pod": case.pod or world.pod, "node": world.node}
+    guest_defaults = file.guest_world
+    cidrs = [cidr.strip() for cidr in guest_defaults.service_cidr.split(",")] if case.has_catch_all else []
+    where = {"pod": case.pod or guest_defaults.pod, "node": guest_defaults.node}
     now = rules(case.state, **where, cidrs=cidrs, networks=case.networks, tenant=case.tenant)
     for check in case.checks:
-        assert ask(now, check) == check.expect, check.name
+        assert evaluate(now, check) == check.expect, check.name
     if case.how == "same-rules":
         assert case.before is not None
         assert now == rules(case.before, **where, cidrs=cidrs, networks=case.networks, tenant=case.tenant)

@@ -19,11 +19,11 @@ from ruleset.model import (
     ServiceRules,
 )
 from tests.unit.kubeproxy_ext.compute import builders
-from tests.unit.kubeproxy_ext.compute.states import DEFAULT, VIEW, meanings, world_of
+from tests.unit.kubeproxy_ext.compute.service_states import DEFAULT, VIEW, meanings, state_of
 
 
 def test_rules_of_a_guest() -> None:
-    state = world_of(
+    state = state_of(
         builders.namespace("A-web", "A", "web"),
         builders.service("A-web/s", "172.30.0.41", own_ip="10.96.0.5"),
         builders.endpoint_slice("A-web/s", "10.0.0.2", "10.0.0.1"),
@@ -47,7 +47,7 @@ def test_rules_of_a_guest() -> None:
 
 
 def test_families_have_their_own_rules() -> None:
-    state = world_of(
+    state = state_of(
         builders.namespace("A-web", "A"),
         builders.service("A-web/s", ["172.30.0.41", "fd00:172::41"]),
         builders.endpoint_slice("A-web/s", "10.0.0.1"),
@@ -60,7 +60,7 @@ def test_families_have_their_own_rules() -> None:
 
 
 def test_service_of_unknown_namespace_is_in_no_rules() -> None:
-    state = world_of(builders.service("A-web/s", "172.30.0.41"))
+    state = state_of(builders.service("A-web/s", "172.30.0.41"))
     nobodys = replace(VIEW, tenant=None)
     assert not state.rules_for(VIEW).services
     assert not state.rules_for(nobodys).services
@@ -97,7 +97,7 @@ def test_super_cluster_services_belong_to_no_tenant() -> None:
 
 
 def test_guest_sees_its_own_networks_only() -> None:
-    state = world_of(
+    state = state_of(
         builders.namespace("A-web", "A"),
         builders.service("A-web/d", "172.30.0.1"),
         builders.service("A-web/b", "172.30.0.2", network="blue"),
@@ -114,7 +114,7 @@ def test_guest_sees_its_own_networks_only() -> None:
 
 
 def test_zone_of_the_view_overrides_the_node() -> None:
-    state = world_of(
+    state = state_of(
         builders.namespace("A-web", "A"),
         builders.node("here", "a"),
         builders.service("A-web/s", "172.30.0.41"),
@@ -146,7 +146,7 @@ def test_slices_without_a_service_are_not_parsed(monkeypatch: pytest.MonkeyPatch
         return parse_slice(item)
 
     monkeypatch.setattr("kubeproxy_ext.compute.service_state.parse_slice", counted)
-    state = world_of(builders.namespace("A-web", "A"))
+    state = state_of(builders.namespace("A-web", "A"))
     for number in range(200):
         state.put_slice(builders.endpoint_slice("A-web/s", f"10.0.0.{number}"))
     assert parsed == []

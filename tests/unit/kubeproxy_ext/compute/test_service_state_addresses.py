@@ -2,11 +2,11 @@
 """Whose an address is that several Services claim."""
 
 from tests.unit.kubeproxy_ext.compute import builders
-from tests.unit.kubeproxy_ext.compute.states import VIEW, meanings, world_of
+from tests.unit.kubeproxy_ext.compute.service_states import VIEW, meanings, state_of
 
 
 def test_conflicting_address_moves_when_its_owner_goes() -> None:
-    state = world_of(
+    state = state_of(
         builders.namespace("A-web", "A"),
         builders.service("A-web/old", "172.30.0.1", external=["1.2.3.4"], created="2025"),
         builders.service("A-web/new", "172.30.0.2", external=["1.2.3.4"], created="2026"),
@@ -20,7 +20,7 @@ def test_conflicting_address_moves_when_its_owner_goes() -> None:
 
 
 def test_service_without_won_addresses_is_left_out() -> None:
-    state = world_of(
+    state = state_of(
         builders.namespace("A-web", "A"),
         builders.service("A-web/one", "172.30.0.1", created="2025"),
         builders.service("A-web/two", "172.30.0.1", created="2026"),
@@ -29,7 +29,7 @@ def test_service_without_won_addresses_is_left_out() -> None:
 
 
 def test_swapped_addresses_do_not_conflict() -> None:
-    state = world_of(
+    state = state_of(
         builders.namespace("A-web", "A"),
         builders.service("A-web/one", "172.30.0.1", external=["1.1.1.1"], created="2025"),
         builders.service("A-web/two", "172.30.0.2", external=["2.2.2.2"], created="2026"),
@@ -47,7 +47,7 @@ def test_swapped_addresses_do_not_conflict() -> None:
 
 
 def test_services_with_address_are_of_one_tenant() -> None:
-    state = world_of(
+    state = state_of(
         builders.namespace("a-x", "a"),
         builders.namespace("b-x", "b"),
         builders.service("a-x/blue", "10.96.0.1", own_ip="10.32.0.1", network="blue"),

@@ -6,7 +6,7 @@ from msgspec import structs
 from kubeproxy_ext.compute import objects
 from tests.unit.kubeproxy_ext.compute import builders
 from tests.unit.kubeproxy_ext.compute.builders import put
-from tests.unit.kubeproxy_ext.compute.states import VIEW, meanings, world_of
+from tests.unit.kubeproxy_ext.compute.service_states import VIEW, meanings, state_of
 
 
 def test_service_beyond_the_rule_limit_is_never_computed() -> None:
@@ -15,7 +15,7 @@ def test_service_beyond_the_rule_limit_is_never_computed() -> None:
     wide = replace_spec(huge, ports=ports, external_ips=[f"11.0.{n // 256}.{n % 256}" for n in range(5000)])
     many = builders.endpoint_slice("A-web/huge", *(f"10.2.{n // 256}.{n % 256}" for n in range(1000)))
     deep = structs.replace(many, ports=[objects.SlicePort(port.name, "TCP", port.port) for port in ports])
-    state = world_of(
+    state = state_of(
         builders.namespace("A-web", "A", "web"),
         builders.service("A-web/s", "172.30.0.41"),
         builders.endpoint_slice("A-web/s", "10.0.0.1"),

@@ -11,7 +11,7 @@ from ruleset.model import (
 )
 from tests.unit.kubeproxy_ext.compute import builders
 from tests.unit.kubeproxy_ext.compute.builders import put
-from tests.unit.kubeproxy_ext.compute.states import DEFAULT, VIEW, meanings, world_of
+from tests.unit.kubeproxy_ext.compute.service_states import DEFAULT, VIEW, meanings, state_of
 
 
 def test_repeated_objects_change_no_group() -> None:
@@ -20,7 +20,7 @@ def test_repeated_objects_change_no_group() -> None:
         builders.service("A-web/s", "172.30.0.41"),
         builders.endpoint_slice("A-web/s", "10.0.0.1"),
     )
-    state = world_of(*items)
+    state = state_of(*items)
     result = state.result_for(VIEW)
     state.take_changed_groups()
     for item in items:
@@ -32,7 +32,7 @@ def test_repeated_objects_change_no_group() -> None:
 
 
 def test_endpoints_moving_between_slices_change_no_group() -> None:
-    state = world_of(
+    state = state_of(
         builders.namespace("A-web", "A"),
         builders.service("A-web/s", "172.30.0.41"),
         builders.endpoint_slice("A-web/s", "10.0.0.1", "10.0.0.2"),
@@ -48,7 +48,7 @@ def test_endpoints_moving_between_slices_change_no_group() -> None:
 def test_endpoint_change_recomputes_one_service() -> None:
     services = [builders.service(f"A-web/s{n}", f"172.30.0.{n}") for n in range(1, 6)]
     slices = [builders.endpoint_slice(f"A-web/s{n}", f"10.0.0.{n}") for n in range(1, 6)]
-    state = world_of(builders.namespace("A-web", "A"), *services, *slices)
+    state = state_of(builders.namespace("A-web", "A"), *services, *slices)
     before = state.rules_for(VIEW)
     state.take_changed_groups()
     state.put_slice(builders.endpoint_slice("A-web/s3", "10.0.9.9"))
@@ -59,7 +59,7 @@ def test_endpoint_change_recomputes_one_service() -> None:
 
 
 def test_change_of_serving_changes_the_group() -> None:
-    state = world_of(
+    state = state_of(
         builders.namespace("A-web", "A"), builders.service("A-web/s", "172.30.0.41", protocol="UDP")
     )
     one = builders.endpoint_slice("A-web/s", protocol="UDP")
@@ -92,7 +92,7 @@ def test_change_of_serving_changes_the_group() -> None:
 
 
 def test_change_of_policy_changes_the_group() -> None:
-    state = world_of(
+    state = state_of(
         builders.namespace("A-web", "A"),
         builders.service("A-web/s", "172.30.0.41"),
         builders.endpoint_slice("A-web/s", "10.0.0.1", node="there"),
@@ -108,7 +108,7 @@ def test_change_of_policy_changes_the_group() -> None:
 
 
 def test_namespace_owner_change_affects_both_groups() -> None:
-    state = world_of(builders.namespace("A-web", "A"), builders.service("A-web/s", "172.30.0.1"))
+    state = state_of(builders.namespace("A-web", "A"), builders.service("A-web/s", "172.30.0.1"))
     theirs = replace(VIEW, tenant="B")
     assert [len(state.rules_for(view).services) for view in (VIEW, theirs)] == [1, 0]
     state.take_changed_groups()
@@ -118,7 +118,7 @@ def test_namespace_owner_change_affects_both_groups() -> None:
 
 
 def test_guests_with_equal_source_matches_share_results() -> None:
-    state = world_of(
+    state = state_of(
         builders.namespace("A-web", "A"),
         builders.service("A-web/s", "172.30.0.41", balancer=["1.2.3.4"], ranges=["10.1.0.0/24"]),
         builders.endpoint_slice("A-web/s", "10.0.0.1"),
@@ -132,7 +132,7 @@ def test_guests_with_equal_source_matches_share_results() -> None:
 
 
 def test_unused_results_are_collected() -> None:
-    state = world_of(builders.namespace("A-web", "A"), builders.service("A-web/s", "172.30.0.41"))
+    state = state_of(builders.namespace("A-web", "A"), builders.service("A-web/s", "172.30.0.41"))
     rules = id(state.result_for(VIEW))
     gc.collect()
     assert len(state._results) == 0  # noqa: SLF001 - what is kept cannot be seen from outside
@@ -140,7 +140,7 @@ def test_unused_results_are_collected() -> None:
 
 
 def test_dropped_results_are_computed_again() -> None:
-    state = world_of(
+    state = state_of(
         builders.namespace("A-web", "A"),
         builders.namespace("B-web", "B"),
         builders.service("A-web/s", "172.30.0.1"),

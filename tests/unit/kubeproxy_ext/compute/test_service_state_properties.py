@@ -12,7 +12,7 @@ from ruleset.model import (
 )
 from tests.unit.kubeproxy_ext.compute import builders
 from tests.unit.kubeproxy_ext.compute.builders import put, remove
-from tests.unit.kubeproxy_ext.compute.states import world_of
+from tests.unit.kubeproxy_ext.compute.service_states import state_of
 
 _VIEWS = tuple(
     GuestView(tenant, networks, pod_ips, "here", zone, (), family)
@@ -101,7 +101,7 @@ def _identity(item: objects.AnyObject) -> tuple[type, str, str]:
     return type(item), item.metadata.namespace, item.metadata.name
 
 
-def _held(events: list[_Event]) -> list[objects.AnyObject]:
+def _final_objects(events: list[_Event]) -> list[objects.AnyObject]:
     """The objects that remain after all events."""
     current: dict[tuple[type, str, str], objects.AnyObject] = {}
     for is_put, item in events:
@@ -134,9 +134,9 @@ def test_events_of_a_tenant_never_change_anothers_rules(data: st.DataObject) -> 
 
 @given(st.data())
 def test_order_of_objects_does_not_change_rules(data: st.DataObject) -> None:
-    items = _held(data.draw(_events(("A", "B"), 16)))
+    items = _final_objects(data.draw(_events(("A", "B"), 16)))
     shuffled = data.draw(st.permutations(items))
-    assert _all_rules(world_of(*items)) == _all_rules(world_of(*shuffled))
+    assert _all_rules(state_of(*items)) == _all_rules(state_of(*shuffled))
 
 
 @given(_events(("A",), 30), st.integers(1, 3))
@@ -149,7 +149,7 @@ def test_incremental_rules_equal_rules_from_scratch(events: list[_Event], batch:
             _apply(state, event)
         touched = state.take_changed_groups()
         after = _all_rules(state)
-        assert after == _all_rules(world_of(*_held(events[:end])))
+        assert after == _all_rules(state_of(*_final_objects(events[:end])))
         for view, old, new in zip(_VIEWS, before, after, strict=True):
             assert old == new or touched & set(view.groups)
         before = after

@@ -131,7 +131,7 @@ def is_deleted(entry: ConntrackEntry, flows: tuple[StaleFlow, ...]) -> bool:
     )
 
 
-def cleanup_world(*, with_endpoints: bool) -> GuestRulesResult:
+def cleanup_result(*, with_endpoints: bool) -> GuestRulesResult:
     """The Service of the conntrack cases: one endpoint serves, one does not."""
     raw, endpoints = CONNTRACK.service, CONNTRACK.endpoints
     state = ServiceState()
@@ -170,7 +170,7 @@ VIEW = GuestView(None, (), ("10.1.0.2",), "here", "", (), Family.IPV4)
 
 @pytest.mark.parametrize("entry", CONNTRACK.entries, ids=str)
 def test_stale_flows_of_the_case_data(entry: ConntrackEntry) -> None:
-    flows = stale_flows(None, cleanup_world(with_endpoints=True))
+    flows = stale_flows(None, cleanup_result(with_endpoints=True))
     # A guest has no node ports: what a host would clean of them is not our Service's here.
     is_kept = entry.is_kept or entry.destination == "*"
     assert is_deleted(entry, flows) != is_kept
@@ -178,7 +178,7 @@ def test_stale_flows_of_the_case_data(entry: ConntrackEntry) -> None:
 
 def test_kube_proxy_fixes_of_the_case_data() -> None:
     assert len(CONNTRACK.later) == 2
-    before, fallen = cleanup_world(with_endpoints=True), cleanup_world(with_endpoints=False)
+    before, fallen = cleanup_result(with_endpoints=True), cleanup_result(with_endpoints=False)
     for after in (fallen, NOTHING):
         flows = stale_flows(before, after)
         for entry in CONNTRACK.entries:

@@ -54,8 +54,8 @@ def test_all_guest_addresses_must_be_in_source_ranges(
 
 
 def test_equal_rules_without_conflicts_are_one_object() -> None:
-    keeper, loser = parsed("a/a", "172.30.0.1"), parsed("a/b", "172.30.0.1")
-    visible = visible_services_of([loser, keeper], Family.IPV4)
+    visible_service, conflicting = parsed("a/a", "172.30.0.1"), parsed("a/b", "172.30.0.1")
+    visible = visible_services_of([conflicting, visible_service], Family.IPV4)
     kept = Frontend("172.30.0.2", 80, Protocol.TCP, "a/b:p", NoBackendAction.REJECT)
     conflicts = Frontend("172.30.0.1", 80, Protocol.TCP, "a/b:p", NoBackendAction.REJECT)
     rules = ServiceRules("a/b", (conflicts, kept))

@@ -31,7 +31,7 @@ def guest(**fields: Any) -> Guest:
     return Guest(**(known | fields))
 
 
-def ask(**fields: Any) -> GuestSpec:
+def spec_of(**fields: Any) -> GuestSpec:
     found = guest_spec(guest(**fields), "n1", ("10.96.0.0/16",))
     assert isinstance(found, GuestSpec)
     return found
@@ -78,7 +78,7 @@ class ClusterRulesets:
     ],
 )
 def test_guest_spec(fields: dict[str, Any], families: list[Family], backend: Backend) -> None:
-    found = ask(**fields)
+    found = spec_of(**fields)
     assert [view.family for view in found.views] == families
     assert found.backend is backend
     assert {view.tenant for view in found.views} == {"a"}
@@ -104,15 +104,15 @@ def test_ineligible_guests_have_a_reason(fields: dict[str, Any], reason: str) ->
 
 def test_guests_with_equal_specs_share_one_ruleset() -> None:
     cluster = ClusterRulesets()
-    one = ask()
+    one = spec_of()
     found = cluster.rulesets.desired_for(
-        {"g1": one, "g2": ask(ips=("10.244.0.2",)), "g3": ask(networks=("x",))}
+        {"g1": one, "g2": spec_of(ips=("10.244.0.2",)), "g3": spec_of(networks=("x",))}
     )
     assert found["g1"] is found["g2"]
     assert found["g1"].digest != found["g3"].digest
     assert (cluster.rulesets.render_count, len(cluster.rulesets)) == (2, 2)
     assert cluster.rulesets.desired_for({"g4": one})["g4"] is found["g1"]
-    nft = cluster.rulesets.desired_for({"g5": ask(capabilities=Capabilities(backends=("nft",)))})["g5"]
+    nft = cluster.rulesets.desired_for({"g5": spec_of(capabilities=Capabilities(backends=("nft",)))})["g5"]
     assert nft.ruleset.documents[0].backend is Backend.NFT
     assert cluster.rulesets.render_count == 3
 
@@ -120,13 +120,13 @@ def test_guests_with_equal_specs_share_one_ruleset() -> None:
 def test_source_ranges_separate_rulesets() -> None:
     cluster = ClusterRulesets()
     cluster.put("a-default", "lb", "10.96.97.9", "10.0.0.9", load_balancer_source_ranges=["10.244.0.1/32"])
-    found = cluster.rulesets.desired_for({"in": ask(), "out": ask(ips=("10.244.0.2",))})
+    found = cluster.rulesets.desired_for({"in": spec_of(), "out": spec_of(ips=("10.244.0.2",))})
     assert found["in"] is not found["out"]
 
 
 def test_only_visible_changes_make_a_new_ruleset() -> None:
     cluster = ClusterRulesets()
-    guests = {"g": ask()}
+    guests = {"g": spec_of()}
     first = cluster.rulesets.desired_for(guests)["g"]
     cluster.put_slice("b-default", "web", "10.0.0.2")
     assert cluster.rulesets.desired_for(guests)["g"] is first
@@ -144,11 +144,11 @@ def test_only_visible_changes_make_a_new_ruleset() -> None:
 
 def test_unused_rulesets_are_dropped() -> None:
     cluster = ClusterRulesets()
-    found = cluster.rulesets.desired_for({"g1": ask(), "g2": ask(networks=("x",))})
+    found = cluster.rulesets.desired_for({"g1": spec_of(), "g2": spec_of(networks=("x",))})
     cluster.rulesets.keep_only([found["g1"]])
-    cluster.rulesets.keep_results_of([ask()])
+    cluster.rulesets.keep_results_of([spec_of()])
     assert len(cluster.rulesets) == 1
-    assert cluster.rulesets.desired_for({"g1": ask()})["g1"] is found["g1"]
+    assert cluster.rulesets.desired_for({"g1": spec_of()})["g1"] is found["g1"]
 
 
 def test_generations_grow_across_restarts_and_clock_changes() -> None:

@@ -51,13 +51,13 @@ def test_frontend_has_a_rule_after_each_commit(
     before: dict[str, list[int]], after: dict[str, list[int]]
 ) -> None:
     old, new = (render(services(4, 1, **how)) for how in (before, after))  # type: ignore[arg-type]  # parametrized
-    guest = _Watched(lambda k: _answered(k, 4))
+    guest = _Watched(lambda k: _at_tail_of(k, 4))
     guest.restore(full_restore(old, expected(Document(Family.IPV4, Backend.IPTABLES, {}))))
     guest.is_watched = True
     guest.restore(_text(old, new))
 
 
-def _answered(guest: FakeIptables, count: int) -> bool:
+def _at_tail_of(guest: FakeIptables, count: int) -> bool:
     """Whether each Service has a rule of its own in nat or filter."""
     rules = [*guest.tables["nat"]["VCN-SERVICES"], *guest.tables["filter"]["VCN-SERVICES"]]
     return all(any(rule.startswith(f"-d 172.30.0.{i + 1}/32 ") for rule in rules) for i in range(count))

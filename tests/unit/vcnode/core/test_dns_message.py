@@ -18,11 +18,11 @@ from vcnode.core.dns_message import (
     reverse_name,
 )
 
-ASKED = question("api.shop.svc.cluster.local", RecordType.A, 0x1234)
+QUERY = question("api.shop.svc.cluster.local", RecordType.A, 0x1234)
 
 
-def answer(*records: bytes, flags: int = 0x8180, number: int = 0x1234, asked: bytes = ASKED) -> bytes:
-    return struct.pack("!6H", number, flags, 1, len(records), 0, 0) + asked[12:] + b"".join(records)
+def answer(*records: bytes, flags: int = 0x8180, number: int = 0x1234, query: bytes = QUERY) -> bytes:
+    return struct.pack("!6H", number, flags, 1, len(records), 0, 0) + query[12:] + b"".join(records)
 
 
 def record(type_: int, data: bytes, name: bytes = b"\xc0\x0c", ttl_s: int = 30) -> bytes:
@@ -30,7 +30,7 @@ def record(type_: int, data: bytes, name: bytes = b"\xc0\x0c", ttl_s: int = 30) 
 
 
 def test_question_on_the_wire() -> None:
-    assert ASKED == (
+    assert QUERY == (
         b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
         b"\x03api\x04shop\x03svc\x07cluster\x05local\x00\x00\x01\x00\x01"
     )
@@ -56,7 +56,7 @@ def test_records_of_all_types_are_read() -> None:
             record(99, b"\x01\x02"),
             record(1, b"\x01\x02"),
         ),
-        ASKED,
+        QUERY,
     )
     assert found == DnsAnswer(
         0,
@@ -84,7 +84,7 @@ def test_records_of_all_types_are_read() -> None:
     ],
 )
 def test_header_has_code_and_truncation(flags: int, code: str, is_truncated: bool) -> None:
-    found = decode(answer(flags=flags), ASKED)
+    found = decode(answer(flags=flags), QUERY)
     assert (found.code, found.is_truncated, found.records) == (code, is_truncated, ())
 
 
@@ -104,20 +104,20 @@ def test_header_has_code_and_truncation(flags: int, code: str, is_truncated: boo
 )
 def test_malformed_answer_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(Malformed, match=reason):
-        decode(data, ASKED)
+        decode(data, QUERY)
 
 
 @given(data=st.binary(max_size=200), whole=st.booleans())
 def test_any_bytes_are_an_answer_or_malformed(data: bytes, whole: bool) -> None:
     with contextlib.suppress(Malformed):
-        decode(answer(data) if whole else data, ASKED)
+        decode(answer(data) if whole else data, QUERY)
 
 
 @given(st.lists(st.text("abcxyz-019", min_size=1, max_size=63), min_size=1, max_size=4))
 def test_name_is_decoded_as_it_was_encoded(labels: list[str]) -> None:
     name = ".".join(labels)
-    asked = question(name, RecordType.CNAME, 7)
-    found = decode(answer(record(5, b"\xc0\x0c"), number=7, asked=asked), asked)
+    query = question(name, RecordType.CNAME, 7)
+    found = decode(answer(record(5, b"\xc0\x0c"), number=7, query=query), query)
     assert found.records == (DnsRecord(name, 5, 30, name),)
 
 

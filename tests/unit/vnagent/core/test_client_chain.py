@@ -77,10 +77,10 @@ def test_common_keys_are_accepted(key: Callable[[], _AnyKey]) -> None:
         pytest.param(lambda: ec.generate_private_key(ec.SECP256K1()), id="secp256k1"),
     ],
 )
-@pytest.mark.parametrize("place", [0, 1])
-def test_slow_keys_are_refused(key: Callable[[], _AnyKey], place: int) -> None:
+@pytest.mark.parametrize("index", [0, 1])
+def test_slow_keys_are_refused(key: Callable[[], _AnyKey], index: int) -> None:
     chain = [leaf()]
-    chain.insert(place, der_of(key()))
+    chain.insert(index, der_of(key()))
     with pytest.raises(ChainError, match="slow"):
         check(message(chain))
 

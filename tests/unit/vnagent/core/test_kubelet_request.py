@@ -171,11 +171,11 @@ def test_no_client_header_or_name_is_forwarded(
     is_logs = endpoint == "containerLogs"
     has_uid = has_uid and not is_logs
     path = f"/{endpoint}/{namespace}/{name}"
-    wanted = f"/{endpoint}/{pod.super_namespace}/{pod.super_name}"
+    expected_path = f"/{endpoint}/{pod.super_namespace}/{pod.super_name}"
     if has_uid:
-        path, wanted = f"{path}/tenant-uid", f"{wanted}/{pod.super_uid}"
+        path, expected_path = f"{path}/tenant-uid", f"{expected_path}/{pod.super_uid}"
     if endpoint != "portForward":
-        path, wanted = f"{path}/{container}", f"{wanted}/{container}"
+        path, expected_path = f"{path}/{container}", f"{expected_path}/{container}"
     query = ""
     if endpoint == "exec" and commands:
         query = "?" + "&".join("command=" + "".join(f"%{ord(c):02x}" for c in word) for word in commands)
@@ -204,7 +204,7 @@ def test_no_client_header_or_name_is_forwarded(
     seen = Exchange(0, sent)
     parse_head(sent, seen)
     assert not seen.is_malformed
-    assert (seen.method, seen.path, seen.version) == (method, wanted, "HTTP/1.1")
+    assert (seen.method, seen.path, seen.version) == (method, expected_path, "HTTP/1.1")
     assert seen.values("Host") == [HOST]
     assert {field.lower() for field, _ in seen.headers} <= _ALLOWED
     assert seen.is_upgrade == (not is_logs)

@@ -8,11 +8,11 @@ from vnagent.core.limits import Limits, RateVerdict, TenantUsage, admit_request,
 
 
 @pytest.mark.parametrize(
-    ("held", "limit", "expected"),
+    ("used", "limit", "expected"),
     [(0, 1, True), (1, 1, False), (2, 1, False), (0, 0, True), (10**6, 0, True)],
 )
-def test_is_below(held: int, limit: int, expected: bool) -> None:
-    assert is_below(held, limit) is expected
+def test_is_below(used: int, limit: int, expected: bool) -> None:
+    assert is_below(used, limit) is expected
 
 
 def rate(per_second: int) -> Limits:

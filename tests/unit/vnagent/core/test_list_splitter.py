@@ -177,8 +177,8 @@ def test_the_work_is_linear_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None
             try:
                 return msgspec.json.decode(data, type=msgspec.Raw)
             except msgspec.DecodeError as error:
-                place = str(error).rpartition("(byte ")[2]
-                scanned += int(place[:-1]) if place[:-1].isdecimal() else len(data)
+                offset = str(error).rpartition("(byte ")[2]
+                scanned += int(offset[:-1]) if offset[:-1].isdecimal() else len(data)
                 raise
 
     monkeypatch.setattr(list_splitter, "_VALUE", Counting())
@@ -227,8 +227,8 @@ def test_any_list_in_any_pieces(
     document = before | {"items": items} | after
     # A lone surrogate is no text that a kubelet could send.
     page = json.dumps(document, ensure_ascii=is_ascii, indent=indent).encode("utf-8", "replace")
-    places = sorted({0, len(page), *(min(cut, len(page)) for cut in cuts)})
-    pieces = [page[begin:end] for begin, end in itertools.pairwise(places)]
+    bounds = sorted({0, len(page), *(min(cut, len(page)) for cut in cuts)})
+    pieces = [page[begin:end] for begin, end in itertools.pairwise(bounds)]
     found, beside = split(pieces, max_item_bytes=max_item_bytes)
     expected = json.loads(page)
     assert len(found) == len(items)

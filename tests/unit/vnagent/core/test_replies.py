@@ -82,7 +82,7 @@ def test_a_refusal_lists_supported_protocols() -> None:
 @pytest.mark.parametrize("endpoint", list(Endpoint))
 def test_missing_objects_get_one_answer(endpoint: Endpoint) -> None:
     """Foreign or missing pod, foreign container, wrong uid, gone at the kubelet: the same bytes."""
-    answers = {
+    distinct_replies = {
         render(endpoint, 404, reason, "0f-1", is_close=True)
         for reason in (
             "no-such-pod-of-tenant",
@@ -91,7 +91,7 @@ def test_missing_objects_get_one_answer(endpoint: Endpoint) -> None:
             "kubelet-not-found",
         )
     }
-    assert len(answers) == 1
+    assert len(distinct_replies) == 1
 
 
 def test_a_reason_without_a_sentence_is_the_text() -> None:

@@ -145,11 +145,11 @@ async def test_different_pages_are_read_separately() -> None:
 async def test_ownership_is_decided_at_render_time() -> None:
     """A pod that changed hands while the page was read, or since: by its uid it is not the same."""
     served = ServedPages(FakeKubeletPool(A, takes_s=1.0), 30.0)
-    asked = Tasks("test").spawn(served.uids("ten-a"), "ask")
+    waiting = Tasks("test").spawn(served.uids("ten-a"), "ask")
     await asyncio.sleep(0.5)
     taken_over = Owned("ten-b", "web", "shop", "t-new", A.namespace, A.name, "s-new", frozenset({"app"}))
     served.index = OwnerIndex([taken_over])
-    assert await asked == []
+    assert await waiting == []
     assert await served.uids("ten-b") == []  # the shared read knows the old body only
     assert len(served.kubelet.reads) == 1
 
@@ -247,11 +247,11 @@ async def test_a_tenant_renders_one_page_at_a_time(
     served, tasks = ServedPages(FakeKubeletPool(A), 30.0), Tasks("test")
     rendering.may_end.clear()
     for _ in range(20):
-        asked = tasks.spawn(take(served, "ten-a"), "ask")
+        waiting = tasks.spawn(take(served, "ten-a"), "ask")
         await until(lambda: rendering.count > 0)
         for _ in range(5):
             await asyncio.sleep(0)
-        asked.cancel()
+        waiting.cancel()
     left = [tasks.spawn(take(served, "ten-a"), "ask") for _ in range(20)]
     other = tasks.spawn(take(served, "ten-b"), "ask")
     await until(lambda: rendering.count == 2)

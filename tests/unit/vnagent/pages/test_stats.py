@@ -81,7 +81,7 @@ DB: dict[str, Any] = {
 }
 BANK = DB | {"podRef": {"name": "bank", "namespace": "ten-b-web", "uid": "s-2001"}}
 # A pod that has only begun has neither.
-BARE = {"podRef": BANK["podRef"], "startTime": None, "containers": None}
+WITHOUT_STATS = {"podRef": BANK["podRef"], "startTime": None, "containers": None}
 NODE: dict[str, Any] = {
     "nodeName": "node-1",
     "systemContainers": [{"name": "kubelet", "startTime": BOOTED, "cpu": cpu(1, 1)}],
@@ -194,8 +194,8 @@ def test_a_tenant_without_pods_has_an_idle_node() -> None:
 
 
 def test_a_pod_and_a_node_without_stats() -> None:
-    bare = json.loads(rebuild(page(BARE, node={"nodeName": "node-1"}), INDEX, "ten-b"))
-    assert bare == {
+    rebuilt = json.loads(rebuild(page(WITHOUT_STATS, node={"nodeName": "node-1"}), INDEX, "ten-b"))
+    assert rebuilt == {
         "node": {
             "nodeName": "node-1",
             "cpu": {"usageNanoCores": 0, "usageCoreNanoSeconds": 0},

@@ -24,10 +24,10 @@ class BrokenPool:
     def __init__(self) -> None:
         self.poller = SimpleNamespace(loop=asyncio.get_running_loop())
         self.address = self.Address()
-        self.asked = 0
+        self.request_count = 0
 
     def acquire(self, *_: object, **__: object) -> None:
-        self.asked += 1
+        self.request_count += 1
         raise ZeroDivisionError
 
 
@@ -43,7 +43,7 @@ async def test_a_bug_ends_neither_reads_nor_waiting_requests(
     await asyncio.sleep(10.0)
     await feed.refresh()
     assert not run.done()
-    assert pool.asked > 5
+    assert pool.request_count > 5
     assert (published, feed.age_s()) == ([], None)
     assert capsys.readouterr().err.count("ERROR") == 1
     await tasks.close(1.0)

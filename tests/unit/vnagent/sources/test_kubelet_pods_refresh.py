@@ -70,20 +70,20 @@ async def test_a_fresh_pod_is_found_despite_other_lookups() -> None:
     kubelet = FakePodsKubelet()
     loop, tasks = asyncio.get_running_loop(), Tasks("test")
 
-    async def ask_for_what_is_not_there() -> None:
+    async def refresh_for_missing_pods() -> None:
         while True:
             assert await kubelet.feed.refresh()
 
     tasks.spawn(kubelet.feed.run(), "run")
-    others = [tasks.spawn(ask_for_what_is_not_there(), "other") for _ in range(20)]
+    others = [tasks.spawn(refresh_for_missing_pods(), "other") for _ in range(20)]
     began_s = loop.time()
     for number in range(48):
         await asyncio.sleep(0.3 + number * 0.037)
         kubelet.names.append(f"p{number}")
-        asked_s = loop.time()
+        begin_s = loop.time()
         assert await kubelet.feed.refresh()
         assert f"p{number}" in kubelet.known
-        assert loop.time() - asked_s <= MAX_REFRESH_S + 2 * kubelet.takes_s + 0.001
+        assert loop.time() - begin_s <= MAX_REFRESH_S + 2 * kubelet.takes_s + 0.001
     assert not any(other.done() for other in others)
     seconds = loop.time() - began_s
     # 50 ms are a twentieth of a second: one a second for those who ask, and the regular ones.
@@ -111,10 +111,10 @@ async def test_waiting_lookups_share_one_read() -> None:
 async def test_a_regular_read_serves_waiting_lookups() -> None:
     kubelet, tasks = FakePodsKubelet(takes_s=1.0), Tasks("test")
     assert await kubelet.feed.refresh()
-    asked = tasks.spawn(kubelet.feed.refresh(), "ask")
+    refreshing = tasks.spawn(kubelet.feed.refresh(), "ask")
     await asyncio.sleep(0.5)
     tasks.spawn(kubelet.feed.run(), "run")
-    assert await asked
+    assert await refreshing
     assert len(kubelet.reads) == 2
     await tasks.close(1.0)
 

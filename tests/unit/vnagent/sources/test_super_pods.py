@@ -39,11 +39,11 @@ class SuperPodsSetting:
             "initContainers": [{"name": "init"}],
             "ephemeralContainers": None,
         }
-        owner = {keys.CLUSTER: "a", keys.NAMESPACE: "web", keys.UID: UID}
+        tenant_keys = {keys.CLUSTER: "a", keys.NAMESPACE: "web", keys.UID: UID}
         metadata = {
             "name": name,
             "namespace": "a-web",
-            "annotations": owner if annotations is None else annotations,
+            "annotations": tenant_keys if annotations is None else annotations,
         }
         return self.storage.put(PODS, {"metadata": metadata, "spec": spec})
 
@@ -57,40 +57,40 @@ class SuperPodsSetting:
 
 
 async def test_a_node_without_pods_is_published() -> None:
-    world = SuperPodsSetting()
-    assert world.source.age_s() is None
-    async with world.running():
-        assert world.published == [((), ())]
-        assert world.source.age_s() is not None
-        assert world.transport.queries[0]["fieldSelector"] == "spec.nodeName=n1"
+    setting = SuperPodsSetting()
+    assert setting.source.age_s() is None
+    async with setting.running():
+        assert setting.published == [((), ())]
+        assert setting.source.age_s() is not None
+        assert setting.transport.queries[0]["fieldSelector"] == "spec.nodeName=n1"
 
 
 async def test_pods_of_this_node_are_added_and_removed() -> None:
-    world = SuperPodsSetting()
-    async with world.running():
-        world.put("elsewhere", node="n2")
-        world.put("host", annotations={})
-        made = world.put("p")
+    setting = SuperPodsSetting()
+    async with setting.running():
+        setting.put("elsewhere", node="n2")
+        setting.put("host", annotations={})
+        made = setting.put("p")
         await asyncio.sleep(1)
         expected = Owned(
             "a", "web", "p", UID, "a-web", "p", made["metadata"]["uid"], frozenset({"app", "init"})
         )
-        assert world.published[-1] == ((expected,), ())
-        world.storage.delete(PODS, "a-web", "p")
+        assert setting.published[-1] == ((expected,), ())
+        setting.storage.delete(PODS, "a-web", "p")
         await asyncio.sleep(1)
-        pods, problems = world.published[-1]
+        pods, problems = setting.published[-1]
         assert (len(pods), len(problems)) == (0, 0)
 
 
 async def test_a_pods_problem_is_reported_and_others_are_served() -> None:
-    world = SuperPodsSetting()
-    world.put("p")
-    world.put("half", annotations={keys.CLUSTER: "a"})
-    world.storage.put(
+    setting = SuperPodsSetting()
+    setting.put("p")
+    setting.put("half", annotations={keys.CLUSTER: "a"})
+    setting.storage.put(
         PODS, {"metadata": {"name": "odd", "namespace": "x"}, "spec": {"nodeName": "n1", "containers": 1}}
     )
-    async with world.running():
-        pods, problems = world.published[-1]
+    async with setting.running():
+        pods, problems = setting.published[-1]
         assert [pod.name for pod in pods] == ["p"]
         assert problems == (
             "pod 'x/odd': Expected `array | null`, got `int` - at `$.spec.containers`",
@@ -99,44 +99,44 @@ async def test_a_pods_problem_is_reported_and_others_are_served() -> None:
 
 
 async def test_an_oversized_pod_stays_its_tenants() -> None:
-    world = SuperPodsSetting()
-    made = world.put("p")
-    async with world.running():
+    setting = SuperPodsSetting()
+    made = setting.put("p")
+    async with setting.running():
         options = [{"name": f"o{number}"} for number in range(257)]
         large = {**made, "spec": {**made["spec"], "dnsConfig": {"options": options}}}
-        world.storage.put(PODS, large)
-        world.storage.put(PODS, {**large, "metadata": {"name": "host", "namespace": "kube-system"}})
+        setting.storage.put(PODS, large)
+        setting.storage.put(PODS, {**large, "metadata": {"name": "host", "namespace": "kube-system"}})
         await asyncio.sleep(1)
         reason = "too large: spec.dnsConfig.options has more than 256 entries"
         expected = Owned(
             *("a", "web", "p", UID, "a-web", "p", made["metadata"]["uid"]), frozenset(), problem=reason
         )
-        pods, problems = world.published[-1]
+        pods, problems = setting.published[-1]
         assert pods == (expected,)
         assert sorted(problems) == [f"pod 'a-web/p': {reason}", f"pod 'kube-system/host': {reason}"]
 
         # Smaller again: served again.
-        world.storage.put(PODS, made)
+        setting.storage.put(PODS, made)
         await asyncio.sleep(1)
-        (served,), _ = world.published[-1]
+        (served,), _ = setting.published[-1]
         assert served == replace(expected, containers=CONTAINERS, problem="")
 
 
 async def test_an_undecodable_pod_stays_its_tenants() -> None:
-    world = SuperPodsSetting()
-    made = world.put("p")
-    world.storage.put(PODS, {**made, "spec": {**made["spec"], "containers": 1}})
-    async with world.running():
-        (pod,), _ = world.published[-1]
+    setting = SuperPodsSetting()
+    made = setting.put("p")
+    setting.storage.put(PODS, {**made, "spec": {**made["spec"], "containers": 1}})
+    async with setting.running():
+        (pod,), _ = setting.published[-1]
         assert (pod.tenant, pod.name, pod.containers) == ("a", "p", frozenset())
         assert pod.problem.startswith("unreadable: Expected `array | null`")
 
 
 async def test_a_pod_without_valid_ownership_is_not_served() -> None:
-    world = SuperPodsSetting()
+    setting = SuperPodsSetting()
     for name, annotations in (("half", {keys.CLUSTER: "a"}), ("odd", {keys.CLUSTER: 1})):
         metadata = {"name": name, "namespace": "a-web", "annotations": annotations}
-        world.storage.put(PODS, {"metadata": metadata, "spec": {"nodeName": "n1", "containers": 1}})
-    async with world.running():
-        pods, problems = world.published[-1]
+        setting.storage.put(PODS, {"metadata": metadata, "spec": {"nodeName": "n1", "containers": 1}})
+    async with setting.running():
+        pods, problems = setting.published[-1]
         assert (pods, len(problems)) == ((), 2)

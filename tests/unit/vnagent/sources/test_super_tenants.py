@@ -91,47 +91,47 @@ def tenant(key: str, authority: Authority, *leaves: Leaf, **extra: Role) -> Tena
 
 
 async def test_an_empty_super_cluster_is_published_once() -> None:
-    world = SuperTenantsSetting()
-    assert world.source.age_s() is None
-    async with world.running():
-        assert world.published == [{}]
-        assert world.source.age_s() is not None
+    setting = SuperTenantsSetting()
+    assert setting.source.age_s() is None
+    async with setting.running():
+        assert setting.published == [{}]
+        assert setting.source.age_s() is not None
 
 
 async def test_tenants_are_added_changed_and_removed() -> None:
-    world = SuperTenantsSetting()
-    authority, leaf = world.add("a")
-    async with world.running():
-        assert world.now == {"a/vc": tenant("a", authority, leaf)}
-        other, other_leaf = world.add("b")
+    setting = SuperTenantsSetting()
+    authority, leaf = setting.add("a")
+    async with setting.running():
+        assert setting.now == {"a/vc": tenant("a", authority, leaf)}
+        other, other_leaf = setting.add("b")
         await asyncio.sleep(1)
-        assert world.now == {
+        assert setting.now == {
             "a/vc": tenant("a", authority, leaf),
             "b/vc": tenant("b", other, other_leaf),
         }
-        world.put_clients("b", f"- {{spkiSHA256: {'ab' * 32}, role: metrics}}\n")
+        setting.put_clients("b", f"- {{spkiSHA256: {'ab' * 32}, role: metrics}}\n")
         await asyncio.sleep(1)
-        assert world.now["b/vc"] == tenant("b", other, other_leaf, **{"ab" * 32: Role.METRICS})
-        world.storage.delete(CONFIG_MAPS, "b", "vn-agent-clients")
-        world.storage.delete(VIRTUAL_CLUSTERS, "a", "vc")
+        assert setting.now["b/vc"] == tenant("b", other, other_leaf, **{"ab" * 32: Role.METRICS})
+        setting.storage.delete(CONFIG_MAPS, "b", "vn-agent-clients")
+        setting.storage.delete(VIRTUAL_CLUSTERS, "a", "vc")
         await asyncio.sleep(1)
-        assert world.now == {"b/vc": tenant("b", other, other_leaf)}
-        world.put_cluster("b", "Error")
+        assert setting.now == {"b/vc": tenant("b", other, other_leaf)}
+        setting.put_cluster("b", "Error")
         await asyncio.sleep(1)
-        assert world.now == {}
+        assert setting.now == {}
 
 
 async def test_an_invalid_tenant_does_not_affect_others() -> None:
-    world = SuperTenantsSetting()
-    authority, leaf = world.add("a")
-    world.add("b")
-    async with world.running():
-        world.storage.delete(SECRETS, "b", "root-ca")
-        world.storage.put(
+    setting = SuperTenantsSetting()
+    authority, leaf = setting.add("a")
+    setting.add("b")
+    async with setting.running():
+        setting.storage.delete(SECRETS, "b", "root-ca")
+        setting.storage.put(
             VIRTUAL_CLUSTERS, {"metadata": {"name": "vc", "namespace": "c"}, "spec": {"clusterDomain": 7}}
         )
         await asyncio.sleep(1)
-        assert world.now == {
+        assert setting.now == {
             "a/vc": tenant("a", authority, leaf),
             "b/vc": Bad("Secret b/root-ca does not exist"),
             "c/vc": Bad(
@@ -142,87 +142,87 @@ async def test_an_invalid_tenant_does_not_affect_others() -> None:
 
 async def test_secrets_from_the_syncer_are_ignored() -> None:
     """Tenant `a` makes namespace `b`: its super namespace is the key of tenant `a-b`."""
-    world = SuperTenantsSetting()
-    authority, leaf = world.add("a-b")
+    setting = SuperTenantsSetting()
+    authority, leaf = setting.add("a-b")
     mallory = Authority.create("mallory")
-    async with world.running():
+    async with setting.running():
         brought_down = {keys.CLUSTER: "a", keys.NAMESPACE: "b"}
-        world.put_secret("a-b", "root-ca", mallory.cert_pem, brought_down)
+        setting.put_secret("a-b", "root-ca", mallory.cert_pem, brought_down)
         await asyncio.sleep(1)
-        assert world.now == {"a-b/vc": Bad("Secret a-b/root-ca does not exist")}
-        world.put_secret("a-b", "root-ca", authority.cert_pem)
+        assert setting.now == {"a-b/vc": Bad("Secret a-b/root-ca does not exist")}
+        setting.put_secret("a-b", "root-ca", authority.cert_pem)
         await asyncio.sleep(1)
-        assert world.now == {"a-b/vc": tenant("a-b", authority, leaf)}
+        assert setting.now == {"a-b/vc": tenant("a-b", authority, leaf)}
 
 
 async def test_a_rotation_overlaps_and_ends_by_itself() -> None:
-    world = SuperTenantsSetting()
-    authority, old = world.add("a")
-    async with world.running():
+    setting = SuperTenantsSetting()
+    authority, old = setting.add("a")
+    async with setting.running():
         new = authority.issue("a")
-        world.put_secret("a", "apiserver-ca", new.cert_pem)
+        setting.put_secret("a", "apiserver-ca", new.cert_pem)
         await asyncio.sleep(1)
-        assert world.now == {"a/vc": tenant("a", authority, new, old)}
+        assert setting.now == {"a/vc": tenant("a", authority, new, old)}
         await asyncio.sleep(OVERLAP_S - 3)
-        assert world.now == {"a/vc": tenant("a", authority, new, old)}
-        published = len(world.published)
+        assert setting.now == {"a/vc": tenant("a", authority, new, old)}
+        published = len(setting.published)
         await asyncio.sleep(5)
-        assert world.now == {"a/vc": tenant("a", authority, new)}
-        assert len(world.published) == published + 1
+        assert setting.now == {"a/vc": tenant("a", authority, new)}
+        assert len(setting.published) == published + 1
 
 
 async def test_an_invalid_tenant_in_rotation_does_not_spin() -> None:
-    world = SuperTenantsSetting()
-    authority, _ = world.add("a")
-    async with world.running():
+    setting = SuperTenantsSetting()
+    authority, _ = setting.add("a")
+    async with setting.running():
         new = authority.issue("a")
-        world.put_secret("a", "apiserver-ca", new.cert_pem)
+        setting.put_secret("a", "apiserver-ca", new.cert_pem)
         await asyncio.sleep(1)
-        world.storage.delete(SECRETS, "a", "root-ca")
+        setting.storage.delete(SECRETS, "a", "root-ca")
         await asyncio.sleep(1)
-        published = len(world.published)
+        published = len(setting.published)
         await asyncio.sleep(2 * OVERLAP_S)
-        assert len(world.published) == published
-        world.put_secret("a", "root-ca", authority.cert_pem)
+        assert len(setting.published) == published
+        setting.put_secret("a", "root-ca", authority.cert_pem)
         await asyncio.sleep(1)
-        assert world.now == {"a/vc": tenant("a", authority, new)}
+        assert setting.now == {"a/vc": tenant("a", authority, new)}
 
 
 async def test_nothing_is_published_before_all_lists_synced() -> None:
-    world = SuperTenantsSetting()
-    world.add("a")
+    setting = SuperTenantsSetting()
+    setting.add("a")
     forbidden = ApiError(Status(code=403, reason="Forbidden"))
-    world.transport.failures = [forbidden]
+    setting.transport.failures = [forbidden]
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(world.source.run())
+        task = group.create_task(setting.source.run())
         await asyncio.sleep(0.2)
-        assert world.published == []
-        assert world.source.age_s() is None
+        assert setting.published == []
+        assert setting.source.age_s() is None
         await asyncio.sleep(1)
-        assert list(world.now) == ["a/vc"]
+        assert list(setting.now) == ["a/vc"]
         task.cancel()
 
 
 async def test_the_age_grows_while_the_super_cluster_is_away() -> None:
-    world = SuperTenantsSetting()
-    async with world.running():
-        world.transport.failures = [UnreachableError("connect")] * 1000
-        world.transport.cut()
+    setting = SuperTenantsSetting()
+    async with setting.running():
+        setting.transport.failures = [UnreachableError("connect")] * 1000
+        setting.transport.cut()
         await asyncio.sleep(600)
-        age_s = world.source.age_s()
+        age_s = setting.source.age_s()
         assert age_s is not None
         assert age_s > 599
-        world.transport.heal()
+        setting.transport.heal()
         await asyncio.sleep(100)
-        age_s = world.source.age_s()
+        age_s = setting.source.age_s()
         assert age_s is not None
         assert age_s < 100
 
 
 async def test_watches_select_by_name() -> None:
-    world = SuperTenantsSetting()
-    async with world.running():
-        lists = [query for query in world.transport.queries if "watch" not in query]
+    setting = SuperTenantsSetting()
+    async with setting.running():
+        lists = [query for query in setting.transport.queries if "watch" not in query]
         assert sorted(query.get("fieldSelector", "") for query in lists) == [
             "",
             "metadata.name=apiserver-ca",
@@ -231,92 +231,92 @@ async def test_watches_select_by_name() -> None:
         ]
 
 
-def uid_of(world: SuperTenantsSetting, key: str) -> str:
-    (source,) = (each for each in world.readings[-1].tenants if each.startswith(f"{key}/"))
+def uid_of(setting: SuperTenantsSetting, key: str) -> str:
+    (source,) = (each for each in setting.readings[-1].tenants if each.startswith(f"{key}/"))
     return source
 
 
 async def test_an_event_confirms_a_deletion_and_a_relist_does_not() -> None:
-    world = SuperTenantsSetting()
+    setting = SuperTenantsSetting()
     for key in ("a", "b"):
-        world.add(key)
-    async with world.running():
-        first = uid_of(world, "a")
-        world.storage.delete(VIRTUAL_CLUSTERS, "a", "vc")
+        setting.add(key)
+    async with setting.running():
+        first = uid_of(setting, "a")
+        setting.storage.delete(VIRTUAL_CLUSTERS, "a", "vc")
         await asyncio.sleep(1)
-        assert (list(world.now), world.readings[-1].deleted) == (["b/vc"], frozenset({first}))
+        assert (list(setting.now), setting.readings[-1].deleted) == (["b/vc"], frozenset({first}))
         # The watch is cut and its position compacted: what follows is a list.
-        world.transport.cut()
+        setting.transport.cut()
         await asyncio.sleep(0.005)
-        world.storage.delete(VIRTUAL_CLUSTERS, "b", "vc")
-        world.storage.compact()
+        setting.storage.delete(VIRTUAL_CLUSTERS, "b", "vc")
+        setting.storage.compact()
         await asyncio.sleep(30)
-        assert (dict(world.now), world.readings[-1].deleted) == ({}, frozenset())
+        assert (dict(setting.now), setting.readings[-1].deleted) == ({}, frozenset())
 
 
 async def test_an_unserved_phase_confirms_a_removal() -> None:
-    world = SuperTenantsSetting()
-    world.add("a")
-    async with world.running():
-        source = uid_of(world, "a")
-        world.put_cluster("a", "Error")
+    setting = SuperTenantsSetting()
+    setting.add("a")
+    async with setting.running():
+        source = uid_of(setting, "a")
+        setting.put_cluster("a", "Error")
         await asyncio.sleep(1)
-        assert (dict(world.now), world.readings[-1].deleted) == ({}, frozenset({source}))
+        assert (dict(setting.now), setting.readings[-1].deleted) == ({}, frozenset({source}))
 
 
 async def test_another_uid_is_another_tenant() -> None:
     """Of the same name and key: neither the old one's last good state nor its rotation is the new one's."""
-    world = SuperTenantsSetting()
-    authority, _ = world.add("a")
-    async with world.running():
-        first = uid_of(world, "a")
-        world.put_secret("a", "apiserver-ca", authority.issue("a").cert_pem)
+    setting = SuperTenantsSetting()
+    authority, _ = setting.add("a")
+    async with setting.running():
+        first = uid_of(setting, "a")
+        setting.put_secret("a", "apiserver-ca", authority.issue("a").cert_pem)
         await asyncio.sleep(1)
-        world.storage.delete(VIRTUAL_CLUSTERS, "a", "vc")
+        setting.storage.delete(VIRTUAL_CLUSTERS, "a", "vc")
         new = authority.issue("a")
-        world.put_secret("a", "apiserver-ca", new.cert_pem)
-        world.put_cluster("a")
+        setting.put_secret("a", "apiserver-ca", new.cert_pem)
+        setting.put_cluster("a")
         await asyncio.sleep(1)
-        second = uid_of(world, "a")
+        second = uid_of(setting, "a")
         assert second != first
-        assert world.now == {"a/vc": tenant("a", authority, new)}
-        assert first in {source for each in world.readings for source in each.deleted}
+        assert setting.now == {"a/vc": tenant("a", authority, new)}
+        assert first in {source for each in setting.readings for source in each.deleted}
         # Also where the new one cannot be read: the old one is not kept in its place.
-        world.storage.delete(VIRTUAL_CLUSTERS, "a", "vc")
-        world.storage.put(
+        setting.storage.delete(VIRTUAL_CLUSTERS, "a", "vc")
+        setting.storage.put(
             VIRTUAL_CLUSTERS, {"metadata": {"name": "vc", "namespace": "a"}, "spec": {"clusterDomain": 7}}
         )
         await asyncio.sleep(1)
-        assert second not in world.readings[-1].tenants
-        assert second in {source for each in world.readings for source in each.deleted}
+        assert second not in setting.readings[-1].tenants
+        assert second in {source for each in setting.readings for source in each.deleted}
 
 
 async def test_an_undecodable_object_keeps_its_source_name() -> None:
-    world = SuperTenantsSetting()
-    world.add("a")
-    async with world.running():
-        source = uid_of(world, "a")
-        world.storage.put(
+    setting = SuperTenantsSetting()
+    setting.add("a")
+    async with setting.running():
+        source = uid_of(setting, "a")
+        setting.storage.put(
             VIRTUAL_CLUSTERS, {"metadata": {"name": "vc", "namespace": "a"}, "spec": {"clusterDomain": 7}}
         )
         await asyncio.sleep(1)
-        reading = world.readings[-1]
+        reading = setting.readings[-1]
         assert isinstance(reading.tenants[source], Bad)
         assert reading.deleted == frozenset()
-        world.storage.delete(VIRTUAL_CLUSTERS, "a", "vc")
+        setting.storage.delete(VIRTUAL_CLUSTERS, "a", "vc")
         await asyncio.sleep(1)
-        assert world.readings[-1].deleted == {source}
+        assert setting.readings[-1].deleted == {source}
 
 
 async def test_a_rotation_continues_after_a_restart() -> None:
-    world = SuperTenantsSetting()
-    authority, old = world.add("a")
+    setting = SuperTenantsSetting()
+    authority, old = setting.add("a")
     new = authority.issue("a")
-    async with world.running():
-        world.put_secret("a", "apiserver-ca", new.cert_pem)
+    async with setting.running():
+        setting.put_secret("a", "apiserver-ca", new.cert_pem)
         await asyncio.sleep(100)
-        rotations = world.readings[-1].rotations
-    again = SuperTenantsSetting(world.storage, rotations)
+        rotations = setting.readings[-1].rotations
+    again = SuperTenantsSetting(setting.storage, rotations)
     async with again.running():
         assert again.now == {"a/vc": tenant("a", authority, new, old)}
         await asyncio.sleep(OVERLAP_S - 110)
@@ -340,13 +340,13 @@ class WithoutVirtualClusters(StorageTransport):
 
 
 async def test_a_missing_crd_is_reported_with_the_remedy() -> None:
-    world = SuperTenantsSetting()
-    transport = WithoutVirtualClusters(world.storage)
-    world.source = SuperTenants(transport, world.readings.append, clock=asyncio.get_running_loop().time)
-    async with world.running():
+    setting = SuperTenantsSetting()
+    transport = WithoutVirtualClusters(setting.storage)
+    setting.source = SuperTenants(transport, setting.readings.append, clock=asyncio.get_running_loop().time)
+    async with setting.running():
         await asyncio.sleep(10)
-        assert world.readings == []
-        failure = world.source.failure()
+        assert setting.readings == []
+        failure = setting.source.failure()
         assert failure is not None
         assert failure.for_s > 5
         assert failure.message == (
@@ -355,4 +355,4 @@ async def test_a_missing_crd_is_reported_with_the_remedy() -> None:
         )
         transport.is_missing = False
         await asyncio.sleep(60)
-        assert (world.published, world.source.failure()) == ([{}], None)
+        assert (setting.published, setting.source.failure()) == ([{}], None)

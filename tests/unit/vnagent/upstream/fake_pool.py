@@ -126,7 +126,7 @@ class ResponseRecorder:
         self.events.append(reason)
 
 
-def ask(
+def start_request(
     pool: FakePool, request: bytes = GET, *, is_upgrade: bool = False, timeout_s: float | None = 5.0
 ) -> tuple[ResponseRecorder, KubeletConnection, FakeTransport]:
     """Send one request on an established connection."""
@@ -138,7 +138,7 @@ def ask(
     return response, connection, cast(FakeTransport, connection.transport)
 
 
-def say(connection: KubeletConnection, *pieces: bytes) -> None:
+def feed(connection: KubeletConnection, *pieces: bytes) -> None:
     for piece in pieces:
         connection.on_data(memoryview(piece))
     connection.on_batch_end()

@@ -19,8 +19,8 @@ from tests.unit.vnagent.upstream.fake_pool import (
     FakePool,
     FakeTransport,
     ResponseRecorder,
-    ask,
-    say,
+    feed,
+    start_request,
 )
 from vnagent.transport.handler import NO_USAGE, EndReason
 from vnagent.transport.poller import SocketPoller
@@ -38,14 +38,14 @@ async def test_the_request_is_sent_after_the_handshake(pool: FakePool) -> None:
 
 
 async def test_a_connection_is_reused_after_a_complete_response(pool: FakePool) -> None:
-    first, connection, transport = ask(pool)
-    say(connection, OK)
+    first, connection, transport = start_request(pool)
+    feed(connection, OK)
     assert (first.events, first.body) == (["200", "end"], b"ok")
     idle_until = transport.deadline
-    second, again, _ = ask(pool, timeout_s=None)
+    second, again, _ = start_request(pool, timeout_s=None)
     assert again is connection
     assert (idle_until, transport.deadline) == (pool.poller.now + IDLE_S, None)
-    say(again, OK[:20], OK[20:39], OK[39:])
+    feed(again, OK[:20], OK[20:39], OK[39:])
     assert (second.events, second.body) == (["200", "end"], b"ok")
     assert (len(pool.dialled), pool.open_count) == (1, 1)
 
@@ -78,21 +78,21 @@ async def test_a_connection_is_reused_after_a_complete_response(pool: FakePool) 
 async def test_connections_dropped_after_their_response(
     pool: FakePool, answer: bytes, events: list[str], body: bytes
 ) -> None:
-    response, connection, transport = ask(pool)
-    say(connection, answer)
+    response, connection, transport = start_request(pool)
+    feed(connection, answer)
     if not events:  # it is not over: more could come
         connection.on_deadline()
         events = ["kubelet-timeout"]
     assert (response.events, response.body) == (events, body)
     assert not transport.is_open
     assert pool.open_count == 0
-    _, another, _ = ask(pool)
+    _, another, _ = start_request(pool)
     assert another is not connection
 
 
 async def test_a_body_until_the_end_of_the_connection(pool: FakePool) -> None:
-    response, connection, transport = ask(pool)
-    say(connection, b"HTTP/1.1 200 OK\r\n\r\nab", b"c")
+    response, connection, transport = start_request(pool)
+    feed(connection, b"HTTP/1.1 200 OK\r\n\r\nab", b"c")
     connection.on_end(EndReason.CLOSED)
     assert (response.events, response.body) == (["200", "end"], b"abc")
     assert (transport.is_open, pool.open_count) == (False, 0)
@@ -116,9 +116,9 @@ async def test_a_body_until_the_end_of_the_connection(pool: FakePool) -> None:
 async def test_a_truncated_response_fails(
     pool: FakePool, reported: bytes, reason: EndReason, events: list[str]
 ) -> None:
-    response, connection, transport = ask(pool)
+    response, connection, transport = start_request(pool)
     if reported:
-        say(connection, reported)
+        feed(connection, reported)
     connection.on_end(reason)
     assert response.events == events
     assert (transport.is_open, pool.open_count) == (False, 0)
@@ -147,9 +147,9 @@ async def test_failures_before_the_handshake(pool: FakePool, reason: EndReason, 
 
 
 async def test_a_request_on_a_closed_idle_connection_is_resent_once(pool: FakePool) -> None:
-    _, connection, _ = ask(pool)
-    say(connection, OK)
-    response, again, _ = ask(pool)
+    _, connection, _ = start_request(pool)
+    feed(connection, OK)
+    response, again, _ = start_request(pool)
     again.on_end(EndReason.CLOSED)
     assert response.events == []
     again.on_handshake()
@@ -161,9 +161,9 @@ async def test_a_request_on_a_closed_idle_connection_is_resent_once(pool: FakePo
 
 async def test_an_upgrade_is_never_resent(pool: FakePool) -> None:
     """A command must not run twice."""
-    _, connection, _ = ask(pool)
-    say(connection, OK)
-    response, again, transport = ask(pool, POST, is_upgrade=True)
+    _, connection, _ = start_request(pool)
+    feed(connection, OK)
+    response, again, transport = start_request(pool, POST, is_upgrade=True)
     assert (again, transport.written) == (connection, GET + POST)
     again.on_end(EndReason.CLOSED)
     assert response.events == ["kubelet-broke-off"]
@@ -173,9 +173,9 @@ async def test_requests_do_not_take_the_spare_connection(pool: FakePool) -> None
     """Where requests took it, each exec waited for a handshake while another tenant read logs."""
     pool.dial_spare()
     (spare,) = pool.dialled
-    _, connection, _ = ask(pool)
+    _, connection, _ = start_request(pool)
     assert cast(object, connection.transport) is not spare
-    say(connection, OK)
+    feed(connection, OK)
     stream = pool.acquire(ResponseRecorder(), POST, timeout_s=5, is_upgrade=True)
     assert cast(object, stream.transport) is spare
     await asyncio.sleep(0)
@@ -183,8 +183,8 @@ async def test_requests_do_not_take_the_spare_connection(pool: FakePool) -> None
 
 
 async def test_a_stream_without_a_spare_takes_an_idle_connection(pool: FakePool) -> None:
-    _, idle, _ = ask(pool)
-    say(idle, OK)
+    _, idle, _ = start_request(pool)
+    feed(idle, OK)
     assert pool.acquire(ResponseRecorder(), POST, timeout_s=5, is_upgrade=True) is idle
 
 
@@ -202,7 +202,7 @@ async def test_a_connection_is_polled_with_its_requests_group(pool: FakePool) ->
         connection = pool.acquire(ResponseRecorder(), GET, timeout_s=5, is_upgrade=False, group=group)
         connection.on_handshake()
         assert cast(FakeTransport, connection.transport).group is group
-        say(connection, OK)
+        feed(connection, OK)
     assert len(pool.dialled) == 1
 
 
@@ -230,36 +230,36 @@ async def test_a_stream_on_a_spare_has_the_full_dial_timeout(pool: FakePool) -> 
 
 
 async def test_a_request_with_a_partial_response_is_not_resent(pool: FakePool) -> None:
-    _, connection, _ = ask(pool)
-    say(connection, OK)
-    response, again, _ = ask(pool)
-    say(again, b"HTTP/1.1 2")
+    _, connection, _ = start_request(pool)
+    feed(connection, OK)
+    response, again, _ = start_request(pool)
+    feed(again, b"HTTP/1.1 2")
     again.on_end(EndReason.CLOSED)
     assert response.events == ["kubelet-broke-off"]
 
 
 async def test_data_on_an_idle_connection_drops_it(pool: FakePool) -> None:
-    _, connection, transport = ask(pool)
-    say(connection, OK)
+    _, connection, transport = start_request(pool)
+    feed(connection, OK)
     connection.on_data(memoryview(OK))
     assert not transport.is_open
-    _, another, _ = ask(pool)
+    _, another, _ = start_request(pool)
     assert another is not connection
 
 
 async def test_idle_connections_are_dropped_before_the_kubelet_does(pool: FakePool) -> None:
-    _, connection, transport = ask(pool)
-    say(connection, OK)
+    _, connection, transport = start_request(pool)
+    feed(connection, OK)
     assert IDLE_S < 90
     connection.on_deadline()
     assert (transport.is_open, pool.open_count) == (False, 0)
 
 
 async def test_idle_connections_are_bounded(pool: FakePool) -> None:
-    asked = [ask(pool) for _ in range(MAX_IDLE + 5)]
-    for _, connection, _ in asked:
-        say(connection, OK)
-    assert [transport.is_open for _, _, transport in asked] == [True] * MAX_IDLE + [False] * 5
+    exchanges = [start_request(pool) for _ in range(MAX_IDLE + 5)]
+    for _, connection, _ in exchanges:
+        feed(connection, OK)
+    assert [transport.is_open for _, _, transport in exchanges] == [True] * MAX_IDLE + [False] * 5
     assert pool.open_count == MAX_IDLE
 
 
@@ -267,9 +267,9 @@ async def test_idle_connections_are_bounded(pool: FakePool) -> None:
 
 
 async def test_an_upgrade_takes_the_transport_and_early_data(pool: FakePool) -> None:
-    response, connection, transport = ask(pool, POST, is_upgrade=True)
+    response, connection, transport = start_request(pool, POST, is_upgrade=True)
     response.takes_over = connection
-    say(connection, b"HTTP/1.1 101 S\r\n\r\nfirst ", b"")
+    feed(connection, b"HTTP/1.1 101 S\r\n\r\nfirst ", b"")
     assert (response.events, response.early) == (["101"], b"first ")
     assert transport.is_open
     assert connection.transport is None
@@ -279,13 +279,13 @@ async def test_an_upgrade_takes_the_transport_and_early_data(pool: FakePool) -> 
 
 async def test_a_refused_upgrade_drops_the_connection(pool: FakePool) -> None:
     """CVE-2018-1002105: the kubelet's state is unknown."""
-    response, connection, transport = ask(pool, POST, is_upgrade=True)
-    say(connection, b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
+    response, connection, transport = start_request(pool, POST, is_upgrade=True)
+    feed(connection, b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
     assert (response.events, response.body, transport.is_open) == (["403", "end"], b"no", False)
 
 
 async def test_an_aborted_request_gets_no_callback(pool: FakePool) -> None:
-    response, connection, transport = ask(pool)
+    response, connection, transport = start_request(pool)
     connection.abort()
     connection.on_end(EndReason.CLOSED)
     connection.on_deadline()
@@ -297,16 +297,16 @@ async def test_an_aborted_request_gets_no_callback(pool: FakePool) -> None:
 
 async def test_new_certificates_drop_idle_and_returned_connections(pool: FakePool) -> None:
     """What was dialled with the old ones serves its request and is not given to another."""
-    _, idle, idle_channel = ask(pool)
-    busy_exchange, busy, busy_channel = ask(pool)
-    say(idle, OK)
+    _, idle, idle_channel = start_request(pool)
+    busy_exchange, busy, busy_channel = start_request(pool)
+    feed(idle, OK)
     pool.dial_spare()
     pool.replace_context(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     assert (idle_channel.is_open, busy_channel.is_open) == (False, True)
-    say(busy, OK)
+    feed(busy, OK)
     assert busy_exchange.events == ["200", "end"]
     assert not busy_channel.is_open
-    _, another, _ = ask(pool)
+    _, another, _ = start_request(pool)
     assert another is not busy
 
 
@@ -314,7 +314,7 @@ async def test_a_spare_with_old_certificates_is_not_used(pool: FakePool) -> None
     pool.dial_spare()
     (warming,) = pool.dialled
     pool.replace_context(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-    response, _, transport = ask(pool)
+    response, _, transport = start_request(pool)
     assert cast(object, transport) is not warming
     assert (response.events, transport.written) == ([], GET)
 
@@ -336,13 +336,13 @@ async def test_a_spare_with_old_certificates_is_not_used(pool: FakePool) -> None
 async def test_splits_change_nothing(answer: bytes, sizes: list[int]) -> None:
     poller = SocketPoller(asyncio.get_running_loop())
     pool = FakePool(poller)
-    whole, connection, _ = ask(pool)
-    say(connection, answer)
-    pieces, again, transport = ask(pool)
+    whole, connection, _ = start_request(pool)
+    feed(connection, answer)
+    pieces, again, transport = start_request(pool)
     at = 0
     for size in [*sizes, len(answer)]:
         if at < len(answer):
-            say(again, answer[at : at + size])
+            feed(again, answer[at : at + size])
         at += size
     assert (pieces.events, pieces.body) == (whole.events, whole.body)
     assert (again is connection, transport.is_open) == (True, True)

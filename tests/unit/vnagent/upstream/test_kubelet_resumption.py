@@ -16,8 +16,8 @@ from tests.unit.vnagent.upstream.fake_pool import (
     FakeTransport,
     ResponseRecorder,
     ResumedTls,
-    ask,
-    say,
+    feed,
+    start_request,
 )
 from vnagent.transport.handler import EndReason
 from vnagent.upstream.kubelet import KubeletConnection
@@ -52,7 +52,7 @@ async def test_a_session_that_was_not_resumed_is_refused(pool: FakePool) -> None
 async def test_a_response_confirms_the_session(pool: FakePool) -> None:
     _, connection, _ = dialled_with_a_session(pool, is_resumed=True)
     assert (pool.session.events, pool.full_count, pool.resumed_count) == ([], 0, 1)
-    say(connection, b"HTTP/1.1 400 B", b"ad\r\n")
+    feed(connection, b"HTTP/1.1 400 B", b"ad\r\n")
     connection.on_end(EndReason.RESET)
     assert pool.session.events == ["confirm"]
 
@@ -135,12 +135,12 @@ def stream_begins(pool: FakePool, connection: KubeletConnection, response: Respo
     """The kubelet answers with 101, and the stream takes the connection over."""
     response.takes_over = connection
     pool.dialled[-1].tls = ResumedTls()
-    say(connection, b"HTTP/1.1 101 S\r\n\r\nfirst ")
+    feed(connection, b"HTTP/1.1 101 S\r\n\r\nfirst ")
 
 
 async def test_a_sessions_age_counts_from_its_handshake(pool: FakePool) -> None:
     pool.poller.now = 1_000.0
-    response, connection, _ = ask(pool, POST, is_upgrade=True)
+    response, connection, _ = start_request(pool, POST, is_upgrade=True)
     pool.poller.now = 1_100.0
     stream_begins(pool, connection, response)
     assert pool.session.verified_at_s == 1_000.0
@@ -149,7 +149,7 @@ async def test_a_sessions_age_counts_from_its_handshake(pool: FakePool) -> None:
 @pytest.mark.parametrize("is_replaced", [False, True])
 async def test_sessions_of_replaced_certificates_are_not_kept(pool: FakePool, *, is_replaced: bool) -> None:
     """OpenSSL would take it for no connection that is made with the new ones."""
-    response, connection, _ = ask(pool, POST, is_upgrade=True)
+    response, connection, _ = start_request(pool, POST, is_upgrade=True)
     if is_replaced:
         pool.replace_context(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     stream_begins(pool, connection, response)
@@ -164,7 +164,7 @@ async def test_a_stream_survives_a_failure_to_keep_its_session(
         raise error
 
     monkeypatch.setattr(pool.session, "keep", keep)
-    response, connection, transport = ask(pool, POST, is_upgrade=True)
+    response, connection, transport = start_request(pool, POST, is_upgrade=True)
     stream_begins(pool, connection, response)
     assert (response.events, response.early, transport.is_open) == (["101"], b"first ", True)
     assert pool.open_count == 0
@@ -183,6 +183,6 @@ async def test_a_failure_to_keep_a_session_clears_openssl_errors(
         raise MemoryError
 
     monkeypatch.setattr(pool.session, "keep", keep)
-    response, connection, _ = ask(pool, POST, is_upgrade=True)
+    response, connection, _ = start_request(pool, POST, is_upgrade=True)
     stream_begins(pool, connection, response)
     assert not library.ERR_peek_error()

@@ -38,7 +38,7 @@ def client_context() -> ssl.SSLContext:
     return ssl.create_default_context(cadata=authority().cert_pem.decode())
 
 
-def answered(
+def connected(
     server: ssl.SSLContext, client: ssl.SSLContext, session: ClientSession | None = None
 ) -> ssl.SSLObject:
     """The client's side of a connection on which the server has sent something."""
@@ -61,19 +61,19 @@ def answered(
 def test_a_session_is_resumed_until_its_validity_ends() -> None:
     server, client, kept = server_context(), client_context(), KubeletSession(lambda: WALL_S)
     assert kept.current(NOW_S) is None
-    kept.keep(answered(server, client), NOW_S, NOW_S)
+    kept.keep(connected(server, client), NOW_S, NOW_S)
     session = kept.current(NOW_S + VERIFIED_S - 1)
     assert session is not None
-    assert answered(server, client, session).session_reused
+    assert connected(server, client, session).session_reused
     assert kept.current(NOW_S + VERIFIED_S) is None
 
 
 def test_validity_counts_from_the_verification() -> None:
     """A connection may have stood for long before it became a stream."""
     server, client, kept = server_context(), client_context(), KubeletSession(lambda: WALL_S)
-    kept.keep(answered(server, client), NOW_S - VERIFIED_S, NOW_S)
+    kept.keep(connected(server, client), NOW_S - VERIFIED_S, NOW_S)
     assert kept.current(NOW_S) is None
-    kept.keep(answered(server, client), NOW_S - VERIFIED_S + 1, NOW_S)
+    kept.keep(connected(server, client), NOW_S - VERIFIED_S + 1, NOW_S)
     assert kept.current(NOW_S + 0.5) is not None
     assert kept.current(NOW_S + 1) is None
 
@@ -81,14 +81,14 @@ def test_validity_counts_from_the_verification() -> None:
 def test_the_session_of_a_resumed_connection_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the chain would never be verified again. Nor where OpenSSL calls the former chain verified."""
     server, client, kept = server_context(), client_context(), KubeletSession(lambda: WALL_S)
-    first = answered(server, client)
+    first = connected(server, client)
     chain = verified_chain(first)
     monkeypatch.setattr(kubelet_session, "verified_chain", lambda _: chain)
     kept.keep(first, NOW_S, NOW_S)
     later_s = NOW_S + VERIFIED_S
-    kept.keep(answered(server, client, ClientSession.of(first)), later_s, later_s)
+    kept.keep(connected(server, client, ClientSession.of(first)), later_s, later_s)
     assert kept.current(later_s) is None
-    kept.keep(answered(server, client), later_s, later_s)
+    kept.keep(connected(server, client), later_s, later_s)
     assert kept.current(later_s) is not None
 
 
@@ -100,20 +100,20 @@ def test_a_session_ends_with_the_first_expiry_in_its_chain(what: str) -> None:
     left_s = 60.0
     wall_s = WALL_S + min(leaf_expires_in_s, authority_expires_in_s) - left_s
     kept = KubeletSession(lambda: wall_s)
-    kept.keep(answered(server_context(expires_in_s=leaf_expires_in_s), client_context()), NOW_S, NOW_S)
+    kept.keep(connected(server_context(expires_in_s=leaf_expires_in_s), client_context()), NOW_S, NOW_S)
     # A certificate's time is in whole seconds.
     assert kept.current(NOW_S + left_s - 2) is not None
     assert kept.current(NOW_S + left_s) is None
 
 
-def kept_now(kept: KubeletSession, now_s: float) -> ClientSession | None:
+def usable_at(kept: KubeletSession, now_s: float) -> ClientSession | None:
     """What is offered after a stream began now on a whole handshake."""
-    kept.keep(answered(server_context(), client_context()), now_s, now_s)
+    kept.keep(connected(server_context(), client_context()), now_s, now_s)
     return kept.current(now_s)
 
 
 def session_of(kept: KubeletSession, now_s: float) -> ClientSession:
-    session = kept_now(kept, now_s)
+    session = usable_at(kept, now_s)
     assert session is not None
     return session
 
@@ -125,7 +125,7 @@ def refused_for_s(kept: KubeletSession, now_s: float, *, is_confirmed: bool = Fa
         kept.confirm(session)
     kept.refuse(session, now_s)
     at_s = now_s
-    while kept_now(kept, at_s) is None:
+    while usable_at(kept, at_s) is None:
         at_s += REFUSED_S
     return at_s - now_s
 
@@ -163,7 +163,7 @@ def test_reports_on_an_old_session_do_not_affect_the_new_one() -> None:
     assert kept.current(now_s) is second
     kept.doubt(second, now_s)
     assert kept.current(now_s) is None
-    assert kept_now(kept, now_s + REFUSED_S) is None
+    assert usable_at(kept, now_s + REFUSED_S) is None
 
 
 def test_a_chain_with_unreadable_validity_keeps_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def test_a_chain_with_unreadable_validity_keeps_no_session(monkeypatch: pytest.M
 
     monkeypatch.setattr(x509, "validity", validity)
     kept = KubeletSession(lambda: WALL_S)
-    kept.keep(answered(server_context(), client_context()), NOW_S, NOW_S)
+    kept.keep(connected(server_context(), client_context()), NOW_S, NOW_S)
     assert kept.current(NOW_S) is None
 
 
@@ -181,13 +181,13 @@ def test_a_session_is_refused_once_by_many_connections() -> None:
     session = session_of(kept, NOW_S)
     for _ in range(8):
         kept.refuse(session, NOW_S)
-    assert kept_now(kept, NOW_S + REFUSED_S) is not None
+    assert usable_at(kept, NOW_S + REFUSED_S) is not None
 
 
 def test_a_kubelet_that_never_resumes_is_tried_less_often() -> None:
     kept, now_s, tried_at_s = KubeletSession(lambda: WALL_S), NOW_S, []
     while now_s < NOW_S + 6 * VERIFIED_S:
-        session = kept_now(kept, now_s)
+        session = usable_at(kept, now_s)
         if session is not None:
             tried_at_s.append(now_s)
             kept.refuse(session, now_s)
@@ -200,14 +200,14 @@ def test_a_session_with_an_unreadable_chain_is_not_kept(monkeypatch: pytest.Monk
         raise TlsError("no chain")
 
     monkeypatch.setattr(kubelet_session, "verified_chain", fail)
-    assert kept_now(KubeletSession(lambda: WALL_S), NOW_S) is None
+    assert usable_at(KubeletSession(lambda: WALL_S), NOW_S) is None
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_without_tls_1_3_tickets_no_session_is_kept(version: ssl.TLSVersion) -> None:
     server, client, kept = server_context(tickets=0), client_context(), KubeletSession(lambda: WALL_S)
     server.maximum_version = version
-    kept.keep(answered(server, client), NOW_S, NOW_S)
+    kept.keep(connected(server, client), NOW_S, NOW_S)
     assert kept.current(NOW_S) is None
-    kept.keep(answered(server_context(), client), NOW_S, NOW_S)
+    kept.keep(connected(server_context(), client), NOW_S, NOW_S)
     assert kept.current(NOW_S) is not None

@@ -46,7 +46,7 @@ class FakePool:
     def fetch(self, path: str) -> "asyncio.Task[bytes]":
         return Tasks("test").spawn(fetch_page(cast(KubeletPool, self), path), "fetch")
 
-    async def asked(self) -> ResponseHandler:
+    async def next_exchange(self) -> ResponseHandler:
         """The fetch's side, as soon as it has asked."""
         return await self._asked
 
@@ -59,7 +59,7 @@ def head(status: int, *lines: str) -> ResponseHead:
 async def test_a_page_of_known_length() -> None:
     pool = FakePool()
     task = pool.fetch("/pods")
-    exchange = await pool.asked()
+    exchange = await pool.next_exchange()
     exchange.on_response(head(200, "Content-Length: 6"))
     exchange.on_body(memoryview(b"abc"))
     exchange.on_batch_end()
@@ -77,7 +77,7 @@ async def test_a_page_of_known_length() -> None:
 async def test_a_chunked_page() -> None:
     pool = FakePool()
     task = pool.fetch("/metrics/cadvisor")
-    exchange = await pool.asked()
+    exchange = await pool.next_exchange()
     exchange.on_response(head(200, "Transfer-Encoding: chunked"))
     for piece in (b"3\r\nab", b"c\r\n00", b"2\r\nde\r\n0\r\n"):
         exchange.on_body(memoryview(piece))
@@ -101,7 +101,7 @@ async def test_a_chunked_page() -> None:
 async def test_responses_that_are_no_page(answer: ResponseHead, reason: str) -> None:
     pool = FakePool()
     task = pool.fetch("/pods")
-    (await pool.asked()).on_response(answer)
+    (await pool.next_exchange()).on_response(answer)
     with pytest.raises(FetchError, match=reason):
         await task
     assert pool.connection.is_aborted
@@ -112,7 +112,7 @@ async def test_a_page_above_the_size_limit_fails(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(fetching, "MAX_PAGE_BYTES", 10)
     pool = FakePool()
     task = pool.fetch("/pods")
-    exchange = await pool.asked()
+    exchange = await pool.next_exchange()
     exchange.on_response(head(200))
     exchange.on_body(memoryview(b"x" * 10))
     assert not pool.connection.is_aborted
@@ -126,7 +126,7 @@ async def test_a_page_above_the_size_limit_fails(monkeypatch: pytest.MonkeyPatch
 async def test_a_connection_failure_has_its_reason() -> None:
     pool = FakePool()
     task = pool.fetch("/pods")
-    exchange = await pool.asked()
+    exchange = await pool.next_exchange()
     exchange.on_response(head(200, "Content-Length: 6"))
     exchange.on_failure("kubelet-broke-off")
     with pytest.raises(FetchError, match="kubelet-broke-off"):
@@ -138,7 +138,7 @@ async def test_a_trickling_kubelet_times_out() -> None:
     """Each byte in time, the page not: the deadline is for the whole."""
     pool = FakePool()
     task = pool.fetch("/pods")
-    exchange = await pool.asked()
+    exchange = await pool.next_exchange()
     exchange.on_response(head(200))
     while not task.done():
         exchange.on_body(memoryview(b"x"))
@@ -153,7 +153,7 @@ async def test_a_trickling_kubelet_times_out() -> None:
 async def test_cancelling_closes_the_connection() -> None:
     pool = FakePool()
     task = pool.fetch("/pods")
-    await pool.asked()
+    await pool.next_exchange()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -165,7 +165,7 @@ async def test_cancelling_after_the_end_keeps_the_connection() -> None:
     """It went back to the pool with the end of the page, and may be carrying another tenant's log."""
     pool = FakePool()
     task = pool.fetch("/pods")
-    exchange = await pool.asked()
+    exchange = await pool.next_exchange()
     await asyncio.sleep(0)
     exchange.on_response(head(200, "Content-Length: 0"))
     exchange.on_response_end()

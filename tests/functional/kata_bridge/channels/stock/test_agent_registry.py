@@ -82,9 +82,9 @@ async def test_refused_copy_is_reported_and_not_repeated(place: Path, quirks: Ag
     kata = FakeKata(place, FakeTables(), quirks=quirks)
     async with kata, agents_of(place, kata) as agents:
         for _ in range(3):
-            said = await why(agents)
-            assert said.startswith(f"{NOT_ATTACHED}; CopyFile of its certificate failed: ")
-            assert text in said
+            message = await why(agents)
+            assert message.startswith(f"{NOT_ATTACHED}; CopyFile of its certificate failed: ")
+            assert text in message
         assert kata.agent.calls.count("CopyFile") == 1
         await agents.forget(GUEST.id)
         quirks.is_share_readonly, quirks.policy, quirks.allowed_endpoints = False, None, None

@@ -65,17 +65,17 @@ async def test_silent_vmm_is_no_answer(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("received", "why"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n", "the VMM answers b'HTTP/1.1 400 Bad Request"),
         (b"x" * 100_000, "without an end of line"),
         (b"O", "closed, nothing listens"),
     ],
 )
-async def test_other_peer_than_a_vmm_is_no_answer(place: Path, said: bytes, why: str) -> None:
+async def test_other_peer_than_a_vmm_is_no_answer(place: Path, received: bytes, why: str) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
-        writer.write(said)
+        writer.write(received)
 
     listener = Listener(place / "vmm", serve)
     await listener.start()

@@ -157,17 +157,17 @@ async def test_too_long_socket_path_is_named(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "received",
     [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", b"HTTP/1.1 2", b"\0" * 100],
     ids=["nothing", "half a body", "half a head", "no HTTP"],
 )
-async def test_incomplete_reply_of_a_shim_is_no_answer(place: Path, said: bytes) -> None:
+async def test_incomplete_reply_of_a_shim_is_no_answer(place: Path, received: bytes) -> None:
     path = place / "sbs" / "abc" / SOCKET_NAME
     path.parent.mkdir(parents=True)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(said)
+        writer.write(received)
 
     listener = Listener(path, serve)
     await listener.start()

@@ -39,7 +39,7 @@ def attached(hello: Hello | None = None) -> AgentChannel:
     return AgentChannel("sb", hello or Hello("sb", "1", "boot", CAN), "unix", to_message)
 
 
-async def answering(channel: AgentChannel, answer: AgentMessage) -> NodeRequest:
+async def complete_next(channel: AgentChannel, answer: AgentMessage) -> NodeRequest:
     """Play the agent once: answer its request, and return that."""
     request = decode(NodeRequest, await channel.outbox.get())
     channel.complete_request(AgentMessage(request.id, result=answer.result, installed=answer.installed))
@@ -49,13 +49,13 @@ async def answering(channel: AgentChannel, answer: AgentMessage) -> NodeRequest:
 async def answering_all(channel: AgentChannel, calls: int) -> None:
     """Play the agent for some requests, in order."""
     for _ in range(calls):
-        await answering(channel, done())
+        await complete_next(channel, done())
 
 
 async def outcome_of(
     channel: AgentChannel, call: Awaitable[object], answer: AgentMessage
 ) -> tuple[object, NodeRequest]:
-    result, request = await asyncio.gather(call, answering(channel, answer))
+    result, request = await asyncio.gather(call, complete_next(channel, answer))
     return result, request
 
 

@@ -50,15 +50,15 @@ async def test_flush_by_another_program_is_drift(
     one = channel(guest)
     await one.apply(sample(7), ())
     guest.tables.flush(V4, table, chain)
-    asked = one if is_remembered else channel(guest)
+    observing = one if is_remembered else channel(guest)
 
-    state = await asked.state()
+    state = await observing.state()
 
     assert state.has_drifted
     assert sample(7).digest.startswith(state.digest)
     assert state.digest
-    await asked.apply(sample(7), ())
-    assert await asked.state() == GuestState(7, sample(7).digest, has_drifted=False)
+    await observing.apply(sample(7), ())
+    assert await observing.state() == GuestState(7, sample(7).digest, has_drifted=False)
 
 
 async def test_guest_without_our_rules_has_no_digest() -> None:

@@ -121,11 +121,11 @@ def test_unknown_code_of_go_leaves_the_text() -> None:
 
 
 def test_each_fault_has_a_message_of_its_own() -> None:
-    said = {fault: explain(fault, SET, CallFailedError(code, text)) for code, text, fault in TABLE}
+    messages = {fault: explain(fault, SET, CallFailedError(code, text)) for code, text, fault in TABLE}
 
-    assert set(said) == set(Fault)
-    assert len(set(said.values())) == len(said)
-    assert all(len(text) < 700 and "\n" not in text for text in said.values())
+    assert set(messages) == set(Fault)
+    assert len(set(messages.values())) == len(messages)
+    assert all(len(text) < 700 and "\n" not in text for text in messages.values())
 
 
 def test_policy_fault_names_the_missing_rule() -> None:

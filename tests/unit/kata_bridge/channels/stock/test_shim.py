@@ -19,9 +19,9 @@ def test_no_id_leads_out_of_the_roots(sandbox_id: str, tmp_path: Path) -> None:
 
 
 def test_regular_file_is_not_the_shims_socket(tmp_path: Path) -> None:
-    place = tmp_path / "abc" / SOCKET_NAME
-    place.parent.mkdir()
-    place.write_text("")
+    socket_path = tmp_path / "abc" / SOCKET_NAME
+    socket_path.parent.mkdir()
+    socket_path.write_text("")
 
     assert shim_socket("abc", [tmp_path]) is None
     assert shim_socket("def", [tmp_path]) is None

@@ -32,7 +32,7 @@ def rules(generation: int, digest: str = "") -> Ruleset:
 A, B = rules(1), rules(2)
 
 
-def held(ruleset: Ruleset, *, has_drifted: bool = False) -> GuestState:
+def state_with(ruleset: Ruleset, *, has_drifted: bool = False) -> GuestState:
     return GuestState(ruleset.generation, ruleset.digest, has_drifted)
 
 
@@ -72,6 +72,6 @@ class Script:
         """Make the guest hold `ruleset` because it was set."""
         self.attach()
         self(DesiredChanged(ruleset, (), 0))
-        assert answer(0, ResultCode.APPLIED, holds=ruleset) in self(StateReturned(held(ruleset)))
+        assert answer(0, ResultCode.APPLIED, holds=ruleset) in self(StateReturned(state_with(ruleset)))
         assert self.machine.is_current
         return self

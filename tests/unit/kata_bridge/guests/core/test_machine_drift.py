@@ -12,15 +12,15 @@ from kata_bridge.guests.core.events import (
     StateReported,
     StateReturned,
 )
-from tests.unit.kata_bridge.guests.core.machine_scripts import EMPTY, A, B, Script, answer, held
+from tests.unit.kata_bridge.guests.core.machine_scripts import EMPTY, A, B, Script, answer, state_with
 
 
 def test_drift_is_recorded_once_and_repaired_in_full() -> None:
     script = Script().with_ruleset(A)
     assert script.wait() == (CheckState(),)
-    drifted = held(A, has_drifted=True)
+    drifted = state_with(A, has_drifted=True)
     assert script(StateReturned(drifted)) == (RecordDrift(DriftKind.DRIFTED), PushRuleset(A, None, (), 1))
-    assert script(StateReturned(held(A))) == (RecordDrift(None),)
+    assert script(StateReturned(state_with(A))) == (RecordDrift(None),)
 
 
 def test_rebooted_guest_gets_its_rules_again() -> None:
@@ -31,14 +31,17 @@ def test_rebooted_guest_gets_its_rules_again() -> None:
 
 def test_late_push_of_an_older_ruleset_is_repaired() -> None:
     script = Script().with_ruleset(B)
-    assert script(StateReported(held(A))) == (RecordDrift(DriftKind.REPLACED), PushRuleset(B, None, (), 1))
+    assert script(StateReported(state_with(A))) == (
+        RecordDrift(DriftKind.REPLACED),
+        PushRuleset(B, None, (), 1),
+    )
 
 
 def test_report_during_a_push_is_checked_after_it() -> None:
     script = Script().with_ruleset(A)
     script(DesiredChanged(B, (), 1))
-    assert script(StateReported(held(A, has_drifted=True))) == ()
-    assert script(StateReturned(held(B))) == (answer(1, ResultCode.APPLIED, holds=B), CheckState())
+    assert script(StateReported(state_with(A, has_drifted=True))) == ()
+    assert script(StateReturned(state_with(B))) == (answer(1, ResultCode.APPLIED, holds=B), CheckState())
 
 
 def test_repeated_drift_is_repaired_with_backoff() -> None:
@@ -52,5 +55,5 @@ def test_repeated_drift_is_repaired_with_backoff() -> None:
             if CheckState() in actions:
                 actions = script(StateReturned(EMPTY))
         waits.append(round(script.now_s - began_s, 3))
-        script(StateReturned(held(A)))
+        script(StateReturned(state_with(A)))
     assert waits == [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]

@@ -31,7 +31,7 @@ from kata_bridge.guests.core.events import (
 )
 from kata_bridge.guests.core.machine import GuestMachine
 from ruleset.document import Ruleset
-from tests.unit.kata_bridge.guests.core.machine_scripts import AGENT, CHECK_S, EMPTY, FLOW, held
+from tests.unit.kata_bridge.guests.core.machine_scripts import AGENT, CHECK_S, EMPTY, FLOW, state_with
 
 
 class ModelGuest:
@@ -87,7 +87,7 @@ class ModelGuest:
             return FullRulesetNeeded()
         assert call.ruleset.generation >= self.newest_applied, "an older ruleset was pushed after a newer one"
         self.newest_applied = call.ruleset.generation
-        self.holds = held(call.ruleset)
+        self.holds = state_with(call.ruleset)
         return StateReturned(self.holds)
 
     def finish(self, jitter: float, *, is_reply_lost: bool = False) -> None:

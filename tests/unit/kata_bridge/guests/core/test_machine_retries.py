@@ -23,8 +23,8 @@ from tests.unit.kata_bridge.guests.core.machine_scripts import (
     B,
     Script,
     answer,
-    held,
     rules,
+    state_with,
 )
 
 
@@ -46,7 +46,7 @@ def test_unreachable_guest_is_probed_with_backoff() -> None:
     # The agent attaches: the desired ruleset is applied at once.
     assert script(ChannelChanged()) == (ProbeChannel(),)
     assert script.attach() == (PushRuleset(B, None, (), 2),)
-    assert script(StateReturned(held(B))) == ()
+    assert script(StateReturned(state_with(B))) == ()
     assert script.machine.is_current
 
 
@@ -56,7 +56,7 @@ def test_flows_of_a_push_with_unknown_outcome_are_flushed() -> None:
     script(DesiredChanged(A, (FLOW,), 1))
     script(GuestUnreachable("nothing within 10 s"))
     assert script.wait() == (ProbeChannel(),)
-    assert script.attach(held(A)) == (FlushFlows((FLOW,), 1),)
+    assert script.attach(state_with(A)) == (FlushFlows((FLOW,), 1),)
     assert script(FlushSucceeded()) == ()
     assert script.machine.due_s() == script.now_s + CHECK_S / 2
 
@@ -66,13 +66,13 @@ def test_refused_ruleset_waits_for_another_one() -> None:
     script(DesiredChanged(B, (), 1))
     refused = script(CallRefused("line 3: -j NOPE"))
     assert refused == (answer(1, ResultCode.REFUSED, "line 3: -j NOPE", A), CheckState())
-    assert script(StateReturned(held(A))) == ()
+    assert script(StateReturned(state_with(A))) == ()
     assert script.machine.message == "the guest refused the ruleset: line 3: -j NOPE"
     assert script(DesiredChanged(rules(3, B.digest), (), 2)) == (
         answer(2, ResultCode.REFUSED, "line 3: -j NOPE", A),
     )
     assert script.later(60) == (CheckState(),)
-    assert script(StateReturned(held(A))) == ()
+    assert script(StateReturned(state_with(A))) == ()
     # Part of B may be applied: the next push is full.
     assert script(DesiredChanged(rules(4), (), 3)) == (PushRuleset(rules(4), None, (), 4),)
 

@@ -192,14 +192,14 @@ def test_a_pod_that_is_not_a_guest_needs_only_its_resolver() -> None:
 
 
 def test_only_configured_needs_block() -> None:
-    bare = replace(POD, rules=RulesState(), resolver=None)
-    assert isinstance(decide(bare, MAIN, Policy.ENFORCE, ()), Allowed)
+    without_both = replace(POD, rules=RulesState(), resolver=None)
+    assert isinstance(decide(without_both, MAIN, Policy.ENFORCE, ()), Allowed)
     for need, reason in ((Need.RULES, Reason.RULES), (Need.RESOLVER, Reason.RESOLVER)):
-        decision = decide(bare, MAIN, Policy.ENFORCE, {need})
+        decision = decide(without_both, MAIN, Policy.ENFORCE, {need})
         assert isinstance(decision, Blocked)
         assert [blocker.reason for blocker in decision.blockers] == [reason]
     # A wait message blocks also where the resolver is not needed.
-    waiting = replace(bare, resolver=SubmittedResolver(wait_message="w"))
+    waiting = replace(without_both, resolver=SubmittedResolver(wait_message="w"))
     assert isinstance(decide(waiting, MAIN, Policy.ENFORCE, ()), Blocked)
 
 
@@ -238,12 +238,12 @@ def test_the_agents_container_does_not_wait_for_rules() -> None:
 
 
 def test_warn_allows_and_names_what_is_missing_off_does_not() -> None:
-    bare = replace(POD, rules=RulesState(digest=""), resolver=None)
-    warned = decide(bare, MAIN, Policy.WARN, BOTH)
+    without_both = replace(POD, rules=RulesState(digest=""), resolver=None)
+    warned = decide(without_both, MAIN, Policy.WARN, BOTH)
     assert isinstance(warned, Allowed)
     assert [blocker.reason for blocker in warned.missing] == [Reason.RULES, Reason.RESOLVER]
     assert not is_complete(warned)
-    assert decide(bare, MAIN, Policy.OFF, BOTH) == Allowed(mounts_resolv_conf=False)
+    assert decide(without_both, MAIN, Policy.OFF, BOTH) == Allowed(mounts_resolv_conf=False)
     assert decide(POD, MAIN, Policy.OFF, BOTH) == Allowed(mounts_resolv_conf=True)
 
 

@@ -16,7 +16,7 @@ VIEW = GuestView("A", (), ("10.1.0.2",), "here", None, ("172.30.0.0/16", "fd00:1
 DEFAULT = ServiceGroup("A", "default")
 
 
-def world_of(*items: objects.AnyObject) -> ServiceState:
+def state_of(*items: objects.AnyObject) -> ServiceState:
     state = ServiceState()
     for item in items:
         put(state, item)

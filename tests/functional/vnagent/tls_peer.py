@@ -43,7 +43,7 @@ def loopback_pair(buffer_bytes: int | None = None) -> tuple[socket.socket, socke
     return near, far
 
 
-class FarEnd:
+class TlsPeer:
     """`received` is every plain byte so far, `end` how the other side ended."""
 
     def __init__(
@@ -63,7 +63,7 @@ class FarEnd:
 
     # ---- sending
 
-    def say(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         """Encrypt; nothing leaves before `push`."""
         for start in range(0, len(data), 16384):
             self._tls.write(data[start : start + 16384])
@@ -99,7 +99,7 @@ class FarEnd:
         left = fcntl.ioctl(self._sock, termios.TIOCOUTQ, bytes(4))
         return not self._unsent and not int.from_bytes(left, sys.byteorder)
 
-    def say_raw(self, data: bytes) -> None:
+    def write_raw(self, data: bytes) -> None:
         """Bytes that are no record, behind what was said; nothing leaves before `push`."""
         self._unsent += self._out.read() + data
 
@@ -113,7 +113,7 @@ class FarEnd:
         all the same."""
         if with_notify:
             self.notify()
-        self.say_raw(behind)
+        self.write_raw(behind)
         self._is_finishing = True
         self.push()
 

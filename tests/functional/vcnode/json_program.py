@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program of the demo as a process: it is asked by lines, and answers by lines."""
+"""A program of the demo as a process. Requests and replies are JSON lines."""
 
 import json
 import subprocess
@@ -10,8 +10,8 @@ from typing import Any
 DEADLINE_S = 30.0
 
 
-class AskedProgram:
-    """With Python alone and nothing of ours, as the demo starts it."""
+class JsonProgram:
+    """Runs with the standard library alone, as the demo starts it."""
 
     def __init__(self, module: ModuleType, name: str) -> None:
         self.process = subprocess.Popen(
@@ -21,18 +21,18 @@ class AskedProgram:
             text=True,
         )
 
-    def send(self, verb: str, *given: object) -> None:
+    def send(self, verb: str, *arguments: object) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({verb: given}) + "\n")
+        self.process.stdin.write(json.dumps({verb: arguments}) + "\n")
         self.process.stdin.flush()
 
     def receive(self) -> dict[str, Any]:
         assert self.process.stdout is not None
-        said: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return said
+        reply: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return reply
 
-    def ask(self, verb: str, *given: object) -> dict[str, Any]:
-        self.send(verb, *given)
+    def call(self, verb: str, *arguments: object) -> dict[str, Any]:
+        self.send(verb, *arguments)
         return self.receive()
 
     def close(self) -> int:

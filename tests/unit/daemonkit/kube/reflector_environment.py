@@ -31,7 +31,7 @@ def refused(code: int) -> ApiError:
     return ApiError(Status(code=code, reason="Refused", message="a fault on demand"))
 
 
-class World:
+class ReflectorEnvironment:
     """A storage, a reflector that follows it, and a second picture, made of what handlers are told."""
 
     def __init__(
@@ -44,7 +44,7 @@ class World:
     ) -> None:
         self.storage = Storage()
         self.transport = StorageTransport(self.storage)
-        self.told: list[Change[ConfigMap]] = []
+        self.changes_seen: list[Change[ConfigMap]] = []
         self.batches = 0
         self.by_list: list[bool] = []
         self.mirror: dict[tuple[str, str], ConfigMap] = {}
@@ -74,7 +74,7 @@ class World:
     def _on_change(self, changes: Sequence[Change[ConfigMap]]) -> None:
         self.batches += 1
         self.by_list.append(self.reflector.is_relisting)
-        self.told.extend(changes)
+        self.changes_seen.extend(changes)
         for change in changes:
             match change:
                 case Added(key, value):
@@ -128,5 +128,5 @@ def expired() -> bytes:
     return wire.event("ERROR", StatusError(410, "Expired", "too old").status)
 
 
-def lists(world: World) -> list[Mapping[str, str]]:
-    return [query for query in world.transport.queries if "watch" not in query]
+def lists(env: ReflectorEnvironment) -> list[Mapping[str, str]]:
+    return [query for query in env.transport.queries if "watch" not in query]
