@@ -16,12 +16,12 @@ from guest_agent.core.packet_filter import (
     PacketFilter,
     RestoreScript,
     RulesRefusedError,
+    unsupported_family_message,
 )
 from ruleset.delta import BaseMismatch, DocumentDelta, RulesetDelta, apply_delta, difference
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.installed.rules import InstalledRules, expected, nothing_installed
 from ruleset.model import Family
-from ruleset.names import Backend
 from ruleset.restore.script import delta_restore, full_restore, removal
 
 _EMPTY = make_ruleset(0, ())
@@ -135,8 +135,7 @@ class RulesetReconciler:
         Without any packet filter, the error names all that is missing.
         """
         if not self._filter.supported:
-            missing = (self._filter.unsupported_message((Family.IPV4, backend)) for backend in Backend)
-            raise FilterUnavailableError("; ".join(missing))
+            raise FilterUnavailableError(unsupported_family_message(self._filter, Family.IPV4))
         documents = (self._filter.read(key).document() for key in self._filter.supported)
         return tuple(document for document in documents if document.objects)
 

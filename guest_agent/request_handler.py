@@ -16,7 +16,13 @@ from guest_agent.api.messages import (
     NodeRequest,
     RulesetState,
 )
-from guest_agent.core.packet_filter import FilterKey, FilterUnavailableError, RulesRefusedError
+from guest_agent.core.packet_filter import (
+    FilterUnavailableError,
+    PacketFilter,
+    RulesRefusedError,
+    supported_backends,
+    unsupported_family_message,
+)
 from guest_agent.kernel.netfilter_socket import NetfilterError
 from guest_agent.reconciler import AppliedRuleset, RulesetReconciler
 from ruleset.delta import BaseMismatch
@@ -49,17 +55,18 @@ class RequestHandler:
             # A restarted container has lost the file, and its startup probe looks for it.
             self._save_state()
 
-    def capabilities(self, supported: Sequence[FilterKey]) -> Capabilities:
+    def capabilities(self, packet_filter: PacketFilter) -> Capabilities:
         """What this guest can do, with these packet filters."""
-        backends = dict.fromkeys(backend.value for _, backend in supported)
+        ipv6_message = unsupported_family_message(packet_filter, Family.IPV6)
         return Capabilities(
             channel="agent",
-            backends=tuple(backends),
-            ipv6=any(family is Family.IPV6 for family, _ in supported),
+            backends=supported_backends(packet_filter),
+            ipv6=not ipv6_message,
             deltas=True,
             conntrack=self._flush_flows is not None,
             resolv_conf=bool(self._resolv_confs),
             version=VERSION,
+            ipv6_message=ipv6_message,
         )
 
     def state(self) -> RulesetState:

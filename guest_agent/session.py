@@ -87,7 +87,7 @@ class AgentSession:
             sandbox=sandbox,
             version=VERSION,
             boot_id=_boot_id(),
-            capabilities=self._handler.capabilities(self._filter.supported),
+            capabilities=self._handler.capabilities(self._filter),
             state=self._handler.state(),
         )
         return AgentMessage(hello=hello)

@@ -61,3 +61,14 @@ class PacketFilter(Protocol):
         compared, and the text may differ in any case.
         """
         ...
+
+
+def supported_backends(packet_filter: PacketFilter) -> tuple[str, ...]:
+    """The names of the backends that work for any family, the best first."""
+    return tuple(dict.fromkeys(backend.value for _, backend in packet_filter.supported))
+
+
+def unsupported_family_message(packet_filter: PacketFilter, family: Family) -> str:
+    """Why no backend works for this family, for a person; "" if one works."""
+    messages = dict.fromkeys(packet_filter.unsupported_message((family, backend)) for backend in Backend)
+    return "" if "" in messages else "; ".join(messages)

@@ -77,15 +77,12 @@ class NetnsChannel:
             objects.close()
             self._objects = None  # the next probe opens them again
             raise NotInjectable(f"{why} (the node itself, for this pod)")
-        supported = objects.filter.supported
-        has_ipv6 = any(family is Family.IPV6 for family, _ in supported)
+        ipv6_message = packet_filter.unsupported_family_message(objects.filter, Family.IPV6)
         return Capabilities(
             channel="netns",
-            backends=tuple(dict.fromkeys(backend.value for _, backend in supported)),
-            ipv6=has_ipv6,
-            ipv6_message=""
-            if has_ipv6
-            else objects.filter.unsupported_message((Family.IPV6, Backend.IPTABLES)),
+            backends=packet_filter.supported_backends(objects.filter),
+            ipv6=not ipv6_message,
+            ipv6_message=ipv6_message,
             deltas=True,
             conntrack=objects.netfilter is not None,
             resolv_conf=False,

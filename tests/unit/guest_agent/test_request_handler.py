@@ -81,13 +81,23 @@ def state(of: Ruleset, *, has_drifted: bool = False) -> RulesetState:
 
 
 def test_capabilities_follow_the_supported_filters(guest: HandledGuest) -> None:
-    assert guest.handler.capabilities(guest.filter.supported) == Capabilities(
+    assert guest.handler.capabilities(guest.filter) == Capabilities(
         "agent", ("iptables",), True, True, True, True, "1"
     )
-    guest.filter.missing[(Family.IPV6, Backend.IPTABLES)] = "no"
-    assert guest.handler.capabilities(guest.filter.supported).ipv6 is False
-    assert RequestHandler(guest.reconciler, None, guest.state_path, ()).capabilities(()) == Capabilities(
-        "agent", (), False, True, False, False, "1"
+    for family in Family:
+        guest.filter.missing[(family, Backend.IPTABLES)] = f"no {family.value} tables"
+    handler = RequestHandler(guest.reconciler, None, guest.state_path, ())
+    assert handler.capabilities(guest.filter) == Capabilities(
+        "agent", (), False, True, False, False, "1", ipv6_message="no ipv6 tables; no nft here"
+    )
+
+
+def test_a_guest_without_ipv6_says_why(guest: HandledGuest) -> None:
+    """kata-bridge shows the message: `no IPv6 rules: MESSAGE`. What both backends lack is named once."""
+    for backend in Backend:
+        guest.filter.missing[(Family.IPV6, backend)] = "the guest's kernel has no IPv6"
+    assert guest.handler.capabilities(guest.filter) == Capabilities(
+        "agent", ("iptables",), False, True, True, True, "1", ipv6_message="the guest's kernel has no IPv6"
     )
 
 

@@ -90,7 +90,7 @@ class AgentSubject:
         self._filter = FakePacketFilter()
         self._filter.refused = "NOPE"
         handler = RequestHandler(RulesetReconciler(self._filter, None), None, state_path, ())
-        hello = Hello("sb", "1", "boot", handler.capabilities(self._filter.supported), handler.state())
+        hello = Hello("sb", "1", "boot", handler.capabilities(self._filter), handler.state())
         self.channel = AgentChannel("sb", hello, "unix", to_message)
         tasks.spawn(self._answer(handler), "agent")
 
