@@ -5,6 +5,7 @@ It runs on a thread of its own. The node's daemons may read what their roles all
 """
 
 import base64
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -45,6 +46,7 @@ class FakeSuperCluster:
             authorize=self._may,
         )
         self._thread = LoopThread("super cluster")
+        self._paused_port: socket.socket | None = None
 
     @property
     def url(self) -> str:
@@ -56,17 +58,30 @@ class FakeSuperCluster:
 
     def stop(self) -> None:
         """Close the port and end the thread. May be called twice."""
+        self._release_port()
         if self._thread.is_running:
             self._thread.run(self._server.stop())
             self._thread.stop()
 
     def pause(self) -> None:
-        """Close the port and cut every connection. The objects stay."""
+        """Stop listening and cut every connection. The objects stay.
+
+        The port stays bound, so that a daemon that starts meanwhile on any free port gets another one.
+        """
         self._thread.run(self._server.stop())
+        self._paused_port = socket.socket()
+        self._paused_port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._paused_port.bind(("127.0.0.1", self._server.port))
 
     def resume(self) -> None:
-        """Come back at the same port."""
+        """Listen again at the same port."""
         self._thread.run(self._server.start())
+        self._release_port()
+
+    def _release_port(self) -> None:
+        if self._paused_port is not None:
+            self._paused_port.close()
+            self._paused_port = None
 
     def kubeconfig(self, daemon: str) -> str:
         """A kubeconfig with the credential of one of the node's daemons."""
