@@ -11,7 +11,7 @@ SEEN = [1, 2]
 def test_failure_shows_the_operands_of_a_comparison() -> None:
     expected = 3
     assert waiting.failure(lambda: len(SEEN) == expected, 20) == (
-        "not within 20 s: len(SEEN) == wanted\n  len(SEEN) = 2\n  wanted = 3"
+        "not within 20 s: len(SEEN) == expected\n  len(SEEN) = 2\n  expected = 3"
     )
 
 
