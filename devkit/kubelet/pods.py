@@ -355,6 +355,12 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
+def names_pods(path: str) -> bool:
+    """Whether the page at `path` names the node's pods."""
+    page = page_for(path, [FakePod("default", "named-pod", "uid")], "node-1")
+    return page is not None and b"named-pod" in page[1]
+
+
 def page_for(path: str, pods: Iterable[FakePod], node_name: str) -> tuple[str, bytes] | None:
     """The content type and body of the page at `path`, or None where a kubelet has none."""
     known = tuple(pods)

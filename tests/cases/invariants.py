@@ -18,6 +18,7 @@ from tests.cases.parallel_client import ParallelClient
 from tests.cases.record import Record
 from tests.cases.replies import ReceivedReply, parse_reply
 from tests.waiting import holds_within
+from vnagent.core.kubelet_request import PAGE_PATHS
 
 PARALLEL_LIMIT_S = 1.0
 _MEMORY_LIMIT_KIB = 8 * 1024
@@ -28,12 +29,6 @@ _AUDIT_KEYS = frozenset(
     {
         *("time", "tenant", "identity", "endpoint", "namespace", "pod", "container"),
         *("decision", "reason", "status", "requestId"),
-    }
-)
-_PAGE_PATHS = frozenset(
-    {
-        *("/pods", "/pods/", "/runningpods/", "/runningpods", "/stats/summary"),
-        *("/metrics/resource", "/metrics/cadvisor", "/metrics/probes"),
     }
 )
 _IDENTITY_HEADERS = re.compile(
@@ -128,7 +123,7 @@ def _i2(evidence: CaseEvidence) -> list[str]:
 
 def _is_built_path(evidence: CaseEvidence, exchange: Exchange) -> bool:
     path = exchange.path
-    if path in _PAGE_PATHS:
+    if path in PAGE_PATHS.values():
         return exchange.method in ("GET", "HEAD")
     segments = path.split("/")
     if len(segments) < 4 or segments[1] not in ("containerLogs", "exec", "attach", "portForward"):

@@ -12,11 +12,9 @@ from tests.k8s.ring.cluster import NODE, Ring
 from tests.k8s.ring.kubectl import KubectlResult
 from tests.k8s.ring.processes import wait_for
 from tests.k8s.ring.tenants import RingTenant
+from vnagent.core.kubelet_request import PAGE_PATHS
 
-_PAGE_PATHS = (
-    *("pods", "runningpods/", "stats/summary"),
-    *("metrics/resource", "metrics/cadvisor", "metrics/probes"),
-)
+_PAGE_PATHS = tuple(path.removeprefix("/") for path in PAGE_PATHS.values())
 
 # Of the ring's pods, these are each tenant's.
 _PODS = (

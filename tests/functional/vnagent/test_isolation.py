@@ -24,14 +24,11 @@ from tests.cases.client import CaseClient, SendFailed
 from tests.cases.replies import ReceivedReply, parse_reply
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, reply_of
 from tests.waiting import wait_until
+from vnagent.core.kubelet_request import PAGE_PATHS
 
 TENANTS = ("a", "a-b", "a-b-c")
 NAMESPACES = ("b", "c", "b-c", "c-b")
 PODS = ("web", "web-b")
-PAGE_PATHS = (
-    *("/pods", "/runningpods/", "/stats/summary"),
-    *("/metrics/resource", "/metrics/cadvisor", "/metrics/probes"),
-)
 HOST_POD = FakePod("kube-system", "etcd-node-1", "s-host-0x")
 # Of tenant uids and super uids alike; the x at the end keeps one from being the beginning of another.
 _MARKER = re.compile(rb"[st]-(?:a|a-b|a-b-c|host)-[a-z0-9-]*x\b")
@@ -155,7 +152,7 @@ def assert_its_own(node: AgentNode, tenant: str, running: Sequence[FakePod], cli
         for container in ("mesh", "no-such"):
             reply = _ask(client, f"GET /containerLogs/{namespace}/{name}/{container}")
             missing.add((reply.status, reply.body))
-    for path in PAGE_PATHS:
+    for path in PAGE_PATHS.values():
         wait_until(partial(_is_own_page, client, path, tuple(mine.values())), within_s=DEADLINE_S)
     # Foreign, the host's, injected and missing: the same bytes.
     assert len(missing) == 1

@@ -26,23 +26,16 @@ from tenancy.ownership import ContainerPolicy, OwnerIndex
 from tenancy.tenant import Role
 from vnagent.core.access import AnswerHealth, Caller, Deny, Forward, NotYetKnown, Serve, decide
 from vnagent.core.head import parse_request_head
-from vnagent.core.kubelet_request import build_logs, build_stream, page_path
+from vnagent.core.kubelet_request import PAGE_PATHS, build_logs, build_stream, page_path
 from vnagent.core.requests import ContainerLogs, Endpoint, Refusal, Request, Stream, parse
-from vnagent.pages.metrics import CADVISOR, PROBES, RESOURCE
+from vnagent.exchange.page_service import PAGE_KINDS
 from vnagent.pages.page import PageKind
 from vnagent.pages.podlist import owned_pods
-from vnagent.pages.pods import PODS
-from vnagent.pages.runningpods import RUNNING_PODS
-from vnagent.pages.stats import SUMMARY, SUMMARY_ONLY_CPU_AND_MEMORY
+from vnagent.pages.stats import SUMMARY_ONLY_CPU_AND_MEMORY
 
 PAGES: dict[str, PageKind[Any]] = {
-    "/pods": PODS,
-    "/runningpods/": RUNNING_PODS,
-    "/stats/summary": SUMMARY,
+    **{PAGE_PATHS[endpoint]: page for endpoint, page in PAGE_KINDS.items()},
     "/stats/summary?only_cpu_and_memory=true": SUMMARY_ONLY_CPU_AND_MEMORY,
-    "/metrics/resource": RESOURCE,
-    "/metrics/cadvisor": CADVISOR,
-    "/metrics/probes": PROBES,
 }
 INJECTED = "mesh"
 POLICY = ContainerPolicy(injected=frozenset({INJECTED}))

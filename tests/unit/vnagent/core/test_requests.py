@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.vnagent.core.request_lines import KEY, SPDY, SPDY_V4, WEBSOCKET, request
 from vnagent.core.head import HeadError
 from vnagent.core.requests import (
+    PAGE_ENDPOINTS,
     ContainerLogs,
     Endpoint,
     Health,
@@ -147,6 +148,7 @@ _SEGMENT = st.sampled_from(
     ]
 ) | st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), max_size=5)
 _TARGETS = st.one_of(
+    st.sampled_from(sorted(PAGE_ENDPOINTS)),
     st.lists(_SEGMENT, max_size=6).map(lambda parts: "/" + "/".join(parts)),
     st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1),
 )
@@ -179,7 +181,5 @@ def test_every_target_is_in_the_closed_set(
         assert path == "/".join(["", found.endpoint.value, *(name for name in names if name is not None)])
         assert isinstance(found, Stream) == (lines in (SPDY, WEBSOCKET))
     else:
-        assert path.strip("/") in {
-            *("healthz", "healthz/ping", "healthz/log", "healthz/syncloop", "pods", "runningpods"),
-            *("stats/summary", "metrics/resource", "metrics/cadvisor", "metrics/probes"),
-        }
+        health = {"healthz", "healthz/ping", "healthz/log", "healthz/syncloop"}
+        assert path in PAGE_ENDPOINTS if isinstance(found, PageRequest) else path.strip("/") in health
