@@ -108,21 +108,12 @@ class BridgeClient:
         request = FlushConntrackRequest(tuple(guests), tuple(flows))
         return self._stream(rpc.FLUSH_CONNTRACK, request, self._timeout_s)
 
-    async def set_resolv_conf(
-        self,
-        guest: str,
-        text: str,
-        *,
-        wait_message: str = "",
-        pod_uid: str = "",
-        networks: Sequence[str] = (),
-    ) -> GuestResult:
+    async def set_resolv_conf(self, request: SetResolvConfRequest) -> GuestResult:
         """Set a pod's resolv.conf, or block the start of its containers with `wait_message`.
 
         `guest` names the pod, or if it is empty `pod_uid`, also of a pod that is not a guest.
         Only sandboxes on `networks` get the resolver.
         """
-        request = SetResolvConfRequest(guest, text, wait_message, pod_uid, tuple(networks))
         return await self._one(rpc.SET_RESOLV_CONF, request)
 
     async def read_back(self, guest: str) -> ReadBackReply:

@@ -263,18 +263,10 @@ class FakeBridge:
         parts = tuple(to_part(document) for document in installed)
         return ReadBackReply(self._result(guest, known, ResultCode.APPLIED), parts, desired)
 
-    async def set_resolv_conf(
-        self,
-        guest: str,
-        text: str,
-        *,
-        wait_message: str = "",
-        pod_uid: str = "",
-        networks: Sequence[str] = (),
-    ) -> GuestResult:
+    async def set_resolv_conf(self, request: SetResolvConfRequest) -> GuestResult:
         if self.delay_s:
             await asyncio.sleep(self.delay_s)
-        request = SetResolvConfRequest(guest, text, wait_message, pod_uid, tuple(networks))
+        guest, text, networks = request.guest, request.text, request.networks
         self.resolv_conf_requests.append(request)
         if self.next_resolv_conf_results:
             return GuestResult(guest, *self.next_resolv_conf_results.pop(0))
@@ -282,19 +274,16 @@ class FakeBridge:
             if not text:
                 return GuestResult(guest, ResultCode.UNCHANGED)
             return GuestResult(guest, ResultCode.GONE, _GONE)
-        pod = pod_uid or self.guests[guest].guest.uid or guest
+        pod = request.pod_uid or self.guests[guest].guest.uid or guest
         before = self.resolvers.pop(pod, SetResolvConfRequest())
-        latest = replace(request, guest="", pod_uid="")
-        if text or wait_message:
-            self.resolvers[pod] = latest
+        latest = SetResolvConfRequest()
+        if text or request.wait_message:
+            self.resolvers[pod] = latest = replace(request, guest="", pod_uid="")
         if not networks or self._is_for(pod, networks):
             if text:
                 self.resolv_confs[pod] = text
-            self.wait_messages[pod] = wait_message
-        is_same = (before.text, before.wait_message) == (text, wait_message) and (
-            before.networks == latest.networks or not (text or wait_message)
-        )
-        return GuestResult(guest, ResultCode.UNCHANGED if is_same else ResultCode.APPLIED)
+            self.wait_messages[pod] = request.wait_message
+        return GuestResult(guest, ResultCode.UNCHANGED if before == latest else ResultCode.APPLIED)
 
     def _is_for(self, pod: str, networks: Sequence[str]) -> bool:
         """Whether each guest of the pod that reports networks is on exactly these."""
@@ -348,13 +337,7 @@ class FakeBridge:
         async def set_resolv_conf(request: SetResolvConfRequest, context: Any) -> GuestResult:
             if bool(request.guest) == bool(request.pod_uid):
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "exactly one of guest and pod_uid")
-            return await self.set_resolv_conf(
-                request.guest,
-                request.text,
-                wait_message=request.wait_message,
-                pod_uid=request.pod_uid,
-                networks=request.networks,
-            )
+            return await self.set_resolv_conf(request)
 
         async def check_drift(request: CheckDriftRequest, _: Any) -> AsyncIterator[GuestResult]:
             async for result in self.check_drift(request.guests):

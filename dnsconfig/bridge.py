@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The session with kata-bridge: guests come in, resolvers go out."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from bridge_api.client import BridgeError
-from bridge_api.messages import GuestEvent, GuestResult
+from bridge_api.messages import GuestEvent, GuestResult, SetResolvConfRequest
 from bridge_api.session import BridgeSession, GuestHandlers
 from daemonkit.tasks import Tasks
 from dnsconfig.delivery.queue import ResolverPush
@@ -16,15 +16,7 @@ class ResolverBridge(Protocol):
     """The part of `bridge_api.client.BridgeClient` that is used."""
 
     def watch_guests(self) -> AsyncIterator[GuestEvent]: ...
-    async def set_resolv_conf(
-        self,
-        guest: str,
-        text: str,
-        *,
-        wait_message: str = "",
-        pod_uid: str = "",
-        networks: Sequence[str] = (),
-    ) -> GuestResult: ...
+    async def set_resolv_conf(self, request: SetResolvConfRequest) -> GuestResult: ...
     async def close(self) -> None: ...
 
 
@@ -63,14 +55,9 @@ class ResolverSession(BridgeSession[ResolverBridge, ResolverHandlers]):
     async def _push(self, bridge: ResolverBridge, push: ResolverPush) -> None:
         guest, desired = push.target.guest, push.desired
         pod_uid = "" if guest else push.target.pod_uid
+        request = SetResolvConfRequest(guest, desired.text, desired.wait_message, pod_uid, desired.networks)
         try:
-            result = await bridge.set_resolv_conf(
-                guest,
-                desired.text,
-                wait_message=desired.wait_message,
-                pod_uid=pod_uid,
-                networks=desired.networks,
-            )
+            result = await bridge.set_resolv_conf(request)
         except BridgeError as error:
             if bridge is self.bridge:
                 self.handlers.failed(push, str(error))

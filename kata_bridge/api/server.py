@@ -153,9 +153,7 @@ class BridgeServer:
                 await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this kata-bridge has no start gate")
             return await self._guests.set_resolv_conf(request.guest, request.text, networks)
         try:
-            return await self._start_gate.set_resolv_conf(
-                request.guest, request.pod_uid, request.text, request.wait_message, networks
-            )
+            return await self._start_gate.set_resolv_conf(request)
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except OSError as error:

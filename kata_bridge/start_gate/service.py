@@ -3,7 +3,7 @@
 
 from collections.abc import Callable
 
-from bridge_api.messages import GuestResult, ResultCode
+from bridge_api.messages import GuestResult, ResultCode, SetResolvConfRequest
 from daemonkit.tasks import Tasks
 from kata_bridge.guests.registry import GuestRegistry
 from kata_bridge.guests.resolv_conf_sync import GuestResolvConfSync
@@ -73,19 +73,19 @@ class StartGateService:
         """Apply new policies and needs; all else in the configuration needs a restart."""
         self._gate.configure(settings)
 
-    async def set_resolv_conf(
-        self, guest: str, pod_uid: str, text: str, wait_message: str, networks: tuple[str, ...]
-    ) -> GuestResult:
+    async def set_resolv_conf(self, request: SetResolvConfRequest) -> GuestResult:
         """Set the resolver of a pod, named by its sandbox or by its UID, for these networks.
 
         Raises `OSError` where it cannot be written, and `ValueError` for a text that is not a resolv.conf.
         """
+        guest, text, networks = request.guest, request.text, request.networks
         known, driver = self._gate.sandbox(guest), self._guests.drivers.get(guest)
         sandbox = driver.sandbox if known is None and driver is not None else known
         if not networks and sandbox is not None:
             networks = sandbox.networks  # an older client means the networks of the guest that it names
-        resolver = SubmittedResolver(text, wait_message, networks) if text or wait_message else None
-        uid = pod_uid or (known.uid if known is not None else "")
+        has_content = bool(text or request.wait_message)
+        resolver = SubmittedResolver(text, request.wait_message, networks) if has_content else None
+        uid = request.pod_uid or (known.uid if known is not None else "")
         if not uid:
             # A guest from a file has no runtime and no containers here. A guest from a CRI list may be one
             # that NRI has yet to report: its resolver is set in advance.

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from bridge_api.client import BridgeClient
-from bridge_api.messages import Flow, GuestResult, ReadBackReply
+from bridge_api.messages import Flow, GuestResult, ReadBackReply, SetResolvConfRequest
 from daemonkit.status.server import StatusError, fetch
 from ruleset.delta import RulesetDelta
 from ruleset.document import Ruleset
@@ -295,7 +295,7 @@ class Site:
     def set_resolv_conf(self, guest: str, text: str) -> GuestResult:
         async def run() -> GuestResult:
             async with BridgeClient(self.socket, timeout_s=DEADLINE_S) as client:
-                return await client.set_resolv_conf(guest, text)
+                return await client.set_resolv_conf(SetResolvConfRequest(guest, text))
 
         return asyncio.run(run())
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What dnsconfig may rely on when it sets resolv.confs: kept by the fake and by kata-bridge's start gate."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from bridge_api.client import BridgeClient, BridgeRejectedError
-from bridge_api.messages import GuestResult, ResultCode
+from bridge_api.messages import GuestResult, ResultCode, SetResolvConfRequest
 from devkit.fake_bridge import FakeBridge
 from kata_bridge.ttrpc.status import TtrpcError
 from tenancy import keys
@@ -25,15 +25,7 @@ APPLIED, UNCHANGED = ResultCode.APPLIED, ResultCode.UNCHANGED
 
 
 class ResolverCalls(Protocol):
-    async def set_resolv_conf(
-        self,
-        guest: str,
-        text: str,
-        *,
-        wait_message: str = "",
-        pod_uid: str = "",
-        networks: Sequence[str] = (),
-    ) -> GuestResult: ...
+    async def set_resolv_conf(self, request: SetResolvConfRequest) -> GuestResult: ...
 
 
 class ResolverSubject(Protocol):
@@ -123,51 +115,59 @@ async def subject(request: pytest.FixtureRequest, place: Path) -> AsyncIterator[
 
 
 async def test_a_resolver_is_applied_once(subject: ResolverSubject) -> None:
-    first = await subject.client.set_resolv_conf("s1", TEXT, networks=BLUE)
+    first = await subject.client.set_resolv_conf(SetResolvConfRequest("s1", TEXT, networks=BLUE))
     assert (first.code, await subject.start(), subject.file()) == (APPLIED, "", TEXT)
-    again = await subject.client.set_resolv_conf("s1", TEXT, networks=BLUE)
+    again = await subject.client.set_resolv_conf(SetResolvConfRequest("s1", TEXT, networks=BLUE))
     assert again.code is UNCHANGED
 
 
 async def test_the_latest_request_counts_however_named(subject: ResolverSubject) -> None:
-    await subject.client.set_resolv_conf("", TEXT, pod_uid="uid-s1", networks=BLUE)
+    await subject.client.set_resolv_conf(SetResolvConfRequest("", TEXT, pod_uid="uid-s1", networks=BLUE))
     assert (await subject.start(), subject.file()) == ("", TEXT)
-    result = await subject.client.set_resolv_conf("s1", OTHER, networks=BLUE)
+    result = await subject.client.set_resolv_conf(SetResolvConfRequest("s1", OTHER, networks=BLUE))
     assert (result.code, subject.file()) == (APPLIED, OTHER)
-    result = await subject.client.set_resolv_conf("", OTHER, pod_uid="uid-s1", networks=BLUE)
+    result = await subject.client.set_resolv_conf(
+        SetResolvConfRequest("", OTHER, pod_uid="uid-s1", networks=BLUE)
+    )
     assert result.code is UNCHANGED
 
 
 async def test_a_wait_message_blocks_starts_only(subject: ResolverSubject) -> None:
-    await subject.client.set_resolv_conf("s1", TEXT, networks=BLUE)
+    await subject.client.set_resolv_conf(SetResolvConfRequest("s1", TEXT, networks=BLUE))
     assert await subject.start() == ""
-    await subject.client.set_resolv_conf("s1", OTHER, wait_message="no such network", networks=BLUE)
+    await subject.client.set_resolv_conf(
+        SetResolvConfRequest("s1", OTHER, wait_message="no such network", networks=BLUE)
+    )
     assert "no such network" in await subject.start()
     assert subject.file() == OTHER
-    await subject.client.set_resolv_conf("s1", "", wait_message="no such network", networks=BLUE)
+    await subject.client.set_resolv_conf(
+        SetResolvConfRequest("s1", "", wait_message="no such network", networks=BLUE)
+    )
     assert subject.file() == OTHER
 
 
 async def test_an_empty_request_withdraws_the_resolver(subject: ResolverSubject) -> None:
-    await subject.client.set_resolv_conf("s1", TEXT, networks=BLUE)
+    await subject.client.set_resolv_conf(SetResolvConfRequest("s1", TEXT, networks=BLUE))
     assert await subject.start() == ""
-    assert (await subject.client.set_resolv_conf("s1", "")).code is APPLIED
+    assert (await subject.client.set_resolv_conf(SetResolvConfRequest("s1", ""))).code is APPLIED
     assert await subject.start() != ""
     assert subject.file() == TEXT
-    assert (await subject.client.set_resolv_conf("s1", "")).code is UNCHANGED
+    assert (await subject.client.set_resolv_conf(SetResolvConfRequest("s1", ""))).code is UNCHANGED
 
 
 async def test_a_resolver_of_another_network_is_not_used(subject: ResolverSubject) -> None:
-    await subject.client.set_resolv_conf("s1", TEXT, networks=BLUE)
+    await subject.client.set_resolv_conf(SetResolvConfRequest("s1", TEXT, networks=BLUE))
     assert await subject.start() == ""
-    await subject.client.set_resolv_conf("s1", OTHER, networks=("green",))
+    await subject.client.set_resolv_conf(SetResolvConfRequest("s1", OTHER, networks=("green",)))
     assert "another network" in await subject.start()
     assert subject.file() == TEXT
 
 
 async def test_an_unknown_guest_gets_no_resolver(subject: ResolverSubject) -> None:
-    assert (await subject.client.set_resolv_conf("absent", TEXT)).code is ResultCode.GONE
-    assert (await subject.client.set_resolv_conf("absent", "")).code is UNCHANGED
+    assert (
+        await subject.client.set_resolv_conf(SetResolvConfRequest("absent", TEXT))
+    ).code is ResultCode.GONE
+    assert (await subject.client.set_resolv_conf(SetResolvConfRequest("absent", ""))).code is UNCHANGED
 
 
 @pytest.mark.parametrize("serve", [fake_over_grpc, kata_bridge])
@@ -175,4 +175,4 @@ async def test_a_request_names_exactly_one_pod(serve: Serve, place: Path) -> Non
     async with serve(place) as subject:
         for guest, uid in (("", ""), ("s1", "uid-s1")):
             with pytest.raises(BridgeRejectedError):
-                await subject.client.set_resolv_conf(guest, TEXT, pod_uid=uid)
+                await subject.client.set_resolv_conf(SetResolvConfRequest(guest, TEXT, pod_uid=uid))

@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 
 from bridge_api.client import BridgeClient
-from bridge_api.messages import GuestResult
+from bridge_api.messages import GuestResult, SetResolvConfRequest
 from tests.k8s.ring import services, shipped
 from tests.k8s.ring.api import JsonObject, KubernetesApi
 from tests.k8s.ring.cluster import Ring
@@ -118,6 +118,8 @@ def submit_resolver(ring: Ring, uid: str, text: str, wait_message: str = "") -> 
 
     async def submit() -> GuestResult:
         async with BridgeClient(bridge_socket(ring), timeout_s=5) as bridge:
-            return await bridge.set_resolv_conf("", text, wait_message=wait_message, pod_uid=uid)
+            return await bridge.set_resolv_conf(
+                SetResolvConfRequest("", text, wait_message=wait_message, pod_uid=uid)
+            )
 
     return asyncio.run(submit())

@@ -2,12 +2,11 @@
 """The session with kata-bridge, in virtual time, without a socket."""
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 
 from bridge_api.client import BridgeRejectedError
-from bridge_api.messages import GuestResult
+from bridge_api.messages import GuestResult, SetResolvConfRequest
 from daemonkit.tasks import Tasks
 from devkit.fake_bridge import FakeBridge
 from dnsconfig.bridge import ResolverHandlers, ResolverSession
@@ -20,15 +19,7 @@ PUSH = ResolverPush(1, ResolverTarget("g1"), DesiredResolver("nameserver 10.0.0.
 
 
 class Refusing(FakeBridge):
-    async def set_resolv_conf(
-        self,
-        guest: str,
-        text: str,
-        *,
-        wait_message: str = "",
-        pod_uid: str = "",
-        networks: Sequence[str] = (),
-    ) -> GuestResult:
+    async def set_resolv_conf(self, request: SetResolvConfRequest) -> GuestResult:
         raise BridgeRejectedError("no gate here")
 
 

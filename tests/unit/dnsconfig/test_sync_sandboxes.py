@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bridge_api.messages import GuestResult
+from bridge_api.messages import GuestResult, SetResolvConfRequest
 from daemonkit.kube.resources import PODS, SERVICES
 from dnsconfig.cluster.objects import NETWORKS
 from dnsconfig.cluster.snapshot import Snapshot
@@ -203,9 +203,9 @@ async def test_an_older_text_is_never_applied_last(monkeypatch: pytest.MonkeyPat
     here = node()
     real, delays = here.bridge.set_resolv_conf, [1.0]
 
-    async def slow_once(guest: str, text: str, **how: Any) -> GuestResult:
+    async def slow_once(request: SetResolvConfRequest) -> GuestResult:
         await asyncio.sleep(delays.pop() if delays else 0.0)
-        return await real(guest, text, **how)
+        return await real(request)
 
     monkeypatch.setattr(here.bridge, "set_resolv_conf", slow_once)
     uid = here.put_pod("a")

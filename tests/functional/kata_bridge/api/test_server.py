@@ -9,7 +9,15 @@ import pytest
 import pytest_asyncio
 
 from bridge_api.client import BridgeClient, BridgeRejectedError, BridgeUnavailableError
-from bridge_api.messages import Flow, Guest, GuestEvent, GuestEventKind, GuestResult, ResultCode
+from bridge_api.messages import (
+    Flow,
+    Guest,
+    GuestEvent,
+    GuestEventKind,
+    GuestResult,
+    ResultCode,
+    SetResolvConfRequest,
+)
 from bridge_api.rulesets import from_part
 from devkit.kata.fake_channel import FakeChannelProvider
 from kata_bridge.guests import broadcaster
@@ -231,21 +239,27 @@ async def test_set_resolv_conf_and_flush_conntrack_without_a_gate(
     node: ServedBridge, client: BridgeClient
 ) -> None:
     (guest,) = node.add("g")
-    assert (await client.set_resolv_conf("absent", "x")).code is ResultCode.GONE
+    assert (await client.set_resolv_conf(SetResolvConfRequest("absent", "x"))).code is ResultCode.GONE
     await until(lambda: node.guests.drivers["g"].selected is not None)
-    assert (await client.set_resolv_conf("g", "nameserver 10.0.0.10\n")).code is ResultCode.APPLIED
+    assert (
+        await client.set_resolv_conf(SetResolvConfRequest("g", "nameserver 10.0.0.10\n"))
+    ).code is ResultCode.APPLIED
     assert guest.resolv_conf == "nameserver 10.0.0.10\n"
-    others = await client.set_resolv_conf("g", "nameserver 10.0.0.11\n", networks=("another",))
+    others = await client.set_resolv_conf(
+        SetResolvConfRequest("g", "nameserver 10.0.0.11\n", networks=("another",))
+    )
     assert (others.code, others.message) == (
         ResultCode.REFUSED,
         "the resolver is for another network than the guest's",
     )
     assert guest.resolv_conf == "nameserver 10.0.0.10\n"
     # Without a start gate only the text counts: it is for running containers.
-    waiting = await client.set_resolv_conf("g", "nameserver 10.0.0.12\n", wait_message="no such network")
+    waiting = await client.set_resolv_conf(
+        SetResolvConfRequest("g", "nameserver 10.0.0.12\n", wait_message="no such network")
+    )
     assert (waiting.code, guest.resolv_conf) == (ResultCode.APPLIED, "nameserver 10.0.0.12\n")
     with pytest.raises(BridgeRejectedError, match="has no start gate"):
-        await client.set_resolv_conf("g", "", wait_message="no such network")
+        await client.set_resolv_conf(SetResolvConfRequest("g", "", wait_message="no such network"))
     outcomes = await results(client.flush_conntrack(["g", "absent"], [FLOW]))
     assert {name: answer.code for name, answer in outcomes.items()} == {
         "g": ResultCode.APPLIED,
@@ -271,7 +285,7 @@ async def test_an_invalid_ruleset_is_refused_without_effect(node: ServedBridge, 
     with pytest.raises(BridgeRejectedError, match="more than 10000 guests"):
         await results(client.set_ruleset([str(n) for n in range(10_001)], ruleset(1)))
     with pytest.raises(BridgeRejectedError, match="more than 65536 characters"):
-        await client.set_resolv_conf("g", "x" * 65_537)
+        await client.set_resolv_conf(SetResolvConfRequest("g", "x" * 65_537))
     assert guest.applied == []
 
 

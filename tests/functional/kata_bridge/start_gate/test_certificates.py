@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from bridge_api.messages import SetResolvConfRequest
 from daemonkit.tasks import Tasks
 from devkit.kata.fake_runtime import FakeRuntime
 from kata_bridge.config import AgentConfig, RuntimeRule, SuperClusterConfig
@@ -86,7 +87,7 @@ async def test_an_agent_without_certificate_is_blocked_and_nudged(
 ) -> None:
     web = pod("s1", "kata")
     await node.runtime.run_pod(web)
-    await node.client.set_resolv_conf("s1", TEXT)
+    await node.client.set_resolv_conf(SetResolvConfRequest("s1", TEXT))
     assert await node.why(web, AGENT) == WHY
     (status,) = node.blocked()
     assert (status["containers"], status["message"]) == ([AGENT], WHY)
@@ -110,7 +111,7 @@ async def test_a_stopped_sandbox_is_not_retried(
     pods = [pod(name, "kata") for name in ("s1", "s2")]
     for each in pods:
         await node.runtime.run_pod(each)
-        await node.client.set_resolv_conf(each.id, TEXT)
+        await node.client.set_resolv_conf(SetResolvConfRequest(each.id, TEXT))
         assert await node.why(each, AGENT) == WHY
     await node.runtime.stop_pod(pods[0])
     full_disk.undo()
@@ -142,7 +143,7 @@ async def test_without_agents_on_the_node_its_name_means_nothing(place: Path) ->
     async with FakeRuntime(place / "nri.sock") as runtime, serving(config, place, runtime) as node:
         web = pod("s1", "kata")
         await runtime.run_pod(web)
-        await node.client.set_resolv_conf("s1", TEXT)
+        await node.client.set_resolv_conf(SetResolvConfRequest("s1", TEXT))
         assert "the Services of network default are not applied" in await node.why(web, AGENT)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from bridge_api.messages import ResultCode
+from bridge_api.messages import ResultCode, SetResolvConfRequest
 from devkit.kata.fake_kata import FakeKata
 from devkit.kata.guest_tables import FakeTables
 from kata_bridge.nri.messages import ContainerAdjustment
@@ -56,7 +56,7 @@ async def test_a_guest_is_blocked_until_rules_and_resolver_are_in(node: GatedNod
         assert (pod_status["containers"], pod_status["message"]) == (["main"], why)
         await node.push("s1")
         assert await node.why(web) == f"waiting: {NO_RESOLVER} {RETRIES}"
-        result = await node.client.set_resolv_conf("s1", TEXT)
+        result = await node.client.set_resolv_conf(SetResolvConfRequest("s1", TEXT))
         assert result.code is ResultCode.APPLIED
         assert node.blocked() == []
         assert await node.start(web) == ContainerAdjustment(mounts=(node.mount(web),))
@@ -70,7 +70,7 @@ async def test_an_unreachable_guest_blocks_further_containers(node: GatedNode) -
         web = pod("s1", "kata")
         await node.runtime.run_pod(web)
         await node.push("s1")
-        await node.client.set_resolv_conf("s1", TEXT)
+        await node.client.set_resolv_conf(SetResolvConfRequest("s1", TEXT))
         await node.start(web)
         # Its shim and its agent are gone: what the guest holds is unknown.
         await kata.shim.__aexit__(None, None, None)
@@ -88,11 +88,13 @@ async def test_a_runc_pod_is_blocked_by_its_resolver_alone(node: GatedNode) -> N
     await node.runtime.run_pod(web)
     assert NO_RESOLVER in await node.why(web)
     message = "network default is not ready: it has no DNS server yet"
-    await node.client.set_resolv_conf("", "", wait_message=message, pod_uid="uid-s1")
+    await node.client.set_resolv_conf(SetResolvConfRequest("", "", wait_message=message, pod_uid="uid-s1"))
     assert await node.why(web) == f"waiting: {message} {RETRIES}"
-    await node.client.set_resolv_conf("", TEXT, pod_uid="uid-s1")
+    await node.client.set_resolv_conf(SetResolvConfRequest("", TEXT, pod_uid="uid-s1"))
     assert (await node.start(web)).mounts == (node.mount(web),)
-    assert (await node.client.set_resolv_conf("", OTHER, pod_uid="uid-s2")).code is ResultCode.APPLIED
+    assert (
+        await node.client.set_resolv_conf(SetResolvConfRequest("", OTHER, pod_uid="uid-s2"))
+    ).code is ResultCode.APPLIED
     await node.runtime.run_pod(early)
     assert (await node.start(early)).mounts == (node.mount(early),)
     assert content(node.mount(early)) == OTHER
@@ -104,7 +106,9 @@ async def test_a_resolver_may_come_before_nri_reports_the_sandbox(node: GatedNod
         web = pod("s1", "kata")
         node.bridge.guests.update([Appeared(sandbox_of(observation_of(web)))])
         await node.push("s1")
-        await node.client.set_resolv_conf("s1", "", wait_message="network default is not ready")
+        await node.client.set_resolv_conf(
+            SetResolvConfRequest("s1", "", wait_message="network default is not ready")
+        )
         await node.runtime.run_pod(web)
         assert "network default is not ready" in await node.why(web)
         await node.runtime.stop_pod(web)
@@ -112,7 +116,7 @@ async def test_a_resolver_may_come_before_nri_reports_the_sandbox(node: GatedNod
     async with FakeKata(node.place, FakeTables(), sandbox_id="s2"):
         node.bridge.guests.update([Appeared(sandbox_of(observation_of(again)))])
         await node.push("s2")
-        await node.client.set_resolv_conf("s2", TEXT)
+        await node.client.set_resolv_conf(SetResolvConfRequest("s2", TEXT))
         await node.runtime.run_pod(again)
         assert (await node.start(again)).mounts == (node.mount(again),)
 
@@ -142,7 +146,7 @@ async def test_policies_warn_and_off_block_nothing(node: GatedNode) -> None:
     assert node.metric("vcnode_katabridge_warned_starts_total") == 1
     assert node.metric("vcnode_katabridge_blocked_starts_total") == 0
     for each in (warned, ungated):
-        await node.client.set_resolv_conf(each.id, TEXT)
+        await node.client.set_resolv_conf(SetResolvConfRequest(each.id, TEXT))
         assert (await node.start(each)).mounts == (node.mount(each),)
     assert node.metric("vcnode_katabridge_warned_starts_total") == 1
 
@@ -154,7 +158,7 @@ async def test_without_api_server_an_unready_network_denies_sandboxes(node: Gate
         await node.runtime.run_pod(web)
     ready = pod("s2", annotations={keys.NETWORK_READINESS: "true"})
     await node.runtime.run_pod(ready)
-    await node.client.set_resolv_conf("s2", TEXT)
+    await node.client.set_resolv_conf(SetResolvConfRequest("s2", TEXT))
     await node.start(ready)
 
 
@@ -175,7 +179,7 @@ async def test_a_young_sandbox_is_waited_for_briefly(place: Path, monkeypatch: p
         starting = asyncio.gather(node.start(web))
         async with asyncio.timeout(DEADLINE_S):
             await is_waiting.wait()
-        await node.client.set_resolv_conf("s1", TEXT)
+        await node.client.set_resolv_conf(SetResolvConfRequest("s1", TEXT))
         assert (await starting)[0].mounts == (node.mount(web),)
         assert node.metric("vcnode_katabridge_blocked_starts_total") == 0
 

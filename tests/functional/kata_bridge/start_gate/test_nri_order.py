@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from bridge_api.messages import SetResolvConfRequest
 from devkit.kata.fake_kata import FakeKata
 from devkit.kata.fake_runtime import FakeRuntime
 from devkit.kata.guest_tables import FakeTables
@@ -42,8 +43,10 @@ async def test_a_restart_keeps_resolvers_and_allowed_containers(place: Path, run
     async with serving(config, place, runtime) as node:
         for each in (web, waiting):
             await runtime.run_pod(each)
-        await node.client.set_resolv_conf("s1", TEXT)
-        await node.client.set_resolv_conf("s2", "", wait_message="the network is not ready")
+        await node.client.set_resolv_conf(SetResolvConfRequest("s1", TEXT))
+        await node.client.set_resolv_conf(
+            SetResolvConfRequest("s2", "", wait_message="the network is not ready")
+        )
         (mount,) = (await node.start(web)).mounts
         inode = inode_of(mount)
         await node.why(waiting)
@@ -51,7 +54,7 @@ async def test_a_restart_keeps_resolvers_and_allowed_containers(place: Path, run
         assert node.metric("vcnode_katabridge_ungated_starts_total") == 0
         assert (await node.start(web)).mounts == (node.mount(web),)
         assert "the network is not ready" in await node.why(waiting)
-        await node.client.set_resolv_conf("s1", OTHER)
+        await node.client.set_resolv_conf(SetResolvConfRequest("s1", OTHER))
         assert (content(mount), inode_of(mount)) == (OTHER, inode)
 
 
@@ -104,12 +107,12 @@ async def test_in_any_order_containers_wait_for_their_needs(
             if act in ("push", "all") and name in ran:
                 await node.push(name, generation=chance.randrange(1, 1000) if act == "push" else 1000)
             if act in ("resolver", "all"):
-                await node.client.set_resolv_conf("", TEXT, pod_uid=f"uid-{name}")
+                await node.client.set_resolv_conf(SetResolvConfRequest("", TEXT, pod_uid=f"uid-{name}"))
                 submitted.add(name)
             if act == "flush" and "VCN-" in tables[name].save(Family.IPV4):
                 tables[name].flush(Family.IPV4, "nat")
             if act == "withdraw":
-                await node.client.set_resolv_conf("", "", pod_uid=f"uid-{name}")
+                await node.client.set_resolv_conf(SetResolvConfRequest("", "", pod_uid=f"uid-{name}"))
                 submitted.discard(name)
             if act == "drop":
                 before = runtime.registrations

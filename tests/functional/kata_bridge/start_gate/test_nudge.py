@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from bridge_api.messages import SetResolvConfRequest
 from devkit.kata.fake_runtime import FakeRuntime
 from kata_bridge.config import KataBridgeConfiguration, SuperClusterConfig
 from kata_bridge.sandboxes.core.sandbox import Sandbox
@@ -53,29 +54,29 @@ async def test_a_restart_nudges_only_pods_with_a_blocked_container(
     async with serving(config, place, runtime) as node:
         for each in (refused, never_refused, allowed):
             await runtime.run_pod(each)
-            await node.client.set_resolv_conf(each.id, TEXT)
+            await node.client.set_resolv_conf(SetResolvConfRequest(each.id, TEXT))
             await node.start(each)
-            await node.client.set_resolv_conf(each.id, TEXT, wait_message=WAITS)
+            await node.client.set_resolv_conf(SetResolvConfRequest(each.id, TEXT, wait_message=WAITS))
         # A sidecar that ended and is created again.
         for each in (refused, allowed):
             assert WAITS in await node.why(each, "sidecar")
         assert nudged == []
-        await node.client.set_resolv_conf(allowed.id, TEXT)
+        await node.client.set_resolv_conf(SetResolvConfRequest(allowed.id, TEXT))
         assert nudged == ["s3"]
         await node.start(allowed, "sidecar")
-        await node.client.set_resolv_conf(allowed.id, TEXT, wait_message=WAITS)
+        await node.client.set_resolv_conf(SetResolvConfRequest(allowed.id, TEXT, wait_message=WAITS))
     for _ in range(2):  # a second restart keeps it too
         async with serving(config, place, runtime):
             assert nudged == ["s3"]
     async with serving(config, place, runtime) as node:
         for each in (refused, never_refused, allowed):
-            await node.client.set_resolv_conf(each.id, TEXT)
+            await node.client.set_resolv_conf(SetResolvConfRequest(each.id, TEXT))
         assert nudged == ["s3", "s1"]
         await node.start(refused, "sidecar")
     # After its nudge it is not nudged again for an earlier wait.
     async with serving(config, place, runtime) as node:
         for message in (WAITS, ""):
-            await node.client.set_resolv_conf(refused.id, TEXT, wait_message=message)
+            await node.client.set_resolv_conf(SetResolvConfRequest(refused.id, TEXT, wait_message=message))
         assert nudged == ["s3", "s1"]
 
 

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from bridge_api.client import BridgeRejectedError
-from bridge_api.messages import ResultCode
+from bridge_api.messages import ResultCode, SetResolvConfRequest
 from devkit.kata.fake_runtime import FakeRuntime
 from kata_bridge.nri.messages import ContainerAdjustment, Mount
 from tenancy import keys
@@ -38,22 +38,22 @@ async def node(place: Path) -> AsyncIterator[GatedNode]:
 
 async def test_resolv_conf_changes_in_place_and_goes_with_its_sandbox(node: GatedNode) -> None:
     web = pod("s1")
-    await node.client.set_resolv_conf("", TEXT, pod_uid="uid-s1")
+    await node.client.set_resolv_conf(SetResolvConfRequest("", TEXT, pod_uid="uid-s1"))
     await node.runtime.run_pod(web)
     (mount,) = (await node.start(web)).mounts
     inode = inode_of(mount)
-    assert (await node.client.set_resolv_conf("s1", OTHER)).code is ResultCode.APPLIED
+    assert (await node.client.set_resolv_conf(SetResolvConfRequest("s1", OTHER))).code is ResultCode.APPLIED
     assert (content(mount), inode_of(mount)) == (OTHER, inode)
-    assert (await node.client.set_resolv_conf("s1", OTHER)).code is ResultCode.UNCHANGED
+    assert (await node.client.set_resolv_conf(SetResolvConfRequest("s1", OTHER))).code is ResultCode.UNCHANGED
     # Running containers keep their file; new ones are blocked.
-    await node.client.set_resolv_conf("s1", "", wait_message="the network is gone")
+    await node.client.set_resolv_conf(SetResolvConfRequest("s1", "", wait_message="the network is gone"))
     assert content(mount) == OTHER
     assert "the network is gone" in await node.why(web)
-    await node.client.set_resolv_conf("s1", "")
+    await node.client.set_resolv_conf(SetResolvConfRequest("s1", ""))
     assert NO_RESOLVER in await node.why(web)
     await node.runtime.stop_pod(web)
     assert inode_of(mount) is None
-    assert (await node.client.set_resolv_conf("s1", TEXT)).code is ResultCode.GONE
+    assert (await node.client.set_resolv_conf(SetResolvConfRequest("s1", TEXT))).code is ResultCode.GONE
 
 
 @pytest.mark.parametrize("has_networks", [True, False])
@@ -69,7 +69,7 @@ async def test_a_resolver_unblocks_no_sandbox_of_another_network(
         node = await stack.enter_async_context(serving(config, place, runtime))
         await runtime.run_pod(one)
         blue = ("blue",) if has_networks else ()
-        await node.client.set_resolv_conf("", TEXT, pod_uid=one.uid, networks=blue)
+        await node.client.set_resolv_conf(SetResolvConfRequest("", TEXT, pod_uid=one.uid, networks=blue))
         assert content((await node.start(one)).mounts[0]) == TEXT
         if is_restarted:
             await stack.aclose()
@@ -78,19 +78,19 @@ async def test_a_resolver_unblocks_no_sandbox_of_another_network(
         await runtime.run_pod(two)
         assert "its resolver is for another network; waiting for dnsconfig" in await node.why(two)
         green = ("green",) if has_networks else ()
-        await node.client.set_resolv_conf("", OTHER, pod_uid=one.uid, networks=green)
+        await node.client.set_resolv_conf(SetResolvConfRequest("", OTHER, pod_uid=one.uid, networks=green))
         assert content((await node.start(two)).mounts[0]) == OTHER
 
 
 async def test_a_named_sandbox_ignores_a_resolver_for_another_network(node: GatedNode) -> None:
     web = pod("s1")
     await node.runtime.run_pod(web)
-    await node.client.set_resolv_conf("s1", TEXT, networks=("default",))
+    await node.client.set_resolv_conf(SetResolvConfRequest("s1", TEXT, networks=("default",)))
     (mount,) = (await node.start(web)).mounts
-    await node.client.set_resolv_conf("s1", OTHER, networks=("blue",))
+    await node.client.set_resolv_conf(SetResolvConfRequest("s1", OTHER, networks=("blue",)))
     assert content(mount) == TEXT
     assert "its resolver is for another network" in await node.why(web)
-    await node.client.set_resolv_conf("s1", OTHER, networks=("default",))
+    await node.client.set_resolv_conf(SetResolvConfRequest("s1", OTHER, networks=("default",)))
     assert content((await node.start(web)).mounts[0]) == OTHER
 
 
@@ -99,14 +99,14 @@ async def test_a_container_with_its_own_resolv_conf_keeps_it(node: GatedNode) ->
     await node.runtime.run_pod(web)
     own = Mount("/etc/resolv.conf", "bind", "/var/lib/kubelet/pods/u/volume-subpaths/c/main/0", ("rbind",))
     assert await node.start(web, "main", own) == ContainerAdjustment()
-    await node.client.set_resolv_conf("s1", TEXT)
+    await node.client.set_resolv_conf(SetResolvConfRequest("s1", TEXT))
     assert await node.start(web, "main", own) == ContainerAdjustment()
 
 
 async def test_another_plugins_resolv_conf_is_rejected(node: GatedNode) -> None:
     web = pod("s1")
     await node.runtime.run_pod(web)
-    await node.client.set_resolv_conf("s1", TEXT)
+    await node.client.set_resolv_conf(SetResolvConfRequest("s1", TEXT))
     theirs = Mount("/etc/resolv.conf", "bind", "/theirs", ("rbind",))
     node.runtime.adjust = lambda adjustment: ContainerAdjustment(mounts=(theirs,))
     assert "another NRI plugin of the node replaced its resolv.conf" in await node.why(web)
@@ -124,10 +124,12 @@ async def test_the_api_refuses_invalid_requests(node: GatedNode) -> None:
         ("", "uid-s1", "\0", ""),
     ):
         with pytest.raises(BridgeRejectedError):
-            await node.client.set_resolv_conf(guest, text, wait_message=waits, pod_uid=uid)
-    for networks in (["n"] * 65, [""], ["n" * 254]):
+            await node.client.set_resolv_conf(
+                SetResolvConfRequest(guest, text, wait_message=waits, pod_uid=uid)
+            )
+    for networks in (("n",) * 65, ("",), ("n" * 254,)):
         with pytest.raises(BridgeRejectedError):
-            await node.client.set_resolv_conf("s1", TEXT, networks=networks)
+            await node.client.set_resolv_conf(SetResolvConfRequest("s1", TEXT, networks=networks))
 
 
 async def test_a_full_disk_blocks_containers_that_need_a_file(
@@ -135,7 +137,7 @@ async def test_a_full_disk_blocks_containers_that_need_a_file(
 ) -> None:
     web = pod("s1")
     await node.runtime.run_pod(web)
-    await node.client.set_resolv_conf("s1", TEXT)
+    await node.client.set_resolv_conf(SetResolvConfRequest("s1", TEXT))
 
     def full(*_: object, **__: object) -> bool:
         raise OSError(28, "No space left on device")
@@ -148,6 +150,10 @@ async def test_a_full_disk_blocks_containers_that_need_a_file(
 
 async def test_a_wait_message_for_an_ungated_guest_writes_nothing(node: GatedNode) -> None:
     # The gate does not know guests from files; an empty text writes no file.
-    result = await node.client.set_resolv_conf("made-by-hand", "", wait_message="network red does not exist")
+    result = await node.client.set_resolv_conf(
+        SetResolvConfRequest("made-by-hand", "", wait_message="network red does not exist")
+    )
     assert result.code is ResultCode.UNCHANGED
-    assert (await node.client.set_resolv_conf("made-by-hand", TEXT)).code is not ResultCode.UNCHANGED
+    assert (
+        await node.client.set_resolv_conf(SetResolvConfRequest("made-by-hand", TEXT))
+    ).code is not ResultCode.UNCHANGED
