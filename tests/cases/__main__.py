@@ -3,7 +3,7 @@
 
 A FILE is a path, or a name below ../shared/cases. Default: the shared files and `more.yaml` beside them.
 A file with `cases:` has requests, which go to a real vn-agent. One with `flows:` or `guest:` has packets to
-Services, which the model, the rendered texts and the kernel answer.
+Services, which the model, the rendered texts and the kernel evaluate.
 
 It prints what it did not run: a missing shared file, a missing packet filter, cases that `--only` leaves
 out. With `--require-all` (CI) each of them is a failure. The last line is `N passed, N failed`. The exit
@@ -48,14 +48,14 @@ class Tally:
     failed: int = 0
     # Cases that concern no guest, such as packets from the node; their notes give the reason.
     left_out: int = 0
-    not_wanted: int = 0
+    deselected: int = 0
     unreadable: int = 0
     missing: list[str] = field(default_factory=list)
 
-    def wants(self, identifier: str) -> bool:
-        is_wanted = re.search(self.only, identifier) is not None
-        self.not_wanted += not is_wanted
-        return is_wanted
+    def selects(self, identifier: str) -> bool:
+        is_selected = re.search(self.only, identifier) is not None
+        self.deselected += not is_selected
+        return is_selected
 
     def count(self, result: runner.CaseResult | ServiceResult) -> None:
         if isinstance(result, ServiceResult) and result.is_left_out:
@@ -67,15 +67,15 @@ class Tally:
 
     def finish(self, *, require_all: bool) -> int:
         """Print what was not run, then the closing line. Returns the exit code."""
-        if self.not_wanted:
-            self.missing.append(f"LEFT OUT: {self.not_wanted} cases by --only {self.only!r}")
+        if self.deselected:
+            self.missing.append(f"LEFT OUT: {self.deselected} cases by --only {self.only!r}")
         if not self.passed + self.failed:
             self.missing.append("NOT RUN: no case at all")
             self.failed += 1
         for line in self.missing:
             _print(line)
         if self.left_out:
-            _print(f"{self.left_out} cases ask nothing of a guest; their notes say why")
+            _print(f"{self.left_out} cases concern no guest; their notes give the reason")
         if require_all:
             self.failed += len(self.missing)
         elif self.missing:
@@ -98,7 +98,7 @@ def main(argv: list[str] | None = None, shared: Path = SHARED) -> int:
         try:
             for result in _results(path, tally, arguments.keep):
                 tally.count(result)
-                if not arguments.failed_only or result.complaints:
+                if not arguments.failed_only or result.failures:
                     _show(result)
         except (case_file.RequestFileError, services.ServiceFileError) as problem:
             _unreadable(tally, problem)
@@ -127,13 +127,13 @@ def _unreadable(tally: Tally, problem: Exception) -> None:
 
 def _results(path: Path, tally: Tally, keep: Path | None) -> Iterator[runner.CaseResult | ServiceResult]:
     """The results of one file, by the runner for its format."""
-    if services.is_of_this_shape(_top(path)):
+    if services.is_service_file(_top(path)):
         with closing(ServiceRunner(services.read(path), _print)) as service_runner:
             tally.missing += [f"{line} ({path.name})" for line in service_runner.left_out]
-            yield from service_runner.run(lambda case: tally.wants(case.id))
+            yield from service_runner.run(lambda case: tally.selects(case.id))
         return
     with closing(runner.Runner(case_file.load(path, BASE_FILE), keep)) as request_runner:
-        yield from request_runner.run(lambda case: tally.wants(case.id))
+        yield from request_runner.run(lambda case: tally.selects(case.id))
 
 
 def _top(path: Path) -> object:
@@ -155,8 +155,8 @@ def _show(result: runner.CaseResult | ServiceResult) -> None:
         note = f": {result.note}" if result.note else ""
         word = "none" if result.is_left_out else word
     _print(f"{word} {result.case.id} ({result.took_s:.1f} s){note}")
-    for complaint in result.complaints:
-        _print(f"       {complaint}")
+    for failure in result.failures:
+        _print(f"       {failure}")
 
 
 def _allow_many_files() -> None:

@@ -52,7 +52,7 @@ def _rule(pattern: str, make: Callable[[re.Match[str]], Action]) -> _Rule:
 
 
 def _delete_pod(match: re.Match[str]) -> Action:
-    def act(environment: AgentEnvironment) -> None:
+    def run(environment: AgentEnvironment) -> None:
         uid = match["name"]
         for pod in environment.fixtures.pods:
             if uid in (pod.super_uid, pod.uid, pod.name, f"{pod.super_namespace}/{pod.name}"):
@@ -60,11 +60,11 @@ def _delete_pod(match: re.Match[str]) -> Action:
                 return
         raise AdminError(f"no pod {uid!r} to delete")
 
-    return act
+    return run
 
 
 def _create_pod(match: re.Match[str]) -> Action:
-    def act(environment: AgentEnvironment) -> None:
+    def run(environment: AgentEnvironment) -> None:
         like = environment.fixtures.last_deleted
         if like is None:
             raise AdminError("no pod was deleted that this one could be the same as")
@@ -78,7 +78,7 @@ def _create_pod(match: re.Match[str]) -> Action:
             raise AdminError(f"harness does not know the owner {owner!r}")
         environment.fixtures.add_pod(like, super_uid=uid, tenant=tenant)
 
-    return act
+    return run
 
 
 def _on(method: Callable[[AgentEnvironment, str], None]) -> Callable[[re.Match[str]], Action]:

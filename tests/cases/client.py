@@ -68,7 +68,7 @@ class CaseClient:
         self.ended_s: float | None = None
         self.error: str = ""
         self.is_closed = False
-        self._may_not_send = False
+        self._is_sending_stopped = False
 
     def __enter__(self) -> "CaseClient":
         return self
@@ -136,10 +136,10 @@ class CaseClient:
 
     def stop_sending(self) -> None:
         """Let a blocked `send` of another thread fail at once."""
-        self._may_not_send = True
+        self._is_sending_stopped = True
 
     def resume_sending(self) -> None:
-        self._may_not_send = False
+        self._is_sending_stopped = False
 
     def half_close(self) -> None:
         """Send close_notify and FIN; go on receiving."""
@@ -228,7 +228,7 @@ class CaseClient:
             try:
                 view = view[self._socket.send(view) :]
             except BlockingIOError:
-                if self._may_not_send or self.end is not None or time.monotonic() > deadline:
+                if self._is_sending_stopped or self.end is not None or time.monotonic() > deadline:
                     raise SendFailed("the peer does not read") from None
                 self._poll(select.POLLOUT, _STEP_S)
             except OSError as problem:

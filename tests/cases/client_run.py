@@ -56,7 +56,7 @@ class ClientRun:
     def run(self) -> Record:
         """Make the requests and run the steps. The agent cannot make this raise."""
         if self._case.repeat > 1 and not self._case.is_tls:
-            self._run_bare_flood()
+            self._run_tcp_flood()
         elif self._case.repeat > 1:
             self._run_repeated()
         else:
@@ -99,7 +99,7 @@ class ClientRun:
             for each in (*tunnels, *((client,) if client is not None else ())):
                 each.close()
 
-    def _run_bare_flood(self) -> None:
+    def _run_tcp_flood(self) -> None:
         """Open all TCP connections at once, then wait until the agent has ended each."""
         clients: list[tuple[CaseClient, CaseExchange]] = []
         try:
@@ -169,7 +169,7 @@ class ClientRun:
                 self._count_sent(seen.request[end_of_head:])
             self._first_exchange_of_client(client, seen)
             self.record.reply_after_s = time.monotonic() - begin
-            self._look_afterwards(client, seen)
+            self._record_end(client, seen)
         if seen.closed_s is None:
             seen.closed_s = time.monotonic()
         holds_within(lambda: self._all_ended(seen), 1.5)
@@ -180,7 +180,7 @@ class ClientRun:
         side = threading.Thread(target=self._run_in_parallel, args=(client, parallel), daemon=True)
         side.start()
         self._await_reply(client, seen, 0)
-        # Sending goes on in a tunnel that stands, until all is out; it ends with a refusal.
+        # In an open tunnel sending goes on until all is sent; a refusal ends it.
         if seen.reply is not None and seen.reply.status == 101:
             deadline = time.monotonic() + 60
             while side.is_alive() and client.end is None and time.monotonic() < deadline:
@@ -222,7 +222,7 @@ class ClientRun:
             if client.end is not None and not got:
                 return
 
-    def _look_afterwards(self, client: CaseClient, seen: CaseExchange) -> None:
+    def _record_end(self, client: CaseClient, seen: CaseExchange) -> None:
         reply = seen.reply
         is_tunnel = reply is not None and reply.status == 101
         if reply is None and not client.received and not self._is_client_gone:
@@ -256,7 +256,7 @@ class ClientRun:
                 self.record.tunnel_sent = (self._after_head_count, self._after_head_sent.hexdigest())
 
     def _finish_tunnel(self, client: CaseClient, reply: ReceivedReply | None) -> None:
-        """Send something if the case did not; wait until both directions have delivered all bytes."""
+        """Send a block if the case sent none; wait until both directions have delivered all bytes."""
         if upstream.is_ended_by_kubelet(self._case.upstream or {}):
             client.receive_until_end(_SETTLE_S)
             return
@@ -330,7 +330,7 @@ class ClientRun:
                 client.receive(1.0)
                 self._parallel_client.resume()
             case OtherRequest():
-                self._ask_other(step)
+                self._make_other_request(step)
             case Drip():
                 self._send(client, step.data)
 
@@ -347,11 +347,11 @@ class ClientRun:
                 client.close()
                 self._is_client_gone = True
 
-    def _ask_other(self, step: OtherRequest) -> None:
+    def _make_other_request(self, step: OtherRequest) -> None:
         identity = step.identity or self._case.identity
         self._environment.is_other_request = step.identity is not None
         try:
-            status, data = self._environment.ask(identity, step.text)
+            status, data = self._environment.request(identity, step.text)
         except (OSError, BadReplyError, SendFailed) as problem:
             self.record.errors.append(f"step as {identity}: {problem}")
         else:

@@ -22,7 +22,7 @@ _SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<val
 
 
 class DaemonError(Exception):
-    """The daemon did not start, reload or answer its status page."""
+    """The daemon did not start or reload, or its status page failed."""
 
 
 class VnAgentProcess:

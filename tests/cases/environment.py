@@ -43,7 +43,7 @@ PARALLEL_MARK = "limitBytes=917311"
 
 
 class EnvironmentSetupError(Exception):
-    """The environment cannot be set up as the case asks."""
+    """The environment cannot be set up for the case."""
 
 
 def unknown_settings(config: Mapping[str, Any]) -> list[str]:
@@ -75,10 +75,10 @@ class AgentEnvironment:
         self._is_tenants_dirty = False
         self._is_pods_dirty = False
         self._is_kubelet_dirty = False
-        self._former: set[str] = set()
+        self._formerly_registered: set[str] = set()
         directory.mkdir(parents=True)
         self.tenants_directory.mkdir()
-        self.kubelet = FakeKubelet(tls=self._kubelet_tls("good"), script=self._answer)
+        self.kubelet = FakeKubelet(tls=self._kubelet_tls("good"), script=self._scripted_reply)
         self.daemon = VnAgentProcess(
             directory / "config.yaml",
             directory / "status.sock",
@@ -169,7 +169,7 @@ class AgentEnvironment:
         context = self.fixtures.identities.context(identity, self.serving) if is_tls else None
         return CaseClient(self.address, context, sni=sni)
 
-    def ask(self, identity: str, text: str, timeout_s: float = 10.0) -> tuple[int | None, bytes]:
+    def request(self, identity: str, text: str, timeout_s: float = 10.0) -> tuple[int | None, bytes]:
         """One request on a connection of its own: the status (None: no reply) and all bytes."""
         with self.client(identity) as client:
             if not client.handshake():
@@ -182,7 +182,7 @@ class AgentEnvironment:
         """The kubelet's exchanges since number `start`, without parallel requests."""
         return [e for e in self.kubelet.exchanges[start:] if PARALLEL_MARK not in e.target]
 
-    def _answer(self, exchange: Exchange) -> FakeReply | None:
+    def _scripted_reply(self, exchange: Exchange) -> FakeReply | None:
         if PARALLEL_MARK in exchange.target:
             return FakeReply(200, body=b"warm\n", delay_s=self.warming_s) if self.warming_s else None
         if self.script is None:
@@ -260,16 +260,16 @@ class AgentEnvironment:
         path = self.tenants_directory / f"{key}.yaml"
         self.daemon.after_reload(lambda: replace_file(path, "kind: [broken"), result="error")
 
-    def was_registered_once(self, identity: str) -> None:
+    def register_and_remove(self, identity: str) -> None:
         """Register an identity's leaf, check that the agent accepts it, and remove it again. Once."""
-        if identity in self._former:
+        if identity in self._formerly_registered:
             return
-        self._former.add(identity)
+        self._formerly_registered.add(identity)
         leaf = str(self.fixtures.identities.raw(identity)["cert"])
         self.register(leaf)
-        status, _ = self.ask(identity, f"GET /healthz HTTP/1.1\r\nHost: {NODE}\r\n\r\n")
+        status, _ = self.request(identity, f"GET /healthz HTTP/1.1\r\nHost: {NODE}\r\n\r\n")
         if status != 200:
-            raise EnvironmentSetupError(f"{leaf} was registered, and /healthz answered {status}")
+            raise EnvironmentSetupError(f"{leaf} was registered, and /healthz has status {status}")
         self.daemon.after_reload(self._write_all_tenants)
 
     def kubelet_certificate(self, kind: str) -> None:

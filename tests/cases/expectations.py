@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares a case's record with its expectations: values in, complaints out."""
+"""Compares a case's record with its expectations: values in, failures out."""
 
 from urllib.parse import parse_qs
 
@@ -10,16 +10,16 @@ from tests.cases.record import CaseExchange, Record
 
 def check_expectations(case: RequestCase, expect: Expect, record: Record) -> list[str]:
     """Each deviation of the record from `expect`, as a sentence."""
-    complaints = list(record.errors)
+    failures = list(record.errors)
     for seen in record.seen:
-        complaints += _check_exchange(expect, seen)
-        if len(complaints) > 5:
-            complaints.append("...")
+        failures += _check_exchange(expect, seen)
+        if len(failures) > 5:
+            failures.append("...")
             break
-    complaints += _check_other_requests(record)
-    complaints += _check_upstream(expect, record)
-    complaints += _check_words(case, record)
-    return complaints
+    failures += _check_other_requests(record)
+    failures += _check_upstream(expect, record)
+    failures += _check_words(case, record)
+    return failures
 
 
 def _check_exchange(expect: Expect, seen: CaseExchange) -> list[str]:
@@ -29,20 +29,20 @@ def _check_exchange(expect: Expect, seen: CaseExchange) -> list[str]:
         return [f"TLS should work; refused: {seen.detail}"]
     if seen.reply is None:
         return [f"no reply: {seen.detail} {seen.received[:120]!r}"] if expect.status else []
-    complaints = []
+    failures = []
     if seen.detail.startswith("not HTTP"):
-        complaints.append(seen.detail)
+        failures.append(seen.detail)
     if expect.status and seen.reply.status not in expect.status:
-        wanted = " or ".join(map(str, expect.status))
-        complaints.append(f"status {seen.reply.status}, not {wanted}: {_short(seen)}")
+        expected = " or ".join(map(str, expect.status))
+        failures.append(f"status {seen.reply.status}, not {expected}: {_short(seen)}")
     for name, values in expect.headers.items():
         if seen.reply.values(name) != list(values):
-            complaints.append(f"reply header {name} is {seen.reply.values(name)}, not {values}")
+            failures.append(f"reply header {name} is {seen.reply.values(name)}, not {values}")
     if expect.after == "close" and seen.is_open_after:
-        complaints.append("the connection should be closed after the reply, and is open")
+        failures.append("the connection should be closed after the reply, and is open")
     if expect.after == "open" and seen.is_open_after is False:
-        complaints.append("the connection should stay open after the reply, and is closed")
-    return complaints
+        failures.append("the connection should stay open after the reply, and is closed")
+    return failures
 
 
 def _short(seen: CaseExchange) -> str:
@@ -52,33 +52,33 @@ def _short(seen: CaseExchange) -> str:
 
 def _check_other_requests(record: Record) -> list[str]:
     return [
-        f"step as {other.identity}: status {other.status}, not {other.wanted}: {other.received[:200]!r}"
+        f"step as {other.identity}: status {other.status}, not {other.expected}: {other.received[:200]!r}"
         for other in record.others
-        if other.wanted and other.status not in other.wanted
+        if other.expected and other.status not in other.expected
     ]
 
 
 def _check_upstream(expect: Expect, record: Record) -> list[str]:
     exchanges = record.exchanges
-    complaints = []
+    failures = []
     targets = [f"{e.method} {e.target}"[:120] for e in exchanges]
     if expect.upstream_max is not None:
         if len(exchanges) > expect.upstream_max:
-            complaints.append(f"the kubelet saw {len(exchanges)} requests, more than {expect.upstream_max}")
+            failures.append(f"the kubelet saw {len(exchanges)} requests, more than {expect.upstream_max}")
     elif expect.upstream is not None:
         if len(exchanges) != expect.upstream:
-            complaints.append(f"the kubelet saw {len(exchanges)} requests, not {expect.upstream}: {targets}")
+            failures.append(f"the kubelet saw {len(exchanges)} requests, not {expect.upstream}: {targets}")
     elif len(exchanges) > 1:
-        complaints.append(f"the kubelet saw {len(exchanges)} requests, not 0 or 1: {targets}")
+        failures.append(f"the kubelet saw {len(exchanges)} requests, not 0 or 1: {targets}")
     if expect.path is not None and exchanges and exchanges[0].target != expect.path:
-        complaints.append(f"the kubelet saw {exchanges[0].target}, not {expect.path}")
+        failures.append(f"the kubelet saw {exchanges[0].target}, not {expect.path}")
     for exchange in exchanges:
-        complaints += _check_upstream_request(expect, exchange)
-    return complaints
+        failures += _check_upstream_request(expect, exchange)
+    return failures
 
 
 def _check_upstream_request(expect: Expect, exchange: Exchange) -> list[str]:
-    complaints = [
+    failures = [
         f"the kubelet saw {name}: {exchange.values(name)}, not {list(values)}"
         for name, values in expect.upstream_headers.items()
         if exchange.values(name) != list(values)
@@ -86,8 +86,8 @@ def _check_upstream_request(expect: Expect, exchange: Exchange) -> list[str]:
     if expect.decoded_query is not None:
         query = parse_qs(exchange.target.partition("?")[2], keep_blank_values=True)
         if query != {key: list(values) for key, values in expect.decoded_query.items()}:
-            complaints.append(f"the kubelet read the query as {query}, not {expect.decoded_query}")
-    return complaints
+            failures.append(f"the kubelet read the query as {query}, not {expect.decoded_query}")
+    return failures
 
 
 def _check_words(case: RequestCase, record: Record) -> list[str]:

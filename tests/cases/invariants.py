@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The invariants I1 to I14: each function returns complaints, none when its invariant holds."""
+"""The invariants I1 to I14: each function returns failures, none when its invariant holds."""
 
 import json
 import re
@@ -82,13 +82,13 @@ class CaseEvidence:
 
 
 def check(name: str, evidence: CaseEvidence) -> list[str]:
-    """The complaints of invariant `name`; empty when it holds."""
-    return [f"{name}: {complaint}" for complaint in _CHECKS[name](evidence)]
+    """The failures of invariant `name`; empty when it holds."""
+    return [f"{name}: {failure}" for failure in _CHECKS[name](evidence)]
 
 
 def _i1(evidence: CaseEvidence) -> list[str]:
     fixtures, case = evidence.environment.fixtures, evidence.case
-    complaints = []
+    failures = []
     readers = [(evidence.tenant, s.request, s.received) for s in evidence.record.seen]
     readers += [
         (fixtures.tenant_of(other.identity), other.request.encode(), other.received)
@@ -106,19 +106,19 @@ def _i1(evidence: CaseEvidence) -> list[str]:
         own = [*fixtures.own_words(tenant), *re.findall(r"[\w.-]+", f"{sent} {unquote(sent)}")]
         word = foreign_word(text, fixtures.foreign_words(tenant), own)
         if word is not None:
-            complaints.append(f"{word!r} reached {tenant or case.identity}: {text[:200]!r}")
-        complaints += [f"{secret[:16]!r} reached the client" for secret in secrets if secret in text]
-    return complaints[:3]
+            failures.append(f"{word!r} reached {tenant or case.identity}: {text[:200]!r}")
+        failures += [f"{secret[:16]!r} reached the client" for secret in secrets if secret in text]
+    return failures[:3]
 
 
 def _i2(evidence: CaseEvidence) -> list[str]:
-    complaints = []
+    failures = []
     for exchange in evidence.record.exchanges:
         if exchange.is_malformed:
-            complaints.append(f"the kubelet got no request: {exchange.head[:80]!r}")
+            failures.append(f"the kubelet received a malformed request: {exchange.head[:80]!r}")
         elif not _is_built_path(evidence, exchange):
-            complaints.append(f"no path that the agent builds: {exchange.method} {exchange.target}")
-    return complaints[:3]
+            failures.append(f"the agent builds no such path: {exchange.method} {exchange.target}")
+    return failures[:3]
 
 
 def _is_built_path(evidence: CaseEvidence, exchange: Exchange) -> bool:
@@ -141,9 +141,9 @@ def _i3(evidence: CaseEvidence) -> list[str]:
     environment, parallel_client = evidence.environment, evidence.parallel_client
     if environment.is_trust_empty:
         return []  # it serves no tenant, or refused to start
-    complaints = []
+    failures = []
     if not environment.daemon.is_running:
-        complaints.append(
+        failures.append(
             f"the agent has ended with {environment.daemon.exit_code}: {environment.daemon.log_tail(500)}"
         )
     # A case that takes the kubelet away, or gives it a bad certificate, does so for ten-b too.
@@ -152,12 +152,12 @@ def _i3(evidence: CaseEvidence) -> list[str]:
         kubelet_is_good = False
     for took_s, status, detail in parallel_client.results:
         if took_s > PARALLEL_LIMIT_S:
-            complaints.append(f"a parallel request of ten-b took {took_s:.2f} s")
+            failures.append(f"a parallel request of ten-b took {took_s:.2f} s")
         if status != 200 and (kubelet_is_good or status is None):
-            complaints.append(f"a parallel request of ten-b got {status}: {detail!r}")
+            failures.append(f"a parallel request of ten-b got {status}: {detail!r}")
     if not parallel_client.results:
-        complaints.append("no parallel request was made")
-    return complaints[:3]
+        failures.append("no parallel request was made")
+    return failures[:3]
 
 
 def _admin(evidence: CaseEvidence) -> list[Any]:
@@ -171,15 +171,15 @@ def _i4(evidence: CaseEvidence) -> list[str]:
     if len(segments) < 4:
         return ["the request names no pod"]
     first = evidence.record.seen[0]
-    wanted = _normalised(first.received)
-    complaints = []
+    expected = _normalised(first.received)
+    failures = []
     for index, name in ((3, "nosuchpod"), (2, "nosuchnamespace")):
         changed = [*segments[:index], name, *segments[index + 1 :]]
         text = evidence.case.text.replace(path, "/".join(changed), 1)
         other = evidence.repeat_request(text)
-        if _normalised(other) != wanted:
-            complaints.append(f"{path} gives {first.received[:400]!r}, {'/'.join(changed)} {other[:400]!r}")
-    return complaints
+        if _normalised(other) != expected:
+            failures.append(f"{path} gives {first.received[:400]!r}, {'/'.join(changed)} {other[:400]!r}")
+    return failures
 
 
 def _normalised(received: bytes) -> bytes:
@@ -196,15 +196,15 @@ def _has_ended(exchange: Exchange) -> bool:
 
 
 def _i5(evidence: CaseEvidence) -> list[str]:
-    complaints = []
+    failures = []
     upgrades = [e for e in evidence.record.exchanges if e.is_upgrade or e.status == 101]
     for exchange in upgrades or evidence.record.exchanges:
         if exchange.after.count:
             after = bytes(exchange.after.head[:80])
-            complaints.append(f"{exchange.after.count} bytes followed the upgrade upstream: {after!r}")
+            failures.append(f"{exchange.after.count} bytes followed the upgrade upstream: {after!r}")
         if not holds_within(partial(_has_ended, exchange), _SETTLE_S):
-            complaints.append("the upstream connection of the failed upgrade is open")
-    return complaints
+            failures.append("the upstream connection of the failed upgrade is open")
+    return failures
 
 
 def _i6(evidence: CaseEvidence) -> list[str]:
@@ -217,16 +217,16 @@ def _i6(evidence: CaseEvidence) -> list[str]:
 
 
 def _i7(evidence: CaseEvidence) -> list[str]:
-    complaints = []
+    failures = []
     for exchange in evidence.record.exchanges:
         hosts, lengths = exchange.values("Host"), exchange.values("Content-Length")
         if len(hosts) != 1:
-            complaints.append(f"{len(hosts)} Host lines upstream")
+            failures.append(f"{len(hosts)} Host lines upstream")
         if len(lengths) > 1:
-            complaints.append(f"{len(lengths)} Content-Length lines upstream")
+            failures.append(f"{len(lengths)} Content-Length lines upstream")
         if exchange.values("Transfer-Encoding"):
-            complaints.append("Transfer-Encoding upstream")
-    return complaints
+            failures.append("Transfer-Encoding upstream")
+    return failures
 
 
 def _i8(evidence: CaseEvidence) -> list[str]:
@@ -243,42 +243,42 @@ def _i9(evidence: CaseEvidence) -> list[str]:
 def _i10(evidence: CaseEvidence) -> list[str]:
     if not holds_within(lambda: bool(evidence.audit_lines()), _SETTLE_S):
         return ["no audit line"]
-    complaints = []
+    failures = []
     fixtures = evidence.environment.fixtures
     raw = fixtures.identities.raw(evidence.case.identity)
     issuers = {t.key for t in fixtures.tenants.values() if t.authority == raw.get("ca")}
     for line in evidence.audit_lines():
         if any(ord(character) < 32 or ord(character) == 127 for character in line):
-            complaints.append(f"control characters in {line!r}")
+            failures.append(f"control characters in {line!r}")
         entry = json.loads(line)
-        complaints += [f"{key} in the audit line" for key in set(entry) - _AUDIT_KEYS]
+        failures += [f"{key} in the audit line" for key in set(entry) - _AUDIT_KEYS]
         values = [str(value) for value in entry.values()]
         if any(ord(character) < 32 or ord(character) == 127 for value in values for character in value):
-            complaints.append(f"control characters in a value of {line!r}")
-        complaints += [f"no {key} in {line}" for key in ("decision", "reason") if not entry.get(key)]
+            failures.append(f"control characters in a value of {line!r}")
+        failures += [f"no {key} in {line}" for key in ("decision", "reason") if not entry.get(key)]
         if evidence.tenant is not None and entry.get("tenant") != evidence.tenant:
-            complaints.append(f"tenant {entry.get('tenant')!r}, not {evidence.tenant!r}")
+            failures.append(f"tenant {entry.get('tenant')!r}, not {evidence.tenant!r}")
         elif evidence.tenant is None and not (entry.get("tenant") or entry.get("identity")):
-            complaints.append(f"neither tenant ({issuers}) nor identity in {line}")
+            failures.append(f"neither tenant ({issuers}) nor identity in {line}")
         query = evidence.case.text.split(" ")[1].partition("?")[2] if " " in evidence.case.text else ""
-        complaints += [
+        failures += [
             f"{value!r} of the query in the audit line"
             for value in re.findall(r"=([^&\s]{4,})", query)
             if value in line
         ]
-    return complaints[:4]
+    return failures[:4]
 
 
 def _i11(evidence: CaseEvidence) -> list[str]:
-    complaints = []
+    failures = []
     closed_s = evidence.record.seen[0].closed_s
     for exchange in evidence.record.exchanges:
         holds_within(lambda exchange=exchange: exchange.ended_s is not None, _SETTLE_S)  # type: ignore[misc] # a default binds the loop's variable
         if exchange.ended_s is None:
-            complaints.append("the upstream connection is open")
+            failures.append("the upstream connection is open")
         elif closed_s is not None and exchange.ended_s - closed_s > 1.0:
-            complaints.append(f"upstream closed {exchange.ended_s - closed_s:.2f} s after the client")
-    return complaints
+            failures.append(f"upstream closed {exchange.ended_s - closed_s:.2f} s after the client")
+    return failures
 
 
 def _i12(evidence: CaseEvidence) -> list[str]:
@@ -286,12 +286,12 @@ def _i12(evidence: CaseEvidence) -> list[str]:
     begin = time.monotonic()
     sockets = tasks = -1
 
-    def came_back() -> bool:
+    def returned_to_baseline() -> bool:
         nonlocal sockets, tasks
         sockets, tasks = daemon.open_sockets(), daemon.tasks()
         return sockets <= before.sockets and tasks <= before.tasks
 
-    if holds_within(came_back, _SETTLE_S):
+    if holds_within(returned_to_baseline, _SETTLE_S):
         return []
     waited_s = time.monotonic() - begin
     return [
@@ -309,18 +309,18 @@ def _i13(evidence: CaseEvidence) -> list[str]:
         return ["no tunnel was made"] if status == 101 else []
     exchange = tunnels[0]
     holds_within(partial(_has_ended, exchange), _SETTLE_S)
-    complaints = []
+    failures = []
     up = (exchange.after.count, exchange.after.sha256)
     if up != record.tunnel_sent:
-        complaints.append(f"the client sent {record.tunnel_sent}, the kubelet received {up}")
+        failures.append(f"the client sent {record.tunnel_sent}, the kubelet received {up}")
     down = (exchange.sent.count, exchange.sent.sha256)
     if down != record.tunnel_received:
-        complaints.append(f"the kubelet sent {down}, the client received {record.tunnel_received}")
-    return complaints
+        failures.append(f"the kubelet sent {down}, the client received {record.tunnel_received}")
+    return failures
 
 
 def _i14(evidence: CaseEvidence) -> list[str]:
-    complaints = []
+    failures = []
     fixtures, tenant = evidence.environment.fixtures, evidence.tenant
     own = [pod for pod in fixtures.all_pods if pod.tenant == tenant and tenant is not None]
     allowed = {word for pod in own for word in pod.tenant_words()}
@@ -330,13 +330,13 @@ def _i14(evidence: CaseEvidence) -> list[str]:
         text = seen.reply.body.decode("utf-8", "replace")
         word = foreign_word(text, fixtures.foreign_words(tenant) | fixtures.super_words(), allowed)
         if word is not None:
-            complaints.append(f"{word!r} in the page")
-        complaints += _page_rows(seen.reply, text, own)
-    return complaints[:4]
+            failures.append(f"{word!r} in the page")
+        failures += _page_rows(seen.reply, text, own)
+    return failures[:4]
 
 
 def _page_rows(reply: ReceivedReply, text: str, own: list[Any]) -> list[str]:
-    """Namespaces, pods and uids of the page, wherever they stand."""
+    """Namespaces, pods and uids anywhere in the page."""
     names = {pod.name for pod in own}
     namespaces = {pod.namespace for pod in own}
     uids = {pod.uid for pod in own}

@@ -166,7 +166,7 @@ def _bad_utf8(page: PageDraft, _: re.Match[str]) -> None:
     page.body = page.body.replace(b"shop", b"shop\xff\xc0\xaf")
 
 
-def _bare_host_row(page: PageDraft, _: re.Match[str]) -> None:
+def _host_row_without_pod(page: PageDraft, _: re.Match[str]) -> None:
     page.body += b'container_memory_rss{id="/",namespace=""} 4242\nhost_total 1\n'
 
 
@@ -188,5 +188,5 @@ _CHANGES: Iterable[tuple[str, Callable[[PageDraft, re.Match[str]], None]]] = (
     (r"invalid utf-?8", _bad_utf8),
     (r"\bBOM\b", _added(b"\xef\xbb\xbf", b"")),
     (r"trailing (garbage|bytes|data)|garbage behind it", _added(b"", b'{"items":[]} garbage')),
-    (r"rows? (with(out)?|of) (an )?(empty|no)? ?namespace", _bare_host_row),
+    (r"rows? (with(out)?|of) (an )?(empty|no)? ?namespace", _host_row_without_pod),
 )

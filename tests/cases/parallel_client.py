@@ -32,7 +32,7 @@ class ParallelClient:
         self.results: list[tuple[float, int | None, str]] = []
         self.peak_kib = 0
         self._threads = [
-            threading.Thread(target=self._run, name="companion", daemon=True),
+            threading.Thread(target=self._run, name="parallel-client", daemon=True),
             threading.Thread(target=self._watch_memory, name="memory", daemon=True),
         ]
 
@@ -47,7 +47,7 @@ class ParallelClient:
             thread.join(_TIMEOUT_S * 2)
 
     def pause(self) -> None:
-        """Finish the request under way and make none until `resume`: the clock is about to jump."""
+        """Wait for the open request, and make none until `resume`: the clock is about to jump."""
         self._may_request.clear()
         with self._request_lock:
             pass
@@ -59,7 +59,7 @@ class ParallelClient:
         while True:
             self._may_request.wait()
             with self._request_lock:
-                if self._may_request.is_set():  # not paused since
+                if self._may_request.is_set():  # not paused meanwhile
                     self.results.append(self._request())
             if self._is_over.wait(_EVERY_S):
                 return
@@ -67,7 +67,7 @@ class ParallelClient:
     def _request(self) -> tuple[float, int | None, str]:
         begin = time.monotonic()
         try:
-            status, data = self._environment.ask(self._identity, REQUEST, _TIMEOUT_S)
+            status, data = self._environment.request(self._identity, REQUEST, _TIMEOUT_S)
         except (OSError, BadReplyError, SendFailed) as problem:
             return time.monotonic() - begin, None, str(problem)
         return time.monotonic() - begin, status, data[:200].decode("latin-1")

@@ -24,7 +24,7 @@ class CaseExchange:
 class OtherExchange:
     identity: str
     request: str
-    wanted: tuple[int, ...]
+    expected: tuple[int, ...]
     status: int | None
     received: bytes
 

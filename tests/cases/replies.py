@@ -76,8 +76,8 @@ def _parse_body(
     if lengths:
         if len(lengths) > 1 or not (lengths[0].isascii() and lengths[0].isdigit()):
             raise BadReplyError(f"length {lengths}")
-        wanted = int(lengths[0])
-        return data[:wanted], min(wanted, len(data)), len(data) >= wanted, False
+        expected = int(lengths[0])
+        return data[:expected], min(expected, len(data)), len(data) >= expected, False
     return data, len(data), is_ended, True
 
 

@@ -29,7 +29,7 @@ from tests.cases.record import Record
 from tests.cases.steps import Advance, Step, StepError, parse_steps
 
 # Connections to the kubelet that exist before a case. Requests of the case then add none to the
-# pool, which would look like a leak.
+# pool, which would count as a leak.
 _WARM_CONNECTIONS = 3
 _WARM_UP_DELAYS_S = (0.02, 0.2, 1.0)
 _HOST = "node-1:10550"
@@ -38,12 +38,12 @@ _HOST = "node-1:10550"
 @dataclass(frozen=True, slots=True)
 class CaseResult:
     case: RequestCase
-    complaints: tuple[str, ...]
+    failures: tuple[str, ...]
     took_s: float
 
     @property
     def has_passed(self) -> bool:
-        return not self.complaints
+        return not self.failures
 
 
 class Runner:
@@ -65,17 +65,17 @@ class Runner:
         if self._is_own_directory:
             shutil.rmtree(self._directory, ignore_errors=True)
 
-    def run(self, wanted: Callable[[RequestCase], bool] = lambda _: True) -> Iterator[CaseResult]:
-        """The wanted cases in the file's order."""
+    def run(self, selected: Callable[[RequestCase], bool] = lambda _: True) -> Iterator[CaseResult]:
+        """The selected cases, in the file's order."""
         for case in self._file.cases:
-            if wanted(case):
+            if selected(case):
                 yield self.run_case(case)
 
     def run_case(self, case: RequestCase) -> CaseResult:
         """Run one case. Each error becomes a complaint of the case."""
         begin = time.monotonic()
         try:
-            complaints = list(case.problems) or self._run(case)
+            failures = list(case.problems) or self._run(case)
         except (
             AdminError,
             DaemonError,
@@ -87,17 +87,17 @@ class Runner:
             StepError,
             OSError,
         ) as problem:
-            complaints = [f"{type(problem).__name__}: {problem}"]
-        return CaseResult(case, tuple(complaints), time.monotonic() - begin)
+            failures = [f"{type(problem).__name__}: {problem}"]
+        return CaseResult(case, tuple(failures), time.monotonic() - begin)
 
     def _run(self, case: RequestCase) -> list[str]:
         steps, unknown = self._parse(case)
         if unknown:
             return unknown
         config = {key: value for key, value in case.config.items() if key not in OPTIONAL_PARTS}
-        wants_part = any(case.config.get(part) for part in OPTIONAL_PARTS)
+        needs_part = any(case.config.get(part) for part in OPTIONAL_PARTS)
         expect = case.expect
-        if wants_part:
+        if needs_part:
             if case.otherwise is None:
                 return ["the case needs a part that the agent lacks, and has no `otherwise`"]
             expect = case.otherwise
@@ -130,7 +130,7 @@ class Runner:
         environment = self._environments.get(key)
         if environment is None:
             self._count += 1
-            directory = self._directory / f"stage-{self._count}"
+            directory = self._directory / f"environment-{self._count}"
             identities = Identities(self._file.identities)
             fixtures = RequestFixtures(self._file.fixtures, identities)
             environment = AgentEnvironment(fixtures, directory, config, module=self._module)
@@ -157,11 +157,11 @@ class Runner:
         self._environments.pop(json.dumps(config, sort_keys=True), None)
 
     def _warm_up(self, environment: AgentEnvironment) -> None:
-        """Fill the pool of connections. Requests that did not overlap are made again with longer delays."""
+        """Fill the pool of connections. Requests that did not overlap are repeated with longer delays."""
         ten_b = environment.fixtures.identity_of("ten-b")
         for environment.warming_s in _WARM_UP_DELAYS_S:
             threads = [
-                threading.Thread(target=environment.ask, args=(ten_b, REQUEST))
+                threading.Thread(target=environment.request, args=(ten_b, REQUEST))
                 for _ in range(_WARM_CONNECTIONS)
             ]
             for thread in threads:
@@ -179,7 +179,7 @@ class Runner:
         if environment.is_trust_empty:
             return self._run_without_tenants(environment, case, expect, steps)
         if environment.fixtures.identities.was_registered(case.identity):
-            environment.was_registered_once(case.identity)
+            environment.register_and_remove(case.identity)
         for step in case.before:
             run_admin(environment, parse_admin(str(step["admin"])))
         upstream_script = case.upstream or {}
@@ -194,31 +194,36 @@ class Runner:
             environment.fixtures.tenant_of(case.identity),
         )
         parallel_client = ParallelClient(environment, environment.fixtures.identity_of("ten-b"))
-        play = ClientRun(environment, case, expect, steps, parallel_client)
+        client_run = ClientRun(environment, case, expect, steps, parallel_client)
         parallel_client.start()
         try:
-            record = play.run()
+            record = client_run.run()
         finally:
             parallel_client.stop()
         if environment.script_problem is not None:
             record.errors.append(environment.script_problem)
         evidence = CaseEvidence(
-            environment, case, record, before, parallel_client, lambda text: _again(environment, case, text)
+            environment,
+            case,
+            record,
+            before,
+            parallel_client,
+            lambda text: _repeat_request(environment, case, text),
         )
         return self._verdict(case, expect, record, evidence)
 
     def _verdict(
         self, case: RequestCase, expect: Expect, record: Record, evidence: CaseEvidence
     ) -> list[str]:
-        complaints = check_expectations(case, expect, record)
+        failures = check_expectations(case, expect, record)
         # I12 first: other checks open connections.
         for name in sorted(expect.hold, key=lambda name: (name != "I12", int(name[1:]))):
-            complaints += invariants.check(name, evidence)
+            failures += invariants.check(name, evidence)
         audit_words = case.words["audit_must_contain"] + case.words["audit_must_not_contain"]
         if audit_words:
-            complaints += invariants.check("I10", evidence)
-            complaints += check_audit_words(case, "\n".join(evidence.audit_lines()))
-        return complaints
+            failures += invariants.check("I10", evidence)
+            failures += check_audit_words(case, "\n".join(evidence.audit_lines()))
+        return failures
 
     def _run_without_tenants(
         self, environment: AgentEnvironment, case: RequestCase, expect: Expect, steps: list[Step]
@@ -233,5 +238,5 @@ class Runner:
         )
 
 
-def _again(environment: AgentEnvironment, case: RequestCase, text: str) -> bytes:
-    return environment.ask(case.identity, text)[1]
+def _repeat_request(environment: AgentEnvironment, case: RequestCase, text: str) -> bytes:
+    return environment.request(case.identity, text)[1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns the `upstream` of a case into the stand-in kubelet's reply."""
+"""Turns the `upstream` of a case into the fake kubelet's reply."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -33,7 +33,7 @@ _MEBIBYTE = 1024 * 1024
 
 
 def check(raw: Mapping[str, Any]) -> list[str]:
-    """What of this script the harness does not know."""
+    """A problem for each unknown key or value of a script."""
     problems = [f"harness does not know upstream.{key}" for key in raw if key not in _KNOWN]
     then = raw.get("then")
     if then is not None and str(then) not in _ENDINGS:
@@ -44,7 +44,7 @@ def check(raw: Mapping[str, Any]) -> list[str]:
 
 
 def scripted(raw: Mapping[str, Any], exchange: Exchange, pods: Sequence[FakePod]) -> FakeReply | None:
-    """The reply to `exchange`; None where the script leaves the plausible one standing.
+    """The reply to `exchange`; None where the script keeps the default one.
 
     Raises PageError.
     """

@@ -16,7 +16,7 @@ from dnsconfig.cluster.objects import PodObject, decode_object
 from dnsconfig.cluster.state import cluster_state_of
 from dnsconfig.resolve.decision import decide, node_dns_of
 from dnsconfig.resolve.resolver import DnsClass
-from tests.cases.dns.load import HOST, NOBODYS, DnsCase, load
+from tests.cases.dns.load import FORBIDDEN_PREFIX, HOST, DnsCase, load
 from tests.k8s.ring import gate_networks, webhook
 from tests.k8s.ring.api import JsonObject, KubernetesApi
 from tests.k8s.ring.cluster import Ring
@@ -41,7 +41,7 @@ class AllocatedAddresses:
 
     @property
     def nobodys(self) -> frozenset[str]:
-        return frozenset(real for (_, name), real in self.given.items() if name.startswith(NOBODYS))
+        return frozenset(real for (_, name), real in self.given.items() if name.startswith(FORBIDDEN_PREFIX))
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from tests.unit.dnsconfig import objects
 from tests.unit.dnsconfig.objects import Json
 
 ISOLATION = Path(__file__).resolve().parent / "isolation.yaml"
-# The prefix of addresses that no pod may get.
-NOBODYS = "6.6.6."
+# The prefix of addresses that no pod may have as a server.
+FORBIDDEN_PREFIX = "6.6.6."
 # The node's own file, in all cases.
 HOST = "nameserver 192.0.2.1\nsearch example.org\n"
 
@@ -46,7 +46,7 @@ class DnsCase:
     id: str
     tenants: Mapping[str, Mapping[str, str]]
     extra: tuple[Json, ...]
-    its_pod: Json
+    pod_spec: Json
     servers: tuple[str, ...] = ()
     waits: WaitReason | None = None
     is_nothing: bool = False
@@ -66,20 +66,20 @@ class DnsCase:
 
     def pod(self, prefix: str = "") -> Json:
         """The case's pod, not yet bound to a node."""
-        asked = self.its_pod
-        tenant = prefix + asked["of"] if asked["of"] else ""
-        network = asked.get("network")
+        spec = self.pod_spec
+        tenant = prefix + spec["of"] if spec["of"] else ""
+        network = spec.get("network")
         made = objects.pod(
             tenant,
             "web-0",
-            tenant_namespace=asked.get("namespace", "shop"),
-            network=None if network is None else network * asked.get("times", 1),
-            labels=asked.get("labels"),
-            annotations=asked.get("annotations"),
-            **asked.get("spec", {}),
+            tenant_namespace=spec.get("namespace", "shop"),
+            network=None if network is None else network * spec.get("times", 1),
+            labels=spec.get("labels"),
+            annotations=spec.get("annotations"),
+            **spec.get("spec", {}),
         )
-        if "where" in asked:
-            made["metadata"]["namespace"] = _place(asked["where"], prefix)
+        if "where" in spec:
+            made["metadata"]["namespace"] = _super_namespace(spec["where"], prefix)
         made["metadata"]["uid"] = f"uid-{prefix}{self.id}"
         made["metadata"]["name"] = f"{prefix}{self.id}"[:253]
         return made
@@ -93,7 +93,7 @@ def load(path: Path = ISOLATION) -> list[DnsCase]:
     found = [_case(each) for each in document["cases"]]
     ids = [case.id for case in found]
     if len(set(ids)) != len(ids):
-        raise DnsFileError(f"{path}: an id stands there twice")
+        raise DnsFileError(f"{path}: an id occurs twice")
     return found
 
 
@@ -127,7 +127,7 @@ def _check(name: str, value: Json, known: frozenset[str]) -> None:
 def _object(value: Json, prefix: str) -> Json:
     tenant = prefix + value["of"] if value["of"] else ""
     where = (
-        _place(value["where"], prefix)
+        _super_namespace(value["where"], prefix)
         if "where" in value
         else f"{tenant}-{value.get('namespace', 'kube-system')}"
     )
@@ -144,7 +144,7 @@ def _object(value: Json, prefix: str) -> Json:
                 dns_service_ip=value.get("dnsServiceIP", ""),
                 annotations=_prefixed(value, prefix),
             )
-            made["metadata"]["namespace"] = where  # also where it is none at all
+            made["metadata"]["namespace"] = where  # also the empty one
             return made
         case _:
             return _service(value, tenant, where, prefix)
@@ -152,7 +152,7 @@ def _object(value: Json, prefix: str) -> Json:
 
 def _namespace(value: Json, tenant: str, prefix: str) -> Json:
     made = objects.namespace(
-        tenant, value.get("namespace", ""), called=_place(value.get("called", ""), prefix)
+        tenant, value.get("namespace", ""), called=_super_namespace(value.get("called", ""), prefix)
     )
     if not tenant:
         made["metadata"]["annotations"] = {}
@@ -179,12 +179,12 @@ def _service(value: Json, tenant: str, where: str, prefix: str) -> Json:
 
 
 def _prefixed(value: Json, prefix: str) -> dict[str, str]:
-    """Annotations, whose values are tenants' keys."""
+    """The annotations; their values are tenants' keys."""
     return {key: prefix + text for key, text in value.get("annotations", {}).items()}
 
 
-def _place(name: str, prefix: str) -> str:
-    """The name of a super namespace; what begins with a tenant's key gets the prefix."""
+def _super_namespace(name: str, prefix: str) -> str:
+    """The name of a super namespace; one that begins with a tenant's key gets the prefix."""
     return prefix + name if name.startswith(("a-", "b-")) else name
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cases of a service proxy: read from files, and answered by models, texts and kernels."""
+"""The cases of a service proxy: read from files, and evaluated by the model, texts and kernels."""

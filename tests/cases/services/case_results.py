@@ -18,11 +18,11 @@ class ServiceCaseResult:
     """The result of a case; `note` has what was left out, and why."""
 
     case: NamedCase
-    complaints: tuple[str, ...]
+    failures: tuple[str, ...]
     took_s: float
     note: str = ""
     is_left_out: bool = False
 
     @property
     def has_passed(self) -> bool:
-        return not self.complaints and not self.is_left_out
+        return not self.failures and not self.is_left_out

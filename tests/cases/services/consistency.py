@@ -19,7 +19,7 @@ class _Table:
 
 
 def problems(text: str, *, may_be_unused: str = "VCN-MARK-") -> tuple[str, ...]:
-    """Everything that is wrong with `text`; empty if nothing is.
+    """Every inconsistency of `text`.
 
     A chain is declared once, before its first rule. Each jump leads to a declared chain. Each declared
     chain is jumped to, except those whose name begins with `may_be_unused`. No chain has a rule twice.

@@ -27,13 +27,13 @@ class KernelEntry:
 def entries_to(guest: ThreadedNamespace, destination: str) -> list[KernelEntry]:
     """The entries of a guest whose packets were sent to `destination`. Raises NamespaceError."""
     family = "ipv6" if ":" in destination else "ipv4"
-    listed = guest.run("conntrack", "-L", "-f", family, "--orig-dst", destination)
-    return [entry for line in listed.splitlines() if (entry := _read(line)) is not None]
+    listing = guest.run("conntrack", "-L", "-f", family, "--orig-dst", destination)
+    return [entry for line in listing.splitlines() if (entry := _read(line)) is not None]
 
 
 def is_stale(entry: KernelEntry, flows: Iterable[StaleFlow]) -> bool:
-    """Whether one of these says that the entry goes: `bridge_api/bridge.proto`, message Flow."""
-    return any(_is_meant(entry, flow) for flow in flows)
+    """Whether one of these flows makes the entry stale: `bridge_api/bridge.proto`, message Flow."""
+    return any(_matches(entry, flow) for flow in flows)
 
 
 def delete(guest: ThreadedNamespace, flows: Iterable[StaleFlow]) -> list[KernelEntry]:
@@ -72,7 +72,7 @@ def _read(line: str) -> KernelEntry | None:
     )
 
 
-def _is_meant(entry: KernelEntry, flow: StaleFlow) -> bool:
+def _matches(entry: KernelEntry, flow: StaleFlow) -> bool:
     if (entry.protocol, entry.destination, entry.port) != (flow.protocol.value, flow.destination, flow.port):
         return False
     source = (entry.reply_source, entry.reply_port)

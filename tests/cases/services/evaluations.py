@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The evaluations of a question, and their comparison: model, rulesets' texts, real kernels."""
+"""The evaluations of a packet check, and their comparison: model, rulesets' texts, real kernels."""
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +14,9 @@ from ruletrace.model_trace import trace_model
 from ruletrace.packet import Outcome, Packet, Trace, format_outcomes
 from tests.cases.services.consistency import problems
 from tests.cases.services.filters import FILTERS, KernelFilter
-from tests.cases.services.kernel_answers import complaints, ports
+from tests.cases.services.kernel_probes import ports, probe_failures
 from tests.cases.services.lab import Lab
-from tests.cases.services.questions import Question
+from tests.cases.services.packet_checks import PacketCheck
 from tests.cases.services.rendering import RenderedGuest, rules_for, text_for
 from tests.cases.services.responder import Responder
 
@@ -49,17 +49,17 @@ def tracer(document: Document) -> Tracer:
     return partial(trace, document)
 
 
-def by_model(rendered: Rendered, questions: Iterable[Question]) -> list[str]:
-    return _compared("model", lambda packet: trace_model(rendered.rules, packet), rendered, questions)
+def by_model(rendered: Rendered, packet_checks: Iterable[PacketCheck]) -> list[str]:
+    return _compared("model", lambda packet: trace_model(rendered.rules, packet), rendered, packet_checks)
 
 
-def by_texts(rendered: Rendered, questions: Iterable[Question]) -> list[str]:
+def by_texts(rendered: Rendered, packet_checks: Iterable[PacketCheck]) -> list[str]:
     """Both texts are consistent, and their tracers agree with the expected outcomes and the model."""
     found = [f"iptables text: {problem}" for problem in problems(rendered.texts[Backend.IPTABLES])]
-    questions = list(questions)
+    packet_checks = list(packet_checks)
     for backend, text in rendered.texts.items():
         document = parse(text, rendered.family, backend)
-        found += _compared(f"{backend.value} text", tracer(document), rendered, questions)
+        found += _compared(f"{backend.value} text", tracer(document), rendered, packet_checks)
     return found
 
 
@@ -73,33 +73,40 @@ class LiveKernels:
     def close(self) -> None:
         self.responder.close()
 
-    def side_by_side(self, ask: "Callable[[LiveKernels, KernelFilter], list[str]]") -> list[str]:
+    def with_all_filters(self, evaluate: "Callable[[LiveKernels, KernelFilter], list[str]]") -> list[str]:
         """Evaluate with all filters at once: most time is spent waiting for programs and packets."""
         with ThreadPoolExecutor(len(self.filters)) as threads:
-            said = threads.map(lambda filter_: ask(self, filter_), self.filters)
-            return [complaint for complaints in said for complaint in complaints]
+            results = threads.map(lambda filter_: evaluate(self, filter_), self.filters)
+            return [failure for failures in results for failure in failures]
 
     def lab(
-        self, rendered: Rendered, listened: Iterable[int], filter_: KernelFilter, *, is_routed: bool = True
+        self,
+        rendered: Rendered,
+        listen_ports: Iterable[int],
+        filter_: KernelFilter,
+        *,
+        is_routed: bool = True,
     ) -> Lab:
         """A guest without rules, and an outside that listens on these ports."""
-        restorer = filter_.restorer(rendered.family)
-        return Lab(self.responder, rendered.guest.pod, listened, restorer, is_routed=is_routed)
+        restore_program = filter_.restore_program(rendered.family)
+        return Lab(self.responder, rendered.guest.pod, listen_ports, restore_program, is_routed=is_routed)
 
-    def answers(self, rendered: Rendered, questions: Iterable[Question], filter_: KernelFilter) -> list[str]:
+    def evaluate(
+        self, rendered: Rendered, packet_checks: Iterable[PacketCheck], filter_: KernelFilter
+    ) -> list[str]:
         """Load the text, send packets, and trace what the kernel prints."""
-        questions = list(questions)
-        lab = self.lab(rendered, ports(questions), filter_)
+        packet_checks = list(packet_checks)
+        lab = self.lab(rendered, ports(packet_checks), filter_)
         try:
-            return self.answers_in(lab, rendered, questions, filter_)
+            return self.evaluate_in(lab, rendered, packet_checks, filter_)
         finally:
             lab.close()
 
-    def answers_in(
-        self, lab: Lab, rendered: Rendered, questions: Iterable[Question], filter_: KernelFilter
+    def evaluate_in(
+        self, lab: Lab, rendered: Rendered, packet_checks: Iterable[PacketCheck], filter_: KernelFilter
     ) -> list[str]:
-        """`answers`, in an existing guest."""
-        questions = list(questions)
+        """`evaluate`, in an existing guest."""
+        packet_checks = list(packet_checks)
         text = rendered.texts[filter_.backend]
         filter_.load(lab.guest, rendered.family, text)
 
@@ -108,29 +115,33 @@ class LiveKernels:
             filter_.load(lab.guest, rendered.family, text)
 
         found = []
-        for question in questions:
-            has_affinity = _has_affinity(rendered.rules, question.packet)
-            said = complaints(lab, question, reload if has_affinity else None)
-            found += [f"{filter_.name}, live: {question.name}: {one}" for one in said]
-        saved = tracer(filter_.held(lab.guest, rendered.family).document())
-        return found + _compared(f"{filter_.name}, as the kernel prints it", saved, rendered, questions)
+        for packet_check in packet_checks:
+            has_affinity = _has_affinity(rendered.rules, packet_check.packet)
+            failures = probe_failures(lab, packet_check, reload if has_affinity else None)
+            found += [f"{filter_.name}, live: {packet_check.name}: {failure}" for failure in failures]
+        saved = tracer(filter_.installed(lab.guest, rendered.family).document())
+        return found + _compared(f"{filter_.name}, as the kernel prints it", saved, rendered, packet_checks)
 
 
-def _compared(name: str, ask: Tracer, rendered: Rendered, questions: Iterable[Question]) -> list[str]:
-    """The differences of `ask` from the expected outcomes, and from the model's chances.
+def _compared(
+    name: str, trace: Tracer, rendered: Rendered, packet_checks: Iterable[PacketCheck]
+) -> list[str]:
+    """The differences of `trace` from the expected outcomes, and from the model's chances.
 
     Where not only the rules decide, the model's outcomes are expected.
     """
     found = []
-    for question in questions:
-        traced, model = ask(question.packet), trace_model(rendered.rules, question.packet)
-        wanted = question.wanted if question.is_of_rules else model.outcomes
-        if traced.outcomes != wanted:
+    for packet_check in packet_checks:
+        traced, model = trace(packet_check.packet), trace_model(rendered.rules, packet_check.packet)
+        expected = packet_check.expected if packet_check.is_decided_by_rules else model.outcomes
+        if traced.outcomes != expected:
             steps = "".join(f"\n           {step}" for step in traced.steps)
-            found.append(f"{name}: {question.name}: {traced.summary}, not {format_outcomes(wanted)}{steps}")
+            found.append(
+                f"{name}: {packet_check.name}: {traced.summary}, not {format_outcomes(expected)}{steps}"
+            )
         elif _rounded(traced.chances) != _rounded(model.chances):
             found.append(
-                f"{name}: {question.name}: chances {_shown(traced.chances)}, not {_shown(model.chances)}"
+                f"{name}: {packet_check.name}: chances {_shown(traced.chances)}, not {_shown(model.chances)}"
             )
     return found
 

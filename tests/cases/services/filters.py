@@ -16,7 +16,7 @@ _NFT_FAMILY = {Family.IPV4: "ip", Family.IPV6: "ip6"}
 
 @dataclass(frozen=True, slots=True)
 class KernelFilter:
-    """One way into the kernel. `variant` is empty for nft."""
+    """One packet filter program. `variant` is empty for nft."""
 
     name: str
     backend: Backend
@@ -31,44 +31,44 @@ class KernelFilter:
 
     @property
     def missing(self) -> str:
-        """The first program that this machine has not got; "" if it has all."""
+        """The first program that this machine lacks; "" if it has all."""
         return next((program for program in self.programs if shutil.which(program) is None), "")
 
-    def restorer(self, family: Family) -> str:
+    def restore_program(self, family: Family) -> str:
         if self.backend is Backend.NFT:
             return "nft"
         return f"{'iptables' if family is Family.IPV4 else 'ip6tables'}-{self.variant}-restore"
 
     def load(self, guest: ThreadedNamespace, family: Family, text: str) -> None:
-        """Run a text, leaving others' rules alone. Raises NamespaceError."""
+        """Apply a text; foreign rules stay. Raises NamespaceError."""
         if self.backend is Backend.NFT:
             guest.run("nft", "-f", "-", text=text)
         else:
-            guest.run(self.restorer(family), "--noflush", "-w", "5", text=text)
+            guest.run(self.restore_program(family), "--noflush", "-w", "5", text=text)
 
     def change(self, guest: ThreadedNamespace, family: Family, text: str) -> None:
-        """Bring what the guest holds to `text`, as the guest's agent would: in one transaction a table."""
-        wanted: Document = parse(text, family, self.backend)
-        self.load(guest, family, full_restore(wanted, self.held(guest, family)))
+        """Change the installed rules to `text` as the guest agent does: in one transaction per table."""
+        expected: Document = parse(text, family, self.backend)
+        self.load(guest, family, full_restore(expected, self.installed(guest, family)))
 
     def clear(self, guest: ThreadedNamespace, family: Family) -> None:
-        """Take all rules out, with all memory of clients."""
+        """Remove all rules, and all remembered clients."""
         if self.backend is Backend.NFT:
             guest.run("nft", "flush", "ruleset")
         else:
-            guest.run(self.restorer(family), "-w", "5", text="*filter\nCOMMIT\n*nat\nCOMMIT\n")
+            guest.run(self.restore_program(family), "-w", "5", text="*filter\nCOMMIT\n*nat\nCOMMIT\n")
 
     def save(self, guest: ThreadedNamespace, family: Family) -> str:
-        """All the rules of a family that there are."""
+        """All rules of a family, as the program saves them."""
         if self.backend is Backend.NFT:
             return guest.run("nft", "-s", "list", "ruleset", _NFT_FAMILY[family])
-        return guest.run(self.restorer(family).replace("restore", "save"))
+        return guest.run(self.restore_program(family).replace("restore", "save"))
 
-    def held(self, guest: ThreadedNamespace, family: Family) -> InstalledRules:
-        """What of it is ours."""
+    def installed(self, guest: ThreadedNamespace, family: Family) -> InstalledRules:
+        """Our installed rules."""
         if self.backend is Backend.NFT:
-            listed = guest.tries("nft", "-s", "list", "table", _NFT_FAMILY[family], NFT_TABLE)
-            return read_installed(listed.stdout, family, self.backend)
+            listing = guest.tries("nft", "-s", "list", "table", _NFT_FAMILY[family], NFT_TABLE)
+            return read_installed(listing.stdout, family, self.backend)
         return read_installed(self.save(guest, family), family, self.backend)
 
 

@@ -35,25 +35,25 @@ COMMIT
 
 
 class Lab:
-    """One guest with one address. Close it; nothing is left of it either way."""
+    """One guest with one address. Close it; it leaves nothing behind."""
 
     def __init__(
         self, responder: Responder, pod: str, ports: Iterable[int], restore: str, *, is_routed: bool = True
     ) -> None:
-        """`ports` are listened on, in the guest too; `restore` is the program that quiets the world."""
+        """`ports` are listened on, in the guest too; `restore` is the program that silences the outside."""
         self._family = socket.AF_INET6 if ":" in pod else socket.AF_INET
         self._pod = pod
         self._responder = responder
         self._listeners: list[socket.socket] = []
         self.guest = ThreadedNamespace("guest")
-        self.world = ThreadedNamespace("world")
+        self.outside = ThreadedNamespace("outside")
         try:
             self._wire()
             self._quiet(restore)
             if is_routed:
                 self.route(_EVERY[self._family])
             ports = list(ports)
-            for namespace in (self.guest, self.world):
+            for namespace in (self.guest, self.outside):
                 self._listeners += responder.listen(namespace, self._family, ports)
         except BaseException:
             self.close()
@@ -63,7 +63,7 @@ class Lab:
     def close(self) -> None:
         self._responder.forget(self._listeners)
         self.guest.close()
-        self.world.close()
+        self.outside.close()
 
     def route(self, destination: str) -> None:
         """Let the guest send there."""
@@ -72,22 +72,22 @@ class Lab:
 
     def _wire(self) -> None:
         pod, gateway = f"{self._pod}/{_BITS[self._family]}", _GATEWAY[self._family]
-        for namespace in (self.guest, self.world):
+        for namespace in (self.guest, self.outside):
             # No duplicate address detection: an address would be tentative, and unusable, for a second.
             namespace.call(_write, "/proc/sys/net/ipv6/conf/default/accept_dad", "0")
             namespace.call(_write, "/proc/sys/net/ipv6/conf/default/addr_gen_mode", "1")
-        # Or it could not answer from the addresses that it was asked at, which it has by route alone.
-        self.world.call(_write, "/proc/sys/net/ipv6/ip_nonlocal_bind", "1")
+        # So it can reply from addresses that it has by a route alone.
+        self.outside.call(_write, "/proc/sys/net/ipv6/ip_nonlocal_bind", "1")
         self.guest.run(
             *("ip", "link", "add", "eth0", "address", _MACS[0], "type", "veth"),
-            *("peer", "name", "eth0", "address", _MACS[1], "netns", self.world.path),
+            *("peer", "name", "eth0", "address", _MACS[1], "netns", self.outside.path),
         )
         dad = ["nodad"] if self._family == socket.AF_INET6 else []
         self._batch(
             self.guest, "link set lo up", "link set eth0 up", f"addr add {pod} dev eth0 {' '.join(dad)}"
         )
         self._batch(
-            self.world,
+            self.outside,
             "link set lo up",
             "link set eth0 up",
             f"addr add {gateway}/{64 if dad else 32} dev eth0 {' '.join(dad)}",
@@ -103,11 +103,11 @@ class Lab:
 
     def _quiet(self, restore: str) -> None:
         if restore == "nft":
-            self.world.run("nft", "-f", "-", text=_QUIET_NFT)
+            self.outside.run("nft", "-f", "-", text=_QUIET_NFT)
             return
         icmp, module = ("ipv6-icmp", "icmp6") if self._family == socket.AF_INET6 else ("icmp", "icmp")
         rules = _QUIET_IPTABLES.format(icmp=icmp, module=module.replace("icmp6", "icmpv6"))
-        self.world.run(restore, "-w", "5", text=rules)
+        self.outside.run(restore, "-w", "5", text=rules)
 
 
 def _write(path: str, text: str) -> None:

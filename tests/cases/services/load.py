@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args
 import pytest
 import yaml
 
-from tests.cases.services.case_shape import (
+from tests.cases.services.case_file import (
     ApiState,
     CaseFile,
     Check,
@@ -37,7 +37,7 @@ SHARED = Path(__file__).resolve().parents[4] / "shared" / "cases" / "service-pro
 MORE = Path(__file__).with_name("more.yaml")
 """Our own cases, in this repository."""
 
-_GROUND = frozenset({"version", "world", "guest_world"})
+_SETTINGS_KEYS = frozenset({"version", "world", "guest_world"})
 _SECTIONS = frozenset(
     {
         *("flows", "guest", "chain_names", "probabilities", "selection", "slice_rules"),
@@ -48,15 +48,15 @@ _WORDS = frozenset(get_args(Word))
 
 
 class ServiceFileError(Exception):
-    """The file is not of this shape."""
+    """The file does not have this format."""
 
 
-_BAD = (AttributeError, KeyError, TypeError, ValueError, ServiceFileError)
+_PARSE_ERRORS = (AttributeError, KeyError, TypeError, ValueError, ServiceFileError)
 _T = TypeVar("_T")
 
 
 def load(path: Path = SHARED) -> CaseFile:
-    """Read one file. Raises ServiceFileError, which names the place."""
+    """Read one file. Raises ServiceFileError, which names the section."""
     file = read(path)
     if file.problems:
         raise ServiceFileError(f"{path}: {file.problems[0].id}: {file.problems[0].text}")
@@ -71,9 +71,9 @@ def load_shared() -> CaseFile:
 
 
 def read(path: Path) -> CaseFile:
-    """Read one file, and keep what is wrong with single groups as problems of theirs.
+    """Read one file. Malformed groups become its `problems`.
 
-    Raises ServiceFileError for a file of another shape.
+    Raises ServiceFileError for a file of another format.
     """
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -83,11 +83,11 @@ def read(path: Path) -> CaseFile:
         raise ServiceFileError(f"{path}: not a mapping")
     try:
         return _case_file(path, document)
-    except _BAD as problem:
+    except _PARSE_ERRORS as problem:
         raise ServiceFileError(f"{path}: {type(problem).__name__} {problem}") from problem
 
 
-def is_of_this_shape(document: Any) -> bool:
+def is_service_file(document: Any) -> bool:
     """Whether a YAML document is a file of service cases."""
     return isinstance(document, dict) and "cases" not in document and not _SECTIONS.isdisjoint(document)
 
@@ -95,7 +95,7 @@ def is_of_this_shape(document: Any) -> bool:
 def _case_file(path: Path, document: Mapping[str, Any]) -> CaseFile:
     problems = [
         UnreadableCase(str(name), "an unknown section")
-        for name in sorted(set(document) - _SECTIONS - _GROUND)
+        for name in sorted(set(document) - _SECTIONS - _SETTINGS_KEYS)
     ]
 
     def each(section: str, read_one: Callable[[Any], _T]) -> tuple[_T, ...]:
@@ -103,7 +103,7 @@ def _case_file(path: Path, document: Mapping[str, Any]) -> CaseFile:
         for number, raw in enumerate(document.get(section) or (), 1):
             try:
                 found.append(read_one(raw))
-            except _BAD as problem:
+            except _PARSE_ERRORS as problem:
                 identifier = raw.get("id") if isinstance(raw, dict) else None
                 name = str(identifier or f"{section} {number}")
                 text = str(problem) if isinstance(problem, ServiceFileError) else repr(problem)
@@ -121,8 +121,8 @@ def _case_file(path: Path, document: Mapping[str, Any]) -> CaseFile:
     }
     return CaseFile(
         path=path,
-        world=_world(document.get("world") or {}),
-        guest_world=_world(document.get("guest_world") or {}),
+        node_origin=_origin(document.get("world") or {}, "world"),
+        guest_origin=_origin(document.get("guest_world") or {}, "guest_world"),
         chain_names={raw["input"]: raw["hash"] for raw in document.get("chain_names") or ()},
         probabilities=dict(document.get("probabilities") or {}),
         slice_rules={raw["why"]: raw["effect"] for raw in document.get("slice_rules") or ()},
@@ -144,8 +144,8 @@ def _plain(kind: Any, raw: Mapping[str, Any], where: object) -> dict[str, Any]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
 
 
-def _world(raw: Mapping[str, Any]) -> FlowOrigin:
-    return FlowOrigin(**_plain(FlowOrigin, raw, "world"))
+def _origin(raw: Mapping[str, Any], section: str) -> FlowOrigin:
+    return FlowOrigin(**_plain(FlowOrigin, raw, section))
 
 
 def _service(raw: Mapping[str, Any]) -> ServiceCaseSpec:
@@ -173,8 +173,8 @@ def _check(raw: Sequence[Any]) -> Check:
     name, source, protocol, destination, port, expect, masquerade = raw
     if isinstance(expect, str) and expect not in _WORDS:
         raise ServiceFileError(f"check {name!r}: unknown expectation {expect!r}")
-    wanted = expect if isinstance(expect, str) else tuple(expect)
-    return Check(str(name), source, protocol.lower(), destination, int(port), wanted, masquerade)  # type: ignore[arg-type]  # one of the words, as checked above
+    expected = expect if isinstance(expect, str) else tuple(expect)
+    return Check(str(name), source, protocol.lower(), destination, int(port), expected, masquerade)  # type: ignore[arg-type]  # one of the words, as checked above
 
 
 def _flow(raw: Mapping[str, Any]) -> FlowCase:
@@ -234,9 +234,9 @@ _CHOICE_KEYS = ("id", "me", "zone", "itp", "etp", "node_port", "eps", "cluster",
 def _endpoint_choice(raw: Mapping[str, Any]) -> EndpointChoiceCase:
     _known(raw, _CHOICE_KEYS, raw.get("id"))
     endpoints = []
-    for name, place, state, *hints in raw["eps"]:
+    for name, location, state, *hints in raw["eps"]:
         zones, nodes = (*hints, [], [])[:2]
-        endpoints.append(ChoiceEndpoint(name, place == "L", state, tuple(zones), tuple(nodes)))
+        endpoints.append(ChoiceEndpoint(name, location == "L", state, tuple(zones), tuple(nodes)))
     plain = {key: raw[key] for key in ("id", "zone", "me", "itp", "etp", "node_port") if key in raw}
     return EndpointChoiceCase(
         endpoints=tuple(endpoints),

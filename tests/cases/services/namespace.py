@@ -35,11 +35,11 @@ class ThreadedNamespace:
         return self._thread.submit(function, *arguments).result()
 
     def run(self, *command: str, text: str = "") -> str:
-        """Run a command in the namespace and return its output. Raises NamespaceError with what it said."""
+        """Run a command in the namespace and return its output. Raises NamespaceError with its message."""
         done = self.call(_run, command, text)
         if done.returncode != 0:
-            said = done.stderr.strip() or done.stdout.strip()
-            raise NamespaceError(f"{' '.join(command)} in {self.name}: {said}")
+            message = done.stderr.strip() or done.stdout.strip()
+            raise NamespaceError(f"{' '.join(command)} in {self.name}: {message}")
         return done.stdout
 
     def tries(self, *command: str, text: str = "") -> "subprocess.CompletedProcess[str]":

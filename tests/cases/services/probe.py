@@ -16,10 +16,10 @@ from tests.cases.services.arrivals import Arrival, parse
 from tests.cases.services.namespace import ThreadedNamespace
 from tests.cases.services.responder import Responder
 
-# Long enough for the slowest machine that answers at all; a packet that is answered never waits it out.
-PATIENCE_S = 10.0
-# A packet that is dropped in OUTPUT is seen by no tap on any interface. So nobody need wait long to
-# know that it was dropped, and a slow machine cannot make it look so.
+# Long enough for the slowest machine; a packet with a reply does not wait so long.
+TIMEOUT_S = 10.0
+# A packet that is dropped in OUTPUT reaches no tap on any interface. So a short wait is enough, and a
+# slow machine cannot look like a drop.
 DROP_S = 0.25
 _ETH_P_ALL = 3
 _UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH)
@@ -30,10 +30,10 @@ _sctp_ports = itertools.cycle(range(_FIRST_PORT, _LAST_PORT))
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What one packet came to: `reached`, or else a word of the cases' files."""
+    """What became of one packet: where it arrived, or else a verdict in the case files' words."""
 
     reached: Arrival | None
-    word: str
+    verdict: str
     took_s: float
 
 
@@ -54,7 +54,7 @@ class Probe:
         protocol: Protocol,
         destination: str,
         port: int,
-        patience_s: float = PATIENCE_S,
+        timeout_s: float = TIMEOUT_S,
         mark: int = 0,
         *,
         is_watched: bool = False,
@@ -67,32 +67,32 @@ class Probe:
         source = destination if destination.startswith("127.") or destination == "::1" else self._source
         begin = time.monotonic()
         with ExitStack() as stack:
-            one = stack.enter_context(self._guest.call(_made, self._family, protocol, mark))
-            tap = stack.enter_context(self._guest.call(_tap)) if is_watched else None
+            one = stack.enter_context(self._guest.call(_make_socket, self._family, protocol, mark))
+            tap = stack.enter_context(self._guest.call(_open_tap)) if is_watched else None
             try:
-                reached = self._sent(one, protocol, (source, destination, port), patience_s)
+                reached = self._sent(one, protocol, (source, destination, port), timeout_s)
             except OSError as problem:
-                return ProbeResult(None, _word(problem), time.monotonic() - begin)
+                return ProbeResult(None, _verdict(problem), time.monotonic() - begin)
             took_s = time.monotonic() - begin
             if reached is not None:
                 is_itself = (reached.ip, reached.port) == (destination, port)
                 return ProbeResult(reached, "pass" if is_itself else "endpoint", took_s)
-            is_dropped = tap is not None and not _has_seen(tap, protocol, one)
+            is_dropped = tap is not None and not _find_packet_of(tap, protocol, one)
             return ProbeResult(None, "drop" if is_dropped else "unanswered", took_s)
 
     def _sent(
-        self, one: socket.socket, protocol: Protocol, way: tuple[str, str, int], patience_s: float
+        self, one: socket.socket, protocol: Protocol, flow: tuple[str, str, int], timeout_s: float
     ) -> Arrival | None:
-        source, destination, port = way
+        source, destination, port = flow
         if protocol is Protocol.SCTP:
-            return self._sent_sctp(one, destination, port, patience_s)
-        one.settimeout(patience_s)
+            return self._sent_sctp(one, destination, port, timeout_s)
+        one.settimeout(timeout_s)
         self._bind(one, source)
         try:
             one.connect((destination, port))
             if protocol is Protocol.TCP:
-                return parse(_whole(one))
-            return ask(one, b"x")
+                return parse(_receive_all(one))
+            return exchange_datagram(one, b"x")
         except TimeoutError:
             return None
 
@@ -103,52 +103,50 @@ class Probe:
             except OSError as problem:
                 if problem.errno != errno.EADDRINUSE:  # one that the guest listens on
                     raise
-        raise OSError(errno.EADDRNOTAVAIL, "this guest has sent too many packets")
+        raise OSError(errno.EADDRNOTAVAIL, "this guest has used all its source ports")
 
-    def _sent_sctp(
-        self, one: socket.socket, destination: str, port: int, patience_s: float
-    ) -> Arrival | None:
+    def _sent_sctp(self, one: socket.socket, destination: str, port: int, timeout_s: float) -> Arrival | None:
         one.connect((destination, 0))
         source_port = next(_sctp_ports)
-        _send(one, sctp.init(source_port, port), patience_s)
-        deadline = time.monotonic() + patience_s
+        _send(one, sctp.init(source_port, port), timeout_s)
+        deadline = time.monotonic() + timeout_s
         while (left := deadline - time.monotonic()) > 0:
             found = self._responder.association(source_port, min(0.02, left))
             if found is not None:
                 return found
             number = one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if number:
-                raise OSError(number, "told of by ICMP")
+                raise OSError(number, "reported by ICMP")
         return None
 
 
-def ask(one: socket.socket, data: bytes) -> Arrival | None:
-    """Send on a connected UDP socket, and read what the other end says of it."""
-    timeout_s = one.gettimeout() or PATIENCE_S
+def exchange_datagram(one: socket.socket, data: bytes) -> Arrival | None:
+    """Send on a connected UDP socket, and read where it arrived, as the other end reports it."""
+    timeout_s = one.gettimeout() or TIMEOUT_S
     _send(one, data, timeout_s)
     try:
-        answer = one.recv(2048)
+        reply = one.recv(2048)
     except TimeoutError:
         return None
-    return parse(answer.removeprefix(data).strip())
+    return parse(reply.removeprefix(data).strip())
 
 
-def _send(one: socket.socket, data: bytes, patience_s: float) -> None:
-    """Send, and see which of DROP and REJECT it was if the kernel says that it may not.
+def _send(one: socket.socket, data: bytes, timeout_s: float) -> None:
+    """Send. On EPERM, wait for the ICMP error that tells REJECT from DROP.
 
-    For both the hook says EPERM; what tells them apart is the ICMP error that follows.
+    The hook returns EPERM for both.
     """
     try:
         one.send(data)
     except PermissionError:
         poll = select.poll()
         poll.register(one, select.POLLERR)
-        poll.poll(patience_s * 1000)
+        poll.poll(timeout_s * 1000)
         number = one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         raise OSError(number or errno.EPERM, "refused by the packet filter") from None
 
 
-def _word(problem: OSError) -> str:
+def _verdict(problem: OSError) -> str:
     match problem.errno:
         case errno.ECONNREFUSED:
             return "reject"
@@ -159,7 +157,7 @@ def _word(problem: OSError) -> str:
     return f"error: {problem}"
 
 
-def _made(family: socket.AddressFamily, protocol: Protocol, mark: int) -> socket.socket:
+def _make_socket(family: socket.AddressFamily, protocol: Protocol, mark: int) -> socket.socket:
     """Made in the guest."""
     match protocol:
         case Protocol.TCP:
@@ -173,19 +171,19 @@ def _made(family: socket.AddressFamily, protocol: Protocol, mark: int) -> socket
     return one
 
 
-def _tap() -> socket.socket:
+def _open_tap() -> socket.socket:
     """Made in the guest: sees every packet on every interface of it."""
     tap = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ETH_P_ALL))
     tap.setblocking(False)
     return tap
 
 
-def _has_seen(tap: socket.socket, protocol: Protocol, one: socket.socket) -> bool:
+def _find_packet_of(tap: socket.socket, protocol: Protocol, one: socket.socket) -> bool:
     """Whether a packet of this socket left the guest, by its source port."""
     if protocol is Protocol.SCTP:
-        numbers, wanted = b"\x84", None
+        numbers, expected = b"\x84", None
     else:
-        numbers, wanted = (b"\x06" if protocol is Protocol.TCP else b"\x11"), one.getsockname()[1]
+        numbers, expected = (b"\x06" if protocol is Protocol.TCP else b"\x11"), one.getsockname()[1]
     while True:
         try:
             packet = tap.recv(2048)
@@ -196,11 +194,11 @@ def _has_seen(tap: socket.socket, protocol: Protocol, one: socket.socket) -> boo
         body = packet[40:] if is_six else packet[(packet[0] & 15) * 4 :]
         if number == numbers and len(body) >= 4:
             (source_port,) = struct.unpack("!H", body[:2])
-            if wanted in (None, source_port):
+            if expected in (None, source_port):
                 return True
 
 
-def _whole(one: socket.socket) -> bytes:
+def _receive_all(one: socket.socket) -> bytes:
     data = b""
     while more := one.recv(2048):
         data += more

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the in-guest cases do besides loading rules and sending packets: the words of `how`.
+"""The procedures of the in-guest cases, by their word in `how`.
 
-A procedure is asked of one packet filter at a time and returns what is wrong.
+A procedure runs on one packet filter at a time, and returns what is wrong.
 """
 
 import select
@@ -23,10 +23,10 @@ from tests.cases.services.arrivals import parse as parse_reached
 from tests.cases.services.entries import delete, entries_to
 from tests.cases.services.evaluations import LiveKernels, Rendered
 from tests.cases.services.filters import KernelFilter
-from tests.cases.services.kernel_answers import complaints, ports
+from tests.cases.services.kernel_probes import ports, probe_failures
 from tests.cases.services.lab import Lab
-from tests.cases.services.probe import PATIENCE_S, ask
-from tests.cases.services.questions import Question
+from tests.cases.services.packet_checks import PacketCheck
+from tests.cases.services.probe import TIMEOUT_S, exchange_datagram
 
 _HEAD_START_S = 0.4
 # A SYN is sent again after 1 s, and after 3 s: one of these must meet the rules, or none may.
@@ -34,195 +34,194 @@ _RETRANSMITTED_S = 3.5
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """What a procedure has to work with: `before` is what was loaded earlier, if anything."""
+class ProcedureContext:
+    """The input of a procedure: `before` was loaded earlier, if anything was."""
 
     kernel: LiveKernels
     filter: KernelFilter
     before: Rendered | None
     now: Rendered
     results: tuple[GuestRulesResult, GuestRulesResult] | None
-    questions: tuple[Question, ...]
+    packet_checks: tuple[PacketCheck, ...]
     within_s: float | None
     service_cidr: str
 
 
-Procedure = Callable[[Scene], list[str]]
+Procedure = Callable[[ProcedureContext], list[str]]
 
 
-def load(scene: Scene) -> list[str]:
-    """Load, then send. With `within_ms` an answer comes so soon, in the best of some tries."""
-    found = scene.kernel.answers(scene.now, scene.questions, scene.filter)
-    if scene.within_s is None:
+def load(context: ProcedureContext) -> list[str]:
+    """Load, then send. With `within_ms`, the best of five packets is answered in that time."""
+    found = context.kernel.evaluate(context.now, context.packet_checks, context.filter)
+    if context.within_s is None:
         return found
-    lab = _lab(scene)
+    lab = _lab(context)
     try:
-        scene.filter.load(lab.guest, scene.now.family, _text(scene, scene.now))
-        for question in scene.questions:
-            packet = question.packet
+        context.filter.load(lab.guest, context.now.family, _text(context, context.now))
+        for packet_check in context.packet_checks:
+            packet = packet_check.packet
             took_s = min(
                 lab.probe.send(packet.protocol, packet.destination, packet.port).took_s for _ in range(5)
             )
-            if took_s > scene.within_s:
-                found.append(f"{question.name}: {took_s * 1000:.0f} ms")
+            if took_s > context.within_s:
+                found.append(f"{packet_check.name}: {took_s * 1000:.0f} ms")
     finally:
         lab.close()
     return found
 
 
-def no_route(scene: Scene) -> list[str]:
-    """No route covers the address; once one does, the rules act."""
-    lab = _lab(scene, is_routed=False)
+def no_route(context: ProcedureContext) -> list[str]:
+    """No route covers the address; once one does, the rules apply."""
+    lab = _lab(context, is_routed=False)
     try:
-        found = scene.kernel.answers_in(lab, scene.now, scene.questions, scene.filter)
-        lab.route(scene.service_cidr)
-        for question in scene.questions:
-            packet = question.packet
-            endpoints = trace_model(scene.now.rules, packet).endpoints
+        found = context.kernel.evaluate_in(lab, context.now, context.packet_checks, context.filter)
+        lab.route(context.service_cidr)
+        for packet_check in context.packet_checks:
+            packet = packet_check.packet
+            endpoints = trace_model(context.now.rules, packet).endpoints
             for endpoint in endpoints:  # translated packets are routed again
                 lab.route(endpoint.ip)
             seen = lab.probe.send(packet.protocol, packet.destination, packet.port)
             if seen.reached is None or seen.reached.endpoint not in endpoints:
-                found.append(f"{question.name}: {seen.word} although there is a route now")
+                found.append(f"{packet_check.name}: {seen.verdict} although it has a route now")
         return found
     finally:
         lab.close()
 
 
-def syn_before_rules(scene: Scene) -> list[str]:
-    """A SYN leaves, and the rules land a moment later: does the connection come about?"""
-    return _syn_before_rules(scene, is_repaired=False)
+def syn_before_rules(context: ProcedureContext) -> list[str]:
+    """A SYN leaves before the rules are applied: is the connection established?"""
+    return _syn_before_rules(context, is_repaired=False)
 
 
-def syn_repaired(scene: Scene) -> list[str]:
+def syn_repaired(context: ProcedureContext) -> list[str]:
     """`syn_before_rules`, with the entries deleted that the change makes stale, as our daemon does."""
-    return _syn_before_rules(scene, is_repaired=True)
+    return _syn_before_rules(context, is_repaired=True)
 
 
-def _syn_before_rules(scene: Scene, *, is_repaired: bool) -> list[str]:
-    (question,) = scene.questions
-    packet = question.packet
-    is_stuck = question.wanted == {PacketVerdict.DROP}
-    # Nobody may listen where the packet goes without rules: it has to be sent again.
-    lab = _lab(scene, without={packet.port})
+def _syn_before_rules(context: ProcedureContext, *, is_repaired: bool) -> list[str]:
+    (packet_check,) = context.packet_checks
+    packet = packet_check.packet
+    is_stuck = packet_check.expected == {PacketVerdict.DROP}
+    # Without rules the packet must reach no listener, so that it is sent again.
+    lab = _lab(context, without={packet.port})
     try:
-        if scene.before is not None:
-            scene.filter.load(lab.guest, scene.now.family, _text(scene, scene.before))
-        with _socket(lab, scene, socket.SOCK_STREAM) as one:
+        if context.before is not None:
+            context.filter.load(lab.guest, context.now.family, _text(context, context.before))
+        with _socket(lab, context, socket.SOCK_STREAM) as one:
             begin = time.monotonic()
             one.setblocking(False)
             one.connect_ex((packet.destination, packet.port))
             time.sleep(_HEAD_START_S)
-            scene.filter.change(lab.guest, scene.now.family, _text(scene, scene.now))
-            if is_repaired and scene.results is not None:
-                delete(lab.guest, stale_flows(*scene.results))
-            reached = _connected(one, _RETRANSMITTED_S if is_stuck else PATIENCE_S)
+            context.filter.change(lab.guest, context.now.family, _text(context, context.now))
+            if is_repaired and context.results is not None:
+                delete(lab.guest, stale_flows(*context.results))
+            reached = _connected(one, _RETRANSMITTED_S if is_stuck else TIMEOUT_S)
             took_s = time.monotonic() - begin
         if not is_stuck:
-            is_right = reached is not None and reached.endpoint in question.wanted
-            return _unless(is_right, f"{question.name}: {reached} after {took_s:.1f} s")
-        found = _unless(reached is None, f"{question.name}: {reached} after {took_s:.1f} s")
+            is_right = reached is not None and reached.endpoint in packet_check.expected
+            return _unless(is_right, f"{packet_check.name}: {reached} after {took_s:.1f} s")
+        found = _unless(reached is None, f"{packet_check.name}: {reached} after {took_s:.1f} s")
         states = [entry.state for entry in entries_to(lab.guest, packet.destination)]
-        return found + _unless(states == ["SYN_SENT"], f"{question.name}: conntrack says {states}")
+        return found + _unless(states == ["SYN_SENT"], f"{packet_check.name}: conntrack has {states}")
     finally:
         lab.close()
 
 
-def refused_before_rules(scene: Scene) -> list[str]:
+def refused_before_rules(context: ProcedureContext) -> list[str]:
     """A connection before the rules is refused at once, leaves nothing behind, and works after."""
-    (question,) = scene.questions
-    lab = _lab(scene)
+    (packet_check,) = context.packet_checks
+    lab = _lab(context)
     try:
-        if scene.before is not None:
-            scene.filter.load(lab.guest, scene.now.family, _text(scene, scene.before))
-        packet = question.packet
+        if context.before is not None:
+            context.filter.load(lab.guest, context.now.family, _text(context, context.before))
+        packet = packet_check.packet
         first = lab.probe.send(packet.protocol, packet.destination, packet.port)
         found = _unless(
-            first.word == "reject", f"{question.name}: before the rules: {first.word}, not reject"
+            first.verdict == "reject", f"{packet_check.name}: before the rules: {first.verdict}, not reject"
         )
         left = entries_to(lab.guest, packet.destination)
-        found += _unless(not left, f"{question.name}: conntrack still has {left}")
-        scene.filter.change(lab.guest, scene.now.family, _text(scene, scene.now))
-        return found + [f"{question.name}: {one}" for one in complaints(lab, question)]
+        found += _unless(not left, f"{packet_check.name}: conntrack still has {left}")
+        context.filter.change(lab.guest, context.now.family, _text(context, context.now))
+        return found + [f"{packet_check.name}: {one}" for one in probe_failures(lab, packet_check)]
     finally:
         lab.close()
 
 
-def udp_moved(scene: Scene) -> list[str]:
+def udp_moved(context: ProcedureContext) -> list[str]:
     """A socket's datagrams go on to an endpoint that is gone, until its conntrack entry is deleted."""
-    (question,) = scene.questions
-    if scene.before is None or scene.results is None:
+    (packet_check,) = context.packet_checks
+    if context.before is None or context.results is None:
         return ["udp-moved needs a state before"]
-    packet = question.packet
-    lab = _lab(scene)
+    packet = packet_check.packet
+    lab = _lab(context)
     try:
-        scene.filter.load(lab.guest, scene.now.family, _text(scene, scene.before))
-        with _socket(lab, scene, socket.SOCK_DGRAM) as one:
-            one.settimeout(PATIENCE_S)
+        context.filter.load(lab.guest, context.now.family, _text(context, context.before))
+        with _socket(lab, context, socket.SOCK_DGRAM) as one:
+            one.settimeout(TIMEOUT_S)
             one.connect((packet.destination, packet.port))
-            old = ask(one, b"1")
-            scene.filter.change(lab.guest, scene.now.family, _text(scene, scene.now))
-            still = ask(one, b"2")
-            deleted = delete(lab.guest, stale_flows(*scene.results))
+            old = exchange_datagram(one, b"1")
+            context.filter.change(lab.guest, context.now.family, _text(context, context.now))
+            still = exchange_datagram(one, b"2")
+            deleted = delete(lab.guest, stale_flows(*context.results))
             try:
-                moved = ask(one, b"3")
+                moved = exchange_datagram(one, b"3")
                 outcome: Outcome = moved.endpoint if moved is not None else PacketVerdict.DROP
             except ConnectionRefusedError:
                 outcome = PacketVerdict.REJECT
         if old is None or still is None or old.endpoint != still.endpoint:
-            return [f"{question.name}: {old} before and {still} after, not the same"]
-        is_right = {outcome} == question.wanted
-        said = (
-            f"{format_outcomes([outcome])} after {deleted} are gone, not {format_outcomes(question.wanted)}"
-        )
-        return _unless(is_right, f"{question.name}: {said}")
+            return [f"{packet_check.name}: {old} before and {still} after, not the same"]
+        is_right = {outcome} == packet_check.expected
+        expected = format_outcomes(packet_check.expected)
+        mismatch = f"{format_outcomes([outcome])} after deletion of {deleted}, not {expected}"
+        return _unless(is_right, f"{packet_check.name}: {mismatch}")
     finally:
         lab.close()
 
 
-def foreign_chain(scene: Scene) -> list[str]:
-    """Others' rules stay as they are: with our text, and when whole tables are replaced by what is
-    merged for a stock guest."""
-    lab = _lab(scene)
-    family, save = scene.now.family, scene.filter.save
+def foreign_chain(context: ProcedureContext) -> list[str]:
+    """Foreign rules stay as they are: with our text, and when whole tables are replaced by the merge
+    for a stock guest."""
+    lab = _lab(context)
+    family, save = context.now.family, context.filter.save
     try:
-        mesh.load(scene.filter, lab.guest, family, scene.service_cidr)
+        mesh.load(context.filter, lab.guest, family, context.service_cidr)
         theirs = mesh.lines(save(lab.guest, family))
-        scene.filter.load(lab.guest, family, _text(scene, scene.now))
+        context.filter.load(lab.guest, family, _text(context, context.now))
         found = _unless(theirs == mesh.lines(save(lab.guest, family)), "the foreign chain has changed")
-        if scene.filter.backend is Backend.IPTABLES:
-            document = parse(_text(scene, scene.now), family, Backend.IPTABLES)
+        if context.filter.backend is Backend.IPTABLES:
+            document = parse(_text(context, context.now), family, Backend.IPTABLES)
             whole = whole_tables(save(lab.guest, family), document)
-            lab.guest.run(scene.filter.restorer(family), "-w", "5", text=whole)
+            lab.guest.run(context.filter.restore_program(family), "-w", "5", text=whole)
             found += _unless(
                 theirs == mesh.lines(save(lab.guest, family)), "merged: the foreign chain is gone"
             )
-        return found + _through_mesh(scene, lab)
+        return found + _through_mesh(context, lab)
     finally:
         lab.close()
 
 
-def mesh_first(scene: Scene) -> list[str]:
-    """The mesh sees a cluster IP first; what its proxy sends comes to our rules."""
-    lab = _lab(scene)
+def mesh_first(context: ProcedureContext) -> list[str]:
+    """The mesh sees a cluster IP first; its proxy's packets come to our rules."""
+    lab = _lab(context)
     try:
-        mesh.load(scene.filter, lab.guest, scene.now.family, scene.service_cidr)
-        scene.filter.load(lab.guest, scene.now.family, _text(scene, scene.now))
-        return _through_mesh(scene, lab)
+        mesh.load(context.filter, lab.guest, context.now.family, context.service_cidr)
+        context.filter.load(lab.guest, context.now.family, _text(context, context.now))
+        return _through_mesh(context, lab)
     finally:
         lab.close()
 
 
-def same_rules(scene: Scene) -> list[str]:
+def same_rules(context: ProcedureContext) -> list[str]:
     """Another tenant's change changes nothing here, to the byte."""
-    if scene.before is None:
+    if context.before is None:
         return ["same-rules needs a state before"]
     found = [
-        f"the {backend.value} text is not what it was"
+        f"the {backend.value} text has changed"
         for backend in Backend
-        if scene.before.texts[backend] != scene.now.texts[backend]
+        if context.before.texts[backend] != context.now.texts[backend]
     ]
-    return found + scene.kernel.answers(scene.now, scene.questions, scene.filter)
+    return found + context.kernel.evaluate(context.now, context.packet_checks, context.filter)
 
 
 PROCEDURES: dict[str, Procedure] = {
@@ -239,45 +238,49 @@ PROCEDURES: dict[str, Procedure] = {
 """By the word of `how`."""
 
 
-def _text(scene: Scene, rendered: Rendered) -> str:
-    return rendered.texts[scene.filter.backend]
+def _text(context: ProcedureContext, rendered: Rendered) -> str:
+    return rendered.texts[context.filter.backend]
 
 
-def _lab(scene: Scene, *, is_routed: bool = True, without: frozenset[int] | set[int] = frozenset()) -> Lab:
-    """A guest, and a world that listens wherever the rules of both states lead, and to the mesh."""
-    listened = ports(scene.questions) | {mesh.PORT}
-    for rendered in filter(None, (scene.before, scene.now)):
-        for question in scene.questions:
-            listened |= {end.port for end in trace_model(rendered.rules, question.packet).endpoints}
-    return scene.kernel.lab(scene.now, listened - without, scene.filter, is_routed=is_routed)
+def _lab(
+    context: ProcedureContext, *, is_routed: bool = True, without: frozenset[int] | set[int] = frozenset()
+) -> Lab:
+    """A guest, and an outside that listens on the ports of both states' rules, and on the mesh's."""
+    listened = ports(context.packet_checks) | {mesh.PORT}
+    for rendered in filter(None, (context.before, context.now)):
+        for packet_check in context.packet_checks:
+            listened |= {end.port for end in trace_model(rendered.rules, packet_check.packet).endpoints}
+    return context.kernel.lab(context.now, listened - without, context.filter, is_routed=is_routed)
 
 
-def _socket(lab: Lab, scene: Scene, kind: socket.SocketKind) -> socket.socket:
-    family = socket.AF_INET6 if ":" in scene.now.guest.pod else socket.AF_INET
+def _socket(lab: Lab, context: ProcedureContext, kind: socket.SocketKind) -> socket.socket:
+    family = socket.AF_INET6 if ":" in context.now.guest.pod else socket.AF_INET
     return lab.guest.call(socket.socket, family, kind)
 
 
-def _connected(one: socket.socket, patience_s: float) -> Arrival | None:
-    """Wait for a connection that has been begun, and read where it ended; None if it did not."""
+def _connected(one: socket.socket, timeout_s: float) -> Arrival | None:
+    """Wait until a begun connection is established, and read where it arrived; None if it is not."""
     poll = select.poll()
     poll.register(one, select.POLLIN)
-    if not poll.poll(patience_s * 1000) or one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+    if not poll.poll(timeout_s * 1000) or one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
         return None
     return parse_reached(one.recv(2048))
 
 
-def _through_mesh(scene: Scene, lab: Lab) -> list[str]:
+def _through_mesh(context: ProcedureContext, lab: Lab) -> list[str]:
     found = []
-    for question in scene.questions:
-        packet = question.packet
+    for packet_check in context.packet_checks:
+        packet = packet_check.packet
         seen = lab.probe.send(packet.protocol, packet.destination, packet.port)
         if seen.reached is None or seen.reached.port != mesh.PORT:
-            found.append(f"{question.name}: {seen} before the mesh saw it")
+            found.append(f"{packet_check.name}: {seen} before the mesh saw it")
         seen = lab.probe.send(packet.protocol, packet.destination, packet.port, mark=mesh.MARK)
-        if seen.reached is None or seen.reached.endpoint not in question.wanted:
-            found.append(f"{question.name}: {seen} behind the mesh, not {format_outcomes(question.wanted)}")
+        if seen.reached is None or seen.reached.endpoint not in packet_check.expected:
+            found.append(
+                f"{packet_check.name}: {seen} behind the mesh, not {format_outcomes(packet_check.expected)}"
+            )
     return found
 
 
-def _unless(is_right: bool, complaint: str) -> list[str]:
-    return [] if is_right else [complaint]
+def _unless(is_right: bool, failure: str) -> list[str]:
+    return [] if is_right else [failure]

@@ -10,7 +10,7 @@ from kubeproxy_ext.compute.guest_view import GuestRulesResult, GuestView
 from ruleset.document import Document, parse
 from ruleset.model import Family, GuestRules
 from ruleset.names import Backend
-from tests.cases.services.case_shape import ApiState
+from tests.cases.services.case_file import ApiState
 
 
 class SubjectError(Exception):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Listeners that tell each client where it ended: the address and port that its packet had on arrival."""
+"""Listeners that report to each client the address and port that its packet had on arrival."""
 
 import selectors
 import socket
@@ -43,9 +43,9 @@ class Responder:
     def listen(
         self, namespace: ThreadedNamespace, family: socket.AddressFamily, ports: Iterable[int]
     ) -> list[socket.socket]:
-        """Answer TCP and UDP on these ports of every address, and note SCTP on all.
+        """Answer TCP and UDP on these ports of every address, and record SCTP on all.
 
-        To be given to `forget` in the end: the namespace lives as long as they do.
+        Close them with `forget`: the namespace lives as long as they do.
         """
         listeners = namespace.call(_listeners, namespace.name, family, sorted(set(ports)))
         for listener in listeners:
@@ -82,8 +82,7 @@ class Responder:
                 try:
                     self._answer(listener)
                 except OSError:
-                    # The client is gone, or the listener is, or there is no way back: what the client
-                    # saw is what counts.
+                    # The client or the listener is gone, or no route leads back: the client reports it.
                     continue
 
     def _answer(self, listener: _Listener) -> None:
@@ -145,7 +144,7 @@ def _set_up(one: socket.socket, family: socket.AddressFamily) -> None:
 def _destination(
     control: list[tuple[int, int, bytes]],
 ) -> tuple[str, list[tuple[int, int, bytes]]]:
-    """The address that a packet came to, and what makes the answer come from there."""
+    """The address that a packet came to, and the control message that makes the reply come from there."""
     for level, kind, data in control:
         if (level, kind) == (socket.IPPROTO_IP, _IP_PKTINFO):
             _, _, destination = _IN_PKTINFO.unpack(data[: _IN_PKTINFO.size])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sections of a file that are no packets: names, numbers, selection, order, choice, conntrack."""
+"""The sections of a file without packets: names, numbers, selection, order, choice, conntrack."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -10,8 +10,7 @@ from ruleset.model import EndpointSet, Frontend, NoBackendAction
 from ruleset.names import chain_hash
 from ruleset.render.iptables import weight
 from tests.cases.services import rendering, slice_rules, sync_section
-from tests.cases.services.case_results import Job
-from tests.cases.services.case_shape import (
+from tests.cases.services.case_file import (
     ApiState,
     CaseFile,
     ChoiceEndpoint,
@@ -26,8 +25,9 @@ from tests.cases.services.case_shape import (
     SlicePort,
     SliceSpec,
 )
+from tests.cases.services.case_results import Job
 from tests.cases.services.entries import KernelEntry, is_stale
-from tests.cases.services.questions import UnknownWordError
+from tests.cases.services.packet_checks import UnknownWordError
 from tests.cases.services.rendering import RenderedGuest
 
 _NODE = "test-node"
@@ -44,9 +44,9 @@ def jobs(file: CaseFile) -> Iterator[tuple[str, Job]]:
     if file.probabilities:
         yield "probabilities", partial(_probabilities, file)
     for one in file.selection:
-        yield f"selection: {one.why}", partial(_selection, one)
-    for why, effect in file.slice_rules.items():
-        yield f"slice_rules: {why}", partial(slice_rules.answer, why, effect)
+        yield f"selection: {one.reason}", partial(_selection, one)
+    for rule, effect in file.slice_rules.items():
+        yield f"slice_rules: {rule}", partial(slice_rules.check, rule, effect)
     for order in file.endpoint_map:
         yield order.id, partial(_endpoint_map, order)
     for choice in file.endpoint_choices:
@@ -54,22 +54,22 @@ def jobs(file: CaseFile) -> Iterator[tuple[str, Job]]:
     if file.conntrack is not None:
         yield "conntrack", partial(_conntrack, file.conntrack)
     for sequence in file.sync:
-        yield sequence.id, partial(sync_section.answer, sequence)
+        yield sequence.id, partial(sync_section.check, sequence)
 
 
 def _chain_names(file: CaseFile) -> tuple[list[str], str]:
     found = [
-        f"{text}: {chain_hash(text)}, not {wanted}"
-        for text, wanted in file.chain_names.items()
-        if chain_hash(text) != wanted
+        f"{text}: {chain_hash(text)}, not {expected}"
+        for text, expected in file.chain_names.items()
+        if chain_hash(text) != expected
     ]
     return found, f"{len(file.chain_names)} names"
 
 
 def _probabilities(file: CaseFile) -> tuple[list[str], str]:
-    wanted = {int(left): text for left, text in file.probabilities.items()}
+    expected = {int(left): text for left, text in file.probabilities.items()}
     found = [
-        f"{left} left: {weight(left)}, not {text}" for left, text in wanted.items() if weight(left) != text
+        f"{left} left: {weight(left)}, not {text}" for left, text in expected.items() if weight(left) != text
     ]
     # "must stay strictly increasing as n falls from 100000 to 2"
     before = 0.0
@@ -79,7 +79,7 @@ def _probabilities(file: CaseFile) -> tuple[list[str], str]:
             found.append(f"{left} left has no greater weight than {left + 1}")
             break
         before = now
-    return found, f"{len(wanted)} weights, and their order from 100000 to 2"
+    return found, f"{len(expected)} weights, and their order from 100000 to 2"
 
 
 def _selection(case: Selection) -> tuple[list[str], str]:
@@ -91,11 +91,11 @@ def _selection(case: Selection) -> tuple[list[str], str]:
         slices.append(SliceSpec(service.svc, ports, (EndpointSpec(ip),)))
     data = rendering.objects_list(ApiState((service,), tuple(slices)), _NODE)
     found = []
-    for pod, wanted in ((_POD, case.ipv4), (_POD_6, case.ipv6)):
+    for pod, expected in ((_POD, case.ipv4), (_POD_6, case.ipv6)):
         frontends = list(rendering.rules_for(data, RenderedGuest(pod, _NODE)).frontends())
         addresses = {frontend.ip for frontend in frontends}
-        if wanted is not None and addresses != {wanted}:
-            found.append(f"frontends {sorted(addresses)}, not {wanted}")
+        if expected is not None and addresses != {expected}:
+            found.append(f"frontends {sorted(addresses)}, not {expected}")
         if not case.is_proxied and frontends:
             found.append(f"frontends {sorted(addresses)}, though it is not proxied")
         if case.is_proxied and pod == _POD:
@@ -124,7 +124,7 @@ def _endpoint_map(case: EndpointMap) -> tuple[list[str], str]:
         flows = stale_flows(results[0], results[1])
         if bool(flows) != case.has_udp_pass:
             found.append(f"conntrack entries to delete: {flows}")
-    return found, "order of endpoints, and what conntrack is rid of"
+    return found, "order of endpoints, and deleted conntrack entries"
 
 
 def _state_of(mapping: Mapping[str, tuple[str, ...]]) -> ApiState:
@@ -187,12 +187,12 @@ def _endpoint(one: ChoiceEndpoint, ip: str, me: str) -> EndpointSpec:
 def _chosen(
     where: str,
     frontend: Frontend,
-    wanted: frozenset[str] | None,
+    names: frozenset[str] | None,
     case: EndpointChoiceCase,
     ips: dict[str, str],
 ) -> list[str]:
-    if wanted:
-        expected: object = {ips[name] for name in wanted}
+    if names:
+        expected: object = {ips[name] for name in names}
     else:
         expected = NoBackendAction.DROP if case.has_any else NoBackendAction.REJECT
     seen: object = (
@@ -208,14 +208,14 @@ def _conntrack(case: Conntrack) -> tuple[list[str], str]:
         raise UnknownWordError(f"the runner does not know conntrack.service {unknown}")
     before, after = (_serving_outcome(case, names) for names in (("serving", "gone"), ("serving",)))
     flows = stale_flows(before, after)
-    # What a guest's daemon does not know of after its restart counts as new.
+    # After its restart a guest's daemon knows of no entry: all count as new.
     flows_of_all = stale_flows(None, after)
     found, left_out = [], 0
     for entry in case.entries:
         if entry.destination == "*":
             left_out += 1
             continue
-        asked = KernelEntry(
+        kernel_entry = KernelEntry(
             entry.protocol,
             entry.destination,
             entry.port,
@@ -223,12 +223,12 @@ def _conntrack(case: Conntrack) -> tuple[list[str], str]:
             entry.reply_port,
             has_reply=False,
         )
-        for how, said in (("a change", flows), ("a restart", flows_of_all)):
-            if is_stale(asked, said) == entry.is_kept and not _is_ours_alone(asked, said):
-                found.append(f"{entry}: after {how} it is {'deleted' if entry.is_kept else 'kept'}")
+        for event, stale in (("a change", flows), ("a restart", flows_of_all)):
+            if is_stale(kernel_entry, stale) == entry.is_kept and not _is_ours_alone(kernel_entry, stale):
+                found.append(f"{entry}: after {event} it is {'deleted' if entry.is_kept else 'kept'}")
     found += [one for fix in case.later for one in _later(case, fix)]
     count = len(case.entries) - left_out
-    return found, f"{count} entries; {left_out} of node ports, which guests have not"
+    return found, f"{count} entries; {left_out} of node ports, which guests do not have"
 
 
 def _is_ours_alone(entry: KernelEntry, flows: Sequence[StaleFlow]) -> bool:

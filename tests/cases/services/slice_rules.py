@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules about EndpointSlices that a file states in words: what each means, as objects."""
+"""The rules about EndpointSlices that a file states in words, as changes of objects."""
 
 import copy
 import json
@@ -8,7 +8,7 @@ from typing import Any
 
 from ruleset.model import EndpointSet
 from tests.cases.services import rendering
-from tests.cases.services.case_shape import (
+from tests.cases.services.case_file import (
     ApiState,
     EndpointSpec,
     PortSpec,
@@ -16,7 +16,7 @@ from tests.cases.services.case_shape import (
     SlicePort,
     SliceSpec,
 )
-from tests.cases.services.questions import UnknownWordError
+from tests.cases.services.packet_checks import UnknownWordError
 from tests.cases.services.rendering import RenderedGuest
 
 _NODE = "test-node"
@@ -29,8 +29,8 @@ _BOTH = {"10.1.0.3:8080", "10.1.0.4:8080"}
 _SECOND = {"10.1.0.4:8080"}
 
 Change = Callable[[dict[str, Any]], object]
-# By what the file says: the effect in its words, a change to a slice of two endpoints, and what the
-# Service has then. The port of the Service is named `p`; "" stands for an unnamed one.
+# By the rule in the file's words: its effect, a change to a slice of two endpoints, and the Service's
+# endpoints then. The port of the Service is named `p`; "" stands for an unnamed one.
 _RULES: dict[str, tuple[str, Change, set[str]]] = {
     "no service-name label": ("slice ignored", lambda s: s["metadata"]["labels"].clear(), set()),
     "addressType FQDN": ("slice ignored", lambda s: s.update(addressType="FQDN"), set()),
@@ -62,20 +62,20 @@ _RULES: dict[str, tuple[str, Change, set[str]]] = {
 _DUPLICATE = "same ip:port in two slices of a service port"
 
 
-def answer(why: str, effect: str) -> tuple[list[str], str]:
-    """Ask the daemon about one rule. Raises UnknownWordError for one that is not known."""
-    if why == _DUPLICATE:
+def check(rule: str, effect: str) -> tuple[list[str], str]:
+    """Apply one rule's change and compare the daemon's endpoints. Raises UnknownWordError."""
+    if rule == _DUPLICATE:
         return _duplicate(effect)
-    known, change, wanted = _RULES.get(why, ("", lambda _: None, set()))
+    known, change, expected = _RULES.get(rule, ("", lambda _: None, set()))
     if known != effect:
-        raise UnknownWordError(f"the runner does not know the slice rule {why!r}: {effect!r}")
+        raise UnknownWordError(f"the runner does not know the slice rule {rule!r}: {effect!r}")
     items = _STATE.objects(_NODE)
     change(items[-1])
-    found = _compared(items, wanted)
-    if why == "port number nil or 0":
+    found = _compared(items, expected)
+    if rule == "port number nil or 0":
         items[-1]["ports"][0]["port"] = 0
-        found += _compared(items, wanted)
-    if why == "port without a name pointer":
+        found += _compared(items, expected)
+    if rule == "port without a name pointer":
         found += _unnamed()
     return found, effect
 
@@ -88,7 +88,7 @@ def _unnamed() -> list[str]:
 
 
 def _duplicate(effect: str) -> tuple[list[str], str]:
-    """The copy on this node wins: what Local policy leads to shows it."""
+    """The copy on this node wins, as the endpoints of a Local policy show."""
     if effect != "one endpoint; a copy that is on this node wins":
         raise UnknownWordError(f"the runner does not know the slice rule {_DUPLICATE!r}: {effect!r}")
     found = []
@@ -111,7 +111,7 @@ def _terminating(slice_: dict[str, Any]) -> dict[str, Any]:
     return endpoint
 
 
-def _compared(items: list[dict[str, Any]], wanted: set[str]) -> list[str]:
+def _compared(items: list[dict[str, Any]], expected: set[str]) -> list[str]:
     data = json.dumps({"apiVersion": "v1", "kind": "List", "items": items}).encode()
     seen = {
         str(endpoint)
@@ -119,4 +119,4 @@ def _compared(items: list[dict[str, Any]], wanted: set[str]) -> list[str]:
         if isinstance(frontend.to, EndpointSet)
         for endpoint in frontend.to.endpoints
     }
-    return [] if seen == wanted else [f"{sorted(seen)}, not {sorted(wanted)}"]
+    return [] if seen == expected else [f"{sorted(seen)}, not {sorted(expected)}"]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `sync` section: what a change writes, asked of a guest that is sent deltas.
+"""The `sync` section: the writes of a change, as deltas to a guest.
 
-What has no meaning here, and is said so: `total_delta` counts rules of upstream's shape; chains of
-single endpoints and comments are not written at all (so that Services have two endpoints here,
-where the file says one, and large clusters need no mode of their own); stale chains go at once;
-and a guest neither forwards nor masquerades.
+These expectations have no meaning here, and the note says so. `total_delta` counts rules of upstream's
+shape. Chains of single endpoints and comments are never written: so Services have two endpoints here, where
+the file has one, and large clusters need no mode of their own. Stale chains go at once. A guest neither
+forwards nor masquerades.
 """
 
 import re
@@ -16,7 +16,7 @@ from ruleset.document import Document, make_ruleset
 from ruleset.model import EndpointSet, Protocol
 from ruleset.names import Backend, endpoint_set_chain
 from tests.cases.services import rendering
-from tests.cases.services.case_shape import (
+from tests.cases.services.case_file import (
     ApiState,
     EndpointSpec,
     PortSpec,
@@ -25,7 +25,7 @@ from tests.cases.services.case_shape import (
     SliceSpec,
     Sync,
 )
-from tests.cases.services.questions import UnknownWordError
+from tests.cases.services.packet_checks import UnknownWordError
 from tests.cases.services.rendering import RenderedGuest
 
 _NODE = "test-node"
@@ -44,70 +44,74 @@ _NOT_OF_GUESTS = {
 }
 
 
-def answer(case: Sync) -> tuple[list[str], str]:
+def check(case: Sync) -> tuple[list[str], str]:
     """One sequence or rule of the section."""
     if case.rule is not None:
-        return _no_such_rule(case.rule)
-    guest = _Synced()
+        return _rule_of_nodes(case.rule)
+    guest = _SyncedGuest()
     found = []
     for number, step in enumerate(case.steps, 1):
         unknown = sorted(set(step) - _STEP_WORDS)
         if unknown:
             raise UnknownWordError(f"the runner does not know {unknown} of step {number}")
-        found += [f"step {number}, {step['do']}: {said}" for said in guest.step(step)]
+        found += [f"step {number}, {step['do']}: {difference}" for difference in guest.step(step)]
     return found, "by deltas; rules of upstream's shape are not counted, and there are no comments"
 
 
-def _no_such_rule(rule: str) -> tuple[list[str], str]:
+def _rule_of_nodes(rule: str) -> tuple[list[str], str]:
     if rule not in _NOT_OF_GUESTS:
         raise UnknownWordError(f"the runner does not know the rule {rule!r}")
-    word, why = _NOT_OF_GUESTS[rule]
+    word, reason = _NOT_OF_GUESTS[rule]
     services = {"ns1/svc1": 2}
     text = _document(services).text()
-    return ([f"there is {word} in the text"] if word in text else []), f"no such rule: {why}"
+    return ([f"the text has {word}"] if word in text else []), f"no such rule: {reason}"
 
 
-class _Synced:
-    """Services by their number of endpoints, and what the guest has."""
+class _SyncedGuest:
+    """Services by their number of endpoints, and the guest's installed ruleset."""
 
     def __init__(self) -> None:
         self._services: dict[str, int] = {}
         self._generation = 0
-        self._held = make_ruleset(0, ())
+        self._installed = make_ruleset(0, ())
         self._is_broken = False
 
     def step(self, step: Mapping[str, Any]) -> list[str]:
-        """Do one step, and say what is not as it says."""
+        """Do one step, and return its differences from the expectations."""
         before = set(self._services)
-        is_lost = self._do(str(step["do"]))
+        is_push_lost = self._apply_step(str(step["do"]))
         document = _document(self._services)
         self._generation += 1
-        wanted = make_ruleset(self._generation, (document,))
-        delta = difference(self._held, wanted)
-        if is_lost:
-            return self._lost(step)
+        expected = make_ruleset(self._generation, (document,))
+        delta = difference(self._installed, expected)
+        if is_push_lost:
+            return self._check_lost_push(step)
         needs_full = self._is_broken
         self._is_broken = False
-        found = _unlike(step, document, delta, before, self._services, is_full=needs_full)
-        if delta is not None and not needs_full and apply_delta(self._held, delta).digest != wanted.digest:
-            found.append("the delta does not make what it should")
-        self._held = wanted
+        found = _differences(step, document, delta, before, self._services, is_full=needs_full)
+        if (
+            delta is not None
+            and not needs_full
+            and apply_delta(self._installed, delta).digest != expected.digest
+        ):
+            found.append("the delta does not lead to the new ruleset")
+        self._installed = expected
         return found
 
-    def _lost(self, step: Mapping[str, Any]) -> list[str]:
-        """A push fails: the guest has something else, which a delta must not be applied to."""
+    def _check_lost_push(self, step: Mapping[str, Any]) -> list[str]:
+        """A push fails: the guest has another ruleset, to which no delta may be applied."""
         self._is_broken = True
         other = make_ruleset(1, (_document({"ns9/svc9": 2}),))
         after = make_ruleset(2, (_document({**self._services, "ns8/svc8": 2}),))
-        delta = difference(self._held, after)
+        delta = difference(self._installed, after)
         assert delta is not None
         try:
             apply_delta(other, delta)
         except BaseMismatch:
             return [] if step.get("needs_full") is True else [f"needs_full is not {step.get('needs_full')}"]
-        return ["a delta is applied to what is not its base"]
+        return ["a delta was applied to another base"]
 
-    def _do(self, words: str) -> bool:
+    def _apply_step(self, words: str) -> bool:
         """Change the Services as the words say. Returns whether the push is lost."""
         if found := re.fullmatch(r"first sync with (\S+) and (\S+) one endpoint each", words):
             self._services = {found[1]: 2, found[2]: 2}
@@ -137,7 +141,7 @@ class _Synced:
         return next(name for name in self._services if name.endswith(f"/{short}"))
 
 
-def _unlike(
+def _differences(
     step: Mapping[str, Any],
     document: Document,
     delta: RulesetDelta | None,
@@ -155,15 +159,15 @@ def _unlike(
     short = {name: name.partition("/")[2] for name in names}
     found = []
 
-    def expect(key: str, wanted: set[str], seen: set[str]) -> None:
-        if wanted != seen:
-            found.append(f"{key}: {sorted(seen)}, not {sorted(wanted)}")
+    def expect(key: str, expected: set[str], seen: set[str]) -> None:
+        if expected != seen:
+            found.append(f"{key}: {sorted(seen)}, not {sorted(expected)}")
 
     if "service_chains_written" in step:
-        said = step["service_chains_written"]
+        chains_written = step["service_chains_written"]
         has_chain = {short[name] for name, count in services.items() if count}
         seen = {short[name] for name, chain in chains.items() if chain in written}
-        expect("service_chains_written", has_chain if said == "all" else set(said), seen)
+        expect("service_chains_written", has_chain if chains_written == "all" else set(chains_written), seen)
     if "top_level_lists" in step:
         dispatch = " ".join(document.objects[_DISPATCH])
         seen = {short[name] for name in services if f"-j {_chain(name)}" in dispatch}
@@ -176,7 +180,7 @@ def _unlike(
         gone = {chains[name] for name in before if name not in services}
         expect("chains_deleted", gone, removed)
     if "needs_full" in step and step["needs_full"] is not False:
-        found.append("needs_full after a push that came through")
+        found.append("needs_full after a successful push")
     if "written_endpoints" in step:
         lines = [line for change in changes for lines in change.changed.values() for line in lines]
         if is_full:
@@ -185,7 +189,7 @@ def _unlike(
         if count != step["written_endpoints"]:
             found.append(f"{count} endpoints written")
     if "--comment" in document.text():
-        found.append("there are comments")
+        found.append("the text has comments")
     return found
 
 

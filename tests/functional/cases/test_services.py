@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runner of the service cases notices wrong rules and unknown words, and asks as others ask."""
+"""The runner of the service cases notices wrong rules and unknown words."""
 
 import subprocess
 import sys
@@ -15,11 +15,11 @@ from ruleset.names import Backend
 from ruletrace.packet import PacketVerdict
 from tests.cases.__main__ import main
 from tests.cases.daemon import ROOT
-from tests.cases.services import evaluations, kernel_answers, rendering, sctp
-from tests.cases.services.case_shape import CaseFile
+from tests.cases.services import evaluations, kernel_probes, rendering, sctp
+from tests.cases.services.case_file import CaseFile
 from tests.cases.services.entries import KernelEntry, is_stale
-from tests.cases.services.load import MORE, SHARED, ServiceFileError, is_of_this_shape, load, read
-from tests.cases.services.questions import of_flow
+from tests.cases.services.load import MORE, SHARED, ServiceFileError, is_service_file, load, read
+from tests.cases.services.packet_checks import checks_of_flow
 from tests.cases.services.rendering import RenderedGuest
 from tests.cases.services.runner import Runner
 
@@ -50,10 +50,10 @@ def written(path: Path, **sections: Any) -> Path:
     return path
 
 
-def failures_of(path: Path) -> str:
+def failures(path: Path) -> str:
     """What the runner says without a kernel."""
     runner = Runner(read(path), lambda _: None, with_kernel=False)
-    return "\n".join(complaint for result in runner.run() for complaint in result.complaints)
+    return "\n".join(failure for result in runner.run() for failure in result.failures)
 
 
 def flow(**changes: Any) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def flow(**changes: Any) -> dict[str, Any]:
 
 
 def test_correct_rules_pass_every_engine(tmp_path: Path) -> None:
-    assert failures_of(written(tmp_path / "it.yaml", flows=[FLOW])) == ""
+    assert failures(written(tmp_path / "it.yaml", flows=[FLOW])) == ""
 
 
 @pytest.mark.parametrize(
@@ -106,23 +106,23 @@ def test_wrong_rules_fail_every_engine(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def spoilt(data: bytes, guest: RenderedGuest, rendered_for: Backend) -> str:
-        text = rendering.text_for(data, guest, rendered_for)
-        if rendered_for is not backend:
+    def spoilt(data: bytes, guest: RenderedGuest, requested: Backend) -> str:
+        text = rendering.text_for(data, guest, requested)
+        if requested is not backend:
             return text
         assert old in text or (guest.service_cidrs == () and "172.30.0.0" in old)
         return text.replace(old, new)
 
     monkeypatch.setattr(evaluations, "text_for", spoilt)
-    found = failures_of(written(tmp_path / "it.yaml", flows=[FLOW]))
-    assert found == "" if expected is None else expected in found
+    message = failures(written(tmp_path / "it.yaml", flows=[FLOW]))
+    assert message == "" if expected is None else expected in message
 
 
 def test_wrong_case_file_fails_every_engine(tmp_path: Path) -> None:
     wrong = flow(checks=[["two", "10.0.0.2", "TCP", "172.30.0.41", 80, ["10.1.0.3:8080"], False]])
-    found = failures_of(written(tmp_path / "it.yaml", flows=[wrong]))
-    for way in ("model", "iptables text", "nft text"):
-        assert f"{way}: two: 10.1.0.3:8080, 10.1.0.4:8080, not 10.1.0.3:8080" in found
+    message = failures(written(tmp_path / "it.yaml", flows=[wrong]))
+    for engine in ("model", "iptables text", "nft text"):
+        assert f"{engine}: two: 10.1.0.3:8080, 10.1.0.4:8080, not 10.1.0.3:8080" in message
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_wrong_case_file_fails_every_engine(tmp_path: Path) -> None:
 )
 def test_unknown_words_fail_their_case(sections: dict[str, Any], expected: str, tmp_path: Path) -> None:
     path = written(tmp_path / "it.yaml", **sections)
-    assert expected in failures_of(path)
+    assert expected in failures(path)
 
 
 def test_reader_refuses_cases_that_the_runner_refuses(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_reader_refuses_cases_that_the_runner_refuses(tmp_path: Path) -> None:
     ],
 )
 def test_service_file_is_recognised(document: object, expected: bool) -> None:
-    assert is_of_this_shape(document) is expected
+    assert is_service_file(document) is expected
 
 
 def test_checks_outside_guests_are_skipped_and_counted(tmp_path: Path) -> None:
@@ -200,12 +200,12 @@ def test_checks_outside_guests_are_skipped_and_counted(tmp_path: Path) -> None:
             ],
         )
     )
-    flow_questions = of_flow(file.flows[0].checks, file.flows[0].state, file.world)
-    assert flow_questions.left_out == {"from the node": 2, "from outside": 1}
+    guest_checks = checks_of_flow(file.flows[0].checks, file.flows[0].state, file.node_origin)
+    assert guest_checks.left_out == {"from the node": 2, "from outside": 1}
     assert {
-        (question.name, pod): question.wanted
-        for pod, questions in flow_questions.questions.items()
-        for question in questions
+        (packet_check.name, pod): packet_check.expected
+        for pod, packet_checks in guest_checks.packet_checks.items()
+        for packet_check in packet_checks
     } == {
         ("node port", "10.0.0.2"): {PacketVerdict.PASS},
         ("another protocol's", "10.0.0.2"): {PacketVerdict.PASS},
@@ -265,13 +265,13 @@ def test_which_entries_are_stale(entry: tuple[str, str, int, bool], flow_: Stale
 def test_number_of_packets_for_a_set_of_endpoints() -> None:
     """The union bound over one endpoint more than there should be."""
     for endpoints in (1, 2, 3, 10, 50):
-        tries, possible = kernel_answers.times(endpoints), endpoints + 1
-        assert possible * (1 - 1 / possible) ** tries <= kernel_answers.MISSED
-        assert possible * (1 - 1 / possible) ** (tries - 1) > kernel_answers.MISSED
+        packets, possible = kernel_probes.times(endpoints), endpoints + 1
+        assert possible * (1 - 1 / possible) ** packets <= kernel_probes.MISSED
+        assert possible * (1 - 1 / possible) ** (packets - 1) > kernel_probes.MISSED
 
 
 def test_render_command_prints_the_rules_of_the_runner(tmp_path: Path) -> None:
-    """One group through `python -m kubeproxy_ext render`, as other programs ask."""
+    """One group through `python -m kubeproxy_ext render`, as other programs do."""
     file = read(written(tmp_path / "it.yaml", flows=[FLOW]))
     data = rendering.objects_list(file.flows[0].state, "test-node")
     guest = RenderedGuest("10.0.0.2", "test-node", service_cidrs=("172.30.0.0/16",))
@@ -289,13 +289,13 @@ def test_render_command_prints_the_rules_of_the_runner(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", [SHARED, MORE], ids=lambda path: str(path.name))
 def test_every_group_agrees_without_a_kernel(path: Path) -> None:
-    """The live answers are the lab ring's; what needs no root is asked here."""
+    """Live kernels are the lab ring's; the evaluations without root run here."""
     if not path.exists():
         pytest.skip(f"{path} does not exist beside this clone")
     file: CaseFile = read(path)
     runner = Runner(file, lambda _: None, with_kernel=False)
     results = list(runner.run())
-    assert [(result.case.id, result.complaints) for result in results if result.complaints] == []
+    assert [(result.case.id, result.failures) for result in results if result.failures] == []
     assert sum(result.has_passed for result in results) >= 25
 
 
@@ -303,8 +303,8 @@ def test_command_prints_failures_and_omissions(tmp_path: Path, capsys: pytest.Ca
     right = written(tmp_path / "right.yaml", flows=[{**FLOW, "id": "F1"}, {**FLOW, "id": "F2"}])
     wrong = written(tmp_path / "wrong.yaml", flows=[flow(id="W", colour=1)])
     assert main([str(right), str(wrong), "--only", "^(F2|W)$", "--failed-only"]) == 1
-    found = capsys.readouterr().out.splitlines()
-    assert [line for line in found if "live" not in line] == [
+    output = capsys.readouterr().out.splitlines()
+    assert [line for line in output if "live" not in line] == [
         "FAIL W (0.0 s)",
         "       W: unknown keys ['colour']",
         "LEFT OUT: 1 cases by --only '^(F2|W)$'",

@@ -39,11 +39,11 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     runner.close()
 
 
-def failures_of(runner: Runner, directory: Path, **raw: Any) -> str:
+def failures(runner: Runner, directory: Path, **raw: Any) -> str:
     """What the harness says of one case."""
     raw = {"id": "it", "identity": "ten_a"} | raw
     (case,) = load(write(directory / "case.yaml", raw), BASE_FILE).cases
-    return "\n".join(runner.run_case(case).complaints)
+    return "\n".join(runner.run_case(case).failures)
 
 
 def request(line: str, *headers: str) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def request(line: str, *headers: str) -> dict[str, Any]:
             "the kubelet received 'secret'",
         ),
         ({"request": request(LOGS), "expect": {"status": [200]}}, "I1: 'ten-b-web' reached ten-a"),
-        ({"request": request(LOGS), "expect": {}}, "I2: no path that the agent builds"),
+        ({"request": request(LOGS), "expect": {}}, "I2: the agent builds no such path"),
         ({"request": request(OWN), "expect": {}}, "I3: a parallel request of ten-b took"),
         ({"request": request(LOGS), "expect": {"hold": ["I4"]}}, "I4: /containerLogs/web/bank/app gives"),
         (
@@ -133,7 +133,7 @@ def request(line: str, *headers: str) -> dict[str, Any]:
     ],
 )
 def test_each_fault_is_noticed(faulty: Runner, tmp_path: Path, raw: dict[str, Any], expected: str) -> None:
-    assert expected in failures_of(faulty, tmp_path, **raw)
+    assert expected in failures(faulty, tmp_path, **raw)
 
 
 @pytest.mark.parametrize(
@@ -161,18 +161,18 @@ def test_each_fault_is_noticed(faulty: Runner, tmp_path: Path, raw: dict[str, An
 def test_unknown_words_fail_their_case(
     faulty: Runner, tmp_path: Path, raw: dict[str, Any], expected: str
 ) -> None:
-    failures = failures_of(faulty, tmp_path, **({"request": request("GET /pods HTTP/1.1")} | raw))
-    assert "harness does not know" in failures
-    assert expected in failures
+    message = failures(faulty, tmp_path, **({"request": request("GET /pods HTTP/1.1")} | raw))
+    assert "harness does not know" in message
+    assert expected in message
 
 
 def test_a_case_that_wants_an_optional_part_needs_an_otherwise(faulty: Runner, tmp_path: Path) -> None:
-    failures = failures_of(faulty, tmp_path, request=request("GET /pods HTTP/1.1"), config={"sni": True})
-    assert "otherwise" in failures
+    message = failures(faulty, tmp_path, request=request("GET /pods HTTP/1.1"), config={"sni": True})
+    assert "otherwise" in message
 
 
 def test_the_same_cases_hold_for_the_real_agent(tmp_path: Path) -> None:
-    """The complaints above are the agent's doing, not the harness'."""
+    """The failures above are the agent's doing, not the harness'."""
     cases: tuple[RequestCase, ...] = load(
         write(
             tmp_path / "cases.yaml",
@@ -206,8 +206,6 @@ def test_the_same_cases_hold_for_the_real_agent(tmp_path: Path) -> None:
     ).cases
     runner = Runner(load(tmp_path / "cases.yaml", BASE_FILE), tmp_path / "work")
     try:
-        assert {case.id: runner.run_case(case).complaints for case in cases} == {
-            case.id: () for case in cases
-        }
+        assert {case.id: runner.run_case(case).failures for case in cases} == {case.id: () for case in cases}
     finally:
         runner.close()

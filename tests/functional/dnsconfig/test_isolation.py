@@ -18,7 +18,7 @@ from devkit.kube.storage import Selection
 from dnsconfig.cluster.objects import PodObject, decode_object
 from dnsconfig.cluster.state import cluster_state_of
 from dnsconfig.resolve.decision import decide, node_dns_of
-from tests.cases.dns.load import HOST, NOBODYS, DnsCase, load
+from tests.cases.dns.load import FORBIDDEN_PREFIX, HOST, DnsCase, load
 from tests.functional.daemon_node import NAME, running
 from tests.functional.dnsconfig.node import DnsNode
 
@@ -74,11 +74,11 @@ async def test_no_tenant_becomes_anothers_resolver(tmp_path: Path) -> None:
         await here.until(here.is_ready)
         await here.until(lambda: too_large <= uids_of_events(here, "ObjectTooLarge"))
         for case, uid, wait_message in pods:
-            assert NOBODYS not in here.text(uid), case.id
+            assert FORBIDDEN_PREFIX not in here.text(uid), case.id
             assert (here.servers(uid), here.waits(uid)) == (list(case.servers), wait_message), case.id
         # Pods of no tenant were never submitted, and no pod had a wrong address at any time.
         nobodys = {uid for case, uid, _ in pods if case.is_nothing}
         assert nobodys
         assert not (nobodys | too_large) & {each.pod_uid for each in here.bridge.resolv_conf_requests}
-        assert not any(NOBODYS in each.text for each in here.bridge.resolv_conf_requests)
+        assert not any(FORBIDDEN_PREFIX in each.text for each in here.bridge.resolv_conf_requests)
         assert await here.stop() == 0

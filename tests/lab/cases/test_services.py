@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live answers to service cases: they notice what is wrong, and leave nothing behind."""
+"""Service cases on live kernels: wrong rules fail, and nothing is left behind."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +12,10 @@ from ruletrace.packet import Packet, PacketVerdict
 from tests.cases.services import evaluations, rendering
 from tests.cases.services.evaluations import LiveKernels, render
 from tests.cases.services.filters import FILTERS, KernelFilter
-from tests.cases.services.kernel_answers import complaints
+from tests.cases.services.kernel_probes import probe_failures
 from tests.cases.services.lab import Lab
 from tests.cases.services.load import read
-from tests.cases.services.questions import Question, endpoint, of_flow
+from tests.cases.services.packet_checks import PacketCheck, checks_of_flow, endpoint
 from tests.cases.services.rendering import RenderedGuest
 from tests.cases.services.responder import Responder
 
@@ -54,26 +54,26 @@ def kernel() -> Iterator[LiveKernels]:
     made.close()
 
 
-def answered(kernel: LiveKernels, filter_: KernelFilter, path: Path, only: str = "") -> list[str]:
-    """The live complaints about the group above."""
+def live_failures(kernel: LiveKernels, filter_: KernelFilter, path: Path, only: str = "") -> list[str]:
+    """The failures of the group above on a live kernel."""
     path.write_text(CASES, encoding="utf-8")
     flow = read(path).flows[0]
-    asked = of_flow(flow.checks, flow.state, read(path).world)
-    ((pod, questions),) = asked.questions.items()
+    guest_checks = checks_of_flow(flow.checks, flow.state, read(path).node_origin)
+    ((pod, packet_checks),) = guest_checks.packet_checks.items()
     rendered = render(rendering.objects_list(flow.state, "test-node"), RenderedGuest(pod, "test-node"))
-    wanted = [question for question in questions if question.name.startswith(only)]
-    return [said for said in kernel.answers(rendered, wanted, filter_) if ", live: " in said]
+    expected = [packet_check for packet_check in packet_checks if packet_check.name.startswith(only)]
+    return [failure for failure in kernel.evaluate(rendered, expected, filter_) if ", live: " in failure]
 
 
 @pytest.mark.parametrize("filter_", FILTERS, ids=lambda one: one.name)
 def test_correct_rules_pass_every_engine(filter_: KernelFilter, kernel: LiveKernels, tmp_path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
-    assert answered(kernel, filter_, tmp_path / "it.yaml") == []
+    assert live_failures(kernel, filter_, tmp_path / "it.yaml") == []
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 @pytest.mark.parametrize(
-    ("number", "old", "new", "only", "wanted"),
+    ("number", "old", "new", "only", "expected"),
     [
         (0, "-p tcp -j DNAT --to-destination 10.1.0.4:8080", "-p tcp -j RETURN", "two", "two: pass, not"),
         (0, "10.1.0.4:8080", "10.1.0.4:80", "two", "two: 10.1.0.4:80, not"),
@@ -94,29 +94,31 @@ def test_wrong_rules_fail_every_engine(
     old: str,
     new: str,
     only: str,
-    wanted: str,
+    expected: str,
     kernel: LiveKernels,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def spoilt(data: bytes, guest: RenderedGuest, asked: Backend) -> str:
-        text = rendering.text_for(data, guest, asked)
-        if asked is FILTERS[number].backend:
+    def spoilt(data: bytes, guest: RenderedGuest, backend: Backend) -> str:
+        text = rendering.text_for(data, guest, backend)
+        if backend is FILTERS[number].backend:
             assert old in text
             return text.replace(old, new)
         return text
 
     monkeypatch.setattr(evaluations, "text_for", spoilt)
-    assert wanted in "\n".join(answered(kernel, FILTERS[number], tmp_path / "it.yaml", only))
+    assert expected in "\n".join(live_failures(kernel, FILTERS[number], tmp_path / "it.yaml", only))
 
 
 def test_unanswered_packet_counts_as_not_dropped() -> None:
-    """The guest let it go: that is not what a DROP rule does."""
+    """The packet left the guest, unlike one that a DROP rule matches."""
     responder = Responder()
     lab = Lab(responder, "10.0.0.2", [80], "nft")
     try:
         packet = Packet("10.0.0.2", Protocol.TCP, "1.2.3.4", 81)
-        assert complaints(lab, Question("silent", packet, frozenset({PacketVerdict.DROP}))) == ["unanswered"]
+        assert probe_failures(lab, PacketCheck("silent", packet, frozenset({PacketVerdict.DROP}))) == [
+            "unanswered"
+        ]
     finally:
         lab.close()
         responder.close()
@@ -127,15 +129,15 @@ def test_wrong_source_address_fails_the_check() -> None:
     lab = Lab(responder, "10.0.0.2", [80], "nft")
     masquerade = "table ip m { chain c { type nat hook postrouting priority 100; snat to 10.0.0.9; }; }\n"
     try:
-        lab.world.run("ip", "route", "add", "10.0.0.9/32", "dev", "eth0")
-        lab.world.run("ip", "neigh", "add", "10.0.0.9", "lladdr", "02:00:00:00:00:01", "dev", "eth0")
+        lab.outside.run("ip", "route", "add", "10.0.0.9/32", "dev", "eth0")
+        lab.outside.run("ip", "neigh", "add", "10.0.0.9", "lladdr", "02:00:00:00:00:01", "dev", "eth0")
         lab.guest.run("nft", "-f", "-", text=masquerade)
         packet = Packet("10.0.0.2", Protocol.TCP, "1.2.3.4", 80)
-        wanted = Question("rewritten", packet, frozenset({endpoint("1.2.3.4:80")}))
-        assert complaints(lab, Question("it", packet, frozenset({PacketVerdict.PASS}))) == [
+        expected = PacketCheck("rewritten", packet, frozenset({endpoint("1.2.3.4:80")}))
+        assert probe_failures(lab, PacketCheck("it", packet, frozenset({PacketVerdict.PASS}))) == [
             "1.2.3.4:80 saw 10.0.0.9, not 10.0.0.2"
         ]
-        assert complaints(lab, wanted) == ["pass, not 1.2.3.4:80"]
+        assert probe_failures(lab, expected) == ["pass, not 1.2.3.4:80"]
     finally:
         lab.close()
         responder.close()

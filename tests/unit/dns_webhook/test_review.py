@@ -172,7 +172,7 @@ def test_no_tenant_becomes_anothers_resolver(case: isolation.DnsCase) -> None:
         assert found == LEFT
         assert case.is_nothing or {"hostNetwork", "dnsPolicy"} & pod["spec"].keys()
     assert found["allowed"] == (case.waits is None)
-    assert isolation.NOBODYS not in json.dumps(patched)
+    assert isolation.FORBIDDEN_PREFIX not in json.dumps(patched)
 
 
 def test_truncation_is_a_warning() -> None:

@@ -193,7 +193,7 @@ def test_isolation_case(case: isolation.DnsCase) -> None:
     lines = (found.text or "").splitlines()
     servers = tuple(line.split()[1] for line in lines if line.startswith("nameserver"))
     assert (servers, found.waiting and found.waiting.reason) == (case.servers, case.waits)
-    assert isolation.NOBODYS not in (found.text or "")
+    assert isolation.FORBIDDEN_PREFIX not in (found.text or "")
 
 
 # ---- readiness

@@ -6,7 +6,7 @@ import pytest
 from kubeproxy_ext.compute.endpoints import Candidate, categorize, join, serving
 from kubeproxy_ext.compute.parse import EndpointInfo, PortInfo, SliceInfo
 from ruleset.model import Endpoint, Family, Protocol
-from tests.cases.services import case_shape
+from tests.cases.services import case_file
 from tests.cases.services.load import load_shared
 
 CASES = load_shared()
@@ -28,7 +28,7 @@ def endpoint_slice(name: str, port: PortInfo, *endpoints: EndpointInfo) -> Slice
     return SliceInfo("a", name, "s", Family.IPV4, (port,), endpoints, ())
 
 
-def candidate(case: case_shape.ChoiceEndpoint) -> Candidate:
+def candidate(case: case_file.ChoiceEndpoint) -> Candidate:
     described = EndpointInfo(
         case.name,
         None,
@@ -46,7 +46,7 @@ def names(endpoints: tuple[Endpoint, ...] | None) -> frozenset[str] | None:
 
 
 @pytest.mark.parametrize("case", CASES.endpoint_choices, ids=lambda case: case.id)
-def test_categorize(case: case_shape.EndpointChoiceCase) -> None:
+def test_categorize(case: case_file.EndpointChoiceCase) -> None:
     """The sets that kube-proxy computes, where it uses them."""
     is_external = case.node_port > 0
     found = categorize(
@@ -98,7 +98,7 @@ def test_local_copy_of_an_endpoint_wins(local_first: bool) -> None:
 
 
 @pytest.mark.parametrize("case", CASES.endpoint_map, ids=lambda case: case.id)
-def test_endpoints_are_sorted_by_text(case: case_shape.EndpointMap) -> None:
+def test_endpoints_are_sorted_by_text(case: case_file.EndpointMap) -> None:
     for endpoints in (*case.before.values(), *case.after.values()):
         port = int(endpoints[0].rpartition(":")[2])
         sources = [source(text.rpartition(":")[0]) for text in reversed(endpoints)]

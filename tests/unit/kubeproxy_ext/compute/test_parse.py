@@ -21,7 +21,7 @@ from kubeproxy_ext.compute.parse import (
     parse_zone,
 )
 from ruleset.model import Family, Protocol
-from tests.cases.services.case_shape import Selection
+from tests.cases.services.case_file import Selection
 from tests.cases.services.load import load_shared
 
 CASES = load_shared()
@@ -64,7 +64,7 @@ def endpoint_slice(raw: dict[str, Any], service_name: str | None = "s", **labels
     return parse_slice(item)
 
 
-@pytest.mark.parametrize("case", CASES.selection, ids=lambda case: case.why)
+@pytest.mark.parametrize("case", CASES.selection, ids=lambda case: case.reason)
 def test_which_services_are_proxied(case: Selection) -> None:
     item = objects.read(case.service.object())
     assert isinstance(item, objects.ServiceObject)

@@ -22,7 +22,7 @@ from ruleset.model import (
     Protocol,
     ServiceRules,
 )
-from tests.cases.services.case_shape import ApiState, CaseFile, Check, FlowCase, GuestCase
+from tests.cases.services.case_file import ApiState, CaseFile, Check, FlowCase, GuestCase
 from tests.cases.services.load import MORE, load, load_shared
 from tests.unit.kubeproxy_ext.compute.builders import put
 
@@ -198,7 +198,7 @@ GUESTS = [pytest.param(file, case, id=case.id) for file in FILES for case in fil
 @pytest.mark.parametrize(("file", "case"), FLOWS)
 def test_flows_of_the_case_data(file: CaseFile, case: FlowCase) -> None:
     """Packets of the node itself and of outsiders are not a guest's."""
-    where = file.world
+    where = file.node_origin
     pods = where.pod_cidr.split(",")
     for check in (check for check in case.checks if is_in(check.source, pods)):
         found = rules(case.state, pod=check.source, node=where.node)
@@ -214,7 +214,7 @@ _NOT_OF_THE_MODEL = {"G01", "G05"}
 def test_guests_of_the_case_data(file: CaseFile, case: GuestCase) -> None:
     if case.id in _NOT_OF_THE_MODEL:
         return
-    guest_defaults = file.guest_world
+    guest_defaults = file.guest_origin
     cidrs = [cidr.strip() for cidr in guest_defaults.service_cidr.split(",")] if case.has_catch_all else []
     where = {"pod": case.pod or guest_defaults.pod, "node": guest_defaults.node}
     now = rules(case.state, **where, cidrs=cidrs, networks=case.networks, tenant=case.tenant)

@@ -17,7 +17,7 @@ from ruleset.model import (
     Protocol,
     ServiceRules,
 )
-from tests.cases.services.case_shape import ConntrackEntry, EndpointMap
+from tests.cases.services.case_file import ConntrackEntry, EndpointMap
 from tests.cases.services.load import load_shared
 from tests.unit.kubeproxy_ext.compute import builders
 

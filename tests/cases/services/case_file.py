@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The content of a file of Service cases, as values with the file's own words.
 
-The shape is explained at the head of ../shared/cases/service-proxy.yaml. What an API server would
-hold for a `ApiState` is made by `ApiState.objects`: plain JSON objects.
+The format is explained at the head of ../shared/cases/service-proxy.yaml. `ApiState.objects` makes the
+objects that an API server would have, as plain JSON.
 """
 
 import ipaddress
@@ -16,7 +16,7 @@ Word = Literal["reject", "drop", "accept", "pass", "unreach"]
 
 @dataclass(frozen=True, slots=True)
 class FlowOrigin:
-    """Where the flows run. `pod` and `outside` are sources; `nodeport_addresses` is "all" or a list."""
+    """Where the flows originate. `pod` and `outside` are sources; `nodeport_addresses` is "all" or a list."""
 
     node: str = "test-node"
     node_ips: tuple[str, ...] = ()
@@ -162,7 +162,7 @@ class SliceSpec:
 
 @dataclass(frozen=True, slots=True)
 class ApiState:
-    """What the API server holds at one time."""
+    """The objects of the API server at one time."""
 
     services: tuple[ServiceCaseSpec, ...] = ()
     slices: tuple[SliceSpec, ...] = ()
@@ -198,7 +198,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class FlowCase:
-    """A group of packets through one state, as kube-proxy on a node answers them."""
+    """A group of packets through one state, as kube-proxy on a node treats them."""
 
     id: str
     origin: str
@@ -229,7 +229,7 @@ class GuestCase:
 class Selection:
     """Whether a Service is proxied at all; `ipv4` and `ipv6` are its addresses where that matters."""
 
-    why: str
+    reason: str
     service: ServiceCaseSpec
     is_proxied: bool
     service_ports: int | None = None
@@ -319,8 +319,8 @@ class CaseFile:
     """`problems` are the groups that could not be read."""
 
     path: Path
-    world: FlowOrigin = FlowOrigin()
-    guest_world: FlowOrigin = FlowOrigin()
+    node_origin: FlowOrigin = FlowOrigin()
+    guest_origin: FlowOrigin = FlowOrigin()
     chain_names: Mapping[str, str] = field(default_factory=dict)
     probabilities: Mapping[int, str] = field(default_factory=dict)
     flows: tuple[FlowCase, ...] = ()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The questions that a guest can answer for a group of packets, with the expected outcomes.
+"""The packet checks of a group that a guest can run, with the expected outcomes.
 
 Flow groups are of nodes. In a guest the endpoints are the same where the source is the pod, `masq` is
 ignored, and checks of node ports expect `pass`. Checks from other sources are left out. A hairpin is a
-question for the guest that is the endpoint.
+check for the guest that is the endpoint.
 """
 
 import ipaddress
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ruleset.model import Endpoint, Protocol
 from ruletrace.packet import Outcome, Packet, PacketVerdict
-from tests.cases.services.case_shape import ApiState, Check, FlowOrigin
+from tests.cases.services.case_file import ApiState, Check, FlowOrigin
 
 _CONFIG_WORDS = frozenset({"masquerade_all", "detector", "localhost_nodeports", "nodeport_addresses"})
 UNREACH = "unreach"
@@ -21,74 +21,74 @@ _NOT_OF_RULES = frozenset({"syn-before-rules"})
 
 
 class UnknownWordError(Exception):
-    """A word of the file that the runner does not know."""
+    """The runner does not know this word of the file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PacketCheck:
     """One packet and all its allowed outcomes.
 
-    `is_routed` False: it has no route. `is_of_rules` False: not only the rules decide.
+    `is_routed` False: it has no route. `is_decided_by_rules` False: routes or timing decide too.
     """
 
     name: str
     packet: Packet
-    wanted: frozenset[Outcome]
+    expected: frozenset[Outcome]
     is_routed: bool = True
-    is_of_rules: bool = True
+    is_decided_by_rules: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class GuestQuestions:
-    """The questions of a group by the guest's address, and the number of left out checks by reason."""
+class GuestPacketChecks:
+    """The packet checks of a group by the guest's address, and the count of left out checks by reason."""
 
-    questions: dict[str, tuple[Question, ...]]
+    packet_checks: dict[str, tuple[PacketCheck, ...]]
     left_out: Counter[str]
 
     @property
     def count(self) -> int:
-        return sum(len(questions) for questions in self.questions.values())
+        return sum(len(packet_checks) for packet_checks in self.packet_checks.values())
 
 
-def of_flow(checks: Iterable[Check], state: ApiState, world: FlowOrigin) -> GuestQuestions:
-    """The questions of a flow group, as kube-proxy answered it on a node."""
-    questions: dict[str, list[Question]] = {}
+def checks_of_flow(checks: Iterable[Check], state: ApiState, origin: FlowOrigin) -> GuestPacketChecks:
+    """The packet checks of a flow group, as kube-proxy treats it on a node."""
+    packet_checks: dict[str, list[PacketCheck]] = {}
     left_out: Counter[str] = Counter()
     for check in checks:
-        why = _not_of_a_guest(check.source, world)
-        if why:
-            left_out[why] += 1
+        reason = _reason_left_out(check.source, origin)
+        if reason:
+            left_out[reason] += 1
             continue
-        is_at_node_port = check.destination in world.node_ips and check.port in _node_ports(state, check)
-        wanted = frozenset({PacketVerdict.PASS}) if is_at_node_port else _wanted(check)
-        questions.setdefault(check.source, []).append(Question(check.name, _packet(check), wanted))
-    return GuestQuestions({source: tuple(found) for source, found in questions.items()}, left_out)
+        is_at_node_port = check.destination in origin.node_ips and check.port in _node_ports(state, check)
+        expected = frozenset({PacketVerdict.PASS}) if is_at_node_port else _expected_outcomes(check)
+        packet_checks.setdefault(check.source, []).append(PacketCheck(check.name, _packet(check), expected))
+    return GuestPacketChecks({source: tuple(found) for source, found in packet_checks.items()}, left_out)
 
 
-def of_guest(checks: Iterable[Check], pod: str, how: str) -> tuple[Question, ...]:
-    """The questions of an in-guest group: all packets are the pod's, also by loopback.
+def checks_of_guest(checks: Iterable[Check], pod: str, how: str) -> tuple[PacketCheck, ...]:
+    """The packet checks of an in-guest group: all packets are the pod's, also by loopback.
 
     Rules alone do not decide for packets without a route, or from before their rule.
     """
     return tuple(
-        Question(
+        PacketCheck(
             check.name,
             _packet(check, pod),
-            _wanted(check),
+            _expected_outcomes(check),
             is_routed=check.expect != UNREACH,
-            is_of_rules=check.expect != UNREACH and how not in _NOT_OF_RULES,
+            is_decided_by_rules=check.expect != UNREACH and how not in _NOT_OF_RULES,
         )
         for check in checks
     )
 
 
-def with_catch_all(question: Question, service_cidrs: Iterable[str]) -> Question:
-    """The same question under rules that reject addresses of these ranges without a Service."""
-    passes = question.wanted == {PacketVerdict.PASS}
-    to = question.packet.address
+def with_catch_all(packet_check: PacketCheck, service_cidrs: Iterable[str]) -> PacketCheck:
+    """The same check under rules that reject addresses of these ranges without a Service."""
+    passes = packet_check.expected == {PacketVerdict.PASS}
+    to = packet_check.packet.address
     if not passes or not any(to in ipaddress.ip_network(cidr) for cidr in service_cidrs):
-        return question
-    return Question(question.name, question.packet, frozenset({PacketVerdict.REJECT}))
+        return packet_check
+    return PacketCheck(packet_check.name, packet_check.packet, frozenset({PacketVerdict.REJECT}))
 
 
 def check_config(config: Iterable[str]) -> None:
@@ -103,12 +103,12 @@ def split(cidrs: str) -> tuple[str, ...]:
     return tuple(cidr.strip() for cidr in cidrs.split(",") if cidr.strip())
 
 
-def _not_of_a_guest(source: str, world: FlowOrigin) -> str:
+def _reason_left_out(source: str, origin: FlowOrigin) -> str:
     address = ipaddress.ip_address(source)
-    if address.is_loopback or source in world.node_ips:
+    if address.is_loopback or source in origin.node_ips:
         return "from the node"
-    ranges = split(world.pod_cidr)
-    is_pod = source == world.pod or any(address in ipaddress.ip_network(cidr) for cidr in ranges)
+    ranges = split(origin.pod_cidr)
+    is_pod = source == origin.pod or any(address in ipaddress.ip_network(cidr) for cidr in ranges)
     return "" if is_pod else "from outside"
 
 
@@ -130,7 +130,7 @@ def _packet(check: Check, pod: str | None = None) -> Packet:
     return Packet(source, protocol, check.destination, check.port)
 
 
-def _wanted(check: Check) -> frozenset[Outcome]:
+def _expected_outcomes(check: Check) -> frozenset[Outcome]:
     if not isinstance(check.expect, str):
         return frozenset(endpoint(text) for text in check.expect)
     if check.expect in ("pass", "accept", UNREACH):
