@@ -1,28 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The real kube-proxy as oracle: random namespaces of Services go to it and to us, and packets decide.
 
-Each namespace is a namespace with three to six Services and their EndpointSlices, drawn anew in each run and
-repeatable (`--oracle-seed`, which a run prints and a failure too). They are written to a real API server,
-which says what is possible. On each of two nodes a real kube-proxy, one in mode iptables and one in mode
-nftables, writes a node's namespace; a guest beside it gets what kubeproxy-ext computes, by the daemon's
-and the guest agent's own code.
-
-What is asked how:
+Each namespace has three to six Services and their EndpointSlices, drawn anew in each run and repeatable with
+`--oracle-seed`, which a run and a failure print. They are written to a real API server, which validates them.
+On each of two nodes a real kube-proxy, one in mode iptables and one in mode nftables, writes a node's
+namespace; a guest beside it gets the rules of kubeproxy-ext, by the daemon's and the guest agent's own code.
 
 - `test_packets_end_alike`: every address and port of every Service of every namespace, wrong ports and
-  protocols, node ports, free addresses of the service range, on both nodes and both sides. A question
-  is the first packet of a flow, made by hand and sent through the kernel from a pod behind the node,
-  and from the guest. It is asked so often that all ends are seen (`oracle/asking.py`): endpoints by
-  their arrival, REJECT by the ICMP error or RST, DROP by nothing at all.
-- `test_connections_end_alike`: for each kind of answer in each namespace one question with a real socket,
-  there and back.
-- `test_affinity_ends_alike`: Services with affinity, their memory emptied between packets; how long it
-  lasts is read off both sides' rules.
-- `test_changes_are_followed`: hundreds of random changes while flows and clients stay, with kube-proxy
-  and deltas following; what they touched is asked again, and some of the rest.
-- `test_shapes_are_followed`: the same with changes that were thought out (`oracle/shapes.py`).
+  protocols, node ports, free addresses of the service range, on both nodes and both sides. A probe is the
+  first packet of a flow, crafted and sent through the kernel from a pod behind the node, and from the guest.
+  It is repeated until all ends are seen (`oracle/probing.py`): endpoints by their arrival, REJECT by the ICMP
+  error or RST, DROP by silence.
+- `test_connections_end_alike`: one probe for each kind of outcome in each namespace with a real socket, in
+  both directions.
+- `test_affinity_ends_alike`: Services with affinity, forgotten clients between packets; the timeouts are read
+  from both sides' rules.
+- `test_changes_are_followed`: hundreds of random changes under long-lived flows and clients, with kube-proxy
+  and deltas following; changed Services are probed again, and some of the rest.
+- `test_scenarios_are_followed`: the same with chosen changes (`oracle/scenarios.py`).
 
-Where both sides may differ stands in `oracle/differences.py`, with reasons; nothing else is let pass.
+`oracle/differences.py` has the accepted differences with their reasons; any other fails.
 """
 
 from __future__ import annotations
@@ -33,12 +30,12 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.k8s.oracle.affinity import ask_clients, questions_with_affinity
-from tests.k8s.oracle.changing import Changing, counted
+from tests.k8s.oracle.affinity import probe_clients, probes_with_affinity
+from tests.k8s.oracle.change_run import ChangeRun, count_flows
+from tests.k8s.oracle.comparing import compare, failure_message
 from tests.k8s.oracle.connecting import connect, sample
-from tests.k8s.oracle.judging import judge, told
 from tests.k8s.oracle.laboratory import Laboratory, build_laboratory
-from tests.k8s.oracle.ours import kernel_holds
+from tests.k8s.oracle.ours import verify_installed_rules
 from tests.k8s.oracle.report import LINES
 from tests.k8s.oracle.timeouts import wrong_timeouts
 from tests.k8s.ring.cluster import Ring
@@ -61,66 +58,69 @@ def laboratory(ring: Ring, oracle_seed: int, request: pytest.FixtureRequest) -> 
 
 def test_packets_end_alike(laboratory: Laboratory) -> None:
     begin, problems = time.monotonic(), []
-    for pair in laboratory.pairs:
-        asked = laboratory.questions(pair, laboratory.namespaces)
-        problems += judge(laboratory, pair, asked)
+    for comparison in laboratory.comparisons:
+        probes = laboratory.probes(comparison, laboratory.namespaces)
+        problems += compare(laboratory, comparison, probes)
         laboratory.figures.lines.append(
-            f"{pair.place.node}, {pair.mode}: {len(asked)} questions, {time.monotonic() - begin:.0f} s"
+            f"{comparison.node.name}, {comparison.mode}: {len(probes)} probes, "
+            f"{time.monotonic() - begin:.0f} s"
         )
-    assert not problems, told(laboratory, problems)
+    assert not problems, failure_message(laboratory, problems)
 
 
 def test_connections_end_alike(laboratory: Laboratory) -> None:
     begin, problems = time.monotonic(), []
-    for pair in laboratory.pairs:
-        if not pair.agreed:
-            problems += judge(laboratory, pair, laboratory.questions(pair, laboratory.namespaces))
-        problems += connect(laboratory, pair, sample(laboratory, pair))
+    for comparison in laboratory.comparisons:
+        if not comparison.agreed:
+            problems += compare(laboratory, comparison, laboratory.probes(comparison, laboratory.namespaces))
+        problems += connect(laboratory, comparison, sample(laboratory, comparison))
     laboratory.figures.lines.append(
         f"{laboratory.figures.connections} flows with real sockets on each side, "
         f"{time.monotonic() - begin:.0f} s"
     )
-    assert not problems, told(laboratory, problems)
+    assert not problems, failure_message(laboratory, problems)
 
 
 def test_affinity_ends_alike(laboratory: Laboratory) -> None:
     begin, problems, count = time.monotonic(), [], 0
-    for pair in laboratory.pairs:
-        asked = questions_with_affinity(laboratory, pair)
-        if not pair.agreed:
-            problems += judge(laboratory, pair, laboratory.questions(pair, laboratory.namespaces))
-        count += len(asked)
-        problems += ask_clients(pair, asked)
-        problems += wrong_timeouts(pair)
+    for comparison in laboratory.comparisons:
+        probes = probes_with_affinity(laboratory, comparison)
+        if not comparison.agreed:
+            problems += compare(laboratory, comparison, laboratory.probes(comparison, laboratory.namespaces))
+        count += len(probes)
+        problems += probe_clients(comparison, probes)
+        problems += wrong_timeouts(comparison)
     laboratory.figures.lines.append(f"{count} addresses with affinity, {time.monotonic() - begin:.0f} s")
-    assert not problems, told(laboratory, problems)
+    assert not problems, failure_message(laboratory, problems)
 
 
 def test_changes_are_followed(laboratory: Laboratory, request: pytest.FixtureRequest) -> None:
     begin = time.monotonic()
-    changing = Changing(laboratory, range(laboratory.drawn), "changes")
-    for problems in changing.steps(request.config.getoption("--oracle-changes", 300)):
-        assert not problems, told(laboratory, problems)
-    problems = [problem for pair in laboratory.pairs for problem in wrong_timeouts(pair)]
-    assert not problems, told(laboratory, problems)
+    change_run = ChangeRun(laboratory, range(laboratory.drawn), "changes")
+    for problems in change_run.steps(request.config.getoption("--oracle-changes", 300)):
+        assert not problems, failure_message(laboratory, problems)
+    problems = [problem for comparison in laboratory.comparisons for problem in wrong_timeouts(comparison)]
+    assert not problems, failure_message(laboratory, problems)
     ours = laboratory.ours
+    flows = count_flows(change_run.long_lived_flows)
     laboratory.figures.lines.append(
-        f"{changing.made} changes with {counted(changing.followers)} standing flows and clients, "
+        f"{change_run.made} changes with {flows} long-lived flows and clients, "
         f"{ours.deltas} deltas and {ours.wholes} whole rulesets, {ours.flushed} conntrack entries deleted, "
         f"{time.monotonic() - begin:.0f} s"
     )
 
 
-def test_shapes_are_followed(laboratory: Laboratory) -> None:
+def test_scenarios_are_followed(laboratory: Laboratory) -> None:
     begin = time.monotonic()
-    changing = Changing(laboratory, laboratory.shaped, "shapes")
-    for problems in changing.shaped():
-        assert not problems, told(laboratory, problems)
+    change_run = ChangeRun(laboratory, laboratory.scenario_numbers, "scenarios")
+    for problems in change_run.scenario_steps():
+        assert not problems, failure_message(laboratory, problems)
+    flows = count_flows(change_run.long_lived_flows)
     laboratory.figures.lines.append(
-        f"{changing.made} changes made by hand with {counted(changing.followers)} standing flows, "
+        f"{change_run.made} changes of scenarios with {flows} long-lived flows, "
         f"{time.monotonic() - begin:.0f} s"
     )
 
 
-def test_kernels_hold_the_rendered_rules(laboratory: Laboratory) -> None:
-    assert all(kernel_holds(pair.guest) for pair in laboratory.pairs)
+def test_kernels_have_the_rendered_rules(laboratory: Laboratory) -> None:
+    assert all(verify_installed_rules(comparison.guest) for comparison in laboratory.comparisons)

@@ -1,56 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Services with affinity: a client stays, and a new one may come to any endpoint.
+"""Services with affinity: a client stays at its endpoint, and a new one may reach any endpoint.
 
-Each round begins with nobody remembered. A client's first packet chooses, the next ones follow.
+Each round begins without remembered clients. A client's first packet chooses its endpoint, the next follow.
 """
 
 from collections.abc import Sequence
 
 from ruletrace.packet import Outcome, format_outcomes
-from tests.k8s.oracle.asking import times
-from tests.k8s.oracle.laboratory import Laboratory, Pair
+from tests.k8s.oracle.laboratory import Laboratory, NodeComparison
 from tests.k8s.oracle.memory import AffinityMemory
-from tests.k8s.oracle.questions import Question
-from tests.k8s.oracle.volley import Volleys
+from tests.k8s.oracle.prober import Prober
+from tests.k8s.oracle.probes import FlowProbe
+from tests.k8s.oracle.probing import times
 
 _FOLLOWING = 3
 _SURE = 1 - 1e-9
 
 
-def questions_with_affinity(laboratory: Laboratory, pair: Pair) -> list[Question]:
-    asked = laboratory.questions(pair, laboratory.namespaces)
-    return [one for one in asked if pair.guest.has_affinity(one.flow)]
+def probes_with_affinity(laboratory: Laboratory, comparison: NodeComparison) -> list[FlowProbe]:
+    probes = laboratory.probes(comparison, laboratory.namespaces)
+    return [one for one in probes if comparison.guest.has_affinity(one.flow)]
 
 
-def ask_clients(pair: Pair, asked: Sequence[Question]) -> list[str]:
-    """What is wrong with where clients came to, on either side.
-
-    Of kube-proxy, what it is known to answer otherwise (`differences.py`) is not asked.
-    """
+def probe_clients(comparison: NodeComparison, probes: Sequence[FlowProbe]) -> list[str]:
+    """The failures of clients on either side, without kube-proxy's known differences (`differences.py`)."""
     problems = []
-    agreed = [one for one in asked if one in pair.agreed]
-    for volleys, of_side in ((pair.theirs, agreed), (pair.ours, asked)):
-        problems += [f"{volleys.side.name}: {problem}" for problem in _ask(volleys, pair, of_side)]
+    agreed = [one for one in probes if one in comparison.agreed]
+    for prober, of_side in ((comparison.theirs, agreed), (comparison.ours, probes)):
+        problems += [f"{prober.side.name}: {problem}" for problem in _probe(prober, comparison, of_side)]
     return problems
 
 
-def _ask(volleys: Volleys, pair: Pair, asked: Sequence[Question]) -> list[str]:
-    memory, problems = AffinityMemory(volleys.side.ruled), list[str]()
-    seen: dict[Question, set[Outcome]] = {one: set() for one in asked}
-    wanted = {one: set(pair.guest.expected(one.flow)) for one in asked}
-    for _ in range(max((times(ends, _SURE) for ends in wanted.values()), default=0)):
-        # The ends that are there are seen in the first rounds, nearly always.
-        left = [one for one in asked if seen[one] != wanted[one]]
+def _probe(prober: Prober, comparison: NodeComparison, probes: Sequence[FlowProbe]) -> list[str]:
+    memory, problems = AffinityMemory(prober.side.ruled), list[str]()
+    seen: dict[FlowProbe, set[Outcome]] = {one: set() for one in probes}
+    expected = {one: set(comparison.guest.expected(one.flow)) for one in probes}
+    for _ in range(max((times(ends, _SURE) for ends in expected.values()), default=0)):
+        # The first rounds see nearly all ends.
+        left = [one for one in probes if seen[one] != expected[one]]
         if not left:
             break
         memory.forget()
-        for one, of in zip(left, volleys.ask([(one.flow, _FOLLOWING) for one in left]), strict=True):
+        for one, of in zip(left, prober.probe([(one.flow, _FOLLOWING) for one in left]), strict=True):
             seen[one] |= of.ends
             if len(of.ends) != 1:
-                problems.append(f"{one}: one client came to {format_outcomes(of.ends)}")
+                problems.append(f"{one}: one client reached {format_outcomes(of.ends)}")
     problems += [
-        f"{one}: clients came to {format_outcomes(seen[one])}, not {format_outcomes(wanted[one])}"
-        for one in asked
-        if seen[one] != wanted[one]
+        f"{one}: clients reached {format_outcomes(seen[one])}, not {format_outcomes(expected[one])}"
+        for one in probes
+        if seen[one] != expected[one]
     ]
     return problems

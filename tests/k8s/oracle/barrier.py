@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits until a kube-proxy has written all that was changed so far, by what packets do.
+"""Waits until a kube-proxy has written all earlier changes, as packets show.
 
-A Service and its slices are made last. kube-proxy hears of objects of a kind in the order of their
-writes, and each run writes all that it has heard of: once packets to the new Service go to its
-endpoint, nothing from before is missing. IPv4 and IPv6 have runs of their own, and are both asked.
+A Service and its slices are created last. kube-proxy receives objects of a kind in the order of their
+writes, and each sync writes all that it has received. Once packets to the new Service reach its endpoint,
+all earlier changes are written. IPv4 and IPv6 have syncs of their own, so both are probed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,23 +12,23 @@ from functools import partial
 from ruleset.model import Endpoint, Protocol
 from tests.k8s.oracle.changes import SERVICES, SLICES
 from tests.k8s.oracle.draw import ZONES, Json
+from tests.k8s.oracle.prober import ProbedFlow, Prober
 from tests.k8s.oracle.store import Store
-from tests.k8s.oracle.volley import AskedFlow, Volleys
 from tests.k8s.ring.processes import wait_for
 
 _NAMESPACE = "barriers"
 _PORT = 80
-_PASSED_S = 120.0
+_WRITTEN_S = 120.0
 _ZONED = "zoned"
 _FIRST_ZONE = 60_000
 
 
 class Barrier:
-    """`volleys` ask the sides that kube-proxies write."""
+    """`probers` are those of the sides that kube-proxies write."""
 
-    def __init__(self, store: Store, volleys: Sequence[Volleys]) -> None:
+    def __init__(self, store: Store, probers: Sequence[Prober]) -> None:
         self._store = store
-        self._volleys = volleys
+        self._probers = probers
         self._number = 0
         store.put_namespace(_NAMESPACE)
         hinted = {
@@ -38,40 +38,40 @@ class Barrier:
         self._zoned = self._make(_ZONED, hinted)
 
     def wait(self) -> None:
-        """Raises RingError if some kube-proxy does not get there."""
+        """Raises RingError if a kube-proxy does not sync in time."""
         self._number += 1
         flows = self._make(f"barrier-{self._number}", {self._number: {}})
-        for volleys in self._volleys:
-            self._wait(f"{volleys.side.name} has written all", volleys, flows, self._number)
+        for prober in self._probers:
+            self._wait(f"{prober.side.name} has written all", prober, flows, self._number)
         if self._number > 1:
             before = f"barrier-{self._number - 1}"
             self._store.delete(SERVICES, _NAMESPACE, before)
             for family in ("ipv4", "ipv6"):
                 self._store.delete(SLICES, _NAMESPACE, f"{before}-{family}")
 
-    def wait_zone(self, volleys: Volleys, zone: str) -> None:
-        """Wait until the kube-proxy of that side goes by this zone. Raises RingError."""
+    def wait_zone(self, prober: Prober, zone: str) -> None:
+        """Wait until the kube-proxy of that side uses this zone. Raises RingError."""
         number = _FIRST_ZONE + ZONES.index(zone)
-        self._wait(f"{volleys.side.name} is in {zone}", volleys, self._zoned, number)
+        self._wait(f"{prober.side.name} is in {zone}", prober, self._zoned, number)
 
-    def _wait(self, what: str, volleys: Volleys, flows: Sequence[AskedFlow], number: int) -> None:
-        """Until these flows end at the endpoint of that number and at no other."""
+    def _wait(self, what: str, prober: Prober, flows: Sequence[ProbedFlow], number: int) -> None:
+        """Until these flows end at the endpoint of that number alone."""
         ends = {flow: Endpoint(_address(number, ":" in flow.destination), _PORT) for flow in flows}
-        wait_for(what, partial(_is_there, volleys, ends), timeout_s=_PASSED_S)
+        wait_for(what, partial(_is_there, prober, ends), timeout_s=_WRITTEN_S)
 
-    def _make(self, name: str, endpoints: Mapping[int, Json]) -> list[AskedFlow]:
+    def _make(self, name: str, endpoints: Mapping[int, Json]) -> list[ProbedFlow]:
         """A Service with these endpoints, by their numbers, in both families; the flows to it."""
         service = self._store.create(SERVICES, _service(name))
         flows = []
         for ip in service["spec"]["clusterIPs"]:
             self._store.create(SLICES, _slice(name, endpoints, is_six=":" in ip))
-            flows.append(AskedFlow(Protocol.TCP, ip, _PORT))
+            flows.append(ProbedFlow(Protocol.TCP, ip, _PORT))
         return flows
 
 
-def _is_there(volleys: Volleys, ends: Mapping[AskedFlow, Endpoint]) -> bool:
+def _is_there(prober: Prober, ends: Mapping[ProbedFlow, Endpoint]) -> bool:
     # More than once each: one of three endpoints may be the right one by chance.
-    seen = volleys.ask([(flow, 16) for flow in ends])
+    seen = prober.probe([(flow, 16) for flow in ends])
     return all(one.ends == {end} for one, end in zip(seen, ends.values(), strict=True))
 
 

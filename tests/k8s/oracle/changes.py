@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random changes of namespaces that are in use, one write each."""
+"""Random changes of existing namespaces, one write each."""
 
 import json
 import random
@@ -30,7 +30,7 @@ class ObjectChange:
 
     @property
     def service(self) -> str:
-        """Whose rules it may change."""
+        """The Service whose rules it may change."""
         if self.kind == SERVICES:
             return self.name
         objects = self.before.slices if self.verb == "delete" else self.after.slices
@@ -42,45 +42,45 @@ class ObjectChange:
         return f"{self.verb} {self.kind} {self.after.name}/{self.name}{what}"
 
     def whole(self) -> str:
-        """What was and what is."""
+        """With the object before and after."""
         objects = (one.services if self.kind == SERVICES else one.slices for one in (self.before, self.after))
         was, now = (json.dumps(one.get(self.name)) for one in objects)
         return f"{self}\n    was {was}\n    is  {now}"
 
 
-def draw_change(choose: random.Random, drawn: DrawnNamespace) -> ObjectChange:
-    """Some change of a namespace, which stays as it is."""
+def draw_change(rng: random.Random, drawn: DrawnNamespace) -> ObjectChange:
+    """A random change; `drawn` itself stays as it is."""
     while True:
         after = deepcopy(drawn)
-        draw = choose.choices(_DRAWN, weights=_WEIGHTS)[0]
-        made = draw(Drawing(choose, after), drawn)
+        draw = rng.choices(_DRAWN, weights=_WEIGHTS)[0]
+        made = draw(Drawing(rng, after), drawn)
         if made is not None and not rules_left_to_chance(after):
             return made
 
 
 def _flip(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | None:
-    """An endpoint becomes ready, begins to end, moves."""
+    """An endpoint becomes ready, begins to terminate, or moves."""
     one = _some_slice(drawing)
     if one is None or not one["endpoints"]:
         return None
-    endpoint = drawing.choose.choice(one["endpoints"])
-    what = drawing.choose.random()
+    endpoint = drawing.rng.choice(one["endpoints"])
+    what = drawing.rng.random()
     if what < 0.75:
         endpoint["conditions"] = drawing.conditions()
     elif what < 0.85:
-        endpoint["nodeName"] = drawing.choose.choice(NODES)
+        endpoint["nodeName"] = drawing.rng.choice(NODES)
     else:
         endpoint["hints"] = drawing.hints(drawing.hint_style())
     return _replaced(drawing, before, one)
 
 
 def _resize(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | None:
-    """An endpoint more or less."""
+    """Add or remove an endpoint."""
     one = _some_slice(drawing)
     if one is None:
         return None
     if one["endpoints"] and drawing.chance(0.5):
-        one["endpoints"].remove(drawing.choose.choice(one["endpoints"]))
+        one["endpoints"].remove(drawing.rng.choice(one["endpoints"]))
     else:
         one["endpoints"].append(drawing.endpoint(one["addressType"], drawing.hint_style()))
     return _replaced(drawing, before, one)
@@ -97,16 +97,16 @@ def _renumber(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | None:
 
 
 def _remake_slice(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | None:
-    """A slice goes; or one comes."""
+    """Delete or create a slice."""
     one = _some_slice(drawing)
     if one is not None and drawing.chance(0.5):
         name = one["metadata"]["name"]
         del drawing.drawn.slices[name]
         return ObjectChange(before, drawing.drawn, "delete", SLICES, name, {})
-    service = drawing.choose.choice(sorted(drawing.drawn.services) or ["svc-0"])
+    service = drawing.rng.choice(sorted(drawing.drawn.services) or ["svc-0"])
     if service not in drawing.drawn.services:
         return None
-    made = drawing.slice(service, drawing.choose.choice(("IPv4", "IPv6")), drawing.choose.randint(0, 4))
+    made = drawing.slice(service, drawing.rng.choice(("IPv4", "IPv6")), drawing.rng.randint(0, 4))
     name = made["metadata"]["name"]
     if name in drawing.drawn.slices:
         return None
@@ -120,7 +120,7 @@ def _edit_service(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | No
     if service is None or service["spec"]["type"] == "ExternalName":
         return None
     spec = service["spec"]
-    what = drawing.choose.choice(
+    what = drawing.rng.choice(
         ("internalTrafficPolicy", "externalTrafficPolicy", "affinity", "externalIPs", "ranges", "ports")
     )
     match what:
@@ -139,7 +139,7 @@ def _edit_service(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | No
 
 
 def _edit_status(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | None:
-    """Load balancer addresses come and go."""
+    """Change load balancer addresses."""
     name, service = _some_service(drawing)
     if service is None or service["spec"]["type"] != "LoadBalancer":
         return None
@@ -159,7 +159,7 @@ def _edit_status(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | Non
 
 
 def _relabel(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | None:
-    """A Service is handed to another proxy, or comes back."""
+    """Label a Service for another proxy, or remove that label."""
     name, service = _some_service(drawing)
     if service is None:
         return None
@@ -174,16 +174,16 @@ def _relabel(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | None:
 
 
 def _remake_service(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | None:
-    """A Service goes, and its slices stay for now; or one comes."""
+    """Delete a Service but not its slices; or create one."""
     names = sorted(drawing.drawn.services)
     if len(names) > 2 and drawing.chance(0.5):
-        name = drawing.choose.choice(names)
+        name = drawing.rng.choice(names)
         del drawing.drawn.services[name]
         return ObjectChange(before, drawing.drawn, "delete", SERVICES, name, {})
     free = [name for number in range(_MOST_SERVICES) if (name := f"svc-{number}") not in names]
     if not free:
         return None
-    name = drawing.choose.choice(free)
+    name = drawing.rng.choice(free)
     made = drawing.drawn.services[name] = drawing.service(name)
     return ObjectChange(before, drawing.drawn, "create", SERVICES, name, made)
 
@@ -197,14 +197,14 @@ _WEIGHTS = (40, 16, 5, 9, 18, 5, 2, 5)
 
 def _some_slice(drawing: Drawing) -> Json | None:
     names = sorted(drawing.drawn.slices)
-    return drawing.drawn.slices[drawing.choose.choice(names)] if names else None
+    return drawing.drawn.slices[drawing.rng.choice(names)] if names else None
 
 
 def _some_service(drawing: Drawing) -> tuple[str, Json | None]:
     names = sorted(drawing.drawn.services)
     if not names:
         return "", None
-    name = drawing.choose.choice(names)
+    name = drawing.rng.choice(names)
     return name, drawing.drawn.services[name]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kube-apiserver for Services alone, on the ring's etcd: no kubelet, no controllers, and only we write."""
+"""A kube-apiserver for Services alone, on the ring's etcd: no kubelet, no controllers, no other writer."""
 
 import http.client
 import json
@@ -19,22 +19,21 @@ from tests.k8s.ring.processes import RingError, run
 
 SERVICE_CIDRS = ("10.96.0.0/16", "fd00:10:96::/112")
 _ADDRESS = "10.70.2.1"
-_ANSWER_S = 30.0
+_RESPONSE_S = 30.0
 # The API server closes a connection that is idle for 90 s.
 _IDLE_S = 30.0
-# Where ports trade their numbers, the API server can give two of them the same node port, and then
-# answers 500.
+# Where ports swap their numbers, the API server can allocate one node port twice, and then returns 500.
 _QUIRK = b"duplicate nodePort"
 _REFUSED = (http.HTTPStatus.UNPROCESSABLE_ENTITY, http.HTTPStatus.BAD_REQUEST)
 
 
 class InvalidObjectError(Exception):
-    """The API server says that there can be no such object."""
+    """The API server refused the object as invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class OracleCluster:
-    """`directory` is the ring's, for all that its programs write."""
+    """`directory` is the ring's, for the files of its programs."""
 
     directory: Path
     control: NetworkNamespace
@@ -71,14 +70,14 @@ class Api:
             self._connection.close()
 
     def _call(self, method: str, path: str, value: Json | None, kind: str) -> Json:
-        """Raises RefusedError, and RingError for any other answer that is none."""
+        """Raises InvalidObjectError, and RingError for any other error."""
         connection = self._connection
         if connection is not None and time.monotonic() - self._used_at > _IDLE_S:
             connection.close()
             connection = None
         if connection is None:
-            connection = http.client.HTTPConnection(self._endpoint.address, timeout=_ANSWER_S)
-            connection.sock = self._endpoint.dial(timeout_s=_ANSWER_S)
+            connection = http.client.HTTPConnection(self._endpoint.address, timeout=_RESPONSE_S)
+            connection.sock = self._endpoint.dial(timeout_s=_RESPONSE_S)
             self._connection = connection
         body = None if value is None else json.dumps(value).encode()
         connection.request(method, path, body, {"Content-Type": kind})

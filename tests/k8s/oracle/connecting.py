@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same questions with real sockets, there and back: a sample of each kind of answer.
+"""The same probes with real sockets, in both directions: a sample of each kind of outcome.
 
-Left out are packets that are dropped, the same silence to a socket as to anybody, and SCTP, which this
-kernel can translate but not speak.
+Dropped packets are left out, as a socket sees the same silence. SCTP is left out, as this kernel can
+translate but not speak it.
 """
 
 import socket
@@ -14,25 +14,25 @@ from ruletrace.packet import PacketVerdict, format_outcomes
 from tests.cases.services.probe import Probe
 from tests.cases.services.responder import Responder
 from tests.k8s.oracle.draw import ENDPOINT_PORTS, SERVICE_PORTS
-from tests.k8s.oracle.laboratory import Laboratory, Pair
-from tests.k8s.oracle.questions import WRONG_PORT, Question
+from tests.k8s.oracle.laboratory import Laboratory, NodeComparison
+from tests.k8s.oracle.probes import WRONG_PORT, FlowProbe
 from tests.k8s.oracle.sides import Side
 
-_PATIENCE_S = 10.0
-# kube-proxy's ICMPv6 error comes while connect() holds the socket, and tells only at the next SYN,
-# which is a second later.
+_TIMEOUT_S = 10.0
+# kube-proxy's ICMPv6 error arrives while connect() locks the socket, and takes effect only at the next
+# SYN, a second later.
 _SLOW = 5
 
 
-def sample(laboratory: Laboratory, pair: Pair) -> list[Question]:
-    """Of the questions that both sides answered alike with packets, one for each kind of destination and
-    of answer in each namespace, whatever the protocol."""
-    found: dict[object, Question] = {}
+def sample(laboratory: Laboratory, comparison: NodeComparison) -> list[FlowProbe]:
+    """Of the probes on which both sides agreed, one for each kind of destination and of outcome in each
+    namespace, for all protocols together."""
+    found: dict[object, FlowProbe] = {}
     slow = 0
-    asked = sorted(pair.agreed, key=str)
-    laboratory.chooser("connections").shuffle(asked)
-    for one in asked:
-        ends = pair.agreed[one]
+    probes = sorted(comparison.agreed, key=str)
+    laboratory.rng_for("connections").shuffle(probes)
+    for one in probes:
+        ends = comparison.agreed[one]
         if ends == {PacketVerdict.DROP}:
             continue
         if one.flow.protocol is Protocol.SCTP:
@@ -45,58 +45,60 @@ def sample(laboratory: Laboratory, pair: Pair) -> list[Question]:
             slow += 1
             if slow > _SLOW:
                 continue
-        word = ends & set(PacketVerdict) or pair.place.pod_ips[":" in one.flow.destination] in _ips(ends)
+        outcome = ends & set(PacketVerdict) or comparison.node.pod_ips[":" in one.flow.destination] in _ips(
+            ends
+        )
         namespace = one.service.partition("/")[0]
-        found.setdefault((namespace, one.kind, word), one)
+        found.setdefault((namespace, one.kind, outcome), one)
     return list(found.values())
 
 
-def connect(laboratory: Laboratory, pair: Pair, asked: Iterable[Question]) -> list[str]:
-    """Open each flow on both sides; what is wrong with where they ended."""
+def connect(laboratory: Laboratory, comparison: NodeComparison, probes: Iterable[FlowProbe]) -> list[str]:
+    """Open each flow on both sides; a message for each wrong end."""
     problems = []
     with ExitStack() as stack:
         responder = Responder()
         stack.callback(responder.close)
-        probes = [_probes(side, responder, stack) for side in pair.sides]
-        for question in asked:
+        senders = [_senders(side, responder, stack) for side in comparison.sides]
+        for probe in probes:
             laboratory.figures.connections += 1
-            words = [_word(of[":" in question.flow.destination], question) for of in probes]
-            problem = _wrong(pair, question, *words)
+            ends = [_end_of(of[":" in probe.flow.destination], probe) for of in senders]
+            problem = _mismatch(comparison, probe, *ends)
             if problem:
-                problems.append(f"{pair.place.node}, {pair.mode}: {question}: {problem}")
+                problems.append(f"{comparison.node.name}, {comparison.mode}: {probe}: {problem}")
     return problems
 
 
-def _wrong(
-    pair: Pair,
-    question: Question,
+def _mismatch(
+    comparison: NodeComparison,
+    probe: FlowProbe,
     theirs: Endpoint | PacketVerdict | str,
     ours: Endpoint | PacketVerdict | str,
 ) -> str:
-    expected = pair.agreed[question]
+    expected = comparison.agreed[probe]
     if ours not in expected:
-        return f"with us it came to {ours}, not to {format_outcomes(expected)}"
+        return f"with our rules it reached {ours}, not {format_outcomes(expected)}"
     if theirs not in expected:
-        return f"with kube-proxy it came to {theirs}, not to {format_outcomes(expected)}"
+        return f"with kube-proxy it reached {theirs}, not {format_outcomes(expected)}"
     return ""
 
 
-def _probes(side: Side, responder: Responder, stack: ExitStack) -> tuple[Probe, Probe]:
+def _senders(side: Side, responder: Responder, stack: ExitStack) -> tuple[Probe, Probe]:
     """For IPv4 and IPv6."""
     ports = {*SERVICE_PORTS, *ENDPOINT_PORTS, WRONG_PORT}
     for namespace in (side.near, side.far):
         for family in (socket.AF_INET, socket.AF_INET6):
             stack.callback(responder.forget, responder.listen(namespace, family, ports))
-    one, other = (Probe(side.near, responder, ip) for ip in side.place.pod_ips)
+    one, other = (Probe(side.near, responder, ip) for ip in side.node.pod_ips)
     return one, other
 
 
-def _word(probe: Probe, question: Question) -> Endpoint | PacketVerdict | str:
-    flow = question.flow
-    seen = probe.send(flow.protocol, flow.destination, flow.port, _PATIENCE_S)
-    if seen.word == "endpoint" and seen.reached is not None:
+def _end_of(sender: Probe, probe: FlowProbe) -> Endpoint | PacketVerdict | str:
+    flow = probe.flow
+    seen = sender.send(flow.protocol, flow.destination, flow.port, _TIMEOUT_S)
+    if seen.verdict == "endpoint" and seen.reached is not None:
         return seen.reached.endpoint
-    return {"pass": PacketVerdict.PASS, "reject": PacketVerdict.REJECT}.get(seen.word, seen.word)
+    return {"pass": PacketVerdict.PASS, "reject": PacketVerdict.REJECT}.get(seen.verdict, seen.verdict)
 
 
 def _ips(ends: Iterable[Endpoint | PacketVerdict]) -> set[str]:

@@ -2,7 +2,7 @@
 """Random Services and EndpointSlices, as a person or a controller might write them.
 
 Each namespace has addresses of its own, so that many fit into one cluster. The API server refuses some of
-what is drawn. What kube-proxy leaves to chance is not drawn (see `rules_left_to_chance`).
+what is drawn. Rules that kube-proxy leaves to chance are not drawn (see `rules_left_to_chance`).
 """
 
 import random
@@ -27,7 +27,7 @@ _FAMILIES = ("IPv4", "IPv6")
 _RANGES = (
     *("10.244.0.0/16", "10.244.1.0/24", "10.244.2.10/32", "10.71.0.0/16", "192.0.2.0/24", "0.0.0.0/0"),
     *("fd00:10:244::/48", "fd00:10:244:1::/64", "fd00:10:244:2::a/128", "2001:db8::/32", "::/0"),
-    # Host bits and blanks: both are let in.
+    # Host bits and blanks: both are accepted.
     *("10.244.1.77/24", " 198.51.100.0/24 "),
 )
 
@@ -45,7 +45,7 @@ class DrawnNamespace:
         return f"drawn-{self.index}"
 
     def slices_of(self, service: str) -> Iterator[Json]:
-        """Those that name the Service in their label."""
+        """The slices with the Service's name in their label."""
         for one in self.slices.values():
             if one["metadata"]["labels"].get("kubernetes.io/service-name") == service:
                 yield one
@@ -53,18 +53,17 @@ class DrawnNamespace:
 
 def draw_namespace(seed: int, index: int) -> DrawnNamespace:
     """The namespace of that number under that seed, always the same."""
-    choose = random.Random(f"{seed}/{index}")  # noqa: S311 - test data, not secrets
-    drawing = Drawing(choose, DrawnNamespace(index))
-    for number in range(drawing.choose.randint(3, 6)):
+    rng = random.Random(f"{seed}/{index}")  # noqa: S311 - test data, not secrets
+    drawing = Drawing(rng, DrawnNamespace(index))
+    for number in range(drawing.rng.randint(3, 6)):
         drawing.add_service(f"svc-{number}")
     return drawing.drawn
 
 
 def rules_left_to_chance(drawn: DrawnNamespace) -> str:
-    """What of a namespace kube-proxy answers by the order of a Go map, so that nobody can be held to it; ""
-    if there is nothing.
+    """The rule of a namespace that kube-proxy decides by the order of a Go map; "" without one.
 
-    Two Services of one address and port, and copies of an endpoint that say different things in
+    Two Services of one address and port, and copies of an endpoint with different fields in
     several slices of a Service.
     """
     claimed: dict[tuple[str, int, str], str] = {}
@@ -75,15 +74,15 @@ def rules_left_to_chance(drawn: DrawnNamespace) -> str:
                 if holder != name:
                     return f"{holder} and {name} have {ip}:{port['port']}"
     for name in drawn.services:
-        said: dict[str, list[tuple[str, Json]]] = {}
+        copies_of: dict[str, list[tuple[str, Json]]] = {}
         for one in drawn.slices_of(name):
             for endpoint in one["endpoints"]:
                 ip = canonical_ip(endpoint["addresses"][0]) or ""
-                words = {key: endpoint.get(key) for key in ("conditions", "hints")}
-                said.setdefault(ip, []).append((one["metadata"]["name"], words))
-        for ip, copies in said.items():
-            homes = {home for home, _ in copies}
-            if len(homes) > 1 and any(words != copies[0][1] for _, words in copies):
+                values = {key: endpoint.get(key) for key in ("conditions", "hints")}
+                copies_of.setdefault(ip, []).append((one["metadata"]["name"], values))
+        for ip, copies in copies_of.items():
+            slices = {slice_name for slice_name, _ in copies}
+            if len(slices) > 1 and any(values != copies[0][1] for _, values in copies):
                 return f"{name} has several {ip}"
     return ""
 
@@ -103,21 +102,21 @@ def ingress(service: Json) -> list[Json]:
 class Drawing:
     """Draws into one namespace."""
 
-    def __init__(self, choose: random.Random, drawn: DrawnNamespace) -> None:
-        self.choose = choose
+    def __init__(self, rng: random.Random, drawn: DrawnNamespace) -> None:
+        self.rng = rng
         self.drawn = drawn
 
     def chance(self, share: float) -> bool:
-        return self.choose.random() < share
+        return self.rng.random() < share
 
     def add_service(self, name: str) -> None:
         """A Service with its slices; drawn anew while its rules would be left to chance."""
         while True:
             trial = deepcopy(self.drawn)
-            inner = Drawing(self.choose, trial)
+            inner = Drawing(self.rng, trial)
             trial.services[name] = inner.service(name)
             for family in _FAMILIES:
-                for number in range(inner.choose.choice((0, 1, 1, 1, 1, 2, 2, 3))):
+                for number in range(inner.rng.choice((0, 1, 1, 1, 1, 2, 2, 3))):
                     one = inner.slice(name, family, number)
                     trial.slices[one["metadata"]["name"]] = one
             if not rules_left_to_chance(trial):
@@ -125,7 +124,7 @@ class Drawing:
                 return
 
     def service(self, name: str) -> Json:
-        kind = self.choose.choices(
+        kind = self.rng.choices(
             ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName"), weights=(50, 18, 30, 2)
         )[0]
         spec: Json = {"type": kind, "ports": self.ports()}
@@ -143,7 +142,7 @@ class Drawing:
         if kind == "ClusterIP" and self.chance(0.04):
             spec["clusterIP"] = "None"
             return made
-        policy, families = self.choose.choice(
+        policy, families = self.rng.choice(
             (
                 *(("SingleStack", ["IPv4"]), ("SingleStack", ["IPv6"])),
                 *(("RequireDualStack", ["IPv4", "IPv6"]), ("RequireDualStack", ["IPv6", "IPv4"])),
@@ -154,9 +153,7 @@ class Drawing:
         if self.chance(0.3):
             spec["internalTrafficPolicy"] = self.policy()
         if self.chance(0.2):
-            spec["trafficDistribution"] = self.choose.choice(
-                ("PreferClose", "PreferSameZone", "PreferSameNode")
-            )
+            spec["trafficDistribution"] = self.rng.choice(("PreferClose", "PreferSameZone", "PreferSameNode"))
         if self.chance(0.1):
             spec["publishNotReadyAddresses"] = True
         if (kind != "ClusterIP" or "externalIPs" in spec) and self.chance(0.5):
@@ -175,10 +172,10 @@ class Drawing:
         return {"service.kubernetes.io/headless": ""} if self.chance(0.02) else {"app": "any"}
 
     def ports(self) -> list[Json]:
-        count = self.choose.choice((1, 1, 1, 2, 2, 3))
+        count = self.rng.choice((1, 1, 1, 2, 2, 3))
         made: dict[tuple[int, str], Json] = {}
         for number in range(count):
-            port, protocol = self.choose.choice(SERVICE_PORTS), self.choose.choice(_PROTOCOLS)
+            port, protocol = self.rng.choice(SERVICE_PORTS), self.rng.choice(_PROTOCOLS)
             made[port, protocol] = {"name": f"p{number}", "port": port, "protocol": protocol}
         if len(made) == 1 and self.chance(0.5):
             next(iter(made.values())).pop("name")
@@ -189,30 +186,26 @@ class Drawing:
             return {"sessionAffinity": "None"}
         return {
             "sessionAffinity": "ClientIP",
-            "sessionAffinityConfig": {
-                "clientIP": {"timeoutSeconds": self.choose.choice((600, 10800, 86400))}
-            },
+            "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": self.rng.choice((600, 10800, 86400))}},
         }
 
     def policy(self) -> str:
-        return self.choose.choice(("Local", "Local", "Cluster"))
+        return self.rng.choice(("Local", "Local", "Cluster"))
 
     def ranges(self) -> list[str]:
-        return self.choose.sample(_RANGES, self.choose.choice((1, 1, 2, 3)))
+        return self.rng.sample(_RANGES, self.rng.choice((1, 1, 2, 3)))
 
     def external_ips(self, service: str) -> list[str]:
-        return [
-            self._written(self._outer(self._slot(service))) for _ in range(self.choose.choice((1, 1, 2, 3)))
-        ]
+        return [self._written(self._outer(self._slot(service))) for _ in range(self.rng.choice((1, 1, 2, 3)))]
 
     def ingress(self, service: str, external_ips: tuple[str, ...] | list[str]) -> list[Json]:
         made: list[Json] = []
-        for _ in range(self.choose.choice((0, 1, 1, 1, 2))):
+        for _ in range(self.rng.choice((0, 1, 1, 1, 2))):
             one: Json = {"ip": self._outer(100 + self._slot(service))}
             if external_ips and self.chance(0.05):
-                one["ip"] = self.choose.choice(external_ips)
+                one["ip"] = self.rng.choice(external_ips)
             if self.chance(0.4):
-                one["ipMode"] = self.choose.choice(("VIP", "Proxy"))
+                one["ipMode"] = self.rng.choice(("VIP", "Proxy"))
             made.append(one)
         if self.chance(0.1):
             made.append({"hostname": "balancer.example.com"})
@@ -228,16 +221,14 @@ class Drawing:
             for one in self.drawn.slices_of(service)
             for endpoint in one["endpoints"]
         }
-        endpoints = [
-            self.endpoint(family, style) for _ in range(self.choose.choice((0, 1, 1, 2, 2, 3, 4, 5)))
-        ]
+        endpoints = [self.endpoint(family, style) for _ in range(self.rng.choice((0, 1, 1, 2, 2, 3, 4, 5)))]
         endpoints = [one for one in endpoints if canonical_ip(one["addresses"][0]) not in used]
         siblings = [one for one in self.drawn.slices_of(service) if one["addressType"] == family]
         if siblings and siblings[0]["endpoints"] and self.chance(0.25):
-            # The same endpoint in two slices for a while: it passes from one to the other.
-            copy = deepcopy(self.choose.choice(siblings[0]["endpoints"]))
+            # The same endpoint in two slices for a while: it moves from one to the other.
+            copy = deepcopy(self.rng.choice(siblings[0]["endpoints"]))
             if self.chance(0.3):
-                copy["nodeName"] = self.choose.choice(NODES)
+                copy["nodeName"] = self.rng.choice(NODES)
             endpoints.append(copy)
         return {
             "apiVersion": "discovery.k8s.io/v1",
@@ -257,11 +248,11 @@ class Drawing:
         for port in self.drawn.services[service]["spec"]["ports"]:
             if self.chance(0.04):
                 continue
-            one: Json = {"port": self.choose.choice(ENDPOINT_PORTS), "protocol": port["protocol"]}
+            one: Json = {"port": self.rng.choice(ENDPOINT_PORTS), "protocol": port["protocol"]}
             if "name" in port:
                 one["name"] = port["name"]
             if self.chance(0.03):
-                one["protocol"] = self.choose.choice(("TCP", "UDP", "SCTP"))
+                one["protocol"] = self.rng.choice(("TCP", "UDP", "SCTP"))
             if self.chance(0.02):
                 one.pop("port")
             made.append(one)
@@ -271,20 +262,20 @@ class Drawing:
 
     def hint_style(self) -> tuple[str, ...]:
         """Which hints the endpoints of a slice have."""
-        return self.choose.choices(
+        return self.rng.choices(
             ((), ("forZones",), ("forNodes",), ("forZones", "forNodes")), weights=(55, 20, 12, 13)
         )[0]
 
     def endpoint(self, family: str, style: tuple[str, ...]) -> Json:
         ip = self._inner(family)
-        # Of IPv6 addresses in slices the API server wants the canonical form.
+        # The API server accepts IPv6 addresses in slices only in canonical form.
         made: Json = {"addresses": [ip if family == "IPv6" else self._written(ip)]}
         if self.chance(0.03):
             made["addresses"].append(self._inner(family))
         if self.chance(0.85):
-            made["nodeName"] = self.choose.choice(NODES)
+            made["nodeName"] = self.rng.choice(NODES)
         if self.chance(0.5):
-            made["zone"] = self.choose.choice(ZONES)
+            made["zone"] = self.rng.choice(ZONES)
         conditions = self.conditions()
         if conditions or self.chance(0.5):
             made["conditions"] = conditions
@@ -294,7 +285,7 @@ class Drawing:
         return made
 
     def conditions(self) -> Json:
-        ready, serving, terminating = self.choose.choices(
+        ready, serving, terminating = self.rng.choices(
             (
                 *((True, True, False), (None, None, None), (True, None, None)),
                 *((False, True, True), (False, False, True), (False, False, False), (False, True, False)),
@@ -302,43 +293,43 @@ class Drawing:
             ),
             weights=(40, 10, 10, 14, 6, 8, 3, 4, 1, 2, 2),
         )[0]
-        said = {"ready": ready, "serving": serving, "terminating": terminating}
-        return {key: value for key, value in said.items() if value is not None}
+        drawn = {"ready": ready, "serving": serving, "terminating": terminating}
+        return {key: value for key, value in drawn.items() if value is not None}
 
     def hints(self, style: tuple[str, ...]) -> Json:
         made: Json = {}
         for kind, names in (("forZones", ZONES), ("forNodes", NODES)):
             if kind in style and not self.chance(0.04):
-                chosen = self.choose.sample(names, self.choose.choice((1, 1, 1, 2)))
+                chosen = self.rng.sample(names, self.rng.choice((1, 1, 1, 2)))
                 made[kind] = [{"name": name} for name in chosen]
         return made
 
     def _slot(self, service: str) -> int:
-        """Addresses from here on are the Service's; now and then it takes of those that all may have."""
+        """The first number of the Service's addresses; sometimes that of the shared ones."""
         return 90 if self.chance(0.1) else 8 * int(service.partition("-")[2])
 
     def _outer(self, slot: int) -> str:
         """An external or a load balancer address of this namespace."""
-        number = slot + self.choose.randint(1, 3)
+        number = slot + self.rng.randint(1, 3)
         if self.chance(0.5):
             return f"fd00:ffff:{self.drawn.index + 1:x}::{number:x}"
         return f"100.{64 + self.drawn.index // 250}.{self.drawn.index % 250}.{number}"
 
     def _inner(self, family: str) -> str:
-        """An endpoint's address; now and then a pod that asks."""
+        """An endpoint's address; sometimes that of a probing pod."""
         is_six = family == "IPv6"
         if self.chance(0.04):
-            return self.choose.choice(PODS)[is_six]
-        number = self.choose.randint(1, 9)
+            return self.rng.choice(PODS)[is_six]
+        number = self.rng.randint(1, 9)
         if is_six:
             return f"fd00:eeee:{self.drawn.index + 1:x}::{number:x}"
         return f"10.{128 + self.drawn.index // 250}.{self.drawn.index % 250}.{number}"
 
     def _written(self, ip: str) -> str:
-        """As some people write addresses."""
+        """The address, sometimes in a non-canonical form."""
         if not self.chance(0.04):
             return ip
         if ":" in ip:
             return ip.upper().replace("::", ":0::")
         first, rest = ip.split(".", 1)
-        return self.choose.choice((f"0{first}.{rest}", f"::ffff:{ip}"))
+        return self.rng.choice((f"0{first}.{rest}", f"::ffff:{ip}"))

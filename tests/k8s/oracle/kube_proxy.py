@@ -18,11 +18,11 @@ _XTABLES = ("iptables", "ip6tables")
 def start_kube_proxy(
     side: Side, mode: str, cluster: OracleCluster, binaries: Binaries, stack: ExitStack
 ) -> RingProcess:
-    """Start one that knows its node's pods by their range, and writes at once what it hears of.
+    """Start one that recognises the cluster's pods by their range, and syncs changes at once.
 
     In mode "iptables" it gets legacy iptables: with thousands of Services iptables-nft takes seconds.
     """
-    node = side.place.node
+    node = side.node.name
     config = cluster.directory / f"kube-proxy-{node}.json"
     config.write_text(
         json.dumps(
@@ -36,7 +36,7 @@ def start_kube_proxy(
                 "detectLocalMode": "ClusterCIDR",
                 "healthzBindAddress": "127.0.0.1:10256",
                 "metricsBindAddress": "127.0.0.1:10249",
-                # Those are the whole machine's.
+                # These settings are the whole machine's.
                 "conntrack": {
                     "maxPerCore": 0,
                     "min": 0,

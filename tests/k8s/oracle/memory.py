@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What packet filters remember of clients, for session affinity: taken from them again."""
+"""Deletes the clients that packet filters remember for session affinity."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ _OBJECT = re.compile(r"^\t(set|map|chain) (\S+) \{")
 
 
 class AffinityMemory:
-    """What the rules that a namespace has now remember."""
+    """The remembered clients of a namespace's current rules."""
 
     def __init__(self, namespace: ThreadedNamespace) -> None:
         self._namespace = namespace
@@ -20,7 +20,7 @@ class AffinityMemory:
         self._flush = "".join(f"flush set {one}\n" for one in sets)
 
     def forget(self) -> None:
-        """Nobody is remembered afterwards."""
+        """Forget all clients."""
         self._namespace.call(_empty_recent)
         if self._flush:
             self._namespace.run("nft", "-f", "-", text=self._flush)

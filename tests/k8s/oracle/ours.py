@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our side: kubeproxy-ext and a guest's agent, with calls in place of their connections.
+"""Our side: kubeproxy-ext and a guest agent, connected by function calls.
 
-The API server's objects go into a ServiceState. The daemon's own `Rulesets` and `RulesetDelivery` return
-rulesets, deltas and stale flows. The agent's own `RulesetReconciler` writes them into a guest's namespace.
+The API server's objects go into a ServiceState. The daemon's own `Rulesets` and `RulesetDelivery` make
+rulesets, deltas and stale flows; the agent's own `RulesetReconciler` writes them into a guest's namespace.
 """
 
 import ipaddress
@@ -25,16 +25,16 @@ from ruleset.names import Backend
 from ruletrace.packet import Outcome, PacketVerdict
 from tests.k8s.oracle.changes import SERVICES
 from tests.k8s.oracle.draw import Json
+from tests.k8s.oracle.prober import ProbedFlow
 from tests.k8s.oracle.sides import Side
 from tests.k8s.oracle.store import TENANT
-from tests.k8s.oracle.volley import AskedFlow as Asking
 
 _Address = tuple[str, int, Protocol]
 
 
 @dataclass(slots=True)
 class OurGuest:
-    """One guest, what it is to have, and the hand that writes it there."""
+    """One guest, its desired rules, and the reconciler that applies them."""
 
     side: Side
     guest: Guest
@@ -47,12 +47,12 @@ class OurGuest:
     frontends: dict[_Address, Frontend] = field(default_factory=dict)
     serving: dict[tuple[str, Protocol, Family], frozenset[Endpoint]] = field(default_factory=dict)
 
-    def frontend(self, flow: Asking) -> Frontend | None:
-        """What the model has for a flow's destination."""
+    def frontend(self, flow: ProbedFlow) -> Frontend | None:
+        """The model's frontend of a flow's destination."""
         return self.frontends.get((flow.destination, flow.port, flow.protocol))
 
-    def expected(self, flow: Asking) -> frozenset[Outcome]:
-        """What the model says becomes of a flow."""
+    def expected(self, flow: ProbedFlow) -> frozenset[Outcome]:
+        """The model's outcomes of a flow."""
         frontend = self.frontend(flow)
         if frontend is None:
             return frozenset(
@@ -60,8 +60,8 @@ class OurGuest:
             )
         return choices(frontend)
 
-    def serves(self, flow: Asking) -> frozenset[Endpoint]:
-        """The endpoints that may still answer a UDP flow."""
+    def serves(self, flow: ProbedFlow) -> frozenset[Endpoint]:
+        """The endpoints that may still serve a UDP flow."""
         frontend = self.frontend(flow)
         if frontend is None:
             return frozenset()
@@ -72,7 +72,7 @@ class OurGuest:
         address = ipaddress.ip_address(ip)
         return any(address in one for one in self.service_ranges)
 
-    def has_affinity(self, flow: Asking) -> bool:
+    def has_affinity(self, flow: ProbedFlow) -> bool:
         frontend = self.frontend(flow)
         return (
             frontend is not None
@@ -82,7 +82,7 @@ class OurGuest:
 
 
 class OracleGuests:
-    """All our guests. Nothing happens until `settle`."""
+    """All our guests; `sync` applies changes."""
 
     def __init__(self) -> None:
         self._state = ServiceState()
@@ -98,14 +98,14 @@ class OracleGuests:
     ) -> OurGuest:
         """A guest that has no rules yet."""
         guest = Guest(
-            id=side.place.node,
+            id=side.node.name,
             tenant=TENANT,
-            ips=side.place.pod_ips,
+            ips=side.node.pod_ips,
             capabilities=Capabilities(
                 channel="agent", backends=(backend.value,), ipv6=True, deltas=True, conntrack=True
             ),
         )
-        rules = guest_spec(guest, side.place.node, service_cidrs)
+        rules = guest_spec(guest, side.node.name, service_cidrs)
         assert isinstance(rules, GuestSpec)
         netfilter, kernel = side.ruled.call(_opened)
         stack.callback(side.ruled.call, netfilter.close)
@@ -117,8 +117,8 @@ class OracleGuests:
         self._delivery.on_guest(guest, time.monotonic())
         return made
 
-    def see(self, item: Json) -> None:
-        """An object is there, or is another than it was."""
+    def on_update(self, item: Json) -> None:
+        """Take a new or changed object."""
         match objects.read(item):
             case objects.ServiceObject() as service:
                 self._state.put_service(service)
@@ -131,8 +131,8 @@ class OracleGuests:
             case None:
                 raise ValueError(f"not an object that is read: {item.get('kind')}")
 
-    def forget(self, kind: str, namespace: str, name: str) -> None:
-        """An object is gone."""
+    def on_delete(self, kind: str, namespace: str, name: str) -> None:
+        """Remove a deleted object."""
         if kind == SERVICES:
             self._state.remove_service((namespace, name))
         else:
@@ -141,8 +141,8 @@ class OracleGuests:
     def problems(self) -> tuple[str, ...]:
         return tuple(f"{one.namespace}/{one.service}: {one.text}" for one in self._state.problems())
 
-    def settle(self) -> None:
-        """Bring all guests to what follows from what was seen."""
+    def sync(self) -> None:
+        """Bring all guests to the desired rules."""
         self._state.take_changed_groups()
         now = time.monotonic()
         desired = self._rulesets.desired_for({one.guest.id: one.spec for one in self.guests})
@@ -152,7 +152,7 @@ class OracleGuests:
             for guest_id in push.guests:
                 self._deliver(push, guest_id)
         for one in self.guests:
-            _note(one, desired[one.guest.id])
+            _record_outcome(one, desired[one.guest.id])
 
     def _deliver(self, push: RulesetPush, guest_id: str) -> None:
         one = next(each for each in self.guests if each.guest.id == guest_id)
@@ -174,14 +174,14 @@ class OracleGuests:
 
 
 def choices(frontend: Frontend) -> frozenset[Outcome]:
-    """Where a new connection to an address may go, whatever is remembered of its client."""
+    """Where a new connection to an address may go, affinity aside."""
     if isinstance(frontend.to, EndpointSet):
         return frozenset(frontend.to.endpoints)
     return frozenset({PacketVerdict(frontend.to.value)})
 
 
-def kernel_holds(one: OurGuest) -> bool:
-    """Whether the guest's kernel prints what was rendered, line by line."""
+def verify_installed_rules(one: OurGuest) -> bool:
+    """Whether the guest's kernel prints the rendered rules, line by line."""
     one.side.ruled.call(lambda: one.reconciler.check_drift(CheckLevel.VERIFY))
     return not one.reconciler.has_drifted
 
@@ -191,7 +191,7 @@ def _opened() -> tuple[NetfilterSocket, KernelPacketFilter]:
     return netfilter, KernelPacketFilter(netfilter)
 
 
-def _note(one: OurGuest, desired: DesiredRuleset) -> None:
+def _record_outcome(one: OurGuest, desired: DesiredRuleset) -> None:
     if one.desired is desired:
         return
     one.desired = desired

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first packet of a flow as bytes, with a number in it, and what comes of it as it is seen on a link.
+"""The first packet of a flow as bytes, with a number in it, and its traces on a link.
 
-The number is where every translation leaves it: TCP's sequence number, SCTP's initiate tag, the
-payload of UDP. So an arrival, an ICMP error and a RST tell whose they are, whatever address and port
-they carry by then.
+No translation changes the number: TCP's sequence number, SCTP's initiate tag, the payload of UDP. So an
+arrival, an ICMP error and a RST identify their packet, whatever addresses and ports they have.
 """
 
 import socket
@@ -16,7 +15,7 @@ from ruleset.model import Endpoint, Protocol
 from tests.cases.services.sctp import crc32c
 
 TRAFFIC_CLASS = 0x04
-"""Of every packet that is made here, so that no stack need answer it."""
+"""The mark of every crafted packet, so that no stack replies to it."""
 
 _NUMBERS = {Protocol.TCP: 6, Protocol.UDP: 17, Protocol.SCTP: 132}
 _PROTOCOLS = {number: protocol for protocol, number in _NUMBERS.items()}
@@ -40,7 +39,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class PacketRefused:
-    """The sender was told so, by a RST or an ICMP error; `is_port` if by the usual one of these."""
+    """A RST or an ICMP error came back; `is_port` False: another error than port unreachable."""
 
     number: int
     is_port: bool = True
@@ -48,7 +47,7 @@ class PacketRefused:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """The packet of a flow but for its source port and its number."""
+    """The packet of a flow without its source port and number."""
 
     protocol: Protocol
     head: bytes
@@ -56,7 +55,7 @@ class Template:
     ones_sum: int
 
     def packet(self, source_port: int, number: int) -> bytes:
-        """The whole packet. IPv4's own checksum is the kernel's to fill in."""
+        """The whole packet. The kernel fills in IPv4's own checksum."""
         if self.protocol is Protocol.SCTP:
             return self.head + _sctp(source_port, self.port, number)
         total = self.ones_sum + source_port + (number >> 16) + (number & 0xFFFF)
@@ -88,7 +87,7 @@ def template(source: str, protocol: Protocol, destination: str, port: int) -> Te
 
 
 def read(packet: bytes) -> Arrived | PacketRefused | None:
-    """What a packet on a link tells; None if it is none of ours."""
+    """The meaning of a packet on a link; None if it is not ours."""
     split = _split(packet)
     if split is None:
         return None
@@ -134,7 +133,7 @@ def _split(packet: bytes) -> tuple[int, int, bytes, bytes, bytes] | None:
 
 
 def _error(version: int, number: int, body: bytes) -> PacketRefused | None:
-    """An ICMP error about a packet of ours; another ICMP message is none."""
+    """An ICMP error about a packet of ours; None for another ICMP message."""
     unreachable, port = _PORT_UNREACHABLE[version]
     if len(body) < 8 or body[0] != unreachable or (number == _ICMP6) != (version == 6):
         return None

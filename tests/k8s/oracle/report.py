@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run of the oracle came to, for the end of pytest's output."""
+"""The report of an oracle run, for the end of pytest's output."""
 
 import pytest
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where packets start and where they can end: a pod behind a node, and a guest with nothing between.
+"""The sources and destinations of packets: a pod behind a node, and a guest without a node between.
 
     pod ── node (kube-proxy's rules) ── everywhere        the host's side
     guest (our rules) ───────────────── everywhere        the guest's side
 
-`everywhere` has every address there is. Namespaces have no names: they go with this process.
+`everywhere` has every address. Namespaces have no names: they end with this process.
 """
 
 import socket
@@ -24,7 +24,7 @@ _SETTINGS = {
     # An address would be tentative, and unusable, for a second.
     "net/ipv6/conf/default/accept_dad": "0",
     "net/ipv6/conf/default/addr_gen_mode": "1",
-    # Errors are answers here, as many as there are questions.
+    # ICMP errors are results here, as many as there are probes.
     "net/ipv4/icmp_ratemask": "0",
     "net/ipv6/icmp/ratemask": "255-255",
     "net/ipv4/conf/all/rp_filter": "0",
@@ -37,14 +37,13 @@ _ROUTER_SETTINGS = {
     "net/ipv4/conf/all/send_redirects": "0",
     "net/ipv4/conf/default/send_redirects": "0",
 }
-# Entries of flows that nobody answers are to outlive a slow test. A SYN that comes again makes its
-# entry no younger.
+# Entries of unanswered flows must outlive a slow test. A retransmitted SYN does not refresh its entry.
 _CONNTRACK_SETTINGS = {
     "net/netfilter/nf_conntrack_udp_timeout": "600",
     "net/netfilter/nf_conntrack_tcp_timeout_syn_sent": "3600",
     "net/netfilter/nf_conntrack_tcp_timeout_max_retrans": "3600",
 }
-# No stack need answer a packet that was made by hand.
+# No stack need reply to a crafted packet.
 _IGNORE = f"""\
 table inet ignored {{
 	chain prerouting {{
@@ -54,8 +53,9 @@ table inet ignored {{
 	}}
 }}
 """
-# The same for a guest that uses legacy iptables: it would take nf_tables for what it uses. The other
-# rule is there so that it has one.
+# The same for a guest with legacy iptables: with an nf_tables table the agent would detect the
+# variant nft. The filter
+# rule makes the legacy variant recognisable.
 _IGNORE_LEGACY = f"""\
 *raw
 -A PREROUTING -m tos --tos {TRAFFIC_CLASS} -j DROP
@@ -64,7 +64,7 @@ COMMIT
 -A INPUT -i somebody0 -j ACCEPT
 COMMIT
 """
-# Everywhere is silent where nobody listens, so that a refusal is one of the rules'.
+# `everywhere` is silent without a listener, so that each refusal comes from the rules.
 _SILENT = """\
 table inet silent {
 	chain output {
@@ -78,10 +78,10 @@ table inet silent {
 
 
 @dataclass(frozen=True, slots=True)
-class NodeAndPod:
+class OracleNode:
     """A node, and a pod on it; addresses of both, IPv4 first."""
 
-    node: str
+    name: str
     zone: str
     node_ips: tuple[str, str]
     pod_ips: tuple[str, str]
@@ -89,13 +89,13 @@ class NodeAndPod:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """`near` is where packets start, `ruled` where the rules are, `far` has everybody else.
+    """Packets start in `near`; `ruled` has the rules, `far` all other addresses.
 
     `senders` take whole packets, by the version of IP; `taps` see what arrives in `near` and `far`.
     """
 
     name: str
-    place: NodeAndPod
+    node: OracleNode
     near: ThreadedNamespace
     ruled: ThreadedNamespace
     far: ThreadedNamespace
@@ -103,43 +103,43 @@ class Side:
     taps: tuple[socket.socket, socket.socket]
 
     def forget_flows(self) -> None:
-        """Empty the connection tracking table of where the rules are."""
+        """Empty the conntrack table of `ruled`."""
         self.ruled.run("conntrack", "-F")
 
 
-def host_side(place: NodeAndPod, stack: ExitStack) -> Side:
+def host_side(node: OracleNode, stack: ExitStack) -> Side:
     """A pod, its node without rules yet, and everywhere. `ruled` is the node."""
-    pod, node, far = (_namespace(f"{place.node}-{name}", stack) for name in ("pod", "node", "far"))
+    pod, host, far = (_namespace(f"{node.name}-{name}", stack) for name in ("pod", "node", "far"))
     for path, value in _ROUTER_SETTINGS.items():
-        node.call(_set, path, value)
-    _link(pod, "eth0", node, "pod0", 1)
-    _link(node, "up0", far, "eth0", 2)
-    _lead(pod, "eth0", place.pod_ips, ("default",), 1)
-    _lead(node, "up0", place.node_ips, ("default",), 2)
-    for ip in place.pod_ips:
-        _route_to(node, "pod0", ip, 1)
-    _be_everywhere(far, (*place.pod_ips, *place.node_ips), 2)
+        host.call(_set, path, value)
+    _link(pod, "eth0", host, "pod0", 1)
+    _link(host, "up0", far, "eth0", 2)
+    _lead(pod, "eth0", node.pod_ips, ("default",), 1)
+    _lead(host, "up0", node.node_ips, ("default",), 2)
+    for ip in node.pod_ips:
+        _route_to(host, "pod0", ip, 1)
+    _be_everywhere(far, (*node.pod_ips, *node.node_ips), 2)
     pod.run("nft", "-f", "-", text=_IGNORE)
-    return _side(f"kube-proxy on {place.node}", place, pod, node, far, stack)
+    return _side(f"kube-proxy on {node.name}", node, pod, host, far, stack)
 
 
-def guest_side(place: NodeAndPod, stack: ExitStack, *, is_legacy: bool) -> Side:
+def guest_side(node: OracleNode, stack: ExitStack, *, is_legacy: bool) -> Side:
     """A guest without rules of ours, and everywhere. `is_legacy`: its iptables is the legacy one."""
-    guest, far = (_namespace(f"{place.node}-guest{name}", stack) for name in ("", "-far"))
+    guest, far = (_namespace(f"{node.name}-guest{name}", stack) for name in ("", "-far"))
     _link(guest, "eth0", far, "eth0", 3)
-    _lead(guest, "eth0", place.pod_ips, ("default",), 3)
-    _be_everywhere(far, place.pod_ips, 3)
+    _lead(guest, "eth0", node.pod_ips, ("default",), 3)
+    _be_everywhere(far, node.pod_ips, 3)
     if is_legacy:
         for restore in ("iptables-legacy-restore", "ip6tables-legacy-restore"):
             guest.run(restore, "--noflush", "-w", "5", text=_IGNORE_LEGACY)
     else:
         guest.run("nft", "-f", "-", text=_IGNORE)
-    return _side(f"the guest of {place.node}", place, guest, guest, far, stack)
+    return _side(f"the guest of {node.name}", node, guest, guest, far, stack)
 
 
 def _side(
     name: str,
-    place: NodeAndPod,
+    node: OracleNode,
     near: ThreadedNamespace,
     ruled: ThreadedNamespace,
     far: ThreadedNamespace,
@@ -153,7 +153,7 @@ def _side(
     taps = (near.call(_tap), far.call(_tap))
     for one in (*senders.values(), *taps):
         stack.callback(one.close)
-    return Side(name, place, near, ruled, far, senders, taps)
+    return Side(name, node, near, ruled, far, senders, taps)
 
 
 def _namespace(name: str, stack: ExitStack) -> ThreadedNamespace:
@@ -172,7 +172,7 @@ def _mac(link: int, end: int) -> str:
 def _link(
     one: ThreadedNamespace, device: str, other: ThreadedNamespace, others_device: str, link: int
 ) -> None:
-    """A link whose number is `link`, `one` at its first end; both ends know each other already."""
+    """A link whose number is `link`, `one` at its first end; both ends have static neighbour entries."""
     one.run(
         *("ip", "link", "add", device, "address", _mac(link, 1), "type", "veth"),
         *("peer", "name", others_device, "address", _mac(link, 2), "netns", other.path),
@@ -184,7 +184,7 @@ def _link(
 def _lead(
     namespace: ThreadedNamespace, device: str, ips: tuple[str, str], where: tuple[str, ...], link: int
 ) -> None:
-    """Give the device at the first end its addresses, and let all go to the other end."""
+    """Give the device at the first end its addresses, and route everything to the other end."""
     for ip, gateway in zip(ips, _GATEWAYS, strict=True):
         flag, dad = ("-6", ["nodad"]) if ":" in ip else ("-4", [])
         namespace.run("ip", flag, "addr", "add", ip, "dev", device, *dad)
@@ -201,7 +201,7 @@ def _route_to(namespace: ThreadedNamespace, device: str, ip: str, link: int) -> 
 
 def _be_everywhere(far: ThreadedNamespace, but: tuple[str, ...], link: int) -> None:
     """Have all addresses but these, which are at the first end of the link."""
-    # Or it could not answer from the addresses that it was asked at, which it has by route alone.
+    # So it can reply from addresses that it has by a route alone.
     far.call(_set, "net/ipv6/ip_nonlocal_bind", "1")
     for flag, every in (("-4", "0.0.0.0/0"), ("-6", "::/0")):
         far.run("ip", flag, "route", "add", "local", every, "dev", "lo", "table", "main")
@@ -216,7 +216,7 @@ def _set(path: str, value: str) -> None:
 
 
 def _sender(family: socket.AddressFamily) -> socket.socket:
-    """Made in the namespace: sends what it is given, header and all, through every hook of OUTPUT."""
+    """Made in the namespace: sends whole packets, with headers, through every hook of OUTPUT."""
     return socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_RAW)
 
 

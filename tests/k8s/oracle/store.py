@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes namespaces into the API server, and shows what it made of them to whoever watches."""
+"""Writes namespaces into the API server, and passes the stored objects to its handlers."""
 
 from collections.abc import Callable
 
@@ -7,50 +7,52 @@ from tenancy import keys
 from tests.k8s.oracle.changes import SERVICES, SLICES, ObjectChange
 from tests.k8s.oracle.cluster import Api, InvalidObjectError
 from tests.k8s.oracle.draw import DrawnNamespace, Json
-from tests.k8s.oracle.sides import NodeAndPod
+from tests.k8s.oracle.sides import OracleNode
 
 TENANT = "tenant-1-70b001-oracle"
 _GROUPS = {SERVICES: "/api/v1", SLICES: "/apis/discovery.k8s.io/v1"}
 
-Watch = Callable[[Json], None]
-Forget = Callable[[str, str, str], None]
+OnUpdate = Callable[[Json], None]
+OnDelete = Callable[[str, str, str], None]
 
 
 class Store:
-    """`see` gets each object as the API server answers with it, `forget` kind, namespace and name of
-    one that is gone."""
+    """`on_update` gets each object as the API server returns it.
 
-    def __init__(self, api: Api, see: Watch, forget: Forget) -> None:
+    `on_delete` gets kind, namespace and name of a deleted one.
+    """
+
+    def __init__(self, api: Api, on_update: OnUpdate, on_delete: OnDelete) -> None:
         self._api = api
-        self._see = see
-        self._forget = forget
+        self._on_update = on_update
+        self._on_delete = on_delete
         self.refused: list[str] = []
         self.written = 0
         self.services: dict[tuple[str, str], Json] = {}
-        """As they are, by namespace and name."""
+        """The current Services by namespace and name."""
 
-    def put_node(self, place: NodeAndPod) -> None:
+    def put_node(self, node: OracleNode) -> None:
         """A Node of that zone; later, the same Node in another zone."""
-        metadata = {"name": place.node, "labels": {"topology.kubernetes.io/zone": place.zone}}
+        metadata = {"name": node.name, "labels": {"topology.kubernetes.io/zone": node.zone}}
         value: Json = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-        path = f"/api/v1/nodes/{place.node}"
+        path = f"/api/v1/nodes/{node.name}"
         self._api.create("/api/v1/nodes", value)
-        addresses = [{"type": "InternalIP", "address": ip} for ip in place.node_ips]
+        addresses = [{"type": "InternalIP", "address": ip} for ip in node.node_ips]
         made = self._api.patch(f"{path}/status", {"status": {"addresses": addresses}})
-        self._see(made | {"apiVersion": "v1", "kind": "Node"})
+        self._on_update(made | {"apiVersion": "v1", "kind": "Node"})
 
     def move_node(self, node: str, zone: str) -> None:
         patch = {"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}}
-        self._see(self._api.patch(f"/api/v1/nodes/{node}", patch))
+        self._on_update(self._api.patch(f"/api/v1/nodes/{node}", patch))
 
     def put_namespace(self, name: str) -> None:
         """A namespace of the tenant's."""
         metadata = {"name": name, "annotations": {keys.CLUSTER: TENANT, keys.NAMESPACE: name}}
         value: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-        self._see(self._api.create("/api/v1/namespaces", value))
+        self._on_update(self._api.create("/api/v1/namespaces", value))
 
     def put_drawn(self, drawn: DrawnNamespace) -> None:
-        """Write all of a namespace; what the API server refuses is taken out of it."""
+        """Write all objects of a namespace; those that the API server refuses are removed from it."""
         self.put_namespace(drawn.name)
         for kind, objects in ((SERVICES, drawn.services), (SLICES, drawn.slices)):
             for name, value in list(objects.items()):
@@ -61,7 +63,7 @@ class Store:
                     del objects[name]
 
     def create(self, kind: str, value: Json) -> Json:
-        """Raises RefusedError; of a Service without its status the API server then knows nothing."""
+        """Raises InvalidObjectError; a Service whose status is refused is deleted again."""
         path = _path(kind, value["metadata"]["namespace"])
         made = self._api.create(path, value)
         ingress = value.get("status", {}).get("loadBalancer", {}).get("ingress")
@@ -72,11 +74,11 @@ class Store:
             except InvalidObjectError:
                 self._api.delete(f"{path}/{name}")
                 raise
-        self._saw(kind, made)
+        self._record(kind, made)
         return made
 
     def apply(self, change: ObjectChange) -> bool:
-        """Whether the API server took the change."""
+        """Apply a change; False if the API server refused it."""
         path = _path(change.kind, change.after.name)
         one = f"{path}/{change.name}"
         try:
@@ -84,10 +86,10 @@ class Store:
                 case "create":
                     self.create(change.kind, change.value)
                 case "put":
-                    self._saw(change.kind, self._api.put(one, change.value))
+                    self._record(change.kind, self._api.put(one, change.value))
                 case "patch":
                     target = f"{one}/status" if change.is_status else one
-                    self._saw(change.kind, self._api.patch(target, change.value))
+                    self._record(change.kind, self._api.patch(target, change.value))
                 case _:
                     self.delete(change.kind, change.after.name, change.name)
         except InvalidObjectError as error:
@@ -100,14 +102,14 @@ class Store:
         self.written += 1
         if kind == SERVICES:
             self.services.pop((namespace, name), None)
-        self._forget(kind, namespace, name)
+        self._on_delete(kind, namespace, name)
 
-    def _saw(self, kind: str, made: Json) -> None:
+    def _record(self, kind: str, made: Json) -> None:
         self.written += 1
         if kind == SERVICES:
             metadata = made["metadata"]
             self.services[metadata["namespace"], metadata["name"]] = made
-        self._see(made)
+        self._on_update(made)
 
 
 def _path(kind: str, namespace: str) -> str:

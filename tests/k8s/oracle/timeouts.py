@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long clients are remembered, by what either side's packet filter prints.
+"""Affinity timeouts, as each side's packet filter prints them.
 
-That is hours, so it is not asked with packets. What is compared is the time that goes with an
-endpoint; to whom of the Services that share it a time belongs, namespaces seldom leave open.
+Timeouts are hours long, so packets cannot measure them. The timeouts of each endpoint are compared; Services
+that share an endpoint are rare, so a timeout's Service is seldom ambiguous.
 """
 
 import re
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ruleset.model import EndpointSet, NoBackendAction
 from tests.cases.services.namespace import ThreadedNamespace
-from tests.k8s.oracle.laboratory import Pair
+from tests.k8s.oracle.laboratory import NodeComparison
 
 _CHECKED = re.compile(r"^-A \S+ .*-m recent --rcheck --seconds (\d+) --reap .*-j (\S+)$", re.MULTILINE)
 _CHOSEN = re.compile(r"^-A (\S+) (?:.* )?-p (\S+) .*-j DNAT --to-destination (\S+)$", re.MULTILINE)
@@ -24,8 +24,8 @@ _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
-    """A client that came to this endpoint is sent there again for so long."""
+class AffinityTimeout:
+    """For so long a client of this endpoint stays there."""
 
     protocol: str
     endpoint: str
@@ -35,26 +35,26 @@ class Remembered:
         return f"{self.protocol} {self.endpoint} for {self.timeout_s} s"
 
 
-def wrong_timeouts(pair: Pair) -> list[str]:
-    """What our rules remember and kube-proxy's do not, or not for so long; a text each.
+def wrong_timeouts(comparison: NodeComparison) -> list[str]:
+    """A message for each affinity timeout of ours that kube-proxy's rules lack.
 
-    kube-proxy also remembers for what guests have not got, as node ports.
+    kube-proxy has more, such as those of node ports.
     """
-    theirs, ours = (remembered(side.ruled) for side in pair.sides)
-    has_some = any(isinstance(to, EndpointSet) and to.affinity_s is not None for to in _targets(pair))
+    theirs, ours = (affinity_timeouts(side.ruled) for side in comparison.sides)
+    has_some = any(isinstance(to, EndpointSet) and to.affinity_s is not None for to in _targets(comparison))
     if has_some and not ours:
-        return [f"{pair.place.node}: our rules remember nobody"]
+        return [f"{comparison.node.name}: our rules have no affinity timeouts"]
     return [
-        f"{pair.place.node}, {pair.mode}: kube-proxy has not got {one}"
+        f"{comparison.node.name}, {comparison.mode}: kube-proxy lacks {one}"
         for one in sorted(map(str, ours - theirs))
     ]
 
 
-def _targets(pair: Pair) -> Iterator[EndpointSet | NoBackendAction]:
-    return (frontend.to for frontend in pair.guest.frontends.values())
+def _targets(comparison: NodeComparison) -> Iterator[EndpointSet | NoBackendAction]:
+    return (frontend.to for frontend in comparison.guest.frontends.values())
 
 
-def remembered(namespace: ThreadedNamespace) -> frozenset[Remembered]:
+def affinity_timeouts(namespace: ThreadedNamespace) -> frozenset[AffinityTimeout]:
     """Of both packet filters in a namespace."""
     found = set(_in_nft(namespace.run("nft", "list", "ruleset")))
     for save in ("iptables-legacy-save", "ip6tables-legacy-save"):
@@ -62,12 +62,12 @@ def remembered(namespace: ThreadedNamespace) -> frozenset[Remembered]:
     return frozenset(found)
 
 
-def _in_iptables(text: str) -> set[Remembered]:
+def _in_iptables(text: str) -> set[AffinityTimeout]:
     ends = {chain: (protocol, end) for chain, protocol, end in _CHOSEN.findall(text)}
-    return {Remembered(*ends[chain], int(seconds)) for seconds, chain in _CHECKED.findall(text)}
+    return {AffinityTimeout(*ends[chain], int(seconds)) for seconds, chain in _CHECKED.findall(text)}
 
 
-def _in_nft(text: str) -> set[Remembered]:
+def _in_nft(text: str) -> set[AffinityTimeout]:
     timeouts: dict[str, int] = {}
     updating: list[tuple[str, str, str]] = []
     for kind, name, body in _OBJECT.findall(text):
@@ -76,4 +76,4 @@ def _in_nft(text: str) -> set[Remembered]:
             timeouts[name] = sum(int(count) * _SECONDS[unit] for count, unit in _PART.findall(timeout[1]))
         elif updated is not None and translated is not None:
             updating.append((updated[1], translated[1], translated[2]))
-    return {Remembered(protocol, end, timeouts[name]) for name, protocol, end in updating}
+    return {AffinityTimeout(protocol, end, timeouts[name]) for name, protocol, end in updating}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flows and clients that stay while Services change under them.
+"""Long-lived flows and clients, while Services change.
 
-A flow is one source port, of which a packet is sent after each change; a client of a Service with
-affinity opens a new connection each time. What may become of them follows from where they were and
-from the rules that hold now (service-proxy.md 1.5, 2.7).
+A flow is one source port, which sends a packet after each change; a client of a Service with affinity opens
+a new connection each time. Their allowed ends follow from their earlier ends and from the current rules
+(service-proxy.md 1.5, 2.7).
 """
 
 import time
@@ -21,10 +21,10 @@ from tests.k8s.oracle.differences import (
     has_local_policy,
     has_source_ranges,
 )
-from tests.k8s.oracle.laboratory import Laboratory, Pair
+from tests.k8s.oracle.laboratory import Laboratory, NodeComparison
 from tests.k8s.oracle.ours import choices
-from tests.k8s.oracle.questions import DestinationKind, Question
-from tests.k8s.oracle.volley import Volleys
+from tests.k8s.oracle.prober import Prober
+from tests.k8s.oracle.probes import DestinationKind, FlowProbe
 
 _SOURCE_PORT = 1024
 _KINDS = (DestinationKind.CLUSTER_IP, DestinationKind.EXTERNAL_IP, DestinationKind.BALANCER_IP)
@@ -41,34 +41,35 @@ _Port = tuple[str, Protocol, bool]
 
 @dataclass(frozen=True, slots=True)
 class _Happened:
-    """Services (`namespace/name`): edited, made or deleted; with other slices; changed how often."""
+    """Services (`namespace/name`): edited, created or deleted; with changed slices; the number of changes."""
 
     edited: frozenset[str]
     resliced: frozenset[str]
-    often: Counter[str]
+    count: Counter[str]
 
 
-class Followers:
+class LongLivedFlows:
     """The flows and clients of one node, on both sides.
 
-    Where both sides do not answer alike, which the list of differences lets pass, kube-proxy's side is
-    not held to anything.
+    Where the sides have an accepted difference, kube-proxy's side is not checked.
     """
 
-    def __init__(self, laboratory: Laboratory, pair: Pair, asked: Sequence[Question]) -> None:
-        """Open the flows; `asked` are the questions to choose from."""
+    def __init__(
+        self, laboratory: Laboratory, comparison: NodeComparison, probes: Sequence[FlowProbe]
+    ) -> None:
+        """Open the flows; `probes` are the candidates."""
         self._laboratory = laboratory
-        candidates = [one for one in asked if one.kind in _KINDS]
+        candidates = [one for one in probes if one.kind in _KINDS]
         flows = [one for one in candidates if one.flow.protocol in _PROTOCOLS]
-        clients = [one for one in candidates if pair.guest.has_affinity(one.flow)]
-        choose = laboratory.chooser(f"followers of {pair.place.node}")
-        flows = choose.sample(flows, min(_MOST, len(flows)))
-        clients = choose.sample(clients, min(_MOST, len(clients)))
-        for side in pair.sides:
+        clients = [one for one in candidates if comparison.guest.has_affinity(one.flow)]
+        rng = laboratory.rng_for(f"followers of {comparison.node.name}")
+        flows = rng.sample(flows, min(_MOST, len(flows)))
+        clients = rng.sample(clients, min(_MOST, len(clients)))
+        for side in comparison.sides:
             side.forget_flows()
         self._sides = tuple(
-            _FollowedSide(laboratory, volleys, pair, flows, clients, is_theirs=volleys is pair.theirs)
-            for volleys in (pair.theirs, pair.ours)
+            _SideFlows(laboratory, prober, comparison, flows, clients, is_theirs=prober is comparison.theirs)
+            for prober in (comparison.theirs, comparison.ours)
         )
         self._count = len(flows) + len(clients)
 
@@ -76,7 +77,7 @@ class Followers:
         return self._count
 
     def follow(self, changes: Sequence[ObjectChange]) -> list[str]:
-        """After these changes: send again; what is wrong with where the packets came to."""
+        """After these changes: send again; a message for each wrong end."""
         happened = _Happened(
             frozenset(_reference(one) for one in changes if one.kind == SERVICES),
             frozenset(_reference(one) for one in changes if one.kind != SERVICES),
@@ -89,37 +90,37 @@ class Followers:
         return problems
 
 
-class _FollowedSide:
-    """One side's flows and clients, and what they came to last."""
+class _SideFlows:
+    """One side's flows and clients, and their last ends."""
 
     def __init__(
         self,
         laboratory: Laboratory,
-        volleys: Volleys,
-        pair: Pair,
-        flows: Sequence[Question],
-        clients: Sequence[Question],
+        prober: Prober,
+        comparison: NodeComparison,
+        flows: Sequence[FlowProbe],
+        clients: Sequence[FlowProbe],
         *,
         is_theirs: bool,
     ) -> None:
         self._laboratory = laboratory
-        self._volleys = volleys
-        self._pair = pair
+        self._prober = prober
+        self._pair = comparison
         self._is_theirs = is_theirs
         self._flows = self._send(flows)
-        # Where conntrack has each flow going, if it has it: what was refused leaves its entry as it was.
+        # The end in each flow's conntrack entry; a refused packet leaves the entry unchanged.
         self._entries = {one: end for one, end in self._flows.items() if end not in _REFUSALS}
         self._clients = self._connect(clients)
         self._choices = self._all_choices()
         self._served = self._all_served()
         self.left_behind = 0
-        """How many entries kube-proxy was seen to leave in the last round."""
+        """How many stale entries kube-proxy left in the last round."""
 
     def __str__(self) -> str:
-        return self._volleys.side.name
+        return self._prober.side.name
 
     def follow(self, happened: _Happened) -> Iterator[str]:
-        """Send again; what is wrong, a text each."""
+        """Send again; a message for each wrong end."""
         yield from self._follow_flows(happened)
         yield from self._follow_clients(happened)
         self._served = self._all_served()
@@ -145,31 +146,30 @@ class _FollowedSide:
             )
         self._remember()
 
-    def _may_go(self, one: Question, before: Outcome) -> frozenset[Outcome]:
-        """Where the next packet of a flow may go that went to `before`."""
+    def _may_go(self, one: FlowProbe, before: Outcome) -> frozenset[Outcome]:
+        """The allowed ends of a flow's next packet; the last one went to `before`."""
         guest, flow, entry = self._pair.guest, one.flow, self._entries.get(one)
         now = guest.expected(flow)
         if not isinstance(entry, Endpoint):
-            return now  # what was refused has no entry, and what passed untranslated is to be repaired
+            return now  # a refused flow has no entry, and an untranslated one must be repaired
         if flow.protocol is Protocol.UDP and before in _REFUSALS:
-            return now | {entry}  # the entry went meanwhile, or it did not
+            return now | {entry}  # the entry may be deleted by now
         if flow.protocol is Protocol.TCP or entry in guest.serves(flow):
-            # Nobody has answered these flows, so they are still new; and in mode nftables kube-proxy
-            # looks at what is new before it looks whether it was translated.
-            is_refused = self._looks_first and now <= _REFUSALS
+            # These flows have no reply, so they are still new; and in mode nftables kube-proxy filters new
+            # packets before it checks whether they were translated.
+            is_refused = self._filters_before_conntrack and now <= _REFUSALS
             return now | {entry} if is_refused else frozenset({entry})
-        # An endpoint may be ready and not serve: what is sent to it is no news when it is not chosen
-        # any more.
+        # An endpoint may be ready and not serving: its entries are not stale when it is removed.
         return now if self._served[one] else now | {entry}
 
     @property
-    def _looks_first(self) -> bool:
-        """Whether new packets are refused here before anybody looks whether they have an entry."""
+    def _filters_before_conntrack(self) -> bool:
+        """Whether new packets are refused here before conntrack entries count."""
         return self._is_theirs and self._pair.mode == NFTABLES
 
-    def _is_excused(self, one: Question, happened: _Happened) -> bool:
-        """Whether kube-proxy is known to leave such an entry (`differences.LEFT_BEHIND`), or
-        is known to answer otherwise."""
+    def _is_excused(self, one: FlowProbe, happened: _Happened) -> bool:
+        """Whether kube-proxy leaves such an entry (`differences.LEFT_BEHIND`), or the flow has another
+        accepted difference."""
         if not self._is_theirs:
             return False
         if one not in self._pair.agreed:
@@ -184,10 +184,10 @@ class _FollowedSide:
             return entry is PacketVerdict.PASS
         return one.service not in happened.resliced or not self._pair.guest.serves(one.flow)
 
-    def _refuses_untranslated(self, one: Question) -> bool:
-        """Whether kube-proxy drops a flow that its NAT rules did not translate: one to an external address
-        for the want of a local endpoint, as if it came from outside the cluster, and in mode iptables one
-        to a load balancer address of a Service with source ranges, as if it were not admitted."""
+    def _refuses_untranslated(self, one: FlowProbe) -> bool:
+        """Whether kube-proxy drops a flow that its NAT rules did not translate. It treats one to an external
+        address with Local policy as external traffic; in mode iptables, one to a load balancer address of a
+        Service with source ranges as outside these ranges."""
         service = self._laboratory.service(one.service)
         if has_local_policy(service) and one.kind in (
             DestinationKind.EXTERNAL_IP,
@@ -203,7 +203,7 @@ class _FollowedSide:
                 self._entries[one] = end
             elif (
                 not (self._is_theirs and self._entries.get(one) is PacketVerdict.PASS)
-                and not self._looks_first
+                and not self._filters_before_conntrack
             ):
                 self._entries.pop(one, None)
 
@@ -213,30 +213,30 @@ class _FollowedSide:
         of_ports = self._choices_of_ports()
         for one, now in self._clients.items():
             was, allowed = before[one], self._choices[one]
-            # Where endpoints came back, one of them may remember the client too, and be asked first. The
-            # same where another of the Service's addresses leads to others, as what is remembered
-            # belongs to the Service's port and each address is asked from the same pod.
+            # An endpoint that came back may remember the client too, and match first. The same holds where
+            # another of the Service's addresses has other endpoints: affinity belongs to the Service's
+            # port, and each address is probed from the same pod.
             is_alike = allowed <= past[one] and of_ports.get(self._port(one)) == {allowed}
             has_none_more = is_alike and not (self._is_theirs and self._has_others_at_node_ports(one))
-            is_untouched = one.service not in happened.edited and happened.often[one.service] < 2
+            is_untouched = one.service not in happened.edited and happened.count[one.service] < 2
             has_affinity = self._pair.guest.has_affinity(one.flow)
             if was in allowed and has_none_more and is_untouched and has_affinity:
                 allowed = frozenset({was})
             if not self._is_in(now, allowed) and (one in self._pair.agreed or not self._is_theirs):
-                wanted, seen = format_outcomes(allowed), (format_outcomes([was]), format_outcomes([now]))
-                yield f"a client of {one} was at {seen[0]}, now at {seen[1]}, not at {wanted}"
+                expected, seen = format_outcomes(allowed), (format_outcomes([was]), format_outcomes([now]))
+                yield f"a client of {one} was at {seen[0]}, now at {seen[1]}, not at {expected}"
 
     def _is_in(self, now: Outcome, allowed: frozenset[Outcome]) -> bool:
-        """With which kind of refusal kube-proxy answers is asked elsewhere."""
+        """Any refusal of kube-proxy's counts as the allowed one; `comparing` checks its kind."""
         return now in allowed or (self._is_theirs and now in _REFUSALS and bool(_REFUSALS & allowed))
 
-    def _all_choices(self) -> dict[Question, frozenset[Outcome]]:
-        """Where new connections of each client may go, whatever is remembered."""
+    def _all_choices(self) -> dict[FlowProbe, frozenset[Outcome]]:
+        """Where new connections of each client may go, affinity aside."""
         return {one: self._pair.guest.expected(one.flow) for one in self._clients}
 
     def _choices_of_ports(self) -> dict[_Port | None, set[frozenset[Outcome]]]:
-        """Where new connections to the addresses of each Service's port may go. Not the addresses that refuse
-        all: nobody is remembered there."""
+        """Where new connections to the addresses of each Service's port may go. Addresses that refuse all are
+        left out: they remember no client."""
         found = defaultdict[_Port | None, set[frozenset[Outcome]]](set)
         for frontend in self._pair.guest.frontends.values():
             ends = choices(frontend)
@@ -244,28 +244,28 @@ class _FollowedSide:
                 found[_port_of(frontend)].add(ends)
         return found
 
-    def _port(self, one: Question) -> _Port | None:
+    def _port(self, one: FlowProbe) -> _Port | None:
         frontend = self._pair.guest.frontend(one.flow)
         return None if frontend is None else _port_of(frontend)
 
-    def _has_others_at_node_ports(self, one: Question) -> bool:
-        """Whether the Service has node ports, which a guest has not, that lead a pod to the endpoints of
-        all nodes where its cluster IP leads to those of this one."""
+    def _has_others_at_node_ports(self, one: FlowProbe) -> bool:
+        """Whether the Service has node ports, with the endpoints of all nodes, while its cluster IP has only
+        those of this node. Guests have no node ports."""
         spec = (self._laboratory.service(one.service) or {"spec": {}})["spec"]
         has_node_ports = any(port.get("nodePort") for port in spec.get("ports") or ())
         return has_node_ports and spec.get("internalTrafficPolicy") == "Local"
 
-    def _all_served(self) -> dict[Question, bool]:
-        """Whether each flow's endpoint serves, as our model has it."""
+    def _all_served(self) -> dict[FlowProbe, bool]:
+        """Whether each flow's endpoint serves, by our model."""
         return {one: end in self._pair.guest.serves(one.flow) for one, end in self._entries.items()}
 
-    def _send(self, asked: Sequence[Question]) -> dict[Question, Outcome]:
-        seen = self._volleys.ask_from([(one.flow, _SOURCE_PORT) for one in asked])
-        return {one: next(iter(of.ends)) for one, of in zip(asked, seen, strict=True)}
+    def _send(self, probes: Sequence[FlowProbe]) -> dict[FlowProbe, Outcome]:
+        seen = self._prober.probe_from([(one.flow, _SOURCE_PORT) for one in probes])
+        return {one: next(iter(of.ends)) for one, of in zip(probes, seen, strict=True)}
 
-    def _connect(self, asked: Sequence[Question]) -> dict[Question, Outcome]:
-        seen = self._volleys.ask([(one.flow, 1) for one in asked])
-        return {one: next(iter(of.ends)) for one, of in zip(asked, seen, strict=True)}
+    def _connect(self, probes: Sequence[FlowProbe]) -> dict[FlowProbe, Outcome]:
+        seen = self._prober.probe([(one.flow, 1) for one in probes])
+        return {one: next(iter(of.ends)) for one, of in zip(probes, seen, strict=True)}
 
 
 def _reference(change: ObjectChange) -> str:

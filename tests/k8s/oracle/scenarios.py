@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Namespaces and changes made by hand: what no draw is to be relied on for.
+"""Scenarios: namespaces and changes that random draws may miss.
 
-Each is a namespace beside the random ones, asked as they are, and a few changes of it, which flows and
-clients follow. A step is one write; the steps of all shapes are made side by side, and each is looked
-at before the next one. None is a step in which nothing happens.
+Each is a namespace beside the random ones, probed as they are, and a few changes of it under long-lived
+flows and clients. A step is one write; the steps of all scenarios run side by side, with probes after each.
+A step None changes nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,8 +20,8 @@ _PROXY_NAME = "service.kubernetes.io/service-proxy-name"
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """`fill` puts the objects into an empty namespace; `steps` are what then happens to it."""
+class Scenario:
+    """`fill` puts the objects into an empty namespace; `steps` are its changes."""
 
     name: str
     fill: Callable[[DrawnNamespace], None]
@@ -38,7 +38,7 @@ def _balancer(drawn: DrawnNamespace, mode: str) -> Json:
 
 
 def _ranged(protocol: str, mode: str) -> Callable[[DrawnNamespace], None]:
-    """A load balancer address of that mode, source ranges that hold every pod, an endpoint."""
+    """A load balancer address of that mode, source ranges with every pod, an endpoint."""
 
     def fill(drawn: DrawnNamespace) -> None:
         made = _service(
@@ -54,8 +54,8 @@ def _ranged(protocol: str, mode: str) -> Callable[[DrawnNamespace], None]:
 
 
 def _elsewhere(protocol: str) -> Callable[[DrawnNamespace], None]:
-    """Another proxy's Service with an external IP and a load balancer address, local endpoints alone
-    admitted from outside, and an endpoint on a node that is not asked."""
+    """Another proxy's Service with an external IP and a load balancer address, external policy Local, and an
+    endpoint on a node without probes."""
 
     def fill(drawn: DrawnNamespace) -> None:
         made = _service(
@@ -73,7 +73,7 @@ def _elsewhere(protocol: str) -> Callable[[DrawnNamespace], None]:
 
 
 def _sticky(protocol: str) -> Callable[[DrawnNamespace], None]:
-    """A Service with affinity, and so many endpoints that a client who is forgotten goes elsewhere."""
+    """A Service with affinity, and so many endpoints that a forgotten client reaches another one."""
 
     def fill(drawn: DrawnNamespace) -> None:
         _service(drawn, [_port("p0", 443, protocol)], **_remembering(600)["spec"])
@@ -83,8 +83,7 @@ def _sticky(protocol: str) -> Callable[[DrawnNamespace], None]:
 
 
 def _sticky_at_home(node: str) -> Callable[[DrawnNamespace], None]:
-    """A Service with affinity and node ports, whose cluster IP leads to endpoints of the own node: all of
-    them are on this one."""
+    """A Service with affinity and node ports, and internal policy Local; all endpoints are on this node."""
 
     def fill(drawn: DrawnNamespace) -> None:
         ports = [_port("p0", 443, "TCP")]
@@ -97,7 +96,7 @@ def _sticky_at_home(node: str) -> Callable[[DrawnNamespace], None]:
 
 
 def _hinted(drawn: DrawnNamespace) -> ObjectChange:
-    """Of the endpoints only the first one is for a zone that has nodes."""
+    """Only the first endpoint has hints for zones with nodes."""
     after = deepcopy(drawn)
     name = f"{_SERVICE}-one"
     for number, one in enumerate(after.slices[name]["endpoints"]):
@@ -169,7 +168,7 @@ def _patched(drawn: DrawnNamespace, patch: Json, *, is_status: bool = False) -> 
 
 
 def _handed_over(drawn: DrawnNamespace) -> ObjectChange:
-    """The other proxy's Service becomes kube-proxy's and ours."""
+    """Remove the label of the other proxy."""
     after = deepcopy(drawn)
     del after.services[_SERVICE]["metadata"]["labels"][_PROXY_NAME]
     return ObjectChange(
@@ -178,7 +177,7 @@ def _handed_over(drawn: DrawnNamespace) -> ObjectChange:
 
 
 def _with_endpoints(*made: Callable[[DrawnNamespace], Json]) -> Step:
-    """The first slice has these endpoints instead."""
+    """Replace the first slice's endpoints."""
 
     def step(drawn: DrawnNamespace) -> ObjectChange:
         after = deepcopy(drawn)
@@ -190,7 +189,7 @@ def _with_endpoints(*made: Callable[[DrawnNamespace], Json]) -> Step:
 
 
 def _deleted(drawn: DrawnNamespace) -> ObjectChange:
-    """The Service goes, its slices stay."""
+    """Delete the Service, not its slices."""
     after = deepcopy(drawn)
     del after.services[_SERVICE]
     return ObjectChange(drawn, after, "delete", SERVICES, _SERVICE, {})
@@ -200,12 +199,11 @@ def _at(number: int, **conditions: bool) -> Callable[[DrawnNamespace], Json]:
     return lambda drawn: _endpoint(drawn, number, **conditions)
 
 
-SHAPES = (
+SCENARIOS = (
     tuple(
-        Shape(
-            # A flow that left before there was a rule stays untranslated, and in mode iptables
-            # kube-proxy then takes it for one from outside the ranges: for as long as its entry lives,
-            # also when nothing happens any more.
+        Scenario(
+            # A flow that is earlier than its rule stays untranslated. In mode iptables kube-proxy then treats
+            # it as outside the ranges for as long as its entry lives, without any further change.
             name=f"a {protocol} flow from before an address with source ranges",
             fill=_ranged(protocol, "Proxy"),
             steps=(_balanced("VIP"), None, _with_endpoints(_at(3), _at(4)), None),
@@ -213,9 +211,9 @@ SHAPES = (
         for protocol in ("TCP", "UDP")
     )
     + tuple(
-        Shape(
-            # Likewise where all endpoints are on other nodes: in both modes kube-proxy takes the
-            # untranslated flow for one from outside the cluster, which finds no local endpoint.
+        Scenario(
+            # Likewise where all endpoints are on other nodes: in both modes kube-proxy treats the
+            # untranslated flow as external traffic, without a local endpoint.
             name=f"a {protocol} flow from before an external address without local endpoints",
             fill=_elsewhere(protocol),
             steps=(_handed_over, None, _with_endpoints(_at(3), _at(4)), None),
@@ -223,10 +221,9 @@ SHAPES = (
         for protocol in ("TCP", "UDP")
     )
     + tuple(
-        Shape(
-            # In mode nftables kube-proxy asks new packets whence they come before it looks whether they
-            # have an entry, and nobody answers these flows: one that was shut out in between goes on
-            # where it went.
+        Scenario(
+            # In mode nftables kube-proxy filters sources of new packets before conntrack entries count, and
+            # these flows have no reply: one that was shut out in between continues to its endpoint.
             name=f"a {protocol} flow that is shut out for a while",
             fill=_ranged(protocol, "VIP"),
             steps=(
@@ -239,9 +236,8 @@ SHAPES = (
         for protocol in ("TCP", "UDP")
     )
     + tuple(
-        Shape(
-            # What a flow goes by is its endpoint's: a UDP flow stays while that one serves and no longer,
-            # a TCP flow whatever happens.
+        Scenario(
+            # A UDP flow stays while its endpoint serves and no longer; a TCP flow stays in any case.
             name=f"a {protocol} flow whose endpoint ends, goes, and whose Service goes",
             fill=_ranged(protocol, "VIP"),
             steps=(
@@ -255,23 +251,23 @@ SHAPES = (
         for protocol in ("TCP", "UDP")
     )
     + (
-        Shape(
+        Scenario(
             name="an affinity timeout that changes",
             fill=_sticky("TCP"),
             steps=(_remembered(86400), _remembered(600)),
         ),
-        Shape(
-            # nft cannot change the timeout of a set: what is made anew for that must not be this one's.
+        Scenario(
+            # nft cannot change the timeout of a set: only the changed Service's set may be recreated.
             name="clients that stay while another Service's affinity timeout changes",
             fill=_sticky("UDP"),
             steps=(None, None),
         ),
     )
     + tuple(
-        Shape(
-            # The endpoint that the node port leads to remembers the client from then on, also for the
-            # cluster IP, which had led it to another one.
-            name=f"a client of {node} whom the node port leads to another endpoint than the cluster IP",
+        Scenario(
+            # The node port's endpoint remembers the client from then on, also for the cluster IP, which had
+            # led it to another one.
+            name=f"a client of {node} that the node port leads to another endpoint than the cluster IP",
             fill=_sticky_at_home(node),
             steps=(_hinted, None),
         )
