@@ -56,7 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--oracle-namespaces",
         type=int,
         default=200,
-        help="how many random namespaces of Services to ask kube-proxy and us about",
+        help="how many random namespaces of Services go to kube-proxy and to us",
     )
     group.addoption(
         "--oracle-changes",
@@ -79,7 +79,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--gate-wave",
         type=int,
         default=200,
-        help="how many of them start between two looks at what kata-bridge keeps",
+        help="how many of them start between two checks of kata-bridge's memory",
     )
 
 
@@ -91,10 +91,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print what was asked of kube-proxy, also after success."""
+    """Print the counts of the kube-proxy oracle, also after success."""
     seed = config.stash.get(_SEED, None)
     if seed is not None:
-        terminalreporter.write_line(f"oracle: --oracle-seed {seed} asks the same again")
+        terminalreporter.write_line(f"oracle: --oracle-seed {seed} repeats this run")
     for line in config.stash.get(LINES, []):
         terminalreporter.write_line(f"oracle: {line}")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The init container for nodes whose runtime has no NRI, as it is shipped."""
+"""The rules probe for nodes whose runtime has no NRI, as it is shipped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WAITS_S = 20.0
 
 @pytest.fixture(scope="module")
 def bridge(ring: Ring, acme: RingTenant) -> Iterator[NodeDaemon]:
-    """kata-bridge that hears of sandboxes by lists alone; it is not started yet."""
+    """kata-bridge that finds sandboxes by lists alone; it is not started yet."""
     services.create_runtime_classes(ring, KATA, AGENT)
     made = daemons.kata_bridge(ring, sys.executable, has_nri=False)
     proxy = daemons.kubeproxy_ext(ring, sys.executable)
@@ -40,7 +40,7 @@ def bridge(ring: Ring, acme: RingTenant) -> Iterator[NodeDaemon]:
         yield made
 
 
-def with_canary(spec: JsonObject) -> JsonObject:
+def with_rules_probe(spec: JsonObject) -> JsonObject:
     """The pod with what is shipped as its first init container, from an image that the ring has."""
     (container,) = yaml.safe_load(_SHIPPED.read_text())["initContainers"]
     return {**spec, "initContainers": [{**container, "image": BUSYBOX, "imagePullPolicy": "Never"}]}
@@ -51,9 +51,11 @@ def printed_by(pod: services.TenantPod) -> str:
     return pod.ring.super_kubectl("logs", pod.name, "--namespace", pod.namespace, "-c", "vcnode-canary").text
 
 
-def test_pod_without_the_canary_starts_too_early(ring: Ring, acme: RingTenant, bridge: NodeDaemon) -> None:
-    """While kata-bridge is away nothing blocks the pod, which the next test relies on."""
-    with services.pod(ring, acme, KATA, services.first_act(OWN_IP)) as pod:
+def test_pod_without_the_rules_probe_starts_too_early(
+    ring: Ring, acme: RingTenant, bridge: NodeDaemon
+) -> None:
+    """While kata-bridge is away the pod is not blocked; the next test relies on that."""
+    with services.pod(ring, acme, KATA, services.first_connection(OWN_IP)) as pod:
         pod.wait("Succeeded")
         assert "page of acme" not in pod.log()
 
@@ -61,7 +63,7 @@ def test_pod_without_the_canary_starts_too_early(ring: Ring, acme: RingTenant, b
 def test_pod_waits_for_rules_and_its_first_connection_works(
     ring: Ring, acme: RingTenant, bridge: NodeDaemon
 ) -> None:
-    with services.pod(ring, acme, KATA, with_canary(services.first_act(OWN_IP))) as pod:
+    with services.pod(ring, acme, KATA, with_rules_probe(services.first_connection(OWN_IP))) as pod:
         wait_for(
             "the reason in its log", lambda: "waiting: the Services" in printed_by(pod), timeout_s=_WAITS_S
         )
@@ -82,8 +84,8 @@ def test_unreachable_guest_waits_while_others_start(ring: Ring, acme: RingTenant
     if bridge.process is None:
         bridge.start()
     with (
-        services.pod(ring, acme, AGENT, with_canary(services.first_act(OWN_IP))) as shut,
-        services.pod(ring, acme, KATA, with_canary(services.first_act(OWN_IP))) as other,
+        services.pod(ring, acme, AGENT, with_rules_probe(services.first_connection(OWN_IP))) as shut,
+        services.pod(ring, acme, KATA, with_rules_probe(services.first_connection(OWN_IP))) as other,
     ):
         wait_for(
             "the reason in its log", lambda: "waiting: the Services" in printed_by(shut), timeout_s=_WAITS_S

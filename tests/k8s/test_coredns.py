@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of tenants from stock CoreDNS, asked by runc pods' own C library.
+"""Names of tenants from stock CoreDNS, looked up by runc pods' own C library.
 
 Two tenants; the first has two networks, each with a server. What a pod is of says a label, and
 dnsconfig computes from it what the webhook puts into the pod's spec. All names are the tenant's own:
@@ -103,9 +103,9 @@ class ServedNetwork:
         _, text = self.sh(f"/usr/bin/getent hosts {address}")
         return {name for line in text.splitlines() for name in line.split()[1:]}
 
-    def wait_addresses(self, name: str, *wanted: str) -> None:
+    def wait_addresses(self, name: str, *expected: str) -> None:
         """Slices come a little after pods, CoreDNS after them."""
-        wait_for(f"{name} is {wanted}", lambda: self.addresses(name) == set(wanted), timeout_s=_CHANGED_S)
+        wait_for(f"{name} is {expected}", lambda: self.addresses(name) == set(expected), timeout_s=_CHANGED_S)
 
     def _resolver(self, labels: Mapping[str, str]) -> JsonObject:
         key = self.tenant.key
@@ -156,14 +156,14 @@ def places(ring: Ring, acme: RingTenant, acme_x: RingTenant) -> Iterator[Places]
             ring.syncer.create_namespace(tenant, NAMESPACE)
         stack.enter_context(serving_names(ring, servers))
         red, blue, other = (ServedNetwork(ring, each) for each in servers)
-        wanted = [
+        expected = [
             *((red, f"db-{n}", {"app": "db"}, {"hostname": f"db-{n}", "subdomain": "db"}) for n in (0, 1)),
             (other, "db-0", {"app": "db"}, {"hostname": "db-0", "subdomain": "db"}),
             (red, "asker", {}, {}),
             (blue, "blue-asker", {}, {}),
             (other, "asker", {}, {}),
         ]
-        for place, name, labels, spec in wanted:
+        for place, name, labels, spec in expected:
             place.pod(name, labels, **spec)
             stack.callback(place.delete_pod, name)
         for place in (red, other):
@@ -174,7 +174,7 @@ def places(ring: Ring, acme: RingTenant, acme_x: RingTenant) -> Iterator[Places]
             "blue web": blue.service("web", "web")["spec"]["clusterIP"],
             "other api": other.service("api", "web")["spec"]["clusterIP"],
         }
-        for place, name, _, _ in wanted:
+        for place, name, _, _ in expected:
             ips[f"{place.tenant.key} {name}"] = place.wait_ready(name)
         yield Places(red, blue, other, ips)
 
@@ -193,7 +193,7 @@ def test_headless_services_and_their_pods(places: Places) -> None:
     for name in ("db-0.db", "db-0.db.shop.svc", f"db-0.db.shop.svc.{DOMAIN}"):
         places.red.wait_addresses(name, zero)
     places.red.wait_addresses("db-1.db", one)
-    # What the conformance test asks: its own name, in the pod itself.
+    # The conformance test's lookup: its own name, in the pod itself.
     assert places.red.addresses(f"db-0.db.shop.svc.{DOMAIN}", "db-0") == {zero}
     assert places.red.addresses("db-0", "db-0") == {zero}
     hosts = places.red.sh("cat /etc/hosts", "db-0")[1]
@@ -213,7 +213,7 @@ def test_srv_and_reverse(places: Places) -> None:
 
 
 def test_names_of_other_networks_and_tenants_do_not_resolve(places: Places) -> None:
-    """Another network's, another tenant's, and the super cluster's words for one's own."""
+    """Names of another network, of another tenant, and the super cluster's names of one's own objects."""
     blue = ServedNetwork(places.blue.ring, places.blue.dns)
     assert blue.addresses("web", "blue-asker") == {places.ips["blue web"]}
     assert not blue.addresses("api", "blue-asker")

@@ -22,7 +22,7 @@ from tests.k8s.ring.api import JsonObject, KubernetesApi
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.processes import RingError, wait_for
 
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 _CASES = load()
 _POSSIBLE = [case for case in _CASES if case.is_possible]
 # Of these the apiserver itself refuses the pod: no such value can be a label's.
@@ -40,7 +40,7 @@ class AllocatedAddresses:
         return tuple(self.given.get((case.id, each), each) for each in case.servers)
 
     @property
-    def nobodys(self) -> frozenset[str]:
+    def forbidden(self) -> frozenset[str]:
         return frozenset(real for (_, name), real in self.given.items() if name.startswith(FORBIDDEN_PREFIX))
 
 
@@ -67,7 +67,7 @@ def allocated(ring: Ring) -> Iterator[AllocatedAddresses]:
 
 @pytest.mark.parametrize("case", _POSSIBLE, ids=lambda case: case.id)
 def test_no_tenant_becomes_anothers_resolver(allocated: AllocatedAddresses, case: DnsCase) -> None:
-    wait_for(case.id, lambda: _is_as_expected(allocated, case), timeout_s=_PATIENCE_S)
+    wait_for(case.id, lambda: _is_as_expected(allocated, case), timeout_s=_TIMEOUT_S)
 
 
 @pytest.mark.parametrize("case", _REFUSED, ids=lambda case: case.id)
@@ -78,7 +78,7 @@ def test_apiserver_refuses_invalid_network_labels(allocated: AllocatedAddresses,
 
 
 def _is_as_expected(allocated: AllocatedAddresses, case: DnsCase) -> bool:
-    """Ask once. An unsynced object may cause a refusal, never a wrong server."""
+    """One dry run. An unsynced object may cause a refusal, never a wrong server."""
     pod = _pod(case)
     expected = _decided(case)
     try:
@@ -90,19 +90,19 @@ def _is_as_expected(allocated: AllocatedAddresses, case: DnsCase) -> bool:
         assert "no DNS for this pod" in message or "failed calling webhook" in message
         return expected is not None and f"no DNS for this pod: {expected}" in message
     found = tuple(spec.get("dnsConfig", {}).get("nameservers", ()))
-    assert not allocated.nobodys & set(found)
-    assert case.waits is None, f"let in with {found}"
+    assert not allocated.forbidden & set(found)
+    assert case.waits is None, f"admitted with {found}"
     if _is_for_us(case):
         assert (spec["dnsPolicy"], found) == ("None", allocated.servers(case))
     else:
-        asked = pod["spec"]
-        assert spec["dnsPolicy"] == asked.get("dnsPolicy", "ClusterFirst")
-        assert spec.get("dnsConfig") == asked.get("dnsConfig")
+        requested = pod["spec"]
+        assert spec["dnsPolicy"] == requested.get("dnsPolicy", "ClusterFirst")
+        assert spec.get("dnsConfig") == requested.get("dnsConfig")
     return True
 
 
 def _decided(case: DnsCase) -> str | None:
-    """The words of the core, where the pod waits."""
+    """The resolver's message, where the pod waits."""
     pod = decode_object(case.pod(_prefix(case)))
     assert isinstance(pod, PodObject)
     found = decide(pod, cluster_state_of(case.items(_prefix(case))), node_dns_of(HOST))
@@ -124,14 +124,14 @@ def _pod(case: DnsCase) -> JsonObject:
     value = case.pod(_prefix(case))
     del value["metadata"]["uid"]
     value["metadata"]["name"] = value["metadata"]["name"][:60]
-    value["spec"]["containers"] = [{"name": "main", "image": "nobody/knows:1"}]
+    value["spec"]["containers"] = [{"name": "main", "image": "missing/image:1"}]
     return value
 
 
 def _create(
     api: KubernetesApi, case: DnsCase, item: JsonObject, given: dict[tuple[str, str], str], made: list[str]
 ) -> None:
-    """Create one object as its kind wants it; notes its path, and the address that it was given."""
+    """Create one object, with its status; record its path and its allocated address."""
     meta = item["metadata"]
     value = {key: item[key] for key in ("apiVersion", "kind", "metadata")}
     if item["kind"] == "Namespace":

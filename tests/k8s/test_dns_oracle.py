@@ -7,7 +7,7 @@ did not fit. Only this may differ:
 
 - the order of options: the kubelet goes over a Go map, so its own order differs from start to start;
 - a resolver with nothing in it: containerd then copies the node's /etc/resolv.conf. It is no pod's of
-  a tenant: the API server wants a server with policy None, and the others have one or the host's.
+  a tenant: the API server requires a server with policy None, and the others have one or the host's.
 
 The pods need not start: their image is nowhere, and the file is written with the sandbox.
 `--oracle-seed` repeats another run.
@@ -123,7 +123,7 @@ def _pods(ring: Ring, specs: Sequence[JsonObject]) -> Iterator[list[JsonObject]]
     try:
         for number, spec in enumerate(specs):
             pod = _object("Pod", {"name": f"oracle-{number}", "annotations": annotations})
-            container = {"name": "main", "image": "nobody/knows:1", "imagePullPolicy": "Never"}
+            container = {"name": "main", "image": "missing/image:1", "imagePullPolicy": "Never"}
             pod["spec"] = {
                 "nodeName": ring.node.name,
                 "terminationGracePeriodSeconds": 0,
@@ -138,22 +138,24 @@ def _pods(ring: Ring, specs: Sequence[JsonObject]) -> Iterator[list[JsonObject]]
 
 
 def _observed(ring: Ring, pods: Sequence[JsonObject]) -> list[KubeletResolver]:
-    wanted = {pod["metadata"]["uid"]: pod for pod in pods}
+    expected = {pod["metadata"]["uid"]: pod for pod in pods}
     found: dict[str, str] = {}
 
     async def ask() -> None:
         async with asyncio.timeout(_SANDBOXES_S), CriClient(ring.node.cri_socket) as client:
-            while found.keys() != wanted.keys():
-                with contextlib.suppress(CriError):  # a runtime that is busy with sandboxes answers late
+            while found.keys() != expected.keys():
+                with contextlib.suppress(CriError):  # a busy runtime responds late
                     for each in await client.sandboxes():
                         uid = each.metadata.uid if each.metadata is not None else ""
-                        if uid in wanted and each.state is PodSandboxState.SANDBOX_READY:
+                        if uid in expected and each.state is PodSandboxState.SANDBOX_READY:
                             found[uid] = each.id
                 await asyncio.sleep(_POLL_S)
 
     asyncio.run(ask())
     files = ring.node.sandboxes
-    return [KubeletResolver(wanted[uid], (files / found[uid] / "resolv.conf").read_text()) for uid in wanted]
+    return [
+        KubeletResolver(expected[uid], (files / found[uid] / "resolv.conf").read_text()) for uid in expected
+    ]
 
 
 def _comparable(text: str | None) -> list[str | list[str]]:
@@ -167,7 +169,7 @@ def _comparable(text: str | None) -> list[str | list[str]]:
 
 def _different_events(ring: Ring, pod: JsonObject, computed: ResolverDecision) -> list[str]:
     """The kubelet's Events about omitted DNS settings, where ours differ."""
-    wanted = sorted(event.message for event in computed.events)
+    expected = sorted(event.message for event in computed.events)
 
     def messages() -> list[str]:
         uid = pod["metadata"]["uid"]
@@ -176,18 +178,17 @@ def _different_events(ring: Ring, pod: JsonObject, computed: ResolverDecision) -
         return sorted(found)
 
     # Its Events are posted in the background, after the sandbox.
-    if wanted:
+    if expected:
         wait_for(f"Events of {pod['metadata']['name']}", messages, timeout_s=_EVENTS_S)
     found = messages()
     name = pod["metadata"]["name"]
-    return [] if found == wanted else [f"{name}: Events: kubelet {found}\nours {wanted}"]
+    return [] if found == expected else [f"{name}: Events: kubelet {found}\nours {expected}"]
 
 
 def _report(observed: KubeletResolver, computed: ResolverDecision) -> str:
-    asked = {key: observed.pod["spec"].get(key) for key in ("dnsPolicy", "hostNetwork", "dnsConfig")}
-    return (
-        f"{observed.pod['metadata']['name']} {asked}:\nkubelet\n{observed.resolv_conf}\nours\n{computed.text}"
-    )
+    dns_fields = {key: observed.pod["spec"].get(key) for key in ("dnsPolicy", "hostNetwork", "dnsConfig")}
+    name = observed.pod["metadata"]["name"]
+    return f"{name} {dns_fields}:\nkubelet\n{observed.resolv_conf}\nours\n{computed.text}"
 
 
 def _object(kind: str, metadata: JsonObject) -> JsonObject:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The webhook as a process of its own, as it is shipped, asked by a real apiserver about real pods."""
+"""The webhook as a process of its own, as it is shipped, called by a real apiserver for real pods."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.k8s.ring.daemons import NodeDaemon
 from tests.k8s.ring.processes import RingError, wait_for
 from tests.k8s.ring.tenants import RingTenant
 
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 _NAMES = (f"{webhook.SERVICE}.{webhook.NAMESPACE}.svc",)
 
 
@@ -43,7 +43,7 @@ def address(ring: Ring) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def daemon(ring: Ring, acme: RingTenant, address: str) -> Iterator[NodeDaemon]:
-    """The webhook, asked by the apiserver, and a network `red` that is ready."""
+    """The webhook, called by the apiserver, and a network `red` that is ready."""
     api = ring.super_cluster.api
     ring.syncer.create_namespace(acme, "default")
     networks = f"/apis/arktos.futurewei.com/v1/namespaces/{acme.super_namespace('kube-system')}/networks"
@@ -54,7 +54,7 @@ def daemon(ring: Ring, acme: RingTenant, address: str) -> Iterator[NodeDaemon]:
         made = webhook.daemon(ring, address)
         try:
             made.start()
-            wait_for("asked", lambda: _is_asked(ring, acme), timeout_s=_PATIENCE_S)
+            wait_for("called", lambda: _is_called(ring, acme), timeout_s=_TIMEOUT_S)
             yield made
         finally:
             made.stop()
@@ -156,7 +156,7 @@ def test_pods_without_a_tenant_are_admitted_without_webhook(
             ring.super_cluster.api.create(f"/api/v1/namespaces/{webhook.NAMESPACE}/pods?dryRun=All", own)
     finally:
         daemon.start()
-    wait_for("asked again", lambda: _is_asked(ring, acme), timeout_s=_PATIENCE_S)
+    wait_for("called again", lambda: _is_called(ring, acme), timeout_s=_TIMEOUT_S)
 
 
 def test_a_webhook_that_hangs_costs_its_timeout(ring: Ring, acme: RingTenant, daemon: NodeDaemon) -> None:
@@ -169,13 +169,13 @@ def test_a_webhook_that_hangs_costs_its_timeout(ring: Ring, acme: RingTenant, da
         assert time.monotonic() - began >= TIMEOUT_S
     finally:
         daemon.process.send(signal.SIGCONT)
-    wait_for("asked again", lambda: _is_asked(ring, acme), timeout_s=_PATIENCE_S)
+    wait_for("called again", lambda: _is_called(ring, acme), timeout_s=_TIMEOUT_S)
 
 
 def test_large_pod_is_reviewed_and_oversized_one_refused(
     ring: Ring, acme: RingTenant, daemon: NodeDaemon
 ) -> None:
-    """An apiserver takes 3 MiB, and writes `<` as six characters into what it asks."""
+    """An apiserver takes 3 MiB, and writes `<` as six characters into its request."""
     reviewed = daemon.metric("vcnode_dnswebhook_reviews_total")
 
     def sized(character: str) -> JsonObject:
@@ -226,7 +226,7 @@ def test_new_authorities_come_into_the_registration(ring: Ring, acme: RingTenant
     for path in (daemon.directory / "state").iterdir():
         path.unlink()
     daemon.start()
-    wait_for("asked again", lambda: _is_asked(ring, acme), timeout_s=_PATIENCE_S)
+    wait_for("called again", lambda: _is_called(ring, acme), timeout_s=_TIMEOUT_S)
     after = _bundle(ring)
     assert set(before) < set(after)
 
@@ -241,8 +241,8 @@ def test_emptied_ca_bundle_is_filled_again(ring: Ring, acme: RingTenant, daemon:
         body=json.dumps([step]).encode(),
         headers={"Content-Type": "application/json-patch+json"},
     )
-    wait_for("filled", lambda: _bundle(ring) == [bundle], timeout_s=_PATIENCE_S)
-    wait_for("asked again", lambda: _is_asked(ring, acme), timeout_s=_PATIENCE_S)
+    wait_for("filled", lambda: _bundle(ring) == [bundle], timeout_s=_TIMEOUT_S)
+    wait_for("called again", lambda: _is_called(ring, acme), timeout_s=_TIMEOUT_S)
 
 
 @pytest.mark.parametrize("what", ["certificate", "authority"])
@@ -264,10 +264,10 @@ def test_certificate_renewal_refuses_no_pod(
     (old,) = aged.bundle
     webhook.set_clock(ring, behind)
     daemon.start()
-    wait_for("asked again", lambda: _is_asked(ring, acme), timeout_s=_PATIENCE_S)
+    wait_for("called again", lambda: _is_called(ring, acme), timeout_s=_TIMEOUT_S)
     before = _shown(ring, address)
     webhook.set_clock(ring, dt.timedelta(0))
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _TIMEOUT_S
     while _shown(ring, address) == before:
         assert time.monotonic() < deadline, "no other certificate was shown"
         _dry_run(ring, acme, network="red")
@@ -305,8 +305,8 @@ def _bundle(ring: Ring) -> list[bytes]:
     return split(base64.b64decode(webhook.registered(ring)["clientConfig"].get("caBundle", "")))
 
 
-def _is_asked(ring: Ring, tenant: RingTenant) -> bool:
-    """An API server hears of a registration and its authorities a moment after they are written."""
+def _is_called(ring: Ring, tenant: RingTenant) -> bool:
+    """An API server receives a registration and its authorities a moment after they are written."""
     try:
         return bool(_dry_run(ring, tenant, network="red")["spec"]["dnsPolicy"] == "None")
     except RingError as error:
@@ -322,7 +322,7 @@ def _dry_run(ring: Ring, tenant: RingTenant, *, network: str, **spec: object) ->
 
 
 def _create(ring: Ring, tenant: RingTenant, pod: JsonObject) -> HttpResponse:
-    """What the API server answers to a dry run, whatever it is."""
+    """The API server's response to a dry run, also an error."""
     return ring.super_cluster.api.endpoint.request(
         "POST",
         f"/api/v1/namespaces/{tenant.super_namespace('default')}/pods?dryRun=All",
@@ -337,7 +337,7 @@ def _tenants_pod(tenant: RingTenant, network: str, spec: JsonObject) -> JsonObje
 
 
 def _pod(metadata: JsonObject, spec: JsonObject) -> JsonObject:
-    containers = [{"name": "main", "image": "nobody/knows:1"}]
+    containers = [{"name": "main", "image": "missing/image:1"}]
     made = _object("Pod", "v1", generateName="webhook-", **metadata)
     return {**made, "spec": {"containers": containers, **spec}}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""packaging/webhook as it is shipped: an image in containerd, a Deployment's pods, asked by an apiserver."""
+"""packaging/webhook as it is shipped: an image in containerd, a Deployment's pods, called by an apiserver."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DEPLOYMENT = f"/apis/apps/v1/namespaces/{webhook.NAMESPACE}/deployments/{webhoo
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """The Deployment, and the apiserver that asks its pods."""
+    """The Deployment, and the apiserver that calls its pods."""
 
     apiserver: Apiserver
     kubectl: Kubectl
@@ -76,7 +76,7 @@ def tree() -> Path:
 def deployed(ring: Ring, acme: RingTenant, tree: Path) -> Iterator[Deployed]:
     gate_networks.install(ring)
     with (
-        webhook_pods.door(ring) as apiserver,
+        webhook_pods.pod_apiserver(ring) as apiserver,
         gate_networks.network(ring, acme, "red", "10.88.0.1") as red,
         webhook_pods.deployed(ring, apiserver, tree) as kubectl,
     ):
@@ -87,20 +87,18 @@ def deployed(ring: Ring, acme: RingTenant, tree: Path) -> Iterator[Deployed]:
         except RingError as error:
             log = made.node_kubectl("logs", "--selector", f"app={webhook.SERVICE}", "--tail=20")
             states = [pod["status"] for pod in made.pods()]
-            raise RingError(f"{error}: {made.status()} {states} {log.text}{log.complaint}") from None
+            raise RingError(f"{error}: {made.status()} {states} {log.text}{log.error_text}") from None
         yield made
 
 
-def test_apiserver_asks_its_pods_about_a_tenants_pod(
-    ring: Ring, acme: RingTenant, deployed: Deployed
-) -> None:
+def test_apiserver_calls_its_pods_for_a_tenants_pod(ring: Ring, acme: RingTenant, deployed: Deployed) -> None:
     spec = deployed.create(ring, acme, "red")
     assert (spec["dnsPolicy"], spec["dnsConfig"]["nameservers"]) == ("None", [deployed.server])
     with pytest.raises(RingError, match=r"no DNS for this pod: .*none"):
         deployed.create(ring, acme, "none")
 
 
-def test_its_pods_run_as_the_namespaces_policy_asks(deployed: Deployed) -> None:
+def test_its_pods_meet_the_namespaces_pod_security_policy(deployed: Deployed) -> None:
     """The namespace enforces the Pod Security Standard `restricted`: they would not be there otherwise."""
     pods = deployed.pods()
     assert len(pods) == _REPLICAS

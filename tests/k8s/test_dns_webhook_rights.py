@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the shipped role lets the webhook's account do, asked of a real apiserver with its token."""
+"""The rights of the webhook's account by the shipped role, at a real apiserver with its token."""
 
 from __future__ import annotations
 

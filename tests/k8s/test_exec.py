@@ -46,19 +46,19 @@ def test_arguments_arrive_as_they_are(streaming: Kubectl) -> None:
 def test_a_program_that_is_not_there(streaming: Kubectl) -> None:
     result = streaming(*_IN_WEB, "--", "/no/such/program")
     assert result.code != 0
-    assert "no such file or directory" in result.complaint
+    assert "no such file or directory" in result.error_text
 
 
 def test_a_container_that_has_ended(streaming: Kubectl) -> None:
     result = streaming("exec", "web", "-c", "setup", "--", "true")
     assert result.code == 1
-    # The kubelet answers 500 here, and the user must learn why, without the super cluster's names.
-    assert "container is not running" in result.complaint
-    assert "tenant-1" not in result.complaint
+    # The kubelet returns 500 here; the user must get the reason, without the super cluster's names.
+    assert "container is not running" in result.error_text
+    assert "tenant-1" not in result.error_text
 
 
 def test_a_session_of_the_kubelets_is_resumed(served: Ring, streaming: Kubectl) -> None:
-    """Go keeps in its ticket whose certificate it saw, so that the kubelet knows the agent by it."""
+    """Go's session ticket has the client's certificate, by which the kubelet recognises the agent."""
     series = 'vcnode_vnagent_kubelet_handshakes_total{kind="resumed"}'
 
     def resumes() -> bool:

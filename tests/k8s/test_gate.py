@@ -17,7 +17,7 @@ from tests.k8s.ring import gating, services
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.processes import RingError, wait_for
-from tests.k8s.ring.serving import AGENT, KATA, OWN_IP, ServingNode, say, serving
+from tests.k8s.ring.serving import AGENT, KATA, OWN_IP, ServingNode, print_figure, serving
 from tests.k8s.ring.tenants import RingTenant
 
 _STARTED_S = 40.0
@@ -52,7 +52,7 @@ def pod(
     annotations: dict[str, str] | None = None,
     is_bound: bool = True,
 ) -> Iterator[services.TenantPod]:
-    """A tenant's pod that demands the plugin; it need not start. Without `is_bound` it has no node yet."""
+    """A tenant's pod that requires the plugin; it need not start. Without `is_bound` it has no node yet."""
     node.ring.syncer.create_namespace(tenant, namespace)
     value = services.pod_value(
         tenant, f"g-{secrets.token_hex(3)}", node.ring.node.name, handler, spec or services.sleeper()
@@ -118,7 +118,7 @@ def resolv_conf(pod: services.TenantPod) -> str:
 
 def test_pod_reports_what_it_waits_for_and_starts(node: ServingNode, acme: RingTenant) -> None:
     opened = node.bridge.metric("vcnode_katabridge_needs_met_seconds_count")
-    with pod(node, acme, KATA, gating.first_act(OWN_IP)) as made:
+    with pod(node, acme, KATA, gating.first_connection(OWN_IP)) as made:
         # The rules are in by the second try.
         text = wait_blocked(made, f"waiting: {NO_RESOLVER}")
         assert text.startswith("CreateContainerError: ")
@@ -135,7 +135,7 @@ def test_pod_reports_what_it_waits_for_and_starts(node: ServingNode, acme: RingT
         gating.submit_resolver(node.ring, uid(made), gating.RESOLV_CONF)
         made.wait("Succeeded")
         took_s = time.monotonic() - began_s
-        say(f"from the resolver to the end of the pod, by a nudge: {took_s:.2f} s")
+        print_figure(f"from the resolver to the end of the pod, by a nudge: {took_s:.2f} s")
         assert took_s < 8
         assert made.status()["containerStatuses"][0]["state"]["terminated"].get("message", "") == ""
         annotations = node.ring.super_cluster.api.get(made.path)["metadata"]["annotations"]
@@ -193,7 +193,7 @@ def test_a_changed_network_readiness_unblocks(node: ServingNode, acme: RingTenan
         annotations = {"metadata": {"annotations": {keys.NETWORK_READINESS: "true"}}}
         node.ring.super_cluster.api.patch(made.path, annotations)
         took_s = wait_running(made)
-        say(f"from the annotation to running: {took_s:.2f} s")
+        print_figure(f"from the annotation to running: {took_s:.2f} s")
         assert took_s < 8
 
 
@@ -229,12 +229,12 @@ def test_pods_without_tenant_and_host_pods_start(node: ServingNode, acme: RingTe
         acme, f"g-{secrets.token_hex(3)}", node.ring.node.name, KATA, services.sleeper()
     )
     del value["metadata"]["annotations"]
-    nobodys = services.TenantPod(node.ring, "default", value["metadata"]["name"])
-    node.ring.super_cluster.api.create(nobodys.path.rpartition("/")[0], value)
+    untenanted = services.TenantPod(node.ring, "default", value["metadata"]["name"])
+    node.ring.super_cluster.api.create(untenanted.path.rpartition("/")[0], value)
     try:
-        wait_running(nobodys)
+        wait_running(untenanted)
     finally:
-        node.ring.super_cluster.api.delete(nobodys.path)
+        node.ring.super_cluster.api.delete(untenanted.path)
     with pod(node, acme, spec={**services.sleeper(), "hostNetwork": True}) as made:
         wait_running(made)
 
@@ -279,7 +279,7 @@ def test_required_plugin_blocks_while_the_bridge_is_away(
         wait_running(running)
         wait_blocked(waiting, NO_RESOLVER)
         node.bridge.stop(end)
-        with pod(node, acme) as newcomer, pod(node, acme, annotations=NO_DEMAND) as unguarded:
+        with pod(node, acme) as newcomer, pod(node, acme, annotations=NO_REQUIREMENT) as unguarded:
             wait_running(unguarded)
             wait_blocked(newcomer, gating.LACKS_PLUGIN)
             # It had blocked this pod before it went away.
@@ -287,7 +287,7 @@ def test_required_plugin_blocks_while_the_bridge_is_away(
             node.bridge.start()
             gating.submit_resolver(node.ring, uid(newcomer), gating.RESOLV_CONF)
             took_s = wait_running(newcomer)
-            say(f"{end.name}: from the bridge's return to running: {took_s:.2f} s")
+            print_figure(f"{end.name}: from the bridge's return to running: {took_s:.2f} s")
             assert took_s < 8
             assert ungated(node)[before:] == [unguarded.full_name]
             wait_for("Event", lambda: events(unguarded, "ContainerStartedUngated"), timeout_s=10)
@@ -305,14 +305,14 @@ def test_away_under_warn_or_off_ungated_starts_are_reported(
     node.bridge.stop(signal.SIGKILL)
     try:
         with (
-            pod(node, acme, namespace=namespace) as demanding,
-            pod(node, acme, namespace=namespace, annotations=NO_DEMAND) as unguarded,
+            pod(node, acme, namespace=namespace) as requiring,
+            pod(node, acme, namespace=namespace, annotations=NO_REQUIREMENT) as unguarded,
         ):
             wait_running(unguarded)
-            wait_blocked(demanding, gating.LACKS_PLUGIN)
+            wait_blocked(requiring, gating.LACKS_PLUGIN)
             node.bridge.start()
-            took_s = wait_running(demanding)
-            say(f"{namespace}: from the bridge's return to running: {took_s:.2f} s")
+            took_s = wait_running(requiring)
+            print_figure(f"{namespace}: from the bridge's return to running: {took_s:.2f} s")
             assert ungated(node)[before:] == ([unguarded.full_name] if is_reported else [])
             if is_reported:
                 wait_for("Event", lambda: events(unguarded, "ContainerStartedUngated"), timeout_s=10)
@@ -321,8 +321,8 @@ def test_away_under_warn_or_off_ungated_starts_are_reported(
             node.bridge.start()
 
 
-def test_a_bridge_that_does_not_answer(node: ServingNode, acme: RingTenant) -> None:
-    """After 2 s without an answer the runtime blocks pods that require the plugin."""
+def test_pods_stay_blocked_while_the_bridge_hangs(node: ServingNode, acme: RingTenant) -> None:
+    """After 2 s without a response the runtime blocks pods that require the plugin."""
     before = len(ungated(node))
     with pod(node, acme) as waiting:
         wait_blocked(waiting, NO_RESOLVER)
@@ -332,7 +332,7 @@ def test_a_bridge_that_does_not_answer(node: ServingNode, acme: RingTenant) -> N
             # CreateContainer of the one, then RunPodSandbox and CreateContainer of the other.
             node.ring.super_cluster.api.patch(waiting.path, {"metadata": {"annotations": {"try": "again"}}})
             wait_blocked(waiting, gating.LACKS_PLUGIN)
-            with pod(node, acme, annotations=NO_DEMAND) as unguarded:
+            with pod(node, acme, annotations=NO_REQUIREMENT) as unguarded:
                 wait_running(unguarded)
                 node.bridge.process.send(signal.SIGCONT)
                 wait_for("it is found", lambda: unguarded.full_name in ungated(node)[before:], timeout_s=30)
@@ -344,7 +344,7 @@ def test_a_bridge_that_does_not_answer(node: ServingNode, acme: RingTenant) -> N
             node.bridge.process.send(signal.SIGCONT)
 
 
-NO_DEMAND = {next(iter(gating.REQUIRED)): "[]"}
+NO_REQUIREMENT = {next(iter(gating.REQUIRED)): "[]"}
 
 
 def ungated(node: ServingNode) -> list[str]:

@@ -19,13 +19,13 @@ from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.daemons import credentials_of
 from tests.k8s.ring.pods import container
 from tests.k8s.ring.processes import wait_for
-from tests.k8s.ring.serving import AGENT, OWN_IP, ServingNode, say, serving
+from tests.k8s.ring.serving import AGENT, OWN_IP, ServingNode, print_figure, serving
 from tests.k8s.ring.tenants import RingTenant
 from tests.k8s.ring.vm_guest import vm_of, watching
 
 _NAME = "in-a-vm"
 _HELD_S, _BOOTED_S = 40.0, 60.0
-# It ends when it is told so, and the kubelet starts it again.
+# It ends on this signal, and the kubelet starts it again.
 _UNTIL_TOLD = "until [ -e /tmp/end ]; do sleep 0.1; done"
 
 
@@ -53,14 +53,14 @@ def test_containers_wait_for_rules_in_a_guest_kernel(node: ServingNode, acme: Ri
                 words = (
                     "the pod's guest cannot be reached, so the Services of network default are not applied"
                 )
-                wait_for("held", lambda: words in gating.waiting(pod.status()), timeout_s=_HELD_S)
+                wait_for("blocked", lambda: words in gating.waiting(pod.status()), timeout_s=_HELD_S)
                 assert vm.rules_at_admission == []
 
                 began_s = time.monotonic()
                 vm.machine.start()
                 vm.machine.give(credentials_of(node.bridge) / sandbox)
                 pod.wait("Running")
-                say(f"from the VM's power on to the container: {time.monotonic() - began_s:.1f} s")
+                print_figure(f"from the VM's power on to the container: {time.monotonic() - began_s:.1f} s")
                 # Read in the VM when the runtime had been allowed to make the container.
                 (rules,) = vm.rules_at_admission
                 assert OWN_IP in rules

@@ -64,8 +64,8 @@ def test_an_upgrade_with_an_empty_body_is_accepted(ring: Ring, acme: RingTenant)
 
 def test_kubelet_refuses_an_unknown_client(ring: Ring) -> None:
     other_client = ring.tenants[0].client
-    answer = ring.kubelet(other_client).request("GET", "/pods")
-    assert (answer.status, answer.body) == (401, b"Unauthorized")
+    reply = ring.kubelet(other_client).request("GET", "/pods")
+    assert (reply.status, reply.body) == (401, b"Unauthorized")
 
 
 def test_pods_page_has_the_annotations_of_ownership(ring: Ring, acme: RingTenant) -> None:

@@ -29,7 +29,7 @@ def test_whole_log(kubectl: Kubectl) -> None:
 def test_default_container(kubectl: Kubectl) -> None:
     result = kubectl("logs", "web").check()
     assert result.text == _WHOLE
-    assert "Defaulted container" in result.complaint
+    assert "Defaulted container" in result.error_text
 
 
 def test_other_container(kubectl: Kubectl) -> None:
@@ -103,13 +103,13 @@ def test_ended_container(kubectl: Kubectl) -> None:
 def test_waiting_container_reports_the_reason(kubectl: Kubectl) -> None:
     result = kubectl("logs", "waiting")
     assert result.code == 1
-    assert "container is waiting to start: ErrImageNeverPull" in result.complaint
+    assert "container is waiting to start: ErrImageNeverPull" in result.error_text
 
 
 def test_missing_previous_run_is_reported(kubectl: Kubectl) -> None:
     result = kubectl("logs", "web", "-c", "main", "-p")
     assert result.code == 1
-    assert "previous terminated container not found" in result.complaint
+    assert "previous terminated container not found" in result.error_text
 
 
 def test_a_line_arrives_while_it_follows(kubectl: Kubectl) -> None:

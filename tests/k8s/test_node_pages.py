@@ -165,6 +165,6 @@ def test_everything_else_is_refused(served: Ring, acme: RingTenant, path: str) -
     result = _get(acme, path)
     assert result.code == 1
     assert result.out == b""
-    assert "Error from server" in result.complaint
-    assert "tenant-1" not in result.complaint
-    assert "vcnode:vn-agent" not in result.complaint
+    assert "Error from server" in result.error_text
+    assert "tenant-1" not in result.error_text
+    assert "vcnode:vn-agent" not in result.error_text

@@ -77,19 +77,19 @@ def waiting_message(ring: Ring, name: str) -> str:
     return str(statuses[0]["state"].get("waiting", {}).get("message", "")) if statuses else ""
 
 
-def ask_cri(ring: Ring, ask: Callable[[CriClient], Awaitable[T]]) -> T:
-    async def asked() -> T:
+def call_cri(ring: Ring, method: Callable[[CriClient], Awaitable[T]]) -> T:
+    async def call() -> T:
         async with CriClient(ring.node.cri_socket) as cri:
-            return await ask(cri)
+            return await method(cri)
 
-    return asyncio.run(asked())
+    return asyncio.run(call())
 
 
 def test_nri_reports_the_life_of_a_pod(ring: Ring) -> None:
     with WatchingPlugin(ring.node.nri_socket, SANDBOXES) as watcher:
         wait_for("registered", lambda: watcher.plugin.is_connected, timeout_s=10)
         assert re.match(r"containerd v?2\.", watcher.plugin.runtime)
-        # What runs already comes with the registration: the pods of the ring.
+        # Running pods, those of the ring, come with the registration.
         (snapshot,) = watcher.snapshots
         assert "node-agent" in {each.name for each in snapshot.pods}
         assert {each.pod_sandbox_id for each in snapshot.containers} <= {each.id for each in snapshot.pods}
@@ -105,17 +105,17 @@ def test_nri_reports_the_life_of_a_pod(ring: Ring) -> None:
             assert seen.network_namespace.startswith("/")
             assert seen.pid > 0
             # CRI reports the same.
-            (listed,) = [each for each in ask_cri(ring, lambda cri: cri.sandboxes()) if each.id == seen.id]
+            (listed,) = [each for each in call_cri(ring, lambda cri: cri.sandboxes()) if each.id == seen.id]
             assert listed.metadata == cri_messages.PodSandboxMetadata(name, seen.uid, "default", 0)
             assert listed.state is PodSandboxState.SANDBOX_READY
-            found = ask_cri(ring, lambda cri: cri.sandbox(seen.id, verbose=True))
+            found = call_cri(ring, lambda cri: cri.sandbox(seen.id, verbose=True))
             assert found is not None
             assert found.status is not None
             assert (found.status.ips, found.status.is_host_network) == (seen.ips, False)
             assert network_namespace(found.info) == seen.network_namespace
         wait_for("stopped", lambda: name in watcher.names("stop"), timeout_s=_STARTED_S)
         wait_for("removed", lambda: name in watcher.names("remove"), timeout_s=_REMOVED_S)
-        assert ask_cri(ring, lambda cri: cri.sandbox(seen.id)) is None
+        assert call_cri(ring, lambda cri: cri.sandbox(seen.id)) is None
 
 
 def test_nri_reports_handler_and_host_network(ring: Ring) -> None:
@@ -141,7 +141,7 @@ def _try_classes(ring: Ring, watcher: WatchingPlugin) -> None:
     ):
         for name in (kata, host):
             wait_for(f"{name} running", partial(is_running, ring, name), timeout_s=_STARTED_S)
-        listed = ask_cri(ring, lambda cri: cri.sandboxes())
+        listed = call_cri(ring, lambda cri: cri.sandboxes())
         ready = [each for each in listed if each.state is PodSandboxState.SANDBOX_READY]
         handlers = {each.metadata.name: (each.id, each.runtime_handler) for each in ready if each.metadata}
         assert (handlers[kata][1], handlers[host][1]) == ("kata", "")
@@ -150,7 +150,7 @@ def _try_classes(ring: Ring, watcher: WatchingPlugin) -> None:
         assert of_host is not None
         assert (of_class.runtime_handler, of_host.runtime_handler) == ("kata", "")
         assert (of_host.network_namespace, of_host.ips) == ("", ())
-        found = ask_cri(ring, lambda cri: cri.sandbox(handlers[host][0]))
+        found = call_cri(ring, lambda cri: cri.sandbox(handlers[host][0]))
         assert found is not None
         assert found.status is not None
         assert found.status.is_host_network
@@ -163,7 +163,7 @@ def test_the_plugin_survives_a_containerd_restart(ring: Ring) -> None:
         try:
             wait_for("connection lost", lambda: not watcher.plugin.is_connected, timeout_s=5)
             with pytest.raises(CriError) as away:
-                ask_cri(ring, lambda cri: cri.sandboxes())
+                call_cri(ring, lambda cri: cri.sandboxes())
             assert away.value.is_away
         finally:
             ring.node.start_containerd()
@@ -182,16 +182,16 @@ def test_containers_can_be_denied_adjusted_and_validated(ring: Ring) -> None:
     with WatchingPlugin(ring.node.nri_socket, SANDBOXES | GATE) as watcher:
         wait_for("registered", lambda: watcher.plugin.is_connected, timeout_s=10)
         assert watcher.plugin.missing == frozenset()
-        watcher.creation = Deny("Services are not ready: a test says so")
+        watcher.creation = Deny("Services are not ready: from a test")
         with pod(ring) as name:
-            message = wait_for("held back", lambda: waiting_message(ring, name), timeout_s=_STARTED_S)
-            assert "Services are not ready: a test says so" in message
-            # Ready now; but another one's work does not pass.
-            watcher.creation, watcher.validation = dns, Deny("its resolv.conf is not ours: a test says so")
+            message = wait_for("blocked", lambda: waiting_message(ring, name), timeout_s=_STARTED_S)
+            assert "Services are not ready: from a test" in message
+            # Ready now; but another plugin's change is refused.
+            watcher.creation, watcher.validation = dns, Deny("its resolv.conf is not ours: from a test")
             nudge(ring, name)
             wait_for(
                 "refused in the end",
-                lambda: "its resolv.conf is not ours: a test says so" in waiting_message(ring, name),
+                lambda: "its resolv.conf is not ours: from a test" in waiting_message(ring, name),
                 timeout_s=_STARTED_S,
             )
             watcher.validation = None
@@ -202,7 +202,7 @@ def test_containers_can_be_denied_adjusted_and_validated(ring: Ring) -> None:
             assert log.text == "nameserver 192.0.2.53\n"
             (_, validated) = watcher.validated[-1]
             assert validated.mounts == dns.mounts
-            # One sandbox through all of it, and its containers' environment was never looked at.
+            # One sandbox through all of it, and its containers' environment was never read.
             assert watcher.names("run").count(name) == 1
             assert "do not read" not in repr(watcher.created)
 

@@ -21,10 +21,10 @@ _FORBIDDEN_WORDS = ("tenant-1", "kube-system", "system:vn-agent", "10250", "reso
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """One tenant asks for another tenant's pod, and for a pod that does not exist.
+    """One tenant requests another tenant's pod, and a pod that does not exist.
 
     `asker` is the index of the tenant. Names of a pair are equally long, so that replies may
-    differ in nothing but the name.
+    differ only in the name.
     """
 
     asker: int
@@ -76,7 +76,7 @@ _REFUSED = dict.fromkeys(_REQUESTS, b"HTTP/1.1 404 ") | {"exec without an upgrad
 
 @pytest.fixture(scope="module")
 def ghosts(served: Ring) -> None:
-    """Every pair's pods as objects in the asker's own apiserver, so that kubectl asks the node."""
+    """Every pair's pods as objects in the requester's own apiserver, so that kubectl reaches the node."""
     for pair in _PAIRS.values():
         tenant = served.tenants[pair.asker]
         for namespace, name in (pair.foreign, pair.missing):
@@ -114,13 +114,13 @@ def test_the_agent_answers_byte_for_byte_the_same(served: Ring, name: str, reque
 def test_an_injected_container_is_not_there(served: Ring, acme: RingTenant, request_name: str) -> None:
     agent = served.agent_as(acme.client)
     method, path, headers = _REQUESTS[request_name]
-    answers = []
+    replies = []
     for container in ("mesh-proxy", "mesh-query"):
         asked = path.replace("/main", f"/{container}")
-        answer = agent.exchange(_head(method, asked, ("default", "web"), headers))
-        answers.append(_masked_bytes(answer, (container, container)))
-    assert answers[0] == answers[1]
-    assert answers[0].startswith(_REFUSED[request_name])
+        reply = agent.exchange(_head(method, asked, ("default", "web"), headers))
+        replies.append(_masked_bytes(reply, (container, container)))
+    assert replies[0] == replies[1]
+    assert replies[0].startswith(_REFUSED[request_name])
 
 
 @pytest.mark.parametrize("request_name", _REQUESTS)
@@ -130,17 +130,17 @@ def test_an_administrators_own_certificate_opens_nothing(
     # Signed by the tenant's registered authority, as any certificate that its administrator makes.
     agent = served.agent_as(acme.unregistered)
     targets = (("default", "web"), ("default", "wib"), ("x-default", "web"))
-    answers = {_masked_bytes(_ask(agent, request_name, t), t) for t in targets}
-    assert len(answers) == 1
-    answer = answers.pop()
-    assert answer.startswith(b"HTTP/1.1 403 ")
-    assert not _words(answer, except_names=("default", "web"))
+    replies = {_masked_bytes(_ask(agent, request_name, t), t) for t in targets}
+    assert len(replies) == 1
+    reply = replies.pop()
+    assert reply.startswith(b"HTTP/1.1 403 ")
+    assert not _words(reply, except_names=("default", "web"))
 
 
 @pytest.mark.parametrize("path", ["/pods", "/stats/summary", "/metrics/resource", "/healthz"])
 def test_an_administrators_own_certificate_reads_no_page(served: Ring, acme: RingTenant, path: str) -> None:
-    answer = served.agent_as(acme.unregistered).request("GET", path)
-    assert answer.status == 403
+    reply = served.agent_as(acme.unregistered).request("GET", path)
+    assert reply.status == 403
 
 
 def test_a_caller_that_asks_for_an_end_gets_it(served: Ring, acme: RingTenant) -> None:
@@ -148,10 +148,10 @@ def test_a_caller_that_asks_for_an_end_gets_it(served: Ring, acme: RingTenant) -
     head = _head("GET", "/containerLogs/{pod}/main", ("default", "wib"), ())
     with served.agent_as(acme.client).dial(timeout_s=10) as connection:
         connection.sendall(head)
-        answer = b""
+        reply = b""
         while chunk := connection.recv(65536):
-            answer += chunk
-    assert answer.startswith(b"HTTP/1.1 404 ")
+            reply += chunk
+    assert reply.startswith(b"HTTP/1.1 404 ")
 
 
 def test_client_without_certificate_is_refused(served: Ring) -> None:
@@ -167,7 +167,7 @@ def test_unregistered_certificate_is_refused(served: Ring) -> None:
 
 
 def test_every_refusal_is_in_the_audit_log(served: Ring, acme_x: RingTenant) -> None:
-    pod = "asked-for-once"
+    pod = "requested-once"
     _ask(served.agent_as(acme_x.client), "exec", ("default", pod))
 
     def written() -> list[JsonObject]:
@@ -199,7 +199,7 @@ def _try(ring: Ring, asker: int, pod: tuple[str, str], command: str, websockets:
 
 
 def _try_port_forward(kubectl: Kubectl, name: str) -> KubectlResult:
-    """kubectl listens before it knows; a connection makes it ask, and give up."""
+    """kubectl listens first; a connection makes it request the pod, and give up."""
     process = kubectl.start("port-forward", f"pod/{name}", ":8080", "--address=127.0.0.1")
     try:
         assert process.stdout is not None
@@ -229,7 +229,7 @@ def _head(method: str, path: str, pod: tuple[str, str], headers: tuple[str, ...]
 
 
 def _masked_bytes(text: bytes, names: tuple[str, str]) -> bytes:
-    """Without what may differ: the names that were asked for, the time, ids and own ports."""
+    """Without the parts that may differ: the requested names, the time, ids and own ports."""
     for name in names:
         # As a whole word: "web" is also how "websocket" begins.
         text = re.sub(rb"(?<![\w-])%b(?![\w-])" % re.escape(name.encode()), b"NAME", text)
@@ -244,7 +244,7 @@ def _masked(result: KubectlResult, names: tuple[str, str]) -> KubectlResult:
 
 
 def _words(text: bytes, *, except_names: tuple[str, str]) -> list[str]:
-    """Words in `text` that belong to the super cluster, apart from words of the request."""
+    """Names of the super cluster in `text`, apart from those of the request."""
     plain = text.decode(errors="replace")
     for name in except_names:
         plain = plain.replace(name, "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""packaging/gate/required-plugins.yaml: every tenant's pod demands kata-bridge, and cannot take that back."""
+"""packaging/gate/required-plugins.yaml: every tenant's pod requires kata-bridge, and cannot remove that."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def test_requirement_cannot_be_removed_later(ring: Ring, acme: RingTenant) -> No
 
 
 @pytest.mark.usefixtures("policy")
-def test_nudge_of_an_older_pod_is_let_in(ring: Ring, older_pod: str) -> None:
-    """A pod from before the policy has no demand, and kata-bridge may write none."""
+def test_nudge_of_an_older_pod_is_admitted(ring: Ring, older_pod: str) -> None:
+    """A pod from before the policy has no requirement, and kata-bridge may write none."""
     gating.allow_bridge(ring)
     nudge = {"metadata": {"annotations": {"vcnode.io/gate-opened": "2027-01-01T00:00:00Z"}}}
     made = gating.as_bridge(ring).patch(older_pod, nudge)

@@ -31,7 +31,7 @@ def _may(ring: Ring, daemon: str, verb: str, resource: str, name: str = "") -> b
     """Whether a daemon of this node may: `resource` is `GROUP/RESOURCE[/SUBRESOURCE]`."""
     group, kind, *below = resource.split("/")
     attributes = {"group": group, "resource": kind, "verb": verb, "name": name, "version": "*"}
-    answer = ring.super_cluster.api.create(
+    reply = ring.super_cluster.api.create(
         "/apis/authorization.k8s.io/v1/subjectaccessreviews",
         {
             "apiVersion": "authorization.k8s.io/v1",
@@ -43,7 +43,7 @@ def _may(ring: Ring, daemon: str, verb: str, resource: str, name: str = "") -> b
             },
         },
     )
-    return bool(answer["status"]["allowed"])
+    return bool(reply["status"]["allowed"])
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,17 @@ from tests.k8s.ring import cri, services
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.images import BUSYBOX
 from tests.k8s.ring.processes import wait_for
-from tests.k8s.ring.serving import AGENT, CHANGED_S, KATA, OWN_IP, STOCK, WAYS, ServingNode, say, serving
+from tests.k8s.ring.serving import (
+    AGENT,
+    CHANGED_S,
+    CHANNELS,
+    KATA,
+    OWN_IP,
+    STOCK,
+    ServingNode,
+    print_figure,
+    serving,
+)
 from tests.k8s.ring.tenants import RingTenant
 
 
@@ -25,17 +35,20 @@ def node(ring: Ring) -> Iterator[ServingNode]:
 
 @pytest.mark.parametrize("handler", [KATA, STOCK, AGENT])
 def test_the_first_connection_of_a_pod(node: ServingNode, acme: RingTenant, handler: str) -> None:
-    with node.guest(acme, handler, services.first_act(node.of_acme.ip, OWN_IP)) as pod:
+    with node.guest(acme, handler, services.first_connection(node.of_acme.ip, OWN_IP)) as pod:
         pod.wait("Succeeded")
         log = pod.log()
     assert log.startswith("page of acme\npage of acme\n")
     (appeared,) = node.bridge.lines("guest added", pod=pod.full_name)
     (chosen,) = node.bridge.lines("channel selected", guest=appeared["guest"])
-    assert chosen["channel"] == WAYS[handler]
+    assert chosen["channel"] == CHANNELS[handler]
     repeated = services.retransmitted(log)
-    say(f"{handler}: sandbox to rules {node.way_ms(appeared['guest']):.0f} ms, {repeated} packets sent twice")
+    print_figure(
+        f"{handler}: sandbox to rules {node.delivery_ms(appeared['guest']):.0f} ms, "
+        f"{repeated} retransmissions"
+    )
     # A sidecar's startup probe holds the others back. Without one the first container may be faster
-    # than the rules, and is answered when TCP asks again.
+    # than the rules, and is answered after a retransmission.
     assert handler != AGENT or repeated == 0
     sandbox = appeared["guest"]
     wait_for("guest gone", lambda: not node.bridge.guest(sandbox), timeout_s=CHANGED_S)
@@ -64,13 +77,15 @@ def run_by_cri(node: ServingNode, tenant: RingTenant, runtime: cri.CriClient, na
     )
     sandbox = runtime.run_pod(config, KATA)
     try:
-        ended = runtime.run_container(sandbox, config, BUSYBOX, *services.first_command(node.of_acme.ip))
+        ended = runtime.run_container(
+            sandbox, config, BUSYBOX, *services.first_connection_command(node.of_acme.ip)
+        )
         assert (ended.exit_code, ended.text.splitlines()[0]) == (0, "page of acme")
         ahead_ms = 1000 * (ended.started_at_s - node.applied_at_s(sandbox))
         repeated = services.retransmitted(ended.text)
-        say(
-            f"by CRI: sandbox to rules {node.way_ms(sandbox):.0f} ms, "
-            f"{ahead_ms:.0f} ms before the container's start, {repeated} packets sent twice"
+        print_figure(
+            f"by CRI: sandbox to rules {node.delivery_ms(sandbox):.0f} ms, "
+            f"{ahead_ms:.0f} ms before the container's start, {repeated} retransmissions"
         )
     finally:
         runtime.remove_pod(sandbox)
@@ -101,7 +116,7 @@ def test_tenants_do_not_reach_each_others_services(
     node: ServingNode, acme: RingTenant, acme_x: RingTenant
 ) -> None:
     with (
-        node.guest(acme_x, KATA, services.first_act(OWN_IP)) as own,
+        node.guest(acme_x, KATA, services.first_connection(OWN_IP)) as own,
         node.guest(acme_x, KATA) as sleeper,
     ):
         own.wait("Succeeded")

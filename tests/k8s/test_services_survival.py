@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes away and comes back while Services change: nothing is lost, nothing is applied twice."""
+"""Daemons stop and return while Services change: nothing is lost, nothing is applied twice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.daemons import NodeDaemon, ProxySettings
 from tests.k8s.ring.processes import wait_for
 from tests.k8s.ring.services import RingService, TenantPod, unused_address
-from tests.k8s.ring.serving import AGENT, CHANGED_S, KATA, STOCK, ServingNode, say, serving
+from tests.k8s.ring.serving import AGENT, CHANGED_S, KATA, STOCK, ServingNode, print_figure, serving
 from tests.k8s.ring.tenants import RingTenant
 
 ENDS = pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
@@ -107,7 +107,7 @@ def test_the_bridge_ends_in_the_middle_of_changes(
         # One whose sidecar was created without its certificate is started anew with it.
         by_agent.wait("Running")
         check_nothing_lost(node, acme, service, [*pods, later, newcomer, by_agent])
-        say(f"{churn.changes} changes")
+        print_figure(f"{churn.changes} changes")
 
 
 @ENDS
@@ -121,9 +121,9 @@ def test_a_restart_of_the_bridge_touches_no_rule(
         node.bridge.stop(end)
         stopped_s = time.monotonic()
         node.bridge.start()
-        say(f"bridge: stop {stopped_s - began_s:.2f} s, start {time.monotonic() - stopped_s:.2f} s")
+        print_figure(f"bridge: stop {stopped_s - began_s:.2f} s, start {time.monotonic() - stopped_s:.2f} s")
         node.wait_current(*(sandbox.id for sandbox in sandboxes))
-        # Every guest was asked what it holds by now, and a drift check has gone by.
+        # By now each guest's rules were read, and a drift check has run.
         checked = node.bridge.lines("channel selected")
         assert {line["guest"] for line in checked} >= {sandbox.id for sandbox in sandboxes}
         time.sleep(1.5)
@@ -162,7 +162,7 @@ def test_a_restart_of_kubeproxy_ext_touches_no_rule(
         node.proxy.stop(end)
         began_s = time.monotonic()
         node.proxy.start()
-        say(f"kubeproxy-ext: start {time.monotonic() - began_s:.2f} s")
+        print_figure(f"kubeproxy-ext: start {time.monotonic() - began_s:.2f} s")
         node.wait_current(*(sandbox.id for sandbox in sandboxes))
         assert [node.rules_in(sandbox) for sandbox in sandboxes] == before
 
@@ -210,8 +210,8 @@ def test_second_kata_bridge_exits_and_changes_nothing(node: ServingNode, acme: R
         (line, *_) = node.bridge.lines("cannot start")
         assert "another kata-bridge runs on this node" in line["reason"]
         assert node.rules_in(node.sandbox_of(pods[0])) == before
-        # NRI would fail every container if two plugins of one name answered.
-        with node.guest(acme, KATA, services.first_act(node.of_acme.ip)) as pod:
+        # NRI would fail every container if two plugins of one name responded.
+        with node.guest(acme, KATA, services.first_connection(node.of_acme.ip)) as pod:
             pod.wait("Succeeded")
             assert pod.log().startswith("page of acme\n")
 
@@ -261,5 +261,5 @@ def check_without_apiserver(node: ServingNode, proxy: NodeDaemon, policy: str, n
         assert isinstance(age, float)
         assert 0 <= age < 120
         return
-    time.sleep(4)  # twice as long as others are waited for
+    time.sleep(4)  # twice the wait in other tests
     assert node.bridge.guest(new)["state"] == "noRuleset"

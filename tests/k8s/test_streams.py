@@ -35,7 +35,7 @@ def test_attach(streaming: Kubectl) -> None:
         for word in ("one", "two"):
             process.stdin.write(f"{word}\n".encode())
             process.stdin.flush()
-            assert process.stdout.readline() == f"heard {word}\n".encode()
+            assert process.stdout.readline() == f"received {word}\n".encode()
     finally:
         process.kill()
         process.communicate()

@@ -17,7 +17,7 @@ from tests.k8s.ring.node import KUBELET_PORT
 from tests.k8s.ring.processes import wait_for
 from tests.k8s.ring.tenants import RingTenant
 
-# The kubelet watches its certificate files; the agent looks at its own within 2 s.
+# The kubelet watches its certificate files; the agent checks its own within 2 s.
 _NOTICED_WITHIN_S = 15.0
 # Issue: a leaf that is de-registered loses its live connections within 5 s.
 _CUT_WITHIN_S = 5.0
@@ -28,13 +28,13 @@ def test_kubelet_restart(served: Ring, acme: RingTenant) -> None:
     try:
         down = acme.kubectl("logs", "web", "-c", "side")
         assert down.code == 1
-        assert "tenant-1" not in down.complaint
+        assert "tenant-1" not in down.error_text
     finally:
         served.node.start_kubelet()
     wait_for("logs after the restart", lambda: _works(acme.kubectl), timeout_s=20)
     # What was known of the pods outlived the restart: another's is still not there.
-    answer = served.agent_as(acme.client).request("GET", "/containerLogs/x-default/web/main")
-    assert answer.status == 404
+    reply = served.agent_as(acme.client).request("GET", "/containerLogs/x-default/web/main")
+    assert reply.status == 404
 
 
 def test_agent_restart_while_the_kubelet_is_away(served: Ring, acme: RingTenant) -> None:
@@ -42,10 +42,10 @@ def test_agent_restart_while_the_kubelet_is_away(served: Ring, acme: RingTenant)
     try:
         served.agent.stop()
         served.agent.start()
-        # It knows the pod's tenant from its saved state, and reports that the kubelet does not answer.
-        answer = served.agent_as(acme.client).request("GET", "/containerLogs/default/web/side")
+        # It has the pod's tenant from its saved state, and reports that the kubelet does not respond.
+        reply = served.agent_as(acme.client).request("GET", "/containerLogs/default/web/side")
         # Without saved state it could not tell, and would answer 503.
-        assert answer.status == 502
+        assert reply.status == 502
     finally:
         served.node.start_kubelet()
     wait_for("logs after both restarts", lambda: _works(acme.kubectl), timeout_s=20)
@@ -56,7 +56,7 @@ def test_rotation_of_the_agents_kubelet_certificate(served: Ring, acme: RingTena
     old, new = served.authorities.kubelet_clients, Authority.create("kubelet-clients-2")
     fresh = served.issue_agent_kubelet_leaf(new)
     replace_file(clients, old.cert_pem + new.cert_pem)
-    wait_for("kubelet believes the new authority", _accepts(served, fresh), timeout_s=90)
+    wait_for("kubelet trusts the new authority", _accepts(served, fresh), timeout_s=90)
     served.agent.identity.kubelet_client.write(fresh)
     try:
         # From here on the kubelet refuses every connection made with the old certificate.
@@ -107,9 +107,9 @@ def test_a_kubelet_of_another_authority_is_not_believed(served: Ring, acme: Ring
             result = acme.kubectl(*command)
             assert result.code != 0
             assert result.out == b""
-            assert "cannot verify the kubelet of this node" in result.complaint
-            assert "tenant-1" not in result.complaint
-            assert "impostor" not in result.complaint
+            assert "cannot verify the kubelet of this node" in result.error_text
+            assert "tenant-1" not in result.error_text
+            assert "impostor" not in result.error_text
     finally:
         served.kubelet_identity.serving.write(served.issue_kubelet_serving())
         _restart_kubelet(served)
@@ -207,7 +207,7 @@ def _wait_served(ring: Ring, leaf: Leaf) -> None:
 
 
 def _accepts(ring: Ring, leaf: Leaf) -> Callable[[], bool]:
-    """Whether the kubelet lets a client certificate in, asked on a new connection."""
+    """Whether the kubelet accepts a client certificate on a new connection."""
 
     def ask() -> bool:
         return ring.kubelet(leaf).request("GET", "/healthz").status == 200

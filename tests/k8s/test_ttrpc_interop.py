@@ -108,7 +108,7 @@ async def test_our_client_refused(go_server: tuple[object, Path]) -> None:
             await ask(client, "Echo", bytes(TOO_LARGE_BYTES))
         with pytest.raises(TtrpcError) as damaged:
             await client.call(SERVICE, "Echo", b"\x0a\x7f", TIMEOUT_S)
-        # What containerd/ttrpc's services.go answers for a payload that is no message.
+        # The reply of containerd/ttrpc's services.go to a payload that is not a message.
         assert damaged.value.code == Code.INTERNAL
         assert await ask(client, "Echo", b"still there") == b"still there"
 
@@ -163,7 +163,7 @@ class Trial:
 
     finished: list[str] = field(default_factory=list)
 
-    async def answer(self, service: str, method: str, payload: bytes) -> bytes:
+    async def reply(self, service: str, method: str, payload: bytes) -> bytes:
         if service != SERVICE:
             raise TtrpcError(Code.UNIMPLEMENTED, f"no service {service}")
         given = decode(BytesValue, payload).value
@@ -185,7 +185,7 @@ class Trial:
 @asynccontextmanager
 async def serving(path: Path) -> AsyncIterator[Trial]:
     trial = Trial()
-    server = TtrpcServer(trial.answer)
+    server = TtrpcServer(trial.reply)
     await server.start_unix(path)
     try:
         yield trial

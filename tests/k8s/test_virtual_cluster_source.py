@@ -32,7 +32,7 @@ _HOME = "tenants"
 _NOTICED_S = 10.0
 # Issue: live connections of what is removed end within 5 s.
 _CUT_S = 5.0
-# A reflector whose API server was away asks again after half a minute at most.
+# A reflector whose API server was away retries after half a minute at most.
 _BACK_S = 45.0
 
 
@@ -51,12 +51,12 @@ class ServedVirtualClusters:
         """The line of /readyz about the tenants."""
         return self.agent.status("/readyz")[1].partition("\n")[0]
 
-    def wait_for_line(self, words: str, timeout_s: float = _NOTICED_S) -> None:
+    def wait_for_line(self, text: str, timeout_s: float = _NOTICED_S) -> None:
         assert self.agent.daemon is not None
         try:
-            self.agent.daemon.wait_until(lambda: words in self.line(), timeout_s=timeout_s)
+            self.agent.daemon.wait_until(lambda: text in self.line(), timeout_s=timeout_s)
         except RingError as error:
-            raise RingError(f"/readyz does not show {words!r} but {self.line()!r}: {error}") from None
+            raise RingError(f"/readyz does not show {text!r} but {self.line()!r}: {error}") from None
 
     def is_served(self, leaf: Leaf) -> bool:
         """Whether this client gets logs of the first tenant's pod, or is not known."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """kubeproxy-ext's watches at a real API server, while a tenant grows beyond 24 namespaces and shrinks.
 
-How many watches there are is the API server's own count (`apiserver_longrunning_requests`).
+The API server's `apiserver_longrunning_requests` has the number of watches.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def test_watches_switch_above_24_namespaces_and_back(
 
         def watches(by_namespace: int, more: int) -> bool:
             """Those that other clients have stay."""
-            wanted = {kind: (by_namespace, before[kind][1] + more) for kind in kinds}
-            return {kind: _watches(ring, kind) for kind in kinds} == wanted
+            expected = {kind: (by_namespace, before[kind][1] + more) for kind in kinds}
+            return {kind: _watches(ring, kind) for kind in kinds} == expected
 
         wait_for("watches of the cluster", lambda: watches(0, cluster_watches), timeout_s=_SWITCHED_S)
         assert node.rules_in(sandbox) == rules

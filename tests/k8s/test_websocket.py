@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """exec by WebSocket through vn-agent at a real kubelet, in both versions of the subprotocol.
 
-kubectl's own WebSocket ends at the tenant's apiserver, which asks the node by SPDY; what asks the node
-itself by WebSocket is an older client, or an apiserver of 1.36 and newer.
+kubectl's own WebSocket ends at the tenant's apiserver, which connects to the node by SPDY. Older clients, and
+apiservers from 1.36 on, connect to the node by WebSocket.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def _head(protocol: str) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
-def _read_until(connection: ssl.SSLSocket, wanted: bytes) -> bytes:
+def _read_until(connection: ssl.SSLSocket, expected: bytes) -> bytes:
     received = bytearray()
-    while wanted not in received:
+    while expected not in received:
         chunk = connection.recv(65536)
         if not chunk:
             pytest.fail(f"it ended with {bytes(received)!r}")
@@ -57,7 +57,7 @@ def test_exec_by_version_4(served: Ring, acme: RingTenant) -> None:
 def test_version_5_is_refused_as_the_kubelet_refuses_it(served: Ring, acme: RingTenant) -> None:
     """With the kubelet's own number, so that a client falls back; not as a fault of the agent's rights."""
     fact = next(each for each in load_facts("any") if each.name == "exec by WebSocket version 5")
-    answer = served.agent_as(acme.client).exchange(_head("v5.channel.k8s.io"))
-    assert answer.startswith(b"HTTP/1.1 %d Forbidden\r\n" % fact.status)
-    assert b"none of the WebSocket subprotocols" in answer
-    assert b"refused the node agent" not in answer
+    reply = served.agent_as(acme.client).exchange(_head("v5.channel.k8s.io"))
+    assert reply.startswith(b"HTTP/1.1 %d Forbidden\r\n" % fact.status)
+    assert b"none of the WebSocket subprotocols" in reply
+    assert b"refused the node agent" not in reply

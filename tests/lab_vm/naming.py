@@ -19,7 +19,7 @@ from daemonkit.status.server import StatusError, fetch
 from ruleset.model import Endpoint
 from tests.k8s.build import Binaries
 from tests.k8s.ring import shipped
-from tests.k8s.ring.dns_servers import ServerPlace, start_controller, start_server
+from tests.k8s.ring.dns_servers import ServerAddress, start_controller, start_server
 from tests.k8s.ring.network import NetworkNamespace
 from tests.k8s.ring.processes import RingProcess
 from tests.lab.namespaces import Lab
@@ -87,7 +87,7 @@ class Servers:
         """Start one in the network's VPC, and wait until it has heard of everything."""
         place = self.planes.places[network.key]
         self.site.network.attach(vpc(network.plan), place, address)
-        where = ServerPlace(NetworkNamespace(place.name, address), address, SERVER_PORT)
+        where = ServerAddress(NetworkNamespace(place.name, address), address, SERVER_PORT)
         key, name = network.key
         apiserver = self.planes.tenants[key].apiserver
         daemon = start_server(key, name, where, self.binaries, apiserver, self.directory)

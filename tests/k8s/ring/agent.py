@@ -24,7 +24,7 @@ _READY_TIMEOUT_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class AgentIdentity:
-    """What the agent shows to tenants and to the kubelet, and how it knows the kubelet."""
+    """The agent's certificates for tenants and for the kubelet, and the kubelet's authority."""
 
     serving: CertificateFiles
     kubelet_client: CertificateFiles
@@ -98,7 +98,7 @@ class VnAgentDaemon:
         self.register_text(tenant, json.dumps(registration).encode())
 
     def register_text(self, tenant: RingTenant, content: bytes) -> None:
-        """Write whatever bytes into a tenant's file."""
+        """Write these bytes as a tenant's file."""
         replace_file(self._tenants / f"{tenant.key}.yaml", content)
 
     def remove(self, tenant: RingTenant) -> None:
@@ -106,7 +106,7 @@ class VnAgentDaemon:
         (self._tenants / f"{tenant.key}.yaml").unlink()
 
     def status(self, path: str) -> tuple[int, str]:
-        """Ask its status socket: HTTP status and body, 0 while nothing answers."""
+        """A page of its status socket: HTTP status and body; 0 while it does not respond."""
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.settimeout(5)
@@ -114,12 +114,12 @@ class VnAgentDaemon:
                 connection.sendall(
                     f"GET {path} HTTP/1.1\r\nHost: status\r\nConnection: close\r\n\r\n".encode()
                 )
-                answer = bytearray()
+                reply = bytearray()
                 while chunk := connection.recv(65536):
-                    answer += chunk
+                    reply += chunk
         except OSError:
             return 0, ""
-        head, _, body = bytes(answer).partition(b"\r\n\r\n")
+        head, _, body = bytes(reply).partition(b"\r\n\r\n")
         return int(head.split(b" ", 2)[1]), body.decode()
 
     def series(self, name: str) -> float:
@@ -128,7 +128,7 @@ class VnAgentDaemon:
         return float(found.group(1)) if found else 0.0
 
     def audit_lines(self) -> list[JsonObject]:
-        """Every decision that is written so far: the agent may hold the last ones for a moment."""
+        """Every decision that is written so far: the agent may buffer the last ones for a moment."""
         if not self.audit.exists():
             return []
         return [

@@ -53,16 +53,16 @@ class TlsEndpoint:
             raise
 
     def exchange(self, head: bytes, *, timeout_s: float = 20.0) -> bytes:
-        """Send bytes as they are and return every byte of the one answer to them."""
+        """Send bytes as they are and return every byte of the one reply to them."""
         with self.dial(timeout_s=timeout_s) as connection:
             connection.sendall(head)
-            answer = bytearray()
-            while not _is_whole(answer):
+            reply = bytearray()
+            while not _is_whole(reply):
                 chunk = connection.recv(65536)
                 if not chunk:
                     break
-                answer += chunk
-        return bytes(answer)
+                reply += chunk
+        return bytes(reply)
 
     def request(
         self,
@@ -88,9 +88,9 @@ class TlsEndpoint:
             connection.close()
 
 
-def _is_whole(answer: bytearray) -> bool:
+def _is_whole(reply: bytearray) -> bool:
     """Whether a reply is there to its end, as far as its head tells where that is."""
-    head, blank, body = bytes(answer).partition(b"\r\n\r\n")
+    head, blank, body = bytes(reply).partition(b"\r\n\r\n")
     if not blank:
         return False
     length = re.search(rb"(?im)^content-length: (\d+)\r?$", head)
@@ -148,7 +148,7 @@ class KubernetesApi:
         self._call("DELETE", path, options, {}, accept=(404,))
 
     def is_ready(self) -> bool:
-        """Whether it answers and all its checks pass."""
+        """Whether it responds and all its checks pass."""
         try:
             return self.endpoint.request("GET", "/readyz", timeout_s=5).status == http.HTTPStatus.OK
         except OSError:
@@ -163,11 +163,11 @@ class KubernetesApi:
         accept: tuple[int, ...] = (),
     ) -> JsonObject:
         body = None if value is None else json.dumps(value).encode()
-        answer = self.endpoint.request(
+        reply = self.endpoint.request(
             method, path, body=body, headers={"Content-Type": "application/json", **self.headers, **headers}
         )
-        if answer.status in accept:
+        if reply.status in accept:
             return {}
-        if answer.status >= http.HTTPStatus.BAD_REQUEST:
-            raise RingError(f"{method} {path}: {answer.status} {answer.text[:1000]}")
-        return answer.json()
+        if reply.status >= http.HTTPStatus.BAD_REQUEST:
+            raise RingError(f"{method} {path}: {reply.status} {reply.text[:1000]}")
+        return reply.json()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stock CoreDNS for networks of tenants, and the tenant's own controller that writes EndpointSlices.
 
-Each server stands in the control planes' namespace, where its tenant's apiserver is, with an address
+Each server runs in the control planes' namespace, where its tenant's apiserver is, with an address
 of its own that pods reach.
 """
 
@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from tests.k8s.ring.cluster import Ring
-from tests.k8s.ring.dns_servers import ServerPlace, start_controller, start_server
+from tests.k8s.ring.dns_servers import ServerAddress, start_controller, start_server
 from tests.k8s.ring.processes import run
 from tests.k8s.ring.tenants import RingTenant
 
@@ -38,7 +38,7 @@ def serving_names(ring: Ring, servers: tuple[NetworkDns, ...]) -> Iterator[None]
             where = ["ip", "-n", control.name, "addr"]
             run([*where, "add", f"{server.address}/24", "dev", "eth0"])
             stack.callback(run, [*where, "del", f"{server.address}/24", "dev", "eth0"])
-            key, place = server.tenant.key, ServerPlace(control, server.address)
-            daemon = start_server(key, server.network, place, binaries, server.tenant.apiserver, directory)
+            key, address = server.tenant.key, ServerAddress(control, server.address)
+            daemon = start_server(key, server.network, address, binaries, server.tenant.apiserver, directory)
             stack.callback(daemon.stop)
         yield

@@ -203,5 +203,5 @@ class CriClient:
             request_serializer=encode,
             response_deserializer=lambda data: decode(reply, data),
         )
-        answer: A = call(request, timeout=_CALL_S)
-        return answer
+        response: A = call(request, timeout=_CALL_S)
+        return response

@@ -28,7 +28,7 @@ _READY_S = 20.0
 
 
 class NodeDaemon:
-    """One of our daemons in `directory`, with its status page and everything that it logged."""
+    """One of our daemons in `directory`, with its status page and its log."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class NodeDaemon:
         return self.process.exit_code
 
     def page(self, path: str) -> tuple[int, str]:
-        """A status page; 0 while nothing answers."""
+        """A status page; 0 while it does not respond."""
         try:
             code, body = fetch(self.status_socket, path, _STATUS_S)
         except (OSError, StatusError):
@@ -93,7 +93,7 @@ class NodeDaemon:
         return code, body.decode()
 
     def status(self) -> dict[str, Any]:
-        """Its `/status`; empty while nothing answers."""
+        """Its `/status`; empty while it does not respond."""
         text = self.page("/status")[1]
         found: dict[str, Any] = json.loads(text) if text else {}
         return found
@@ -109,7 +109,7 @@ class NodeDaemon:
         return sum(map(float, found))
 
     def lines(self, message: str, **fields: object) -> list[dict[str, Any]]:
-        """What it has logged so, with these fields, in all its lives."""
+        """Its log lines with this message and these fields, in all its lives."""
         # A line that is being written has no end yet.
         complete = [line for line in self._log.read_text().splitlines(keepends=True) if line.endswith("\n")]
         parsed = [json.loads(line) for line in complete if line.startswith("{")]
@@ -128,7 +128,7 @@ def kata_bridge(
     has_nri: bool = True,
     tree: Path | None = None,
 ) -> NodeDaemon:
-    """kata-bridge as root in the node's namespaces, with a way of its own for each handler."""
+    """kata-bridge as root in the node's namespaces, with a channel of its own for each handler."""
     daemon = NodeDaemon("kata-bridge", "kata_bridge", ring, python, ring.node.enter, tree=tree)
     directory = daemon.directory
     kata, agent, stock = KATA_HANDLERS
@@ -179,7 +179,7 @@ def shim_roots(ring: Ring) -> tuple[Path, Path]:
 
 @dataclass(frozen=True, slots=True)
 class ProxySettings:
-    """What tests change of kubeproxy-ext's configuration."""
+    """The settings of kubeproxy-ext that tests change."""
 
     last_known: str = "apply"
     has_state: bool = True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pods with random DNS settings, and nodes whose kubelets make something of them. Repeatable by seed."""
+"""Pods with random DNS settings, and DNS settings of nodes. Repeatable by seed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SERVERS = ("10.32.0.10", "203.0.113.1", "203.0.113.2", "203.0.113.3", "2001:db8
 _OPTIONS = ("ndots", "timeout", "attempts", "rotate", "debug", "single-request", "edns0")
 _POLICIES = ("ClusterFirst", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
 
-# core/validation, 1.34: what the API server takes of a pod. A kubelet cuts what is more in sum.
+# core/validation, 1.34: the API server's limits of a pod. A kubelet truncates what exceeds them in sum.
 _MAX_SERVERS, _MAX_SEARCHES, _MAX_SEARCH_CHARACTERS, _MAX_PATH = 3, 32, 2048, 253
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What makes names of a control plane: its endpointslice controller, and stock CoreDNS.
+"""The DNS servers of a control plane: its endpointslice controller, and stock CoreDNS.
 
-What a server answers with is chosen by the network's label alone, with the `labels` option of its
-kubernetes plugin; nothing in CoreDNS is changed.
+The network's label alone chooses a server's records, by the `labels` option of its kubernetes plugin; CoreDNS
+is unchanged.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tests.k8s.ring.network import NetworkNamespace
 from tests.k8s.ring.processes import RingProcess
 
 DOMAIN = "cluster.local"
-# CoreDNS answers from nothing until it has listed; `ready` tells when it has.
+# CoreDNS has no records until it has listed; `ready` reports that.
 _READY_PORT = 8181
 _STARTED_S = 30.0
 
-# Of any other name an upstream server would say that there is none.
+# Like an upstream server, it answers NXDOMAIN for any other name.
 _COREFILE = """{domain}:{port} in-addr.arpa:{port} {{
     bind {address}
     errors
@@ -43,8 +43,8 @@ _COREFILE = """{domain}:{port} in-addr.arpa:{port} {{
 
 
 @dataclass(frozen=True, slots=True)
-class ServerPlace:
-    """Where a server stands: `namespace` has `address`."""
+class ServerAddress:
+    """The address of a server, in `namespace`."""
 
     namespace: NetworkNamespace
     address: str
@@ -71,7 +71,7 @@ def start_controller(
 
 
 def start_server(
-    name: str, network: str, place: ServerPlace, binaries: Binaries, apiserver: Apiserver, directory: Path
+    name: str, network: str, address: ServerAddress, binaries: Binaries, apiserver: Apiserver, directory: Path
 ) -> RingProcess:
     """Start CoreDNS for a network of a control plane, and wait until it has synced.
 
@@ -83,9 +83,9 @@ def start_server(
     corefile.write_text(
         _COREFILE.format(
             domain=DOMAIN,
-            port=place.port,
+            port=address.port,
             ready=_READY_PORT,
-            address=place.address,
+            address=address.address,
             kubeconfig=apiserver.kubeconfig,
             label=keys.ARKTOS_NETWORK,
             network=network,
@@ -93,13 +93,13 @@ def start_server(
     )
     daemon = RingProcess(
         stem,
-        [*place.namespace.enter, binaries["coredns"], "-conf", str(corefile)],
+        [*address.namespace.enter, binaries["coredns"], "-conf", str(corefile)],
         directory / f"{stem}.log",
     )
 
     def is_ready() -> bool:
         try:
-            with place.namespace.connect(place.address, _READY_PORT, timeout_s=1) as connection:
+            with address.namespace.connect(address.address, _READY_PORT, timeout_s=1) as connection:
                 connection.sendall(b"GET /ready HTTP/1.0\r\n\r\n")
                 return b" 200 " in connection.recv(64)
         except OSError:

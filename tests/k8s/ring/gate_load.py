@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many pods at two networks of one tenant, started while kata-bridge, dnsconfig and a network go away and
-come back. The first act of each container is a connect and a lookup at its own network.
+"""Many pods in two networks of one tenant, started while kata-bridge, dnsconfig and a network become
+unavailable and return. Each container first connects and looks up a name in its own network.
 
 A quarter of the pods are guests of our agent, half of these with it in their image and half as a sidecar.
 """
@@ -30,8 +30,8 @@ from tests.k8s.ring.serving import AGENT, KATA, OWN_IP, STOCK, ServingNode, serv
 from tests.k8s.ring.tenants import RingTenant
 
 AT_ONCE = 14
-# Pods whose guest is never reached; they wait all the time.
-LOST = 3
+# Pods whose guest is never reached; they wait until they are deleted.
+UNREACHABLE = 3
 
 IMAGE, SIDECAR = "agent in its image", "agent as a sidecar"
 AGENT_SHARE = 4
@@ -43,18 +43,18 @@ REASONS = ("waiting: ", gating.LACKS_PLUGIN)
 # only just after such an end, and stays until the kubelet's next try: 11 to 15 s.
 CUT_OFF, CUT_OFF_S, END_SEEN_S = "ttrpc: closed", 20.0, 10.0
 
-# What the kubelet writes before it asks for the container.
+# The kubelet's messages before it creates the container.
 _BEFORE = ("ContainerCreating", "PodInitializing")
-# A pod takes about a second, on a machine that does other things as well three.
+# A pod takes about a second, on a busy machine three.
 _POD_S, _FIRST_S = 4.0, 300.0
 _CLEARED_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedNode:
-    """A node with all of us, and two networks of one tenant.
+    """A node with all our daemons, and two networks of one tenant.
 
-    A Service has the same address in both, and another page; each has a DNS server of its own.
+    A Service has the same address in both, and a page of its own in each; each has its own DNS server.
     """
 
     node: ServingNode
@@ -64,13 +64,13 @@ class LoadedNode:
     pages: dict[str, str]
     resolv_confs: Path
 
-    def first_act(self, network: str, *, has_agent: bool = False) -> JsonObject:
+    def first_connection(self, network: str, *, has_agent: bool = False) -> JsonObject:
         server = self.networks[network].address
-        return gating.first_act(OWN_IP, server, self.pages[network], has_agent=has_agent)
+        return gating.first_connection(OWN_IP, server, self.pages[network], has_agent=has_agent)
 
 
 @contextmanager
-def placed(ring: Ring, tenant: RingTenant) -> Iterator[LoadedNode]:
+def loaded_node(ring: Ring, tenant: RingTenant) -> Iterator[LoadedNode]:
     """The node with everything that pods need."""
     directory = ring.directory / "pods-load"
     gate: JsonObject = {
@@ -92,15 +92,15 @@ def placed(ring: Ring, tenant: RingTenant) -> Iterator[LoadedNode]:
         yield LoadedNode(node, names, agents, networks, {"default": "acme", "blue": "only"}, directory)
 
 
-class Unrest:
-    """Does something again and again while `with` lasts; what went wrong with that is raised at its end."""
+class Disruption:
+    """Repeats a disruption while `with` lasts; raises its error at the end."""
 
     def __init__(
-        self, act: Callable[[Callable[[float], object]], None], pause_s: Callable[[], float]
+        self, disrupt: Callable[[Callable[[float], object]], None], pause_s: Callable[[], float]
     ) -> None:
-        """`act` gets what to wait with, for seconds; `pause_s` says how long nothing happens before it."""
+        """`disrupt` gets a function that waits for seconds; `pause_s` is the time before each disruption."""
         self.count = 0
-        self._act, self._pause_s = act, pause_s
+        self._disrupt, self._pause_s = disrupt, pause_s
         self._is_over = threading.Event()
         self._threads = ThreadPoolExecutor(1, "unrest")
         self._ends: Future[None] | None = None
@@ -117,41 +117,43 @@ class Unrest:
 
     def _run(self) -> None:
         while not self._is_over.wait(self._pause_s()):
-            self._act(self._is_over.wait)
+            self._disrupt(self._is_over.wait)
             self.count += 1
 
 
-def unrest(place: LoadedNode, luck: random.Random, ends_s: list[float]) -> tuple[Unrest, Unrest, Unrest]:
-    """Ends of kata-bridge, ends of dnsconfig, and a network that is not ready for a while.
+def disruptions(
+    loaded: LoadedNode, rng: random.Random, ends_s: list[float]
+) -> tuple[Disruption, Disruption, Disruption]:
+    """Stops of kata-bridge, stops of dnsconfig, and a network that is not ready for a while.
 
-    `ends_s` gets the times at which kata-bridge was ended.
+    `ends_s` gets the times at which kata-bridge was stopped.
     """
 
     def end(daemon: NodeDaemon, away_s: list[float]) -> Callable[[Callable[[float], object]], None]:
-        def act(wait: Callable[[float], object]) -> None:
-            if daemon is place.node.bridge:
+        def disrupt(wait: Callable[[float], object]) -> None:
+            if daemon is loaded.node.bridge:
                 ends_s.append(time.monotonic())
-            daemon.stop(luck.choice([signal.SIGTERM, signal.SIGKILL]))
-            wait(luck.choice(away_s))
+            daemon.stop(rng.choice([signal.SIGTERM, signal.SIGKILL]))
+            wait(rng.choice(away_s))
             daemon.start(is_ready=False)
 
-        return act
+        return disrupt
 
     def close_network(wait: Callable[[float], object]) -> None:
-        place.networks["blue"].set_phase("Pending", "it is still being made")
-        wait(luck.uniform(2, 5))
-        place.networks["blue"].set_phase("Ready")
+        loaded.networks["blue"].set_phase("Pending", "it is still being made")
+        wait(rng.uniform(2, 5))
+        loaded.networks["blue"].set_phase("Ready")
 
     return (
-        Unrest(end(place.node.bridge, [0.0, 0.5, 3.0]), lambda: luck.uniform(4, 10)),
-        Unrest(end(place.names, [0.0, 1.0]), lambda: luck.uniform(8, 20)),
-        Unrest(close_network, lambda: luck.uniform(3, 6)),
+        Disruption(end(loaded.node.bridge, [0.0, 0.5, 3.0]), lambda: rng.uniform(4, 10)),
+        Disruption(end(loaded.names, [0.0, 1.0]), lambda: rng.uniform(8, 20)),
+        Disruption(close_network, lambda: rng.uniform(3, 6)),
     )
 
 
 @dataclass(slots=True)
 class ObservedPod:
-    """One pod, as observed. `kind` is its handler, or the place of its agent."""
+    """One pod, as observed. `kind` is its handler, or where its agent is from."""
 
     pod: services.TenantPod
     kind: str
@@ -163,7 +165,7 @@ class ObservedPod:
     took_s: float = 0.0
 
     def record(self, status: JsonObject) -> None:
-        """Record why its containers wait."""
+        """Record its containers' wait messages."""
         now_s = time.monotonic()
         current = wait_messages(status)
         for message in current:
@@ -174,7 +176,7 @@ class ObservedPod:
 
 
 def wait_messages(status: JsonObject) -> set[str]:
-    """Why containers of a pod wait, the sidecar included."""
+    """The wait messages of a pod's containers, the sidecar included."""
     found = set()
     for kind in ("initContainerStatuses", "containerStatuses"):
         for each in status.get(kind, []):
@@ -184,7 +186,7 @@ def wait_messages(status: JsonObject) -> set[str]:
     return found
 
 
-def lists(ring: Ring, namespace: str) -> dict[str, JsonObject]:
+def pod_statuses(ring: Ring, namespace: str) -> dict[str, JsonObject]:
     """The status of each pod of a namespace."""
     items = ring.super_cluster.api.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
     return {each["metadata"]["name"]: each["status"] for each in items}
@@ -193,24 +195,24 @@ def lists(ring: Ring, namespace: str) -> dict[str, JsonObject]:
 class Load:
     """Starts pods in waves and watches each until it ends."""
 
-    def __init__(self, place: LoadedNode, tenant: RingTenant, luck: random.Random) -> None:
+    def __init__(self, loaded: LoadedNode, tenant: RingTenant, rng: random.Random) -> None:
         self.ended: list[ObservedPod] = []
-        self.lost: list[ObservedPod] = []
+        self.unreachable: list[ObservedPod] = []
         self.failures: list[str] = []
         self.stuck: dict[str, set[str]] = {}
         self.phases: Counter[str] = Counter()
         self.ends_s: list[float] = []
-        """When kata-bridge was ended."""
-        self.luck = luck
-        self._place, self._tenant = place, tenant
-        self._ring = place.node.ring
+        """When kata-bridge was stopped."""
+        self.rng = rng
+        self._place, self._tenant = loaded, tenant
+        self._ring = loaded.node.ring
         self._boot_s: dict[str, float] = {}
-        self._deaf_s: dict[str, float] = {}
+        self._unreachable_s: dict[str, float] = {}
         self._in_image: set[str] = set()
-        place.node.stock.boot_s = lambda name: self._boot_s.get(name, 0.0)
-        place.node.stock.deaf_s = lambda name: self._deaf_s.get(name, 0.0)
-        place.agents.boot_s = lambda name: self._boot_s[name] if name in self._in_image else None
-        place.agents.is_crashing = lambda name: self._deaf_s[name] > 0
+        loaded.node.stock.boot_s = lambda name: self._boot_s.get(name, 0.0)
+        loaded.node.stock.unreachable_s = lambda name: self._unreachable_s.get(name, 0.0)
+        loaded.agents.boot_s = lambda name: self._boot_s[name] if name in self._in_image else None
+        loaded.agents.is_crashing = lambda name: self._unreachable_s[name] > 0
 
     @property
     def namespace(self) -> str:
@@ -218,17 +220,17 @@ class Load:
         return self._tenant.super_namespace("default")
 
     @contextmanager
-    def lose(self) -> Iterator[Sequence[ObservedPod]]:
-        """Pods whose guests are never reached: they have to wait as long as they are there."""
-        place = self._place
-        for number in range(LOST):
-            spec = place.first_act("default")
-            made = gating.gated_pod(self._ring, self._tenant, f"lost-{number}", AGENT, spec)
-            self.lost.append(ObservedPod(made, AGENT, "default", time.monotonic()))
+    def with_unreachable(self) -> Iterator[Sequence[ObservedPod]]:
+        """Pods whose guests are never reached: they must wait until they are deleted."""
+        loaded = self._place
+        for number in range(UNREACHABLE):
+            spec = loaded.first_connection("default")
+            made = gating.gated_pod(self._ring, self._tenant, f"unreachable-{number}", AGENT, spec)
+            self.unreachable.append(ObservedPod(made, AGENT, "default", time.monotonic()))
         try:
-            yield self.lost
+            yield self.unreachable
         finally:
-            for seen in self.lost:
+            for seen in self.unreachable:
                 self._ring.super_cluster.api.delete(seen.pod.path)
 
     def run(self, numbers: Sequence[int]) -> None:
@@ -242,8 +244,8 @@ class Load:
             while remaining and time.monotonic() < end_s:
                 for number in itertools.islice(makes, AT_ONCE - len(waiting)):
                     waiting[f"load-{number}"] = self._start(number)
-                statuses = lists(ring, self.namespace)
-                for seen in self.lost:
+                statuses = pod_statuses(ring, self.namespace)
+                for seen in self.unreachable:
                     seen.record(statuses[seen.pod.name])
                 for name, seen in list(waiting.items()):
                     status = statuses.get(name, {})
@@ -252,22 +254,22 @@ class Load:
                         self._end(waiting.pop(name), status)
                         remaining -= 1
                 time.sleep(0.2)
-            statuses = lists(ring, self.namespace)
+            statuses = pod_statuses(ring, self.namespace)
             self.stuck = {name: wait_messages(statuses.get(name, {})) for name in waiting}
         finally:
             for seen in waiting.values():
                 ring.super_cluster.api.delete(seen.pod.path)
 
     def _start(self, number: int) -> ObservedPod:
-        name, luck = f"load-{number}", self.luck
-        self._boot_s[name] = luck.choice([0.0, 1.0, 4.0])
-        self._deaf_s[name] = luck.choice([0.0, 0.0, 2.0])
-        kind = luck.choice([KATA, KATA, STOCK])
+        name, rng = f"load-{number}", self.rng
+        self._boot_s[name] = rng.choice([0.0, 1.0, 4.0])
+        self._unreachable_s[name] = rng.choice([0.0, 0.0, 2.0])
+        kind = rng.choice([KATA, KATA, STOCK])
         if number % AGENT_SHARE == 0:
             kind = SIDECAR if number % (2 * AGENT_SHARE) else IMAGE
-        network = luck.choice(["default", "blue"])
+        network = rng.choice(["default", "blue"])
         has_agent = kind in (SIDECAR, IMAGE)
-        spec = self._place.first_act(network, has_agent=has_agent)
+        spec = self._place.first_connection(network, has_agent=has_agent)
         if kind == SIDECAR:
             spec = guests.with_agent(self._ring, spec)
         if kind == IMAGE:
@@ -279,15 +281,15 @@ class Load:
     def _end(self, seen: ObservedPod, status: JsonObject) -> None:
         seen.took_s = time.monotonic() - seen.began_s
         (container,) = status["containerStatuses"]
-        complaint = container["state"]["terminated"].get("message", "")
+        error_text = container["state"]["terminated"].get("message", "")
         self.phases[status["phase"]] += 1
-        if complaint or container["restartCount"] or status["phase"] != "Succeeded":
-            self.failures.append(f"{seen.pod.name} {seen.kind} {seen.network}: {complaint} {status}")
+        if error_text or container["restartCount"] or status["phase"] != "Succeeded":
+            self.failures.append(f"{seen.pod.name} {seen.kind} {seen.network}: {error_text} {status}")
         self._ring.super_cluster.api.delete(seen.pod.path)
         self.ended.append(seen)
 
     def unexpected_messages(self, seen: ObservedPod) -> list[str]:
-        """A pod's messages that are neither expected nor left by an end of kata-bridge for one try."""
+        """A pod's messages that are neither expected nor caused for one try by a stop of kata-bridge."""
         return [
             f"{seen.pod.name}: {message}, for {last_s - first_s:.1f} s"
             for message, spans in seen.messages.items()
@@ -307,7 +309,7 @@ class Load:
     def started_ungated(self) -> list[str]:
         """Pods with a container that started ungated."""
         lines = self._place.node.bridge.lines("container started ungated")
-        return [line["pod"] for line in lines if "/load-" in line["pod"] or "/lost-" in line["pod"]]
+        return [line["pod"] for line in lines if "/load-" in line["pod"] or "/unreachable-" in line["pod"]]
 
 
 def pods_with_events(ring: Ring, namespace: str) -> set[str]:
@@ -320,7 +322,7 @@ def pods_with_events(ring: Ring, namespace: str) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What kata-bridge takes as a process."""
+    """The resources of the kata-bridge process."""
 
     pid: int
     rss_kib: int
@@ -328,9 +330,9 @@ class Footprint:
     tasks: int
 
     @classmethod
-    def of(cls, place: LoadedNode) -> Footprint:
-        """As it is now; the daemon runs."""
-        bridge = place.node.bridge
+    def of(cls, loaded: LoadedNode) -> Footprint:
+        """The current ones; the daemon must run."""
+        bridge = loaded.node.bridge
         assert bridge.process is not None
         process = Path(f"/proc/{bridge.process.pid}")
         lines = (line.split() for line in (process / "status").read_text().splitlines())
@@ -340,17 +342,21 @@ class Footprint:
         return cls(bridge.process.pid, int(sizes["VmRSS:"]), descriptors, tasks)
 
 
-def files_of_the_gone(place: LoadedNode) -> list[Path]:
-    """What kata-bridge keeps of sandboxes of the load's pods; all of these pods are deleted."""
-    gone = {pod.id for what, pod in place.agents.events if what == "run" and not pod.name.startswith("lost-")}
-    state = credentials_of(place.node.bridge).parent
-    directories = credentials_of(place.node.bridge), place.resolv_confs, state / "netns"
-    return [path for each in directories for path in each.iterdir() if path.name.partition(".")[0] in gone]
+def files_of_deleted_pods(loaded: LoadedNode) -> list[Path]:
+    """The files of the load's sandboxes that kata-bridge still has; all of these pods are deleted."""
+    deleted = {
+        pod.id
+        for what, pod in loaded.agents.events
+        if what == "run" and not pod.name.startswith("unreachable-")
+    }
+    state = credentials_of(loaded.node.bridge).parent
+    directories = credentials_of(loaded.node.bridge), loaded.resolv_confs, state / "netns"
+    return [path for each in directories for path in each.iterdir() if path.name.partition(".")[0] in deleted]
 
 
-def wait_cleared(place: LoadedNode) -> None:
-    """Wait until nothing is left of pods that are gone. Raises `RingError`."""
+def wait_cleared(loaded: LoadedNode) -> None:
+    """Wait until no files of deleted pods are left. Raises `RingError`."""
     try:
-        wait_for("no files of sandboxes", lambda: not files_of_the_gone(place), timeout_s=_CLEARED_S)
+        wait_for("no files of sandboxes", lambda: not files_of_deleted_pods(loaded), timeout_s=_CLEARED_S)
     except RingError as error:
-        raise RingError(f"{error}: {files_of_the_gone(place)[:5]}") from None
+        raise RingError(f"{error}: {files_of_deleted_pods(loaded)[:5]}") from None

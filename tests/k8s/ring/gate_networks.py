@@ -40,7 +40,7 @@ class TenantNetwork:
     address: str
 
     def set_phase(self, phase: str, message: str = "") -> None:
-        """Say how it is, as its controller does."""
+        """Set its phase, as its controller does."""
         self.api.patch(f"{self._path}/status", {"status": {"phase": phase, "message": message}})
 
     @property
@@ -55,7 +55,7 @@ class TenantNetwork:
 
 
 def install(ring: Ring) -> None:
-    """Let the super cluster know what a Network is."""
+    """Install the Network CRD in the super cluster."""
     api = ring.super_cluster.api
     crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     api.create(crds, yaml.safe_load(_CRD.read_text()), may_exist=True)

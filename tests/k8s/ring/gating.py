@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of the start gate need around kata-bridge: a client that submits resolvers, a DNS server, and
-kata-bridge's rights in the super cluster as shipped."""
+"""Fixtures for tests of the start gate: a client that submits resolvers, a DNS server, and kata-bridge's
+rights in the super cluster as shipped."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tests.k8s.ring.pods import container
 from tests.k8s.ring.processes import RingProcess
 from tests.k8s.ring.tenants import RingTenant
 
-# The bridge that CNI makes on the node: the first thing that a pod can reach.
+# The bridge that CNI makes on the node: the first address that a pod can reach.
 DNS_ADDRESS = "10.88.0.1"
-DNS_NAME = "first.act.test"
+DNS_NAME = "first.connection.test"
 RESOLV_CONF = f"nameserver {DNS_ADDRESS}\noptions timeout:1 attempts:1\n"
 REQUIRED = {"required-plugins.noderesource.dev": "[vcnode]"}
 LACKS_PLUGIN = 'required plugin "vcnode" not present'
 _DNS_PORT = 53
 
-# Answers each question for an IPv4 address with the same address.
+# Answers each query for an IPv4 address with the same address.
 _DNS_SERVER = """
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -36,8 +36,8 @@ while True:
     end = q.index(b"\\0", 12) + 5
     is_a = q[end - 4:end - 2] == b"\\0\\1"
     head = q[:2] + b"\\x85\\x80\\0\\1\\0" + (b"\\1" if is_a else b"\\0") + b"\\0\\0\\0\\0"
-    answer = b"\\xc0\\x0c\\0\\1\\0\\1\\0\\0\\0\\5\\0\\4\\x0a\\x58\\0\\1" if is_a else b""
-    s.sendto(head + q[12:end] + answer, peer)
+    record = b"\\xc0\\x0c\\0\\1\\0\\1\\0\\0\\0\\5\\0\\4\\x0a\\x58\\0\\1" if is_a else b""
+    s.sendto(head + q[12:end] + record, peer)
 """
 
 
@@ -64,15 +64,15 @@ def as_bridge(ring: Ring, node: str = "") -> KubernetesApi:
     return KubernetesApi(replace(ring.super_cluster.api.endpoint, leaf=user))
 
 
-def first_act(
+def first_connection(
     ip: str, server: str = DNS_ADDRESS, page: str = "acme", *, has_agent: bool = False
 ) -> JsonObject:
-    """A pod whose first act is a connect and a lookup; its termination message has what failed.
+    """A pod that connects and looks up a name at once; its termination message has the failures.
 
-    `server` must be in its resolv.conf, and `page` must answer at `ip`. Each is tried once:
-    a packet that was sent before there were rules for it is a failure. The kernel counts what was sent
-    again in the whole namespace, with `has_agent` also what our agent sent to the node while that was
-    busy. There the time tells: a connection's first packet is sent again after a second, not earlier.
+    `server` must be in its resolv.conf, and `page` must be served at `ip`. Each is tried once: a packet
+    that is earlier than its rules is a failure. The kernel counts retransmissions of the whole namespace,
+    with `has_agent` also our agent's to a busy node. There the duration decides: a connection's first
+    packet is retransmitted after a second.
     """
     is_late = "$(awk -v began=$began '{ print ($1 - began >= 1) }' /proc/uptime)" if has_agent else "1"
     script = f"""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in the ring's guests: a fake of stock Kata, our agent in an image or as a sidecar."""
+"""The programs in the ring's guests: a fake of stock Kata, our agent in an image or as a sidecar."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from tests.k8s.ring.processes import wait_for
 _ROOT = Path(__file__).resolve().parents[3]
 _SIDECAR = _ROOT / "packaging" / "guest" / "sidecar.yaml"
 
-# Long enough for a question or two, and for one that is under way to be cut off.
+# Long enough for a request or two, and for one in flight to be cut off.
 _MOMENT_S = 0.03
 # An agent has begun and is not attached yet.
 _CRASH_S = 0.3
 
 
 class StockKata(WatchingPlugin):
-    """Makes each sandbox of a handler a guest of stock Kata, before other plugins hear of it.
+    """Makes each sandbox of a handler a guest of stock Kata, before other plugins receive its event.
 
     Its agent restores into the pod's own network namespace, with the real programs.
     """
@@ -46,8 +46,8 @@ class StockKata(WatchingPlugin):
         super().__init__(ring.node.nri_socket, SANDBOXES, index="10")
         # How long a guest of this pod needs before its shim answers.
         self.boot_s: Callable[[str], float] = lambda _: 0.0
-        # For how long a guest of this pod is then deaf again, after it has answered for a moment.
-        self.deaf_s: Callable[[str], float] = lambda _: 0.0
+        # For how long a guest of this pod is then unreachable again, after a moment of service.
+        self.unreachable_s: Callable[[str], float] = lambda _: 0.0
         self._ring = ring
         self._handler = handler
         self._guests: dict[str, AsyncExitStack] = {}
@@ -62,22 +62,22 @@ class StockKata(WatchingPlugin):
         await super().run_pod_sandbox(pod)
         if pod.runtime_handler != self._handler:
             return
-        boot_s, deaf_s = self.boot_s(pod.name), self.deaf_s(pod.name)
+        boot_s, unreachable_s = self.boot_s(pod.name), self.unreachable_s(pod.name)
         self._guests[pod.id] = AsyncExitStack()
-        if boot_s or deaf_s:
-            self._booting.spawn(self._come_up(pod, boot_s, deaf_s), pod.name)
+        if boot_s or unreachable_s:
+            self._booting.spawn(self._come_up(pod, boot_s, unreachable_s), pod.name)
         else:
             await self._boot(pod)
 
-    async def _come_up(self, pod: PodSandbox, boot_s: float, deaf_s: float) -> None:
+    async def _come_up(self, pod: PodSandbox, boot_s: float, unreachable_s: float) -> None:
         await asyncio.sleep(boot_s)
         await self._boot(pod)
-        if deaf_s:
+        if unreachable_s:
             await asyncio.sleep(_MOMENT_S)
             stack = self._guests.get(pod.id)
             if stack is not None:
                 await stack.aclose()
-            await asyncio.sleep(deaf_s)
+            await asyncio.sleep(unreachable_s)
             await self._boot(pod)
 
     async def _boot(self, pod: PodSandbox) -> None:
@@ -182,7 +182,7 @@ def install_agent(directory: Path) -> Path:
     return root / "usr/lib/vcnode-guest"
 
 
-# What of this machine the sidecar's container sees, read-only: an interpreter and a packet filter.
+# The machine's directories that the sidecar's container mounts read-only: an interpreter and a packet filter.
 _MACHINE = {
     "/usr": "/usr",
     "/lib": "/usr/lib",

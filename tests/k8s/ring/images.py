@@ -86,7 +86,7 @@ def write_pause_image(archive: Path, binary: Path) -> None:
 
 def write_busybox_image(archive: Path) -> None:
     """An image with Debian's static busybox under all its names."""
-    listed = subprocess.run(
+    applets = subprocess.run(
         [_BUSYBOX, "--list"], capture_output=True, text=True, check=True, timeout=10
     ).stdout.split()
     layer = _Layer().build(
@@ -96,7 +96,7 @@ def write_busybox_image(archive: Path) -> None:
             "etc/passwd": (b"root:x:0:0:root:/root:/bin/sh\n", 0o644),
             "etc/group": (b"root:x:0:\n", 0o644),
         },
-        links={f"bin/{name}": "busybox" for name in listed if name != "busybox"},
+        links={f"bin/{name}": "busybox" for name in applets if name != "busybox"},
     )
     write_archive(archive, BUSYBOX, [layer], {"Cmd": ["/bin/sh"]})
 

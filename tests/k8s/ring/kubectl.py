@@ -27,13 +27,13 @@ class KubectlResult:
         return self.out.decode()
 
     @property
-    def complaint(self) -> str:
+    def error_text(self) -> str:
         """Standard error as text."""
         return self.err.decode()
 
     def check(self) -> KubectlResult:
         """Fail the test when the command failed."""
-        assert self.code == 0, f"kubectl: exit {self.code}: {self.complaint}{self.text[-500:]}"
+        assert self.code == 0, f"kubectl: exit {self.code}: {self.error_text}{self.text[-500:]}"
         return self
 
 

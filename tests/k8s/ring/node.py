@@ -40,7 +40,7 @@ BinaryName = "/usr/sbin/runc"
 SystemdCgroup = false
 """
 
-# What the kubelet would set for the whole machine: it gets copies to write to.
+# Settings that the kubelet would write for the whole machine: it gets copies.
 _KERNEL_SETTINGS = (
     "vm/overcommit_memory",
     "vm/panic_on_oom",
@@ -75,7 +75,7 @@ exec "$scratch/pause"
 
 @dataclass(frozen=True, slots=True)
 class KubeletIdentity:
-    """The kubelet's certificates: its own, and whom it believes."""
+    """The kubelet's certificates: its own, and its clients' authority."""
 
     serving: CertificateFiles
     client_authority: Path
@@ -280,7 +280,7 @@ disable = {"false" if self._has_nri else "true"}
 socket_path = "{_NRI_SOCKET}"
 plugin_path = "{self._directory / "nri-plugins"}"
 plugin_config_path = "{self._directory / "nri-conf"}"
-# It asks for a plugin only where a pod's annotation does.
+# It requires a plugin only where a pod's annotation does.
 [plugins.'io.containerd.nri.v1.nri'.default_validator]
 enable = true
 [plugins.'io.containerd.cri.v1.images']
@@ -327,7 +327,7 @@ SystemdCgroup = false
         )
 
     def start_containerd(self) -> None:
-        """Start containerd and wait until it answers; it finds the containers of an earlier one."""
+        """Start containerd and wait until it serves; it finds the containers of an earlier one."""
         self._containerd = RingProcess(
             "containerd",
             [
@@ -339,14 +339,14 @@ SystemdCgroup = false
             enters_pid_namespace=True,
         )
 
-        def answers() -> bool:
+        def is_serving() -> bool:
             try:
                 run([*self._ctr, "version"], timeout_s=5)
             except RingError:
                 return False
             return True
 
-        self._containerd.wait_until(answers, timeout_s=20)
+        self._containerd.wait_until(is_serving, timeout_s=20)
 
     @property
     def _ctr(self) -> list[str]:
@@ -360,7 +360,7 @@ SystemdCgroup = false
             self.import_image(archive)
 
     def import_image(self, archive: Path) -> None:
-        """Let containerd have an image, from a tar."""
+        """Import an image from a tar."""
         run([*self._ctr, "--namespace", "k8s.io", "images", "import", str(archive)])
 
     def _write_kubelet_configuration(self) -> None:

@@ -10,8 +10,8 @@ from tests.k8s.ring.tenants import HandSyncer, RingTenant
 HTTP_PORT = 8080
 LINES = 20
 
-# Says LINES numbered lines, then serves its own name by HTTP. A test makes it say
-# more by writing to the standard output of process 1.
+# Prints LINES numbered lines, then serves its own name by HTTP. A test adds lines by writing to the
+# standard output of process 1.
 _TALKER = f"""
 i=1; while [ $i -le {LINES} ]; do echo "$0 line $i"; i=$((i+1)); done
 mkdir -p /srv; echo "page of $0" > /srv/index.html
@@ -25,8 +25,8 @@ if [ -e /shared/fell ]; then echo 'second run'; echo 'a complaint' >&2; exec sle
 echo 'first run'; : > /shared/fell; exit 3
 """
 
-# Answers what it reads, for attach.
-_ANSWERER = 'echo ready; while read -r line; do echo "heard $line"; done; exec sleep 100000'
+# Echoes its input, for attach.
+_ANSWERER = 'echo ready; while read -r line; do echo "received $line"; done; exec sleep 100000'
 
 SIDECAR = "mesh-proxy"
 
@@ -112,7 +112,7 @@ def create_all(syncer: HandSyncer, acme: RingTenant, acme_x: RingTenant) -> None
 
 
 def create_host_pod(syncer: HandSyncer) -> None:
-    """A pod of the super cluster's own, no tenant's."""
+    """A pod of the super cluster itself."""
     syncer.super_api.create(
         "/api/v1/namespaces/kube-system/pods",
         {

@@ -23,20 +23,20 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class RingError(Exception):
-    """Something of the ring did not come up, did not answer, or ended."""
+    """A part of the ring did not start, did not respond, or ended."""
 
 
 def wait_for(what: str, probe: Callable[[], T | None], *, timeout_s: float) -> T:
-    """Call `probe` until it answers something true, and return that.
+    """Call `probe` until its result is true, and return that.
 
     Raises:
         RingError: nothing true within `timeout_s`; the text names the condition.
     """
     deadline = time.monotonic() + timeout_s
     while True:
-        answer = probe()
-        if answer:
-            return answer
+        result = probe()
+        if result:
+            return result
         if time.monotonic() >= deadline:
             raise RingError(f"{what}: {waiting.failure(probe, timeout_s)}")
         time.sleep(_POLL_S)
@@ -46,7 +46,7 @@ def run(argv: list[str], *, stdin: bytes | None = None, timeout_s: float = 60.0)
     """Run a command to its end and return what it printed.
 
     Raises:
-        RingError: it failed or took longer than `timeout_s`; the text has its last words.
+        RingError: it failed or took longer than `timeout_s`; the text has the end of its output.
     """
     try:
         done = subprocess.run(
@@ -147,7 +147,7 @@ class RingProcess:
             _kill(self.pid, number)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Ask it to end, and end it by force when it does not."""
+        """Send the signal, and SIGKILL if it does not end in time."""
         if self.is_running():
             try:
                 self.send(number)

@@ -111,7 +111,7 @@ class TenantPod:
             )
         except RingError as error:
             log = self.ring.super_kubectl("logs", self.name, "--namespace", self.namespace)
-            raise RingError(f"{error}: {self.status()}: {log.text}{log.complaint}") from None
+            raise RingError(f"{error}: {self.status()}: {log.text}{log.error_text}") from None
 
     def log(self) -> str:
         return (
@@ -124,15 +124,15 @@ class TenantPod:
         """Run a script in its container; return exit code and output."""
         command = ("exec", self.name, "--namespace", self.namespace, "-c", "main", "--", "sh", "-c", script)
         done = self.ring.super_kubectl(*command)
-        return done.code, done.text + done.complaint
+        return done.code, done.text + done.error_text
 
     def fetch(self, ip: str) -> str:
-        """The page that a Service answers, or why there is none, in nc's words."""
+        """The page of a Service, or nc's error."""
         return self.sh(f"{_fetch(ip)} 2>&1")[1]
 
 
 def network_label(network: str) -> dict[str, str]:
-    """What puts a pod or a Service into a network that is not the default one."""
+    """The label of a pod or a Service in a network other than the default one."""
     return {keys.ARKTOS_NETWORK: network} if network else {}
 
 
@@ -167,12 +167,12 @@ def sleeper() -> JsonObject:
     return {"containers": [container("main", ["sleep", "100000"])]}
 
 
-def first_act(*ips: str) -> JsonObject:
-    """A pod whose first act is to fetch these Services' pages; then how often TCP sent twice."""
-    return {"restartPolicy": "Never", "containers": [container("main", list(first_command(*ips)))]}
+def first_connection(*ips: str) -> JsonObject:
+    """A pod that first fetches these Services' pages, then prints TCP's count of retransmissions."""
+    return {"restartPolicy": "Never", "containers": [container("main", list(first_connection_command(*ips)))]}
 
 
-def first_command(*ips: str) -> Sequence[str]:
+def first_connection_command(*ips: str) -> Sequence[str]:
     """The same, as a command of the busybox image."""
     return ("sh", "-c", f"{'; '.join(map(_fetch, ips))}; grep ^Tcp: /proc/net/snmp")
 

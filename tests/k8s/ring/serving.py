@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ring with kata-bridge and kubeproxy-ext on its node, and what tests ask of them."""
+"""The ring with kata-bridge and kubeproxy-ext on its node."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.k8s.ring.services import RingService
 from tests.k8s.ring.tenants import RingTenant
 
 KATA, AGENT, STOCK = KATA_HANDLERS
-WAYS = {KATA: "netns", AGENT: "agent", STOCK: "shim"}
-# Both tenants' own control planes gave it to a Service.
+CHANNELS = {KATA: "netns", AGENT: "agent", STOCK: "shim"}
+# Both tenants' own control planes allocated it to a Service.
 OWN_IP = "10.32.0.7"
 CHANGED_S = 10.0
 
@@ -49,7 +49,7 @@ class ServingNode:
     def guest(
         self, tenant: RingTenant, handler: str, spec: dict[str, Any] | None = None
     ) -> Iterator[services.TenantPod]:
-        """A pod of that handler, with what has to be in it; it need not start."""
+        """A pod of that handler, with the containers that its handler needs; it need not start."""
         spec = services.sleeper() if spec is None else spec
         if handler == AGENT:
             spec = guests.with_agent(self.ring, spec)
@@ -57,24 +57,24 @@ class ServingNode:
             yield made
 
     def sandbox_of(self, pod: services.TenantPod) -> SandboxObservation:
-        """The sandbox of a pod that runs, as the runtime tells of it."""
+        """The sandbox of a running pod, as the runtime reports it."""
 
-        async def ask() -> list[SandboxObservation]:
+        async def list_sandboxes() -> list[SandboxObservation]:
             async with CriClient(self.ring.node.cri_socket) as client:
                 return list(await CriLister(client).sandboxes(lambda _: False))
 
         return next(
             each
-            for each in asyncio.run(ask())
+            for each in asyncio.run(list_sandboxes())
             if (each.namespace, each.name, each.is_alive) == (pod.namespace, pod.name, True)
         )
 
     def rules_in(self, sandbox: SandboxObservation) -> str:
-        """What a guest's own packet filter prints; whatever is written again has another handle."""
+        """The output of a guest's own packet filter; a rewritten rule has another handle."""
         return services.rules_in(self.ring.node.outside(sandbox.netns))
 
-    def way_ms(self, sandbox: str) -> float:
-        """From the runtime's word of a sandbox to its first rules."""
+    def delivery_ms(self, sandbox: str) -> float:
+        """The time from a sandbox's event to its first rules."""
         (appeared,) = self.bridge.lines("guest added", guest=sandbox)
         return 1000 * (self.applied_at_s(sandbox) - _seconds(appeared))
 
@@ -87,14 +87,14 @@ class ServingNode:
         return Counter(line["digest"] for line in self.bridge.lines("ruleset applied", guest=sandbox))
 
     def wait_current(self, *sandboxes: str) -> None:
-        """Wait until these guests have what kubeproxy-ext wants them to have, by both daemons' word."""
+        """Wait until both daemons report these guests as current."""
 
         def is_current() -> bool:
-            wanted = {each["id"]: each["desiredDigest"] for each in self.proxy.status().get("guests", [])}
+            desired = {each["id"]: each["desiredDigest"] for each in self.proxy.status().get("guests", [])}
             states = {each["id"]: each for each in self.bridge.status().get("guests", [])}
             return all(
-                wanted.get(each)
-                and states.get(each, {}).get("digest") == wanted[each]
+                desired.get(each)
+                and states.get(each, {}).get("digest") == desired[each]
                 and states[each]["state"] == "current"
                 for each in sandboxes
             )
@@ -134,6 +134,6 @@ def _seconds(line: dict[str, Any]) -> float:
     return dt.datetime.fromisoformat(line["time"]).timestamp()
 
 
-def say(figure: str) -> None:
-    """A figure for a person: pytest shows it with `-rP` or `-s`."""
+def print_figure(figure: str) -> None:
+    """Print a figure; pytest shows it with `-rP` or `-s`."""
     sys.stdout.write(f"{figure}\n")

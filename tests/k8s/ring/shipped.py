@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is shipped, as the rings use it: rights as they are, configurations with other places.
+"""The shipped rights and example configurations, as the rings use them.
 
-A ring that gives a daemon more than `packaging/rbac`, or a setting that `examples/` has not, tests
-something that no operator installs. So rights come from the files alone, with the node's name in the place
-of `node-1`, and a configuration is an example in which only what is listed here differs.
+A ring that gives a daemon more than `packaging/rbac`, or a setting that `examples/` lacks, tests something
+that no operator installs. So rights come from the files alone, with the node's name instead of `node-1`, and
+a configuration is an example that differs only in the settings listed here.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ RBAC = ROOT / "packaging" / "rbac"
 _EXAMPLES = ROOT / "examples"
 _NODE = "node-1"
 
-# Names, addresses and paths: another machine has others, and nothing else of it is different.
-PLACES = frozenset(
+# Names, addresses and paths, which differ from machine to machine.
+SITE_SETTINGS = frozenset(
     {
         *("nodeName", "stateDirectory", "lockFile", "resolvConf", "serviceCIDRs", "tenants"),
         *("listen.address", "listen.port", "listen.socket", "bridge.socket", "status.socket"),
@@ -37,39 +37,39 @@ PLACES = frozenset(
         *("gate.directory", "gate.superCluster.kubeconfigFile", "gate.superCluster.nodeName"),
     }
 )
-# What a ring's machine has not, or what a test is about; each with its reason.
+# Settings that a ring's machine lacks, or that a test is about; each with its reason.
 REASONS = {
-    "listen.group": "the machine that runs the tests has no group vcnode; root alone asks",
+    "listen.group": "the machine that runs the tests has no group vcnode; only root connects",
     "runtimes": "each handler of the ring is runc by another name, with one channel of its own",
-    "sandboxes.nri": "a node without NRI is what the canary is tested on",
+    "sandboxes.nri": "the rules probe is tested on a node without NRI",
     "sandboxes.cri": "guests are described by files where there is no container runtime",
     "sandboxes.cri.intervalSeconds": "a test waits for a list",
-    "drift.checkSeconds": "a test waits for a look at a guest",
+    "drift.checkSeconds": "a test waits for a drift check",
     "drain.seconds": "a test waits for an end",
-    "pages.maxAgeSeconds": "a test compares a page with what it made just before",
+    "pages.maxAgeSeconds": "a test compares a page with pods that it just created",
     "injectedContainers": "a test has a container that the super cluster adds",
     "gate": "Services are tested without the gate too",
     "gate.superCluster": "the gate without rights in the super cluster is tested too",
-    "gate.policy": "a bench compares what the gate costs with a node that has none",
+    "gate.policy": "a bench compares with a node without the gate",
     "gate.namespaces": "each policy is tested",
     "lastKnown": "both values are tested",
-    "canary": "the canary is tested",
+    "canary": "the rules probe is tested",
 }
 
 
 class NotShippedError(Exception):
-    """A ring wants to configure what is neither shipped nor listed here."""
+    """A ring configures a setting that is neither shipped nor listed here."""
 
 
 def configuration(name: str, settings: Mapping[str, object], *, without: tuple[str, ...] = ()) -> JsonObject:
-    """An example with other places: `settings` by dotted keys, and keys of it that are left out.
+    """An example with other settings, by dotted keys, and without the keys `without`.
 
-    Raises `NotShippedError` for a key that is neither a place nor has a reason.
+    Raises `NotShippedError` for a key that is not listed.
     """
     made: JsonObject = copy.deepcopy(yaml.safe_load((_EXAMPLES / name).read_text()))
     for key in (*without, *settings):
-        if key not in PLACES and key not in REASONS:
-            raise NotShippedError(f"{name}: {key} is neither a place nor has it a reason to differ")
+        if key not in SITE_SETTINGS and key not in REASONS:
+            raise NotShippedError(f"{name}: {key} is in neither SITE_SETTINGS nor REASONS")
     for key in without:
         del _mapping(made, key)[key.rpartition(".")[2]]
     for key, value in settings.items():
@@ -94,7 +94,7 @@ def apply_rights(api: KubernetesApi, node: str, *names: str) -> None:
 
 
 def issue_user(cluster: Apiserver, daemon: str, node: str) -> Leaf:
-    """A client certificate as the README asks for it, by which a daemon is known to the cluster."""
+    """A daemon's client certificate, as the README requires it."""
     return cluster.authority.issue(
         f"vcnode:{daemon}:{node}", organization=f"vcnode:{daemon}s", usages=("client",)
     )

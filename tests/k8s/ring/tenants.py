@@ -43,7 +43,7 @@ class RingTenant:
         return self.apiserver.api
 
     def super_namespace(self, namespace: str) -> str:
-        """What its namespace is called in the super cluster (names here are all short)."""
+        """The name of its namespace in the super cluster (names here are all short)."""
         return f"{self.key}-{namespace}"
 
     def registration(self, *more: Leaf) -> JsonObject:
@@ -100,8 +100,8 @@ class HandSyncer:
     def create_ghost(self, tenant: RingTenant, namespace: str, name: str) -> None:
         """A pod that the tenant bound to the node and that never ran there.
 
-        A tenant may write what it likes into its own apiserver, so this is how its kubectl is made
-        to ask the agent for a name: the apiserver asks the node of whatever pod is bound to it.
+        A tenant may write what it likes into its own apiserver, so this makes its kubectl
+        request a name from the agent: the apiserver calls the node of any pod that is bound to it.
         """
         tenant.api.create("/api/v1/namespaces", _object("Namespace", {"name": namespace}), may_exist=True)
         pods = f"/api/v1/namespaces/{namespace}/pods"
@@ -142,7 +142,7 @@ class HandSyncer:
     ) -> None:
         """Make a pod in the tenant and start it in the super cluster.
 
-        `injected` are containers that the super side adds: the tenant's pod has not got them.
+        `injected` are containers that the super side adds: the tenant's pod lacks them.
         `changed` are fields of the spec that are otherwise on the super side.
         """
         self.create_namespace(tenant, namespace)
@@ -191,10 +191,10 @@ class HandSyncer:
     def copy_ephemeral_containers(self, tenant: RingTenant, namespace: str, name: str) -> None:
         """Bring what `kubectl debug` added to the tenant's pod down to the super pod."""
         pod = tenant.api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
-        wanted = pod["spec"].get("ephemeralContainers", [])
+        desired = pod["spec"].get("ephemeralContainers", [])
         target = f"/api/v1/namespaces/{tenant.super_namespace(namespace)}/pods/{name}"
         current = self.super_api.get(target)
-        current["spec"]["ephemeralContainers"] = wanted
+        current["spec"]["ephemeralContainers"] = desired
         self.super_api.put(f"{target}/ephemeralcontainers", current)
 
     def delete_pod(self, tenant: RingTenant, namespace: str, name: str) -> None:

@@ -2,7 +2,7 @@
 """The VM of a sandbox: User-mode Linux in the pod's network namespace, wired to it as Kata wires its VMs.
 
     cni0 ── eth0 of the pod ── bridge ── tap ── vec0 of the guest, which has the pod's address
-                       10.255.0.1 ── tap ── vec1 of the guest, for the test's hand
+                       10.255.0.1 ── tap ── vec1 of the guest, for the test's commands
 
 The sandbox and its containers are runc's, as everywhere in this ring: they show when the runtime lets a
 container start. Rules, agent and Services are the guest's.
@@ -31,9 +31,9 @@ from tests.lab_vm.image import Image, make_root
 from tests.lab_vm.kernels import DEBIAN
 from tests.lab_vm.machine import Machine
 
-_TAPS = "podtap", "handtap"
-_HAND_NODE, _HAND_GUEST = "10.255.0.1/24", "10.255.0.2"
-# The init of guests wants addresses of both families; this one is alone in its prefix.
+_TAPS = "podtap", "ctltap"
+_CONTROL_NODE, _CONTROL_GUEST = "10.255.0.1/24", "10.255.0.2"
+# The init of guests needs addresses of both families; this one is alone in its prefix.
 _ADDRESS6, _GATEWAY6 = "fd00:88::2/64", "fd00:88::1"
 _SANDBOX_S = 30.0
 
@@ -50,7 +50,7 @@ class PodNamespace(LabNamespace):
 
 
 class VmSandboxes(WatchingPlugin):
-    """Wires the sandbox of a pod for a VM, before kata-bridge knows of it: its address is the VM's then."""
+    """Wires a pod's sandbox for a VM before kata-bridge receives its event: its address is then the VM's."""
 
     def __init__(self, ring: Ring, pod: str) -> None:
         super().__init__(ring.node.nri_socket, SANDBOXES, index="12")
@@ -70,7 +70,7 @@ class VmSandboxes(WatchingPlugin):
         (interface,) = json.loads(made.run("ip", "-j", "-4", "addr", "show", "dev", "eth0"))
         (address,) = interface["addr_info"]
         self.address = f"{address['local']}/{address['prefixlen']}"
-        pod_tap, hand_tap = _TAPS
+        pod_tap, control_tap = _TAPS
         commands = [
             "link add vm type bridge forward_delay 0 mcast_snooping 0",
             *(f"tuntap add {tap} mode tap" for tap in _TAPS),
@@ -78,8 +78,8 @@ class VmSandboxes(WatchingPlugin):
             "link set eth0 master vm",
             f"link set {pod_tap} master vm up",
             "link set vm up",
-            f"addr add {_HAND_NODE} dev {hand_tap}",
-            f"link set {hand_tap} up",
+            f"addr add {_CONTROL_NODE} dev {control_tap}",
+            f"link set {control_tap} up",
         ]
         made.run("ip", "-batch", "-", stdin="\n".join(commands))
         made.run("sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=0")
@@ -89,7 +89,7 @@ class VmSandboxes(WatchingPlugin):
 class Admissions(WatchingPlugin):
     """Reads the rules of a VM at the moment when a container of its pod was admitted.
 
-    It is the last of the plugins, which the runtime asks only if none before it holds the container.
+    It is the last of the plugins, which the runtime calls only if no earlier one denies the container.
     """
 
     def __init__(self, ring: Ring, pod: str) -> None:
@@ -146,14 +146,14 @@ class Vm:
             "POD_ADDRESS6": _ADDRESS6,
             "POD_GATEWAY": f"{self._sandboxes.address.rpartition('.')[0]}.1",
             "POD_GATEWAY6": _GATEWAY6,
-            "NODE_LINK_ADDRESS": f"{_HAND_GUEST}/24",
+            "NODE_LINK_ADDRESS": f"{_CONTROL_GUEST}/24",
             "NODE": f"tcp:{node}:{AGENT_PORT}",
             "VSOCK_DEVICE": "",
         }
         image = Image.build(directory / "image")
         make_root(directory / "root", variables, variant="legacy")
         self.machine = Machine(
-            "vm", directory, DEBIAN, image, self.namespace, taps=_TAPS, number=88, link_address=_HAND_GUEST
+            "vm", directory, DEBIAN, image, self.namespace, taps=_TAPS, number=88, link_address=_CONTROL_GUEST
         )
         self._admissions.machine = self.machine
         return self.machine

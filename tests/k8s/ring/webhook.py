@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The DNS webhook as it is shipped: its objects applied, its own token, asked by way of its Service.
+"""The DNS webhook as it is shipped: its objects applied, its own token, called through its Service.
 
 It runs as a process beside the apiserver. Nothing translates a Service's address there, so the
 address of its Service is put on that namespace's loopback, and it listens at the Service's port.
@@ -24,7 +24,7 @@ from tests.k8s.ring.daemons import NodeDaemon
 from tests.k8s.ring.processes import run
 
 NAMESPACE, SERVICE = "vcnode-system", "dnsconfig-webhook"
-# How often it checks dates and its registration here: an API server knows a new authority by then.
+# How often it checks dates and its registration here: an API server has a new authority by then.
 CHECK_INTERVAL_S = 3.0
 _SHIPPED = Path(__file__).resolve().parents[3] / "packaging" / "webhook"
 _PORT = 443
@@ -83,8 +83,8 @@ def apply(ring: Ring, file: str) -> None:
 def token(ring: Ring) -> str:
     """A token of its service account, as the kubelet would put into its pod."""
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{SERVICE}/token"
-    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    text: str = ring.super_cluster.api.create(path, asked)["status"]["token"]
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    text: str = ring.super_cluster.api.create(path, request)["status"]["token"]
     return text
 
 

@@ -2,9 +2,9 @@
 """The DNS webhook as it is shipped to a cluster: its image, and its Deployment as pods.
 
 The image is what packaging/webhook/Containerfile describes, made by hand: an empty Debian with Python,
-our tree over it, and the last stage's user and commands. No registry is asked. The super cluster gets
+our tree over it, and the last stage's user and commands. No registry is used. The super cluster gets
 what its Deployment needs and the ring has not otherwise: a second apiserver on the same objects, which
-gives pods their account's token and asks a webhook at its pods, and the controllers of Deployments.
+gives pods their account's token and calls a webhook at its pods, and the controllers of Deployments.
 Pods are bound to the node by hand.
 """
 
@@ -35,7 +35,7 @@ _CONTROLLERS = (
     *("deployment-controller", "replicaset-controller", "endpointslice-controller"),
     *("serviceaccount-controller", "root-ca-certificate-publisher-controller"),
 )
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 
 def write_image(archive: Path, tree: Path) -> None:
@@ -64,7 +64,7 @@ def manifest(name: str, server: str) -> str:
 
 
 @contextmanager
-def door(ring: Ring) -> Iterator[Apiserver]:
+def pod_apiserver(ring: Ring) -> Iterator[Apiserver]:
     """The second apiserver of the super cluster, and controllers that work through it."""
     with ExitStack() as stack:
         enter = ring.control.enter
@@ -118,7 +118,7 @@ def deployed(ring: Ring, apiserver: Apiserver, tree: Path) -> Iterator[Kubectl]:
         scheduler.start()
         yield kubectl
     finally:
-        # The registration first: it has the apiservers ask what is about to go.
+        # The registration first: with it the apiservers call a webhook that is being removed.
         kubectl("delete", "--ignore-not-found", "-f", files[-1])
         _remove(kubectl)
         ended.set()
@@ -135,13 +135,13 @@ def _remove(kubectl: Kubectl) -> None:
 def _bind_pods(apiserver: Apiserver, node: str, ended: threading.Event) -> None:
     """A scheduler's work, for one node."""
     path = f"/api/v1/namespaces/{NAMESPACE}/pods"
-    while not ended.wait(_LOOK_S):
+    while not ended.wait(_POLL_S):
         try:
             for pod in apiserver.api.get(path)["items"]:
                 if "nodeName" not in pod["spec"]:
                     _bind(apiserver, pod["metadata"]["name"], node)
         except RingError:
-            continue  # it is asked again
+            continue  # retried in the next round
 
 
 def _bind(apiserver: Apiserver, pod: str, node: str) -> None:
