@@ -74,7 +74,7 @@ class VcnodeDaemons:
 
     def warned(self) -> Counter[str]:
         """Pods whose container started without what it needs, by super namespace."""
-        return self._count("a container starts without what it needs")
+        return self._count("container start allowed by policy warn although needs are missing")
 
     def _count(self, message: str) -> Counter[str]:
         pods = {str(line["pod"]) for line in self._bridge.lines(message)}
