@@ -13,13 +13,16 @@ import asyncio
 import linecache
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from types import FunctionType
+from typing import TypeVar
 
 DEADLINE_S = 20.0
 _POLL_S = 0.01
 _PATIENT_POLL_S = 0.02
 _SHOWN_CHARACTERS = 2000
+
+T = TypeVar("T")
 
 
 async def until(
@@ -33,6 +36,23 @@ async def until(
     while not condition():
         if asyncio.get_running_loop().time() > end_s:
             raise AssertionError(failure(condition, within_s, context))
+        await asyncio.sleep(_POLL_S)
+
+
+async def until_it_succeeds(
+    call: Callable[[], Awaitable[T]], error: type[Exception], *, within_s: float = DEADLINE_S
+) -> T:
+    """Repeat an awaited call until it raises no `error`, and return its result.
+
+    Raises `AssertionError` with the error of the last call.
+    """
+    end_s = asyncio.get_running_loop().time() + within_s
+    while True:
+        try:
+            return await call()
+        except error as last:
+            if asyncio.get_running_loop().time() > end_s:
+                raise AssertionError(f"{failure(call, within_s)}\n  it raised {last!r}") from last
         await asyncio.sleep(_POLL_S)
 
 

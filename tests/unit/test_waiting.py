@@ -51,3 +51,18 @@ async def test_until_returns_when_the_condition_holds_and_fails_when_late() -> N
     await waiting.until(lambda: len(SEEN) == 2)
     with pytest.raises(AssertionError, match=r"not within 20 s: SEEN == \[\]"):
         await waiting.until(lambda: SEEN == [])
+
+
+@pytest.mark.asyncio
+async def test_failing_calls_are_repeated_until_the_deadline() -> None:
+    errors = [KeyError("a"), KeyError("b")]
+
+    async def call() -> int:
+        if errors:
+            raise errors.pop()
+        return 7
+
+    assert await waiting.until_it_succeeds(call, KeyError) == 7
+    errors = [KeyError("c")] * 3000
+    with pytest.raises(AssertionError, match=r"(?s)not within 20 s: .*call\n  it raised KeyError\('c'\)"):
+        await waiting.until_it_succeeds(call, KeyError)

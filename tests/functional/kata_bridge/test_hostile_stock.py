@@ -14,6 +14,7 @@ from devkit.kata.fake_kata import FakeKata
 from devkit.kata.guest_tables import FakeTables
 from tests.functional.kata_bridge.bridge_process import bridged
 from tests.functional.kata_bridge.served_bridge import ruleset
+from tests.waiting import until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(120)]
 
@@ -42,9 +43,7 @@ async def test_other_guests_are_served_beside_hostile_ones(place: Path, quirks: 
         node = await stack.enter_async_context(bridged(place, runtimes=rules, stock=stock))
         for name in names:
             await node.add_pod(name)
-        async with asyncio.timeout(60):
-            while not all(kata.agent.calls for kata in katas.values()):  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0.01)
+        await until(lambda: all(kata.agent.calls for kata in katas.values()), within_s=60)
         # All of them have answered, or are about to: a sandbox, its rules, and the pages, after that.
         await node.add_pod("good")
         results = [each async for each in node.client.set_ruleset(["good"], ruleset(1))]

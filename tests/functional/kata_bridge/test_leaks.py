@@ -14,6 +14,7 @@ import pytest_asyncio
 from kata_bridge.channels.agent.relay import MAX_HANDSHAKES
 from kata_bridge.guest_certificates import SERVER_NAME, GuestCertificates
 from tests.functional.kata_bridge.bridge_process import DEADLINE_S, BridgeNode, bridged
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -144,9 +145,7 @@ async def test_silent_handshakes_lose_their_slots(node: BridgeNode) -> None:
     ]
     try:
         # All turns are taken, and others wait for one before it.
-        async with asyncio.timeout(DEADLINE_S):
-            while (await asyncio.to_thread(node.usage)).connections <= MAX_HANDSHAKES:
-                pass
+        await asyncio.to_thread(wait_until, lambda: node.usage().connections > MAX_HANDSHAKES)
         await asyncio.wait_for(node.run_guest("honest", 1), DEADLINE_S)
         descriptors = node.usage().descriptors
         # Three for each that has a slot, one for each that waits.

@@ -4,11 +4,12 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from tests.waiting import wait_until
 
 # On an idle machine it takes three seconds, and eight as root; the rest is for one that does other things.
 DEADLINE_S = 90.0
@@ -44,27 +45,24 @@ class DemoProcess:
         return self._output.read_text()
 
     def until(self, mark: str) -> None:
-        """Wait until it has said this. Fails with all that it said when it ends before."""
+        """Wait until it has printed `mark`. Fails with the whole output when it ends before."""
 
-        def has_said() -> bool:
+        def is_printed() -> bool:
             has_ended = self.process.poll() is not None
             text = self.text
             assert mark in text or not has_ended, text
             return mark in text
 
-        self.wait(has_said)
+        self.wait(is_printed)
 
     def wait(self, condition: Callable[[], object]) -> None:
-        end_s = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert time.monotonic() < end_s, self.text
-            time.sleep(0.02)
+        wait_until(condition, within_s=DEADLINE_S, context=lambda: self.text)
 
     def ended(self) -> int:
         return self.process.wait(DEADLINE_S)
 
-    def handed_out(self) -> list[str]:
-        """The lines to play with, once it has got to them (`--keep`)."""
+    def cheatsheet(self) -> list[str]:
+        """The commands that it prints at its end with `--keep`."""
         self.until("Ctrl-C takes it all down.")
         return [line.strip() for line in self.text.splitlines() if line.startswith("  ")]
 

@@ -69,7 +69,7 @@ def test_an_interrupt_leaves_nothing_behind(short_path: Path, number: signal.Sig
 
 def test_keep_runs_until_it_is_interrupted(short_path: Path) -> None:
     with Demo(short_path, "--keep") as demo:
-        lines = demo.handed_out()
+        lines = demo.cheatsheet()
         status = next(line for line in lines if line.startswith("vcnode status"))
         output = output_of(sys.executable, "-m", *shlex.split(status), timeout_s=30)
         assert output.startswith("vn-agent on node-1: ready")

@@ -95,10 +95,10 @@ def test_head_is_get_without_the_body(node: AgentNode, path: str) -> None:
         # What follows the head is the next reply: nothing of a body has been sent.
         deadline = time.monotonic() + DEADLINE_S
         second = None
-        while (second is None or not second.is_complete) and time.monotonic() < deadline:
+        while second is None or not second.is_complete:
+            assert time.monotonic() < deadline, bytes(client.received)
             client.receive(0.05)
             second = parse_reply(bytes(client.received[first.length_bytes :]), "GET")
-        assert second is not None
         assert (second.status, second.body) == (200, b"ok")
     got = node.ask("ten-a", f"GET {path}")
     assert got is not None
@@ -430,9 +430,12 @@ def test_a_client_that_does_not_read_is_paused(node: AgentNode, path: str) -> No
                 del kept[:whole]
             return answered_count == count - 1 or far.end is not None
 
-        end = time.monotonic() + 4 * DEADLINE_S
-        while not receive_reply() and time.monotonic() < end:
-            pass
+        wait_until(
+            receive_reply,
+            within_s=4 * DEADLINE_S,
+            poll_s=0.0,
+            context=lambda: f"{answered_count} of {count - 1} replies, end {far.end}",
+        )
         assert (answered_count, far.end) == (count - 1, None)
 
 

@@ -81,7 +81,7 @@ def test_a_failure_shows_the_logs_and_cleans_up(short_path: Path) -> None:
 
 def test_kept_demo_accepts_its_printed_commands(short_path: Path) -> None:
     with Demo(short_path, "--keep") as demo:
-        lines = demo.handed_out()
+        lines = demo.cheatsheet()
         asks = [line for line in lines if "getent ahostsv4 db" in line and line.startswith("nsenter")]
         assert len(asks) == 5
         found = [output_of(*shlex.split(line, comments=True)) for line in asks]

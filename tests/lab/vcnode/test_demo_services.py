@@ -70,7 +70,7 @@ def test_a_failure_shows_the_logs_and_cleans_up(short_path: Path) -> None:
 
 def test_kept_demo_accepts_its_printed_commands(short_path: Path) -> None:
     with Demo(short_path, "--keep") as demo:
-        lines = demo.handed_out()
+        lines = demo.cheatsheet()
         for start, expected in (
             ("vcnode guests", "acme-front "),
             ("vcnode explain", "-> goes to 10.0.0.21:8080, as expected"),

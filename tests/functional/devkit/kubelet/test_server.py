@@ -6,7 +6,6 @@ import dataclasses
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +17,7 @@ from devkit.kubelet.replies import FakeReply, ReplyEnd, Tunnel, switching
 from devkit.kubelet.server import FakeKubelet, FakePod, kubelet_context
 from devkit.pki import Authority
 from tests.cases.client import CaseClient, PeerEnd
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.functional
 
@@ -63,10 +63,7 @@ def read_until(sock: ssl.SSLSocket, expected: bytes) -> bytes:
 
 
 def wait_for_end(peer: Peer) -> None:
-    deadline = time.monotonic() + 5
-    while peer.kubelet.exchanges[-1].ended_s is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_until(lambda: peer.kubelet.exchanges[-1].ended_s is not None, within_s=5)
 
 
 def test_a_client_certificate_is_required(peer: Peer) -> None:

@@ -25,6 +25,7 @@ from kata_bridge.cri.messages import (
     PodSandboxStatusRequest,
     PodSandboxStatusResponse,
 )
+from tests.waiting import until_it_succeeds
 
 Context = Any
 
@@ -93,26 +94,15 @@ async def test_an_absent_or_slow_runtime_is_away(tmp_path: Path) -> None:
             await cri.sandboxes()
         assert away.value.is_away
         async with serving(path, runtime):
-            async with asyncio.timeout(20):
-                await _wait_for_runtime(cri)
+            await until_it_succeeds(cri.sandboxes, CriError)
             runtime.delay_s = 5
             with pytest.raises(CriError, match="ListPodSandbox: Deadline Exceeded") as slow:
                 await cri.sandboxes()
             assert slow.value.is_away
         # It restarts.
         runtime.delay_s = 0
-        async with serving(path, runtime), asyncio.timeout(20):
-            await _wait_for_runtime(cri)
-
-
-async def _wait_for_runtime(cri: CriClient) -> None:
-    while True:
-        try:
-            await cri.sandboxes()
-        except CriError:
-            await asyncio.sleep(0.05)
-        else:
-            return
+        async with serving(path, runtime):
+            await until_it_succeeds(cri.sandboxes, CriError)
 
 
 @pytest.mark.asyncio

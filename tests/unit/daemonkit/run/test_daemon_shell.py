@@ -49,7 +49,9 @@ async def test_the_start_waits_for_readiness() -> None:
 
 @pytest.mark.asyncio
 async def test_the_start_goes_on_without_readiness_in_time() -> None:
-    await wait_until_ready(new_life(), lambda: Readiness(False, ()), within_s=0.0)
+    life = new_life()
+    await wait_until_ready(life, lambda: Readiness(False, ()), within_s=0.0)
+    assert not life.stopping.is_set()
 
 
 @pytest.mark.asyncio

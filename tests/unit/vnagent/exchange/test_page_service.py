@@ -16,6 +16,7 @@ from devkit.kubelet.pods import FakePod, page_for
 from tenancy import keys
 from tenancy.ownership import Owned, OwnerIndex
 from tenancy.tenant import Role
+from tests.waiting import last_seen, source
 from vnagent.core.access import Caller
 from vnagent.core.head import parse_response_head
 from vnagent.core.limits import TenantUsage
@@ -224,13 +225,12 @@ class RecordedRenders:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Turn the loop without a pause: its clock jumps when it has nothing to do, and a thread takes real
-    time."""
+    """Iterate the loop without a pause: an idle loop's clock jumps, while a thread takes real time."""
     for _ in range(1_000_000):
         if condition():
             return
         await asyncio.sleep(0)
-    raise AssertionError("it never came true")
+    raise AssertionError(f"never: {source(condition)}; {dict(last_seen(condition))}")
 
 
 async def take(served: ServedPages, tenant: str) -> bytes:

@@ -17,6 +17,7 @@ from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.port import GuestRefused, GuestState, NotInjectable, Unreachable
 from kata_bridge.channels.stock.channel import StockChannel, stock_channel
 from ruleset.model import Family
+from tests.waiting import until_it_succeeds
 
 pytestmark = pytest.mark.asyncio
 
@@ -254,14 +255,8 @@ async def test_lost_push_is_repeated_after_its_hold(place: Path) -> None:
         with pytest.raises(Unreachable):
             await one.apply(sample(7), ())
         kata.quirks.is_mute = False
-        async with asyncio.timeout(10):
-            while True:
-                try:
-                    assert (await one.apply(sample(7), ())).digest == sample(7).digest
-                except Unreachable:
-                    await asyncio.sleep(0.02)
-                else:
-                    break
+        state = await until_it_succeeds(lambda: one.apply(sample(7), ()), Unreachable, within_s=10)
+        assert state.digest == sample(7).digest
 
 
 @flavours
