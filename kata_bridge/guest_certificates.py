@@ -57,7 +57,7 @@ _Key = ec.EllipticCurvePrivateKey
 
 
 class GuestCertificateError(Exception):
-    """The state directory cannot be used, or a sandbox has no valid id; the message says which and why."""
+    """The state directory cannot be used, or a sandbox's id is invalid; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ _log = logs.get(__name__)
 
 
 class CannotStartError(Exception):
-    """The daemon cannot start; the message says why, and what to do."""
+    """The daemon cannot start; the message has the reason, and what to do."""
 
 
 class KataBridge:

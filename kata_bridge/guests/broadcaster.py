@@ -12,11 +12,11 @@ MAX_PENDING = 4_096
 MAX_WATCHERS = 64
 
 
-class WatcherLagged(Exception):  # noqa: N818 - told to the watcher, which watches again
+class WatcherLagged(Exception):  # noqa: N818 - the watcher gets it and watches again
     """The watcher left too many events unread."""
 
 
-class TooManyWatchers(Exception):  # noqa: N818 - told to the new watcher
+class TooManyWatchers(Exception):  # noqa: N818 - the new watcher gets it
     """The limit of watchers is reached."""
 
 

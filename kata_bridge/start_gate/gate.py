@@ -331,7 +331,7 @@ class StartGate:
         return resolver.text if resolver is not None else ""
 
     def waiting_for_network(self) -> list[Sandbox]:
-        """The sandboxes whose pods' annotation says that their network is not ready."""
+        """The sandboxes whose pods are annotated that their network is not ready."""
         return [gated.sandbox for gated in self._pods.values() if gated.waits_for_network]
 
     def set_readiness(self, sandbox: str, readiness: str | None) -> None:

@@ -36,7 +36,7 @@ class GatedPod:
 
     @property
     def waits_for_network(self) -> bool:
-        """Whether it is a tenant's, and its annotation says that its network is not ready."""
+        """Whether it is a tenant's, annotated that its network is not ready."""
         sandbox = self.sandbox
         return bool(sandbox.tenant) and not sandbox.is_host_network and not is_ready(self.readiness)
 

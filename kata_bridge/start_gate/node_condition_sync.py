@@ -10,7 +10,7 @@ from kata_bridge.start_gate.core.node_condition import CONDITION, BlockedPods, N
 from kata_bridge.start_gate.super_cluster_writer import STRATEGIC, SuperClusterWriter, timestamp
 
 CONDITION_S = 10.0
-# The heartbeat shows a reader that somebody still maintains the condition.
+# The heartbeat shows that kata-bridge still maintains the condition.
 CONDITION_REFRESH_S = 300.0
 
 

@@ -23,7 +23,7 @@ from tenancy import keys
 BLOCKED, STARTED_UNGATED = "ContainerStartBlocked", "ContainerStartedUngated"
 
 EVENT_REASONS = {
-    BLOCKED: "The start gate blocks the pod's containers; the message says what is missing.",
+    BLOCKED: "The start gate blocks the pod's containers; the message names the missing needs.",
     STARTED_UNGATED: "A container started without a decision of the start gate, as kata-bridge was away.",
 }
 

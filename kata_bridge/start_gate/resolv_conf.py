@@ -7,7 +7,7 @@ resolver stays in force until dnsconfig submits another.
 
 A resolver is issued for networks, and a pod's next sandbox may be attached to other networks than its last.
 A resolver applies only to sandboxes on the networks that it was issued for. A sandbox on other networks gets
-none, also no earlier one: nobody keeps that up to date, and its DNS server may be gone. Running containers
+none, also no earlier one: that is not kept up to date, and its DNS server may be gone. Running containers
 keep their file.
 """
 

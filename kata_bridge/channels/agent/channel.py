@@ -56,7 +56,7 @@ class AgentChannel:
         expect_long_result: Callable[[bool], None] = lambda _: None,
         read_back_slot: asyncio.Semaphore | None = None,
     ) -> None:
-        """`expect_long_result` is told whether a result as long as a ruleset is due.
+        """`expect_long_result` gets whether a result as long as a ruleset is due.
 
         `read_back_slot` is shared by all agents of the node.
         """

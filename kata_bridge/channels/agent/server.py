@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gRPC server that all agents of the node dial.
 
-A guest is who its certificate says; what it says of itself counts for nothing. All that a guest sends is
-taken for hostile: it has a bound in size, rate and time. A guest that exceeds one loses its connection and
-must attach again; others notice nothing.
+The certificate alone authenticates a guest; its own words count for nothing. Every message of a guest is
+treated as hostile: it has a bound in size, rate and time. A guest that exceeds one loses its connection and
+must attach again; other guests are unaffected.
 """
 
 import asyncio
@@ -192,7 +192,7 @@ class AgentServer:
         self._started_relay().forget(sandbox)
 
     async def stop(self) -> None:
-        """End all streams and close all sockets; agents dial again until somebody listens."""
+        """End all streams and close all sockets; agents dial again until kata-bridge listens."""
         for channel in tuple(self._channels.values()):
             channel.end("kata-bridge stops")
         if self._relay is not None:

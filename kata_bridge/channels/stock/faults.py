@@ -176,7 +176,7 @@ def explain(fault: Fault, call: StockCall, failure: CallFailedError, pushed: str
         case Fault.POLICY_DENIED:
             return (
                 f"the guest's agent policy denies {call.message}: add `default {call.message} := true` "
-                f"to it, see docs/guests.md; the agent says: {text}"
+                f"to it, see docs/guests.md; the agent reported: {text}"
             )
         case Fault.POLICY_UNDEFINED:
             return (
@@ -184,16 +184,16 @@ def explain(fault: Fault, call: StockCall, failure: CallFailedError, pushed: str
                 f"add `default {call.message} := true` to it, see docs/guests.md"
             )
         case Fault.NO_BINARY:
-            return f"the guest image lacks {tool}: install iptables into it; the agent says: {text}"
+            return f"the guest image lacks {tool}: install iptables into it; the agent reported: {text}"
         case Fault.NO_NF_TABLES:
             return (
                 f"the guest image's {tool} is the nft variant, but the guest kernel lacks nf_tables: use the "
-                f"legacy variant in the image, or a newer guest kernel; the guest says: {text}"
+                f"legacy variant in the image, or a newer guest kernel; the guest reported: {text}"
             )
         case Fault.NO_TABLE:
             return (
                 f"the guest's kernel lacks a table that {tool} needs: use a newer guest kernel; "
-                f"the guest says: {text}"
+                f"the guest reported: {text}"
             )
         case Fault.IPV6_SAVES:
             return (

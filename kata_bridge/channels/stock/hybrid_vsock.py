@@ -20,7 +20,7 @@ _OK = re.compile(rb"OK [0-9]{1,10}\r?\n")
 
 
 def is_accepted(line: bytes) -> bool:
-    """Whether the VMM's line says that the guest's stream follows."""
+    """Whether the VMM's line announces the guest's stream."""
     return _OK.fullmatch(line) is not None
 
 

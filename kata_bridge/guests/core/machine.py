@@ -104,7 +104,7 @@ class GuestMachine:
         self._check_s = check_s
         self._base: Ruleset | None = None  # the ruleset whose digest `observed` has, if it is known
         self._pending_tickets: list[int] = []
-        self._has_applied = False  # the desired ruleset was pushed, and no reply has said so
+        self._has_applied = False  # a push was applied, and SetRuleset has not been answered yet
         self._was_current = False  # the guest held the desired ruleset: its absence is a drift
         self._flush: dict[Flow, int] = {}  # each with the `_flush_sequence` that asked for it last
         self._flush_sequence = 0

@@ -57,8 +57,8 @@ class SandboxObservation:
 class Sandbox:
     """A living sandbox and its pod, with the names of the super cluster and of the tenant.
 
-    `tenant` is empty for a pod of the super cluster itself. `refusal` says why the pod's ownership
-    annotations cannot be used; such a pod has no tenant and gets nothing.
+    `tenant` is empty for a pod of the super cluster itself. `refusal` is why the pod's ownership
+    annotations cannot be used; such a pod has no tenant, rules or resolver.
     """
 
     id: str

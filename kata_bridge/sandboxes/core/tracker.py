@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which sandboxes live on this node, from what several sources report.
 
-NRI reports a sandbox first, and its end at once. A list of the CRI says which of several sandboxes of a pod
-is the current one, and repairs what NRI missed. From a source that is away nothing is concluded.
+NRI reports a sandbox first, and its end at once. A list of the CRI shows which of several sandboxes of a pod
+is the current one, and repairs what NRI missed. An unreachable source changes nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -65,7 +65,7 @@ class SandboxTracker:
         return self._changes()
 
     def stopped(self, sandbox: str) -> tuple[Change, ...]:
-        """StopPodSandbox or RemovePodSandbox: it does not come back, whatever a list still says."""
+        """StopPodSandbox or RemovePodSandbox: it stays stopped, even if a later list has it."""
         self._tracked.pop(sandbox, None)
         self._stopped[sandbox] = None
         while len(self._stopped) > MAX_STOPPED:

@@ -116,7 +116,7 @@ class SubmittedResolver:
 class PodFacts:
     """A pod, as far as the decision needs it.
 
-    `networks` are those that its sandbox is attached to, whatever the pod's label says by now. `readiness`
+    `networks` are those that its sandbox is attached to; the pod's label may have changed since. `readiness`
     is the annotation network-readiness, None without one. `rules` is None for a pod that is not a guest.
     `resolver` is None before the first SetResolvConf.
     """
