@@ -92,7 +92,7 @@ class DnsConfigService:
     # ---- life
 
     async def run(self, life: Lifecycle) -> int:
-        """Work until told to stop. Returns the exit code."""
+        """Work until the daemon stops. Returns the exit code."""
         freeze_heap()
         life.on_reload(self._woken.set)
         await self._shell.start(

@@ -61,7 +61,7 @@ class PodResolver:
         return readiness_wait(self.pod) if self.is_retained else self.decision.waiting
 
     def is_submittable(self, now: float) -> bool:
-        """Whether kata-bridge is told: for `GRACE_S`, not that data is not synced."""
+        """Whether to submit it: a wait for unsynced data is submitted only after `GRACE_S`."""
         waiting = self.waiting
         if waiting is None or waiting.reason is not WaitReason.NOT_SYNCED:
             return True

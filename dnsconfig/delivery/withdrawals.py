@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When kata-bridge is told to forget pods that the API server does not have any more.
+"""Decides when a deleted pod is withdrawn from kata-bridge.
 
 Only after `FORGET_S`: the kubelet ends a pod's containers, not a relist that lacked the pod.
 """

@@ -145,8 +145,7 @@ def decide(
 def readiness_wait(pod: PodObject) -> PodWaiting | None:
     """Why the pod's network readiness annotation blocks it (kubelet.go of Arktos, syncPod).
 
-    A pod in the host's network waits for no network. Without the annotation, nobody is expected to
-    set it.
+    A pod in the host's network waits for no network. Without the annotation the pod does not wait.
     """
     value = pod.metadata.annotations.get(keys.NETWORK_READINESS)
     if value is None or pod.spec.host_network or value.lower() == "true":

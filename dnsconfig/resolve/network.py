@@ -3,8 +3,8 @@
 
 The search starts at the pod: its tenant, the one super namespace that is this tenant's kube-system,
 and the Network and Service there with exactly the right names. Services of that name elsewhere are
-never considered, so that nobody becomes another tenant's resolver by choosing a name. (Arktos took
-the first cached Service with a matching name.)
+never considered: a name alone never makes a Service another tenant's resolver. (Arktos took the
+first cached Service with a matching name.)
 """
 
 import ipaddress
@@ -146,8 +146,7 @@ def server_of(state: ClusterState, tenant: str, network: str) -> NetworkServer |
 def cluster_ips_of(state: ClusterState, tenant: str, network: str) -> ClusterIps | None:
     """The addresses that the DNS Service of a tenant's network has; None where they are unknown.
 
-    The Network's phase and the Service's fitness do not matter: an address that the Service has is
-    nobody else's.
+    The Network's phase and the Service's fitness do not matter: the Service alone has its address.
     """
     namespace = _dns_namespace(state, tenant)
     if isinstance(namespace, PodWaiting):

@@ -2,22 +2,21 @@
 """Which resolvers pods retain, and when a revoked server address is removed from them.
 
 A resolver is for the networks of the pod's sandbox at that time (`sandbox_networks`). A sandbox in
-other networks retains nothing of it.
+other networks does not retain it.
 
-A pod retains its resolver when none can be decided for it, with one exception: the API server may
-give a cluster IP that no Service has to a Service of any tenant, at once. If the network's Service
-is known not to have the address any more and the pod has no other server, the pod's text is reduced
-and starting containers wait:
+A pod retains its resolver while none can be decided for it, with one exception. The API server may
+give a free cluster IP to a Service of any tenant at once. So if the network's Service has given up
+the address and the pod has no other server, the pod's text loses it and starting containers wait:
 
 - after `REVOCATION_DELAY_S`. A Service that is deleted and created again (`helm upgrade --force`, a
   syncer that repairs) is back within seconds, and the pods' files shall change once, not twice. A
-  longer delay would help nobody, as the address may be another's at once. A shorter one would end
+  longer delay is useless, as the address may have a new owner at once. A shorter one would end
   before the saved state is written, and a restart would begin anew.
 - after `holdSeconds` while only a distrusted relist reports it (`daemonkit.kube.relist_guard`). A
   restored backup or a broken cache lacks the DNS Services of all tenants at once; syncers create
   them again within minutes. kubeproxy-ext keeps the guests' Services for as long.
 
-Unknown state removes nothing, and restores nothing either.
+Unknown state neither removes nor restores an address.
 """
 
 from dataclasses import dataclass, replace
