@@ -64,14 +64,14 @@ class _Sink:
             stream.write(render(self.clock(), _LEVEL_NAMES[level], name, message, fields) + "\n")
             stream.flush()
         except (OSError, ValueError):
-            # ValueError: the stream is closed. There is nowhere left to report it.
+            # ValueError: the stream is closed, so the error cannot be reported.
             return
 
 
 def _has_room(stream: TextIO) -> bool:
     """Whether a line can be written without waiting for the reader of the log.
 
-    A pipe or socket that nobody reads fills up, and a write to it would stop the loop for good.
+    A pipe or socket without a reader fills up, and a write to it would stop the loop for good.
     Room is a page (pipe(7)), which is why fields and traces are cut to fit into one.
     """
     try:

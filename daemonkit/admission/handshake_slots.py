@@ -90,7 +90,7 @@ class HandshakeSlots(Generic[T]):
             return Step(ended=ended)
         one = self._queue.pop()
         if one is None:
-            raise AssertionError("somebody waits")
+            raise AssertionError("the queue is not empty")
         source = self._source.pop(one)
         self._slots[one] = _Slot(source, now_s, now_s)
         self._by_source[source] += 1

@@ -142,7 +142,7 @@ def parse(data: bytes, cls: type[T], *, kind: str, source: str, directory: Path 
     binder = _Binder(directory, takes_defaults=True)
     header = _header(document, kind, binder.errors)
     if header not in (None, kind):
-        # The file of another kind is full of unknown keys: one error says it better.
+        # A file of another kind is full of unknown keys: one error suffices.
         raise ConfigError(source, binder.errors)
     rest = {key: value for key, value in document.items() if key not in ("apiVersion", "kind")}
     bound = binder.mapping(rest, cls, "")

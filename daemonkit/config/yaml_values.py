@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """YAML text to plain values, by the strict and small part of YAML that configuration needs.
 
-Everything that decides what a YAML file *says* lives here; `config` decides whether it is right.
-PyYAML's own loader takes the last of two equal keys, reads `no` as false and `10:50` as 650, lets
-an alias grow a small file into a huge value and recurses as deep as the file says. Its parser is
-fine, so values are built here from the parser's events, with a stack: plain scalars by the core
-schema of YAML 1.2 (section 10.3.2) without octal and hexadecimal numbers, no aliases, no tags,
-no second document.
+This module decides the values of a YAML file; `config` decides whether they are valid. PyYAML's own loader
+takes the last of two equal keys, and reads `no` as false and `10:50` as 650. An alias can grow a small file
+into a huge value, and the file decides the depth of its recursion. So this module uses PyYAML's parser alone,
+and builds the values from its events with a stack. Plain scalars follow the core schema of YAML 1.2 (section
+10.3.2), without octal and hexadecimal numbers. Aliases, tags and a second document are errors.
 """
 
 import re
@@ -44,7 +43,7 @@ _FLOAT = re.compile(
 
 
 class YamlError(Exception):
-    """The text is not YAML that we read. Says where and what; never quotes the text's values."""
+    """The text is not YAML that we read. The message has place and problem, never a value."""
 
 
 class _Open:

@@ -21,8 +21,8 @@ from daemonkit.files import directories
 from daemonkit.files.atomic import remove_leftovers, write_atomically
 from daemonkit.metrics import Counter
 
-# A node reboots, the control plane is repaired overnight: state of yesterday still helps. In older state,
-# names and addresses are more likely to be somebody else's by now.
+# After a reboot, or a control plane's repair overnight, yesterday's state still helps. In older state, names
+# and addresses are more likely to belong to other owners by now.
 MAX_AGE_S = 24 * 3600.0
 MAX_FILE_BYTES = 16 << 20
 

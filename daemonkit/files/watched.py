@@ -92,7 +92,7 @@ class Watched:
         """Return whether the content changed. Reads nothing while every file's `stat` is the same.
 
         Never raises: a directory that cannot be listed is a state like another, and going into it
-        or out of it is a change; `snapshot` then says why.
+        or out of it is a change; `snapshot` then has the reason.
         """
         before = self._digests
         signatures = self._scan()
@@ -106,8 +106,8 @@ class Watched:
 
         A file that is there and cannot be used (too large, unreadable, no regular file) is not in
         the result either, but in `problems` with the reason: it concerns that file alone. Raises
-        `FilesError` when the directory cannot be listed or holds too many files: nobody may take
-        that for an empty one.
+        `FilesError` when the directory cannot be listed or holds too many files: that differs from
+        an empty one.
         """
         content = self._read(self._scan())
         if isinstance(self._digests, str):

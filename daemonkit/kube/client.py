@@ -181,7 +181,7 @@ class Client:
     ) -> bytes:
         """Send one request and return the body of a 2xx answer.
 
-        A patch says by its `content_type` which kind of patch it is. Raises ApiError and
+        The `content_type` of a patch is its kind. Raises ApiError and
         UnreachableError, AnswerTooLargeError for more than `limit_bytes`.
         """
         deadlines = _Deadlines(REQUEST_TIMEOUT_S, REQUEST_TIMEOUT_S)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 MAX_HEAD_BYTES = 64 << 10
-# A chunk's size line: the size, and extensions that nobody uses.
+# A chunk's size line: the size, and unused extensions.
 _MAX_LINE_BYTES = 4 << 10
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [\t -~\x80-\xff]*)?")
@@ -34,7 +34,7 @@ class Head:
 def request(
     method: str, target: str, params: Mapping[str, str], fields: Mapping[str, str], body: bytes | None
 ) -> bytes:
-    """The bytes of a request. Nothing in it may come from a stranger unchecked: lines are not quoted."""
+    """The bytes of a request. Check untrusted values first: lines are not quoted."""
     query = f"?{urlencode(params)}" if params else ""
     lines = [f"{method} {target}{query} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
     if body is not None:

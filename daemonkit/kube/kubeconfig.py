@@ -24,7 +24,7 @@ MAX_BYTES = 4 * 1024 * 1024
 
 
 class KubeconfigError(ValueError):
-    """The kubeconfig cannot be used; the text says why and where, and holds no secret."""
+    """The kubeconfig cannot be used; the text has the reason and the place, and no secret."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Identity(Protocol):
-    """The part of `metadata` by which an object is known and its versions are told apart.
+    """The part of `metadata` that identifies an object and its version.
 
     A caller that holds many objects declares a Struct of these and of what else it uses.
     """

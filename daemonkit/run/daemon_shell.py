@@ -94,7 +94,7 @@ class DaemonShell:
 
 
 async def wait_until_ready(life: Lifecycle, readiness: Callable[[], Readiness], within_s: float) -> None:
-    """Wait until the daemon is ready or is told to stop, for `within_s` at most.
+    """Wait until the daemon is ready or stops, for `within_s` at most.
 
     A daemon that is not ready by then starts all the same: `/readyz` has the reason.
     """

@@ -51,14 +51,13 @@ def server_context(
 ) -> ssl.SSLContext:
     """Make the context of a server that demands a client certificate from `authorities_der`.
 
-    ALPN http/1.1 and no resumption: a resumed session has no verified chain, so nobody could say
-    who calls. That is why it is TLS 1.3 only: for TLS 1.2 Python can switch off tickets but not
-    OpenSSL's cache of sessions, which resumes by identifier and keeps 20 480 sessions of 5 KB
-    for clients who come and go. Every release of Kubernetes that is supported speaks TLS 1.3; with
-    `minimum_version` lower, `verified_chain` refuses resumed sessions, and the cache is the price.
+    ALPN http/1.1 without resumption: a resumed session has no verified chain, so it would not authenticate
+    the client. TLS 1.3 is the default for that reason. For TLS 1.2 Python can switch off tickets, but not
+    OpenSSL's cache of sessions, which resumes by identifier. The cache keeps 20 480 sessions of 5 KB. Every
+    supported release of Kubernetes has TLS 1.3. With a lower `minimum_version` the cache stays, and
+    `verified_chain` refuses resumed sessions.
 
-    Raises `TlsError`, also for no authorities at all: OpenSSL would take that set and refuse every
-    client without a word.
+    Raises `TlsError`, also for an empty set of authorities: OpenSSL would refuse every client silently.
     """
     context = anonymous_server_context(certificate_file, key_file)
     if not _trust(context, authorities_der):
