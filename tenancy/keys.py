@@ -45,7 +45,7 @@ SUPER_CLUSTER_ID = "tenancy.x-k8s.io/superclusterid"
 ARKTOS_NETWORK = "arktos.futurewei.com/network"
 DEFAULT_NETWORK = "default"
 
-# Annotation of a pod: its containers may start once this says `true`, where it is there at all.
+# Annotation of a pod: if present, its containers may start once it is `true`.
 NETWORK_READINESS = "arktos.futurewei.com/network-readiness"
 
 # Annotation of a super pod: the comma-separated names of the containers that are the tenant's own.

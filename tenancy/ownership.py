@@ -57,8 +57,8 @@ class ContainerPolicy:
     """Which containers of a super pod are the tenant's, without an annotation for that.
 
     `injected` are the names of the containers that the super cluster adds to pods.
-    `trusts_annotation` says that the syncer owns `keys.CONTAINERS`: one that does not know the key
-    would pass a tenant's own value through, and so let it name the injected containers.
+    `trusts_annotation`: the syncer owns `keys.CONTAINERS`. A syncer that does not know the key would
+    pass a tenant's own value through, and so let it name the injected containers.
     """
 
     injected: frozenset[str] = frozenset()

@@ -233,7 +233,7 @@ def _confused(standing: Mapping[str, Tenant], previous: Registry) -> dict[str, s
     OpenSSL finds an issuer by its name and, where both ends have one, the key identifier. Between
     certificates that this does not tell apart it takes any.
     """
-    by_name: dict[bytes, _Held] = {}
+    by_name: dict[bytes, _SourcesByCertificate] = {}
     for source, tenant in standing.items():
         for der in tenant.authorities:
             named = by_name.setdefault(x509.canonical_subject(der), {})
@@ -242,30 +242,32 @@ def _confused(standing: Mapping[str, Tenant], previous: Registry) -> dict[str, s
         by_name.setdefault(x509.canonical_subject(der), {}).setdefault(der, set()).add(_SPIFFE)
     refused: dict[str, str] = {}
     for named in by_name.values():
-        by_identifier: dict[bytes | None, _Held] = {}
+        by_identifier: dict[bytes | None, _SourcesByCertificate] = {}
         for der, sources in named.items():
             by_identifier.setdefault(x509.subject_key_identifier(der), {})[der] = sources
         bare = by_identifier.pop(None, {})
         if bare:
             # One without an identifier is confused with every other of its name.
-            for source in _give_way(named, bare, previous):
+            for source in _losing_sources(named, bare, previous):
                 refused[source] = "an authority has another's subject and no subject key identifier"
         for alike in by_identifier.values():
-            for source in _give_way(alike, alike, previous):
+            for source in _losing_sources(alike, alike, previous):
                 refused[source] = "an authority has another's subject and subject key identifier"
     return refused
 
 
 # Certificates, each with the sources that have it as an authority.
-_Held = dict[bytes, set[str]]
+_SourcesByCertificate = dict[bytes, set[str]]
 
 # Stands among the sources for the super cluster's own authorities. No source has this name.
 _SPIFFE = ""
 
 
-def _give_way(alike: _Held, culprits: _Held, previous: Registry) -> set[str]:
-    """Which sources give way where the certificates `alike` cannot be told apart because of some
-    `culprits` among them."""
+def _losing_sources(
+    alike: _SourcesByCertificate, culprits: _SourcesByCertificate, previous: Registry
+) -> set[str]:
+    """The sources that lose their authority, as OpenSSL cannot distinguish the certificates `alike`
+    because of the `culprits` among them."""
     if len(alike) < 2:
         return set()
     owners = set().union(*alike.values())

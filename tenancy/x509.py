@@ -148,7 +148,7 @@ def check_key(der: bytes) -> None:
 
 def check_distribution_points(der: bytes) -> None:
     """Raise CertificateError if a CRL's place is given relative to the issuer's name (RFC 5280, 4.2.1.13,
-    which says not to). OpenSSL copies that name for each of them, before it checks the signature."""
+    which advises against it). OpenSSL copies that name for each of them, before it checks the signature."""
     value = _Certificate(der).extensions.get(DISTRIBUTION_POINTS)
     if value is None:
         return
