@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the tree that packages install: `python packaging/tree.py DIRECTORY`, or tells with `--check`
-whether it could (exit code 0) and what is missing (1).
+"""Builds the tree that packages install: `python packaging/tree.py DIRECTORY`, or checks with `--check`
+whether it can (exit code 0; 1 prints what is missing).
 
-Our packages but for the demo and the fakes, with the byte path compiled (setup.py says which
-modules), their dependencies and byte code, and a launcher for each daemon in `bin/`. A launcher runs
-the interpreter that built the tree, isolated: no user site, no environment, nothing but the standard
-library and this directory (`python -ISE`), and without the columns of each instruction (`-X
-no_debug_ranges`), which only underline the lines of a trace: 0.2 MB of vn-agent. It finds the tree
-from its own place, so a tree may be copied to where it is installed. Needs a C compiler and Python's
-headers; setuptools and mypy come from the interpreter that runs this. Exit code 1 when something
-could not be built.
+The tree has our packages except the demo and the fakes, with the byte path compiled (setup.py lists its
+modules). It has their dependencies, byte code, and a launcher for each daemon in `bin/`. A launcher runs the
+interpreter that built the tree, isolated (`python -ISE`): without user site and environment, with the
+standard library and this directory alone. `-X no_debug_ranges` leaves out the columns of each instruction,
+which only underline the lines of a trace: 0.2 MB of vn-agent. A launcher finds the tree from its own place,
+so a tree may be copied. The build needs a C compiler and Python's headers; setuptools and mypy come from the
+interpreter that runs this. Exit code 1: the build failed.
 """
 
 import compileall

@@ -73,7 +73,7 @@ def test_pod_waits_for_rules_and_its_first_connection_works(
         assert main["state"]["waiting"]["reason"] == "PodInitializing"
         bridge.start()
         pod.wait("Succeeded")
-        assert printed_by(pod).splitlines()[-1] == "the Services of this pod are in its guest"
+        assert printed_by(pod).splitlines()[-1] == "the Services of this pod are applied in its guest"
         log = pod.log()
         assert log.startswith("page of acme\n")
         assert services.retransmitted(log) == 0
@@ -94,7 +94,9 @@ def test_unreachable_guest_waits_while_others_start(ring: Ring, acme: RingTenant
         wait_for("the guest is known", lambda: is_unreachable(bridge, shut), timeout_s=_WAITS_S)
         (init,) = shut.status()["initContainerStatuses"]
         assert "running" in init["state"]
-        assert printed_by(shut).splitlines() == ["waiting: the Services of this pod are not in its guest yet"]
+        assert printed_by(shut).splitlines() == [
+            "waiting: the Services of this pod are not applied in its guest"
+        ]
 
 
 def is_unreachable(bridge: NodeDaemon, pod: services.TenantPod) -> bool:
