@@ -83,8 +83,8 @@ def decode_review(body: bytes) -> Review:
     except _UNDECODABLE as error:
         raise ReviewError(f"not an AdmissionReview: {error}") from None
     if (found.api_version, found.kind) != (API_VERSION, KIND):
-        said = f"{found.api_version} {found.kind}"[:80]
-        raise ReviewError(f"expected an {API_VERSION} {KIND}, got {said!r}")
+        received = f"{found.api_version} {found.kind}"[:80]
+        raise ReviewError(f"expected an {API_VERSION} {KIND}, got {received!r}")
     request = found.request
     if request is None or not request.uid:
         raise ReviewError("the review has no request, or the request no uid")

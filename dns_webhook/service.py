@@ -81,7 +81,7 @@ class WebhookService:
         self._port = 0
 
     async def run(self, life: Lifecycle) -> int:
-        """Work until told to stop. Returns the exit code."""
+        """Work until the daemon stops. Returns the exit code."""
         raise_descriptor_limit()
         await self._shell.start(
             life,

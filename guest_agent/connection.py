@@ -46,7 +46,7 @@ class Keepalive:
 
 
 class ConnectionLostError(Exception):
-    """There is no connection, or no longer; the text says why."""
+    """The connection is lost or was never made; the text has the reason."""
 
 
 class NodeConnection:

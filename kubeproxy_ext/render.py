@@ -2,7 +2,7 @@
 """`python -m kubeproxy_ext render`: prints the ruleset of one guest from a file of objects.
 
 It is for reading, comparing and testing. The code is the daemon's, without a cluster. The package's README
-says what other programs may rely on.
+lists what other programs may rely on.
 """
 
 import argparse
@@ -28,7 +28,7 @@ _RENDERERS = {Backend.IPTABLES: render_iptables, Backend.NFT: render_nft}
 
 
 class UnusableInputError(Exception):
-    """The objects or the guest cannot be used; the text says what and where."""
+    """The objects or the guest cannot be used; the text has the problem and the place."""
 
 
 def main(argv: Sequence[str], stdin: BinaryIO, stdout: TextIO, stderr: TextIO) -> int:

@@ -97,7 +97,7 @@ class KubeproxyExt:
     # ---- life
 
     async def run(self, life: Lifecycle) -> int:
-        """Work until told to stop. Returns the exit code."""
+        """Work until the daemon stops. Returns the exit code."""
         freeze_heap()
         # SIGHUP: credentials are read again by themselves, the configuration only at a start.
         life.on_reload(self._woken.set)

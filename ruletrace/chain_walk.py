@@ -47,7 +47,7 @@ class RuleEffect:
 class RuleResult:
     """What a rule does to a packet; the share that no effect takes goes to the next rule.
 
-    `note` says why a rule is skipped that applies to other packets of the same flow.
+    `note` is why a rule is skipped that applies to other packets of the same flow.
     """
 
     effects: tuple[RuleEffect, ...] = ()

@@ -128,7 +128,7 @@ class Pages:
 
 @dataclass(frozen=True, slots=True)
 class TenantLimits:
-    """Per tenant; 0 means none. README.md says why each default is what it is."""
+    """Per tenant; 0 means none. README.md has the reason for each default."""
 
     connections_per_tenant: int = setting(1024, minimum=0, doc="open connections; 0: no limit")
     tunnels_per_tenant: int = setting(1024, minimum=0, doc="exec, attach and portForward; 0: no limit")

@@ -28,7 +28,7 @@ MAX_LOOKUPS = 100
 class Dispatcher:
     """Serves the requests of all connections.
 
-    `refreshable` is the source of pods, if it can be read on demand. `are_pods_stale` says whether it
+    `refreshable` is the source of pods, if it can be read on demand. `are_pods_stale` returns whether it
     cannot be read now. `is_audit_required`: a stream without room for its audit line is refused.
     """
 

@@ -16,7 +16,7 @@ PERIOD_S = 0.005
 class RequestQueue:
     """One queue for each tenant, in order of arrival; `usage_of(tenant).waiting` counts it.
 
-    `ready_count(tenant)` says how many may begin now. `stop_waiting` of a connection begins its
+    `ready_count(tenant)` returns how many may begin now. `stop_waiting` of a connection begins its
     request, or calls `add` again.
     """
 

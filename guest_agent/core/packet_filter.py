@@ -18,7 +18,7 @@ class RulesRefusedError(Exception):
 
 
 class FilterUnavailableError(Exception):
-    """The packet filter cannot be used, or not now: FAILED on the wire. The text says what is missing."""
+    """The packet filter cannot be used, or not now: FAILED on the wire. The text names what is missing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ _KILLED_S = 5.0
 class Coprocess:
     """One process. Not thread-safe.
 
-    `has_echoed` says whether the expected output came since the last `write`; `errors` is what came
-    on stderr since.
+    `has_echoed`: the expected output came since the last `write`. `errors`: the text on stderr since then.
     """
 
     def __init__(self, program: Path, *arguments: str) -> None:

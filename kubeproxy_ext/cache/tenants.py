@@ -40,7 +40,7 @@ class RestoredTenant:
 
 @dataclass(slots=True)
 class TenantSync:
-    """A tenant that has guests here. `limiter` says when its rules are due.
+    """A tenant that has guests here. `limiter` decides when its rules are due.
 
     `has_synced` stays once all its namespaces have been listed; a namespace that comes later adds to
     them. `only_endpoints_since` is when its first lists had EndpointSlices and no Service.

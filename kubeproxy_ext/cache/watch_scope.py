@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to watch so that the tenants of this node are seen, and little else. Pure.
+"""Decides what to watch: the tenants of this node, and little else. Pure.
 
 A Service belongs to the tenant that its Namespace names. There are three ways to watch a tenant:
 
 - each of its namespaces: exact, and the API server has an index for it. It costs two connections each,
   and tenants may have any number of namespaces;
 - by the labels `vcname` and `vcnamespace`, which VirtualCluster's syncer puts on its objects and the
-  controllers of EndpointSlices copy. Objects without the label are watched once more, as somebody else
-  may have made a Service in a tenant's namespace;
+  controllers of EndpointSlices copy. Objects without the label are watched once more, as another
+  program may have made a Service in a tenant's namespace;
 - the whole cluster, where Namespaces do not name their VirtualCluster or tenants are too many. Objects
   of other namespaces are dropped before they are cached.
 """

@@ -23,7 +23,7 @@ from ruleset.document import Ruleset
 
 # kata-bridge retries by itself; this covers what it may have lost.
 RESEND_S = 60.0
-# A packet filter that refuses will refuse again, unless somebody has repaired the guest.
+# A packet filter that refused once refuses again until the guest is repaired.
 REFUSED_RETRY_S = 300.0
 # The request failed, not the guest: the connection is new, or will be soon.
 RETRY_S = 1.0

@@ -86,7 +86,7 @@ class ReadBack:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The answer. `expected` and `actual` are None where they are unknown; `unknown` says why."""
+    """The answer. `expected` and `actual` are None where they are unknown; `unknown` has the reason."""
 
     guest: GuestIdentity
     packet: Packet
@@ -112,7 +112,7 @@ class Explanation:
 def explain(
     guest: GuestIdentity, packet: Packet, desired: DesiredRules | str, read_back: ReadBack | str
 ) -> Explanation:
-    """Combine what is known. A text in place of a value says why that is unknown."""
+    """Combine what is known. A text in place of a value is the reason why it is unknown."""
     unknown: list[str] = []
     notes: list[str] = []
     expected = actual = None

@@ -137,7 +137,7 @@ _STREAM_OPTIONS: dict[str, Callable[[str], bool]] = {
 
 
 def parse_log_options(query: str) -> tuple[Options, bool]:
-    """Read the parameters of containerLogs; the second value says whether the log is followed.
+    """Read the parameters of containerLogs; the second value is whether the log is followed.
 
     Raises QueryError: 400 for what does not parse, 422 for what cannot be combined (as the kubelet).
     """

@@ -282,7 +282,7 @@ class KubeletConnection:
 
     def _report_session(self) -> bool:
         """The connection failed: report its offered session; return whether that may be the cause. The end of
-        an idle connection says nothing about a session."""
+        an idle connection is independent of its session."""
         if self.offered_session is None or (self._is_established and self._exchange is None):
             return False
         if self._is_established:
