@@ -17,7 +17,7 @@ class BodyStream(Protocol):
 
 
 class EvictedError(Exception):
-    """There was no room, and this body had been read for longest."""
+    """Memory for bodies ran out, and this one was the oldest."""
 
 
 class BodyTooLargeError(Exception):

@@ -89,10 +89,9 @@ def document_of(tenant: Tenant) -> dict[str, object]:
 
 
 def certificates(pem: str) -> tuple[bytes, ...]:
-    """The DER of each certificate in `pem`, in order. Text between the blocks is left alone.
+    """The DER of each certificate in `pem`, in order. Text between the blocks is ignored.
 
-    Raises ValueError for a block that is cut off, is no certificate (a private key has no business
-    here) or does not read as one, or would be slow to use.
+    Raises ValueError for a block that is cut off, invalid, a private key, or slow to use.
     """
     if len(pem) > MAX_PEM_CHARS:
         raise ValueError(f"longer than {MAX_PEM_CHARS} characters")

@@ -206,7 +206,7 @@ def _seconds(tag: int, content: bytes) -> float:
     try:
         return dt.datetime(year, month, day, hour, minute, second, tzinfo=dt.UTC).timestamp()
     except ValueError:
-        raise CertificateError("a time that is none") from None
+        raise CertificateError("invalid time") from None
 
 
 def uri_sans(der: bytes) -> tuple[str, ...]:
@@ -265,7 +265,7 @@ class _Certificate:
 
     def __init__(self, der: bytes) -> None:
         if len(der) > _MAX_CERTIFICATE_BYTES:
-            raise CertificateError("a certificate of this size is none of ours")
+            raise CertificateError("larger than any certificate that we issue")
         fields = _body(der)
         self.subject = fields[_SUBJECT][2]
         self.spki = fields[_PUBLIC_KEY][2]

@@ -186,7 +186,7 @@ class Service:
         )
         self._publisher.restore()
         for source in self._reloadables:
-            source.poll()  # the content that is read now is no change later
+            source.poll()  # so that the present content is not a change later
         self._handshakes.start()
         self._listener.start()
         self._sources.start()

@@ -2,7 +2,7 @@
 """The state that all connections share: registered tenants, the pod index, usage, open connections.
 
 Sources replace `registry` and `index` as a whole. Both are immutable, so a request reads one version of each.
-Nothing here waits: from a reload to the last connection that it cuts there is no await.
+Nothing here waits: a reload cuts its connections without an await.
 """
 
 import asyncio

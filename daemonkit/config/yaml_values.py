@@ -35,7 +35,7 @@ _CONSTANTS: dict[str, bool | None] = {
 }
 # Eighteen digits fit 64 bits and stay clear of int()'s own limit on digits.
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
-# With a point or an exponent: what has neither and is no integer above stays text. Writers that round
+# With a point or an exponent. Other text that is not an integer above stays text. Writers that round
 # trip put up to 17 digits behind up to five zeros.
 _FLOAT = re.compile(
     r"[-+]?([0-9]{1,18}\.[0-9]{0,24}|\.[0-9]{1,24}|[0-9]{1,18}(?=[eE]))([eE][-+]?[0-9]{1,3})?"

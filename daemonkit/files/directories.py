@@ -27,8 +27,8 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 class UnusableDirectoryError(OSError):
     """A directory cannot be created, or others can write to it. The text names it and what to do."""
 
-    def __init__(self, path: Path, why: str, remedy: str = "", *, number: int = errno.EPERM) -> None:
-        super().__init__(number, f"{why}; {remedy}" if remedy else why, str(path))
+    def __init__(self, path: Path, problem: str, remedy: str = "", *, number: int = errno.EPERM) -> None:
+        super().__init__(number, f"{problem}; {remedy}" if remedy else problem, str(path))
 
     def __str__(self) -> str:
         return f"{self.filename}: {self.strerror}"
@@ -95,9 +95,9 @@ def _make(path: Path, mode: int) -> None:
     except FileExistsError:
         return  # another daemon created it, or it is a file: `_walk` decides
     except OSError as error:
-        why = f"it does not exist and cannot be created: {error.strerror}"
+        problem = f"it does not exist and cannot be created: {error.strerror}"
         remedy = f"create it for uid {os.geteuid()}"
-        raise UnusableDirectoryError(path, why, remedy, number=error.errno or errno.EIO) from None
+        raise UnusableDirectoryError(path, problem, remedy, number=error.errno or errno.EIO) from None
     try:
         os.fchmod(descriptor, mode)  # not by mkdir, where the umask applies
     finally:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How to reach an API server, and as whom: read out of a kubeconfig or a pod's service account.
+"""The address of an API server and our credentials for it, from a kubeconfig or a pod's service account.
 
 A daemon is not kubectl: what needs a program, a browser or a person (exec plugins, auth providers,
 passwords) is refused with the reason, as is everything that would make the connection less safe

@@ -164,7 +164,7 @@ def fetch(address: Address, path: str, timeout_s: float) -> tuple[int, bytes]:
     """Ask a status server for a page; return status code and body.
 
     Blocks for at most `timeout_s`: for tools and tests, not for a loop. Raises `OSError`
-    (`TimeoutError` among them) when nothing answers, `StatusError` when what answers is no status
+    (`TimeoutError` among them) when nothing answers, `StatusError` when the reply is not that of a status
     server or its reply is cut or too large.
     """
     deadline = time.monotonic() + timeout_s

@@ -30,7 +30,7 @@ from dnsconfig.retention.sandbox_networks import SandboxNetworks
 GRACE_S = 2.0
 # kata-bridge takes 4 096; a message may quote much of an object that is not decoded.
 MAX_MESSAGE_CHARACTERS = 1_000
-# For kata-bridge an empty text is no text. C libraries read both alike.
+# kata-bridge takes an empty text for none. C libraries read both alike.
 EMPTY_FILE = "\n"
 
 

@@ -43,7 +43,7 @@ class SandboxNetworks:
     def observe(self, pod: PodObject, guest: Guest | None, *, has_all_guests: bool) -> tuple[str, ...]:
         """The networks of the pod's sandbox; empty without a known sandbox.
 
-        `has_all_guests`: kata-bridge has reported all guests, so that a pod without one is no guest.
+        `has_all_guests`: kata-bridge has reported all guests, so that a pod without one is not a guest.
         """
         uid = pod.metadata.uid
         if guest is not None and guest.networks:

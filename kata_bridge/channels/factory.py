@@ -44,7 +44,7 @@ class ChannelFactory:
         self._settings = settings
 
     def channels_of(self, sandbox: Sandbox) -> tuple[str, ...]:
-        """The channels to try for a sandbox, best first; none: it is no guest."""
+        """The channels to try for a sandbox, best first; none for an unmanaged sandbox."""
         try:
             has_shim = shim_socket(sandbox.id, self._settings.shim_directories) is not None
         except ValueError:

@@ -30,7 +30,7 @@ _NOT_SYNCED = "the node's sandboxes are not synced yet"
 
 
 class GuestRegistry:
-    """One driver for each guest. `channels_of` returns the channels of a sandbox; none: it is no guest."""
+    """One driver for each guest. `channels_of` returns the channels of a sandbox; none: unmanaged."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class GuestRegistry:
 
     @property
     def unmanaged(self) -> int:
-        """How many sandboxes are no guests: in the host's network, or of another runtime."""
+        """How many sandboxes are unmanaged: in the host's network, or of another runtime."""
         return len(self._unmanaged)
 
     @property

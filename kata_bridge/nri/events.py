@@ -41,7 +41,7 @@ _FIRST_WITH_0_10 = {"containerd": (2, 2), "cri-o": (1, 34)}
 
 
 def mask(events: Iterable[Event]) -> int:
-    """The bit mask that subscribes to `events`, of which there must be one: 0 subscribes to all."""
+    """The bit mask that subscribes to `events`, at least one: mask 0 subscribes to all."""
     bits = sum(1 << event - 1 for event in set(events))
     if bits == 0:
         raise ValueError("a plugin must subscribe to at least one event: the mask 0 means all")

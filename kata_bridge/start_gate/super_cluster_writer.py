@@ -32,7 +32,7 @@ _log = logs.get(__name__)
 
 
 class PodGoneError(Exception):
-    """There is no such pod, or another pod has its name now."""
+    """The pod is gone, or another pod has its name now."""
 
 
 class SuperClusterWriter:

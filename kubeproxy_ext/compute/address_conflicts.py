@@ -75,6 +75,6 @@ def _claims(service: ServiceInfo, family: Family) -> Iterator[tuple[int, Address
                 yield rank, (ip, port.port, port.protocol)
 
 
-def _order(loss: AddressConflict) -> tuple[str, int, str]:
-    ip, port, protocol = loss.address
+def _order(conflict: AddressConflict) -> tuple[str, int, str]:
+    ip, port, protocol = conflict.address
     return ip, port, protocol.value

@@ -45,7 +45,7 @@ def family_of(ip: str) -> Family:
 
 
 def canonical_ip(text: str) -> str | None:
-    """The address as a packet filter prints it; None if the text is no address.
+    """The address as a packet filter prints it; None for text that is not an address.
 
     Objects stored before Kubernetes 1.22 may have leading zeros, which Kubernetes reads as decimal
     (k8s.io/utils/net ParseIPSloppy). A packet filter would read octal, or refuse the whole table. An

@@ -41,13 +41,13 @@ def _lost(cluster: ServiceIndex, visible: Iterable[VisibleServices]) -> Iterator
     for each_visible in visible:
         for loser, conflicts in each_visible.conflicts.items():
             namespace, _, name = loser.partition("/")
-            for loss in conflicts:
-                yield namespace, name, _sentence(cluster, loss)
+            for conflict in conflicts:
+                yield namespace, name, _sentence(cluster, conflict)
 
 
-def _sentence(cluster: ServiceIndex, loss: AddressConflict) -> str:
-    ip, port, protocol = loss.address
-    namespace, _, name = loss.winner.partition("/")
+def _sentence(cluster: ServiceIndex, conflict: AddressConflict) -> str:
+    ip, port, protocol = conflict.address
+    namespace, _, name = conflict.winner.partition("/")
     owner = cluster.owner(namespace)
     winner = f"{owner.namespace if owner else namespace}/{name}"
     return f"{ip} port {port}/{protocol.value} belongs to Service {winner}"

@@ -52,7 +52,7 @@ def stale_flows(old: GuestRulesResult | None, new: GuestRulesResult) -> tuple[St
     had, have = _serving(old) if old else {}, _serving(new)
     changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     changed |= {port.partition(":")[0] for port, _ in _differing(had, have)}
-    olds, news = _captures(before, changed), _captures(after, changed)
+    olds, news = _frontends_by_address(before, changed), _frontends_by_address(after, changed)
     flows = [
         StaleFlow(Protocol.UDP, ip, port)
         for ip, port, protocol in olds.keys() - news.keys()
@@ -95,7 +95,7 @@ def _differing(
     return (key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
 
 
-def _captures(rules: Mapping[str, ServiceRules], names: set[str]) -> dict[_Address, Frontend]:
+def _frontends_by_address(rules: Mapping[str, ServiceRules], names: set[str]) -> dict[_Address, Frontend]:
     """Frontends by address. `GuestRules` has each address once. An address that moves from one Service to
     another changes both, so `names` has both."""
     return {

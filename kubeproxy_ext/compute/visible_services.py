@@ -37,7 +37,7 @@ class VisibleServices:
         known = self._without_conflicts.get(rules.service)
         if known is not None and known[0] is rules:
             return known[1]
-        addresses = {loss.address for loss in conflicts}
+        addresses = {conflict.address for conflict in conflicts}
         kept = tuple(one for one in rules.frontends if (one.ip, one.port, one.protocol) not in addresses)
         trimmed = ServiceRules(rules.service, kept)
         self._without_conflicts[rules.service] = (rules, trimmed)

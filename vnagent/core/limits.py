@@ -122,5 +122,5 @@ def can_hold(usage: TenantUsage, size: int) -> bool:
 
 
 def is_below(used: int, limit: int) -> bool:
-    """Whether one more may be used. 0 is no limit."""
+    """Whether one more may be used. Limit 0: unlimited."""
     return not limit or used < limit

@@ -164,4 +164,4 @@ def owned_pods(page: bytes, policy: ContainerPolicy) -> OwnedPods:
 
 def _check_kind(kind: str) -> None:
     if kind != "Pod":
-        raise PageError("holds objects that are no pods")
+        raise PageError("has items that are not Pods")

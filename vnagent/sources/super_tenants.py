@@ -155,8 +155,8 @@ class SuperTenants:
             self._changed.clear()
             now_s = self._clock()
             tenants = self._tenants(now_s)
-            unserved = {source_of(each) for each in self._clusters.objects.values() if not is_served(each)}
-            deleted = frozenset(self._deleted | unserved) - tenants.keys()
+            not_served = {source_of(each) for each in self._clusters.objects.values() if not is_served(each)}
+            deleted = frozenset(self._deleted | not_served) - tenants.keys()
             self._drop_past_rotations(tenants, deleted)
             lists, deleted_lists = self._client_lists()
             is_used = self._publish(

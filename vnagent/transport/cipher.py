@@ -150,7 +150,7 @@ class Cipher:
                 self.cost = HandshakeCost(cpu_s + spent_s, check_s + spent_s * is_check, chain)
                 if self.is_handshake_done and self._resume is not None:
                     self._resume = None
-                    if not chain:  # there was no memory to inspect it
+                    if not chain:  # out of memory for the inspection
                         self.is_handshake_done, failed = False, EndReason.HANDSHAKE_FAILED
             self._take()
             if not self.is_handshake_done:

@@ -121,7 +121,7 @@ class KubeletConnection:
         group: PollGroup,
     ) -> None:
         """Send a request, now or once the handshake is done. `timeout_s` bounds the wait for the response's
-        head; None is no bound (a followed log may be quiet)."""
+        head; None: unbounded, as a followed log may be quiet."""
         self._exchange = exchange
         self.group = group
         if self.transport is not None:
