@@ -127,17 +127,17 @@ def merge(previous: Registry, incoming: Mapping[str, Tenant | Bad]) -> tuple[Reg
 def _merge_once(
     previous: Registry, incoming: Mapping[str, Tenant | Bad]
 ) -> tuple[Registry, tuple[Problem, ...]]:
-    standing: dict[str, Tenant] = {}
+    candidates: dict[str, Tenant] = {}
     problems: dict[str, Problem] = {}
 
     def step_down(source: str, tenant: str, reason: str) -> None:
         """Fall back from the source's present content to its last good state, and from there to nothing."""
         old = previous.sources.get(source)
-        is_kept = old is not None and standing.get(source) is not old
+        is_kept = old is not None and candidates.get(source) is not old
         if old is not None and is_kept:
-            standing[source] = old
+            candidates[source] = old
         else:
-            standing.pop(source, None)
+            candidates.pop(source, None)
         problems[source] = Problem(source, tenant, reason, is_kept)
 
     for source, value in sorted(incoming.items()):
@@ -147,12 +147,12 @@ def _merge_once(
         else:
             # Unchanged content is the last good state: there is nothing else to fall back to.
             old = previous.sources.get(source)
-            standing[source] = old if old == value else value
+            candidates[source] = old if old == value else value
     # Each round takes at least one source a step down, and each source has two steps.
-    while refused := _conflicts(standing, previous):
+    while refused := _conflicts(candidates, previous):
         for source, reason in refused.items():
-            step_down(source, standing[source].key, reason)
-    registry = Registry(standing, previous.spiffe)
+            step_down(source, candidates[source].key, reason)
+    registry = Registry(candidates, previous.spiffe)
     return registry, tuple(problems[source] for source in sorted(problems))
 
 
@@ -195,10 +195,10 @@ class _Claim:
     value: tuple[str, ...]
 
 
-def _conflicts(standing: Mapping[str, Tenant], previous: Registry) -> dict[str, str]:
+def _conflicts(candidates: Mapping[str, Tenant], previous: Registry) -> dict[str, str]:
     """The sources that claim what another has, each with the reason."""
     claimed: dict[_Claim, list[str]] = {}
-    for source, tenant in standing.items():
+    for source, tenant in candidates.items():
         for claim in _claims(tenant):
             claimed.setdefault(claim, []).append(source)
     refused: dict[str, str] = {}
@@ -207,7 +207,7 @@ def _conflicts(standing: Mapping[str, Tenant], previous: Registry) -> dict[str, 
             holder = _holder(claim, sources, previous)
             word = "is another tenant's" if holder else "is claimed by two tenants"
             refused |= {each: f"{claim.what} {word}" for each in sources if each != holder}
-    return refused | _confused(standing, previous)
+    return refused | _confused(candidates, previous)
 
 
 def _claims(tenant: Tenant) -> Iterator[_Claim]:
@@ -227,14 +227,14 @@ def _holder(claim: _Claim, sources: list[str], previous: Registry) -> str:
     return ""
 
 
-def _confused(standing: Mapping[str, Tenant], previous: Registry) -> dict[str, str]:
+def _confused(candidates: Mapping[str, Tenant], previous: Registry) -> dict[str, str]:
     """The sources whose authorities OpenSSL could take for another's, each with the reason.
 
     OpenSSL finds an issuer by its name and, where both ends have one, the key identifier. Between
     certificates that this does not tell apart it takes any.
     """
     by_name: dict[bytes, _SourcesByCertificate] = {}
-    for source, tenant in standing.items():
+    for source, tenant in candidates.items():
         for der in tenant.authorities:
             named = by_name.setdefault(x509.canonical_subject(der), {})
             named.setdefault(der, set()).add(source)
@@ -245,10 +245,10 @@ def _confused(standing: Mapping[str, Tenant], previous: Registry) -> dict[str, s
         by_identifier: dict[bytes | None, _SourcesByCertificate] = {}
         for der, sources in named.items():
             by_identifier.setdefault(x509.subject_key_identifier(der), {})[der] = sources
-        bare = by_identifier.pop(None, {})
-        if bare:
+        without_identifier = by_identifier.pop(None, {})
+        if without_identifier:
             # One without an identifier is confused with every other of its name.
-            for source in _losing_sources(named, bare, previous):
+            for source in _losing_sources(named, without_identifier, previous):
                 refused[source] = "an authority has another's subject and no subject key identifier"
         for alike in by_identifier.values():
             for source in _losing_sources(alike, alike, previous):
@@ -275,8 +275,8 @@ def _losing_sources(
         # One tenant's old and new certificate. With one key either verifies a leaf; with two keys
         # only the one that OpenSSL happens to try does.
         return owners if len({x509.spki(der) for der in alike}) > 1 else set()
-    if any(_had(source, der, previous) for der in culprits for source in culprits[der]):
-        before = {s for der in alike for s in alike[der] if _had(s, der, previous)}
+    if any(_was_authority_of(source, der, previous) for der in culprits for source in culprits[der]):
+        before = {s for der in alike for s in alike[der] if _was_authority_of(s, der, previous)}
         losers = owners - before
     else:
         losers = set().union(*culprits.values())
@@ -284,7 +284,7 @@ def _losing_sources(
     return (losers or owners) - {_SPIFFE}
 
 
-def _had(source: str, der: bytes, previous: Registry) -> bool:
+def _was_authority_of(source: str, der: bytes, previous: Registry) -> bool:
     if source == _SPIFFE:
         return True
     old = previous.sources.get(source)
