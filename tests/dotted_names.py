@@ -55,14 +55,15 @@ def _is_class(name: str) -> bool:
     parts = module.split(".")
     if any(
         path.with_suffix("").parts[-len(parts) :] == tuple(parts) and class_name in _names_in(path)
-        for path in _modules()
+        for path in modules()
     ):
         return True
     return parts[0] in sys.stdlib_module_names or importlib.util.find_spec(parts[0]) is not None
 
 
 @cache
-def _modules() -> list[Path]:
+def modules() -> list[Path]:
+    """All Python files of our packages, tests and fakes."""
     return [path for package in sorted(_OURS) for path in (ROOT / package).rglob("*.py")]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links of documents, citations of code, and names of our modules that lead nowhere.
+"""Links, citations, and names of our code that lead nowhere.
 
 A Markdown link counts from its document, with the anchor of a heading as GitHub makes it. In code and in
 plain text `docs/...` is cited from the repository's root, and a decision by its number: `decision 0018`.
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests import dotted_names
+from tests import cited_code, dotted_names
 from tests.packages import ROOT
 
 _LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
@@ -25,6 +25,8 @@ _OWN_TEST = Path("tests/unit/test_links.py")
 _SUFFIXES = {".md", ".py", ".toml", ".yaml", ".sh", ".proto"}
 # What was decided or changed names the modules of its time.
 _RECORDS = (Path("CHANGELOG.md"), Path("docs/decisions"))
+# Their readers follow each path and name.
+_WALKTHROUGHS = Path("docs/walkthroughs")
 
 
 def broken() -> list[str]:
@@ -61,6 +63,8 @@ def broken_in(path: Path) -> Iterator[str]:
             yield found[0]
     if not any(path.is_relative_to(record) for record in _RECORDS):
         yield from dotted_names.broken_in(text, is_python=path.suffix == ".py")
+    if path.is_relative_to(_WALKTHROUGHS):
+        yield from cited_code.broken_in(text)
 
 
 def _exists(document: Path, target: str) -> bool:

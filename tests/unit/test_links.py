@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import dotted_names, links
+from tests import cited_code, dotted_names, links
 
 
 def test_links_and_citations_lead_somewhere() -> None:
@@ -81,3 +81,48 @@ def test_names_of_what_is_gone_are_found(name: str) -> None:
 def test_short_names_are_checked_in_python_files_only() -> None:
     text = "`guest.GuestMachine` and `kata_bridge.nowhere`"
     assert list(dotted_names.broken_in(text, is_python=False)) == ["kata_bridge.nowhere"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`tests/links.py`, `test_links.py`, `tests/unit/` and `CONTRIBUTING.md`",
+        "`broken_in()` in `tests/links.py`, `GateState.x` of `other.py` <!-- new: GateState.x other.py -->",
+        "`decide()`\n   in `kata_bridge/start_gate/core/decision.py`",
+        "`tests/links.py`, `broken()`; `files` (`links.py`)",
+        "`GatedPod.waits_for_network` in `gated_pod.py`",
+        "`/configz`, `../shared/cases/none.yaml`, `vcnode.io/hold`, `v1`, `Endpoint.CONFIGZ: CONFIGZ`",
+    ],
+)
+def test_paths_and_names_in_walkthroughs_are_accepted(text: str) -> None:
+    assert list(cited_code.broken_in(text)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("`core/requests.py` is relative", ["core/requests.py"]),
+        ("`nowhere_at_all.py`", ["nowhere_at_all.py"]),
+        ("`tests/nowhere/`", ["tests/nowhere/"]),
+        ("`CONTRIBUTING.md` and `NOWHERE.md`", ["NOWHERE.md"]),
+        ("`none_such`, `nonesuch()`, `NoneSuch`", ["none_such", "nonesuch", "NoneSuch"]),
+        ("`OwnerIndex` in\n   `tests/links.py`", ["OwnerIndex in tests/links.py"]),
+        ("`decide` of `links.py`", ["decide in links.py"]),
+        ("`decide` (`tests/links.py`)", ["decide in tests/links.py"]),
+        ("`tests/links.py`, `decide()`", ["decide in tests/links.py"]),
+        ("`decide` in `nowhere_at_all.py`", ["nowhere_at_all.py", "decide in nowhere_at_all.py"]),
+    ],
+)
+def test_broken_paths_and_names_in_walkthroughs_are_found(text: str, expected: list[str]) -> None:
+    assert list(cited_code.broken_in(text)) == expected
+
+
+def test_names_of_code_are_checked_in_walkthroughs_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "ROOT", tmp_path)
+    (tmp_path / "docs" / "walkthroughs").mkdir(parents=True)
+    for name in ("a.md", "docs/walkthroughs/a.md"):
+        (tmp_path / name).write_text("`nowhere_at_all.py`")
+    assert list(links.broken_in(Path("a.md"))) == []
+    assert list(links.broken_in(Path("docs/walkthroughs/a.md"))) == ["nowhere_at_all.py"]
