@@ -64,6 +64,7 @@ class ServiceCaseSpec:
     network: str | None = None
     tenant_vip: tuple[str, ...] = ()
     tenant_namespace: str | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
     def object(self) -> dict[str, Any]:
         """The v1 Service as an API server prints it."""
@@ -90,8 +91,11 @@ class ServiceCaseSpec:
             labels["arktos.futurewei.com/network"] = self.network
         ingress = [{"ip": one.ip} | ({"ipMode": one.mode} if one.mode else {}) for one in self.lb]
         metadata = _metadata(self.svc, labels)
+        annotations = dict(self.annotations)
         if self.tenant_vip:
-            metadata["annotations"] = {"tenancy.x-k8s.io/clusterIP": ",".join(self.tenant_vip)}
+            annotations["tenancy.x-k8s.io/clusterIP"] = ",".join(self.tenant_vip)
+        if annotations:
+            metadata["annotations"] = annotations
         return {
             "apiVersion": "v1",
             "kind": "Service",
