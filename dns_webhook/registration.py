@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The webhook's registration, and the publication of our authorities in it.
 
-An administrator creates it. The webhook patches `caBundle` and nothing else.
+An administrator creates it from packaging/webhook/registration.yaml. The webhook patches `caBundle` and
+nothing else.
 """
 
 import base64
@@ -11,11 +12,9 @@ from typing import Any
 import msgspec
 
 from daemonkit.kube.client import Requester
-from tenancy import keys
 
 NAME = "dnsconfig.vcnode.io"
 PATH = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-TIMEOUT_S = 5
 # Deleted replicas leave their authorities behind. Each living replica keeps its own among the last
 # _LIVING of the bundle. Without room the first is dropped, so that up to _LIVING replicas are safe.
 MAX_AUTHORITIES = 16
@@ -23,54 +22,9 @@ _LIVING = MAX_AUTHORITIES // 2
 
 _BEGIN = b"-----BEGIN CERTIFICATE-----"
 
-Json = dict[str, Any]
-
 
 class RegistrationError(Exception):
     """The registration lacks our webhook."""
-
-
-def registration(client_config: Json) -> Json:
-    """The object. `client_config` has `service` or `url`; `publish` adds our authorities.
-
-    failurePolicy is Fail: a pod that is admitted without its resolver would ask another network's or
-    the host's server for its whole life, and a denied one is retried. matchConditions limit it to
-    tenants' pods (Kubernetes before 1.28 drops them, and sends all), so that the super cluster's own
-    pods start without it.
-    """
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": NAME},
-        "webhooks": [
-            {
-                "name": NAME,
-                "admissionReviewVersions": ["v1"],
-                "clientConfig": client_config,
-                "rules": [
-                    {
-                        "apiGroups": [""],
-                        "apiVersions": ["v1"],
-                        "resources": ["pods"],
-                        "operations": ["CREATE"],
-                        "scope": "Namespaced",
-                    }
-                ],
-                "matchConditions": [
-                    {
-                        "name": "a-tenants-pod",
-                        "expression": "has(object.metadata.annotations) && "
-                        f"'{keys.CLUSTER}' in object.metadata.annotations",
-                    }
-                ],
-                "failurePolicy": "Fail",
-                "sideEffects": "None",
-                "timeoutSeconds": TIMEOUT_S,
-                # Another webhook may change what decides; reviewing an unchanged pod again is harmless.
-                "reinvocationPolicy": "IfNeeded",
-            }
-        ],
-    }
 
 
 async def publish(api: Requester, authorities: Sequence[bytes], stale: Sequence[bytes]) -> bool:
@@ -105,7 +59,7 @@ def merged(current: Sequence[bytes], ours: Sequence[bytes], stale: Sequence[byte
     return [*(each for each in kept if each not in ours), *ours][-MAX_AUTHORITIES:]
 
 
-def _ours(found: Json) -> tuple[int, Json]:
+def _ours(found: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     for index, webhook in enumerate(found.get("webhooks") or []):
         if webhook.get("name") == NAME:
             return index, webhook

@@ -11,11 +11,10 @@ from daemonkit.config.binding import parse
 from dns_webhook import registration, server
 from dns_webhook.config import KIND, DnsWebhookConfiguration
 from dns_webhook.registration import RegistrationError, publish
-from tests.unit.dns_webhook.registration_api import Api
+from tenancy import keys
+from tests.unit.dns_webhook.registration_api import SHIPPED, Api
 
 pytestmark = pytest.mark.asyncio
-
-SHIPPED = Path(__file__).resolve().parents[3] / "packaging" / "webhook"
 
 
 def pem(name: str) -> bytes:
@@ -85,10 +84,12 @@ async def test_bundle_order_and_limit(registered: str, ours: str, stale: str, ex
     assert registration.merged(each(registered), each(ours), each(stale)) == each(expected)
 
 
-async def test_the_shipped_registration_is_this_one() -> None:
-    service = {"name": "dnsconfig-webhook", "namespace": "vcnode-system", "path": server.PATH, "port": 443}
+async def test_the_shipped_registration_is_of_this_webhook() -> None:
     shipped = yaml.safe_load((SHIPPED / "registration.yaml").read_text())
-    assert shipped == registration.registration({"service": service})
+    (webhook,) = shipped["webhooks"]
+    assert shipped["metadata"]["name"] == webhook["name"] == registration.NAME
+    assert webhook["clientConfig"]["service"]["path"] == server.PATH
+    assert f"'{keys.CLUSTER}' in object.metadata.annotations" in webhook["matchConditions"][0]["expression"]
 
 
 async def test_the_shipped_manifests_fit_together() -> None:
