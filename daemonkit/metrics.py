@@ -47,12 +47,6 @@ class Gauge:
     def __init__(self) -> None:
         self.value: float = 0
 
-    def inc(self, n: float = 1) -> None:
-        self.value += n
-
-    def dec(self, n: float = 1) -> None:
-        self.value -= n
-
     def set(self, value: float) -> None:
         self.value = value
 

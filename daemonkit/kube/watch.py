@@ -50,11 +50,6 @@ class LineSplitter:
             self._hold(part)
         return [line for line in lines if line.strip()]
 
-    @property
-    def pending_bytes(self) -> int:
-        """How much of a line without its end is held."""
-        return self._pending_bytes
-
     def _hold(self, part: bytes) -> None:
         self._pending_bytes += len(part)
         if self._pending_bytes > self._max_line_bytes:

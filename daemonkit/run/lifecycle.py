@@ -12,7 +12,6 @@ import asyncio
 import os
 import signal
 import socket
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
@@ -45,13 +44,6 @@ def supervision(environment: Mapping[str, str], pid: int) -> Supervision:
     )
 
 
-def notice(**assignments: str | int) -> bytes:
-    """Build a message of sd_notify(3): `READY=1` and the like, one to a line."""
-    return "\n".join(
-        f"{name}={str(value).replace(chr(10), ' ')}" for name, value in assignments.items()
-    ).encode()
-
-
 class Lifecycle:
     """One run of a daemon, between the service manager's signals and its notices.
 
@@ -59,17 +51,10 @@ class Lifecycle:
     returns. A second signal ends the process at once.
     """
 
-    def __init__(
-        self,
-        manager: Supervision,
-        *,
-        send: Callable[[str, bytes], None],
-        clock_ns: Callable[[], int] = time.monotonic_ns,
-    ) -> None:
+    def __init__(self, manager: Supervision, *, send: Callable[[str, bytes], None]) -> None:
         self.stopping = asyncio.Event()
         self._manager = manager
         self._send = send
-        self._clock_ns = clock_ns
         self._reloads: list[Callable[[], None]] = []
         self._is_ready = False
         self._watchdog: asyncio.TimerHandle | None = None
@@ -83,26 +68,16 @@ class Lifecycle:
         asyncio.get_running_loop().add_signal_handler(number, callback)
 
     def ready(self) -> None:
-        """Send READY=1, once, and again after `reloading`."""
+        """Send READY=1, once."""
         if not self._is_ready and not self.stopping.is_set():
             self._is_ready = True
-            self._notify(READY=1)
-
-    def reloading(self) -> None:
-        """Send RELOADING=1; `ready` ends it (Type=notify-reload)."""
-        if self._is_ready and not self.stopping.is_set():
-            self._is_ready = False
-            self._notify(RELOADING=1, MONOTONIC_USEC=self._clock_ns() // 1000)
-
-    def status(self, text: str) -> None:
-        """Set the line that `systemctl status` shows."""
-        self._notify(STATUS=text)
+            self._notify(b"READY=1")
 
     def stop(self) -> None:
         """Begin to stop, as on SIGTERM."""
         if not self.stopping.is_set():
             self.stopping.set()
-            self._notify(STOPPING=1)
+            self._notify(b"STOPPING=1")
 
     def start_watchdog(self) -> None:
         """Send WATCHDOG=1 at half the requested interval, as sd_watchdog_enabled(3) advises.
@@ -110,7 +85,7 @@ class Lifecycle:
         From the loop's own timer: a loop that hangs sends none, and is restarted for it.
         """
         if self._manager.watchdog_s is not None:
-            self._notify(WATCHDOG=1)
+            self._notify(b"WATCHDOG=1")
             self._watchdog = asyncio.get_running_loop().call_later(
                 self._manager.watchdog_s / 2, self.start_watchdog
             )
@@ -137,9 +112,10 @@ class Lifecycle:
             except Exception as error:  # noqa: BLE001 - one bug must not keep the others from re-reading
                 _log.error("reload failed", error=error, traceback=logs.trace(error))
 
-    def _notify(self, **assignments: str | int) -> None:
+    def _notify(self, message: bytes) -> None:
+        """Send a message of sd_notify(3)."""
         if self._manager.socket_address is not None:
-            self._send(self._manager.socket_address, notice(**assignments))
+            self._send(self._manager.socket_address, message)
 
 
 def send_notice(address: str, message: bytes) -> None:

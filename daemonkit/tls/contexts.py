@@ -14,7 +14,7 @@ import binascii
 import contextlib
 import os
 import ssl
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -83,11 +83,7 @@ def anonymous_server_context(certificate_file: Path, key_file: Path) -> ssl.SSLC
 
 
 def client_context(
-    ca: Path | bytes,
-    certificate: Path | bytes | None = None,
-    key: Path | bytes | None = None,
-    *,
-    alpn: Sequence[str] = ("http/1.1",),
+    ca: Path | bytes, certificate: Path | bytes | None = None, key: Path | bytes | None = None
 ) -> ssl.SSLContext:
     """Make the context of a client that verifies the server's chain against `ca` and its name.
 
@@ -100,7 +96,7 @@ def client_context(
         _trust(context, pem_certificates(_pem(ca, name)))
     except TlsError as error:
         raise TlsError(f"{name}: {error}") from None
-    context.set_alpn_protocols(list(alpn))
+    context.set_alpn_protocols(["http/1.1"])
     if certificate is not None and key is not None:
         _present(context, certificate, key)
     elif certificate is not None or key is not None:

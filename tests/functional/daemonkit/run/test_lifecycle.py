@@ -8,11 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import wait_until
 
 # Blocks the loop on the file `hang`, ignores the end until the file `drained` is there.
 DAEMON = """
@@ -29,10 +30,7 @@ class Config:
     port: int = setting(0, minimum=0, maximum=65535)
 
 async def body(life):
-    def reload():
-        life.reloading()
-        life.ready()
-    life.on_reload(reload)
+    life.on_reload((WORK / "reloaded").touch)
     life.ready()
     while not life.stopping.is_set() or (WORK / "busy").exists():
         if (WORK / "hang").exists():
@@ -111,10 +109,7 @@ def test_a_daemon_starts_reloads_and_stops(tmp_path: Path, number: signal.Signal
     with started(tmp_path) as daemon:
         assert daemon.next_message() == "READY=1"
         daemon.process.send_signal(signal.SIGHUP)
-        reloading, stamp = daemon.next_message().splitlines()
-        assert reloading == "RELOADING=1"
-        assert 0 <= time.monotonic_ns() // 1000 - int(stamp.removeprefix("MONOTONIC_USEC=")) < 60_000_000
-        assert daemon.next_message() == "READY=1"
+        wait_until((tmp_path / "reloaded").exists)
         daemon.process.send_signal(number)
         assert daemon.next_message() == "STOPPING=1"
         code, log = daemon.end()

@@ -6,12 +6,7 @@ import signal
 import pytest
 
 from daemonkit import logs
-from daemonkit.run.lifecycle import (
-    Lifecycle,
-    Supervision,
-    notice,
-    supervision,
-)
+from daemonkit.run.lifecycle import Lifecycle, Supervision, supervision
 
 NOTIFY = "/run/systemd/notify"
 
@@ -21,7 +16,7 @@ class Manager:
 
     def __init__(self, *, watchdog_s: float | None = None) -> None:
         self.messages: list[str] = []
-        self.life = Lifecycle(Supervision(NOTIFY, watchdog_s), send=self._take, clock_ns=lambda: 5_000_900)
+        self.life = Lifecycle(Supervision(NOTIFY, watchdog_s), send=self._take)
 
     def _take(self, address: str, message: bytes) -> None:
         assert address == NOTIFY
@@ -49,32 +44,14 @@ def test_supervision_is_read_from_the_environment(environment: dict[str, str], e
     assert supervision(environment, pid=7) == expected
 
 
-def test_a_notice_is_one_assignment_a_line() -> None:
-    assert notice(READY=1) == b"READY=1"
-    assert notice(RELOADING=1, MONOTONIC_USEC=5) == b"RELOADING=1\nMONOTONIC_USEC=5"
-    assert notice(STATUS="two\nlines") == b"STATUS=two lines"
-
-
-def test_ready_is_sent_once_and_after_each_reload() -> None:
+def test_ready_and_stopping_are_sent_once() -> None:
     manager = Manager()
-    manager.life.reloading()  # before the first READY=1 it is still the start
     manager.life.ready()
     manager.life.ready()
-    manager.life.reloading()
-    manager.life.reloading()
-    manager.life.ready()
-    manager.life.status("2 tenants")
     manager.life.stop()
     manager.life.stop()
     manager.life.ready()
-    manager.life.reloading()
-    assert manager.messages == [
-        "READY=1",
-        "RELOADING=1\nMONOTONIC_USEC=5000",
-        "READY=1",
-        "STATUS=2 tenants",
-        "STOPPING=1",
-    ]
+    assert manager.messages == ["READY=1", "STOPPING=1"]
     assert manager.life.stopping.is_set()
 
 
