@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """kubeproxy-ext's metrics. Labels take values from closed sets, and tenants' cluster keys."""
 
-from collections.abc import Callable, Mapping
-
 from daemonkit import tasks
 from daemonkit.kube import oversized_objects
 from daemonkit.metrics import Registry
@@ -15,9 +13,6 @@ _PROGRAMMING_BUCKETS = (
     *(float(i) for i in range(60, 120, 5)),
     *(float(i) for i in range(120, 301, 30)),
 )
-
-Numbers = Callable[[], float]
-Series = Callable[[], Mapping[tuple[str, ...], float]]
 
 
 class Metrics:

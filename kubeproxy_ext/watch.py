@@ -203,11 +203,6 @@ class Watch:
         return {name: each.age_s for name, each in self.freshness().items()}
 
     @property
-    def lists(self) -> int:
-        """How many lists the open watches have asked for."""
-        return sum(each.lists for each in self._all())
-
-    @property
     def count(self) -> int:
         """How many watches there are."""
         return 2 + 2 * len(self._pairs)

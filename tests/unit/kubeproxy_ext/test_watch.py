@@ -106,7 +106,7 @@ async def test_without_guests_only_base_kinds_are_watched() -> None:
     cluster_watch.put_tenant("", "kube-system")
     async with cluster_watch.running():
         assert cluster_watch.watch.has_base_synced
-        assert (cluster_watch.watch.count, cluster_watch.watch.lists) == (2, 2)
+        assert (cluster_watch.watch.count, cluster_watch.queries("list")) == (2, 2)
         assert cluster_watch.state.zone == "z1"
         assert cluster_watch.state.names("namespace") == ["a-default", "a-web", "b-default", "b-web"]
         assert cluster_watch.cache.counts() == (0, 0)
