@@ -19,7 +19,6 @@ _ANSWER_S = 5.0
 # A dump comes in datagrams of up to 32 KiB (netlink_dump).
 _DATAGRAM_BYTES = 1 << 16
 # For the burst of one dump. With less the kernel waits until we read.
-_RECEIVE_BYTES = 1 << 18
 _DUMPS = 3
 # Never visible: the transaction that creates it deletes it.
 _PROBE = "vcnode-family-probe"

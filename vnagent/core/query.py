@@ -112,10 +112,6 @@ def _is_time(value: str) -> bool:
     return _RFC3339.fullmatch(value) is not None
 
 
-def _is_anything(_value: str) -> bool:
-    return True
-
-
 # v1 PodLogOptions as the kubelet's containerLogs reads them.
 _LOG_OPTIONS: dict[str, Callable[[str], bool]] = {
     "follow": _is_boolean,
