@@ -127,11 +127,6 @@ class FakeBridge:
         known.guest = replace(known.guest, **fields)
         self.announce(name)
 
-    def reboot(self, name: str) -> None:
-        """Reboot the guest: its rules are gone, and kata-bridge does not repair them."""
-        self.guests[name].installed = None
-        self.announce(name)
-
     def announce(self, name: str) -> None:
         """Send the guest to all watchers."""
         self._send(GuestEvent(GuestEventKind.PRESENT, self._message(self.guests[name])))

@@ -57,7 +57,6 @@ class LookupResult:
 
     addresses: tuple[str, ...]
     error: str
-    took_s: float
     at_s: float = 0.0
 
 
@@ -117,4 +116,4 @@ _MARGIN_S = 15.0
 
 
 def _found(reply: dict[str, Any]) -> LookupResult:
-    return LookupResult(tuple(reply["addresses"]), reply["error"], reply["s"], reply.get("at", 0.0))
+    return LookupResult(tuple(reply["addresses"]), reply["error"], reply.get("at", 0.0))

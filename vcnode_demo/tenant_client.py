@@ -7,7 +7,7 @@ It uses plain sockets, so that the demo compares and shows the bytes of the wire
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from devkit.pki import Leaf
@@ -56,10 +56,6 @@ class TenantClient:
     port: int
     serving_ca_file: Path
     leaf: Leaf | None
-    spki: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "spki", self.leaf.spki_sha256 if self.leaf is not None else "")
 
     def get(self, path: str) -> HttpAnswer:
         """Ask for a path and read the whole answer. Raises RefusedError."""

@@ -45,10 +45,6 @@ class FakeVmm:
             await self._listener.stop()
         self.path.unlink(missing_ok=True)
 
-    async def dial_host(self, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect to `port` of CID 2, as a program in the guest."""
-        return await asyncio.open_unix_connection(f"{self.path}_{port}")
-
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.is_mute:
             await reader.read()

@@ -67,7 +67,7 @@ class FakeKubeletConnection:
         head = await self._read_head()
         if head is None:
             return False
-        exchange = Exchange(self._number, head, peer=self._peer, started_s=time.monotonic())
+        exchange = Exchange(self._number, head, peer=self._peer)
         parse_head(head, exchange)
         if not exchange.is_malformed:
             exchange.body = await self._read_body(exchange)

@@ -100,7 +100,6 @@ class Exchange:
     body: bytes = b""
     is_malformed: bool = False
     peer: str = ""  # common name of the client's certificate
-    started_s: float = 0.0
     ended_s: float | None = None
     status: int | None = None
     after: Digest = field(default_factory=Digest)
