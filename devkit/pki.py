@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
+from daemonkit.tls import issuing
 from devkit.files import replace_file
 
 Key = ec.EllipticCurvePrivateKey
@@ -132,21 +133,10 @@ class Authority:
         """
         own = key or new_key()
         whole = subject if subject is not None else common_name(name)
-        usage = x509.KeyUsage(
-            digital_signature=True,
-            key_cert_sign=True,
-            crl_sign=True,
-            content_commitment=False,
-            key_encipherment=False,
-            data_encipherment=False,
-            key_agreement=False,
-            encipher_only=False,
-            decipher_only=False,
-        )
         builder = (
             certificate_builder(whole, whole, own, not_before, not_after)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .add_extension(usage, critical=True)
+            .add_extension(issuing.authority_usage(digital_signature=True, crl_sign=True), critical=True)
         )
         if has_key_identifier:
             identifier = x509.SubjectKeyIdentifier.from_public_key(own.public_key())
@@ -229,16 +219,10 @@ def certificate_builder(
     not_before: dt.datetime | None = None,
     not_after: dt.datetime | None = None,
 ) -> x509.CertificateBuilder:
-    """A certificate of `key` without extensions, to be signed."""
+    """A certificate of `key` without extensions, to be signed; without dates, valid for 30 days."""
     now = dt.datetime.now(dt.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(not_before or now - _BACKDATED)
-        .not_valid_after(not_after or now + 30 * _DAY)
+    return issuing.certificate_builder(
+        subject, issuer, key, not_before or now - _BACKDATED, not_after or now + 30 * _DAY
     )
 
 

@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from daemonkit.files import atomic
+from daemonkit.tls.issuing import authority_usage, certificate_builder
 
 AUTHORITY_LIFE = dt.timedelta(days=3650)
 LEAF_LIFE = dt.timedelta(days=90)
@@ -157,21 +158,10 @@ def _authority(now: dt.datetime) -> KeyPair:
     key = ec.generate_private_key(ec.SECP256R1())
     # With the date, verifiers that compare subjects distinguish two authorities.
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{_NAME} {now:%Y-%m-%dT%H:%M:%SZ}")])
-    usage = x509.KeyUsage(
-        digital_signature=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
     builder = (
-        _builder(subject, subject, key, now, AUTHORITY_LIFE)
+        certificate_builder(subject, subject, key, VALID_FROM, now + AUTHORITY_LIFE)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
+        .add_extension(authority_usage(crl_sign=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
     return KeyPair(builder.sign(key, hashes.SHA256()), key)
@@ -182,31 +172,13 @@ def _leaf(names: Sequence[str], signer: KeyPair, now: dt.datetime) -> KeyPair:
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _NAME)])
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key())
     builder = (
-        _builder(subject, signer.certificate.subject, key, now, LEAF_LIFE)
+        certificate_builder(subject, signer.certificate.subject, key, VALID_FROM, now + LEAF_LIFE)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(list(map(_general_name, names))), critical=False)
         .add_extension(issuer, critical=False)
     )
     return KeyPair(builder.sign(signer.key, hashes.SHA256()), key)
-
-
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    now: dt.datetime,
-    life: dt.timedelta,
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(VALID_FROM)
-        .not_valid_after(now + life)
-    )
 
 
 def _general_name(name: str) -> x509.GeneralName:

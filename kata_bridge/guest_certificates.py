@@ -37,6 +37,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from daemonkit.files import atomic, directories
+from daemonkit.tls.issuing import authority_usage, certificate_builder
 
 # What agents expect in the server's certificate, whatever address they dialled.
 SERVER_NAME = "kata-bridge.vcnode.internal"
@@ -279,35 +280,12 @@ def _loaded(certificate_file: Path, key_file: Path) -> tuple[x509.Certificate, _
     return certificate, key
 
 
-def _builder(subject: str, key: _Key, issuer: x509.Name) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(_FROM)
-        .not_valid_after(_UNTIL)
-    )
-
-
 def _self_signed(subject: str, key: _Key) -> x509.Certificate:
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
-    usage = x509.KeyUsage(
-        digital_signature=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    name = _name(subject)
     return (
-        _builder(subject, key, issuer)
+        certificate_builder(name, name, key, _FROM, _UNTIL)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
+        .add_extension(authority_usage(), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
@@ -324,13 +302,17 @@ def _certificate(
     issuer_name, issuer_key = issuer
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
     return (
-        _builder(subject, key, issuer_name)
+        certificate_builder(_name(subject), issuer_name, key, _FROM, _UNTIL)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([usage]), critical=True)
         .add_extension(x509.SubjectAlternativeName([name]), critical=False)
         .add_extension(identifier, critical=False)
         .sign(issuer_key, hashes.SHA256())
     )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
 def _pem(certificate: x509.Certificate) -> bytes:
