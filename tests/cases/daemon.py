@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from daemonkit.status.server import StatusError, fetch
-from tests.cases.moved_clock import OFFSET
+from tests import moved_clock
 from tests.waiting import holds_within
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,8 +65,9 @@ class VnAgentProcess:
         """Start the process without waiting."""
         command = [sys.executable, "-m", self._module]
         if self._is_clock_movable:
-            self._offset.write_bytes(OFFSET.pack(self._offset_s))
-            command = [sys.executable, "-m", "tests.cases.moved_clock", str(self._offset)]
+            moved_clock.move(self._offset, self._offset_s)
+            clock = ("tests.moved_clock", str(self._offset), "wall,monotonic")
+            command = [sys.executable, "-m", *clock, AGENT]
         environment = None
         if self.tree is not None:
             # -P: without the working directory, which has the sources.
@@ -196,8 +197,7 @@ class VnAgentProcess:
         if not self._is_clock_movable:
             raise DaemonError("this process' clock cannot be moved")
         self._offset_s += seconds
-        with self._offset.open("r+b") as file:
-            file.write(OFFSET.pack(self._offset_s))
+        moved_clock.move(self._offset, self._offset_s)
         for _ in range(3):  # due timers run in the iteration after the one that finds them due
             self.get("/healthz")
 

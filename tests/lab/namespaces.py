@@ -7,26 +7,18 @@ also after a failure: programs that still run are killed, by their ids, and then
 
 from __future__ import annotations
 
-import ctypes
 import secrets
 import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+
+from tests.netns import DEADLINE_S, NamedNamespace
 
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-
-_CLONE_NEWNET = 0x40000000
-_NAMED = Path("/run/netns")
-_DEADLINE_S = 60.0
-_libc = ctypes.CDLL(None, use_errno=True)
-
-T = TypeVar("T")
 
 
 class ProgramError(Exception):
@@ -34,23 +26,13 @@ class ProgramError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class LabNamespace:
+class LabNamespace(NamedNamespace):
     """A network namespace with its loopback up."""
 
-    name: str
     environment: Mapping[str, str]
 
-    @property
-    def path(self) -> Path:
-        """The file that holds it open."""
-        return _NAMED / self.name
-
     def command(self, *argv: str) -> list[str]:
-        """The command that runs `argv` in it, and ends it when the thread that started it ends.
-
-        Not `ip netns exec`: that mounts a new /sys and hides the control groups.
-        """
-        return ["nsenter", f"--net={self.path}", "setpriv", "--pdeathsig", "KILL", *argv]
+        return [*self.enter, *argv]
 
     def run(self, *argv: str, stdin: str = "") -> str:
         """The output of `argv`. Raises `ProgramError`."""
@@ -60,31 +42,12 @@ class LabNamespace:
             capture_output=True,
             text=True,
             env=dict(self.environment),
-            timeout=_DEADLINE_S,
+            timeout=DEADLINE_S,
             check=False,
         )
         if done.returncode:
             raise ProgramError(f"{' '.join(argv)}: {done.returncode}: {done.stderr.strip()}")
         return done.stdout
-
-    def inside(self, function: Callable[[], T]) -> T:
-        """Call `function` on a thread that is in the namespace.
-
-        A socket belongs to the namespace that its thread is in when it is made. `os.setns` exists
-        from Python 3.12 on only.
-        """
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(self._enter_and_call, function).result(_DEADLINE_S)
-
-    def _enter_and_call(self, function: Callable[[], T]) -> T:
-        with self.path.open() as inside:
-            if _libc.setns(inside.fileno(), _CLONE_NEWNET):
-                raise OSError(ctypes.get_errno(), "setns")
-        return function()
-
-    def socket(self, family: socket.AddressFamily, kind: socket.SocketKind) -> socket.socket:
-        """A socket of the namespace, which stays one on whatever thread it is used."""
-        return self.inside(lambda: socket.socket(family, kind))
 
 
 class Lab:
@@ -178,7 +141,7 @@ def _ip(*argv: str) -> None:
         capture_output=True,
         text=True,
         env={"PATH": SYSTEM_PATH},
-        timeout=_DEADLINE_S,
+        timeout=DEADLINE_S,
         check=False,
     )
     if done.returncode:
@@ -193,6 +156,6 @@ def _delete(namespace: LabNamespace) -> None:
 def _end(process: subprocess.Popen[str]) -> None:
     if process.poll() is None:
         process.kill()
-    process.wait(_DEADLINE_S)
+    process.wait(DEADLINE_S)
     if process.stdout is not None:
         process.stdout.close()

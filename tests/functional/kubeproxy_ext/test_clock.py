@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bridge_api.messages import ResultCode
+from tests import moved_clock
 from tests.functional.daemon_node import running
 from tests.functional.kubeproxy_ext.node import RulesNode
 
@@ -17,20 +18,21 @@ YEAR_S = 86_400 * 365
 async def test_jumps_of_the_wall_clock_do_no_harm(tmp_path: Path) -> None:
     clock = tmp_path / "clock"
     made = RulesNode(tmp_path)
-    made.program = ("-m", "tests.functional.jumping_clock", str(clock), "kubeproxy_ext")
+    moved_clock.move(clock, 0.0)
+    made.program = ("-m", "tests.moved_clock", str(clock), "wall", "kubeproxy_ext")
     made.put_tenant("a")
     made.put_service("a", "web", "10.96.0.1", "10.1.0.1")
     async with running(made) as here:
         here.bridge.add("a1", "a")
         await here.until(lambda: here.has("a1", "10.1.0.1"))
         for number, jump_s in enumerate((YEAR_S, -YEAR_S, 0, -YEAR_S), 2):
-            clock.write_text(str(jump_s))
+            moved_clock.move(clock, jump_s)
             address = f"10.1.0.{number}"
             here.put_slice("a", "web", address)
             await here.until(partial(here.has, "a1", address))
         # After a restart in the past the first generation is too low, and kata-bridge reports its own.
         await here.stop()
-        clock.write_text(str(-2 * YEAR_S))
+        moved_clock.move(clock, -2 * YEAR_S)
         await here.start()
         here.put_slice("a", "web", "10.1.0.9")
         await here.until(lambda: here.has("a1", "10.1.0.9"))

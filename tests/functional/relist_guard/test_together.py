@@ -13,6 +13,7 @@ import pytest
 
 from daemonkit.kube.resources import NAMESPACES, SERVICES
 from dnsconfig.cluster.objects import NETWORKS
+from tests import moved_clock
 from tests.functional.daemon_node import running
 from tests.functional.dnsconfig.node import DnsNode as ResolverNode
 from tests.functional.kubeproxy_ext.node import RulesNode
@@ -28,6 +29,7 @@ class Both:
 
     def __init__(self, directory: Path) -> None:
         self.clock = directory / "clock"
+        self.step(0.0)
         settings = {"holdSeconds": HOLD_S}
         for name in ("rules", "resolver"):
             (directory / name).mkdir()
@@ -35,7 +37,7 @@ class Both:
         self.resolver = ResolverNode(directory / "resolver", settings)
         self.resolver.share(self.rules)
         for node, module in ((self.rules, "kubeproxy_ext"), (self.resolver, "dnsconfig")):
-            node.program = ("-m", "tests.functional.stepped_clock", str(self.clock), module)
+            node.program = ("-m", "tests.moved_clock", str(self.clock), "monotonic", module)
         self.uid = ""
 
     def put_objects(self) -> None:
@@ -52,7 +54,7 @@ class Both:
 
     def step(self, offset_s: float) -> None:
         """Set both clocks this much ahead of the real one."""
-        self.clock.write_text(str(offset_s), encoding="ascii")
+        moved_clock.move(self.clock, offset_s)
 
     def has_rules(self) -> bool:
         return self.rules.has("g", DNS_IP)

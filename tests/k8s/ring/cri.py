@@ -103,16 +103,6 @@ class ContainerId:
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerFilter:
-    pod_sandbox_id: str = field(3, STRING)
-
-
-@dataclass(frozen=True, slots=True)
-class ListContainersRequest:
-    filter: ContainerFilter | None = field(1, message_of(ContainerFilter))
-
-
-@dataclass(frozen=True, slots=True)
 class ContainerStatus:
     """Times in nanoseconds since 1970."""
 

@@ -3,54 +3,22 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import socket
 from dataclasses import dataclass
-from pathlib import Path
 
 from tests.k8s.ring.processes import run
-
-_CLONE_NEWNET = 0x40000000
-_NAMED = Path("/run/netns")
+from tests.netns import NAMED, NamedNamespace
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkNamespace:
-    """A named network namespace with one address on a link to its peer."""
+class NetworkNamespace(NamedNamespace):
+    """A namespace with one address on a link to its peer."""
 
-    name: str
     address: str
 
-    @property
-    def path(self) -> Path:
-        """The file that holds it open."""
-        return _NAMED / self.name
-
-    @property
-    def enter(self) -> list[str]:
-        """The command prefix that runs a program in it.
-
-        Not `ip netns exec`: that mounts a new /sys and hides the control groups. The program gets
-        SIGKILL when the thread that started it ends, so that nothing outlives a killed test run.
-        """
-        return ["nsenter", f"--net={self.path}", "setpriv", "--pdeathsig", "KILL"]
-
     def connect(self, address: str, port: int, *, timeout_s: float = 10.0) -> socket.socket:
-        """A TCP connection made from inside.
-
-        A socket belongs to the namespace that its thread is in when it is made, so the thread
-        enters, makes it, and leaves again. `os.setns` exists from Python 3.12 on only.
-
-        Raises:
-            OSError: as `socket.connect`.
-        """
-        with Path("/proc/thread-self/ns/net").open() as own, self.path.open() as inside:
-            _setns(inside.fileno())
-            try:
-                made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-            finally:
-                _setns(own.fileno())
+        """A TCP connection made from inside. Raises OSError."""
+        made = self.socket(socket.AF_INET, socket.SOCK_STREAM)
         made.settimeout(timeout_s)
         try:
             made.connect((address, port))
@@ -84,14 +52,7 @@ def create_pair(one: NetworkNamespace, other: NetworkNamespace, *, more: list[st
 
 def delete(names: list[str]) -> None:
     """Remove those namespaces that exist."""
-    names = [n for n in names if (_NAMED / n).exists()]
+    names = [n for n in names if (NAMED / n).exists()]
     if names:
         lines = "\n".join(f"netns delete {n}" for n in names)
         run(["ip", "-force", "-batch", "-"], stdin=lines.encode())
-
-
-def _setns(descriptor: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.setns(descriptor, _CLONE_NEWNET) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"setns: {os.strerror(number)}")

@@ -14,6 +14,7 @@ from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, P
 from ruleset.names import Backend
 from ruleset.render.iptables import render as render_iptables
 from ruleset.render.nft import render as render_nft
+from tests import moved_clock
 from tests.lab.kata_bridge.daemon import DEADLINE_S, PROGRAM, push, running
 from tests.lab.namespaces import Lab
 
@@ -89,13 +90,14 @@ def test_daemon_starts_on_a_full_disk(lab: Lab, tmp_path: Path) -> None:
 def test_clock_jumps_have_no_effect(lab: Lab, tmp_path: Path) -> None:
     guest = lab.namespace("web")
     clock = tmp_path / "clock"
+    moved_clock.move(clock, 0.0)
     with running(tmp_path) as daemon:
-        daemon.program = (sys.executable, "-m", "tests.functional.jumping_clock", str(clock), "kata_bridge")
+        daemon.program = (sys.executable, "-m", "tests.moved_clock", str(clock), "wall", "kata_bridge")
         daemon.guest("web", guest)
         daemon.start()
         push(daemon, ["web"], sample(1))
         for number, jump_s in enumerate((86_400 * 400, -86_400 * 400, 0), 1):
-            clock.write_text(str(jump_s))
+            moved_clock.move(clock, jump_s)
             (results,) = push(daemon, ["web"], sample(number + 1, number + 2))
             assert results["web"].code is ResultCode.APPLIED
             guest.run("nft", "flush", "ruleset")
