@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every test carries the marker of its ring, and every ring prints what it left out."""
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,3 +25,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         ring = item.path.relative_to(here).parts[0]
         if ring in _RINGS:
             item.add_marker(ring)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory with a short name: pytest's own leaves too little of a unix socket's 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="vct") as made:
+        yield Path(made)

@@ -18,10 +18,16 @@ from pathlib import Path
 from devkit.pki import Authority, Leaf
 from tests.first_start.commands import ROOT
 from tests.k8s.build import Binaries
-from tests.k8s.ring import debian, network, shipped, traces
+from tests.k8s.ring import debian, shipped
 from tests.k8s.ring.api import KubernetesApi
 from tests.k8s.ring.certs import write_leaf
-from tests.k8s.ring.controlplane import Apiserver, start_apiserver, start_etcd, write_kubeconfig
+from tests.k8s.ring.controlplane import (
+    Apiserver,
+    Authorities,
+    start_apiserver,
+    start_control_plane,
+    write_kubeconfig,
+)
 from tests.k8s.ring.dns_servers import start_controller
 from tests.k8s.ring.kubectl import Kubectl
 from tests.k8s.ring.network import NetworkNamespace
@@ -97,28 +103,9 @@ class Site:
 def start(binaries: Binaries, stack: ExitStack) -> tuple[Site, Authorities]:
     """Start everything but vcnode; `stack` stops it. Raises `RingError`."""
     tar = debian.archive()
-    directory, prefix = traces.open_directory(stack)
-    control = NetworkNamespace(f"{prefix}-cp", CONTROL_ADDRESS)
-    worker = NetworkNamespace(f"{prefix}-node", NODE_ADDRESS)
-    stack.callback(network.delete, [control.name, worker.name])
-    network.create_pair(control, worker, more=[TENANT_ADDRESS])
-    authorities = Authorities(
-        *(Authority.create(name) for name in ("kubelet", "kubelet-clients", "vn-agent"))
-    )
-    stack.callback(start_etcd(control, binaries, directory).stop)
-    super_cluster = start_apiserver(
-        "super",
-        control,
-        CONTROL_ADDRESS,
-        binaries,
-        directory,
-        kubelet_client=authorities.kubelet_clients.issue(
-            "super", organization="system:masters", usages=("client",)
-        ),
-        kubelet_authority_pem=authorities.kubelet_serving.cert_pem,
-        authority=Authority.create("super"),
-    )
-    stack.callback(super_cluster.daemon.stop)
+    plane = start_control_plane(binaries, stack, CONTROL_ADDRESS, NODE_ADDRESS, [TENANT_ADDRESS])
+    directory, control, worker = plane.directory, plane.control, plane.worker
+    authorities, super_cluster = plane.authorities, plane.super_cluster
     tenant = _start_tenant(control, binaries, directory, authorities)
     stack.callback(tenant.apiserver.daemon.stop)
     root = directory / "root"
@@ -147,15 +134,6 @@ def start(binaries: Binaries, stack: ExitStack) -> tuple[Site, Authorities]:
     wait_for("node ready", lambda: _is_ready(site.api), timeout_s=60)
     site.syncer.create_vnode(tenant, NODE_ADDRESS, AGENT_PORT)
     return site, authorities
-
-
-@dataclass(frozen=True, slots=True)
-class Authorities:
-    """Who signs what; the super cluster's and the tenant's are with their apiservers."""
-
-    kubelet_serving: Authority
-    kubelet_clients: Authority
-    agent_serving: Authority
 
 
 def give_certificates(site: Site, authorities: Authorities) -> None:

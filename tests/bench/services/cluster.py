@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The super cluster of the bench: a real etcd and kube-apiserver, and hands that write into it."""
 
-import fcntl
 import http.client
 import json
-import secrets
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +13,7 @@ from pathlib import Path
 from devkit.pki import Authority
 from tests.bench.processes import RunError
 from tests.k8s.build import Binaries
-from tests.k8s.ring import network
+from tests.k8s.ring import network, traces
 from tests.k8s.ring.api import JsonObject, TlsEndpoint
 from tests.k8s.ring.controlplane import Apiserver, start_apiserver, start_etcd
 from tests.k8s.ring.network import NetworkNamespace
@@ -26,8 +22,6 @@ from . import objects
 
 NODE = "worker-1"
 _CONTROL_ADDRESS, _NODE_ADDRESS = "10.70.0.1", "10.70.0.11"
-_PREFIX = "vcb"
-_NAMED = Path("/run/netns")
 # Enough to keep a kube-apiserver on two processors busy.
 _WRITERS = 4
 _REQUEST_S = 30.0
@@ -157,7 +151,7 @@ def start(binaries: Binaries, stack: ExitStack, say: Callable[[str], None]) -> B
 
     Raises RingError, RunError.
     """
-    directory, prefix = _open_directory(stack)
+    directory, prefix = traces.open_directory(stack, "vcb")
     control = NetworkNamespace(f"{prefix}-cp", _CONTROL_ADDRESS)
     node = NetworkNamespace(f"{prefix}-node", _NODE_ADDRESS)
     stack.callback(network.delete, [control.name, node.name])
@@ -177,25 +171,3 @@ def start(binaries: Binaries, stack: ExitStack, say: Callable[[str], None]) -> B
     cluster = BenchCluster(directory, prefix, control, node, apiserver, objects.Addresses())
     apiserver.api.create(objects.NODES, objects.node(NODE, _NODE_ADDRESS))
     return cluster
-
-
-def _open_directory(stack: ExitStack) -> tuple[Path, str]:
-    """A directory of this run's own and the prefix of its names; what runs that were killed left goes.
-
-    The path is short: the names of unix sockets end at 107 bytes.
-    """
-    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/lock"):
-        with lock.open("w") as held:
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue  # it lives
-            dead = lock.parent.name.partition("-")[0]
-            network.delete([path.name for path in _NAMED.glob(f"{dead}-*")])
-            shutil.rmtree(lock.parent)
-    prefix = f"{_PREFIX}{secrets.token_hex(3)}"
-    directory = Path(tempfile.mkdtemp(prefix=f"{prefix}-"))
-    stack.callback(shutil.rmtree, directory)
-    held = stack.enter_context((directory / "lock").open("w"))
-    fcntl.flock(held, fcntl.LOCK_EX)
-    return directory, prefix

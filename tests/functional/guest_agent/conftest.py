@@ -46,42 +46,35 @@ class AgentServerNode:
         return channel
 
 
-@pytest.fixture
-def directory() -> Iterator[Path]:
-    """A directory with a short name: the path of a unix socket has 107 bytes at most."""
-    with tempfile.TemporaryDirectory(prefix="vcg") as made:
-        yield Path(made)
-
-
 @pytest_asyncio.fixture
-async def node(directory: Path) -> AsyncIterator[AgentServerNode]:
-    """A node that listens on the unix socket `node.sock` in `directory`."""
-    made = AgentServerNode(GuestCertificates.open(directory / "state"), directory / "agents.sock")
+async def node(place: Path) -> AsyncIterator[AgentServerNode]:
+    """A node that listens on the unix socket `node.sock` in `place`."""
+    made = AgentServerNode(GuestCertificates.open(place / "state"), place / "agents.sock")
     await made.start()
-    await made.links.listen_unix(directory / "node.sock")
+    await made.links.listen_unix(place / "node.sock")
     yield made
     await made.links.stop()
 
 
 @pytest.fixture
-def target(directory: Path) -> str:
+def target(place: Path) -> str:
     """The gRPC target of `node`."""
-    return f"unix:{directory}/node.sock"
+    return f"unix:{place}/node.sock"
 
 
 StartAgent = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
-def start_agent(directory: Path) -> Iterator[StartAgent]:
+def start_agent(place: Path) -> Iterator[StartAgent]:
     """Starts agents with these credentials; they dial `node.sock` by default."""
     running: list[subprocess.Popen[str]] = []
 
     def start(credentials: Path, target: str = "") -> subprocess.Popen[str]:
-        files = directory / f"agent{len(running)}"
+        files = place / f"agent{len(running)}"
         files.mkdir()
         module = "tests.functional.guest_agent.agent_process"
-        argv = [sys.executable, "-m", module, target or f"unix:{directory}/node.sock", credentials, files]
+        argv = [sys.executable, "-m", module, target or f"unix:{place}/node.sock", credentials, files]
         process = subprocess.Popen([*map(str, argv)], stdin=subprocess.PIPE, text=True)
         running.append(process)
         return process

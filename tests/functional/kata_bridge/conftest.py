@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
+import pytest_asyncio
+
+from devkit.kata.fake_runtime import FakeRuntime
 
 
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A directory with a short name: pytest's own leaves too little of a socket's 107 bytes."""
-    with tempfile.TemporaryDirectory(prefix="vcb") as made:
-        yield Path(made)
+@pytest_asyncio.fixture
+async def runtime(place: Path) -> AsyncIterator[FakeRuntime]:
+    async with FakeRuntime(place / "nri.sock") as running:
+        yield running

@@ -76,12 +76,6 @@ async def serving(config: KataBridgeConfiguration) -> AsyncIterator[KataBridge]:
             life.stop()
 
 
-@pytest_asyncio.fixture
-async def runtime(place: Path) -> AsyncIterator[FakeRuntime]:
-    async with FakeRuntime(place / "nri.sock") as running:
-        yield running
-
-
 def pod(sandbox: str, handler: str = "kata", linux: LinuxPodSandbox | None = NETNS) -> PodSandbox:
     return PodSandbox(sandbox, f"pod-{sandbox}", f"uid-{sandbox}", "ns", {}, {}, handler, linux, 7)
 

@@ -11,11 +11,10 @@ import pytest
 from devkit.pki import Authority, Leaf
 from tests.cases.client import CaseClient
 from tests.cases.daemon import VnAgentProcess
+from tests.functional.vnagent.shop_and_bank import BANK, SHOP
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, tenant_pod
 from tests.waiting import wait_until
 
-SHOP = tenant_pod("ten-a", "web", "shop")
-BANK = tenant_pod("ten-b", "web", "bank")
 EXEC = "POST /exec/web/shop/app?command=cat&input=1&output=1"
 BANK_EXEC = "POST /exec/web/bank/app?command=cat&input=1&output=1"
 FOLLOW = "GET /containerLogs/web/shop/app?follow=true"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases.client import CaseClient
+from tests.functional.vnagent.shop_and_bank import SHOP
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, tenant_pod
 from tests.waiting import wait_until
 from vnagent.transport.poller import SocketPoller
@@ -17,7 +18,6 @@ from vnagent.transport.tls_connection import LINGER_S
 
 LOGS = "GET /containerLogs/web/shop/app"
 EXEC = "POST /exec/web/shop/app?command=cat&output=1"
-SHOP = tenant_pod("ten-a", "web", "shop")
 REQUESTS, SETUPS, BATCH = 10_000, 1_000, 50
 
 # What the allocator may keep of it. A leak of 210 bytes for each log request is 2 MiB; a leak of one

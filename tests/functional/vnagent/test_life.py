@@ -16,11 +16,10 @@ import yaml
 from devkit.files import replace_file
 from tests.cases.client import PeerEnd, SendFailed
 from tests.cases.daemon import ROOT, DaemonError, VnAgentProcess
+from tests.functional.vnagent.shop_and_bank import BANK, SHOP
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, tenant_pod
 from tests.waiting import wait_until
 
-SHOP = tenant_pod("ten-a", "web", "shop")
-BANK = tenant_pod("ten-b", "web", "bank")
 EXEC = "POST /exec/web/shop/app?command=cat&input=1&output=1"
 # A DER sequence, which is all that can be said for it.
 NO_CERTIFICATE = b"-----BEGIN CERTIFICATE-----\nMAMCAQE=\n-----END CERTIFICATE-----\n"

@@ -12,20 +12,13 @@ import pytest
 
 from tests.cases.client import CaseClient, SendFailed
 from tests.cases.daemon import ROOT
+from tests.functional.vnagent.shop_and_bank import BANK, SHOP
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, tenant_pod
 from tests.waiting import holds_within, wait_until
 
-SHOP = tenant_pod("ten-a", "web", "shop")
-BANK = tenant_pod("ten-b", "web", "bank")
 EXEC = "POST /exec/web/shop/app?command=cat&input=1&output=1"
 # Files are polled each second; so many polls must not make a directory that is gone look current.
 POLLS_S = 3.0
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[AgentNode]:
-    with AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as node:
-        yield node
 
 
 def vcnode(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -27,13 +27,11 @@ from tests.functional.vnagent.node import (
     reply_of,
     tenant_pod,
 )
-from tests.functional.vnagent.shop_and_bank import status_of
+from tests.functional.vnagent.shop_and_bank import BANK, SHOP, status_of
 from tests.functional.vnagent.tls_peer import TlsPeer
 from tests.waiting import wait_until
 from vnagent.core.kubelet_request import PAGE_PATHS
 
-SHOP = tenant_pod("ten-a", "web", "shop")
-BANK = tenant_pod("ten-b", "web", "bank")
 VAULT = tenant_pod("ten-a-b", "c", "vault")
 EXEC = "POST /exec/web/shop/app?command=cat&input=1&output=1"
 

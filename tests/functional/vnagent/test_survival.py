@@ -181,12 +181,6 @@ def test_a_first_start_without_sources_is_not_synced(tmp_path: Path) -> None:
 # ---- the kubelet
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[AgentNode]:
-    with AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as running:
-        yield running
-
-
 def test_a_restarted_kubelet_is_used_at_once(node: AgentNode) -> None:
     """Pooled connections are dead then; the tenant does not see that."""
     with many(node, "ten-a", FOLLOW, SHOP.marker, count=5) as follows:

@@ -24,12 +24,6 @@ from tests.functional.vnagent.shop_and_bank import (
 )
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[AgentNode]:
-    with AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as running:
-        yield running
-
-
 def test_the_serving_certificate_is_replaced_under_streams(node: AgentNode) -> None:
     with (
         many(node, "ten-a", FOLLOW, SHOP.marker, count=3) as follows,

@@ -10,11 +10,17 @@ from pathlib import Path
 
 from devkit.pki import Authority, Leaf
 from tests.k8s.build import Binaries
-from tests.k8s.ring import network, shipped, traces
+from tests.k8s.ring import shipped
 from tests.k8s.ring.agent import AGENT_PORT, AgentIdentity, VnAgentDaemon
 from tests.k8s.ring.api import TlsEndpoint
 from tests.k8s.ring.certs import write_leaf
-from tests.k8s.ring.controlplane import Apiserver, start_apiserver, start_etcd, write_kubeconfig
+from tests.k8s.ring.controlplane import (
+    Apiserver,
+    Authorities,
+    start_apiserver,
+    start_control_plane,
+    write_kubeconfig,
+)
 from tests.k8s.ring.kubectl import Kubectl
 from tests.k8s.ring.network import NetworkNamespace
 from tests.k8s.ring.node import KUBELET_PORT, KubeletIdentity, RealNode
@@ -30,15 +36,6 @@ _TENANT_ADDRESSES = ("10.70.0.2", "10.70.0.3")
 TENANT_KEYS = ("tenant-1-70b001-acme", "tenant-1-70b001-acme-x")
 
 _AGENT_USER = f"vcnode:vn-agent:{NODE}"
-
-
-@dataclass(slots=True)
-class Authorities:
-    """Who signs what. Tenants' own authorities are with their apiservers."""
-
-    kubelet_serving: Authority
-    kubelet_clients: Authority
-    agent_serving: Authority
 
 
 @dataclass(slots=True)
@@ -93,29 +90,9 @@ def start_ring(binaries: Binaries, stack: ExitStack) -> Ring:
     Raises:
         RingError: a part did not come up.
     """
-    directory, prefix = traces.open_directory(stack)
-    control = NetworkNamespace(f"{prefix}-cp", _CONTROL_ADDRESS)
-    worker = NetworkNamespace(f"{prefix}-node", _NODE_ADDRESS)
-    stack.callback(network.delete, [control.name, worker.name])
-    network.create_pair(control, worker, more=list(_TENANT_ADDRESSES))
-
-    authorities = Authorities(
-        *(Authority.create(n) for n in ("kubelet-serving", "kubelet-clients", "vn-agent-serving"))
-    )
-    stack.callback(start_etcd(control, binaries, directory).stop)
-    super_cluster = start_apiserver(
-        "super",
-        control,
-        _CONTROL_ADDRESS,
-        binaries,
-        directory,
-        kubelet_client=authorities.kubelet_clients.issue(
-            "super-apiserver", organization="system:masters", usages=("client",)
-        ),
-        kubelet_authority_pem=authorities.kubelet_serving.cert_pem,
-        authority=Authority.create("super"),
-    )
-    stack.callback(super_cluster.daemon.stop)
+    plane = start_control_plane(binaries, stack, _CONTROL_ADDRESS, _NODE_ADDRESS, _TENANT_ADDRESSES)
+    directory, control, worker = plane.directory, plane.control, plane.worker
+    authorities, super_cluster = plane.authorities, plane.super_cluster
     tenants = tuple(
         _start_tenant(f"tenant-{letter}", key, address, control, binaries, directory, authorities)
         for letter, key, address in zip("ab", TENANT_KEYS, _TENANT_ADDRESSES, strict=True)

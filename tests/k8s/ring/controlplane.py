@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from devkit.pki import Authority, Leaf
 from tests.k8s.build import Binaries
+from tests.k8s.ring import network, traces
 from tests.k8s.ring.api import KubernetesApi, TlsEndpoint
 from tests.k8s.ring.certs import CertificateFiles, signing_key_pem, write_leaf
 from tests.k8s.ring.network import NetworkNamespace
@@ -135,6 +138,55 @@ def start_apiserver(
         directory / f"apiserver-{name}.log",
     )
     return Apiserver(name, daemon, authority, KubernetesApi(endpoint), kubeconfig, client)
+
+
+@dataclass(slots=True)
+class Authorities:
+    """Who signs what. The super cluster's and the tenants' are with their apiservers."""
+
+    kubelet_serving: Authority
+    kubelet_clients: Authority
+    agent_serving: Authority
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlane:
+    """The super cluster's, before it has a node; `worker` is the node's network."""
+
+    directory: Path
+    control: NetworkNamespace
+    worker: NetworkNamespace
+    authorities: Authorities
+    super_cluster: Apiserver
+
+
+def start_control_plane(
+    binaries: Binaries, stack: ExitStack, address: str, node_address: str, tenant_addresses: Iterable[str]
+) -> ControlPlane:
+    """Start etcd and the super cluster's apiserver, and do not wait for it; `stack` stops them."""
+    directory, prefix = traces.open_directory(stack)
+    control = NetworkNamespace(f"{prefix}-cp", address)
+    worker = NetworkNamespace(f"{prefix}-node", node_address)
+    stack.callback(network.delete, [control.name, worker.name])
+    network.create_pair(control, worker, more=list(tenant_addresses))
+    authorities = Authorities(
+        *(Authority.create(name) for name in ("kubelet-serving", "kubelet-clients", "vn-agent-serving"))
+    )
+    stack.callback(start_etcd(control, binaries, directory).stop)
+    super_cluster = start_apiserver(
+        "super",
+        control,
+        address,
+        binaries,
+        directory,
+        kubelet_client=authorities.kubelet_clients.issue(
+            "super-apiserver", organization="system:masters", usages=("client",)
+        ),
+        kubelet_authority_pem=authorities.kubelet_serving.cert_pem,
+        authority=Authority.create("super"),
+    )
+    stack.callback(super_cluster.daemon.stop)
+    return ControlPlane(directory, control, worker, authorities, super_cluster)
 
 
 def write_kubeconfig(stem: Path, server: str, endpoint: TlsEndpoint) -> Path:

@@ -16,19 +16,21 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.k8s.ring import cgroups, network
+from tests.netns import NAMED
 
-_PREFIX = "vck8s"
 _LOCK = "lock"
 
 
-def open_directory(stack: ExitStack) -> tuple[Path, str]:
+def open_directory(stack: ExitStack, kind: str = "vck8s") -> tuple[Path, str]:
     """A directory of this run's own, and the prefix of its names; `stack` removes the directory.
+
+    The names of all runs of a kind begin with `kind`.
 
     The path is short: the names of unix sockets end at 107 bytes, and that of a Kata shim's has a
     sandbox id of 64 in it.
     """
-    _remove_dead_runs()
-    prefix = f"{_PREFIX}{secrets.token_hex(3)}"
+    _remove_dead_runs(kind)
+    prefix = f"{kind}{secrets.token_hex(3)}"
     directory = Path(tempfile.gettempdir()) / prefix
     directory.mkdir(mode=0o700)
     stack.callback(shutil.rmtree, directory)
@@ -37,14 +39,14 @@ def open_directory(stack: ExitStack) -> tuple[Path, str]:
     return directory, prefix
 
 
-def _remove_dead_runs() -> None:
-    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+def _remove_dead_runs(kind: str) -> None:
+    for lock in Path(tempfile.gettempdir()).glob(f"{kind}*/{_LOCK}"):
         with lock.open("w") as held:
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 continue  # it lives
             directory = lock.parent
-            network.delete([f"{directory.name}-cp", f"{directory.name}-node"])
+            network.delete([path.name for path in NAMED.glob(f"{directory.name}-*")])
             cgroups.remove(directory.name)
             shutil.rmtree(directory)

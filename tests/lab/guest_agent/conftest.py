@@ -109,17 +109,10 @@ class LabNode:
         return channel
 
 
-@pytest.fixture
-def directory() -> Iterator[Path]:
-    """A directory with a short name: the path of a unix socket has 107 bytes at most."""
-    with tempfile.TemporaryDirectory(prefix="vcl") as made:
-        yield Path(made)
-
-
 @pytest_asyncio.fixture
-async def node(directory: Path, lab: Lab) -> AsyncIterator[LabNode]:
-    made = LabNode(directory, lab)
+async def node(place: Path, lab: Lab) -> AsyncIterator[LabNode]:
+    made = LabNode(place, lab)
     await made.start()
-    await made.links.listen_unix(directory / "node.sock")
+    await made.links.listen_unix(place / "node.sock")
     yield made
     await made.links.stop()

@@ -27,8 +27,8 @@ def mounted(directory: Path) -> Iterator[str]:
             yield from (line for line in path.read_text().splitlines() if str(directory) in line)
 
 
-def test_dns_scenario_plays_to_the_end(short_path: Path) -> None:
-    with Demo(short_path) as demo:
+def test_dns_scenario_plays_to_the_end(place: Path) -> None:
+    with Demo(place) as demo:
         demo.until(NEARLY_OVER)
         children = demo.children()
         # A mount with its root in the directory: so the test can see them.
@@ -56,8 +56,8 @@ def test_dns_scenario_plays_to_the_end(short_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupt_among_pods_leaves_nothing_behind(short_path: Path, number: signal.Signals) -> None:
-    with Demo(short_path) as demo:
+def test_interrupt_among_pods_leaves_nothing_behind(place: Path, number: signal.Signals) -> None:
+    with Demo(place) as demo:
         demo.until(NEARLY_OVER)
         children = demo.children()
         demo.process.send_signal(number)
@@ -66,21 +66,21 @@ def test_interrupt_among_pods_leaves_nothing_behind(short_path: Path, number: si
         assert list(mounted(demo.temporary)) == []
 
 
-def test_killed_demo_ends_its_pods_and_daemons(short_path: Path) -> None:
-    with Demo(short_path) as demo:
+def test_killed_demo_ends_its_pods_and_daemons(place: Path) -> None:
+    with Demo(place) as demo:
         demo.until(NEARLY_OVER)
         demo.kill_and_wait_for_all()
         assert list(mounted(demo.temporary)) == []
 
 
-def test_a_failure_shows_the_logs_and_cleans_up(short_path: Path) -> None:
-    with Demo(short_path) as demo:
+def test_a_failure_shows_the_logs_and_cleans_up(place: Path) -> None:
+    with Demo(place) as demo:
         demo.until("\n27. ")
         assert_failure_is_told(demo, "dnsconfig", "dnsconfig")
 
 
-def test_kept_demo_accepts_its_printed_commands(short_path: Path) -> None:
-    with Demo(short_path, "--keep") as demo:
+def test_kept_demo_accepts_its_printed_commands(place: Path) -> None:
+    with Demo(place, "--keep") as demo:
         lines = demo.cheatsheet()
         asks = [line for line in lines if "getent ahostsv4 db" in line and line.startswith("nsenter")]
         assert len(asks) == 5

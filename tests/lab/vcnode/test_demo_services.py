@@ -18,9 +18,9 @@ PROMISED_S = 90.0
 PROGRAMS = ("vnagent", "kata_bridge", "kubeproxy_ext", "guest_agent", "guest_program.py")
 
 
-def test_services_scenario_plays_to_the_end(short_path: Path) -> None:
+def test_services_scenario_plays_to_the_end(place: Path) -> None:
     began_s = time.monotonic()
-    with Demo(short_path) as demo:
+    with Demo(place) as demo:
         demo.until("\n23. ")
         children = demo.children()
         assert demo.ended() == 0, demo.text
@@ -46,8 +46,8 @@ def test_services_scenario_plays_to_the_end(short_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupt_among_guests_leaves_nothing_behind(short_path: Path, number: signal.Signals) -> None:
-    with Demo(short_path) as demo:
+def test_interrupt_among_guests_leaves_nothing_behind(place: Path, number: signal.Signals) -> None:
+    with Demo(place) as demo:
         demo.until("\n18. ")
         children = demo.children()
         assert sum("guest_program.py" in command for command in children.values()) == 7
@@ -56,20 +56,20 @@ def test_interrupt_among_guests_leaves_nothing_behind(short_path: Path, number: 
         assert demo.left_behind(children) == []
 
 
-def test_killed_demo_ends_its_guests_and_daemons(short_path: Path) -> None:
-    with Demo(short_path) as demo:
+def test_killed_demo_ends_its_guests_and_daemons(place: Path) -> None:
+    with Demo(place) as demo:
         demo.until("\n18. ")
         demo.kill_and_wait_for_all()
 
 
-def test_a_failure_shows_the_logs_and_cleans_up(short_path: Path) -> None:
-    with Demo(short_path) as demo:
+def test_a_failure_shows_the_logs_and_cleans_up(place: Path) -> None:
+    with Demo(place) as demo:
         demo.until("\n17. ")
         assert_failure_is_told(demo, "kubeproxy_ext", "kata-bridge", "kubeproxy-ext", "acme's guest agent")
 
 
-def test_kept_demo_accepts_its_printed_commands(short_path: Path) -> None:
-    with Demo(short_path, "--keep") as demo:
+def test_kept_demo_accepts_its_printed_commands(place: Path) -> None:
+    with Demo(place, "--keep") as demo:
         lines = demo.cheatsheet()
         for start, expected in (
             ("vcnode guests", "acme-front "),

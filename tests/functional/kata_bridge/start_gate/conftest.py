@@ -11,7 +11,14 @@ from daemonkit.tasks import Tasks
 from kata_bridge.start_gate import network_readiness_sync, node_condition_sync, super_cluster_writer
 from kata_bridge.start_gate.pod_notifier import PodNotifier
 from kata_bridge.start_gate.super_cluster_writer import SuperClusterWriter
+from tests.functional.kata_bridge.start_gate.gated_node import GatedNode, gated
 from tests.functional.kata_bridge.start_gate.recording_server import Harness, RecordingServer
+
+
+@pytest_asyncio.fixture
+async def node(place: Path) -> AsyncIterator[GatedNode]:
+    async with gated(place) as running:
+        yield running
 
 
 @pytest_asyncio.fixture

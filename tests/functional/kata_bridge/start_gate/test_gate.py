@@ -35,12 +35,6 @@ from tests.waiting import until
 pytestmark = pytest.mark.asyncio
 
 
-@pytest_asyncio.fixture
-async def node(place: Path) -> AsyncIterator[GatedNode]:
-    async with gated(place) as running:
-        yield running
-
-
 async def test_a_guest_is_blocked_until_rules_and_resolver_are_in(node: GatedNode) -> None:
     async with FakeKata(node.place, FakeTables(), sandbox_id="s1"):
         web = pod("s1", "kata")

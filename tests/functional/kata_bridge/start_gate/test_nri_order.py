@@ -31,12 +31,6 @@ from tests.waiting import until
 pytestmark = pytest.mark.asyncio
 
 
-@pytest_asyncio.fixture
-async def runtime(place: Path) -> AsyncIterator[FakeRuntime]:
-    async with FakeRuntime(place / "nri.sock") as running:
-        yield running
-
-
 async def test_a_restart_keeps_resolvers_and_allowed_containers(place: Path, runtime: FakeRuntime) -> None:
     config = configuration(place)
     web, waiting = pod("s1"), pod("s2")

@@ -24,12 +24,6 @@ pytestmark = pytest.mark.asyncio
 WAITS = "its network has no server"
 
 
-@pytest_asyncio.fixture
-async def runtime(place: Path) -> AsyncIterator[FakeRuntime]:
-    async with FakeRuntime(place / "nri.sock") as running:
-        yield running
-
-
 @pytest.fixture
 def config(place: Path) -> KataBridgeConfiguration:
     """With an API server that is away: `PodNotifier` is patched."""

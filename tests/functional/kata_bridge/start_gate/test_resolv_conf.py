@@ -30,12 +30,6 @@ from tests.functional.kata_bridge.start_gate.gated_node import (
 pytestmark = pytest.mark.asyncio
 
 
-@pytest_asyncio.fixture
-async def node(place: Path) -> AsyncIterator[GatedNode]:
-    async with gated(place) as running:
-        yield running
-
-
 async def test_resolv_conf_changes_in_place_and_goes_with_its_sandbox(node: GatedNode) -> None:
     web = pod("s1")
     await node.client.set_resolv_conf(SetResolvConfRequest("", TEXT, pod_uid="uid-s1"))

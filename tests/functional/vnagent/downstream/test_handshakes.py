@@ -40,12 +40,6 @@ from vnagent.downstream.handshakes import MAX_BEGUN, MAX_WAITING, SHORT_BYTES
 from vnagent.transport.tls_connection import MAX_HANDSHAKE_BYTES
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[AgentNode]:
-    with AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as node:
-        yield node
-
-
 def show_chain(node: AgentNode, chain_pem: bytes, line: str = "GET /healthz") -> int | None:
     """The status of a request by ten-a's registered key with this chain; None if the agent hangs up."""
     tenant = node.tenants["ten-a"]

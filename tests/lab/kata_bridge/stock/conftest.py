@@ -1,19 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from devkit.kata.guest_tables import NamespaceTables
 from tests.lab.namespaces import Lab, LabNamespace
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A directory with a short name: pytest's own leaves too little of a socket's 107 bytes."""
-    with tempfile.TemporaryDirectory(prefix="vck") as made:
-        yield Path(made)
 
 
 @pytest.fixture
