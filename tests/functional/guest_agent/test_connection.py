@@ -83,13 +83,13 @@ class ScriptedNode:
 
 
 @pytest.fixture
-def credentials(directory: Path) -> GuestCertificates:
-    return GuestCertificates.open(directory / "state")
+def credentials(place: Path) -> GuestCertificates:
+    return GuestCertificates.open(place / "state")
 
 
 @pytest.fixture
-def node(directory: Path, credentials: GuestCertificates) -> Iterator[ScriptedNode]:
-    made = ScriptedNode(directory, credentials.server)
+def node(place: Path, credentials: GuestCertificates) -> Iterator[ScriptedNode]:
+    made = ScriptedNode(place, credentials.server)
     yield made
     made.close()
 
@@ -248,13 +248,13 @@ def test_a_node_without_http2_is_an_error(node: ScriptedNode, dialled: Dialled) 
         connection.receive(soon())
 
 
-def test_missing_credentials_are_an_error(node: ScriptedNode, directory: Path) -> None:
+def test_missing_credentials_are_an_error(node: ScriptedNode, place: Path) -> None:
     with pytest.raises(ConnectionLostError, match="No such file"):
-        dial(node.target, directory / "none", "/s/M")
+        dial(node.target, place / "none", "/s/M")
 
 
 def test_a_refused_connection_is_an_error(
-    node: ScriptedNode, credentials: GuestCertificates, directory: Path
+    node: ScriptedNode, credentials: GuestCertificates, place: Path
 ) -> None:
     issued = credentials.issue("sb").directory
     target = node.target
@@ -262,7 +262,7 @@ def test_a_refused_connection_is_an_error(
     with pytest.raises(ConnectionLostError, match=r"cannot connect, .*: Connection refused"):
         dial(target, issued, "/s/M")
     with pytest.raises(ConnectionLostError, match=r"cannot connect, .*: No such file"):
-        dial(f"unix:{directory}/none.sock", issued, "/s/M")
+        dial(f"unix:{place}/none.sock", issued, "/s/M")
 
 
 def _refused(node: ScriptedNode, issued: Path) -> None:
@@ -279,14 +279,14 @@ def _refused(node: ScriptedNode, issued: Path) -> None:
     accepting.join(_DEADLINE_S)
 
 
-def test_a_node_of_another_authority_is_rejected(node: ScriptedNode, directory: Path) -> None:
-    _refused(node, GuestCertificates.open(directory / "other").issue("sb").directory)
+def test_a_node_of_another_authority_is_rejected(node: ScriptedNode, place: Path) -> None:
+    _refused(node, GuestCertificates.open(place / "other").issue("sb").directory)
 
 
-def test_a_guest_certificate_is_no_node_certificate(credentials: GuestCertificates, directory: Path) -> None:
+def test_a_guest_certificate_is_no_node_certificate(credentials: GuestCertificates, place: Path) -> None:
     theirs, ours = credentials.issue("theirs").directory, credentials.issue("ours").directory
     pems = ((theirs / name).read_bytes() for name in ("ca.crt", "tls.crt", "tls.key"))
-    guest = ScriptedNode(directory, ServerIdentity(*pems))
+    guest = ScriptedNode(place, ServerIdentity(*pems))
     try:
         _refused(guest, ours)
     finally:

@@ -89,11 +89,11 @@ def begin(connection: ssl.SSLSocket, first: bytes = b"") -> None:
 
 
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
-async def test_frames_before_hello_are_limited(node: AgentServerNode, directory: Path, frame: bytes) -> None:
+async def test_frames_before_hello_are_limited(node: AgentServerNode, place: Path, frame: bytes) -> None:
     credentials = node.credentials.issue("sb").directory
 
     def attack() -> int:
-        with connected(directory / "node.sock", credentials) as connection:
+        with connected(place / "node.sock", credentials) as connection:
             begin(connection)
             return flood(connection, frame)
 
@@ -102,16 +102,14 @@ async def test_frames_before_hello_are_limited(node: AgentServerNode, directory:
 
 
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
-async def test_frames_without_a_message_are_limited(
-    node: AgentServerNode, directory: Path, frame: bytes
-) -> None:
+async def test_frames_without_a_message_are_limited(node: AgentServerNode, place: Path, frame: bytes) -> None:
     credentials = node.credentials.issue("sb").directory
     first = encode(
         AgentMessage(hello=Hello("sb", "1", "b", Capabilities(backends=("iptables",)), RulesetState()))
     )
 
     def attack() -> int:
-        with connected(directory / "node.sock", credentials) as connection:
+        with connected(place / "node.sock", credentials) as connection:
             begin(connection, first)
             return flood(connection, frame)
 
@@ -128,7 +126,7 @@ async def test_bytes_before_hello_are_not_buffered(node: AgentServerNode, target
 
 @pytest.mark.parametrize(("size", "is_taken"), [(FLIGHT_BYTES - 3_000, True), (FLIGHT_BYTES, False)])
 async def test_a_long_certificate_chain_is_not_read(
-    node: AgentServerNode, directory: Path, size: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch
+    node: AgentServerNode, place: Path, size: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """BoringSSL copies the issuer's name of a certificate for each of its distribution points: 490 MiB for a
     chain of 43 KB. Here the leaf is the guest's own, and the rest is only long."""
@@ -147,7 +145,7 @@ async def test_a_long_certificate_chain_is_not_read(
     await asyncio.to_thread(leaf.write_bytes, leaf.read_bytes() + other * more)
 
     def attack() -> bytes:
-        with connected(directory / "node.sock", credentials) as connection:
+        with connected(place / "node.sock", credentials) as connection:
             begin(connection, hello("sb"))
             return connection.recv(1 << 14)  # the server's settings
 

@@ -41,9 +41,7 @@ def change_rules(agent: subprocess.Popen[str], line: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_each_request_is_answered(
-    node: AgentServerNode, directory: Path, start_agent: StartAgent
-) -> None:
+async def test_each_request_is_answered(node: AgentServerNode, place: Path, start_agent: StartAgent) -> None:
     start_agent(node.credentials.issue("sb").directory)
     channel = await node.channel("sb")
     assert channel.hello_state == GuestState(0, "", False)
@@ -60,7 +58,7 @@ async def test_each_request_is_answered(
         await channel.apply(worse, [])
     await channel.flush_conntrack([Flow("udp", "10.0.0.1")])
     await channel.set_resolv_conf("nameserver 10.0.0.10\n")
-    assert (directory / "agent0" / "resolv.conf").read_text() == "nameserver 10.0.0.10\n"
+    assert (place / "agent0" / "resolv.conf").read_text() == "nameserver 10.0.0.10\n"
     assert await channel.state() == GuestState(2, SECOND.digest, False)
 
 
@@ -86,16 +84,16 @@ async def test_an_agent_attaches_over_tcp(node: AgentServerNode, start_agent: St
 
 @pytest.mark.asyncio
 async def test_an_agent_attaches_over_hybrid_vsock(
-    node: AgentServerNode, directory: Path, start_agent: StartAgent
+    node: AgentServerNode, place: Path, start_agent: StartAgent
 ) -> None:
     for _ in range(2):  # as after the bridge asked the shim once more
-        await node.links.listen_hybrid("sb", directory / "clh.sock", 1033)
-    start_agent(node.credentials.issue("sb").directory, f"unix:{directory}/clh.sock_1033")
+        await node.links.listen_hybrid("sb", place / "clh.sock", 1033)
+    start_agent(node.credentials.issue("sb").directory, f"unix:{place}/clh.sock_1033")
     channel = await node.channel("sb")
     assert channel.transport == "hybrid-vsock"
     assert (await channel.apply(FIRST, [])).digest == FIRST.digest
     node.links.forget("sb")
-    assert not (directory / "clh.sock_1033").exists()
+    assert not (place / "clh.sock_1033").exists()
 
 
 @pytest.mark.asyncio
@@ -122,10 +120,10 @@ async def test_many_agents_attach_at_once(node: AgentServerNode, start_agent: St
 
 @pytest.mark.asyncio
 async def test_an_agent_waits_for_its_credentials(
-    node: AgentServerNode, directory: Path, start_agent: StartAgent
+    node: AgentServerNode, place: Path, start_agent: StartAgent
 ) -> None:
     issued = node.credentials.issue("sb").directory
-    late = directory / "late"
+    late = place / "late"
     agent = start_agent(late)
     issued.rename(late)
     await node.channel("sb")
@@ -133,10 +131,10 @@ async def test_an_agent_waits_for_its_credentials(
 
 
 @pytest.mark.asyncio
-async def test_an_agent_attaches_again_after_a_node_restart(directory: Path, start_agent: StartAgent) -> None:
-    first = AgentServerNode(GuestCertificates.open(directory / "state"), directory / "agents.sock")
+async def test_an_agent_attaches_again_after_a_node_restart(place: Path, start_agent: StartAgent) -> None:
+    first = AgentServerNode(GuestCertificates.open(place / "state"), place / "agents.sock")
     await first.start()
-    await first.links.listen_unix(directory / "node.sock")
+    await first.links.listen_unix(place / "node.sock")
     agent = start_agent(first.credentials.issue("sb").directory)
     channel = await first.channel("sb")
     await channel.apply(FIRST, [])
@@ -145,10 +143,10 @@ async def test_an_agent_attaches_again_after_a_node_restart(directory: Path, sta
     with pytest.raises(Unreachable):
         await channel.state()
 
-    second = AgentServerNode(GuestCertificates.open(directory / "state"), directory / "agents.sock")
+    second = AgentServerNode(GuestCertificates.open(place / "state"), place / "agents.sock")
     await second.start()
     try:
-        await second.links.listen_unix(directory / "node.sock")
+        await second.links.listen_unix(place / "node.sock")
         channel = await second.channel("sb")
         assert channel.hello_state == GuestState(1, FIRST.digest, False)
         assert (await channel.apply(change(), [])).digest == SECOND.digest

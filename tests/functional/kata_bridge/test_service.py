@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from bridge_api.client import BridgeClient
 from bridge_api.messages import GuestResult, ResultCode

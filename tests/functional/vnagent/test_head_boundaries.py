@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from devkit.kubelet.replies import Exchange, FakeReply, ReplyEnd, Tunnel, switching
 from tests.cases.client import PeerEnd
 from tests.cases.replies import parse_reply
+from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, reply_of
 from tests.functional.vnagent.shop_and_bank import SHOP
-from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, reply_of, tenant_pod
 from tests.waiting import wait_until
 
 LOGS = "GET /containerLogs/web/shop/app"

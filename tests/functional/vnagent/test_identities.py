@@ -11,8 +11,8 @@ import pytest
 from devkit.pki import Authority, Leaf
 from tests.cases.client import CaseClient
 from tests.cases.daemon import VnAgentProcess
+from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received
 from tests.functional.vnagent.shop_and_bank import BANK, SHOP
-from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, tenant_pod
 from tests.waiting import wait_until
 
 EXEC = "POST /exec/web/shop/app?command=cat&input=1&output=1"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.cases.client import CaseClient
+from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received
 from tests.functional.vnagent.shop_and_bank import SHOP
-from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, tenant_pod
 from tests.waiting import wait_until
 from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tls_connection import LINGER_S

@@ -16,8 +16,8 @@ import yaml
 from devkit.files import replace_file
 from tests.cases.client import PeerEnd, SendFailed
 from tests.cases.daemon import ROOT, DaemonError, VnAgentProcess
+from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received
 from tests.functional.vnagent.shop_and_bank import BANK, SHOP
-from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, tenant_pod
 from tests.waiting import wait_until
 
 EXEC = "POST /exec/web/shop/app?command=cat&input=1&output=1"

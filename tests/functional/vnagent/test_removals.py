@@ -4,16 +4,13 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.cases.client import CaseClient, SendFailed
 from tests.cases.daemon import ROOT
-from tests.functional.vnagent.shop_and_bank import BANK, SHOP
-from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, tenant_pod
+from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received
+from tests.functional.vnagent.shop_and_bank import SHOP
 from tests.waiting import holds_within, wait_until
 
 EXEC = "POST /exec/web/shop/app?command=cat&input=1&output=1"

@@ -4,10 +4,7 @@
 import contextlib
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from devkit.kubelet.replies import Exchange, FakeReply
 from devkit.pki import Authority

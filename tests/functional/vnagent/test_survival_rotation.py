@@ -2,10 +2,6 @@
 """New certificates of the agent, the kubelet and a tenant: open streams go on, or are cut."""
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from devkit.files import replace_file
 from devkit.pki import Authority

@@ -6,12 +6,10 @@ from __future__ import annotations
 import ctypes.util
 import subprocess
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 import pytest_asyncio
 
 from kata_bridge.channels.agent.channel import AgentChannel

@@ -3,11 +3,9 @@
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from bridge_api.messages import ResultCode, SetResolvConfRequest
 from devkit.kata.fake_kata import FakeKata

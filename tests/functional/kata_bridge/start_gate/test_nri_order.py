@@ -2,12 +2,10 @@
 """Restarts, lost connections and any order of events: the start gate allows the same containers."""
 
 import random
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from bridge_api.messages import SetResolvConfRequest
 from devkit.kata.fake_kata import FakeKata

@@ -3,11 +3,9 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from bridge_api.messages import SetResolvConfRequest
 from devkit.kata.fake_runtime import FakeRuntime

@@ -2,12 +2,10 @@
 """SetResolvConf, and the resolv.conf that containers get."""
 
 import dataclasses
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from bridge_api.client import BridgeRejectedError
 from bridge_api.messages import ResultCode, SetResolvConfRequest
@@ -21,7 +19,6 @@ from tests.functional.kata_bridge.start_gate.gated_node import (
     GatedNode,
     configuration,
     content,
-    gated,
     inode_of,
     pod,
     serving,

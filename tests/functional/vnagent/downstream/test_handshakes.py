@@ -7,7 +7,7 @@ Bounds are on counted work and bytes; `python -m tests.bench.handshakes` has the
 import contextlib
 import itertools
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
