@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
@@ -37,8 +37,6 @@ SETTLE_S = 0.5
 _VERSION = 1
 _NO_LISTS = ClientLists()
 _log = logs.get(__name__)
-
-T = TypeVar("T")
 
 
 class _Saved(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -68,13 +66,6 @@ class SavedTenants(NamedTuple):
     lists: ClientLists
 
 
-class Restored(NamedTuple, Generic[T]):
-    """A saved value, and how many seconds ago its source had confirmed it."""
-
-    value: T
-    age_s: float
-
-
 class SavedState:
     """Reads its files once, and writes changes in a thread."""
 
@@ -90,7 +81,7 @@ class SavedState:
 
     # ---- reading
 
-    def load_tenants(self, spiffe: SpiffeTrust | None) -> Restored[SavedTenants] | None:
+    def load_tenants(self, spiffe: SpiffeTrust | None) -> Loaded[SavedTenants] | None:
         saved = self._load(TENANTS_FILE)
         if saved is None:
             return None
@@ -100,14 +91,14 @@ class SavedState:
             _log.error("saved tenants are invalid and not served", reason=error)
             return None
         lists = ClientLists(saved.value.client_lists, distrust=saved.value.lists_distrust)
-        return Restored(SavedTenants(registry, problems, saved.value.distrust, lists), saved.age_s)
+        return Loaded(SavedTenants(registry, problems, saved.value.distrust, lists), saved.age_s)
 
     def load_rotations(self) -> bytes | None:
         """What was given to `rotations_confirmed`."""
         saved = self._load(ROTATIONS_FILE)
         return None if saved is None else bytes(saved.value.content)
 
-    def load_pods(self) -> Restored[OwnerIndex] | None:
+    def load_pods(self) -> Loaded[OwnerIndex] | None:
         saved = self._load(PODS_FILE)
         if saved is None:
             return None
@@ -116,7 +107,7 @@ class SavedState:
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             _log.error("saved pods are invalid and not served", reason=error)
             return None
-        return Restored(OwnerIndex(pods), saved.age_s)
+        return Loaded(OwnerIndex(pods), saved.age_s)
 
     def _load(self, name: str) -> Loaded[_Saved] | None:
         return self._files.load(
