@@ -24,8 +24,8 @@ import yaml
 from tests.cases import case_file, runner
 from tests.cases.daemon import ROOT
 from tests.cases.services import load as services
-from tests.cases.services.case_results import ServiceCaseResult as ServiceResult
 from tests.cases.services.runner import Runner as ServiceRunner
+from tests.cases.services.runner import ServiceCaseResult as ServiceResult
 
 SHARED = ROOT.parent / "shared" / "cases"
 BASE_FILE = Path(__file__).with_name("more.yaml")

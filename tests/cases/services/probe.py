@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from ruleset.model import Protocol
 from tests.cases.services import sctp
-from tests.cases.services.arrivals import Arrival, parse
 from tests.cases.services.namespace import ThreadedNamespace
-from tests.cases.services.responder import Responder
+from tests.cases.services.responder import Arrival, Responder, parse_arrival
 
 # Long enough for the slowest machine; a packet with a reply does not wait so long.
 TIMEOUT_S = 10.0
@@ -91,7 +90,7 @@ class Probe:
         try:
             one.connect((destination, port))
             if protocol is Protocol.TCP:
-                return parse(_receive_all(one))
+                return parse_arrival(_receive_all(one))
             return exchange_datagram(one, b"x")
         except TimeoutError:
             return None
@@ -128,7 +127,7 @@ def exchange_datagram(one: socket.socket, data: bytes) -> Arrival | None:
         reply = one.recv(2048)
     except TimeoutError:
         return None
-    return parse(reply.removeprefix(data).strip())
+    return parse_arrival(reply.removeprefix(data).strip())
 
 
 def _send(one: socket.socket, data: bytes, timeout_s: float) -> None:

@@ -18,8 +18,6 @@ from ruleset.restore.whole_tables import whole_tables
 from ruletrace.model_trace import trace_model
 from ruletrace.packet import Outcome, PacketVerdict, format_outcomes
 from tests.cases.services import mesh
-from tests.cases.services.arrivals import Arrival
-from tests.cases.services.arrivals import parse as parse_reached
 from tests.cases.services.entries import delete, entries_to
 from tests.cases.services.evaluations import LiveKernels, Rendered
 from tests.cases.services.filters import KernelFilter
@@ -27,6 +25,7 @@ from tests.cases.services.kernel_probes import ports, probe_failures
 from tests.cases.services.lab import Lab
 from tests.cases.services.packet_checks import PacketCheck
 from tests.cases.services.probe import TIMEOUT_S, exchange_datagram
+from tests.cases.services.responder import Arrival, parse_arrival
 
 _HEAD_START_S = 0.4
 # A SYN is sent again after 1 s, and after 3 s: one of these must meet the rules, or none may.
@@ -264,7 +263,7 @@ def _connected(one: socket.socket, timeout_s: float) -> Arrival | None:
     poll.register(one, select.POLLIN)
     if not poll.poll(timeout_s * 1000) or one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
         return None
-    return parse_reached(one.recv(2048))
+    return parse_arrival(one.recv(2048))
 
 
 def _through_mesh(context: ProcedureContext, lab: Lab) -> list[str]:

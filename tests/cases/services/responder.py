@@ -9,8 +9,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ruleset.model import Endpoint
 from tests.cases.services import sctp
-from tests.cases.services.arrivals import Arrival
 from tests.cases.services.namespace import ThreadedNamespace
 
 _MAX_ASSOCIATIONS = 4096
@@ -18,6 +18,28 @@ _BACKLOG = 256
 _IP_PKTINFO = 8  # linux/in.h; Python's socket module has no name for it before 3.14
 _IPV6_PKTINFO = struct.Struct("16si")
 _IN_PKTINFO = struct.Struct("i4s4s")
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """`where` is the namespace; `source` the address that the other end saw as the sender's."""
+
+    where: str
+    ip: str
+    port: int
+    source: str
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(self.ip, self.port)
+
+    def line(self) -> bytes:
+        return f"{self.where} {self.ip} {self.port} {self.source}\n".encode()
+
+
+def parse_arrival(line: bytes) -> Arrival:
+    where, ip, port, source = line.decode().split()
+    return Arrival(where, ip, int(port), source)
 
 
 @dataclass(frozen=True, slots=True)

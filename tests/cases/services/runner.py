@@ -5,11 +5,11 @@ group; all must agree with the file and with each other."""
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 
 from tests.cases.services import rendering, sections
 from tests.cases.services.case_file import ApiState, CaseFile, FlowCase, GuestCase
-from tests.cases.services.case_results import Job, NamedCase, ServiceCaseResult
 from tests.cases.services.evaluations import LiveKernels, Rendered, by_model, by_texts, render
 from tests.cases.services.filters import FILTERS, KernelFilter
 from tests.cases.services.kernel_probes import MISSED
@@ -26,6 +26,27 @@ from tests.cases.services.packet_checks import (
 )
 from tests.cases.services.procedures import PROCEDURES, ProcedureContext
 from tests.cases.services.rendering import RenderedGuest, SubjectError
+from tests.cases.services.sections import Job
+
+
+@dataclass(frozen=True, slots=True)
+class NamedCase:
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceCaseResult:
+    """The result of a case; `note` has what was left out, and why."""
+
+    case: NamedCase
+    failures: tuple[str, ...]
+    took_s: float
+    note: str = ""
+    is_left_out: bool = False
+
+    @property
+    def has_passed(self) -> bool:
+        return not self.failures and not self.is_left_out
 
 
 class Runner:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sections of a file without packets: names, numbers, selection, order, choice, conntrack."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from kubeproxy_ext.compute.guest_view import GuestRulesResult
@@ -25,10 +25,12 @@ from tests.cases.services.case_file import (
     SlicePort,
     SliceSpec,
 )
-from tests.cases.services.case_results import Job
 from tests.cases.services.entries import KernelEntry, is_stale
 from tests.cases.services.packet_checks import UnknownWordError
 from tests.cases.services.rendering import RenderedGuest
+
+Job = Callable[[], tuple[list[str], str]]
+"""Runs a case; returns its failures, and a note about what was checked and left out."""
 
 _NODE = "test-node"
 _POD = "10.0.0.2"

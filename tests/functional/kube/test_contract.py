@@ -16,14 +16,18 @@ import pytest_asyncio
 
 from daemonkit.kube.client import ApiError, Client
 from daemonkit.kube.reflector import Reflector, Timing
-from daemonkit.kube.resources import CONFIG_MAPS, Page
+from daemonkit.kube.resources import CONFIG_MAPS, ObjectMeta, Page
 from daemonkit.kube.store import Change
-from tests.functional.kube.objects import ConfigMap
 
 pytestmark = [pytest.mark.functional, pytest.mark.asyncio]
 
 Until = Callable[[Callable[[], object]], Awaitable[None]]
 Fields = dict[str, dict[str, str]]
+
+
+class ConfigMap(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    data: dict[str, str] = {}
 
 
 class Scene:

@@ -4,15 +4,20 @@
 Each round begins without remembered clients. A client's first packet chooses its endpoint, the next follow.
 """
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from ruletrace.packet import Outcome, format_outcomes
+from tests.cases.services.namespace import ThreadedNamespace
 from tests.k8s.oracle.laboratory import Laboratory, NodeComparison
-from tests.k8s.oracle.memory import AffinityMemory
 from tests.k8s.oracle.prober import Prober
 from tests.k8s.oracle.probes import FlowProbe
 from tests.k8s.oracle.probing import times
 
+_RECENT = Path("/proc/thread-self/net/xt_recent")
+_TABLE = re.compile(r"^table (\S+) (\S+) \{")
+_OBJECT = re.compile(r"^\t(set|map|chain) (\S+) \{")
 _FOLLOWING = 3
 _SURE = 1 - 1e-9
 
@@ -51,3 +56,39 @@ def _probe(prober: Prober, comparison: NodeComparison, probes: Sequence[FlowProb
         if seen[one] != expected[one]
     ]
     return problems
+
+
+class AffinityMemory:
+    """The remembered clients of a namespace's current rules."""
+
+    def __init__(self, namespace: ThreadedNamespace) -> None:
+        self._namespace = namespace
+        sets = _dynamic_sets(namespace.run("nft", "-t", "list", "ruleset"))
+        self._flush = "".join(f"flush set {one}\n" for one in sets)
+
+    def forget(self) -> None:
+        """Forget all clients."""
+        self._namespace.call(_empty_recent)
+        if self._flush:
+            self._namespace.run("nft", "-f", "-", text=self._flush)
+
+
+def _empty_recent() -> None:
+    if not _RECENT.is_dir():
+        return
+    for one in _RECENT.iterdir():
+        one.write_text("/\n")
+
+
+def _dynamic_sets(listed: str) -> list[str]:
+    """`family table set` of all sets that rules write into."""
+    found: list[str] = []
+    table = name = ""
+    for line in listed.splitlines():
+        if match := _TABLE.match(line):
+            table = f"{match[1]} {match[2]}"
+        elif match := _OBJECT.match(line):
+            name = match[2] if match[1] == "set" else ""
+        elif name and line.startswith("\t\tflags ") and "dynamic" in line:
+            found.append(f"{table} {name}")
+    return found
