@@ -32,8 +32,6 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class BoundMethod:
-    """A method and its handler."""
-
     service: str
     name: str
     handler: "grpc.RpcMethodHandler[Any, Any]"

@@ -32,7 +32,6 @@ class BadRuleset(Exception):  # noqa: N818 - the sender's fault, named as `BadDo
 
 
 def to_message(ruleset: Ruleset | RulesetDelta) -> messages.Ruleset:
-    """Encode a ruleset or a delta."""
     if isinstance(ruleset, Ruleset):
         parts = tuple(to_part(document) for document in ruleset.documents)
         return messages.Ruleset(generation=ruleset.generation, digest=ruleset.digest, parts=parts)
@@ -68,7 +67,6 @@ def from_message(message: messages.Ruleset) -> Ruleset | RulesetDelta:
 
 
 def to_part(document: Document) -> Part:
-    """Encode one document."""
     return _packed(Part, document, document.text())
 
 

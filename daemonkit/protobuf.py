@@ -189,7 +189,6 @@ def repeated(kind: Kind[T]) -> Kind[tuple[T, ...]]:
 
 
 def messages_of(cls: type[T]) -> Kind[tuple[T, ...]]:
-    """A list of messages."""
     return repeated(_present(cls))
 
 

@@ -201,7 +201,6 @@ def self_signed(
     subject: x509.Name | None = None,
     key: Key | None = None,
 ) -> Leaf:
-    """A self-signed leaf."""
     own = key or new_key()
     whole = subject if subject is not None else common_name(name)
     builder = _leaf_extensions(

@@ -44,8 +44,6 @@ class CredentialsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A certificate with its key."""
-
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 

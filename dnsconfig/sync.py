@@ -111,7 +111,6 @@ class ResolverController:
         return self._saved != Snapshot()
 
     def wait_reasons(self) -> list[WaitReason]:
-        """The reason of each pod that waits."""
         found = (each.waiting for each in self.pods.by_pod.values())
         return [waiting.reason for waiting in found if waiting is not None]
 

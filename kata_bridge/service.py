@@ -229,7 +229,6 @@ class KataBridge:
 
     @property
     def registry(self) -> Registry:
-        """The registry of its metrics."""
         return self._metrics.registry
 
     def status(self) -> dict[str, object]:

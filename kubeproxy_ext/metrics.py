@@ -16,8 +16,6 @@ _PROGRAMMING_BUCKETS = (
 
 
 class Metrics:
-    """All metrics, registered."""
-
     def __init__(self) -> None:
         registry = self.registry = Registry()
         tasks.add_metric(registry)

@@ -38,7 +38,6 @@ class Backend(enum.Enum):
 
 
 def is_our_chain(name: str) -> bool:
-    """Whether a chain of that name is ours."""
     return _CHAIN.fullmatch(name) is not None
 
 

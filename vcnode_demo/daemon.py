@@ -63,7 +63,6 @@ class Daemon:
         self.wait()
 
     def launch(self) -> None:
-        """Start it."""
         self.config_file.write_text(yaml.safe_dump(self._config, sort_keys=False))
         command = [*self._start_by, sys.executable, "-m", self._module, "--config", str(self.config_file)]
         with self.log_file.open("ab") as log:

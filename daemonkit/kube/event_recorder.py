@@ -70,8 +70,6 @@ class EventSource:
 
 @dataclass(frozen=True, slots=True)
 class EventBody:
-    """One Event to post."""
-
     namespace: str
     body: bytes
 

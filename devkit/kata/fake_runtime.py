@@ -62,8 +62,6 @@ class RuntimeQuirks:
 
 
 class _PluginConnection:
-    """One plugin's connection."""
-
     def __init__(self, writer: asyncio.StreamWriter, tasks: Tasks, quirks: RuntimeQuirks) -> None:
         self.calls = ClientCalls(lambda frame: self._send(PLUGIN_CONNECTION, frame), writer.drain)
         self.serving = ServerCalls(self._answer, lambda frame: self._send(RUNTIME_CONNECTION, frame), tasks)

@@ -16,8 +16,6 @@ _RUN_DEADLINE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The result of one run."""
-
     code: int
     stdout: bytes = b""
     stderr: str = ""

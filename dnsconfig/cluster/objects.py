@@ -72,8 +72,6 @@ class PodStatus(_ObjectStruct, frozen=True):
 
 
 class PodObject(_ObjectStruct, frozen=True):
-    """A v1 Pod."""
-
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
@@ -86,8 +84,6 @@ class ServiceSpec(_ObjectStruct, frozen=True):
 
 
 class ServiceObject(_ObjectStruct, frozen=True):
-    """A v1 Service."""
-
     metadata: ObjectMeta = ObjectMeta()
     spec: ServiceSpec = ServiceSpec()
 

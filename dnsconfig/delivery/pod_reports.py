@@ -12,8 +12,6 @@ from dnsconfig.retention.desired import DesiredResolver
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line, a warning or not."""
-
     message: str
     is_warning: bool = False
     fields: Mapping[str, object] = field(default_factory=dict)

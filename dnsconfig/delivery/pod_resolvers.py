@@ -69,8 +69,6 @@ class PodResolver:
 
 
 class PodResolvers:
-    """All pods of the node."""
-
     def __init__(self, retention: ResolverRetention, sandbox_networks: SandboxNetworks) -> None:
         self.retention = retention
         self.sandbox_networks = sandbox_networks

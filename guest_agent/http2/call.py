@@ -91,7 +91,6 @@ class GrpcCall:
         self._send_messages()
 
     def ping(self) -> None:
-        """Send a PING."""
         self._frame(_PING, 0, 0, bytes(8))
 
     def data_to_send(self) -> bytearray:

@@ -125,7 +125,6 @@ class PeerAuthProxy:
             await stop_accepting(self._accepting)
 
     async def close(self) -> None:
-        """Close all connections."""
         for end in tuple(self._ends):
             end.abort()
         # A transport calls connection_lost in a later iteration of the loop.

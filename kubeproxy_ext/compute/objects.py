@@ -76,8 +76,6 @@ class ServiceStatus(_ApiStruct, frozen=True, rename="camel"):
 
 
 class ServiceObject(_ApiStruct, frozen=True):
-    """A v1 Service."""
-
     metadata: Meta = Meta()
     spec: ServiceSpec = ServiceSpec()
     status: ServiceStatus | None = None

@@ -45,7 +45,6 @@ class ServiceIndex:
         return self._members.get(group, ())
 
     def groups_in(self, namespace: str) -> frozenset[ServiceGroup]:
-        """The groups of a namespace's Services."""
         services = (self._services[key] for key in self._in_namespace.get(namespace, ()))
         return frozenset(group for one in services if (group := self.group(one)) is not None)
 

@@ -141,7 +141,6 @@ def _lacks() -> list[str]:
 
 
 def _find_kernel(config: pytest.Config) -> Path | None:
-    """The kernel that has nft."""
     return kernel_build.find_kernel(config.getoption("--uml-cache", kernel_build.DEFAULT_CACHE))
 
 

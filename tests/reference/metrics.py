@@ -114,7 +114,6 @@ def daemon_of(metric: Metric) -> str:
 
 
 def table(metrics: list[Metric]) -> str:
-    """A row for each metric."""
     rows = (
         f"| `{metric.name}` | {metric.type} | {', '.join(f'`{label}`' for label in metric.labels)} |"
         f" {metric.help} |"

@@ -21,5 +21,4 @@ ALLOWED: tuple[AllowedSkip, ...] = ()
 
 
 def is_allowed(test: str, reason: str, allowed: tuple[AllowedSkip, ...] = ALLOWED) -> bool:
-    """Whether the list has this skip."""
     return any(re.search(one.test, test) and re.search(one.reason, reason) for one in allowed)

@@ -27,7 +27,6 @@ _SANDBOX_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
 def is_sandbox_id(text: str) -> bool:
-    """Whether `text` is a valid sandbox id."""
     return _SANDBOX_ID.fullmatch(text) is not None
 
 

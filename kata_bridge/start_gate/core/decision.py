@@ -190,7 +190,6 @@ StartDecision = Allowed | Blocked
 def decide(
     pod: PodFacts, container: ContainerFacts, policy: Policy, needs: Collection[Need]
 ) -> StartDecision:
-    """Decide whether the container may start."""
     resolver = pod.own_resolver
     mounts = bool(resolver is not None and resolver.text and not container.has_own_resolv_conf)
     if policy is Policy.OFF or not pod.is_gated:

@@ -176,7 +176,6 @@ def _bound(
 
 
 def total(parts: Sequence[Mapping[str, float]]) -> Counter[str]:
-    """The sum of counters."""
     found: Counter[str] = Counter()
     for part in parts:
         found.update({name: int(count) for name, count in part.items()})

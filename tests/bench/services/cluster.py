@@ -59,7 +59,6 @@ class Writer:
         return Written(before_s, answered_s)
 
     def set_endpoints(self, namespace: str, service: str, tenant: str, addresses: Sequence[str]) -> Written:
-        """Replace the endpoints of a Service."""
         path = f"{objects.SLICES.format(namespace)}/{service}-1"
         return self.send("PUT", path, objects.endpoint_slice(service, tenant, addresses))
 

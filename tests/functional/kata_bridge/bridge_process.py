@@ -181,7 +181,6 @@ class BridgeNode:
 
 
 def entries(directory: Path) -> int:
-    """The number of entries of a directory."""
     return len(list(directory.iterdir()))
 
 

@@ -110,11 +110,9 @@ class HttpResponse:
 
     @property
     def text(self) -> str:
-        """The body as text."""
         return self.body.decode()
 
     def json(self) -> JsonObject:
-        """The body as a JSON object."""
         value: JsonObject = json.loads(self.body)
         return value
 
@@ -139,7 +137,6 @@ class KubernetesApi:
         return self._call("PATCH", path, value, {"Content-Type": kind})
 
     def put(self, path: str, value: JsonObject) -> JsonObject:
-        """Replace an object."""
         return self._call("PUT", path, value, {})
 
     def delete(self, path: str, *, grace_s: int = 0) -> None:

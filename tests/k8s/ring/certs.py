@@ -14,8 +14,6 @@ from devkit.files import replace_file
 
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
-    """A certificate and its key."""
-
     certificate: Path
     key: Path
 

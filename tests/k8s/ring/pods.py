@@ -32,7 +32,6 @@ SIDECAR = "mesh-proxy"
 
 
 def container(name: str, command: list[str], **more: object) -> JsonObject:
-    """A busybox container."""
     return {
         "name": name,
         "image": BUSYBOX,

@@ -10,8 +10,6 @@ from dnsconfig.resolve.waiting import PodWaiting, WaitReason
 
 
 class FileFixture:
-    """A file, and a clock."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self.now = 0.0

@@ -61,8 +61,6 @@ LISTED = CriSandbox("s1", PodSandboxMetadata("web", "u1", "vc-a-shop", 0), runti
 
 @dataclass
 class FakeCri:
-    """The CRI of a runtime."""
-
     items: list[CriSandbox] = field(default_factory=list)
     status_requests: list[str] = field(default_factory=list)
     lists: int = 0
@@ -86,8 +84,6 @@ class FakeCri:
 
 @dataclass
 class ReportedChanges:
-    """The changes that discovery has reported."""
-
     sandboxes: dict[str, Sandbox] = field(default_factory=dict)
     changes: int = 0
 
@@ -102,8 +98,6 @@ class ReportedChanges:
 
 @dataclass
 class DiscoveryNode:
-    """Discovery and its runtime."""
-
     directory: Path
     discovery: Discovery
     nri: FakeRuntime

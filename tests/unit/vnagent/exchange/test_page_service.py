@@ -99,7 +99,6 @@ class ServedPages:
         self.index = OwnerIndex([owned(each) for each in kubelet.pods])
 
     async def uids(self, tenant: str, page: PageRequest = PODS) -> list[str]:
-        """The uids of the pods on a tenant's page."""
         async with self.service.rendered(page, lambda: self.index, tenant) as found:
             assert found.content_type == "application/json"
             document = json.loads(found.body)
@@ -316,8 +315,6 @@ async def test_a_page_that_waits_too_long_in_the_queue_is_refused(
 
 
 class BrokenIndex(OwnerIndex):
-    """An index with a bug."""
-
     def pods_of(self, tenant: str) -> tuple[Owned, ...]:
         raise ZeroDivisionError(tenant)
 
