@@ -41,8 +41,8 @@ H = TypeVar("H", bound=GuestHandlers)
 class BridgeSession(Generic[B, H]):
     """Connects to kata-bridge again and again. `bridge` is the current client, None between two.
 
-    `consequence` completes the log line about a lost connection. `problem` is why there is no
-    connection; empty when connected. Daemons add their calls, and handlers for the results.
+    `consequence` completes the log line about a lost connection. `problem` is why it is not connected; empty
+    when connected. Daemons add their calls, and handlers for the results.
     """
 
     def __init__(

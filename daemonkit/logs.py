@@ -24,7 +24,7 @@ DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
 
 LEVELS = {"debug": DEBUG, "info": INFO, "warning": WARNING, "error": ERROR}
 
-# A field is a name, a number or a sentence; what is longer is a page that does not belong here.
+# A field is a name, a number or a sentence; a longer text is a page that does not belong here.
 MAX_FIELD_CHARACTERS = 1_000
 MAX_TRACEBACK_CHARACTERS = 2_500
 

@@ -14,8 +14,8 @@ from typing import Generic, Protocol, TypeVar, overload
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-# Label values come from closed sets and tenant keys; a label that grows past this is a mistake or
-# an attack, and the memory and the page of each scrape must not grow with it.
+# Label values come from closed sets and tenant keys; a label that grows past this is a mistake or an attack,
+# and must not grow the memory and the page of each scrape.
 MAX_CELLS = 2_000
 OVERFLOW = "_overflow"
 

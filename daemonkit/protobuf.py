@@ -10,9 +10,9 @@ the fields one uses, and all others of the peer's message are skipped unread.
         name: str = field(1, STRING)
         labels: Mapping[str, str] = field(5, map_of(STRING))
 
-Differences from the specification, all towards the strict side: a known field in another wire type
-is refused and not skipped, groups are refused, and of a message field that comes twice the last one
-counts whole (the specification merges them; no known writer splits one). Unknown fields are lost.
+Differences from the specification, all towards the strict side: a known field in another wire type is refused
+and not skipped, and groups are refused. Of a message field that comes twice the last one counts whole (the
+specification merges them; no known writer splits one). Unknown fields are lost.
 """
 
 import dataclasses

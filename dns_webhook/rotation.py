@@ -51,7 +51,7 @@ class Rotation:
         return bool(self._published)
 
     def begin(self) -> None:
-        """Create what is needed to listen. Raises CredentialsError."""
+        """Create the authority and certificate that listening needs. Raises CredentialsError."""
         self._credentials.renew_due(self._now(), self._published)
 
     async def run(self) -> None:

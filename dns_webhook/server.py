@@ -37,7 +37,7 @@ MAX_CONNECTIONS = 128
 # client-go, and so an API server, retries after 429 or 5xx with this header, within the timeout of the
 # registration (client-go, rest/with_retry.go).
 _RETRY_LATER = {"Retry-After": "1"}
-# Longer than a Go client keeps an idle connection (90 s), so that none ends under a review.
+# Longer than a Go client keeps an idle connection (90 s), so that no connection ends during a review.
 _IDLE_S = 120.0
 # A refused body is read for so long. Otherwise a reset would overtake the response.
 _LINGER_S = 2.0

@@ -26,7 +26,8 @@ from dnsconfig.sync import ResolverController, run_sync_loop
 from dnsconfig.watch import Watch
 
 COMPONENT = "dnsconfig"
-# A start that is not ready by then reports ready to systemd all the same; `/readyz` has what is missing.
+# A start that is not ready by then reports ready to systemd all the same; `/readyz` names the missing
+# sources.
 READY_WAIT_S = 10.0
 SAVE_S = 5.0
 POLL_S = 1.0

@@ -99,7 +99,7 @@ class ResolverController:
     ) -> None:
         """Take up the saved state, before the first sync.
 
-        The snapshot stands in for what is not synced, until `expires_at`.
+        The snapshot replaces unsynced sources until `expires_at`.
         """
         self._saved, self._saved_expires_at = snapshot, expires_at
         self.pods = PodResolvers(retention, sandbox_networks)

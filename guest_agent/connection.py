@@ -81,7 +81,7 @@ class NodeConnection:
     def receive(self, until_s: float) -> bytes | None:
         """The node's next message; None if none comes until then (of `time.monotonic`).
 
-        Sends what is unsent first. Raises `ConnectionLostError`.
+        Sends unsent bytes first. Raises `ConnectionLostError`.
         """
         while True:
             with self._lock:

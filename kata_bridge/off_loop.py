@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parses large answers of guests off the event loop, one at a time.
 
-A guest chooses what it answers. A ttrpc message of 4 MiB of empty fields takes two seconds to decode, and
-the runtime disconnects an NRI plugin that does not answer within two. Small answers are parsed at once; large
+A guest chooses what it answers. A ttrpc message of 4 MiB of empty fields takes two seconds to decode. The
+runtime disconnects an NRI plugin that does not answer within two. Small answers are parsed at once; large
 ones wait for one thread. A guest has one call at a time, so it has one place in that queue, and parsing takes
 the memory of one answer.
 """

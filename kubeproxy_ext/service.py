@@ -25,8 +25,8 @@ from kubeproxy_ext.saved_state import SavedTenants
 from kubeproxy_ext.sync import RulesetController, SyncActions, run_sync_loop
 from kubeproxy_ext.watch import Watch
 
-# A start reports READY after this long in any case: guests keep their rules meanwhile, and `/readyz`
-# names what is missing.
+# A start reports READY after this long in any case: guests keep their rules meanwhile, and `/readyz` names
+# the missing sources.
 READY_WAIT_S = 10.0
 SAVE_S = 5.0
 

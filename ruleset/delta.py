@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The change from one ruleset to the next, as a value and as text.
 
-The unit is the object (chain, map, set). A long object that changes a little is sent as edits of its
-lines, as the dispatch chain when a Service goes from two endpoints to one. So a delta is as small as
-the change, whatever the ruleset's size. Its text, line by line:
+The unit is the object (chain, map, set). A small change of a long object is sent as edits of its lines. An
+example is the dispatch chain when a Service goes from two endpoints to one. So a delta is as small as the
+change, whatever the ruleset's size. Its text, line by line:
 
     - nat/VCN-SVC-ABC           remove the object
     = nat/VCN-SVC-DEF           replace or add the object; its lines follow, each after "+"

@@ -2,9 +2,9 @@
 """Names: the key of a tenant, the super namespace of a tenant's namespace, and their grammar.
 
 The forward rule is upstream's (VirtualCluster `conversion/helper.go`, ToClusterKey and
-ToSuperClusterNamespace), so that we meet the objects that its syncer made. Names cannot be parsed back:
-the join of key and namespace is ambiguous, and a long one is cut, so what a super object belongs
-to is read from its annotations (`keys`), never parsed out of a name.
+ToSuperClusterNamespace), so that we meet the objects that its syncer made. Names cannot be parsed back: the
+join of key and namespace is ambiguous, and a long one is cut. So the owner of a super object is read from its
+annotations (`keys`), never parsed from a name.
 
 A result that is not a valid name, that the super cluster reserves, or that two owners would share is refused
 with a reason and never adjusted.

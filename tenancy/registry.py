@@ -8,8 +8,8 @@ other is refused. If neither had it, both are refused: a guess could give one te
 What can be claimed once only:
 - a cluster key;
 - a client: one public key below one authority;
-- a subject name of authorities that OpenSSL could confuse: certificates of one name that no subject
-  key identifier tells apart.
+- a subject name of authorities that OpenSSL could confuse: certificates of one name that no subject key
+  identifier distinguishes.
 """
 
 import hashlib
@@ -280,7 +280,7 @@ def _losing_sources(
         losers = owners - before
     else:
         losers = set().union(*culprits.values())
-    # The super cluster's own authority never gives way, not to one that was there before it either.
+    # The super cluster's own authority never loses, even against an earlier one.
     return (losers or owners) - {_SPIFFE}
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides which removals of tenants are trusted, and which tenants are retained. Pure.
 
-A directory that was unmounted, a list out of an empty backup and an API server that has just started look
-as if every tenant had been removed. A reading that lacks all tenants, or more than half of them and at least
-two, is therefore distrusted: the tenants that it lacks are retained
+An unmounted directory, a list from an empty backup and an API server that has just started look as if every
+tenant had been removed. A reading that lacks all tenants, or more than half of them and at least two, is
+therefore distrusted: the tenants that it lacks are retained
 
 - until a reading has them again, or has so many of them that the rest is plausible;
 - until their deletion is confirmed: the source names them as deleted;

@@ -131,7 +131,7 @@ class Service:
     # ---- status
 
     def readiness(self) -> Readiness:
-        """Ready when both tenants and pods are known, be it from saved state, and not draining."""
+        """Ready when both tenants and pods are known (also from saved state), and not draining."""
         sources = self._sources.statuses()
         lines = [each.line() for each in sources]
         lines.append(self._audit_log.report())

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serves the account that has cost least, where several wait for one resource. Pure.
 
-Start-time fair queueing (Goyal, Vin, Cheng 1996): each account has a tag, which rises by what its work
-has cost; the lowest tag is served first. An account that was idle begins at the tag that is being served,
-so it is served before all that have been served since, and saves nothing up.
+Start-time fair queueing (Goyal, Vin, Cheng 1996): each account has a tag, which rises by what its work has
+cost; the lowest tag is served first. An account that was idle begins at the tag that is being served. So it
+is served before all that have been served since, and idle time earns no credit.
 """
 
 import heapq

@@ -104,7 +104,7 @@ class Watched:
     def snapshot(self) -> dict[Path, bytes]:
         """Read all files now. A file that is missing is not in the result.
 
-        A file that is there and cannot be used (too large, unreadable, not a regular file) is not in
+        A file that exists and cannot be used (too large, unreadable, not a regular file) is not in
         the result either, but in `problems` with the reason: it concerns that file alone. Raises
         `FilesError` when the directory cannot be listed or holds too many files: that differs from
         an empty one.

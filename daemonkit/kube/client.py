@@ -197,9 +197,9 @@ class Client:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open a stream (a watch) and give an iterator of its chunks, of any division.
 
-        The iterator ends when the server ends the stream. DeadlineError is raised when no byte
-        comes for `idle_timeout_s` or the whole lasts longer than `timeout_s`, ApiError when the
-        server refuses, UnreachableError when the connection breaks.
+        The iterator ends when the server ends the stream. Raises DeadlineError when no byte arrives for
+        `idle_timeout_s` or the whole lasts longer than `timeout_s`. Raises ApiError when the server refuses,
+        UnreachableError when the connection breaks.
         """
         deadlines = _Deadlines(idle_timeout_s, timeout_s)
         async with self._answer("GET", path, params, None, deadlines) as answer:

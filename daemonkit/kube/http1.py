@@ -46,7 +46,7 @@ class Reply:
     """Takes the bytes of one reply, however they are divided.
 
     `head` is None until it is complete. `is_complete` once the last byte of the body was fed; then
-    `is_reusable` tells whether another request may follow on the connection.
+    `is_reusable` is whether another request may follow on the connection.
     """
 
     def __init__(self) -> None:

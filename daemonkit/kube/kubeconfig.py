@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The address of an API server and our credentials for it, from a kubeconfig or a pod's service account.
 
-A daemon is not kubectl: what needs a program, a browser or a person (exec plugins, auth providers,
-passwords) is refused with the reason, as is everything that would make the connection less safe
-(no verification, plain HTTP to another machine). Unknown fields are ignored, as kubectl does.
+A daemon is not kubectl: credentials that need a program, a browser or a person (exec plugins, auth providers,
+passwords) are refused with the reason. So are settings that make the connection less safe (no verification,
+plain HTTP to another machine). Unknown fields are ignored, as kubectl does.
 """
 
 import base64

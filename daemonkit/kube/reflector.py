@@ -67,11 +67,10 @@ PAGE_BYTES = 8 << 20
 class Timing:
     """How a reflector asks and waits.
 
-    The server is asked to end a watch after `watch_timeout_s` to twice that, at random, so that
-    watches of many nodes spread over servers (client-go does the same with 5 to 10 minutes).
-    Servers send a bookmark each minute (k8s.io/apiserver, storage/cacher: bookmarkFrequency), so a
-    stream that brings nothing for `idle_timeout_s` is taken for half open; a server without
-    bookmarks merely sees a reconnect.
+    The request asks the server to end a watch after `watch_timeout_s` to twice that, at random. So watches of
+    many nodes spread over servers (client-go does the same with 5 to 10 minutes). Servers send a bookmark
+    each minute (k8s.io/apiserver, storage/cacher: bookmarkFrequency), so a stream that brings nothing for
+    `idle_timeout_s` is taken for half open; a server without bookmarks merely sees a reconnect.
     """
 
     page_size: int = 500

@@ -9,9 +9,8 @@ The rules in words:
 - So do several watches in a row that brought neither event nor bookmark. They prove nothing, and a
   server sends no bookmarks of a kind that had no event since it started, up to ten minutes long
   (k8s.io/apiserver, storage/cacher: dispatchEvents; seen with 1.34).
-- Failures in a row back off exponentially. Those that lead from a watch to a list are counted until
-  a watch has been of use, or a list that works before a watch that never does would make a tight
-  loop.
+- Failures in a row back off exponentially. Those that lead from a watch to a list are counted until a watch
+  has been of use. Otherwise a working list before a failing watch would make a tight loop.
 - What the server asks for (Retry-After) is honoured, within reason.
 """
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The synced objects of one kind, and the changes of each list and event. Pure.
 
-The resource version never goes back: a list out of a cache that lags, or out of a restored backup,
-would bring deleted objects back to life and let old owners in again. Such a list is refused whole.
+The resource version never goes back: a list from a cache that lags, or from a restored backup, would restore
+deleted objects and their former owners. Such a list is refused whole.
 """
 
 from collections.abc import Iterable, Mapping

@@ -163,9 +163,9 @@ class StatusServer:
 def fetch(address: Address, path: str, timeout_s: float) -> tuple[int, bytes]:
     """Ask a status server for a page; return status code and body.
 
-    Blocks for at most `timeout_s`: for tools and tests, not for a loop. Raises `OSError`
-    (`TimeoutError` among them) when nothing answers, `StatusError` when the reply is not that of a status
-    server or its reply is cut or too large.
+    Blocks for at most `timeout_s`: for tools and tests, not for a loop. Raises `OSError` (also
+    `TimeoutError`) without an answer. Raises `StatusError` when the reply is not that of a status server, is
+    cut, or is too large.
     """
     deadline = time.monotonic() + timeout_s
     family = socket.AF_UNIX if isinstance(address, Path) else _family(address)

@@ -49,7 +49,7 @@ class Message(IntEnum):
     CERTIFICATE = 11
 
 
-# What is spoilt in a message that is not to be read: bytes that OpenSSL cannot take if all bits are set.
+# The bytes to corrupt in a message that OpenSSL must not read. With all bits set OpenSSL refuses them.
 _VITAL = {
     # The length of a session's identifier, which is 32 at most (RFC 8446, 4.1.2).
     Message.CLIENT_HELLO: (38, 39),

@@ -104,7 +104,7 @@ def network_of(labels: Mapping[str, str], sandbox_networks: tuple[str, ...] = ()
 def networks_of(labels: Mapping[str, str], sandbox_networks: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The networks of the pod's sandbox, or of its next one by its labels, valid names or not.
 
-    As kata-bridge has them: it cuts off what is longer than any label.
+    As kata-bridge has them: it cuts texts longer than any label.
     """
     return sandbox_networks or ((labels.get(keys.ARKTOS_NETWORK) or keys.DEFAULT_NETWORK)[:_MAX_LABEL],)
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Computes a pod's resolver as the kubelet 1.34 does: docs/spec/resolver.md#text.
 
-Three differences: the server of the pod's network replaces `--cluster-dns`, the search list has the
-tenant's own name of the namespace, and a cluster policy never falls back to the node's resolver.
-Every value carries its source. The kubelet writes options in random order (a Go map); here they keep
-the order of their first occurrence.
+Three differences: the server of the pod's network replaces `--cluster-dns`, and the search list has the
+tenant's own name of the namespace. A cluster policy never falls back to the node's resolver. Every value
+carries its source. The kubelet writes options in random order (a Go map); here they keep the order of their
+first occurrence.
 """
 
 import enum

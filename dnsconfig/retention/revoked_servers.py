@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removes revoked server addresses from a resolv.conf.
 
-A pod's text is reduced instead of decided anew: other inputs (the node's file, the cluster domain)
-may be unknown just then, and an address that may be another tenant's has to go all the same. An
-author's server that was truncated for the network's does not come in.
+A pod's text is reduced instead of decided anew: other inputs (the node's file, the cluster domain) may be
+unknown just then. An address that may be another tenant's must still be removed. An author's server that was
+truncated for the network's does not come in.
 
 Without any server glibc, musl and Go ask 127.0.0.1, which is the pod itself. For a pod in the host's
 network it is the host, so that such a pod gets a server that discards everything.
@@ -46,6 +46,6 @@ def without_revoked(text: str, revoked: AddressSource, max_bytes: int, *, is_hos
 
 
 def _names_any(line: str, servers: Collection[str]) -> bool:
-    """Whether a line names one of these servers, be it the network's or the author's own."""
+    """Whether a line names one of these servers, the network's or the author's own."""
     fields = line.split()
     return fields[:1] == [_NAMESERVER] and not set(canonical_addresses(fields[1:2])).isdisjoint(servers)

@@ -10,9 +10,9 @@ of that network and without a route to another network's server. Sources:
   PodReadyToStartContainers, the label counts that was seen with it first. Otherwise (a kubelet
   before 1.29) the network of the pod's first resolver counts, for the pod's life.
 
-This may be wrong, as where a label is changed after the sandbox was created and before the kubelet
-sets the condition (it may pull images first). No pod is moved then either: kata-bridge knows the
-networks of each sandbox, and applies no resolver of others.
+This is wrong if a label changes after the sandbox was created and before the kubelet sets the condition (it
+may pull images first). No pod is moved then either: kata-bridge knows the networks of each sandbox, and
+applies no resolver of others.
 """
 
 from dataclasses import dataclass, replace
@@ -81,7 +81,7 @@ def _since(condition: PodCondition | None) -> str:
 def _still(
     known: KnownSandbox, condition: PodCondition | None, *, has_all_guests: bool
 ) -> KnownSandbox | None:
-    """What is known of a pod without a guest now; None where that sandbox is gone."""
+    """The present sandbox networks of a pod without a guest; None where that sandbox is gone."""
     if known.is_guest:
         return None if has_all_guests else known
     if condition is None:

@@ -35,7 +35,7 @@ _MAX_WINDOW_BYTES = (1 << 31) - 1
 # How much the node may send ahead of our reading.
 _WINDOW_BYTES = 1 << 20
 _MAX_HEADERS_BYTES = 1 << 16
-# Answers to pings and the like; a node that does not read them lets them pile up.
+# Answers to pings and other frames; a node that does not read them lets them pile up.
 _MAX_CONTROL_BYTES = 1 << 20
 
 MAX_MESSAGE_BYTES = 16 << 20

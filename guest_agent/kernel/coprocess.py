@@ -111,7 +111,7 @@ class Coprocess:
         except BlockingIOError:
             return True
         except BrokenPipeError:
-            # It has ended, or reads no more. Its exit status tells.
+            # It has ended, or reads no more. Its exit status has the reason.
             return False
         if self._has_eof:
             self._stdin.close()

@@ -19,7 +19,7 @@ class Unreachable(Exception):  # noqa: N818 - named as the outcome it is in the 
 
 
 class NotInjectable(Exception):  # noqa: N818 - named as the outcome it is in the interface
-    """The guest takes no rules as long as it runs as it is. The message tells why, and the remedy."""
+    """The guest takes no rules as long as it runs as it is. The message has the reason and the remedy."""
 
 
 class GuestRefused(Exception):  # noqa: N818 - named as the outcome it is in the interface

@@ -70,7 +70,7 @@ class CriClient:
         return (await self._call(LIST_POD_SANDBOX, ListPodSandboxRequest())).items
 
     async def sandbox(self, sandbox_id: str, *, verbose: bool = False) -> PodSandboxStatusResponse | None:
-        """Return the status of a sandbox, None if there is no sandbox of that id. Raises `CriError`."""
+        """Return the status of a sandbox, None for an unknown id. Raises `CriError`."""
         try:
             return await self._call(POD_SANDBOX_STATUS, PodSandboxStatusRequest(sandbox_id, verbose))
         except _NotFoundError:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Discovers the node's sandboxes: from NRI live, from lists of the CRI as resync, from a directory of files.
 
-A source that is away changes nothing: what is known stays, and /status has the age of each source. The
+A source that is away changes nothing: known sandboxes stay, and /status has the age of each source. The
 sandboxes have synced (`has_synced`) once the runtime has reported all, by NRI or by a list, and the directory
 has been read.
 """

@@ -76,7 +76,7 @@ class GatedPod:
 
 
 def rules_state(driver: GuestDriver, now_s: float) -> RulesState:
-    """What is known of a guest's rules."""
+    """The observed rules of a guest."""
     machine = driver.machine
     observed, desired = machine.observed, machine.desired
     return RulesState(

@@ -2,10 +2,9 @@
 """The service CIDRs of a tenant's guests: where an address without a Service is rejected. Pure.
 
 A guest may use the super cluster's addresses of its Services and those of its own control plane. Ranges of
-control planes may overlap. They come from the configuration, or from the annotation
-`vcnode.io/service-cidrs` (comma-separated) of the tenant's root namespace, which VirtualCluster's
-controller makes and names as the tenant's key. On other namespaces tenants could write the annotation, so
-it is not read there.
+control planes may overlap. They come from the configuration, or from the annotation `vcnode.io/service-cidrs`
+(comma-separated) of the tenant's root namespace. VirtualCluster's controller makes that namespace, with the
+tenant's key as its name. On other namespaces tenants could write the annotation, so it is not read there.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 """Strips watched objects to the fields that decide something, before they are cached. Pure.
 
 A Service is mostly annotations, and a thousand slices repeat the same ports and names. Fields that are
-not read are dropped, and equal values are shared. The result is also what is saved on disk. (client-go
+not read are dropped, and equal values are shared. The result is also saved on disk. (client-go
 calls such a function a TransformFunc.)
 """
 

@@ -63,10 +63,10 @@ class ServiceIndex:
     def group(self, service: ServiceInfo) -> ServiceGroup | None:
         """The group of a Service; None while the owner of its namespace is unknown.
 
-        A tenant's `default/kubernetes` is its API server, for pods of all networks. VirtualCluster's
-        syncer copies it as `kubernetes` into the super namespace of the tenant's `default`: without a
-        selector, with the tenant's Endpoints, of which the super cluster makes slices. The super cluster's
-        own `kubernetes` belongs to no tenant.
+        A tenant's `default/kubernetes` is its API server, for pods of all networks. VirtualCluster's syncer
+        copies it as `kubernetes` into the super namespace of the tenant's `default`: without a selector, with
+        the tenant's Endpoints, from which the super cluster makes slices. The super cluster's own
+        `kubernetes` belongs to no tenant.
         """
         owner = self.owner(service.namespace)
         if owner is None:

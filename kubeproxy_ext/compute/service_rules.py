@@ -3,7 +3,7 @@
 
 All packets start in the guest, so what depends on their source is decided here. The guest is a pod:
 external addresses lead to all endpoints, whatever the external traffic policy. It is in the load balancer
-source ranges or not. There are no node ports, and no masquerade.
+source ranges or not. They have neither node ports nor masquerade.
 """
 
 from collections.abc import Collection, Iterator

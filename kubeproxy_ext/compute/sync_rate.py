@@ -5,8 +5,8 @@ After each run there is a gap. The first change after the gap is run at once; ch
 for its end, and one run takes them all. So a change waits for at most one gap and one run, and constant
 changes make one run a gap. (kube-proxy: BoundedFrequencyRunner.)
 
-The gap is as long as the last run at least, so that computing leaves half of the time to other tenants and
-to the event loop. It has a maximum.
+The gap is at least as long as the last run, so that computing leaves half of the time to others. It has a
+maximum.
 """
 
 from dataclasses import dataclass, replace

@@ -114,7 +114,7 @@ class Generations:
 class Rulesets:
     """The rulesets of all guests, each made once and kept while a guest has it.
 
-    Every ruleset has the rules probe, if one is given.
+    Every ruleset has the rules probe, if configured.
     """
 
     def __init__(

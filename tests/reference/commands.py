@@ -15,7 +15,7 @@ from vcnode.__main__ import parser as operators_tool
 
 # Of all programs; a verb of `vcnode` says in its help what it answers with 1.
 EXIT_CODES = (
-    (0, "done; a daemon was told to stop and has drained"),
+    (0, "done; a daemon has drained after a signal to stop"),
     (1, "an error that the log or stderr explains; a verb that asks a question: the answer is no"),
     (2, "arguments or a configuration that cannot be used, each fault on stderr"),
     (130, "`vcnode` was interrupted"),

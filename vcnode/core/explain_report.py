@@ -112,7 +112,7 @@ class Explanation:
 def explain(
     guest: GuestIdentity, packet: Packet, desired: DesiredRules | str, read_back: ReadBack | str
 ) -> Explanation:
-    """Combine what is known. A text in place of a value is the reason why it is unknown."""
+    """Combine the known parts. A text in place of a value is the reason why it is unknown."""
     unknown: list[str] = []
     notes: list[str] = []
     expected = actual = None

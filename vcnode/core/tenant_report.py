@@ -14,7 +14,7 @@ Found = Mapping[str, Tenant | Bad]
 
 
 def problems(found: Found) -> dict[str, str]:
-    """What is wrong, by file: unreadable files, and what two tenants claim."""
+    """Problems by file: unreadable files, and what two tenants claim."""
     _, bad = merge(Registry(), found)
     return {problem.source: problem.reason for problem in bad}
 

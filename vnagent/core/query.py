@@ -65,7 +65,7 @@ def _unescaped(value: str) -> str:
     """Decode escapes that are all well-formed, and `+`.
 
     By the decoder of quoted-printable, whose escapes differ in the sign alone: a command of 180 KB that is
-    all escapes takes 3 ms, and 50 ms by `urllib.parse.unquote_to_bytes`, which goes by steps of its own.
+    all escapes takes 3 ms, and 50 ms by `urllib.parse.unquote_to_bytes`.
     """
     text = value.replace("+", " ").replace("=", "=3D").replace("%", "=")
     return binascii.a2b_qp(text.encode("ascii")).decode("latin-1")

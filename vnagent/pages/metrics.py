@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`/metrics/resource`, `/metrics/cadvisor` and `/metrics/probes` with the rows of one tenant's pods.
 
-A row is kept if its family is listed here, its parsed namespace and pod labels are
-those of a super pod of the tenant, its pod uid (where it has one) is that pod's, and its container
-(where it has one) is the tenant's. Its listed labels are kept, with the tenant's own
-namespace, pod and pod uid. The node's rows are replaced: those of
-`resource` are sums over the tenant's pods, and its scrape errors are zero.
+A row is kept if its family is listed here, and its parsed namespace and pod labels are those of a super pod
+of the tenant. Its pod uid (where it has one) must be that pod's, its container (where it has one) the
+tenant's. Its listed labels are kept, with the tenant's own namespace, pod and pod uid. The node's rows are
+replaced: those of `resource` are sums over the tenant's pods, and its scrape errors are zero.
 """
 
 import re

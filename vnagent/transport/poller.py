@@ -11,8 +11,8 @@ from collections.abc import Callable
 from vnagent.transport.handler import NO_USAGE, ByteUsage
 
 # Events of a tenant that are handled in one iteration of the loop, some 0.05 ms each. A tenant may have a
-# thousand connections that are ready at once; others are served in between. With 4, a tenant that keeps
-# vn-agent busy by itself was served 12 % less.
+# thousand connections that are ready at once; others are served in between. With 4, a tenant that alone keeps
+# vn-agent busy was served 12 % less.
 TENANT_EVENTS = 16
 # Calls of any group in one iteration, and requests of a tenant that begin after a wait: 0.05 ms each.
 CALLS = 4

@@ -102,7 +102,7 @@ class TlsConnection(PolledSocket):
         *,
         group: PollGroup | None = None,
     ) -> None:
-        """`group`: the shared one, if none is given. The handshake of `cipher` may be done already.
+        """`group`: the shared one by default. The handshake of `cipher` may be done already.
 
         Raises OSError where the kernel has no room to watch the socket; the caller then closes it.
         """
@@ -201,8 +201,9 @@ class TlsConnection(PolledSocket):
     def await_if_congested(self) -> bool:
         """Return whether the peer is behind. The source must then pause until `on_writable`, which will come.
 
-        The first byte that the socket refuses is no congestion: with nothing to send when the socket is
-        writable again, a bulk stream would stop and go. It is one where the usage is above its limit.
+        The first byte that the socket refuses does not count as congestion: with nothing to send when the
+        socket is writable again, a bulk stream would stop and go. It is one where the usage is above its
+        limit.
         """
         unsent, usage = self._unsent_bytes, self.usage
         limit = usage.max_unsent_bytes

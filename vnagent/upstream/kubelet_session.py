@@ -45,8 +45,8 @@ class KubeletSession:
         """Keep the session of a connection on which the kubelet has answered, unless one is valid.
 
         It is valid for VERIFIED_S from the end of its handshake, `verified_at_s` of the loop's clock, or
-        until a certificate of the kubelet's chain expires. Raises MemoryError and ssl.SSLError where there
-        is no memory to copy session and chain; none is kept then.
+        until a certificate of the kubelet's chain expires. Raises MemoryError and ssl.SSLError without memory
+        to copy session and chain; none is kept then.
         """
         ends_at_s = verified_at_s + VERIFIED_S
         if now_s < self._asks_again_at_s or ends_at_s <= now_s or tls.session_reused:

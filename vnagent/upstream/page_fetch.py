@@ -22,7 +22,7 @@ FETCH_S = 10.0
 
 # A list up to here is kept as a whole, so that an unchanged list is cheap: 250 pods of 20 KB are 5 MB.
 MAX_WHOLE_LIST_BYTES = 8 << 20
-# 110 pods of 9 MiB each (`core.list_splitter`) are 1 GiB, of which nothing is kept. The limit bounds the work
+# 110 pods of 9 MiB each (`core.list_splitter`) are 1 GiB, which is not kept. The limit bounds the work
 # for an endless answer.
 MAX_LIST_BYTES = 2 << 30
 # A kubelet writes some 100 MB/s. It begins within FETCH_S.

@@ -23,7 +23,7 @@ Accept = Callable[[OriginOf], asyncio.Protocol]
 class AgentListeners:
     """Listens. `accept` makes the protocol of a connection, from the function that finds its origin.
 
-    `has_single_owner` tells whether an address is that of exactly one guest.
+    `has_single_owner` is whether an address is that of exactly one guest.
     """
 
     def __init__(self, accept: Accept, has_single_owner: Callable[[Address], bool]) -> None:

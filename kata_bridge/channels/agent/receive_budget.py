@@ -3,7 +3,7 @@
 
 The relay counts TLS records, and so all that HTTP/2 has besides messages. gRPC keeps a message until it is
 whole, and answers pings, settings and resets as fast as they come. Each expected message renews the budget;
-an agent that exceeds it is disconnected. There is no clock: a guest that is slow or paused loses nothing.
+an agent that exceeds it is disconnected. It reads no clock: a guest that is slow or paused loses nothing.
 """
 
 # From the client's hello to the agent's: a handshake and a message, 4 KB together; with gRPC's own

@@ -81,7 +81,7 @@ class Relay:
         has_single_owner: Callable[[Address], bool] = lambda _: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`has_single_owner` tells whether an address is that of exactly one guest."""
+        """`has_single_owner` is whether an address is that of exactly one guest."""
         self.server_path = server_path
         self.listeners = AgentListeners(lambda origin_of: _GuestSide(self, origin_of), has_single_owner)
         self._clock = clock

@@ -58,7 +58,7 @@ _log = logs.get(__name__)
 
 
 class CertificateRegistry(Protocol):
-    """Tells whose a certificate is: `kata_bridge.guest_certificates.GuestCertificates`."""
+    """Identifies the guest of a certificate: `kata_bridge.guest_certificates.GuestCertificates`."""
 
     @property
     def server(self) -> ServerIdentity: ...

@@ -36,7 +36,7 @@ PUSH_HOLD_S = 60.0
 # Changes nothing, yet the agent checks its policy and runs the binary.
 _NO_OP = "# is iptables-restore available\n"
 
-# An empty chain that stays while there are no IPv6 rules of ours. Printed back, it proves, also after a
+# An empty chain that stays while the guest has no IPv6 rules of ours. Printed back, it proves, also after a
 # restart, that the guest takes IPv6 rules.
 _PROOF = "nat/VCN-PROOF"
 

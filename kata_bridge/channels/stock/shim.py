@@ -34,7 +34,7 @@ _NO_SUCH_ENDPOINT = frozenset({404, 405, 501})
 def shim_socket(sandbox_id: str, roots: Sequence[Path] = ROOTS) -> Path | None:
     """Return the management socket of a sandbox. A sandbox is Kata's if it exists.
 
-    Raises `ValueError` for an invalid sandbox id, so that none can lead out of the roots.
+    Raises `ValueError` for an invalid sandbox id, so that an id cannot lead out of the roots.
     """
     if not _SANDBOX_ID.fullmatch(sandbox_id):
         raise ValueError(f"{sandbox_id!r} is not a sandbox id")

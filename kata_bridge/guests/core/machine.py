@@ -5,8 +5,8 @@ Events come in with the time (seconds of a monotonic clock) and a jitter in [0, 
 most one action is a call into the guest, and the next call waits for the outcome of the last. So
 kata-bridge is the only writer of each guest.
 
-A ruleset stays desired until a newer one is set. A guest that was away, was rebooted or lost its rules
-gets the ruleset again by itself. A ruleset that the guest holds already is not applied again.
+A ruleset stays desired until a newer one is set. A guest that was away, was rebooted or lost its rules gets
+the ruleset again without a request. A ruleset that the guest holds already is not applied again.
 """
 
 from bridge_api.messages import Capabilities, Flow, ResultCode

@@ -132,7 +132,7 @@ def resolver_applies_to(issued_for: Collection[str], networks: Collection[str]) 
 
 @dataclass(frozen=True, slots=True)
 class Appeared:
-    """A sandbox started, or what is known of it changed."""
+    """A sandbox started, or its observed state changed."""
 
     sandbox: Sandbox
 

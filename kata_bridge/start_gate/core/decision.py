@@ -2,7 +2,7 @@
 """Whether a container may start now, and if not, why not.
 
 The start gate promises the pod's author: when the first container starts, Services and DNS work, or the
-pod states the reason why it does not start. What is not synced yet counts as missing.
+pod states the reason why it does not start. Unsynced state counts as missing.
 A message to the pod's author names only the pod's own objects.
 """
 
@@ -73,7 +73,7 @@ class StartGateSettings:
 
 @dataclass(frozen=True, slots=True)
 class RulesState:
-    """What is known of one guest's rules (see `kata_bridge.guests.core.machine`).
+    """The observed rules of one guest (see `kata_bridge.guests.core.machine`).
 
     `digest` is empty while the guest has no ruleset of ours, and None while that is unknown. `lag_s` is how
     long the guest has differed from the desired ruleset; 0 if it does not.
@@ -94,7 +94,8 @@ class RulesState:
         if self.not_injectable or not self.digest or self.has_drifted:
             return False
         if self.desired is None or self.desired == self.digest:
-            # After our restart the guest reports what it holds before anyone submits what is desired.
+            # After our restart the guest reports its applied rules before kubeproxy-ext submits the desired
+            # ones.
             return True
         return not self.was_lost and self.lag_s <= MAX_RULES_LAG_S
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from daemonkit.token_bucket import TokenBucket
 
-# A pod or two with what each waits for first and then; more as time goes by.
+# A pod or two with what each waits for first and then; more later.
 TENANT_BURST, TENANT_PER_S = 4.0, 0.1
 # More than a node has pods. An evicted tenant comes back with a full bucket.
 MAX_TENANTS = 1_000
