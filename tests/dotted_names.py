@@ -50,7 +50,7 @@ def _exists(name: str) -> bool:
 
 
 def _is_class(name: str) -> bool:
-    """Whether a module of ours whose name ends so has the class, or the name is one of another project."""
+    """Whether a module of ours with this ending has the class, or the name belongs to another project."""
     module, _, class_name = name.rpartition(".")
     parts = module.split(".")
     if any(
@@ -69,7 +69,7 @@ def modules() -> list[Path]:
 
 @cache
 def _names_in(module: Path) -> frozenset[str]:
-    """What a module defines or imports at its top level; empty if there is no such file."""
+    """The names that a module defines or imports at its top level; empty if the file is missing."""
     names: set[str] = set()
     body = ast.parse(module.read_text(encoding="utf-8")).body if module.is_file() else []
     for node in body:

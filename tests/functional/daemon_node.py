@@ -92,7 +92,7 @@ class DaemonNode:
         return (await self.get("/readyz"))[0] == 200
 
     async def get(self, path: str) -> tuple[int, str]:
-        """A status page; (0, reason) when there is no answer."""
+        """A status page; (0, reason) without a response."""
         try:
             status, body = await asyncio.to_thread(fetch, self.socket, path, 5.0)
         except (StatusError, OSError) as problem:
@@ -127,7 +127,7 @@ N = TypeVar("N", bound=DaemonNode)
 async def running(
     node: N, *, with_apiserver: bool = True, with_daemon: bool = True, with_servers: bool = True
 ) -> AsyncIterator[N]:
-    """The parts of the node, ended whatever happens. A node that shares another's servers has none."""
+    """The parts of the node, which always end. A node that shares another node's servers starts none."""
     if not with_servers:
         async with _daemon(node, with_daemon=with_daemon):
             yield node

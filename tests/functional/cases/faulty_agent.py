@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An agent that does everything wrong, to see that the harness of the cases notices each of it.
+"""An agent that does everything wrong. The harness of the cases must notice each fault.
 
 It asks no client for a certificate, passes every byte on to the kubelet, leaks a megabyte and a
 metric series a request, closes nothing upstream when a client leaves, swallows the last byte of a

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make cases` prints what it did not run, and with --require-all fails for it."""
+"""`make cases` prints the cases that it skipped, and fails for them with --require-all."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def test_missing_shared_files_are_printed(tmp_path: Path, capsys: pytest.Capture
 def test_missing_shared_files_fail_with_require_all(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everything that there is passes, and yet the run fails: once for each file."""
+    """All cases that ran pass. The run still fails, once for each file."""
     own = Path(_file(tmp_path / "own.yaml"))
     monkeypatch.setattr(program, "default_files", lambda shared: (shared / "one.yaml", own))
     assert main(["--failed-only"], shared=tmp_path / "absent") == 0

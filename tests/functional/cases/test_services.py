@@ -51,7 +51,7 @@ def written(path: Path, **sections: Any) -> Path:
 
 
 def failures(path: Path) -> str:
-    """What the runner says without a kernel."""
+    """The runner's failures without a kernel."""
     runner = Runner(read(path), lambda _: None, with_kernel=False)
     return "\n".join(failure for result in runner.run() for failure in result.failures)
 
@@ -83,7 +83,7 @@ def test_correct_rules_pass_every_engine(tmp_path: Path) -> None:
         (*(Backend.IPTABLES, "-j REJECT", "-j DROP"), "iptables text: none: drop, not reject"),
         (
             *(Backend.IPTABLES, "-d 172.30.0.0/16", "-d 172.30.0.0/24"),
-            None,  # what is asked about lies in both
+            None,  # both contain the questions
         ),
         (
             *(Backend.IPTABLES, "-d 172.30.0.0/16", "-d 172.31.0.0/16"),

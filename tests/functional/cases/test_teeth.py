@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A harness that never complains proves nothing: here it meets an agent that does all wrong, and
-words that nobody knows."""
+"""The harness notices every fault of an agent that does everything wrong, and every unknown word."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,7 +39,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
 
 
 def failures(runner: Runner, directory: Path, **raw: Any) -> str:
-    """What the harness says of one case."""
+    """The harness's failures for one case."""
     raw = {"id": "it", "identity": "ten_a"} | raw
     (case,) = load(write(directory / "case.yaml", raw), BASE_FILE).cases
     return "\n".join(runner.run_case(case).failures)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the harness of the cases makes of words: expansions, pages, frames, admin sentences, steps."""
+"""How the harness of the cases expands words: pages, frames, admin sentences, steps."""
 
 import json
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The webhook as a process: `--check-config`, exit codes, and stop.
 
-What it says of pods, and to whom it is registered, is asked of a real apiserver in tests/k8s.
+tests/k8s tests its decisions and its registration with a real apiserver.
 """
 
 import asyncio

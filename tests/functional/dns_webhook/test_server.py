@@ -211,7 +211,7 @@ async def test_reset_connections_free_their_places(tmp_path: Path) -> None:
             gone = [await asyncio.open_connection("127.0.0.1", here.port, ssl=here.context()) for _ in "abc"]
             for _, writer in gone:
                 writer.write(SLOW)
-            await asyncio.sleep(0.05)  # until they are being read; a shorter time asks less of it
+            await asyncio.sleep(0.05)  # until the server reads them; a shorter time makes the test easier
             for _, writer in gone:
                 writer.transport.abort()
             assert await here.post(b"{}") == (200, "2 bytes")
@@ -233,7 +233,7 @@ async def test_malformed_requests_are_not_logged(
     async with running(tmp_path) as here, asyncio.timeout(DEADLINE_S):
         _, writer = await asyncio.open_connection("127.0.0.1", here.port, ssl=here.context())
         writer.write(sent)
-        await asyncio.sleep(0.05)  # until it is being read; a shorter time asks less of it
+        await asyncio.sleep(0.05)  # until the server reads it; a shorter time makes the test easier
         writer.transport.abort()
         assert await here.post(b"{}") == (200, "2 bytes")
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []

@@ -30,7 +30,7 @@ async def test_a_start_without_the_api_server_uses_saved_state(tmp_path: Path) -
         status = await here.status()
         assert status["usesSavedState"]
         assert await here.is_ready()
-        # What the API server then lists is used.
+        # The daemon then uses what the API server lists.
         here.put(service("a", "default", "10.96.0.77"))
         await here.apiserver.start()
         await here.until(lambda: here.servers(uid) == ["10.96.0.77"])

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio
 PODS, TOO_LARGE = 100, 12
 # The API server accepts 90 000 options, 1.4 MB.
 OPTIONS = [{"name": f"o{number}"} for number in range(90_000)]
-# What is believed.
+# The most that dnsconfig accepts.
 MOST = [{"name": f"option-{number}", "value": "v" * 200} for number in range(256)]
 OPTIONS_KB = 61
 

@@ -69,7 +69,7 @@ async def attached(
 
 
 async def answer(call: Any, state: RulesetState) -> NodeRequest:
-    """Answer the node's next request with DONE."""
+    """Respond DONE to the node's next request."""
     question = decode(NodeRequest, await call.read())
     await call.write(encode(AgentMessage(question.id, result=AgentResult(AgentResultCode.DONE, "", state))))
     return question

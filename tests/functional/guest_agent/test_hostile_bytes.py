@@ -206,7 +206,7 @@ async def test_drift_reported_during_a_read_back_is_allowed(
 
 
 async def test_an_abandoned_read_back_may_be_answered(node: AgentServerNode, target: str) -> None:
-    """An operator presses Ctrl-C while a long answer is under way."""
+    """An operator presses Ctrl-C while a long response is in flight."""
     async with asyncio.timeout(30), attached(node, target) as (call, channel):
         reading = asyncio.ensure_future(channel.read_back())  # noqa: TID251 - left alone, as its client does
         question = decode(NodeRequest, await call.read())

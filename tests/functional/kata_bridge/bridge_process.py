@@ -47,7 +47,7 @@ _POOL_THREADS = 8
 
 @dataclass(frozen=True, slots=True)
 class ResourceUsage:
-    """What the bridge holds. The last two are of its state directory."""
+    """The bridge's resources. The last two are in its state directory."""
 
     descriptors: int
     threads: int
@@ -212,7 +212,7 @@ async def bridged(directory: Path, **settings: Any) -> AsyncIterator[BridgeNode]
             "nri": {"socket": f"{directory}/nri.sock"},
             "cri": {"socket": f"{directory}/cri.sock", "intervalSeconds": 0.5},
         }
-        # All guests come from one address here, which is no guest's own.
+        # All guests connect from one address here, which no guest owns.
         agent = {"address": "127.0.0.1", "port": port, "gateways": ["127.0.0.0/8"]}
         rules = [{"handlers": ["kata"], "channels": ["agent"]}]
         process = await stack.enter_async_context(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon serves all guests while some stock guests send answers that are slow to parse."""
+"""The daemon serves all guests while some stock guests send responses that are slow to parse."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from tests.waiting import until
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(120)]
 
 BAD = 4
-# One such text held the daemon up for minutes: 14 s for 10 KB, and the cube of that for more.
+# One such text delayed the daemon for minutes: 14 s for 10 KB, growing with the cube of the size.
 HOSTILE = {
     "errors": AgentQuirks(hostile_error="tables-" * 9_000),
     "saves": AgentQuirks(hostile_save=b'*nat\n-A OUTPUT "' + b'\\"' * 1_000_000 + b"\n"),
@@ -44,7 +44,7 @@ async def test_other_guests_are_served_beside_hostile_ones(place: Path, quirks: 
         for name in names:
             await node.add_pod(name)
         await until(lambda: all(kata.agent.calls for kata in katas.values()), within_s=60)
-        # All of them have answered, or are about to: a sandbox, its rules, and the pages, after that.
+        # All hostile guests are responding. Now a sandbox, its rules and the pages are served.
         await node.add_pod("good")
         results = [each async for each in node.client.set_ruleset(["good"], ruleset(1))]
         assert [each.guest for each in results] == ["good"]

@@ -121,7 +121,7 @@ async def test_refused_attaches_leave_nothing_behind(node: BridgeNode, place: Pa
 
 
 async def test_silent_handshakes_lose_their_slots(node: BridgeNode) -> None:
-    """Those whose certificate is good say nothing; a guest that means it is attached beside them."""
+    """Clients with a valid certificate stay silent; an honest guest attaches beside them."""
     await lives(node, 0, 1)  # gRPC opens some descriptors of its own at the first connection
     pod = await node.add_pod("silent")
     directory = node.directory / "state" / "sandboxes" / "silent"
@@ -144,7 +144,7 @@ async def test_silent_handshakes_lose_their_slots(node: BridgeNode) -> None:
         for number in range(CROWD)
     ]
     try:
-        # All turns are taken, and others wait for one before it.
+        # All handshake slots are in use, and other clients wait before it.
         await asyncio.to_thread(wait_until, lambda: node.usage().connections > MAX_HANDSHAKES)
         await asyncio.wait_for(node.run_guest("honest", 1), DEADLINE_S)
         descriptors = node.usage().descriptors

@@ -111,7 +111,7 @@ async def test_a_silent_stream_has_a_deadline(apiserver: FakeApiserver, client: 
         await read(idle_timeout_s=0.2)
     with pytest.raises(DeadlineError):
         await read(timeout_s=0.2)
-    # Not even the head of the answer comes.
+    # Even the head of the response is missing.
     apiserver.half_open()
     with pytest.raises(DeadlineError):
         await read(idle_timeout_s=0.2)

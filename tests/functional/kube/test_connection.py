@@ -122,7 +122,7 @@ async def test_connections_are_reused_and_dead_ones_replaced(authority: Authorit
         for _ in range(2):
             await reader.readuntil(b"\r\n\r\n")
             writer.write(reply(b"%d" % connections))
-        # Then it goes without a word, as a server does that restarts.
+        # Then it closes without a response, as a restarting server does.
 
     async with server(serve, authority) as port:
         access = Access(f"https://127.0.0.1:{port}", ca_pem=authority.cert_pem, token="t")

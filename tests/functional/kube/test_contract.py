@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the client and the reflector rely on, of the fake and of a real kube-apiserver alike.
+"""The contract of the client and the reflector with the fake and with a real kube-apiserver.
 
 `pytest tests/functional/kube/test_contract.py` asks the fake, `--kubeconfig FILE` a real one
 (it needs to write ConfigMaps in the namespace `default`).
@@ -31,7 +31,7 @@ class ConfigMap(msgspec.Struct, frozen=True):
 
 
 class Scene:
-    """ConfigMaps of one test, told from others by a label."""
+    """ConfigMaps of one test, selected by a label."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -69,7 +69,7 @@ class Scene:
     async def following(
         self, timing: Timing | None = None, *, label_selector: str | None = None, field_selector: str = ""
     ) -> AsyncIterator[tuple[Reflector[ConfigMap], list[tuple[str, str]]]]:
-        """A running reflector that has synced, and the log of what it told: (what, name suffix)."""
+        """A running reflector that has synced, and its changes: (kind, name suffix)."""
         observed: list[tuple[str, str]] = []
 
         def on_change(changes: Sequence[Change[ConfigMap]]) -> None:

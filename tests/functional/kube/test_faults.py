@@ -85,7 +85,7 @@ async def test_an_expired_page_token_lists_without_pages(
     for number in range(5):
         apiserver.storage.create(CONFIG_MAPS, config_map(str(number)))
 
-    # Each page that was answered is compacted away before the next one is asked for.
+    # Each page is compacted before the request for the next one.
     def compact(_: object) -> bool:
         apiserver.storage.bump()
         apiserver.storage.compact()
@@ -206,7 +206,7 @@ async def test_a_restarted_server_is_synced_again(
 
 
 async def test_an_older_state_is_refused(apiserver: FakeApiserver, client: Client, until: Until) -> None:
-    """A backup of etcd is restored: what was deleted since must not come back to life."""
+    """After a restored backup of etcd, deleted objects must not reappear."""
     apiserver.storage.create(CONFIG_MAPS, config_map("a"))
     old = apiserver.storage.revision
     async with following(client) as (reflector, observed):
@@ -221,7 +221,7 @@ async def test_an_older_state_is_refused(apiserver: FakeApiserver, client: Clien
         await until(lambda: reflector.lists >= 4)
         assert names(reflector) == {"b"}
         assert reflector.resource_version == version
-        # Its own writes bring the server beyond what we hold, and we follow again.
+        # The server's writes pass our resourceVersion, and we follow again.
         apiserver.storage.bump(10)
         apiserver.storage.create(CONFIG_MAPS, config_map("c"))
         await until(lambda: names(reflector) == {"a", "c"})

@@ -56,7 +56,7 @@ async def test_guest_gets_rules_and_then_deltas(tmp_path: Path) -> None:
         assert guest["digest"] == guest["desiredDigest"] == second.ruleset.digest
         assert guest["behindSeconds"] is None
         assert await here.stop() == 0
-        # Whoever stops leaves guests what they have.
+        # Stopping leaves the guests' rules installed.
         assert here.has("a1", "10.1.0.3:8080")
 
 
@@ -145,7 +145,7 @@ async def test_start_without_apiserver_uses_saved_state(tmp_path: Path) -> None:
         here.bridge.add("a2", "a", ips=("10.244.0.77",))
         here.bridge.add("b1", "b")
         await here.start()
-        # The known guest is left alone, the new one gets what was known, the other tenant's waits.
+        # The synced guest is unchanged, the new one gets the saved rules, the other tenant's waits.
         await here.until(lambda: here.rules("a2") == rules)
         assert [each.guest for each in here.bridge.ruleset_requests[sent:]] == ["a2"]
         assert here.rules("b1") == ""
@@ -183,7 +183,7 @@ async def test_restart_applies_nothing_again(tmp_path: Path) -> None:
         await here.stop(signal.SIGKILL)
         here.put_tenant("b")
         await here.start()
-        # It is handed over once more, for the bridge to repair from, and is there already.
+        # It is submitted once more, for the bridge to repair from, and is applied already.
         await here.until(lambda: len(here.bridge.requests_for("a1")) == 2)
         again = here.bridge.requests_for("a1")[-1]
         assert again.result.code is ResultCode.UNCHANGED

@@ -63,13 +63,14 @@ class Both:
         return self.resolver.servers(self.uid) == [DNS_IP]
 
     async def distrusted_s(self) -> float:
-        """For how long kubeproxy-ext has distrusted the relist; asking lets both event loops turn."""
+        """For how long kubeproxy-ext has distrusted the relist. The request makes both event loops
+        iterate."""
         await self.resolver.status()
         removals = (await self.rules.status())["distrustedRelists"]
         return float(removals[0]["seconds"]) if removals else -1.0
 
     def relist_without_services(self) -> None:
-        """As from a restored backup: the next list lacks the tenant's Services, and no event says so."""
+        """As from a restored backup: the next list lacks the tenant's Services, without an event."""
         apiserver = self.rules.apiserver
         apiserver.half_open()
         apiserver.storage.delete(SERVICES, "a-kube-system", "kube-dns-default")

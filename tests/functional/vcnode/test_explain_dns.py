@@ -85,7 +85,7 @@ async def test_resolver_of_a_pod_is_explained(tmp_path: Path) -> None:
 
 
 def reply(query: bytes, address: str | None, *, is_truncated: bool = False) -> bytes:
-    """A server's answer: an A record, or NXDOMAIN."""
+    """A server's response: an A record, or NXDOMAIN."""
     flags = 0x8180 | (0x0200 if is_truncated else 0) | (0 if address else 3)
     has_record = address is not None and not is_truncated
     head = query[:2] + struct.pack("!5H", flags, 1, int(has_record), 0, 0) + query[12:]

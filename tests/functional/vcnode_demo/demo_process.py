@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo in a process: what it says, what it hands out, how it ends."""
+"""The demo in a process: its output, its cheatsheet and its exit."""
 
 import os
 import subprocess

@@ -14,15 +14,15 @@ import pytest
 
 from tests.functional.vcnode_demo.demo_process import DemoProcess, output_of
 
-# Not as root, whoever we are: in a user namespace root is nobody. tests/lab has the demo as root.
-_AS_NOBODY = ["unshare", "--user", "--"] if os.geteuid() == 0 else []
+# Never as root: a user namespace without a mapping has no root. tests/lab runs the demo as root.
+_UNPRIVILEGED = ["unshare", "--user", "--"] if os.geteuid() == 0 else []
 
 
 class Demo(DemoProcess):
-    """A demo that is nobody's."""
+    """A demo that runs without privileges."""
 
     def __init__(self, directory: Path, *options: str) -> None:
-        super().__init__(directory, *options, enter=_AS_NOBODY)
+        super().__init__(directory, *options, enter=_UNPRIVILEGED)
 
     def left_behind(self) -> list[str]:
         """Files of the demo, and agents that still run with a configuration in its directory."""

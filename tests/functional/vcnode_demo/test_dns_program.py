@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's DNS server, and its program that asks, as processes on loopback."""
+"""The demo's DNS server and its DNS client, as processes on loopback."""
 
 import socket
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def test_it_resolves_by_the_c_library(program: JsonProgram) -> None:
     found = program.call("lookup", "localhost")
     assert (found["addresses"], found["error"]) == (["127.0.0.1"], "")
     assert found["s"] >= 0
-    # No name at all, so that nobody has to be asked.
+    # An invalid name, so that no server gets a query.
     unresolved = program.call("lookup", "nobody..invalid")
     assert unresolved["addresses"] == []
     assert unresolved["error"]

@@ -15,7 +15,7 @@ Shells = tuple[JsonProgram, JsonProgram]
 
 @pytest.fixture
 def shells() -> Iterator[Shells]:
-    """One that asks and one that serves."""
+    """A client and a server."""
     both = JsonProgram(guest_program, "a guest"), JsonProgram(guest_program, "a guest")
     yield both
     for each in both:

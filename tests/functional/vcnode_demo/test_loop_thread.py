@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's loop on a thread: what is run there comes back, and so does what goes wrong."""
+"""The demo's loop on a thread returns results and raises errors."""
 
 import asyncio
 import threading

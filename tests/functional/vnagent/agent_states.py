@@ -20,7 +20,7 @@ from vnagent.transport.poller import SocketPoller
 
 
 def new_state(poller: SocketPoller, directory: Path, *, requests_per_second: int = 0) -> AgentState:
-    """`requests_per_second` of a tenant; 0 is no limit. The audit log is `directory`/audit."""
+    """`requests_per_second` of a tenant; 0 for no limit. The audit log is `directory`/audit."""
     metrics = AgentMetrics()
     audit_log = AuditLog(poller.loop, directory / "audit", metrics.audit_lost)
     return AgentState(

@@ -25,8 +25,8 @@ _AnyKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 def slow_key(bits: int = 3072) -> rsa.RSAPrivateKey:
-    """An RSA key whose public exponent is nearly as long as its modulus: to check a signature by it takes
-    6 ms. OpenSSL takes such exponents up to 3072 bits (OPENSSL_RSA_SMALL_MODULUS_BITS)."""
+    """An RSA key with a public exponent nearly as long as its modulus. Verifying a signature takes 6
+    ms. OpenSSL takes such exponents up to 3072 bits (OPENSSL_RSA_SMALL_MODULUS_BITS)."""
     numbers = _primes(bits).private_numbers()
     p, q = numbers.p, numbers.q
     order = math.lcm(p - 1, q - 1)
@@ -128,7 +128,7 @@ def client_context(serving: Authority, chain_pem: bytes, leaf: Leaf) -> ssl.SSLC
     """TLS of a client that shows this chain with the key of `leaf`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=serving.cert_pem.decode())
-    context.set_ciphers("DEFAULT:@SECLEVEL=0")  # or OpenSSL looks at what is to be shown
+    context.set_ciphers("DEFAULT:@SECLEVEL=0")  # or OpenSSL parses the bytes under test
     descriptor = os.memfd_create("chain", os.MFD_CLOEXEC)
     with os.fdopen(descriptor, "wb") as file:
         file.write(chain_pem + leaf.key_pem)

@@ -48,7 +48,7 @@ def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 async def until(condition: Callable[[], bool], *movers: Callable[[], object]) -> None:
-    """Turn the loop, and move what is to be moved, until the condition holds."""
+    """Iterate the loop and call `movers` until the condition holds."""
     end_s = asyncio.get_running_loop().time() + DEADLINE_S
     while not condition():
         assert asyncio.get_running_loop().time() < end_s, waiting.failure(condition, DEADLINE_S)
@@ -68,7 +68,7 @@ def descriptors() -> int:
 
 @contextlib.asynccontextmanager
 async def running_poller() -> AsyncIterator[SocketPoller]:
-    """Poller that must all be gone at the end, with their descriptors."""
+    """A poller that must leave no descriptors at the end."""
     before = descriptors()
     poller = SocketPoller(asyncio.get_running_loop())
     poller.start()
@@ -82,7 +82,7 @@ async def running_poller() -> AsyncIterator[SocketPoller]:
 
 @dataclass
 class RecordingHandler:
-    """A handler that records its callbacks, and acts in each as the test says."""
+    """A handler that records its callbacks, and calls the test's actions in them."""
 
     events: list[str] = field(default_factory=list)
     received: bytearray = field(default_factory=bytearray)
@@ -152,7 +152,7 @@ def new_link(
     near, far = loopback_pair(buffer_bytes)
     handler = RecordingHandler()
     name = None if is_server else far_name
-    # The channel alone has its cipher: what that holds ends with it.
+    # The channel owns its cipher, so the cipher's memory ends with it.
     transport = TlsConnection(
         poller,
         near,

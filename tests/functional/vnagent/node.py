@@ -132,7 +132,7 @@ class AgentNode:
         leaf.write(self.directory, "agent")
 
     def write_kubelet_authority(self) -> None:
-        """What the agent verifies the kubelet by."""
+        """The authority by which the agent verifies the kubelet."""
         self.kubelet_authority.write(self.directory, "kubelet-ca")
 
     def write_pod_file(self, path: Path) -> None:
@@ -157,7 +157,7 @@ class AgentNode:
         before = len(self.kubelet.requests("/pods"))
         wait_until(lambda: len(self.kubelet.requests("/pods")) >= before + 2, within_s=DEADLINE_S)
 
-    # ---- asking
+    # ---- requests
 
     def context(self, key: str, leaf: Leaf | None = None) -> ssl.SSLContext:
         """TLS of a tenant's apiserver that verifies the agent."""
@@ -176,7 +176,7 @@ class AgentNode:
 
     @contextlib.contextmanager
     def client(self, key: str, leaf: Leaf | None = None) -> Iterator[CaseClient]:
-        """A connection of a tenant's that has shaken hands."""
+        """A tenant's connection after its handshake."""
         with CaseClient(("127.0.0.1", self.daemon.port), self.context(key, leaf), sni=NAME) as client:
             client.handshake()
             yield client

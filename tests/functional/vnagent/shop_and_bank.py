@@ -12,7 +12,7 @@ SHOP = tenant_pod("ten-a", "web", "shop")
 BANK = tenant_pod("ten-b", "web", "bank")
 FOLLOW = "GET /containerLogs/web/shop/app?follow=true"
 EXEC = "POST /exec/web/shop/app?command=cat&output=1"
-# A right that was taken away is gone from live connections within this time.
+# Revoked rights end on live connections within this time.
 CUT_WITHIN_S = 5.0
 
 
@@ -52,5 +52,5 @@ def echoes(client: CaseClient, data: bytes) -> bool:
 
 
 def status_of(reply: ReceivedReply | None) -> int | None:
-    """None where there is no reply."""
+    """None without a reply."""
     return None if reply is None else reply.status

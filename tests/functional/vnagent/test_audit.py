@@ -28,7 +28,7 @@ LOGS, EXECS = 60, 20
 
 
 class Flood:
-    """Connections of one tenant that pipeline `/healthz` and take the answers, as fast as they can."""
+    """Connections of one tenant that pipeline `/healthz` and read the responses, as fast as they can."""
 
     def __init__(self, node: AgentNode, key: str) -> None:
         self._ends = [self._connect(node, key) for _ in range(CONNECTIONS)]
@@ -55,7 +55,7 @@ class Flood:
             for far in self._ends:
                 if far.unsent_bytes < 4096:
                     far.write(heads)
-                # In pieces, so that more arrives while an answer is made.
+                # In pieces, so that more arrives while the agent builds a response.
                 far.push(2000)
                 far.drain()
 
@@ -111,7 +111,7 @@ def test_a_flood_of_requests_loses_no_line(tmp_path: Path, rate: int | None) -> 
         execs = [line["status"] for line in lines if line["endpoint"] == "exec"]
         assert execs == statuses
         if rate is None:
-            # What the log grows by is bounded: the default rate and a tenth of it in refusals, and a burst.
+            # The growth of the log is bounded: the default rate, a tenth of it in refusals, and a burst.
             assert len(lines) - LOGS - EXECS <= 1.1 * 1000 * (took_s + 2)
         else:
             assert statuses == [101] * EXECS
@@ -144,7 +144,7 @@ def slow_reader(path: Path, bytes_a_look: int) -> Iterator[list[bytes]]:
 
 
 def test_a_slow_audit_reader_delays_the_flood(tmp_path: Path) -> None:
-    """`audit.file` is a pipe whose reader takes 0.2 MB/s: what the flood asks for beyond that waits."""
+    """`audit.file` is a pipe with a reader of 0.2 MB/s. The flood's further requests wait."""
     fifo = tmp_path / "audit"
     limits = {"requestsPerSecondPerTenant": 0}
     node = new_node(tmp_path, limits=limits, audit={"file": str(fifo)})
@@ -152,7 +152,7 @@ def test_a_slow_audit_reader_delays_the_flood(tmp_path: Path) -> None:
         with Flood(node, "ten-a"):
             for _ in range(LOGS):
                 assert status_of(node.logs("ten-b", "web", "bank")) == 200
-            # Until then the flood would have asked for 8 MiB of lines, if nothing made it wait.
+            # Without waiting the flood would have written 8 MiB of lines by then.
             wait_until(lambda: sum(map(len, found)) >= 512 << 10, within_s=DEADLINE_S)
         assert node.daemon.metric("vcnode_vnagent_audit_lines_lost_total") == 0
         wait_until(lambda: b"".join(found).count(b'"tenant":"ten-b"') == LOGS, within_s=4 * DEADLINE_S)
@@ -217,7 +217,7 @@ def test_a_pipe_without_a_reader_does_not_delay_start(tmp_path: Path) -> None:
 
 
 def test_a_socket_as_audit_file_is_refused(tmp_path: Path) -> None:
-    """open(2) answers as for a pipe without a reader, and no reader will ever come."""
+    """open(2) fails as for a pipe without a reader, forever."""
     path = tmp_path / "audit"
     loop = asyncio.new_event_loop()
     lost = Registry().counter("vcnode_vnagent_audit_lines_lost_total", "Lines.")
@@ -254,7 +254,7 @@ def test_an_abandoned_request_has_an_audit_line(tmp_path: Path) -> None:
         )
 
         def is_waiting() -> bool:
-            """The kubelet is asked once a second at most: what comes sooner is answered at once."""
+            """The agent asks the kubelet at most once a second. It answers earlier requests at once."""
             with node.client("ten-a") as client:
                 client.send(head("GET /containerLogs/web/new/app"))
                 return client.receive(0.3) == b""
@@ -266,5 +266,5 @@ def test_an_abandoned_request_has_an_audit_line(tmp_path: Path) -> None:
         )
         (line,) = [each for each in lines_of(node.directory / "audit.jsonl") if each["status"] == 499]
         assert (line["tenant"], line["endpoint"]) == ("ten-a", "containerLogs")
-        # Whose the pod is was not known: a line that says `allow` could name any tenant's.
+        # The pod's owner was unknown: a line with `allow` could name any tenant's pod.
         assert (line["reason"], line["decision"]) == ("client-left-undecided", "deny")

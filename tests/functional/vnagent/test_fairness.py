@@ -78,7 +78,7 @@ class CountingAgent(SimpleNamespace):
 
 
 def test_a_pipelining_connection_gets_one_request_an_iteration() -> None:
-    """However often its data arrives meanwhile; one more where the data itself brings the turn."""
+    """However often its data arrives meanwhile; one more if the data itself starts the request."""
 
     async def body(poller: SocketPoller) -> None:
         server, client = contexts()
@@ -171,8 +171,8 @@ def test_handshakes_ending_in_an_iteration_are_bounded() -> None:
 
 
 def test_kubelet_reads_do_not_wait_for_unidentified_clients() -> None:
-    """All tenants' pages wait for these reads. Where 256 clients without a registered certificate always had
-    sent something new, a read had one event in 64 turns of the loop."""
+    """All tenants' pages wait for these reads. While 256 clients without a registered certificate sent data
+    all the time, a read had one event in 64 loop iterations."""
 
     async def body(poller: SocketPoller) -> None:
         async with contextlib.AsyncExitStack() as stack:
@@ -318,7 +318,7 @@ def test_without_a_descriptor_a_tenant_joins_the_shared_group(monkeypatch: pytes
 
 
 def test_a_returning_tenant_has_its_new_accounts_limit() -> None:
-    """Its usage goes when nothing is left of it. The group may still have a connection to the kubelet."""
+    """Its usage ends with its last connection. The group may still have a connection to the kubelet."""
 
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=False) as idle:
@@ -334,7 +334,7 @@ def test_a_returning_tenant_has_its_new_accounts_limit() -> None:
 
 
 class Queued:
-    """The part of a connection that `RequestQueue` uses. It records the turn in which it began."""
+    """The part of a connection that `RequestQueue` uses. Records the order in which it began."""
 
     transport = None
 
@@ -390,7 +390,7 @@ def test_queued_requests_begin_in_order_and_few_at_once() -> None:
             before = len(begun)
             await asyncio.sleep(0)
             most = max(most, len(begun) - before)
-        assert 0 < most <= 8  # two turns of the loop between two looks at it, at most
+        assert 0 < most <= 8  # at most two loop iterations between two checks
         assert begun == list(range(50))
         assert use.waiting == 0
 
@@ -398,7 +398,7 @@ def test_queued_requests_begin_in_order_and_few_at_once() -> None:
 
 
 class Waiting:
-    """As much of a connection as waits for its turn."""
+    """The part of a connection that waits in the queue."""
 
     def __init__(self) -> None:
         self.caller = Caller("ten-a", Role.APISERVER, "00")
@@ -427,8 +427,8 @@ def remove(state: AgentState, one: Waiting) -> None:
 
 
 def test_an_ended_connection_leaves_the_queue(tmp_path: Path) -> None:
-    """It once stayed in the queue with its request of up to 192 KiB, which counted for no tenant any more:
-    clients that asked and left took half a MiB each."""
+    """It once stayed in the queue with its request of up to 192 KiB, which counted for no tenant. Clients
+    that sent a request and left took half a MiB each."""
 
     async def body(poller: SocketPoller) -> None:
         state = state_with_rate_used(poller, tmp_path)
@@ -442,8 +442,8 @@ def test_an_ended_connection_leaves_the_queue(tmp_path: Path) -> None:
 
 
 def test_a_queue_survives_its_tenants_removal(tmp_path: Path) -> None:
-    """A tenant that was removed and registered again begins with nobody waiting; what it had in the queue
-    before once took the turns of those that came then, for good."""
+    """A tenant that was removed and registered again begins with an empty queue. Its old requests once took
+    the slots of new ones, forever."""
 
     async def body(poller: SocketPoller) -> None:
         state = state_with_rate_used(poller, tmp_path)

@@ -150,8 +150,8 @@ def test_a_restored_tenant_is_admitted_again(node: AgentNode) -> None:
 
 
 def test_connections_and_streams_end_at_certificate_expiry(tmp_path: Path) -> None:
-    """With SPIFFE a short life is the only revocation there is. What was opened by a certificate that is
-    still valid goes on, of the same caller too."""
+    """SPIFFE revokes only by short lifetimes. Connections under a certificate that is still valid continue,
+    also of the same caller."""
     node = AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK])
     node.daemon = VnAgentProcess(node.daemon.config, node.daemon.socket, is_clock_movable=True)
     with node:

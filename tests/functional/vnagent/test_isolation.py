@@ -30,7 +30,7 @@ TENANTS = ("a", "a-b", "a-b-c")
 NAMESPACES = ("b", "c", "b-c", "c-b")
 PODS = ("web", "web-b")
 HOST_POD = FakePod("kube-system", "etcd-node-1", "s-host-0x")
-# Of tenant uids and super uids alike; the x at the end keeps one from being the beginning of another.
+# Of tenant uids and super uids; the x at the end prevents one from being a prefix of another.
 _MARKER = re.compile(rb"[st]-(?:a|a-b|a-b-c|host)-[a-z0-9-]*x\b")
 
 
@@ -54,7 +54,7 @@ def markers(data: bytes) -> set[str]:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentNode]:
-    # Pages are shared among tenants here, as by default: what is shared must not be what is sent.
+    # Tenants share the kubelet's pages here, as by default. Each response must have one tenant's part only.
     settings = {"injectedContainers": ["mesh"]}
     with AgentNode(tmp_path_factory.mktemp("node") / "n", TENANTS, [HOST_POD], settings) as running:
         yield running
@@ -63,8 +63,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentNode]:
 _POD_KEYS = st.tuples(st.sampled_from(TENANTS), st.sampled_from(NAMESPACES), st.sampled_from(PODS))
 _STEPS = st.lists(
     st.tuples(
-        st.lists(_POD_KEYS, max_size=6, unique=True),  # who runs now; a later one takes a super name over
-        st.sampled_from([None, None, None, *TENANTS]),  # who is not registered meanwhile
+        st.lists(_POD_KEYS, max_size=6, unique=True),  # running pods; a later one takes a super name over
+        st.sampled_from([None, None, None, *TENANTS]),  # tenants that are not registered meanwhile
     ),
     min_size=2,
     max_size=4,
@@ -83,7 +83,7 @@ _STEPS = st.lists(
 def test_no_byte_of_one_tenant_reaches_another(
     node: AgentNode, steps: Sequence[tuple[Sequence[tuple[str, str, str]], str | None]]
 ) -> None:
-    # One connection of each tenant stays through all of it: what it remembers must not outlive events.
+    # One connection of each tenant stays open throughout. Its caches must not outlive events.
     with contextlib.ExitStack() as stack:
         kept: dict[str, CaseClient] = {}
         _play(node, steps, kept, stack)
@@ -125,7 +125,7 @@ def unregistered(node: AgentNode, tenant: str | None) -> Iterator[None]:
 
 
 def assert_nothing(node: AgentNode, tenant: str) -> None:
-    """Whose authority is not known gets no reply at all."""
+    """A client of an unregistered authority gets no reply."""
     for path in ("/pods", "/healthz", "/containerLogs/b/web/app"):
         with contextlib.suppress(OSError, SendFailed, ssl.SSLError), node.client(tenant) as client:
             client.send(head(f"GET {path}"))
@@ -170,7 +170,7 @@ def assert_its_own(node: AgentNode, tenant: str, running: Sequence[FakePod], cli
 
 
 def _is_own_page(client: CaseClient, path: str, mine: Sequence[FakePod]) -> bool:
-    """Ask for a page, which must never hold what is not the tenant's; whether it holds all that is.
+    """Get a page, which must have pods of the tenant only. Whether it has all of them.
 
     The kubelet's page may be some seconds old, and is shared among tenants.
     """
@@ -195,7 +195,7 @@ def _ask(client: CaseClient, line: str) -> ReceivedReply:
 
 
 def test_the_audit_log_names_the_caller_only(node: AgentNode) -> None:
-    """A tenant's line says what it asked for, in its own words, and its own identity."""
+    """A tenant's line has its request in the tenant's names, and its identity."""
     audit = node.directory / "audit.jsonl"
     node.set_pods(HOST_POD, pod("a-b", "c", "web", 900))
     before = len(audit.read_bytes())
@@ -220,7 +220,7 @@ def test_the_audit_log_names_the_caller_only(node: AgentNode) -> None:
 
 
 def test_kubelet_connections_carry_no_rest_of_an_answer(node: AgentNode) -> None:
-    """Two tenants in turn on the same pooled connections, with answers of many sizes."""
+    """Two tenants in turn on the same pooled connections, with responses of many sizes."""
     one, two = pod("a", "b", "web", 901), pod("a-b", "b", "web", 901)
     node.set_pods(one, two)
     for size in (0, 1, 100, 9000, 70_000):
@@ -240,7 +240,7 @@ def test_kubelet_connections_carry_no_rest_of_an_answer(node: AgentNode) -> None
 
 
 def test_request_identifiers_reveal_nothing_of_others(node: AgentNode) -> None:
-    """A count would: two requests would tell how many all others made in between."""
+    """A count would leak it: two requests would show how many others came in between."""
     found = []
     with node.client(TENANTS[0]) as client:
         for _ in range(300):

@@ -20,14 +20,14 @@ LOGS = "GET /containerLogs/web/shop/app"
 EXEC = "POST /exec/web/shop/app?command=cat&output=1"
 REQUESTS, SETUPS, BATCH = 10_000, 1_000, 50
 
-# What the allocator may keep of it. A leak of 210 bytes for each log request is 2 MiB; a leak of one
+# The growth that the allocator may keep. A leak of 210 bytes for each log request is 2 MiB; a leak of one
 # TLS connection for each stream (40 KB at least) is 40 MiB. Without a leak it was 0.1 to 0.7 MiB.
 ROOM_KIB = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class IdleUsage:
-    """What the agent holds when it is idle."""
+    """The resources of an idle agent."""
 
     descriptors: int
     tasks: int
@@ -49,11 +49,10 @@ def usage_of(node: AgentNode) -> IdleUsage:
 
 
 def least_usage(node: AgentNode) -> IdleUsage:
-    """What the agent holds once nothing lingers: the least of each that is seen for longer than a
-    closed connection may wait for its peer's end.
+    """The idle usage once no closed connection lingers: the minimum of each value over that time.
 
-    The least, because every reading may meet the reading of the list of pods, or the end of the
-    status request before it: both only add, for a moment, and how often depends on the machine.
+    The minimum, because a sample may overlap a read of the pod list, or the end of the status request before
+    it. Both add resources for a moment.
     """
     seen = [usage_of(node)]
     end = time.monotonic() + LINGER_S + 2 * SocketPoller.PERIOD_S
@@ -63,13 +62,13 @@ def least_usage(node: AgentNode) -> IdleUsage:
 
 
 def is_back(node: AgentNode, before: IdleUsage) -> bool:
-    """Nothing is held that was not held before."""
+    """Whether the usage is back at or below `before`."""
     return all(now <= then for now, then in zip(astuple(usage_of(node)), astuple(before), strict=True))
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[AgentNode]:
-    # As fast as the machine is: what exceeds the default rate would be answered 429.
+    # As fast as the machine is: the default rate would respond 429.
     limits = {"requestsPerSecondPerTenant": 0}
     with AgentNode(tmp_path / "n", ["ten-a"], [SHOP], {"limits": limits}) as running:
         yield running
@@ -118,7 +117,7 @@ def test_ten_thousand_logs_and_a_thousand_streams_leak_nothing(node: AgentNode) 
     run_streams(node, 100)
     wait_until(lambda: usage_of(node).tunnels == 0 and usage_of(node).connections == 0, within_s=DEADLINE_S)
     before, memory_before_kib = least_usage(node), node.daemon.resident_kib()
-    # A stream may have taken the idle connection to the kubelet, and with it the tenant's epoll has gone.
+    # A stream may have used the idle connection to the kubelet, which ends the tenant's epoll.
     before = dataclasses.replace(before, descriptors=before.descriptors + 2)
     read_logs(node, REQUESTS)
     wait_until(

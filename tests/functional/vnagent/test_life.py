@@ -21,7 +21,7 @@ from tests.functional.vnagent.shop_and_bank import BANK, SHOP
 from tests.waiting import wait_until
 
 EXEC = "POST /exec/web/shop/app?command=cat&input=1&output=1"
-# A DER sequence, which is all that can be said for it.
+# A DER sequence without a certificate in it.
 NO_CERTIFICATE = b"-----BEGIN CERTIFICATE-----\nMAMCAQE=\n-----END CERTIFICATE-----\n"
 FOLLOW = "GET /containerLogs/web/shop/app?follow=true"
 
@@ -216,7 +216,7 @@ def test_a_new_invalid_tenant_file_affects_no_other(node: AgentNode) -> None:
 
 
 def is_turned_away(node: AgentNode) -> bool:
-    """Whether a new connection gets nowhere: not accepted, ended at once, or answered 503."""
+    """Whether a new connection fails: not accepted, ended at once, or refused with 503."""
     try:
         reply = node.ask("ten-a", "GET /healthz")
     except (ConnectionError, SendFailed):

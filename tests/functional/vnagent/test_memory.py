@@ -45,7 +45,7 @@ BUFFERED_FACTOR = 2  # vn-agent keeps a piece whole until half of it is sent
 LIST_BYTES = 64 * MIB  # the kubelet's /pods, however large
 CHAINS_BYTES = 220 * MIB  # of a tenant whose certificates are made for it
 
-# What a kernel takes for a connection whose client does not read: tcp_wmem, and the client's buffer.
+# The kernel's memory of a connection whose client does not read: tcp_wmem, and the client's buffer.
 KERNEL_BYTES = 4 * MIB + (64 << 10)
 READERS = 200
 UNREAD = b"x" * (4 * MIB)
@@ -86,7 +86,7 @@ def running(directory: Path, *pods: FakePod, max_age_s: int = 2, **limits: int) 
 
 @contextlib.contextmanager
 def readers(node: AgentNode, count: int, key: str = "ten-a") -> Iterator[list[CaseClient]]:
-    """Connections that read nothing but what a test asks them to; their kernel takes little for them."""
+    """Connections that read only when a test does; their kernel buffers are small."""
     clients = []
     try:
         for _ in range(count):
@@ -101,7 +101,7 @@ def readers(node: AgentNode, count: int, key: str = "ten-a") -> Iterator[list[Ca
 
 
 def statuses(node: AgentNode, endpoint: str) -> dict[str, int]:
-    """How many of ten-a's requests were answered with which status."""
+    """How many of ten-a's requests got which status."""
     found = {}
     for name, value in node.daemon.samples().items():
         if name.startswith(f'vcnode_vnagent_requests_total{{tenant="ten-a",endpoint="{endpoint}"'):
@@ -116,7 +116,7 @@ def peak_bytes(node: AgentNode) -> int:
 
 
 def settled_peak_bytes(node: AgentNode) -> int:
-    """As `peak_bytes`, once the daemon has nothing to do any more: its clients do not read."""
+    """As `peak_bytes`, once the daemon is idle, as its clients do not read."""
 
     def is_idle() -> bool:
         before = processor_ticks(node)
@@ -146,7 +146,7 @@ def test_memory_of_connections(tmp_path: Path) -> None:
 
 
 def test_memory_of_large_chains(tmp_path: Path) -> None:
-    """A leaf of 10 KB, all empty names. OpenSSL keeps it taken apart, for as long as its connection lives."""
+    """A leaf of 10 KB, all empty names. OpenSSL keeps the parsed certificate while its connection lives."""
     with running(tmp_path) as node, contextlib.ExitStack() as stack:
         tenant = node.tenants["ten-a"]
         leaf = leaf_of_names(tenant)
@@ -226,8 +226,8 @@ def test_memory_of_unread_logs(tmp_path: Path) -> None:
 
 
 def test_memory_of_unread_pages(tmp_path: Path) -> None:
-    """An own page for each of 200 readers that is larger than what kernels keep for them: pages used to be
-    charged when they were sent, by then all of them were rendered."""
+    """Each of 200 readers has its own page, larger than the kernel's buffers. Pages were once charged when
+    sent, after all of them were rendered."""
     containers = tuple(f"{number:02}-{'c' * 60}" for number in range(24))
     many = [
         dataclasses.replace(tenant_pod("ten-a", "web", f"p{number}"), containers=containers)
@@ -241,13 +241,13 @@ def test_memory_of_unread_pages(tmp_path: Path) -> None:
         with readers(node, READERS) as clients:
             for client in clients:
                 client.send(head("GET /pods"))
-            # Each is answered: one that waits too long for the tenant's others with 429.
+            # Each gets a response: 429 if it waits too long for the tenant's other requests.
             wait_until(lambda: sum(statuses(node, "pods").values()) > READERS, within_s=4 * DEADLINE_S)
             most = settled_peak_bytes(node)
             counts = statuses(node, "pods")
         assert most <= bound_bytes(connections=READERS, buffered_tenants=1, page_bytes=page_bytes)
         assert sum(counts.values()) == READERS + 1
-        # All but what the kernels took is the daemon's to keep: the limit, and a page on top.
+        # The daemon keeps all bytes beyond the kernels' buffers: the limit, and one page more.
         unread = (counts["200"] - 1) * (page_bytes - KERNEL_BYTES)
         assert 0 < unread <= BUFFERED + page_bytes
 

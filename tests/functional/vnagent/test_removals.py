@@ -14,7 +14,7 @@ from tests.functional.vnagent.shop_and_bank import SHOP
 from tests.waiting import holds_within, wait_until
 
 EXEC = "POST /exec/web/shop/app?command=cat&input=1&output=1"
-# Files are polled each second; so many polls must not make a directory that is gone look current.
+# The agent polls files each second. So many polls must not make a missing directory look current.
 POLLS_S = 3.0
 
 

@@ -48,7 +48,7 @@ def start_node(directory: Path, **settings: Any) -> AgentNode:
 
 @pytest.fixture(scope="module")
 def running_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentNode]:
-    # One test here asks 200 000 times.
+    # One test here sends 200 000 requests.
     node = start_node(tmp_path_factory.mktemp("node"), limits={"requestsPerSecondPerTenant": 0})
     yield node
     node.stop()
@@ -65,8 +65,7 @@ def node(running_node: AgentNode) -> Iterator[AgentNode]:
 
 
 def test_the_date_field_is_the_answers_time(tmp_path: Path) -> None:
-    """Also on the first log after nobody asked for anything: an older date would tell who waited when
-    others last asked."""
+    """Also for the first log after an idle time: an older date would leak when others made their requests."""
     node = start_node(tmp_path)
     try:
         for _ in range(2):
@@ -104,7 +103,7 @@ def test_head_is_get_without_the_body(node: AgentNode, path: str) -> None:
 
 
 def test_a_refusal_after_a_head_request_has_a_body(node: AgentNode) -> None:
-    """Whatever cannot be read as a head was not asked by HEAD: its answer has the bytes that it announces."""
+    """An unreadable head counts as a request other than HEAD: its response has the announced bytes."""
     with node.client("ten-a") as client:
         client.send(head("HEAD /healthz") + b"\0")
         assert client.receive_until_end(DEADLINE_S)
@@ -175,7 +174,7 @@ FORBIDDEN = b"Forbidden (user=system:vn-agent:node-1, verb=get, resource=nodes, 
 def test_a_refused_subprotocol_is_no_authorization_failure(
     node: AgentNode, answer: bytes, status: int, words: str
 ) -> None:
-    """A kubelet older than v5 refuses it with a bare 403; what our credential may not comes with words."""
+    """A kubelet without v5 refuses it with an empty 403. A 403 for our credential has a text."""
     node.kubelet.script = lambda _: FakeReply(raw=answer, ending=ReplyEnd.CLOSE)
     reply = node.ask("ten-a", "GET /exec/web/shop/app?command=id&output=1", *WEBSOCKET)
     assert reply is not None
@@ -294,7 +293,7 @@ def test_a_tenants_rendered_page_reaches_no_other(tmp_path: Path) -> None:
                         assert pod.uid not in text
                         assert pod is own or pod.name not in text
         for path in PAGE_PATHS.values():
-            # They did share one read: else this test would say nothing of shared pages.
+            # They did share one read, or this test would not prove anything about shared pages.
             assert len([e for e in node.kubelet.exchanges if e.path == path]) == 1, path
     finally:
         node.stop()
@@ -321,7 +320,7 @@ def test_a_tenants_tunnels_are_limited_and_released(tmp_path: Path) -> None:
                 assert open_tunnel(node, "ten-b", other) == 101
                 logs = node.logs("ten-a", "web", "shop")
                 assert logs is not None
-                assert logs.status == 200  # a log that ends is no tunnel
+                assert logs.status == 200  # a log that ends is not a tunnel
 
             def is_free() -> bool:
                 with node.client("ten-a") as again:
@@ -386,7 +385,7 @@ def test_a_tenants_requests_per_second_are_limited(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["/healthz", "/containerLogs/web/shop/app"])
 def test_a_client_that_does_not_read_is_paused(node: AgentNode, path: str) -> None:
-    """Unread answers must not pile up in the agent; once they are read, none is missing."""
+    """Unread responses must not pile up in the agent. Once read, none is missing."""
     count = 200_000 if path == "/healthz" else 1_000
     if path != "/healthz":
         node.kubelet.script = lambda _: FakeReply(body=b"x" * 100_000)

@@ -25,7 +25,7 @@ from tests.functional.vnagent.shop_and_bank import (
 from tests.waiting import wait_until
 from vcnode_demo.super_cluster import FakeSuperCluster
 
-# What is asked of a restart by the requirements.
+# The requirements' time for a restart.
 AGAIN_WITHIN_S = 2.0
 
 
@@ -39,7 +39,7 @@ def serves_log(node: AgentNode, key: str) -> bool:
 
 
 def saved_ages(node: AgentNode) -> dict[str, tuple[float, float]]:
-    """Source -> (age in seconds, 1 if it is saved state), as the metrics say."""
+    """Source -> (age in seconds, 1 if it is saved state), from the metrics."""
     samples = node.daemon.samples()
     return {
         name: (
@@ -61,7 +61,7 @@ def _kill_and_serve_again(node: AgentNode, key: str, marker: str, saved: set[str
     ):
         assert node.daemon.samples()["vcnode_vnagent_tunnels"] == 50
         node.daemon.kill()
-        # Nobody is left hanging: neither the tenants nor the kubelet.
+        # Both the tenants' and the kubelet's connections end.
         for client in (*follows, *tunnels):
             assert client.receive_until_end(DEADLINE_S)
             assert client.end in {PeerEnd.EOF, PeerEnd.RESET}
@@ -77,7 +77,7 @@ def _kill_and_serve_again(node: AgentNode, key: str, marker: str, saved: set[str
     )
     took_s = time.monotonic() - began
     assert took_s < AGAIN_WITHIN_S
-    # It says what it serves from, and how old that is.
+    # The metrics show the sources and their age.
     wait_until(node.daemon.is_ready, within_s=DEADLINE_S)
     found = saved_ages(node)
     reported = node.daemon.get("/readyz")[1]
@@ -196,6 +196,6 @@ def test_a_kubelet_that_is_down_is_502(node: AgentNode) -> None:
     assert reply is not None
     assert reply.status == 502
     assert b"cannot reach the kubelet" in reply.body
-    assert node.daemon.is_ready()  # what is known is known
+    assert node.daemon.is_ready()  # the synced sources stay synced
     node.kubelet.resume()
     wait_until(lambda: serves(node), within_s=DEADLINE_S)

@@ -58,7 +58,7 @@ def test_the_kubelet_client_certificate_is_replaced(node: AgentNode) -> None:
         node.daemon.after_reload(node.write_agent_certificate)
         for client in tunnels:
             assert echoes(client, b"still there")
-    # The kubelet goes over to another authority for its clients: the old certificate is refused.
+    # The kubelet switches to another client authority, and refuses the old certificate.
     node.agent_clients = Authority.create("agent-clients")
     node.kubelet.restart(tls=node.kubelet_tls())
     assert status_of(node.logs("ten-a", "web", "shop")) == 502

@@ -90,7 +90,7 @@ def test_a_full_disk_for_state_and_audit_log(tmp_path: Path, tiny_disk: Path) ->
 
 def test_a_dial_without_a_descriptor_is_answered(tmp_path: Path) -> None:
     """502 and not silence, and all is well once there are descriptors again."""
-    # Nobody else may take a descriptor meanwhile, or give one back: no further read of /pods, no state to
+    # Nothing else may open or close a descriptor meanwhile: no further read of /pods, no state to
     # be saved.
     settings = {"pods": {"source": "kubelet", "intervalSeconds": 300}}
     with AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK], settings) as node:

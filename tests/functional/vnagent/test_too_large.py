@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An oversized pod: the answers to its tenant, and to others."""
+"""An oversized pod: the responses to its tenant, and to others."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The far end of a TlsConnection under test: real TLS on a real socket, moved step by step.
+"""The peer of a TlsConnection under test: real TLS on a real socket, moved step by step.
 
 Nothing here reads or sends by itself, so that a test decides which side is slow, which data arrives together
 and which side leaves first.
@@ -27,7 +27,7 @@ def loopback_pair(buffer_bytes: int | None = None) -> tuple[socket.socket, socke
     """Two connected TCP sockets, not blocking; small buffers make partial sends the rule."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        if buffer_bytes is not None:  # before the connection stands, or the window is larger already
+        if buffer_bytes is not None:  # before the connection is established, or the window is larger already
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
         listener.listen(1)
@@ -64,12 +64,12 @@ class TlsPeer:
     # ---- sending
 
     def write(self, data: bytes) -> None:
-        """Encrypt; nothing leaves before `push`."""
+        """Encrypt; `push` sends it."""
         for start in range(0, len(data), 16384):
             self._tls.write(data[start : start + 16384])
 
     def push(self, limit_bytes: int | None = None) -> bool:
-        """Send what the socket takes, at most `limit_bytes`; True when nothing is left."""
+        """Send as much as the socket accepts, at most `limit_bytes`. True when all is sent."""
         if self.is_closed:
             return True
         self._unsent += self._out.read()
@@ -90,7 +90,7 @@ class TlsPeer:
 
     @property
     def unsent_bytes(self) -> int:
-        """What was said and has not left, encrypted."""
+        """The encrypted bytes that are written and not sent."""
         return len(self._unsent) + self._out.pending
 
     @property
@@ -100,17 +100,16 @@ class TlsPeer:
         return not self._unsent and not int.from_bytes(left, sys.byteorder)
 
     def write_raw(self, data: bytes) -> None:
-        """Bytes that are no record, behind what was said; nothing leaves before `push`."""
+        """Write bytes that are not a record, after the written ones; `push` sends them."""
         self._unsent += self._out.read() + data
 
     def notify(self) -> None:
-        """close_notify, behind what was said and without a FIN; nothing leaves before `push`."""
+        """Write close_notify, without a FIN; `push` sends it."""
         with contextlib.suppress(ssl.SSLError):
             self._tls.unwrap()
 
     def finish(self, *, with_notify: bool, behind: bytes = b"") -> None:
-        """Say that nothing more comes: the FIN follows when all has been pushed. `behind`: what comes
-        all the same."""
+        """Announce the end: the FIN follows when all is pushed. `behind` is sent after the announcement."""
         if with_notify:
             self.notify()
         self.write_raw(behind)
@@ -156,7 +155,7 @@ class TlsPeer:
                 pass
 
     def handshake(self) -> None:
-        """As far as the handshake goes; what is to be sent waits for `push`."""
+        """Continue the handshake as far as possible; `push` sends its bytes."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:

@@ -49,7 +49,7 @@ sys.exit(run(body))
 
 
 class Daemon:
-    """The process, its directory and what it told its service manager."""
+    """The process, its directory and its messages to the service manager."""
 
     def __init__(self, process: subprocess.Popen[bytes], work: Path, manager: socket.socket) -> None:
         self.process = process
@@ -61,7 +61,7 @@ class Daemon:
         return self._manager.recv(4096).decode()
 
     def falls_silent(self) -> bool:
-        """Take the notices that are under way; say whether none comes for a second then."""
+        """Receive the pending notices. Whether none follows for a second."""
         self._manager.settimeout(1)
         with contextlib.suppress(TimeoutError):
             for _ in range(1000):

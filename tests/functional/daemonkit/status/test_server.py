@@ -212,7 +212,7 @@ async def test_stop_ends_open_connections(address: Address) -> None:
 
 @contextlib.contextmanager
 def answering(reply: bytes, *, pause: threading.Event | None = None) -> Iterator[Address]:
-    """A server that sends `reply` to whoever connects, and holds the connection until `pause`."""
+    """A server that sends `reply` to each client, and keeps the connection open until `pause`."""
     listener = socket.create_server(LOOPBACK)
 
     def serve() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contexts on real sockets, under asyncio: what the unit tests do not pass through."""
+"""The contexts on real sockets under asyncio, which the unit tests do not use."""
 
 import asyncio
 import ssl
@@ -18,7 +18,7 @@ OTHER = Authority.create("other-ca")
 
 
 class ChainServer:
-    """Tells each client the chain that it proved, and takes a new context for the next accept."""
+    """Sends each client the chain that it proved. Accepts the next client with a new context."""
 
     def __init__(self) -> None:
         self.chains: list[tuple[bytes, ...]] = []

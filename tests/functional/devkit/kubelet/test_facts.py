@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fake kubelet held to what a real one was seen to answer (tests/k8s/samples/replies.yaml)."""
+"""The fake kubelet sends the recorded responses of a real one (tests/k8s/samples/replies.yaml)."""
 
 import http.client
 import socket
@@ -32,7 +32,7 @@ PODS = (
 
 @pytest.fixture(scope="module")
 def dialled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeKubelet, ssl.SSLContext]]:
-    """A kubelet with those pods, of the recorded version, and TLS of an agent that may ask it."""
+    """A kubelet of the recorded version with those pods, and TLS of an authorized agent."""
     directory = tmp_path_factory.mktemp("kubelet")
     servers, clients = Authority.create("servers"), Authority.create("clients")
     cert, key = servers.issue("worker-1", sans_dns=["worker-1"]).write(directory, "kubelet")

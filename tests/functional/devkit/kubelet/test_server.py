@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fake kubelet, seen by a client of its own: what it answers, and what it records."""
+"""The fake kubelet's responses and recorded requests, for a client of this module."""
 
 import asyncio
 import dataclasses

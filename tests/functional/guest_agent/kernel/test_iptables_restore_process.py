@@ -36,7 +36,7 @@ def is_gone(pid: int) -> bool:
 
 
 class Program:
-    """The fake as an executable file, and what it loaded."""
+    """The fake as an executable file, and the texts that it loaded."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -171,7 +171,7 @@ def test_a_process_that_hangs_later_is_killed_too(program: Program, make: Make) 
     load(restorer)
     hung = restorer.pid
     assert hung is not None
-    restorer._timeout_s = _SHORT_S  # noqa: SLF001 - starting the stand-in may take longer
+    restorer._timeout_s = _SHORT_S  # noqa: SLF001 - starting the fake may take longer
     with pytest.raises(FilterUnavailableError, match="did not end"):
         restorer.load("*nat\nhang\nCOMMIT\n")
     assert is_gone(hung)
@@ -296,7 +296,7 @@ time.sleep(600)
 
 
 def test_processes_end_with_the_agent(program: Program) -> None:
-    """Two of them: neither keeps the other's stdin open."""
+    """Neither of two processes keeps the other's stdin open."""
     with subprocess.Popen(
         [sys.executable, "-c", _TWO_PROCESSES, str(program.path)],
         stdout=subprocess.PIPE,

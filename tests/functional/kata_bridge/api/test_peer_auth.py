@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The door: who is let in, and that bytes go through it as they came."""
+"""The proxy admits allowed peers only, and passes bytes unchanged."""
 
 import asyncio
 import os

@@ -95,7 +95,7 @@ async def test_a_container_is_decided_before_the_plugin_stops(tmp_path: Path, *,
         creating = others.spawn(runtime.create_container(pod(0), CONTAINER), "create")
         await watcher.is_asked.wait()
         running.cancel()
-        # It is stopping, and nothing comes for much longer than it waits for when idle.
+        # It is stopping, and receives nothing for much longer than its idle timeout.
         await asyncio.wait({running}, timeout=5 * QUIET_S)
         assert not running.done()
         watcher.may_answer.set()
@@ -187,7 +187,7 @@ async def test_a_lost_connection_is_made_again_and_synchronized(tmp_path: Path) 
             await runtime.wait_registered(2)
             assert time.monotonic() - started < 2
             await runtime.run_pod(pod(1))
-        # It goes away, as containerd while it restarts, and comes back with its sandboxes.
+        # It restarts as containerd does, with its sandboxes.
         await until(lambda: not plugin.is_connected)
         async with FakeRuntime(path, pods=[pod(1), pod(2)]) as runtime:
             await runtime.wait_registered()

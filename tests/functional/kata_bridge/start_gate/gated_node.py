@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole daemon on a stand-in of the runtime, with a client of it: what the gate's tests ask."""
+"""The whole daemon with a fake runtime and a client, for the tests of the gate."""
 
 import asyncio
 import dataclasses
@@ -164,6 +164,6 @@ def content(mount: Mount) -> str:
 
 
 def inode_of(mount: Mount) -> int | None:
-    """The inode of a mounted file; None if it is gone with its directory."""
+    """The inode of a mounted file; None if its directory was removed."""
     source = Path(mount.source)
     return source.stat().st_ino if source.parent.exists() else None

@@ -21,7 +21,7 @@ POD_PATH = "/api/v1/namespaces/vc-a-shop/pods/web-0"
 
 @dataclass(slots=True)
 class RecordingServer:
-    """An API server that records requests and answers with `statuses`, then 200."""
+    """An API server that records requests and responds with `statuses`, then 200."""
 
     requests: list[tuple[str, str, str, Any]] = field(default_factory=list)
     statuses: list[int] = field(default_factory=list)

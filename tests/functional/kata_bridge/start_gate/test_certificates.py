@@ -32,7 +32,7 @@ WHY = (
 
 
 class Reported:
-    """What the super cluster would get."""
+    """The Events and conditions that the super cluster would get."""
 
     def __init__(self) -> None:
         self.blocked: list[tuple[str, tuple[Reason, ...]]] = []

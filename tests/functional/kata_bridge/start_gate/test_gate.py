@@ -64,7 +64,7 @@ async def test_an_unreachable_guest_blocks_further_containers(node: GatedNode) -
         await node.push("s1")
         await node.client.set_resolv_conf(SetResolvConfRequest("s1", TEXT))
         await node.start(web)
-        # Its shim and its agent are gone: what the guest holds is unknown.
+        # Its shim and its agent are gone, so the guest's rules are unknown.
         await kata.shim.__aexit__(None, None, None)
         await kata.agent.__aexit__(None, None, None)
         driver = node.bridge.guests.drivers["s1"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""After a restart exactly those pods are nudged of which a container was blocked before."""
+"""After a restart the bridge nudges exactly the pods with a blocked container."""
 
 import asyncio
 import itertools

@@ -120,7 +120,7 @@ def shaken(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[Cipher, str 
 
 
 def test_an_uninspected_chain_is_refused() -> None:
-    """As where there is no memory for the call of Python before OpenSSL reads it."""
+    """As if Python had no memory for the call, before OpenSSL reads the bytes."""
     authority = Authority.create("tenant")
     client = new_client(authority)
     cipher, failed = shaken(server_context(authority), client)

@@ -20,7 +20,7 @@ COUNT = 5
 
 @dataclass(slots=True)
 class RecordingState:
-    """The part of the state that `Handshakes` uses; keeps in which iteration of the loop each one began."""
+    """The part of the state that `Handshakes` uses. Records the loop iteration in which each began."""
 
     iterations: list[int]
     context: object = True

@@ -164,7 +164,7 @@ def test_short_chains_do_not_wait_for_long_ones(node: AgentNode) -> None:
             sock.sendall(flight)
         assert neighbour_is_served(node)
         between_s = spent_s() - begin_s
-        # 20 are waiting: had it waited for all of them, or for its turn among them, it were 20 or 10.
+        # 20 are waiting. A wait for all of them, or for a turn among them, would give 20 or 10.
         assert between_s < 5 * one_s
         # 20 last flights cost some 15 whole handshakes.
         wait_until(lambda: spent_s() - begin_s > 10 * one_s, within_s=2 * DEADLINE_S)
@@ -214,7 +214,7 @@ def test_idle_connections_keep_no_large_heads(tmp_path: Path) -> None:
     """They once kept 330 KiB each; TLS takes some 50."""
     count = 100
     large = [f"X-{number}: {'x' * 1900}" for number in range(90)]
-    # Each of these heads takes 171 turns of a rate.
+    # Each of these heads costs 171 tokens of a rate limit.
     settings = {"limits": {"requestsPerSecondPerTenant": 0}}
     with (
         AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK], settings) as node,
@@ -268,7 +268,7 @@ def test_large_unregistered_chains_are_bounded(node: AgentNode) -> None:
 
 
 def test_large_chains_above_a_tenants_limit_are_bounded(tmp_path: Path) -> None:
-    """They count for no tenant either, until they are answered 429."""
+    """They count for no tenant until their response 429."""
     limits = {"limits": {"connectionsPerTenant": 1}}
     with AgentNode(tmp_path / "n", ["ten-a"], [SHOP], limits) as node, contextlib.ExitStack() as stack:
         tenant = node.tenants["ten-a"]
@@ -299,12 +299,12 @@ def test_a_tenants_incomplete_heads_are_bounded(tmp_path: Path) -> None:
             with node.client("ten-a") as client:
                 client.send(head("GET /healthz", f"X: {'x' * 20_000}")[:20_000])
                 assert status_of(reply_of(client)) == 429
-        # A small request of the same tenant is no matter of memory, and neighbours are not either.
+        # The memory limit refuses neither small requests of this tenant nor those of its neighbours.
         assert status_of(node.ask("ten-a", "GET /healthz")) == 200
         with node.client("ten-b") as client:
             client.send(head("GET /healthz", f"X: {'x' * part}"))
             assert status_of(reply_of(client)) == 200
-        # Those that were in time may end theirs, and what they had is free again.
+        # Handshakes within their deadline may end, and their memory is free again.
         clients[0].send(b"\r\n\r\n")
         assert status_of(reply_of(clients[0])) == 200
         for client in clients[1:]:
@@ -316,7 +316,7 @@ def test_a_tenants_incomplete_heads_are_bounded(tmp_path: Path) -> None:
 
 
 def test_only_fast_key_exchange_groups_are_used(node: AgentNode) -> None:
-    """The answer to one hello took 0.13 s with ffdhe8192, which OpenSSL has on its list."""
+    """The reply to one hello took 0.13 s with ffdhe8192, which OpenSSL offers by default."""
     tenant = node.tenants["ten-a"]
 
     def status_with(group: bytes) -> int | None:

@@ -107,7 +107,7 @@ async def test_tenants_are_watched_in_the_super_cluster(tmp_path: Path) -> None:
             put_secret(server, "a", "apiserver-ca", renewed.cert_pem)
             both = {leaf.spki_sha256: Role.APISERVER, renewed.spki_sha256: Role.APISERVER}
             await until(lambda: published[-1]["a/vc"] == Tenant("a", (authority.der,), both))
-            # The super cluster goes away and comes back: what is known stays, and grows older.
+            # During an outage of the super cluster the synced state stays, and its age grows.
             count = len(published)
             await server.stop()
             server.storage.delete(VIRTUAL_CLUSTERS, "b", "vc")

@@ -15,9 +15,9 @@ _HASH = hashes.SHA384()
 
 
 class KeyUpdates:
-    """The records that a client whose traffic secret stands in `keylog` would send next.
+    """The next records of a client with its traffic secret in `keylog`.
 
-    For a connection with TLS_AES_256_GCM_SHA384 of which no application data has been sent.
+    For a connection with TLS_AES_256_GCM_SHA384, before its first application data.
     """
 
     def __init__(self, keylog: Path) -> None:

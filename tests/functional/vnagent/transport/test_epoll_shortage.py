@@ -80,7 +80,7 @@ class FailureRecorder:
 
 
 def test_a_dial_without_an_epoll_watch_is_unreachable() -> None:
-    """Its socket and its place in the pool were left for good."""
+    """Its socket and its slot in the pool leaked once."""
 
     async def body(poller: SocketPoller) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:

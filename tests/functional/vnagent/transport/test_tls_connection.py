@@ -42,7 +42,7 @@ def test_data_with_the_last_flight_is_delivered() -> None:
             link.far.handshake()
             link.far.push()
             await until(lambda: link.far.is_handshake_done, link.far.pull)
-            link.far.write(b"a" * 100_000)  # behind Finished, not pushed yet
+            link.far.write(b"a" * 100_000)  # after Finished, not pushed
             await until(lambda: len(link.handler.received) == 100_000, link.far.push)
             link.far.close()
             await until(link.has_ended)
@@ -290,7 +290,8 @@ def test_congestion_ends_with_one_on_writable(is_server: bool) -> None:
 
 
 def test_unsent_memory_is_at_most_twice_the_usage() -> None:
-    """What was left of a piece kept all of it: 25 MiB for 200 clients that had taken nearly everything."""
+    """A small unsent rest once kept its whole piece: 25 MiB for 200 clients that had read nearly
+    everything."""
 
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=True, buffer_bytes=SMALL) as link:

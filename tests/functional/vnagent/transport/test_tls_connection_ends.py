@@ -36,7 +36,7 @@ def test_close_sends_all_unsent_data_to_a_slow_reader(is_server: bool) -> None:
             assert link.far.end is End.CLOSE_NOTIFY
             link.far.close()
             await until(lambda: poller.by_fd == {})
-            assert link.handler.events == ["handshake"]  # nothing is told after close
+            assert link.handler.events == ["handshake"]  # no callback after close
 
     run(body)
 
@@ -64,7 +64,7 @@ def test_close_sends_all_unsent_data_after_the_peers_end(is_server: bool, with_n
 
 @both_sides
 def test_close_drains_input_so_that_no_reset_kills_the_reply(is_server: bool) -> None:
-    """Unread bytes make the kernel answer with RST, which takes back what was sent before."""
+    """Unread bytes make the kernel respond with RST, which discards the bytes sent before."""
 
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=is_server) as link:
@@ -190,7 +190,7 @@ def test_a_kubelet_with_a_wrong_authority_or_name_is_untrusted() -> None:
         for context, name in ((other_context, "far"), (None, "near")):
             with new_link(poller, is_server=False, far_context=context, far_name=name) as link:
                 link.transport.start()
-                with contextlib.suppress(ssl.SSLError):  # the alert that tells it why
+                with contextlib.suppress(ssl.SSLError):  # the alert with the reason
                     await until(link.has_ended, link.far.pull, link.far.push)
                 await until(link.has_ended)
                 assert link.handler.ends == [EndReason.UNTRUSTED]

@@ -36,7 +36,7 @@ RECORD_OF_A_BYTE = 5 + 1 + 1 + 16
 @both_sides
 @pytest.mark.parametrize("moment", ["on_handshake", "on_data", "on_batch_end", "on_writable", "on_deadline"])
 def test_a_failing_handler_ends_its_own_connection(is_server: bool, moment: str) -> None:
-    """What it would be given next has a hole before it."""
+    """The next bytes would follow a gap."""
 
     async def body(poller: SocketPoller) -> None:
         contexts: list[dict[str, Any]] = []
@@ -50,7 +50,7 @@ def test_a_failing_handler_ends_its_own_connection(is_server: bool, moment: str)
 
                 setattr(link.handler, moment, fail)
                 link.transport.start()
-                # Our last flight of a handshake leaves with what the owner says first.
+                # Our last flight of a handshake leaves with the handler's first bytes.
                 await until(
                     lambda: (
                         link.handler.events != [] and (link.far.is_handshake_done or link.handler.ends != [])
@@ -105,7 +105,7 @@ def test_unread_key_update_answers_end_the_connection(tmp_path: Path) -> None:
         async with connected_link(poller, is_server=True, buffer_bytes=SMALL, far_context=client) as link:
             link.far.push()
             updates = KeyUpdates(keylog)
-            # The peer reads what it makes us answer: more than may wait unread, in all.
+            # The peer reads the replies that it causes: in total more than may wait unread.
             for _ in range(500):
                 link.far.write_raw(updates.next())
             await until(lambda: link.far.push() and link.far.has_arrived, link.far.drain)
@@ -121,7 +121,7 @@ def test_unread_key_update_answers_end_the_connection(tmp_path: Path) -> None:
 
 
 def test_key_updates_are_bounded_by_rate(tmp_path: Path) -> None:
-    """Each costs 10 us of everyone's loop. A peer that reads the answers may send 32 KiB in 32 s."""
+    """Each costs 10 us of everyone's loop. A peer that reads the replies may send 32 KiB in 32 s."""
     keylog = tmp_path / "keys"
     client = new_context(is_server=False)
     client.keylog_filename = str(keylog)
@@ -147,9 +147,8 @@ def test_key_updates_are_bounded_by_rate(tmp_path: Path) -> None:
 
 @both_sides
 def test_small_records_are_received_in_small_pieces(is_server: bool) -> None:
-    """Each costs as much as a large one. Tunnels that were sent records of a byte once held everyone up for
-    2.3 ms at each event of theirs, and for 9 ms where the kubelet sent them: each write of a container's may
-    be a record."""
+    """Each costs as much as a large one. Tunnels with records of one byte once delayed everyone by 2.3 ms at
+    each event, and by 9 ms if the kubelet sent them: each write of a container may be a record."""
     taken: list[int] = []
 
     async def body(poller: SocketPoller) -> None:
@@ -163,7 +162,7 @@ def test_small_records_are_received_in_small_pieces(is_server: bool) -> None:
             for _ in range(small):
                 link.far.write(b"x")
             await until(lambda: link.has_received(_MEBIBYTE + small), link.far.push)
-            # After the first piece, by which it is known what comes.
+            # After the first piece, which announces the rest.
             most = tls_connection.FIRST_RECEIVE_BYTES // RECORD_OF_A_BYTE + 1
             assert max(b - a for a, b in pairwise(taken)) <= most
             taken.clear()
@@ -231,7 +230,7 @@ def test_a_memory_error_breaks_its_own_connection_only() -> None:
 
 
 def test_a_large_page_leaves_no_large_buffer_behind() -> None:
-    # What the allocator keeps of blocks that were freed depends on the tests before this one.
+    # How many freed blocks the allocator keeps depends on the tests before this one.
     assert return_large_blocks()
 
     async def body(poller: SocketPoller) -> None:

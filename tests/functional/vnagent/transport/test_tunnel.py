@@ -40,7 +40,7 @@ class Joined:
 async def joined(
     poller: SocketPoller, client_buffer: int | None = None, kubelet_buffer: int | None = None
 ) -> AsyncIterator[Joined]:
-    """All four ends are gone at the end."""
+    """All four ends are closed at the end."""
     async with (
         connected_link(poller, is_server=True, buffer_bytes=client_buffer) as client,
         connected_link(poller, is_server=False, buffer_bytes=kubelet_buffer) as kubelet,
@@ -90,8 +90,8 @@ def test_a_slow_client_gets_all_output_after_the_kubelets_end() -> None:
 
 
 def test_a_client_still_sending_gets_all_output() -> None:
-    """SPDY pings go up all the time. The kubelet's kernel answers those that come after its end with
-    RST, which must not cost the client what was sent before the end."""
+    """The client sends SPDY pings all the time. The kubelet's kernel responds to those after its end with
+    RST. The client must still get all bytes from before the end."""
 
     async def body(poller: SocketPoller) -> None:
         async with joined(poller, SMALL) as both:

@@ -36,7 +36,7 @@ def handshakes(node: AgentNode, kind: str) -> float:
 
 
 def resumes(node: AgentNode) -> bool:
-    """Whether the spare connection that is dialled behind each stream comes to resume."""
+    """Whether the spare connection behind each stream resumes the session."""
 
     def has_resumed() -> bool:
         before = handshakes(node, "resumed")

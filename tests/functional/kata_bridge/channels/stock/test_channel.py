@@ -215,7 +215,7 @@ async def test_refused_rule_is_quoted_end_to_end(place: Path, flavour: Flavour) 
     )
 
 
-# ---- no answer
+# ---- without a response
 
 
 @flavours

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stock guests whose answers are slow to parse, beside an honest one."""
+"""Stock guests whose responses are slow to parse, beside an honest one."""
 
 import asyncio
 import threading

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the stock channel relies on: kept by the fake table calls, and by those to shims and agents."""
+"""The stock channel's contract with the fake table calls, and with those to shims and agents."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
