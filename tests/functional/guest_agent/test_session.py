@@ -86,7 +86,7 @@ async def test_an_agent_attaches_over_tcp(node: AgentServerNode, start_agent: St
 async def test_an_agent_attaches_over_hybrid_vsock(
     node: AgentServerNode, place: Path, start_agent: StartAgent
 ) -> None:
-    for _ in range(2):  # as after the bridge asked the shim once more
+    for _ in range(2):  # as after the bridge probed the shim again
         await node.links.listen_hybrid("sb", place / "clh.sock", 1033)
     start_agent(node.credentials.issue("sb").directory, f"unix:{place}/clh.sock_1033")
     channel = await node.channel("sb")
