@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every test carries the marker of its ring, and every ring prints what it left out."""
+"""Every test has the marker of its ring, and every ring prints its skipped tests."""
 
 import tempfile
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from tests.rings.plugin import pytest_addoption, pytest_configure
 
 __all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure"]
 
-# How long an example takes says how busy the machine is, and nothing about the code.
+# The time of an example depends on the machine's load, not on the code.
 settings.register_profile("vcnode", deadline=None)
 settings.load_profile("vcnode")
 

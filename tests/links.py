@@ -23,7 +23,7 @@ _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 # It has broken ones on purpose.
 _OWN_TEST = Path("tests/unit/test_links.py")
 _SUFFIXES = {".md", ".py", ".toml", ".yaml", ".sh", ".proto"}
-# What was decided or changed names the modules of its time.
+# Decisions and the changelog name the modules of their time.
 _RECORDS = (Path("CHANGELOG.md"), Path("docs/decisions"))
 # Their readers follow each path and name.
 _WALKTHROUGHS = Path("docs/walkthroughs")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent relies on in a `PacketFilter`: kept by the fake (unit) and by the kernel's (lab)."""
+"""The agent's contract with a `PacketFilter`: for the fake (unit) and for the kernel's (lab)."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `make check` knows of names: class names, predicates and metrics, found by reading the code."""
+"""The names that `make check` tests: class names, predicates and metrics, read from the code."""
 
 import ast
 import re
@@ -121,7 +121,7 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[s
 
 
 def _is_change(node: ast.AST, seen: frozenset[str]) -> bool:
-    """Whether it assigns to, deletes, or calls a mutating method of what the names in `seen` lead to."""
+    """Whether it assigns to, deletes, or calls a mutating method of an object behind the names in `seen`."""
     if isinstance(node, ast.Assign):
         targets: Sequence[ast.expr] = node.targets
     elif isinstance(node, ast.AugAssign | ast.AnnAssign):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits for a condition of another task or process, and says on failure what it saw last.
+"""Waits for a condition of another task or process. A failure shows the last values.
 
     await until(lambda: len(server.requests) == 2)
     AssertionError: not within 20 s: len(server.requests) == 2
@@ -30,7 +30,7 @@ async def until(
 ) -> None:
     """Return as soon as `condition` is true. `context` adds to the failure, for example a log's end.
 
-    Raises `AssertionError` with what was seen last.
+    Raises `AssertionError` with the last values.
     """
     end_s = asyncio.get_running_loop().time() + within_s
     while not condition():
@@ -78,13 +78,13 @@ def holds_within(condition: Callable[[], object], within_s: float) -> bool:
     while not condition():
         if time.monotonic() > end_s:
             return False
-        # Asking more often would take the processor from the process that is asked about.
+        # Polling more often would take CPU time from the polled process.
         time.sleep(_PATIENT_POLL_S)
     return True
 
 
 def failure(condition: Callable[[], object], within_s: float, context: Callable[[], str] = str) -> str:
-    """Say that the condition did not come true, and what it saw last."""
+    """The message of a failed wait: the condition and its last values."""
     lines = [f"not within {within_s:g} s: {source(condition)}"]
     lines += (f"  {name} = {value}" for name, value in last_seen(condition))
     lines += filter(None, [context()])
@@ -109,7 +109,7 @@ def last_seen(condition: Callable[[], object]) -> Iterator[tuple[str, str]]:
     for operand in dict.fromkeys(map(ast.unparse, _operands(expression))):
         try:
             value = repr(eval(operand, names))  # noqa: S307 - a part of the test's own text
-        except Exception as error:  # noqa: BLE001 - what it raises is what is to be seen
+        except Exception as error:  # noqa: BLE001 - the message shows the exception
             value = repr(error)
         yield operand, textwrap.shorten(value, _SHOWN_CHARACTERS, placeholder=" ...")
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a unit test may not do, enforced: no socket, process, privilege, sleep or real clock.
+"""The bans of unit tests, enforced: no socket, process, privilege, sleep or real clock.
 
 A ban raises `BannedError`, a BaseException, so that no handler under test can swallow it. The event
-loop of a unit test runs on virtual time: it jumps to the next timer instead of waiting for it, so a
-test of a ten-minute back-off takes no time and never depends on luck.
+loop of a unit test runs on virtual time: it jumps to the next timer instead of waiting for it, so a test of a
+ten-minute back-off takes no time and is deterministic.
 """
 
 import asyncio

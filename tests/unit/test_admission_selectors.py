@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is admitted to the super cluster without being asked about is never a tenant's choice.
+"""Tenants cannot choose objects that skip the admission webhooks of the super cluster.
 
 Labels of namespaces and pods may come down from tenants; a syncer decides which. The API server writes one
 label itself, at each creation and update of a Namespace.

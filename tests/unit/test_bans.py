@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bans of this ring hold: what they forbid is a BaseException, whoever asks."""
+"""The bans of this ring hold: a forbidden call raises a BaseException for every caller."""
 
 import asyncio
 import os

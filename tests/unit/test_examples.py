@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the READMEs show is what is shipped in `examples/`, and each daemon takes its file as it is."""
+"""The READMEs show the files of `examples/`, and each daemon accepts its file unchanged."""
 
 import grp
 from collections.abc import Callable

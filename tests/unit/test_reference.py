@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/reference is as the code is, and the schemas accept what the daemons accept."""
+"""docs/reference matches the code, and the schemas accept the daemons' configurations."""
 
 import ast
 import copy
@@ -45,7 +45,7 @@ def test_schema_accepts_the_example(kind: FileKind) -> None:
 def test_schema_refuses_what_the_daemon_refuses(kind: FileKind) -> None:
     """Each value of the example in turn is left out, misspelt, and replaced by one of another type.
 
-    What relates keys to each other is the daemon's alone, so it may refuse more.
+    Only the daemon checks relations between keys, so it may refuse more.
     """
     validator = Validator(configuration.schema(kind))
     for changed in _changed(_example(kind)):
@@ -61,7 +61,7 @@ def test_schema_refuses_what_the_daemon_refuses(kind: FileKind) -> None:
 
 
 def test_each_event_reason_is_a_constant_of_the_reference() -> None:
-    """A reason that is written in place would be missing in docs/reference/events.md."""
+    """An inline reason would be missing in docs/reference/events.md."""
     written = [
         f"{path}:{node.lineno}"
         for path in vocabulary.python_files(PACKAGES)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names: a class name for one thing, predicates that change nothing, metrics that say whose they are."""
+"""Names: one meaning a class name, predicates that change nothing, metrics with their daemon's prefix."""
 
 from pathlib import Path
 

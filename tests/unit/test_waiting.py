@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A wait that fails says what it waited for, and what it saw last."""
+"""A failed wait shows its condition and the last values."""
 
 import pytest
 

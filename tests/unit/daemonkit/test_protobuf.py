@@ -199,7 +199,7 @@ def test_malformed_messages_are_refused(wire: str, error_text: str) -> None:
 
 
 def test_an_inner_message_ends_where_its_length_says() -> None:
-    # The leaf's text would reach one byte beyond it, where the outer message goes on.
+    # The leaf's text would reach one byte beyond it, into the outer message.
     with pytest.raises(BadMessage, match=r"Tree\.leaf: Leaf\.text: cut short"):
         decode(Tree, bytes.fromhex("0a030a02611200"))
 
@@ -308,7 +308,7 @@ def test_arbitrary_bytes_agree_with_the_oracle(oracle: Oracle, wire: bytes) -> N
 
 
 def _read_alike(oracle: Oracle, wire: bytes) -> None:
-    """Ours reads what the judge reads, in the same way, but for what it refuses on purpose."""
+    """Our decoder agrees with google.protobuf, except for what ours refuses on purpose."""
     try:
         ours = decode(Flat, wire)
     except BadMessage as error:
@@ -318,7 +318,7 @@ def _read_alike(oracle: Oracle, wire: bytes) -> None:
         return
     theirs = oracle.message("Flat").FromString(wire)
     assert as_ours(theirs, HERE) == ours
-    # What was read can be written, and reads as the same.
+    # A decoded message can be encoded, and decodes to the same.
     assert decode(Flat, encode(ours)) == ours
 
 

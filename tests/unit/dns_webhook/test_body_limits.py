@@ -34,7 +34,7 @@ class LimitsFixture:
         self._tasks = Tasks("test")
 
     async def reads(self, sender: Sender) -> asyncio.Task[bytes]:
-        """Read what has arrived."""
+        """Read the bytes that have arrived."""
         task = self._tasks.spawn(self.bodies.read(sender), "body")
         await self.settles()
         return task

@@ -56,7 +56,7 @@ async def test_deleted_replicas_never_evict_a_living_one() -> None:
             await publish(api, ours, [])
             assert set(ours) <= set(api.bundle)
     assert len(api.bundle) == registration.MAX_AUTHORITIES
-    # Without a new replica nothing is written.
+    # Without a new replica the registration stays unchanged.
     patches = api.patches
     for ours in alive * 3:
         assert not await publish(api, ours, [])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the webhook watches in the super cluster, and what is not synced."""
+"""The webhook's watches of the super cluster, and its unsynced parts."""
 
 import asyncio
 import contextlib

@@ -121,7 +121,7 @@ async def test_a_file_without_revocations_is_read(disk: StateDisk) -> None:
     os.utime(disk.path, (NOW, NOW))
     restored = disk.saved.load()
     assert restored == RestoredState(snapshot(), TEXTS, 0.0)
-    # Such a file lacks the networks of a text, and a guess may be another's server.
+    # Such a file lacks the networks of a text, and a guess could be another tenant's server.
     assert restored.retention(HOLD_S, NOW, 0.0).texts == {}
     assert restored.sandbox_networks().known == {}
 

@@ -111,7 +111,7 @@ async def test_a_restart_while_unsynced_changes_no_revocation() -> None:
             if known == snapshot:
                 without_server(here.bridge.resolv_confs[uid])
                 assert here.waits(uid)
-    # What the saved snapshot lacks is unknown.
+    # Namespaces that the saved snapshot lacks are unknown.
     here = node(before.storage)
     here.transport.is_stalled = True
     retention.revoked.clear()

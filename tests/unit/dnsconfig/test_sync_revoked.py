@@ -113,7 +113,7 @@ async def test_a_reduced_pod_waits_and_keeps_its_own_servers() -> None:
         here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
         await asyncio.sleep(REVOCATION_DELAY_S + 1)
         assert here.servers(uid) == ["192.0.2.53", "192.0.2.54"]
-        # Without any server it would ask the host.
+        # Without any server it would query the host's.
         assert here.servers(host) == ["100::1"]
         assert here.waits(uid) == here.waits(host) != ""
         assert (here.servers(none), here.waits(none)) == (own["nameservers"], "")
@@ -173,7 +173,7 @@ async def test_a_providers_address_is_never_revoked() -> None:
         here.put(network("a", "far", ipam="External"))
         await asyncio.sleep(2 * HOLD_SECONDS)
         assert (here.servers(uid), here.waits(uid)) == (["172.31.0.2"], "")
-        # Before the provider there was a Service, whose address may be another's.
+        # The address of the Service before the provider may be another tenant's now.
         here.put(network("a", "far", ipam="External"), service("a", "far", "10.96.0.13"))
         await asyncio.sleep(1)
         here.storage.delete(SERVICES, "a-kube-system", "kube-dns-far")
@@ -183,7 +183,7 @@ async def test_a_providers_address_is_never_revoked() -> None:
 
 
 async def relisted(here: VirtualNode, *gone: str) -> None:
-    """These are gone after an outage of the API server, without an event."""
+    """These are gone after an outage of the API server, without an Event."""
     here.transport.is_stalled = True
     await asyncio.sleep(200)
     for name in gone:
@@ -213,7 +213,7 @@ async def test_a_relist_without_servers_is_distrusted() -> None:
             assert not each.is_confirmed
         assert len(here.controller.pods.retention.revoked) == 2
         assert (here.servers(uid), here.servers(other)) == (["10.96.0.11"], ["10.96.0.10"])
-        # One of them is back: the relist is believed for the rest, after the delay.
+        # One of them is back. The relist is trusted for the rest, after the delay.
         here.put(service("a", "default", "10.96.0.10"))
         await asyncio.sleep(REVOCATION_DELAY_S - 1)
         assert here.servers(uid) == ["10.96.0.11"]

@@ -30,8 +30,8 @@ def relabelled(here: VirtualNode, name: str, **how: Any) -> str:
 async def relabelled_before(
     label: str,
 ) -> tuple[VirtualNode, str, tuple[Snapshot, ResolverRetention, SandboxNetworks]]:
-    """A node that has ended: its pod's guest was in blue when the label was changed. With the pod's UID
-    and what was saved."""
+    """A node that has ended: its pod's guest was in blue when the label was changed. With the pod's UID and
+    the saved state."""
     before = node()
     uid = before.put_pod("a", network="blue")
     async with before.running():
@@ -163,7 +163,7 @@ async def test_an_outage_forgets_no_guests_networks() -> None:
         await asyncio.sleep(200)
         assert "10.96.0.11" in here.controller.pods.by_pod["a-shop", "web"].desired.text
         assert here.bridge.resolv_conf_requests == []
-        # It is gone, as `synced` confirms: the next sandbox is attached by the current label.
+        # `synced` confirms that it is gone. The next sandbox is attached by the current label.
         here.bridge.finish_sync()
         await asyncio.sleep(1)
         assert here.servers(uid) == ["10.96.0.10"]
@@ -222,7 +222,7 @@ BLOCKS = {"default": "10.0.0.", "blue": "10.0.1.", "red": "10.0.2."}
 
 
 class Tenant:
-    """Does whatever a tenant and its node do to one pod, by a seed; says of each step what it was."""
+    """Random steps of a tenant and its node for one pod, by a seed. Describes each step."""
 
     def __init__(self, here: VirtualNode, seed: int) -> None:
         self.here = here

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is watched at the API server, and for how long."""
+"""The watches at the API server, and their duration."""
 
 import asyncio
 from typing import Any
@@ -171,7 +171,7 @@ async def test_a_namespace_is_grouped_only_after_its_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     went: list[str] = []
-    by_namespace = watch._by_namespace  # noqa: SLF001 - what is counted
+    by_namespace = watch._by_namespace  # noqa: SLF001 - the test counts it
 
     def counted(reflector: Any) -> Any:
         went.append(reflector.name)

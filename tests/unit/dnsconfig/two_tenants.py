@@ -19,7 +19,7 @@ def node(storage: Storage | None = None, *, hold_s: float = HOLD_SECONDS) -> Vir
 
 
 def as_saved(before: VirtualNode) -> tuple[Snapshot, ResolverRetention, SandboxNetworks]:
-    """What the next daemon restores."""
+    """The state that the next daemon restores."""
     controller, pods = before.controller, before.controller.pods
     saved = objects_to_save(controller.snapshot, pods.retention, pods.sandbox_networks, 0.0)
     restored = RestoredState(

@@ -22,7 +22,7 @@ RULES = make_ruleset(1, [])
 
 
 class Script:
-    """A bridge whose every connection does what is written down for it."""
+    """A bridge whose connections follow scripts."""
 
     def __init__(self, *connections: list[GuestEvent | BridgeError]) -> None:
         self.connections = list(connections)
@@ -121,7 +121,7 @@ async def test_results_of_an_old_connection_are_ignored() -> None:
     async with results.running():
         results.pusher.push(RulesetPush(("g1",), RULES, ()))
         await asyncio.sleep(0)
-        # Another value in its place is what a reconnect leaves.
+        # A reconnect leaves another value in its place.
         results.pusher.bridge = Script()
         await asyncio.sleep(1)
         assert results.lines == ["synced", "done"]

@@ -34,7 +34,7 @@ def state(tenant: str = "a", *services: str) -> SavedTenant:
 
 
 class TenantFiles:
-    """A directory, two clocks and what is known now."""
+    """A directory, two clocks and the current state."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

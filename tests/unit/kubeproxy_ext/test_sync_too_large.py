@@ -52,7 +52,7 @@ async def test_relist_with_a_too_large_service_is_believed() -> None:
     async with it.running():
         assert "10.96.0.1" in it.text("g")
         put_large(it, "web", "10.96.0.1")
-        # The watch breaks before the event: only a list tells.
+        # The watch breaks before the event, so only a list shows it.
         it.transport.inject(wire.event("ERROR", StatusError(410, "Expired", "too old").status))
         await asyncio.sleep(5)
         assert "10.96.0.1" not in it.text("g")

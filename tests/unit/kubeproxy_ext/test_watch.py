@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is watched of the super cluster, against a storage without a socket, in virtual time."""
+"""The watches of the super cluster, against a storage without a socket, in virtual time."""
 
 import asyncio
 import contextlib

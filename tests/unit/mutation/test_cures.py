@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of cures, mutants of a text, and what their tests say of them."""
+"""The list of cures, mutants of a text, and their tests' results."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ def cure(**changes: Any) -> Cure:
 
 
 def test_each_cure_is_in_the_code() -> None:
-    """A cure whose lines were changed is put right in the list by who changes them."""
+    """The author of a change to a cure's lines updates the list."""
     for one in parse(LIST.read_text(encoding="utf-8")):
         without(one, (ROOT / one.file).read_text(encoding="utf-8"))
 

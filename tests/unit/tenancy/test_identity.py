@@ -56,7 +56,7 @@ def test_the_registry_of_these_tests_has_no_problems() -> None:
         (SHARED_B, SHARED, "ten-b", Role.APISERVER),
         # A renewal with the same key is the same client.
         (CA_A.issue("renewed", key=LEAF_A.key), CA_A, "ten-a", Role.APISERVER),
-        # So is the same key with a subject that says something else.
+        # So is the same key with another subject.
         (CA_A.issue("ten-b", key=LEAF_A.key), CA_A, "ten-a", Role.APISERVER),
     ],
 )
@@ -78,13 +78,13 @@ def test_an_intermediate_authority_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("leaf", "authority"),
     [
-        # A leaf of a registered CA that nobody registered: an administrator's, a minted one.
+        # An unregistered leaf of a registered CA: an administrator's, a minted one.
         (CA_A.issue("kubernetes-admin", organization="system:masters"), CA_A),
         (CA_B.issue("ten-a"), CA_B),
         # A registered key below another tenant's CA: the other signed a certificate for it.
         (CA_B.issue("ten-a", key=LEAF_A.key), CA_B),
         (CA_A.issue("ten-b", key=LEAF_B.key), CA_A),
-        # An authority that is nobody's.
+        # An authority of no tenant.
         (LEAF_A, Authority.create("ca-a")),
         # Subjects are nothing.
         (CA_B.issue("", subject=common_name("ten-b", "ten-a")), CA_B),

@@ -27,7 +27,7 @@ labels = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
     [
         ("ns", "name", "d64ea0c0-91f8-46f5-8643-c0cab32ab0cd", "", "ns-fd1b34-name"),
         ("tenant-1", "test", UID, "", "tenant-1-70b001-test"),
-        # What status.clusterNamespace says is the key, whatever the object is called.
+        # status.clusterNamespace is the key, whatever the object's name.
         ("tenant-1", "test", UID, "tenant-1", "tenant-1"),
         ("a", "v1.2", UID, "chosen", "chosen"),
         # The longest namespace and name that still fit: 55 characters together.
@@ -80,7 +80,7 @@ def test_an_invalid_or_reserved_key_is_refused(
             "n" * 10,
             "k" * 56 + "--" + hashlib.sha256(b"k" * 56 + b"-" + b"n" * 10).hexdigest()[:5],
         ),
-        # Nothing is special about a namespace that already looks translated.
+        # A namespace that already looks translated is treated as any other.
         ("ten-a", "ten-a-web", "ten-a-ten-a-web"),
         ("ten-a", "kube-system", "ten-a-kube-system"),
     ],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of tenants that come, change, turn bad and contest each other."""
+"""Tenants that are added, change, become invalid and conflict with each other."""
 
 import json
 
@@ -148,7 +148,7 @@ def test_key_identifiers_separate_authorities_of_one_name() -> None:
 @pytest.mark.parametrize(
     ("before", "incoming", "kept", "problems"),
     [
-        # Nobody was there before.
+        # The registry was empty before.
         (
             {},
             {"a": of("a", WITHOUT[0]), "b": of("b", WITHOUT[1])},
@@ -200,9 +200,9 @@ def test_key_identifiers_separate_authorities_of_one_name() -> None:
             ["a"],
             [("b", SAME_IDENTIFIER)],
         ),
-        # The same certificate with two tenants is no confusion: the public key decides.
+        # Two tenants with the same certificate stay distinct: the public key decides.
         ({}, {"a": of("a", WITHOUT[0]), "b": of("b", WITHOUT[0])}, ["a", "b"], []),
-        # One tenant: one key renewed is fine, two keys that cannot be told apart are not.
+        # One tenant: a renewed key is fine, two indistinguishable keys are refused.
         ({}, {"a": Tenant("a", (BARE_TWINS[0], BARE_TWINS[1]), {})}, ["a"], []),
         ({}, {"a": of("a", TWIN_1, TWIN_2)}, ["a"], []),
         ({}, {"a": of("a", WITHOUT[0], WITHOUT[1])}, [], [("a", NO_IDENTIFIER)]),
@@ -299,17 +299,17 @@ def test_no_history_gives_two_tenants_one_claim(history: list[dict[str, Tenant |
         assert len(clients) == len(set(clients))
         for source, tenant in found.sources.items():
             assert tenant in (incoming[source], before.sources.get(source))
-        # Whoever had a registration and offers it unchanged has it still.
+        # An unchanged registration stays.
         for source, tenant in before.sources.items():
             if incoming.get(source) == tenant:
                 assert found.sources[source] == tenant
-        # What is not served as it stands is said, and nothing else is.
+        # Exactly the sources that are not served as read have a problem.
         assert {p.source for p in problems} == {
             source for source, value in incoming.items() if found.sources.get(source) != value
         }
         assert all(problem.is_kept == (problem.source in found.sources) for problem in problems)
-        # The same again changes nothing. The reason may be told otherwise: a bad source that lost its
-        # last good state to another is then no more than bad.
+        # The same again changes nothing. The reason may differ: an invalid source that lost its last good
+        # state to another is then only invalid.
         again, reported_again = merge(found, incoming)
         assert again == found
         assert [(each.source, each.is_kept) for each in reported_again] == [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which removals of tenants are believed."""
+"""Which removals of tenants are trusted."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ def sources(names: str) -> frozenset[str]:
     [
         (0, 0, False),
         (1, 0, False),
-        (1, 1, True),  # the only one: it cannot be told from a source that failed
+        (1, 1, True),  # the only one, which looks the same as a failed source
         (2, 1, False),
         (2, 2, True),
         (3, 1, False),
@@ -42,17 +42,17 @@ def test_readings_without_most_tenants_are_distrusted(known: int, missing: int, 
 @pytest.mark.parametrize(
     ("served", "present", "deleted", "before", "expected"),
     [
-        # One of several is gone at once.
+        # One of several is removed at once.
         ("abc", "ab", "", None, Removals()),
         # An empty reading retains all.
         ("abc", "", "", None, Removals(sources("abc"), Distrust(9.0, sources("abc")))),
         ("a", "", "", None, Removals(sources("a"), Distrust(9.0, sources("a")))),
-        # What was deleted for sure goes, and the rest is judged by itself.
+        # Confirmed deletions apply, and the rest is decided on its own.
         ("a", "", "a", None, Removals()),
         ("abc", "", "abc", None, Removals()),
         ("abc", "", "a", None, Removals(sources("bc"), Distrust(9.0, sources("bc")))),
         ("abc", "a", "bc", None, Removals()),
-        # It goes on since it began.
+        # It continues from its begin.
         (
             "abc",
             "",
@@ -60,7 +60,7 @@ def test_readings_without_most_tenants_are_distrusted(known: int, missing: int, 
             Distrust(5.0, sources("abc")),
             Removals(sources("abc"), Distrust(5.0, sources("abc"))),
         ),
-        # Tenants that came meanwhile make it no more plausible, and are retained with the others.
+        # Tenants that were added meanwhile do not make it plausible, and are retained with the others.
         (
             "abcdefg",
             "cdefg",
@@ -75,7 +75,7 @@ def test_readings_without_most_tenants_are_distrusted(known: int, missing: int, 
             Distrust(5.0, sources("abc")),
             Removals(sources("abd"), Distrust(5.0, sources("abc"))),
         ),
-        # Enough is back: the rest is believed.
+        # Enough are back, so the other removals are trusted.
         ("abc", "ab", "", Distrust(5.0, sources("abc")), Removals()),
         ("abc", "abc", "", Distrust(5.0, sources("abc")), Removals()),
         # The old ones are back and all the new ones are lost: distrusted anew.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The walk is held against `cryptography`, and no bytes may make it fail in another way than told."""
+"""The parser agrees with `cryptography`. Arbitrary bytes raise only its documented error."""
 
 import contextlib
 import datetime as dt

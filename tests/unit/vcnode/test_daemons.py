@@ -74,7 +74,7 @@ def test_daemon_is_asked_at_a_socket_or_an_address() -> None:
 
 
 _EXAMPLES = Path(__file__).parents[3] / "examples"
-# Where a configuration has the status served, and where it is asked for.
+# The status address in a configuration, and the address that is queried.
 _SOCKETS: dict[str, tuple[Callable[[Path], Path | None], Path]] = {
     "kata-bridge": (lambda file: kata_bridge.config.load(file).status.socket, daemons.BRIDGE_STATUS),
     "kubeproxy-ext": (lambda file: kubeproxy_ext.config.load(file).status.socket, daemons.PROXY_STATUS),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which guest and which destination are meant; tests/functional asks the two daemons."""
+"""Which guest and which destination are meant. tests/functional queries the two daemons."""
 
 import argparse
 

@@ -241,7 +241,7 @@ def test_remove_takes_a_client_or_the_tenant(office: Office) -> None:
 
 
 def test_removal_leaves_a_marker_for_a_day_or_until_added(office: Office) -> None:
-    """The marker tells vn-agent a removal of the last tenant from a lost directory."""
+    """By the marker vn-agent distinguishes the removal of the last tenant from a lost directory."""
     certificate, _ = office.client("a")
     for key in ("acme", "globex"):
         office.add(key, certificate)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What two answers are compared by; the rest of the module is sockets (tests/functional)."""
+"""How two responses are compared. The rest of the module is sockets (tests/functional)."""
 
 from vcnode_demo.tenant_client import HttpAnswer
 

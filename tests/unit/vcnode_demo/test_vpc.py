@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said where there can be no namespaces, and what `ip` prints. tests/lab has namespaces."""
+"""The error without namespaces, and the output of `ip`. tests/lab has namespaces."""
 
 import os
 import shutil

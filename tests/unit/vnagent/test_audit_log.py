@@ -35,7 +35,7 @@ PIPE_BYTES = 64 << 10  # pipe(7)
 
 @dataclass
 class Disk:
-    """Takes at most so many bytes, then answers ENOSPC."""
+    """Accepts at most so many bytes, then fails with ENOSPC."""
 
     monkeypatch: pytest.MonkeyPatch
     room: int = 1 << 30
@@ -307,8 +307,8 @@ async def test_a_reserved_line_is_kept_in_a_full_buffer(tmp_path: Path, disk: Di
 
 
 async def test_reservations_take_no_room_from_other_tenants(tmp_path: Path, disk: Disk) -> None:
-    """13 tenants whose streams waited for the kubelet once took all of the room: a neighbour's stream was
-    refused, and its lines lost, though the file took each line."""
+    """13 tenants with streams that waited for the kubelet once used up the buffer. A neighbour's stream was
+    refused and its lines lost, though the file accepted each line."""
     lost = lost_counter()
     log = opened(tmp_path / "audit", lost)
     for tenant in range(13):
@@ -321,7 +321,7 @@ async def test_reservations_take_no_room_from_other_tenants(tmp_path: Path, disk
     log.flush()
     assert lost.value == 0
     assert (tmp_path / "audit").read_bytes().endswith(b"x\nlast\n")
-    # What was reserved is kept when the file takes nothing any more, and no more is.
+    # Reserved lines are kept when the file accepts nothing, and no more than those.
     disk.room = 0
     log.write(b"now it fails\n", "bank")
     log.flush()
@@ -425,7 +425,7 @@ async def test_a_failed_reopen_keeps_the_old_file(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(20)
 async def test_a_sleeping_pipe_reader_does_not_block_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`audit.file: -` under a supervisor whose log is stuck: lines wait, then are counted."""
+    """`audit.file: -` under a supervisor with a stuck log: lines wait, then are counted."""
     lost = lost_counter()
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb", buffering=0) as pipe, os.fdopen(writer, "wb") as stderr:

@@ -52,7 +52,7 @@ _TENANT = st.sampled_from(TENANTS)
 
 @dataclass(frozen=True, slots=True)
 class TenantPod:
-    """A pod as a tenant calls it, and what in it is the tenant's."""
+    """A pod by the tenant's names."""
 
     tenant: str
     namespace: str
@@ -61,8 +61,8 @@ class TenantPod:
 
 @dataclass
 class Model:
-    """The kubelet's pods, and who owns which. A name of the super cluster holds one pod at a time,
-    as at a real kubelet; who comes later takes it over."""
+    """The kubelet's pods and their owners. A name of the super cluster has one pod at a time, as at a real
+    kubelet; a later pod replaces it."""
 
     running: dict[tuple[str, str], tuple[FakePod, TenantPod | None]] = field(default_factory=dict)
     count: int = 0
@@ -101,7 +101,7 @@ class Model:
             del self.running[sorted(self.running)[number % len(self.running)]]
 
     def publish(self) -> None:
-        """What the agent learns when it reads the kubelet's list."""
+        """Sync the agent's index with the kubelet's list."""
         page = json.dumps(pod_list(self.pods)).encode()
         found, problems = owned_pods(page, POLICY)
         assert problems == ()
@@ -109,7 +109,7 @@ class Model:
         self.is_synced = True
 
     def forget(self) -> None:
-        """The agent restarts and has heard nothing yet."""
+        """The agent restarts, and its index is not synced."""
         self.index = OwnerIndex.unsynced()
         self.is_synced = False
 
@@ -168,7 +168,7 @@ def request_of(kind: str, namespace: str, name: str, container: str, uid: str | 
 
 
 def kubelet_reply(model: Model, sent: bytes) -> tuple[int, bytes]:
-    """What the kubelet sends for these bytes: status, and everything in its reply."""
+    """The kubelet's reply to these bytes: status, and all its bytes."""
     exchange = Exchange(0, sent)
     parse_head(sent, exchange)
     assert not exchange.is_malformed
@@ -215,14 +215,14 @@ def check(model: Model, request_fields: tuple[str, str, str, str, str, str | Non
         sent = build_stream(request, decision.pod, HOST)
     status, reply_bytes = kubelet_reply(model, sent)
     assert status == (200 if kind == "containerLogs" else 101)
-    # Everything in it is this one pod's, and something is.
+    # All markers in it are of this one pod, and it has one.
     assert markers(reply_bytes) <= {mine.uid}
     if kind != "portForward":
         assert mine.marker.encode() in reply_bytes
 
 
 def check_pages(model: Model, tenant: str) -> None:
-    """Each page of a tenant's has its own pods and nothing that is another's or the super cluster's."""
+    """Each page of a tenant has its own pods, and nothing of another tenant or the super cluster."""
     caller = Caller(tenant, Role.METRICS, "00")
     for path, page in PAGES.items():
         request = parse(parse_request_head(f"GET {path} HTTP/1.1\r\nHost: a".encode()))
@@ -269,7 +269,7 @@ def test_isolation_holds_for_any_order_of_events(
             model.publish()
         for each in request_fields:
             check(model, each)
-        # And every tenant for every pod that there is, in its owner's words and in the super's.
+        # And every tenant for every pod, by its owner's names and by the super cluster's.
         for pod, tenant_pod in list(model.running.values()):
             for caller in {reader, *([tenant_pod.tenant] if tenant_pod is not None else [])}:
                 called_namespace = tenant_pod.namespace if tenant_pod is not None else pod.namespace
@@ -281,8 +281,8 @@ def test_isolation_holds_for_any_order_of_events(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(_TENANT, _NAME, _NAME), max_size=8, unique=True))
 def test_decisions_do_not_depend_on_the_form_of_super_names(tenant_pods: list[tuple[str, str, str]]) -> None:
-    """The same pods under opaque names of the super cluster: the same decisions but for those names.
-    So nothing is ever taken apart, put together or compared by its beginning."""
+    """The same pods under opaque names of the super cluster give the same decisions but for those names. So
+    no decision splits, joins or compares prefixes of names."""
     first, second = Model(), Model()
     for number, (tenant, namespace, name) in enumerate(tenant_pods):
         joined = names.super_namespace(tenant, namespace)

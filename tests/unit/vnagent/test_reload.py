@@ -109,7 +109,7 @@ async def test_a_change_read_at_sighup_is_not_reloaded_again() -> None:
 
 
 async def test_a_slow_reload_does_not_delay_others() -> None:
-    """A kubelet that hangs must not keep a tenant's removal from being noticed."""
+    """A hanging kubelet must not delay a tenant's removal."""
     slow, quick, reloads = (
         ReloadedSource("kubelet", is_changed=True, takes_s=30),
         ReloadedSource("tenants"),

@@ -172,7 +172,7 @@ async def test_a_full_disk_is_retried_with_the_age_of_confirmation(
         await state.write_due()
     assert counter.value == 2
     assert make().load_pods() is None
-    # The source went away meanwhile: what is written now was confirmed then.
+    # The source failed meanwhile. The state that is written now was confirmed before.
     clock.now += 600
     await state.write_due()
     assert pods_of(make()) == ({SHOP, CART}, 600)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ClientHellos are read: those of real libraries, and what OpenSSL's server answers to others."""
+"""Readable ClientHellos: those of real libraries, and OpenSSL's replies to others."""
 
 import contextlib
 import ssl
@@ -103,7 +103,7 @@ def test_a_truncated_hello_is_refused() -> None:
 
 
 def server_replies(*hellos: bytes) -> list[bytes]:
-    """What a server that inspects hellos answers to each."""
+    """The replies of a server that inspects hellos."""
     serving = Authority.create("serving").issue("node-1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_into(context)
@@ -129,7 +129,7 @@ def test_a_refused_hello_gets_the_decode_error_alert() -> None:
 
 
 def test_the_second_hello_of_a_client_is_inspected() -> None:
-    """The server asks for another one with a key of a group that it takes (RFC 8446, 4.1.4)."""
+    """The server requests another one, with a key of an accepted group (RFC 8446, 4.1.4)."""
     algorithms = case.numbers(case.ALGORITHMS, [case.ECDSA_P256])
     first = case.hello(case.numbers(case.GROUPS, [0x7777, case.P256]), case.share(0x7777, b"x"), algorithms)
     retry, answer = server_replies(first, case.many_algorithms())

@@ -113,7 +113,7 @@ def test_no_waiting_account_lags_by_more_than_one_entry(accounts: list[str]) -> 
 
 
 def test_accounts_without_served_entries_are_forgotten() -> None:
-    """Nobody pops while all that the queue is for is taken, and accounts may be as many as addresses."""
+    """While all slots are in use nothing is popped, and there may be as many accounts as addresses."""
     queue = queued("a1", "a2", "b1")
     served(queue, 1)
     for number in range(5 * MAX_IDLE_ACCOUNTS):

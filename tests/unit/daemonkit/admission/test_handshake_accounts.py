@@ -102,7 +102,7 @@ def test_a_chain_that_was_cheap_pays_no_penalty() -> None:
     charge(accounts, "s1", chain=b"leaf")
     charge(accounts, "s2", chain=b"leaf", check_s=EXPENSIVE_S * 2)
     charge(accounts, "s2", chain=b"leaf", check_s=EXPENSIVE_S * 2, is_on_loop=False)
-    charge(accounts, "s2", "", chain=b"leaf", check_s=EXPENSIVE_S * 2)  # the client left before its answer
+    charge(accounts, "s2", "", chain=b"leaf", check_s=EXPENSIVE_S * 2)  # the client left before its reply
     assert [accounts.try_begin_on_loop(source, 0.0) for source in ("s1", "s2")] == [True, True]
     charge(accounts, "s1", chain=b"other", check_s=EXPENSIVE_S * 1.01)
     assert [accounts.try_begin_on_loop(source, 0.0) for source in ("s1", "s2")] == [False, False]
@@ -171,7 +171,7 @@ def test_nearly_expensive_chains_are_surcharged() -> None:
 
 
 def test_unfinished_loop_handshakes_are_bounded() -> None:
-    """256 clients of one authority withheld their last flights, and then held up the loop for 2 s."""
+    """256 clients of one authority withheld their last flights, and then blocked the loop for 2 s."""
     accounts = known("s1", "s2")
     charge(accounts, "other", "B")
     begun = []

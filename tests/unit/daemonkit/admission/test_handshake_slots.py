@@ -9,7 +9,7 @@ from daemonkit.admission.handshake_slots import HandshakeSlots, Step
 
 
 def begun(slots: HandshakeSlots[str], now_s: float) -> str:
-    """Who has a slot now that had none, and who lost one (in capitals), in order."""
+    """Clients that got a slot, and clients that lost one (in capitals), in order."""
     names = []
     while True:
         step = slots.next(now_s)
@@ -88,7 +88,7 @@ def test_a_progressing_client_keeps_its_slot_until_longest_s() -> None:
 
 @pytest.mark.parametrize("attackers", [64, 400, 2_000])
 def test_a_newcomer_waits_only_for_sources_without_a_slot_yet(attackers: int) -> None:
-    """Each attacker holds a slot in silence until it is taken back, and waits again at once."""
+    """Each attacker holds a slot in silence until it is revoked, and waits again at once."""
     capacity = 128
     slots: HandshakeSlots[int] = HandshakeSlots(capacity, 1.0, 3.0)
     for number in range(attackers):
@@ -110,7 +110,7 @@ def test_a_newcomer_waits_only_for_sources_without_a_slot_yet(attackers: int) ->
 
     first_s = wait_of_honest(-1, 0.0)
     assert first_s == math.floor(attackers / capacity)
-    # And one that comes when all of them have had their slot.
+    # And one that arrives after each of them had a slot.
     later_s = first_s + math.ceil(attackers / capacity) + 1
     assert wait_of_honest(-2, later_s) <= 1.0
 

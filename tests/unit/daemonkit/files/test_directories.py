@@ -40,7 +40,7 @@ def test_existing_modes_are_tightened_and_never_loosened(
     [(0o775, "chmod go-w"), (0o757, "chmod go-w"), (0o1777, "name a directory below it")],
 )
 def test_a_directory_writable_by_others_is_refused(tmp_path: Path, writable: int, remedy: str) -> None:
-    """Tightened it would still hold what was put there before."""
+    """A tightened directory would still have the files that others put there before."""
     (tmp_path / "state").mkdir()
     (tmp_path / "state").chmod(writable)
     with pytest.raises(
@@ -60,7 +60,7 @@ def test_a_parent_writable_by_others_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_sticky_parent_is_accepted(tmp_path: Path) -> None:
-    """As in /tmp: what is ours there nobody else can replace."""
+    """As in /tmp: other users cannot replace our files there."""
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared").chmod(0o1777)
     directories.prepare(tmp_path / "shared" / "ours")

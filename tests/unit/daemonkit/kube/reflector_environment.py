@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A reflector against a model of an API server, in virtual time and without a socket.
 
-The model is the storage of the fake, which its own tests hold to what etcd does, behind a
-transport that does to a client what a test asks for.
+The model is the fake's storage, which its own tests compare with etcd. The transport injects the faults of a
+test.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ def refused(code: int) -> ApiError:
 
 
 class ReflectorEnvironment:
-    """A storage, a reflector that follows it, and a second picture, made of what handlers are told."""
+    """A storage, a reflector that follows it, and a mirror built from the handler's changes."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class ReflectorEnvironment:
         )
 
     def _checked(self, changes: Sequence[Change[ConfigMap]]) -> None:
-        # The reflector goes on after a handler that fails: keep what a test would not see.
+        # The reflector continues after a handler's exception, so keep it for the test.
         try:
             self._on_change(changes)
         except BaseException as error:
@@ -103,7 +103,7 @@ class ReflectorEnvironment:
         return dict(self.reflector.objects) == {(v.metadata.namespace, v.metadata.name): v for v in truth}
 
     def age_s(self) -> float:
-        """The age of what has been heard, after something has."""
+        """The age of the synced state, after the first sync."""
         age_s = self.reflector.age_s()
         assert age_s is not None
         return age_s
@@ -124,7 +124,7 @@ async def running(reflector: Reflector[ConfigMap]) -> AsyncIterator[None]:
 
 
 def expired() -> bytes:
-    """The event by which a server ends a watch whose position it has forgotten."""
+    """The event by which a server ends a watch with a compacted resourceVersion."""
     return wire.event("ERROR", StatusError(410, "Expired", "too old").status)
 
 

@@ -106,7 +106,7 @@ def test_other_documents_are_refused(broken: str) -> None:
         ("https://10.0.0.1:6443/", "https://10.0.0.1:6443"),
         ("10.0.0.1:6443", "https://10.0.0.1:6443"),
         ("https://api.example/prefix/", "https://api.example/prefix"),
-        # VirtualCluster's form of a name, and what it is mistaken for.
+        # VirtualCluster's form of a name, and the forms that resemble it.
         (
             "https://[apiserver-svc.tenant-1-70b001-test]:6443",
             "https://apiserver-svc.tenant-1-70b001-test:6443",

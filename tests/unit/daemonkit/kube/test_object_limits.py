@@ -103,7 +103,7 @@ def test_objects_beyond_a_limit_are_too_large(
         (PODS, {"spec": {"dnsConfig": {"searches": ["s" * 64] * 32, "nameservers": ["192.0.2.1"] * 3}}}),
         (PODS, {"spec": {"containers": [{"name": f"c{n}", "args": ["x" * 5_000]} for n in range(200)]}}),
         (PODS, {"spec": None, "status": {"conditions": None}}),
-        # What is wrong is not too large: the decoder says what and where.
+        # A malformed object is not too large: the decoder reports the fault and its path.
         (SERVICES, {"spec": {"externalIPs": "192.0.2.1", "ports": {}}, "status": [1]}),
         (CONFIG_MAPS, {"data": {"text": "x" * (1 << 20)}}),
     ],

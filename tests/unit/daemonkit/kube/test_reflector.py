@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a reflector asks of a server, holds, and tells its handler; how old it says that all this is."""
+"""A reflector's requests, cache, changes and age."""
 
 import asyncio
 from collections.abc import Sequence

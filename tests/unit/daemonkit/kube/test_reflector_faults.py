@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A reflector of a server that stalls, lags or sends what nobody can read."""
+"""A reflector of a server that stalls, lags or sends undecodable data."""
 
 import asyncio
 
@@ -199,7 +199,8 @@ def _logged_codes(log: str) -> list[str]:
 
 
 async def test_a_vanished_resource_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its definition was deleted. It is asked for every 30 s, for days; the log has its begin and its end."""
+    """Its definition was deleted. The reflector retries every 30 s, for days. The log has the begin and the
+    end."""
     env = ReflectorEnvironment(may_be_absent=True)
     env.put("a")
     async with env.running():
@@ -269,7 +270,7 @@ async def test_a_403_is_not_an_absent_resource(code: int) -> None:
 
 
 def _failure(env: ReflectorEnvironment) -> Failure | None:
-    """By a call, so that a type checker takes no earlier answer for this one."""
+    """A call, so that a type checker does not narrow it by an earlier value."""
     return env.reflector.failure
 
 

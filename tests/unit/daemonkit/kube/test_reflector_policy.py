@@ -61,19 +61,19 @@ def watching(delay_s: float = 0.0) -> Step:
         (Progress(watching(), 5), Stalled(is_useful=False), Progress(watching(FIRST_S), 0, 0, 1)),
         (Progress(watching(), 0, 0, 2), Stalled(is_useful=True), Progress(watching(FIRST_S), 0, 0, 1)),
         (Progress(watching(), 0, 0, 2), Stalled(is_useful=False), Progress(listing(FIRST_S))),
-        # Gone: list at once, whatever failed before, but not again and again.
+        # Gone: list at once, whatever failed before, but only once.
         (Progress(watching()), refused(410), Progress(listing(), 0, 1)),
         (Progress(watching(), 7), refused(410), Progress(listing(), 0, 1)),
         (Progress(watching(), 0, 1), refused(410), Progress(listing(SECOND_S), 0, 2)),
         (Progress(watching(), 0, 4), refused(410, is_useful=True), Progress(listing(), 0, 1)),
-        # Gone while listing: the page token expired; ask for everything at once.
+        # Gone while listing: the page token expired; list without pages.
         (Progress(listing(), 1, 1), refused(410), Progress(listing(is_paged=False), 1, 1)),
         (
             Progress(listing(is_paged=False)),
             refused(410),
             Progress(listing(FIRST_S, is_paged=False), 1),
         ),
-        # What is no event, and what is from the past: list. Only what went back asks past the cache.
+        # After an invalid or stale event: list. Only a lower resourceVersion lists past the watch cache.
         (Progress(watching()), Garbage("?"), Progress(listing(FIRST_S), 0, 1)),
         (Progress(watching(), 0, 1), Garbage("?"), Progress(listing(SECOND_S), 0, 2)),
         (Progress(listing()), Garbage("?"), Progress(listing(FIRST_S), 1)),
@@ -93,11 +93,11 @@ def watching(delay_s: float = 0.0) -> Step:
         (Progress(listing()), refused(503, 2.0), Progress(listing(2.0), 1)),
         (Progress(watching()), refused(302), Progress(watching(FIRST_S), 1)),
         (Progress(watching(), 4), refused(500, is_useful=True), Progress(watching(FIRST_S), 1)),
-        # Refusals of the request itself: a watch goes back to a list.
+        # Refusals of the request itself: relist.
         (Progress(watching()), refused(400), Progress(listing(FIRST_S), 0, 1)),
         (Progress(watching()), refused(404), Progress(listing(FIRST_S), 0, 1)),
         (Progress(listing()), refused(404), Progress(listing(FIRST_S), 1)),
-        # No answer.
+        # No response.
         (Progress(listing()), Unreachable("connect"), Progress(listing(FIRST_S), 1)),
         (Progress(watching(), 1), Unreachable("connect"), Progress(watching(SECOND_S), 2)),
     ],
@@ -150,6 +150,6 @@ def test_no_outcomes_make_a_tight_loop(outcomes: list[Outcome]) -> None:
         was_useful = getattr(outcome, "is_useful", False) or getattr(outcome, "lasted_s", 0) >= 1
         progress = after(progress, outcome, 0.5)
         idle = 0 if was_useful or progress.step.delay_s > 0 else idle + 1
-        # At most: gone, its list, gone within that, the whole list, and the next watch.
+        # At most: gone, its list, gone again while listing, the full list, and the next watch.
         assert idle <= 5
         assert 0 <= progress.step.delay_s <= RETRY_AFTER_MAX_S

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever a server does and suffers: in the end a reflector holds what it has, and told of every change."""
+"""After any history of a server, a reflector converges and has reported every change."""
 
 import asyncio
 from typing import Any

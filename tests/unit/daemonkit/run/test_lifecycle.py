@@ -12,7 +12,7 @@ NOTIFY = "/run/systemd/notify"
 
 
 class Manager:
-    """A service manager that keeps what it is told."""
+    """A service manager that records its messages."""
 
     def __init__(self, *, watchdog_s: float | None = None) -> None:
         self.messages: list[str] = []

@@ -144,10 +144,10 @@ def test_without_a_connection_no_session_is_offered(monkeypatch: pytest.MonkeyPa
 
 
 class CountedCalls:
-    """Calls libssl, or fails as libssl does without memory. `sessions`: the copies that are not freed yet."""
+    """Calls libssl, or fails as libssl does without memory. `sessions`: the copies that are not freed."""
 
     def __init__(self) -> None:
-        calls = client_session._calls()  # noqa: SLF001 - what the test counts
+        calls = client_session._calls()  # noqa: SLF001 - the test counts it
         assert calls is not None
         self._calls = calls
         self.session_of, self.is_resumable = calls.session_of, calls.is_resumable

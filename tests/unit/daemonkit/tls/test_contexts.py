@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real handshakes, through memory: contexts are asked what they do, not how they are set."""
+"""Real handshakes in memory test the contexts' behaviour, not their settings."""
 
 import datetime as dt
 import ssl
@@ -115,14 +115,14 @@ def test_a_server_of_another_authority_or_name_fails(tmp_path: Path) -> None:
         shake_hands(server(tmp_path, TENANT), client(ca=OTHER))
     with pytest.raises(ssl.SSLCertVerificationError, match="n2"):
         shake_hands(server(tmp_path, TENANT), client(), name="n2")
-    # A common name is no name (RFC 9525, 2): `system:node:n1` is only in the subject.
+    # A common name does not count (RFC 9525, 2): `system:node:n1` is only in the subject.
     with pytest.raises(ssl.SSLCertVerificationError):
         shake_hands(server(tmp_path, TENANT), client(), name="system:node:n1")
 
 
 def test_compressed_certificates_are_disabled(tmp_path: Path) -> None:
-    """A bound on the bytes of a handshake would bound nothing. By the bits of OpenSSL 3.2: `ssl` has no names
-    for them, and before 3.2 there is no handshake that shows them."""
+    """Compression would defeat a bound on the bytes of a handshake. Tested by the option bits of OpenSSL 3.2:
+    `ssl` does not name them, and older versions lack them."""
     for context in (server(tmp_path, TENANT), client_context(NODE.cert_pem)):
         assert context.options & 1 << 32
         assert context.options & 1 << 33

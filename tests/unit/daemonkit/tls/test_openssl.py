@@ -31,7 +31,7 @@ def client_context() -> ssl.SSLContext:
 
 @dataclass
 class Inspected:
-    """A server whose clients are inspected, and what it asks about."""
+    """A server that inspects its clients, and the inspected bytes."""
 
     kinds: list[int] = field(default_factory=list)
 
@@ -62,7 +62,7 @@ class Side:
         self.resume = take_resume()  # what an earlier test has left
 
     def step(self, data: bytes) -> bytes:
-        """Its answer to `data`. Raises ssl.SSLError."""
+        """Its reply to `data`. Raises ssl.SSLError."""
         self.incoming.write(data)
         if self.resume is not None:
             self.resume()
@@ -75,7 +75,7 @@ class Side:
 
 
 class TlsClient:
-    """The client's side: a flight for each answer."""
+    """The client's side: a flight for each reply."""
 
     def __init__(self) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -141,7 +141,7 @@ def test_python_is_called_for_the_hello_and_the_chain_only(monkeypatch: pytest.M
 
 
 def retried_hello() -> bytes:
-    """With a key of another group than those that the server takes: it asks for a second one."""
+    """With a key of a group that the server does not accept, it requests a second hello."""
     algorithms = case.numbers(case.ALGORITHMS, [case.ECDSA_P256])
     return case.hello(case.numbers(case.GROUPS, [0x7777, case.P256]), case.share(0x7777, b"x"), algorithms)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fake has the fault of the real multiplexer: it is what tells a plugin that would hang."""
+"""The fake has the real multiplexer's fault, so a plugin that would hang fails its test."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables in memory behave as iptables-restore without `--noflush`; tests/lab asks the real one the same."""
+"""Tables in memory behave as iptables-restore without `--noflush`. tests/lab tests the real one."""
 
 import pytest
 

@@ -165,7 +165,7 @@ def test_two_targets_of_a_pod_are_never_in_flight_together() -> None:
     assert not delivery.on_result(older, APPLIED, 0.0)
     (push,) = due(delivery)
     assert (push.target, push.desired) == (by_guest, OTHER)
-    # Back to the UID when the guest is gone; a missing response is a failure in the end.
+    # Submits by UID again after the guest is gone; a missing response becomes a failure.
     delivery.set_desired({by_uid: WAITS}, 0.0)
     assert due(delivery) == []
     delivery.on_failure(push, "no answer", 0.0)

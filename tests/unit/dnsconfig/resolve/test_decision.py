@@ -268,8 +268,8 @@ NAMESPACES = ("kube-system", "shop", "b-kube-system")
 
 @st.composite
 def objects(draw: st.DrawFn) -> list[Json]:
-    """What tenants can create in their own control planes, copied unchanged; each has addresses
-    of its own that nobody else has."""
+    """Objects that tenants can create in their own control planes, copied unchanged. No two tenants share an
+    address."""
     found: list[Json] = []
     for number, tenant_key in enumerate(TENANTS):
         for in_tenant in draw(st.lists(st.sampled_from(NAMESPACES), unique=True)):

@@ -160,7 +160,7 @@ ADDRESSES = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
 
 @st.composite
 def cluster_states(draw: st.DrawFn) -> ClusterState:
-    """Two tenants with two networks, whose Services have some of a few addresses, each at most once."""
+    """Two tenants with two networks. Their Services have some of a few addresses, each at most once."""
     free = list(draw(st.permutations(ADDRESSES)))
     items = [*tenant("a"), *tenant("b")]
     for tenant_key in ("a", "b"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a status says. The k8s ring holds the numbers to CRI's own file."""
+"""The fields of a status. The k8s ring compares their numbers with CRI's own file."""
 
 from kata_bridge.cri.messages import (
     LIST_POD_SANDBOX,

@@ -48,7 +48,7 @@ async def _settled() -> None:
 
 
 async def test_slow_guests_of_one_tenant_leave_slots_to_others() -> None:
-    """32 guests of stock Kata that took 8 s for each answer kept a neighbour's waiting for 31.5 s."""
+    """32 guests of stock Kata with 8 s for each response once delayed a neighbour's by 31.5 s."""
     calls = Calls(call_semaphores()["stock"])
     await calls.start(*(f"bad/{number}" for number in range(32)))
     assert len(calls.started) == 16

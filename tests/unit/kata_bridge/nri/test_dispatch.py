@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the runtime is answered for handlers that are fast, slow, failing or denying; on virtual time."""
+"""Responses to the runtime for fast, slow, failing and denying handlers, on virtual time."""
 
 import asyncio
 

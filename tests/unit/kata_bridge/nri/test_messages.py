@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is read of NRI's messages, and what is not. The k8s ring holds the numbers to NRI's own file."""
+"""The decoded fields of NRI's messages. The k8s ring compares their numbers with NRI's own file."""
 
 from daemonkit.protobuf import decode, encode
 from kata_bridge.nri.messages import (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links and other files in the place of a sandbox's files are neither written nor read."""
+"""Links and other files at the paths of a sandbox's files are neither written nor read."""
 
 import os
 import stat

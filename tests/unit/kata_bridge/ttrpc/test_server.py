@@ -15,7 +15,7 @@ from kata_bridge.ttrpc.status import Code, TtrpcError
 
 
 class FakeServerCalls:
-    """A server of a few methods, and what it sent."""
+    """A server of a few methods, and its sent frames."""
 
     def __init__(self, *, longest_s: float | None = None) -> None:
         self.sent: list[Frame] = []

@@ -231,7 +231,7 @@ def test_saved_services_missing_in_first_list_are_distrusted() -> None:
     )
     cache.put(service("z"))
     assert state.names("service") == ["z"]
-    # A plausible list is believed.
+    # A plausible list is applied.
     cache.distrust_absent([service("x")], 4.0)
     cache.distrust_absent([service("x", "a-empty")], 4.0)
     assert state.names("service") == ["z"]
@@ -243,7 +243,7 @@ def test_unreadable_service_loses_rules_but_still_exists() -> None:
     cache.put_namespace(namespace("a-web"))
     cache.put(service("web"))
     cache.put(endpoints("web-1", "10.0.0.1"))
-    # A relist has only the unreadable Service: its rules end, and the relist is believed.
+    # A relist has only the unreadable Service: its rules end, and the relist is applied.
     cache.mark_unreadable(("a-web", "web"))
     cache.remove_services([("a-web", "web")], 0.0, by_relist=True)
     assert state.names("service") == []

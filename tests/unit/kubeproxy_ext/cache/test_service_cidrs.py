@@ -24,7 +24,7 @@ def test_root_namespace_annotation_is_read() -> None:
     root = {keys.VC_ROOT_NAMESPACE: "true", keys.SERVICE_CIDRS: "172.21.0.1/16, fd01::/108,odd,"}
     known = cache(a=root, b=root)
     assert RANGES.of("a", known) == ("10.96.0.0/12", "172.21.0.0/16", "fd00::/108", "fd01::/108")
-    # What an operator wrote down here goes before.
+    # The operator's configuration has precedence.
     assert "172.21.0.0/16" not in RANGES.of("b", known)
     assert "172.21.0.0/16" not in RANGES.of("c", known)
 

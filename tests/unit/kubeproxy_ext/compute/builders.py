@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects for the tests of the world, and a way to tell a world of any of them."""
+"""Objects for the tests of the service state, and a way to put them into one."""
 
 from collections.abc import Mapping, Sequence
 

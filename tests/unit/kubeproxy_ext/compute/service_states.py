@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A world of given objects, a guest that looks at it, and what the guest's rules come to."""
+"""A service state of given objects, a guest's view of it, and the meaning of the guest's rules."""
 
 from kubeproxy_ext.compute import objects
 from kubeproxy_ext.compute.guest_view import GuestView, ServiceGroup
@@ -24,7 +24,7 @@ def state_of(*items: objects.AnyObject) -> ServiceState:
 
 
 def meanings(rules: GuestRules) -> dict[str, str]:
-    """What becomes of packets to each address: `service port: endpoints` or a refusal."""
+    """The fate of packets to each address: `service port: endpoints` or a refusal."""
     return {
         frontend.ip: f"{frontend.service_port}: "
         + (

@@ -231,7 +231,7 @@ def test_thousands_of_addresses_parse_in_linear_time(monkeypatch: pytest.MonkeyP
     found = proxied({"externalIPs": [*ips, *ips]})
     assert found.ipv4 is not None
     assert found.ipv4.external == tuple(sorted(ips))
-    # Once for each that is there twice, and for texts whose hashes meet; not once for each pair.
+    # Once for each duplicate, and for texts with equal hashes; not once for each pair.
     assert 1_000 <= compared < 5_000
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who has to go when there is too much."""
+"""Which Services lose their rules beyond the limit."""
 
 from kubeproxy_ext.compute.rule_limit import services_beyond_limit
 

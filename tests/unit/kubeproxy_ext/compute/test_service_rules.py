@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of one Service, and the flow cases answered by the model as a guest sees them."""
+"""The rules of one Service, and the model's results for the flow cases in a guest's view."""
 
 import ipaddress
 from collections.abc import Iterable

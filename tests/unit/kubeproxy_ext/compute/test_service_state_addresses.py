@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose an address is that several Services claim."""
+"""Which Service gets an address that several claim."""
 
 from tests.unit.kubeproxy_ext.compute import builders
 from tests.unit.kubeproxy_ext.compute.service_states import VIEW, meanings, state_of

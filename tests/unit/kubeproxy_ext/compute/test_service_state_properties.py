@@ -141,7 +141,7 @@ def test_order_of_objects_does_not_change_rules(data: st.DataObject) -> None:
 
 @given(_events(("A",), 30), st.integers(1, 3))
 def test_incremental_rules_equal_rules_from_scratch(events: list[_Event], batch: int) -> None:
-    """Each group whose rules have changed is named, and all rules are well-formed."""
+    """Each group with changed rules is reported, and all rules are well-formed."""
     state = ServiceState()
     before = _all_rules(state)
     for end in range(batch, len(events) + batch, batch):

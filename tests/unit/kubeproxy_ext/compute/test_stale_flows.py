@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which entries go, asked with the entries of the case data and with each kind of change."""
+"""Which conntrack entries are flushed, for the case data and for each kind of change."""
 
 import pytest
 

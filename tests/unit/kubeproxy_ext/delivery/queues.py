@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deliveries to guests that are there and have something to get, and the bridge's answers to pushes."""
+"""Deliveries to present guests with desired rules, and the bridge's results of pushes."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is sent to whom: the whole or a delta, in requests of several guests, and not to everyone."""
+"""Which guests get a push: full or delta, several guests in a request, unchanged guests none."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def test_change_is_a_delta_from_the_applied_ruleset() -> None:
     assert delta.guests == ("g1", "g2")
     assert isinstance(delta.ruleset, RulesetDelta)
     assert apply_delta(ONE.ruleset, delta.ruleset) == TWO.ruleset
-    # The third takes no deltas, the fourth has nothing.
+    # The third does not support deltas, the fourth has no rules.
     assert (whole.guests, whole.ruleset) == (("g3", "g4"), TWO.ruleset)
 
 

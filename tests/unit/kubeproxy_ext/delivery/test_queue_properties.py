@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delivery against a model of the bridge: whatever happens, every guest ends with what it is to have."""
+"""Delivery against a model of the bridge: after any history every guest has its desired rules."""
 
 from collections.abc import Iterable
 
@@ -28,7 +28,7 @@ REFUSALS = {
 
 
 class BridgeModel:
-    """What guests hold, and how a bridge would answer for them."""
+    """The rules in guests, and the results of a bridge for them."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.installed: dict[str, Ruleset | None] = dict.fromkeys(names)

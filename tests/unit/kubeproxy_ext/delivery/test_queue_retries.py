@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is sent again, and when: after answers that are no success, failed requests and lost connections."""
+"""Which pushes are repeated, and when: after failures, failed requests and lost connections."""
 
 import pytest
 
@@ -98,7 +98,7 @@ def test_new_session_resubmits_all_and_drops_missing_guests() -> None:
     assert made.on_synced() == ("g2",)
     assert made.on_synced() == ()
     assert list(made.guests) == ["g1"]
-    # Nobody knows what became of the delta: the whole is right in any case.
+    # The delta's result is unknown. The full ruleset is right in any case.
     assert made.take_due(2.0) == (RulesetPush(("g1",), TWO.ruleset, ()),)
 
 

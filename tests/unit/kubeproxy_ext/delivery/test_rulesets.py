@@ -38,7 +38,7 @@ def spec_of(**fields: Any) -> GuestSpec:
 
 
 class ClusterRulesets:
-    """A world with one tenant's Services, and the groups over it."""
+    """A service state with one tenant's Services, and their groups."""
 
     def __init__(self) -> None:
         self.state = ServiceState()
@@ -163,5 +163,5 @@ def test_generations_grow_across_restarts_and_clock_changes() -> None:
     after.observe("a", 2_000_001)
     after.observe("a", 5)
     assert after.next_generation("a") == 2_000_002
-    # One tenant's changes do not move another's generations.
+    # One tenant's changes leave another's generations unchanged.
     assert after.next_generation("b") == 10_000

@@ -47,7 +47,7 @@ def test_only_our_rules_are_read() -> None:
 
 
 def test_rule_behind_our_hook_in_nat_shadows_it() -> None:
-    """A mesh that comes later: its rule must come first."""
+    """A mesh that starts later: its rule must be first."""
     later = SAVE.replace("[9:540] -A OUTPUT -j VCN-SERVICES\n", "").replace(
         "[3:180] -A OUTPUT", "-A OUTPUT -j VCN-SERVICES\n[3:180] -A OUTPUT"
     )

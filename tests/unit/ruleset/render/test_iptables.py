@@ -80,7 +80,7 @@ def test_model_without_services_has_hooks() -> None:
 
 
 def test_affinity_of_one_endpoint_has_a_list() -> None:
-    """So a client stays when a second endpoint comes."""
+    """So a client keeps its endpoint when a second one is added."""
     endpoint = Endpoint("10.1.0.3", 80)
     target = EndpointSet("ns1/svc1:p80", TCP, False, (endpoint,), affinity_s=60)
     frontend = Frontend("172.30.0.41", 80, TCP, target.service_port, target)
@@ -122,7 +122,7 @@ def test_renderer_reuses_unchanged_services() -> None:
     renderer = Renderer()
     before = services(50, 2)
     first = renderer.render(before)
-    # The same Services, but one: as a model that computes only what changed hands them over.
+    # The same Services but one, as a model that computes only changes passes them.
     new = services(50, 2, moved=[7])
     changed = new.services.index(next(s for s in new.services if s not in before.services))
     mixed = list(before.services)

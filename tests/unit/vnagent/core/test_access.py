@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The access decision as a total function: every kind of request, caller and answer of the index."""
+"""The access decision as a total function: every kind of request, caller and lookup result."""
 
 from itertools import product
 
@@ -114,11 +114,11 @@ LOGS_OF_BANK = LOGS._replace(pod="bank")
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
-        # Another tenant's pod, a pod that is not there, a namespace that is not there: one answer.
+        # Another tenant's pod, a missing pod, a missing namespace: the same response.
         (LOGS_OF_BANK, MISSING),
         (LOGS._replace(pod="no-such"), MISSING),
         (LOGS._replace(namespace="no-such"), MISSING),
-        # The super cluster's names are nobody's.
+        # No tenant owns the super cluster's names.
         (LOGS._replace(namespace="ten-a-web"), MISSING),
         (LOGS._replace(namespace="ten-b-web", pod="bank"), MISSING),
         (LOGS._replace(namespace="kube-system", pod="etcd-node-1"), MISSING),
@@ -144,7 +144,7 @@ HUGE = LOGS._replace(pod="huge")
 
 @pytest.mark.parametrize("request_", [HUGE, HUGE._replace(container="mesh-proxy"), EXEC._replace(pod="huge")])
 def test_an_oversized_pod_is_500(request_: ContainerLogs | Stream) -> None:
-    """Nothing but its owner is known. A 404 would say that it is not there."""
+    """Only its owner is known. A 404 would claim that it is missing."""
     text = (
         "the node agent cannot serve pod web/huge, as its object in the super cluster is too large: x has"
         " more; create the pod again without that, or ask the operator of this node"
@@ -198,7 +198,7 @@ def test_names_that_collide_when_joined_stay_apart() -> None:
     ],
 )
 def test_unknown_pods_are_503_while_the_source_is_stale(request_: Request, expected: Decision) -> None:
-    """One answer for every pod that the index lacks, another tenant's or missing."""
+    """The same response for every pod that the index lacks, another tenant's or missing."""
     assert decide(request_, API, SYNCED, is_stale=True) == expected
 
 

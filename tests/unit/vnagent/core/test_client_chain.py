@@ -264,5 +264,7 @@ def test_openssls_message_is_accepted() -> None:
             resume()
         with contextlib.suppress(ssl.SSLWantReadError):
             side.do_handshake()
-    assert seen == [message([client.der, authority().der])]  # OpenSSL's client sends what it trusts, too
+    assert seen == [
+        message([client.der, authority().der])
+    ]  # OpenSSL's client also sends its trusted certificates
     assert near.getpeercert(binary_form=True) == client.der

@@ -144,7 +144,7 @@ def test_any_chunked_body_in_any_pieces(
             break
         assert fed.surplus == 0
         assert not body.end_of_stream()
-    # The chunks as the sender cut them; the blank line is written by whoever relays.
+    # The chunks as the sender cut them. The relay writes the blank line.
     assert taken == to_last_size
 
 

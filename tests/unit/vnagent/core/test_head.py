@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The head parser against tables of RFC 9112: what is read, what is refused, where a head ends."""
+"""The head parser against tables of RFC 9112: accepted heads, refused heads, the end of a head."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def fields(*lines: tuple[bytes, bytes]) -> Fields:
     return Fields(lines, dict(lines))
 
 
-# ---- what is read
+# ---- accepted heads
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_valid_request_heads(raw: bytes, expected: RequestHead) -> None:
         (head(LINE, HOST, b"Content-Length: 1, 1"), 400, "malformed-length"),
         (head(LINE, HOST, b"Content-Length: \xb2"), 400, "malformed-length"),
         (head(LINE, HOST, b"Content-Length: 1000000000000000"), 400, "malformed-length"),
-        # What is read and not offered.
+        # Parsed and not supported.
         (head(LINE, HOST, b"Expect: 100-continue"), 417, "expectation"),
         (head(LINE, HOST, *[b"X: a"] * MAX_FIELDS), 431, "too-many-fields"),
         # Each member costs a step where the list is read: 180 KB of commas cost 130 ms.

@@ -52,7 +52,7 @@ _RESPONSES = st.one_of(_BYTES, _LINES.map(lambda lines: head(b"HTTP/1.1 200 OK",
 @example(head(LINE, HOST, b"Content-Length: 5", b"Transfer-Encoding: chunked"))
 def test_accepted_requests_mean_the_same_to_h11(raw: bytes) -> None:
     if END_OF_HEAD in raw:
-        return  # `find_head` hands on what is before the first one
+        return  # `find_head` passes the bytes before the first one
     ours = read_or_refused(parse_request_head, raw)
     if isinstance(ours, HeadError):
         # Any bytes at all: malformed, an expectation, too large. Which one is the table's, not this one's.
@@ -135,14 +135,14 @@ def test_splits_change_nothing(raw: bytes, sizes: list[int]) -> None:
     if isinstance(found, bytes):
         assert found == whole
         return
-    # What is refused before its end is there would have been refused with it.
+    # A head that is refused before its end would be refused with its end.
     with pytest.raises(HeadError) as caught:
         parse_request_head(whole)
     assert (found.status, caught.value.status) == (400, 400)
 
 
 def test_a_head_in_tiny_pieces_is_scanned_once() -> None:
-    """One tenant that sends a byte a record would hold the loop for everybody."""
+    """One tenant that sends one byte in a record would block the loop for everybody."""
     data = head(LINE, HOST, b"X: " + b"a" * (MAX_HEAD_BYTES - 100))
     buffer = bytearray()
     started = time.process_time()

@@ -20,7 +20,7 @@ def rate(per_second: int) -> Limits:
 
 
 def test_a_large_head_takes_a_token_for_each_kib() -> None:
-    """Or 1000 heads of 190 KB a second would be within the rate, each of which costs milliseconds."""
+    """Otherwise 1000 heads of 190 KB a second would be within the rate, and each costs milliseconds."""
     use = TenantUsage()
     served = [admit_request(use, rate(1000), 10.0, head_bytes=190 << 10) for _ in range(20)]
     assert served.count(RateVerdict.SERVE) == 6
@@ -52,7 +52,7 @@ def test_an_apiservers_head_takes_one_token() -> None:
         # A burst of one second's worth, then one for each tick of the bucket.
         (2, [100.0, 100.0, 100.0, 100.4, 100.5, 100.5], [True, True, False, False, True, False]),
         (1, [0.0, 0.5, 1.0, 1.0], [True, False, True, False]),
-        # What was not used is not kept beyond a second's worth.
+        # Unused tokens are kept up to one second's worth.
         (2, [0.0, 3600.0, 3600.0, 3600.0], [True, True, True, False]),
         # A refusal takes nothing from the requests and does not start the wait anew.
         (1, [0.0, 0.4, 0.8, 1.0], [True, False, False, True]),

@@ -168,7 +168,7 @@ def test_deeper_items_are_an_error() -> None:
 
 
 def test_the_work_is_linear_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each byte is scanned a few times, in whatever pieces it comes."""
+    """Each byte is scanned a few times, however the page is split."""
     scanned = 0
 
     class Counting:
@@ -225,7 +225,7 @@ def test_any_list_in_any_pieces(
     max_item_bytes: int,
 ) -> None:
     document = before | {"items": items} | after
-    # A lone surrogate is no text that a kubelet could send.
+    # A kubelet cannot send a lone surrogate.
     page = json.dumps(document, ensure_ascii=is_ascii, indent=indent).encode("utf-8", "replace")
     bounds = sorted({0, len(page), *(min(cut, len(page)) for cut in cuts)})
     pieces = [page[begin:end] for begin, end in itertools.pairwise(bounds)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log-route cache finds only what the long way allowed, by the same index and the same fields."""
+"""The log-route cache allows only requests that the full decision allowed, by the same index and fields."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The answers to tenants, byte for byte, and the kubelet's texts that may be in them."""
+"""The responses to tenants, byte for byte, and the kubelet's texts that may be in them."""
 
 import json
 
@@ -31,7 +31,7 @@ def response(*lines: str) -> ResponseHead:
     return parse_response_head("\r\n".join(lines).encode("latin-1"))
 
 
-# ---- our own answers
+# ---- our own responses
 
 
 def test_a_refusal_of_a_log_is_text() -> None:
@@ -211,7 +211,7 @@ def test_the_head_of_a_log(head: ResponseHead, is_close: bool, expected: bytes) 
             b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
             b"X-Request-Id: 0f-1\r\n\r\n",
         ),
-        # Not the protocol that was asked for, or no upgrade at all.
+        # Another protocol than the requested one, or no upgrade at all.
         (SPDY, response("HTTP/1.1 101 S", "Connection: Upgrade", "Upgrade: websocket"), None),
         (WEBSOCKET, response("HTTP/1.1 101 S", "Connection: Upgrade", "Upgrade: h2c"), None),
         (SPDY, response("HTTP/1.1 101 S", "Connection: Upgrade"), None),

@@ -20,7 +20,7 @@ from vnagent.core.requests import (
     Upgrade,
 )
 
-# ---- what is understood
+# ---- accepted requests
 
 
 @pytest.mark.parametrize(
@@ -169,14 +169,14 @@ def test_every_target_is_in_the_closed_set(
     except HeadError:
         return  # a target that ends the head early, or is none
     if isinstance(found, Refusal):
-        # Any request at all: that a refusal is one of the closed set; the tables above say which.
+        # Any request: a refusal is one of the closed set. The tables above show which.
         assert found.status in {400, 403, 404, 405, 422}
         assert (found.allow is not None) == (found.status == 405)
         return
     assert "Content-Length: 1" not in lines
     path = target.partition("?")[0]
     if isinstance(found, ContainerLogs | Stream):
-        # Decided on whole segments: the names put together are the path that was asked for.
+        # Decided on whole segments: the joined names are the requested path.
         names = [found.namespace, found.pod, found.uid, found.container]
         assert path == "/".join(["", found.endpoint.value, *(name for name in names if name is not None)])
         assert isinstance(found, Stream) == (lines in (SPDY, WEBSOCKET))

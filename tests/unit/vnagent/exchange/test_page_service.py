@@ -54,7 +54,7 @@ def owned(each: FakePod) -> Owned:
 
 
 class FakeKubeletPool:
-    """A pool that answers each request with a page of `pods` after `takes_s`; counts the reads."""
+    """A pool that responds to each request with a page of `pods` after `takes_s`. Counts the reads."""
 
     def __init__(self, *pods: FakePod, takes_s: float = 0.0) -> None:
         self.poller = SimpleNamespace(loop=asyncio.get_running_loop())
@@ -89,7 +89,7 @@ class FakeKubeletPool:
 
 
 class ServedPages:
-    """A service over a kubelet, and what its tasks had to say of failures."""
+    """A service over a kubelet, and its tasks' failures."""
 
     def __init__(self, kubelet: FakeKubeletPool, max_age_s: float) -> None:
         self.kubelet = kubelet
@@ -143,7 +143,7 @@ async def test_different_pages_are_read_separately() -> None:
 
 
 async def test_ownership_is_decided_at_render_time() -> None:
-    """A pod that changed hands while the page was read, or since: by its uid it is not the same."""
+    """A pod that changed its owner during the read of the page, or since: its uid differs."""
     served = ServedPages(FakeKubeletPool(A, takes_s=1.0), 30.0)
     waiting = Tasks("test").spawn(served.uids("ten-a"), "ask")
     await asyncio.sleep(0.5)
@@ -163,7 +163,7 @@ async def test_a_failed_read_reaches_all_waiters_and_is_not_kept() -> None:
     served.kubelet.status = 200
     assert await served.uids("ten-a") == ["t-ten-a-shop"]
     assert len(served.kubelet.reads) == 2
-    # It was told to who asked; it is no failure of the daemon's.
+    # The requester got it, so it is not a failure of the daemon.
     assert served.failures == []
 
 
@@ -202,7 +202,7 @@ async def test_a_page_rendered_in_a_thread_is_the_same() -> None:
 
 
 class RecordedRenders:
-    """Stands for the page of `/pods`; counts its renders and how many there are at once, by tenant."""
+    """A fake for the page of `/pods`. Counts its renders, and the concurrent ones, by tenant."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, body: bytes = b"page") -> None:
         self.body = body
@@ -264,7 +264,7 @@ async def test_a_tenant_renders_one_page_at_a_time(
 async def test_waiting_requests_share_a_later_render(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And none gets what was begun before: it may have been asked for because something changed."""
+    """And none gets a render that began before: a change may be the reason of the request."""
     monkeypatch.setattr(page_service, "INLINE_BYTES", 0)
     rendering = RecordedRenders(monkeypatch, b"old")
     served, tasks = ServedPages(FakeKubeletPool(A), 30.0), Tasks("test")
@@ -284,7 +284,7 @@ async def test_waiting_requests_share_a_later_render(
     last = tasks.spawn(take(served, "ten-a"), "ask")
     await until(last.done)
     assert await last == b"new"
-    assert rendering.count == 3  # nothing is kept for those who come when nobody waits
+    assert rendering.count == 3  # without waiters the render is not kept
 
 
 async def test_a_tenants_pages_have_a_rate_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,7 @@ def _labels(text: str) -> set[tuple[str, str]]:
 @settings(deadline=None)
 @given(at=st.floats(0, 1, exclude_max=True), junk=st.binary(max_size=8))
 def test_a_damaged_page_is_an_error_or_a_page(path: str, page: PageKind[Any], at: float, junk: bytes) -> None:
-    """No other exception, and still nothing of another's."""
+    """No other exception, and still no bytes of another tenant."""
     pods = [
         FakePod("a-b", "p", "super-uid-1", annotations=dict(zip(KEYS, ("a", "b", "t-1"), strict=True))),
         FakePod("c-d", "q", "super-uid-2", annotations=dict(zip(KEYS, ("c", "d", "t-2"), strict=True))),

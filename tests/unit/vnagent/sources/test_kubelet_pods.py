@@ -16,7 +16,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class BrokenPool:
-    """Fails as only a fault of ours could; counts how often it was asked."""
+    """Fails as only a programming error could. Counts its requests."""
 
     class Address:
         authority = "127.0.0.1:10250"

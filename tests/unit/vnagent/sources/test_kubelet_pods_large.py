@@ -93,7 +93,7 @@ class ListPool:
 
 
 class Reader:
-    """A source over a pool, and what it published."""
+    """A source over a pool, and its published pods."""
 
     def __init__(self, pool: ListPool) -> None:
         self.published: list[tuple[tuple[Owned, ...], tuple[str, ...]]] = []
@@ -193,7 +193,7 @@ async def test_an_endless_list_changes_nothing(monkeypatch: pytest.MonkeyPatch) 
 async def test_a_neighbours_page_is_served_meanwhile(
     monkeypatch: pytest.MonkeyPatch, whole_bytes: int
 ) -> None:
-    """And of the tenant's pods those whose fields are few."""
+    """And of the tenant's pods those with few fields."""
     monkeypatch.setattr(fetching, "MAX_WHOLE_LIST_BYTES", whole_bytes)
     container = b',"ephemeralContainers":[{"name":"app","image":"%s"}]' % (b"x" * (128 << 10))
     pool = ListPool(

@@ -23,7 +23,7 @@ INTERVAL_S = 5.0
 
 
 class FakePodsKubelet:
-    """Lists the pods that there are when it is asked, `takes_s` later; counts the reads."""
+    """Responds after `takes_s` with the pods at the time of the request. Counts the reads."""
 
     def __init__(self, takes_s: float = 0.05) -> None:
         self.poller = SimpleNamespace(loop=asyncio.get_running_loop())
@@ -86,7 +86,7 @@ async def test_a_fresh_pod_is_found_despite_other_lookups() -> None:
         assert loop.time() - begin_s <= MAX_REFRESH_S + 2 * kubelet.takes_s + 0.001
     assert not any(other.done() for other in others)
     seconds = loop.time() - began_s
-    # 50 ms are a twentieth of a second: one a second for those who ask, and the regular ones.
+    # 50 ms are a twentieth of a second: one requested read a second, and the regular ones.
     assert len(kubelet.reads) <= seconds / MAX_REFRESH_S + seconds / INTERVAL_S + 2
     await tasks.close(1.0)
 

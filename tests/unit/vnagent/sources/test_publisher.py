@@ -63,7 +63,7 @@ async def test_published_objects_are_served_and_saved(setting: SourcesSetting, c
     assert again.served() == ({"ten-a", "ten-b"}, {SHOP})
     assert again.flags() == {"tenants": (100.0, True), "pods": (100.0, True)}
     assert again.state.context is not None
-    await asyncio.sleep(7)  # it grows older while nobody is heard
+    await asyncio.sleep(7)  # the age grows while no source has synced
     assert again.flags() == {"tenants": (107.0, True), "pods": (107.0, True)}
     again.publisher.publish_pods((), ())
     assert again.flags() == {"tenants": (107.0, True), "pods": (0.0, False)}
@@ -219,7 +219,7 @@ async def test_pods_claimed_twice_are_not_served_and_reported(setting: SourcesSe
 
 
 async def test_the_index_is_replaced_as_a_whole(setting: SourcesSetting) -> None:
-    """Who holds the old one sees the old world to its end."""
+    """Holders of the old snapshot keep reading it."""
     setting.publisher.publish_pods((SHOP,), ())
     before = setting.state.index
     setting.publisher.publish_pods((), ())
@@ -245,7 +245,7 @@ async def test_invalid_files_keep_the_last_good_state(setting: SourcesSetting) -
     assert setting.served() == ({"ten-a"}, set())
     (setting.directory / "tenants").rename(setting.directory / "elsewhere")
     assert tenants.poll()
-    assert await tenants.reload() is not None  # a directory that is gone is no empty directory
+    assert await tenants.reload() is not None  # a missing directory is not an empty one
     assert setting.served() == ({"ten-a"}, set())
 
 

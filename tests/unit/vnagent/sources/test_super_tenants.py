@@ -25,7 +25,7 @@ OVERLAP_S = 600.0
 
 
 class SuperTenantsSetting:
-    """A super cluster with VirtualClusters, and what the source publishes of them."""
+    """A super cluster with VirtualClusters, and the tenants that the source publishes."""
 
     def __init__(
         self, storage: Storage | None = None, rotations: Mapping[str, Rotation] | None = None
@@ -281,7 +281,7 @@ async def test_another_uid_is_another_tenant() -> None:
         assert second != first
         assert setting.now == {"a/vc": tenant("a", authority, new)}
         assert first in {source for each in setting.readings for source in each.deleted}
-        # Also where the new one cannot be read: the old one is not kept in its place.
+        # Also if the new one cannot be read: the old one is not retained instead.
         setting.storage.delete(VIRTUAL_CLUSTERS, "a", "vc")
         setting.storage.put(
             VIRTUAL_CLUSTERS, {"metadata": {"name": "vc", "namespace": "a"}, "spec": {"clusterDomain": 7}}
@@ -334,7 +334,7 @@ class WithoutVirtualClusters(StorageTransport):
         self, method: str, path: str, params: Mapping[str, str], *, limit_bytes: int = MAX_RESPONSE_BYTES
     ) -> bytes:
         if self.is_missing and "virtualclusters" in path:
-            # As a kube-apiserver 1.34, which answers with a text that is no Status.
+            # As kube-apiserver 1.34, which responds with a text instead of a Status.
             raise ApiError(Status(code=404, message="the error response is not a Status"))
         return await super().request(method, path, params, limit_bytes=limit_bytes)
 

@@ -46,11 +46,11 @@ def reading(tenants: Mapping[str, Tenant | Bad], lists: str = "", deleted_lists:
         (reading(TENANTS), NONE, "ab", ALL),
         (reading(TENANTS, deleted_lists="a"), NONE, "b", frozenset("b")),
         (reading(TENANTS, deleted_lists="ab"), NONE, "", NONE),
-        # Tenants that are gone take their lists with them, and retained ones keep theirs.
+        # Removed tenants lose their lists, and retained ones keep theirs.
         (reading({}), NONE, "", NONE),
         (reading({}), ALL, "ab", NONE),
         (reading({"a": TENANTS["a"]}), frozenset("b"), "b", NONE),
-        # So does one that cannot be read; what is deleted meanwhile is gone when it can be read again.
+        # So does an unreadable one. Clients that were deleted meanwhile are gone once it is readable.
         (reading({"a": Bad("x"), "b": Bad("x")}), NONE, "ab", NONE),
         (reading({"a": Bad("x"), "b": Bad("x")}, deleted_lists="a"), NONE, "b", NONE),
     ],
@@ -63,7 +63,7 @@ def test_served_and_retained_lists(
     assert (lists.distrust is None) is not bool(retained)
     for key in retained:
         assert tenants[key] == WITH_LIST[key]
-    # The same reading again changes nothing; the confirmation that came with it comes once.
+    # The same reading again changes nothing, and its confirmation is not repeated.
     again = replace(now_in, deleted_lists=NONE)
     assert judge_lists(lists, again, retained_tenants, 10.0) == (lists, tenants)
 
@@ -126,7 +126,7 @@ class SuperCluster:
 
 
 def served(setting: SourcesSetting) -> set[str]:
-    """The tenants whose listed client is registered."""
+    """The tenants with a registered client of their list."""
     tenants = setting.state.registry.tenants
     return {key for key, spki in LISTED.items() if tenants[key].clients.get(spki) is Role.APISERVER}
 

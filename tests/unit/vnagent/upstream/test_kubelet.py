@@ -53,12 +53,12 @@ async def test_a_connection_is_reused_after_a_complete_response(pool: FakePool) 
 @pytest.mark.parametrize(
     ("answer", "events", "body"),
     [
-        # Surplus would be the next tenant's answer.
+        # Surplus would be the next tenant's response.
         (OK + b"x", ["200", "end"], b"ok"),
         (OK + OK, ["200", "end"], b"ok"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nx", ["200", "end"], b""),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nx", ["200", "end"], b"0\r\n"),
-        # The kubelet says that it closes.
+        # The kubelet announces that it closes.
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok", ["200", "end"], b"ok"),
         # Malformed heads and bodies.
         (b"HTTP/1.0 200 OK\r\n\r\n", ["kubelet-malformed"], b""),
@@ -71,7 +71,7 @@ async def test_a_connection_is_reused_after_a_complete_response(pool: FakePool) 
             ["kubelet-malformed"],
             b"",
         ),
-        # An upgrade that nobody asked for.
+        # An upgrade that the request did not ask for.
         (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", ["101"], b""),
     ],
 )
@@ -296,7 +296,7 @@ async def test_an_aborted_request_gets_no_callback(pool: FakePool) -> None:
 
 
 async def test_new_certificates_drop_idle_and_returned_connections(pool: FakePool) -> None:
-    """What was dialled with the old ones serves its request and is not given to another."""
+    """A connection of the old ones serves its request, and no later one."""
     _, idle, idle_channel = start_request(pool)
     busy_exchange, busy, busy_channel = start_request(pool)
     feed(idle, OK)

@@ -132,7 +132,7 @@ async def test_the_end_of_an_idle_connection_keeps_its_session(pool: FakePool, b
 
 
 def stream_begins(pool: FakePool, connection: KubeletConnection, response: ResponseRecorder) -> None:
-    """The kubelet answers with 101, and the stream takes the connection over."""
+    """The kubelet responds with 101, and the stream takes over the connection."""
     response.takes_over = connection
     pool.dialled[-1].tls = ResumedTls()
     feed(connection, b"HTTP/1.1 101 S\r\n\r\nfirst ")

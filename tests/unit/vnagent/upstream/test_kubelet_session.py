@@ -17,7 +17,7 @@ from vnagent.upstream.kubelet_session import REFUSED_S, VERIFIED_S, KubeletSessi
 NAME = "node-1"
 # The loop's clock.
 NOW_S = 100.0
-# As certificates are real, and OpenSSL goes by the machine's clock: they are good for a day and more.
+# The certificates are real, and OpenSSL uses the machine's clock: they are valid for more than a day.
 WALL_S = dt.datetime.now(dt.UTC).timestamp()
 
 
@@ -107,7 +107,7 @@ def test_a_session_ends_with_the_first_expiry_in_its_chain(what: str) -> None:
 
 
 def usable_at(kept: KubeletSession, now_s: float) -> ClientSession | None:
-    """What is offered after a stream began now on a whole handshake."""
+    """The session that is offered after a stream that began now with a full handshake."""
     kept.keep(connected(server_context(), client_context()), now_s, now_s)
     return kept.current(now_s)
 

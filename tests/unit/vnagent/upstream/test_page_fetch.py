@@ -26,7 +26,7 @@ class FakeConnection:
 
 
 class FakePool:
-    """Hands out one connection and lets the test play the kubelet."""
+    """Provides one connection. The test acts as the kubelet."""
 
     def __init__(self) -> None:
         self.poller = SimpleNamespace(loop=asyncio.get_running_loop())
@@ -47,7 +47,7 @@ class FakePool:
         return Tasks("test").spawn(fetch_page(cast(KubeletPool, self), path), "fetch")
 
     async def next_exchange(self) -> ResponseHandler:
-        """The fetch's side, as soon as it has asked."""
+        """The handler of the fetch, after its request."""
         return await self._asked
 
 

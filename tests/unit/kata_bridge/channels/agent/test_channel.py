@@ -40,7 +40,7 @@ def attached(hello: Hello | None = None) -> AgentChannel:
 
 
 async def complete_next(channel: AgentChannel, answer: AgentMessage) -> NodeRequest:
-    """Play the agent once: answer its request, and return that."""
+    """Act as the agent once: complete its next request, and return the request."""
     request = decode(NodeRequest, await channel.outbox.get())
     channel.complete_request(AgentMessage(request.id, result=answer.result, installed=answer.installed))
     return request
@@ -210,11 +210,11 @@ async def abandoned(call: Coroutine[Any, Any, object]) -> None:
 
 @pytest.mark.asyncio
 async def test_result_of_an_abandoned_call_is_dropped() -> None:
-    """The agent cannot know that its caller has left; only an answer to no call at all is its fault."""
+    """The agent cannot know that its caller has left. Only a reply without any call is its fault."""
     channel = attached()
     await abandoned(channel.read_back())
     await abandoned(channel.state())
-    was_asked = channel.has_pending_requests  # a name of its own, or mypy takes the later answer for this one
+    was_asked = channel.has_pending_requests  # a separate name, or mypy narrows the later value
     assert was_asked
     assert not channel.complete_request(AgentMessage(3, result=AgentResult(AgentResultCode.DONE)))
 
@@ -242,7 +242,7 @@ async def test_next_call_ignores_the_result_of_an_abandoned_one() -> None:
 
 @pytest.mark.asyncio
 async def test_abandoned_read_back_keeps_its_slot() -> None:
-    """Its answer may be as long as rules are, and such answers come one at a time on the whole node."""
+    """Its reply may be as long as the rules. The whole node receives such replies one at a time."""
     long: list[bool] = []
     slot = asyncio.Semaphore(1)
     channel = AgentChannel(
@@ -261,7 +261,7 @@ async def test_abandoned_read_back_keeps_its_slot() -> None:
     assert (channel.is_reading_back, slot.locked()) == (False, False)
     assert long == [True, False]
 
-    # The deadline of the call that was given up went with its answer.
+    # The cancelled call's deadline ended with its reply.
     await asyncio.sleep(100)
     assert channel.ended == ""
     documents, _ = await outcome_of(channel, channel.read_back(), AgentMessage(installed=InstalledParts(())))
@@ -272,7 +272,7 @@ async def test_abandoned_read_back_keeps_its_slot() -> None:
 
 @pytest.mark.asyncio
 async def test_abandoned_read_back_keeps_its_deadline() -> None:
-    """A guest that does not answer keeps the others from being read back for no longer than that."""
+    """A silent guest delays the others' read-back for no longer than that."""
     slot = asyncio.Semaphore(1)
     channel = AgentChannel("sb", Hello("sb", "1", "boot", CAN), "unix", to_message, read_back_slot=slot)
     await abandoned(channel.read_back())

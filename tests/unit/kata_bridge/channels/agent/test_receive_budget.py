@@ -15,7 +15,7 @@ RETRY = ANSWER[:11] + hashlib.sha256(b"HelloRetryRequest").digest()  # RFC 8446,
 
 
 def after_handshake() -> ReceiveBudget:
-    """Of a connection whose handshake is done."""
+    """The budget of a connection after its handshake."""
     budget = ReceiveBudget()
     for _ in range(2):
         assert budget.try_spend(1)
@@ -61,7 +61,7 @@ def test_expected_result_fits_besides_the_budget() -> None:
 
 
 def test_other_message_leaves_the_expected_bytes() -> None:
-    """An agent reports a drift when it sees one, also just before it answers what its rules are."""
+    """An agent reports drift when it finds it, also just before it replies with its state."""
     budget = after_handshake()
     budget.renew()
     budget.expect(8 << 20)

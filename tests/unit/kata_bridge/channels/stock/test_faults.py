@@ -99,7 +99,7 @@ def test_fault_through_a_shim_in_go(code: Code, text: str, fault: Fault) -> None
     assert classify(failure) is fault
 
 
-# What only a code can tell is unclear without it.
+# A fault that only a code identifies is unclear without it.
 _NEEDS_CODE = {
     "the explanation alone, as newest builds have it",
     "timeout",

@@ -43,7 +43,7 @@ def answer(ticket: int, code: ResultCode, text: str = "", holds: Ruleset | None 
 
 
 class Script:
-    """A machine with its clock; the jitter is always 0, so every wait is half of what it may be."""
+    """A machine with its clock. The jitter is always 0, so every wait has half of its maximum."""
 
     def __init__(self, *, capabilities: Capabilities = AGENT) -> None:
         self.machine = GuestMachine(CHECK_S)
@@ -62,14 +62,14 @@ class Script:
         return self(Tick())
 
     def wait(self) -> tuple[Action, ...]:
-        """Until it wants to be woken."""
+        """Advance the clock to the machine's next deadline."""
         due_s = self.machine.due_s()
         assert due_s is not None
         self.now_s = max(self.now_s, due_s)
         return self(Tick())
 
     def with_ruleset(self, ruleset: Ruleset) -> "Script":
-        """Make the guest hold `ruleset` because it was set."""
+        """Apply `ruleset` to the guest."""
         self.attach()
         self(DesiredChanged(ruleset, (), 0))
         assert answer(0, ResultCode.APPLIED, holds=ruleset) in self(StateReturned(state_with(ruleset)))

@@ -49,7 +49,7 @@ def test_newer_ruleset_supersedes_the_one_before() -> None:
     assert script(DesiredChanged(A, (FLOW,), 1)) == (PushRuleset(A, None, (FLOW,), 1),)
     superseded = "generation 2 was set after it"
     assert script(DesiredChanged(B, (OTHER,), 2)) == (answer(1, ResultCode.SUPERSEDED, superseded, B),)
-    # The push of A has flushed its flows; the change to B goes as a delta.
+    # The push of A has flushed its flows. The change to B is sent as a delta.
     assert script(StateReturned(state_with(A))) == (PushRuleset(B, A, (OTHER,), 2),)
     stale = answer(3, ResultCode.SUPERSEDED, "generation 2 was set before", B)
     assert script(DesiredChanged(A, (), 3)) == (stale,)
