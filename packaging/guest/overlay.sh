@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Copies the agent into a root file system: of a guest image, a container, a User-mode Linux.
+# Copies the agent into the root file system of a guest image, a container or a User-mode Linux.
 #
 #   packaging/guest/overlay.sh ROOT
 #

@@ -360,14 +360,14 @@ def test_its_credentials_allow_nothing_else(node: ServingNode, acme: RingTenant)
         ours.patch(made.path, nudge)
         ours.patch(made.path, {"metadata": {"uid": uid(made)}})
         for api, patch, why in (
-            (others, nudge, "patches pods of its own node"),
-            (ours, {"metadata": {"annotations": {"a": "c"}}}, "changes no annotation but"),
-            (ours, {"metadata": {"annotations": {"a": None}}}, "changes no annotation but"),
-            (ours, {"metadata": {"annotations": {"c": "d"}}}, "changes no annotation but"),
-            (ours, {"metadata": {"annotations": {keys.GATE_OPENED: "x" * 65}}}, "is a time"),
-            (ours, {"metadata": {"labels": {"app": "web"}}}, "does not label pods"),
-            (ours, {"metadata": {"finalizers": ["a.b/c"]}}, "does not say who owns pods"),
-            (ours, {"spec": {"activeDeadlineSeconds": 1}}, "changes annotations of pods only"),
+            (others, nudge, "may only patch pods of its own node"),
+            (ours, {"metadata": {"annotations": {"a": "c"}}}, "may only change the annotation"),
+            (ours, {"metadata": {"annotations": {"a": None}}}, "may only change the annotation"),
+            (ours, {"metadata": {"annotations": {"c": "d"}}}, "may only change the annotation"),
+            (ours, {"metadata": {"annotations": {keys.GATE_OPENED: "x" * 65}}}, "must be a time"),
+            (ours, {"metadata": {"labels": {"app": "web"}}}, "may not change labels of pods"),
+            (ours, {"metadata": {"finalizers": ["a.b/c"]}}, "may not change finalizers or owners"),
+            (ours, {"spec": {"activeDeadlineSeconds": 1}}, "may not change the spec or status of pods"),
         ):
             with pytest.raises(RingError, match=why):
                 api.patch(made.path, patch)
@@ -383,14 +383,14 @@ def test_its_credentials_allow_nothing_else(node: ServingNode, acme: RingTenant)
     status = f"/api/v1/nodes/{node.ring.node.name}/status"
     conditions = "application/strategic-merge-patch+json"
     ready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
-    with pytest.raises(RingError, match="no other condition of its node"):
+    with pytest.raises(RingError, match="may only set the condition"):
         ours.patch(status, ready, kind=conditions)
-    with pytest.raises(RingError, match="of its own node only"):
+    with pytest.raises(RingError, match="may only change the status of its own node"):
         others.patch(status, {"status": {}}, kind=conditions)
     moved = {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}}
-    with pytest.raises(RingError, match="does not say where its node is"):
+    with pytest.raises(RingError, match="may not change addresses or ports"):
         ours.patch(status, moved)
-    with pytest.raises(RingError, match="does not label its node"):
+    with pytest.raises(RingError, match="may not change labels or annotations of its node"):
         ours.patch(status, {"metadata": {"labels": {"a": "b"}}})
     event = {
         "apiVersion": "v1",
