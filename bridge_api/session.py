@@ -61,11 +61,6 @@ class BridgeSession(Generic[B, H]):
         self._rng = rng
         self._consequence = consequence
 
-    @property
-    def is_connected(self) -> bool:
-        """Whether kata-bridge has sent an event on this connection."""
-        return self.bridge is not None and not self.problem
-
     async def run(self) -> None:
         """Connect and watch guests with backoff, until cancelled."""
         failures = 0
