@@ -131,11 +131,6 @@ class Family(Generic[Cell]):
         self._pairs[values] = _pairs(self.label_names, values)
         return cell
 
-    def remove(self, *values: str) -> None:
-        """Drop a series whose subject is gone (a removed tenant); a cell kept elsewhere is lost."""
-        self._cells.pop(values, None)
-        self._pairs.pop(values, None)
-
     def lines(self) -> Iterator[str]:
         yield self._header
         for values, cell in self._cells.items():

@@ -134,16 +134,6 @@ def test_more_cells_than_the_bound_share_one() -> None:
     }
 
 
-def test_a_removed_cell_makes_room_and_starts_anew() -> None:
-    registry = Registry(max_cells=1)
-    family = registry.counter("x_total", "", ("a",))
-    family.labels("1").inc()
-    family.remove("1")
-    family.remove("never there")
-    family.labels("2").inc()
-    assert sample_values(registry.render()) == {("x_total", (("a", "2"),)): 1}
-
-
 def test_the_number_of_label_values_is_checked() -> None:
     family = Registry().counter("x_total", "", ("a",))
     for values in ((), ("1", "2")):
