@@ -40,9 +40,7 @@ class ClientPort(Protocol):
         *,
         is_close: bool,
         text: str | None = None,
-        allow: str | None = None,
         protocols: str | None = None,
-        retry_after_s: int | None = None,
         is_reserved: bool = False,
     ) -> None:
         """Record and send a refusal, and end the exchange."""

@@ -245,4 +245,3 @@ def _conditions(listed: list[Condition] | None) -> list[Condition] | None:
 
 
 PODS = PageKind(JSON, parse, render, PodsCollector)
-rebuild = PODS.rebuild

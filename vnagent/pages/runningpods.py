@@ -79,4 +79,3 @@ def render(running: Running, index: OwnerIndex, tenant: str) -> bytes:
 
 
 RUNNING_PODS = PageKind(JSON, parse, render)
-rebuild = RUNNING_PODS.rebuild

@@ -256,5 +256,3 @@ def _latest(times: Iterable[str | None], otherwise: str | None) -> str | None:
 
 SUMMARY = PageKind(JSON, parse, render)
 SUMMARY_ONLY_CPU_AND_MEMORY = PageKind(JSON, parse, render_only_cpu_and_memory)
-rebuild = SUMMARY.rebuild
-rebuild_only_cpu_and_memory = SUMMARY_ONLY_CPU_AND_MEMORY.rebuild

@@ -51,14 +51,15 @@ class ConfiguredSources:
         if self._config.tenants.directory is None:
             return ()
         directory = TenantDirectory(self._config.tenants.directory, self._now)
-        self._sources[TENANTS] = self._directory = directory
+        self._directory = directory
+        self._sources[TENANTS] = directory.confirmation
         return (Reloadable(TENANTS, directory.poll, lambda: self._read_tenants(directory)),)
 
     def _node_pods(self, kubelet: KubeletPool) -> tuple[Reloadable, ...]:
         pods = self._config.pods
         if pods.file is not None:
             pod_list = PodListFile(pods.file, self._policy, self._now)
-            self._sources[PODS] = pod_list
+            self._sources[PODS] = pod_list.confirmation
             return (Reloadable(PODS, pod_list.poll, lambda: self._read_pods(pod_list)),)
         if pods.source is PodSource.KUBELET:
             publish = self._publisher.publish_pods

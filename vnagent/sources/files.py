@@ -16,7 +16,6 @@ from tenancy.document import TenantError, parse_tenant
 from tenancy.ownership import ContainerPolicy, Owned
 from tenancy.registry import Bad
 from tenancy.tenant import Tenant
-from vnagent.core.source_status import Failure
 from vnagent.pages.page import PageError
 from vnagent.pages.podlist import owned_pods
 from vnagent.sources.port import Confirmation
@@ -40,12 +39,6 @@ class TenantDirectory:
         self._removed = Watched.directory(directory, f"*.yaml{REMOVED_SUFFIX}")
         self._outdated: set[tuple[str, object]] = set()
         self.confirmation = Confirmation(clock)
-
-    def age_s(self) -> float | None:
-        return self.confirmation.age_s()
-
-    def failure(self) -> Failure | None:
-        return self.confirmation.failure()
 
     def poll(self) -> bool:
         is_changed = any([self._watched.poll(), self._removed.poll()])
@@ -91,12 +84,6 @@ class PodListFile:
         self._policy = policy
         self._watched = Watched.files((path,), max_file_bytes=MAX_POD_LIST_BYTES)
         self.confirmation = Confirmation(clock)
-
-    def age_s(self) -> float | None:
-        return self.confirmation.age_s()
-
-    def failure(self) -> Failure | None:
-        return self.confirmation.failure()
 
     def poll(self) -> bool:
         is_changed = self._watched.poll()

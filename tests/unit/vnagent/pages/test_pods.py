@@ -6,7 +6,7 @@ import pytest
 
 from tenancy.ownership import Owned, OwnerIndex
 from vnagent.pages.page import PageError
-from vnagent.pages.pods import rebuild
+from vnagent.pages.pods import PODS
 
 WHEN = "2026-01-02T03:04:05Z"
 INDEX = OwnerIndex(
@@ -176,7 +176,7 @@ RAN = {
 
 
 def test_a_pod_has_the_tenants_names() -> None:
-    assert json.loads(rebuild(page(MIRROR, SHOP, BANK), INDEX, "ten-a")) == {
+    assert json.loads(PODS.rebuild(page(MIRROR, SHOP, BANK), INDEX, "ten-a")) == {
         "kind": "PodList",
         "apiVersion": "v1",
         "metadata": {},
@@ -241,7 +241,7 @@ def test_a_pod_has_the_tenants_names() -> None:
 
 
 def test_a_minimal_pod() -> None:
-    assert json.loads(rebuild(page(SHOP, BANK), INDEX, "ten-b"))["items"] == [
+    assert json.loads(PODS.rebuild(page(SHOP, BANK), INDEX, "ten-b"))["items"] == [
         {
             "metadata": {"name": "bank", "namespace": "web", "uid": "b-1"},
             "spec": {"containers": [{"name": "app"}]},
@@ -252,8 +252,8 @@ def test_a_minimal_pod() -> None:
 
 def test_a_tenant_without_pods() -> None:
     empty = b'{"items":[],"kind":"PodList","apiVersion":"v1","metadata":{}}'
-    assert rebuild(page(SHOP, BANK), INDEX, "ten-c") == empty
-    assert rebuild(b'{"kind":"PodList","items":null}', INDEX, "ten-a") == empty
+    assert PODS.rebuild(page(SHOP, BANK), INDEX, "ten-c") == empty
+    assert PODS.rebuild(b'{"kind":"PodList","items":null}', INDEX, "ten-a") == empty
 
 
 @pytest.mark.parametrize(
@@ -261,15 +261,15 @@ def test_a_tenant_without_pods() -> None:
     [(b"s-1001", b"s-7777"), (b'"ten-a-web"', b'"ten-b-web"'), (b'"name": "shop"', b'"name": "shop2"')],
 )
 def test_namespace_name_and_uid_must_match(was: bytes, is_now: bytes) -> None:
-    assert json.loads(rebuild(page(SHOP).replace(was, is_now), INDEX, "ten-a"))["items"] == []
+    assert json.loads(PODS.rebuild(page(SHOP).replace(was, is_now), INDEX, "ten-a"))["items"] == []
 
 
 def test_a_duplicate_key_has_one_value_throughout() -> None:
     twice = page(BANK).replace(
         b'"namespace": "ten-b-web"', b'"namespace": "ten-a-web", "namespace": "ten-b-web"'
     )
-    assert json.loads(rebuild(twice, INDEX, "ten-a"))["items"] == []
-    assert b"ten-a" not in rebuild(twice, INDEX, "ten-b")
+    assert json.loads(PODS.rebuild(twice, INDEX, "ten-a"))["items"] == []
+    assert b"ten-a" not in PODS.rebuild(twice, INDEX, "ten-b")
 
 
 GOOD = page(SHOP, BANK)
@@ -294,4 +294,4 @@ GOOD = page(SHOP, BANK)
 )
 def test_another_page_is_an_error(bad: bytes) -> None:
     with pytest.raises(PageError):
-        rebuild(bad, INDEX, "ten-a")
+        PODS.rebuild(bad, INDEX, "ten-a")

@@ -6,7 +6,7 @@ import pytest
 from devkit.kubelet.pods import FakePod, running_pod_list
 from tenancy.ownership import Owned, OwnerIndex
 from vnagent.pages.page import PageError
-from vnagent.pages.runningpods import rebuild
+from vnagent.pages.runningpods import RUNNING_PODS
 
 SHOP = FakePod("ten-a-web", "shop", "s-1001", ("app",), ("setup",), ("dbg",), ("mesh-proxy",))
 BANK = FakePod("ten-b-web", "bank", "s-2001")
@@ -23,7 +23,7 @@ PAGE = json.dumps(running_pod_list([SHOP, BANK, HOST])).encode()
 
 
 def test_the_tenants_pods_and_containers() -> None:
-    assert json.loads(rebuild(PAGE, INDEX, "ten-a")) == {
+    assert json.loads(RUNNING_PODS.rebuild(PAGE, INDEX, "ten-a")) == {
         "kind": "PodList",
         "apiVersion": "v1",
         "metadata": {},
@@ -39,12 +39,12 @@ def test_the_tenants_pods_and_containers() -> None:
 
 def test_a_tenant_without_pods() -> None:
     empty = b'{"items":[],"kind":"PodList","apiVersion":"v1","metadata":{}}'
-    assert rebuild(PAGE, INDEX, "ten-c") == empty
-    assert rebuild(b'{"kind":"PodList","items":null}', INDEX, "ten-a") == empty
+    assert RUNNING_PODS.rebuild(PAGE, INDEX, "ten-c") == empty
+    assert RUNNING_PODS.rebuild(b'{"kind":"PodList","items":null}', INDEX, "ten-a") == empty
 
 
 def test_a_pod_of_another_uid_is_another_pod() -> None:
-    assert json.loads(rebuild(PAGE.replace(b"s-1001", b"s-7777"), INDEX, "ten-a"))["items"] == []
+    assert json.loads(RUNNING_PODS.rebuild(PAGE.replace(b"s-1001", b"s-7777"), INDEX, "ten-a"))["items"] == []
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,4 @@ def test_a_pod_of_another_uid_is_another_pod() -> None:
 )
 def test_another_page_is_an_error(bad: bytes) -> None:
     with pytest.raises(PageError):
-        rebuild(bad, INDEX, "ten-a")
+        RUNNING_PODS.rebuild(bad, INDEX, "ten-a")

@@ -7,7 +7,7 @@ import pytest
 from devkit.kubelet.pods import FakePod, summary
 from tenancy.ownership import Owned, OwnerIndex
 from vnagent.pages.page import PageError
-from vnagent.pages.stats import rebuild, rebuild_only_cpu_and_memory
+from vnagent.pages.stats import SUMMARY, SUMMARY_ONLY_CPU_AND_MEMORY
 
 EARLY, LATE = "2026-01-02T04:05:06Z", "2026-01-02T04:05:09Z"
 STARTED = "2026-01-02T03:04:05Z"
@@ -101,7 +101,7 @@ def page(*pods: dict[str, Any], node: dict[str, Any] = NODE) -> bytes:
 
 
 def test_the_tenants_pods_and_their_sum() -> None:
-    assert json.loads(rebuild(page(SHOP, BANK, DB), INDEX, "ten-a")) == {
+    assert json.loads(SUMMARY.rebuild(page(SHOP, BANK, DB), INDEX, "ten-a")) == {
         "node": {
             "nodeName": "node-1",
             "startTime": STARTED,
@@ -149,7 +149,7 @@ def test_the_tenants_pods_and_their_sum() -> None:
 
 
 def test_cpu_and_memory_only() -> None:
-    assert json.loads(rebuild_only_cpu_and_memory(page(SHOP, BANK), INDEX, "ten-a")) == {
+    assert json.loads(SUMMARY_ONLY_CPU_AND_MEMORY.rebuild(page(SHOP, BANK), INDEX, "ten-a")) == {
         "node": {
             "nodeName": "node-1",
             "startTime": STARTED,
@@ -189,12 +189,12 @@ NOTHING = {
 
 
 def test_a_tenant_without_pods_has_an_idle_node() -> None:
-    assert json.loads(rebuild(page(SHOP, DB, BANK), INDEX, "ten-c")) == NOTHING
-    assert json.loads(rebuild_only_cpu_and_memory(page(SHOP), INDEX, "ten-b")) == NOTHING
+    assert json.loads(SUMMARY.rebuild(page(SHOP, DB, BANK), INDEX, "ten-c")) == NOTHING
+    assert json.loads(SUMMARY_ONLY_CPU_AND_MEMORY.rebuild(page(SHOP), INDEX, "ten-b")) == NOTHING
 
 
 def test_a_pod_and_a_node_without_stats() -> None:
-    rebuilt = json.loads(rebuild(page(WITHOUT_STATS, node={"nodeName": "node-1"}), INDEX, "ten-b"))
+    rebuilt = json.loads(SUMMARY.rebuild(page(WITHOUT_STATS, node={"nodeName": "node-1"}), INDEX, "ten-b"))
     assert rebuilt == {
         "node": {
             "nodeName": "node-1",
@@ -211,19 +211,19 @@ def test_a_pod_and_a_node_without_stats() -> None:
 )
 def test_namespace_name_and_uid_must_match(was: bytes, is_now: bytes) -> None:
     changed = page(SHOP, node={"nodeName": "n"}).replace(was, is_now)
-    assert json.loads(rebuild(changed, INDEX, "ten-a"))["pods"] == []
-    assert json.loads(rebuild(changed, INDEX, "ten-b"))["pods"] == []
+    assert json.loads(SUMMARY.rebuild(changed, INDEX, "ten-a"))["pods"] == []
+    assert json.loads(SUMMARY.rebuild(changed, INDEX, "ten-b"))["pods"] == []
 
 
 def test_a_duplicate_namespace_has_one_value() -> None:
     twice = page(SHOP).replace(
         b'"namespace": "ten-a-web", "uid"', b'"namespace": "ten-a-web", "namespace": "ten-b-web", "uid"'
     )
-    assert json.loads(rebuild(twice, INDEX, "ten-a")) == NOTHING
+    assert json.loads(SUMMARY.rebuild(twice, INDEX, "ten-a")) == NOTHING
     other = page(SHOP).replace(
         b'"namespace": "ten-a-web", "uid"', b'"namespace": "ten-b-web", "namespace": "ten-a-web", "uid"'
     )
-    assert b"ten-b" not in rebuild(other, INDEX, "ten-a")
+    assert b"ten-b" not in SUMMARY.rebuild(other, INDEX, "ten-a")
 
 
 def test_a_fake_kubelets_page() -> None:
@@ -231,7 +231,7 @@ def test_a_fake_kubelets_page() -> None:
     shop = FakePod("ten-a-web", "shop", "s-1001", injected=("mesh-proxy",))
     bank = FakePod("ten-b-web", "bank", "s-2001")
     raw = json.dumps(summary([bank, shop], "node-1")).encode()
-    text = rebuild(raw, INDEX, "ten-a").decode()
+    text = SUMMARY.rebuild(raw, INDEX, "ten-a").decode()
     assert "shop" in text
     for word in ("bank", "ten-", "s-1001", "s-2001", "mesh-proxy", "systemContainers", "rlimit", "marker"):
         assert word not in text
@@ -256,4 +256,4 @@ GOOD = page(SHOP, BANK)
 )
 def test_another_page_is_an_error(bad: bytes) -> None:
     with pytest.raises(PageError):
-        rebuild(bad, INDEX, "ten-a")
+        SUMMARY.rebuild(bad, INDEX, "ten-a")
