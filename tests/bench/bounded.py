@@ -26,7 +26,7 @@ def p99(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One row: what it is, and the most that it may be."""
+    """The label and unit of a row, and its upper bound."""
 
     label: str
     unit: str

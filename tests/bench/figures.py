@@ -32,7 +32,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What one row is: its unit, and the bounds that it must meet now, and later ("target")."""
+    """The label and unit of a row, and the bounds that it must meet now, and later ("target")."""
 
     label: str
     unit: str
@@ -74,8 +74,8 @@ HEADINGS = ("", "unit", "ours", "go", "ours/go", "quartiles", "now at least", "t
 def row(figure: Figure, ours: Sequence[float], peer: Sequence[float]) -> RatioRow:
     """Pair the rounds: number n of ours was measured right beside number n of the peer's.
 
-    The ratio is the median of the rounds' ratios, not the ratio of the medians: what disturbs a
-    round disturbs both halves of it. A round in which the peer has nothing (a latency "added" that
+    The ratio is the median of the rounds' ratios, not the ratio of the medians: a disturbance of a
+    round affects both halves of it. A round in which the peer has nothing (a latency "added" that
     drowned in noise) makes no ratio.
     """
     ratios = [mine / theirs for mine, theirs in zip(ours, peer, strict=True) if theirs > 0]
@@ -123,7 +123,7 @@ def _ratio(value: float) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits that say something."""
+    """Three significant digits."""
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"

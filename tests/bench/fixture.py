@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both proxies are fed with: certificates, ten tenants, and the 110 pods of a full node.
+"""The input of both proxies: certificates, ten tenants, and the 110 pods of a full node.
 
-Most of the pods are the first tenant's, who makes all the load: who reads the logs of a node asks for
-more pods than a connection remembers routes to (`vnagent.core.log_routes.MAX_ROUTES`).
+Most of the pods are of the first tenant, which makes all the load: a reader of a node's logs requests more
+pods than a connection caches routes to (`vnagent.core.log_routes.MAX_ROUTES`).
 
 One description becomes vn-agent's tenant files and PodList and the peer's one table, so that the
 two look up the same names in collections of the same size.
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from devkit.pki import Authority, Leaf
+from tests.k8s.ring.certs import CertificateFiles, write_leaf
 
 NODE = "node-1"
 KEY_PREFIX = "bench-"
@@ -21,7 +22,7 @@ TENANTS = 10
 NAMESPACE = "web"
 # The kubelet's default maxPods.
 NODE_PODS = 110
-# The fake kubelet chooses its answer by these names (upstream/main.go).
+# The fake kubelet chooses its response by these names (upstream/main.go).
 PODS = tuple(f"app-{n}" for n in range(80))
 SIZED_PODS = tuple(f"sized-{n}" for n in range(5))
 FLOOD_POD = "flood-0"
@@ -29,26 +30,18 @@ CONTAINER = "app"
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """Files of a certificate and its key."""
-
-    certificate: Path
-    key: Path
-
-
-@dataclass(frozen=True, slots=True)
 class Fixture:
-    """Where everything lies. `caller` is the first tenant's registered client, `neighbour` the second's."""
+    """The paths of all files. `caller` is the first tenant's registered client, `neighbour` the second's."""
 
     directory: Path
     super_ca: Path
-    kubelet: Pair
-    kubelet_client: Pair
+    kubelet: CertificateFiles
+    kubelet_client: CertificateFiles
     serving_ca: Path
-    serving: Pair
-    caller: Pair
+    serving: CertificateFiles
+    caller: CertificateFiles
     caller_authority: Authority
-    neighbour: Pair
+    neighbour: CertificateFiles
     neighbour_pod: str
     tenants: Path
     pod_list: Path
@@ -108,8 +101,8 @@ def _leaf(authority: Authority, name: str) -> Leaf:
     return authority.issue(name, sans_dns=[NODE], sans_ip=["127.0.0.1"])
 
 
-def _write(leaf: Leaf, directory: Path, name: str) -> Pair:
-    return Pair(*leaf.write(directory, name))
+def _write(leaf: Leaf, directory: Path, name: str) -> CertificateFiles:
+    return write_leaf(leaf, directory / name)
 
 
 def _pod(index: int, number: int, name: str) -> dict[str, object]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tenant notices while another attacks vn-agent's handshakes: `python -m tests.bench.handshakes`.
+"""A tenant's latency while another attacks vn-agent's handshakes: `python -m tests.bench.handshakes`.
 
 Prints the neighbour's latency, quiet and under each attack, and the ratio of its p99. The attacker is a
-process of its own, at the rates at which the attacks once worked; the goal is 1.3x. It wants a quiet machine.
+process of its own, at the rates at which the attacks once worked; the goal is 1.3x. It needs a quiet machine.
 """
 
 import argparse
@@ -31,20 +31,20 @@ _SETTLE_S = 2.0
 
 def _chains(port: int, directory: Path, rate: float) -> None:
     """A tenant's CA: chains of RSA with long exponents, within the bytes that are taken."""
-    _show(port, directory, "slow.pem", rate)
+    _present(port, directory, "slow.pem", rate)
 
 
 def _large(port: int, directory: Path, rate: float) -> None:
     """The same with as many intermediates as OpenSSL takes."""
-    _show(port, directory, "large.pem", rate)
+    _present(port, directory, "large.pem", rate)
 
 
 def _costly(port: int, directory: Path, rate: float) -> None:
     """The same with chains that cost as much as any that are checked."""
-    _show(port, directory, "costly.pem", rate)
+    _present(port, directory, "costly.pem", rate)
 
 
-def _show(port: int, directory: Path, name: str, rate: float) -> None:
+def _present(port: int, directory: Path, name: str, rate: float) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.load_cert_chain(directory / name)
@@ -69,14 +69,14 @@ def _silent(port: int, _: Path, rate: float) -> None:
 
 
 def _open(port: int, rate: float, sources: list[str], first: bytes) -> None:
-    held = []
+    open_sockets = []
     for source, _ in zip(itertools.cycle(sources), _paced(rate), strict=False):
         with contextlib.suppress(OSError):
-            held.append(attacks.dial(port, source))
+            open_sockets.append(attacks.dial(port, source))
             if first:
-                held[-1].sendall(first)
-        if len(held) > 6_000:
-            held.pop(0).close()
+                open_sockets[-1].sendall(first)
+        if len(open_sockets) > 6_000:
+            open_sockets.pop(0).close()
 
 
 def _paced(rate: float) -> Iterator[int]:
@@ -135,7 +135,7 @@ def _attacker(name: str, node: AgentNode) -> Iterator[None]:
     command += ["--attack-port", str(node.daemon.port), "--directory", str(node.directory)]
     process = subprocess.Popen(command)
     try:
-        # Else only its first connections would be measured.
+        # Otherwise only its first connections would be measured.
         time.sleep(_SETTLE_S)  # no event reports that the attack is under way
         yield
     finally:
@@ -144,8 +144,8 @@ def _attacker(name: str, node: AgentNode) -> Iterator[None]:
 
 
 def write_chains(authority: Authority, directory: Path) -> None:
-    """What the attacks show, as `slow.pem`, `costly.pem` and `large.pem`."""
-    stray: Leaf = authority.issue("stray")  # its key is not registered: the authority's word is enough
+    """The chains of the attacks, as `slow.pem`, `costly.pem` and `large.pem`."""
+    stray: Leaf = authority.issue("stray")  # its key is not registered: the authority's signature is enough
     for name, chain in (
         ("slow.pem", attacks.slow_chain(authority, stray.key, 7)),
         ("costly.pem", attacks.costly_chain(authority, stray.key)),

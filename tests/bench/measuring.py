@@ -42,9 +42,9 @@ class LoadSlice:
 
 @dataclass(frozen=True, slots=True)
 class LoadSample:
-    """What one slice showed. Latencies are in microseconds, `cpu_s` is the proxy's.
+    """The results of one slice. Latencies are in microseconds, `cpu_s` is the proxy's.
 
-    `waited_s` is how long the proxy's threads waited for their core, whoever had it.
+    `waited_s` is how long the proxy's threads waited for their core.
     """
 
     operations: int
@@ -87,28 +87,28 @@ EXECS = (LoadSlice("exec1", "exec", 1, PODS, 1.5), LoadSlice("exec4", "exec", 4,
 class ProxyBench:
     """Runs slices. The caller of every load is the fixture's first tenant."""
 
-    def __init__(self, place: BenchMachine, files: Fixture, upstream: str, *, scale: float) -> None:
-        self._place = place
+    def __init__(self, machine: BenchMachine, files: Fixture, upstream: str, *, scale: float) -> None:
+        self._machine = machine
         self._files = files
         self._upstream = upstream
         # The length of every slice is multiplied by this.
         self._scale = scale
 
     def through(self, proxy: RunningProxy, what: LoadSlice) -> LoadSample:
-        """Load the proxy. Raises RunError if one answer is not as it must be."""
+        """Load the proxy. Raises RunError for a wrong response."""
         load = self._load(what, proxy.address, direct=False)
         try:
             load.read_line()
             before = proxy.process.settled_cpu_s()
             waited_s = proxy.process.waited_s()
             load.write_line("go")
-            answer = load.read_line()
+            output = load.read_line()
             waited_s = max(0.0, proxy.process.waited_s() - waited_s)
             load.finish()
             after = proxy.process.settled_cpu_s()
         finally:
             load.stop()
-        return _sample(answer, after - before, waited_s)
+        return _sample(output, after - before, waited_s)
 
     def direct(self, what: LoadSlice) -> LoadSample:
         """The same load without a proxy, in the super cluster's names."""
@@ -116,11 +116,11 @@ class ProxyBench:
         try:
             load.read_line()
             load.write_line("go")
-            answer = load.read_line()
+            output = load.read_line()
             load.finish()
         finally:
             load.stop()
-        return _sample(answer, 0.0, 0.0)
+        return _sample(output, 0.0, 0.0)
 
     def memory(self, proxy: RunningProxy) -> MemorySample:
         """Open 500 tunnels through a fresh proxy, measure, and close them."""
@@ -149,10 +149,10 @@ class ProxyBench:
     def _load(self, what: LoadSlice, address: str, direct: bool) -> Process:
         files = self._files
         pair = files.kubelet_client if direct else files.caller
-        targets = self._place.directory / "targets"
+        targets = self._machine.directory / "targets"
         targets.write_text("\n".join(_targets(what, direct, self._scale)))
         command: list[str | Path] = [
-            self._place.programs / "load",
+            self._machine.programs / "load",
             *("-mode", what.mode, "-address", address, "-server-name", NODE),
             *("-cert", pair.certificate, "-key", pair.key),
             *("-ca", files.super_ca if direct else files.serving_ca),
@@ -165,8 +165,8 @@ class ProxyBench:
         return Process(
             f"load {what.name}",
             command,
-            self._place.load_core,
-            self._place.directory / "load.log",
+            self._machine.load_core,
+            self._machine.directory / "load.log",
         )
 
 
@@ -175,33 +175,33 @@ def _stream_bytes(what: LoadSlice, scale: float) -> int:
 
 
 def _targets(what: LoadSlice, direct: bool, scale: float) -> list[str]:
-    """What is asked for, in turn. Small requests differ from each other, so that nobody who
-    remembers the last one looks fast."""
+    """The requested paths, in order. Small requests differ from each other, so that a cache of the last one
+    gives no advantage."""
     namespace = super_namespace(tenant_key(0)) if direct else NAMESPACE
-    places = [f"{namespace}/{pod}/{CONTAINER}" for pod in what.pods]
+    containers = [f"{namespace}/{pod}/{CONTAINER}" for pod in what.pods]
     if what.mode == "stream":
-        return [f"/containerLogs/{places[0]}?limitBytes={_stream_bytes(what, scale)}"]
+        return [f"/containerLogs/{containers[0]}?limitBytes={_stream_bytes(what, scale)}"]
     if what.mode in ("exec", "tunnels"):
         command = "command=sh&command=-c&command=true"
-        return [f"/exec/{places[0]}?{command}&input=1&output=1&error=1"]
+        return [f"/exec/{containers[0]}?{command}&input=1&output=1&error=1"]
     return [
-        f"/containerLogs/{place}?tailLines={lines}&timestamps=true"
+        f"/containerLogs/{container}?tailLines={lines}&timestamps=true"
         for lines in range(1, LINE_COUNTS + 1)
-        for place in places
+        for container in containers
     ]
 
 
-def _sample(answer: str, cpu_s: float, waited_s: float) -> LoadSample:
-    got = json.loads(answer)
+def _sample(output: str, cpu_s: float, waited_s: float) -> LoadSample:
+    figures = json.loads(output)
     return LoadSample(
-        operations=got["operations"],
-        total_bytes=got["bytes"],
-        seconds=got["seconds"],
-        p50_us=got["p50_us"],
-        p99_us=got["p99_us"],
+        operations=figures["operations"],
+        total_bytes=figures["bytes"],
+        seconds=figures["seconds"],
+        p50_us=figures["p50_us"],
+        p99_us=figures["p99_us"],
         cpu_s=cpu_s,
         waited_s=waited_s,
-        cipher=got["cipher"],
+        cipher=figures["cipher"],
     )
 
 

@@ -12,7 +12,7 @@ from .subjects import OURS, PEER, MeasuredProxy, RunningProxy
 DIRECT = "direct"
 GB = 1_000_000_000
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class Collected:
 
 
 def run_loads(
-    bench: ProxyBench, proxies: dict[str, RunningProxy], part: str, rounds: int, into: Collected, say: Say
+    bench: ProxyBench, proxies: dict[str, RunningProxy], part: str, rounds: int, into: Collected, log: Log
 ) -> None:
     """Run one part: a warm-up round, then `rounds` rounds in which the order is shuffled."""
     slices = SLICES[part]
@@ -39,13 +39,13 @@ def run_loads(
                 sample = bench.through(proxy, what) if proxy else bench.direct(what)
                 if number > 0:
                     into.add(what.name, name, sample)
-        say(f"{part}: round {number} of {rounds}" if number else f"{part}: warm-up round")
+        log(f"{part}: round {number} of {rounds}" if number else f"{part}: warm-up round")
 
 
 def run_memory(
-    bench: ProxyBench, subjects: Sequence[MeasuredProxy], rounds: int, into: Collected, say: Say
+    bench: ProxyBench, subjects: Sequence[MeasuredProxy], rounds: int, into: Collected, log: Log
 ) -> None:
-    """Measure fresh processes only: a heap that has seen load says nothing about idle tunnels."""
+    """Measure fresh processes only: a heap after load does not show the memory of idle tunnels."""
     for number in range(1, rounds + 1):
         for subject in random.sample(list(subjects), k=len(subjects)):
             proxy = subject.start()
@@ -53,7 +53,7 @@ def run_memory(
                 into.memory.setdefault(subject.name, []).append(bench.memory(proxy))
             finally:
                 proxy.process.stop()
-        say(f"memory: round {number} of {rounds}")
+        log(f"memory: round {number} of {rounds}")
 
 
 SLICES: dict[str, Sequence[LoadSlice]] = {

@@ -16,7 +16,7 @@ LINE_TIMEOUT_S = 90.0
 
 
 class RunError(Exception):
-    """A program of the bench did not start, failed or fell silent; the message holds its log."""
+    """A program of the bench did not start, failed or printed nothing; the message has the end of its log."""
 
 
 class Process:
@@ -53,7 +53,7 @@ class Process:
         ready, _, _ = select.select([self._child.stdout], [], [], timeout_s)
         line = self._child.stdout.readline().decode() if ready else ""
         if not line:
-            raise self.error("said nothing" if not ready else "ended")
+            raise self.error("printed nothing" if not ready else "ended")
         return line.strip()
 
     def write_line(self, line: str) -> None:
@@ -80,7 +80,7 @@ class Process:
             raise self.error(f"exit code {code}")
 
     def stop(self) -> None:
-        """Terminate, and kill what does not go."""
+        """Terminate, and kill it after a deadline."""
         if self.is_running():
             self._child.terminate()
             try:
@@ -106,7 +106,7 @@ class Process:
         return time.clock_gettime((~self.pid << 3) | 2)
 
     def settled_cpu_s(self, deadline_s: float = 1.0) -> float:
-        """CPU seconds once what the load left behind (closing, freeing) is done."""
+        """CPU seconds once the work after the load (closing, freeing) is done."""
         end = time.monotonic() + deadline_s
         before = self.cpu_s()
         while time.monotonic() < end:

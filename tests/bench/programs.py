@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 
 class BuildError(Exception):
-    """The Go programs could not be built; the message says why."""
+    """The Go programs could not be built; the message has the reason."""
 
 
 def build(cache: Path) -> Path:
-    """Return the directory with the programs `NAMES`, built now if the cache has not got them.
+    """Return the directory with the programs `NAMES`, built now if the cache lacks them.
 
     Raises BuildError when Go is missing or the build fails.
     """
@@ -33,13 +33,13 @@ def build(cache: Path) -> Path:
     if go is None:
         raise BuildError("no `go` on the path: the bench needs Go 1.24 or newer")
     version = subprocess.run([go, "version"], check=True, capture_output=True, timeout=30).stdout
-    place = cache / _source_hash(version)
-    if all((place / name).exists() for name in NAMES):
-        return place
-    place.mkdir(parents=True, exist_ok=True)
+    directory = cache / _source_hash(version)
+    if all((directory / name).exists() for name in NAMES):
+        return directory
+    directory.mkdir(parents=True, exist_ok=True)
     packages = [f"./{name}" for name in NAMES]
     done = subprocess.run(
-        [go, "build", "-trimpath", "-o", f"{place}/", *packages],
+        [go, "build", "-trimpath", "-o", f"{directory}/", *packages],
         cwd=SOURCE,
         capture_output=True,
         text=True,
@@ -48,7 +48,7 @@ def build(cache: Path) -> Path:
     )
     if done.returncode != 0:
         raise BuildError(f"go build failed:\n{done.stderr}")
-    return place
+    return directory
 
 
 def run_with(cache: Path, measure: Callable[[Path, Path], T]) -> T | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run was made on, and whether the machine had other things to do."""
+"""The machine of a run, and the share of other processes."""
 
 import os
 import platform
@@ -13,7 +13,9 @@ QUIET_SHARE = 0.03
 def describe(others_share: float, *more: str) -> str:
     """Lines to print above the figures; `others_share` is of all processors, from `usage.Others`."""
     words = (
-        "quiet" if others_share < QUIET_SHARE else "DISTURBED, times say little; CPU, memory and sizes hold"
+        "quiet"
+        if others_share < QUIET_SHARE
+        else "DISTURBED: times are unreliable; CPU, memory and sizes hold"
     )
     machine = (
         f"{platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release()}, "

@@ -21,7 +21,7 @@ limits:
 
 @dataclass(frozen=True, slots=True)
 class BenchMachine:
-    """Where things are on this machine: programs, scratch directory, the two cores."""
+    """The bench's programs, scratch directory and two cores on this machine."""
 
     programs: Path
     directory: Path
@@ -31,7 +31,7 @@ class BenchMachine:
 
 @dataclass(frozen=True, slots=True)
 class RunningProxy:
-    """A proxy that answers. `start_s` is from the fork to the first answer."""
+    """A ready proxy. `start_s` is from the fork until it is ready."""
 
     process: Process
     address: str
@@ -48,19 +48,19 @@ class MeasuredProxy(Protocol):
         ...
 
 
-def start_upstream(place: BenchMachine, files: Fixture, flags: Sequence[str] = ()) -> tuple[Process, str]:
+def start_upstream(machine: BenchMachine, files: Fixture, flags: Sequence[str] = ()) -> tuple[Process, str]:
     """Start the fake kubelet, with `flags` of its own; return it and its address."""
     process = Process(
         "upstream",
         [
-            place.programs / "upstream",
+            machine.programs / "upstream",
             *("-cert", files.kubelet.certificate, "-key", files.kubelet.key),
             *("-client-ca", files.super_ca, "-pods", files.pod_list),
             *("-namespace-prefix", KEY_PREFIX),
             *flags,
         ],
-        place.load_core,
-        place.directory / "upstream.log",
+        machine.load_core,
+        machine.directory / "upstream.log",
     )
     return process, process.read_line(START_TIMEOUT_S)
 
@@ -69,18 +69,18 @@ def start_upstream(place: BenchMachine, files: Fixture, flags: Sequence[str] = (
 class GoPeer:
     """The tuned reverse proxy of the Go standard library."""
 
-    place: BenchMachine
+    machine: BenchMachine
     files: Fixture
     upstream: str
     name: str = PEER
 
     def start(self) -> RunningProxy:
         begin = time.monotonic()
-        files, directory = self.files, self.place.directory
+        files, directory = self.files, self.machine.directory
         process = Process(
             self.name,
             [
-                self.place.programs / "peer",
+                self.machine.programs / "peer",
                 *("-upstream", self.upstream, "-upstream-name", NODE, "-table", files.peer_table),
                 *("-cert", files.serving.certificate, "-key", files.serving.key),
                 *("-client-ca", files.all_tenant_cas),
@@ -88,7 +88,7 @@ class GoPeer:
                 *("-kubelet-key", files.kubelet_client.key, "-kubelet-ca", files.super_ca),
                 *("-audit", directory / f"audit-{self.name}.jsonl"),
             ],
-            self.place.proxy_core,
+            self.machine.proxy_core,
             directory / f"{self.name}.log",
         )
         address = process.read_line(START_TIMEOUT_S)
@@ -99,11 +99,11 @@ class GoPeer:
 class VnAgent:
     """Our daemon, as an operator starts it: `command`, with the configuration behind it.
 
-    `has_limits`: what a tenant may take is as it is by default. Otherwise there is no limit of that: one
-    tenant makes all the load, and what it may take is not what is measured.
+    `has_limits`: with the default limits of a tenant. Otherwise without: one tenant makes all the load,
+    and its limits are not measured.
     """
 
-    place: BenchMachine
+    machine: BenchMachine
     files: Fixture
     upstream: str
     command: Sequence[str]
@@ -112,7 +112,7 @@ class VnAgent:
 
     def start(self) -> RunningProxy:
         begin = time.monotonic()
-        directory = self.place.directory
+        directory = self.machine.directory
         port = _free_port()
         status = directory / "status.sock"
         config = directory / "vn-agent.yaml"
@@ -120,14 +120,14 @@ class VnAgent:
         process = Process(
             self.name,
             [*self.command, "--config", config],
-            self.place.proxy_core,
+            self.machine.proxy_core,
             directory / f"{self.name}.log",
         )
         _wait_ready(process, status)
         return RunningProxy(process, f"127.0.0.1:{port}", time.monotonic() - begin)
 
     def _config(self, port: int, status: Path) -> str:
-        files, directory = self.files, self.place.directory
+        files, directory = self.files, self.machine.directory
         state = directory / "state"
         state.mkdir(mode=0o700, exist_ok=True)
         limits = "" if self.has_limits else _NO_LIMITS
@@ -168,13 +168,13 @@ def _wait_ready(process: Process, status: Path) -> None:
     while time.monotonic() < end:
         if not process.is_running():
             raise process.error("ended at its start")
-        if _answers_ready(status):
+        if _is_ready(status):
             return
-        time.sleep(0.005)  # the pace of asking; how long a start takes is not measured here
+        time.sleep(0.005)  # the poll interval; the time of a start is not measured here
     raise process.error("was not ready in time")
 
 
-def _answers_ready(status: Path) -> bool:
+def _is_ready(status: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(1.0)
         try:

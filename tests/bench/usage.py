@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What processes used: CPU time, their children's too, and memory. And what others used meanwhile."""
+"""CPU time of processes and their children, their memory, and the CPU time of other processes."""
 
 import os
 import time
@@ -34,7 +34,7 @@ def cpu_s(pids: Iterable[int]) -> float:
 
 
 def memory(pid: int) -> MemoryUsage:
-    """What a process has resident now."""
+    """The resident memory of a process."""
     fields: dict[str, float] = {}
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
         name, value = line.split(":")
@@ -43,9 +43,9 @@ def memory(pid: int) -> MemoryUsage:
 
 
 class Others:
-    """What everything but this process and its descendants takes of the machine.
+    """The CPU time of all other processes than this one and its descendants.
 
-    Descendants count when they have ended and were waited for: ask when all have been.
+    Descendants count after they have ended and were waited for: read it then.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures vn-agent beside a tuned Go reverse proxy: `python -m tests.bench.vnagent`.
 
-README.md beside this file says how it measures and how to read what it prints.
+README.md beside this file explains the method and the output.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def main() -> int:
         return 1
     made = rows(collected)
     sys.stdout.write(f"{_setting(collected)}\n\n{table(made)}\n")
-    _say(f"took {time.monotonic() - begin:.0f} s")
+    _log(f"took {time.monotonic() - begin:.0f} s")
     if arguments.json:
         arguments.json.write_text(json.dumps(_document(collected, arguments), indent=1) + "\n")
     return 0
@@ -53,12 +53,12 @@ def _arguments() -> argparse.Namespace:
         "--null", action="store_true", help="the Go peer against itself: every ratio should be 1"
     )
     parser.add_argument(
-        "--whole-handshakes", action="store_true", help="nobody can resume a TLS session of the kubelet"
+        "--whole-handshakes", action="store_true", help="no TLS session of the kubelet can be resumed"
     )
     parser.add_argument(
         "--program",
         default=f"{sys.executable} -m vnagent",
-        help="what runs vn-agent: the launcher of an installed tree; default: the sources as they are",
+        help="the command of vn-agent: the launcher of an installed tree; default: the sources as they are",
     )
     parser.add_argument(
         "--cache", type=Path, default=Path.home() / ".cache/vcnode/bench", help="of Go builds"
@@ -77,8 +77,8 @@ def _parts(text: str) -> tuple[str, ...]:
 def _measure(arguments: argparse.Namespace, programs: Path, scratch: Path) -> Collected:
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
-        _say("one core only: proxy and load share it, wall clock figures mean nothing")
-    place = BenchMachine(programs, scratch, proxy_core=cores[0], load_core=cores[-1])
+        _log("one core only: proxy and load share it, wall clock figures are meaningless")
+    machine = BenchMachine(programs, scratch, proxy_core=cores[0], load_core=cores[-1])
     files = fixture.make(scratch)
     rounds = QUICK if arguments.quick else FULL
     if arguments.rounds:
@@ -86,10 +86,10 @@ def _measure(arguments: argparse.Namespace, programs: Path, scratch: Path) -> Co
     collected = Collected()
     with contextlib.ExitStack() as stack:
         flags = ["-no-tickets"] if arguments.whole_handshakes else []
-        upstream, address = start_upstream(place, files, flags)
+        upstream, address = start_upstream(machine, files, flags)
         stack.callback(upstream.stop)
-        bench = ProxyBench(place, files, address, scale=QUICK_SCALE if arguments.quick else 1.0)
-        subjects = _subjects(arguments, place, files, address)
+        bench = ProxyBench(machine, files, address, scale=QUICK_SCALE if arguments.quick else 1.0)
+        subjects = _subjects(arguments, machine, files, address)
         loads = [part for part in SLICES if part in arguments.only]
         if loads:
             proxies = {}
@@ -97,36 +97,36 @@ def _measure(arguments: argparse.Namespace, programs: Path, scratch: Path) -> Co
                 proxies[subject.name] = subject.start()
                 stack.callback(proxies[subject.name].process.stop)
             for part in loads:
-                run_loads(bench, proxies, part, rounds[part], collected, _say)
+                run_loads(bench, proxies, part, rounds[part], collected, _log)
             for proxy in proxies.values():
                 proxy.process.stop()
         if "memory" in arguments.only:
-            run_memory(bench, subjects, rounds["memory"], collected, _say)
+            run_memory(bench, subjects, rounds["memory"], collected, _log)
     return collected
 
 
 def _subjects(
-    arguments: argparse.Namespace, place: BenchMachine, files: fixture.Fixture, upstream: str
+    arguments: argparse.Namespace, machine: BenchMachine, files: fixture.Fixture, upstream: str
 ) -> list[MeasuredProxy]:
-    peer = GoPeer(place, files, upstream)
+    peer = GoPeer(machine, files, upstream)
     if arguments.null:
-        return [GoPeer(place, files, upstream, name=OURS), peer]
-    return [VnAgent(place, files, upstream, shlex.split(arguments.program)), peer]
+        return [GoPeer(machine, files, upstream, name=OURS), peer]
+    return [VnAgent(machine, files, upstream, shlex.split(arguments.program)), peer]
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     sys.stderr.write(f"bench: {line}\n")
     sys.stderr.flush()
 
 
 def _disturbance(collected: Collected) -> str:
-    """How much of the proxy's core somebody else had: vn-agent has one thread, so whatever it waits
-    for is not its own. (The peer's threads also wait for each other.)"""
+    """The share of the proxy's core that other processes had: vn-agent has one thread, so it waits only for
+    others. (The peer's threads also wait for each other.)"""
     ours = [sample for by in collected.load.values() for sample in by[OURS]]
     if not ours:
         return "core not watched"
     share = sum(sample.waited_s for sample in ours) / sum(sample.seconds for sample in ours)
-    words = "quiet" if share < QUIET_SHARE else "DISTURBED, rates and latencies say little"
+    words = "quiet" if share < QUIET_SHARE else "DISTURBED: rates and latencies are unreliable"
     return f"vn-agent waited for its core {share:.1%} of the time: {words}"
 
 
@@ -140,7 +140,7 @@ def _setting(collected: Collected) -> str:
     return (
         f"{platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release()}, "
         f"Python {platform.python_version()}, {ssl.OPENSSL_VERSION}\n"
-        f"client leg: {', '.join(sorted(ciphers)) or 'not asked'}\n"
+        f"client leg: {', '.join(sorted(ciphers)) or 'not measured'}\n"
         f"{_disturbance(collected)}"
     )
 

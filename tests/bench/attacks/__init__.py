@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a neighbour notices while somebody attacks vn-agent."""
+"""A neighbour's latency while another tenant attacks vn-agent."""

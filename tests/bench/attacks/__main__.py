@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a neighbour notices under attack: `python -m tests.bench.attacks`.
+"""A neighbour's latency under attack: `python -m tests.bench.attacks`.
 
-README.md of tests/bench says how it measures. Ends with 0 whatever the figures are, with 1 when something
-did not run.
+README.md of tests/bench explains the method. Exit code 0 for any figures, 1 when something did not run.
 """
 
 import argparse
@@ -27,7 +26,7 @@ from tests.bench.subjects import BenchMachine, RunningProxy, VnAgent, start_upst
 
 from .attacker import ATTACKS
 
-# A neighbour's p99 while somebody attacks, beside its p99 in quiet.
+# The bound of a neighbour's p99 under attack, as a multiple of its p99 in quiet.
 BOUND = 1.3
 KEPT, NEW = "kept connections", "new connections"
 _CONNECTIONS, _RATE = 4, 200
@@ -58,20 +57,20 @@ class AttackResult:
 
 @dataclass(slots=True)
 class AttackBench:
-    """The kubelet that all use, and what the programs need."""
+    """The shared kubelet, and the input of the programs."""
 
-    place: BenchMachine
+    machine: BenchMachine
     files: Fixture
     upstream: str
     command: Sequence[str]
     seconds: float
 
     def attack(self, name: str, rounds: int) -> AttackResult:
-        """A fresh vn-agent with its default limits; quiet and attacked slices in turn."""
+        """A fresh vn-agent with its default limits; quiet and attacked slices alternate."""
         result = AttackResult(name)
-        agent = VnAgent(self.place, self.files, self.upstream, self.command, has_limits=True).start()
-        # As on a node: what it does beside its event loop need not share that one's core.
-        os.sched_setaffinity(agent.process.pid, {self.place.proxy_core, self.place.load_core})
+        agent = VnAgent(self.machine, self.files, self.upstream, self.command, has_limits=True).start()
+        # As on a node: its other threads need not share the event loop's core.
+        os.sched_setaffinity(agent.process.pid, {self.machine.proxy_core, self.machine.load_core})
         try:
             for _ in range(rounds):
                 for kind in (KEPT, NEW):
@@ -95,7 +94,7 @@ class AttackBench:
     def _neighbour(self, agent: RunningProxy, kind: str) -> NeighbourLatency:
         """Raises RunError where it is not served."""
         files = self.files
-        targets = self.place.directory / "neighbour-targets"
+        targets = self.machine.directory / "neighbour-targets"
         base = f"{NAMESPACE}/{files.neighbour_pod}/{CONTAINER}"
         if kind == KEPT:
             targets.write_text("\n".join(f"/containerLogs/{base}?tailLines={n}" for n in range(1, 51)))
@@ -106,22 +105,22 @@ class AttackBench:
         load = Process(
             f"neighbour, {kind}",
             [
-                self.place.programs / "load",
+                self.machine.programs / "load",
                 *(*mode, "-address", agent.address, "-server-name", NODE),
                 *("-cert", files.neighbour.certificate, "-key", files.neighbour.key),
                 *("-ca", files.serving_ca, "-targets", targets, "-duration", f"{self.seconds:.1f}s"),
             ],
-            self.place.load_core,
-            self.place.directory / "neighbour.log",
+            self.machine.load_core,
+            self.machine.directory / "neighbour.log",
         )
         try:
             load.read_line()
             load.write_line("go")
-            answer = json.loads(load.read_line())
+            reply = json.loads(load.read_line())
             load.finish()
         finally:
             load.stop()
-        return NeighbourLatency(answer["p50_us"] / 1e3, answer["p99_us"] / 1e3)
+        return NeighbourLatency(reply["p50_us"] / 1e3, reply["p99_us"] / 1e3)
 
     @contextlib.contextmanager
     def _attacker(self, agent: RunningProxy, name: str, result: AttackResult) -> Iterator[None]:
@@ -137,8 +136,8 @@ class AttackBench:
                 *("--log-path", f"/containerLogs/{NAMESPACE}/{PODS[0]}/{CONTAINER}"),
                 *("--chains", str(files.directory)),
             ],
-            self.place.load_core,
-            self.place.directory / f"attacker-{name}.log",
+            self.machine.load_core,
+            self.machine.directory / f"attacker-{name}.log",
         )
         try:
             attacker.read_line()
@@ -151,7 +150,7 @@ class AttackBench:
 
     def _metric(self, name: str) -> float:
         try:
-            page = fetch(self.place.directory / "status.sock", "/metrics", 5.0)[1].decode()
+            page = fetch(self.machine.directory / "status.sock", "/metrics", 5.0)[1].decode()
         except (OSError, StatusError) as error:
             raise RunError(f"vn-agent's status page: {error}") from error
         return sum(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(name))
@@ -204,12 +203,12 @@ def table(results: Sequence[AttackResult]) -> str:
 
 def _measure(arguments: argparse.Namespace, programs: Path, scratch: Path) -> list[AttackResult]:
     cores = sorted(os.sched_getaffinity(0))
-    place = BenchMachine(programs, scratch, proxy_core=cores[0], load_core=cores[-1])
+    machine = BenchMachine(programs, scratch, proxy_core=cores[0], load_core=cores[-1])
     files = fixture.make(scratch)
     handshakes.write_chains(files.caller_authority, files.directory)
-    upstream, address = start_upstream(place, files)
+    upstream, address = start_upstream(machine, files)
     try:
-        bench = AttackBench(place, files, address, shlex.split(arguments.program), arguments.seconds)
+        bench = AttackBench(machine, files, address, shlex.split(arguments.program), arguments.seconds)
         results = []
         for name in arguments.only:
             results.append(bench.attack(name, arguments.rounds))
@@ -225,7 +224,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each slice")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all samples")
-    parser.add_argument("--program", default=f"{sys.executable} -m vnagent", help="what runs vn-agent")
+    parser.add_argument("--program", default=f"{sys.executable} -m vnagent", help="the command of vn-agent")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/vcnode/bench")
     return parser.parse_args()
 

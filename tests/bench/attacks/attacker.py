@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The attacks on vn-agent, each a coroutine: `python -m tests.bench.attacks.attacker NAME OPTIONS`.
 
-A process of its own, so that what measures does not wait for what attacks. It prints `ready` when the
-attack is under way, goes on until its standard input ends, and then prints one JSON object with what it
-counted. An attack is a function `async def attack(target: AttackTarget) -> None` in `ATTACKS`, which calls
-`target.report_under_way()` once and never returns by itself; `target.count(...)` is for the record.
+A process of its own, so that the measurement does not wait for the attack. It prints `ready` when the attack
+has begun, continues until its standard input ends, and then prints its counts as one JSON object.
 
-All of it goes to one address on loopback that the bench has started, with a tenant's credential that the
-bench has made, or with none.
+An attack is a function `async def attack(target: AttackTarget) -> None` in `ATTACKS`. It calls
+`target.report_under_way()` once and never returns by itself; `target.count(...)` adds to the counts.
+
+All of it goes to one loopback address that the bench serves, with a tenant's credential that the bench has
+issued, or with none.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from typing import cast
 from daemonkit.tasks import Tasks
 from tests.bench import handshakes
 
-# A tenant reads as much as it likes; what is never read stays in buffers.
+# A tenant may read slowly; unread bytes stay in buffers.
 _CHUNK = 1 << 16
 _PIPELINED = 100
 _PAUSE_S = 0.05
@@ -35,7 +36,7 @@ _SETTLE_S = 2.0
 
 @dataclass(slots=True)
 class AttackTarget:
-    """vn-agent, and who attacks it."""
+    """vn-agent, and the attacker's credentials."""
 
     host: str
     port: int
@@ -51,10 +52,10 @@ class AttackTarget:
     _is_ready: bool = False
 
     def report_under_way(self) -> None:
-        """Tell the bench, once."""
+        """Print `ready`, once."""
         if not self._is_ready:
             self._is_ready = True
-            _say("ready")
+            _log("ready")
 
     def count(self, what: str) -> None:
         self.counted[what] += 1
@@ -79,17 +80,17 @@ Attack = Callable[[AttackTarget], Awaitable[None]]
 
 
 async def none(target: AttackTarget) -> None:
-    """Nothing: how much the neighbour's figures differ by themselves."""
+    """No attack: how much the neighbour's figures vary by themselves."""
     target.report_under_way()
     await asyncio.Event().wait()
 
 
 async def pipelined_healthz(target: AttackTarget) -> None:
-    """A tenant's 200 connections, each with 100 requests for /healthz under way all the time."""
-    await _many(target, 200, _ask_ahead)
+    """A tenant's 200 connections, each with 100 requests for /healthz in flight."""
+    await _many(target, 200, _send_ahead)
 
 
-async def _ask_ahead(target: AttackTarget) -> None:
+async def _send_ahead(target: AttackTarget) -> None:
     reader, writer = await target.tls()
     try:
         while True:
@@ -101,17 +102,17 @@ async def _ask_ahead(target: AttackTarget) -> None:
                 if not chunk:
                     return
                 left -= chunk.count(b"HTTP/1.1 ")
-                target.count("answers")
+                target.count("replies")
     finally:
         writer.close()
 
 
 async def unread_pages(target: AttackTarget) -> None:
-    """A tenant's 200 connections that ask for its own pages, one behind the other, and read nothing."""
-    await _many(target, 200, _ask_and_never_read)
+    """A tenant's 200 connections that request its own pages, one after the other, and read nothing."""
+    await _many(target, 200, _request_and_never_read)
 
 
-async def _ask_and_never_read(target: AttackTarget) -> None:
+async def _request_and_never_read(target: AttackTarget) -> None:
     reader, writer = await target.tls()
     cast(asyncio.Transport, writer.transport).pause_reading()
     try:
@@ -125,17 +126,17 @@ async def _ask_and_never_read(target: AttackTarget) -> None:
 
 
 async def pages(target: AttackTarget) -> None:
-    """A tenant's 8 connections that ask for its own pages as fast as they come."""
-    await _many(target, 8, _ask_for("/pods"))
+    """A tenant's 8 connections that request its own pages in a closed loop."""
+    await _many(target, 8, _request_page("/pods"))
 
 
 async def logs(target: AttackTarget) -> None:
-    """A tenant's 8 connections that ask for a log of its own as fast as it comes."""
-    await _many(target, 8, _ask_for(f"{target.log_path}?tailLines=10"))
+    """A tenant's 8 connections that request a log of its own in a closed loop."""
+    await _many(target, 8, _request_page(f"{target.log_path}?tailLines=10"))
 
 
-def _ask_for(path: str) -> Attack:
-    async def ask(target: AttackTarget) -> None:
+def _request_page(path: str) -> Attack:
+    async def request_page(target: AttackTarget) -> None:
         reader, writer = await target.tls()
         try:
             while True:
@@ -146,7 +147,7 @@ def _ask_for(path: str) -> Attack:
         finally:
             writer.close()
 
-    return ask
+    return request_page
 
 
 async def _read_body(reader: asyncio.StreamReader, head: bytes) -> None:
@@ -160,7 +161,7 @@ async def _read_body(reader: asyncio.StreamReader, head: bytes) -> None:
 
 
 async def own_handshakes(target: AttackTarget) -> None:
-    """A tenant's own certificate, 4 handshakes at once, each connection closed when it stands."""
+    """A tenant's own certificate, 4 handshakes at once, each connection closed after its handshake."""
 
     async def handshake(target: AttackTarget) -> None:
         while True:
@@ -172,7 +173,7 @@ async def own_handshakes(target: AttackTarget) -> None:
 
 
 async def _many(target: AttackTarget, count: int, each: Attack) -> None:
-    """So many at once; one that is cut comes again."""
+    """So many at once; each reconnects after an error."""
 
     async def again() -> None:
         while True:
@@ -180,13 +181,13 @@ async def _many(target: AttackTarget, count: int, each: Attack) -> None:
                 await each(target)
             except (OSError, EOFError, TimeoutError, ValueError) as problem:
                 target.count(type(problem).__name__)
-            # Not faster than a connection stands, when each is refused at once.
+            # A pause, should each be refused at once.
             await asyncio.sleep(_PAUSE_S)
 
     tasks = Tasks("attack")
     for number in range(count):
         tasks.spawn(again(), str(number))
-    await asyncio.sleep(1.0)  # most of them stand; how long that takes is part of the attack
+    await asyncio.sleep(1.0)  # most of them are open by then; their set-up is part of the attack
     target.report_under_way()
     await asyncio.Event().wait()
 
@@ -196,7 +197,7 @@ def _by_thread(name: str) -> Attack:
     run, rate = handshakes.ATTACKS[name]
 
     async def attack(target: AttackTarget) -> None:
-        # It never ends; a thread of this kind does not keep the process.
+        # It never ends; a daemon thread does not keep the process alive.
         arguments = (target.port, target.chains, rate)
         threading.Thread(target=run, args=arguments, name=name, daemon=True).start()
         await asyncio.sleep(_SETTLE_S)
@@ -226,10 +227,10 @@ async def _run(name: str, target: AttackTarget) -> None:
         await attack  # its error is the program's
         raise RuntimeError(f"{name} ended by itself")
     attack.cancel()
-    _say(json.dumps(target.counted))
+    _log(json.dumps(target.counted))
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the gate costs a pod's start, on real containerd, kubelet and apiserver."""
+"""The cost of the start gate for a pod's start, on real containerd, kubelet and apiserver."""

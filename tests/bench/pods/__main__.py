@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what we cost a pod's start: `python -m tests.bench.pods`.
+"""Measures our cost for a pod's start: `python -m tests.bench.pods`.
 
-README.md of tests/bench says how it measures and how to read what it prints.
+README.md of tests/bench explains the method and the output.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from .rounds import FULL, POLICY_VARIANTS, QUICK, Results, StartVariant
 from .starting import Starter
 from .vcnode_daemons import VcnodeDaemons
 
-# What is in each pod's guest: as much as in the bench of Services.
+# The Services of each pod's guest, as in the bench of Services.
 _SERVICES, _ENDPOINTS = 100, 2
 _GUESTS = {
     "netns": "runc, guests by their network namespaces",
@@ -53,7 +53,7 @@ def main() -> int:
     for title, rows in made:
         peers = [name for name in PEERS if any(name in row.peers for row in rows)]
         sys.stdout.write(f"\n{title}\n{table(rows, peers)}\n")
-    _say(f"took {time.monotonic() - begun_s:.0f} s")
+    _log(f"took {time.monotonic() - begun_s:.0f} s")
     if arguments.json:
         whole = {"setting": described, "figures": document(made), "samples": dataclasses.asdict(results)}
         arguments.json.write_text(json.dumps(whole, indent=1) + "\n")
@@ -72,13 +72,13 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="all samples and figures")
     parser.add_argument("--tree", type=Path, help="an installed tree, whose launchers are run")
-    parser.add_argument("--keep-logs", type=Path, metavar="DIRECTORY", help="copy there what was logged")
+    parser.add_argument("--keep-logs", type=Path, metavar="DIRECTORY", help="copy the logs there")
     parser.add_argument("--k8s-cache", type=Path, default=build.DEFAULT_CACHE, help="of tests/k8s/build.py")
     return parser.parse_args()
 
 
 def _measure(arguments: argparse.Namespace) -> tuple[Results, str]:
-    """Run what was asked for; what there is of a runtime is the second. Raises RunError, RingError."""
+    """Run the bench; returns the results and the runtime's version. Raises RunError, RingError."""
     amounts = QUICK if arguments.quick else FULL
     if arguments.rounds:
         amounts = dataclasses.replace(amounts, rounds=arguments.rounds)
@@ -102,12 +102,12 @@ def _measure(arguments: argparse.Namespace) -> tuple[Results, str]:
         stack.enter_context(
             _filled(ring, tenant, [variant for group in groups for variant in group.variants])
         )
-        _say("the cluster runs")
-        return rounds.run(starter, daemons, groups, amounts, _say), runtime
+        _log("the cluster runs")
+        return rounds.run(starter, daemons, groups, amounts, _log), runtime
 
 
 def _filled(ring: Ring, tenant: RingTenant, variants: list[StartVariant]) -> ExitStack:
-    """Make everything but pods; what is returned takes it down."""
+    """Create everything but pods; the returned stack removes it."""
     stack = ExitStack()
     services.create_runtime_classes(ring, KATA, AGENT)
     for namespace in {rounds.WARM, "shop", *(variant.namespace for variant in variants)}:
@@ -123,7 +123,7 @@ def _filled(ring: Ring, tenant: RingTenant, variants: list[StartVariant]) -> Exi
         ring.super_cluster.api.create(
             objects.SLICES.format(shop), objects.endpoint_slice(name, tenant.key, at)
         )
-    # Nobody asks the tenants' own control planes any more, and they would only be in the way.
+    # The tenants' own control planes are not used any more.
     for each in ring.tenants:
         each.apiserver.daemon.stop()
     return stack
@@ -135,7 +135,7 @@ def _keep_logs(directory: Path, keep: Path) -> None:
         shutil.copy(log, keep)
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     sys.stderr.write(f"bench: {line}\n")
     sys.stderr.flush()
 

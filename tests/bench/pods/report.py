@@ -1,34 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From turns to rows, with the bound: pods start at most 100 ms later."""
+"""From measurements to rows, with the bound: pods start at most 100 ms later."""
 
 from collections.abc import Callable, Mapping, Sequence
 
 from tests.bench.bounded import BoundedRow, Figure, Rounds, p50, p99, row, value
 from tests.bench.figures import quartiles
 
-from .rounds import POLICIES, WITHOUT, Results, Turn, total
+from .rounds import POLICIES, WITHOUT, Results, RoundMeasurement, total
 
 PEERS = (WITHOUT,)
 ADDED_MS = 100.0
 
 
 def tables(results: Results) -> list[tuple[str, list[BoundedRow]]]:
-    """A heading and its rows, of one pod at a time, of many at once, and of what the gate did."""
+    """A heading and its rows, for one pod at a time, for many at once, for CPU, and for the gate."""
     at_once = results.amounts.at_once
-    titles: list[tuple[str, Callable[[Turn], Sequence[float]]]] = [
-        ("one pod at a time: from its creation to its container's start", lambda turn: turn.single_ms),
+    titles: list[tuple[str, Callable[[RoundMeasurement], Sequence[float]]]] = [
+        (
+            "one pod at a time: from its creation to its container's start",
+            lambda measured: measured.single_ms,
+        ),
         (f"{at_once} pods at once: from each one's creation to its container's start", lambda t: t.burst_ms),
     ]
     made = [(title, _started(results, take)) for title, take in titles]
     made.append(("CPU of each daemon, a pod", _cpu(results)))
-    return [*made, (f"what the gate did with {results.pods} pods of each policy", _gate(results))]
+    return [*made, (f"start gate, {results.pods} pods of each policy", _gate(results))]
 
 
-def _started(results: Results, take: Callable[[Turn], Sequence[float]]) -> list[BoundedRow]:
-    theirs = [take(turn) for turn in results.turns[WITHOUT]]
+def _started(results: Results, take: Callable[[RoundMeasurement], Sequence[float]]) -> list[BoundedRow]:
+    theirs = [take(measured) for measured in results.measurements[WITHOUT]]
     rows = []
-    for name in (*POLICIES, *sorted(results.turns.keys() - {*POLICIES, WITHOUT})):
-        ours = [take(turn) for turn in results.turns[name]]
+    for name in (*POLICIES, *sorted(results.measurements.keys() - {*POLICIES, WITHOUT})):
+        ours = [take(measured) for measured in results.measurements[name]]
         bound = ADDED_MS if name in POLICIES else None
         rows += [
             row(Figure(name, "p50 ms"), ours, {WITHOUT: theirs}),
@@ -52,21 +55,35 @@ def _added(
 
 
 def _p25(values: Sequence[float]) -> float:
-    """What a disturbed machine says longest something true of."""
+    """The figure that a disturbed machine distorts last."""
     return quartiles(values)[0]
 
 
 def _cpu(results: Results) -> list[BoundedRow]:
-    theirs = results.turns[WITHOUT]
+    theirs = results.measurements[WITHOUT]
     rows = []
     for name in POLICIES:
-        turns = results.turns[name]
-        for part in turns[0].cpu_ms:
-            peers = {WITHOUT: [[turn.cpu_ms[part]] for turn in theirs]} if part in theirs[0].cpu_ms else {}
-            rows.append(row(Figure(f"{name}: {part}", "ms"), [[turn.cpu_ms[part]] for turn in turns], peers))
-        all_theirs = {WITHOUT: [[sum(turn.cpu_ms.values())] for turn in theirs]}
+        measurements = results.measurements[name]
+        for part in measurements[0].cpu_ms:
+            peers = (
+                {WITHOUT: [[measured.cpu_ms[part]] for measured in theirs]}
+                if part in theirs[0].cpu_ms
+                else {}
+            )
+            rows.append(
+                row(
+                    Figure(f"{name}: {part}", "ms"),
+                    [[measured.cpu_ms[part]] for measured in measurements],
+                    peers,
+                )
+            )
+        all_theirs = {WITHOUT: [[sum(measured.cpu_ms.values())] for measured in theirs]}
         rows.append(
-            row(Figure("  all of these", "ms"), [[sum(turn.cpu_ms.values())] for turn in turns], all_theirs)
+            row(
+                Figure("  all of these", "ms"),
+                [[sum(measured.cpu_ms.values())] for measured in measurements],
+                all_theirs,
+            )
         )
     return rows
 
@@ -74,14 +91,14 @@ def _cpu(results: Results) -> list[BoundedRow]:
 def _gate(results: Results) -> list[BoundedRow]:
     rows = []
     for name in POLICIES:
-        turns = results.turns[name]
-        rows.append(value(Figure(f"{name}: refused at first", "pods"), float(results.refused[name])))
-        rows.append(value(Figure("  started without", "pods"), float(results.warned[name])))
-        nudges = total([turn.nudges for turn in turns])
+        measurements = results.measurements[name]
+        rows.append(value(Figure(f"{name}: blocked at first", "pods"), float(results.blocked[name])))
+        rows.append(value(Figure("  started with missing needs", "pods"), float(results.warned[name])))
+        nudges = total([measured.nudges for measured in measurements])
         rows.append(value(Figure("  nudged", "pods"), float(nudges["done"])))
         if others := nudges.total() - nudges["done"]:
             rows.append(value(Figure("  nudges that failed", "count"), float(others)))
-        opened = _sum([turn.opened for turn in turns])
+        opened = _sum([measured.opened for measured in measurements])
         if opened and opened[max(opened)]:
             rows += [
                 value(Figure("  sandbox to open gate", "p50 ms"), 1e3 * quantile(opened, 0.5)),
@@ -95,19 +112,17 @@ def _sum(parts: Sequence[Mapping[float, float]]) -> dict[float, float]:
 
 
 def quantile(counts: Mapping[float, float], share: float) -> float:
-    """Of a histogram: how many were at most so much. Between two limits it is taken to be even.
+    """The quantile of a histogram's cumulative counts, with even distribution between two limits.
 
-    What is above the last limit is said to be that limit.
+    Above the last limit it is that limit.
     """
     limits = sorted(counts)
-    wanted = share * counts[limits[-1]]
+    rank = share * counts[limits[-1]]
     below_limit = below_count = 0.0
     for limit in limits:
-        if counts[limit] >= wanted:
+        if counts[limit] >= rank:
             if limit == float("inf") or counts[limit] == below_count:
                 return below_limit
-            return below_limit + (limit - below_limit) * (wanted - below_count) / (
-                counts[limit] - below_count
-            )
+            return below_limit + (limit - below_limit) * (rank - below_count) / (counts[limit] - below_count)
         below_limit, below_count = limit, counts[limit]
     return below_limit

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who takes turns, and what each turn showed."""
+"""The order of variants, and the measurements of each."""
 
 import random
 from collections import Counter
@@ -17,7 +17,7 @@ K = TypeVar("K")
 WITHOUT = "without us"
 POLICIES = ("off", "warn", "enforce")
 WARM = "warm"
-# Of plugins that know by themselves when a pod may start: how late that is.
+# The latency of rules in plugins that simulate it.
 LATE_S = (0.0, 0.3)
 
 
@@ -25,11 +25,11 @@ LATE_S = (0.0, 0.3)
 class Amounts:
     rounds: int
     singles: int
-    """Pods one after the other, in each turn."""
+    """Pods one after the other, in each measurement."""
     at_once: int
 
 
-# Turns are short, so that a disturbed minute affects all variants.
+# Measurements are short, so that a disturbed minute affects all variants.
 FULL = Amounts(8, 6, 10)
 QUICK = Amounts(2, 5, 10)
 
@@ -40,7 +40,7 @@ class StartVariant:
 
     name: str
     namespace: str
-    demands: bool = False
+    requires_plugin: bool = False
     has_agent: bool = False
 
 
@@ -54,7 +54,7 @@ class MethodGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class RoundMeasurement:
     """One variant in one round. `cpu_ms` is each daemon's, per pod."""
 
     single_ms: Sequence[float]
@@ -69,8 +69,8 @@ class Results:
     """By the names of variants; `refused` and `warned` count pods."""
 
     amounts: Amounts
-    turns: dict[str, list[Turn]] = field(default_factory=dict)
-    refused: dict[str, int] = field(default_factory=dict)
+    measurements: dict[str, list[RoundMeasurement]] = field(default_factory=dict)
+    blocked: dict[str, int] = field(default_factory=dict)
     warned: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -80,14 +80,14 @@ class Results:
 
 
 POLICY_VARIANTS = tuple(
-    StartVariant(policy, f"bench-{policy}", demands=policy == "enforce") for policy in POLICIES
+    StartVariant(policy, f"bench-{policy}", requires_plugin=policy == "enforce") for policy in POLICIES
 )
 
 
 def groups(
     starter: Starter, daemons: VcnodeDaemons, *, has_wait_plugins: bool, has_agent: bool
 ) -> list[MethodGroup]:
-    """The groups that take turns, with those of `wait_plugins` if asked for.
+    """The groups, with those of `wait_plugins` if requested.
 
     With `has_agent`, guests are reached through their agents. Pods without vcnode have none, so that an
     agent's start counts as vcnode's cost.
@@ -102,10 +102,10 @@ def groups(
         found += [
             MethodGroup(
                 _bound(wait_plugins.nudged, starter, late_s),
-                (StartVariant(f"refused, {when}", "bench-ways"),),
+                (StartVariant(f"denied, {when}", "bench-wait"),),
             ),
             MethodGroup(
-                _bound(wait_plugins.hooked, starter, late_s), (StartVariant(f"hook, {when}", "bench-ways"),)
+                _bound(wait_plugins.hooked, starter, late_s), (StartVariant(f"hook, {when}", "bench-wait"),)
             ),
         ]
     return found
@@ -116,21 +116,23 @@ def run(
     daemons: VcnodeDaemons,
     groups: Sequence[MethodGroup],
     amounts: Amounts,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> Results:
-    """Shuffle the turns of each round, so that a disturbance affects all variants alike."""
-    rng = random.Random(5)  # noqa: S311 - the order of turns
+    """Shuffle the variants of each round, so that a disturbance affects all variants alike."""
+    rng = random.Random(5)  # noqa: S311 - the order of variants
     results = Results(amounts)
     for number in range(amounts.rounds):
-        say(f"round {number + 1} of {amounts.rounds}")
+        log(f"round {number + 1} of {amounts.rounds}")
         for group in rng.sample(groups, len(groups)):
             with group.around():
                 # The first pod of a group fills caches; it is not measured.
                 starter.at_once(WARM, 2, has_agent=group.variants[0].has_agent)
                 for variant in rng.sample(list(group.variants), len(group.variants)):
-                    turn = _turn(starter, daemons if group.has_daemons else None, variant, amounts, rng)
-                    results.turns.setdefault(variant.name, []).append(turn)
-    for counted, into in ((daemons.refused(), results.refused), (daemons.warned(), results.warned)):
+                    measured = _measure_variant(
+                        starter, daemons if group.has_daemons else None, variant, amounts, rng
+                    )
+                    results.measurements.setdefault(variant.name, []).append(measured)
+    for counted, into in ((daemons.blocked(), results.blocked), (daemons.warned(), results.warned)):
         into |= {
             variant.name: counted[starter.tenant.super_namespace(variant.namespace)]
             for variant in POLICY_VARIANTS
@@ -138,25 +140,32 @@ def run(
     return results
 
 
-def _turn(
+def _measure_variant(
     starter: Starter,
     daemons: VcnodeDaemons | None,
     variant: StartVariant,
     amounts: Amounts,
     rng: random.Random,
-) -> Turn:
+) -> RoundMeasurement:
     nothing = DaemonCounters({}, {}, {})
     before, began = (daemons.counters() if daemons else nothing), starter.cpu_s()
     single_ms = starter.one_by_one(
-        variant.namespace, amounts.singles, rng, demands=variant.demands, has_agent=variant.has_agent
+        variant.namespace,
+        amounts.singles,
+        rng,
+        requires_plugin=variant.requires_plugin,
+        has_agent=variant.has_agent,
     )
     burst_ms = starter.at_once(
-        variant.namespace, amounts.at_once, demands=variant.demands, has_agent=variant.has_agent
+        variant.namespace,
+        amounts.at_once,
+        requires_plugin=variant.requires_plugin,
+        has_agent=variant.has_agent,
     )
     after, ended = (daemons.counters() if daemons else nothing), starter.cpu_s()
     pods = len(single_ms) + len(burst_ms)
     spent_s = _growth(before.cpu_s, after.cpu_s) | _growth(began, ended)
-    return Turn(
+    return RoundMeasurement(
         single_ms,
         burst_ms,
         _growth(before.opened, after.opened),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts pods and says how long each took, from its creation to its container's start."""
+"""Starts pods and measures how long each took, from its creation to its container's start."""
 
 import random
 import secrets
@@ -16,8 +16,8 @@ from tests.k8s.ring.serving import AGENT, KATA
 from tests.k8s.ring.tenants import RingTenant
 
 _STARTED_S = 120.0
-# The kubelet looks at its containers once a second: not always at the same point of that.
-_KUBELET_LOOKS_S = 1.0
+# The kubelet syncs its containers once a second.
+_KUBELET_PERIOD_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Starter:
     tenant: RingTenant
 
     def cpu_s(self) -> dict[str, float]:
-        """CPU seconds so far of what starts pods without us, CNI's plugins in containerd's."""
+        """CPU seconds so far of the programs that start pods; CNI's plugins count as containerd's."""
         kubelet = self.ring.node.kubelet
         assert kubelet is not None
         pids = {
@@ -39,28 +39,28 @@ class Starter:
         return {name: usage.cpu_s([pid]) for name, pid in pids.items()}
 
     def one_by_one(
-        self, place: str, count: int, rng: random.Random, *, demands: bool, has_agent: bool
+        self, namespace: str, count: int, rng: random.Random, *, requires_plugin: bool, has_agent: bool
     ) -> list[float]:
         """Milliseconds of each."""
         took_ms = []
         for _ in range(count):
             # A pod is created when the kubelet has observed the end of the one before: always in the same
             # phase of the kubelet's period.
-            time.sleep(rng.uniform(0, _KUBELET_LOOKS_S))  # else all samples would share that phase
-            took_ms += self.at_once(place, 1, demands=demands, has_agent=has_agent)
+            time.sleep(rng.uniform(0, _KUBELET_PERIOD_S))  # otherwise all samples would share that phase
+            took_ms += self.at_once(namespace, 1, requires_plugin=requires_plugin, has_agent=has_agent)
         return took_ms
 
     def at_once(
-        self, place: str, count: int, *, demands: bool = False, has_agent: bool = False
+        self, namespace: str, count: int, *, requires_plugin: bool = False, has_agent: bool = False
     ) -> list[float]:
-        """Milliseconds of each; all are gone afterwards. `demands`: they demand the plugin. `has_agent`:
-        our agent is their native sidecar, which has to be up before their own container starts.
+        """Milliseconds of each; all are deleted afterwards. `has_agent`: our agent is their native sidecar,
+        which must be up before their own container starts.
 
-        From when the first byte of the request is about to be sent, by this machine's clock, until
-        the container was started, by the runtime's word and the same clock.
+        From just before the request, by this machine's clock, until the container was started, as the
+        runtime reports by the same clock.
         """
         api = self.ring.super_cluster.api
-        path = f"/api/v1/namespaces/{self.tenant.super_namespace(place)}/pods"
+        path = f"/api/v1/namespaces/{self.tenant.super_namespace(namespace)}/pods"
         handler, spec = KATA, services.sleeper()
         if has_agent:
             handler, spec = AGENT, guests.with_agent(self.ring, spec)
@@ -68,8 +68,8 @@ class Starter:
         for _ in range(count):
             name = f"p-{secrets.token_hex(4)}"
             value = services.pod_value(self.tenant, name, self.ring.node.name, handler, spec)
-            value["metadata"]["annotations"][keys.NAMESPACE] = place
-            if demands:
+            value["metadata"]["annotations"][keys.NAMESPACE] = namespace
+            if requires_plugin:
                 value["metadata"]["annotations"] |= gating.REQUIRED
             began_s[name] = time.time()
             api.create(path, value)

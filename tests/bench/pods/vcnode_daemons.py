@@ -68,12 +68,12 @@ class VcnodeDaemons:
             {each.name: usage.cpu_s([each.process.pid]) for each in self._all if each.process is not None},
         )
 
-    def refused(self) -> Counter[str]:
-        """Pods whose container was refused at least once, by super namespace."""
+    def blocked(self) -> Counter[str]:
+        """Pods whose container was blocked at least once, by super namespace."""
         return self._count("container start blocked")
 
     def warned(self) -> Counter[str]:
-        """Pods whose container started without what it needs, by super namespace."""
+        """Pods whose container started with missing needs, by super namespace."""
         return self._count("container start allowed by policy warn although needs are missing")
 
     def _count(self, message: str) -> Counter[str]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two NRI plugins that let pods wait until rules are applied (docs/decisions/0015).
 
-One refuses containers and nudges the kubelet, as kata-bridge does. The other adds a createRuntime hook.
+One denies containers and nudges the kubelet, as kata-bridge does. The other adds a createRuntime hook.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _HOOK_S = 30
 
 
 class RulesWait(WatchingPlugin):
-    """Pretends that rules are applied `latency_s` after the sandbox started; a subclass lets pods wait."""
+    """Simulates that rules are applied `latency_s` after the sandbox started; a subclass lets pods wait."""
 
     def __init__(self, ring: Ring, latency_s: float) -> None:
         super().__init__(ring.node.nri_socket, SANDBOXES | GATE, index="40")
@@ -43,16 +43,16 @@ class RulesWait(WatchingPlugin):
 
 
 class Nudged(RulesWait):
-    """Refuses containers until then, and nudges the pods that it refused."""
+    """Denies containers until then, and nudges the pods that it denied."""
 
     def __init__(self, ring: Ring, latency_s: float) -> None:
         super().__init__(ring, latency_s)
         self._ready: set[str] = set()
-        self._refused: dict[str, PodSandbox] = {}
+        self._denied: dict[str, PodSandbox] = {}
 
     def ready(self, pod: PodSandbox) -> None:
         self._ready.add(pod.id)
-        if self._refused.pop(pod.id, None) is not None:
+        if self._denied.pop(pod.id, None) is not None:
             threading.Thread(target=self._nudge, args=(pod,)).start()
 
     def _nudge(self, pod: PodSandbox) -> None:
@@ -63,7 +63,7 @@ class Nudged(RulesWait):
     async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Deny:
         if pod.id in self._ready or pod.runtime_handler != KATA:
             return ContainerAdjustment()
-        self._refused[pod.id] = pod
+        self._denied[pod.id] = pod
         return Deny("waiting")
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures Services in guests: `python -m tests.bench.services`.
 
-README.md of tests/bench says how it measures and how to read what it prints.
+README.md of tests/bench explains the method and the output.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def main() -> int:
     sys.stdout.write(f"{setting.describe(share, versions())}\n")
     for title, rows in made:
         sys.stdout.write(f"\n{title}\n{table(rows, PEERS)}\n")
-    _say(f"took {time.monotonic() - begun_s:.0f} s")
+    _log(f"took {time.monotonic() - begun_s:.0f} s")
     if arguments.json:
         arguments.json.write_text(json.dumps(_document(results, made, share, arguments), indent=1) + "\n")
     return 0
@@ -64,9 +64,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds of changes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all samples and figures")
     parser.add_argument("--tree", type=Path, help="an installed tree, whose launchers are run")
-    parser.add_argument(
-        "--keep-logs", type=Path, metavar="DIRECTORY", help="copy there what the daemons said"
-    )
+    parser.add_argument("--keep-logs", type=Path, metavar="DIRECTORY", help="copy the daemons' logs there")
     parser.add_argument("--k8s-cache", type=Path, default=build.DEFAULT_CACHE, help="of tests/k8s/build.py")
     return parser.parse_args()
 
@@ -87,16 +85,16 @@ def _kinds(text: str) -> tuple[GuestFilter, ...]:
 
 
 def _measure(arguments: argparse.Namespace) -> Results:
-    """Run what was asked for. Raises RunError, RingError, ProgramError."""
+    """Run the requested parts. Raises RunError, RingError, ProgramError."""
     binaries = _binaries(arguments.k8s_cache)
     amounts = QUICK if arguments.quick else FULL
     if arguments.rounds:
         amounts = dataclasses.replace(amounts, rounds=arguments.rounds)
     with ExitStack() as stack:
-        made = cluster.start(binaries, stack, _say)
+        made = cluster.start(binaries, stack, _log)
         if arguments.keep_logs is not None:
             stack.callback(_keep_logs, made.directory, arguments.keep_logs)
-        bench = ServicesBench(made, binaries, programs(arguments.tree), amounts, _say)
+        bench = ServicesBench(made, binaries, programs(arguments.tree), amounts, _log)
         if set(arguments.only) & set(ON_GUESTS):
             bench.run_guests(arguments.guests, arguments.only)
         if "memory" in arguments.only:
@@ -121,7 +119,7 @@ def _binaries(cache: Path) -> build.Binaries:
     return binaries
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     sys.stderr.write(f"bench: {line}\n")
     sys.stderr.flush()
 

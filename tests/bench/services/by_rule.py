@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The other peer: one `iptables` process a rule, as VirtualCluster's paper puts rules into Kata guests.
+"""The other peer: one `iptables` process a rule, as VirtualCluster's paper installs rules in Kata guests.
 
-The rules are ours, which are fewer than kube-proxy's, so that what is compared is the way they go
-alone: no gRPC, no VM, no certificate, just a shell in the guest's namespace.
+The rules are ours, which are fewer than kube-proxy's, so that only their delivery is compared: no gRPC, no
+VM, no certificate, just a shell in the guest's namespace.
 """
 
 import json
@@ -111,7 +111,7 @@ def _shell(guest: BenchGuest, script: str) -> "subprocess.Popen[str]":
 
 
 def _check(guest: BenchGuest, kind: GuestFilter, tenant: BenchTenant) -> None:
-    held = guest.namespace.run(f"iptables-{kind.variant}-save", "-t", "nat")
+    saved = guest.namespace.run(f"iptables-{kind.variant}-save", "-t", "nat")
     for addresses in tenant.services.values():
-        if not all(address in held for address in addresses):
+        if not all(address in saved for address in addresses):
             raise RunError("one process a rule: a rule is missing")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Endpoint changes, one after the other, until each is live; of ours or of kube-proxy."""
+"""Endpoint changes, one after the other, each until it is live; with our daemons or with kube-proxy."""
 
 import itertools
 import random
@@ -16,16 +16,16 @@ from .cluster import BenchCluster, BenchTenant, Writer, Written
 from .guests import BenchGuest
 from .kubeproxy import KubeProxy
 from .node import BenchNode
-from .witness import Witness, wait_for_all
+from .watcher import EndpointWatcher, wait_for_all
 
 LIVE_S = 30.0
-# What kube-proxy's default lets pass between two syncs, and then some.
+# More than kube-proxy's default interval between two syncs.
 _DEFAULT_GAP_S = (1.15, 1.4)
 _GAP_S = (0.15, 0.35)
 _CHURN_GAP_S = (0.1, 0.5)
 # The churn's process starts, connects and makes its first changes in less.
 _CHURN_SETTLE_S = 1.5
-# kube-proxy's minimum between two syncs, and then some.
+# More than kube-proxy's minimum between two syncs.
 _KUBE_PROXY_SETTLE_S = 1.5
 
 
@@ -38,12 +38,12 @@ class MeasuredChange:
 
     @property
     def each_ms(self) -> list[float]:
-        """From the API's answer to each namespace."""
-        return [(seen - self.written.answered_s) * 1e3 for seen in self.seen_s]
+        """From the API's response to each namespace."""
+        return [(seen - self.written.responded_s) * 1e3 for seen in self.seen_s]
 
     @property
     def last_ms(self) -> float:
-        return (max(self.seen_s) - self.written.answered_s) * 1e3
+        return (max(self.seen_s) - self.written.responded_s) * 1e3
 
     @property
     def from_before_ms(self) -> float:
@@ -64,7 +64,7 @@ class ChangeSlice:
 
 @dataclass(slots=True)
 class Collected:
-    """Slices by what was done (quiet, churn, ...) and by whom; one a round."""
+    """Slices by load (quiet, churn, ...) and subject; one a round."""
 
     slices: dict[str, dict[str, list[ChangeSlice]]] = field(default_factory=dict)
 
@@ -73,12 +73,12 @@ class Collected:
 
 
 class ServiceProxy(Protocol):
-    """What is measured: it starts up to date, with everything live."""
+    """A measured proxy: after `start` all rules are live."""
 
     @property
     def name(self) -> str: ...
     @property
-    def witnesses(self) -> Sequence[Witness]: ...
+    def watchers(self) -> Sequence[EndpointWatcher]: ...
     @property
     def gap_s(self) -> tuple[float, float]: ...
     @property
@@ -95,11 +95,11 @@ class KubeproxyExtProxy:
     name: str = "ours"
     gap_s: tuple[float, float] = _GAP_S
     guest: BenchGuest | None = None
-    """The one that changes get to; None: all."""
+    """The guest that changes reach; None: all."""
 
     @property
-    def witnesses(self) -> Sequence[Witness]:
-        return [each.witness for each in ([self.guest] if self.guest is not None else self.node.guests)]
+    def watchers(self) -> Sequence[EndpointWatcher]:
+        return [each.watcher for each in ([self.guest] if self.guest is not None else self.node.guests)]
 
     @property
     def pids(self) -> dict[str, list[int]]:
@@ -116,12 +116,12 @@ class KubeproxyExtProxy:
 
 
 @dataclass(slots=True)
-class Theirs:
+class RealKubeProxy:
     """kube-proxy, started on a namespace without rules. `took_s` is from its start to the first rules."""
 
     proxy: KubeProxy
     probe: str
-    """An endpoint that there is: when it is live, so are all."""
+    """An existing endpoint: when it is live, so are all."""
     took_s: list[float] = field(default_factory=list)
 
     @property
@@ -129,21 +129,21 @@ class Theirs:
         return self.proxy.name
 
     @property
-    def witnesses(self) -> Sequence[Witness]:
-        return [self.proxy.witness]
+    def watchers(self) -> Sequence[EndpointWatcher]:
+        return [self.proxy.watcher]
 
     @property
     def gap_s(self) -> tuple[float, float]:
-        return _GAP_S if self.proxy.has_no_minimum else _DEFAULT_GAP_S
+        return _GAP_S if self.proxy.has_no_min_sync else _DEFAULT_GAP_S
 
     @property
     def pids(self) -> dict[str, list[int]]:
         return {"proxy": [self.proxy.pid]}
 
     def start(self) -> None:
-        self.proxy.witness.arm(self.probe)
+        self.proxy.watcher.arm(self.probe)
         self.proxy.start()
-        (seen_s,) = wait_for_all(self.witnesses, LIVE_S)
+        (seen_s,) = wait_for_all(self.watchers, LIVE_S)
         self.took_s.append(seen_s - self.proxy.started_s)
         # kube-proxy syncs again when all its caches have synced. The first change would wait for this sync,
         # and its CPU time would count as that of the changes.
@@ -156,7 +156,7 @@ class Theirs:
 def run(
     cluster: BenchCluster, subject: ServiceProxy, tenant: BenchTenant, count: int, *, has_churn: bool = False
 ) -> ChangeSlice:
-    """Start the subject, make `count` changes, stop it, and put everything back.
+    """Start the subject, make `count` changes, stop it, and restore the endpoints.
 
     Half of the Services churn, changes are measured at the others: each gets one endpoint more.
     """
@@ -171,7 +171,7 @@ def run(
             disturber = churn.start(cluster, tenant, churning)
             stack.callback(_put_back, writer, tenant, churning)
             stack.callback(disturber.stop)
-            # Until it writes, samples would be those of a quiet cluster.
+            # Before its first write, samples would be those of a quiet cluster.
             time.sleep(_CHURN_SETTLE_S)  # no event reports that the churn is under way
         chosen = list(itertools.islice(itertools.cycle(measured), count))
         stack.callback(_put_back, writer, tenant, chosen)
@@ -188,7 +188,7 @@ def changes(
 ) -> ChangeSlice:
     """Change one Service after the other, each when the one before has been live for a while."""
     made: list[MeasuredChange] = []
-    witnesses = subject.witnesses
+    watchers = subject.watchers
     before = {part: usage.cpu_s(pids) for part, pids in subject.pids.items()}
     for name in services:
         # Longer than the subject's minimum interval between syncs, so that no change waits for it; random,
@@ -196,11 +196,11 @@ def changes(
         gap = random.uniform(*gap_s)  # noqa: S311 - no secret
         time.sleep(gap)  # the pace of the changes is part of what is measured
         address = cluster.addresses.next()
-        for witness in witnesses:
-            witness.arm(address)
+        for watcher in watchers:
+            watcher.arm(address)
         endpoints = (*tenant.services[name], address)
         written = writer.set_endpoints(tenant.namespace, name, tenant.key, endpoints)
-        made.append(MeasuredChange(written, wait_for_all(witnesses, LIVE_S)))
+        made.append(MeasuredChange(written, wait_for_all(watchers, LIVE_S)))
     # A change costs CPU time also after it is live: the last one gets the same time as the others.
     time.sleep(gap_s[0])  # no event reports that this work is done
     after = {part: usage.cpu_s(pids) for part, pids in subject.pids.items()}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steady churn: `python -m tests.bench.services.churn FILE` until it is told to end.
+"""Steady churn: `python -m tests.bench.services.churn FILE` until it is stopped.
 
-A process of its own, so that what measures does not wait for what disturbs. Each change replaces one
+A process of its own, so that the measurement does not wait for the churn. Each change replaces one
 endpoint of one Service, as a rolling update does; the number of rules stays.
 """
 
@@ -20,7 +20,7 @@ from .cluster import BenchCluster, BenchTenant, Writer
 from .objects import Addresses
 
 RATE_PER_S = 20.0
-# Beyond all that a run gives out itself.
+# Beyond all addresses of the run itself.
 _FIRST_ADDRESS = 2_000_000
 
 
@@ -51,7 +51,7 @@ def start(cluster: BenchCluster, tenant: BenchTenant, services: Sequence[str]) -
 
 
 def main() -> None:
-    """Write at a steady rate; what is late is not made up for."""
+    """Write at a steady rate; late writes are not made up for."""
     given = json.loads(Path(sys.argv[1]).read_text())
     writer = Writer(
         TlsEndpoint(
@@ -70,7 +70,7 @@ def main() -> None:
         name, endpoints = services[number % len(services)]
         writer.set_endpoints(given["namespace"], name, given["tenant"], [*endpoints[:-1], addresses.next()])
         number += 1
-        # Without a rate, a quicker machine would be churned more.
+        # Without a rate, a faster machine would have more churn.
         left_s = 1 / RATE_PER_S - (time.monotonic() - begun_s)
         time.sleep(max(0.0, left_s))  # the rate is part of what is measured
 

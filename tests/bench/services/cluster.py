@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The super cluster of the bench: a real etcd and kube-apiserver, and hands that write into it."""
+"""The super cluster of the bench: a real etcd and kube-apiserver, and clients that write into it."""
 
 import http.client
 import json
@@ -29,10 +29,10 @@ _REQUEST_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """When a write was about to be sent, and when its answer was here. Of `time.monotonic`."""
+    """When a write was about to be sent, and when its response had arrived. Of `time.monotonic`."""
 
     before_s: float
-    answered_s: float
+    responded_s: float
 
 
 class Writer:
@@ -47,16 +47,16 @@ class Writer:
         self._connection.close()
 
     def send(self, method: str, path: str, value: JsonObject | None = None) -> Written:
-        """Make one request. Raises RunError for an answer that is an error."""
+        """Make one request. Raises RunError for an error response."""
         body = None if value is None else json.dumps(value).encode()
         before_s = time.monotonic()
         self._connection.request(method, path, body, {"Content-Type": "application/json"})
-        answer = self._connection.getresponse()
-        text = answer.read()
-        answered_s = time.monotonic()
-        if answer.status >= http.HTTPStatus.BAD_REQUEST:
-            raise RunError(f"{method} {path}: {answer.status} {text[:500].decode(errors='replace')}")
-        return Written(before_s, answered_s)
+        reply = self._connection.getresponse()
+        text = reply.read()
+        responded_s = time.monotonic()
+        if reply.status >= http.HTTPStatus.BAD_REQUEST:
+            raise RunError(f"{method} {path}: {reply.status} {text[:500].decode(errors='replace')}")
+        return Written(before_s, responded_s)
 
     def set_endpoints(self, namespace: str, service: str, tenant: str, addresses: Sequence[str]) -> Written:
         path = f"{objects.SLICES.format(namespace)}/{service}-1"
@@ -74,7 +74,7 @@ class BenchTenant:
 
 @dataclass(frozen=True, slots=True)
 class BenchCluster:
-    """What runs, and where. `prefix` begins the names of all that this run makes."""
+    """The running cluster. `prefix` begins all names of this run."""
 
     directory: Path
     prefix: str
@@ -114,7 +114,7 @@ class BenchCluster:
         return tenants
 
     def delete_tenants(self, tenants: Iterable[BenchTenant]) -> None:
-        """Delete their Services and slices. Namespaces stay: nobody here would finish them."""
+        """Delete their Services and slices. Namespaces stay: no controller here would finalize them."""
         for tenant in tenants:
             self._in_parallel(
                 ("DELETE", f"{path.format(tenant.namespace)}/{name}{suffix}", None)
@@ -130,12 +130,12 @@ class BenchCluster:
         return BenchTenant(key, f"{key}-default", made)
 
     def _in_parallel(self, requests: Iterable[tuple[str, str, JsonObject | None]]) -> None:
-        listed = list(requests)
+        all_requests = list(requests)
 
         def send(part: int) -> None:
             writer = self.writer()
             try:
-                for request in listed[part::_WRITERS]:
+                for request in all_requests[part::_WRITERS]:
                     writer.send(*request)
             finally:
                 writer.close()
@@ -145,7 +145,7 @@ class BenchCluster:
                 each.result()
 
 
-def start(binaries: Binaries, stack: ExitStack, say: Callable[[str], None]) -> BenchCluster:
+def start(binaries: Binaries, stack: ExitStack, log: Callable[[str], None]) -> BenchCluster:
     """Start etcd and kube-apiserver in a namespace beside the node's; `stack` takes it all down.
 
     Raises RingError, RunError.
@@ -166,7 +166,7 @@ def start(binaries: Binaries, stack: ExitStack, say: Callable[[str], None]) -> B
     )
     stack.callback(apiserver.daemon.stop)
     apiserver.wait_ready()
-    say("etcd and kube-apiserver run")
+    log("etcd and kube-apiserver run")
     cluster = BenchCluster(directory, prefix, control, node, apiserver, objects.Addresses())
     apiserver.api.create(objects.NODES, objects.node(NODE, _NODE_ADDRESS))
     return cluster

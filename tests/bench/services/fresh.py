@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from .changing import LIVE_S
 from .cluster import BenchTenant
 from .node import BenchNode, events
-from .witness import wait_for_all
+from .watcher import wait_for_all
 
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """One guest that came alone, while kubeproxy-ext knew its tenant or did not."""
+    """One guest that was added alone, with its tenant synced in kubeproxy-ext or not."""
 
     attach_ms: float
     """From the start of its agent's process until it was attached."""
@@ -22,24 +22,24 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True)
 class AtOnce:
-    """Many guests that are all there, with their agents attached, when kubeproxy-ext starts."""
+    """Many guests with attached agents when kubeproxy-ext starts."""
 
     wall_ms: float
     """From the moment that the first guest appears in it until the last guest has its rules."""
-    known_ms: float
-    """Of that, from the moment that it knows the tenant's Services."""
+    synced_ms: float
+    """Of that, from the moment that it has synced the tenant's Services."""
     start_s: float
     """From the start of its process until then."""
     renders: int
 
 
 def one(node: BenchNode, tenant: BenchTenant) -> Fresh:
-    """Start one guest more, and take it away again. kubeproxy-ext has to run."""
+    """Add one guest, and remove it again. kubeproxy-ext must run."""
     (guest,) = node.add(1)
     try:
-        guest.witness.arm(_last_endpoint(tenant))
+        guest.watcher.arm(_last_endpoint(tenant))
         node.start_agent(guest)
-        (seen_s,) = wait_for_all([guest.witness], LIVE_S)
+        (seen_s,) = wait_for_all([guest.watcher], LIVE_S)
         live_s = seen_s - time.monotonic() + time.time()
         attached_s = node.wait_attached([guest])[guest.id]
         return Fresh((attached_s - guest.started_s) * 1e3, (live_s - attached_s) * 1e3)
@@ -51,16 +51,16 @@ def at_once(node: BenchNode, tenant: BenchTenant, count: int) -> AtOnce:
     """Replace all guests by `count` new ones, and start kubeproxy-ext before them."""
     renew(node, count)
     for guest in node.guests:
-        guest.witness.arm(_last_endpoint(tenant))
+        guest.watcher.arm(_last_endpoint(tenant))
     try:
         node.proxy.start()
-        seen_s = max(wait_for_all([guest.witness for guest in node.guests], LIVE_S))
+        seen_s = max(wait_for_all([guest.watcher for guest in node.guests], LIVE_S))
         live_s = seen_s - time.monotonic() + time.time()
         node.proxy.wait_ready()
         node.wait_current()
         renders = int(node.proxy.metric("vcnode_kubeproxyext_renders_total"))
         known = next(events(node.proxy.log, "tenant synced"))
-        # It counts from when the tenant's first guest appeared, which is when its Services are asked for.
+        # `after_s` counts from when the tenant's first guest appeared and its Services were requested.
         appeared_s = known["at"] - known["after_s"]
         return AtOnce(
             (live_s - appeared_s) * 1e3,
@@ -83,5 +83,5 @@ def renew(node: BenchNode, count: int) -> None:
 
 
 def _last_endpoint(tenant: BenchTenant) -> str:
-    """All rules of a table come in one transaction: any of them will do."""
+    """One endpoint stands for all: a table's rules come in one transaction."""
     return list(tenant.services.values())[-1][-1]

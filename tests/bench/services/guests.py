@@ -2,7 +2,7 @@
 """Guests: network namespaces with our agent in them, each with a packet filter of its choice.
 
 A guest has a /run of its own, as a VM has: legacy iptables locks a file there, and 30 guests would
-wait for each other. What of iptables and nft a guest has is decided by what is hidden from it.
+wait for each other. Programs that are hidden from a guest decide which of iptables and nft it has.
 """
 
 import enum
@@ -21,7 +21,7 @@ from tests.k8s.ring import network
 from tests.k8s.ring.processes import RingProcess, run
 from tests.lab.namespaces import SYSTEM_PATH, LabNamespace
 
-from .witness import LegacyWitness, NftWitness, Witness
+from .watcher import EndpointWatcher, LegacyWatcher, NftWatcher
 
 _ALTERNATIVES = Path("/etc/alternatives")
 _TOOLS = [f"{family}{name}" for family in ("iptables", "ip6tables") for name in ("", "-save", "-restore")]
@@ -29,7 +29,7 @@ _NFT_PROGRAM = Path("/usr/sbin/nft")
 
 
 class GuestFilter(enum.Enum):
-    """What a guest's packet filter is; `nft` is what our agent takes where there is all of it."""
+    """A guest's packet filter; our agent chooses `nft` where everything is installed."""
 
     NFT = "nft"
     LEGACY = "legacy"
@@ -37,11 +37,11 @@ class GuestFilter(enum.Enum):
 
     @property
     def variant(self) -> str:
-        """The iptables that is beside our agent, or the only one: of `iptables-<variant>`."""
+        """The variant of the guest's iptables: of `iptables-<variant>`."""
         return "legacy" if self is GuestFilter.LEGACY else "nft"
 
-    def witness(self, namespace: LabNamespace) -> Witness:
-        return LegacyWitness(namespace) if self is GuestFilter.LEGACY else NftWitness(namespace)
+    def watcher(self, namespace: LabNamespace) -> EndpointWatcher:
+        return LegacyWatcher(namespace) if self is GuestFilter.LEGACY else NftWatcher(namespace)
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class BenchGuest:
 
     number: int
     namespace: LabNamespace
-    witness: Witness
+    watcher: EndpointWatcher
     agent: RingProcess | None = None
     started_s: float = 0.0
 
@@ -73,22 +73,22 @@ def create(prefix: str, numbers: Iterable[int], kind: GuestFilter, directory: Pa
         run(["ip", "-n", name, "link", "set", "lo", "up"])
         environment = {"PATH": SYSTEM_PATH, "XTABLES_LOCKFILE": str(directory / f"{name}.lock")}
         namespace = LabNamespace(name, environment)
-        guests.append(BenchGuest(number, namespace, kind.witness(namespace)))
+        guests.append(BenchGuest(number, namespace, kind.watcher(namespace)))
     return guests
 
 
 def delete(guests: Iterable[BenchGuest]) -> None:
-    """End what runs in guests, and remove them."""
-    gone = list(guests)
-    for guest in gone:
+    """End the processes of guests, and remove them."""
+    removed = list(guests)
+    for guest in removed:
         if guest.agent is not None:
             guest.agent.stop()
-        guest.witness.close()
-    network.delete([guest.id for guest in gone])
+        guest.watcher.close()
+    network.delete([guest.id for guest in removed])
 
 
 def file(guest: BenchGuest, tenant: str, **more: object) -> str:
-    """What tells kata-bridge of it."""
+    """Its file for kata-bridge."""
     document: dict[str, object] = {
         "apiVersion": "vcnode.io/v1alpha1",
         "kind": "Guest",
@@ -133,10 +133,10 @@ def _mounts(kind: GuestFilter, directory: Path) -> list[str]:
 
 @functools.cache
 def _nft() -> list[str]:
-    """The program and the library that make a guest one with nft."""
+    """The program and the library of nft."""
     library = re.search(r"libnftables\.so\.1 .* => (\S+)", run(["ldconfig", "-p"]).decode())
     if library is None or not _NFT_PROGRAM.exists():
-        raise RunError("there is no nft that could be hidden")
+        raise RunError("this machine has no nft to hide")
     return [str(Path(library[1]).resolve()), str(_NFT_PROGRAM)]
 
 

@@ -11,7 +11,7 @@ from tests.lab.namespaces import SYSTEM_PATH, LabNamespace
 
 from .cluster import NODE, BenchCluster
 from .guests import GuestFilter
-from .witness import Witness
+from .watcher import EndpointWatcher
 
 _MULTI = {"legacy": "/usr/sbin/xtables-legacy-multi", "nft": "/usr/sbin/xtables-nft-multi"}
 _TOOLS = [f"{family}{name}" for family in ("iptables", "ip6tables") for name in ("", "-save", "-restore")]
@@ -30,13 +30,13 @@ class KubeProxy:
         self._kind = kind
         self._min_sync = min_sync
         self.namespace = LabNamespace(cluster.node.name, {"PATH": SYSTEM_PATH})
-        self.witness: Witness = kind.witness(self.namespace)
+        self.watcher: EndpointWatcher = kind.watcher(self.namespace)
         self.daemon: RingProcess | None = None
         self.started_s = 0.0
 
     @property
-    def has_no_minimum(self) -> bool:
-        """Whether it may sync as often as it likes."""
+    def has_no_min_sync(self) -> bool:
+        """Whether it may sync without a minimum interval."""
         return bool(self._min_sync)
 
     @property
@@ -63,7 +63,7 @@ class KubeProxy:
         )
 
     def stop(self) -> None:
-        """End it, and take its rules away, so that the next one starts as on a fresh node."""
+        """End it, and remove its rules, so that the next one starts as on a fresh node."""
         if self.daemon is None:
             return
         self.daemon.stop()
@@ -77,7 +77,7 @@ class KubeProxy:
 
     def close(self) -> None:
         self.stop()
-        self.witness.close()
+        self.watcher.close()
 
     def saved(self) -> str:
         """Its IPv4 rules, as iptables-save or nft prints them."""
@@ -87,14 +87,14 @@ class KubeProxy:
 
     def _config(self) -> dict[str, object]:
         mode = "nftables" if self._kind is GuestFilter.NFT else "iptables"
-        pace = {"minSyncPeriod": self._min_sync} if self._min_sync else {}
+        sync_settings = {"minSyncPeriod": self._min_sync} if self._min_sync else {}
         return {
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
             "kind": "KubeProxyConfiguration",
             "clientConnection": {"kubeconfig": str(self._cluster.kubeconfig)},
             "hostnameOverride": NODE,
             "mode": mode,
-            mode: pace,
+            mode: sync_settings,
             "clusterCIDR": "10.64.0.0/10",
             # These are settings of the whole machine.
             "conntrack": {
@@ -107,6 +107,6 @@ class KubeProxy:
 
 
 def saved_rules(text: str) -> int:
-    """Rules of the nat table in what `KubeProxy.saved` returns; 0 for nft, which has no such thing."""
+    """Rules of the nat table in the text of `KubeProxy.saved`; 0 for nft."""
     nat = text.partition("*nat\n")[2].partition("COMMIT")[0]
     return sum(line.startswith("-A ") for line in nat.splitlines())

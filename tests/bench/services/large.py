@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Large clusters: what the two proxies cost on a node, by the objects that there are."""
+"""Large clusters: the cost of the two proxies on a node, by the number of objects."""
 
 import time
 from collections.abc import Sequence
@@ -10,15 +10,15 @@ from tests.bench import usage
 from .changing import ChangeSlice, KubeproxyExtProxy, ServiceProxy, changes
 from .cluster import BenchCluster, BenchTenant
 
-# How long a proxy has to come to rest; it does not say when it has.
+# Time for a proxy to become idle.
 _SETTLE_S = 2.0
-# Between two changes of Services that the node has nothing to do with.
+# Between two changes of Services of other nodes.
 _ELSEWHERE_GAP_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one proxy. `start_cpu_s` is until it has come to rest, `memory` after the changes."""
+    """Of one proxy. `start_cpu_s` is until it is idle, `memory` after the changes."""
 
     start_cpu_s: float
     started: usage.MemoryUsage
@@ -35,7 +35,7 @@ def cost(
     count: int,
     elsewhere: Sequence[BenchTenant] = (),
 ) -> Cost:
-    """Start a proxy, make `count` changes of one tenant and as many of tenants that are not here."""
+    """Start a proxy, make `count` changes of one tenant and as many of tenants of other nodes."""
     writer = cluster.writer()
     try:
         subject.start()
@@ -55,11 +55,11 @@ def cost(
                     endpoints = (*other.services[name], cluster.addresses.next())
                     writer.set_endpoints(other.namespace, name, other.key, endpoints)
                     written += 1
-                    time.sleep(_ELSEWHERE_GAP_S)  # else the proxy would take several as one change
+                    time.sleep(_ELSEWHERE_GAP_S)  # otherwise the proxy would merge several changes
             # The CPU time of the last of them would be missing.
             time.sleep(_SETTLE_S)  # no event reports that the proxy has read it
             elsewhere_cpu_ms = (usage.cpu_s(pid) - before_s) / written * 1e3
-        # Memory that the last changes took for a moment is not what the proxy keeps.
+        # Memory that the last changes took for a moment is not the proxy's steady memory.
         time.sleep(_SETTLE_S)  # no event reports that freed memory is returned
         return Cost(start_cpu_s, started, usage.memory(pid[0]), here, elsewhere_cpu_ms)
     finally:

@@ -44,7 +44,7 @@ def programs(tree: Path | None) -> Programs:
 
 
 def events(log: Path, message: str) -> Iterator[dict[str, Any]]:
-    """The lines of a daemon's log that say `message`; `at` is when, in seconds since 1970."""
+    """The lines of a daemon's log with this `message`; `at` is their time, in seconds since 1970."""
     for line in log.read_text().splitlines():
         if f'"message":"{message}"' in line:
             event = json.loads(line)
@@ -52,7 +52,7 @@ def events(log: Path, message: str) -> Iterator[dict[str, Any]]:
 
 
 class KataBridgeProcess:
-    """kata-bridge and the guests that it is told of, by files."""
+    """kata-bridge with the files of its guests."""
 
     def __init__(self, cluster: BenchCluster, command: Programs, name: str) -> None:
         self.directory = cluster.directory / name
@@ -95,8 +95,8 @@ class KataBridgeProcess:
         if self.daemon is not None:
             self.daemon.stop()
 
-    def place(self, guest: BenchGuest, tenant: str, **more: object) -> None:
-        """Tell it of a guest; it looks every 2 s."""
+    def add_guest_file(self, guest: BenchGuest, tenant: str, **more: object) -> None:
+        """Write a guest's file; kata-bridge reads the directory every 2 s."""
         path = self._files / f"{guest.id}.yaml"
         beside = self._files / f".{guest.id}.new"
         beside.write_text(making.file(guest, tenant, **more))
@@ -118,7 +118,7 @@ class KataBridgeProcess:
         return {event["sandbox"]: event["at"] for event in events(self.log, "guest attached")}
 
     def guests(self) -> dict[str, dict[str, Any]]:
-        """What /status says of each guest."""
+        """Each guest in /status."""
         found = json.loads(fetch(self._status, "/status", _STATUS_S)[1])
         return {guest["id"]: guest for guest in found["guests"]}
 
@@ -128,7 +128,7 @@ class KataBridgeProcess:
 
 
 class Proxy:
-    """kubeproxy-ext, started anew as often as one likes."""
+    """kubeproxy-ext; it can be restarted."""
 
     name = "kubeproxy-ext"
 
@@ -182,7 +182,7 @@ class Proxy:
         return sum(float(line.rpartition(" ")[2]) for line in found)
 
     def known_at(self) -> float:
-        """When the first tenant's Services were known, in seconds since 1970."""
+        """When the first tenant's Services were synced, in seconds since 1970."""
         return float(next(events(self.log, "tenant synced"))["at"])
 
 
@@ -213,7 +213,7 @@ class BenchNode:
         self.bridge.stop()
 
     def add(self, count: int) -> list[BenchGuest]:
-        """New guests that the bridge knows; their agents do not run yet."""
+        """New guests with files for the bridge; their agents do not run yet."""
         numbers = range(self._numbered, self._numbered + count)
         self._numbered += count
         made = making.create(
@@ -221,7 +221,7 @@ class BenchNode:
         )
         self.guests += made
         for guest in made:
-            self.bridge.place(guest, self.tenant)
+            self.bridge.add_guest_file(guest, self.tenant)
         self.bridge.wait_for_credentials(made)
         return made
 
@@ -250,7 +250,7 @@ class BenchNode:
         return wait_for("all agents attached", found, timeout_s=_READY_S)
 
     def wait_current(self) -> None:
-        """Wait until every guest has what it is to have."""
+        """Wait until every guest is current."""
         wait_for("all guests current", lambda: self.bridge.are_current(self.guests), timeout_s=_READY_S)
 
 

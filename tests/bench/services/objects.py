@@ -13,16 +13,16 @@ NODES = "/api/v1/nodes"
 
 
 class Addresses:
-    """Endpoint addresses, none twice: a witness looks for the four bytes of one in a packet filter.
+    """Endpoint addresses, each once: a watcher searches for the four bytes of one in a packet filter.
 
-    No byte of them is small, so that lengths and flags do not look like one.
+    All bytes are large, so that lengths and flags do not match.
     """
 
     def __init__(self, first: int = 0) -> None:
         self._given = first
 
     def next(self) -> str:
-        """Return an address of 10.64.0.0/10 that was not given before."""
+        """Return an address of 10.64.0.0/10 that was not used before."""
         number, self._given = self._given, self._given + 1
         rest, last = divmod(number, 200)
         second, third = divmod(rest, 200)
@@ -41,7 +41,7 @@ def namespace(name: str, tenant: str) -> JsonObject:
 
 
 def service(name: str, tenant: str) -> JsonObject:
-    """A Service of one TCP port; the apiserver gives it its address."""
+    """A Service of one TCP port; the apiserver allocates its address."""
     return {
         "metadata": {"name": name, "labels": _labels(tenant)},
         "spec": {"ports": [{"name": "http", "protocol": "TCP", "port": 80, "targetPort": 8080}]},

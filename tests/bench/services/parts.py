@@ -10,15 +10,15 @@ from tests.bench import usage
 from tests.k8s.build import Binaries
 from tests.k8s.ring.processes import run as run_program
 
-from . import asking, by_rule, fresh, guests, large
-from .changing import LIVE_S, Collected, KubeproxyExtProxy, ServiceProxy, Theirs, run
+from . import bridge_calls, by_rule, fresh, guests, large
+from .changing import LIVE_S, Collected, KubeproxyExtProxy, RealKubeProxy, ServiceProxy, run
 from .cluster import BenchCluster, BenchTenant
 from .fresh import AtOnce, Fresh
 from .guests import GuestFilter
 from .kubeproxy import KubeProxy, saved_rules
 from .large import Cost
 from .node import BenchNode, Programs
-from .witness import wait_for_all
+from .watcher import wait_for_all
 
 ON_GUESTS = ("fresh", "change", "churn", "drift")
 PARTS = (*ON_GUESTS, "memory", "scale")
@@ -30,7 +30,7 @@ ALONE, ALL, CHURN = "alone", "all", "churn"
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """How much of everything."""
+    """The amounts of a run."""
 
     rounds: int
     changes: int
@@ -51,12 +51,12 @@ class Amounts:
 FULL = Amounts(3, 20, 8, 25, 5, 5, 2, 40, 5, 1000, 20, 100)
 QUICK = Amounts(1, 8, 4, 5, 1, 2, 1, 15, 2, 1000, 8, 20)
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class OfKind:
-    """Everything that was measured with guests of one kind."""
+    """All measurements with guests of one kind."""
 
     kind: GuestFilter
     fresh: list[Fresh] = field(default_factory=list)
@@ -69,7 +69,7 @@ class OfKind:
     drift_ms: list[float] = field(default_factory=list)
     dump_ms: list[float] = field(default_factory=list)
     scan_ms: list[float] = field(default_factory=list)
-    size: asking.Size | None = None
+    size: bridge_calls.Size | None = None
     delta_bytes: list[int] = field(default_factory=list)
     kube_proxy_rules: int = 0
     kube_proxy_bytes: int = 0
@@ -94,7 +94,7 @@ class ServicesBench:
     binaries: Binaries
     programs: Programs
     amounts: Amounts
-    say: Say
+    log: Log
     results: Results = field(default_factory=Results)
     _nodes: int = 0
 
@@ -134,7 +134,7 @@ class ServicesBench:
                 self.results.memory[_who(subject)] = large.cost(
                     self.cluster, subject, tenant, self._count(subject, self.amounts.large_changes)
                 )
-                self.say(f"memory: {subject.name}")
+                self.log(f"memory: {subject.name}")
             self.results.bridge = large.bridge_memory(ours)
         self.cluster.delete_tenants([tenant])
 
@@ -149,7 +149,7 @@ class ServicesBench:
             )
             node.guests += made
             for guest, tenant in zip(made, here, strict=True):
-                node.bridge.place(guest, tenant.key, netns=str(guest.namespace.path))
+                node.bridge.add_guest_file(guest, tenant.key, netns=str(guest.namespace.path))
             subjects: list[ServiceProxy] = [
                 KubeproxyExtProxy(node, guest=made[0]),
                 self._kube_proxy(kind, "", here[0], stack),
@@ -157,7 +157,7 @@ class ServicesBench:
             for subject in subjects:
                 self.results.few[_who(subject)] = self._scale_cost(subject, here[0], ())
             others = self.cluster.create_tenants(keys[5:], SERVICES, ENDPOINTS)
-            self.say(f"scale: {len(keys)} tenants, {len(keys) * SERVICES} Services")
+            self.log(f"scale: {len(keys)} tenants, {len(keys) * SERVICES} Services")
             for subject in subjects:
                 self.results.many[_who(subject)] = self._scale_cost(subject, here[0], others)
         self.results.tenants = len(keys)
@@ -166,7 +166,7 @@ class ServicesBench:
         made = large.cost(
             self.cluster, subject, tenant, self._count(subject, self.amounts.large_changes), others
         )
-        self.say(f"scale: {subject.name}")
+        self.log(f"scale: {subject.name}")
         return made
 
     # ---- with guests of one kind
@@ -177,15 +177,15 @@ class ServicesBench:
         node.proxy.wait_ready()
         found.fresh = [fresh.one(node, tenant) for _ in range(amounts.fresh)]
         node.proxy.stop()
-        self.say(f"{kind.value}: {amounts.fresh} fresh guests")
+        self.log(f"{kind.value}: {amounts.fresh} fresh guests")
         found.at_once = [fresh.at_once(node, tenant, GUESTS) for _ in range(amounts.at_once)]
-        self.say(f"{kind.value}: {amounts.at_once} x {GUESTS} fresh guests at once")
+        self.log(f"{kind.value}: {amounts.at_once} x {GUESTS} fresh guests at once")
         for number in range(amounts.by_rule):
             took_s, found.rule_processes = by_rule.measure(self.cluster, kind, tenant, text, number, 1)
             found.rule_one_s.append(took_s)
         for _ in range(amounts.by_rule_at_once):
             found.rule_all_s.append(by_rule.measure(self.cluster, kind, tenant, text, 0, GUESTS)[0])
-        self.say(f"{kind.value}: one process a rule")
+        self.log(f"{kind.value}: one process a rule")
 
     def _changes(self, node: BenchNode, tenant: BenchTenant, found: OfKind, what: str) -> None:
         with ExitStack() as stack:
@@ -196,16 +196,16 @@ class ServicesBench:
                     count = self._count(subject, self.amounts.changes)
                     made = run(self.cluster, subject, tenant, count, has_churn=what == CHURN)
                     found.changes.add(what, _who(subject), made)
-                self.say(f"{node.kind.value}: {what}: round {number + 1} of {self.amounts.rounds}")
+                self.log(f"{node.kind.value}: {what}: round {number + 1} of {self.amounts.rounds}")
             found.kube_proxy_start_s += [took_s for each in theirs for took_s in each.took_s]
 
     def _drift(self, node: BenchNode, tenant: BenchTenant, found: OfKind) -> None:
-        """Drift checks, sizes, and what is resident."""
+        """Drift checks, sizes and memory."""
         ours = KubeproxyExtProxy(node)
         ours.start()
-        found.drift_ms = asking.check_drift(node.bridge.socket, GUESTS, self.amounts.drift_checks)
+        found.drift_ms = bridge_calls.check_drift(node.bridge.socket, GUESTS, self.amounts.drift_checks)
         ids = [guest.id for guest in node.guests]
-        found.dump_ms = asking.dump_all(node.bridge.socket, ids, self.amounts.dumps)
+        found.dump_ms = bridge_calls.dump_all(node.bridge.socket, ids, self.amounts.dumps)
         found.scan_ms = [by_rule.scan(node.guests, node.kind) * 1e3 for _ in range(self.amounts.dumps)]
         found.size, found.delta_bytes = self._sizes(ours, tenant)
         agents = [guest.agent.pid for guest in node.guests if guest.agent is not None]
@@ -221,12 +221,12 @@ class ServicesBench:
             saved = theirs.proxy.saved()
             found.kube_proxy_rules, found.kube_proxy_bytes = saved_rules(saved), len(saved.encode())
             found.memory["kube-proxy"] = [usage.memory(theirs.proxy.pid)]
-        self.say(f"{node.kind.value}: drift, sizes, memory")
+        self.log(f"{node.kind.value}: drift, sizes, memory")
 
-    def _sizes(self, ours: KubeproxyExtProxy, tenant: BenchTenant) -> tuple[asking.Size, list[int]]:
-        """The ruleset, and the deltas of an endpoint that comes and goes."""
+    def _sizes(self, ours: KubeproxyExtProxy, tenant: BenchTenant) -> tuple[bridge_calls.Size, list[int]]:
+        """The ruleset, and the deltas of an added and a removed endpoint."""
         guest, bridge = ours.node.guests[0], ours.node.bridge
-        before = asking.desired(bridge.socket, guest.id)
+        before = bridge_calls.desired(bridge.socket, guest.id)
         with ExitStack() as stack:
             writer = self.cluster.writer()
             stack.callback(writer.close)
@@ -234,14 +234,14 @@ class ServicesBench:
             own = tenant.services[name]
             stack.callback(writer.set_endpoints, tenant.namespace, name, tenant.key, own)
             address = self.cluster.addresses.next()
-            for witness in ours.witnesses:
-                witness.arm(address)
+            for watcher in ours.watchers:
+                watcher.arm(address)
             writer.set_endpoints(tenant.namespace, name, tenant.key, (*own, address))
-            wait_for_all(ours.witnesses, LIVE_S)
+            wait_for_all(ours.watchers, LIVE_S)
             ours.node.wait_current()
-            after = asking.desired(bridge.socket, guest.id)
-        deltas = [asking.delta_bytes(before, after), asking.delta_bytes(after, before)]
-        return asking.size(before), deltas
+            after = bridge_calls.desired(bridge.socket, guest.id)
+        deltas = [bridge_calls.delta_bytes(before, after), bridge_calls.delta_bytes(after, before)]
+        return bridge_calls.size(before), deltas
 
     # ----
 
@@ -252,24 +252,26 @@ class ServicesBench:
         node.bridge.start()
         return node
 
-    def _kube_proxy(self, kind: GuestFilter, min_sync: str, tenant: BenchTenant, stack: ExitStack) -> Theirs:
+    def _kube_proxy(
+        self, kind: GuestFilter, min_sync: str, tenant: BenchTenant, stack: ExitStack
+    ) -> RealKubeProxy:
         proxy = KubeProxy(self.cluster, self.binaries, kind, min_sync)
         stack.callback(proxy.close)
-        return Theirs(proxy, list(tenant.services.values())[-1][-1])
+        return RealKubeProxy(proxy, list(tenant.services.values())[-1][-1])
 
     def _count(self, subject: ServiceProxy, count: int) -> int:
-        is_slow = isinstance(subject, Theirs) and not subject.proxy.has_no_minimum
+        is_slow = isinstance(subject, RealKubeProxy) and not subject.proxy.has_no_min_sync
         return min(count, self.amounts.slow_changes) if is_slow else count
 
 
 def _who(subject: ServiceProxy) -> str:
-    if isinstance(subject, Theirs):
-        return "no minimum" if subject.proxy.has_no_minimum else "kube-proxy"
+    if isinstance(subject, RealKubeProxy):
+        return "no minimum" if subject.proxy.has_no_min_sync else "kube-proxy"
     return "ours"
 
 
 def versions() -> str:
-    """What the guests have of packet filters."""
+    """The versions of the guests' packet filters."""
     return ", ".join(
         run_program([program, "--version"]).decode().strip() for program in ("iptables-legacy", "nft")
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From results to rows, with the bounds that it must stay within."""
+"""From results to rows, with their bounds."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -16,7 +16,7 @@ _NAMES = {"kube-proxy": KUBE_PROXY, "no minimum": NO_MINIMUM}
 
 
 def tables(results: Results) -> list[tuple[str, list[BoundedRow]]]:
-    """A heading and its rows for each kind of guest, then what no kind is part of."""
+    """A heading and its rows for each kind of guest, then the rows of large clusters."""
     made = [(_TITLES[found.kind.value], _of_kind(found)) for found in results.by_kind]
     rest = [*_memory(results), *_scale(results)]
     if rest:
@@ -25,7 +25,7 @@ def tables(results: Results) -> list[tuple[str, list[BoundedRow]]]:
 
 
 _TITLES = {
-    "nft": "guests with nft (what the agent takes where it can), kube-proxy in nftables mode",
+    "nft": "guests with nft (the agent's choice where it can), kube-proxy in nftables mode",
     "legacy": "guests with legacy iptables, kube-proxy in iptables mode on the same",
     "iptables-nft": "guests with iptables-nft, kube-proxy in iptables mode on the same",
 }
@@ -47,7 +47,7 @@ def _fresh(found: OfKind) -> list[BoundedRow]:
         row(Figure("100 Services x 2 into a fresh guest", "p50 ms", 30), one, rule_one),
         row(Figure("", "p99 ms", 100), one, rule_one, p99),
         row(Figure(label, "wall ms", 300), [[each.wall_ms for each in found.at_once]], rule_all),
-        row(Figure("  since Services are known", "wall ms"), [[each.known_ms for each in found.at_once]]),
+        row(Figure("  since Services are synced", "wall ms"), [[each.synced_ms for each in found.at_once]]),
         row(Figure("", "renders", 1), [[float(each.renders) for each in found.at_once]]),
         row(Figure("daemon's start to rules live", "s"), [[each.start_s for each in found.at_once]], theirs),
         value(Figure("processes a guest", "count"), 0, {BY_RULE: float(found.rule_processes)}),

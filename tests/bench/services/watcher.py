@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sees when an endpoint has got into a packet filter, without a process and without a packet.
+"""Detects when an endpoint is in a packet filter, without a process and without a packet.
 
-It asks the kernel, not the daemons. nf_tables tells all who listen what each transaction changed:
-that is read, and the four bytes of the address are looked for. Legacy tables tell nobody: their size
-is asked for again and again (2 us), and when it moved the entries are read and searched. So a change
-that is to be seen at once there has to change the number of rules. That an endpoint goes is told by
-neither: nf_tables does not name the elements of a map that goes with its rule.
+It reads the kernel's state, not the daemons'. nf_tables notifies listeners of each transaction: the
+notifications are searched for the four bytes of the address. Legacy tables have no notifications: their size
+is polled (2 us), and when it changes the entries are read and searched. So a change of legacy tables must
+change the number of rules to be detected at once. Neither detects a removed endpoint: nf_tables does not name
+the elements of a map that is deleted with its rule.
 """
 
 import ctypes
@@ -21,8 +21,8 @@ from typing import Protocol
 from tests.bench.processes import RunError
 from tests.lab.namespaces import LabNamespace
 
-# Between two looks at all guests: the resolution of what is measured.
-LOOK_S = 0.0005
+# Between two polls of all guests: the resolution of the measurement.
+POLL_S = 0.0005
 
 _NETLINK_NETFILTER, _NFTABLES_GROUP = 12, 7
 _SO_RCVBUFFORCE = 33
@@ -35,19 +35,19 @@ _NEW = (10 << 8 | 6, 10 << 8 | 12)
 _GET_INFO, _GET_ENTRIES = 64, 65
 _INFO = struct.Struct("=32s I 5I 5I II")
 _ENTRIES_OFFSET = 40
-# Somebody else's change at the same moment may leave the size as it was.
-_LOOK_CLOSER_S = 0.1
+# A simultaneous change by another program may leave the size unchanged.
+_SEARCH_EVERY_S = 0.1
 
 
-class Witness(Protocol):
-    """Watches one namespace. `arm` with the address that will come, then `look` whether it has."""
+class EndpointWatcher(Protocol):
+    """Watches one namespace. `arm` it with the next address, then `poll` until it is installed."""
 
     def arm(self, address: str) -> None: ...
-    def look(self) -> bool: ...
+    def poll(self) -> bool: ...
     def close(self) -> None: ...
 
 
-class NftWitness:
+class NftWatcher:
     """Of nf_tables: nft and iptables-nft, ours and kube-proxy's."""
 
     def __init__(self, namespace: LabNamespace) -> None:
@@ -62,9 +62,9 @@ class NftWitness:
         while self._read() is not None:
             pass
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         while (data := self._read()) is not None:
-            if self._needle in data and self._tells(data):
+            if self._needle in data and self._adds_endpoint(data):
                 return True
         return False
 
@@ -78,7 +78,7 @@ class NftWitness:
                 if error.errno != errno.ENOBUFS:
                     raise
 
-    def _tells(self, data: bytes) -> bool:
+    def _adds_endpoint(self, data: bytes) -> bool:
         position = 0
         while position + _MESSAGE.size <= len(data):
             length, kind, *_ = _MESSAGE.unpack_from(data, position)
@@ -90,15 +90,15 @@ class NftWitness:
         return False
 
 
-class LegacyWitness:
-    """Of the nat table of legacy iptables. Asking for it makes it, as iptables itself does."""
+class LegacyWatcher:
+    """Of the nat table of legacy iptables. Reading it creates it, as iptables itself does."""
 
     def __init__(self, namespace: LabNamespace) -> None:
         self._socket = namespace.inside(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._needle = b""
         self._size = (0, 0)
-        self._looked_closer_s = 0.0
+        self._searched_s = 0.0
 
     def close(self) -> None:
         self._socket.close()
@@ -106,57 +106,57 @@ class LegacyWitness:
     def arm(self, address: str) -> None:
         self._needle = socket.inet_aton(address)
         self._size = self._info()
-        self._looked_closer_s = time.monotonic()
+        self._searched_s = time.monotonic()
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         size, now = self._info(), time.monotonic()
-        if size == self._size and now - self._looked_closer_s < _LOOK_CLOSER_S:
+        if size == self._size and now - self._searched_s < _SEARCH_EVERY_S:
             return False
-        self._size, self._looked_closer_s = size, now
+        self._size, self._searched_s = size, now
         entries = self._entries(size[1])
         return entries is not None and self._needle in entries
 
     def _info(self) -> tuple[int, int]:
         buffer = ctypes.create_string_buffer(_INFO.size)
         struct.pack_into("32s", buffer, 0, b"nat")
-        self._ask(_GET_INFO, buffer)
+        self._getsockopt(_GET_INFO, buffer)
         *_, count, size = _INFO.unpack(buffer.raw)
         return int(count), int(size)
 
     def _entries(self, size: int) -> bytes | None:
-        """The table; None if it is another one by now."""
+        """The table; None if it has changed by now."""
         buffer = ctypes.create_string_buffer(_ENTRIES_OFFSET + size)
         struct.pack_into("=32sI", buffer, 0, b"nat", size)
         with suppress(BlockingIOError):
-            self._ask(_GET_ENTRIES, buffer)
+            self._getsockopt(_GET_ENTRIES, buffer)
             return buffer.raw
         self._size = (0, 0)
         return None
 
-    def _ask(self, option: int, buffer: "ctypes.Array[ctypes.c_char]") -> None:
+    def _getsockopt(self, option: int, buffer: "ctypes.Array[ctypes.c_char]") -> None:
         length = ctypes.c_uint(len(buffer))
         descriptor, level = self._socket.fileno(), socket.IPPROTO_IP
         if self._libc.getsockopt(descriptor, level, option, buffer, ctypes.byref(length)):
             number = ctypes.get_errno()
-            if number == errno.EINVAL:  # another size than the table has now (net/ipv4/netfilter)
+            if number == errno.EINVAL:  # the table has another size now (net/ipv4/netfilter)
                 number = errno.EAGAIN
             raise OSError(number, os.strerror(number))
 
 
-def wait_for_all(witnesses: Sequence[Witness], timeout_s: float) -> list[float]:
-    """When each armed witness saw what it looks for, of `time.monotonic`. Raises RunError."""
-    seen = [0.0] * len(witnesses)
-    waiting = dict(enumerate(witnesses))
+def wait_for_all(watchers: Sequence[EndpointWatcher], timeout_s: float) -> list[float]:
+    """When each armed watcher found its address, of `time.monotonic`. Raises RunError."""
+    seen = [0.0] * len(watchers)
+    waiting = dict(enumerate(watchers))
     deadline_s = time.monotonic() + timeout_s
     while waiting:
-        for number in [number for number, witness in waiting.items() if witness.look()]:
+        for number in [number for number, watcher in waiting.items() if watcher.poll()]:
             seen[number] = time.monotonic()
             del waiting[number]
         if time.monotonic() > deadline_s:
             raise RunError(f"a change was not live in {len(waiting)} of {len(seen)} within {timeout_s:g} s")
         if waiting:
-            # Without a pause the looks would take a processor from what is measured.
-            time.sleep(LOOK_S)
+            # Without a pause the polls would take a processor from the measured processes.
+            time.sleep(POLL_S)
     return seen
 
 

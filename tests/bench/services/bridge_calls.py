@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of kata-bridge itself: drift checks, and how large rulesets and their deltas are."""
+"""Calls to kata-bridge: drift checks, and the sizes of rulesets and their deltas."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ class Size:
 
 
 def check_drift(socket: Path, count: int, times: int) -> list[float]:
-    """Milliseconds of each check of all guests, of which there have to be `count`."""
+    """Milliseconds of each check of all guests; RunError unless there are `count`."""
     return asyncio.run(_check_drift(socket, count, times))
 
 
@@ -43,14 +43,14 @@ async def _check_drift(socket: Path, count: int, times: int) -> list[float]:
                 took_ms.append((time.monotonic() - begun_s) * 1e3)
             if len(results) != count or any(each.code is not ResultCode.APPLIED for each in results):
                 raise RunError(f"drift check: {results[:3]}")
-            # As far apart as checks are that do not meet: one right behind another would be measured with
-            # what the first left to do in the guests.
+            # Separate checks: one right after another would include work that the first one caused in the
+            # guests.
             await asyncio.sleep(0.02)
     return took_ms
 
 
 def dump_all(socket: Path, guests: Sequence[str], times: int) -> list[float]:
-    """Milliseconds in which all of these guests tell every rule that their packet filters hold."""
+    """Milliseconds until all of these guests have returned every installed rule."""
     return asyncio.run(_dump_all(socket, guests, times))
 
 
@@ -63,12 +63,12 @@ async def _dump_all(socket: Path, guests: Sequence[str], times: int) -> list[flo
             if number:  # the first one connects
                 took_ms.append((time.monotonic() - begun_s) * 1e3)
             if not all(reply.installed for reply in replies):
-                raise RunError("a guest told of no rules")
+                raise RunError("a guest returned no rules")
     return took_ms
 
 
 def desired(socket: Path, guest: str) -> Ruleset:
-    """What the guest was last given."""
+    """The guest's desired ruleset."""
     reply = asyncio.run(_read_back(socket, guest))
     return make_ruleset(0, [rulesets.from_part(part) for part in reply.desired])
 
@@ -97,8 +97,8 @@ def size(ruleset: Ruleset) -> Size:
 
 
 def delta_bytes(old: Ruleset, new: Ruleset) -> int:
-    """Bytes of the message that makes `new` of `old`."""
+    """Bytes of the delta message from `old` to `new`."""
     delta = difference(old, new)
     if delta is None:
-        raise RunError("a change that changed nothing")
+        raise RunError("a change without an effect")
     return len(encode(rulesets.to_message(delta)))
