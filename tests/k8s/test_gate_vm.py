@@ -58,7 +58,7 @@ def test_containers_wait_for_rules_in_a_guest_kernel(node: ServingNode, acme: Ri
 
                 began_s = time.monotonic()
                 vm.machine.start()
-                vm.machine.give(credentials_of(node.bridge) / sandbox)
+                vm.machine.share_credentials(credentials_of(node.bridge) / sandbox)
                 pod.wait("Running")
                 print_figure(f"from the VM's power on to the container: {time.monotonic() - began_s:.1f} s")
                 # Read in the VM when the runtime had been allowed to make the container.

@@ -48,7 +48,7 @@ _UNUSED = (
 
 
 class BuildError(Exception):
-    """The kernel cannot be built; says why and what to do."""
+    """The kernel cannot be built; the text has the reason and the remedy."""
 
 
 def find_kernel(cache: Path) -> Path | None:
@@ -148,18 +148,18 @@ def _compile(scratch: Path, source: Path, jobs: int) -> Path:
     objects.mkdir()
     make = ["make", "-C", str(source), "ARCH=um", f"O={objects}"]
     _run(*make, f"KCONFIG_ALLCONFIG={CONFIG}", "allnoconfig")
-    # An option whose dependencies are missing is left out without a word.
-    wanted = {line for line in CONFIG.read_text().splitlines() if line.startswith("CONFIG_")}
-    lost = sorted(wanted - set((objects / ".config").read_text().splitlines()))
+    # An option whose dependencies are missing is left out silently.
+    options = {line for line in CONFIG.read_text().splitlines() if line.startswith("CONFIG_")}
+    lost = sorted(options - set((objects / ".config").read_text().splitlines()))
     if lost:
-        raise BuildError(f"this kernel's source does not take {', '.join(lost)}")
+        raise BuildError(f"this kernel's source does not accept {', '.join(lost)}")
     _run("nice", *make, f"-j{jobs}", "linux")
     _run("strip", str(objects / _KERNEL))
     return objects / _KERNEL
 
 
 def _run(*argv: str, cwd: Path | None = None) -> str:
-    """What a program prints. Raises `BuildError`."""
+    """The output of a program. Raises `BuildError`."""
     try:
         done = subprocess.run(
             ["env", "LC_ALL=C", *argv],

@@ -96,13 +96,13 @@ def _is_of_other_kernel(item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session")
 def figures(pytestconfig: pytest.Config) -> list[str]:
-    """What is measured, for whoever reads the run."""
+    """The figures, for the end of the run's output."""
     return pytestconfig.stash.setdefault(_FIGURES, [])
 
 
 @pytest.fixture(scope="session", params=[_LEGACY, _NFT])
 def site(figures: list[str], request: pytest.FixtureRequest) -> Iterator[Site]:
-    """The node and its guests. What one test puts into a guest, the next one replaces."""
+    """The node and its guests. Each test replaces the rules of the one before."""
     kernel = kernels.DEBIAN
     if request.param == _NFT:
         program = _find_kernel(request.config)
@@ -120,7 +120,7 @@ def k8s_programs(pytestconfig: pytest.Config) -> build.Binaries:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print what was measured."""
+    """Print the figures."""
     figures = config.stash.get(_FIGURES, [])
     if figures:
         terminalreporter.section("figures of guests with kernels of their own")
@@ -145,7 +145,7 @@ def _find_kernel(config: pytest.Config) -> Path | None:
 
 
 def _find_programs(config: pytest.Config) -> tuple[build.Binaries, list[str]]:
-    """The programs of the k8s ring, and what of them is not there, in words."""
+    """The programs of the k8s ring, and the missing ones, in words."""
     version = build.go_version()
     if version is None:
         return build.Binaries({}), ["no Go compiler"]

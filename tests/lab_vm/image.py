@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the guests run from: directories, which User-mode Linux mounts by itself (hostfs).
+"""The guests' files: directories, which User-mode Linux mounts by itself (hostfs).
 
 A guest's /usr is this machine's with `packaging/guest/overlay.sh` over it, all of it read-only; so
-the agent runs from what a guest image is given, and from nothing of this checkout.
+the agent runs from a guest image's files alone, without this checkout.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DEADLINE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What all guests have in common; `layer` is over this machine's own files."""
+    """The files that all guests share; `layer` is over this machine's own files."""
 
     layer: Path
 
@@ -52,9 +52,9 @@ class Image:
         if prefix != Path("/usr"):
             binds["python"] = prefix
         commands = [f"mount -t overlay -o {shlex.quote(layers)} overlay {shlex.quote(str(root / 'usr'))}"]
-        for name, place in binds.items():
+        for name, target in binds.items():
             point = shlex.quote(str(root / name))
-            commands.append(f"mount --bind {shlex.quote(str(place))} {point}")
+            commands.append(f"mount --bind {shlex.quote(str(target))} {point}")
             commands.append(f"mount -o remount,bind,ro {point}")
         return commands
 
@@ -63,8 +63,8 @@ def make_root(root: Path, variables: dict[str, str], *, variant: str) -> None:
     """Make the root of one guest, where the plain name `iptables` leads to `variant`."""
     for name in _EMPTY:
         (root / name).mkdir(parents=True)
-    for name, place in _LINKS.items():
-        (root / name).symlink_to(place)
+    for name, target in _LINKS.items():
+        (root / name).symlink_to(target)
     shutil.copytree(_INSIDE, root / "inside", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(_INSIDE / "init", root / "init")
     alternatives = root / "etc" / "alternatives"

@@ -14,7 +14,7 @@ from ruleset.names import Backend
 
 @dataclass(frozen=True, slots=True)
 class GuestKernel:
-    """A User-mode Linux; `backend` is what agents prefer in it."""
+    """A User-mode Linux; `backend` is the agents' choice in it."""
 
     program: Path
     backend: Backend

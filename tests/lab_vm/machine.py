@@ -29,7 +29,7 @@ _MEMORY = "160M"
 
 
 class GuestError(Exception):
-    """The guest ended, or does not answer; the text has the end of its console."""
+    """The guest ended, or does not respond; the text has the end of its console."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Machine:
         )
         argv = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork"]
         argv += ["--kill-child=KILL", "--mount-proc", "sh", "-c", script]
-        # What an earlier kernel left of its own; else this one says that it is in use.
+        # The directory of an earlier kernel; otherwise this one reports that it is in use.
         shutil.rmtree(self._directory / self.name, ignore_errors=True)
         self.started_at = time.time()
         with self._console.open("ab") as console:
@@ -101,11 +101,11 @@ class Machine:
             f"vec{index}:transport=tap,ifname={tap},depth=64,gro=1,mac=52:54:00:0{index}:00:{self._number:02x}"
             for index, tap in enumerate(self._taps)
         ]
-        # A fixed hardware address, else neighbours have the old one for a while after a restart.
+        # A fixed hardware address: otherwise neighbours have the old one for a while after a restart.
         return [
             str(self._program),
             f"mem={_MEMORY}",
-            # The name says only that there is no device: a kernel without block devices looks for none.
+            # hostfs means no device: a kernel without block devices searches for none.
             "root=hostfs",
             "rootfstype=hostfs",
             f"rootflags={self.root}",
@@ -135,8 +135,8 @@ class Machine:
         """The output of kernel, init and agent."""
         return self._console.read_text(errors="replace")
 
-    def give(self, credentials: Path) -> None:
-        """Share a directory of credentials with the guest, whole at once, in place of another."""
+    def share_credentials(self, credentials: Path) -> None:
+        """Replace the directory of credentials that the guest sees, in one step."""
         share = self.root / "share"
         new = share / "new"
         new.mkdir()
@@ -150,17 +150,17 @@ class Machine:
 
     def run(self, *argv: str, stdin: str = "") -> FinishedProgram:
         """Run a program in the guest to its end."""
-        answer = self._ask({"run": list(argv), "stdin": stdin}, wait_s=_PROGRAM_S)
-        return FinishedProgram(answer["status"], answer["output"], answer["errors"])
+        reply = self._request({"run": list(argv), "stdin": stdin}, wait_s=_PROGRAM_S)
+        return FinishedProgram(reply["status"], reply["output"], reply["errors"])
 
     def output(self, *argv: str, stdin: str = "") -> str:
-        """What a program in the guest prints; it must end well."""
+        """The output of a program in the guest; it must succeed."""
         ended = self.run(*argv, stdin=stdin)
         assert ended.status == 0, f"{self.name}: {shlex.join(argv)}: {ended.errors}"
         return ended.output
 
     def python(self, module: str, *argv: str) -> FinishedProgram:
-        """Run a module of the repository, with all that this environment has, in the guest to its end."""
+        """Run a module of the repository, with this environment's packages, in the guest to its end."""
         words = ["env", "PYTHONPATH=/repository:/packages", "python3", "-S", "-m", module]
         return self.run(*words, *argv)
 
@@ -170,22 +170,21 @@ class Machine:
 
     def agent_pid(self) -> int:
         """The agent's process, which may be about to be started again."""
-        # The script that starts it has another name.
+        # The script that starts it does not match.
         words = ("pgrep", "--oldest", "--full", f"python3 .*{AGENT}")
         self.until(lambda: self.run(*words).status == 0, "running an agent")
         return int(self.output(*words))
 
     def reboot(self) -> None:
-        """Let the kernel start anew, in the same process.
+        """Restart the kernel in the same process.
 
-        Its cards are shut first: User-mode Linux keeps their files open across that, and cannot have
-        them twice.
+        Its cards are shut first: User-mode Linux keeps their files open, and cannot open them twice.
         """
         script = "sleep 0.1; ip link set vec0 down; ip link set vec1 down; echo b >/proc/sysrq-trigger"
         self.output("sh", "-c", f"({script}) >/dev/null 2>&1 &")
 
     def lose_power(self) -> None:
-        """End the kernel in the middle of whatever it does, and start another."""
+        """Kill the kernel, and start another."""
         self.stop()
         self.start()
 
@@ -193,16 +192,16 @@ class Machine:
         self, ip: str, port: int, kind: str = "tcp", *, times: int = 1, source_port: int = 0
     ) -> Sequence[str]:
         """Where connections of the guest end: servers' addresses, or `reject`, `late reject`, `drop`."""
-        request = {"ask": [ip, port, kind], "times": times, "source_port": source_port}
-        found: list[str] = self._ask(request)["ends"]
+        request = {"connect": [ip, port, kind], "times": times, "source_port": source_port}
+        found: list[str] = self._request(request)["ends"]
         return found
 
     def end(self, ip: str, port: int, kind: str = "tcp") -> str:
         return self.ends(ip, port, kind)[0]
 
     def addresses(self, name: str) -> list[str]:
-        """What a program that runs since the guest's start finds of a name, or why it finds nothing."""
-        found: list[str] = self._ask({"lookup": name})["ends"]
+        """The addresses of a name that a program of the guest's start finds, or its error."""
+        found: list[str] = self._request({"lookup": name})["ends"]
         return found
 
     def records(self, name: str, kind: str) -> tuple[str, ...]:
@@ -211,9 +210,9 @@ class Machine:
         return response["code"], *response["records"]
 
     def is_up(self) -> bool:
-        """Whether the command server answers."""
+        """Whether the command server responds."""
         try:
-            self._ask({"run": ["true"]}, wait_s=2.0)
+            self._request({"run": ["true"]}, wait_s=2.0)
         except (OSError, ValueError):
             return False
         return True
@@ -232,12 +231,12 @@ class Machine:
             time.sleep(0.02)
         return time.monotonic() - began_s
 
-    def _ask(self, request: object, wait_s: float = DEADLINE_S) -> dict[str, Any]:
+    def _request(self, request: object, wait_s: float = DEADLINE_S) -> dict[str, Any]:
         """One request. Raises `OSError`, and `ValueError` for a connection that ended early."""
         with self._node.socket(socket.AF_INET, socket.SOCK_STREAM) as made:
             made.settimeout(wait_s)
             made.connect((self.link_address, command_server.PORT))
             made.sendall(json.dumps(request).encode() + b"\n")
             with made.makefile("rb") as lines:
-                answer: dict[str, Any] = json.loads(lines.readline())
-        return answer
+                reply: dict[str, Any] = json.loads(lines.readline())
+        return reply

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guests of two tenants with all that names need: control planes, stock CoreDNS in each network,
-dnsconfig and kubeproxy-ext beside kata-bridge.
+"""Guests of two tenants with DNS: control planes, stock CoreDNS in each network, dnsconfig and kubeproxy-ext
+beside kata-bridge.
 
-A server stands in its network's VPC at a port that nobody asks. Guests find it at a cluster IP alone,
-which their own rules lead there.
+A server runs in its network's VPC at a non-standard port. Guests reach it only at a cluster IP, by their own
+rules.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class NamedNetwork:
         return self.plan.tenant, self.plan.network
 
 
-# Guests have one address, and so have servers: they never meet. Tenants give out the same cluster IPs.
+# All guests have one address, and all servers another: their networks are separate. Tenants allocate the same
+# cluster IPs.
 RED_A = NamedNetwork(
     Plan("a1", "vc-a", 11, "nft", is_vsock=False, network="red", namespace=NAMESPACE),
     "10.96.0.10",
@@ -74,7 +75,7 @@ NETWORKS = (RED_A, BLUE_A, RED_B)
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """CoreDNS of each network, the last that was started; `stack` ends all of them."""
+    """The latest CoreDNS of each network; `stack` stops all of them."""
 
     planes: Planes
     site: Site
@@ -84,20 +85,20 @@ class Servers:
     running: dict[tuple[str, str], RingProcess] = field(default_factory=dict)
 
     def start(self, network: NamedNetwork, address: str) -> None:
-        """Start one in the network's VPC, and wait until it has heard of everything."""
-        place = self.planes.places[network.key]
-        self.site.network.attach(vpc(network.plan), place, address)
-        where = ServerAddress(NetworkNamespace(place.name, address), address, SERVER_PORT)
+        """Start one in the network's VPC, and wait until it has synced."""
+        namespace = self.planes.dns_namespaces[network.key]
+        self.site.network.attach(vpc(network.plan), namespace, address)
+        server_address = ServerAddress(NetworkNamespace(namespace.name, address), address, SERVER_PORT)
         key, name = network.key
         apiserver = self.planes.tenants[key].apiserver
-        daemon = start_server(key, name, where, self.binaries, apiserver, self.directory)
+        daemon = start_server(key, name, server_address, self.binaries, apiserver, self.directory)
         self.stack.callback(daemon.stop)
         self.running[network.key] = daemon
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What runs."""
+    """The running node, its objects and its DNS servers."""
 
     site: Site
     cluster_objects: ClusterObjects
@@ -105,23 +106,23 @@ class Names:
 
     def move(self, network: NamedNetwork, ip: str) -> None:
         """Give a network's DNS server another cluster IP."""
-        self._lead(network, ip, SERVER)
+        self._route_to(network, ip, SERVER)
 
     def replace_server(self, network: NamedNetwork, address: str) -> None:
         """Start a server at another address and end the one before; the cluster IP stays."""
         before = self.servers.running[network.key]
         self.servers.start(network, address)
-        self._lead(network, network.dns_ip, address)
+        self._route_to(network, network.dns_ip, address)
         before.stop()
 
-    def _lead(self, network: NamedNetwork, ip: str, address: str) -> None:
+    def _route_to(self, network: NamedNetwork, ip: str, address: str) -> None:
         tenant = self.cluster_objects.planes.tenants[network.plan.tenant]
         self.cluster_objects.dns_service(tenant, network.plan.network, ip, address, SERVER_PORT)
 
 
 @contextmanager
 def serving_names(binaries: Binaries, directory: Path) -> Iterator[Names]:
-    """Start it all; `directory` gets what processes say."""
+    """Start it all; `directory` gets the logs of processes."""
     with ExitStack() as stack:
         lab = stack.enter_context(Lab(directory))
         planes = start_planes(lab, binaries, directory, [each.key for each in NETWORKS], stack)

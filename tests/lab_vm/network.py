@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The network of a node with guests: a namespace for the node, in it a bridge for each VPC, without
-an address, so that the node's stack never sees what passes; and a link from each guest to the node.
+an address, so that the node's stack never sees its packets; and a link from each guest to the node.
 
 Both VPCs have the same addresses, on purpose.
 """
@@ -24,7 +24,7 @@ class NodeNetworks:
     def __init__(self, lab: Lab, vpcs: Iterable[str]) -> None:
         self._lab = lab
         self.node = lab.namespace("node")
-        # Frames between guests are no business of the node's packet filter.
+        # The node's packet filter must not see frames between guests.
         for family in ("ip", "ip6"):
             self.node.run("sysctl", "-qw", f"net.bridge.bridge-nf-call-{family}tables=0")
         for name in (_LINKS, *vpcs):

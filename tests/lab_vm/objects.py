@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Objects of two tenants, in their control planes and in the super cluster: networks with their DNS
-Services, pods, Services. Does by hand what a syncer, the network controller and kubelets do.
+Services, pods, Services. Does the work of a syncer, the network controller and kubelets.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ClusterObjects:
         api.patch(f"{where}/{name}/status", {"status": {"phase": "Ready"}})
 
     def dns_service(self, tenant: RingTenant, network: str, ip: str, server: str, port: int) -> None:
-        """Let a network's DNS server be found at the cluster IP `ip`, in place of what was before."""
+        """Give a network's DNS server the cluster IP `ip`, replacing its earlier Service."""
         ports = [("dns", "UDP", 53, port), ("dns-tcp", "TCP", 53, port)]
         self._delete_service(tenant.super_namespace(SYSTEM), f"kube-dns-{network}")
         self._super_service(tenant, SYSTEM, f"kube-dns-{network}", network, [server], ports, clusterIP=ip)

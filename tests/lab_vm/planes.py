@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real control planes for guests: the super cluster's and two tenants', with etcd, in a namespace of
-their own; and a namespace for each network's DNS server, which has a link to them and is put into
+their own; and a namespace for each network's DNS server, which has a link to them and joins
 the network's VPC later.
 
 All programs are those of the k8s ring.
@@ -29,27 +29,27 @@ TENANTS = ("vc-a", "vc-b")
 
 @dataclass(frozen=True, slots=True)
 class Planes:
-    """What runs. `places` are of DNS servers, by tenant and network."""
+    """The running control planes. `dns_namespaces` are of DNS servers, by tenant and network."""
 
     control: NetworkNamespace
     super_cluster: Apiserver
     tenants: Mapping[str, RingTenant]
-    places: Mapping[tuple[str, str], LabNamespace]
+    dns_namespaces: Mapping[tuple[str, str], LabNamespace]
 
 
 def start_planes(
     lab: Lab, binaries: Binaries, directory: Path, networks: Sequence[tuple[str, str]], stack: ExitStack
 ) -> Planes:
-    """Start them, and wait until they answer. Raises `RingError`."""
+    """Start them, and wait until they are ready. Raises `RingError`."""
     inside = lab.namespace("cp")
     addresses = {name: f"10.71.0.{number}" for number, name in enumerate(("super", *TENANTS), 1)}
     for address in addresses.values():
         inside.run("ip", "addr", "add", f"{address}/32", "dev", "lo")
     # Before the apiservers, which refuse to start without a default route.
-    places = {}
+    dns_namespaces = {}
     for number, (tenant, network) in enumerate(networks, 1):
-        place = places[tenant, network] = lab.namespace(f"dns-{tenant}-{network}")
-        lab.link(inside, place, [f"10.71.{number}.1/24"], [f"10.71.{number}.2/24"])
+        namespace = dns_namespaces[tenant, network] = lab.namespace(f"dns-{tenant}-{network}")
+        lab.link(inside, namespace, [f"10.71.{number}.1/24"], [f"10.71.{number}.2/24"])
     control = NetworkNamespace(inside.name, addresses["super"])
     stack.callback(start_etcd(control, binaries, directory).stop)
     apiservers = {}
@@ -69,7 +69,7 @@ def start_planes(
     for each in apiservers.values():
         each.wait_ready()
     tenants = {key: _tenant(key, apiservers[key], control, binaries) for key in TENANTS}
-    return Planes(control, apiservers["super"], tenants, places)
+    return Planes(control, apiservers["super"], tenants, dns_namespaces)
 
 
 def _tenant(key: str, apiserver: Apiserver, control: NetworkNamespace, binaries: Binaries) -> RingTenant:

@@ -28,16 +28,16 @@ def service(
     affinity_s: int | None = None,
 ) -> ServiceRules:
     """One Service with one port; endpoints are addresses, and serve at 8080."""
-    places = tuple(sorted((Endpoint(each, 8080) for each in endpoints), key=str))
+    serving = tuple(sorted((Endpoint(each, 8080) for each in endpoints), key=str))
     full = f"default/{name}"
     to: EndpointSet | NoBackendAction = NoBackendAction.REJECT
-    if places:
-        to = EndpointSet(f"{full}:p", protocol, False, places, affinity_s)
+    if serving:
+        to = EndpointSet(f"{full}:p", protocol, False, serving, affinity_s)
     return ServiceRules(full, (Frontend(ip, port, protocol, f"{full}:p", to),))
 
 
 def ruleset(generation: int, *services: ServiceRules, backend: Backend = Backend.IPTABLES) -> Ruleset:
-    """These Services, and whatever else is in the ranges rejected; both families."""
+    """These Services, and a reject for the rest of the ranges; both families."""
     documents = []
     for family, cidr in CIDRS.items():
         of_family = (each for each in services if (":" in each.frontends[0].ip) is (family is Family.IPV6))

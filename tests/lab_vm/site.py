@@ -50,7 +50,7 @@ ENDPOINTS = (
 class Plan:
     """One guest: `host` is the last number of its addresses, `variant` its plain iptables.
 
-    Its pod is called as it is, in the tenant's `namespace`; without a `uid` none is told.
+    Its pod has its name, in the tenant's `namespace`; `uid` empty: the pod has none.
     """
 
     name: str
@@ -72,7 +72,7 @@ PLANS = (
 
 
 class Site:
-    """The node and its guests; a context manager, since it has to take them away again."""
+    """The node and its guests; a context manager, since it must remove them."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Site:
         self._stack = ExitStack()
         self.guests: dict[str, Machine] = {}
         self.figures: list[str] = []
-        """What was measured, for whoever reads the run."""
+        """The figures, for the end of the run's output."""
 
     def __enter__(self) -> Site:
         # Short: that of a unix socket has 107 bytes at most.
@@ -119,7 +119,7 @@ class Site:
         self.start_bridge()
         for name in self.guests:
             until((self.credentials(name) / "tls.key").exists, f"{name} has a certificate", self)
-            self.guests[name].give(self.credentials(name))
+            self.guests[name].share_credentials(self.credentials(name))
         for name in self.guests:
             self.wait_attached(name, 1)
 
@@ -156,7 +156,7 @@ class Site:
         guest.start()
 
     def describe(self, plan: Plan) -> None:
-        """Let the bridge know of a guest."""
+        """Write a guest's description for the bridge."""
         document = {
             "apiVersion": "vcnode.io/v1alpha1",
             "kind": "Guest",
@@ -173,12 +173,12 @@ class Site:
         }
         (self.directory / "guests" / f"{plan.name}.yaml").write_text(yaml.safe_dump(document))
 
-    def forget(self, plan: Plan) -> None:
-        """Take a guest's description away: for the bridge its sandbox was stopped."""
+    def remove_description(self, plan: Plan) -> None:
+        """Remove a guest's description: for the bridge its sandbox was stopped."""
         (self.directory / "guests" / f"{plan.name}.yaml").unlink()
 
     def credentials(self, sandbox: str) -> Path:
-        """Where the bridge keeps what gets into a guest."""
+        """The bridge's credentials for a guest."""
         return self.directory / "state" / "sandboxes" / sandbox
 
     def _start_vmms(self) -> None:
@@ -219,7 +219,7 @@ class Site:
                 "agent.address": NODE_ADDRESS,
                 "agent.port": _AGENTS_PORT,
                 "agent.vsockPort": VSOCK_PORT,
-                # A link to the node has other addresses than the VPC, of which the runtime tells.
+                # A link to the node has other addresses than the VPC, which the runtime reports.
                 "agent.gateways": [LINKS],
                 "status.socket": str(self.directory / "status.sock"),
                 "drift.checkSeconds": 1.0,
@@ -265,26 +265,26 @@ class Site:
         return [line for line in lines if fields.items() <= line.items()]
 
     def wait_attached(self, guest: str, times: int) -> float:
-        """Wait until a guest's agent has attached so often; return how long it took, in seconds."""
+        """Wait until a guest's agent has attached so often; return the wait in seconds."""
         return self.guests[guest].until(
             lambda: len(self.log_lines(message="guest attached", sandbox=guest)) >= times, "attached"
         )
 
     def wait_current(self, guest: str) -> float:
-        """Wait until a guest has what it shall have, as the bridge knows it."""
+        """Wait until the bridge reports a guest as current."""
         return self.guests[guest].until(lambda: self.status()[guest]["state"] == "current", "current")
 
     def ruleset(self, *services: ServiceRules) -> Ruleset:
-        """These Services for guests, newer than all that was set before."""
+        """These Services for guests, newer than all earlier ones."""
         known = [guest["desiredGeneration"] or guest["generation"] for guest in self.status().values()]
         return ruleset(max(known, default=0) + 1, *services, backend=self.kernel.backend)
 
     def figure(self, text: str) -> None:
-        """Note what was measured."""
+        """Record a figure."""
         self.figures.append(f"{self.kernel.backend.value}: {text}")
 
     def read_back(self, guest: str) -> ReadBackReply:
-        """What a guest holds, and what it shall hold."""
+        """A guest's installed and desired rules."""
 
         async def run() -> ReadBackReply:
             async with BridgeClient(self.socket, timeout_s=DEADLINE_S) as client:

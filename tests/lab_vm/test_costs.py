@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent costs in a guest: time to be there, memory, time to apply."""
+"""The agent's cost in a guest: start time, memory, time to apply."""
 
 import datetime as dt
 import time

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest is what its certificate says, through its own door, while its sandbox lives."""
+"""A guest is identified by its certificate, through its own socket, while its sandbox lives."""
 
 import json
 import shutil
@@ -23,11 +23,11 @@ def test_a_guest_with_another_guests_certificate_is_refused(site: Site) -> None:
     site.push(list(site.guests), site.ruleset(service("web", "10.96.0.10", "10.0.0.21")))
     thief = site.guests["a2"]
     attached = {name: len(site.log_lines(message="guest attached", sandbox=name)) for name in site.guests}
-    thief.give(site.credentials("b1"))
+    thief.share_credentials(site.credentials("b1"))
     thief.kill_agent()
     reason = "the certificate came through the socket of sandbox a2"
     thief.until(lambda: bool(site.log_lines(message=REJECTED, sandbox="b1", reason=reason)), "refused")
-    thief.until(lambda: reason in thief.console(), "told so")
+    thief.until(lambda: reason in thief.console(), "logged in the guest")
     results = site.push(["a2", "b1"], site.ruleset(service("web", "10.96.0.10", "10.0.0.22")))
     assert {name: result.code for name, result in results.items()} == {
         "a2": ResultCode.UNREACHABLE,
@@ -38,7 +38,7 @@ def test_a_guest_with_another_guests_certificate_is_refused(site: Site) -> None:
         "10.0.0.22:8080",
     )
     assert len(site.log_lines(message="guest attached", sandbox="b1")) == attached["b1"]
-    thief.give(site.credentials("a2"))
+    thief.share_credentials(site.credentials("a2"))
     thief.kill_agent()
     site.wait_attached("a2", attached["a2"] + 1)
     site.wait_current("a2")
@@ -50,9 +50,11 @@ def test_a_certificate_ends_with_its_sandbox(site: Site, tmp_path: Path) -> None
     old = tmp_path / "old"
     shutil.copytree(site.credentials("a1"), old)
     attached = len(site.log_lines(message="guest attached", sandbox="a1"))
-    site.forget(plan)
+    site.remove_description(plan)
     guest.until(lambda: not site.credentials("a1").exists(), "revoked")
-    guest.until(lambda: "the certificate is not that of a running sandbox" in guest.console(), "told so")
+    guest.until(
+        lambda: "the certificate is not that of a running sandbox" in guest.console(), "logged in the guest"
+    )
     # A sandbox of the same name is another one: the old leaf stays refused.
     site.describe(plan)
     guest.until((site.credentials("a1") / "tls.key").exists, "given a new certificate")
@@ -60,7 +62,7 @@ def test_a_certificate_ends_with_its_sandbox(site: Site, tmp_path: Path) -> None
     guest.kill_agent()
     guest.until(lambda: len(site.log_lines(message=REJECTED)) > refused, "refused again")
     assert len(site.log_lines(message="guest attached", sandbox="a1")) == attached
-    guest.give(site.credentials("a1"))
+    guest.share_credentials(site.credentials("a1"))
     guest.kill_agent()
     site.wait_attached("a1", attached + 1)
 

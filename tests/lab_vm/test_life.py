@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a guest, its agent and the bridge live through, and the Services stay."""
+"""Services survive restarts of a guest, its agent and the bridge."""
 
 import functools
 import time
@@ -20,8 +20,8 @@ _SERVICES = (
 
 
 @pytest.fixture(autouse=True)
-def wanted(site: Site) -> Ruleset:
-    """What all guests have, and shall have again."""
+def desired(site: Site) -> Ruleset:
+    """The ruleset that all guests have, and must have again."""
     made = site.ruleset(*_SERVICES)
     site.push(list(site.guests), made)
     assert all(is_served(guest) for guest in site.guests.values())
@@ -29,7 +29,7 @@ def wanted(site: Site) -> Ruleset:
 
 
 def is_served(guest: Machine) -> bool:
-    """Whether its Services of both families answer."""
+    """Whether its Services of both families are reachable."""
     return all(guest.end(ip, 80).endswith(":8080") for ip in ("10.96.0.10", "fd00:96::10"))
 
 
@@ -50,7 +50,7 @@ def applied(site: Site, guest: str) -> int:
     ],
 )
 def test_foreign_iptables_changes_are_repaired(site: Site, what: str, commands: tuple[str, ...]) -> None:
-    # A rule of a mesh, whose place is kept.
+    # A rule of a mesh, whose position is kept.
     theirs = "-A OUTPUT -d 192.0.2.1/32 -j ACCEPT"
     emptied = "*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n*filter\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"
 
@@ -91,7 +91,7 @@ def test_foreign_nft_changes_are_repaired(site: Site, what: str, commands: tuple
 
 
 def disturbed(site: Site, what: str, disturb: Callable[[Machine], None]) -> Iterator[Machine]:
-    """Disturb the rules of all guests, and give each when it is repaired and the bridge knows of that."""
+    """Disturb the rules of all guests, and yield each when it is repaired and the bridge has logged that."""
     repairs = {
         name: len(site.log_lines(message="drift of a guest repaired", guest=name)) for name in site.guests
     }
@@ -110,9 +110,7 @@ def disturbed(site: Site, what: str, disturb: Callable[[Machine], None]) -> Iter
 
 
 @pytest.mark.parametrize(("name", "how"), [("a1", "reboot"), ("a2", "lose_power")])
-def test_a_guest_that_starts_anew_has_its_services_back(
-    site: Site, wanted: Ruleset, name: str, how: str
-) -> None:
+def test_restarted_guest_has_its_services_back(site: Site, desired: Ruleset, name: str, how: str) -> None:
     before = {other: applied(site, other) for other in site.guests}
     guest = site.guests[name]
     boot_id = guest.output("cat", "/proc/sys/kernel/random/boot_id")
@@ -124,11 +122,11 @@ def test_a_guest_that_starts_anew_has_its_services_back(
     assert is_served(guest)
     assert guest.output("cat", "/proc/sys/kernel/random/boot_id") != boot_id
     site.figure(f"{name}: {how}, its agent at the node again after {attached_s:.1f} s")
-    assert site.status()[name]["digest"] == wanted.digest
+    assert site.status()[name]["digest"] == desired.digest
     assert {other: applied(site, other) for other in site.guests} == before | {name: before[name] + 1}
 
 
-def test_killed_agent_returns_and_applies_nothing_twice(site: Site, wanted: Ruleset) -> None:
+def test_killed_agent_returns_and_applies_nothing_twice(site: Site, desired: Ruleset) -> None:
     before = {name: applied(site, name) for name in site.guests}
     attached = {name: len(site.log_lines(message="guest attached", sandbox=name)) for name in site.guests}
     began_s = time.monotonic()
@@ -138,12 +136,12 @@ def test_killed_agent_returns_and_applies_nothing_twice(site: Site, wanted: Rule
     for name in site.guests:
         site.wait_attached(name, attached[name] + 1)
         site.wait_current(name)
-        assert site.log_lines(message="guest attached", sandbox=name)[-1]["digest"] == wanted.digest[:16]
+        assert site.log_lines(message="guest attached", sandbox=name)[-1]["digest"] == desired.digest[:16]
     site.figure(f"three agents killed, all at the node again after {time.monotonic() - began_s:.1f} s")
     assert {name: applied(site, name) for name in site.guests} == before
 
 
-def test_killed_bridge_leaves_services_and_applies_nothing(site: Site, wanted: Ruleset) -> None:
+def test_killed_bridge_leaves_services_and_applies_nothing(site: Site, desired: Ruleset) -> None:
     attached = {name: len(site.log_lines(message="guest attached", sandbox=name)) for name in site.guests}
     before = {name: applied(site, name) for name in site.guests}
     site.stop_bridge()
@@ -151,6 +149,6 @@ def test_killed_bridge_leaves_services_and_applies_nothing(site: Site, wanted: R
     site.start_bridge()
     for name in site.guests:
         site.wait_attached(name, attached[name] + 1)
-    results = site.push(list(site.guests), wanted)
+    results = site.push(list(site.guests), desired)
     assert {result.code for result in results.values()} == {ResultCode.UNCHANGED}
     assert {name: applied(site, name) for name in site.guests} == before

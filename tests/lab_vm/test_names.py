@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names from stock CoreDNS, asked in guests that have kernels of their own, and then followed.
+"""Names from stock CoreDNS, looked up in guests with kernels of their own, and connections to them.
 
 Two tenants, one of them with two networks; every network has a server, a guest and other pods, at the
-same addresses as the others. Answers are the tenant's own: the super cluster has other namespaces and
+same addresses as the others. Records are the tenant's own: the super cluster has other namespaces and
 other cluster IPs.
 """
 
@@ -28,7 +28,7 @@ def names(
     with serving_names(k8s_programs, tmp_path_factory.mktemp("names")) as made:
         made.site.figures = figures
         for network in NETWORKS:
-            # Without any rules a question is lost, and asked again after five seconds.
+            # Without rules a query is lost, and retried after five seconds.
             made.site.wait_current(network.plan.name)
             wait_follows(guest_of(made, network), network, network.dns_ip)
         yield made
@@ -43,11 +43,11 @@ def resolver(guest: Machine) -> str:
 
 
 def wait_follows(guest: Machine, network: NamedNetwork, ip: str) -> float:
-    """Wait until a guest asks its network's server there and gets answers; how long it took, in seconds."""
+    """Wait until a guest resolves by its network's server at `ip`; return the wait in seconds."""
     service = network.services[0]
     return guest.until(
         lambda: f"nameserver {ip}\n" in resolver(guest) and guest.addresses(service.name) == [service.ip],
-        f"told {service.name} by {ip}",
+        f"resolving {service.name} by {ip}",
     )
 
 
@@ -63,20 +63,20 @@ def test_guest_gets_the_resolver_of_its_network(names: Names) -> None:
 
 
 def test_services_by_name_lead_to_their_pods(names: Names) -> None:
-    """By the search list, the rules to the server, the answer, and the rules to the endpoint."""
+    """By the search list, the rules to the server, its response, and the rules to the endpoint."""
     guest = guest_of(names, RED_A)
     for name in ("web", "web.shop", "web.shop.svc", full("web"), f"{full('web')}."):
         assert guest.addresses(name) == ["10.32.0.10"]
         assert guest.end(name, 80) == "10.0.0.21:8080"
     assert guest_of(names, BLUE_A).end("stock", 80) == "10.0.0.22:8080"
-    # The other tenant gave out the same address.
+    # The other tenant allocated the same address.
     assert guest_of(names, RED_B).addresses("front") == ["10.32.0.10"]
     assert guest_of(names, RED_B).end("front", 80) == "10.0.0.22:8080"
 
 
 def test_headless_services_and_their_pods(names: Names) -> None:
     guest = guest_of(names, RED_A)
-    guest.until(lambda: guest.addresses("db") == ["10.0.0.31", "10.0.0.32"], "told db")
+    guest.until(lambda: guest.addresses("db") == ["10.0.0.31", "10.0.0.32"], "resolving db")
     assert guest.addresses("db-0.db") == ["10.0.0.31"]
     assert guest.addresses(full("db-1.db")) == ["10.0.0.32"]
     assert guest.end("db-1.db", 8080) == "10.0.0.32:8080"
@@ -84,14 +84,14 @@ def test_headless_services_and_their_pods(names: Names) -> None:
 
 def test_srv_and_reverse(names: Names) -> None:
     guest = guest_of(names, RED_A)
-    guest.until(lambda: guest.addresses("db-1.db") == ["10.0.0.32"], "told db-1.db")
+    guest.until(lambda: guest.addresses("db-1.db") == ["10.0.0.32"], "resolving db-1.db")
     found = guest.records(full("_http._tcp.db"), "SRV")
     assert found == ("NOERROR", f"8080 {full('db-0.db')}", f"8080 {full('db-1.db')}")
     assert guest.records("10.0.32.10.in-addr.arpa", "PTR") == ("NOERROR", full("web"))
     assert guest.records("31.0.0.10.in-addr.arpa", "PTR") == ("NOERROR", full("db-0.db"))
     assert guest.output("getent", "hosts", "10.0.0.32").split() == ["10.0.0.32", full("db-1.db")]
     other = guest_of(names, RED_B)
-    other.until(lambda: other.addresses("db-0.db") == ["10.0.0.32"], "told db-0.db")
+    other.until(lambda: other.addresses("db-0.db") == ["10.0.0.32"], "resolving db-0.db")
     assert other.records("10.0.32.10.in-addr.arpa", "PTR") == ("NOERROR", full("front"))
     assert other.records("32.0.0.10.in-addr.arpa", "PTR") == ("NOERROR", full("db-0.db"))
 
@@ -108,13 +108,13 @@ def test_srv_and_reverse(names: Names) -> None:
 def test_names_of_other_networks_and_tenants_do_not_resolve(
     names: Names, network: NamedNetwork, theirs: tuple[str, ...]
 ) -> None:
-    """Another network's, another tenant's, and the super cluster's words for one's own."""
+    """Names of another network, of another tenant, and the super cluster's names of one's own objects."""
     guest = guest_of(names, network)
     for name in theirs:
         assert guest.addresses(name) == ["no such name"]
         whole = full(name) if "vc-a" not in name else f"{name}.svc.{DOMAIN}"
         assert guest.records(whole, "A") == ("NXDOMAIN",)
-    # Nor is another network's server there to be asked.
+    # Another network's server is not reachable either.
     for other in NETWORKS:
         if other is not network:
             assert guest.end(other.dns_ip, 53, "udp") == "reject"
@@ -148,7 +148,7 @@ def test_guests_follow_a_server_that_moves_behind_its_address(names: Names) -> N
 @pytest.mark.parametrize(
     ("network", "how"), [(RED_A, "reboot"), (RED_B, "lose_power")], ids=["reboot", "lose_power"]
 )
-def test_a_guest_that_starts_anew_has_its_names_back(names: Names, network: NamedNetwork, how: str) -> None:
+def test_restarted_guest_has_its_names_back(names: Names, network: NamedNetwork, how: str) -> None:
     guest = guest_of(names, network)
     attached = len(names.site.log_lines(message="guest attached", sandbox=guest.name))
     getattr(guest, how)()
@@ -156,4 +156,4 @@ def test_a_guest_that_starts_anew_has_its_names_back(names: Names, network: Name
     names.site.wait_current(guest.name)
     guest.until(guest.is_up, "up")
     took_s = wait_follows(guest, network, network.dns_ip)
-    names.site.figure(f"{guest.name}: {how}, names {took_s:.1f} s after its rules were there again")
+    names.site.figure(f"{guest.name}: {how}, names {took_s:.1f} s after its rules were current")

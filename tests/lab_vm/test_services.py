@@ -13,14 +13,14 @@ from tests.lab_vm.site import PLANS, Site
 
 
 def test_services_work_from_inside(site: Site) -> None:
-    wanted = site.ruleset(
+    desired = site.ruleset(
         service("web", "10.96.0.10", "10.0.0.21", "10.0.0.22"),
         service("dns", "10.96.0.53", "10.0.0.21", protocol=Protocol.UDP, port=53),
         service("idle", "10.96.0.66"),
         service("sticky", "10.96.0.77", "10.0.0.21", "10.0.0.22", affinity_s=10_800),
         service("six", "fd00:96::10", "fd00::21", "fd00::22"),
     )
-    results = site.push(list(site.guests), wanted)
+    results = site.push(list(site.guests), desired)
     assert {name: result.code for name, result in results.items()} == dict.fromkeys(
         site.guests, ResultCode.APPLIED
     ), results
@@ -54,7 +54,7 @@ def test_legacy_iptables_is_used_where_nft_is_not_possible(site: Site) -> None:
 
 @pytest.mark.kernel("nft")
 def test_nft_is_used_where_the_kernel_has_both(site: Site) -> None:
-    """Whatever the plain name iptables leads to; and nothing of ours is in iptables' tables."""
+    """For any variant of the plain name iptables; iptables' tables have none of our rules."""
     site.push(list(site.guests), site.ruleset(service("web", "10.96.0.10", "10.0.0.21")))
     for guest in site.guests.values():
         assert "nft libnftables" in guest.console()
@@ -68,21 +68,23 @@ def test_nft_is_used_where_the_kernel_has_both(site: Site) -> None:
 
 
 def test_rules_read_back_equal_the_rules_written(site: Site) -> None:
-    wanted = site.ruleset(
+    desired = site.ruleset(
         service("web", "10.96.0.10", "10.0.0.21"), service("six", "fd00:96::10", "fd00::21")
     )
-    site.push(list(site.guests), wanted)
+    site.push(list(site.guests), desired)
     for name in site.guests:
         reply = site.read_back(name)
         assert reply.result is not None
-        assert (reply.result.code, reply.result.digest) == (ResultCode.APPLIED, wanted.digest)
-        held = {document.family: document.objects for document in map(rulesets.from_part, reply.installed)}
-        for document in wanted.documents:
-            ours = {key: rules for key, rules in held[document.family].items() if "VCN-MARK-" not in key}
+        assert (reply.result.code, reply.result.digest) == (ResultCode.APPLIED, desired.digest)
+        installed = {
+            document.family: document.objects for document in map(rulesets.from_part, reply.installed)
+        }
+        for document in desired.documents:
+            ours = {key: rules for key, rules in installed[document.family].items() if "VCN-MARK-" not in key}
             assert ours.keys() == document.objects.keys()
 
 
-def test_a_flow_that_lasts_follows_its_service(site: Site) -> None:
+def test_long_lived_flow_follows_its_service(site: Site) -> None:
     """A client of a UDP Service that keeps its port: conntrack would lead it to the old endpoint."""
     first, second = (
         service("dns", "10.96.0.53", ip, protocol=Protocol.UDP, port=53) for ip in ("10.0.0.21", "10.0.0.22")
@@ -100,7 +102,7 @@ def test_a_flow_that_lasts_follows_its_service(site: Site) -> None:
         assert guest.ends("10.96.0.53", 53, "udp", source_port=5353) == ["10.0.0.22:8080"]
 
 
-def test_resolv_conf_is_written_where_it_stands(site: Site) -> None:
+def test_resolv_conf_is_written_in_place(site: Site) -> None:
     guest = site.guests["a1"]
     number = guest.output("stat", "-c", "%i", "/etc/resolv.conf")
     text = "nameserver 10.96.0.53\nsearch default.svc.cluster.local\n"

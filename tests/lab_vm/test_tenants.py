@@ -29,7 +29,7 @@ async def test_each_guest_has_its_own_tenants_services_alone(site: Site, tmp_pat
     try:
         await node.start()
         a1, a2, b1 = site.guests.values()
-        await leads(node, {a1: "10.0.0.21:8080", a2: "10.0.0.21:8080", b1: "10.0.0.22:8080"})
+        await wait_leads(node, {a1: "10.0.0.21:8080", a2: "10.0.0.21:8080", b1: "10.0.0.22:8080"})
         assert b1.end("10.96.0.20", 80) == "10.0.0.22:8080"
         for guest in (a1, a2):
             assert guest.end("10.96.0.20", 80) == "reject"
@@ -43,9 +43,9 @@ async def test_each_guest_has_its_own_tenants_services_alone(site: Site, tmp_pat
             b1.output(*site.kernel.rules),
         )
         node.put_slice("vc-a", "web", "10.0.0.22")
-        await leads(node, dict.fromkeys((a1, a2, b1), "10.0.0.22:8080"))
+        await wait_leads(node, dict.fromkeys((a1, a2, b1), "10.0.0.22:8080"))
         node.apiserver.storage.delete(SERVICES, "vc-a-default", "web")
-        await leads(node, {a1: "reject", a2: "reject", b1: "10.0.0.22:8080"})
+        await wait_leads(node, {a1: "reject", a2: "reject", b1: "10.0.0.22:8080"})
         after = (
             len(site.log_lines(message="ruleset applied", guest="b1")),
             b1.output(*site.kernel.rules),
@@ -61,12 +61,12 @@ async def test_each_guest_has_its_own_tenants_services_alone(site: Site, tmp_pat
 
 
 def without_counters(rules: str) -> list[str]:
-    """The rules, without what iptables-save writes of time and packets."""
+    """The rules, without iptables-save's time and packet counters."""
     lines = (re.sub(r" \[\d+:\d+\]$", "", line) for line in rules.splitlines())
     return [line for line in lines if not line.startswith("#")]
 
 
-async def leads(node: RulesNode, where: dict[Machine, str]) -> None:
+async def wait_leads(node: RulesNode, where: dict[Machine, str]) -> None:
     """Wait until the Service at 10.96.0.10 leads there in each guest."""
 
     async def is_so() -> bool:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands for the VMMs of a node whose guests have hybrid vsock, and for their shims.
+"""Fakes of the VMMs and shims of a node whose guests have hybrid vsock.
 
-What a guest's vsock device sends to its own address and port here goes to the unix socket
-`<path>_<port>` of that very guest, as Firecracker and Cloud Hypervisor do it. Run in the node's
+Bytes of a guest's vsock device to its own address and port here go to the unix socket `<path>_<port>` of that
+guest, as Firecracker and Cloud Hypervisor forward them. Run in the node's
 namespace; its argument is a list in JSON of [sandbox, shim root, vsock path, vsock port, node
-address, node port, guest address]. Says `up` when it listens.
+address, node port, guest address]. Prints `up` when it listens.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ async def main() -> None:
         await asyncio.Event().wait()
 
 
-def _device(door: str, guest: str):  # type: ignore[no-untyped-def] # asyncio's own long type
+def _device(path: str, guest: str):  # type: ignore[no-untyped-def] # asyncio's own long type
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer), contextlib.suppress(OSError):
             # A device belongs to one VM, and no other can send to it.
             if writer.get_extra_info("peername")[0] != guest:
                 return
-            inner_reader, inner_writer = await asyncio.open_unix_connection(door)
+            inner_reader, inner_writer = await asyncio.open_unix_connection(path)
             with contextlib.closing(inner_writer):
                 await asyncio.gather(_copy(reader, inner_writer), _copy(inner_reader, writer))
 

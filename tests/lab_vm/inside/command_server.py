@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serves the test in a guest: runs programs and makes connections, as the pod's containers would.
 
-One line of JSON is a request, one line the answer, on TCP connections over the link to the node:
+One line of JSON is a request, one line the response, on TCP connections over the link to the node:
 
     {"run": [argv...], "stdin": ""}                     -> {"status": 0, "output": "", "errors": ""}
-    {"ask": [ip, port, "tcp" or "udp"], "times": 1, "source_port": 0}  -> {"ends": ["10.0.0.1:80", ...]}
+    {"connect": [ip, port, "tcp" or "udp"], "times": 1, "source_port": 0}  -> {"ends": ["10.0.0.1:80", ...]}
     {"lookup": name}                                    -> {"ends": ["10.96.0.10", ...]}
 
-An end is what the server says of where it was reached, or `reject`, `late reject`, `drop`;
-of a name its IPv4 addresses, as this process's C library finds them, `no such name` or `no answer`.
+An end is the address at which the server was reached, or `reject`, `late reject`, `drop`. For a name: its
+IPv4 addresses, as this process's C library finds them, `no such name` or `no answer`.
 """
 
 import json
@@ -31,12 +31,12 @@ class _Requests(socketserver.StreamRequestHandler):
         for line in self.rfile:
             request = json.loads(line)
             if "run" in request:
-                answer = _run(request)
+                response = _run(request)
             elif "lookup" in request:
-                answer = {"ends": _addresses(request["lookup"])}
+                response = {"ends": _addresses(request["lookup"])}
             else:
-                answer = _asked(request)
-            self.wfile.write(json.dumps(answer).encode() + b"\n")
+                response = _connect_all(request)
+            self.wfile.write(json.dumps(response).encode() + b"\n")
 
 
 def _run(request: dict[str, Any]) -> dict[str, Any]:
@@ -51,8 +51,8 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
     return {"status": done.returncode, "output": done.stdout, "errors": done.stderr}
 
 
-def _asked(request: dict[str, Any]) -> dict[str, Any]:
-    ip, port, kind = request["ask"]
+def _connect_all(request: dict[str, Any]) -> dict[str, Any]:
+    ip, port, kind = request["connect"]
     source_port = request.get("source_port", 0)
     return {"ends": [_end(ip, port, kind, source_port) for _ in range(request.get("times", 1))]}
 
@@ -70,7 +70,7 @@ def _end(ip: str, port: int, kind: str, source_port: int) -> str:
                 client.send(b"?")
             return client.recv(128).decode().partition(" ")[0]
         except (ConnectionRefusedError, PermissionError):
-            # EPERM is what a datagram's sender gets of a packet that goes no further than OUTPUT.
+            # EPERM: a datagram was refused or dropped in OUTPUT.
             return "reject" if time.monotonic() - began_s < _LATE_S else "late reject"
         except TimeoutError:
             return "drop"
@@ -82,8 +82,8 @@ def _addresses(name: str) -> list[str]:
     try:
         found = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
     except socket.gaierror as error:
-        is_said = error.errno in {socket.EAI_NONAME, socket.EAI_NODATA}
-        return ["no such name" if is_said else "no answer"]
+        is_known = error.errno in {socket.EAI_NONAME, socket.EAI_NODATA}
+        return ["no such name" if is_known else "no answer"]
     return sorted({str(address[0]) for *_, address in found})
 
 

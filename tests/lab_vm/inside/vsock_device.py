@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands for a guest's virtio-vsock, which User-mode Linux has not: real AF_VSOCK in this kernel, up
-to here, and from here over the link to the VMM's process on the node.
+"""A fake of a guest's virtio-vsock, which User-mode Linux lacks: real AF_VSOCK in this kernel up to this
+process, and from here a link to the VMM's process on the node.
 
 Arguments: the port to listen on, and the VMM's host and port.
 """

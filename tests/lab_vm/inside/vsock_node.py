@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node in a guest: takes agents by AF_VSOCK as kata-bridge does, and starts two that dial it.
+"""A node in a guest: serves agents by AF_VSOCK as kata-bridge does, and starts two that dial it.
 
 Each agent has a network namespace of its own here, so that the guest's own rules stay. One
-has the certificate of a sandbox that is known to be another VM. Argument: the port. Ends well when
-one was served and the other refused, and prints what the first had to say of itself.
+has the certificate of a sandbox of another VM. Argument: the port. Succeeds when one was served and the other
+rejected, and prints the first one's transport and backends.
 """
 
 import asyncio
@@ -36,16 +36,16 @@ async def main(directory: Path, port: int) -> None:
     links.bind_cid("here", _LOCAL_CID)
     links.bind_cid("elsewhere", _ANOTHER_CID)
     try:
-        # One after the other: they all share one processor, which is a process of a busy machine.
-        with _agent(directory, credentials, "elsewhere", port) as said:
-            await _until(lambda: f"came out of the VM with CID {_LOCAL_CID}" in said(), said)
-        with _agent(directory, credentials, "here", port) as said:
-            await _until(lambda: bool(attached), said)
+        # One after the other: they share the guest's one processor.
+        with _agent(directory, credentials, "elsewhere", port) as read_log:
+            await _until(lambda: f"came out of the VM with CID {_LOCAL_CID}" in read_log(), read_log)
+        with _agent(directory, credentials, "here", port) as read_log:
+            await _until(lambda: bool(attached), read_log)
             (channel,) = attached
             ruleset = sample(5)
             state = await channel.apply(ruleset, ())
-            held = await channel.read_back()
-            assert (channel.sandbox, state.digest, len(held)) == ("here", ruleset.digest, 1)
+            installed = await channel.read_back()
+            assert (channel.sandbox, state.digest, len(installed)) == ("here", ruleset.digest, 1)
             sys.stdout.write(f"{channel.transport} {' '.join((await channel.probe()).backends)}\n")
     finally:
         await links.stop()
@@ -55,7 +55,7 @@ async def main(directory: Path, port: int) -> None:
 def _agent(
     directory: Path, credentials: GuestCertificates, name: str, port: int
 ) -> Iterator[Callable[[], str]]:
-    """An agent in a network namespace of its own, and what reads its log."""
+    """An agent in a network namespace of its own, and a function that reads its log."""
     issued = credentials.issue(name)
     argv = ["unshare", "--net", _AGENT, "--node", f"vsock:{_LOCAL_CID}:{port}"]
     argv += ["--credentials", str(issued.directory)]
@@ -70,10 +70,10 @@ def _agent(
         process.wait()
 
 
-async def _until(condition: Callable[[], bool], said: Callable[[], str]) -> None:
+async def _until(condition: Callable[[], bool], read_log: Callable[[], str]) -> None:
     end_s = time.monotonic() + _DEADLINE_S
     while not condition():
-        assert time.monotonic() < end_s, said()
+        assert time.monotonic() < end_s, read_log()
         await asyncio.sleep(0.1)
 
 
