@@ -46,13 +46,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    """Makes network namespaces under a name of the test's own, and takes them away with all in them."""
+    """Creates network namespaces with a prefix of the test's own, and removes them with their processes."""
     with Lab(tmp_path) as made:
         yield made
 
 
 def _lacks() -> list[str]:
-    """What this machine lacks, in words."""
+    """The missing requirements of this machine, as text."""
     if not sys.platform.startswith("linux"):
         return ["needs Linux"]
     lacks = [] if os.geteuid() == 0 else ["needs root"]

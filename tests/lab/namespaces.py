@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Network namespaces, programs and sockets in them, and links between them.
 
-Everything gets a name with a random prefix, so that runs do not meet, and goes when the `Lab` ends,
-also after a failure: programs that still run are killed, by their ids, and then the namespaces.
+Everything gets a name with a random prefix, so that runs do not collide, and is removed when the
+`Lab` ends, also after a failure: programs that still run are killed, by their ids, and then the namespaces.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class ProgramError(Exception):
-    """A program ended with an error; the text has its words."""
+    """A program ended with an error; the text has its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class LabNamespace(NamedNamespace):
 
 
 class Lab:
-    """Makes namespaces; a context manager, since it has to take them away again."""
+    """Makes namespaces; a context manager, since it must remove them."""
 
     def __init__(self, directory: Path) -> None:
         """`directory` gets the lock of legacy iptables: /run's is one for all namespaces."""
@@ -69,7 +69,7 @@ class Lab:
         self._stack.close()
 
     def namespace(self, name: str) -> LabNamespace:
-        """A new namespace; `name` tells it from the test's others."""
+        """A new namespace; `name` is unique in the test."""
         made = LabNamespace(f"{self._prefix}-{name}", self._environment)
         _ip("netns", "add", made.name)
         self._stack.callback(_delete, made)
@@ -82,7 +82,7 @@ class Lab:
         """A link between two namespaces, with addresses (`10.1.0.2/24`) at its ends.
 
         The first address of each family is the other end's default route. IPv6 addresses can be used
-        at once: nobody else is on the link to ask for them.
+        at once, without duplicate address detection.
         """
         device = f"eth{self._links}"
         self._links += 1
@@ -131,7 +131,7 @@ class Lab:
         return made
 
     def at_the_end(self, call: Callable[[], object]) -> None:
-        """Call this when the lab ends, before what was made earlier goes."""
+        """Call this when the lab ends, before earlier objects are removed."""
         self._stack.callback(call)
 
 

@@ -38,15 +38,15 @@ async def test_connection_to_a_service_and_stale_conntrack_entries(node: LabNode
     client.settimeout(10)
     client.bind(("10.1.0.2", 40_000))
 
-    def ask() -> bytes:
+    def exchange() -> bytes:
         client.sendto(b"?", ("10.96.0.10", 53))
         return client.recv(100)
 
-    assert ask() == b"10.1.0.1"
+    assert exchange() == b"10.1.0.1"
     await channel.apply(service("10.1.0.3"), [])
-    assert ask() == b"10.1.0.1"  # as conntrack remembers
+    assert exchange() == b"10.1.0.1"  # as conntrack remembers
     await channel.flush_conntrack([Flow("udp", "10.96.0.10", 53, keep_replies_from=("10.1.0.3:5353",))])
-    assert ask() == b"10.1.0.3"
+    assert exchange() == b"10.1.0.3"
     await channel.flush_conntrack([Flow("udp", "10.96.0.10", 53, keep_replies_from=("10.1.0.3:5353",))])
     assert "10.1.0.3" in guest.namespace.run("conntrack", "-L")
     await channel.flush_conntrack([Flow("udp", "10.96.0.10", 53, reply_source="10.1.0.3", reply_port=5353)])

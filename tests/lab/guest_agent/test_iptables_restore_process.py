@@ -52,7 +52,7 @@ def inside(lab: Lab, tmp_path: Path) -> Inside:
 
 
 @pytest.fixture
-def restorer(inside: Inside) -> Iterator[IptablesRestoreProcess]:
+def restore_process(inside: Inside) -> Iterator[IptablesRestoreProcess]:
     made = IptablesRestoreProcess(inside.path, lock_wait_s=1.0)
     yield made
     made.close()
@@ -65,13 +65,15 @@ def chain(rules: int, mark: str) -> str:
     return f"*filter\n:{mark} - [0:0]\nCOMMIT\n*nat\n:VCN-A - [0:0]\n{lines}COMMIT\n"
 
 
-def test_text_is_applied_before_the_result_returns(inside: Inside, restorer: IptablesRestoreProcess) -> None:
+def test_text_is_applied_before_the_result_returns(
+    inside: Inside, restore_process: IptablesRestoreProcess
+) -> None:
     pids = set()
     for number in range(1, 20):
-        assert restorer.load(chain(number, "VCN-M")).status == 0
+        assert restore_process.load(chain(number, "VCN-M")).status == 0
         assert inside.nat().count("-A VCN-A -d 10.0.0.0/32 -p tcp -m tcp --dport 80 -j RETURN") == 1
         assert len([line for line in inside.nat() if line.startswith("-A VCN-A")]) == number
-        pids.add(restorer.pid)
+        pids.add(restore_process.pid)
     assert len(pids) == 1
 
 
@@ -93,54 +95,54 @@ BAD = {
 
 @pytest.mark.parametrize("text", list(BAD.values()), ids=list(BAD))
 def test_errors_equal_those_of_a_fresh_program(
-    inside: Inside, restorer: IptablesRestoreProcess, text: str
+    inside: Inside, restore_process: IptablesRestoreProcess, text: str
 ) -> None:
-    assert restorer.load(chain(3, "VCN-M") * 4).status == 0
-    assert restorer.load("*nat\n-A OUTPUT -j VCN-A\nCOMMIT\n").status == 0
+    assert restore_process.load(chain(3, "VCN-M") * 4).status == 0
+    assert restore_process.load("*nat\n-A OUTPUT -j VCN-A\nCOMMIT\n").status == 0
     before = inside.nat()
-    ended = restorer.load(text)
+    ended = restore_process.load(text)
     assert ended.status
-    assert restorer.pid is None
+    assert restore_process.pid is None
     assert inside.nat() == before
     assert ended == programs.run(inside.path, "--noflush", "-w", "5", stdin=text)
-    assert restorer.load(chain(4, "VCN-M")).status == 0
+    assert restore_process.load(chain(4, "VCN-M")).status == 0
     assert len(inside.nat()) == len(before) + 1
 
 
-def test_a_held_lock_is_reported(inside: Inside, restorer: IptablesRestoreProcess) -> None:
-    assert restorer.load(chain(1, "VCN-M")).status == 0
+def test_a_held_lock_is_reported(inside: Inside, restore_process: IptablesRestoreProcess) -> None:
+    assert restore_process.load(chain(1, "VCN-M")).status == 0
     with inside.lock.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        ended = restorer.load(chain(2, "VCN-M"))
+        ended = restore_process.load(chain(2, "VCN-M"))
         assert ended.status == 4
         assert ended.errors.startswith("Another app is currently holding the xtables lock")
     assert len([line for line in inside.nat() if line.startswith("-A VCN-A")]) == 1
-    assert restorer.load(chain(3, "VCN-M")).status == 0
+    assert restore_process.load(chain(3, "VCN-M")).status == 0
 
 
-def test_the_lock_is_free_between_scripts(inside: Inside, restorer: IptablesRestoreProcess) -> None:
+def test_the_lock_is_free_between_scripts(inside: Inside, restore_process: IptablesRestoreProcess) -> None:
     for _ in range(3):
-        assert restorer.load(chain(1, "VCN-M")).status == 0
+        assert restore_process.load(chain(1, "VCN-M")).status == 0
         with inside.lock.open() as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_the_process_does_not_grow(restorer: IptablesRestoreProcess) -> None:
+def test_the_process_does_not_grow(restore_process: IptablesRestoreProcess) -> None:
     def resident_kb() -> int:
-        status = Path(f"/proc/{restorer.pid}/status").read_text()
+        status = Path(f"/proc/{restore_process.pid}/status").read_text()
         return next(int(line.split()[1]) for line in status.split("\n") if line.startswith("RssAnon"))
 
     texts = [chain(100, f"VCN-M{number % 2}") for number in range(400)]
     for text in texts[:50]:
-        assert restorer.load(text).status == 0
+        assert restore_process.load(text).status == 0
     before = resident_kb()
     for text in texts[50:]:
-        assert restorer.load(text).status == 0
+        assert restore_process.load(text).status == 0
     # 350 times 100 rules: a byte of each would be 34 kB.
     assert resident_kb() - before <= 16
 
 
-def kept(guest: LabGuest) -> list[int]:
+def child_pids(guest: LabGuest) -> list[int]:
     """An agent's child processes."""
     assert guest.agent is not None
     tasks = Path(f"/proc/{guest.agent.pid}/task").iterdir()
@@ -159,16 +161,16 @@ def is_gone(pid: int) -> bool:
 async def test_an_agent_keeps_one_process_for_each_family(node: LabNode) -> None:
     guest = prepared(node.guest("sb"), LEGACY)
     channel = await attached(node, guest, "sb")
-    assert kept(guest) == []
+    assert child_pids(guest) == []
     both = (Family.IPV4, Family.IPV6)
     sets = [ruleset(LEGACY, number, number, *both) for number in range(1, 10)]
     await channel.apply(sets[0], [])
-    pids = kept(guest)
+    pids = child_pids(guest)
     assert len(pids) == 2
     for old, new in itertools.pairwise(sets):
         assert await channel.apply(change(old, new), []) == GuestState(new.generation, new.digest, False)
     assert await channel.read_back() == sets[-1].documents
-    assert kept(guest) == pids
+    assert child_pids(guest) == pids
     guest.stop()
     await until(lambda: all(is_gone(pid) for pid in pids))
 
@@ -176,18 +178,18 @@ async def test_an_agent_keeps_one_process_for_each_family(node: LabNode) -> None
 FIRST, SECOND = ruleset(LEGACY, 1, 1), ruleset(LEGACY, 2, 2)
 
 
-async def keeping(node: LabNode) -> tuple[AgentChannel, int]:
+async def agent_with_process(node: LabNode) -> tuple[AgentChannel, int]:
     """An agent that has applied `FIRST`, and its iptables-restore."""
     guest = prepared(node.guest("sb"), LEGACY)
     channel = await attached(node, guest, "sb")
     await channel.apply(FIRST, [])
-    (pid,) = kept(guest)
+    (pid,) = child_pids(guest)
     return channel, pid
 
 
 @pytest.mark.asyncio
 async def test_a_process_killed_while_idle_is_replaced(node: LabNode) -> None:
-    channel, pid = await keeping(node)
+    channel, pid = await agent_with_process(node)
     os.kill(pid, signal.SIGKILL)
     await until(lambda: is_gone(pid))
     assert await channel.apply(change(FIRST, SECOND), []) == GuestState(2, SECOND.digest, False)
@@ -196,7 +198,7 @@ async def test_a_process_killed_while_idle_is_replaced(node: LabNode) -> None:
 
 @pytest.mark.asyncio
 async def test_a_process_killed_during_an_apply_rolls_back(node: LabNode) -> None:
-    channel, pid = await keeping(node)
+    channel, pid = await agent_with_process(node)
     os.kill(pid, signal.SIGSTOP)
     applying = Tasks("test").spawn(channel.apply(change(FIRST, SECOND), []), "applying")
     # The script waits in its stdin.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's packet filters keep the contract that the fake keeps."""
+"""The kernel's packet filters meet the same contract as the fake."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def change(old: Ruleset, new: Ruleset) -> RulesetDelta:
 
 
 def prepared(guest: LabGuest, tool: str) -> LabGuest:
-    """Add a rule by this tool, as a mesh does. Our hooks must stand behind it."""
+    """Add a rule by this tool, as a mesh does. Our hooks must come after it."""
     if tool in (LEGACY, IPTABLES_NFT):
         guest.namespace.run(tool, "-t", "nat", "-A", "OUTPUT", "-d", "192.0.2.1", "-j", "ACCEPT")
     return guest

@@ -60,7 +60,7 @@ def test_flushed_service_is_restored(lab: Lab, tmp_path: Path) -> None:
         daemon.until(lambda: daemon.status()["web"]["state"] == "current")
         assert daemon.log().count("rules of a guest drifted; applying them again") == 1
         assert daemon.stop() == 0
-        assert connects(guest), "the rules stay when the daemon goes"
+        assert connects(guest), "the rules stay when the daemon stops"
 
 
 def test_restart_applies_no_ruleset_again(lab: Lab, tmp_path: Path) -> None:
@@ -77,9 +77,11 @@ def test_restart_applies_no_ruleset_again(lab: Lab, tmp_path: Path) -> None:
         assert daemon.log().count('"kind":"delta"') == 4
         daemon.stop(signal.SIGKILL)
         daemon.start()
-        # All four: one that is not found again yet would say nothing against it.
-        held = dict.fromkeys(names, second.digest)
-        daemon.until(lambda: {name: guest["digest"] for name, guest in daemon.status().items()} == held)
+        # All four guests must be found again: a missing one would prove nothing.
+        expected_digests = dict.fromkeys(names, second.digest)
+        daemon.until(
+            lambda: {name: guest["digest"] for name, guest in daemon.status().items()} == expected_digests
+        )
         assert {guest["generation"] for guest in daemon.status().values()} == {2}
         (again,) = push(daemon, names, second)
         assert {result.code for result in again.values()} == {ResultCode.UNCHANGED}
@@ -95,12 +97,12 @@ def test_invalid_guests_are_named(lab: Lab, tmp_path: Path) -> None:
         daemon.file("bad", netns="/proc/self/ns/net")
         daemon.guest("good", lab.namespace("good"))
         daemon.until(lambda: len(daemon.status()) == 3 and daemon.status()["good"]["channel"] == "netns")
-        (results,) = push(daemon, ["gone", "bad", "good", "unheard-of"], sample(1))
+        (results,) = push(daemon, ["gone", "bad", "good", "unknown"], sample(1))
         assert {name: result.code for name, result in results.items()} == {
             "gone": ResultCode.UNREACHABLE,
             "bad": ResultCode.NOT_INJECTABLE,
             "good": ResultCode.APPLIED,
-            "unheard-of": ResultCode.GONE,
+            "unknown": ResultCode.GONE,
         }
         assert "No such file or directory" in daemon.status()["gone"]["message"]
         assert "the host's own network" in daemon.status()["bad"]["message"]
@@ -167,7 +169,7 @@ def test_certificate_ends_with_its_sandbox(lab: Lab, tmp_path: Path) -> None:
         (tmp_path / "guests" / "web.yaml").unlink()
         assert (tmp_path / "state" / "sandboxes" / "web").is_dir()
         daemon.start()
-        # What went while the daemon was away is revoked as soon as the sandboxes are known.
+        # Certificates of sandboxes that ended while the daemon was away are revoked after the first list.
         daemon.until(lambda: not (tmp_path / "state" / "sandboxes" / "web").exists())
 
 

@@ -43,7 +43,7 @@ def fill(path: Path) -> None:
 def test_full_disk_delays_new_agents_only(lab: Lab, tmp_path: Path) -> None:
     with running(tmp_path, agent={"socket": str(tmp_path / "agents.sock")}) as daemon:
         daemon.program = on_a_small_disk(tmp_path, "empty")
-        # Namespaces that are made later are not in its mount namespace.
+        # Namespaces that are created later are not in its mount namespace.
         after = lab.namespace("after")
         daemon.guest("before", lab.namespace("before"))
         daemon.file("by-agent", channels=["agent"])
@@ -106,8 +106,8 @@ def test_clock_jumps_have_no_effect(lab: Lab, tmp_path: Path) -> None:
         assert daemon.stop() == 0
 
 
-# Services and endpoints of each that make more than 4 MiB of text. Not many chains in nft: what the
-# kernel does with one transaction grows with their square (8 000: 5 s).
+# Services and endpoints of each that make more than 4 MiB of text. Few chains in nft: the kernel's
+# work for one transaction grows with their square (8 000: 5 s).
 _LARGE = {Backend.IPTABLES: (13_000, 2), Backend.NFT: (2_000, 110)}
 
 
@@ -117,8 +117,8 @@ def large(backend: Backend) -> Ruleset:
     for number in range(count):
         high, low = divmod(number, 250)
         name = f"n/s{number}:p"
-        places = tuple(Endpoint(f"10.{one + 1}.{high}.{low}", 8080) for one in range(endpoints))
-        target = EndpointSet(name, Protocol.TCP, False, places)
+        targets = tuple(Endpoint(f"10.{one + 1}.{high}.{low}", 8080) for one in range(endpoints))
+        target = EndpointSet(name, Protocol.TCP, False, targets)
         frontends = (Frontend(f"10.96.{high}.{low}", 80, Protocol.TCP, name, target),)
         services.append(ServiceRules(name, frontends))
     rules = GuestRules(Family.IPV4, tuple(services), ("10.96.0.0/16",))

@@ -45,9 +45,9 @@ async def namespaces() -> AsyncIterator[NetnsExecutor]:
     made.close()
 
 
-def _channel(guest: LabNamespace, namespaces: NetnsExecutor, notes: Path | None = None) -> NetnsChannel:
+def _channel(guest: LabNamespace, namespaces: NetnsExecutor, record: Path | None = None) -> NetnsChannel:
     counter = Registry().counter("vcnode_katabridge_state_errors_total", "x")
-    return NetnsChannel(_sandbox(guest.path), namespaces, notes, counter)
+    return NetnsChannel(_sandbox(guest.path), namespaces, record, counter)
 
 
 @pytest.mark.parametrize("variant", ["legacy", "nft"])
@@ -63,7 +63,7 @@ async def test_netns_rules_go_into_the_variant_in_use(
     assert (state.generation, state.digest, state.has_drifted) == (1, A.digest, False)
     saved = guest.run(f"iptables-{variant}-save", "-t", "nat")
     assert "-A VCN-SERVICES -d 10.96.0.1/32" in saved
-    # What was there stays and keeps its place.
+    # Existing rules stay, and keep their position.
     assert saved.index("-A OUTPUT -d 192.0.2.1/32 -j ACCEPT") < saved.index("-A OUTPUT -j VCN-SERVICES")
     other = "nft" if variant == "legacy" else "legacy"
     assert "VCN-" not in guest.run(f"iptables-{other}-save")
@@ -107,7 +107,7 @@ async def test_restart_recognises_installed_rules(
     second = _channel(guest, namespaces, tmp_path / "guest")
     state = await second.state()
     assert (state.generation, state.digest, state.has_drifted) == (2, B.digest, False)
-    # Without the note too, by the marker; only the generation's number is lost.
+    # Also without the saved record, by the marker; only the generation's number is lost.
     third = _channel(guest, namespaces)
     state = await third.state()
     assert (state.generation, state.digest, state.has_drifted) == (0, B.digest, False)
@@ -170,7 +170,7 @@ async def test_closed_channel_releases_the_namespace(lab: Lab, namespaces: Netns
     await channel.apply(A, ())
     await channel.close()
     await asyncio.to_thread(subprocess.run, ["ip", "netns", "del", guest.name], check=True)
-    # The peer of a link goes with its namespace, once nothing uses that any more.
+    # The peer of a link is deleted with its namespace, after the last user of that.
     deadline = time.monotonic() + 10
     while "eth0" in other.run("ip", "-o", "link"):
         assert time.monotonic() < deadline, "something still holds the namespace"

@@ -63,7 +63,7 @@ class LabFilter:
         return text + self.listed() if self.kind == NATIVE else text
 
     def listed(self) -> str:
-        """Our nft table; "" if there is none."""
+        """Our nft table; "" without one."""
         tables = self.namespace.run("nft", "list", "tables", FAMILIES[self.family])
         if f"table {table(self.family)}\n" not in tables:
             return ""
@@ -74,7 +74,7 @@ class LabFilter:
         return read_installed(text, self.family, self.backend)
 
     def apply(self, rules: GuestRules) -> Ruleset:
-        """Render, and bring the guest there from its installed rules."""
+        """Render, and change the guest's installed rules to that."""
         made = make_ruleset(1, [self.render(rules)])
         self.load(full_restore(made.documents[0], self.installed(), made.digest))
         return made

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that answer with their own and the peer's address, and clients in a guest."""
+"""Servers that reply with their own and the peer's address, and clients in a guest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.lab.namespaces import Lab, LabNamespace
 
 STREAM, DATAGRAM = socket.SOCK_STREAM, socket.SOCK_DGRAM
 
-_TURN_S = 0.05
+_POLL_S = 0.05
 
 
 def _family(ip: str) -> socket.AddressFamily:
@@ -22,7 +22,7 @@ def _family(ip: str) -> socket.AddressFamily:
 
 
 class Servers:
-    """Answers `OWN PEER` on all its sockets, on one thread, until the lab ends."""
+    """Replies `OWN PEER` on all its sockets, on one thread, until the lab ends."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
@@ -53,7 +53,7 @@ class Servers:
 
     def _serve(self) -> None:
         while not self._is_over.is_set():
-            for key, _ in self._selector.select(_TURN_S):
+            for key, _ in self._selector.select(_POLL_S):
                 server = key.fileobj
                 assert isinstance(server, socket.socket)
                 if server.type == STREAM:
@@ -65,10 +65,10 @@ class Servers:
                     server.sendto(f"{key.data} {peer[0]}".encode(), peer)
 
 
-def ask(
+def exchange(
     guest: LabNamespace, ip: str, port: int, kind: socket.SocketKind = STREAM, *, wait_s: float = 5.0
 ) -> str:
-    """The answer of the server behind `ip:port`. Raises ConnectionRefusedError, TimeoutError."""
+    """The reply of the server behind `ip:port`. Raises ConnectionRefusedError, TimeoutError."""
     with guest.socket(_family(ip), kind) as client:
         client.settimeout(wait_s)
         client.connect((ip, port))
@@ -80,7 +80,7 @@ def ask(
 def wait_until_reachable(
     guest: LabNamespace, endpoints: Iterable[Endpoint], *, deadline_s: float = 10.0
 ) -> None:
-    """Connect to each until it answers: on a fresh link neighbour discovery takes a moment."""
+    """Connect to each until it replies: on a fresh link neighbour discovery takes a moment."""
     end = time.monotonic() + deadline_s
     for endpoint in endpoints:
         while outcome(guest, endpoint.ip, endpoint.port) != str(endpoint):
@@ -95,7 +95,7 @@ def outcome(guest: LabNamespace, ip: str, port: int, kind: socket.SocketKind = S
     """
     started = time.monotonic()
     try:
-        return ask(guest, ip, port, kind, wait_s=0.7).partition(" ")[0]
+        return exchange(guest, ip, port, kind, wait_s=0.7).partition(" ")[0]
     except (ConnectionRefusedError, PermissionError):
         # The sender of a datagram gets EPERM if OUTPUT rejects it.
         return "reject" if time.monotonic() - started < 0.5 else "late reject"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real packet filters load our texts, keep foreign rules, and print what we read back."""
+"""Real packet filters load our texts, keep foreign rules, and print them as we read them back."""
 
 import pytest
 
@@ -52,7 +52,7 @@ def test_canonical_text_loads_into_a_fresh_guest(filter_: LabFilter) -> None:
     assert filter_.installed() == expected(document)
 
 
-def test_deltas_lead_where_whole_rulesets_do(filter_: LabFilter) -> None:
+def test_deltas_equal_whole_rulesets(filter_: LabFilter) -> None:
     first, *others = _models(filter_.family)
     old = filter_.apply(first)
     for rules in [*others, first]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo as root runs it: what it has started, what it leaves, how it fails."""
+"""The demo as root: its processes, its remains, its failures."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ from tests.lab.namespaces import Lab
 
 
 class Demo(DemoProcess):
-    """A demo that runs, with all that it has started."""
+    """A running demo, with its processes."""
 
     _agent: int | None = None
 
@@ -28,7 +28,7 @@ class Demo(DemoProcess):
                 os.kill(self._agent, signal.SIGKILL)
 
     def children(self) -> dict[int, str]:
-        """The processes that it has started and that run, with what they are."""
+        """Its running processes, with their command lines."""
         return {pid: command for pid, parent, command in _processes() if parent == self.process.pid}
 
     def child(self, module: str) -> int:
@@ -36,13 +36,13 @@ class Demo(DemoProcess):
         return found
 
     def left_behind(self, children: dict[int, str]) -> list[str]:
-        """Those of some processes that still run, and files."""
+        """The commands of these processes that still run, and remaining files."""
         return [*_running(children), *(str(path) for path in self.temporary.iterdir())]
 
     def kill_and_wait_for_all(self) -> None:
-        """Kill it, and wait until all that it has started is gone, but for vn-agent.
+        """Kill it, and wait until all its processes have ended, except vn-agent.
 
-        That is documented to stay, with its directory, until `__exit__`.
+        vn-agent is documented to stay, with its directory, until `__exit__`.
         """
         children = {pid: command for pid, command in self.children().items() if "-m vnagent" not in command}
         self._agent = self.child("vnagent")
@@ -55,7 +55,7 @@ def _processes() -> Iterator[tuple[int, int, str]]:
     """Of all processes: id, its parent's, its command line."""
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError):
-            # The name may have blanks and parentheses in it: what follows the last one is plain.
+            # The name may have blanks and parentheses: the fields follow the last one.
             parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
             command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
             yield int(path.name), parent, command
@@ -66,8 +66,8 @@ def _running(children: dict[int, str]) -> list[str]:
     return [command for pid, command in children.items() if command and now.get(pid) == command]
 
 
-def assert_failure_is_told(demo: Demo, module: str, *logs: str) -> None:
-    """Kill the daemon of this module: these logs are shown, and nothing is left behind."""
+def assert_failure_is_reported(demo: Demo, module: str, *logs: str) -> None:
+    """Kill the daemon of this module: these logs are printed, and nothing is left behind."""
     children = demo.children()
     os.kill(demo.child(module), signal.SIGKILL)
     assert demo.ended() == 1, demo.text
@@ -78,7 +78,7 @@ def assert_failure_is_told(demo: Demo, module: str, *logs: str) -> None:
     assert left_behind == [], left_behind
 
 
-def told_without_mounts(lab: Lab) -> str:
-    """The whole demo, as in a container that has root but not the right to make namespaces."""
+def output_without_mounts(lab: Lab) -> str:
+    """The whole demo, as in a container with root but without the right to create namespaces."""
     bounded = ("setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin", "--")
     return output_of(*lab.namespace("demo").command(*bounded, sys.executable, "-m", "vcnode", "demo"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""the demo's DNS scenario: complete, interrupted, failing, killed, kept. Nothing is left behind."""
+"""The demo's DNS scenario: complete, interrupted, failing, killed, kept. Nothing is left behind."""
 
 import contextlib
 import re
@@ -13,21 +13,21 @@ import pytest
 
 from tests.functional.vcnode_demo.demo_process import output_of
 from tests.lab.namespaces import Lab
-from tests.lab.vcnode.demo_run import Demo, assert_failure_is_told, told_without_mounts
+from tests.lab.vcnode.demo_run import Demo, assert_failure_is_reported, output_without_mounts
 
 PROGRAMS = ("kata_bridge", "dnsconfig", "dns_program.py")
-# Of the act's last step but one: all five pods are there, and four containers.
+# The scenario's last step but one: all five pods exist, and four containers.
 NEARLY_OVER = "\n30. "
 
 
 def mounted(directory: Path) -> Iterator[str]:
-    """Mounts of what is in the directory, in whatever namespace."""
+    """Mounts of files in the directory, in all namespaces."""
     for path in Path("/proc").glob("[0-9]*/mountinfo"):
         with contextlib.suppress(OSError):
             yield from (line for line in path.read_text().splitlines() if str(directory) in line)
 
 
-def test_dns_scenario_plays_to_the_end(place: Path) -> None:
+def test_dns_scenario_runs_to_the_end(place: Path) -> None:
     with Demo(place) as demo:
         demo.until(NEARLY_OVER)
         children = demo.children()
@@ -35,10 +35,10 @@ def test_dns_scenario_plays_to_the_end(place: Path) -> None:
         assert any(mounted(demo.temporary))
         assert demo.ended() == 0, demo.text
         for name in PROGRAMS:
-            assert any(name in command for command in children.values()), f"{name} was not there"
+            assert any(name in command for command in children.values()), f"{name} did not run"
         assert demo.left_behind(children) == []
         assert list(mounted(demo.temporary)) == []
-        act = demo.text.partition("Scenario 4: DNS of each network\n")[2]
+        output = demo.text.partition("Scenario 4: DNS of each network\n")[2]
         for claim in (
             r"acme's cart \(default\) +10\.0\.0\.31 +10\.0\.0\.41 +- +- +-\n",
             r"globex's till \(blue\) +10\.0\.0\.34 +- +- +- +10\.0\.0\.44\n",
@@ -52,7 +52,7 @@ def test_dns_scenario_plays_to_the_end(place: Path) -> None:
             r"ok: no pod has ever queried the node's resolver",
             r"ok: a deliberate query to it is answered, and observed",
         ):
-            assert re.search(claim, act), claim
+            assert re.search(claim, output), claim
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -76,15 +76,15 @@ def test_killed_demo_ends_its_pods_and_daemons(place: Path) -> None:
 def test_a_failure_shows_the_logs_and_cleans_up(place: Path) -> None:
     with Demo(place) as demo:
         demo.until("\n27. ")
-        assert_failure_is_told(demo, "dnsconfig", "dnsconfig")
+        assert_failure_is_reported(demo, "dnsconfig", "dnsconfig")
 
 
 def test_kept_demo_accepts_its_printed_commands(place: Path) -> None:
     with Demo(place, "--keep") as demo:
         lines = demo.cheatsheet()
-        asks = [line for line in lines if "getent ahostsv4 db" in line and line.startswith("nsenter")]
-        assert len(asks) == 5
-        found = [output_of(*shlex.split(line, comments=True)) for line in asks]
+        lookups = [line for line in lines if "getent ahostsv4 db" in line and line.startswith("nsenter")]
+        assert len(lookups) == 5
+        found = [output_of(*shlex.split(line, comments=True)) for line in lookups]
         assert [text.split()[0] for text in found] == [
             "10.0.0.31",
             "10.0.0.32",
@@ -103,5 +103,5 @@ def test_kept_demo_accepts_its_printed_commands(place: Path) -> None:
 def test_scenario_is_skipped_where_mounts_are_denied(lab: Lab) -> None:
     assert (
         "Scenario 4: DNS of each network: skipped, it needs what this kernel or container does not allow"
-        in told_without_mounts(lab)
+        in output_without_mounts(lab)
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo as root plays it: to the end, interrupted, failing, killed. Nothing is left behind."""
+"""The demo as root: complete, interrupted, failing, killed. Nothing is left behind."""
 
 import re
 import shlex
@@ -12,26 +12,26 @@ import pytest
 
 from tests.functional.vcnode_demo.demo_process import output_of
 from tests.lab.namespaces import Lab
-from tests.lab.vcnode.demo_run import Demo, assert_failure_is_told, told_without_mounts
+from tests.lab.vcnode.demo_run import Demo, assert_failure_is_reported, output_without_mounts
 
-PROMISED_S = 90.0
+LIMIT_S = 90.0
 PROGRAMS = ("vnagent", "kata_bridge", "kubeproxy_ext", "guest_agent", "guest_program.py")
 
 
-def test_services_scenario_plays_to_the_end(place: Path) -> None:
+def test_services_scenario_runs_to_the_end(place: Path) -> None:
     began_s = time.monotonic()
     with Demo(place) as demo:
         demo.until("\n23. ")
         children = demo.children()
         assert demo.ended() == 0, demo.text
-        assert time.monotonic() - began_s < PROMISED_S
+        assert time.monotonic() - began_s < LIMIT_S
         for name in PROGRAMS:
-            assert any(name in command for command in children.values()), f"{name} was not there"
+            assert any(name in command for command in children.values()), f"{name} did not run"
         assert demo.left_behind(children) == []
         steps = [int(number) for number in re.findall(r"^(\d+)\. ", demo.text, re.MULTILINE)]
         assert steps == list(range(1, len(steps) + 1))
         assert re.search(rf"^All checks passed: {len(steps)} steps, \d+ checks, ", demo.text, re.MULTILINE)
-        act = demo.text.partition("Scenario 3: Services inside guests\n")[2]
+        output = demo.text.partition("Scenario 3: Services inside guests\n")[2]
         for claim in (
             r"ok: its rules were live in acme's guest after \d+ ms",
             r"ok: acme's guest reaches each of its two endpoints and no other pod",
@@ -42,7 +42,7 @@ def test_services_scenario_plays_to_the_end(place: Path) -> None:
             r"rules +drifted: changed inside the guest: missing ",
             r"ok: these are the desired rules: kata-bridge applied none again",
         ):
-            assert re.search(claim, act), claim
+            assert re.search(claim, output), claim
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -65,7 +65,9 @@ def test_killed_demo_ends_its_guests_and_daemons(place: Path) -> None:
 def test_a_failure_shows_the_logs_and_cleans_up(place: Path) -> None:
     with Demo(place) as demo:
         demo.until("\n17. ")
-        assert_failure_is_told(demo, "kubeproxy_ext", "kata-bridge", "kubeproxy-ext", "acme's guest agent")
+        assert_failure_is_reported(
+            demo, "kubeproxy_ext", "kata-bridge", "kubeproxy-ext", "acme's guest agent"
+        )
 
 
 def test_kept_demo_accepts_its_printed_commands(place: Path) -> None:
@@ -88,5 +90,5 @@ def test_kept_demo_accepts_its_printed_commands(place: Path) -> None:
 def test_scenario_is_skipped_where_namespaces_are_denied(lab: Lab) -> None:
     assert (
         "Scenario 3: Services inside guests: skipped, it needs what this kernel or container does not allow"
-        in told_without_mounts(lab)
+        in output_without_mounts(lab)
     )

@@ -13,7 +13,7 @@ def guest(lab: Lab) -> LabNamespace:
 
 @pytest.fixture(params=["legacy", "nft"])
 def variant(request: pytest.FixtureRequest) -> str:
-    """Which iptables the guest's image has."""
+    """The iptables of the guest's image."""
     return str(request.param)
 
 

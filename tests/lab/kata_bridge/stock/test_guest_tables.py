@@ -14,7 +14,7 @@ pytestmark = pytest.mark.asyncio
 
 _WAIT = ("--wait", "5")
 
-# Each line is one restore; together they say how whole tables are replaced.
+# Each line is one restore; together they show how whole tables are replaced.
 HISTORY = [
     "",
     "# nothing\n",
@@ -35,7 +35,7 @@ HISTORY = [
 def by_table(save: bytes) -> dict[str, tuple[list[str], list[str]]]:
     """Sorted chains, and rules in order: the order of tables and of chains is undefined.
 
-    Built-in chains are left out, and tables with nothing else: the nft variant forgets those.
+    Built-in chains are left out, and tables with nothing else: the nft variant does not list those.
     """
     tables: dict[str, tuple[list[str], list[str]]] = {}
     chains: list[str] = []
@@ -50,19 +50,19 @@ def by_table(save: bytes) -> dict[str, tuple[list[str], list[str]]]:
     return {name: (sorted(chains), rules) for name, (chains, rules) in tables.items() if chains or rules}
 
 
-async def held(tables: IptablesTools) -> dict[str, tuple[list[str], list[str]]]:
+async def saved_tables(tables: IptablesTools) -> dict[str, tuple[list[str], list[str]]]:
     return by_table((await tables.run("iptables-save", (), b"")).stdout)
 
 
 async def test_fake_tables_equal_the_kernels(tables: NamespaceTables) -> None:
-    memory = FakeTables()
+    fake = FakeTables()
     for text in HISTORY:
         real = await tables.run("iptables-restore", _WAIT, text.encode())
-        ours = await memory.run("iptables-restore", _WAIT, text.encode())
+        ours = await fake.run("iptables-restore", _WAIT, text.encode())
 
         assert (real.code == 0) == (ours.code == 0), (text, real)
         if "nope" not in text.partition("\n")[0]:
-            assert (await held(tables)) == (await held(memory)), text
+            assert (await saved_tables(tables)) == (await saved_tables(fake)), text
 
 
 async def test_save_refuses_the_wait_option(tables: NamespaceTables) -> None:
@@ -104,5 +104,5 @@ async def test_each_iptables_variant_sees_its_own_rules(guest: LabNamespace) -> 
     await legacy.run("iptables-restore", _WAIT, b"*nat\n:OLD - [0:0]\nCOMMIT\n")
     await nft.run("iptables-restore", _WAIT, b"*nat\n:NEW - [0:0]\nCOMMIT\n")
 
-    assert await held(legacy) == {"nat": ([":OLD -"], [])}
-    assert await held(nft) == {"nat": ([":NEW -"], [])}
+    assert await saved_tables(legacy) == {"nat": ([":OLD -"], [])}
+    assert await saved_tables(nft) == {"nat": ([":NEW -"], [])}

@@ -81,7 +81,7 @@ def backend(lab: Lab, guest: LabNamespace) -> LabNamespace:
     return made
 
 
-def answered(guest: LabNamespace, address: str, listener: socket.socket) -> bytes:
+def received_from(guest: LabNamespace, address: str, listener: socket.socket) -> bytes:
     """Connect from the guest to a Service's address; return what the listener sends."""
     with guest.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM) as client:
         client.settimeout(10)
@@ -103,8 +103,8 @@ async def test_packets_follow_the_applied_rules(
         async with FakeKata(place, tables) as kata:
             await channel(kata).apply(to(listener.getsockname()[1]), ())
 
-            assert answered(guest, "10.96.0.1", listener) == b"here"
-            assert answered(guest, "fd00:96::1", listener) == b"here"
+            assert received_from(guest, "10.96.0.1", listener) == b"here"
+            assert received_from(guest, "fd00:96::1", listener) == b"here"
 
 
 MESH = """*nat
@@ -128,7 +128,7 @@ def hooks(guest: LabNamespace, variant: str) -> list[str]:
     return guest.run(f"iptables-{variant}", "-t", "nat", "-S", "OUTPUT").splitlines()[1:]
 
 
-async def test_mesh_rules_keep_their_places(
+async def test_mesh_rules_keep_their_positions(
     place: Path, tables: NamespaceTables, guest: LabNamespace
 ) -> None:
     guest.run(f"iptables-{tables.variant}-restore", stdin=MESH)
@@ -175,15 +175,15 @@ async def test_foreign_change_is_detected_and_repaired(
         one = channel(kata)
         await one.apply(ruleset, ())
         guest.run(f"iptables-{tables.variant}", *command.split())
-        asked = one if is_remembered else channel(kata)
+        reader = one if is_remembered else channel(kata)
 
-        state = await asked.state()
+        state = await reader.state()
 
         assert state.has_drifted
         assert ruleset.digest.startswith(state.digest)
         assert state.digest
-        assert await asked.apply(ruleset, ()) == GuestState(7, ruleset.digest, has_drifted=False)
-        assert await asked.read_back() == ruleset.documents
+        assert await reader.apply(ruleset, ()) == GuestState(7, ruleset.digest, has_drifted=False)
+        assert await reader.read_back() == ruleset.documents
 
 
 async def test_counters_and_packets_are_no_drift(
@@ -193,7 +193,7 @@ async def test_counters_and_packets_are_no_drift(
     async with FakeKata(place, tables) as kata:
         one = channel(kata)
         await one.apply(ruleset, ())
-        for number in (1, 2, 3):  # no endpoint, one, three; none of them listens
+        for number in (1, 2, 3):  # no endpoint, one, three; none of them is served
             with guest.socket(socket.AF_INET, socket.SOCK_STREAM) as client:
                 client.setblocking(False)
                 client.connect_ex((f"10.96.0.{number}", 80))
@@ -204,7 +204,7 @@ async def test_counters_and_packets_are_no_drift(
         assert await channel(kata).state() == GuestState(0, ruleset.digest, has_drifted=False)
 
 
-async def test_rebooted_guest_holds_no_ruleset(
+async def test_rebooted_guest_has_no_ruleset(
     place: Path, tables: NamespaceTables, guest: LabNamespace
 ) -> None:
     async with FakeKata(place, tables) as kata:
@@ -259,7 +259,7 @@ async def test_rule_refused_by_real_tools_is_quoted(
             await one.apply(make_ruleset(8, [document]), ())
 
         assert str(caught.value).endswith(f" is: -A VCN-SERVICES {bad}")
-        # Tables are separate transactions, filter's is first: nat has the old rules yet, and it shows.
+        # Tables are separate transactions, filter's is first: nat still has the old rules: a drift.
         assert (await one.state()).has_drifted
         assert await one.apply(sample(9), ()) == await one.state()
         assert "999.0.0.1" not in guest.run(f"iptables-{tables.variant}-save")
