@@ -6,8 +6,8 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from . import usage
-from .fixture import (
+from tests.bench import usage
+from tests.bench.fixture import (
     CONTAINER,
     FLOOD_POD,
     NAMESPACE,
@@ -18,8 +18,8 @@ from .fixture import (
     super_namespace,
     tenant_key,
 )
-from .processes import Process
-from .subjects import BenchMachine, RunningProxy
+from tests.bench.processes import Process
+from tests.bench.subjects import BenchMachine, RunningProxy
 
 TUNNELS = 500
 # Times the pods: as many different requests as a connection makes in seconds.

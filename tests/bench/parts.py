@@ -5,9 +5,18 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from .figures import Bound, Figure, RatioRow, row
-from .measuring import EXECS, PACED, REQUESTS, STREAMS, LoadSample, LoadSlice, MemorySample, ProxyBench
-from .subjects import OURS, PEER, MeasuredProxy, RunningProxy
+from tests.bench.figures import Bound, Figure, RatioRow, row
+from tests.bench.measuring import (
+    EXECS,
+    PACED,
+    REQUESTS,
+    STREAMS,
+    LoadSample,
+    LoadSlice,
+    MemorySample,
+    ProxyBench,
+)
+from tests.bench.subjects import OURS, PEER, MeasuredProxy, RunningProxy
 
 DIRECT = "direct"
 GB = 1_000_000_000

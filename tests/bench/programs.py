@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from .processes import RunError
+from tests.bench.processes import RunError
 
 SOURCE = Path(__file__).parent
 NAMES = ("peer", "upstream", "load")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from .fixture import KEY_PREFIX, NODE, Fixture
-from .processes import START_TIMEOUT_S, Process
+from tests.bench.fixture import KEY_PREFIX, NODE, Fixture
+from tests.bench.processes import START_TIMEOUT_S, Process
 
 OURS, PEER = "vn-agent", "go"
 _NO_LIMITS = """\

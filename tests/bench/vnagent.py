@@ -15,12 +15,12 @@ import sys
 import time
 from pathlib import Path
 
-from . import fixture
-from .figures import table
-from .measuring import ProxyBench, as_json
-from .parts import PARTS, SLICES, Collected, rows, run_loads, run_memory
-from .programs import run_with
-from .subjects import OURS, BenchMachine, GoPeer, MeasuredProxy, VnAgent, start_upstream
+from tests.bench import fixture
+from tests.bench.figures import table
+from tests.bench.measuring import ProxyBench, as_json
+from tests.bench.parts import PARTS, SLICES, Collected, rows, run_loads, run_memory
+from tests.bench.programs import run_with
+from tests.bench.subjects import OURS, BenchMachine, GoPeer, MeasuredProxy, VnAgent, start_upstream
 
 FULL = {"requests": 6, "stream": 7, "exec": 7, "memory": 3}
 QUICK = {"requests": 2, "stream": 3, "exec": 2, "memory": 1}

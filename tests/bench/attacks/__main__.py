@@ -18,13 +18,12 @@ from pathlib import Path
 
 from daemonkit.status.server import StatusError, fetch
 from tests.bench import fixture, handshakes, setting, usage
+from tests.bench.attacks.attacker import ATTACKS
 from tests.bench.figures import laid_out, number
 from tests.bench.fixture import CONTAINER, NAMESPACE, NODE, PODS, Fixture
 from tests.bench.processes import Process, RunError
 from tests.bench.programs import run_with
 from tests.bench.subjects import BenchMachine, RunningProxy, VnAgent, start_upstream
-
-from .attacker import ATTACKS
 
 # The bound of a neighbour's p99 under attack, as a multiple of its p99 in quiet.
 BOUND = 1.3

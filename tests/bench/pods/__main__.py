@@ -15,6 +15,11 @@ from pathlib import Path
 
 from tests.bench import setting, usage
 from tests.bench.bounded import document, table
+from tests.bench.pods import rounds
+from tests.bench.pods.report import PEERS, tables
+from tests.bench.pods.rounds import FULL, POLICY_VARIANTS, QUICK, Results, StartVariant
+from tests.bench.pods.starting import Starter
+from tests.bench.pods.vcnode_daemons import VcnodeDaemons
 from tests.bench.processes import RunError
 from tests.bench.services import objects
 from tests.k8s import build
@@ -23,12 +28,6 @@ from tests.k8s.ring.cluster import Ring, start_ring
 from tests.k8s.ring.processes import RingError, run
 from tests.k8s.ring.serving import AGENT, KATA
 from tests.k8s.ring.tenants import RingTenant
-
-from . import rounds
-from .report import PEERS, tables
-from .rounds import FULL, POLICY_VARIANTS, QUICK, Results, StartVariant
-from .starting import Starter
-from .vcnode_daemons import VcnodeDaemons
 
 # The Services of each pod's guest, as in the bench of Services.
 _SERVICES, _ENDPOINTS = 100, 2

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tests.bench.bounded import BoundedRow, Figure, Rounds, p50, p99, row, value
 from tests.bench.figures import quartiles
-
-from .rounds import POLICIES, WITHOUT, Results, RoundMeasurement, total
+from tests.bench.pods.rounds import POLICIES, WITHOUT, Results, RoundMeasurement, total
 
 PEERS = (WITHOUT,)
 ADDED_MS = 100.0

@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from . import wait_plugins
-from .starting import Starter
-from .vcnode_daemons import DaemonCounters, VcnodeDaemons
+from tests.bench.pods import wait_plugins
+from tests.bench.pods.starting import Starter
+from tests.bench.pods.vcnode_daemons import DaemonCounters, VcnodeDaemons
 
 K = TypeVar("K")
 

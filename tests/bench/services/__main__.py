@@ -17,15 +17,14 @@ from pathlib import Path
 from tests.bench import setting, usage
 from tests.bench.bounded import Tables, document, table
 from tests.bench.processes import RunError
+from tests.bench.services import cluster
+from tests.bench.services.guests import GuestFilter
+from tests.bench.services.node import programs
+from tests.bench.services.parts import FULL, ON_GUESTS, PARTS, QUICK, Results, ServicesBench, versions
+from tests.bench.services.report import PEERS, tables
 from tests.k8s import build
 from tests.k8s.ring.processes import RingError
 from tests.lab.namespaces import SYSTEM_PATH, ProgramError
-
-from . import cluster
-from .guests import GuestFilter
-from .node import programs
-from .parts import FULL, ON_GUESTS, PARTS, QUICK, Results, ServicesBench, versions
-from .report import PEERS, tables
 
 _PROGRAMS = ("iptables-legacy", "iptables-nft", "nft", "ip", "nsenter", "setpriv", "unshare", "ldconfig")
 

@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.bench.processes import RunError
+from tests.bench.services.cluster import NODE, BenchCluster, BenchTenant
+from tests.bench.services.guests import BenchGuest, GuestFilter, create, delete
 from tests.k8s.ring.api import JsonObject
-
-from .cluster import NODE, BenchCluster, BenchTenant
-from .guests import BenchGuest, GuestFilter, create, delete
 
 _TIMEOUT_S = 300.0
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tests.bench import usage
-
-from . import churn
-from .cluster import BenchCluster, BenchTenant, Writer, Written
-from .guests import BenchGuest
-from .kubeproxy import KubeProxy
-from .node import BenchNode
-from .watcher import EndpointWatcher, wait_for_all
+from tests.bench.services import churn
+from tests.bench.services.cluster import BenchCluster, BenchTenant, Writer, Written
+from tests.bench.services.guests import BenchGuest
+from tests.bench.services.kubeproxy import KubeProxy
+from tests.bench.services.node import BenchNode
+from tests.bench.services.watcher import EndpointWatcher, wait_for_all
 
 LIVE_S = 30.0
 # More than kube-proxy's default interval between two syncs.

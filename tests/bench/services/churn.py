@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from devkit.pki import Leaf
+from tests.bench.services.cluster import BenchCluster, BenchTenant, Writer
+from tests.bench.services.objects import Addresses
 from tests.k8s.ring.api import TlsEndpoint
 from tests.k8s.ring.network import NetworkNamespace
 from tests.k8s.ring.processes import RingProcess
-
-from .cluster import BenchCluster, BenchTenant, Writer
-from .objects import Addresses
 
 RATE_PER_S = 20.0
 # Beyond all addresses of the run itself.

@@ -12,13 +12,12 @@ from pathlib import Path
 
 from devkit.pki import Authority
 from tests.bench.processes import RunError
+from tests.bench.services import objects
 from tests.k8s.build import Binaries
 from tests.k8s.ring import network, traces
 from tests.k8s.ring.api import JsonObject, TlsEndpoint
 from tests.k8s.ring.controlplane import Apiserver, start_apiserver, start_etcd
 from tests.k8s.ring.network import NetworkNamespace
-
-from . import objects
 
 NODE = "worker-1"
 _CONTROL_ADDRESS, _NODE_ADDRESS = "10.70.0.1", "10.70.0.11"

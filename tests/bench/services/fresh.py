@@ -4,10 +4,10 @@
 import time
 from dataclasses import dataclass
 
-from .changing import LIVE_S
-from .cluster import BenchTenant
-from .node import BenchNode, events
-from .watcher import wait_for_all
+from tests.bench.services.changing import LIVE_S
+from tests.bench.services.cluster import BenchTenant
+from tests.bench.services.node import BenchNode, events
+from tests.bench.services.watcher import wait_for_all
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,10 @@ from pathlib import Path
 import yaml
 
 from tests.bench.processes import RunError
+from tests.bench.services.watcher import EndpointWatcher, LegacyWatcher, NftWatcher
 from tests.k8s.ring import network
 from tests.k8s.ring.processes import RingProcess, run
 from tests.lab.namespaces import SYSTEM_PATH, LabNamespace
-
-from .watcher import EndpointWatcher, LegacyWatcher, NftWatcher
 
 _ALTERNATIVES = Path("/etc/alternatives")
 _TOOLS = [f"{family}{name}" for family in ("iptables", "ip6tables") for name in ("", "-save", "-restore")]

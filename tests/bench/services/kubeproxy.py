@@ -5,13 +5,12 @@ import time
 
 import yaml
 
+from tests.bench.services.cluster import NODE, BenchCluster
+from tests.bench.services.guests import GuestFilter
+from tests.bench.services.watcher import EndpointWatcher
 from tests.k8s.build import Binaries
 from tests.k8s.ring.processes import RingProcess
 from tests.lab.namespaces import SYSTEM_PATH, LabNamespace
-
-from .cluster import NODE, BenchCluster
-from .guests import GuestFilter
-from .watcher import EndpointWatcher
 
 _MULTI = {"legacy": "/usr/sbin/xtables-legacy-multi", "nft": "/usr/sbin/xtables-nft-multi"}
 _TOOLS = [f"{family}{name}" for family in ("iptables", "ip6tables") for name in ("", "-save", "-restore")]

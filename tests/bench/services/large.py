@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.bench import usage
-
-from .changing import ChangeSlice, KubeproxyExtProxy, ServiceProxy, changes
-from .cluster import BenchCluster, BenchTenant
+from tests.bench.services.changing import ChangeSlice, KubeproxyExtProxy, ServiceProxy, changes
+from tests.bench.services.cluster import BenchCluster, BenchTenant
 
 # Time for a proxy to become idle.
 _SETTLE_S = 2.0

@@ -14,11 +14,10 @@ from typing import Any
 import yaml
 
 from daemonkit.status.server import StatusError, fetch
+from tests.bench.services import guests as making
+from tests.bench.services.cluster import NODE, BenchCluster
+from tests.bench.services.guests import BenchGuest, GuestFilter
 from tests.k8s.ring.processes import SYSTEM_PATH, RingProcess, wait_for
-
-from . import guests as making
-from .cluster import NODE, BenchCluster
-from .guests import BenchGuest, GuestFilter
 
 ROOT = Path(__file__).parents[3]
 API_VERSION = "vcnode.io/v1alpha1"

@@ -7,18 +7,24 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from tests.bench import usage
+from tests.bench.services import bridge_calls, by_rule, fresh, guests, large
+from tests.bench.services.changing import (
+    LIVE_S,
+    Collected,
+    KubeproxyExtProxy,
+    RealKubeProxy,
+    ServiceProxy,
+    run,
+)
+from tests.bench.services.cluster import BenchCluster, BenchTenant
+from tests.bench.services.fresh import AtOnce, Fresh
+from tests.bench.services.guests import GuestFilter
+from tests.bench.services.kubeproxy import KubeProxy, saved_rules
+from tests.bench.services.large import Cost
+from tests.bench.services.node import BenchNode, Programs
+from tests.bench.services.watcher import wait_for_all
 from tests.k8s.build import Binaries
 from tests.k8s.ring.processes import run as run_program
-
-from . import bridge_calls, by_rule, fresh, guests, large
-from .changing import LIVE_S, Collected, KubeproxyExtProxy, RealKubeProxy, ServiceProxy, run
-from .cluster import BenchCluster, BenchTenant
-from .fresh import AtOnce, Fresh
-from .guests import GuestFilter
-from .kubeproxy import KubeProxy, saved_rules
-from .large import Cost
-from .node import BenchNode, Programs
-from .watcher import wait_for_all
 
 ON_GUESTS = ("fresh", "change", "churn", "drift")
 PARTS = (*ON_GUESTS, "memory", "scale")

@@ -4,11 +4,10 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from tests.bench.bounded import BoundedRow, Figure, Rounds, p50, p99, row, value
+from tests.bench.services.changing import ChangeSlice
+from tests.bench.services.large import Cost
+from tests.bench.services.parts import ALL, ALONE, CHURN, GUESTS, SERVICES, OfKind, Results
 from tests.bench.usage import MemoryUsage
-
-from .changing import ChangeSlice
-from .large import Cost
-from .parts import ALL, ALONE, CHURN, GUESTS, SERVICES, OfKind, Results
 
 KUBE_PROXY, NO_MINIMUM, BY_RULE = "kube-proxy", "min sync 0", "process a rule"
 PEERS = (KUBE_PROXY, NO_MINIMUM, BY_RULE)
