@@ -77,7 +77,7 @@ def add_to(verbs: Any) -> None:
     """Add the verb to the command line."""
     parser = verbs.add_parser(
         "explain",
-        help="where a packet of a pod to an address goes, and why",
+        help="where a packet of a pod to an address goes, and why; `explain dns`: how a pod resolves names",
         description="Trace a packet through the model of a guest's rules and through the rules that the guest"
         " has installed; print where it goes, by which rule, and whether the two agree. Exit code 0 if the"
         " packet goes where expected and the guest has its current rules, else 1.",

@@ -18,7 +18,8 @@ from vcnode.guests import BridgeStatus
 from vcnode.terminal import Terminal, ToolError, columns, duration
 
 _DAEMON, _BRIDGE = "dnsconfig", "kata-bridge"
-VERB = "explain-dns"
+# Behind `explain`.
+VERB = "dns"
 # glibc's and musl's default.
 _NDOTS = 1
 
@@ -70,11 +71,10 @@ class DnsPage(msgspec.Struct, rename="camel"):
 
 
 def add_to(verbs: Any) -> None:
-    """Add the verb to the command line, where it has two words: `vcnode explain dns`."""
+    """Add the second word of `vcnode explain dns` to the command line of the first."""
     parser = verbs.add_parser(
         VERB,
         prog="vcnode explain dns",
-        help="(explain dns) how a pod resolves names, and why",
         description="Print a pod's network, its DNS server, and the source of each value of its resolv.conf."
         " Exit code 0 if the pod has its resolver and waits for nothing (and with --query, the name has an"
         " answer), else 1.",

@@ -11,7 +11,9 @@ from unittest import mock
 from daemonkit.run import command_line
 from guest_agent.core import arguments as guest_arguments
 from kubeproxy_ext.__main__ import main as kubeproxy_ext
+from vcnode import demo, explain_dns
 from vcnode.__main__ import parser as operators_tool
+from vcnode_demo.__main__ import parser as demo_parser
 
 # Of all programs; a verb of `vcnode` says in its help what it answers with 1.
 EXIT_CODES = (
@@ -30,7 +32,10 @@ def helps() -> Iterator[tuple[str, str]]:
         yield "kubeproxy-ext render", _printed(lambda: kubeproxy_ext(["render", "--help"]))
         yield "vcnode-guest-agent", _printed(lambda: guest_arguments.parse(["--help"]))
         yield "vcnode", operators_tool().format_help()
-        for name, verb in _verbs(operators_tool()):
+        verbs = dict(_verbs(operators_tool()))
+        verbs[demo.VERB] = demo_parser()
+        verbs[f"explain {explain_dns.VERB}"] = dict(_verbs(operators_tool((explain_dns,))))[explain_dns.VERB]
+        for name, verb in sorted(verbs.items()):
             yield f"vcnode {name}", verb.format_help()
 
 

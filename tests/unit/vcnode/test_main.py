@@ -22,7 +22,9 @@ def test_working_verb_exits_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("argv", [[], ["nonsense"], ["tenant"], ["status", "--nonsense"], ["tenant", "show"]])
+@pytest.mark.parametrize(
+    "argv", [[], ["nonsense"], ["tenant"], ["status", "--nonsense"], ["tenant", "show"], ["explain", "dns"]]
+)
 def test_wrong_usage_exits_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(argv)

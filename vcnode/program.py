@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs one verb between the process' streams and its exit code."""
+
+import datetime as dt
+import io
+import os
+import sys
+from collections.abc import Callable
+
+from vcnode.terminal import Terminal, ToolError
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+
+
+def run_verb(verb: Callable[[Terminal], int]) -> int:
+    """Return the exit code of `verb`, which may raise ToolError."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal may lack a subject's characters
+    terminal = Terminal(sys.stdout, sys.stderr, dt.datetime.now(dt.UTC))
+    try:
+        code = verb(terminal)
+        sys.stdout.flush()
+    except ToolError as error:
+        terminal.warn(str(error))
+        return EXIT_FAILED
+    except BrokenPipeError:
+        # `vcnode ... | head` reads no further. The interpreter flushes once more at its end, which must
+        # not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return code
