@@ -1,38 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """No module of a package imports itself by way of others, imports for the type checker included."""
 
-import ast
-import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["root_packages"]
-
-
-def modules_of(package: str) -> dict[str, Path]:
-    """All modules of a package, by their dotted names."""
-    found = {}
-    for path in sorted((ROOT / package).rglob("*.py")):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-def imports_of(path: Path, known: dict[str, Path]) -> Iterator[str]:
-    """The modules of `known` that a file imports: at its head, in functions, for the type checker."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in known)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            for alias in node.names:
-                submodule = f"{node.module}.{alias.name}"
-                if submodule in known:
-                    yield submodule
-                elif node.module in known:
-                    yield node.module
+from tests.layers import computed_imports, imports_of, modules_of
+from tests.packages import PACKAGES, ROOT
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
@@ -71,5 +45,52 @@ def test_circles_are_found() -> None:
 def test_no_module_imports_itself_by_way_of_others(package: str) -> None:
     known = modules_of(package)
     assert len(known) > 1
-    graph = {name: set(imports_of(path, known)) for name, path in known.items()}
+    graph = {name: set(imports_of(name, path, known)) for name, path in known.items()}
     assert circles(graph) == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_module_computes_what_it_imports(package: str) -> None:
+    """Such an import would be hidden from this test and from import-linter."""
+    found = [
+        each
+        for path in modules_of(package).values()
+        for each in computed_imports(path.relative_to(ROOT), path.read_text())
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "expected"),
+    [
+        ("b/c.py", "from a.b import d", ["a.b.d"]),
+        ("b/c.py", "def late():\n    from . import d", ["a.b.d"]),
+        ("b/c.py", "from .d import value", ["a.b.d"]),
+        ("b/c.py", "from .. import e", ["a.e"]),
+        ("b/__init__.py", "from . import d", ["a.b.d"]),
+        ("b/__init__.py", "from ..e import value", ["a.e"]),
+        ("b/c.py", "import a.e, os", ["a.e"]),
+    ],
+)
+def test_imports_are_found(tmp_path: Path, file: str, text: str, expected: list[str]) -> None:
+    path = tmp_path / file
+    path.parent.mkdir()
+    path.write_text(text)
+    name = "a.b" if file.endswith("__init__.py") else "a.b.c"
+    assert list(imports_of(name, path, {"a.b.d", "a.e"})) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("import importlib", ["a.py:1 importlib"]),
+        ("import importlib.util", ["a.py:1 importlib.util"]),
+        ("from importlib import import_module as x", ["a.py:1 importlib.import_module"]),
+        ("from importlib import util", ["a.py:1 importlib.util"]),
+        ("import runpy", ["a.py:1 runpy"]),
+        ("__import__('x')", ["a.py:1 __import__"]),
+        ("from importlib import metadata", []),
+    ],
+)
+def test_computed_imports_are_found(text: str, expected: list[str]) -> None:
+    assert list(computed_imports(Path("a.py"), text)) == expected

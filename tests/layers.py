@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who imports whom, imports by a computed name, and acts of modules that should only decide."""
+
+import ast
+import re
+import tomllib
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from tests.packages import ROOT
+
+# A contract that forbids this one is about modules that decide and do not act.
+_MARK = "asyncio"
+_CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+
+# Modules that import others by a name. `importlib.metadata` and `importlib.resources` read files only.
+_LOADERS = frozenset(
+    {"importlib", "importlib.machinery", "importlib.util", "imp", "pkgutil", "runpy", "zipimport"}
+)
+_LOADING_NAMES = frozenset({"__import__", "import_module"})
+
+_ACTING_FUNCTIONS = frozenset({"breakpoint", "eval", "exec", "input", "open", "print"})
+# Of paths, the clock and the process' streams; a pure module has no field or method of these names.
+_ACTING_ATTRIBUTE = re.compile(
+    "chmod|cwd|exists|expanduser|glob|hardlink_to|home|is_dir|is_file|is_socket|is_symlink|iterdir"
+    "|lstat|mkdir|now|open|read_bytes|read_text|readlink|rglob|rmdir|stat|stderr|stdin|stdout"
+    "|symlink_to|today|touch|unlink|utcnow|write_bytes|write_text"
+)
+
+
+def modules_of(package: str) -> dict[str, Path]:
+    """All modules of a package, by their dotted names."""
+    found = {}
+    for path in sorted((ROOT / package).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports_of(name: str, path: Path, known: Collection[str]) -> Iterator[str]:
+    """The modules of `known` that a module imports: at its head, in functions, for the type checker."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom):
+            package = _from(node, name, is_package=path.name == "__init__.py")
+            for alias in node.names:
+                submodule = f"{package}.{alias.name}"
+                if submodule in known:
+                    yield submodule
+                elif package in known:
+                    yield package
+
+
+def _from(node: ast.ImportFrom, name: str, *, is_package: bool) -> str:
+    """The absolute name of `from here import ...`, which may be `.`, `..` or `.here`."""
+    if node.level == 0:
+        return node.module or ""
+    parts = name.split(".")
+    parents = parts[: len(parts) - node.level + is_package]
+    return ".".join([*parents, *([node.module] if node.module else [])])
+
+
+def pure_modules(modules: Collection[str]) -> list[str]:
+    """Those of `modules` that the contracts list, by name or by package."""
+    listed = {
+        name
+        for contract in _CONTRACTS
+        if _MARK in contract.get("forbidden_modules", ())
+        for name in contract["source_modules"]
+    }
+    return [
+        module
+        for module in modules
+        if any(module == name or module.startswith(f"{name}.") for name in listed)
+    ]
+
+
+def acts(path: Path, text: str) -> Iterator[str]:
+    """`file:line name` of each use of a file, the clock or a stream of the process."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Name) and node.id in _ACTING_FUNCTIONS:
+            yield f"{path}:{node.lineno} {node.id}"
+        elif isinstance(node, ast.Attribute) and _ACTING_ATTRIBUTE.fullmatch(node.attr):
+            yield f"{path}:{node.lineno} .{node.attr}"
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (
+                f"{path}:{node.lineno} {name}" for name in _imported(node) if name.startswith("threading")
+            )
+
+
+def computed_imports(path: Path, text: str) -> Iterator[str]:
+    """`file:line name` of each way to import a module whose name is a string."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for name in _imported(node):
+                if name in _LOADERS or name.rpartition(".")[2] in _LOADING_NAMES:
+                    yield f"{path}:{node.lineno} {name}"
+        elif isinstance(node, ast.Name) and node.id in _LOADING_NAMES:
+            yield f"{path}:{node.lineno} {node.id}"
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    start = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+    return [f"{start}{alias.name}" for alias in node.names]

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules that decide do not act: what import-linter's contract "what decides does not act" cannot see."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.layers import acts, imports_of, modules_of, pure_modules
+from tests.packages import PACKAGES, ROOT
+
+MODULES = {name: path for package in PACKAGES for name, path in modules_of(package).items()}
+PURE = pure_modules(MODULES)
+# Modules that act, and also hold what decides needs: who imports them, and what for.
+ALSO_IMPORTED = {
+    "daemonkit.config.binding": ("daemonkit.kube.relist_guard",),  # `setting`, the field of a configuration
+    "daemonkit.tls.contexts": (
+        "vcnode.core.certificates",
+        "vnagent.tenants.virtualcluster",
+    ),  # OpenSSL's parser
+    "vcnode.terminal": ("vcnode.core",),  # `ToolError`, and texts made printable
+}
+# A lock around the recursion limit, which is the process's, and a value for each thread of handshakes.
+OF_THREADS = ("daemonkit.kube.deep_json", "vnagent.core.client_chain")
+
+
+def test_modules_that_decide_use_no_file_clock_or_stream() -> None:
+    assert len(PURE) > 150
+    found = [
+        each
+        for name in PURE
+        for each in acts(MODULES[name].relative_to(ROOT), MODULES[name].read_text())
+        if not (name in OF_THREADS and each.endswith(" threading"))
+    ]
+    assert found == []
+
+
+def test_modules_that_decide_import_such_modules_only() -> None:
+    found = [
+        f"{name} imports {other}"
+        for name in PURE
+        for other in imports_of(name, MODULES[name], MODULES)
+        if other not in PURE and not name.startswith(ALSO_IMPORTED.get(other, ()))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("open('x')", ["a.py:1 open"]),
+        ("read = open", ["a.py:1 open"]),
+        ("Path('x').read_text()", ["a.py:1 .read_text"]),
+        ("clock = dt.datetime.now", ["a.py:1 .now"]),
+        ("list(path.iterdir())", ["a.py:1 .iterdir"]),
+        ("sys.stderr.write('x')", ["a.py:1 .stderr"]),
+        ("import threading", ["a.py:1 threading"]),
+        ("from threading import Thread", ["a.py:1 threading.Thread"]),
+        ("(path.name, now_s, self.is_open)", []),
+    ],
+)
+def test_acts_are_found(text: str, expected: list[str]) -> None:
+    assert list(acts(Path("a.py"), text)) == expected
