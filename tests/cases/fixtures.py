@@ -141,7 +141,7 @@ class RequestFixtures:
         return frozenset(words)
 
     def write_pods(self, path: Path) -> None:
-        """The PodList file that the agent reads in place of the kubelet's `/pods`."""
+        """The PodList file that the agent reads instead of the kubelet's `/pods`."""
         text = json.dumps(pod_list(pod.fake_pod() for pod in self.pods))
         replace_file(path, text)
 

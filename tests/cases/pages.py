@@ -101,7 +101,7 @@ def _eof(page: PageDraft, _: re.Match[str]) -> None:
 
 
 def _twice(page: PageDraft, match: re.Match[str]) -> None:
-    """The key once more before every place where it has the second value."""
+    """The key once more before each occurrence with the second value."""
     key, first, second = match["key"], match["first"], match["second"]
     one = f'"{key}":{json.dumps(second)}'.encode()
     both = f'"{key}":{json.dumps(first)},'.encode() + one

@@ -78,7 +78,7 @@ def scripted(raw: Mapping[str, Any], exchange: Exchange, pods: Sequence[FakePod]
         if not any(name.lower() == "content-type" for name, _ in headers) and "type" not in raw:
             headers = (("Content-Type", page.content_type), *headers)
         if page.is_cut:
-            # Delimited by the end of the connection: only the page itself can tell that it is cut.
+            # Delimited by the end of the connection: only the page itself shows that it is cut.
             return FakeReply(raw=_close_delimited(status, _typed(raw, headers), body), ending=ReplyEnd.CLOSE)
     return FakeReply(
         status,

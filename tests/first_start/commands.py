@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The README's commands: what stands in a block of `sh` behind a line `<!-- first start: NAME -->`."""
+"""The README's commands: the blocks of `sh` after lines `<!-- first start: NAME -->`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BLOCK = re.compile(r"^<!-- first start: ([a-z]+) -->\n```sh\n(.*?)^```$", re.MU
 
 
 class MissingStepError(Exception):
-    """The README has not the steps that are run, or has others."""
+    """The README lacks a step, or has another one."""
 
 
 def read(text: str) -> Steps:

@@ -42,7 +42,7 @@ AGENT_PORT = 10550
 _CHECKOUT = "/root/vcnode"
 _SHOWN = ("build/tree", "examples", "packaging")
 _COMMAND_S = 120.0
-# The node's root, seen from the node's namespaces. What is mounted below /run later has to show in both.
+# The node's root, seen from the node's namespaces. Later mounts below /run must be visible in both.
 _MOUNTS = """
 set -e
 root=$1
@@ -55,7 +55,7 @@ mount --bind $root/var/lib/vcnode /var/lib/vcnode
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What runs. `root` is the node's root, from outside."""
+    """The running site. `root` is the node's root, from outside."""
 
     directory: Path
     root: Path

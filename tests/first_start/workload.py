@@ -63,12 +63,12 @@ def check(site: Site) -> Iterator[str]:
 
     lines = wait_for("the client's lines", lambda: _client_lines(site), timeout_s=_STARTED_S)
     assert lines[0] == "page of shop", lines
-    yield f"kubeproxy-ext, kata-bridge: a guest's first act, a connect to the Service {address}: {lines[0]}"
+    yield f"kubeproxy-ext, kata-bridge: a guest's first connection, to the Service {address}: {lines[0]}"
     namespace = site.tenant.super_namespace("kube-system")
     server = site.api.get(f"/api/v1/namespaces/{namespace}/services/kube-dns-default")["spec"]["clusterIP"]
     assert f"nameserver {server}" in lines, lines
     assert "search shop.svc.cluster.local svc.cluster.local cluster.local" in " ".join(lines), lines
-    yield f"dnsconfig: a ClusterFirst pod asks its own network's server: nameserver {server}"
+    yield f"dnsconfig: a ClusterFirst pod has its own network's server: nameserver {server}"
 
 
 def _make_service(site: Site) -> str:

@@ -168,7 +168,7 @@ def main() -> int:
 
 
 def _build(component: Component, cache: Path, version: str) -> str | None:
-    """Build one module's programs beside their place, then move them in: all or nothing."""
+    """Build one module's programs in a scratch directory, then move them in: all or nothing."""
     started = time.monotonic()
     target = component.directory(cache, version)
     with tempfile.TemporaryDirectory(prefix=f".{component.name}-", dir=cache) as scratch:

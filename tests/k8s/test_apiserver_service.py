@@ -68,7 +68,7 @@ def _mirrored(ring: Ring, tenant: RingTenant) -> Iterator[str]:
 
 def _from_guest(node: ServingNode, sandbox_netns: str, tenant: RingTenant, ip: str) -> TlsEndpoint:
     """The address, dialled in a guest's network namespace with the tenant's trust and credentials."""
-    # An absolute path in the place of a name is that path.
+    # An absolute path instead of a name is that path.
     inside = NetworkNamespace(str(node.ring.node.outside(sandbox_netns)), "")
     own = tenant.api.endpoint
     return replace(own, namespace=inside, address=ip, port=443, server_name=own.address)

@@ -136,7 +136,7 @@ class ServedNetwork:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class CoreDnsNetworks:
     red: ServedNetwork
     blue: ServedNetwork
     other_red: ServedNetwork
@@ -144,7 +144,7 @@ class Places:
 
 
 @pytest.fixture(scope="module")
-def places(ring: Ring, acme: RingTenant, acme_x: RingTenant) -> Iterator[Places]:
+def networks(ring: Ring, acme: RingTenant, acme_x: RingTenant) -> Iterator[CoreDnsNetworks]:
     """`api` and `db` in three networks; in the first `db` has two pods with names of their own."""
     servers = (
         NetworkDns(acme, "red", "10.70.0.21"),
@@ -163,73 +163,73 @@ def places(ring: Ring, acme: RingTenant, acme_x: RingTenant) -> Iterator[Places]
             (blue, "blue-asker", {}, {}),
             (other, "asker", {}, {}),
         ]
-        for place, name, labels, spec in expected:
-            place.pod(name, labels, **spec)
-            stack.callback(place.delete_pod, name)
-        for place in (red, other):
-            place.service("db", "db", clusterIP="None")
+        for served, name, labels, spec in expected:
+            served.pod(name, labels, **spec)
+            stack.callback(served.delete_pod, name)
+        for served in (red, other):
+            served.service("db", "db", clusterIP="None")
         # Nothing is behind these: an address that is behind two Services has any of two reverse names.
         ips = {
             "red api": red.service("api", "web")["spec"]["clusterIP"],
             "blue web": blue.service("web", "web")["spec"]["clusterIP"],
             "other api": other.service("api", "web")["spec"]["clusterIP"],
         }
-        for place, name, _, _ in expected:
-            ips[f"{place.tenant.key} {name}"] = place.wait_ready(name)
-        yield Places(red, blue, other, ips)
+        for served, name, _, _ in expected:
+            ips[f"{served.tenant.key} {name}"] = served.wait_ready(name)
+        yield CoreDnsNetworks(red, blue, other, ips)
 
 
-def test_services_by_the_search_list(places: Places) -> None:
-    ip = places.ips["red api"]
+def test_services_by_the_search_list(networks: CoreDnsNetworks) -> None:
+    ip = networks.ips["red api"]
     for name in ("api", "api.shop", "api.shop.svc", f"api.shop.svc.{DOMAIN}", f"api.shop.svc.{DOMAIN}."):
-        places.red.wait_addresses(name, ip)
-    assert not places.red.addresses("nothing")
+        networks.red.wait_addresses(name, ip)
+    assert not networks.red.addresses("nothing")
 
 
-def test_headless_services_and_their_pods(places: Places) -> None:
-    key = places.red.tenant.key
-    zero, one = places.ips[f"{key} db-0"], places.ips[f"{key} db-1"]
-    places.red.wait_addresses("db", zero, one)
+def test_headless_services_and_their_pods(networks: CoreDnsNetworks) -> None:
+    key = networks.red.tenant.key
+    zero, one = networks.ips[f"{key} db-0"], networks.ips[f"{key} db-1"]
+    networks.red.wait_addresses("db", zero, one)
     for name in ("db-0.db", "db-0.db.shop.svc", f"db-0.db.shop.svc.{DOMAIN}"):
-        places.red.wait_addresses(name, zero)
-    places.red.wait_addresses("db-1.db", one)
+        networks.red.wait_addresses(name, zero)
+    networks.red.wait_addresses("db-1.db", one)
     # The conformance test's lookup: its own name, in the pod itself.
-    assert places.red.addresses(f"db-0.db.shop.svc.{DOMAIN}", "db-0") == {zero}
-    assert places.red.addresses("db-0", "db-0") == {zero}
-    hosts = places.red.sh("cat /etc/hosts", "db-0")[1]
+    assert networks.red.addresses(f"db-0.db.shop.svc.{DOMAIN}", "db-0") == {zero}
+    assert networks.red.addresses("db-0", "db-0") == {zero}
+    hosts = networks.red.sh("cat /etc/hosts", "db-0")[1]
     assert f"{zero}\tdb-0" in hosts
-    assert places.red.tenant.super_namespace(NAMESPACE) not in hosts
+    assert networks.red.tenant.super_namespace(NAMESPACE) not in hosts
 
 
-def test_srv_and_reverse(places: Places) -> None:
-    key = places.red.tenant.key
-    places.red.wait_addresses("db-1.db", places.ips[f"{key} db-1"])
-    srv = places.red.sh(f"nslookup -type=srv _http._tcp.db.shop.svc.{DOMAIN}")[1]
+def test_srv_and_reverse(networks: CoreDnsNetworks) -> None:
+    key = networks.red.tenant.key
+    networks.red.wait_addresses("db-1.db", networks.ips[f"{key} db-1"])
+    srv = networks.red.sh(f"nslookup -type=srv _http._tcp.db.shop.svc.{DOMAIN}")[1]
     found = {line.split("=")[1].strip() for line in srv.splitlines() if "service =" in line}
     targets = {line.rsplit(" ", 2)[1:][0] + " " + line.rsplit(" ", 1)[1] for line in found}
     assert targets == {f"{PORT} db-{n}.db.shop.svc.{DOMAIN}" for n in (0, 1)}, srv
-    assert places.red.names(places.ips[f"{key} db-0"]) == {f"db-0.db.shop.svc.{DOMAIN}"}
-    assert places.red.names(places.ips["red api"]) == {f"api.shop.svc.{DOMAIN}"}
+    assert networks.red.names(networks.ips[f"{key} db-0"]) == {f"db-0.db.shop.svc.{DOMAIN}"}
+    assert networks.red.names(networks.ips["red api"]) == {f"api.shop.svc.{DOMAIN}"}
 
 
-def test_names_of_other_networks_and_tenants_do_not_resolve(places: Places) -> None:
+def test_names_of_other_networks_and_tenants_do_not_resolve(networks: CoreDnsNetworks) -> None:
     """Names of another network, of another tenant, and the super cluster's names of one's own objects."""
-    blue = ServedNetwork(places.blue.ring, places.blue.dns)
-    assert blue.addresses("web", "blue-asker") == {places.ips["blue web"]}
+    blue = ServedNetwork(networks.blue.ring, networks.blue.dns)
+    assert blue.addresses("web", "blue-asker") == {networks.ips["blue web"]}
     assert not blue.addresses("api", "blue-asker")
     assert not blue.addresses("db-0.db", "blue-asker")
-    assert not places.red.addresses("web")
-    key = places.other_red.tenant.key
-    places.other_red.wait_addresses("db-0.db", places.ips[f"{key} db-0"])
-    places.other_red.wait_addresses("api", places.ips["other api"])
-    assert not places.other_red.addresses("db-1.db")
-    for name in (f"db-0.db.{places.red.tenant.super_namespace(NAMESPACE)}", "web.default"):
-        assert not places.red.addresses(f"{name}.svc.{DOMAIN}")
+    assert not networks.red.addresses("web")
+    key = networks.other_red.tenant.key
+    networks.other_red.wait_addresses("db-0.db", networks.ips[f"{key} db-0"])
+    networks.other_red.wait_addresses("api", networks.ips["other api"])
+    assert not networks.other_red.addresses("db-1.db")
+    for name in (f"db-0.db.{networks.red.tenant.super_namespace(NAMESPACE)}", "web.default"):
+        assert not networks.red.addresses(f"{name}.svc.{DOMAIN}")
 
 
-def test_recreated_pod_resolves_again(places: Places) -> None:
-    red, key = places.red, places.red.tenant.key
-    zero = places.ips[f"{key} db-0"]
+def test_recreated_pod_resolves_again(networks: CoreDnsNetworks) -> None:
+    red, key = networks.red, networks.red.tenant.key
+    zero = networks.ips[f"{key} db-0"]
     red.pod("db-2", {"app": "db"}, hostname="db-2", subdomain="db")
     try:
         two = red.wait_ready("db-2")
@@ -237,7 +237,7 @@ def test_recreated_pod_resolves_again(places: Places) -> None:
     finally:
         red.delete_pod("db-2")
     red.wait_addresses("db-2.db")
-    red.wait_addresses("db", zero, places.ips[f"{key} db-1"])
+    red.wait_addresses("db", zero, networks.ips[f"{key} db-1"])
 
 
 def _is_ready(pod: JsonObject) -> bool:

@@ -81,8 +81,8 @@ def test_a_pod_gets_the_server_of_its_network(ring: Ring, acme: RingTenant, daem
     given = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["192.0.2.1"], "searches": ["Corp.Example"]}}
     assert _create(ring, acme, _tenants_pod(acme, "red", given)).status == 422
     for bad in ("corp!example", "Team.Example"):
-        answer = _create(ring, acme, _tenants_pod(acme, "red", {"dnsConfig": {"searches": [bad]}}))
-        assert (answer.status, bad in answer.text) == (422, True)
+        reply = _create(ring, acme, _tenants_pod(acme, "red", {"dnsConfig": {"searches": [bad]}}))
+        assert (reply.status, bad in reply.text) == (422, True)
     assert _dry_run(ring, acme, network="red", dnsPolicy="Default")["spec"]["dnsPolicy"] == "Default"
 
 
@@ -127,10 +127,10 @@ def test_pod_changed_by_another_webhook_is_patched_once(
 def test_a_search_list_that_was_cut_is_a_warning(ring: Ring, acme: RingTenant, daemon: NodeDaemon) -> None:
     many = {"nameservers": ["192.0.2.1", "192.0.2.2", "192.0.2.3"]}
     pod = _tenants_pod(acme, "red", {"dnsConfig": many})
-    answer = _create(ring, acme, pod)
-    assert answer.status == 201
-    assert "Nameserver limits were exceeded" in answer.headers["warning"]
-    assert len(answer.json()["spec"]["dnsConfig"]["nameservers"]) == 3
+    reply = _create(ring, acme, pod)
+    assert reply.status == 201
+    assert "Nameserver limits were exceeded" in reply.headers["warning"]
+    assert len(reply.json()["spec"]["dnsConfig"]["nameservers"]) == 3
 
 
 # ---- when it is away, hangs, or is sent what is too much
@@ -184,13 +184,13 @@ def test_large_pod_is_reviewed_and_oversized_one_refused(
         pod["spec"]["containers"][0]["env"] = [{"name": "LARGE", "value": character * (1 << 20)}]
         return pod
 
-    answer = _create(ring, acme, sized("x"))
-    assert (answer.status, answer.json()["spec"]["dnsPolicy"]) == (201, "None")
+    reply = _create(ring, acme, sized("x"))
+    assert (reply.status, reply.json()["spec"]["dnsPolicy"]) == (201, "None")
     assert daemon.metric("vcnode_dnswebhook_reviews_total") > reviewed
-    answer = _create(ring, acme, sized("<"))
-    assert answer.status >= 400
-    assert "failed calling webhook" in answer.text
-    assert "status code 413" in answer.text
+    reply = _create(ring, acme, sized("<"))
+    assert reply.status >= 400
+    assert "failed calling webhook" in reply.text
+    assert "status code 413" in reply.text
 
 
 def test_its_probes_answer(ring: Ring, daemon: NodeDaemon, address: str) -> None:

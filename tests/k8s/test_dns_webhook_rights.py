@@ -45,14 +45,14 @@ def account(ring: Ring, acme: RingTenant) -> Iterator[KubernetesApi]:
 )
 @pytest.mark.parametrize("query", ["?limit=1", "?watch=1&timeoutSeconds=1"])
 def test_webhook_may_watch_what_it_reads(account: KubernetesApi, path: str, query: str) -> None:
-    assert _asked(account, "GET", path + query) == (404 if "virtualclusters" in path else 200)
+    assert _status_of(account, "GET", path + query) == (404 if "virtualclusters" in path else 200)
 
 
 def test_it_may_read_and_patch_its_own_registration(ring: Ring, account: KubernetesApi) -> None:
-    assert _asked(account, "GET", f"{PATH}/{NAME}") == 200
+    assert _status_of(account, "GET", f"{PATH}/{NAME}") == 200
     bundle = base64.b64encode(ring.super_cluster.authority.cert_pem).decode()
     step = {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}
-    assert _asked(account, "PATCH", f"{PATH}/{NAME}", [step], _JSON_PATCH) == 200
+    assert _status_of(account, "PATCH", f"{PATH}/{NAME}", [step], _JSON_PATCH) == 200
     assert webhook.registered(ring)["clientConfig"]["caBundle"] == bundle
 
 
@@ -113,12 +113,12 @@ def test_webhook_may_do_nothing_else(
     account: KubernetesApi, acme: RingTenant, method: str, path: str, body: JsonObject | None
 ) -> None:
     system = acme.super_namespace("kube-system")
-    places = {
+    parts = {
         "kube_system": f"/api/v1/namespaces/{system}",
         "networks": f"{_NETWORKS}/namespaces/{system}/networks",
     }
     kind = _MERGE_PATCH if method == "PATCH" else "application/json"
-    assert _asked(account, method, path.format(**places), body, kind) == 403
+    assert _status_of(account, method, path.format(**parts), body, kind) == 403
 
 
 def test_webhook_may_not_impersonate(ring: Ring, account: KubernetesApi) -> None:
@@ -127,7 +127,7 @@ def test_webhook_may_not_impersonate(ring: Ring, account: KubernetesApi) -> None
             account.endpoint,
             {**account.headers, "Impersonate-User": "admin", f"Impersonate-{name}": value},
         )
-        assert _asked(acting, "GET", "/api/v1/namespaces") == 403
+        assert _status_of(acting, "GET", "/api/v1/namespaces") == 403
 
 
 def test_webhook_without_its_role_may_nothing(ring: Ring, account: KubernetesApi) -> None:
@@ -135,11 +135,13 @@ def test_webhook_without_its_role_may_nothing(ring: Ring, account: KubernetesApi
     name = webhook.shipped("rbac.yaml", "ClusterRoleBinding")["metadata"]["name"]
     ring.super_cluster.api.delete(f"{_RBAC}/clusterrolebindings/{name}")
     try:
-        wait_for("refused", lambda: _asked(account, "GET", "/api/v1/namespaces") == 403, timeout_s=_SERVED_S)
-        assert _asked(account, "GET", f"{PATH}/{NAME}") == 403
+        wait_for(
+            "refused", lambda: _status_of(account, "GET", "/api/v1/namespaces") == 403, timeout_s=_SERVED_S
+        )
+        assert _status_of(account, "GET", f"{PATH}/{NAME}") == 403
     finally:
         webhook.apply(ring, "rbac.yaml")
-    wait_for("allowed", lambda: _asked(account, "GET", "/api/v1/namespaces") == 200, timeout_s=_SERVED_S)
+    wait_for("allowed", lambda: _status_of(account, "GET", "/api/v1/namespaces") == 200, timeout_s=_SERVED_S)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ def test_webhook_changes_only_the_bundle_of_its_registration(
     # The policy is about this account: others change what they like.
     step = {"op": "add", "path": path, "value": value}
     as_admin = ring.super_cluster.api
-    assert _asked(as_admin, "PATCH", f"{PATH}/{NAME}?dryRun=All", [step], _JSON_PATCH) == 200
+    assert _status_of(as_admin, "PATCH", f"{PATH}/{NAME}?dryRun=All", [step], _JSON_PATCH) == 200
 
 
 def test_it_adds_no_webhook_to_its_registration(ring: Ring, account: KubernetesApi) -> None:
@@ -188,16 +190,16 @@ def test_it_adds_no_webhook_to_its_registration(ring: Ring, account: KubernetesA
 def _is_denied(account: KubernetesApi, path: str, value: object) -> bool:
     """Whether the shipped policy, and nothing else, keeps the account from it."""
     step = {"op": "add", "path": path, "value": value}
-    answer = account.endpoint.request(
+    reply = account.endpoint.request(
         "PATCH",
         f"{PATH}/{NAME}?dryRun=All",
         body=json.dumps([step]).encode(),
         headers={"Content-Type": _JSON_PATCH, **account.headers},
     )
-    return answer.status == 422 and "denied request: the webhook " in answer.text
+    return reply.status == 422 and "denied request: the webhook " in reply.text
 
 
-def _asked(
+def _status_of(
     api: KubernetesApi, method: str, path: str, body: Any = None, kind: str = "application/json"
 ) -> int:
     """The status of an answer."""

@@ -121,7 +121,7 @@ class _Terminal:
 
     def resize(self, *, rows: int, columns: int) -> None:
         _set_size(self.slave, rows, columns)
-        # A real terminal tells its foreground process; this one is nobody's.
+        # A real terminal signals its foreground process; this one has none.
         self.process.send_signal(signal.SIGWINCH)
 
     def wait_for(self, text: str, timeout_s: float = 15.0) -> None:

@@ -24,9 +24,9 @@ from tests.k8s.ring.tenants import RingTenant
 from tests.k8s.ring.vm_guest import vm_of, watching
 
 _NAME = "in-a-vm"
-_HELD_S, _BOOTED_S = 40.0, 60.0
+_BLOCKED_S, _BOOTED_S = 40.0, 60.0
 # It ends on this signal, and the kubelet starts it again.
-_UNTIL_TOLD = "until [ -e /tmp/end ]; do sleep 0.1; done"
+_UNTIL_ENDED = "until [ -e /tmp/end ]; do sleep 0.1; done"
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def node(ring: Ring) -> Iterator[ServingNode]:
 
 @pytest.mark.timeout(240)
 def test_containers_wait_for_rules_in_a_guest_kernel(node: ServingNode, acme: RingTenant) -> None:
-    spec = {"containers": [container("main", ["sh", "-c", _UNTIL_TOLD])]}
+    spec = {"containers": [container("main", ["sh", "-c", _UNTIL_ENDED])]}
     with watching(node.ring, _NAME) as plugins:
         pod = gating.gated_pod(node.ring, acme, _NAME, AGENT, spec)
         try:
@@ -53,7 +53,7 @@ def test_containers_wait_for_rules_in_a_guest_kernel(node: ServingNode, acme: Ri
                 words = (
                     "the pod's guest cannot be reached, so the Services of network default are not applied"
                 )
-                wait_for("blocked", lambda: words in gating.waiting(pod.status()), timeout_s=_HELD_S)
+                wait_for("blocked", lambda: words in gating.waiting(pod.status()), timeout_s=_BLOCKED_S)
                 assert vm.rules_at_admission == []
 
                 began_s = time.monotonic()
@@ -84,7 +84,7 @@ def test_containers_wait_for_rules_in_a_guest_kernel(node: ServingNode, acme: Ri
                 assert set(node.applied(sandbox).values()) == {2}, "once for each boot"
 
                 pod.sh("touch /tmp/end")
-                wait_for("started again", lambda: len(vm.rules_at_admission) == 2, timeout_s=_HELD_S)
+                wait_for("started again", lambda: len(vm.rules_at_admission) == 2, timeout_s=_BLOCKED_S)
                 assert OWN_IP in vm.rules_at_admission[1]
         finally:
             node.ring.super_cluster.api.delete(pod.path)

@@ -36,7 +36,7 @@ def tenant_api(acme: RingTenant) -> Iterator[KubernetesApi]:
 
 
 @pytest.fixture(scope="module", params=["tenant", "super"])
-def place(request: pytest.FixtureRequest, ring: Ring, acme: RingTenant) -> tuple[KubernetesApi, str]:
+def target(request: pytest.FixtureRequest, ring: Ring, acme: RingTenant) -> tuple[KubernetesApi, str]:
     """An apiserver, and where Networks are in it."""
     if request.param == "tenant":
         return request.getfixturevalue("tenant_api"), f"/apis/{_GROUP}/networks"
@@ -70,22 +70,22 @@ def test_the_definition_is_structural_and_accepted(tenant_api: KubernetesApi) ->
         {"type": "vpc", "service": {"cidrs": ["fd00:10:96::/112", "10.0.0.0/8", "::/0"]}},
     ],
 )
-def test_good_networks(place: tuple[KubernetesApi, str], spec: JsonObject) -> None:
-    api, path = place
+def test_good_networks(target: tuple[KubernetesApi, str], spec: JsonObject) -> None:
+    api, path = target
     made = api.create(f"{path}?dryRun=All&fieldValidation=Strict", _network("good", spec))
     assert made["spec"] == spec
 
 
 @pytest.mark.parametrize("name", ["a", "n" * 54, "1", "a-b-1"])
-def test_good_names(place: tuple[KubernetesApi, str], name: str) -> None:
-    api, path = place
+def test_good_names(target: tuple[KubernetesApi, str], name: str) -> None:
+    api, path = target
     api.create(f"{path}?dryRun=All", _network(name, {"type": "flat"}))
 
 
 @pytest.mark.parametrize("name", ["n" * 55, "a.b", "A", "a_b", "-a", "a-", "", "n" * 254])
-def test_bad_names(place: tuple[KubernetesApi, str], name: str) -> None:
-    """Of each there has to be a Service kube-dns-<name>; only such can be another's or nobody's."""
-    api, path = place
+def test_bad_names(target: tuple[KubernetesApi, str], name: str) -> None:
+    """Each needs a Service kube-dns-<name>; a name that cannot be one could never have its own server."""
+    api, path = target
     with pytest.raises(RingError, match=r": 422 .*name"):
         api.create(f"{path}?dryRun=All", _network(name, {"type": "flat"}))
 
@@ -112,8 +112,8 @@ def test_bad_names(place: tuple[KubernetesApi, str], name: str) -> None:
         ({"type": "flat", "cidrs": []}, "unknown field .*spec.cidrs"),
     ],
 )
-def test_bad_networks(place: tuple[KubernetesApi, str], spec: Any, words: str) -> None:
-    api, path = place
+def test_bad_networks(target: tuple[KubernetesApi, str], spec: Any, words: str) -> None:
+    api, path = target
     value = _network("bad", spec)
     if spec is None:
         del value["spec"]
@@ -121,8 +121,8 @@ def test_bad_networks(place: tuple[KubernetesApi, str], spec: Any, words: str) -
         api.create(f"{path}?dryRun=All&fieldValidation=Strict", value)
 
 
-def test_status_is_written_by_its_subresource_alone(place: tuple[KubernetesApi, str]) -> None:
-    api, path = place
+def test_status_is_written_by_its_subresource_alone(target: tuple[KubernetesApi, str]) -> None:
+    api, path = target
     ready = {"phase": "Ready", "dnsServiceIP": "10.96.0.53"}
     value = _network("status-alone", {"type": "flat"})
     one = f"{path}/status-alone"

@@ -103,8 +103,8 @@ def test_kubectl_sees_no_difference(served: Ring, name: str, command: str, webso
 def test_the_agent_answers_byte_for_byte_the_same(served: Ring, name: str, request_name: str) -> None:
     pair = _PAIRS[name]
     agent = served.agent_as(served.tenants[pair.asker].client)
-    foreign = _masked_bytes(_ask(agent, request_name, pair.foreign), pair.foreign)
-    missing = _masked_bytes(_ask(agent, request_name, pair.missing), pair.missing)
+    foreign = _masked_bytes(_send_request(agent, request_name, pair.foreign), pair.foreign)
+    missing = _masked_bytes(_send_request(agent, request_name, pair.missing), pair.missing)
     assert foreign == missing
     assert foreign.startswith(_REFUSED[request_name])
     assert not _words(foreign, except_names=pair.foreign)
@@ -116,8 +116,8 @@ def test_an_injected_container_is_not_there(served: Ring, acme: RingTenant, requ
     method, path, headers = _REQUESTS[request_name]
     replies = []
     for container in ("mesh-proxy", "mesh-query"):
-        asked = path.replace("/main", f"/{container}")
-        reply = agent.exchange(_head(method, asked, ("default", "web"), headers))
+        changed_path = path.replace("/main", f"/{container}")
+        reply = agent.exchange(_head(method, changed_path, ("default", "web"), headers))
         replies.append(_masked_bytes(reply, (container, container)))
     assert replies[0] == replies[1]
     assert replies[0].startswith(_REFUSED[request_name])
@@ -130,7 +130,7 @@ def test_an_administrators_own_certificate_opens_nothing(
     # Signed by the tenant's registered authority, as any certificate that its administrator makes.
     agent = served.agent_as(acme.unregistered)
     targets = (("default", "web"), ("default", "wib"), ("x-default", "web"))
-    replies = {_masked_bytes(_ask(agent, request_name, t), t) for t in targets}
+    replies = {_masked_bytes(_send_request(agent, request_name, t), t) for t in targets}
     assert len(replies) == 1
     reply = replies.pop()
     assert reply.startswith(b"HTTP/1.1 403 ")
@@ -168,7 +168,7 @@ def test_unregistered_certificate_is_refused(served: Ring) -> None:
 
 def test_every_refusal_is_in_the_audit_log(served: Ring, acme_x: RingTenant) -> None:
     pod = "requested-once"
-    _ask(served.agent_as(acme_x.client), "exec", ("default", pod))
+    _send_request(served.agent_as(acme_x.client), "exec", ("default", pod))
 
     def written() -> list[JsonObject]:
         return [line for line in served.agent.audit_lines() if line["pod"] == pod]
@@ -216,7 +216,7 @@ def _try_port_forward(kubectl: Kubectl, name: str) -> KubectlResult:
     return KubectlResult(process.returncode, out, err)
 
 
-def _ask(agent: TlsEndpoint, request_name: str, pod: tuple[str, str]) -> bytes:
+def _send_request(agent: TlsEndpoint, request_name: str, pod: tuple[str, str]) -> bytes:
     method, path, headers = _REQUESTS[request_name]
     return agent.exchange(_head(method, path, pod, headers))
 

@@ -38,7 +38,7 @@ def older_pod(ring: Ring, acme: RingTenant) -> Iterator[str]:
 def policy(
     ring: Ring, acme: RingTenant, older_pod: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
-    """Applied as the README says, with one namespace left out by its name; gone afterwards, as no kata-bridge
+    """Applied as in the README, without one namespace by its name; deleted afterwards, as no kata-bridge
     runs for other tests' pods."""
     assert older_pod
     kubectl = replace(ring.super_kubectl, namespace="default")

@@ -44,7 +44,7 @@ def test_agent_restart_while_the_kubelet_is_away(served: Ring, acme: RingTenant)
         served.agent.start()
         # It has the pod's tenant from its saved state, and reports that the kubelet does not respond.
         reply = served.agent_as(acme.client).request("GET", "/containerLogs/default/web/side")
-        # Without saved state it could not tell, and would answer 503.
+        # Without saved state it would not know the tenant, and return 503.
         assert reply.status == 502
     finally:
         served.node.start_kubelet()

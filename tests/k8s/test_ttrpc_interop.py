@@ -115,7 +115,7 @@ async def test_our_client_refused(go_server: tuple[object, Path]) -> None:
 
 @pytest.mark.asyncio
 async def test_our_client_at_a_server_whose_answer_is_too_large(go_server: tuple[object, Path]) -> None:
-    """The real one (1.2.9) closes the connection then, and tells its own log why."""
+    """The real one (1.2.9) then closes the connection, and logs the reason."""
     async with client_at(go_server[1]) as client:
         with pytest.raises(ConnectionLost, match="closed by the peer"):
             await ask(client, "Large", str(TOO_LARGE_BYTES).encode())

@@ -62,11 +62,11 @@ class ServedVirtualClusters:
         """Whether this client gets logs of the first tenant's pod, or is not known."""
         endpoint = replace(self.ring.agent_as(leaf), port=_PORT)
         try:
-            answer = endpoint.request("GET", "/containerLogs/default/web/side")
+            reply = endpoint.request("GET", "/containerLogs/default/web/side")
         except OSError:
             return False
-        assert answer.status in (200, 403), answer.text  # 403: a known authority, and no registered client
-        return answer.status == 200
+        assert reply.status in (200, 403), reply.text  # 403: a known authority, and no registered client
+        return reply.status == 200
 
     def wait_served(self, leaf: Leaf, *, is_served: bool = True, timeout_s: float = _NOTICED_S) -> None:
         wait_for(f"served is {is_served}", lambda: self.is_served(leaf) is is_served, timeout_s=timeout_s)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.mutation [NAME ...]`: which cures could be lost without a test noticing.
+"""`python -m tests.mutation [NAME ...]`: finds cures that could be lost without a failing test.
 
 Works on a copy of the tree in a scratch directory. First the named tests of all chosen cures run on the
 copy as it is: a test that fails anyway shows nothing. Then one cure at a time is taken out, its tests
@@ -37,19 +37,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these cures")
     parser.add_argument("--list", type=Path, default=LIST, metavar="FILE", dest="file")
-    parser.add_argument("--tree", type=Path, default=ROOT, help="what is copied")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="the tree to copy")
     parser.add_argument("--print", action="store_true", help="print the list of cures and run nothing")
     chosen = parser.parse_args(argv)
     try:
         cures = _chosen(parse(chosen.file.read_text(encoding="utf-8")), chosen.names)
-        # All before any runs: a list that is out of date is known at once.
+        # All before any runs, so that an outdated list fails at once.
         mutants = [without(cure, (chosen.tree / cure.file).read_text(encoding="utf-8")) for cure in cures]
     except (CureError, OSError) as problem:
         sys.stderr.write(f"{problem}\n")
         return 2
     if chosen.print:
         for cure in cures:
-            _say(f"{cure.name}: {cure.file}: {', '.join(cure.tests)}")
+            _print_line(f"{cure.name}: {cure.file}: {', '.join(cure.tests)}")
         return 0
     with _copy(chosen.tree) as tree:
         return _run(tree, cures, mutants)
@@ -59,8 +59,8 @@ def _run(tree: Path, cures: Sequence[Cure], mutants: Sequence[str]) -> int:
     tests = sorted({test for cure in cures for test in cure.tests})
     code, failed, uncollected, log = _pytest(tree, tests)
     if code != 0:
-        _say(f"the tests do not pass with all cures in place: {[*failed, *uncollected]}\n{log}")
-        _say("0 passed, 1 failed")
+        _print_line(f"the tests do not pass with all cures in place: {[*failed, *uncollected]}\n{log}")
+        _print_line("0 passed, 1 failed")
         return 1
     killed = 0
     for cure, mutant in zip(cures, mutants, strict=True):
@@ -71,14 +71,14 @@ def _run(tree: Path, cures: Sequence[Cure], mutants: Sequence[str]) -> int:
             code, failed, uncollected, log = _pytest(tree, cure.tests)
         finally:
             path.write_text(original, encoding="utf-8")
-        came = verdict(cure, code, failed, uncollected)
-        killed += came is Verdict.KILLED
-        _say(f"{came.value:<9}{cure.name} ({time.monotonic() - begin:.1f} s)")
-        for test in blind(cure, failed) if came is Verdict.SURVIVED else ():
-            _say(f"         not noticed by {test}")
-        if came is Verdict.BROKEN:
-            _say(f"         pytest ended with {code}\n{log[-2000:]}")
-    _say(f"{killed} passed, {len(cures) - killed} failed")
+        result = verdict(cure, code, failed, uncollected)
+        killed += result is Verdict.KILLED
+        _print_line(f"{result.value:<9}{cure.name} ({time.monotonic() - begin:.1f} s)")
+        for test in blind(cure, failed) if result is Verdict.SURVIVED else ():
+            _print_line(f"         not noticed by {test}")
+        if result is Verdict.BROKEN:
+            _print_line(f"         pytest ended with {code}\n{log[-2000:]}")
+    _print_line(f"{killed} passed, {len(cures) - killed} failed")
     return 0 if killed == len(cures) else 1
 
 
@@ -94,7 +94,7 @@ def _chosen(cures: Sequence[Cure], names: Sequence[str]) -> list[Cure]:
 
 @contextmanager
 def _copy(tree: Path) -> Iterator[Path]:
-    """The tree in a directory of its own, with what tests read beside a clone beside it."""
+    """The tree in a directory of its own, with the files that tests read beside a clone."""
     with tempfile.TemporaryDirectory(prefix="vcnode-mutants-") as scratch:
         made = Path(scratch) / "tree"
         shutil.copytree(tree, made, ignore=_IGNORED, symlinks=True)
@@ -134,7 +134,7 @@ def _pytest(tree: Path, tests: Sequence[str]) -> tuple[int, list[str], list[str]
     return process.returncode, [one for one in failed if "::" in one], uncollected, log
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

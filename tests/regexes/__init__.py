@@ -5,6 +5,6 @@
 `steps` counts what a backtracking matcher does with texts that are pumped up. The unit ring runs both.
 
 Own code, as regexploit 1.0.0 was tried first: of the two expressions by which a guest has stopped
-kata-bridge it finds neither (it looks for repeats beside repeats, not for a search that begins anew),
+kata-bridge it finds neither (it searches for repeats beside repeats, not for a restarted search),
 and it cannot read possessive quantifiers, which are the cure.
 """

@@ -160,7 +160,7 @@ class Automaton:
         return found
 
     def _free_ways(self, state: int) -> list[tuple[int, Chars, Holds]]:
-        """All ways without a character, twice through each state: what is there, what may not follow."""
+        """All empty paths, at most twice through each state: their states, and excluded successors."""
         ways: list[tuple[int, Chars, Holds]] = []
         none: Chars = frozenset()
 
@@ -189,7 +189,7 @@ class Automaton:
 
     @cached_property
     def _classes(self) -> list[str]:
-        """One of each set of characters that nothing here tells apart."""
+        """One character of each class that the automaton treats alike."""
         sets = list({chars for ways in self.steps.values() for chars, _, _ in ways})
         kinds: dict[tuple[bool, ...], str] = {}
         for char in sorted(self._alphabet):

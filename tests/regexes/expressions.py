@@ -5,7 +5,7 @@ A `re.compile` is at the top of its module, where its value can be had; whatever
 has its expression in place. Another form is an error here: it would escape the proof. An expression
 that can take more than linear time needs a bound of its input, and states it in the line above:
 
-    # regex-input: 256 characters: `_check` has looked
+    # regex-input: 256 characters: checked by `_check`
 """
 
 import ast
@@ -96,7 +96,7 @@ def _flags(call: ast.Call) -> int:
 
 
 def _called(node: ast.AST) -> str:
-    """The name of what is called of `re`, empty if nothing is."""
+    """The name of the called function of `re`; empty for another call."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         owner = node.func.value
         if isinstance(owner, ast.Name) and owner.id == "re":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A backtracking matcher that counts what it does: `re` itself tells only the time that it took.
+"""A backtracking matcher that counts its steps: `re` itself shows only its time.
 
 It tries what `re` tries, in its order, without the shortcuts for literals: so it counts at least as
 much, and finds the same match, which the tests hold against `re`.

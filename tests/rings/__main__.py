@@ -56,13 +56,13 @@ def _run_pytest(directory: Path, name: str, arguments: Sequence[str], seed_optio
     arguments = list(arguments)
     if seed_option is not None and seed_option not in arguments:
         arguments += [seed_option, str(random.randrange(1_000_000))]  # noqa: S311 - test data, no secret
-        _say(f"{name}: {' '.join(arguments[-2:])}: the same options run it again")
+        _print_line(f"{name}: {' '.join(arguments[-2:])}: the same options run it again")
     first_record = directory / f"{name}.first.json"
     code = _pytest(directory / f"{name}.log", first_record, arguments)
     first = _read(first_record)
     second, again = None, to_rerun(first) if first and code == 1 else ()
     if again:
-        _say(f"{name}: {len(again)} tests failed and run once more: {', '.join(again)}")
+        _print_line(f"{name}: {len(again)} tests failed and run once more: {', '.join(again)}")
         options = dropwhile(lambda one: not one.startswith("-"), arguments)
         second_record = directory / f"{name}.second.json"
         _pytest(directory / f"{name}.again.log", second_record, [*again, *options, "--record-output"])
@@ -75,7 +75,7 @@ def _run_pytest(directory: Path, name: str, arguments: Sequence[str], seed_optio
         made = RingResult(name, made.seconds, made.passed, (f"{name}: pytest ended with {code}",))
     _keep(directory, made)
     for flaky in made.flaky:
-        _say(f"{name}: FLAKY {flaky.test}; both logs are in the report at the end")
+        _print_line(f"{name}: FLAKY {flaky.test}; both logs are in the report at the end")
     return 1 if made.failed else 0
 
 
@@ -148,7 +148,7 @@ def _read(path: Path) -> dict[str, Any] | None:
     return found
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

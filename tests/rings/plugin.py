@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pytest plugin of all rings: prints what was skipped, fails for it where that is asked, and writes
+"""The pytest plugin of all rings: prints skipped tests, fails for them where required, and writes
 a record of the run. `tests/conftest.py` has its hooks.
 
 Under pytest-xdist it acts in the process that hands out the tests, which gets all reports.
@@ -51,7 +51,7 @@ class Rings:
         self._skips: dict[str, str] = {}
         self._took_s: dict[str, float] = {}
         self._failed: dict[str, str] = {}
-        # The output of each test that passed; empty unless the run asked for it.
+        # The output of each test that passed; empty unless the run requested it.
         self._passed: dict[str, str] = {}
 
     @property

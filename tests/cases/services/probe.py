@@ -23,7 +23,7 @@ DROP_S = 0.25
 _ETH_P_ALL = 3
 _UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH)
 _FIRST_PORT, _LAST_PORT = 32000, 60999
-# The responder knows associations by this port alone, whichever guest they are of.
+# The responder identifies associations by this port alone, for all guests.
 _sctp_ports = itertools.cycle(range(_FIRST_PORT, _LAST_PORT))
 
 
@@ -60,8 +60,8 @@ class Probe:
     ) -> ProbeResult:
         """Open one flow to a destination.
 
-        What is not answered within `patience_s` is "unanswered", and "drop" if the guest is watched
-        and no interface of it had the packet. Watching costs some milliseconds.
+        A packet without a reply within `timeout_s` is "unanswered", or "drop" if the guest is watched
+        and none of its interfaces had the packet. Watching costs some milliseconds.
         """
         source = destination if destination.startswith("127.") or destination == "::1" else self._source
         begin = time.monotonic()

@@ -131,8 +131,8 @@ OTHERS = {
     MASQUERADED: "kube-proxy masquerades packets whose replies must pass this node: those to an external "
     "address, and those of a pod to itself. Replies to a guest reach the guest, so endpoints "
     "see its address (`wrong_sources`)",
-    LEFT_BEHIND: "after a sync with changed slices of UDP Services kube-proxy deletes UDP entries that no "
-    "serving endpoint answers, but not those of a Service without serving endpoints, of a deleted "
+    LEFT_BEHIND: "after a sync with changed slices of UDP Services kube-proxy deletes UDP entries without a "
+    "serving endpoint, but not those of a Service without serving endpoints, of a deleted "
     "Service, of a removed address, and not after a change of the Service alone; and never an untranslated "
     "TCP entry. As long as such an entry lives, its flow counts as external: it is dropped where "
     "externalTrafficPolicy is Local and the node has no endpoint, and in mode iptables at a load balancer "

@@ -105,7 +105,7 @@ class _SideFlows:
     ) -> None:
         self._laboratory = laboratory
         self._prober = prober
-        self._pair = comparison
+        self._comparison = comparison
         self._is_theirs = is_theirs
         self._flows = self._send(flows)
         # The end in each flow's conntrack entry; a refused packet leaves the entry unchanged.
@@ -138,7 +138,7 @@ class _SideFlows:
                 break
             time.sleep(_POLL_S)
             self._flows |= self._send(wrong)
-        self.left_behind = sum(one in self._pair.agreed for one in excused)
+        self.left_behind = sum(one in self._comparison.agreed for one in excused)
         for one in wrong:
             yield (
                 f"a {one.flow.protocol.value} flow to {one} went to {format_outcomes([before[one]])}, now to "
@@ -148,7 +148,7 @@ class _SideFlows:
 
     def _may_go(self, one: FlowProbe, before: Outcome) -> frozenset[Outcome]:
         """The allowed ends of a flow's next packet; the last one went to `before`."""
-        guest, flow, entry = self._pair.guest, one.flow, self._entries.get(one)
+        guest, flow, entry = self._comparison.guest, one.flow, self._entries.get(one)
         now = guest.expected(flow)
         if not isinstance(entry, Endpoint):
             return now  # a refused flow has no entry, and an untranslated one must be repaired
@@ -165,14 +165,14 @@ class _SideFlows:
     @property
     def _filters_before_conntrack(self) -> bool:
         """Whether new packets are refused here before conntrack entries count."""
-        return self._is_theirs and self._pair.mode == NFTABLES
+        return self._is_theirs and self._comparison.mode == NFTABLES
 
     def _is_excused(self, one: FlowProbe, happened: _Happened) -> bool:
         """Whether kube-proxy leaves such an entry (`differences.LEFT_BEHIND`), or the flow has another
         accepted difference."""
         if not self._is_theirs:
             return False
-        if one not in self._pair.agreed:
+        if one not in self._comparison.agreed:
             return True
         entry = self._entries.get(one)
         left = {entry}
@@ -182,7 +182,7 @@ class _SideFlows:
             return False
         if one.flow.protocol is not Protocol.UDP:
             return entry is PacketVerdict.PASS
-        return one.service not in happened.resliced or not self._pair.guest.serves(one.flow)
+        return one.service not in happened.resliced or not self._comparison.guest.serves(one.flow)
 
     def _refuses_untranslated(self, one: FlowProbe) -> bool:
         """Whether kube-proxy drops a flow that its NAT rules did not translate. It treats one to an external
@@ -194,7 +194,7 @@ class _SideFlows:
             DestinationKind.BALANCER_IP,
         ):
             return True
-        is_filtered = self._pair.mode == IPTABLES and one.kind is DestinationKind.BALANCER_IP
+        is_filtered = self._comparison.mode == IPTABLES and one.kind is DestinationKind.BALANCER_IP
         return is_filtered and has_source_ranges(service, one.flow.destination)
 
     def _remember(self) -> None:
@@ -219,10 +219,10 @@ class _SideFlows:
             is_alike = allowed <= past[one] and of_ports.get(self._port(one)) == {allowed}
             has_none_more = is_alike and not (self._is_theirs and self._has_others_at_node_ports(one))
             is_untouched = one.service not in happened.edited and happened.count[one.service] < 2
-            has_affinity = self._pair.guest.has_affinity(one.flow)
+            has_affinity = self._comparison.guest.has_affinity(one.flow)
             if was in allowed and has_none_more and is_untouched and has_affinity:
                 allowed = frozenset({was})
-            if not self._is_in(now, allowed) and (one in self._pair.agreed or not self._is_theirs):
+            if not self._is_in(now, allowed) and (one in self._comparison.agreed or not self._is_theirs):
                 expected, seen = format_outcomes(allowed), (format_outcomes([was]), format_outcomes([now]))
                 yield f"a client of {one} was at {seen[0]}, now at {seen[1]}, not at {expected}"
 
@@ -232,20 +232,20 @@ class _SideFlows:
 
     def _all_choices(self) -> dict[FlowProbe, frozenset[Outcome]]:
         """Where new connections of each client may go, affinity aside."""
-        return {one: self._pair.guest.expected(one.flow) for one in self._clients}
+        return {one: self._comparison.guest.expected(one.flow) for one in self._clients}
 
     def _choices_of_ports(self) -> dict[_Port | None, set[frozenset[Outcome]]]:
         """Where new connections to the addresses of each Service's port may go. Addresses that refuse all are
         left out: they remember no client."""
         found = defaultdict[_Port | None, set[frozenset[Outcome]]](set)
-        for frontend in self._pair.guest.frontends.values():
+        for frontend in self._comparison.guest.frontends.values():
             ends = choices(frontend)
             if not ends <= _REFUSALS:
                 found[_port_of(frontend)].add(ends)
         return found
 
     def _port(self, one: FlowProbe) -> _Port | None:
-        frontend = self._pair.guest.frontend(one.flow)
+        frontend = self._comparison.guest.frontend(one.flow)
         return None if frontend is None else _port_of(frontend)
 
     def _has_others_at_node_ports(self, one: FlowProbe) -> bool:
@@ -257,7 +257,7 @@ class _SideFlows:
 
     def _all_served(self) -> dict[FlowProbe, bool]:
         """Whether each flow's endpoint serves, by our model."""
-        return {one: end in self._pair.guest.serves(one.flow) for one, end in self._entries.items()}
+        return {one: end in self._comparison.guest.serves(one.flow) for one, end in self._entries.items()}
 
     def _send(self, probes: Sequence[FlowProbe]) -> dict[FlowProbe, Outcome]:
         seen = self._prober.probe_from([(one.flow, _SOURCE_PORT) for one in probes])

@@ -22,18 +22,18 @@ _MERGE_PATCH = "application/merge-patch+json"
 
 @dataclass(frozen=True, slots=True)
 class TlsEndpoint:
-    """A TLS server, from where it is dialled, and with which certificate."""
+    """A TLS server, the namespace that dials it, and the client's certificate."""
 
     namespace: NetworkNamespace
     address: str
     port: int
     authority_pem: bytes
     leaf: Leaf | None
-    # What its certificate is to be for, where that is not the address.
+    # The name in its certificate, where that is not the address.
     server_name: str = ""
 
     def context(self) -> ssl.SSLContext:
-        """What verifies the server, and shows the client's certificate."""
+        """A context that verifies the server and presents the client's certificate."""
         context = ssl.create_default_context(cadata=self.authority_pem.decode())
         if self.leaf is not None:
             self.leaf.load_into(context)
@@ -89,7 +89,7 @@ class TlsEndpoint:
 
 
 def _is_whole(reply: bytearray) -> bool:
-    """Whether a reply is there to its end, as far as its head tells where that is."""
+    """Whether a reply is complete, by the length or coding of its head."""
     head, blank, body = bytes(reply).partition(b"\r\n\r\n")
     if not blank:
         return False
@@ -119,7 +119,7 @@ class HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class KubernetesApi:
-    """What the ring needs of a kube-apiserver: get, create, patch, delete; `headers` go with each."""
+    """A small client of a kube-apiserver: get, create, patch, delete; `headers` go with each."""
 
     endpoint: TlsEndpoint
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class KubernetesApi:
         return self._call("PUT", path, value, {})
 
     def delete(self, path: str, *, grace_s: int = 0) -> None:
-        """Delete an object; one that is gone already is as good."""
+        """Delete an object; a missing one is no error."""
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": grace_s}
         self._call("DELETE", path, options, {}, accept=(404,))
 

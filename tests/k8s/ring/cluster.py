@@ -31,8 +31,8 @@ NODE = "worker-1"
 _CONTROL_ADDRESS, _NODE_ADDRESS = "10.70.0.1", "10.70.0.11"
 _TENANT_ADDRESSES = ("10.70.0.2", "10.70.0.3")
 
-# One key is the other's with more behind it: a rule that joins key and namespace to a string cannot
-# tell `x-default` of the first from `default` of the second.
+# One key is a prefix of the other: a rule that joins key and namespace to a string confuses `x-default`
+# of the first with `default` of the second.
 TENANT_KEYS = ("tenant-1-70b001-acme", "tenant-1-70b001-acme-x")
 
 _AGENT_USER = f"vcnode:vn-agent:{NODE}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.k8s.build import DEFAULT_CACHE
 from tests.k8s.ring.processes import run
 
-# What the README asks of a node, and the webhook's image has, beside what every Debian has.
+# The packages that the README requires of a node, and that the webhook's image has.
 _PACKAGES = ("python3",)
 _VARIANT = "minbase"
 _MADE_S = 900.0

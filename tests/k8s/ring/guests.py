@@ -44,7 +44,7 @@ class StockKata(WatchingPlugin):
 
     def __init__(self, ring: Ring, handler: str) -> None:
         super().__init__(ring.node.nri_socket, SANDBOXES, index="10")
-        # How long a guest of this pod needs before its shim answers.
+        # How long a guest of this pod needs before its shim responds.
         self.boot_s: Callable[[str], float] = lambda _: 0.0
         # For how long a guest of this pod is then unreachable again, after a moment of service.
         self.unreachable_s: Callable[[str], float] = lambda _: 0.0

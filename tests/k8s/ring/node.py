@@ -24,10 +24,10 @@ from tests.k8s.ring.processes import SYSTEM_PATH, RingError, RingProcess, run
 KUBELET_PORT = 10250
 POD_NETWORK = "10.88.0.0/24"
 
-# The standard place, in the node's own /run: the kubelet's cAdvisor looks there and nowhere else, and
-# without it its page has no container names.
+# The standard path, in the node's own /run: the kubelet's cAdvisor supports no other, and without it
+# its page has no container names.
 _CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
-# The standard place too, where the shipped configuration of kata-bridge expects it.
+# The standard path too, where the shipped configuration of kata-bridge expects it.
 _NRI_SOCKET = "/run/nri/nri.sock"
 
 # Runc by other names: what RuntimeClasses of Kata's name, without its virtual machine.

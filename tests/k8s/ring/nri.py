@@ -23,7 +23,7 @@ class WatchingPlugin:
     """A plugin in a thread of its own, while `with` lasts.
 
     It records `snapshots` and `events` as (kind, sandbox), and the requests `created` and `validated`.
-    It answers them with `creation` and `validation`.
+    It responds with `creation` and `validation`.
     """
 
     def __init__(self, socket: Path, events: frozenset[Event], *, index: str = "50") -> None:
@@ -75,7 +75,7 @@ class WatchingPlugin:
     async def stopping(self) -> None:
         """Subclasses end here what they started."""
 
-    # What a handler has.
+    # The methods of a handler.
 
     async def synchronize(self, snapshot: Snapshot) -> None:
         self.snapshots.append(snapshot)

@@ -105,7 +105,7 @@ class HandSyncer:
         """
         tenant.api.create("/api/v1/namespaces", _object("Namespace", {"name": namespace}), may_exist=True)
         pods = f"/api/v1/namespaces/{namespace}/pods"
-        container = {"name": "main", "image": "nobody/knows:1", "imagePullPolicy": "Never"}
+        container = {"name": "main", "image": "missing/image:1", "imagePullPolicy": "Never"}
         pod = _object("Pod", {"name": name})
         pod["spec"] = {"nodeName": self.node, "containers": [container]}
         tenant.api.create(pods, pod)
@@ -120,7 +120,7 @@ class HandSyncer:
                             "name": "main",
                             "ready": True,
                             "restartCount": 0,
-                            "image": "nobody/knows:1",
+                            "image": "missing/image:1",
                             "imageID": "",
                             "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
                         }
