@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
+def short_dir() -> Iterator[Path]:
     """A directory with a short name: pytest's own leaves too little of a unix socket's 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="vct") as made:
         yield Path(made)

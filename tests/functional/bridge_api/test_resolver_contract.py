@@ -109,8 +109,8 @@ async def kata_bridge(directory: Path) -> AsyncIterator[ResolverSubject]:
 
 
 @pytest_asyncio.fixture(params=[fake_in_process, fake_over_grpc, kata_bridge], ids=lambda each: each.__name__)
-async def subject(request: pytest.FixtureRequest, place: Path) -> AsyncIterator[ResolverSubject]:
-    async with request.param(place) as started:
+async def subject(request: pytest.FixtureRequest, short_dir: Path) -> AsyncIterator[ResolverSubject]:
+    async with request.param(short_dir) as started:
         yield started
 
 
@@ -171,8 +171,8 @@ async def test_an_unknown_guest_gets_no_resolver(subject: ResolverSubject) -> No
 
 
 @pytest.mark.parametrize("serve", [fake_over_grpc, kata_bridge])
-async def test_a_request_names_exactly_one_pod(serve: Serve, place: Path) -> None:
-    async with serve(place) as subject:
+async def test_a_request_names_exactly_one_pod(serve: Serve, short_dir: Path) -> None:
+    async with serve(short_dir) as subject:
         for guest, uid in (("", ""), ("s1", "uid-s1")):
             with pytest.raises(BridgeRejectedError):
                 await subject.client.set_resolv_conf(SetResolvConfRequest(guest, TEXT, pod_uid=uid))

@@ -90,8 +90,8 @@ async def test_without_an_api_server_it_denies_and_stops_cleanly(tmp_path: Path)
             async with session.get(url + READY) as reply:
                 assert reply.status == 503
             async with session.post(url + "/mutate", json=review()) as reply:
-                answer = (await reply.json())["response"]
-        assert (answer["allowed"], answer["status"]["code"]) == (False, 503)
+                response = (await reply.json())["response"]
+        assert (response["allowed"], response["status"]["code"]) == (False, 503)
         process.send_signal(signal.SIGTERM)
         assert (await ended(process))[0] == 0
     finally:

@@ -46,34 +46,34 @@ class AgentServerNode:
 
 
 @pytest_asyncio.fixture
-async def node(place: Path) -> AsyncIterator[AgentServerNode]:
-    """A node that listens on the unix socket `node.sock` in `place`."""
-    made = AgentServerNode(GuestCertificates.open(place / "state"), place / "agents.sock")
+async def node(short_dir: Path) -> AsyncIterator[AgentServerNode]:
+    """A node that listens on the unix socket `node.sock` in `short_dir`."""
+    made = AgentServerNode(GuestCertificates.open(short_dir / "state"), short_dir / "agents.sock")
     await made.start()
-    await made.links.listen_unix(place / "node.sock")
+    await made.links.listen_unix(short_dir / "node.sock")
     yield made
     await made.links.stop()
 
 
 @pytest.fixture
-def target(place: Path) -> str:
+def target(short_dir: Path) -> str:
     """The gRPC target of `node`."""
-    return f"unix:{place}/node.sock"
+    return f"unix:{short_dir}/node.sock"
 
 
 StartAgent = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
-def start_agent(place: Path) -> Iterator[StartAgent]:
+def start_agent(short_dir: Path) -> Iterator[StartAgent]:
     """Starts agents with these credentials; they dial `node.sock` by default."""
     running: list[subprocess.Popen[str]] = []
 
     def start(credentials: Path, target: str = "") -> subprocess.Popen[str]:
-        files = place / f"agent{len(running)}"
+        files = short_dir / f"agent{len(running)}"
         files.mkdir()
         module = "tests.functional.guest_agent.agent_process"
-        argv = [sys.executable, "-m", module, target or f"unix:{place}/node.sock", credentials, files]
+        argv = [sys.executable, "-m", module, target or f"unix:{short_dir}/node.sock", credentials, files]
         process = subprocess.Popen([*map(str, argv)], stdin=subprocess.PIPE, text=True)
         running.append(process)
         return process

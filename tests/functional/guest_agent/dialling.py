@@ -68,7 +68,7 @@ async def attached(
         yield call, await node.channel(sandbox)
 
 
-async def answer(call: Any, state: RulesetState) -> NodeRequest:
+async def complete_request(call: Any, state: RulesetState) -> NodeRequest:
     """Respond DONE to the node's next request."""
     question = decode(NodeRequest, await call.read())
     await call.write(encode(AgentMessage(question.id, result=AgentResult(AgentResultCode.DONE, "", state))))

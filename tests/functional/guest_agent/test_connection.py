@@ -83,13 +83,13 @@ class ScriptedNode:
 
 
 @pytest.fixture
-def credentials(place: Path) -> GuestCertificates:
-    return GuestCertificates.open(place / "state")
+def credentials(short_dir: Path) -> GuestCertificates:
+    return GuestCertificates.open(short_dir / "state")
 
 
 @pytest.fixture
-def node(place: Path, credentials: GuestCertificates) -> Iterator[ScriptedNode]:
-    made = ScriptedNode(place, credentials.server)
+def node(short_dir: Path, credentials: GuestCertificates) -> Iterator[ScriptedNode]:
+    made = ScriptedNode(short_dir, credentials.server)
     yield made
     made.close()
 
@@ -205,14 +205,14 @@ def test_a_node_that_ignores_pings_is_dropped(node: ScriptedNode, dialled: Diall
 def test_a_node_that_answers_pings_is_kept(node: ScriptedNode, dialled: Dialled) -> None:
     connection = dialled(Keepalive(0.01, _DEADLINE_S, 1_000.0))
 
-    def answer() -> None:
+    def acknowledge_pings() -> None:
         for _ in range(5):
             kind, flags, payload = node.frame()
             assert (kind, flags) == (_PING, 0)
             node.send(frame(_PING, _ACK, 0, payload))
         node.send(BEGINNING + message(b"still there"))
 
-    replier = threading.Thread(target=answer, daemon=True)
+    replier = threading.Thread(target=acknowledge_pings, daemon=True)
     replier.start()
     assert connection.receive(soon()) == b"still there"
     replier.join(_DEADLINE_S)
@@ -248,13 +248,13 @@ def test_a_node_without_http2_is_an_error(node: ScriptedNode, dialled: Dialled) 
         connection.receive(soon())
 
 
-def test_missing_credentials_are_an_error(node: ScriptedNode, place: Path) -> None:
+def test_missing_credentials_are_an_error(node: ScriptedNode, short_dir: Path) -> None:
     with pytest.raises(ConnectionLostError, match="No such file"):
-        dial(node.target, place / "none", "/s/M")
+        dial(node.target, short_dir / "none", "/s/M")
 
 
 def test_a_refused_connection_is_an_error(
-    node: ScriptedNode, credentials: GuestCertificates, place: Path
+    node: ScriptedNode, credentials: GuestCertificates, short_dir: Path
 ) -> None:
     issued = credentials.issue("sb").directory
     target = node.target
@@ -262,7 +262,7 @@ def test_a_refused_connection_is_an_error(
     with pytest.raises(ConnectionLostError, match=r"cannot connect, .*: Connection refused"):
         dial(target, issued, "/s/M")
     with pytest.raises(ConnectionLostError, match=r"cannot connect, .*: No such file"):
-        dial(f"unix:{place}/none.sock", issued, "/s/M")
+        dial(f"unix:{short_dir}/none.sock", issued, "/s/M")
 
 
 def _refused(node: ScriptedNode, issued: Path) -> None:
@@ -279,14 +279,14 @@ def _refused(node: ScriptedNode, issued: Path) -> None:
     accepting.join(_DEADLINE_S)
 
 
-def test_a_node_of_another_authority_is_rejected(node: ScriptedNode, place: Path) -> None:
-    _refused(node, GuestCertificates.open(place / "other").issue("sb").directory)
+def test_a_node_of_another_authority_is_rejected(node: ScriptedNode, short_dir: Path) -> None:
+    _refused(node, GuestCertificates.open(short_dir / "other").issue("sb").directory)
 
 
-def test_a_guest_certificate_is_no_node_certificate(credentials: GuestCertificates, place: Path) -> None:
+def test_a_guest_certificate_is_no_node_certificate(credentials: GuestCertificates, short_dir: Path) -> None:
     theirs, ours = credentials.issue("theirs").directory, credentials.issue("ours").directory
     pems = ((theirs / name).read_bytes() for name in ("ca.crt", "tls.crt", "tls.key"))
-    guest = ScriptedNode(place, ServerIdentity(*pems))
+    guest = ScriptedNode(short_dir, ServerIdentity(*pems))
     try:
         _refused(guest, ours)
     finally:

@@ -24,7 +24,7 @@ from ruleset.document import Document, make_ruleset
 from ruleset.model import Family
 from ruleset.names import Backend
 from tests.functional.guest_agent.conftest import AgentServerNode
-from tests.functional.guest_agent.dialling import DIGEST, answer, attached, dialled, hello, refusal
+from tests.functional.guest_agent.dialling import DIGEST, attached, complete_request, dialled, hello, refusal
 from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
@@ -68,7 +68,9 @@ async def test_an_invalid_message_ends_only_its_stream(
         await until(lambda: bool(channel.ended))
         assert why in channel.ended
         assert node.links.channel("other") is other
-        reported, question = await asyncio.gather(other.state(), answer(good, RulesetState(7, DIGEST, False)))
+        reported, question = await asyncio.gather(
+            other.state(), complete_request(good, RulesetState(7, DIGEST, False))
+        )
         assert reported == GuestState(7, DIGEST, False)
         assert question.check_drift is not None
 
@@ -151,7 +153,9 @@ async def test_a_newer_stream_replaces_the_older(node: AgentServerNode, target: 
         second = await node.channel("sb")
         assert "a newer stream replaced it" in first.ended
         assert (await refusal(old))[0] is grpc.StatusCode.UNAVAILABLE
-        reported, _ = await asyncio.gather(second.state(), answer(new, RulesetState(1, DIGEST, False)))
+        reported, _ = await asyncio.gather(
+            second.state(), complete_request(new, RulesetState(1, DIGEST, False))
+        )
         assert reported.digest == DIGEST
     assert node.attached == [first, second]
     await until(lambda: len(node.detached) == 2)

@@ -29,7 +29,7 @@ from kata_bridge.guest_certificates import SERVER_NAME
 from ruleset.model import Family
 from ruleset.names import Backend
 from tests.functional.guest_agent.conftest import AgentServerNode, StartAgent
-from tests.functional.guest_agent.dialling import DIGEST, answer, attached, dialled, hello, refusal
+from tests.functional.guest_agent.dialling import DIGEST, attached, complete_request, dialled, hello, refusal
 from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
@@ -89,11 +89,11 @@ def begin(connection: ssl.SSLSocket, first: bytes = b"") -> None:
 
 
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
-async def test_frames_before_hello_are_limited(node: AgentServerNode, place: Path, frame: bytes) -> None:
+async def test_frames_before_hello_are_limited(node: AgentServerNode, short_dir: Path, frame: bytes) -> None:
     credentials = node.credentials.issue("sb").directory
 
     def attack() -> int:
-        with connected(place / "node.sock", credentials) as connection:
+        with connected(short_dir / "node.sock", credentials) as connection:
             begin(connection)
             return flood(connection, frame)
 
@@ -102,14 +102,16 @@ async def test_frames_before_hello_are_limited(node: AgentServerNode, place: Pat
 
 
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
-async def test_frames_without_a_message_are_limited(node: AgentServerNode, place: Path, frame: bytes) -> None:
+async def test_frames_without_a_message_are_limited(
+    node: AgentServerNode, short_dir: Path, frame: bytes
+) -> None:
     credentials = node.credentials.issue("sb").directory
     first = encode(
         AgentMessage(hello=Hello("sb", "1", "b", Capabilities(backends=("iptables",)), RulesetState()))
     )
 
     def attack() -> int:
-        with connected(place / "node.sock", credentials) as connection:
+        with connected(short_dir / "node.sock", credentials) as connection:
             begin(connection, first)
             return flood(connection, frame)
 
@@ -126,7 +128,7 @@ async def test_bytes_before_hello_are_not_buffered(node: AgentServerNode, target
 
 @pytest.mark.parametrize(("size", "is_taken"), [(FLIGHT_BYTES - 3_000, True), (FLIGHT_BYTES, False)])
 async def test_a_long_certificate_chain_is_not_read(
-    node: AgentServerNode, place: Path, size: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch
+    node: AgentServerNode, short_dir: Path, size: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """BoringSSL copies the issuer's name of a certificate for each of its distribution points: 490 MiB for a
     chain of 43 KB. Here the leaf is the guest's own, and the rest is only long."""
@@ -145,7 +147,7 @@ async def test_a_long_certificate_chain_is_not_read(
     await asyncio.to_thread(leaf.write_bytes, leaf.read_bytes() + other * more)
 
     def attack() -> bytes:
-        with connected(place / "node.sock", credentials) as connection:
+        with connected(short_dir / "node.sock", credentials) as connection:
             begin(connection, hello("sb"))
             return connection.recv(1 << 14)  # the server's settings
 
@@ -172,7 +174,7 @@ async def test_answers_renew_the_allowance(node: AgentServerNode, target: str) -
     long = RulesetState(7, DIGEST + "x" * 10_000, False)
     async with attached(node, target) as (call, channel):
         for _ in range(BETWEEN_MESSAGES_BYTES // 10_000 * 3):
-            state, _ = await asyncio.gather(channel.state(), answer(call, long))
+            state, _ = await asyncio.gather(channel.state(), complete_request(call, long))
             assert state == GuestState(7, "", False)
         assert channel.ended == ""
 
@@ -215,7 +217,9 @@ async def test_an_abandoned_read_back_may_be_answered(node: AgentServerNode, tar
             await reading
         part = Part(Family.IPV4.value, Backend.IPTABLES.value, text=b"\n" * (4 * BETWEEN_MESSAGES_BYTES))
         await call.write(encode(AgentMessage(question.id, installed=InstalledParts((part,)))))
-        state, _ = await asyncio.gather(channel.state(), answer(call, RulesetState(7, DIGEST, False)))
+        state, _ = await asyncio.gather(
+            channel.state(), complete_request(call, RulesetState(7, DIGEST, False))
+        )
         assert state == GuestState(7, DIGEST, False)
         assert channel.ended == ""
 

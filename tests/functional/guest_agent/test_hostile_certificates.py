@@ -48,9 +48,9 @@ async def test_a_certificate_of_a_gone_sandbox_is_rejected(
 
 
 async def test_tls_rejects_unknown_and_missing_certificates(
-    node: AgentServerNode, place: Path, target: str
+    node: AgentServerNode, short_dir: Path, target: str
 ) -> None:
-    other = GuestCertificates.open(place / "other").issue("sb").directory
+    other = GuestCertificates.open(short_dir / "other").issue("sb").directory
     ca = node.credentials.issue("sb").directory / "ca.crt"
     async with dialled(target, other, **{"ca.crt": ca}) as call:
         assert (await refusal(call, hello("sb")))[0] is grpc.StatusCode.UNAVAILABLE
@@ -64,7 +64,7 @@ async def test_tls_rejects_unknown_and_missing_certificates(
 
 
 async def test_an_agent_rejects_a_node_of_another_authority(
-    node: AgentServerNode, place: Path, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+    node: AgentServerNode, short_dir: Path, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[relay.AgentConnection] = []
     closed = relay.Relay.closed
@@ -75,16 +75,16 @@ async def test_an_agent_rejects_a_node_of_another_authority(
 
     monkeypatch.setattr(relay.Relay, "closed", noted)
     node.credentials.issue("sb")
-    other = GuestCertificates.open(place / "other").issue("sb").directory
+    other = GuestCertificates.open(short_dir / "other").issue("sb").directory
     start_agent(other)
     await until(lambda: len(ended) >= 3)  # it tries again and again
     assert node.attached == []
 
 
-async def test_a_socket_accepts_its_own_sandbox_only(node: AgentServerNode, place: Path) -> None:
+async def test_a_socket_accepts_its_own_sandbox_only(node: AgentServerNode, short_dir: Path) -> None:
     stolen = node.credentials.issue("victim").directory
-    await node.links.listen_hybrid("sb", place / "clh.sock", 1033)
-    async with dialled(f"unix:{place}/clh.sock_1033", stolen) as call:
+    await node.links.listen_hybrid("sb", short_dir / "clh.sock", 1033)
+    async with dialled(f"unix:{short_dir}/clh.sock_1033", stolen) as call:
         assert await refusal(call, hello("victim")) == (
             grpc.StatusCode.UNAUTHENTICATED,
             "the certificate came through the socket of sandbox sb",
@@ -107,8 +107,8 @@ async def test_tcp_must_come_from_the_sandboxs_address(node: AgentServerNode) ->
             pass
 
 
-async def test_the_server_behind_the_relay_rejects_guests(node: AgentServerNode, place: Path) -> None:
-    async with dialled(f"unix:{place}/agents.sock", node.credentials.issue("sb").directory) as call:
+async def test_the_server_behind_the_relay_rejects_guests(node: AgentServerNode, short_dir: Path) -> None:
+    async with dialled(f"unix:{short_dir}/agents.sock", node.credentials.issue("sb").directory) as call:
         assert (await refusal(call, hello("sb")))[0] is grpc.StatusCode.PERMISSION_DENIED
 
 

@@ -20,7 +20,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.asyncio
 
 
-async def test_tls_1_2_is_rejected(node: AgentServerNode, place: Path) -> None:
+async def test_tls_1_2_is_rejected(node: AgentServerNode, short_dir: Path) -> None:
     issued = node.credentials.issue("sb").directory
 
     def handshake(highest: ssl.TLSVersion) -> str | None:
@@ -30,7 +30,7 @@ async def test_tls_1_2_is_rejected(node: AgentServerNode, place: Path) -> None:
         context.set_alpn_protocols(["h2"])
         with socket.socket(socket.AF_UNIX) as plain:
             plain.settimeout(10)
-            plain.connect(str(place / "node.sock"))
+            plain.connect(str(short_dir / "node.sock"))
             with context.wrap_socket(plain, server_hostname=SERVER_NAME) as tls:
                 return tls.version()
 
@@ -41,10 +41,10 @@ async def test_tls_1_2_is_rejected(node: AgentServerNode, place: Path) -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["nothing", "half a hello"])
 async def test_a_silent_connection_is_closed(
-    node: AgentServerNode, place: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
+    node: AgentServerNode, short_dir: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr(relay, "ATTACH_S", 0.3)
-    reader, writer = await asyncio.open_unix_connection(place / "node.sock")
+    reader, writer = await asyncio.open_unix_connection(short_dir / "node.sock")
     writer.write(sent)
     async with asyncio.timeout(10):
         with suppress(ConnectionResetError):
@@ -90,9 +90,9 @@ async def test_attaching_is_rate_limited(
         pass
 
 
-async def test_connections_per_guest_are_limited(node: AgentServerNode, place: Path) -> None:
-    await node.links.listen_hybrid("sb", place / "clh.sock", 1033)
-    opened = [await asyncio.open_unix_connection(f"{place}/clh.sock_1033") for _ in range(20)]
+async def test_connections_per_guest_are_limited(node: AgentServerNode, short_dir: Path) -> None:
+    await node.links.listen_hybrid("sb", short_dir / "clh.sock", 1033)
+    opened = [await asyncio.open_unix_connection(f"{short_dir}/clh.sock_1033") for _ in range(20)]
 
     def ended() -> int:
         return sum(reader.at_eof() or reader.exception() is not None for reader, _ in opened)

@@ -41,7 +41,9 @@ def change_rules(agent: subprocess.Popen[str], line: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_each_request_is_answered(node: AgentServerNode, place: Path, start_agent: StartAgent) -> None:
+async def test_each_request_is_answered(
+    node: AgentServerNode, short_dir: Path, start_agent: StartAgent
+) -> None:
     start_agent(node.credentials.issue("sb").directory)
     channel = await node.channel("sb")
     assert channel.hello_state == GuestState(0, "", False)
@@ -58,7 +60,7 @@ async def test_each_request_is_answered(node: AgentServerNode, place: Path, star
         await channel.apply(worse, [])
     await channel.flush_conntrack([Flow("udp", "10.0.0.1")])
     await channel.set_resolv_conf("nameserver 10.0.0.10\n")
-    assert (place / "agent0" / "resolv.conf").read_text() == "nameserver 10.0.0.10\n"
+    assert (short_dir / "agent0" / "resolv.conf").read_text() == "nameserver 10.0.0.10\n"
     assert await channel.state() == GuestState(2, SECOND.digest, False)
 
 
@@ -84,16 +86,16 @@ async def test_an_agent_attaches_over_tcp(node: AgentServerNode, start_agent: St
 
 @pytest.mark.asyncio
 async def test_an_agent_attaches_over_hybrid_vsock(
-    node: AgentServerNode, place: Path, start_agent: StartAgent
+    node: AgentServerNode, short_dir: Path, start_agent: StartAgent
 ) -> None:
     for _ in range(2):  # as after the bridge probed the shim again
-        await node.links.listen_hybrid("sb", place / "clh.sock", 1033)
-    start_agent(node.credentials.issue("sb").directory, f"unix:{place}/clh.sock_1033")
+        await node.links.listen_hybrid("sb", short_dir / "clh.sock", 1033)
+    start_agent(node.credentials.issue("sb").directory, f"unix:{short_dir}/clh.sock_1033")
     channel = await node.channel("sb")
     assert channel.transport == "hybrid-vsock"
     assert (await channel.apply(FIRST, [])).digest == FIRST.digest
     node.links.forget("sb")
-    assert not (place / "clh.sock_1033").exists()
+    assert not (short_dir / "clh.sock_1033").exists()
 
 
 @pytest.mark.asyncio
@@ -120,10 +122,10 @@ async def test_many_agents_attach_at_once(node: AgentServerNode, start_agent: St
 
 @pytest.mark.asyncio
 async def test_an_agent_waits_for_its_credentials(
-    node: AgentServerNode, place: Path, start_agent: StartAgent
+    node: AgentServerNode, short_dir: Path, start_agent: StartAgent
 ) -> None:
     issued = node.credentials.issue("sb").directory
-    late = place / "late"
+    late = short_dir / "late"
     agent = start_agent(late)
     issued.rename(late)
     await node.channel("sb")
@@ -131,10 +133,10 @@ async def test_an_agent_waits_for_its_credentials(
 
 
 @pytest.mark.asyncio
-async def test_an_agent_attaches_again_after_a_node_restart(place: Path, start_agent: StartAgent) -> None:
-    first = AgentServerNode(GuestCertificates.open(place / "state"), place / "agents.sock")
+async def test_an_agent_attaches_again_after_a_node_restart(short_dir: Path, start_agent: StartAgent) -> None:
+    first = AgentServerNode(GuestCertificates.open(short_dir / "state"), short_dir / "agents.sock")
     await first.start()
-    await first.links.listen_unix(place / "node.sock")
+    await first.links.listen_unix(short_dir / "node.sock")
     agent = start_agent(first.credentials.issue("sb").directory)
     channel = await first.channel("sb")
     await channel.apply(FIRST, [])
@@ -143,10 +145,10 @@ async def test_an_agent_attaches_again_after_a_node_restart(place: Path, start_a
     with pytest.raises(Unreachable):
         await channel.state()
 
-    second = AgentServerNode(GuestCertificates.open(place / "state"), place / "agents.sock")
+    second = AgentServerNode(GuestCertificates.open(short_dir / "state"), short_dir / "agents.sock")
     await second.start()
     try:
-        await second.links.listen_unix(place / "node.sock")
+        await second.links.listen_unix(short_dir / "node.sock")
         channel = await second.channel("sb")
         assert channel.hello_state == GuestState(1, FIRST.digest, False)
         assert (await channel.apply(change(), [])).digest == SECOND.digest

@@ -8,6 +8,6 @@ from devkit.kata.fake_runtime import FakeRuntime
 
 
 @pytest_asyncio.fixture
-async def runtime(place: Path) -> AsyncIterator[FakeRuntime]:
-    async with FakeRuntime(place / "nri.sock") as running:
+async def runtime(short_dir: Path) -> AsyncIterator[FakeRuntime]:
+    async with FakeRuntime(short_dir / "nri.sock") as running:
         yield running

@@ -81,13 +81,13 @@ async def bridge(
     path, inner = directory / "bridge.sock", directory / "inner.sock"
     await server.start(inner)
     allowed = PeerPolicy(frozenset((0, os.getuid())), None)
-    front = PeerAuthProxy(bind(path, None), inner, allowed, tasks, metrics.peers_refused.inc)
-    await front.start()
+    proxy = PeerAuthProxy(bind(path, None), inner, allowed, tasks, metrics.peers_refused.inc)
+    await proxy.start()
     try:
         yield ServedBridge(path, provider, guests, watchers, metrics)
     finally:
-        await front.stop()
+        await proxy.stop()
         guests.stop()
         await server.stop(0)
-        await front.close()
+        await proxy.close()
         await tasks.close(2)

@@ -27,24 +27,24 @@ def ended(command: list[str]) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_missing_directories_are_made_on_a_fresh_node(place: Path) -> None:
+def test_missing_directories_are_made_on_a_fresh_node(short_dir: Path) -> None:
     """With the documented configuration --check-config passed, and the start missed the lock's directory."""
-    vcnode = place / "run" / "vcnode"
+    vcnode = short_dir / "run" / "vcnode"
     settings = {
         "lockFile": str(vcnode / "kata-bridge.lock"),
         "listen": {"socket": str(vcnode / "kata-bridge.sock")},
         "status": {"socket": str(vcnode / "status.sock")},
-        "stateDirectory": str(place / "var" / "lib" / "vcnode" / "kata-bridge"),
+        "stateDirectory": str(short_dir / "var" / "lib" / "vcnode" / "kata-bridge"),
     }
-    config = written(place, **settings)
+    config = written(short_dir, **settings)
     assert ended(bridge_command(config, "--check-config")) == (0, f"{config}: ok\n")
     assert not vcnode.exists()
     process = subprocess.Popen(bridge_command(config), cwd=ROOT, stderr=subprocess.DEVNULL, umask=0o077)
     try:
-        (place / "guests").mkdir()
+        (short_dir / "guests").mkdir()
         wait_until(lambda: (vcnode / "status.sock").exists() and is_ready(vcnode))
         assert stat.S_IMODE(vcnode.stat().st_mode) == 0o755
-        assert stat.S_IMODE((place / "var/lib/vcnode/kata-bridge").stat().st_mode) == 0o700
+        assert stat.S_IMODE((short_dir / "var/lib/vcnode/kata-bridge").stat().st_mode) == 0o700
     finally:
         process.kill()
         process.wait()
@@ -62,51 +62,54 @@ PLACES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_a_directory_that_others_may_write_refuses_the_start(place: Path, name: str) -> None:
+def test_a_directory_that_others_may_write_refuses_the_start(short_dir: Path, name: str) -> None:
     """A member of the bridge's group put a link there, and root wrote to its target."""
-    filled = yaml.safe_load(yaml.safe_dump(PLACES[name]).replace("{0}", str(place)))
-    config = written(place, **filled)
-    (place / "guests").mkdir()
-    (place / "open").mkdir()
-    (place / "open").chmod(0o770)
-    message = f"{place}/open: users other than its owner can write to it (mode 0770); chmod go-w {place}/open"
+    filled = yaml.safe_load(yaml.safe_dump(PLACES[name]).replace("{0}", str(short_dir)))
+    config = written(short_dir, **filled)
+    (short_dir / "guests").mkdir()
+    (short_dir / "open").mkdir()
+    (short_dir / "open").chmod(0o770)
+    opened = short_dir / "open"
+    message = f"{opened}: users other than its owner can write to it (mode 0770); chmod go-w {opened}"
     code, checked = ended(bridge_command(config, "--check-config"))
     assert (code, message in checked) == (2, True), checked
     code, log = ended(bridge_command(config))
     assert (code, message in log, "Traceback" in log) == (1, True, False), log
-    assert list((place / "open").iterdir()) == []
+    assert list((short_dir / "open").iterdir()) == []
 
 
-def test_a_directory_of_another_user_refuses_the_start(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (place / "theirs").mkdir()
+def test_a_directory_of_another_user_refuses_the_start(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (short_dir / "theirs").mkdir()
     if os.geteuid() == 0:
-        os.chown(place / "theirs", 12345, -1)
+        os.chown(short_dir / "theirs", 12345, -1)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    for path in (place / "theirs", place / "theirs" / "state"):
+    for path in (short_dir / "theirs", short_dir / "theirs" / "state"):
         with pytest.raises(UnusableDirectoryError, match=r"it belongs to uid .*, not to root"):
             directories.prepare(path)
 
 
 @pytest.mark.parametrize("module", ["dnsconfig", "kubeproxy_ext"])
-def test_a_directory_that_cannot_be_made_is_one_error_line(place: Path, module: str) -> None:
+def test_a_directory_that_cannot_be_made_is_one_error_line(short_dir: Path, module: str) -> None:
     """It was a traceback, after --check-config had passed."""
     authority = Authority.create("super-cluster")
     apiserver = FakeApiserver(authority=authority, client_ca_pem=authority.cert_pem)
-    kubeconfig = place / "kubeconfig"
+    kubeconfig = short_dir / "kubeconfig"
     kubeconfig.write_text(apiserver.kubeconfig(authority.issue("node", usages=["client"])))
-    (place / "run").touch()
+    (short_dir / "run").touch()
     kind = {"dnsconfig": "DnsConfigConfiguration", "kubeproxy_ext": "KubeproxyExtConfiguration"}[module]
-    config = place / "config.yaml"
+    config = short_dir / "config.yaml"
     document = {
         "apiVersion": "vcnode.io/v1alpha1",
         "kind": kind,
         "nodeName": "node-1",
         "superCluster": {"kubeconfigFile": str(kubeconfig)},
-        "status": {"socket": str(place / "run" / "status.sock")},
+        "status": {"socket": str(short_dir / "run" / "status.sock")},
     }
     config.write_text(yaml.safe_dump(document))
-    message = f"{place}/run: not a directory"
+    message = f"{short_dir}/run: not a directory"
     command = [sys.executable, "-m", module, "--config", str(config)]
     code, checked = ended([*command, "--check-config"])
     assert (code, message in checked) == (2, True), checked
@@ -114,9 +117,9 @@ def test_a_directory_that_cannot_be_made_is_one_error_line(place: Path, module: 
     assert (code, message in log, "Traceback" in log) == (1, True, False), log
 
 
-def test_modes_of_existing_directories_are_tightened(place: Path) -> None:
-    (place / "state").mkdir(mode=0o755)
-    (place / "state").chmod(0o755)
-    with running(place):
-        assert stat.S_IMODE((place / "state").stat().st_mode) == 0o700
-        assert fetch(place / "status.sock", "/healthz", 5.0)[0] == 200
+def test_modes_of_existing_directories_are_tightened(short_dir: Path) -> None:
+    (short_dir / "state").mkdir(mode=0o755)
+    (short_dir / "state").chmod(0o755)
+    with running(short_dir):
+        assert stat.S_IMODE((short_dir / "state").stat().st_mode) == 0o700
+        assert fetch(short_dir / "status.sock", "/healthz", 5.0)[0] == 200

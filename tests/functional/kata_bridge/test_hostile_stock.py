@@ -28,19 +28,19 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("quirks", HOSTILE.values(), ids=HOSTILE)
-async def test_other_guests_are_served_beside_hostile_ones(place: Path, quirks: AgentQuirks) -> None:
+async def test_other_guests_are_served_beside_hostile_ones(short_dir: Path, quirks: AgentQuirks) -> None:
     rules = [{"handlers": ["kata"], "channels": ["stock"]}]
-    stock = {"shimDirectories": [f"{place}/sbs", f"{place}/kata"]}
+    stock = {"shimDirectories": [f"{short_dir}/sbs", f"{short_dir}/kata"]}
     async with AsyncExitStack() as stack:
         names = [f"bad{number}" for number in range(BAD)]
         katas = {
             name: await stack.enter_async_context(
-                FakeKata(place, FakeTables(), sandbox_id=name, quirks=quirks)
+                FakeKata(short_dir, FakeTables(), sandbox_id=name, quirks=quirks)
             )
             for name in names
         }
-        good = await stack.enter_async_context(FakeKata(place, FakeTables(), sandbox_id="good"))
-        node = await stack.enter_async_context(bridged(place, runtimes=rules, stock=stock))
+        good = await stack.enter_async_context(FakeKata(short_dir, FakeTables(), sandbox_id="good"))
+        node = await stack.enter_async_context(bridged(short_dir, runtimes=rules, stock=stock))
         for name in names:
             await node.add_pod(name)
         await until(lambda: all(kata.agent.calls for kata in katas.values()), within_s=60)
@@ -49,7 +49,7 @@ async def test_other_guests_are_served_beside_hostile_ones(place: Path, quirks: 
         results = [each async for each in node.client.set_ruleset(["good"], ruleset(1))]
         assert [each.guest for each in results] == ["good"]
         assert good.agent.pushes
-        code, page = await asyncio.to_thread(fetch, place / "status.sock", "/status", 20.0)
+        code, page = await asyncio.to_thread(fetch, short_dir / "status.sock", "/status", 20.0)
         assert code == 200
         assert len(page) < 10_000 * (BAD + 1)
         assert {each["id"] for each in json.loads(page)["guests"]} == {*names, "good"}

@@ -28,8 +28,8 @@ STORM_ROOM_KIB = 6_144
 
 
 @pytest_asyncio.fixture
-async def node(place: Path) -> AsyncIterator[BridgeNode]:
-    async with bridged(place) as made:
+async def node(short_dir: Path) -> AsyncIterator[BridgeNode]:
+    async with bridged(short_dir) as made:
         yield made
 
 
@@ -104,9 +104,9 @@ async def storm(node: BridgeNode, context: ssl.SSLContext, count: int) -> None:
             group.create_task(some())
 
 
-async def test_refused_attaches_leave_nothing_behind(node: BridgeNode, place: Path) -> None:
-    other_ca = GuestCertificates.open(place / "stranger").issue("guest").directory
-    context = ssl.create_default_context(cafile=str(place / "state" / "ca.crt"))
+async def test_refused_attaches_leave_nothing_behind(node: BridgeNode, short_dir: Path) -> None:
+    other_ca = GuestCertificates.open(short_dir / "stranger").issue("guest").directory
+    context = ssl.create_default_context(cafile=str(short_dir / "state" / "ca.crt"))
     context.load_cert_chain(other_ca / "tls.crt", other_ca / "tls.key")
     context.set_alpn_protocols(["h2"])
     await lives(node, 0, 1)

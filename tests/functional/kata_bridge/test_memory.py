@@ -86,7 +86,7 @@ async def attached(node: BridgeNode, name: str) -> AsyncIterator[Any]:
         yield call
 
 
-async def test_megabytes_before_a_hello_stay_in_bounds(place: Path) -> None:
+async def test_megabytes_before_a_hello_stay_in_bounds(short_dir: Path) -> None:
     """64 connections of each of 8 guests, 8 MiB on each: it was ten times as large."""
     first = b"\x12\x00" * (4 << 20)
     peak = Peak()
@@ -97,11 +97,11 @@ async def test_megabytes_before_a_hello_stay_in_bounds(place: Path) -> None:
                 await call.write(first)
                 await call.read()
 
-    async with bridged(place) as node:
+    async with bridged(short_dir) as node:
         directories = []
         for number in range(GUESTS):
             await node.add_pod(f"bad{number}")
-            directories.append(place / "state" / "sandboxes" / f"bad{number}")
+            directories.append(short_dir / "state" / "sandboxes" / f"bad{number}")
         await until(lambda: all(each.is_dir() for each in directories))
         await peak.of(node, asyncio.gather(*(one(each) for each in directories for _ in range(CONNECTIONS))))
     assert peak.mib <= formula_mib(agents=GUESTS)
@@ -114,7 +114,7 @@ def bomb() -> Part:
     return Part("ipv4", "iptables", zlib.compress(lines, 1), len(lines))
 
 
-async def test_large_read_backs_of_all_guests_stay_in_bounds(place: Path) -> None:
+async def test_large_read_backs_of_all_guests_stay_in_bounds(short_dir: Path) -> None:
     bombs = InstalledParts((bomb(),))
     peak, sizes = Peak(), list[int]()
 
@@ -134,7 +134,7 @@ async def test_large_read_backs_of_all_guests_stay_in_bounds(place: Path) -> Non
             reply = await node.client.read_back(name)
             sizes.append(max((part.deflated_from for part in reply.installed), default=0))
 
-    async with bridged(place) as node, AsyncExitStack() as stack:
+    async with bridged(short_dir) as node, AsyncExitStack() as stack:
         calls = [await stack.enter_async_context(attached(node, f"bad{n}")) for n in range(READING)]
         guest_tasks = [asyncio.ensure_future(answer(call)) for call in calls]  # noqa: TID251 - cancelled below
         await peak.of(node, asyncio.gather(*(read_back(f"bad{n}") for n in range(READING))))
@@ -153,18 +153,18 @@ SAVES = {
 
 
 @pytest.mark.parametrize("save", SAVES.values(), ids=SAVES)
-async def test_large_saves_of_all_stock_guests_stay_in_bounds(place: Path, save: bytes) -> None:
+async def test_large_saves_of_all_stock_guests_stay_in_bounds(short_dir: Path, save: bytes) -> None:
     peak = Peak()
     rules = [{"handlers": ["kata"], "channels": ["stock"]}]
-    stock = {"shimDirectories": [f"{place}/sbs", f"{place}/kata"]}
+    stock = {"shimDirectories": [f"{short_dir}/sbs", f"{short_dir}/kata"]}
     async with AsyncExitStack() as stack:
         katas = []
         for number in range(GUESTS):
             kata = FakeKata(
-                place, FakeTables(), sandbox_id=f"bad{number}", quirks=AgentQuirks(hostile_save=save)
+                short_dir, FakeTables(), sandbox_id=f"bad{number}", quirks=AgentQuirks(hostile_save=save)
             )
             katas.append(await stack.enter_async_context(kata))
-        node = await stack.enter_async_context(bridged(place, runtimes=rules, stock=stock))
+        node = await stack.enter_async_context(bridged(short_dir, runtimes=rules, stock=stock))
 
         async def attack() -> None:
             for number in range(GUESTS):

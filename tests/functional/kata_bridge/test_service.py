@@ -48,15 +48,15 @@ pytestmark = pytest.mark.asyncio
 NETNS = LinuxPodSandbox((LinuxNamespace("network", "/run/netns/x"),))
 
 
-def configuration(place: Path) -> KataBridgeConfiguration:
+def configuration(short_dir: Path) -> KataBridgeConfiguration:
     return KataBridgeConfiguration(
-        state_directory=place / "state",
-        sandboxes=SandboxSources(nri=NriConfig(place / "nri.sock")),
-        listen=NodeApiConfig(place / "bridge.sock"),
-        lock_file=place / "lock",
+        state_directory=short_dir / "state",
+        sandboxes=SandboxSources(nri=NriConfig(short_dir / "nri.sock")),
+        listen=NodeApiConfig(short_dir / "bridge.sock"),
+        lock_file=short_dir / "lock",
         runtimes=(RuntimeRule(("kata*",), ("agent", "stock")), RuntimeRule(("none",), ())),
-        agent=AgentConfig(socket=place / "agents.sock"),
-        stock=StockConfig(shim_directories=(place / "sbs", place / "kata")),
+        agent=AgentConfig(socket=short_dir / "agents.sock"),
+        stock=StockConfig(shim_directories=(short_dir / "sbs", short_dir / "kata")),
         drift=DriftConfig(0.3),
         drain=DrainConfig(0.5),
     )
@@ -86,13 +86,13 @@ async def push(client: BridgeClient, guest: str, generation: int) -> GuestResult
 
 
 async def test_a_stock_kata_guest_gets_its_rules_after_nri_reports_it(
-    place: Path, runtime: FakeRuntime
+    short_dir: Path, runtime: FakeRuntime
 ) -> None:
     tables = FakeTables()
     async with (
-        FakeKata(place, tables, sandbox_id="s1"),
-        serving(configuration(place)) as service,
-        BridgeClient(place / "bridge.sock") as client,
+        FakeKata(short_dir, tables, sandbox_id="s1"),
+        serving(configuration(short_dir)) as service,
+        BridgeClient(short_dir / "bridge.sock") as client,
     ):
         await runtime.wait_registered()
         await runtime.run_pod(pod("s1"))
@@ -108,12 +108,12 @@ async def test_a_stock_kata_guest_gets_its_rules_after_nri_reports_it(
         assert (await push(client, "s1", 2)).code is ResultCode.GONE
 
 
-async def test_a_guest_whose_policy_refuses_is_not_injectable(place: Path, runtime: FakeRuntime) -> None:
+async def test_a_guest_whose_policy_refuses_is_not_injectable(short_dir: Path, runtime: FakeRuntime) -> None:
     quirks = AgentQuirks()
     async with (
-        FakeKata(place, FakeTables(), sandbox_id="s1", quirks=quirks) as kata,
-        serving(configuration(place)) as service,
-        BridgeClient(place / "bridge.sock") as client,
+        FakeKata(short_dir, FakeTables(), sandbox_id="s1", quirks=quirks) as kata,
+        serving(configuration(short_dir)) as service,
+        BridgeClient(short_dir / "bridge.sock") as client,
     ):
         await kata.shim.__aexit__(None, None, None)
         await runtime.wait_registered()
@@ -124,8 +124,8 @@ async def test_a_guest_whose_policy_refuses_is_not_injectable(place: Path, runti
         assert service.guests.drivers["s1"].state == "unreachable"
 
 
-async def test_which_sandboxes_stay_unmanaged(place: Path, runtime: FakeRuntime) -> None:
-    async with serving(configuration(place)) as service:
+async def test_which_sandboxes_stay_unmanaged(short_dir: Path, runtime: FakeRuntime) -> None:
+    async with serving(configuration(short_dir)) as service:
         await runtime.wait_registered()
         await runtime.run_pod(pod("runc", ""))
         await runtime.run_pod(pod("host", "kata", None))
@@ -136,38 +136,40 @@ async def test_which_sandboxes_stay_unmanaged(place: Path, runtime: FakeRuntime)
         assert service.guests.unmanaged == 3
 
 
-async def test_netns_state_of_gone_sandboxes_is_removed(place: Path, runtime: FakeRuntime) -> None:
+async def test_netns_state_of_gone_sandboxes_is_removed(short_dir: Path, runtime: FakeRuntime) -> None:
     """Those of sandboxes that ended while kata-bridge was away would stay for ever."""
-    notes = place / "state" / "netns"
+    notes = short_dir / "state" / "netns"
     notes.mkdir(parents=True, mode=0o700)
     notes.parent.chmod(0o700)
     for name in ("living", "gone", ".gone.new"):
         (notes / name).write_text(f"1 1 {'a' * 64}\n")
     runtime.pods.append(pod("living"))
-    async with serving(configuration(place)) as service:
+    async with serving(configuration(short_dir)) as service:
         await until(lambda: "living" in service.guests.drivers)
         await until(lambda: [each.name for each in notes.iterdir()] == ["living"])
 
 
-async def test_a_late_shim_makes_a_guest_of_an_unlisted_handler(place: Path, runtime: FakeRuntime) -> None:
-    async with serving(configuration(place)) as service:
+async def test_a_late_shim_makes_a_guest_of_an_unlisted_handler(
+    short_dir: Path, runtime: FakeRuntime
+) -> None:
+    async with serving(configuration(short_dir)) as service:
         await runtime.wait_registered()
         await runtime.run_pod(pod("s1", "my-vms"))
         await until(lambda: service.guests.unmanaged == 1)
-        async with FakeKata(place, FakeTables(), sandbox_id="s1"):
+        async with FakeKata(short_dir, FakeTables(), sandbox_id="s1"):
             await runtime.run_pod(pod("other", "my-vms"))
             await until(lambda: list(service.guests.drivers) == ["s1"])
             await until(lambda: service.guests.drivers["s1"].channel_name == "shim")
 
 
 async def test_a_full_disk_is_reported_and_retried(
-    place: Path, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+    short_dir: Path, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving(configuration(place)) as service:
+    async with serving(configuration(short_dir)) as service:
         await runtime.wait_registered()
 
         def full(*_: object) -> None:
-            raise OSError(28, "No space left on device", str(place))
+            raise OSError(28, "No space left on device", str(short_dir))
 
         monkeypatch.setattr("kata_bridge.guest_certificates.GuestCertificates._write", full)
         await runtime.run_pod(pod("s1"))
@@ -175,31 +177,31 @@ async def test_a_full_disk_is_reported_and_retried(
         driver = service.guests.drivers["s1"]
         await until(lambda: "No space left on device" in driver.machine.message)
         monkeypatch.undo()
-        await until((place / "state" / "sandboxes" / "s1" / "tls.crt").exists)
+        await until((short_dir / "state" / "sandboxes" / "s1" / "tls.crt").exists)
 
 
 async def created(runtime: FakeRuntime, sandbox: str, name: str) -> ContainerAdjustment | None:
     return await runtime.create_container(pod(sandbox), Container(f"{sandbox}-{name}", sandbox, name))
 
 
-async def test_only_the_agents_container_gets_the_certificate(place: Path, runtime: FakeRuntime) -> None:
-    async with serving(configuration(place)) as service:
+async def test_only_the_agents_container_gets_the_certificate(short_dir: Path, runtime: FakeRuntime) -> None:
+    async with serving(configuration(short_dir)) as service:
         await runtime.wait_registered()
         await runtime.run_pod(pod("s1"))
         await runtime.run_pod(pod("left", "none"))
         await until(lambda: "s1" in service.guests.drivers)
-        directory = place / "state" / "sandboxes" / "s1"
+        directory = short_dir / "state" / "sandboxes" / "s1"
         mount = Mount("/etc/vcnode-guest", "bind", str(directory), ("rbind", "ro", "rprivate"))
         assert await created(runtime, "s1", "vcnode-guest-agent") == ContainerAdjustment(mounts=(mount,))
         assert sorted(each.name for each in directory.iterdir()) == ["ca.crt", "tls.crt", "tls.key"]
         assert await created(runtime, "s1", "app") == ContainerAdjustment()
         assert await created(runtime, "left", "vcnode-guest-agent") == ContainerAdjustment()
         assert await created(runtime, "unheard-of", "vcnode-guest-agent") == ContainerAdjustment()
-        assert not (place / "state" / "sandboxes" / "left").exists()
+        assert not (short_dir / "state" / "sandboxes" / "left").exists()
 
 
 async def test_without_disk_space_a_tenants_agent_is_denied(
-    place: Path, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+    short_dir: Path, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without its mount the agent would run and not attach. A pod without tenant is never denied."""
     whose = {keys.CLUSTER: "vc-a-1-a", keys.NAMESPACE: "shop", keys.UID: "tenants-s1"}
@@ -209,9 +211,9 @@ async def test_without_disk_space_a_tenants_agent_is_denied(
         return await runtime.create_container(each, Container(f"{each.id}-a", each.id, "vcnode-guest-agent"))
 
     def full(*_: object) -> None:
-        raise OSError(28, "No space left on device", str(place))
+        raise OSError(28, "No space left on device", str(short_dir))
 
-    async with serving(configuration(place)) as service:
+    async with serving(configuration(short_dir)) as service:
         await runtime.wait_registered()
         monkeypatch.setattr("kata_bridge.guest_certificates.GuestCertificates._write", full)
         for each in (tenants, nobodys):
@@ -230,8 +232,8 @@ async def test_without_disk_space_a_tenants_agent_is_denied(
         assert adjustment.mounts
 
 
-async def test_without_agents_nri_asks_about_no_container(place: Path, runtime: FakeRuntime) -> None:
-    async with serving(dataclasses.replace(configuration(place), agent=None)):
+async def test_without_agents_nri_asks_about_no_container(short_dir: Path, runtime: FakeRuntime) -> None:
+    async with serving(dataclasses.replace(configuration(short_dir), agent=None)):
         await runtime.wait_registered()
         await runtime.run_pod(pod("s1"))
         assert await created(runtime, "s1", "vcnode-guest-agent") is None

@@ -135,8 +135,8 @@ def server(known: bytes, *, is_large: bool = False) -> Iterator[int]:
             with client:
                 client.settimeout(5.0)
                 data = client.recv(512)[2:]
-                answer = reply(data, address(data))
-                client.sendall(struct.pack("!H", len(answer)) + answer)
+                response = reply(data, address(data))
+                client.sendall(struct.pack("!H", len(response)) + response)
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -157,9 +157,9 @@ def test_names_are_looked_up_in_turn(is_large: bool) -> None:
         ("api.shop.svc", "NXDOMAIN"),
         ("api.svc", "NOERROR"),
     ]
-    answer = found[-1].answer
-    assert answer is not None
-    assert [record.value for record in answer.records] == ["10.1.2.3"]
+    response = found[-1].answer
+    assert response is not None
+    assert [record.value for record in response.records] == ["10.1.2.3"]
 
 
 def test_refusing_server_is_named_and_the_next_is_asked() -> None:

@@ -37,8 +37,8 @@ class Demo(DemoProcess):
                     yield str(path)
 
 
-def test_all_scenarios_pass(place: Path) -> None:
-    with Demo(place) as demo:
+def test_all_scenarios_pass(short_dir: Path) -> None:
+    with Demo(short_dir) as demo:
         assert demo.ended() == 0, demo.text
         steps = [int(number) for number in re.findall(r"^(\d+)\. ", demo.text, re.MULTILINE)]
         assert steps == list(range(1, len(steps) + 1))
@@ -54,16 +54,16 @@ def test_all_scenarios_pass(place: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_leaves_nothing_behind(place: Path, number: signal.Signals) -> None:
-    with Demo(place) as demo:
+def test_an_interrupt_leaves_nothing_behind(short_dir: Path, number: signal.Signals) -> None:
+    with Demo(short_dir) as demo:
         demo.until("\n1. ")
         demo.process.send_signal(number)
         assert demo.ended() == 128 + number
         assert demo.left_behind() == []
 
 
-def test_keep_runs_until_it_is_interrupted(place: Path) -> None:
-    with Demo(place, "--keep") as demo:
+def test_keep_runs_until_it_is_interrupted(short_dir: Path) -> None:
+    with Demo(short_dir, "--keep") as demo:
         lines = demo.cheatsheet()
         status = next(line for line in lines if line.startswith("vcnode status"))
         output = output_of(sys.executable, "-m", *shlex.split(status), timeout_s=30)

@@ -80,7 +80,7 @@ class AgentNode:
         self.tenants_directory.mkdir(parents=True)
         self._contexts: dict[str, ssl.SSLContext] = {}
         self.kubelet = FakeKubelet(pods, tls=self.kubelet_tls())
-        self.front_port: int | None = None  # where the agent dials, if the kubelet is not there
+        self.proxy_port: int | None = None  # where the agent dials, if the kubelet is not there
         self.daemon = VnAgentProcess(directory / "config.yaml", directory / "status.sock")
 
     # ---- life
@@ -113,7 +113,7 @@ class AgentNode:
         """The configuration by the contract, with `settings` on top, section by section."""
         document = configuration(
             self.directory,
-            kubelet_port=self.front_port or self.kubelet.port,
+            kubelet_port=self.proxy_port or self.kubelet.port,
             pods={"source": "kubelet", "intervalSeconds": 0.2},
         )
         self.daemon.config.write_text(yaml.safe_dump(document | self.settings), encoding="utf-8")

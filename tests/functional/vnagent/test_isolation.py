@@ -142,15 +142,15 @@ def assert_its_own(node: AgentNode, tenant: str, running: Sequence[FakePod], cli
         found = mine.get((namespace, name))
         if found is None:
             # Once: each waits for the kubelet's list.
-            reply = _ask(client, f"GET /containerLogs/{namespace}/{name}/app")
+            reply = _get(client, f"GET /containerLogs/{namespace}/{name}/app")
             assert markers(reply.body) == set()
             missing.add((reply.status, reply.body))
             continue
         for query in ("", "?tailLines=1"):  # the second time it is known
-            reply = _ask(client, f"GET /containerLogs/{namespace}/{name}/app{query}")
+            reply = _get(client, f"GET /containerLogs/{namespace}/{name}/app{query}")
             assert (reply.status, markers(reply.body)) == (200, {found.uid})
         for container in ("mesh", "no-such"):
-            reply = _ask(client, f"GET /containerLogs/{namespace}/{name}/{container}")
+            reply = _get(client, f"GET /containerLogs/{namespace}/{name}/{container}")
             missing.add((reply.status, reply.body))
     for path in PAGE_PATHS.values():
         wait_until(partial(_is_own_page, client, path, tuple(mine.values())), within_s=DEADLINE_S)
@@ -175,7 +175,7 @@ def _is_own_page(client: CaseClient, path: str, mine: Sequence[FakePod]) -> bool
     The kubelet's page may be some seconds old, and is shared among tenants.
     """
     own = {each.annotations[keys.UID] for each in mine}
-    reply = _ask(client, f"GET {path}")
+    reply = _get(client, f"GET {path}")
     assert reply.status == 200
     assert markers(reply.body) <= own
     assert MACHINE_ID.encode() not in reply.body
@@ -184,7 +184,7 @@ def _is_own_page(client: CaseClient, path: str, mine: Sequence[FakePod]) -> bool
     return markers(reply.body) == own or not has_uids
 
 
-def _ask(client: CaseClient, line: str) -> ReceivedReply:
+def _get(client: CaseClient, line: str) -> ReceivedReply:
     """One of several requests on a connection."""
     client.received.clear()
     client.send(head(line))
@@ -244,7 +244,7 @@ def test_request_identifiers_reveal_nothing_of_others(node: AgentNode) -> None:
     found = []
     with node.client(TENANTS[0]) as client:
         for _ in range(300):
-            (value,) = _ask(client, "GET /healthz").values("X-Request-Id")
+            (value,) = _get(client, "GET /healthz").values("X-Request-Id")
             found.append(int(value, 16))
     assert len(set(found)) == 300
     steps = [abs(after - before) for before, after in itertools.pairwise(found)]

@@ -153,7 +153,7 @@ def test_memory_of_large_chains(tmp_path: Path) -> None:
         context = client_context(node.serving, leaf, tenant.leaf)
         most = MAX_TENANT_HANDSHAKE_BYTES // chain_bytes(leaf)
 
-        def ask() -> CaseClient:
+        def open_client() -> CaseClient:
             client = CaseClient(("127.0.0.1", node.daemon.port), context, sni=NAME)
             stack.callback(client.reset)
             client.handshake()
@@ -161,10 +161,10 @@ def test_memory_of_large_chains(tmp_path: Path) -> None:
             return client
 
         taken = 0
-        while taken <= most and received(ask(), b" 200 OK\r\n", 2.0):
+        while taken <= most and received(open_client(), b" 200 OK\r\n", 2.0):
             taken += 1
         assert 300 < taken < most
-        assert received(ask(), b" 429 ")
+        assert received(open_client(), b" 429 ")
         assert settled_peak_bytes(node) <= bound_bytes(connections=taken, chain_tenants=1)
 
 

@@ -158,7 +158,7 @@ FORBIDDEN = b"Forbidden (user=system:vn-agent:node-1, verb=get, resource=nodes, 
 
 
 @pytest.mark.parametrize(
-    ("answer", "status", "words"),
+    ("kubelet_reply", "status", "message"),
     [
         (b"HTTP/1.1 403 Forbidden\r\n\r\n", 403, "none of the WebSocket subprotocols"),
         (b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n", 403, "none of the WebSocket subprotocols"),
@@ -172,14 +172,14 @@ FORBIDDEN = b"Forbidden (user=system:vn-agent:node-1, verb=get, resource=nodes, 
     ids=["bare", "as by the kubelet", "rights"],
 )
 def test_a_refused_subprotocol_is_no_authorization_failure(
-    node: AgentNode, answer: bytes, status: int, words: str
+    node: AgentNode, kubelet_reply: bytes, status: int, message: str
 ) -> None:
     """A kubelet without v5 refuses it with an empty 403. A 403 for our credential has a text."""
-    node.kubelet.script = lambda _: FakeReply(raw=answer, ending=ReplyEnd.CLOSE)
+    node.kubelet.script = lambda _: FakeReply(raw=kubelet_reply, ending=ReplyEnd.CLOSE)
     reply = node.ask("ten-a", "GET /exec/web/shop/app?command=id&output=1", *WEBSOCKET)
     assert reply is not None
     assert reply.status == status
-    assert words in json.loads(reply.body)["message"]
+    assert message in json.loads(reply.body)["message"]
     assert b"vn-agent" not in reply.body
 
 

@@ -108,9 +108,9 @@ class LabNode:
 
 
 @pytest_asyncio.fixture
-async def node(place: Path, lab: Lab) -> AsyncIterator[LabNode]:
-    made = LabNode(place, lab)
+async def node(short_dir: Path, lab: Lab) -> AsyncIterator[LabNode]:
+    made = LabNode(short_dir, lab)
     await made.start()
-    await made.links.listen_unix(place / "node.sock")
+    await made.links.listen_unix(short_dir / "node.sock")
     yield made
     await made.links.stop()

@@ -27,8 +27,8 @@ def mounted(directory: Path) -> Iterator[str]:
             yield from (line for line in path.read_text().splitlines() if str(directory) in line)
 
 
-def test_dns_scenario_runs_to_the_end(place: Path) -> None:
-    with Demo(place) as demo:
+def test_dns_scenario_runs_to_the_end(short_dir: Path) -> None:
+    with Demo(short_dir) as demo:
         demo.until(NEARLY_OVER)
         children = demo.children()
         # A mount with its root in the directory: so the test can see them.
@@ -56,8 +56,8 @@ def test_dns_scenario_runs_to_the_end(place: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupt_among_pods_leaves_nothing_behind(place: Path, number: signal.Signals) -> None:
-    with Demo(place) as demo:
+def test_interrupt_among_pods_leaves_nothing_behind(short_dir: Path, number: signal.Signals) -> None:
+    with Demo(short_dir) as demo:
         demo.until(NEARLY_OVER)
         children = demo.children()
         demo.process.send_signal(number)
@@ -66,21 +66,21 @@ def test_interrupt_among_pods_leaves_nothing_behind(place: Path, number: signal.
         assert list(mounted(demo.temporary)) == []
 
 
-def test_killed_demo_ends_its_pods_and_daemons(place: Path) -> None:
-    with Demo(place) as demo:
+def test_killed_demo_ends_its_pods_and_daemons(short_dir: Path) -> None:
+    with Demo(short_dir) as demo:
         demo.until(NEARLY_OVER)
         demo.kill_and_wait_for_all()
         assert list(mounted(demo.temporary)) == []
 
 
-def test_a_failure_shows_the_logs_and_cleans_up(place: Path) -> None:
-    with Demo(place) as demo:
+def test_a_failure_shows_the_logs_and_cleans_up(short_dir: Path) -> None:
+    with Demo(short_dir) as demo:
         demo.until("\n27. ")
         assert_failure_is_reported(demo, "dnsconfig", "dnsconfig")
 
 
-def test_kept_demo_accepts_its_printed_commands(place: Path) -> None:
-    with Demo(place, "--keep") as demo:
+def test_kept_demo_accepts_its_printed_commands(short_dir: Path) -> None:
+    with Demo(short_dir, "--keep") as demo:
         lines = demo.cheatsheet()
         lookups = [line for line in lines if "getent ahostsv4 db" in line and line.startswith("nsenter")]
         assert len(lookups) == 5

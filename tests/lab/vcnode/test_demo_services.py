@@ -18,9 +18,9 @@ LIMIT_S = 90.0
 PROGRAMS = ("vnagent", "kata_bridge", "kubeproxy_ext", "guest_agent", "guest_program.py")
 
 
-def test_services_scenario_runs_to_the_end(place: Path) -> None:
+def test_services_scenario_runs_to_the_end(short_dir: Path) -> None:
     began_s = time.monotonic()
-    with Demo(place) as demo:
+    with Demo(short_dir) as demo:
         demo.until("\n23. ")
         children = demo.children()
         assert demo.ended() == 0, demo.text
@@ -46,8 +46,8 @@ def test_services_scenario_runs_to_the_end(place: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupt_among_guests_leaves_nothing_behind(place: Path, number: signal.Signals) -> None:
-    with Demo(place) as demo:
+def test_interrupt_among_guests_leaves_nothing_behind(short_dir: Path, number: signal.Signals) -> None:
+    with Demo(short_dir) as demo:
         demo.until("\n18. ")
         children = demo.children()
         assert sum("guest_program.py" in command for command in children.values()) == 7
@@ -56,22 +56,22 @@ def test_interrupt_among_guests_leaves_nothing_behind(place: Path, number: signa
         assert demo.left_behind(children) == []
 
 
-def test_killed_demo_ends_its_guests_and_daemons(place: Path) -> None:
-    with Demo(place) as demo:
+def test_killed_demo_ends_its_guests_and_daemons(short_dir: Path) -> None:
+    with Demo(short_dir) as demo:
         demo.until("\n18. ")
         demo.kill_and_wait_for_all()
 
 
-def test_a_failure_shows_the_logs_and_cleans_up(place: Path) -> None:
-    with Demo(place) as demo:
+def test_a_failure_shows_the_logs_and_cleans_up(short_dir: Path) -> None:
+    with Demo(short_dir) as demo:
         demo.until("\n17. ")
         assert_failure_is_reported(
             demo, "kubeproxy_ext", "kata-bridge", "kubeproxy-ext", "acme's guest agent"
         )
 
 
-def test_kept_demo_accepts_its_printed_commands(place: Path) -> None:
-    with Demo(place, "--keep") as demo:
+def test_kept_demo_accepts_its_printed_commands(short_dir: Path) -> None:
+    with Demo(short_dir, "--keep") as demo:
         lines = demo.cheatsheet()
         for start, expected in (
             ("vcnode guests", "acme-front "),

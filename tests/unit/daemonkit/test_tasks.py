@@ -21,10 +21,10 @@ def log() -> io.StringIO:
 async def test_a_task_has_a_name_and_a_result() -> None:
     tasks = Tasks("pods")
 
-    async def answer() -> int:
+    async def seven() -> int:
         return 42
 
-    task = tasks.spawn(answer(), "poll")
+    task = tasks.spawn(seven(), "poll")
     assert task.get_name() == "pods.poll"
     assert await task == 42
     await asyncio.sleep(0)

@@ -36,11 +36,11 @@ def review_of(pod: Any, **changed: Any) -> bytes:
 def response(body: bytes, cluster: ClusterState = CLUSTER) -> dict[str, Any]:
     found = json.loads(review.decide_review(review.decode_review(body), cluster, NODE).body())
     assert (found["apiVersion"], found["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
-    answer: dict[str, Any] = found["response"]
-    assert answer["uid"] == "review-1"
-    if "patch" in answer:
-        answer["patch"] = json.loads(base64.b64decode(answer["patch"]))
-    return answer
+    decision: dict[str, Any] = found["response"]
+    assert decision["uid"] == "review-1"
+    if "patch" in decision:
+        decision["patch"] = json.loads(base64.b64decode(decision["patch"]))
+    return decision
 
 
 def new(pod: dict[str, Any]) -> dict[str, Any]:
@@ -75,20 +75,22 @@ def test_a_pod_is_patched_with_its_networks_resolver() -> None:
 def test_invalid_node_search_paths_are_left_out() -> None:
     """The kubelet accepts any: a pod's author cannot repair a node's file."""
     node = node_dns_of("search Corp.Example _tcp.x_y.example -bad.example a!b\n")
-    answer = review.decide_review(review.decode_review(review_of(new(objects.pod("t")))), CLUSTER, node)
-    (config,) = (step["value"] for step in answer.patch if step["path"] == "/spec/dnsConfig")
+    decision = review.decide_review(review.decode_review(review_of(new(objects.pod("t")))), CLUSTER, node)
+    (config,) = (step["value"] for step in decision.patch if step["path"] == "/spec/dnsConfig")
     assert config["searches"][3:] == ["corp.example", "_tcp.x_y.example"]
-    assert answer.left_out == ("-bad.example", "a!b")
+    assert decision.left_out == ("-bad.example", "a!b")
 
 
 @pytest.mark.parametrize("search", ["corp!example", "Corp.Example", "-bad.example"])
 def test_an_authors_own_search_paths_stay_as_they_are(search: str) -> None:
     """It names the field, as without the webhook."""
     pod = new(objects.pod("t", dnsConfig={"searches": [search, "ok.example"]}))
-    answer = review.decide_review(review.decode_review(review_of(pod)), CLUSTER, node_dns_of("search a!b\n"))
-    (config,) = (step["value"] for step in answer.patch if step["path"] == "/spec/dnsConfig")
+    decision = review.decide_review(
+        review.decode_review(review_of(pod)), CLUSTER, node_dns_of("search a!b\n")
+    )
+    (config,) = (step["value"] for step in decision.patch if step["path"] == "/spec/dnsConfig")
     assert config["searches"][3:] == [search, "ok.example"]
-    assert answer.left_out == ("a!b",)
+    assert decision.left_out == ("a!b",)
 
 
 def test_a_second_review_changes_nothing() -> None:
@@ -117,7 +119,7 @@ def test_other_objects_and_pods_are_admitted_unchanged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pod", "cluster", "code", "words"),
+    ("pod", "cluster", "code", "message"),
     [
         (objects.pod("t", network="blue"), CLUSTER, 503, "network blue"),
         (objects.pod("t", network="Blue.x"), CLUSTER, 422, "is not a valid network name"),
@@ -126,12 +128,12 @@ def test_other_objects_and_pods_are_admitted_unchanged() -> None:
     ],
 )
 def test_a_pod_without_a_resolver_is_denied_with_a_reason(
-    pod: dict[str, Any], cluster: ClusterState, code: int, words: str
+    pod: dict[str, Any], cluster: ClusterState, code: int, message: str
 ) -> None:
-    answer = response(review_of(pod), cluster)
-    assert (answer["allowed"], answer["status"]["code"]) == (False, code)
-    assert words in answer["status"]["message"]
-    assert "patch" not in answer
+    decision = response(review_of(pod), cluster)
+    assert (decision["allowed"], decision["status"]["code"]) == (False, code)
+    assert message in decision["status"]["message"]
+    assert "patch" not in decision
 
 
 OPTIONS: dict[str, Any] = {"dnsConfig": {"options": [{"name": f"o{number}"} for number in range(257)]}}

@@ -71,8 +71,8 @@ class WebhookFixture:
         reply = self.service.handle_review(review_of(item, namespace=item["metadata"]["namespace"]))
         assert (reply.status, reply.content_type) == (200, "application/json")
         assert isinstance(reply.body, bytes)
-        answer: dict[str, Any] = json.loads(reply.body)["response"]
-        return answer
+        decision: dict[str, Any] = json.loads(reply.body)["response"]
+        return decision
 
     def servers(self, item: Json) -> list[str]:
         patch = json.loads(base64.b64decode(self.reviewed(item)["patch"]))
@@ -113,8 +113,8 @@ async def test_node_searches_and_tenant_domain_are_configured(tmp_path: Path) ->
 
 async def test_before_sync_pods_are_denied_with_503(tmp_path: Path) -> None:
     here = WebhookFixture(tmp_path, *tenant("a", default="10.0.0.1"))
-    answer = here.reviewed(pod("a"))
-    assert (answer["allowed"], answer["status"]["code"]) == (False, 503)
+    decision = here.reviewed(pod("a"))
+    assert (decision["allowed"], decision["status"]["code"]) == (False, 503)
     assert not here.service.readiness().is_ready
     async with here.running():
         assert here.reviewed(pod("a"))["allowed"]

@@ -62,10 +62,10 @@ class HandledGuest:
         return len(self.flushed)
 
     def call(self, question: NodeRequest) -> AgentResult:
-        answer = self.handler.handle(question)
-        assert answer.request_id == question.id
-        assert answer.result is not None
-        return answer.result
+        response = self.handler.handle(question)
+        assert response.request_id == question.id
+        assert response.result is not None
+        return response.result
 
     def apply(self, message: messages.Ruleset, *flush: Flow) -> AgentResult:
         return self.call(NodeRequest(5, apply=ApplyRuleset(message, flush)))
@@ -205,12 +205,12 @@ def test_drift_is_reported_once(guest: HandledGuest) -> None:
 
 def test_read_back_returns_installed_rules(guest: HandledGuest) -> None:
     guest.apply(to_message(FIRST))
-    answer = guest.handler.handle(NodeRequest(4, read_back=ReadBack()))
-    assert answer == AgentMessage(request_id=4, installed=InstalledParts(to_message(FIRST).parts))
+    response = guest.handler.handle(NodeRequest(4, read_back=ReadBack()))
+    assert response == AgentMessage(request_id=4, installed=InstalledParts(to_message(FIRST).parts))
     guest.filter.tables[Family.IPV4]["nat"]["VCN-SERVICES"].append("-j LOG --log-prefix x")
-    answer = guest.handler.handle(NodeRequest(5, read_back=ReadBack()))
-    assert answer.installed is not None
-    assert b"-A VCN-SERVICES -j LOG --log-prefix x\n" in answer.installed.parts[0].text
+    response = guest.handler.handle(NodeRequest(5, read_back=ReadBack()))
+    assert response.installed is not None
+    assert b"-A VCN-SERVICES -j LOG --log-prefix x\n" in response.installed.parts[0].text
     guest.filter.unavailable = "xtables lock"
     assert guest.call(NodeRequest(6, read_back=ReadBack())).code is AgentResultCode.FAILED
 
@@ -225,9 +225,9 @@ def test_flows_are_flushed_on_request(guest: HandledGuest) -> None:
         AgentResultCode.REFUSED, "conntrack: 'icmp' is none of tcp, udp, sctp", RulesetState()
     )
     without = RequestHandler(guest.reconciler, None, guest.state_path, ())
-    answer = without.handle(question)
-    assert answer.result is not None
-    assert answer.result.code is AgentResultCode.FAILED
+    response = without.handle(question)
+    assert response.result is not None
+    assert response.result.code is AgentResultCode.FAILED
 
 
 def test_a_circle_of_links_fails(guest: HandledGuest) -> None:

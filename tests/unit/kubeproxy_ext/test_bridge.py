@@ -49,11 +49,11 @@ class Script:
         self, guests: Sequence[str], flows: Sequence[Flow]
     ) -> AsyncIterator[GuestResult]:
         self.flows.append(flows)
-        for answer in self.replies:
+        for result in self.replies:
             await asyncio.sleep(0.01)
-            if isinstance(answer, BridgeError):
-                raise answer
-            yield answer
+            if isinstance(result, BridgeError):
+                raise result
+            yield result
 
     async def close(self) -> None:
         pass

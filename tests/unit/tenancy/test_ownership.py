@@ -171,9 +171,9 @@ def test_look_ups_follow_the_annotations_exactly(
         for pod, claim, super_name in zip(listed, claims, supers, strict=True)
         if claims.count(claim) == 1 and supers.count(super_name) == 1
     ]
-    answer = index.lookup(tenant, namespace, name)
+    ownership = index.lookup(tenant, namespace, name)
     expected = [pod for pod in sole if (pod.tenant, pod.namespace, pod.name) == (tenant, namespace, name)]
-    assert answer == (expected[0] if expected else FOREIGN)
+    assert ownership == (expected[0] if expected else FOREIGN)
     for pod in sole:
         assert pod in index.pods_of(pod.tenant)
     assert all(pod.tenant == tenant for pod in index.pods_of(tenant))

@@ -68,32 +68,32 @@ def test_two_sources_may_swap_their_tenants() -> None:
 
 SAME_KEY = Tenant("ten-a", (CA_B.der,), {SPKI_2: API})
 SAME_CLIENT = Tenant("ten-x", (CA_B.der, CA_A.der), {SPKI_1: API})
-CLIENT_WORDS = f"client {SPKI_1} below authority {fingerprint(CA_A.der)}"
+CLIENT_CLAIM = f"client {SPKI_1} below authority {fingerprint(CA_A.der)}"
 
 
 @pytest.mark.parametrize(
-    ("newcomer", "words"), [(SAME_KEY, "cluster key ten-a"), (SAME_CLIENT, CLIENT_WORDS)]
+    ("newcomer", "claim"), [(SAME_KEY, "cluster key ten-a"), (SAME_CLIENT, CLIENT_CLAIM)]
 )
-def test_a_claim_of_an_existing_tenant_is_refused(newcomer: Tenant, words: str) -> None:
+def test_a_claim_of_an_existing_tenant_is_refused(newcomer: Tenant, claim: str) -> None:
     found, problems = merge(registry(z=A), {"b": newcomer, "z": A})
     assert found.sources == {"z": A}
-    assert problems == (Problem("b", newcomer.key, f"{words} is another tenant's", False),)
+    assert problems == (Problem("b", newcomer.key, f"{claim} is another tenant's", False),)
 
 
-@pytest.mark.parametrize(("other", "words"), [(SAME_KEY, "cluster key ten-a"), (SAME_CLIENT, CLIENT_WORDS)])
-def test_new_claims_that_conflict_are_both_refused(other: Tenant, words: str) -> None:
+@pytest.mark.parametrize(("other", "claim"), [(SAME_KEY, "cluster key ten-a"), (SAME_CLIENT, CLIENT_CLAIM)])
+def test_new_claims_that_conflict_are_both_refused(other: Tenant, claim: str) -> None:
     found, problems = merge(Registry(), {"a": A, "b": other, "c": Tenant("ten-c", (), {})})
     assert set(found.tenants) == {"ten-c"}
     assert problems == (
-        Problem("a", "ten-a", f"{words} is claimed by two tenants", False),
-        Problem("b", other.key, f"{words} is claimed by two tenants", False),
+        Problem("a", "ten-a", f"{claim} is claimed by two tenants", False),
+        Problem("b", other.key, f"{claim} is claimed by two tenants", False),
     )
 
 
 def test_a_conflicting_change_keeps_the_last_good_tenant() -> None:
     found, problems = merge(registry(a=A, b=B), {"a": A, "b": SAME_CLIENT})
     assert found.sources == {"a": A, "b": B}
-    assert problems == (Problem("b", "ten-x", f"{CLIENT_WORDS} is another tenant's", True),)
+    assert problems == (Problem("b", "ten-x", f"{CLIENT_CLAIM} is another tenant's", True),)
 
 
 def test_a_fallback_goes_before_a_newcomer() -> None:

@@ -22,28 +22,28 @@ class Page(msgspec.Struct):
     count: int = 0
 
 
-def _answering(monkeypatch: pytest.MonkeyPatch, answer: tuple[int, bytes] | Exception) -> None:
+def _responding(monkeypatch: pytest.MonkeyPatch, response: tuple[int, bytes] | Exception) -> None:
     def fetch(_address: Address, _path: str, _timeout_s: float) -> tuple[int, bytes]:
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        if isinstance(response, Exception):
+            raise response
+        return response
 
     monkeypatch.setattr(daemons, "fetch", fetch)
 
 
 def test_page_is_read_as_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    _answering(monkeypatch, (200, b'{"daemon": "one", "count": 3, "more": []}'))
+    _responding(monkeypatch, (200, b'{"daemon": "one", "count": 3, "more": []}'))
     assert daemons.ask(WHERE, "/p", Page, "one") == Page("one", 3)
 
 
 def test_other_status_code_is_an_error_response(monkeypatch: pytest.MonkeyPatch) -> None:
-    _answering(monkeypatch, (404, b"no such guest\n"))
+    _responding(monkeypatch, (404, b"no such guest\n"))
     with pytest.raises(daemons.ErrorResponse, match=r"^no such guest$"):
         daemons.ask(WHERE, "/p", Page, "one")
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"),
+    ("response", "why"),
     [
         (ConnectionRefusedError(111, "Connection refused"), "x.sock: Connection refused; does one run here"),
         (
@@ -58,9 +58,9 @@ def test_other_status_code_is_an_error_response(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_wrong_or_missing_answer_names_the_daemon(
-    monkeypatch: pytest.MonkeyPatch, answer: tuple[int, bytes] | Exception, why: str
+    monkeypatch: pytest.MonkeyPatch, response: tuple[int, bytes] | Exception, why: str
 ) -> None:
-    _answering(monkeypatch, answer)
+    _responding(monkeypatch, response)
     with pytest.raises(ToolError, match=why):
         daemons.ask(WHERE, "/p", Page, "one")
 

@@ -116,7 +116,7 @@ def test_unsynced_kata_bridge_exits_1(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"),
+    ("response", "why"),
     [
         (FileNotFoundError(2, "No such file or directory"), "No such file.*does kata-bridge run here"),
         (TimeoutError(), "no answer within 3 s"),
@@ -125,10 +125,10 @@ def test_unsynced_kata_bridge_exits_1(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_wrong_or_missing_answer_names_the_daemon(
-    monkeypatch: pytest.MonkeyPatch, answer: object, why: str
+    monkeypatch: pytest.MonkeyPatch, response: object, why: str
 ) -> None:
     with pytest.raises(ToolError, match=why):
-        run(monkeypatch, answer, "--socket", str(Path("/x.sock")))
+        run(monkeypatch, response, "--socket", str(Path("/x.sock")))
 
 
 BLOCKED = {

@@ -31,10 +31,10 @@ def daemons(monkeypatch: pytest.MonkeyPatch) -> dict[Address, int | Exception]:
     known: dict[Address, int | Exception] = {}
 
     def fetch(address: Address, path: str, _timeout_s: float) -> tuple[int, bytes]:
-        answer = known.get(address, FileNotFoundError(2, "No such file or directory"))
-        if isinstance(answer, Exception):
-            raise answer
-        return (answer, b"tenants: ok\n") if path == "/readyz" else (200, b'{"daemon": "vn-agent"}')
+        response = known.get(address, FileNotFoundError(2, "No such file or directory"))
+        if isinstance(response, Exception):
+            raise response
+        return (response, b"tenants: ok\n") if path == "/readyz" else (200, b'{"daemon": "vn-agent"}')
 
     monkeypatch.setattr(status, "fetch", fetch)
     return known

@@ -37,10 +37,10 @@ async def echo(context: ssl.SSLContext, port: int) -> Callable[[bytes], Awaitabl
     async def send(line: bytes) -> bytes:
         writer.write(line + b"\n")
         async with asyncio.timeout(10):
-            answer = await reader.readline()
+            response = await reader.readline()
         if line == b"bye":
             writer.close()
-        return answer
+        return response
 
     return send
 

@@ -107,11 +107,11 @@ def test_exec_greets_and_echoes(peer: Peer) -> None:
 
 
 def test_a_delayed_byte_does_not_count_as_answered(peer: Peer) -> None:
-    has_read, may_answer = threading.Event(), threading.Event()
+    has_read, may_respond = threading.Event(), threading.Event()
 
     def slowly(data: bytes) -> bytes:
         has_read.set()
-        assert may_answer.wait(10)
+        assert may_respond.wait(10)
         return data
 
     peer.kubelet.script = lambda exchange: dataclasses.replace(
@@ -124,7 +124,7 @@ def test_a_delayed_byte_does_not_count_as_answered(peer: Peer) -> None:
         assert has_read.wait(10)
         (exchange,) = peer.kubelet.exchanges
         assert (exchange.after.count, exchange.answered_bytes, exchange.sent.count) == (17, 0, 0)
-        may_answer.set()
+        may_respond.set()
         assert read_until(sock, b"name") == b"what is your name"
         assert (exchange.answered_bytes, exchange.sent.count) == (17, 17)
 

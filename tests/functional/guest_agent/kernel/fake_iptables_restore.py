@@ -28,8 +28,8 @@ def echo(data: bytes) -> None:
         del buffered[:BUFFER_BYTES]
 
 
-def fail(status: int, words: str) -> None:
-    sys.stderr.write(words)
+def fail(status: int, message: str) -> None:
+    sys.stderr.write(message)
     sys.exit(status)
 
 

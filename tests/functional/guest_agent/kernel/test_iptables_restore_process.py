@@ -217,9 +217,9 @@ def test_other_output_is_no_echo(program: Program, make: Make) -> None:
     assert len(refused.errors) <= 4_000
 
 
-@pytest.mark.parametrize("words", ["locked", "locked-old"])
-def test_a_held_lock_is_reported_after_lock_wait(program: Program, make: Make, words: str) -> None:
-    program.mode(words)
+@pytest.mark.parametrize("mode", ["locked", "locked-old"])
+def test_a_held_lock_is_reported_after_lock_wait(program: Program, make: Make, mode: str) -> None:
+    program.mode(mode)
     restorer = make(lock_wait_s=_SHORT_S)
     with (program.directory / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

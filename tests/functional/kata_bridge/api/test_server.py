@@ -53,8 +53,8 @@ async def test_set_ruleset_returns_a_result_for_each_guest(node: ServedBridge, c
     guests = node.add(*(f"g{n}" for n in range(30)))
     sent = ruleset(1, 100)
     outcomes = await results(client.set_ruleset([f"g{n}" for n in range(30)], sent, [FLOW]))
-    assert {answer.code for answer in outcomes.values()} == {ResultCode.APPLIED}
-    assert {answer.digest for answer in outcomes.values()} == {sent.digest}
+    assert {result.code for result in outcomes.values()} == {ResultCode.APPLIED}
+    assert {result.digest for result in outcomes.values()} == {sent.digest}
     assert all(guest.ruleset == sent and guest.flushed == [FLOW] for guest in guests)
     # All guests share one value, and a guest that has it is not given it again.
     assert len({id(guest.ruleset.documents[0]) for guest in guests if guest.ruleset}) == 1
@@ -261,7 +261,7 @@ async def test_set_resolv_conf_and_flush_conntrack_without_a_gate(
     with pytest.raises(BridgeRejectedError, match="has no start gate"):
         await client.set_resolv_conf(SetResolvConfRequest("g", "", wait_message="no such network"))
     outcomes = await results(client.flush_conntrack(["g", "absent"], [FLOW]))
-    assert {name: answer.code for name, answer in outcomes.items()} == {
+    assert {name: result.code for name, result in outcomes.items()} == {
         "g": ResultCode.APPLIED,
         "absent": ResultCode.GONE,
     }

@@ -129,9 +129,9 @@ Make = Callable[[Path], AbstractAsyncContextManager[ContractSubject]]
 
 
 @pytest_asyncio.fixture(params=[_fake, _stock, _agent], ids=["fake", "stock", "agent"])
-async def subject(request: pytest.FixtureRequest, place: Path) -> AsyncIterator[ContractSubject]:
+async def subject(request: pytest.FixtureRequest, short_dir: Path) -> AsyncIterator[ContractSubject]:
     make: Make = request.param
-    async with make(place) as made:
+    async with make(short_dir) as made:
         yield made
 
 

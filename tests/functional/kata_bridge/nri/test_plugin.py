@@ -35,9 +35,9 @@ class Watcher:
         self.events: list[tuple[str, str]] = []
         self.is_slow = False
         self.creation: ContainerAdjustment | Deny = Deny("not yet")
-        self.is_asked = asyncio.Event()
-        self.may_answer = asyncio.Event()
-        self.may_answer.set()
+        self.called = asyncio.Event()
+        self.may_respond = asyncio.Event()
+        self.may_respond.set()
         self.validation: Deny | None = None
 
     async def synchronize(self, snapshot: Snapshot) -> None:
@@ -55,8 +55,8 @@ class Watcher:
         self.events.append(("remove", pod.id))
 
     async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Deny:
-        self.is_asked.set()
-        await self.may_answer.wait()
+        self.called.set()
+        await self.may_respond.wait()
         return self.creation
 
     async def validate(
@@ -82,7 +82,7 @@ async def plugin_on(path: Path, watcher: Watcher, events: frozenset[Event]) -> A
 async def test_a_container_is_decided_before_the_plugin_stops(tmp_path: Path, *, is_admitted: bool) -> None:
     """Validation follows creation at once. Without the drain the pod's author reads `ttrpc: closed`."""
     watcher = Watcher()
-    watcher.may_answer.clear()
+    watcher.may_respond.clear()
     if is_admitted:
         watcher.creation = ContainerAdjustment(mounts=(Mount("/etc/resolv.conf"),))
     daemon, others = Tasks("daemon"), Tasks("others")
@@ -93,12 +93,12 @@ async def test_a_container_is_decided_before_the_plugin_stops(tmp_path: Path, *,
         running = daemon.spawn(Plugin(runtime.path, "vcnode", "50", watcher, GATE).run(), "plugin")
         await runtime.wait_registered()
         creating = others.spawn(runtime.create_container(pod(0), CONTAINER), "create")
-        await watcher.is_asked.wait()
+        await watcher.called.wait()
         running.cancel()
         # It is stopping, and receives nothing for much longer than its idle timeout.
         await asyncio.wait({running}, timeout=5 * QUIET_S)
         assert not running.done()
-        watcher.may_answer.set()
+        watcher.may_respond.set()
         await asyncio.wait({running})
         if is_admitted:
             assert await creating == watcher.creation

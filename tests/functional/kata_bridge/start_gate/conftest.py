@@ -16,8 +16,8 @@ from tests.functional.kata_bridge.start_gate.recording_server import Harness, Re
 
 
 @pytest_asyncio.fixture
-async def node(place: Path) -> AsyncIterator[GatedNode]:
-    async with gated(place) as running:
+async def node(short_dir: Path) -> AsyncIterator[GatedNode]:
+    async with gated(short_dir) as running:
         yield running
 
 

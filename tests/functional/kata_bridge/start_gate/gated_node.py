@@ -49,17 +49,17 @@ NO_RESOLVER = "the resolver of network default is not synced: dnsconfig has not 
 RETRIES = "(the kubelet tries again)"
 
 
-def configuration(place: Path, **settings: object) -> KataBridgeConfiguration:
+def configuration(short_dir: Path, **settings: object) -> KataBridgeConfiguration:
     """Guests have the handler `kata`; the namespaces `warned` and `open` have policies of their own."""
     rules = (NamespacePolicy(("warned",), Policy.WARN), NamespacePolicy(("open",), Policy.OFF))
-    made = StartGateConfig(directory=place / "pods", namespaces=rules)
+    made = StartGateConfig(directory=short_dir / "pods", namespaces=rules)
     return KataBridgeConfiguration(
-        state_directory=place / "state",
-        sandboxes=SandboxSources(nri=NriConfig(place / "nri.sock")),
-        listen=NodeApiConfig(place / "bridge.sock"),
-        lock_file=place / "lock",
+        state_directory=short_dir / "state",
+        sandboxes=SandboxSources(nri=NriConfig(short_dir / "nri.sock")),
+        listen=NodeApiConfig(short_dir / "bridge.sock"),
+        lock_file=short_dir / "lock",
         runtimes=(RuntimeRule(("kata*",), ("stock",)), RuntimeRule(("*",), ())),
-        stock=StockConfig(shim_directories=(place / "sbs", place / "kata")),
+        stock=StockConfig(shim_directories=(short_dir / "sbs", short_dir / "kata")),
         drift=DriftConfig(0.3),
         drain=DrainConfig(0.5),
         gate=dataclasses.replace(made, **settings),  # type: ignore[arg-type]  # any setting
@@ -70,7 +70,7 @@ def configuration(place: Path, **settings: object) -> KataBridgeConfiguration:
 class GatedNode:
     """A runtime, the daemon that is its plugin, and a client of the daemon."""
 
-    place: Path
+    short_dir: Path
     runtime: FakeRuntime
     bridge: KataBridge
     client: BridgeClient
@@ -108,7 +108,7 @@ class GatedNode:
                 assert result.code in (ResultCode.APPLIED, ResultCode.UNCHANGED), result
 
     def mount(self, pod: PodSandbox) -> Mount:
-        source = str(self.place / "pods" / pod.id / "resolv.conf")
+        source = str(self.short_dir / "pods" / pod.id / "resolv.conf")
         return Mount("/etc/resolv.conf", "bind", source, ("rbind", "ro", "rprivate"))
 
     def metric(self, name: str) -> float:
@@ -118,7 +118,7 @@ class GatedNode:
 
 @asynccontextmanager
 async def serving(
-    config: KataBridgeConfiguration, place: Path, runtime: FakeRuntime
+    config: KataBridgeConfiguration, short_dir: Path, runtime: FakeRuntime
 ) -> AsyncIterator[GatedNode]:
     running = KataBridge(config)
     life = Lifecycle(Supervision(), send=lambda *_: None)
@@ -127,20 +127,20 @@ async def serving(
         group.create_task(running.run(life))
         await until(config.listen.socket.exists)
         try:
-            async with BridgeClient(place / "bridge.sock") as client:
+            async with BridgeClient(short_dir / "bridge.sock") as client:
                 async with asyncio.timeout(DEADLINE_S):
                     await runtime.wait_registered(before + 1)
-                yield GatedNode(place, runtime, running, client)
+                yield GatedNode(short_dir, runtime, running, client)
         finally:
             life.stop()
 
 
 @asynccontextmanager
-async def gated(place: Path) -> AsyncIterator[GatedNode]:
+async def gated(short_dir: Path) -> AsyncIterator[GatedNode]:
     """The daemon and its runtime, from one start to one stop."""
     async with (
-        FakeRuntime(place / "nri.sock") as runtime,
-        serving(configuration(place), place, runtime) as node,
+        FakeRuntime(short_dir / "nri.sock") as runtime,
+        serving(configuration(short_dir), short_dir, runtime) as node,
     ):
         yield node
 

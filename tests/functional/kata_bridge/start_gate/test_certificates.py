@@ -52,25 +52,27 @@ def reported(monkeypatch: pytest.MonkeyPatch) -> Reported:
 
 
 @pytest_asyncio.fixture
-async def node(place: Path, reported: Reported, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[GatedNode]:
+async def node(
+    short_dir: Path, reported: Reported, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[GatedNode]:
     """A disk that is full from the start; `reported` patches before the daemon starts."""
     monkeypatch.setattr(certificates, "RETRY_S", 0.02)
     config = dataclasses.replace(
-        configuration(place, super_cluster=SuperClusterConfig(place / "absent", "worker-1")),
+        configuration(short_dir, super_cluster=SuperClusterConfig(short_dir / "absent", "worker-1")),
         runtimes=(RuntimeRule(("kata*",), ("agent",)),),
-        agent=AgentConfig(socket=place / "agent.sock"),
+        agent=AgentConfig(socket=short_dir / "agent.sock"),
     )
-    async with FakeRuntime(place / "nri.sock") as runtime, serving(config, place, runtime) as running:
+    async with FakeRuntime(short_dir / "nri.sock") as runtime, serving(config, short_dir, runtime) as running:
         yield running
 
 
 @pytest.fixture
-def full_disk(place: Path) -> pytest.MonkeyPatch:
+def full_disk(short_dir: Path) -> pytest.MonkeyPatch:
     """In force until it is undone; a patch of its own, so that others stay."""
     patch = pytest.MonkeyPatch()
 
     def full(*_: object) -> None:
-        raise GuestCertificateError(f"{place}/state/sandboxes/s1: No space left on device")
+        raise GuestCertificateError(f"{short_dir}/state/sandboxes/s1: No space left on device")
 
     patch.setattr("kata_bridge.guest_certificates.GuestCertificates.issue", full)
     return patch
@@ -98,7 +100,7 @@ async def test_an_agent_without_certificate_is_blocked_and_nudged(
     await until(lambda: reported.unblocked == ["s1"])
     adjustment = await node.start(web, AGENT)
     certificate = Mount(
-        "/etc/vcnode-guest", "bind", str(node.place / "state/sandboxes/s1"), ("rbind", "ro", "rprivate")
+        "/etc/vcnode-guest", "bind", str(node.short_dir / "state/sandboxes/s1"), ("rbind", "ro", "rprivate")
     )
     assert adjustment == ContainerAdjustment(mounts=(node.mount(web), certificate))
     # Its other containers wait for the rules that it applies.
@@ -135,12 +137,12 @@ async def test_where_nothing_is_blocked_the_agent_starts_without(
     assert reported.blocked == []
 
 
-async def test_without_agents_on_the_node_its_name_means_nothing(place: Path) -> None:
+async def test_without_agents_on_the_node_its_name_means_nothing(short_dir: Path) -> None:
     """The default rule for Kata names the agent first, also on a node that no agent can dial."""
     config = dataclasses.replace(
-        configuration(place), runtimes=(RuntimeRule(("kata*",), ("agent", "stock")),)
+        configuration(short_dir), runtimes=(RuntimeRule(("kata*",), ("agent", "stock")),)
     )
-    async with FakeRuntime(place / "nri.sock") as runtime, serving(config, place, runtime) as node:
+    async with FakeRuntime(short_dir / "nri.sock") as runtime, serving(config, short_dir, runtime) as node:
         web = pod("s1", "kata")
         await runtime.run_pod(web)
         await node.client.set_resolv_conf(SetResolvConfRequest("s1", TEXT))

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.asyncio
 
 
 async def test_a_guest_is_blocked_until_rules_and_resolver_are_in(node: GatedNode) -> None:
-    async with FakeKata(node.place, FakeTables(), sandbox_id="s1"):
+    async with FakeKata(node.short_dir, FakeTables(), sandbox_id="s1"):
         web = pod("s1", "kata")
         await node.runtime.run_pod(web)
         await until(lambda: node.bridge.guests.drivers["s1"].channel_name == "shim")
@@ -58,7 +58,7 @@ async def test_a_guest_is_blocked_until_rules_and_resolver_are_in(node: GatedNod
 
 async def test_an_unreachable_guest_blocks_further_containers(node: GatedNode) -> None:
     tables = FakeTables()
-    async with FakeKata(node.place, tables, sandbox_id="s1") as kata:
+    async with FakeKata(node.short_dir, tables, sandbox_id="s1") as kata:
         web = pod("s1", "kata")
         await node.runtime.run_pod(web)
         await node.push("s1")
@@ -94,7 +94,7 @@ async def test_a_runc_pod_is_blocked_by_its_resolver_alone(node: GatedNode) -> N
 
 async def test_a_resolver_may_come_before_nri_reports_the_sandbox(node: GatedNode) -> None:
     """A list of the CRI may come first: after our restart NRI waits behind containers that end slowly."""
-    async with FakeKata(node.place, FakeTables(), sandbox_id="s1"):
+    async with FakeKata(node.short_dir, FakeTables(), sandbox_id="s1"):
         web = pod("s1", "kata")
         node.bridge.guests.update([Appeared(sandbox_of(observation_of(web)))])
         await node.push("s1")
@@ -105,7 +105,7 @@ async def test_a_resolver_may_come_before_nri_reports_the_sandbox(node: GatedNod
         assert "network default is not ready" in await node.why(web)
         await node.runtime.stop_pod(web)
         again = dataclasses.replace(web, id="s2")
-    async with FakeKata(node.place, FakeTables(), sandbox_id="s2"):
+    async with FakeKata(node.short_dir, FakeTables(), sandbox_id="s2"):
         node.bridge.guests.update([Appeared(sandbox_of(observation_of(again)))])
         await node.push("s2")
         await node.client.set_resolv_conf(SetResolvConfRequest("s2", TEXT))
@@ -154,7 +154,9 @@ async def test_without_api_server_an_unready_network_denies_sandboxes(node: Gate
     await node.start(ready)
 
 
-async def test_a_young_sandbox_is_waited_for_briefly(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_young_sandbox_is_waited_for_briefly(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Long enough for this client on a busy machine.
     monkeypatch.setattr(gate, "WAIT_S", gate.WAIT_BURST_S)
     is_waiting = asyncio.Event()
@@ -165,7 +167,7 @@ async def test_a_young_sandbox_is_waited_for_briefly(place: Path, monkeypatch: p
         await wait(bounded, event)
 
     monkeypatch.setattr(BoundedWait, "wait", recorded)
-    async with gated(place) as node:
+    async with gated(short_dir) as node:
         web = pod("s1")
         await node.runtime.run_pod(web)
         starting = asyncio.gather(node.start(web))

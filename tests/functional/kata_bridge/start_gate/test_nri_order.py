@@ -29,10 +29,12 @@ from tests.waiting import until
 pytestmark = pytest.mark.asyncio
 
 
-async def test_a_restart_keeps_resolvers_and_allowed_containers(place: Path, runtime: FakeRuntime) -> None:
-    config = configuration(place)
+async def test_a_restart_keeps_resolvers_and_allowed_containers(
+    short_dir: Path, runtime: FakeRuntime
+) -> None:
+    config = configuration(short_dir)
     web, waiting = pod("s1"), pod("s2")
-    async with serving(config, place, runtime) as node:
+    async with serving(config, short_dir, runtime) as node:
         for each in (web, waiting):
             await runtime.run_pod(each)
         await node.client.set_resolv_conf(SetResolvConfRequest("s1", TEXT))
@@ -42,7 +44,7 @@ async def test_a_restart_keeps_resolvers_and_allowed_containers(place: Path, run
         (mount,) = (await node.start(web)).mounts
         inode = inode_of(mount)
         await node.why(waiting)
-    async with serving(config, place, runtime) as node:
+    async with serving(config, short_dir, runtime) as node:
         assert node.metric("vcnode_katabridge_ungated_starts_total") == 0
         assert (await node.start(web)).mounts == (node.mount(web),)
         assert "the network is not ready" in await node.why(waiting)
@@ -50,10 +52,10 @@ async def test_a_restart_keeps_resolvers_and_allowed_containers(place: Path, run
         assert (content(mount), inode_of(mount)) == (OTHER, inode)
 
 
-async def test_ungated_starts_are_reported_once(place: Path, runtime: FakeRuntime) -> None:
+async def test_ungated_starts_are_reported_once(short_dir: Path, runtime: FakeRuntime) -> None:
     """Without the runtime's own validator containers start while the plugin is away."""
-    config = configuration(place)
-    async with serving(config, place, runtime) as node:
+    config = configuration(short_dir)
+    async with serving(config, short_dir, runtime) as node:
         pass
     for name in ("s1", "s2", "s3"):
         is_off = name == "s2"
@@ -66,13 +68,13 @@ async def test_ungated_starts_are_reported_once(place: Path, runtime: FakeRuntim
     dead = Container("c-dead", "s1", "old", ContainerState.CONTAINER_STOPPED)
     runtime.containers.append(dead)
     for expected in (1, 0):
-        async with serving(config, place, runtime) as node:
+        async with serving(config, short_dir, runtime) as node:
             assert node.metric("vcnode_katabridge_ungated_starts_total") == expected
 
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_in_any_order_containers_wait_for_their_needs(
-    place: Path, runtime: FakeRuntime, seed: int
+    short_dir: Path, runtime: FakeRuntime, seed: int
 ) -> None:
     """Shuffles all that can happen to some pods, and checks the guests themselves at each step."""
     chance = random.Random(seed)  # noqa: S311 - a test's order
@@ -81,9 +83,9 @@ async def test_in_any_order_containers_wait_for_their_needs(
     submitted: set[str] = set()
     async with AsyncExitStack() as stack:
         for name in names:
-            await stack.enter_async_context(FakeKata(place, tables[name], sandbox_id=name))
+            await stack.enter_async_context(FakeKata(short_dir, tables[name], sandbox_id=name))
         node = await stack.enter_async_context(
-            serving(configuration(place, needs=tuple(Need)), place, runtime)
+            serving(configuration(short_dir, needs=tuple(Need)), short_dir, runtime)
         )
         acts = [
             (name, act) for name in names for act in ("run", "push", "resolver", "flush", "withdraw", "drop")

@@ -23,9 +23,9 @@ WAITS = "its network has no server"
 
 
 @pytest.fixture
-def config(place: Path) -> KataBridgeConfiguration:
+def config(short_dir: Path) -> KataBridgeConfiguration:
     """With an API server that is away: `PodNotifier` is patched."""
-    return configuration(place, super_cluster=SuperClusterConfig(place / "absent", "worker-1"))
+    return configuration(short_dir, super_cluster=SuperClusterConfig(short_dir / "absent", "worker-1"))
 
 
 @pytest.fixture
@@ -40,10 +40,10 @@ def nudged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_a_restart_nudges_only_pods_with_a_blocked_container(
-    place: Path, runtime: FakeRuntime, config: KataBridgeConfiguration, nudged: list[str]
+    short_dir: Path, runtime: FakeRuntime, config: KataBridgeConfiguration, nudged: list[str]
 ) -> None:
     refused, never_refused, allowed = pod("s1"), pod("s2"), pod("s3")
-    async with serving(config, place, runtime) as node:
+    async with serving(config, short_dir, runtime) as node:
         for each in (refused, never_refused, allowed):
             await runtime.run_pod(each)
             await node.client.set_resolv_conf(SetResolvConfRequest(each.id, TEXT))
@@ -58,22 +58,22 @@ async def test_a_restart_nudges_only_pods_with_a_blocked_container(
         await node.start(allowed, "sidecar")
         await node.client.set_resolv_conf(SetResolvConfRequest(allowed.id, TEXT, wait_message=WAITS))
     for _ in range(2):  # a second restart keeps it too
-        async with serving(config, place, runtime):
+        async with serving(config, short_dir, runtime):
             assert nudged == ["s3"]
-    async with serving(config, place, runtime) as node:
+    async with serving(config, short_dir, runtime) as node:
         for each in (refused, never_refused, allowed):
             await node.client.set_resolv_conf(SetResolvConfRequest(each.id, TEXT))
         assert nudged == ["s3", "s1"]
         await node.start(refused, "sidecar")
     # After its nudge it is not nudged again for an earlier wait.
-    async with serving(config, place, runtime) as node:
+    async with serving(config, short_dir, runtime) as node:
         for message in (WAITS, ""):
             await node.client.set_resolv_conf(SetResolvConfRequest(refused.id, TEXT, wait_message=message))
         assert nudged == ["s3", "s1"]
 
 
 async def test_a_pod_blocked_during_shutdown_gets_the_message(
-    place: Path, runtime: FakeRuntime, config: KataBridgeConfiguration
+    short_dir: Path, runtime: FakeRuntime, config: KataBridgeConfiguration
 ) -> None:
     """Each of these pods is new, and its refusal starts a report."""
     messages: list[str] = []
@@ -95,7 +95,7 @@ async def test_a_pod_blocked_during_shutdown_gets_the_message(
     async with (
         asyncio.timeout(DEADLINE_S),
         asyncio.TaskGroup() as group,
-        serving(config, place, runtime) as node,
+        serving(config, short_dir, runtime) as node,
     ):
         group.create_task(start_until_the_bridge_is_gone())
     assert messages

@@ -50,21 +50,21 @@ async def test_resolv_conf_changes_in_place_and_goes_with_its_sandbox(node: Gate
 @pytest.mark.parametrize("has_networks", [True, False])
 @pytest.mark.parametrize("is_restarted", [True, False])
 async def test_a_resolver_unblocks_no_sandbox_of_another_network(
-    place: Path, *, has_networks: bool, is_restarted: bool
+    short_dir: Path, *, has_networks: bool, is_restarted: bool
 ) -> None:
     """The pod's label changed, and dnsconfig is down while the pod gets its second sandbox."""
     one = dataclasses.replace(pod("s1"), labels={keys.ARKTOS_NETWORK: "blue"})
     two = dataclasses.replace(pod("s2"), uid=one.uid, name=one.name, labels={keys.ARKTOS_NETWORK: "green"})
-    config = configuration(place)
-    async with FakeRuntime(place / "nri.sock") as runtime, AsyncExitStack() as stack:
-        node = await stack.enter_async_context(serving(config, place, runtime))
+    config = configuration(short_dir)
+    async with FakeRuntime(short_dir / "nri.sock") as runtime, AsyncExitStack() as stack:
+        node = await stack.enter_async_context(serving(config, short_dir, runtime))
         await runtime.run_pod(one)
         blue = ("blue",) if has_networks else ()
         await node.client.set_resolv_conf(SetResolvConfRequest("", TEXT, pod_uid=one.uid, networks=blue))
         assert content((await node.start(one)).mounts[0]) == TEXT
         if is_restarted:
             await stack.aclose()
-            node = await stack.enter_async_context(serving(config, place, runtime))
+            node = await stack.enter_async_context(serving(config, short_dir, runtime))
         await runtime.stop_pod(one)
         await runtime.run_pod(two)
         assert "its resolver is for another network; waiting for dnsconfig" in await node.why(two)

@@ -19,7 +19,7 @@ TIMEOUT_S = 20.0
 LARGE = bytes(range(256)) * (12 << 10)  # 3 MiB
 
 
-async def answer(service: str, method: str, payload: bytes) -> bytes:
+async def reverse(service: str, method: str, payload: bytes) -> bytes:
     match method:
         case "echo":
             return payload
@@ -33,7 +33,7 @@ async def answer(service: str, method: str, payload: bytes) -> bytes:
 
 @asynccontextmanager
 async def serving(path: Path) -> AsyncIterator[TtrpcServer]:
-    server = TtrpcServer(answer)
+    server = TtrpcServer(reverse)
     await server.start_unix(path)
     try:
         yield server
@@ -107,7 +107,7 @@ async def test_client_that_does_not_read_is_not_read_from(tmp_path: Path) -> Non
 @pytest.mark.parametrize("turns", range(8))
 async def test_stop_closes_connections_being_accepted(tmp_path: Path, turns: int) -> None:
     path = tmp_path / "socket"
-    server = TtrpcServer(answer)
+    server = TtrpcServer(reverse)
     await server.start_unix(path)
     with socket.socket(socket.AF_UNIX) as peer:
         peer.settimeout(TIMEOUT_S)

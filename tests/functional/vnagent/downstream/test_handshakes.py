@@ -244,7 +244,7 @@ def test_a_tenants_handshake_bytes_are_bounded(node: AgentNode) -> None:
             else:
                 client.send(head("GET /healthz"))
                 outcomes.append(str(status_of(reply_of(client))))
-        served = len([answer for answer in outcomes if answer != "429"])
+        served = len([outcome for outcome in outcomes if outcome != "429"])
         # Hello and signature are counted too, and are 5 % of it.
         assert 0.9 * fit < served <= fit
         assert neighbour_is_served(node)

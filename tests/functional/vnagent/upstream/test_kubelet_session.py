@@ -87,13 +87,13 @@ def test_new_client_certificates_are_sent_to_the_kubelet(node: AgentNode) -> Non
 
 
 @contextmanager
-def behind(front: ResumptionProxy, directory: Path) -> Iterator[AgentNode]:
+def behind(proxy: ResumptionProxy, directory: Path) -> Iterator[AgentNode]:
     """A node whose agent dials the front for the kubelet, for requests of tenants alone, and has kept a
     session."""
     pods = directory / "pods.json"
     node = AgentNode(directory / "n", ["ten-a"], [SHOP], {"pods": {"source": "file", "file": str(pods)}})
     node.write_pod_file(pods)
-    front.kubelet, node.front_port = node.kubelet, front.port
+    proxy.kubelet, node.proxy_port = node.kubelet, proxy.port
     with node:
         assert is_served(node)
         yield node
@@ -108,7 +108,7 @@ def is_served(node: AgentNode) -> bool:
 
 def test_failed_resumptions_fail_no_stream(tmp_path: Path) -> None:
     """Nothing of the request has left then: it is dialled again, without the session."""
-    with ResumptionProxy(ProxyEnding.RESET) as front, behind(front, tmp_path) as node:
+    with ResumptionProxy(ProxyEnding.RESET) as proxy, behind(proxy, tmp_path) as node:
         # Also the connection that is dialled ahead, which would be dialled again in any case. It may be on
         # its way still.
         def are_all_gone() -> bool:
@@ -116,16 +116,16 @@ def test_failed_resumptions_fail_no_stream(tmp_path: Path) -> None:
             return node.daemon.samples()["vcnode_vnagent_kubelet_connections"] == 0
 
         wait_until(are_all_gone, within_s=DEADLINE_S)
-        assert front.offered == 0
+        assert proxy.offered == 0
         assert is_served(node)
-        assert front.offered > 0
+        assert proxy.offered > 0
 
 
 @pytest.mark.parametrize("ending", [ProxyEnding.SILENCE, ProxyEnding.CLOSED])
 def test_a_session_that_breaks_connections_is_dropped(tmp_path: Path, ending: ProxyEnding) -> None:
-    with ResumptionProxy(ending) as front, behind(front, tmp_path) as node:
+    with ResumptionProxy(ending) as proxy, behind(proxy, tmp_path) as node:
         # A stream may fail that the kubelet might have seen; then all are served for a while.
-        wait_until(lambda: not is_served(node) or front.offered > 0, within_s=DEADLINE_S)
+        wait_until(lambda: not is_served(node) or proxy.offered > 0, within_s=DEADLINE_S)
         wait_until(lambda: all(is_served(node) for _ in range(5)), within_s=3 * DEADLINE_S)
 
 

@@ -32,10 +32,10 @@ def channel(kata: FakeKata, *, policy: str | None = None) -> StockChannel:
 
 @pytest.mark.parametrize("flavour", Flavour)
 async def test_ruleset_is_applied_once_and_recognised(
-    place: Path, tables: NamespaceTables, flavour: Flavour
+    short_dir: Path, tables: NamespaceTables, flavour: Flavour
 ) -> None:
     quirks = AgentQuirks(policy=parse(OPENED_POLICY))
-    async with FakeKata(place, tables, flavour=flavour, quirks=quirks, is_hybrid=True) as kata:
+    async with FakeKata(short_dir, tables, flavour=flavour, quirks=quirks, is_hybrid=True) as kata:
         one = channel(kata)
         assert (await one.probe()).ipv6
         kata.agent.pushes.clear()
@@ -93,14 +93,14 @@ def received_from(guest: LabNamespace, address: str, listener: socket.socket) ->
 
 
 async def test_packets_follow_the_applied_rules(
-    place: Path, tables: NamespaceTables, guest: LabNamespace, backend: LabNamespace
+    short_dir: Path, tables: NamespaceTables, guest: LabNamespace, backend: LabNamespace
 ) -> None:
     with backend.socket(socket.AF_INET6, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.bind(("::", 0))
         listener.listen()
         listener.settimeout(10)
-        async with FakeKata(place, tables) as kata:
+        async with FakeKata(short_dir, tables) as kata:
             await channel(kata).apply(to(listener.getsockname()[1]), ())
 
             assert received_from(guest, "10.96.0.1", listener) == b"here"
@@ -129,11 +129,11 @@ def hooks(guest: LabNamespace, variant: str) -> list[str]:
 
 
 async def test_mesh_rules_keep_their_positions(
-    place: Path, tables: NamespaceTables, guest: LabNamespace
+    short_dir: Path, tables: NamespaceTables, guest: LabNamespace
 ) -> None:
     guest.run(f"iptables-{tables.variant}-restore", stdin=MESH)
     before = foreign(guest, tables.variant)
-    async with FakeKata(place, tables) as kata:
+    async with FakeKata(short_dir, tables) as kata:
         one = channel(kata)
         for ruleset in (sample(1), sample(2, 5), make_ruleset(3, ()), sample(4)):
             await one.apply(ruleset, ())
@@ -168,10 +168,10 @@ async def test_mesh_rules_keep_their_positions(
     ],
 )
 async def test_foreign_change_is_detected_and_repaired(
-    place: Path, tables: NamespaceTables, guest: LabNamespace, command: str, *, is_remembered: bool
+    short_dir: Path, tables: NamespaceTables, guest: LabNamespace, command: str, *, is_remembered: bool
 ) -> None:
     ruleset = sample(7, 3)
-    async with FakeKata(place, tables) as kata:
+    async with FakeKata(short_dir, tables) as kata:
         one = channel(kata)
         await one.apply(ruleset, ())
         guest.run(f"iptables-{tables.variant}", *command.split())
@@ -187,10 +187,10 @@ async def test_foreign_change_is_detected_and_repaired(
 
 
 async def test_counters_and_packets_are_no_drift(
-    place: Path, tables: NamespaceTables, guest: LabNamespace, backend: LabNamespace
+    short_dir: Path, tables: NamespaceTables, guest: LabNamespace, backend: LabNamespace
 ) -> None:
     ruleset = sample(7, 3, affinity_s=60)
-    async with FakeKata(place, tables) as kata:
+    async with FakeKata(short_dir, tables) as kata:
         one = channel(kata)
         await one.apply(ruleset, ())
         for number in (1, 2, 3):  # no endpoint, one, three; none of them is served
@@ -205,9 +205,9 @@ async def test_counters_and_packets_are_no_drift(
 
 
 async def test_rebooted_guest_has_no_ruleset(
-    place: Path, tables: NamespaceTables, guest: LabNamespace
+    short_dir: Path, tables: NamespaceTables, guest: LabNamespace
 ) -> None:
-    async with FakeKata(place, tables) as kata:
+    async with FakeKata(short_dir, tables) as kata:
         one = channel(kata)
         await one.apply(sample(7), ())
         for table in ("nat", "filter"):
@@ -219,9 +219,9 @@ async def test_rebooted_guest_has_no_ruleset(
 
 @pytest.mark.parametrize("flavour", Flavour)
 async def test_ipv6_bug_of_the_agent_leaves_ipv4(
-    place: Path, tables: NamespaceTables, guest: LabNamespace, flavour: Flavour
+    short_dir: Path, tables: NamespaceTables, guest: LabNamespace, flavour: Flavour
 ) -> None:
-    async with FakeKata(place, tables, flavour=flavour, quirks=AgentQuirks(paths=MISSPELT)) as kata:
+    async with FakeKata(short_dir, tables, flavour=flavour, quirks=AgentQuirks(paths=MISSPELT)) as kata:
         one = channel(kata)
         assert not (await one.probe()).ipv6
         assert "runs ip6tables-save where it should restore" in (one.ipv6_problem or "")
@@ -234,10 +234,10 @@ async def test_ipv6_bug_of_the_agent_leaves_ipv4(
 
 @pytest.mark.parametrize("flavour", Flavour)
 async def test_stock_policy_is_refused_and_opened_policy_works(
-    place: Path, tables: NamespaceTables, flavour: Flavour
+    short_dir: Path, tables: NamespaceTables, flavour: Flavour
 ) -> None:
     quirks = AgentQuirks(policy=parse(STOCK_POLICY))
-    async with FakeKata(place, tables, flavour=flavour, quirks=quirks) as kata:
+    async with FakeKata(short_dir, tables, flavour=flavour, quirks=quirks) as kata:
         with pytest.raises(NotInjectable, match="no rule for GetIPTablesRequest"):
             await channel(kata).apply(sample(7), ())
 
@@ -246,13 +246,13 @@ async def test_stock_policy_is_refused_and_opened_policy_works(
 
 @pytest.mark.parametrize("flavour", Flavour)
 async def test_rule_refused_by_real_tools_is_quoted(
-    place: Path, tables: NamespaceTables, guest: LabNamespace, flavour: Flavour
+    short_dir: Path, tables: NamespaceTables, guest: LabNamespace, flavour: Flavour
 ) -> None:
     bad = "-d 10.96.0.2/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 999.0.0.1:8080"
     document = Document(
         V4, Backend.IPTABLES, {**HOOKS, "nat/VCN-SERVICES": (bad,), "filter/VCN-SERVICES": ()}
     )
-    async with FakeKata(place, tables, flavour=flavour) as kata:
+    async with FakeKata(short_dir, tables, flavour=flavour) as kata:
         one = channel(kata)
         await one.apply(sample(7), ())
         with pytest.raises(GuestRefused) as caught:
@@ -265,9 +265,9 @@ async def test_rule_refused_by_real_tools_is_quoted(
         assert "999.0.0.1" not in guest.run(f"iptables-{tables.variant}-save")
 
 
-async def test_largest_ruleset_is_applied(place: Path, tables: NamespaceTables) -> None:
+async def test_largest_ruleset_is_applied(short_dir: Path, tables: NamespaceTables) -> None:
     rules = tuple(f"-d 10.96.{n >> 8}.{n & 255}/32 -p tcp -m tcp --dport 80 -j RETURN" for n in range(50_000))
     large = make_ruleset(8, [Document(V4, Backend.IPTABLES, {"nat/VCN-SERVICES": rules})])
-    async with FakeKata(place, tables) as kata:
+    async with FakeKata(short_dir, tables) as kata:
         assert await channel(kata).apply(large, ()) == GuestState(8, large.digest, has_drifted=False)
         assert 3_000_000 < len(kata.agent.pushes[-1].data) < 3_670_016 or kata.agent.pushes[-1].is_ipv6

@@ -132,9 +132,9 @@ def test_the_second_hello_of_a_client_is_inspected() -> None:
     """The server requests another one, with a key of an accepted group (RFC 8446, 4.1.4)."""
     algorithms = case.numbers(case.ALGORITHMS, [case.ECDSA_P256])
     first = case.hello(case.numbers(case.GROUPS, [0x7777, case.P256]), case.share(0x7777, b"x"), algorithms)
-    retry, answer = server_replies(first, case.many_algorithms())
+    retry, second_reply = server_replies(first, case.many_algorithms())
     assert retry.startswith(SERVER_HELLO)
-    assert answer == case.DECODE_ERROR
+    assert second_reply == case.DECODE_ERROR
 
 
 def test_without_libssl_nothing_is_inspected_and_one_warning(

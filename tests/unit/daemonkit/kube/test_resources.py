@@ -30,7 +30,7 @@ def test_paths_of_resources(resource: Resource, namespace: str | None, name: str
 
 
 @pytest.mark.parametrize(
-    ("version", "than", "answer"),
+    ("version", "than", "expected"),
     [
         ("9", "10", True),
         ("10", "9", False),
@@ -47,13 +47,13 @@ def test_paths_of_resources(resource: Resource, namespace: str | None, name: str
         ("1" * 10_000, "2" * 10_000, True),
     ],
 )
-def test_older_versions_are_recognised(version: str, than: str, answer: bool) -> None:
-    assert is_older(version, than) is answer
+def test_older_versions_are_recognised(version: str, than: str, expected: bool) -> None:
+    assert is_older(version, than) is expected
 
 
-@pytest.mark.parametrize(("version", "answer"), [("0", True), ("12", True), ("012", False), ("1e3", False)])
-def test_only_numeric_versions_are_ordered(version: str, answer: bool) -> None:
-    assert is_ordered(version) is answer
+@pytest.mark.parametrize(("version", "expected"), [("0", True), ("12", True), ("012", False), ("1e3", False)])
+def test_only_numeric_versions_are_ordered(version: str, expected: bool) -> None:
+    assert is_ordered(version) is expected
 
 
 def test_unknown_metadata_is_ignored() -> None:

@@ -81,8 +81,8 @@ class TlsClient:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = client_context().wrap_bio(self._incoming, self._outgoing, server_hostname="node-1")
 
-    def step(self, answer: bytes = b"") -> bytes:
-        self._incoming.write(answer)
+    def step(self, server_bytes: bytes = b"") -> bytes:
+        self._incoming.write(server_bytes)
         with contextlib.suppress(ssl.SSLWantReadError):
             self.tls.do_handshake()
         return self._outgoing.read()
@@ -105,8 +105,8 @@ def test_a_chain_in_pieces_is_inspected() -> None:
     server, client = Inspected(), TlsClient()
     side = Side(server.context)
     hello = client.step()
-    answer = b"".join(side.step(hello[at : at + 1]) for at in range(len(hello)))
-    flight = client.step(answer)
+    server_bytes = b"".join(side.step(hello[at : at + 1]) for at in range(len(hello)))
+    flight = client.step(server_bytes)
     for at in range(len(flight)):
         side.step(flight[at : at + 1])
     assert server.kinds == [HELLO, CERTIFICATE]

@@ -12,7 +12,7 @@ FIRST = "ten-a-web/shop/app marker-s-1"
 SPDY = ("Connection: Upgrade", "Upgrade: SPDY/3.1", "X-Stream-Protocol-Version: v4.channel.k8s.io")
 
 
-def answer(line: str, *headers: str, peer: str = "agent") -> FakeReply:
+def reply_to(line: str, *headers: str, peer: str = "agent") -> FakeReply:
     head = "\r\n".join([f"{line} HTTP/1.1", "Host: n", *headers, "", ""]).encode()
     exchange = Exchange(1, head, peer=peer)
     parse_head(head, exchange)
@@ -31,7 +31,7 @@ def answer(line: str, *headers: str, peer: str = "agent") -> FakeReply:
     ],
 )
 def test_log_queries_select_lines(query: str, status: int, body: str) -> None:
-    reply = answer(f"GET /containerLogs/ten-a-web/shop/app{query}")
+    reply = reply_to(f"GET /containerLogs/ten-a-web/shop/app{query}")
     assert (reply.status, reply.body.decode()) == (status, body)
 
 
@@ -50,27 +50,27 @@ def test_log_queries_select_lines(query: str, status: int, body: str) -> None:
 def test_invalid_requests_have_their_status(
     line: str, headers: tuple[str, ...], status: int, body: str
 ) -> None:
-    reply = answer(line, *headers)
+    reply = reply_to(line, *headers)
     assert (reply.status, reply.body.decode()) == (status, body)
 
 
 def test_follow_starts_after_the_logged_lines() -> None:
-    assert answer("GET /containerLogs/ten-a-web/shop/app?follow=true").follows == KEY
+    assert reply_to("GET /containerLogs/ten-a-web/shop/app?follow=true").follows == KEY
 
 
 def test_exec_switches_protocols_and_greets() -> None:
-    reply = answer("POST /exec/ten-a-web/shop/app?command=ls&command=-l&output=1", *SPDY)
+    reply = reply_to("POST /exec/ten-a-web/shop/app?command=ls&command=-l&output=1", *SPDY)
     assert (reply.status, reply.tunnel) == (101, Tunnel.ECHO)
     assert reply.first_bytes == b"exec ten-a-web/shop/app marker-s-1 ls -l\n"
 
 
 def test_unauthorized_verbs_are_forbidden() -> None:
-    found = answer("GET /logs/", peer="system:vn-agent:n")
+    found = reply_to("GET /logs/", peer="system:vn-agent:n")
     assert found.status == 403
     expected = b"Forbidden (user=system:vn-agent:n, verb=get, resource=nodes, subresource(s)=[log])\n"
     assert found.body == expected
 
 
 def test_the_log_of_an_ended_container_ends() -> None:
-    reply = answer("GET /containerLogs/ten-a-web/ended/app?follow=true")
+    reply = reply_to("GET /containerLogs/ten-a-web/ended/app?follow=true")
     assert (reply.status, reply.body, reply.follows) == (200, b"", None)

@@ -260,7 +260,7 @@ class Model(RuleBasedStateMachine):
         self.now += seconds
 
     @invariant()
-    def nobody_is_said_to_have_what_the_bridge_has_not(self) -> None:
+    def applied_resolvers_are_those_of_the_bridge(self) -> None:
         for target, status in self.delivery.statuses.items():
             assert status.applied is None or status.applied == self.bridge[target]
         assert sum(status.in_flight is not None for status in self.delivery.statuses.values()) <= 16

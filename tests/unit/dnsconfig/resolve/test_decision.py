@@ -200,7 +200,7 @@ def test_isolation_case(case: isolation.DnsCase) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "host_network", "is_held"),
+    ("value", "host_network", "is_pending"),
     [
         (None, False, False),
         ("false", False, True),
@@ -212,7 +212,7 @@ def test_isolation_case(case: isolation.DnsCase) -> None:
     ],
 )
 def test_readiness_annotation_blocks_unless_true(
-    value: str | None, host_network: bool, is_held: bool
+    value: str | None, host_network: bool, is_pending: bool
 ) -> None:
     annotations = {} if value is None else {keys.NETWORK_READINESS: value}
     item = pod("a", annotations=annotations, hostNetwork=host_network)
@@ -220,7 +220,7 @@ def test_readiness_annotation_blocks_unless_true(
         WaitReason.READINESS_ANNOTATION,
         f"its network is not ready: annotation {keys.NETWORK_READINESS} is {value!r}",
     )
-    assert readiness_wait(pod_of(item)) == (expected if is_held else None)
+    assert readiness_wait(pod_of(item)) == (expected if is_pending else None)
     # A blocked pod has a resolver all the same.
     assert decided(item).text is not None
     assert decided(item).waiting == readiness_wait(pod_of(item))

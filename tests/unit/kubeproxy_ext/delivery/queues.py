@@ -46,7 +46,7 @@ def delivery(*names: str, set_desired: DesiredRuleset = ONE) -> RulesetDelivery:
     return made
 
 
-def answer(
+def report(
     made: RulesetDelivery,
     push: RulesetPush,
     code: ResultCode,
@@ -62,5 +62,5 @@ def applied(made: RulesetDelivery, now: float = 0.0) -> tuple[RulesetPush, ...]:
     """Let everything that is planned be applied."""
     pushes = made.take_due(now)
     for push in pushes:
-        answer(made, push, ResultCode.APPLIED, now)
+        report(made, push, ResultCode.APPLIED, now)
     return pushes

@@ -14,11 +14,11 @@ from tests.unit.kubeproxy_ext.delivery.queues import (
     ONE,
     THREE,
     TWO,
-    answer,
     applied,
     delivery,
     desired,
     guest,
+    report,
 )
 
 
@@ -27,7 +27,7 @@ def test_new_guest_gets_the_whole_ruleset_once() -> None:
     assert made.take_due(0.0) == (RulesetPush(("g1",), ONE.ruleset, ()),)
     assert made.take_due(0.0) == ()
     assert made.next_at is None
-    answer(made, RulesetPush(("g1",), ONE.ruleset, ()), ResultCode.APPLIED, 1.0)
+    report(made, RulesetPush(("g1",), ONE.ruleset, ()), ResultCode.APPLIED, 1.0)
     assert not made.guests["g1"].is_behind
     assert made.take_due(1e9) == ()
 
@@ -69,7 +69,7 @@ def test_change_in_flight_waits_for_the_result() -> None:
     (first,) = made.take_due(1.0)
     made.set_desired("g1", THREE, 1.0)
     assert made.take_due(1.0) == ()
-    answer(made, first, ResultCode.APPLIED, 2.0)
+    report(made, first, ResultCode.APPLIED, 2.0)
     (second,) = made.take_due(2.0)
     assert isinstance(second.ruleset, RulesetDelta)
     assert (second.ruleset.base_digest, second.ruleset.digest) == (TWO.digest, THREE.digest)
@@ -106,7 +106,7 @@ def test_barrier_has_a_time_limit() -> None:
     assert made.take_due(1.0) == ()
     (second,) = made.take_due(1.0 + BARRIER_S)
     assert second.guests == ("g1",)
-    answer(made, second, ResultCode.APPLIED, 2.0)
+    report(made, second, ResultCode.APPLIED, 2.0)
     made.set_desired("g1", THREE, 2.0)
     assert [each.guests for each in made.take_due(2.0)] == [("g1",)]
 
@@ -118,7 +118,7 @@ def test_applied_ruleset_is_submitted_once_per_session() -> None:
     assert not made.guests["g1"].is_behind
     (push,) = made.take_due(0.0)
     assert (push.ruleset, push.flush) == (ONE.ruleset, ())
-    answer(made, push, ResultCode.UNCHANGED)
+    report(made, push, ResultCode.UNCHANGED)
     assert made.take_due(1e9) == ()
 
 

@@ -5,7 +5,7 @@ from bridge_api.messages import Capabilities, ResultCode
 from kubeproxy_ext.compute.stale_flows import StaleFlow
 from kubeproxy_ext.delivery.queue import RulesetDelivery
 from ruleset.model import Protocol
-from tests.unit.kubeproxy_ext.delivery.queues import answer, applied, delivery, desired, guest
+from tests.unit.kubeproxy_ext.delivery.queues import applied, delivery, desired, guest, report
 
 UDP_ONE = desired(1, protocol=Protocol.UDP)
 UDP_TWO = desired(2, 9000, protocol=Protocol.UDP)
@@ -26,7 +26,7 @@ def test_flows_of_a_failed_push_are_sent_again() -> None:
     applied(made)
     made.set_desired("g1", UDP_TWO, 1.0)
     (push,) = made.take_due(1.0)
-    answer(made, push, ResultCode.UNREACHABLE, 1.0)
+    report(made, push, ResultCode.UNREACHABLE, 1.0)
     made.set_desired("g1", UDP_ONE, 2.0)
     made.set_desired("g1", desired(4, 9002, protocol=Protocol.UDP), 2.0)
     (again,) = made.take_due(2.0)
@@ -43,7 +43,7 @@ def test_flows_are_flushed_without_a_rule_change() -> None:
     assert push.ruleset is None
     assert push.flush == (StaleFlow(Protocol.UDP, "10.96.0.0", 80, keep_replies_from=("10.0.0.1:8000",)),)
     assert made.take_due(1.0) == ()
-    answer(made, push, ResultCode.APPLIED, 1.0)
+    report(made, push, ResultCode.APPLIED, 1.0)
     assert made.take_due(1e9) == ()
 
 

@@ -37,7 +37,7 @@ class BridgeModel:
         rules = self.installed[name]
         return "" if rules is None else rules.digest
 
-    def answer(self, act: str, name: str, push: RulesetPush) -> GuestResult:
+    def result_of(self, act: str, name: str, push: RulesetPush) -> GuestResult:
         code = REFUSALS.get(act)
         if code is None:
             return self.take(name, push)
@@ -89,7 +89,7 @@ def test_every_guest_converges_to_its_desired_ruleset(steps: list[tuple[str, int
                 made.on_failure(push, push.guests, now, is_refused=False)
                 continue
             for each in push.guests:
-                made.on_result(push, bridge.answer(act, each, push), now)
+                made.on_result(push, bridge.result_of(act, each, push), now)
     for name, status in made.guests.items():
         assert status.desired is not None
         assert bridge.digest(name) == status.desired.digest

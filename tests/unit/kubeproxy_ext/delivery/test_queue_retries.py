@@ -5,7 +5,7 @@ import pytest
 
 from bridge_api.messages import Capabilities, GuestResult, ResultCode
 from kubeproxy_ext.delivery.queue import REFUSED_RETRY_S, RESEND_S, RETRY_S, RulesetPush
-from tests.unit.kubeproxy_ext.delivery.queues import ONE, TWO, answer, applied, delivery, guest
+from tests.unit.kubeproxy_ext.delivery.queues import ONE, TWO, applied, delivery, guest, report
 
 
 def test_needs_full_is_answered_with_the_whole_ruleset() -> None:
@@ -13,7 +13,7 @@ def test_needs_full_is_answered_with_the_whole_ruleset() -> None:
     applied(made)
     made.set_desired("g1", TWO, 1.0)
     (push,) = made.take_due(1.0)
-    answer(made, push, ResultCode.NEEDS_FULL, 1.0, digest="other")
+    report(made, push, ResultCode.NEEDS_FULL, 1.0, digest="other")
     (again,) = made.take_due(1.0)
     assert (again.guests, again.ruleset) == (("g1",), TWO.ruleset)
 
@@ -32,7 +32,7 @@ def test_needs_full_is_answered_with_the_whole_ruleset() -> None:
 def test_failed_guest_is_left_to_kata_bridge_for_a_time(code: ResultCode, again_s: float) -> None:
     made = delivery("g1")
     (push,) = made.take_due(0.0)
-    answer(made, push, code, 10.0, text="line 3")
+    report(made, push, code, 10.0, text="line 3")
     assert made.guests["g1"].problem == f"{code.name}: line 3"
     assert made.next_at == 10.0 + again_s
     assert made.take_due(9.0 + again_s) == ()
@@ -42,11 +42,11 @@ def test_failed_guest_is_left_to_kata_bridge_for_a_time(code: ResultCode, again_
 def test_newer_ruleset_is_sent_before_the_retry_time() -> None:
     made = delivery("g1")
     (push,) = made.take_due(0.0)
-    answer(made, push, ResultCode.REFUSED, 0.0)
+    report(made, push, ResultCode.REFUSED, 0.0)
     made.set_desired("g1", TWO, 1.0)
     (again,) = made.take_due(1.0)
     assert again.ruleset == TWO.ruleset
-    answer(made, again, ResultCode.APPLIED, 1.0)
+    report(made, again, ResultCode.APPLIED, 1.0)
     assert made.guests["g1"].problem == ""
 
 
@@ -82,7 +82,7 @@ def test_lost_rules_are_left_to_kata_bridge_for_a_time() -> None:
 def test_new_channel_resets_the_retry_time() -> None:
     made = delivery("g1")
     (push,) = made.take_due(0.0)
-    answer(made, push, ResultCode.REFUSED, 0.0)
+    report(made, push, ResultCode.REFUSED, 0.0)
     made.on_guest(guest("g1", capabilities=Capabilities(channel="shim", backends=("iptables",))), 1.0)
     assert made.guests["g1"].problem == ""
     assert made.take_due(1.0) != ()
@@ -114,7 +114,7 @@ def test_results_of_gone_guests_are_ignored() -> None:
     made = delivery("g1")
     (push,) = made.take_due(0.0)
     made.on_guest_gone("g1")
-    answer(made, push, ResultCode.APPLIED)
+    report(made, push, ResultCode.APPLIED)
     made.on_failure(push, push.guests, 0.0, is_refused=False)
     assert made.guests == {}
     assert made.next_at is None

@@ -21,7 +21,7 @@ from vcnode.core.dns_message import (
 QUERY = question("api.shop.svc.cluster.local", RecordType.A, 0x1234)
 
 
-def answer(*records: bytes, flags: int = 0x8180, number: int = 0x1234, query: bytes = QUERY) -> bytes:
+def response(*records: bytes, flags: int = 0x8180, number: int = 0x1234, query: bytes = QUERY) -> bytes:
     return struct.pack("!6H", number, flags, 1, len(records), 0, 0) + query[12:] + b"".join(records)
 
 
@@ -46,7 +46,7 @@ def test_invalid_name_is_refused(name: str) -> None:
 def test_records_of_all_types_are_read() -> None:
     api = "api.shop.svc.cluster.local"
     found = decode(
-        answer(
+        response(
             record(1, b"\x0a\x60\x00\x01"),
             record(28, bytes(15) + b"\x01"),
             record(5, b"\x03web\xc0\x10"),
@@ -84,7 +84,7 @@ def test_records_of_all_types_are_read() -> None:
     ],
 )
 def test_header_has_code_and_truncation(flags: int, code: str, is_truncated: bool) -> None:
-    found = decode(answer(flags=flags), QUERY)
+    found = decode(response(flags=flags), QUERY)
     assert (found.code, found.is_truncated, found.records) == (code, is_truncated, ())
 
 
@@ -92,14 +92,14 @@ def test_header_has_code_and_truncation(flags: int, code: str, is_truncated: boo
     ("data", "reason"),
     [
         (b"", "the answer is cut short"),
-        (answer(number=1), "not an answer to this question"),
-        (answer(flags=0x0180), "not an answer to this question"),
-        (answer(record(1, b"1234"))[:-1], "a record is longer than the message"),
-        (answer(record(1, b"1234"))[:-9], "the answer is cut short"),
-        (answer(record(5, b"\xc0\x3a")), "a name with a loop of pointers"),
-        (answer(record(1, b"", name=b"\xc0\xff")), "a name with a loop of pointers"),
-        (answer(record(1, b"", name=b"\x80")), "a label of an unknown kind"),
-        (answer(record(5, b"\x3f" + b"x" * 5)), "a name that is too long"),
+        (response(number=1), "not an answer to this question"),
+        (response(flags=0x0180), "not an answer to this question"),
+        (response(record(1, b"1234"))[:-1], "a record is longer than the message"),
+        (response(record(1, b"1234"))[:-9], "the answer is cut short"),
+        (response(record(5, b"\xc0\x3a")), "a name with a loop of pointers"),
+        (response(record(1, b"", name=b"\xc0\xff")), "a name with a loop of pointers"),
+        (response(record(1, b"", name=b"\x80")), "a label of an unknown kind"),
+        (response(record(5, b"\x3f" + b"x" * 5)), "a name that is too long"),
     ],
 )
 def test_malformed_answer_is_refused(data: bytes, reason: str) -> None:
@@ -110,14 +110,14 @@ def test_malformed_answer_is_refused(data: bytes, reason: str) -> None:
 @given(data=st.binary(max_size=200), whole=st.booleans())
 def test_any_bytes_are_an_answer_or_malformed(data: bytes, whole: bool) -> None:
     with contextlib.suppress(Malformed):
-        decode(answer(data) if whole else data, QUERY)
+        decode(response(data) if whole else data, QUERY)
 
 
 @given(st.lists(st.text("abcxyz-019", min_size=1, max_size=63), min_size=1, max_size=4))
 def test_name_is_decoded_as_it_was_encoded(labels: list[str]) -> None:
     name = ".".join(labels)
     query = question(name, RecordType.CNAME, 7)
-    found = decode(answer(record(5, b"\xc0\x0c"), number=7, query=query), query)
+    found = decode(response(record(5, b"\xc0\x0c"), number=7, query=query), query)
     assert found.records == (DnsRecord(name, 5, 30, name),)
 
 

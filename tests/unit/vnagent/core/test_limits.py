@@ -34,16 +34,16 @@ def test_a_large_head_takes_a_token_for_each_kib() -> None:
 
 def test_refused_large_heads_take_as_many_refusals() -> None:
     use = TenantUsage()
-    turns = [admit_request(use, rate(1000), 10.0, head_bytes=190 << 10) for _ in range(20)]
-    assert turns.count(RateVerdict.REFUSE) == 1
-    assert turns.count(RateVerdict.WAIT) == 13
+    verdicts = [admit_request(use, rate(1000), 10.0, head_bytes=190 << 10) for _ in range(20)]
+    assert verdicts.count(RateVerdict.REFUSE) == 1
+    assert verdicts.count(RateVerdict.WAIT) == 13
     assert ready_count(use, rate(1000), 10.0) == 0
 
 
 def test_an_apiservers_head_takes_one_token() -> None:
     use = TenantUsage()
-    turns = [admit_request(use, rate(1000), 10.0, head_bytes=1023) for _ in range(1000)]
-    assert turns == [RateVerdict.SERVE] * 1000
+    verdicts = [admit_request(use, rate(1000), 10.0, head_bytes=1023) for _ in range(1000)]
+    assert verdicts == [RateVerdict.SERVE] * 1000
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_an_apiservers_head_takes_one_token() -> None:
 )
 def test_requests(per_second: int, times_s: list[float], expected: list[bool]) -> None:
     use = TenantUsage()
-    turns = [admit_request(use, rate(per_second), now) for now in times_s]
-    assert [turn is RateVerdict.SERVE for turn in turns] == expected
+    verdicts = [admit_request(use, rate(per_second), now) for now in times_s]
+    assert [verdict is RateVerdict.SERVE for verdict in verdicts] == expected
 
 
 @given(st.integers(1, 50), st.lists(st.floats(0, 2), max_size=100))
@@ -92,9 +92,9 @@ def test_refusals_have_a_rate_of_their_own(
     """A tenth of the requests', 10 at least, after a burst of 100. What exceeds both waits unanswered."""
     use = TenantUsage()
     for now_s, expected in ((5.0, at_first), (6.0, a_second_later)):
-        turns = [admit_request(use, rate(per_second), now_s) for _ in range(3000)]
+        verdicts = [admit_request(use, rate(per_second), now_s) for _ in range(3000)]
         assert [
-            turns.count(turn) for turn in (RateVerdict.SERVE, RateVerdict.REFUSE, RateVerdict.WAIT)
+            verdicts.count(verdict) for verdict in (RateVerdict.SERVE, RateVerdict.REFUSE, RateVerdict.WAIT)
         ] == expected
 
 

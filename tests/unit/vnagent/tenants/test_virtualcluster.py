@@ -54,11 +54,11 @@ SYNCED = {keys.CLUSTER: "tenant-1-70b001-test"}
 
 
 @pytest.mark.parametrize(
-    ("phase", "answer"),
+    ("phase", "expected"),
     [("", False), ("Pending", False), ("Running", True), ("Updating", True), ("Error", False)],
 )
-def test_a_running_virtual_cluster_is_a_tenant(phase: str, answer: bool) -> None:
-    assert is_served(cluster(phase)) is answer
+def test_a_running_virtual_cluster_is_a_tenant(phase: str, expected: bool) -> None:
+    assert is_served(cluster(phase)) is expected
 
 
 def test_the_cluster_key_is_virtualclusters() -> None:

@@ -51,7 +51,7 @@ async def test_a_connection_is_reused_after_a_complete_response(pool: FakePool) 
 
 
 @pytest.mark.parametrize(
-    ("answer", "events", "body"),
+    ("reply_bytes", "events", "body"),
     [
         # Surplus would be the next tenant's response.
         (OK + b"x", ["200", "end"], b"ok"),
@@ -76,10 +76,10 @@ async def test_a_connection_is_reused_after_a_complete_response(pool: FakePool) 
     ],
 )
 async def test_connections_dropped_after_their_response(
-    pool: FakePool, answer: bytes, events: list[str], body: bytes
+    pool: FakePool, reply_bytes: bytes, events: list[str], body: bytes
 ) -> None:
     response, connection, transport = start_request(pool)
-    feed(connection, answer)
+    feed(connection, reply_bytes)
     if not events:  # it is not over: more could come
         connection.on_deadline()
         events = ["kubelet-timeout"]
@@ -333,16 +333,16 @@ async def test_a_spare_with_old_certificates_is_not_used(pool: FakePool) -> None
     ),
     st.lists(st.integers(1, 20), max_size=40),
 )
-async def test_splits_change_nothing(answer: bytes, sizes: list[int]) -> None:
+async def test_splits_change_nothing(reply_bytes: bytes, sizes: list[int]) -> None:
     poller = SocketPoller(asyncio.get_running_loop())
     pool = FakePool(poller)
     whole, connection, _ = start_request(pool)
-    feed(connection, answer)
+    feed(connection, reply_bytes)
     pieces, again, transport = start_request(pool)
     at = 0
-    for size in [*sizes, len(answer)]:
-        if at < len(answer):
-            feed(again, answer[at : at + size])
+    for size in [*sizes, len(reply_bytes)]:
+        if at < len(reply_bytes):
+            feed(again, reply_bytes[at : at + size])
         at += size
     assert (pieces.events, pieces.body) == (whole.events, whole.body)
     assert (again is connection, transport.is_open) == (True, True)

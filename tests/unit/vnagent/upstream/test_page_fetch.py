@@ -87,7 +87,7 @@ async def test_a_chunked_page() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    ("answer", "reason"),
+    ("response", "reason"),
     [
         (head(401), "kubelet-refused"),
         (head(403), "kubelet-refused"),
@@ -98,10 +98,10 @@ async def test_a_chunked_page() -> None:
         (head(200, "Content-Encoding: gzip"), "kubelet-malformed"),
     ],
 )
-async def test_responses_that_are_no_page(answer: ResponseHead, reason: str) -> None:
+async def test_responses_that_are_no_page(response: ResponseHead, reason: str) -> None:
     pool = FakePool()
     task = pool.fetch("/pods")
-    (await pool.next_exchange()).on_response(answer)
+    (await pool.next_exchange()).on_response(response)
     with pytest.raises(FetchError, match=reason):
         await task
     assert pool.connection.is_aborted

@@ -25,9 +25,9 @@ NAT = b"*nat\n:VCN-X - [0:0]\nCOMMIT\n"
 
 
 @pytest.mark.parametrize("is_hybrid", [False, True])
-async def test_each_call_of_the_agent(place: Path, *, is_hybrid: bool) -> None:
+async def test_each_call_of_the_agent(short_dir: Path, *, is_hybrid: bool) -> None:
     quirks = AgentQuirks(policy=parse(OPENED_POLICY))
-    async with FakeKata(place, FakeTables(), quirks=quirks, is_hybrid=is_hybrid) as kata:
+    async with FakeKata(short_dir, FakeTables(), quirks=quirks, is_hybrid=is_hybrid) as kata:
         agent = StockAgentClient(kata.shim.url)
 
         assert await agent.version() == "3.32.0"
@@ -39,9 +39,9 @@ async def test_each_call_of_the_agent(place: Path, *, is_hybrid: bool) -> None:
         assert kata.vmm.connects == [1024] * 7 * is_hybrid
 
 
-async def test_agent_on_an_abstract_socket(place: Path) -> None:
-    name = f"\0{place}/agent"
-    async with FakeAgent(place / "agent", FakeTables()) as real:
+async def test_agent_on_an_abstract_socket(short_dir: Path) -> None:
+    name = f"\0{short_dir}/agent"
+    async with FakeAgent(short_dir / "agent", FakeTables()) as real:
         # The fake listens on a path; this forwards the abstract name to it.
         async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             inner, outer = await asyncio.open_unix_connection(real.path)
@@ -51,9 +51,9 @@ async def test_agent_on_an_abstract_socket(place: Path) -> None:
 
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(name)
-        served = Listener(place / "unused", forward)
+        served = Listener(short_dir / "unused", forward)
         await served.start_on(listener)
-        assert await StockAgentClient(f"unix://@{place}/agent").version() == "3.32.0"
+        assert await StockAgentClient(f"unix://@{short_dir}/agent").version() == "3.32.0"
         await served.stop()
 
 
@@ -96,59 +96,59 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("quirks", "code", "text"), ERRORS, ids=lambda value: getattr(value, "name", None))
-async def test_error_has_code_and_text(place: Path, quirks: AgentQuirks, code: Code, text: str) -> None:
-    async with FakeAgent(place / "agent", FakeTables(), quirks) as agent:
+async def test_error_has_code_and_text(short_dir: Path, quirks: AgentQuirks, code: Code, text: str) -> None:
+    async with FakeAgent(short_dir / "agent", FakeTables(), quirks) as agent:
         with pytest.raises(CallFailedError) as caught:
             await StockAgentClient(agent.url).set_tables(V6, NAT)
 
     assert (caught.value.code, caught.value.text) == (code, text)
 
 
-async def test_misspelt_path_works_for_ipv4_with_merged_usr(place: Path) -> None:
-    async with FakeAgent(place / "agent", FakeTables(), AgentQuirks(paths=MISSPELT)) as agent:
+async def test_misspelt_path_works_for_ipv4_with_merged_usr(short_dir: Path) -> None:
+    async with FakeAgent(short_dir / "agent", FakeTables(), AgentQuirks(paths=MISSPELT)) as agent:
         await StockAgentClient(agent.url).set_tables(V4, NAT)
         agent.quirks.files = frozenset(path for path in IMAGE if path.startswith("/usr"))
         with pytest.raises(CallFailedError, match="No such file or directory"):
             await StockAgentClient(agent.url).set_tables(V4, NAT)
 
 
-async def test_call_larger_than_a_frame_is_not_sent(place: Path) -> None:
-    async with FakeAgent(place / "agent", FakeTables()) as agent:
+async def test_call_larger_than_a_frame_is_not_sent(short_dir: Path) -> None:
+    async with FakeAgent(short_dir / "agent", FakeTables()) as agent:
         with pytest.raises(CallFailedError) as caught:
             await StockAgentClient(agent.url).set_tables(V4, b"#" * (4 << 20))
 
         assert (caught.value.code, agent.calls) == (Code.RESOURCE_EXHAUSTED, [])
 
 
-async def test_unanswered_call_to_the_agent_may_run(place: Path) -> None:
-    async with FakeAgent(place / "agent", FakeTables(), AgentQuirks(is_mute=True)) as agent:
+async def test_unanswered_call_to_the_agent_may_run(short_dir: Path) -> None:
+    async with FakeAgent(short_dir / "agent", FakeTables(), AgentQuirks(is_mute=True)) as agent:
         with pytest.raises(NoAnswerError, match=r"no answer to SetIPTables within 0.3 s") as caught:
             await StockAgentClient(agent.url, timeout_s=_SHORT_S).set_tables(V4, NAT)
 
     assert caught.value.may_run
 
 
-async def test_broken_connection_is_no_answer(place: Path) -> None:
+async def test_broken_connection_is_no_answer(short_dir: Path) -> None:
     async def serve(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
 
-    listener = Listener(place / "agent", serve)
+    listener = Listener(short_dir / "agent", serve)
     await listener.start()
     with pytest.raises(NoAnswerError, match=r"unix:///.*/agent: .+"):
-        await StockAgentClient(f"unix://{place}/agent").version()
+        await StockAgentClient(f"unix://{short_dir}/agent").version()
     await listener.stop()
 
 
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("unix://{place}/nobody", "No such file or directory"),
-        ("hvsock://{place}/nobody:1024", "No such file or directory"),
+        ("unix://{short_dir}/nobody", "No such file or directory"),
+        ("hvsock://{short_dir}/nobody:1024", "No such file or directory"),
     ],
 )
-async def test_missing_agent_is_no_answer(place: Path, url: str, why: str) -> None:
+async def test_missing_agent_is_no_answer(short_dir: Path, url: str, why: str) -> None:
     with pytest.raises(NoAnswerError, match=why):
-        await StockAgentClient(url.format(place=place)).version()
+        await StockAgentClient(url.format(short_dir=short_dir)).version()
 
 
 async def test_unknown_cid_is_no_answer() -> None:

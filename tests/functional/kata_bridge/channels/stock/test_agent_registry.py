@@ -28,10 +28,10 @@ NOT_ATTACHED = "the guest's agent has not attached"
 
 @asynccontextmanager
 async def agents_of(
-    place: Path, kata: FakeKata, *, copies_credentials: bool = True
+    short_dir: Path, kata: FakeKata, *, copies_credentials: bool = True
 ) -> AsyncIterator[AgentRegistry]:
-    credentials = GuestCertificates.open(place / "state")
-    server = AgentServer(credentials, place / "agents.sock")
+    credentials = GuestCertificates.open(short_dir / "state")
+    server = AgentServer(credentials, short_dir / "agents.sock")
     await server.start(on_attached=lambda _: None, on_detached=lambda _: None, on_state=lambda _, __: None)
     try:
         yield AgentRegistry(
@@ -55,14 +55,14 @@ async def why(agents: AgentRegistry, sandbox: Sandbox = GUEST) -> str:
 @pytest.mark.parametrize("flavour", list(Flavour))
 @pytest.mark.parametrize("is_hybrid", [False, True])
 async def test_certificate_is_copied_once_and_the_leaf_last(
-    place: Path, flavour: Flavour, *, is_hybrid: bool
+    short_dir: Path, flavour: Flavour, *, is_hybrid: bool
 ) -> None:
     quirks = AgentQuirks(policy=parse(STOCK_POLICY))
-    kata = FakeKata(place, FakeTables(), flavour=flavour, quirks=quirks, is_hybrid=is_hybrid)
-    async with kata, agents_of(place, kata) as agents:
+    kata = FakeKata(short_dir, FakeTables(), flavour=flavour, quirks=quirks, is_hybrid=is_hybrid)
+    async with kata, agents_of(short_dir, kata) as agents:
         for _ in range(3):
             assert await why(agents) == NOT_ATTACHED
-        issued = place / "state" / "sandboxes" / GUEST.id
+        issued = short_dir / "state" / "sandboxes" / GUEST.id
         assert list(kata.agent.copied.items()) == [
             (f"{GUEST_DIRECTORY}/{name}", (issued / name).read_bytes())
             for name in ("ca.crt", "tls.key", "tls.crt")
@@ -78,9 +78,11 @@ async def test_certificate_is_copied_once_and_the_leaf_last(
         (AgentQuirks(allowed_endpoints=frozenset({"GetIPTablesRequest"})), "CopyFileRequest is blocked"),
     ],
 )
-async def test_refused_copy_is_reported_and_not_repeated(place: Path, quirks: AgentQuirks, text: str) -> None:
-    kata = FakeKata(place, FakeTables(), quirks=quirks)
-    async with kata, agents_of(place, kata) as agents:
+async def test_refused_copy_is_reported_and_not_repeated(
+    short_dir: Path, quirks: AgentQuirks, text: str
+) -> None:
+    kata = FakeKata(short_dir, FakeTables(), quirks=quirks)
+    async with kata, agents_of(short_dir, kata) as agents:
         for _ in range(3):
             message = await why(agents)
             assert message.startswith(f"{NOT_ATTACHED}; CopyFile of its certificate failed: ")
@@ -92,23 +94,23 @@ async def test_refused_copy_is_reported_and_not_repeated(place: Path, quirks: Ag
         assert len(kata.agent.copied) == 3
 
 
-async def test_nothing_is_copied_into_a_confidential_guest(place: Path) -> None:
-    kata = FakeKata(place, FakeTables())
-    async with kata, agents_of(place, kata) as agents:
+async def test_nothing_is_copied_into_a_confidential_guest(short_dir: Path) -> None:
+    kata = FakeKata(short_dir, FakeTables())
+    async with kata, agents_of(short_dir, kata) as agents:
         assert await why(agents, replace(GUEST, policy_refusal="it is confidential")) == NOT_ATTACHED
         assert kata.agent.calls == []
 
 
-async def test_nothing_is_copied_without_the_setting(place: Path) -> None:
-    kata = FakeKata(place, FakeTables())
-    async with kata, agents_of(place, kata, copies_credentials=False) as agents:
+async def test_nothing_is_copied_without_the_setting(short_dir: Path) -> None:
+    kata = FakeKata(short_dir, FakeTables())
+    async with kata, agents_of(short_dir, kata, copies_credentials=False) as agents:
         assert await why(agents) == NOT_ATTACHED
         assert kata.agent.calls == []
 
 
-async def test_copy_is_repeated_until_the_guest_is_up(place: Path) -> None:
-    kata = FakeKata(place, FakeTables())
-    async with kata, agents_of(place, kata) as agents:
+async def test_copy_is_repeated_until_the_guest_is_up(short_dir: Path) -> None:
+    kata = FakeKata(short_dir, FakeTables())
+    async with kata, agents_of(short_dir, kata) as agents:
         await kata.agent.__aexit__()
         assert "the certificate is not in the guest yet" in await why(agents)
         async with kata.agent:

@@ -33,9 +33,9 @@ def channel(kata: FakeKata, *, policy: str | None = None, hold_s: float = 60.0) 
 
 @flavours
 @pytest.mark.parametrize("is_hybrid", [False, True])
-async def test_ruleset_is_applied_once(place: Path, flavour: Flavour, *, is_hybrid: bool) -> None:
+async def test_ruleset_is_applied_once(short_dir: Path, flavour: Flavour, *, is_hybrid: bool) -> None:
     quirks = AgentQuirks(policy=parse(OPENED_POLICY))
-    async with FakeKata(place, FakeTables(), flavour=flavour, quirks=quirks, is_hybrid=is_hybrid) as kata:
+    async with FakeKata(short_dir, FakeTables(), flavour=flavour, quirks=quirks, is_hybrid=is_hybrid) as kata:
         ruleset = sample(7, families=BOTH)
         one = channel(kata)
 
@@ -113,10 +113,10 @@ ROWS = [
 
 @flavours
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-async def test_reason_why_a_guest_takes_no_rules(place: Path, flavour: Flavour, row: Row) -> None:
+async def test_reason_why_a_guest_takes_no_rules(short_dir: Path, flavour: Flavour, row: Row) -> None:
     quirks = AgentQuirks(**row.quirks)  # type: ignore[arg-type] # a table of keywords
     tables = FakeTables()
-    async with FakeKata(place, tables, flavour=flavour, quirks=quirks) as kata:
+    async with FakeKata(short_dir, tables, flavour=flavour, quirks=quirks) as kata:
         for call in (channel(kata).probe(), channel(kata).state(), channel(kata).apply(sample(7), ())):
             with pytest.raises(row.outcome, match=row.why):
                 await call
@@ -125,9 +125,9 @@ async def test_reason_why_a_guest_takes_no_rules(place: Path, flavour: Flavour, 
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-async def test_silent_rust_shim_without_its_agent_is_unreachable(place: Path, row: Row) -> None:
+async def test_silent_rust_shim_without_its_agent_is_unreachable(short_dir: Path, row: Row) -> None:
     quirks = AgentQuirks(**row.quirks)  # type: ignore[arg-type] # a table of keywords
-    async with FakeKata(place, FakeTables(), flavour=RUST, quirks=quirks) as kata:
+    async with FakeKata(short_dir, FakeTables(), flavour=RUST, quirks=quirks) as kata:
         kata.shim.url = "vsock://4294967294:1024"
         with pytest.raises(
             Unreachable, match=r"connection closed, not an HTTP reply; vsock://4294967294:1024"
@@ -147,10 +147,10 @@ async def test_silent_rust_shim_without_its_agent_is_unreachable(place: Path, ro
     ],
 )
 async def test_guest_without_ipv6_gets_ipv4(
-    place: Path, flavour: Flavour, quirks: dict[str, object], why: str
+    short_dir: Path, flavour: Flavour, quirks: dict[str, object], why: str
 ) -> None:
     made = AgentQuirks(**quirks)  # type: ignore[arg-type] # a table of keywords
-    async with FakeKata(place, FakeTables(), flavour=flavour, quirks=made) as kata:
+    async with FakeKata(short_dir, FakeTables(), flavour=flavour, quirks=made) as kata:
         one = channel(kata)
         assert not (await one.probe()).ipv6
 
@@ -161,8 +161,8 @@ async def test_guest_without_ipv6_gets_ipv4(
 
 
 @flavours
-async def test_booting_guest_is_unreachable_until_it_is_up(place: Path, flavour: Flavour) -> None:
-    async with FakeKata(place, FakeTables(), flavour=flavour, is_booting=True) as kata:
+async def test_booting_guest_is_unreachable_until_it_is_up(short_dir: Path, flavour: Flavour) -> None:
+    async with FakeKata(short_dir, FakeTables(), flavour=flavour, is_booting=True) as kata:
         one = channel(kata)
         with pytest.raises(Unreachable):
             await one.probe()
@@ -173,8 +173,8 @@ async def test_booting_guest_is_unreachable_until_it_is_up(place: Path, flavour:
         assert (await one.apply(sample(7), ())).digest == sample(7).digest
 
 
-async def test_old_shim_is_bypassed(place: Path) -> None:
-    async with FakeKata(place, FakeTables()) as kata:
+async def test_old_shim_is_bypassed(short_dir: Path) -> None:
+    async with FakeKata(short_dir, FakeTables()) as kata:
         kata.shim.is_old = True
         one = channel(kata)
 
@@ -183,8 +183,8 @@ async def test_old_shim_is_bypassed(place: Path) -> None:
         assert [request for request in kata.shim.requests if "iptables" in request] == ["GET /iptables"]
 
 
-async def test_dead_shim_is_bypassed(place: Path) -> None:
-    async with FakeKata(place, FakeTables()) as kata:
+async def test_dead_shim_is_bypassed(short_dir: Path) -> None:
+    async with FakeKata(short_dir, FakeTables()) as kata:
         one = channel(kata)
         await one.probe()
         await kata.shim.crash()
@@ -193,7 +193,7 @@ async def test_dead_shim_is_bypassed(place: Path) -> None:
 
 
 @flavours
-async def test_refused_rule_is_quoted_end_to_end(place: Path, flavour: Flavour) -> None:
+async def test_refused_rule_is_quoted_end_to_end(short_dir: Path, flavour: Flavour) -> None:
     class Picky(FakeTables):
         """Fails at the line that is not to its taste."""
 
@@ -203,7 +203,7 @@ async def test_refused_rule_is_quoted_end_to_end(place: Path, flavour: Flavour) 
             ended = await super().run(tool, arguments, b"" if bad else stdin)
             return replace(ended, code=1, stderr=f"{tool}: line {bad} failed") if bad else ended
 
-    async with FakeKata(place, Picky(), flavour=flavour) as kata:
+    async with FakeKata(short_dir, Picky(), flavour=flavour) as kata:
         with pytest.raises(GuestRefused) as caught:
             await channel(kata).apply(sample(7), ())
 
@@ -219,8 +219,8 @@ async def test_refused_rule_is_quoted_end_to_end(place: Path, flavour: Flavour) 
 
 
 @flavours
-async def test_unanswered_push_blocks_the_next(place: Path, flavour: Flavour) -> None:
-    async with FakeKata(place, FakeTables(), flavour=flavour) as kata:
+async def test_unanswered_push_blocks_the_next(short_dir: Path, flavour: Flavour) -> None:
+    async with FakeKata(short_dir, FakeTables(), flavour=flavour) as kata:
         one = channel(kata)
         await one.probe()
         kata.agent.pushes.clear()
@@ -247,8 +247,8 @@ async def test_unanswered_push_blocks_the_next(place: Path, flavour: Flavour) ->
         assert [push.at_once for push in kata.agent.pushes] == [1, 1]
 
 
-async def test_lost_push_is_repeated_after_its_hold(place: Path) -> None:
-    async with FakeKata(place, FakeTables()) as kata:
+async def test_lost_push_is_repeated_after_its_hold(short_dir: Path) -> None:
+    async with FakeKata(short_dir, FakeTables()) as kata:
         one = channel(kata, hold_s=0.2)
         await one.probe()
         kata.quirks.is_mute = True
@@ -260,16 +260,16 @@ async def test_lost_push_is_repeated_after_its_hold(place: Path) -> None:
 
 
 @flavours
-async def test_silent_shim_is_waited_for_until_the_deadline(place: Path, flavour: Flavour) -> None:
-    async with FakeKata(place, FakeTables(), flavour=flavour) as kata:
+async def test_silent_shim_is_waited_for_until_the_deadline(short_dir: Path, flavour: Flavour) -> None:
+    async with FakeKata(short_dir, FakeTables(), flavour=flavour) as kata:
         kata.shim.is_silent = True
         async with asyncio.timeout(3 * _SHORT_S):
             with pytest.raises(Unreachable, match="no reply within"):
                 await channel(kata).probe()
 
 
-async def test_missing_version_does_not_fail_the_probe(place: Path) -> None:
-    async with FakeKata(place, FakeTables()) as kata:
+async def test_missing_version_does_not_fail_the_probe(short_dir: Path) -> None:
+    async with FakeKata(short_dir, FakeTables()) as kata:
         kata.shim.url = "not an address"
 
         assert await channel(kata).probe() == Capabilities(channel="shim", backends=("iptables",), ipv6=True)
@@ -281,9 +281,9 @@ REPLACEMENT = OPENED_POLICY
 
 
 @flavours
-async def test_policy_is_replaced_if_configured(place: Path, flavour: Flavour) -> None:
+async def test_policy_is_replaced_if_configured(short_dir: Path, flavour: Flavour) -> None:
     quirks = AgentQuirks(policy=parse(STOCK_POLICY))
-    async with FakeKata(place, FakeTables(), flavour=flavour, quirks=quirks) as kata:
+    async with FakeKata(short_dir, FakeTables(), flavour=flavour, quirks=quirks) as kata:
         one = channel(kata, policy=REPLACEMENT)
 
         assert (await one.apply(sample(7), ())).digest == sample(7).digest
@@ -291,26 +291,26 @@ async def test_policy_is_replaced_if_configured(place: Path, flavour: Flavour) -
         assert quirks.policy == parse(REPLACEMENT)
 
 
-async def test_policy_is_kept_unless_configured(place: Path) -> None:
+async def test_policy_is_kept_unless_configured(short_dir: Path) -> None:
     quirks = AgentQuirks(policy=parse(STOCK_POLICY))
-    async with FakeKata(place, FakeTables(), quirks=quirks) as kata:
+    async with FakeKata(short_dir, FakeTables(), quirks=quirks) as kata:
         with pytest.raises(NotInjectable):
             await channel(kata).probe()
         assert "SetPolicy" not in kata.agent.calls
 
 
 @flavours
-async def test_sealed_policy_is_reported(place: Path, flavour: Flavour) -> None:
+async def test_sealed_policy_is_reported(short_dir: Path, flavour: Flavour) -> None:
     sealed = STOCK_POLICY.replace("SetPolicyRequest := true", "SetPolicyRequest := false")
     async with FakeKata(
-        place, FakeTables(), flavour=flavour, quirks=AgentQuirks(policy=parse(sealed))
+        short_dir, FakeTables(), flavour=flavour, quirks=AgentQuirks(policy=parse(sealed))
     ) as kata:
         with pytest.raises(NotInjectable, match=r"no rule for Get.* cannot be replaced either"):
             await channel(kata, policy=REPLACEMENT).probe()
 
 
-async def test_insufficient_replacement_policy_is_set_once(place: Path) -> None:
-    async with FakeKata(place, FakeTables(), quirks=AgentQuirks(policy=parse(STOCK_POLICY))) as kata:
+async def test_insufficient_replacement_policy_is_set_once(short_dir: Path) -> None:
+    async with FakeKata(short_dir, FakeTables(), quirks=AgentQuirks(policy=parse(STOCK_POLICY))) as kata:
         with pytest.raises(NotInjectable, match="no rule for GetIPTablesRequest"):
             await channel(kata, policy=STOCK_POLICY).probe()
         assert kata.agent.calls.count("SetPolicy") == 1

@@ -33,9 +33,9 @@ SAVES = [
 
 @pytest.mark.parametrize("flavour", Flavour)
 @pytest.mark.parametrize("error", ERRORS)
-async def test_hostile_error_text_is_cut(place: Path, flavour: Flavour, error: str) -> None:
+async def test_hostile_error_text_is_cut(short_dir: Path, flavour: Flavour, error: str) -> None:
     async with FakeKata(
-        place, FakeTables(), flavour=flavour, quirks=AgentQuirks(hostile_error=error)
+        short_dir, FakeTables(), flavour=flavour, quirks=AgentQuirks(hostile_error=error)
     ) as kata:
         with pytest.raises(Unreachable) as raised:
             await stock_channel(kata.sandbox_id, roots=kata.roots, timeout_s=20).probe()
@@ -44,7 +44,7 @@ async def test_hostile_error_text_is_cut(place: Path, flavour: Flavour, error: s
 
 @pytest.mark.parametrize("save", SAVES)
 async def test_hostile_save_is_parsed_off_the_loop(
-    place: Path, monkeypatch: pytest.MonkeyPatch, save: bytes
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, save: bytes
 ) -> None:
     """Everything that reads a large text runs in the thread for it, and the honest guest is served."""
     loop_thread, readers = threading.get_ident(), set[int]()
@@ -59,8 +59,8 @@ async def test_hostile_save_is_parsed_off_the_loop(
 
     monkeypatch.setattr("kata_bridge.channels.stock.channel.read_installed", noting(rules.read_installed))
     monkeypatch.setattr("kata_bridge.channels.stock.channel.whole_tables", noting(whole_tables.whole_tables))
-    hostile = FakeKata(place, FakeTables(), sandbox_id="bad", quirks=AgentQuirks(hostile_save=save))
-    async with hostile as bad, FakeKata(place, FakeTables(), sandbox_id="good") as good:
+    hostile = FakeKata(short_dir, FakeTables(), sandbox_id="bad", quirks=AgentQuirks(hostile_save=save))
+    async with hostile as bad, FakeKata(short_dir, FakeTables(), sandbox_id="good") as good:
         ruleset = sample(7)
         one = stock_channel(bad.sandbox_id, roots=bad.roots, timeout_s=20)
         two = stock_channel(good.sandbox_id, roots=good.roots, timeout_s=20)
@@ -71,9 +71,9 @@ async def test_hostile_save_is_parsed_off_the_loop(
     assert loop_thread not in readers
 
 
-async def test_version_is_one_short_word(place: Path) -> None:
+async def test_version_is_one_short_word(short_dir: Path) -> None:
     """It is in /status, and in every event of the guest that a watcher gets: 3.9 MiB each time."""
     quirks = AgentQuirks(version="3." + "9" * (3 << 20))
-    async with FakeKata(place, FakeTables(), quirks=quirks) as kata:
+    async with FakeKata(short_dir, FakeTables(), quirks=quirks) as kata:
         capabilities = await stock_channel(kata.sandbox_id, roots=kata.roots, timeout_s=20).probe()
     assert capabilities.version == "3." + "9" * 62

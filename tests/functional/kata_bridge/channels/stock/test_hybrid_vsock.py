@@ -28,8 +28,8 @@ async def echo(path: Path) -> AsyncIterator[None]:
     await listener.stop()
 
 
-async def test_port_of_the_guest_is_reached(place: Path) -> None:
-    async with echo(place / "echo"), FakeVmm(place / "vmm", {1024: place / "echo"}) as vmm:
+async def test_port_of_the_guest_is_reached(short_dir: Path) -> None:
+    async with echo(short_dir / "echo"), FakeVmm(short_dir / "vmm", {1024: short_dir / "echo"}) as vmm:
         reader, writer = await hybrid_vsock.connect(vmm.path, 1024)
         writer.write(b"hello")
 
@@ -38,28 +38,28 @@ async def test_port_of_the_guest_is_reached(place: Path) -> None:
         writer.close()
 
 
-async def test_bytes_after_the_handshake_are_kept(place: Path) -> None:
-    vmm = FakeVmm(place / "vmm", {1024: place / "echo"}, greeting=b"\nOK 7\nearly")
-    async with echo(place / "echo"), vmm:
+async def test_bytes_after_the_handshake_are_kept(short_dir: Path) -> None:
+    vmm = FakeVmm(short_dir / "vmm", {1024: short_dir / "echo"}, greeting=b"\nOK 7\nearly")
+    async with echo(short_dir / "echo"), vmm:
         reader, writer = await hybrid_vsock.connect(vmm.path, 1024)
 
         assert await asyncio.wait_for(reader.readexactly(11), 5) == b"\nOK 7\nearly"
         writer.close()
 
 
-async def test_closed_port_of_the_guest_is_no_answer(place: Path) -> None:
-    async with FakeVmm(place / "vmm", {1024: place / "echo"}) as vmm:
+async def test_closed_port_of_the_guest_is_no_answer(short_dir: Path) -> None:
+    async with FakeVmm(short_dir / "vmm", {1024: short_dir / "echo"}) as vmm:
         with pytest.raises(NoAnswerError, match="closed, nothing listens there in the guest"):
             await hybrid_vsock.connect(vmm.path, 1025)
 
 
-async def test_missing_vmm_is_no_answer(place: Path) -> None:
+async def test_missing_vmm_is_no_answer(short_dir: Path) -> None:
     with pytest.raises(NoAnswerError, match=r"hvsock:///.*/vmm:1024: No such file or directory"):
-        await hybrid_vsock.connect(place / "vmm", 1024)
+        await hybrid_vsock.connect(short_dir / "vmm", 1024)
 
 
-async def test_silent_vmm_is_no_answer(place: Path) -> None:
-    async with FakeVmm(place / "vmm", is_mute=True) as vmm:
+async def test_silent_vmm_is_no_answer(short_dir: Path) -> None:
+    async with FakeVmm(short_dir / "vmm", is_mute=True) as vmm:
         with pytest.raises(NoAnswerError, match=r"no handshake within 0.3 s"):
             await hybrid_vsock.connect(vmm.path, 1024, _SHORT_S)
 
@@ -72,13 +72,13 @@ async def test_silent_vmm_is_no_answer(place: Path) -> None:
         (b"O", "closed, nothing listens"),
     ],
 )
-async def test_other_peer_than_a_vmm_is_no_answer(place: Path, received: bytes, why: str) -> None:
+async def test_other_peer_than_a_vmm_is_no_answer(short_dir: Path, received: bytes, why: str) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
         writer.write(received)
 
-    listener = Listener(place / "vmm", serve)
+    listener = Listener(short_dir / "vmm", serve)
     await listener.start()
     with pytest.raises(NoAnswerError, match=why):
-        await hybrid_vsock.connect(place / "vmm", 1024)
+        await hybrid_vsock.connect(short_dir / "vmm", 1024)
     await listener.stop()

@@ -26,8 +26,8 @@ flavours = pytest.mark.parametrize("flavour", Flavour)
 
 
 @flavours
-async def test_tables_are_set_and_printed(place: Path, flavour: Flavour) -> None:
-    async with FakeKata(place, FakeTables(), flavour=flavour) as kata:
+async def test_tables_are_set_and_printed(short_dir: Path, flavour: Flavour) -> None:
+    async with FakeKata(short_dir, FakeTables(), flavour=flavour) as kata:
         shim = Shim(kata.sandbox_id, roots=kata.roots)
 
         assert await shim.get_tables(V4) == b""
@@ -45,9 +45,9 @@ async def test_tables_are_set_and_printed(place: Path, flavour: Flavour) -> None
 
 
 @flavours
-async def test_large_text_passes_both_ways(place: Path, flavour: Flavour) -> None:
+async def test_large_text_passes_both_ways(short_dir: Path, flavour: Flavour) -> None:
     chains = "".join(f":VCN-{number:020} - [0:0]\n" for number in range(60_000))
-    async with FakeKata(place, FakeTables(), flavour=flavour) as kata:
+    async with FakeKata(short_dir, FakeTables(), flavour=flavour) as kata:
         shim = Shim(kata.sandbox_id, roots=kata.roots)
 
         await shim.set_tables(V4, f"*nat\n{chains}COMMIT\n".encode())
@@ -55,18 +55,18 @@ async def test_large_text_passes_both_ways(place: Path, flavour: Flavour) -> Non
         assert chains.encode() in await shim.get_tables(V4)
 
 
-async def test_error_of_the_go_shim_has_code_and_text(place: Path) -> None:
+async def test_error_of_the_go_shim_has_code_and_text(short_dir: Path) -> None:
     quirks = AgentQuirks(allowed_endpoints=frozenset())
-    async with FakeKata(place, FakeTables(), quirks=quirks) as kata:
+    async with FakeKata(short_dir, FakeTables(), quirks=quirks) as kata:
         with pytest.raises(CallFailedError) as caught:
             await Shim(kata.sandbox_id, roots=kata.roots).set_tables(V4, NAT)
 
     assert (caught.value.code, caught.value.text) == (Code.UNIMPLEMENTED, "SetIPTablesRequest is blocked")
 
 
-async def test_error_of_the_rust_shim_is_a_closed_connection(place: Path) -> None:
+async def test_error_of_the_rust_shim_is_a_closed_connection(short_dir: Path) -> None:
     quirks = AgentQuirks(allowed_endpoints=frozenset())
-    async with FakeKata(place, FakeTables(), quirks=quirks, flavour=Flavour.RUST) as kata:
+    async with FakeKata(short_dir, FakeTables(), quirks=quirks, flavour=Flavour.RUST) as kata:
         with pytest.raises(NoAnswerError, match="connection closed, not an HTTP reply") as caught:
             await Shim(kata.sandbox_id, roots=kata.roots).set_tables(V4, NAT)
 
@@ -74,23 +74,23 @@ async def test_error_of_the_rust_shim_is_a_closed_connection(place: Path) -> Non
 
 
 @flavours
-async def test_old_shim_lacks_the_endpoint(place: Path, flavour: Flavour) -> None:
-    async with FakeKata(place, FakeTables(), flavour=flavour) as kata:
+async def test_old_shim_lacks_the_endpoint(short_dir: Path, flavour: Flavour) -> None:
+    async with FakeKata(short_dir, FakeTables(), flavour=flavour) as kata:
         kata.shim.is_old = True
         with pytest.raises(NoEndpointError, match=r"the shim does not support PUT /iptables \(404\)"):
             await Shim(kata.sandbox_id, roots=kata.roots).set_tables(V4, NAT)
 
 
-async def test_rust_shim_lacks_the_policy_endpoint(place: Path) -> None:
-    async with FakeKata(place, FakeTables(), flavour=Flavour.RUST) as kata:
+async def test_rust_shim_lacks_the_policy_endpoint(short_dir: Path) -> None:
+    async with FakeKata(short_dir, FakeTables(), flavour=Flavour.RUST) as kata:
         with pytest.raises(NoEndpointError, match=r"the shim does not support PUT /policy \(404\)"):
             await Shim(kata.sandbox_id, roots=kata.roots).set_policy("package agent_policy\n")
 
 
-async def test_go_shims_root_is_first(place: Path) -> None:
-    go = FakeKata(place, FakeTables(), sandbox_id="same")
-    rust = FakeKata(place / "other", FakeTables(), sandbox_id="same", flavour=Flavour.RUST)
-    (place / "other").mkdir()
+async def test_go_shims_root_is_first(short_dir: Path) -> None:
+    go = FakeKata(short_dir, FakeTables(), sandbox_id="same")
+    rust = FakeKata(short_dir / "other", FakeTables(), sandbox_id="same", flavour=Flavour.RUST)
+    (short_dir / "other").mkdir()
     async with go, rust:
         roots = (go.roots[0], rust.roots[1])
         await Shim("same", roots=roots).agent_url()
@@ -99,9 +99,9 @@ async def test_go_shims_root_is_first(place: Path) -> None:
     assert (go.shim.requests, rust.shim.requests) == (["GET /agent-url"], ["GET /agent-url"])
 
 
-async def test_shims_before_the_guest_is_up(place: Path) -> None:
-    go = FakeKata(place, FakeTables(), sandbox_id="a", is_booting=True)
-    rust = FakeKata(place, FakeTables(), sandbox_id="b", is_booting=True, flavour=Flavour.RUST)
+async def test_shims_before_the_guest_is_up(short_dir: Path) -> None:
+    go = FakeKata(short_dir, FakeTables(), sandbox_id="a", is_booting=True)
+    rust = FakeKata(short_dir, FakeTables(), sandbox_id="b", is_booting=True, flavour=Flavour.RUST)
     async with go, rust:
         with pytest.raises(
             NoAnswerError, match=r"the shim has not made shim-monitor.sock of sandbox a in /.*/sbs, /.*/kata"
@@ -116,15 +116,15 @@ async def test_shims_before_the_guest_is_up(place: Path) -> None:
             assert await Shim(kata.sandbox_id, roots=kata.roots).get_tables(V4) == b""
 
 
-async def test_socket_of_a_dead_shim_is_no_answer(place: Path) -> None:
-    async with FakeKata(place, FakeTables()) as kata:
+async def test_socket_of_a_dead_shim_is_no_answer(short_dir: Path) -> None:
+    async with FakeKata(short_dir, FakeTables()) as kata:
         await kata.shim.crash()
         with pytest.raises(NoAnswerError, match="Connection refused"):
             await Shim(kata.sandbox_id, roots=kata.roots).get_tables(V4)
 
 
-async def test_unanswered_call_to_the_shim_may_run(place: Path) -> None:
-    async with FakeKata(place, FakeTables()) as kata:
+async def test_unanswered_call_to_the_shim_may_run(short_dir: Path) -> None:
+    async with FakeKata(short_dir, FakeTables()) as kata:
         kata.shim.is_silent = True
         with pytest.raises(NoAnswerError, match=r"no reply within 0.3 s") as caught:
             await Shim(kata.sandbox_id, roots=kata.roots, timeout_s=_SHORT_S).set_tables(V4, NAT)
@@ -132,26 +132,26 @@ async def test_unanswered_call_to_the_shim_may_run(place: Path) -> None:
     assert caught.value.may_run
 
 
-async def test_call_without_a_connection_does_not_run(place: Path) -> None:
-    path = place / "sbs" / "abc" / SOCKET_NAME
+async def test_call_without_a_connection_does_not_run(short_dir: Path) -> None:
+    path = short_dir / "sbs" / "abc" / SOCKET_NAME
     path.parent.mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as full, socket.socket(socket.AF_UNIX) as waiting:
         full.bind(str(path))
         full.listen(0)
         waiting.connect(str(path))
         with pytest.raises(NoAnswerError) as caught:
-            await Shim("abc", roots=[place / "sbs"], timeout_s=_SHORT_S).set_tables(V4, NAT)
+            await Shim("abc", roots=[short_dir / "sbs"], timeout_s=_SHORT_S).set_tables(V4, NAT)
 
     assert not caught.value.may_run
 
 
-async def test_too_long_socket_path_is_named(place: Path) -> None:
-    root = place / ("x" * 120)
+async def test_too_long_socket_path_is_named(short_dir: Path) -> None:
+    root = short_dir / ("x" * 120)
     path = root / "abc" / SOCKET_NAME
     path.parent.mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(place / "s"))
-        (place / "s").rename(path)
+        listener.bind(str(short_dir / "s"))
+        (short_dir / "s").rename(path)
         with pytest.raises(NoAnswerError, match="the path is longer than 107 bytes"):
             await Shim("abc", roots=[root]).agent_url()
 
@@ -161,8 +161,8 @@ async def test_too_long_socket_path_is_named(place: Path) -> None:
     [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", b"HTTP/1.1 2", b"\0" * 100],
     ids=["nothing", "half a body", "half a head", "no HTTP"],
 )
-async def test_incomplete_reply_of_a_shim_is_no_answer(place: Path, received: bytes) -> None:
-    path = place / "sbs" / "abc" / SOCKET_NAME
+async def test_incomplete_reply_of_a_shim_is_no_answer(short_dir: Path, received: bytes) -> None:
+    path = short_dir / "sbs" / "abc" / SOCKET_NAME
     path.parent.mkdir(parents=True)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -172,13 +172,13 @@ async def test_incomplete_reply_of_a_shim_is_no_answer(place: Path, received: by
     listener = Listener(path, serve)
     await listener.start()
     with pytest.raises(NoAnswerError, match="connection closed"):
-        await Shim("abc", roots=[place / "sbs"]).agent_url()
+        await Shim("abc", roots=[short_dir / "sbs"]).agent_url()
     await listener.stop()
 
 
 @pytest.mark.parametrize("size_bytes", [0, 10, 3_000_000])
-async def test_early_reply_counts(place: Path, size_bytes: int) -> None:
-    path = place / "sbs" / "abc" / SOCKET_NAME
+async def test_early_reply_counts(short_dir: Path, size_bytes: int) -> None:
+    path = short_dir / "sbs" / "abc" / SOCKET_NAME
     path.parent.mkdir(parents=True)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -188,13 +188,13 @@ async def test_early_reply_counts(place: Path, size_bytes: int) -> None:
     listener = Listener(path, serve)
     await listener.start()
     with pytest.raises(NoEndpointError):
-        await Shim("abc", roots=[place / "sbs"]).set_tables(V4, b"#" * size_bytes)
+        await Shim("abc", roots=[short_dir / "sbs"]).set_tables(V4, b"#" * size_bytes)
     await listener.stop()
 
 
-async def test_endless_reply_is_cut_off(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endless_reply_is_cut_off(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kata_bridge.channels.stock.shim_http.MAX_REPLY_BYTES", 1 << 20)
-    path = place / "sbs" / "abc" / SOCKET_NAME
+    path = short_dir / "sbs" / "abc" / SOCKET_NAME
     path.parent.mkdir(parents=True)
 
     async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -205,5 +205,5 @@ async def test_endless_reply_is_cut_off(place: Path, monkeypatch: pytest.MonkeyP
     listener = Listener(path, serve)
     await listener.start()
     with pytest.raises(NoAnswerError, match="the reply is larger than 1048576 bytes"):
-        await Shim("abc", roots=[place / "sbs"]).agent_url()
+        await Shim("abc", roots=[short_dir / "sbs"]).agent_url()
     await listener.stop()

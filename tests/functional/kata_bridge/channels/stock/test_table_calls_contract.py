@@ -23,19 +23,19 @@ FILTER = "*filter\n:VCN-Y - [0:0]\nCOMMIT\n"
 
 
 @asynccontextmanager
-async def _made(kind: str, place: Path) -> AsyncIterator[TableCalls]:
+async def _made(kind: str, short_dir: Path) -> AsyncIterator[TableCalls]:
     if kind == "fake":
         yield FakeTableCalls()
         return
     flavour = Flavour.RUST if kind == "rust" else Flavour.GO
-    async with FakeKata(place, FakeTables(), flavour=flavour) as kata:
+    async with FakeKata(short_dir, FakeTables(), flavour=flavour) as kata:
         kata.shim.is_old = kind == "agent"
         yield StockCalls(kata.sandbox_id, roots=kata.roots, timeout_s=10, hold_s=60, policy=None)
 
 
 @pytest_asyncio.fixture(params=["fake", "go", "rust", "agent"])
-async def calls(request: pytest.FixtureRequest, place: Path) -> AsyncIterator[TableCalls]:
-    async with _made(request.param, place) as made:
+async def calls(request: pytest.FixtureRequest, short_dir: Path) -> AsyncIterator[TableCalls]:
+    async with _made(request.param, short_dir) as made:
         yield made
 
 

@@ -39,10 +39,12 @@ def attached(hello: Hello | None = None) -> AgentChannel:
     return AgentChannel("sb", hello or Hello("sb", "1", "boot", CAN), "unix", to_message)
 
 
-async def complete_next(channel: AgentChannel, answer: AgentMessage) -> NodeRequest:
+async def complete_next(channel: AgentChannel, agent_message: AgentMessage) -> NodeRequest:
     """Act as the agent once: complete its next request, and return the request."""
     request = decode(NodeRequest, await channel.outbox.get())
-    channel.complete_request(AgentMessage(request.id, result=answer.result, installed=answer.installed))
+    channel.complete_request(
+        AgentMessage(request.id, result=agent_message.result, installed=agent_message.installed)
+    )
     return request
 
 
@@ -53,9 +55,9 @@ async def answering_all(channel: AgentChannel, calls: int) -> None:
 
 
 async def outcome_of(
-    channel: AgentChannel, call: Awaitable[object], answer: AgentMessage
+    channel: AgentChannel, call: Awaitable[object], agent_message: AgentMessage
 ) -> tuple[object, NodeRequest]:
-    result, request = await asyncio.gather(call, complete_next(channel, answer))
+    result, request = await asyncio.gather(call, complete_next(channel, agent_message))
     return result, request
 
 
@@ -137,8 +139,8 @@ async def test_each_call_sends_one_request() -> None:
             NodeRequest(5, write_resolv_conf=WriteResolvConf("x")),
         ),
     ]
-    for call, answer, expected, request in cases:
-        assert await outcome_of(channel, call(), answer) == (expected, request)
+    for call, agent_message, expected, request in cases:
+        assert await outcome_of(channel, call(), agent_message) == (expected, request)
 
 
 @pytest.mark.asyncio
@@ -170,7 +172,7 @@ async def test_message_of_a_result_is_cut() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    "answer",
+    "agent_message",
     [
         AgentMessage(),
         AgentMessage(installed=InstalledParts((Part("ipv4", "iptables", b"rubbish"),))),
@@ -178,10 +180,10 @@ async def test_message_of_a_result_is_cut() -> None:
         AgentMessage(installed=InstalledParts((Part("ipv4", "iptables"),) * 5)),
     ],
 )
-async def test_invalid_read_back_is_unreachable(answer: AgentMessage) -> None:
+async def test_invalid_read_back_is_unreachable(agent_message: AgentMessage) -> None:
     channel = attached()
     with pytest.raises(Unreachable):
-        await outcome_of(channel, channel.read_back(), answer)
+        await outcome_of(channel, channel.read_back(), agent_message)
 
 
 @pytest.mark.asyncio
@@ -214,8 +216,8 @@ async def test_result_of_an_abandoned_call_is_dropped() -> None:
     channel = attached()
     await abandoned(channel.read_back())
     await abandoned(channel.state())
-    was_asked = channel.has_pending_requests  # a separate name, or mypy narrows the later value
-    assert was_asked
+    had_pending = channel.has_pending_requests  # a separate name, or mypy narrows the later value
+    assert had_pending
     assert not channel.complete_request(AgentMessage(3, result=AgentResult(AgentResultCode.DONE)))
 
     assert channel.complete_request(AgentMessage(1, installed=InstalledParts(())))

@@ -33,10 +33,10 @@ def test_budget_is_small_until_attached() -> None:
 def test_each_flight_of_the_handshake_is_bounded(before: list[bytes]) -> None:
     """The server reads a chain before it identifies the guest: 43 KB took 2.7 s and 490 MiB."""
     budget = ReceiveBudget()
-    for answer in before:
+    for size_bytes in before:
         assert budget.try_spend(FLIGHT_BYTES)
-        budget.server_sent(answer)
-        budget.server_sent(answer)  # in two pieces
+        budget.server_sent(size_bytes)
+        budget.server_sent(size_bytes)  # in two pieces
     assert budget.try_spend(FLIGHT_BYTES)
     assert not budget.try_spend(1)
 

@@ -36,7 +36,7 @@ def state_with(ruleset: Ruleset, *, has_drifted: bool = False) -> GuestState:
     return GuestState(ruleset.generation, ruleset.digest, has_drifted)
 
 
-def answer(ticket: int, code: ResultCode, text: str = "", holds: Ruleset | None = None) -> SetRulesetReply:
+def set_reply(ticket: int, code: ResultCode, text: str = "", holds: Ruleset | None = None) -> SetRulesetReply:
     return SetRulesetReply(
         ticket, code, text, holds.generation if holds else 0, holds.digest if holds else ""
     )
@@ -72,6 +72,6 @@ class Script:
         """Apply `ruleset` to the guest."""
         self.attach()
         self(DesiredChanged(ruleset, (), 0))
-        assert answer(0, ResultCode.APPLIED, holds=ruleset) in self(StateReturned(state_with(ruleset)))
+        assert set_reply(0, ResultCode.APPLIED, holds=ruleset) in self(StateReturned(state_with(ruleset)))
         assert self.machine.is_current
         return self

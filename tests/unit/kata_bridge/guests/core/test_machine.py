@@ -20,8 +20,8 @@ from tests.unit.kata_bridge.guests.core.machine_scripts import (
     A,
     B,
     Script,
-    answer,
     rules,
+    set_reply,
     state_with,
 )
 
@@ -30,7 +30,7 @@ def test_new_guest_gets_the_ruleset_that_was_set_before() -> None:
     script = Script()
     assert script(DesiredChanged(A, (FLOW,), 7)) == ()
     assert script.attach() == (PushRuleset(A, None, (FLOW,), 1),)
-    assert script(StateReturned(state_with(A))) == (answer(7, ResultCode.APPLIED, holds=A),)
+    assert script(StateReturned(state_with(A))) == (set_reply(7, ResultCode.APPLIED, holds=A),)
     assert script.machine.message == ""
     assert script.machine.due_s() == 100.0 + CHECK_S / 2
 
@@ -38,9 +38,9 @@ def test_new_guest_gets_the_ruleset_that_was_set_before() -> None:
 def test_ruleset_that_the_guest_holds_is_not_pushed() -> None:
     script = Script()
     assert script.attach(state_with(A)) == ()
-    assert script(DesiredChanged(A, (FLOW,), 1)) == (answer(1, ResultCode.UNCHANGED, holds=A),)
+    assert script(DesiredChanged(A, (FLOW,), 1)) == (set_reply(1, ResultCode.UNCHANGED, holds=A),)
     again = rules(9, A.digest)
-    assert script(DesiredChanged(again, (), 2)) == (answer(2, ResultCode.UNCHANGED, holds=A),)
+    assert script(DesiredChanged(again, (), 2)) == (set_reply(2, ResultCode.UNCHANGED, holds=A),)
 
 
 def test_newer_ruleset_supersedes_the_one_before() -> None:
@@ -48,12 +48,12 @@ def test_newer_ruleset_supersedes_the_one_before() -> None:
     script.attach()
     assert script(DesiredChanged(A, (FLOW,), 1)) == (PushRuleset(A, None, (FLOW,), 1),)
     superseded = "generation 2 was set after it"
-    assert script(DesiredChanged(B, (OTHER,), 2)) == (answer(1, ResultCode.SUPERSEDED, superseded, B),)
+    assert script(DesiredChanged(B, (OTHER,), 2)) == (set_reply(1, ResultCode.SUPERSEDED, superseded, B),)
     # The push of A has flushed its flows. The change to B is sent as a delta.
     assert script(StateReturned(state_with(A))) == (PushRuleset(B, A, (OTHER,), 2),)
-    stale = answer(3, ResultCode.SUPERSEDED, "generation 2 was set before", B)
+    stale = set_reply(3, ResultCode.SUPERSEDED, "generation 2 was set before", B)
     assert script(DesiredChanged(A, (), 3)) == (stale,)
-    assert script(StateReturned(state_with(B))) == (answer(2, ResultCode.APPLIED, holds=B),)
+    assert script(StateReturned(state_with(B))) == (set_reply(2, ResultCode.APPLIED, holds=B),)
 
 
 def test_flow_added_during_its_flush_is_flushed_again() -> None:
@@ -73,7 +73,7 @@ def test_missing_base_leads_to_a_full_push() -> None:
     script = Script().with_ruleset(A)
     assert script(DesiredChanged(B, (), 1)) == (PushRuleset(B, A, (), 2),)
     assert script(FullRulesetNeeded()) == (PushRuleset(B, None, (), 2),)
-    assert script(StateReturned(state_with(B))) == (answer(1, ResultCode.APPLIED, holds=B),)
+    assert script(StateReturned(state_with(B))) == (set_reply(1, ResultCode.APPLIED, holds=B),)
 
 
 def test_channel_change_cancels_the_probe_in_flight() -> None:
@@ -87,7 +87,7 @@ def test_pending_requests_end_with_the_sandbox() -> None:
     script = Script()
     script(DesiredChanged(A, (), 1))
     gone = "the sandbox was stopped"
-    assert script(SandboxRemoved()) == (answer(1, ResultCode.GONE, gone),)
+    assert script(SandboxRemoved()) == (set_reply(1, ResultCode.GONE, gone),)
     assert script.attach() == ()
-    assert script(DesiredChanged(B, (), 2)) == (answer(2, ResultCode.GONE, gone),)
+    assert script(DesiredChanged(B, (), 2)) == (set_reply(2, ResultCode.GONE, gone),)
     assert script.machine.due_s() is None

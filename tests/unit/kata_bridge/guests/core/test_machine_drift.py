@@ -12,7 +12,7 @@ from kata_bridge.guests.core.events import (
     StateReported,
     StateReturned,
 )
-from tests.unit.kata_bridge.guests.core.machine_scripts import EMPTY, A, B, Script, answer, state_with
+from tests.unit.kata_bridge.guests.core.machine_scripts import EMPTY, A, B, Script, set_reply, state_with
 
 
 def test_drift_is_recorded_once_and_repaired_in_full() -> None:
@@ -41,7 +41,7 @@ def test_report_during_a_push_is_checked_after_it() -> None:
     script = Script().with_ruleset(A)
     script(DesiredChanged(B, (), 1))
     assert script(StateReported(state_with(A, has_drifted=True))) == ()
-    assert script(StateReturned(state_with(B))) == (answer(1, ResultCode.APPLIED, holds=B), CheckState())
+    assert script(StateReturned(state_with(B))) == (set_reply(1, ResultCode.APPLIED, holds=B), CheckState())
 
 
 def test_repeated_drift_is_repaired_with_backoff() -> None:

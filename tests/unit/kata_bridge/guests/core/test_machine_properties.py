@@ -157,19 +157,19 @@ _STEPS = st.sampled_from(
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(_STEPS, st.floats(0, 1, exclude_max=True)), min_size=10, max_size=80))
 def test_any_history_ends_with_the_desired_ruleset(steps: list[tuple[str, float]]) -> None:
-    world = ModelGuest()
+    model = ModelGuest()
     for step, jitter in steps:
-        world.act(step, jitter)
-    world.is_reachable = True
-    world.refuses.clear()
+        model.act(step, jitter)
+    model.is_reachable = True
+    model.refuses.clear()
     for _ in range(60):
-        world.finish(0.5)
+        model.finish(0.5)
         # Long enough for each slow retry, and for the check that finds unreported drift.
-        world.now_s += 60.0
-        world.send(Tick(), 0.5)
-    world.finish(0.5)
-    assert not world.open_tickets
-    if world.machine.desired is not None:
-        assert world.machine.is_current
-        assert world.holds.digest == world.machine.desired.digest
-        assert not world.holds.has_drifted
+        model.now_s += 60.0
+        model.send(Tick(), 0.5)
+    model.finish(0.5)
+    assert not model.open_tickets
+    if model.machine.desired is not None:
+        assert model.machine.is_current
+        assert model.holds.digest == model.machine.desired.digest
+        assert not model.holds.has_drifted

@@ -22,8 +22,8 @@ from tests.unit.kata_bridge.guests.core.machine_scripts import (
     A,
     B,
     Script,
-    answer,
     rules,
+    set_reply,
     state_with,
 )
 
@@ -32,7 +32,7 @@ def test_unreachable_guest_is_probed_with_backoff() -> None:
     script = Script()
     script(DesiredChanged(A, (), 1))
     first = script(GuestUnreachable("agent: not attached"))
-    assert first == (answer(1, ResultCode.UNREACHABLE, "agent: not attached"),)
+    assert first == (set_reply(1, ResultCode.UNREACHABLE, "agent: not attached"),)
     assert script.machine.message == "agent: not attached"
     waits = []
     for _ in range(12):
@@ -42,7 +42,7 @@ def test_unreachable_guest_is_probed_with_backoff() -> None:
         assert script(GuestUnreachable("agent: not attached")) == ()
     assert waits == [0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0, 5.0]
     # Another request gets its reply at once, and does not wait for the next try.
-    assert script(DesiredChanged(B, (), 2)) == (answer(2, ResultCode.UNREACHABLE, "agent: not attached"),)
+    assert script(DesiredChanged(B, (), 2)) == (set_reply(2, ResultCode.UNREACHABLE, "agent: not attached"),)
     # The agent attaches: the desired ruleset is applied at once.
     assert script(ChannelChanged()) == (ProbeChannel(),)
     assert script.attach() == (PushRuleset(B, None, (), 2),)
@@ -65,11 +65,11 @@ def test_refused_ruleset_waits_for_another_one() -> None:
     script = Script().with_ruleset(A)
     script(DesiredChanged(B, (), 1))
     refused = script(CallRefused("line 3: -j NOPE"))
-    assert refused == (answer(1, ResultCode.REFUSED, "line 3: -j NOPE", A), CheckState())
+    assert refused == (set_reply(1, ResultCode.REFUSED, "line 3: -j NOPE", A), CheckState())
     assert script(StateReturned(state_with(A))) == ()
     assert script.machine.message == "the guest refused the ruleset: line 3: -j NOPE"
     assert script(DesiredChanged(rules(3, B.digest), (), 2)) == (
-        answer(2, ResultCode.REFUSED, "line 3: -j NOPE", A),
+        set_reply(2, ResultCode.REFUSED, "line 3: -j NOPE", A),
     )
     assert script.later(60) == (CheckState(),)
     assert script(StateReturned(state_with(A))) == ()
@@ -97,8 +97,8 @@ def test_not_injectable_guest_is_not_retried_soon() -> None:
     script = Script()
     script(DesiredChanged(A, (), 1))
     text = "shim: the agent's policy forbids it"
-    assert script(GuestNotInjectable(text)) == (answer(1, ResultCode.NOT_INJECTABLE, text),)
-    assert script(DesiredChanged(B, (), 2)) == (answer(2, ResultCode.NOT_INJECTABLE, text),)
+    assert script(GuestNotInjectable(text)) == (set_reply(1, ResultCode.NOT_INJECTABLE, text),)
+    assert script(DesiredChanged(B, (), 2)) == (set_reply(2, ResultCode.NOT_INJECTABLE, text),)
     assert script.machine.message == text
     assert script.later(100) == ()
     assert script(ChannelChanged()) == (ProbeChannel(),)
@@ -110,5 +110,5 @@ def test_push_that_has_no_effect_is_retried_with_backoff() -> None:
     script.attach()
     script(DesiredChanged(A, (), 1))
     text = "after a push of d1 the guest holds nothing"
-    assert script(StateReturned(EMPTY)) == (answer(1, ResultCode.UNREACHABLE, text),)
+    assert script(StateReturned(EMPTY)) == (set_reply(1, ResultCode.UNREACHABLE, text),)
     assert script.machine.due_s() == 100.025
