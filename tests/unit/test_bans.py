@@ -34,7 +34,7 @@ def _on_socket(method: str, address: tuple[str, int]) -> None:
         lambda: time.sleep(0),
     ],
 )
-def test_a_forbidden_act_raises_what_nobody_catches(forbidden: Callable[[], object]) -> None:
+def test_a_forbidden_call_raises_a_base_exception(forbidden: Callable[[], object]) -> None:
     with pytest.raises(BaseException, match="in a unit test") as caught:
         forbidden()
     assert not isinstance(caught.value, Exception)

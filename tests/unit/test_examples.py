@@ -51,7 +51,7 @@ def test_daemon_takes_its_example(name: str, monkeypatch: pytest.MonkeyPatch) ->
     assert loaded is not None
 
 
-def test_webhook_example_is_what_its_deployment_ships() -> None:
+def test_webhook_example_equals_its_deployments_file() -> None:
     path = examples.ROOT / "packaging" / "webhook" / "deployment.yaml"
     (shipped,) = [each for each in yaml.safe_load_all(path.read_text()) if each["kind"] == "ConfigMap"]
     assert shipped["data"]["config.yaml"] == examples.shown("dnsconfig-webhook.yaml")

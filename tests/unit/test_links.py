@@ -74,7 +74,7 @@ def test_names_that_exist_or_are_not_ours_are_accepted(name: str) -> None:
         "nowhere.Reason",
     ],
 )
-def test_names_of_what_is_gone_are_found(name: str) -> None:
+def test_names_of_removed_modules_are_found(name: str) -> None:
     assert list(dotted_names.broken_in(f"see `{name}`", is_python=True)) == [name]
 
 

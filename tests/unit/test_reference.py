@@ -31,7 +31,7 @@ def test_reference_is_current() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_every_key_says_what_it_is(kind: FileKind) -> None:
+def test_every_key_has_a_doc(kind: FileKind) -> None:
     assert [path for path, key in configuration.leaves(kind.cls) if not key.setting.doc] == []
 
 

@@ -108,7 +108,7 @@ def test_the_proof_finds_a_pump_and_the_pump_is_slow(pattern: str) -> None:
     assert double.steps > MAX_RATIO * matcher.steps
 
 
-def test_a_lookahead_from_each_place_is_found_too() -> None:
+def test_a_lookahead_from_each_position_is_found_too() -> None:
     assert automaton(of(r",(?![^(]*\))")).pumps() != []
 
 

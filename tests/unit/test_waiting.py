@@ -47,7 +47,7 @@ def test_failure_names_a_function() -> None:
 
 
 @pytest.mark.asyncio
-async def test_until_returns_when_the_condition_holds_and_fails_when_late() -> None:
+async def test_until_returns_with_the_condition_or_fails_late() -> None:
     await waiting.until(lambda: len(SEEN) == 2)
     with pytest.raises(AssertionError, match=r"not within 20 s: SEEN == \[\]"):
         await waiting.until(lambda: SEEN == [])

@@ -165,7 +165,7 @@ def test_unknown_words_fail_their_case(
     assert expected in message
 
 
-def test_a_case_that_wants_an_optional_part_needs_an_otherwise(faulty: Runner, tmp_path: Path) -> None:
+def test_a_case_with_an_optional_part_needs_an_otherwise(faulty: Runner, tmp_path: Path) -> None:
     message = failures(faulty, tmp_path, request=request("GET /pods HTTP/1.1"), config={"sni": True})
     assert "otherwise" in message
 

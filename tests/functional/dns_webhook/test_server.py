@@ -204,7 +204,7 @@ async def test_silent_connections_evict_only_silent_ones(tmp_path: Path) -> None
             assert await here.post(b"{}") == (200, "2 bytes")
 
 
-async def test_reset_connections_free_their_places(tmp_path: Path) -> None:
+async def test_reset_connections_free_their_slots(tmp_path: Path) -> None:
     """A new connection was reset while closed ones were still being dropped."""
     async with running(tmp_path, connections=3) as here, asyncio.timeout(DEADLINE_S):
         for _ in range(5):

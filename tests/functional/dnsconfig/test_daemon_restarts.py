@@ -94,7 +94,7 @@ async def test_revoked_server_is_removed_after_a_restart(tmp_path: Path) -> None
         assert here.servers(theirs) == ["10.96.0.21"]
 
 
-async def test_a_restarted_bridge_gets_everything_again(tmp_path: Path) -> None:
+async def test_a_restarted_bridge_gets_all_resolvers_again(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         uid, waiting = here.put_pod("a", "web"), here.put_pod("a", "late", network="red")
         await here.until(lambda: here.text(uid) and here.waits(waiting))

@@ -169,7 +169,7 @@ async def test_an_endless_message_ends_the_stream(node: AgentServerNode, target:
         await until(lambda: bool(channel.ended))
 
 
-async def test_answers_renew_the_allowance(node: AgentServerNode, target: str) -> None:
+async def test_responses_renew_the_allowance(node: AgentServerNode, target: str) -> None:
     """In total more than the allowance, one message at a time."""
     long = RulesetState(7, DIGEST + "x" * 10_000, False)
     async with attached(node, target) as (call, channel):
@@ -207,7 +207,7 @@ async def test_drift_reported_during_a_read_back_is_allowed(
         assert channel.ended == ""
 
 
-async def test_an_abandoned_read_back_may_be_answered(node: AgentServerNode, target: str) -> None:
+async def test_a_cancelled_read_back_may_get_its_response(node: AgentServerNode, target: str) -> None:
     """An operator presses Ctrl-C while a long response is in flight."""
     async with asyncio.timeout(30), attached(node, target) as (call, channel):
         reading = asyncio.ensure_future(channel.read_back())  # noqa: TID251 - left alone, as its client does

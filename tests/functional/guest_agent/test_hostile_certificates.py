@@ -31,7 +31,7 @@ async def test_hello_must_name_the_certificates_sandbox(node: AgentServerNode, t
     assert node.attached == []
 
 
-async def test_a_certificate_of_a_gone_sandbox_is_rejected(
+async def test_a_certificate_of_a_removed_sandbox_is_rejected(
     node: AgentServerNode, target: str, tmp_path: Path
 ) -> None:
     issued = node.credentials.issue("sb")

@@ -41,7 +41,7 @@ def change_rules(agent: subprocess.Popen[str], line: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_each_request_is_answered(
+async def test_each_request_gets_a_response(
     node: AgentServerNode, short_dir: Path, start_agent: StartAgent
 ) -> None:
     start_agent(node.credentials.issue("sb").directory)

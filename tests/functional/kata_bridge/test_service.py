@@ -136,7 +136,7 @@ async def test_which_sandboxes_stay_unmanaged(short_dir: Path, runtime: FakeRunt
         assert service.guests.unmanaged == 3
 
 
-async def test_netns_state_of_gone_sandboxes_is_removed(short_dir: Path, runtime: FakeRuntime) -> None:
+async def test_netns_state_of_removed_sandboxes_is_removed(short_dir: Path, runtime: FakeRuntime) -> None:
     """Those of sandboxes that ended while kata-bridge was away would stay for ever."""
     notes = short_dir / "state" / "netns"
     notes.mkdir(parents=True, mode=0o700)
@@ -232,7 +232,7 @@ async def test_without_disk_space_a_tenants_agent_is_denied(
         assert adjustment.mounts
 
 
-async def test_without_agents_nri_asks_about_no_container(short_dir: Path, runtime: FakeRuntime) -> None:
+async def test_without_agents_nri_sends_no_container(short_dir: Path, runtime: FakeRuntime) -> None:
     async with serving(dataclasses.replace(configuration(short_dir), agent=None)):
         await runtime.wait_registered()
         await runtime.run_pod(pod("s1"))

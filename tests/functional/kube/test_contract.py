@@ -105,7 +105,7 @@ async def scene(any_client: Client) -> AsyncIterator[Scene]:
         await any_client.request("DELETE", CONFIG_MAPS.path("default", name))
 
 
-async def test_a_list_comes_in_pages_of_one_revision(scene: Scene) -> None:
+async def test_a_list_has_pages_of_one_revision(scene: Scene) -> None:
     for number in range(7):
         await scene.create(str(number))
     params = {"labelSelector": scene.selector, "limit": "3"}

@@ -248,7 +248,7 @@ async def test_status_has_the_refused_line(tmp_path: Path) -> None:
         await here.until(is_over)
 
 
-async def test_status_says_why_a_guest_has_no_rules(tmp_path: Path) -> None:
+async def test_status_reports_why_a_guest_has_no_rules(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         here.bridge.add("nobody", "")
         here.bridge.add("policy", "a", not_injectable="the agent's policy denies SetIPTables")

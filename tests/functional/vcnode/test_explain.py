@@ -48,7 +48,7 @@ async def explain(here: RulesNode, *argv: str) -> tuple[int, str, str]:
     return process.returncode or 0, out.decode(), err.decode()
 
 
-async def test_packet_goes_as_expected(tmp_path: Path) -> None:
+async def test_packet_gets_the_expected_verdict(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         await here.until(lambda: here.rules("a1") and here.rules("b1"))
         code, out, err = await explain(here, "default/front", "10.96.0.1:80", "--tenant", "a")
@@ -113,7 +113,7 @@ async def test_drifted_or_unreadable_rules_are_reported(tmp_path: Path) -> None:
         assert "actual outcome: the guest's agent is not attached" in out
 
 
-async def test_each_daemon_alone_gives_half_of_the_answer(tmp_path: Path) -> None:
+async def test_each_daemon_alone_explains_one_half(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         await here.until(lambda: here.rules("a1"))
         await here.bridge.stop()

@@ -162,7 +162,7 @@ def test_names_are_looked_up_in_turn(is_large: bool) -> None:
     assert [record.value for record in response.records] == ["10.1.2.3"]
 
 
-def test_refusing_server_is_named_and_the_next_is_asked() -> None:
+def test_refusing_server_is_named_and_the_next_is_queried() -> None:
     with server(b"\x03api\x00") as port:
         found = ask_all(("api",), RecordType.A, ("127.0.0.2", "127.0.0.1"), None, port)
     assert [(each.server, each.problem) for each in found] == [
@@ -178,7 +178,7 @@ def test_silent_servers_end_the_lookup() -> None:
     assert [(each.name, each.problem) for each in found] == [("a", "no answer within 4 s")]
 
 
-def test_answer_that_trickles_is_given_up(
+def test_response_that_trickles_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dns_query, "TIMEOUT_S", 0.3)

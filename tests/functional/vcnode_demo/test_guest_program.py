@@ -53,7 +53,7 @@ def test_until_waits_for_a_word(shells: Shells) -> None:
     assert "no such word" not in client.call("until", "127.0.0.1", port, "no such word", 0.1)["body"]
 
 
-def test_leave_waits_until_a_word_is_gone(shells: Shells) -> None:
+def test_leave_waits_until_a_word_disappears(shells: Shells) -> None:
     client, web = shells
     port = _free_port()
     web.call("serve", port, "acme's shop")

@@ -363,7 +363,7 @@ class Debtor(Queued):
             self._waiting.add(cast(ClientConnection, self), "ten-a")
 
 
-def test_a_request_that_waits_again_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_waits_again_keeps_its_position(monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(poller: SocketPoller) -> None:
         use, begun = TenantUsage(), list[int]()
         waiting = RequestQueue(poller, lambda _: use, lambda _: use.waiting)

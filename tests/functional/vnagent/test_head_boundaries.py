@@ -30,7 +30,7 @@ def node(running_node: AgentNode) -> Iterator[AgentNode]:
     running_node.kubelet.script = None
 
 
-def test_pipelined_requests_are_answered_in_order(node: AgentNode) -> None:
+def test_pipelined_requests_get_responses_in_order(node: AgentNode) -> None:
     with node.client("ten-a") as client:
         client.send(
             head("GET /healthz") + head(LOGS) + head("GET /nothing") + head(LOGS) + head("HEAD /healthz")
@@ -218,7 +218,7 @@ _EXTRA = st.sampled_from(
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(["GET", "GET", "GET", "HEAD", "POST"]), _TARGETS, _EXTRA)
-def test_the_log_route_cache_changes_no_answer(
+def test_the_log_route_cache_changes_no_response(
     node: AgentNode, method: str, target: str, extra: tuple[str, ...]
 ) -> None:
     """The same request on a connection that has read this log before, and on a new one: the same bytes

@@ -219,7 +219,7 @@ def test_the_audit_log_names_the_caller_only(node: AgentNode) -> None:
     }
 
 
-def test_kubelet_connections_carry_no_rest_of_an_answer(node: AgentNode) -> None:
+def test_kubelet_connections_carry_no_rest_of_a_response(node: AgentNode) -> None:
     """Two tenants in turn on the same pooled connections, with responses of many sizes."""
     one, two = pod("a", "b", "web", 901), pod("a-b", "b", "web", 901)
     node.set_pods(one, two)

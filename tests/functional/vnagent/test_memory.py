@@ -260,7 +260,7 @@ def test_memory_of_unread_pages(tmp_path: Path) -> None:
     assert sum(json.loads(line)["endpoint"] == "pods" for line in lines) >= READERS + 2
 
 
-def test_memory_of_unread_answers(tmp_path: Path) -> None:
+def test_memory_of_unread_responses(tmp_path: Path) -> None:
     """Pipelined, at the default rate and without one: who does not read is not listened to."""
     with running(tmp_path, requestsPerSecondPerTenant=0) as node, readers(node, READERS) as clients:
         for client in clients:

@@ -64,7 +64,7 @@ def node(running_node: AgentNode) -> Iterator[AgentNode]:
 # ---- Date
 
 
-def test_the_date_field_is_the_answers_time(tmp_path: Path) -> None:
+def test_the_date_field_is_the_responses_time(tmp_path: Path) -> None:
     """Also for the first log after an idle time: an older date would leak when others made their requests."""
     node = start_node(tmp_path)
     try:

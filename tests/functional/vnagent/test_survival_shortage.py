@@ -88,7 +88,7 @@ def test_a_full_disk_for_state_and_audit_log(tmp_path: Path, tiny_disk: Path) ->
         assert [path.name for path in (tiny_disk / "state").iterdir() if path.name.startswith(".")] == []
 
 
-def test_a_dial_without_a_descriptor_is_answered(tmp_path: Path) -> None:
+def test_a_dial_without_a_descriptor_gets_a_response(tmp_path: Path) -> None:
     """502 and not silence, and all is well once there are descriptors again."""
     # Nothing else may open or close a descriptor meanwhile: no further read of /pods, no state to
     # be saved.

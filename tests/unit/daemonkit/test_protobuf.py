@@ -198,7 +198,7 @@ def test_malformed_messages_are_refused(wire: str, error_text: str) -> None:
     assert str(raised.value) == error_text
 
 
-def test_an_inner_message_ends_where_its_length_says() -> None:
+def test_an_inner_message_ends_at_its_length() -> None:
     # The leaf's text would reach one byte beyond it, into the outer message.
     with pytest.raises(BadMessage, match=r"Tree\.leaf: Leaf\.text: cut short"):
         decode(Tree, bytes.fromhex("0a030a02611200"))

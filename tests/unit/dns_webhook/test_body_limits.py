@@ -72,7 +72,7 @@ async def test_an_unfinished_body_times_out() -> None:
     assert here.used == (0, 0)
 
 
-async def test_the_oldest_body_loses_its_place() -> None:
+async def test_the_oldest_body_is_evicted() -> None:
     here = LimitsFixture(most=2)
     first, second = Sender(b"x"), Sender(b"y")
     one, two = await here.reads(first), await here.reads(second)

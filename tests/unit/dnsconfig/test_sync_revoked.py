@@ -222,7 +222,7 @@ async def test_a_relist_without_servers_is_distrusted() -> None:
         assert here.servers(other) == ["10.96.0.10"]
 
 
-async def test_a_distrusted_relist_is_believed_in_the_end() -> None:
+async def test_a_distrusted_relist_is_trusted_in_the_end() -> None:
     here = node()
     uid = here.put_pod("a", network="blue")
     async with here.running():

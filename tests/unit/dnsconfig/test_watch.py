@@ -148,7 +148,7 @@ async def test_absence_is_confirmed_by_events_not_by_relists() -> None:
         assert absence("a") is Absence.UNCONFIRMED
 
 
-async def test_without_virtual_clusters_tenants_have_the_default_domain() -> None:
+async def test_without_virtual_clusters_the_default_domain_applies() -> None:
     here = VirtualNode()
     here.storage.absent.add(VIRTUAL_CLUSTERS)
     here.put(*tenant("a", default="10.0.0.1"), *tenant("b", default="10.0.0.2"))

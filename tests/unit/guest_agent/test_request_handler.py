@@ -92,7 +92,7 @@ def test_capabilities_follow_the_supported_filters(guest: HandledGuest) -> None:
     )
 
 
-def test_a_guest_without_ipv6_says_why(guest: HandledGuest) -> None:
+def test_a_guest_without_ipv6_reports_why(guest: HandledGuest) -> None:
     """kata-bridge shows the message: `no IPv6 rules: MESSAGE`. What both backends lack is named once."""
     for backend in Backend:
         guest.filter.missing[(Family.IPV6, backend)] = "the guest's kernel has no IPv6"

@@ -10,12 +10,12 @@ from kata_bridge.off_loop import INLINE_BYTES
 pytestmark = pytest.mark.asyncio
 
 
-async def test_small_answer_is_parsed_on_the_loop() -> None:
+async def test_small_response_is_parsed_on_the_loop() -> None:
     here = threading.get_ident()
     assert await off_loop.run(INLINE_BYTES, threading.get_ident) == here
 
 
-async def test_large_answers_are_parsed_off_the_loop_one_at_a_time() -> None:
+async def test_large_responses_are_parsed_off_the_loop_in_turn() -> None:
     at_once: list[int] = []
     lock = threading.Lock()
 

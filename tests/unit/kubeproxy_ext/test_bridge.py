@@ -127,7 +127,7 @@ async def test_results_of_an_old_connection_are_ignored() -> None:
         assert results.lines == ["synced", "done"]
 
 
-async def test_flows_are_cut_to_what_a_request_takes() -> None:
+async def test_flows_are_cut_to_the_limit_of_a_request() -> None:
     results = RecordedResults(Script([SYNCED]))
     flow = StaleFlow(Protocol.UDP, "10.96.0.1", 53, keep_replies_from=("10.0.0.1:53",))
     async with results.running():

@@ -44,7 +44,7 @@ async def test_new_guest_of_a_synced_tenant_does_not_wait() -> None:
         assert it.controller.rulesets.render_count == renders + 1
 
 
-async def test_changed_and_gone_guests_drop_their_rulesets() -> None:
+async def test_changed_and_removed_guests_drop_their_rulesets() -> None:
     it = node()
     it.bridge.add("g1", "a")
     it.bridge.add("g2", "b")

@@ -46,7 +46,7 @@ async def test_service_that_grows_too_large_loses_its_rules() -> None:
         assert problems(it) == []
 
 
-async def test_relist_with_a_too_large_service_is_believed() -> None:
+async def test_relist_with_a_too_large_service_is_trusted() -> None:
     it = node()
     it.bridge.add("g", "a")
     async with it.running():

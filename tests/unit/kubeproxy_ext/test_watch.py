@@ -223,7 +223,7 @@ async def test_unlabelled_namespaces_need_cluster_watches() -> None:
         assert cluster_watch.changes == before
 
 
-async def test_empty_relist_is_distrusted_and_believed_later() -> None:
+async def test_empty_relist_is_distrusted_and_trusted_later() -> None:
     cluster_watch = cluster()
     async with cluster_watch.running():
         cluster_watch.watch.follow({"a"})

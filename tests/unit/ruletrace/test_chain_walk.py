@@ -65,7 +65,7 @@ def test_jumps_come_back_and_gotos_do_not(base: list[str], x: list[str], chances
     assert walk_hooks(PACKET, [hook("t", {"base": base, "x": x})]).chances == chances
 
 
-def test_steps_say_shares_notes_and_what_did_not_match() -> None:
+def test_steps_have_shares_notes_and_mismatches() -> None:
     chains = {"base": ["skipped", "half-b", "jump", "other"], "x": ["other", "other"]}
     assert walk_hooks(PACKET, [hook("t", chains)]).steps == (
         't base 1 "skipped": skipped: a note',

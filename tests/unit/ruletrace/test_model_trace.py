@@ -93,7 +93,7 @@ RULES = GuestRules(
         ),
     ],
 )
-def test_model_says_where_a_packet_goes_and_why(
+def test_model_explains_a_packets_endpoint(
     protocol: Protocol, destination: str, port: int, summary: str, steps: tuple[str, ...]
 ) -> None:
     traced = trace_model(RULES, Packet("10.1.0.2", protocol, destination, port))

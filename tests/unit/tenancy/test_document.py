@@ -233,7 +233,7 @@ json_values = st.recursive(
     st.sampled_from(["apiVersion", "kind", "metadata", "spec", "certificateAuthority", "clients", "role"]),
     json_values,
 )
-def test_any_value_in_any_place_is_an_error_or_a_tenant(field: str, value: object) -> None:
+def test_any_value_of_any_field_is_an_error_or_a_tenant(field: str, value: object) -> None:
     document = copy.deepcopy(good())
     at = document if field in document else document["spec"]
     if field == "role":

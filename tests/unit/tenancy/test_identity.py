@@ -149,7 +149,7 @@ def test_other_spiffe_names_are_not_identified(uris: list[str], reason: str) -> 
     assert identify((leaf.der, SUPER.der), REGISTRY, NOW_S) == Unregistered(reason, leaf.spki_sha256)
 
 
-def test_without_spiffe_trust_names_identify_nobody() -> None:
+def test_without_spiffe_trust_names_identify_no_tenant() -> None:
     registry, _ = merge(Registry(), tenants())
     leaf = SUPER.issue("x", uris=["spiffe:///tenant/ten-a/apiserver"])
     assert identify((leaf.der, SUPER.der), registry, NOW_S) == Unregistered(
@@ -188,7 +188,7 @@ def test_unreadable_chains_are_not_identified() -> None:
 
 
 @given(st.lists(st.binary(max_size=60), max_size=3).map(tuple))
-def test_arbitrary_bytes_identify_nobody(chain: tuple[bytes, ...]) -> None:
+def test_arbitrary_bytes_identify_no_tenant(chain: tuple[bytes, ...]) -> None:
     assert isinstance(identify(chain, REGISTRY, NOW_S), Unregistered)
 
 
@@ -277,7 +277,7 @@ def test_an_identity_expires_with_its_chain(chain: tuple[bytes, ...], end_s: flo
 
 
 @pytest.mark.parametrize("leaf", [NOT_YET, OVER], ids=["not yet", "over"])
-def test_an_expired_certificate_identifies_nobody(leaf: Leaf) -> None:
+def test_an_expired_certificate_identifies_no_tenant(leaf: Leaf) -> None:
     found = identify((leaf.der, CA_A.der), REGISTRY, NOW_S)
     assert found == Unregistered("certificate is not valid now", LEAF_A.spki_sha256)
 
@@ -290,6 +290,6 @@ def test_a_spiffe_identity_expires() -> None:
     assert found.not_after_s == int(NOW_S) + 300
 
 
-def test_an_unreadable_validity_identifies_nobody() -> None:
+def test_an_unreadable_validity_identifies_no_tenant() -> None:
     found = identify((LEAF_A.der, b"\x30\x03\x02\x01\x01", CA_A.der), REGISTRY, NOW_S)
     assert isinstance(found, Unregistered)

@@ -96,7 +96,7 @@ def test_a_conflicting_change_keeps_the_last_good_tenant() -> None:
     assert problems == (Problem("b", "ten-x", f"{CLIENT_CLAIM} is another tenant's", True),)
 
 
-def test_a_fallback_goes_before_a_newcomer() -> None:
+def test_a_fallback_has_precedence_over_a_newcomer() -> None:
     """a gives ten-a up for ten-b, which is b's; so it stays ten-a, and c cannot have it."""
     wants_b = Tenant("ten-b", (CA_A.der,), {SPKI_1: API})
     wants_a = Tenant("ten-a", (), {})

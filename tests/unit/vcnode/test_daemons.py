@@ -57,7 +57,7 @@ def test_other_status_code_is_an_error_response(monkeypatch: pytest.MonkeyPatch)
         ((200, b'{"daemon": "other"}'), "this is other, not one"),
     ],
 )
-def test_wrong_or_missing_answer_names_the_daemon(
+def test_wrong_or_missing_response_names_the_daemon(
     monkeypatch: pytest.MonkeyPatch, response: tuple[int, bytes] | Exception, why: str
 ) -> None:
     _responding(monkeypatch, response)
@@ -65,7 +65,7 @@ def test_wrong_or_missing_answer_names_the_daemon(
         daemons.ask(WHERE, "/p", Page, "one")
 
 
-def test_daemon_is_asked_at_a_socket_or_an_address() -> None:
+def test_daemon_is_queried_at_a_socket_or_an_address() -> None:
     parser = argparse.ArgumentParser()
     daemons.add_where(parser, WHERE, "one")
     assert daemons.address_of(parser.parse_args([])) == WHERE

@@ -52,7 +52,7 @@ def test_two_sandboxes_of_one_pod_need_the_id() -> None:
         explain.choose((*ALL, old), "vc-a-web/front", None, is_whole=True)
 
 
-def test_missing_guest_before_the_first_sync_says_so() -> None:
+def test_missing_guest_before_the_first_sync_is_explained() -> None:
     with pytest.raises(ToolError, match="has not listed all sandboxes"):
         explain.choose((), "web/front", None, is_whole=False)
 

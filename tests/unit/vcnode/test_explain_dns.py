@@ -60,7 +60,7 @@ def test_pod_with_its_resolver() -> None:
     ]
 
 
-def test_waiting_pod_says_for_what() -> None:
+def test_waiting_pod_reports_its_reason() -> None:
     waiting = page(
         pod={
             "waitMessage": "network blue does not exist",

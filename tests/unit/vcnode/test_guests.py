@@ -40,7 +40,7 @@ AWAY = GOOD | {
 }
 
 
-def test_guest_without_ipv6_rules_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guest_without_ipv6_rules_reports_why(monkeypatch: pytest.MonkeyPatch) -> None:
     status = {
         "daemon": "kata-bridge",
         "isSynced": True,
@@ -85,7 +85,7 @@ def test_guests_with_their_rulesets_exit_0(monkeypatch: pytest.MonkeyPatch) -> N
     )
 
 
-def test_guest_that_is_behind_says_why_and_exits_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guest_that_is_behind_reports_why_and_exits_1(monkeypatch: pytest.MonkeyPatch) -> None:
     code, out = run(monkeypatch, _status(GOOD, AWAY, problems={"cri": "no answer"}))
     assert code == 1
     assert out.splitlines() == [
@@ -124,7 +124,7 @@ def test_unsynced_kata_bridge_exits_1(monkeypatch: pytest.MonkeyPatch) -> None:
         ([], "not an answer of kata-bridge"),
     ],
 )
-def test_wrong_or_missing_answer_names_the_daemon(
+def test_wrong_or_missing_response_names_the_daemon(
     monkeypatch: pytest.MonkeyPatch, response: object, why: str
 ) -> None:
     with pytest.raises(ToolError, match=why):
@@ -141,7 +141,7 @@ BLOCKED = {
 }
 
 
-def test_blocked_pods_say_why_and_exit_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocked_pods_report_why_and_exit_1(monkeypatch: pytest.MonkeyPatch) -> None:
     other = BLOCKED | {"pod": "vc-b-shop/cart", "tenant": "vc-b"}
     status = _status(startGate={"policy": "enforce", "needs": ["rules"], "blocked": [BLOCKED, other]})
     code, out = run(monkeypatch, status, "--tenant", "vc-a")

@@ -76,7 +76,7 @@ def test_json_has_each_daemon(daemons: dict[Address, int | Exception]) -> None:
     assert second == {"address": "/b", "isReady": False, "problem": "No such file or directory"}
 
 
-def test_without_socket_all_of_the_directory_are_asked(
+def test_without_socket_the_whole_directory_is_queried(
     daemons: dict[Address, int | Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(status, "SOCKET_DIRECTORY", tmp_path)

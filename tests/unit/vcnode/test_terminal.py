@@ -39,7 +39,7 @@ def test_duration_has_its_two_largest_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_day_left_says_the_distance() -> None:
+def test_day_left_is_the_distance() -> None:
     assert day_left(NOW + dt.timedelta(days=10, hours=1), NOW) == "2027-03-11 (in 10 days)"
     assert day_left(NOW - dt.timedelta(days=2), NOW) == "2027-02-27 (expired 2 days ago)"
 

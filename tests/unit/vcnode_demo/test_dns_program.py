@@ -23,7 +23,7 @@ def looked_up(name: str, type_: RecordType = RecordType.A, others: str = "") -> 
     return decode(reply, data)
 
 
-def test_known_names_are_answered() -> None:
+def test_registered_names_are_resolved() -> None:
     assert looked_up(DB) == DnsAnswer(
         Rcode.NOERROR, False, (DnsRecord(DB, RecordType.A, TTL_S, "10.0.0.31"),)
     )
@@ -36,7 +36,7 @@ def test_unknown_names_do_not_exist() -> None:
     assert looked_up(DB, RecordType.AAAA) == DnsAnswer(Rcode.NOERROR, False, ()), "the name is there"
 
 
-def test_a_default_address_answers_all_other_names() -> None:
+def test_a_default_address_resolves_all_other_names() -> None:
     assert [each.value for each in looked_up("example.org", others="203.0.113.66").records] == [
         "203.0.113.66"
     ]
@@ -55,7 +55,7 @@ def test_a_default_address_answers_all_other_names() -> None:
     ],
     ids=["nothing", "cut", "cut in the name", "an answer", "two questions", "no ASCII"],
 )
-def test_malformed_questions_get_no_answer(data: bytes) -> None:
+def test_malformed_queries_get_no_response(data: bytes) -> None:
     assert answer(data, KNOWN) is None
 
 

@@ -40,7 +40,7 @@ def test_a_shell_knows_two_commands() -> None:
     )
 
 
-def test_a_web_server_answers_a_whole_request() -> None:
+def test_a_web_server_responds_to_a_whole_request() -> None:
     response = reply_bytes("/portForward/a-web/shop", b"GET / HTTP/1.1\r\n\r\n")
     head, _, body = response.partition(b"\r\n\r\n")
     assert body == b"welcome to acme's shop (marker-s-1)\n"

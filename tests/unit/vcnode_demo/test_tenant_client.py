@@ -7,7 +7,7 @@ FIELDS = (("Date", "today"), ("Content-Type", "text/plain"), ("X-Request-Id", "1
 ANSWER = HttpAnswer("HTTP/1.1 404 Not Found", FIELDS, b"no\xff")
 
 
-def test_an_answer_has_status_fields_and_text() -> None:
+def test_a_response_has_status_fields_and_text() -> None:
     assert ANSWER.status == 404
     assert ANSWER.text == "no\ufffd"
     assert ANSWER.field("content-type") == "text/plain"

@@ -307,7 +307,7 @@ def test_decisions_do_not_depend_on_the_form_of_super_names(tenant_pods: list[tu
 
 
 @pytest.mark.parametrize("is_synced", [True, False])
-def test_health_is_answered_without_a_synced_index(is_synced: bool) -> None:
+def test_health_is_served_without_a_synced_index(is_synced: bool) -> None:
     index = OwnerIndex([], is_synced=is_synced)
     caller = Caller("a", Role.APISERVER, "00")
     health = parse(parse_request_head(b"GET /healthz HTTP/1.1\r\nHost: a"))

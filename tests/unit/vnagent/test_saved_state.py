@@ -108,7 +108,7 @@ async def test_rotations_are_restored_as_they_were_saved(make: Make) -> None:
     assert make().load_rotations() == b'{"a":{}}'
 
 
-async def test_spiffe_trust_comes_from_the_configuration(make: Make) -> None:
+async def test_spiffe_trust_is_read_from_the_configuration(make: Make) -> None:
     state = make()
     state.tenants_confirmed(REGISTRY, is_new=True)
     await state.write_due()
@@ -211,7 +211,7 @@ async def test_a_damaged_file_is_ignored(make: Make, tmp_path: Path, content: by
     assert state.load_pods() is None
 
 
-async def test_a_directory_in_place_of_a_file_is_ignored(make: Make, tmp_path: Path) -> None:
+async def test_a_directory_at_the_path_of_a_file_is_ignored(make: Make, tmp_path: Path) -> None:
     state = make()
     (tmp_path / "state" / PODS_FILE).mkdir()
     assert state.load_pods() is None

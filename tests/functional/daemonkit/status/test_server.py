@@ -127,7 +127,7 @@ async def test_the_socket_of_a_living_daemon_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_file_in_place_of_the_socket_is_kept(tmp_path: Path) -> None:
+async def test_a_file_at_the_sockets_path_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "status.sock"
     path.write_text("precious")
     with pytest.raises(StatusError, match="a file that is not a socket exists there"):

@@ -106,7 +106,7 @@ def test_exec_greets_and_echoes(peer: Peer) -> None:
     assert bytes(exchange.sent.head).endswith(b"id\nping")
 
 
-def test_a_delayed_byte_does_not_count_as_answered(peer: Peer) -> None:
+def test_a_delayed_byte_does_not_count_as_sent(peer: Peer) -> None:
     has_read, may_respond = threading.Event(), threading.Event()
 
     def slowly(data: bytes) -> bytes:

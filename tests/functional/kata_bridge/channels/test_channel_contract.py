@@ -146,7 +146,7 @@ async def test_probe_names_the_channel_and_its_backends(subject: ContractSubject
     assert "iptables" in capabilities.backends
 
 
-async def test_applied_ruleset_is_held_and_read_back(subject: ContractSubject) -> None:
+async def test_applied_ruleset_is_the_state_and_is_read_back(subject: ContractSubject) -> None:
     for ruleset in (ONE, ONE, TWO):
         assert await subject.channel.apply(ruleset, ()) == _holding(ruleset)
         assert await subject.channel.state() == _holding(ruleset)

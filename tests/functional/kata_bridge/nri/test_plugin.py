@@ -128,7 +128,7 @@ async def test_sandbox_events_of_old_and_new_runtimes(tmp_path: Path, nri_versio
 
 
 @pytest.mark.asyncio
-async def test_a_synchronize_of_megabytes_comes_in_parts(tmp_path: Path) -> None:
+async def test_a_synchronize_of_megabytes_is_sent_in_parts(tmp_path: Path) -> None:
     watcher = Watcher()
     pods = [pod(number, text="x" * 2000) for number in range(1000)]
     quirks = RuntimeQuirks(objects_in_a_message=700)
@@ -176,7 +176,7 @@ async def test_a_slow_handler_keeps_the_connection(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_lost_connection_is_made_again_and_synchronized(tmp_path: Path) -> None:
+async def test_a_lost_connection_reconnects_and_synchronizes(tmp_path: Path) -> None:
     watcher = Watcher()
     path = tmp_path / "nri.sock"
     async with plugin_on(path, watcher, SANDBOXES) as plugin:

@@ -137,7 +137,7 @@ async def test_where_nothing_is_blocked_the_agent_starts_without(
     assert reported.blocked == []
 
 
-async def test_without_agents_on_the_node_its_name_means_nothing(short_dir: Path) -> None:
+async def test_without_agents_on_the_node_its_name_is_ignored(short_dir: Path) -> None:
     """The default rule for Kata names the agent first, also on a node that no agent can dial."""
     config = dataclasses.replace(
         configuration(short_dir), runtimes=(RuntimeRule(("kata*",), ("agent", "stock")),)

@@ -31,7 +31,7 @@ async def test_annotations_are_read_by_an_empty_patch(harness: Harness) -> None:
     assert harness.readings("s1") == count
 
 
-async def test_annotations_of_a_gone_pod_are_read_once(harness: Harness) -> None:
+async def test_annotations_of_a_removed_pod_are_read_once(harness: Harness) -> None:
     harness.server.statuses = [404]
     reads: list[int] = []
 

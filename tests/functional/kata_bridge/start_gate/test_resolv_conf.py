@@ -27,7 +27,7 @@ from tests.functional.kata_bridge.start_gate.gated_node import (
 pytestmark = pytest.mark.asyncio
 
 
-async def test_resolv_conf_changes_in_place_and_goes_with_its_sandbox(node: GatedNode) -> None:
+async def test_resolv_conf_is_rewritten_in_place_until_removal(node: GatedNode) -> None:
     web = pod("s1")
     await node.client.set_resolv_conf(SetResolvConfRequest("", TEXT, pod_uid="uid-s1"))
     await node.runtime.run_pod(web)

@@ -96,7 +96,7 @@ def test_a_handler_failing_at_the_end_ends_its_connection() -> None:
     run(body)
 
 
-def test_unread_key_update_answers_end_the_connection(tmp_path: Path) -> None:
+def test_unread_key_update_replies_end_the_connection(tmp_path: Path) -> None:
     keylog = tmp_path / "keys"
     client = new_context(is_server=False)
     client.keylog_filename = str(keylog)

@@ -45,7 +45,7 @@ def test_capacity_bounds_handshakes_and_the_rest_wait_in_order() -> None:
     assert len(slots) == 1
 
 
-def test_a_source_without_slots_goes_first() -> None:
+def test_a_source_without_slots_is_first() -> None:
     assert begun(made(4, "a1", "a2", "a3", "a4", "a5", "b1", "c1"), 0.0) == "a1 b1 c1 a2"
 
 

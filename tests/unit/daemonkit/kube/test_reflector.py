@@ -74,7 +74,7 @@ async def test_a_quiet_resource_is_relisted_before_it_is_stale() -> None:
         assert 250 < max(ages) < 310
 
 
-async def test_a_handler_can_tell_a_list_from_events() -> None:
+async def test_a_handler_can_distinguish_a_list_from_events() -> None:
     env = ReflectorEnvironment()
     env.put("a")
     async with env.running():

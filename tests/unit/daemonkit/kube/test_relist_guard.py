@@ -27,7 +27,7 @@ def test_a_daemon_without_witnesses_distrusts_an_empty_relist() -> None:
     assert is_distrusted(by_relist=True, has_remaining=False)
 
 
-def test_a_removal_is_believed_when_its_hold_time_has_passed() -> None:
+def test_a_removal_is_trusted_after_its_hold_time() -> None:
     guard = RelistGuard(HOLD_S)
     assert not guard.next_at
     guard.distrust(WEB, "a", ("x",), 7.0)

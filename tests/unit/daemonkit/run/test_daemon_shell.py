@@ -25,7 +25,7 @@ async def broken() -> None:
 
 @pytest.mark.parametrize("stops", [True, False])
 @pytest.mark.asyncio
-async def test_a_failed_task_stops_the_daemon_if_asked(stops: bool) -> None:
+async def test_a_failed_task_stops_the_daemon_if_configured(stops: bool) -> None:
     log = io.StringIO()
     logs.setup(stream=log, is_json=False)
     life, shell = new_life(), DaemonShell("dnsconfig", stops_on_failure=stops, wall_clock=float)
@@ -48,7 +48,7 @@ async def test_the_start_waits_for_readiness() -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_start_goes_on_without_readiness_in_time() -> None:
+async def test_the_start_continues_without_readiness_in_time() -> None:
     life = new_life()
     await wait_until_ready(life, lambda: Readiness(False, ()), within_s=0.0)
     assert not life.stopping.is_set()

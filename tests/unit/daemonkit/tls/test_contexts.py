@@ -146,7 +146,7 @@ def tls_1_2(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return far, near
 
 
-def test_tls_1_2_is_refused_unless_asked_for(tmp_path: Path) -> None:
+def test_tls_1_2_is_refused_unless_configured(tmp_path: Path) -> None:
     far_context, near_context = tls_1_2(tmp_path)
     with pytest.raises(ssl.SSLError):
         shake_hands(server(tmp_path, TENANT), near_context)

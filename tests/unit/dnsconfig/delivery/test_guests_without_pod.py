@@ -49,6 +49,6 @@ def test_the_wait_message_names_the_cause(snapshot: Snapshot, message: str) -> N
     assert wait_message(guest(), snapshot) == message
 
 
-def test_a_static_pods_message_says_what_to_do() -> None:
+def test_a_static_pods_message_has_the_remedy() -> None:
     mirror = {KEY: PodObject(ObjectMeta(KEY[1], KEY[0], "u2", annotations={MIRROR: ""}))}
     assert wait_message(guest(), Snapshot(pods=mirror)).endswith("so create it there")

@@ -53,7 +53,7 @@ def test_each_desired_resolver_is_submitted_once() -> None:
     assert {each.state for each in delivery.statuses.values()} == {DeliveryState.APPLIED}
 
 
-def test_each_session_begins_with_everything() -> None:
+def test_each_session_begins_with_all_resolvers() -> None:
     delivery = ResolverDelivery()
     delivery.set_desired({ONE: TEXT}, 0.0)
     assert due(delivery) == []

@@ -340,7 +340,7 @@ def test_an_unsynced_state_blocks_every_pod(item: Json) -> None:
     assert found.waiting.reason is WaitReason.NOT_SYNCED
 
 
-def test_not_synced_turns_into_a_decision() -> None:
+def test_not_synced_becomes_a_decision() -> None:
     unsynced = replace(CLUSTER, synced_namespaces=frozenset())
     assert decided(pod("a"), unsynced).text is None
     assert decided(pod("a")).text is not None

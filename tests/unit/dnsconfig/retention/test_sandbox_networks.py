@@ -24,7 +24,7 @@ def pod(status: str = "", since: str | None = "one", network: str = "blue") -> P
     return found
 
 
-def test_a_guests_networks_count_until_it_is_gone() -> None:
+def test_a_guests_networks_count_until_its_removal() -> None:
     sandbox_networks = SandboxNetworks()
     assert sandbox_networks.observe(pod(), None, has_all_guests=True) == ()
     assert sandbox_networks.observe(pod(), BLUE, has_all_guests=False) == ("blue",)

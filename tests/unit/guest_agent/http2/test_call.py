@@ -139,7 +139,7 @@ def test_messages_wait_for_both_windows(call: GrpcCall) -> None:
     assert len(sent) + 1000 + sum(len(payload) for *_, payload in last) == len(message(text))
 
 
-def test_a_smaller_window_counts_for_data_under_way(call: GrpcCall) -> None:
+def test_a_smaller_window_counts_for_data_in_flight(call: GrpcCall) -> None:
     call.receive_data(widened(0, 1 << 20))
     call.send_message(b"x" * 70_000)
     assert sum(len(payload) for *_, payload in written(call)) == 65535

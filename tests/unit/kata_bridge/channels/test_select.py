@@ -39,7 +39,7 @@ async def _selected(is_booting: bool = False, **providers: _FakeProvider) -> str
     return (await select_channel(SANDBOX, tuple(providers), by_name, is_booting=is_booting)).name
 
 
-async def test_first_channel_that_answers_is_selected() -> None:
+async def test_first_channel_that_responds_is_selected() -> None:
     stock = _FakeProvider()
     assert await _selected(agent=_FakeProvider(), stock=stock) == "agent"
     assert stock.probes == 0

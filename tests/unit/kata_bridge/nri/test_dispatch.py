@@ -141,7 +141,7 @@ async def test_synchronize_in_parts_calls_the_handler_once() -> None:
 
 @pytest.mark.parametrize("method", ["RunPodSandbox", "StopPodSandbox", "RemovePodSandbox"])
 @pytest.mark.asyncio
-async def test_a_slow_event_handler_is_cancelled_and_answered(method: str) -> None:
+async def test_a_slow_event_handler_is_cancelled_with_a_response(method: str) -> None:
     setup = Setup()
     setup.handler.delay_s = 60
     assert await setup.call(method, PodRequest(POD)) == b""
@@ -151,7 +151,7 @@ async def test_a_slow_event_handler_is_cancelled_and_answered(method: str) -> No
 
 
 @pytest.mark.asyncio
-async def test_a_failed_event_handler_is_logged_and_answered(
+async def test_a_failed_event_handler_is_logged_with_a_response(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     setup = Setup()

@@ -35,7 +35,7 @@ def test_all_fields_of_nri_are_read() -> None:
         (None, 0, False, False),
     ],
 )
-def test_pid_and_namespace_tell_alive_and_host_network(
+def test_pid_and_namespace_show_alive_and_host_network(
     linux: LinuxPodSandbox | None, pid: int, is_alive: bool, is_host_network: bool
 ) -> None:
     observation = observation_of(PodSandbox("s", "web", "u", "n", linux=linux, pid=pid))

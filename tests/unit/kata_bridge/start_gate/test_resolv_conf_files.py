@@ -32,7 +32,7 @@ def untouched(secret: Path) -> bool:
 
 @pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to])
 @pytest.mark.parametrize("name", ["resolv.conf", "gate.new", "gate.json"])
-def test_a_link_in_place_of_a_file_is_not_followed(
+def test_a_link_at_the_path_of_a_file_is_not_followed(
     tmp_path: Path, secret: Path, plant: Callable[[Path, Path], None], name: str
 ) -> None:
     """It was followed, and its target was written and made readable by all."""
@@ -48,7 +48,7 @@ def test_a_link_in_place_of_a_file_is_not_followed(
     assert untouched(secret)
 
 
-def test_a_link_in_place_of_a_sandbox_is_not_followed(tmp_path: Path, secret: Path) -> None:
+def test_a_link_at_the_path_of_a_sandbox_is_not_followed(tmp_path: Path, secret: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "pods").mkdir()
     (tmp_path / "pods" / "s").symlink_to(tmp_path / "elsewhere")

@@ -56,7 +56,7 @@ def _read(frame: Frame) -> bytes | str:
 
 
 @pytest.mark.asyncio
-async def test_each_call_is_answered_when_done() -> None:
+async def test_each_call_gets_its_response_when_done() -> None:
     server_calls = FakeServerCalls()
     server_calls.call(1, "sleep", b"2")
     server_calls.call(3, "echo", b"hello")
@@ -80,7 +80,7 @@ async def test_errors_of_the_handler_are_returned() -> None:
 
 
 @pytest.mark.asyncio
-async def test_bug_of_the_handler_is_answered_and_logged(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_bug_of_the_handler_is_logged_with_a_response(capsys: pytest.CaptureFixture[str]) -> None:
     server_calls = FakeServerCalls()
     server_calls.call(1, "fail")
     await asyncio.sleep(1)

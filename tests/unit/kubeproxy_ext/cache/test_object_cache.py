@@ -112,7 +112,7 @@ def test_relist_without_services_but_endpoints_is_distrusted() -> None:
     assert state.names("service") == ["x", "y"]
 
 
-def test_relist_is_believed_when_endpoints_are_gone_too() -> None:
+def test_relist_is_trusted_when_it_lacks_endpoints_too() -> None:
     cache, state = fed()
     cache.remove_services([X, Y], 7.0, by_relist=True)
     cache.put(endpoints("x-1"))
@@ -123,7 +123,7 @@ def test_relist_is_believed_when_endpoints_are_gone_too() -> None:
     assert (state.names("service"), cache.distrusted) == ([], ())
 
 
-def test_relist_without_services_and_endpoints_is_believed() -> None:
+def test_relist_without_services_and_endpoints_is_trusted() -> None:
     cache, state = fed()
     cache.remove_slices([("a-web", "x-1"), ("a-web", "y-1")])
     cache.remove_services([X, Y], 7.0, by_relist=True)
@@ -258,7 +258,7 @@ def test_unreadable_service_loses_rules_but_still_exists() -> None:
     assert state.names("service") == ["web"]
 
 
-def test_relist_with_an_unreadable_service_is_believed() -> None:
+def test_relist_with_an_unreadable_service_is_trusted() -> None:
     state = RecordingState()
     cache = ObjectCache(state, HOLD_S)
     cache.put_namespace(namespace("a-web"))

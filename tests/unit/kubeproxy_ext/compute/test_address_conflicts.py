@@ -37,7 +37,7 @@ ADDRESS = ("172.30.0.41", 80, Protocol.TCP)
         ([YOUNGER, OTHER_NAME], "a/a"),
     ],
 )
-def test_conflict_goes_by_rank_then_age_then_name(services: list[ServiceInfo], winner: str) -> None:
+def test_conflict_is_decided_by_rank_then_age_then_name(services: list[ServiceInfo], winner: str) -> None:
     expected = {s.reference: (AddressConflict(ADDRESS, winner),) for s in services if s.reference != winner}
     for order in itertools.permutations(services):
         assert find_conflicts(order, Family.IPV4) == expected

@@ -251,7 +251,7 @@ def test_source_ranges_of_the_other_family_do_not_filter() -> None:
     assert found.ipv4.load_balancer_ranges is None
 
 
-def test_malformed_source_range_lets_nobody_in() -> None:
+def test_malformed_source_range_admits_no_client() -> None:
     found = proxied({"loadBalancerSourceRanges": ["everyone"]})
     assert found.ipv4 is not None
     assert found.ipv4.load_balancer_ranges == ()

@@ -5,7 +5,7 @@ from tests.unit.kubeproxy_ext.compute import builders
 from tests.unit.kubeproxy_ext.compute.service_states import VIEW, meanings, state_of
 
 
-def test_conflicting_address_moves_when_its_owner_goes() -> None:
+def test_conflicting_address_moves_when_its_service_ends() -> None:
     state = state_of(
         builders.namespace("A-web", "A"),
         builders.service("A-web/old", "172.30.0.1", external=["1.2.3.4"], created="2025"),

@@ -15,7 +15,7 @@ def test_guest_without_request_has_no_barrier() -> None:
     assert sent("g1", "g2").barrier_until("g3") is None
 
 
-def test_barrier_ends_with_the_last_answer() -> None:
+def test_barrier_ends_with_the_last_result() -> None:
     made = sent("g1", "g2", "g3")
     made.answered("g1", 1.0)
     made.answered("g2", 1.02)
@@ -30,7 +30,7 @@ def test_single_guest_has_no_barrier() -> None:
     assert made.barrier_until("g1") is None
 
 
-def test_guest_that_is_gone_ends_the_barrier() -> None:
+def test_removed_guest_ends_the_barrier() -> None:
     made = sent("g1", "g2")
     made.answered("g1", 1.0)
     made.gone("g2")

@@ -8,7 +8,7 @@ from kubeproxy_ext.delivery.queue import REFUSED_RETRY_S, RESEND_S, RETRY_S, Rul
 from tests.unit.kubeproxy_ext.delivery.queues import ONE, TWO, applied, delivery, guest, report
 
 
-def test_needs_full_is_answered_with_the_whole_ruleset() -> None:
+def test_needs_full_is_followed_by_the_full_ruleset() -> None:
     made = delivery("g1")
     applied(made)
     made.set_desired("g1", TWO, 1.0)
@@ -110,7 +110,7 @@ def test_guest_reported_empty_after_reconnect_is_pushed() -> None:
     assert made.take_due(2.0) == (RulesetPush(("g1",), ONE.ruleset, ()),)
 
 
-def test_results_of_gone_guests_are_ignored() -> None:
+def test_results_of_removed_guests_are_ignored() -> None:
     made = delivery("g1")
     (push,) = made.take_due(0.0)
     made.on_guest_gone("g1")

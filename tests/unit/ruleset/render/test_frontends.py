@@ -29,7 +29,7 @@ def test_only_addresses_of_services_are_rendered(ip: str, expected: bool) -> Non
     assert is_renderable(_capture(ip)) is expected
 
 
-def test_dns_comes_first_then_apiservers_then_names() -> None:
+def test_dns_is_first_then_apiservers_then_names() -> None:
     services = [
         ServiceRules("a/dns-like", (_capture("10.0.0.1", 5353),)),
         ServiceRules("a/kubernetes", (_capture("10.0.0.2", 443),)),

@@ -55,7 +55,7 @@ DIGEST = "ab" * 32
 EMPTY = Document(Family.IPV4, Backend.IPTABLES, {})
 
 
-def test_foreign_lines_keep_their_place_before_our_hook() -> None:
+def test_foreign_lines_keep_their_position_before_our_hook() -> None:
     assert whole_tables(FOREIGN, DOCUMENT, DIGEST) == MERGED
 
 

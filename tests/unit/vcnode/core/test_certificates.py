@@ -59,7 +59,7 @@ def test_client_may_also_be_a_server_or_have_no_usage() -> None:
         assert certificates.check(ROOT.cert_pem, leaf(usages=usages).cert_pem, NOW).spki
 
 
-def test_intermediate_comes_with_client_or_authority() -> None:
+def test_intermediate_is_sent_with_client_or_authority() -> None:
     middle = intermediate(ROOT)
     client = leaf(middle)
     assert certificates.check(ROOT.cert_pem, client.cert_pem + middle.cert_pem, NOW).authorities == (

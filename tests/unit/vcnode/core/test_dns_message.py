@@ -102,13 +102,13 @@ def test_header_has_code_and_truncation(flags: int, code: str, is_truncated: boo
         (response(record(5, b"\x3f" + b"x" * 5)), "a name that is too long"),
     ],
 )
-def test_malformed_answer_is_refused(data: bytes, reason: str) -> None:
+def test_malformed_response_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(Malformed, match=reason):
         decode(data, QUERY)
 
 
 @given(data=st.binary(max_size=200), whole=st.booleans())
-def test_any_bytes_are_an_answer_or_malformed(data: bytes, whole: bool) -> None:
+def test_any_bytes_are_a_response_or_malformed(data: bytes, whole: bool) -> None:
     with contextlib.suppress(Malformed):
         decode(response(data) if whole else data, QUERY)
 

@@ -58,7 +58,7 @@ def to(address: str, port: int = 80) -> Packet:
     return Packet("10.0.0.10", Protocol.TCP, address, port)
 
 
-def test_packet_goes_as_expected_in_the_tenants_names() -> None:
+def test_packet_gets_the_expected_verdict_in_tenants_names() -> None:
     found = explain(GUEST, to("10.32.0.10"), DESIRED, APPLIED)
     assert (found.is_good, found.state) == (True, RulesState.CURRENT)
     chain, both = endpoint_set_chain(ENDPOINTS), "to 10.0.0.21:8080, 10.0.0.22:8080"
@@ -136,7 +136,7 @@ def test_kata_bridge_without_the_newest_ruleset_is_behind() -> None:
     )
 
 
-def test_guest_that_cannot_be_read_says_why() -> None:
+def test_unreadable_guest_reports_why() -> None:
     guest = replace(GUEST, not_injectable="its policy refuses SetIPTables")
     found = explain(guest, to("10.32.0.10"), DESIRED, "its policy refuses SetIPTables")
     assert (found.state, found.agrees) == (RulesState.NOT_INJECTABLE, None)
@@ -166,7 +166,7 @@ def test_without_both_daemons_the_outcome_is_unknown() -> None:
     assert (found.state, render(found)[1]) == (RulesState.UNKNOWN, "-> unknown")
 
 
-def test_guest_without_a_ruleset_says_why() -> None:
+def test_guest_without_a_ruleset_reports_why() -> None:
     desired = DesiredRules(None, problem="its pod belongs to no tenant")
     guest = replace(GUEST, tenant="", tenant_pod="", digest="")
     found = explain(guest, to("10.96.0.1"), desired, ReadBack((), ()))
@@ -258,7 +258,7 @@ def probe(read_back: ReadBack | str, reported: Document, port: int = 10561) -> E
     return explain(replace(GUEST, digest=digest(reported)), to(PROBE, port), desired, read_back)
 
 
-def test_probe_of_the_current_generation_is_answered() -> None:
+def test_probe_of_the_current_generation_succeeds() -> None:
     found = probe(ReadBack((PROBE_TEXT,), (PROBE_TEXT,)), PROBE_TEXT)
     assert found.is_good
     assert found.notes == (FOR, "the guest has the current generation, 7: the init container ends")
@@ -267,7 +267,7 @@ def test_probe_of_the_current_generation_is_answered() -> None:
     assert "          tcp 192.0.2.61:10561 is Service port -/rules-probe" in lines
 
 
-def test_probe_of_an_older_generation_is_answered() -> None:
+def test_probe_of_an_older_generation_succeeds() -> None:
     found = probe(ReadBack((OLD_PROBE_TEXT,), (PROBE_TEXT,)), OLD_PROBE_TEXT)
     assert (found.state, found.agrees) == (RulesState.BEHIND, True)
     assert found.notes == (

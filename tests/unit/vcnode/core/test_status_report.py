@@ -141,7 +141,7 @@ def test_only_the_first_waiting_pods_are_named() -> None:
     assert lines[-1] == "  and        88 more pods: see --json"
 
 
-def test_unready_daemon_says_why() -> None:
+def test_unready_daemon_reports_why() -> None:
     lines = status_report.render(
         report(503, b"tenants: not synced\npods: ok, age 1 s\n", isDraining=True), "x", STARTED
     )

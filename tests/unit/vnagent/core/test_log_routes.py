@@ -47,15 +47,15 @@ def test_a_known_path_is_found_with_its_own_parameters() -> None:
         head().replace(b"\r\n", b" \r\n", 1),
     ],
 )
-def test_any_other_head_is_parsed_the_long_way(other: bytes) -> None:
+def test_any_other_head_is_parsed_in_full(other: bytes) -> None:
     assert filled().find(other, PREVIOUS, INDEX) is None
 
 
-def test_a_first_head_is_parsed_the_long_way() -> None:
+def test_a_first_head_is_parsed_in_full() -> None:
     assert filled().find(head(), None, INDEX) is None
 
 
-def test_fields_with_an_upgrade_are_parsed_the_long_way() -> None:
+def test_fields_with_an_upgrade_are_parsed_in_full() -> None:
     fields = FIELDS + b"\r\nUpgrade: SPDY/3.1"
     previous = parse_request_head(b"GET /healthz HTTP/1.1" + fields)
     assert filled().find(head(fields=fields), previous, INDEX) is None

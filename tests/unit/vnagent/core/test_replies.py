@@ -80,7 +80,7 @@ def test_a_refusal_lists_supported_protocols() -> None:
 
 
 @pytest.mark.parametrize("endpoint", list(Endpoint))
-def test_missing_objects_get_one_answer(endpoint: Endpoint) -> None:
+def test_missing_objects_get_one_response(endpoint: Endpoint) -> None:
     """Foreign or missing pod, foreign container, wrong uid, gone at the kubelet: the same bytes."""
     distinct_replies = {
         render(endpoint, 404, reason, "0f-1", is_close=True)

@@ -352,7 +352,7 @@ class PageClient:
 
 @pytest.mark.parametrize("max_age_s", [0.0, 30.0])
 @pytest.mark.parametrize("is_fault_in", ["reading", "rendering"])
-async def test_a_bug_is_answered_logged_once_and_not_kept(
+async def test_a_bug_gets_a_response_one_log_line_and_is_not_kept(
     capsys: pytest.CaptureFixture[str], max_age_s: float, is_fault_in: str
 ) -> None:
     kubelet = FakeKubeletPool(A, takes_s=0.5)

@@ -34,7 +34,7 @@ def test_a_replaced_certificate_overlaps() -> None:
     assert state.next_end_s is None
 
 
-def test_a_certificate_that_comes_back_is_not_retired() -> None:
+def test_a_certificate_that_returns_is_not_retired() -> None:
     renewed = AUTHORITY.issue(KEY)
     state = rotate(Rotation(), registered(), 0.0, 600.0)
     state = rotate(state, registered(leaf=renewed), 1.0, 600.0)

@@ -128,7 +128,7 @@ async def test_unanswered_call_to_the_agent_may_run(short_dir: Path) -> None:
     assert caught.value.may_run
 
 
-async def test_broken_connection_is_no_answer(short_dir: Path) -> None:
+async def test_broken_connection_raises_no_answer(short_dir: Path) -> None:
     async def serve(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
 
@@ -146,12 +146,12 @@ async def test_broken_connection_is_no_answer(short_dir: Path) -> None:
         ("hvsock://{short_dir}/nobody:1024", "No such file or directory"),
     ],
 )
-async def test_missing_agent_is_no_answer(short_dir: Path, url: str, why: str) -> None:
+async def test_missing_agent_raises_no_answer(short_dir: Path, url: str, why: str) -> None:
     with pytest.raises(NoAnswerError, match=why):
         await StockAgentClient(url.format(short_dir=short_dir)).version()
 
 
-async def test_unknown_cid_is_no_answer() -> None:
+async def test_unknown_cid_raises_no_answer() -> None:
     # No guest has CID 4294967294; a kernel without vsock has another error.
     with pytest.raises(NoAnswerError, match=r"vsock://4294967294:1024: \w+"):
         await StockAgentClient("vsock://4294967294:1024", timeout_s=_SHORT_S).version()

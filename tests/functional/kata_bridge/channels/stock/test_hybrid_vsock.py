@@ -47,18 +47,18 @@ async def test_bytes_after_the_handshake_are_kept(short_dir: Path) -> None:
         writer.close()
 
 
-async def test_closed_port_of_the_guest_is_no_answer(short_dir: Path) -> None:
+async def test_closed_port_of_the_guest_raises_no_answer(short_dir: Path) -> None:
     async with FakeVmm(short_dir / "vmm", {1024: short_dir / "echo"}) as vmm:
         with pytest.raises(NoAnswerError, match="closed, nothing listens there in the guest"):
             await hybrid_vsock.connect(vmm.path, 1025)
 
 
-async def test_missing_vmm_is_no_answer(short_dir: Path) -> None:
+async def test_missing_vmm_raises_no_answer(short_dir: Path) -> None:
     with pytest.raises(NoAnswerError, match=r"hvsock:///.*/vmm:1024: No such file or directory"):
         await hybrid_vsock.connect(short_dir / "vmm", 1024)
 
 
-async def test_silent_vmm_is_no_answer(short_dir: Path) -> None:
+async def test_silent_vmm_raises_no_answer(short_dir: Path) -> None:
     async with FakeVmm(short_dir / "vmm", is_mute=True) as vmm:
         with pytest.raises(NoAnswerError, match=r"no handshake within 0.3 s"):
             await hybrid_vsock.connect(vmm.path, 1024, _SHORT_S)
@@ -72,7 +72,7 @@ async def test_silent_vmm_is_no_answer(short_dir: Path) -> None:
         (b"O", "closed, nothing listens"),
     ],
 )
-async def test_other_peer_than_a_vmm_is_no_answer(short_dir: Path, received: bytes, why: str) -> None:
+async def test_other_peer_than_a_vmm_raises_no_answer(short_dir: Path, received: bytes, why: str) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
         writer.write(received)

@@ -116,7 +116,7 @@ async def test_shims_before_the_guest_is_up(short_dir: Path) -> None:
             assert await Shim(kata.sandbox_id, roots=kata.roots).get_tables(V4) == b""
 
 
-async def test_socket_of_a_dead_shim_is_no_answer(short_dir: Path) -> None:
+async def test_socket_of_a_dead_shim_raises_no_answer(short_dir: Path) -> None:
     async with FakeKata(short_dir, FakeTables()) as kata:
         await kata.shim.crash()
         with pytest.raises(NoAnswerError, match="Connection refused"):
@@ -161,7 +161,7 @@ async def test_too_long_socket_path_is_named(short_dir: Path) -> None:
     [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", b"HTTP/1.1 2", b"\0" * 100],
     ids=["nothing", "half a body", "half a head", "no HTTP"],
 )
-async def test_incomplete_reply_of_a_shim_is_no_answer(short_dir: Path, received: bytes) -> None:
+async def test_incomplete_reply_of_a_shim_raises_no_answer(short_dir: Path, received: bytes) -> None:
     path = short_dir / "sbs" / "abc" / SOCKET_NAME
     path.parent.mkdir(parents=True)
 

@@ -33,7 +33,7 @@ def test_address_has_one_form(text: str, canonical: str | None) -> None:
     assert (None if found is None else str(found)) == canonical
 
 
-def test_certificate_comes_from_its_sandboxs_addresses() -> None:
+def test_certificate_is_bound_to_its_sandboxs_addresses() -> None:
     addresses = GuestAddresses()
     addresses.update([appeared("a", "10.0.0.1", "fd00::1"), appeared("b", "10.0.0.2"), appeared("silent")])
     why = "the certificate came from 10.0.0.2, which is not its sandbox's address"

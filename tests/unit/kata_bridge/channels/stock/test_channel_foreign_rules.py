@@ -12,7 +12,7 @@ from tests.unit.kata_bridge.channels.stock.stock_guests import MESH, V4, channel
 pytestmark = pytest.mark.asyncio
 
 
-async def test_rules_of_a_mesh_stay_in_front() -> None:
+async def test_rules_of_a_mesh_stay_first() -> None:
     guest = await mesh_first()
     one = channel(guest)
 
@@ -25,7 +25,7 @@ async def test_rules_of_a_mesh_stay_in_front() -> None:
     assert all(text.count("*") == 2 and "*mangle" not in text for _, text in guest.pushes[2:])
 
 
-async def test_later_rule_of_a_mesh_is_drift_and_goes_first() -> None:
+async def test_later_rule_of_a_mesh_is_drift_and_becomes_first() -> None:
     guest = FakeTableCalls()
     one = channel(guest)
     await one.apply(sample(7), ())

@@ -204,5 +204,5 @@ def test_stderr_of_iptables_follows_its_path(text: str, fault: Fault) -> None:
     assert classify(CallFailedError(Code.INTERNAL, text)) is fault
 
 
-def test_message_of_a_missing_answer_is_cut() -> None:
+def test_message_of_a_missing_response_is_cut() -> None:
     assert len(str(NoAnswerError("x" * 100_000))) == MAX_TEXT_CHARACTERS

@@ -35,7 +35,7 @@ def test_rulesets_of_one_digest_share_their_documents() -> None:
     assert len(rulesets) == 1
 
 
-def test_delta_is_composed_once_and_sent_on_as_it_came() -> None:
+def test_delta_is_composed_once_and_forwarded_unchanged() -> None:
     rulesets = RulesetCache()
     base, delta = rulesets.intern(A), _delta(A, B)
     new = rulesets.compose(base, delta)
@@ -56,7 +56,7 @@ def test_delta_of_another_base_is_rejected() -> None:
         rulesets.compose(_ruleset(3, 9), _delta(A, B))
 
 
-def test_delta_between_two_known_rulesets_is_computed() -> None:
+def test_delta_between_two_cached_rulesets_is_computed() -> None:
     rulesets = RulesetCache()
     assert rulesets.payload(A, B) == _delta(A, B)
     later = Ruleset(7, B.digest, B.documents)

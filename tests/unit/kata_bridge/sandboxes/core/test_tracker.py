@@ -35,7 +35,7 @@ def test_a_sandbox_that_no_list_ever_had_is_dropped_after_grace() -> None:
     assert tracker.listed((), 100.0 + GRACE_S, 140.0) == (Vanished("s1"),)
 
 
-def test_a_sandbox_that_left_the_list_is_gone_at_once() -> None:
+def test_a_sandbox_that_left_the_list_is_removed_at_once() -> None:
     tracker = SandboxTracker()
     tracker.listed((LISTED,), 1.0, 1.0)
     assert tracker.listed((), 2.0, 2.0) == (Vanished("s1"),)

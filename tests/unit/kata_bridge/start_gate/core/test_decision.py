@@ -237,7 +237,7 @@ def test_the_agents_container_does_not_wait_for_rules() -> None:
     assert messages(replace(starting, resolver=None), agent) == [NO_RESOLVER]
 
 
-def test_warn_allows_and_names_what_is_missing_off_does_not() -> None:
+def test_warn_allows_and_names_missing_parts_off_does_not() -> None:
     without_both = replace(POD, rules=RulesState(digest=""), resolver=None)
     warned = decide(without_both, MAIN, Policy.WARN, BOTH)
     assert isinstance(warned, Allowed)
