@@ -71,7 +71,7 @@ class FakeSubject:
         self.fake.remove(name)
 
     def disconnect(self, name: str) -> None:
-        self.fake.guests[name].unreachable = "nobody answers"
+        self.fake.guests[name].unreachable = "connection refused"
 
     def refuse(self, name: str, rules: Ruleset) -> None:
         self.fake.guests[name].next_results.append((ResultCode.REFUSED, "line 2: -j NOPE"))

@@ -124,7 +124,7 @@ async def test_a_slow_review_is_evicted_with_retry_after(tmp_path: Path) -> None
         tasks = Tasks("test")
         try:
             writer.write(SLOW)
-            response = tasks.spawn(reader.readuntil(b"\r\n\r\n"), "answer")
+            response = tasks.spawn(reader.readuntil(b"\r\n\r\n"), "response")
             async with asyncio.timeout(DEADLINE_S):
                 # Nothing can be evicted before it is being read.
                 while not response.done():
@@ -136,12 +136,12 @@ async def test_a_slow_review_is_evicted_with_retry_after(tmp_path: Path) -> None
             await tasks.close(1.0)
 
 
-@pytest.mark.parametrize("does", ["shake half a hand", "ask nothing"])
+@pytest.mark.parametrize("does", ["begin a handshake", "send no request"])
 async def test_idle_connections_are_evicted_first(tmp_path: Path, does: str) -> None:
     async with running(tmp_path, connections=3) as here, asyncio.timeout(DEADLINE_S):
         used = await asyncio.open_connection("127.0.0.1", here.port, ssl=here.context())
         assert await status_line(*used) == b"HTTP/1.1 200 OK\r\n"
-        context = here.context() if does == "ask nothing" else None
+        context = here.context() if does == "send no request" else None
         idle = [await asyncio.open_connection("127.0.0.1", here.port, ssl=context) for _ in range(6)]
         for _, writer in idle:
             if context is None:

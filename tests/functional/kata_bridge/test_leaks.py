@@ -105,7 +105,7 @@ async def storm(node: BridgeNode, context: ssl.SSLContext, count: int) -> None:
 
 
 async def test_refused_attaches_leave_nothing_behind(node: BridgeNode, short_dir: Path) -> None:
-    other_ca = GuestCertificates.open(short_dir / "stranger").issue("guest").directory
+    other_ca = GuestCertificates.open(short_dir / "other-ca").issue("guest").directory
     context = ssl.create_default_context(cafile=str(short_dir / "state" / "ca.crt"))
     context.load_cert_chain(other_ca / "tls.crt", other_ca / "tls.key")
     context.set_alpn_protocols(["h2"])

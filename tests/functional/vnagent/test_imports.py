@@ -28,7 +28,7 @@ async def dial():
 
 asyncio.run(dial())
 print(*sys.modules)
-import typing_extensions  # whoever needs it gets it
+import typing_extensions  # imported on demand only
 """
 
 

@@ -36,7 +36,7 @@ class SessionFixture:
                 lambda guest: self.calls.append(("gone", guest)),
                 lambda: self.calls.append("synced"),
                 lambda: self.calls.append("lost"),
-                lambda push, result: self.calls.append(("answered", push.number, result.code.name)),
+                lambda push, result: self.calls.append(("result", push.number, result.code.name)),
                 lambda push, why: self.calls.append(("failed", push.number, why)),
             ),
             self.tasks,
@@ -58,7 +58,7 @@ async def test_guests_and_results_reach_the_handlers() -> None:
     await asyncio.sleep(0.1)
     here.next.remove("g1")
     await asyncio.sleep(0.1)
-    assert here.calls == [("present", "g1"), "synced", ("answered", 1, "APPLIED"), ("gone", "g1")]
+    assert here.calls == [("present", "g1"), "synced", ("result", 1, "APPLIED"), ("gone", "g1")]
     (request,) = here.next.resolv_conf_requests
     assert (request.guest, request.text, request.wait_message) == ("g1", PUSH.desired.text, "why")
     await here.tasks.close(1.0)

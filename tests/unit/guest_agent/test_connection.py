@@ -48,7 +48,7 @@ def test_waiting_for_the_random_pool_is_logged_first(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.EPERM])
-def test_without_getrandom_the_dial_does_not_wait(code: int) -> None:
+def test_without_getrandom_there_is_no_wait(code: int) -> None:
     kernel = FakeKernel(OSError(code, os.strerror(code)))
     wait_for_random_pool(kernel.getrandom)
     assert kernel.calls == [os.GRND_NONBLOCK]

@@ -32,7 +32,7 @@ class Script:
 
     def connect(self) -> "Script":
         self.events = (
-            self.connections.pop(0) if self.connections else [BridgeUnavailableError("nobody there")]
+            self.connections.pop(0) if self.connections else [BridgeUnavailableError("connection refused")]
         )
         return self
 
@@ -71,7 +71,7 @@ class RecordedResults:
             lambda guest: self.lines.append(f"gone {guest}"),
             lambda: self.lines.append("synced"),
             lambda: self.lines.append("lost"),
-            lambda push, result: self.lines.append(f"answered {result.guest} {result.code.name}"),
+            lambda push, result: self.lines.append(f"result {result.guest} {result.code.name}"),
             lambda push, guests, is_refused: self.lines.append(f"failed {sorted(guests)} {is_refused}"),
             lambda push: self.lines.append("done"),
         )
@@ -94,7 +94,7 @@ async def test_results_reach_their_handlers() -> None:
     async with results.running():
         results.pusher.push(RulesetPush(("g1", "g2"), RULES, ()))
         await asyncio.sleep(1)
-        assert results.lines == ["synced", "answered g1 APPLIED", "answered g2 REFUSED", "done"]
+        assert results.lines == ["synced", "result g1 APPLIED", "result g2 REFUSED", "done"]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ async def test_guests_without_a_result_are_reported(error: BridgeError, is_refus
     async with results.running():
         results.pusher.push(RulesetPush(("g1", "g2"), RULES, ()))
         await asyncio.sleep(1)
-        assert results.lines[-3:] == ["answered g1 APPLIED", f"failed ['g2'] {is_refused}", "done"]
+        assert results.lines[-3:] == ["result g1 APPLIED", f"failed ['g2'] {is_refused}", "done"]
 
 
 async def test_push_without_connection_fails() -> None:

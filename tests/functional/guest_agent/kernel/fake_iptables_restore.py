@@ -45,7 +45,7 @@ def act(number: int, line: str) -> None:
     elif command == "quit":
         sys.exit(0)
     elif command == "refuse":
-        fail(2, f"restore v0 (stand-in): Bad argument `{argument}'\n\nError occurred at line: {number}\n")
+        fail(2, f"restore v0 (fake): Bad argument `{argument}'\n\nError occurred at line: {number}\n")
 
 
 def lock(mode: str) -> None:

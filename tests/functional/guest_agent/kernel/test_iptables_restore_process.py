@@ -132,7 +132,7 @@ def test_an_error_has_the_line_number_of_its_script(program: Program, make: Make
         load(restorer, TWO)
     refused = restorer.load("*filter\nfine\nCOMMIT\n*nat\nrefuse this\nCOMMIT\n")
     assert refused.status == 2
-    assert refused.errors == "restore v0 (stand-in): Bad argument `this'\n\nError occurred at line: 5"
+    assert refused.errors == "restore v0 (fake): Bad argument `this'\n\nError occurred at line: 5"
     assert restorer.pid is None
     load(restorer)
     assert program.loaded[-2:] == ["*filter fine", "*nat one"]

@@ -14,7 +14,9 @@ from tests.unit.kubeproxy_ext.delivery.queues import ONE, THREE, TWO, delivery, 
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["want", "answer", "refuse", "fail", "lose", "reboot", "needs full", "unreachable"]),
+        st.sampled_from(
+            ["desire", "respond", "refuse", "fail", "lose", "reboot", "needs full", "unreachable"]
+        ),
         st.integers(0, 2),
     ),
     max_size=40,
@@ -65,14 +67,14 @@ def test_every_guest_converges_to_its_desired_ruleset(steps: list[tuple[str, int
     made, now = delivery("g0", "g1", "g2"), 0.0
     bridge = BridgeModel(made.guests)
     under_way: list[RulesetPush] = []
-    for act, number in [*steps, *[("answer", 0)] * 8]:
-        now += 1000.0 if act == "answer" else 0.1
+    for act, number in [*steps, *[("respond", 0)] * 8]:
+        now += 1000.0 if act == "respond" else 0.1
         planned = made.take_due(now)
         sent = [name for push in (*under_way, *planned) for name in push.guests]
         assert len(sent) == len(set(sent))  # one request at a time for each guest
         under_way += planned
         name = f"g{number}"
-        if act == "want":
+        if act == "desire":
             made.set_desired(name, choices[number], now)
         elif act == "reboot":
             bridge.installed[name] = None

@@ -151,12 +151,12 @@ def test_unreadable_guest_reports_why() -> None:
 
 
 def test_without_kubeproxy_ext_the_guests_rules_are_traced() -> None:
-    found = explain(GUEST, to("10.32.0.99"), "kubeproxy-ext: nobody listens", APPLIED)
+    found = explain(GUEST, to("10.32.0.99"), "kubeproxy-ext: connection refused", APPLIED)
     assert (found.state, found.agrees, found.expected) == (RulesState.CURRENT, None, None)
     lines = render(found)
     assert lines[1] == "-> is rejected: the sender fails at once; the expected outcome is unknown"
     assert lines[-2:] == [
-        "unknown  expected outcome: kubeproxy-ext: nobody listens",
+        "unknown  expected outcome: kubeproxy-ext: connection refused",
         "rules    current: by kata-bridge's account alone",
     ]
 

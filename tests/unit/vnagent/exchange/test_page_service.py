@@ -145,7 +145,7 @@ async def test_different_pages_are_read_separately() -> None:
 async def test_ownership_is_decided_at_render_time() -> None:
     """A pod that changed its owner during the read of the page, or since: its uid differs."""
     served = ServedPages(FakeKubeletPool(A, takes_s=1.0), 30.0)
-    waiting = Tasks("test").spawn(served.uids("ten-a"), "ask")
+    waiting = Tasks("test").spawn(served.uids("ten-a"), "request")
     await asyncio.sleep(0.5)
     taken_over = Owned("ten-b", "web", "shop", "t-new", A.namespace, A.name, "s-new", frozenset({"app"}))
     served.index = OwnerIndex([taken_over])
@@ -246,13 +246,13 @@ async def test_a_tenant_renders_one_page_at_a_time(
     served, tasks = ServedPages(FakeKubeletPool(A), 30.0), Tasks("test")
     rendering.may_end.clear()
     for _ in range(20):
-        waiting = tasks.spawn(take(served, "ten-a"), "ask")
+        waiting = tasks.spawn(take(served, "ten-a"), "request")
         await until(lambda: rendering.count > 0)
         for _ in range(5):
             await asyncio.sleep(0)
         waiting.cancel()
-    left = [tasks.spawn(take(served, "ten-a"), "ask") for _ in range(20)]
-    other = tasks.spawn(take(served, "ten-b"), "ask")
+    left = [tasks.spawn(take(served, "ten-a"), "request") for _ in range(20)]
+    other = tasks.spawn(take(served, "ten-b"), "request")
     await until(lambda: rendering.count == 2)
     assert rendering.now == {"ten-a": 1, "ten-b": 1}
     rendering.may_end.set()
@@ -269,9 +269,9 @@ async def test_waiting_requests_share_a_later_render(
     rendering = RecordedRenders(monkeypatch, b"old")
     served, tasks = ServedPages(FakeKubeletPool(A), 30.0), Tasks("test")
     rendering.may_end.clear()
-    first = tasks.spawn(take(served, "ten-a"), "ask")
+    first = tasks.spawn(take(served, "ten-a"), "request")
     await until(lambda: rendering.count > 0)
-    later = [tasks.spawn(take(served, "ten-a"), "ask") for _ in range(50)]
+    later = [tasks.spawn(take(served, "ten-a"), "request") for _ in range(50)]
     for _ in range(10):
         await asyncio.sleep(0)
     rendering.may_end.set()
@@ -281,7 +281,7 @@ async def test_waiting_requests_share_a_later_render(
     await until(lambda: all(each.done() for each in later))
     await asyncio.gather(*later)
     assert rendering.count == 2
-    last = tasks.spawn(take(served, "ten-a"), "ask")
+    last = tasks.spawn(take(served, "ten-a"), "request")
     await until(last.done)
     assert await last == b"new"
     assert rendering.count == 3  # without waiters the render is not kept

@@ -111,7 +111,7 @@ async def test_waiting_lookups_share_one_read() -> None:
 async def test_a_regular_read_serves_waiting_lookups() -> None:
     kubelet, tasks = FakePodsKubelet(takes_s=1.0), Tasks("test")
     assert await kubelet.feed.refresh()
-    refreshing = tasks.spawn(kubelet.feed.refresh(), "ask")
+    refreshing = tasks.spawn(kubelet.feed.refresh(), "request")
     await asyncio.sleep(0.5)
     tasks.spawn(kubelet.feed.run(), "run")
     assert await refreshing
@@ -150,7 +150,7 @@ async def test_reads_on_demand_take_a_twentieth_of_the_time(takes_s: float, paus
 async def test_a_cancelled_waiter_leaves_the_read_to_others() -> None:
     kubelet, tasks = FakePodsKubelet(), Tasks("test")
     assert await kubelet.feed.refresh()
-    first, second = (tasks.spawn(kubelet.feed.refresh(), "ask") for _ in range(2))
+    first, second = (tasks.spawn(kubelet.feed.refresh(), "request") for _ in range(2))
     await asyncio.sleep(0.5)
     first.cancel()
     assert await second

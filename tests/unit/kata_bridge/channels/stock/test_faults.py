@@ -79,7 +79,7 @@ TABLE = [
         Fault.TOO_LARGE,
     ),
     (Code.INVALID_ARGUMENT, "message length 5000000 exceed maximum message size of 4194304", Fault.TOO_LARGE),
-    (Code.INTERNAL, "something that nobody has seen yet", Fault.UNCLEAR),
+    (Code.INTERNAL, "an error of a later version", Fault.UNCLEAR),
     (Code.UNKNOWN, "", Fault.UNCLEAR),
 ]
 _NAMES = [f"{code.name}-{fault.name}-{number}" for number, (code, _, fault) in enumerate(TABLE)]
