@@ -180,10 +180,6 @@ class Proxy:
         found = [line for line in lines if line.startswith((f"{name} ", f"{name}{{"))]
         return sum(float(line.rpartition(" ")[2]) for line in found)
 
-    def known_at(self) -> float:
-        """When the first tenant's Services were synced, in seconds since 1970."""
-        return float(next(events(self.log, "tenant synced"))["at"])
-
 
 @dataclass(slots=True)
 class BenchNode:
