@@ -24,7 +24,7 @@ class BodyTooLargeError(Exception):
     """The body exceeds the limit for one body."""
 
 
-class _Body:
+class _BufferedBody:
     """One that is being read; `limit` is its deadline."""
 
     __slots__ = ("data", "is_evicted", "limit")
@@ -45,7 +45,7 @@ class BodyLimits:
         self._each_bytes = each_bytes
         self._all_bytes = all_bytes
         self._read_s = read_s
-        self._reading: dict[_Body, None] = {}  # oldest first
+        self._reading: dict[_BufferedBody, None] = {}  # oldest first
         self.read_bytes = 0
 
     def __len__(self) -> int:
@@ -54,7 +54,7 @@ class BodyLimits:
     async def read(self, stream: BodyStream) -> bytes:
         """Read one body. Raises EvictedError, BodyTooLargeError, TimeoutError, and what `stream` raises."""
         limit = asyncio.timeout(self._read_s)
-        body = _Body(limit)
+        body = _BufferedBody(limit)
         try:
             async with limit:
                 if len(self._reading) >= self._most:
@@ -69,7 +69,7 @@ class BodyLimits:
             self._drop(body)
         return bytes(body.data)
 
-    async def _fill(self, body: _Body, stream: BodyStream) -> None:
+    async def _fill(self, body: _BufferedBody, stream: BodyStream) -> None:
         while chunk := await stream.readany():
             if len(body.data) + len(chunk) > self._each_bytes:
                 raise BodyTooLargeError
@@ -89,7 +89,7 @@ class BodyLimits:
         if not oldest.limit.expired():
             oldest.limit.reschedule(asyncio.get_running_loop().time())
 
-    def _drop(self, body: _Body) -> None:
+    def _drop(self, body: _BufferedBody) -> None:
         if body in self._reading:
             del self._reading[body]
             self.read_bytes -= len(body.data)

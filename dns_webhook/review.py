@@ -50,7 +50,7 @@ class _Kind(_ReviewStruct, frozen=True):
     resource: str = ""
 
 
-class _Request(_ReviewStruct, frozen=True):
+class _AdmissionRequest(_ReviewStruct, frozen=True):
     uid: str
     resource: _Kind = _Kind()
     sub_resource: str = ""
@@ -62,7 +62,7 @@ class _Request(_ReviewStruct, frozen=True):
 class _Review(_ReviewStruct, frozen=True):
     api_version: str = ""
     kind: str = ""
-    request: _Request | None = None
+    request: _AdmissionRequest | None = None
 
 
 class Review(msgspec.Struct, frozen=True):
@@ -103,7 +103,7 @@ def decode_review(body: bytes) -> Review:
     return Review(request.uid, _completed(pod, request))
 
 
-def _completed(pod: PodObject, request: _Request) -> PodObject:
+def _completed(pod: PodObject, request: _AdmissionRequest) -> PodObject:
     """The pod with what it lacks before it is created: namespace, UID, and with generateName a name."""
     meta: ObjectMeta = pod.metadata
     known = msgspec.structs.replace(

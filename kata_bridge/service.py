@@ -34,7 +34,7 @@ from kata_bridge.metrics import KataBridgeMetrics
 from kata_bridge.nri.dispatch import Handler
 from kata_bridge.nri.events import GATE, SANDBOXES, Event
 from kata_bridge.nri.plugin import Plugin
-from kata_bridge.sandboxes.core.sandbox import Change
+from kata_bridge.sandboxes.core.sandbox import SandboxChange
 from kata_bridge.sandboxes.cri_source import CriLister
 from kata_bridge.sandboxes.discovery import Discovery
 from kata_bridge.sandboxes.file_source import GuestDirectory
@@ -185,7 +185,7 @@ class KataBridge:
         except Unreachable as error:
             raise CertificateUnavailableError(str(error)) from None
 
-    def _sandboxes_changed(self, changes: Iterable[Change]) -> None:
+    def _sandboxes_changed(self, changes: Iterable[SandboxChange]) -> None:
         changes = tuple(changes)
         # First: an agent that attaches because of these changes is checked against the addresses.
         self._addresses.update(changes)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from daemonkit.status.server import Address, StatusError, fetch
+from daemonkit.status.server import ListenAddress, StatusError, fetch
 from vcnode.terminal import ToolError
 
 SOCKET_DIRECTORY = Path("/run/vcnode")
@@ -45,9 +45,9 @@ def add_where(parser: argparse.ArgumentParser, default: Path, daemon: str) -> No
     )
 
 
-def address_of(arguments: argparse.Namespace) -> Address:
+def address_of(arguments: argparse.Namespace) -> ListenAddress:
     """The value of `--address` or `--socket`."""
-    address: Address = arguments.address or arguments.socket
+    address: ListenAddress = arguments.address or arguments.socket
     return address
 
 
@@ -59,7 +59,7 @@ def loopback(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def ask(where: Address, path: str, kind: type[T], daemon: str) -> T:
+def ask(where: ListenAddress, path: str, kind: type[T], daemon: str) -> T:
     """A page of `daemon` as a value.
 
     Raises `ErrorResponse`, and ToolError if nothing answers, or something else than that daemon.

@@ -14,7 +14,7 @@ import msgspec
 from bridge_api.client import BridgeClient, BridgeError, BridgeUnavailableError
 from bridge_api.messages import Guest, GuestEventKind, ReadBackReply, ResultCode
 from bridge_api.rulesets import BadRuleset, from_part
-from daemonkit.status.server import Address
+from daemonkit.status.server import ListenAddress
 from ruleset.model import GuestRules, Protocol
 from ruletrace.packet import Packet
 from vcnode import daemons
@@ -236,13 +236,15 @@ def _read_back(reply: ReadBackReply) -> ReadBack | str:
 # ---- kubeproxy-ext
 
 
-def _page(where: Address, destination: str, **guest: str) -> ExplainPage:
+def _page(where: ListenAddress, destination: str, **guest: str) -> ExplainPage:
     """Raises ToolError and `daemons.ErrorResponse`."""
     query = urlencode({**guest, "address": destination})
     return daemons.ask(where, f"/explain?{query}", ExplainPage, _PROXY)
 
 
-def _page_of_pod(where: Address, pod: str, tenant: str | None, destination: str, why: str) -> ExplainPage:
+def _page_of_pod(
+    where: ListenAddress, pod: str, tenant: str | None, destination: str, why: str
+) -> ExplainPage:
     """Ask by the pod's name alone. Raises ToolError, which begins with why kata-bridge has no answer."""
     queries: list[dict[str, str]] = [{"pod": pod}] if "/" in pod else [{"guest": pod}]
     if tenant is not None and "/" in pod:

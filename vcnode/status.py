@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from daemonkit.status.server import Address, StatusError, fetch
+from daemonkit.status.server import ListenAddress, StatusError, fetch
 from vcnode.core import status_report
 from vcnode.daemons import BRIDGE_SOCKET, SOCKET_DIRECTORY, TIMEOUT_S, loopback
 from vcnode.terminal import Terminal, ToolError
@@ -42,7 +42,7 @@ def add_to(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Ask and print each daemon, also those that do not answer."""
-    addresses: list[Address] = [*(arguments.socket or ()), *(arguments.address or ())]
+    addresses: list[ListenAddress] = [*(arguments.socket or ()), *(arguments.address or ())]
     answers = [(where, _ask(where)) for where in addresses or _sockets(SOCKET_DIRECTORY)]
     is_ready = all(
         isinstance(answer, status_report.DaemonReport) and answer.is_ready for _, answer in answers
@@ -77,7 +77,7 @@ def _sockets(directory: Path) -> list[Path]:
     return found
 
 
-def _ask(where: Address) -> status_report.DaemonReport | str:
+def _ask(where: ListenAddress) -> status_report.DaemonReport | str:
     """A daemon's report, or why there is none."""
     try:
         return status_report.read(fetch(where, "/readyz", TIMEOUT_S), fetch(where, "/status", TIMEOUT_S)[1])
@@ -102,5 +102,5 @@ def _as_json(where: str, answer: status_report.DaemonReport | str) -> dict[str, 
     }
 
 
-def _name(where: Address) -> str:
+def _name(where: ListenAddress) -> str:
     return str(where) if isinstance(where, Path) else f"{where[0]}:{where[1]}"

@@ -35,7 +35,7 @@ class _Source(msgspec.Struct):
     retained: _Retained = msgspec.field(default_factory=_Retained)
 
 
-class _Status(msgspec.Struct):
+class _DaemonStatus(msgspec.Struct):
     daemon: str
     sources: dict[str, _Source] = {}
 
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
 
 def _retained(where: Path) -> tuple[str, ...]:
     try:
-        return daemons.ask(where, "/status", _Status, "vn-agent").retained
+        return daemons.ask(where, "/status", _DaemonStatus, "vn-agent").retained
     except daemons.ErrorResponse as error:
         raise ToolError(f"{where}: {error}") from None
 

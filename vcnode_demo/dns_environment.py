@@ -15,7 +15,7 @@ from kata_bridge.nri.messages import PodSandbox
 from vcnode_demo import dns_guests, kubelet_script
 from vcnode_demo.container_runtime import HANDLER, ContainerDeniedError, ContainerRuntime, sandbox_of
 from vcnode_demo.daemon import Daemon
-from vcnode_demo.dns_guests import Container, NameServer
+from vcnode_demo.dns_guests import DemoContainer, NameServer
 from vcnode_demo.guest import BOUND
 from vcnode_demo.super_cluster import FakeSuperCluster
 from vcnode_demo.vpc import Vpcs
@@ -30,7 +30,7 @@ _NODE_RESOLV_CONF = f"nameserver {NODE_RESOLVER}\nsearch example.org\n"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Network:
+class DemoNetwork:
     """A tenant's network: its pod, and the Services that its DNS server knows, by name."""
 
     tenant: str
@@ -49,22 +49,22 @@ class Network:
 
 
 NETWORKS = (
-    Network("acme", "default", "cart", {"db": "10.0.0.31", "books": "10.0.0.41"}),
-    Network("acme", "blue", "till", {"db": "10.0.0.32", "orders": "10.0.0.42"}),
-    Network("globex", "default", "cart", {"db": "10.0.0.33", "ledger": "10.0.0.43"}),
-    Network("globex", "blue", "till", {"db": "10.0.0.34", "vault": "10.0.0.44"}),
+    DemoNetwork("acme", "default", "cart", {"db": "10.0.0.31", "books": "10.0.0.41"}),
+    DemoNetwork("acme", "blue", "till", {"db": "10.0.0.32", "orders": "10.0.0.42"}),
+    DemoNetwork("globex", "default", "cart", {"db": "10.0.0.33", "ledger": "10.0.0.43"}),
+    DemoNetwork("globex", "blue", "till", {"db": "10.0.0.34", "vault": "10.0.0.44"}),
 )
-LATE = Network("acme", "red", "desk", {"db": "10.0.0.35"})
+LATE = DemoNetwork("acme", "red", "desk", {"db": "10.0.0.35"})
 
 
 class DnsPod:
     """A pod: a process that holds its network and listens at the node's address there, and a container."""
 
-    def __init__(self, network: Network, pod: FakePod) -> None:
+    def __init__(self, network: DemoNetwork, pod: FakePod) -> None:
         self.network = network
         self.pod = pod
         self.holder = NameServer(f"{network.tenant} {network.pod}")
-        self.container: Container | None = None
+        self.container: DemoContainer | None = None
 
     @property
     def shown(self) -> str:
@@ -82,7 +82,7 @@ class DnsPod:
         return sandbox_of(name, identity, dict(pod.labels), dict(pod.annotations), self.holder.pid)
 
     @property
-    def app(self) -> Container:
+    def app(self) -> DemoContainer:
         if self.container is None:
             raise AssertionError(f"{self.shown} does not run")
         return self.container
@@ -98,7 +98,7 @@ class DnsEnvironment:
         self.tenants = tenants
         self.vpcs = Vpcs()
         self.servers: dict[str, NameServer] = {}
-        self.pods: dict[Network, DnsPod] = {}
+        self.pods: dict[DemoNetwork, DnsPod] = {}
         self._ending = contextlib.ExitStack()
         self._etc = directory / "etc"
         self.runtime = ContainerRuntime(directory / "nri.sock")
@@ -140,7 +140,7 @@ class DnsEnvironment:
 
     # ---- networks
 
-    def start_server(self, network: Network, address: str, names: Mapping[str, str]) -> NameServer:
+    def start_server(self, network: DemoNetwork, address: str, names: Mapping[str, str]) -> NameServer:
         """A DNS server in a network, at an address of its own. Raises ToolError."""
         server = NameServer(f"{network.shown} DNS {address}")
         self._ending.callback(server.stop)
@@ -150,13 +150,13 @@ class DnsEnvironment:
         self.servers[f"{network.shown} {address}"] = server
         return server
 
-    def put_network(self, network: Network, server: str) -> None:
+    def put_network(self, network: DemoNetwork, server: str) -> None:
         """Create or change the Network, with its DNS server at this address."""
         self.super_cluster.put_network(self.tenants[network.tenant], network.name, server)
 
     # ---- pods
 
-    def start_pod(self, network: Network) -> DnsPod:
+    def start_pod(self, network: DemoNetwork) -> DnsPod:
         """Create a pod on this node, and its sandbox without a container."""
         key = self.tenants[network.tenant]
         label = "" if network.name == "default" else network.name
@@ -180,7 +180,7 @@ class DnsEnvironment:
             mounts = self.runtime.create_container(pod.sandbox, "app")
         except ContainerDeniedError as error:
             return str(error)
-        container = Container(f"{pod.shown} app", pod.holder, self._etc, mounts)
+        container = DemoContainer(f"{pod.shown} app", pod.holder, self._etc, mounts)
         self._ending.callback(container.stop)
         container.start()
         container.up()
@@ -226,6 +226,6 @@ class DnsEnvironment:
         }
 
 
-def _link(network: Network) -> str:
+def _link(network: DemoNetwork) -> str:
     """The bridge of a network: at most 14 characters, and the prefix of its ports' names."""
     return f"{network.tenant[:2]}-{network.name}"

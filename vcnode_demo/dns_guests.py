@@ -75,7 +75,7 @@ class NameServer(Guest):
         return tuple(self._ask("asked")["names"])
 
 
-class Container(Guest):
+class DemoContainer(Guest):
     """A container of a pod: its network, with an /etc of its own."""
 
     def __init__(self, name: str, pod: Guest, etc: Path, mounts: Sequence[Mount]) -> None:

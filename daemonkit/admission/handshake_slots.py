@@ -22,7 +22,7 @@ _TYPICAL_S = 0.03
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Generic[T]):
+class SlotStep(Generic[T]):
     """One of: `ended` lost its slot, `begun` got one, or nothing changes for `again_s`."""
 
     ended: T | None = None
@@ -76,18 +76,18 @@ class HandshakeSlots(Generic[T]):
                 del self._by_source[slot.source]
             self._queue.charge(slot.source, max(0.0, now_s - slot.begun_s - _TYPICAL_S))
 
-    def next(self, now_s: float) -> Step[T]:
+    def next(self, now_s: float) -> SlotStep[T]:
         """Take back or hand out one slot. Call it again until it returns neither `ended` nor `begun`."""
         if not len(self._queue):
-            return Step()
+            return SlotStep()
         if len(self._slots) >= self._capacity:
             again_s = min(map(self._end_s, self._slots.values())) - now_s
             if again_s > 0:
-                return Step(again_s=again_s)
+                return SlotStep(again_s=again_s)
             late = [one for one, slot in self._slots.items() if self._end_s(slot) <= now_s]
             ended = max(late, key=lambda one: self._by_source[self._slots[one].source])
             self.over(ended, now_s)
-            return Step(ended=ended)
+            return SlotStep(ended=ended)
         one = self._queue.pop()
         if one is None:
             raise AssertionError("the queue is not empty")
@@ -95,7 +95,7 @@ class HandshakeSlots(Generic[T]):
         self._slots[one] = _Slot(source, now_s, now_s)
         self._by_source[source] += 1
         self._queue.charge(source, _TYPICAL_S)
-        return Step(begun=one)
+        return SlotStep(begun=one)
 
     def _end_s(self, slot: _Slot) -> float:
         """From when on the slot may be taken back."""

@@ -374,7 +374,7 @@ def _problems(bound: object) -> Iterator[str]:
     return iter(()) if check is None else check()
 
 
-class Key(typing.NamedTuple):
+class ConfigKey(typing.NamedTuple):
     """A key of the file and the field that it fills. `default` is MISSING where it is required."""
 
     field: str
@@ -384,7 +384,7 @@ class Key(typing.NamedTuple):
 
 
 @functools.cache
-def keys(cls: Any) -> dict[str, Key]:
+def keys(cls: Any) -> dict[str, ConfigKey]:
     """The keys of the dataclass `cls` in a file, for reading it and for its reference."""
     hints = typing.get_type_hints(cls)
     result = {}
@@ -393,7 +393,7 @@ def keys(cls: Any) -> dict[str, Key]:
         default: Any = field.default
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
-        result[limits.key or _camel(field.name)] = Key(field.name, hints[field.name], limits, default)
+        result[limits.key or _camel(field.name)] = ConfigKey(field.name, hints[field.name], limits, default)
     return result
 
 

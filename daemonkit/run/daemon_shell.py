@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from daemonkit import logs
 from daemonkit.metrics import Registry
 from daemonkit.run.lifecycle import Lifecycle
-from daemonkit.status.server import Address, Page, Readiness, StatusServer
+from daemonkit.status.server import ListenAddress, Readiness, RenderPage, StatusServer
 from daemonkit.tasks import Tasks
 
 # Daemons keep many values that form no cycles; Python's default starts a collection each 700 allocations.
@@ -56,12 +56,12 @@ class DaemonShell:
     async def start(
         self,
         life: Lifecycle,
-        status_at: Address | None,
+        status_at: ListenAddress | None,
         registry: Registry,
         *,
         readiness: Callable[[], Readiness],
         status: Callable[[], dict[str, object]],
-        pages: Mapping[str, Page] | None = None,
+        pages: Mapping[str, RenderPage] | None = None,
     ) -> None:
         """Serve the status pages at `status_at`, unless it is None; `pages` are the daemon's own, by path.
 

@@ -62,7 +62,7 @@ class Reply:
 Query = Mapping[str, str]
 """The fields of a request's query, decoded; of a name that is repeated, the last."""
 
-Page = Callable[[Query], Reply]
+RenderPage = Callable[[Query], Reply]
 
 
 class Pages:
@@ -79,7 +79,7 @@ class Pages:
         *,
         readiness: Callable[[], Readiness],
         status: Callable[[], dict[str, object]],
-        own: Mapping[str, Page] | None = None,
+        own: Mapping[str, RenderPage] | None = None,
     ) -> None:
         self._registry = registry
         self._readiness = readiness

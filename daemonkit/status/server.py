@@ -23,12 +23,21 @@ from pathlib import Path
 from daemonkit import metrics
 from daemonkit.files import directories
 from daemonkit.listeners import stop_accepting
-from daemonkit.status.pages import Page, Pages, Query, Readiness, Reply, too_large
+from daemonkit.status.pages import Pages, Query, Readiness, RenderPage, Reply, too_large
 from daemonkit.tasks import Tasks
 
-__all__ = ["Address", "Page", "Query", "Readiness", "Reply", "StatusError", "StatusServer", "fetch"]
+__all__ = [
+    "ListenAddress",
+    "Query",
+    "Readiness",
+    "RenderPage",
+    "Reply",
+    "StatusError",
+    "StatusServer",
+    "fetch",
+]
 
-Address = Path | tuple[str, int]
+ListenAddress = Path | tuple[str, int]
 
 MAX_HEAD_BYTES = 8 << 10
 MAX_CONNECTIONS = 16
@@ -56,12 +65,12 @@ class StatusServer:
 
     def __init__(
         self,
-        address: Address,
+        address: ListenAddress,
         registry: metrics.Registry,
         *,
         readiness: Callable[[], Readiness],
         status: Callable[[], dict[str, object]],
-        own: Mapping[str, Page] | None = None,
+        own: Mapping[str, RenderPage] | None = None,
         max_connections: int = MAX_CONNECTIONS,
         deadline_s: float = DEADLINE_S,
     ) -> None:
@@ -74,7 +83,7 @@ class StatusServer:
         self._inode: tuple[int, int] | None = None
 
     @property
-    def bound(self) -> Address:
+    def bound(self) -> ListenAddress:
         """The address that it listens on, with the chosen port. Raises RuntimeError before `start`."""
         if self._server is None:
             raise RuntimeError("the status server is not started")
@@ -160,7 +169,7 @@ class StatusServer:
                 break
 
 
-def fetch(address: Address, path: str, timeout_s: float) -> tuple[int, bytes]:
+def fetch(address: ListenAddress, path: str, timeout_s: float) -> tuple[int, bytes]:
     """Ask a status server for a page; return status code and body.
 
     Blocks for at most `timeout_s`: for tools and tests, not for a loop. Raises `OSError` (also
@@ -192,7 +201,7 @@ def fetch(address: Address, path: str, timeout_s: float) -> tuple[int, bytes]:
     return int(match[1]), body
 
 
-def _checked(address: Address) -> Address:
+def _checked(address: ListenAddress) -> ListenAddress:
     """Return the address with its host as a literal; raise `StatusError` unless it is local."""
     if isinstance(address, Path):
         if len(os.fsencode(address)) > _MAX_SOCKET_PATH_BYTES:
@@ -251,5 +260,5 @@ def _inode(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _name(address: Address) -> str:
+def _name(address: ListenAddress) -> str:
     return str(address) if isinstance(address, Path) else f"{address[0]}:{address[1]}"

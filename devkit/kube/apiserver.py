@@ -48,7 +48,7 @@ class Faults:
     is_gone_in_stream: bool = True
 
 
-class _Stream:
+class _WatchStream:
     """One live watch."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class FakeApiserver:
         self.port = 0
         self._authority = authority
         self._client_ca_pem = client_ca_pem
-        self._streams: set[_Stream] = set()
+        self._streams: set[_WatchStream] = set()
         self._runner: web.AppRunner | None = None
         self._leaf: Leaf | None = None
         self._flows = asyncio.Event()
@@ -240,7 +240,7 @@ class FakeApiserver:
                 self.storage.events(selection, since)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
-        stream = _Stream()
+        stream = _WatchStream()
         self._streams.add(stream)
         try:
             await response.write(b"".join(wire.event(*event) for event in first))
@@ -256,7 +256,7 @@ class FakeApiserver:
     async def _follow(
         self,
         response: web.StreamResponse,
-        stream: _Stream,
+        stream: _WatchStream,
         selection: Selection,
         since: int,
         query: Mapping[str, str],

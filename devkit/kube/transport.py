@@ -13,7 +13,7 @@ from devkit.kube import wire as wire
 from devkit.kube.storage import Object, Selection, StatusError, Storage
 
 
-class _Stream:
+class _WatchStream:
     """One live watch."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class StorageTransport:
         self.is_stalled = False
         self.bookmark_interval_s = 60.0
         self.stale_list: Object | None = None
-        self._streams: set[_Stream] = set()
+        self._streams: set[_WatchStream] = set()
 
     async def request(
         self, method: str, path: str, params: Mapping[str, str], *, limit_bytes: int = MAX_RESPONSE_BYTES
@@ -65,7 +65,7 @@ class StorageTransport:
         self.queries.append(dict(params))
         await asyncio.sleep(0.01)
         self._fail()
-        stream = _Stream()
+        stream = _WatchStream()
         self._streams.add(stream)
         try:
             yield self._chunks(stream, _selection(path, params), params, idle_timeout_s)
@@ -73,7 +73,7 @@ class StorageTransport:
             self._streams.discard(stream)
 
     async def _chunks(
-        self, stream: _Stream, selection: Selection, params: Mapping[str, str], idle_timeout_s: float
+        self, stream: _WatchStream, selection: Selection, params: Mapping[str, str], idle_timeout_s: float
     ) -> AsyncIterator[bytes]:
         now = asyncio.get_running_loop().time
         since, ends_at = int(params["resourceVersion"]), now() + int(params["timeoutSeconds"])

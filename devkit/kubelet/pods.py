@@ -114,7 +114,7 @@ def summary(pods: Iterable[FakePod], node_name: str) -> dict[str, Any]:
 def resource_page(pods: Iterable[FakePod]) -> str:
     """`/metrics/resource`: explicit timestamps, node rows first (KEP 727)."""
     known = list(pods)
-    rows = _Page()
+    rows = _MetricsPage()
     rows.family("node_cpu_usage_seconds_total", "counter")
     rows.row("node_cpu_usage_seconds_total", {}, 987654.5, _READ_AT_MS)
     rows.family("node_memory_working_set_bytes", "gauge")
@@ -146,7 +146,7 @@ def resource_page(pods: Iterable[FakePod]) -> str:
 def cadvisor_page(pods: Iterable[FakePod]) -> str:
     """`/metrics/cadvisor`: cgroup paths, runtime names, the machine's identity, host rows."""
     known = list(pods)
-    rows = _Page()
+    rows = _MetricsPage()
     rows.family("cadvisor_version_info", "gauge")
     rows.row("cadvisor_version_info", {"kernelVersion": MACHINE_ID, "osVersion": "Debian"}, 1)
     rows.family("machine_cpu_cores", "gauge")
@@ -180,7 +180,7 @@ def cadvisor_page(pods: Iterable[FakePod]) -> str:
 
 def probes_page(pods: Iterable[FakePod]) -> str:
     """`/metrics/probes`: one counter per probe and result."""
-    rows = _Page()
+    rows = _MetricsPage()
     rows.family("prober_probe_total", "counter")
     for pod in pods:
         for container in (*pod.containers, *pod.injected):
@@ -333,7 +333,7 @@ def _pod_stats(pod: FakePod, number: int) -> dict[str, Any]:
     }
 
 
-class _Page:
+class _MetricsPage:
     """Rows in the Prometheus text format, version 0.0.4."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ from devkit.kubelet.replies import Exchange, FakeReply
 
 __all__ = ["FakeKubelet", "FakePod", "kubelet_context"]
 
-Script = Callable[[Exchange], FakeReply | None]
+ReplyScript = Callable[[Exchange], FakeReply | None]
 T = TypeVar("T")
 
 _START_DEADLINE_S = 10.0
@@ -71,7 +71,7 @@ class FakeKubelet:
         node_name: str = "node-1",
         address: str = "127.0.0.1",
         port: int = 0,
-        script: Script | None = None,
+        script: ReplyScript | None = None,
         speaks_websocket_v5: bool = True,
     ) -> None:
         self.pods = tuple(pods)

@@ -58,7 +58,7 @@ class KernelPacketFilter:
                 installed=installed,
                 is_legacy_possible=self._probe_legacy(Family.IPV4, may_create=is_legacy_probed),
                 is_nft_possible=is_nft_possible,
-                has_legacy_rules=any(self._xtables.has_rules(family) for family in Family),
+                has_legacy_rules=any(self._xtables.detect_rules(family) for family in Family),
                 has_nft_rules=any(self._has_tables(family, _IPTABLES_TABLES) for family in Family),
             )
         )
@@ -152,7 +152,7 @@ class KernelPacketFilter:
             and self._iptables is not None
             and self._iptables.variant is Variant.LEGACY
         ):
-            return self._xtables.has_rules(family)
+            return self._xtables.detect_rules(family)
         return self._has_tables(family, (NFT_TABLE,) if backend is Backend.NFT else TABLES)
 
     def _has_tables(self, family: Family, names: Iterable[str]) -> bool:

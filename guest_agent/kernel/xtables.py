@@ -60,7 +60,7 @@ _STEP = struct.Struct("=H")
 
 
 @dataclass(frozen=True, slots=True)
-class _Snapshot:
+class _TableSnapshot:
     """A table as read last: `struct ipt_get_entries`, and its fingerprint.
 
     `form` is that of `all_but_counters`, once it was needed.
@@ -101,7 +101,7 @@ class Xtables:
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._sockets: dict[Family, socket.socket] = {}
-        self._snapshots: dict[tuple[Family, str], _Snapshot] = {}
+        self._snapshots: dict[tuple[Family, str], _TableSnapshot] = {}
         self._last_fingerprint = 0
         self._complete: dict[Family, list[str]] = {}
         """Families with all of `TABLES`. Tables disappear only with their module and all rules."""
@@ -122,8 +122,8 @@ class Xtables:
         for table in TABLES:
             self._info(family, table)
 
-    def has_rules(self, family: Family) -> bool:
-        """Whether `TABLES` have any rule or chain, of anyone."""
+    def detect_rules(self, family: Family) -> bool:
+        """Whether `TABLES` have any rule or chain, of anyone. Remembers the tables that exist."""
         try:
             return any(
                 self._info(family, table)[0] > _EMPTY_ENTRIES[table] for table in self._present(family)
@@ -173,10 +173,10 @@ class Xtables:
                 form = last.form or all_but_counters(last.entries, _ENTRIES_OFFSET, family)
                 before, now = (form.unpack_from(each, _ENTRIES_OFFSET) for each in (last.entries, entries))
                 if before == now:
-                    self._snapshots[family, table] = _Snapshot(entries, form, last.fingerprint)
+                    self._snapshots[family, table] = _TableSnapshot(entries, form, last.fingerprint)
                     return last.fingerprint
         self._last_fingerprint += 1
-        self._snapshots[family, table] = _Snapshot(entries, None, self._last_fingerprint)
+        self._snapshots[family, table] = _TableSnapshot(entries, None, self._last_fingerprint)
         return self._last_fingerprint
 
     def _entries(self, family: Family, table: str, size: int | None) -> ctypes.Array[ctypes.c_char]:

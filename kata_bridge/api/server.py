@@ -56,7 +56,7 @@ MAX_NETWORKS, MAX_NETWORK_CHARACTERS = 64, 253
 # A larger ruleset takes the event loop more than a few milliseconds to inflate and parse.
 INLINE_BYTES = 64 << 10
 
-_Context = grpc.aio.ServicerContext[Any, Any]
+_RpcContext = grpc.aio.ServicerContext[Any, Any]
 
 
 class BridgeServer:
@@ -109,7 +109,7 @@ class BridgeServer:
         if self._server is not None:
             await self._server.stop(grace_s)
 
-    async def watch_guests(self, _: WatchGuestsRequest, context: _Context) -> AsyncIterator[GuestEvent]:
+    async def watch_guests(self, _: WatchGuestsRequest, context: _RpcContext) -> AsyncIterator[GuestEvent]:
         try:
             async with aclosing(self._watchers.watch()) as events:
                 async for event in events:
@@ -120,7 +120,9 @@ class BridgeServer:
         except TooManyWatchers as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
 
-    async def set_ruleset(self, request: SetRulesetRequest, context: _Context) -> AsyncIterator[GuestResult]:
+    async def set_ruleset(
+        self, request: SetRulesetRequest, context: _RpcContext
+    ) -> AsyncIterator[GuestResult]:
         await _limit(context, request.guests, request.flush)
         if request.ruleset is None:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no ruleset")
@@ -132,7 +134,7 @@ class BridgeServer:
             async for result in results:
                 yield result
 
-    async def set_resolv_conf(self, request: SetResolvConfRequest, context: _Context) -> GuestResult:
+    async def set_resolv_conf(self, request: SetResolvConfRequest, context: _RpcContext) -> GuestResult:
         if len(request.text) > MAX_RESOLV_CONF_CHARACTERS:
             text = f"more than {MAX_RESOLV_CONF_CHARACTERS} characters"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
@@ -161,17 +163,19 @@ class BridgeServer:
             message = f"cannot write the resolv.conf: {error.strerror}"
             await context.abort(grpc.StatusCode.UNAVAILABLE, message)
 
-    async def read_back(self, request: ReadBackRequest, _: _Context) -> ReadBackReply:
+    async def read_back(self, request: ReadBackRequest, _: _RpcContext) -> ReadBackReply:
         return await self._guests.read_back(request.guest)
 
-    async def check_drift(self, request: CheckDriftRequest, context: _Context) -> AsyncIterator[GuestResult]:
+    async def check_drift(
+        self, request: CheckDriftRequest, context: _RpcContext
+    ) -> AsyncIterator[GuestResult]:
         await _limit(context, request.guests, ())
         async with aclosing(self._guests.check_drift(request.guests)) as results:
             async for result in results:
                 yield result
 
     async def flush_conntrack(
-        self, request: FlushConntrackRequest, context: _Context
+        self, request: FlushConntrackRequest, context: _RpcContext
     ) -> AsyncIterator[GuestResult]:
         await _limit(context, request.guests, request.flows)
         async with aclosing(self._guests.flush_conntrack(request.guests, request.flows)) as results:
@@ -179,7 +183,7 @@ class BridgeServer:
                 yield result
 
 
-async def _limit(context: _Context, guests: tuple[str, ...], flows: tuple[Flow, ...]) -> None:
+async def _limit(context: _RpcContext, guests: tuple[str, ...], flows: tuple[Flow, ...]) -> None:
     if len(guests) > MAX_GUESTS or len(flows) > MAX_FLOWS:
         text = f"more than {MAX_GUESTS} guests or {MAX_FLOWS} flows"
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)

@@ -19,7 +19,7 @@ from kata_bridge.guests.core.events import (
     StateReported,
 )
 from kata_bridge.guests.driver import DriverContext, GuestDriver
-from kata_bridge.sandboxes.core.sandbox import Appeared, Change, Sandbox, resolver_applies_to
+from kata_bridge.sandboxes.core.sandbox import Appeared, Sandbox, SandboxChange, resolver_applies_to
 from ruleset.delta import BaseMismatch, RulesetDelta
 from ruleset.document import Ruleset
 
@@ -73,7 +73,7 @@ class GuestRegistry:
 
     # ---- sandboxes
 
-    def update(self, changes: Iterable[Change]) -> None:
+    def update(self, changes: Iterable[SandboxChange]) -> None:
         """Apply changes of the node's sandboxes."""
         for change in changes:
             if isinstance(change, Appeared):

@@ -32,7 +32,7 @@ from kata_bridge.nri.messages import (
     ValidateContainerAdjustmentRequest,
     ValidateContainerAdjustmentResponse,
 )
-from kata_bridge.nri.session import Session, Snapshot
+from kata_bridge.nri.session import NriSnapshot, Session
 from kata_bridge.ttrpc.status import Code, TtrpcError
 
 # A quarter of the runtime's default of 2 s for a request.
@@ -59,7 +59,7 @@ class Deny:
 class Handler(Protocol):
     """Handles the runtime's calls. Each method starts work and does not wait for it."""
 
-    async def synchronize(self, snapshot: Snapshot) -> None:
+    async def synchronize(self, snapshot: NriSnapshot) -> None:
         """All that is there: called once for each connection."""
 
     async def run_pod_sandbox(self, pod: PodSandbox) -> Deny | None:

@@ -22,7 +22,7 @@ MAX_OBJECTS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class NriSnapshot:
     """All sandboxes, also dead ones, and all containers that have not exited."""
 
     pods: tuple[PodSandbox, ...]
@@ -57,7 +57,7 @@ class Session:
         self.runtime = f"{request.runtime_name} {request.runtime_version}"
         return ConfigureResponse(mask(self.events))
 
-    def synchronize(self, request: SynchronizeRequest) -> tuple[SynchronizeResponse, Snapshot | None]:
+    def synchronize(self, request: SynchronizeRequest) -> tuple[SynchronizeResponse, NriSnapshot | None]:
         """Gather what is there; returns the snapshot with the last part.
 
         Raises `TtrpcError` for more objects than any node has.
@@ -69,7 +69,7 @@ class Session:
             raise TtrpcError(Code.RESOURCE_EXHAUSTED, f"more than {MAX_OBJECTS} pods and containers")
         if request.more:
             return SynchronizeResponse(more=True), None
-        snapshot = Snapshot(tuple(self._pods), tuple(self._containers))
+        snapshot = NriSnapshot(tuple(self._pods), tuple(self._containers))
         self._pods, self._containers = [], []
         self.is_synchronized = True
         return SynchronizeResponse(), snapshot

@@ -13,7 +13,7 @@ from typing import Protocol
 from daemonkit import logs
 from daemonkit.files.watched import FilesError
 from kata_bridge.metrics import KataBridgeMetrics
-from kata_bridge.sandboxes.core.sandbox import Change, SandboxObservation, is_sandbox_id
+from kata_bridge.sandboxes.core.sandbox import SandboxChange, SandboxObservation, is_sandbox_id
 from kata_bridge.sandboxes.core.tracker import SandboxTracker
 from kata_bridge.sandboxes.file_source import GuestDirectory
 
@@ -45,7 +45,7 @@ class Discovery:
 
     def __init__(
         self,
-        on_changes: Callable[[Iterable[Change]], None],
+        on_changes: Callable[[Iterable[SandboxChange]], None],
         on_synced: Callable[[], None],
         metrics: KataBridgeMetrics,
         *,
@@ -187,7 +187,7 @@ class Discovery:
             _log.warning("source of sandboxes is away, known sandboxes stay", source=source, reason=reason)
         self._failures[source] = reason
 
-    def _changed(self, changes: Iterable[Change]) -> None:
+    def _changed(self, changes: Iterable[SandboxChange]) -> None:
         self._on_changes(changes)
         has_runtime = not self._needs_runtime or NRI in self._last_success_s or CRI in self._last_success_s
         has_files = self._directory is None or DIRECTORY in self._last_success_s

@@ -7,7 +7,7 @@ from pathlib import Path
 from daemonkit import logs
 from kata_bridge.nri.dispatch import Deny
 from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodSandbox
-from kata_bridge.nri.session import Snapshot
+from kata_bridge.nri.session import NriSnapshot
 from kata_bridge.sandboxes.core.sandbox import SandboxObservation, sandbox_of
 from kata_bridge.sandboxes.discovery import Discovery
 
@@ -64,7 +64,7 @@ class NriSource:
         self._discovery = discovery
         self._credentials_of = credentials_of
 
-    async def synchronize(self, snapshot: Snapshot) -> None:
+    async def synchronize(self, snapshot: NriSnapshot) -> None:
         self._discovery.nri_synchronized(observation_of(pod) for pod in snapshot.pods)
 
     async def run_pod_sandbox(self, pod: PodSandbox) -> None:

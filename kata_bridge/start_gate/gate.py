@@ -20,7 +20,7 @@ from daemonkit import logs
 from kata_bridge.guests.registry import GuestRegistry
 from kata_bridge.nri.dispatch import Deny
 from kata_bridge.nri.messages import Container, ContainerAdjustment, ContainerState, Mount, PodSandbox
-from kata_bridge.nri.session import Snapshot
+from kata_bridge.nri.session import NriSnapshot
 from kata_bridge.sandboxes.core.sandbox import Sandbox, sandbox_of
 from kata_bridge.sandboxes.core.tracker import GRACE_S
 from kata_bridge.sandboxes.nri_source import AGENT_CONTAINER, observation_of
@@ -131,7 +131,7 @@ class StartGate:
         self._pods.pop(sandbox, None)
         self._resolv_confs.remove_sandbox(sandbox)
 
-    def synchronize(self, snapshot: Snapshot) -> None:
+    def synchronize(self, snapshot: NriSnapshot) -> None:
         """Take in what is there after a reconnect, and report the containers that started ungated."""
         now_s = self._loop.time()
         living: dict[str, list[Container]] = {}

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from kata_bridge.nri.dispatch import Deny
 from kata_bridge.nri.messages import Container, ContainerAdjustment, PodSandbox
-from kata_bridge.nri.session import Snapshot
+from kata_bridge.nri.session import NriSnapshot
 from kata_bridge.sandboxes.nri_source import NriSource
 from kata_bridge.start_gate.certificates import CertificateRetries
 from kata_bridge.start_gate.gate import StartGate
@@ -31,7 +31,7 @@ class GatedHandler:
         self._certificates = certificates
         self._on_stopped = on_stopped
 
-    async def synchronize(self, snapshot: Snapshot) -> None:
+    async def synchronize(self, snapshot: NriSnapshot) -> None:
         await self._source.synchronize(snapshot)
         self._gate.synchronize(snapshot)
 

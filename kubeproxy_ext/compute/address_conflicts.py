@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from kubeproxy_ext.compute.parse import ServiceInfo
 from ruleset.model import Family, Protocol
 
-Address = tuple[str, int, Protocol]
+FrontendAddress = tuple[str, int, Protocol]
 """ip, port, protocol."""
 
 
@@ -25,7 +25,7 @@ Address = tuple[str, int, Protocol]
 class AddressConflict:
     """An address that a Service does not get, as the Service `winner` (`namespace/name`) has it."""
 
-    address: Address
+    address: FrontendAddress
     winner: str
 
 
@@ -33,8 +33,8 @@ def find_conflicts(
     services: Iterable[ServiceInfo], family: Family
 ) -> Mapping[str, tuple[AddressConflict, ...]]:
     """The conflicts that each Service loses, by `namespace/name`."""
-    best_claims: dict[Address, tuple[int, str, str]] = {}
-    claimants_of: dict[Address, set[str]] = {}
+    best_claims: dict[FrontendAddress, tuple[int, str, str]] = {}
+    claimants_of: dict[FrontendAddress, set[str]] = {}
     for service in services:
         for rank, address in _claims(service, family):
             claim = (rank, service.created, service.reference)
@@ -60,7 +60,7 @@ def claim_count(service: ServiceInfo, family: Family) -> int:
     return ips * len(service.ports)
 
 
-def _claims(service: ServiceInfo, family: Family) -> Iterator[tuple[int, Address]]:
+def _claims(service: ServiceInfo, family: Family) -> Iterator[tuple[int, FrontendAddress]]:
     addresses = service.addresses(family)
     if addresses is None:
         return

@@ -20,7 +20,7 @@ from kubeproxy_ext.compute.guest_view import GuestRulesResult
 from ruleset.model import Endpoint, Frontend, NoBackendAction, Protocol, ServiceRules
 
 _PortKey = tuple[str, Protocol]
-_Address = tuple[str, int, Protocol]
+_FrontendAddress = tuple[str, int, Protocol]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,9 @@ def _differing(
     return (key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
 
 
-def _frontends_by_address(rules: Mapping[str, ServiceRules], names: set[str]) -> dict[_Address, Frontend]:
+def _frontends_by_address(
+    rules: Mapping[str, ServiceRules], names: set[str]
+) -> dict[_FrontendAddress, Frontend]:
     """Frontends by address. `GuestRules` has each address once. An address that moves from one Service to
     another changes both, so `names` has both."""
     return {

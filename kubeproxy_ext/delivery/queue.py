@@ -104,7 +104,7 @@ class DeliveryStatus:
 
 
 @dataclass(slots=True)
-class _Request:
+class _PushRequest:
     guests: list[str] = field(default_factory=list)
     ruleset: Ruleset | RulesetDelta | None = None
     flush: tuple[StaleFlow, ...] = ()
@@ -180,7 +180,7 @@ class RulesetDelivery:
     def take_due(self, now: float) -> tuple[RulesetPush, ...]:
         """The requests to send now. Their guests stay in flight until `on_result` or `on_failure`."""
         # A request never has guests of two tenants, whatever they have in common.
-        requests: dict[tuple[str, str, str, tuple[StaleFlow, ...]], _Request] = {}
+        requests: dict[tuple[str, str, str, tuple[StaleFlow, ...]], _PushRequest] = {}
         deltas: dict[tuple[str, str], RulesetDelta | None] = {}
         flows: dict[tuple[int, int], tuple[StaleFlow, ...]] = {}
         self._barrier_until = None
@@ -205,7 +205,7 @@ class RulesetDelivery:
             base = ruleset.base_digest if isinstance(ruleset, RulesetDelta) else ""
             digest = desired.digest if ruleset is not None else ""
             key = (status.guest.tenant, digest, base, flush)
-            request = requests.setdefault(key, _Request(ruleset=ruleset, flush=flush))
+            request = requests.setdefault(key, _PushRequest(ruleset=ruleset, flush=flush))
             request.guests.append(guest_id)
         for each in requests.values():
             if each.ruleset is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tests.cases.environment import AgentEnvironment
 
-Action = Callable[[AgentEnvironment], None]
+AdminAction = Callable[[AgentEnvironment], None]
 
 _CLAUSES = re.compile(r"\s*(?:[,;.]|\bthen\b|\band\b(?! its))\s+")
 _NAME = r"(?P<name>[\w.-]+)"
@@ -21,16 +21,16 @@ class AdminError(Exception):
 @dataclass(frozen=True, slots=True)
 class _Rule:
     pattern: re.Pattern[str]
-    make: Callable[[re.Match[str]], Action]
+    make: Callable[[re.Match[str]], AdminAction]
 
 
-def parse_admin(sentence: str) -> list[Action]:
+def parse_admin(sentence: str) -> list[AdminAction]:
     """The actions of one sentence, in order. Raises AdminError."""
     clauses = _CLAUSES.split(sentence.strip().rstrip("."))
     return [_parse_clause(clause, sentence) for clause in clauses if clause]
 
 
-def run_admin(environment: AgentEnvironment, actions: Iterable[Action]) -> None:
+def run_admin(environment: AgentEnvironment, actions: Iterable[AdminAction]) -> None:
     """Run the actions of one sentence; publish the pods once if they changed."""
     before = environment.fixtures.pods
     for action in actions:
@@ -39,7 +39,7 @@ def run_admin(environment: AgentEnvironment, actions: Iterable[Action]) -> None:
         environment.push_pods()
 
 
-def _parse_clause(clause: str, sentence: str) -> Action:
+def _parse_clause(clause: str, sentence: str) -> AdminAction:
     for rule in _RULES:
         match = rule.pattern.fullmatch(clause.strip())
         if match is not None:
@@ -47,11 +47,11 @@ def _parse_clause(clause: str, sentence: str) -> Action:
     raise AdminError(f"harness does not know {clause!r} of the admin step {sentence!r}")
 
 
-def _rule(pattern: str, make: Callable[[re.Match[str]], Action]) -> _Rule:
+def _rule(pattern: str, make: Callable[[re.Match[str]], AdminAction]) -> _Rule:
     return _Rule(re.compile(pattern, re.IGNORECASE), make)
 
 
-def _delete_pod(match: re.Match[str]) -> Action:
+def _delete_pod(match: re.Match[str]) -> AdminAction:
     def run(environment: AgentEnvironment) -> None:
         uid = match["name"]
         for pod in environment.fixtures.pods:
@@ -63,7 +63,7 @@ def _delete_pod(match: re.Match[str]) -> Action:
     return run
 
 
-def _create_pod(match: re.Match[str]) -> Action:
+def _create_pod(match: re.Match[str]) -> AdminAction:
     def run(environment: AgentEnvironment) -> None:
         like = environment.fixtures.last_deleted
         if like is None:
@@ -81,15 +81,15 @@ def _create_pod(match: re.Match[str]) -> Action:
     return run
 
 
-def _on(method: Callable[[AgentEnvironment, str], None]) -> Callable[[re.Match[str]], Action]:
+def _on(method: Callable[[AgentEnvironment, str], None]) -> Callable[[re.Match[str]], AdminAction]:
     return lambda match: lambda environment: method(environment, match["name"])
 
 
-def _plain(method: Callable[[AgentEnvironment], None]) -> Callable[[re.Match[str]], Action]:
+def _plain(method: Callable[[AgentEnvironment], None]) -> Callable[[re.Match[str]], AdminAction]:
     return lambda _: method
 
 
-def _kubelet_certificate(match: re.Match[str]) -> Action:
+def _kubelet_certificate(match: re.Match[str]) -> AdminAction:
     words = match["kind"].casefold().replace(" ", "-") if match["kind"] else "good"
     kind = {"self-signed": "self-signed", "rogue": "rogue", "wrong-name": "wrong-name"}.get(words)
     if kind is None:

@@ -16,7 +16,7 @@ from tests.cases.expand import expand
 from tests.cases.parallel_client import ParallelClient
 from tests.cases.record import CaseExchange, OtherExchange, Record
 from tests.cases.replies import BadReplyError, ReceivedReply, parse_reply
-from tests.cases.steps import Admin, Advance, Close, Drip, OtherRequest, Send, Step, Wait
+from tests.cases.steps import Admin, Advance, CaseStep, Close, Drip, OtherRequest, Send, Wait
 from tests.waiting import holds_within
 
 _REPLY_DEADLINE_S = 20.0
@@ -38,7 +38,7 @@ class ClientRun:
         environment: AgentEnvironment,
         case: RequestCase,
         expect: Expect,
-        steps: list[Step],
+        steps: list[CaseStep],
         parallel_client: ParallelClient,
     ) -> None:
         self._environment = environment
@@ -296,7 +296,7 @@ class ClientRun:
         is_stream = seen.reply is not None and (seen.reply.status == 101 or not seen.reply.is_complete)
         return not is_stream or all(exchange.ended_s is not None for exchange in own)
 
-    def _run_in_parallel(self, client: CaseClient, steps: list[Step]) -> None:
+    def _run_in_parallel(self, client: CaseClient, steps: list[CaseStep]) -> None:
         for step in steps:
             if isinstance(step, Drip):
                 while not self._side_stop.wait(step.every_s) and self._send(client, step.data):
@@ -306,7 +306,7 @@ class ClientRun:
                     if self._side_stop.is_set() or not self._send(client, step.data(), 120):
                         return
 
-    def _step(self, client: CaseClient, step: Step) -> None:
+    def _step(self, client: CaseClient, step: CaseStep) -> None:
         match step:
             case Send():
                 for _ in range(step.times):
@@ -372,7 +372,7 @@ class ClientRun:
         self._after_head_sent.update(data)
 
 
-def _runs_in_parallel(step: Step) -> bool:
+def _runs_in_parallel(step: CaseStep) -> bool:
     return isinstance(step, Drip) or (isinstance(step, Send) and step.is_parallel)
 
 

@@ -26,7 +26,7 @@ from tests.cases.invariants import CaseEvidence, take_baseline
 from tests.cases.pages import PageError, make_page
 from tests.cases.parallel_client import REQUEST, ParallelClient
 from tests.cases.record import Record
-from tests.cases.steps import Advance, Step, StepError, parse_steps
+from tests.cases.steps import Advance, CaseStep, StepError, parse_steps
 
 # Connections to the kubelet that exist before a case. Requests of the case then add none to the
 # pool, which would count as a leak.
@@ -109,7 +109,7 @@ class Runner:
         finally:
             self._restore(environment, config)
 
-    def _parse(self, case: RequestCase) -> tuple[list[Step], list[str]]:
+    def _parse(self, case: RequestCase) -> tuple[list[CaseStep], list[str]]:
         """The steps of a case, and a problem for each word that the harness does not know."""
         unknown = unknown_settings(case.config)
         if case.upstream is not None:
@@ -173,7 +173,7 @@ class Runner:
         environment.warming_s = 0.0
 
     def _run_in(
-        self, environment: AgentEnvironment, case: RequestCase, expect: Expect, steps: list[Step]
+        self, environment: AgentEnvironment, case: RequestCase, expect: Expect, steps: list[CaseStep]
     ) -> list[str]:
         environment.fixtures.identities.raw(case.identity)
         if environment.is_trust_empty:
@@ -226,7 +226,7 @@ class Runner:
         return failures
 
     def _run_without_tenants(
-        self, environment: AgentEnvironment, case: RequestCase, expect: Expect, steps: list[Step]
+        self, environment: AgentEnvironment, case: RequestCase, expect: Expect, steps: list[CaseStep]
     ) -> list[str]:
         """An agent without tenants refuses to start (exit code 2) or serves no client."""
         code = environment.daemon.exit_code

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.cases.admin import Action, AdminError, parse_admin
+from tests.cases.admin import AdminAction, AdminError, parse_admin
 from tests.cases.case_file import join
 from tests.cases.frames import FrameError, make_frame
 
@@ -48,7 +48,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Admin:
-    actions: tuple[Action, ...]
+    actions: tuple[AdminAction, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class OtherRequest:
     status: tuple[int, ...] = ()
 
 
-Step = Send | Drip | Wait | Close | Admin | Advance | OtherRequest
+CaseStep = Send | Drip | Wait | Close | Admin | Advance | OtherRequest
 
 _CLOSES = {
     True: "close",
@@ -82,12 +82,12 @@ _CLOSES = {
 }
 
 
-def parse_steps(raw_steps: Sequence[Mapping[str, Any]], host: str) -> list[Step]:
+def parse_steps(raw_steps: Sequence[Mapping[str, Any]], host: str) -> list[CaseStep]:
     """All steps of a case. Raises StepError for the first unknown one."""
     return [_parse(raw, host) for raw in raw_steps]
 
 
-def _parse(raw: Mapping[str, Any], host: str) -> Step:
+def _parse(raw: Mapping[str, Any], host: str) -> CaseStep:
     keys = set(raw) - {"note"}
     step = _simple(raw, keys)
     if step is not None:
@@ -97,7 +97,7 @@ def _parse(raw: Mapping[str, Any], host: str) -> Step:
     raise StepError(f"harness does not know the step {dict(raw)!r}")
 
 
-def _simple(raw: Mapping[str, Any], keys: set[str]) -> Step | None:
+def _simple(raw: Mapping[str, Any], keys: set[str]) -> CaseStep | None:
     def block(size: int) -> Callable[[], bytes]:
         return lambda: bytes(i % 251 for i in range(251)) * (size // 251) + b"z" * (size % 251)
 

@@ -108,7 +108,7 @@ def test_terminal_and_resize(streaming: Kubectl) -> None:
 
 
 @dataclass(slots=True)
-class _Terminal:
+class _KubectlTerminal:
     """The near end of a kubectl that has a terminal."""
 
     process: subprocess.Popen[bytes]
@@ -134,7 +134,7 @@ class _Terminal:
 
 
 @contextmanager
-def _terminal(kubectl: Kubectl, *, rows: int, columns: int) -> Iterator[_Terminal]:
+def _terminal(kubectl: Kubectl, *, rows: int, columns: int) -> Iterator[_KubectlTerminal]:
     master, slave = pty.openpty()
     _set_size(slave, rows, columns)
     process = subprocess.Popen(
@@ -145,7 +145,7 @@ def _terminal(kubectl: Kubectl, *, rows: int, columns: int) -> Iterator[_Termina
         env=kubectl.environment,
     )
     try:
-        yield _Terminal(process, master, slave)
+        yield _KubectlTerminal(process, master, slave)
     finally:
         process.kill()
         process.wait()

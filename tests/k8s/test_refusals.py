@@ -20,7 +20,7 @@ _FORBIDDEN_WORDS = ("tenant-1", "kube-system", "system:vn-agent", "10250", "reso
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
+class _RequestPair:
     """One tenant requests another tenant's pod, and a pod that does not exist.
 
     `asker` is the index of the tenant. Names of a pair are equally long, so that replies may
@@ -35,11 +35,17 @@ class _Pair:
 _ACME, _ACME_X = 0, 1
 _ACME_NAMESPACE = "tenant-1-70b001-acme-default"
 _PAIRS = {
-    "the other tenant's pod by its name": _Pair(_ACME_X, ("default", "only-acme"), ("default", "only-none")),
-    "a namespace that joins to the other tenant's": _Pair(_ACME, ("x-default", "web"), ("x-default", "wib")),
-    "the super namespace itself": _Pair(_ACME_X, (_ACME_NAMESPACE, "web"), (_ACME_NAMESPACE, "wib")),
-    "the tenant's own super namespace": _Pair(_ACME, (_ACME_NAMESPACE, "web"), (_ACME_NAMESPACE, "wib")),
-    "a pod of the host": _Pair(_ACME, ("kube-system", "node-agent"), ("kube-system", "none-agent")),
+    "the other tenant's pod by its name": _RequestPair(
+        _ACME_X, ("default", "only-acme"), ("default", "only-none")
+    ),
+    "a namespace that joins to the other tenant's": _RequestPair(
+        _ACME, ("x-default", "web"), ("x-default", "wib")
+    ),
+    "the super namespace itself": _RequestPair(_ACME_X, (_ACME_NAMESPACE, "web"), (_ACME_NAMESPACE, "wib")),
+    "the tenant's own super namespace": _RequestPair(
+        _ACME, (_ACME_NAMESPACE, "web"), (_ACME_NAMESPACE, "wib")
+    ),
+    "a pod of the host": _RequestPair(_ACME, ("kube-system", "node-agent"), ("kube-system", "none-agent")),
 }
 
 _SPDY = (

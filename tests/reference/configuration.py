@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from daemonkit.config.binding import API_VERSION, Key, Setting, keys
+from daemonkit.config.binding import API_VERSION, ConfigKey, Setting, keys
 from tests.reference.kinds import FileKind
 
 Schema = dict[str, Any]
@@ -26,7 +26,7 @@ def page(kind: FileKind) -> str:
     )
 
 
-def leaves(cls: Any, path: str = "") -> Iterator[tuple[str, Key]]:
+def leaves(cls: Any, path: str = "") -> Iterator[tuple[str, ConfigKey]]:
     """Each key that holds a value, after those of the mappings that it is in."""
     for name, key in keys(cls).items():
         where = f"{path}.{name}" if path else name
@@ -52,7 +52,7 @@ def schema(kind: FileKind) -> Schema:
     }
 
 
-def _row(path: str, key: Key) -> str:
+def _row(path: str, key: ConfigKey) -> str:
     inner, _ = _inner(key.hint)
     cells = (f"`{path}`", _type(inner, key.setting), _default(key), key.setting.doc)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
@@ -85,7 +85,7 @@ def _number(hint: Any, limits: Setting) -> str:
     return noun if low is None else f"{noun}, {low} or more"
 
 
-def _default(key: Key) -> str:
+def _default(key: ConfigKey) -> str:
     if key.default is dataclasses.MISSING:
         return "**required**"
     if key.default is None:
@@ -145,7 +145,7 @@ def _object(cls: Any) -> Schema:
     }
 
 
-def _property(key: Key) -> Schema:
+def _property(key: ConfigKey) -> Schema:
     made = _schema(key.hint, key.setting)
     if key.setting.doc:
         made["description"] = key.setting.doc

@@ -22,9 +22,9 @@ from vcnode_demo.dns_environment import (
     NODE_RESOLVER,
     POD_IP,
     SERVER_IP,
+    DemoNetwork,
     DnsEnvironment,
     DnsPod,
-    Network,
 )
 from vcnode_demo.environment import Environment
 from vcnode_demo.narrator import DEADLINE_S, Narrator
@@ -90,7 +90,7 @@ def own_names(narrator: Narrator, environment: DnsEnvironment) -> None:
     narrator.step("Each pod asks for all names, with getaddrinfo: it resolves those of its own network only")
     names = list(dict.fromkeys(name for network in NETWORKS for name in network.services))
     rows = [("POD", *names)]
-    found: dict[Network, dict[str, str]] = {}
+    found: dict[DemoNetwork, dict[str, str]] = {}
     for network in NETWORKS:
         app = environment.pods[network].app
         answers = {name: app.lookup(name).addresses for name in names}

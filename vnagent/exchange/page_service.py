@@ -63,11 +63,11 @@ class _Shared:
     """One read of a page: begun at `begun_s`, done when `task` is."""
 
     begun_s: float
-    task: "asyncio.Task[_Outcome]"
+    task: "asyncio.Task[_PageOutcome]"
 
 
 # The page as it was parsed, with its size in bytes, or why there is none.
-_Outcome = tuple[Any, int] | FetchError | PageError
+_PageOutcome = tuple[Any, int] | FetchError | PageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class PageService:
             raise outcome
         return outcome
 
-    async def _try_to_read(self, path: str, kind: pages.PageKind[Any]) -> "_Outcome":
+    async def _try_to_read(self, path: str, kind: pages.PageKind[Any]) -> "_PageOutcome":
         """Read in a task. A failure of the kubelet is returned to all requests that wait for it."""
         try:
             return await self._read(path, kind)
@@ -237,7 +237,7 @@ def log_unexpected(path: str, error: Exception) -> None:
     _log.error("page could not be served", page=path, error=error, traceback=logs.trace(error))
 
 
-def _has_failed(task: "asyncio.Task[_Outcome]") -> bool:
+def _has_failed(task: "asyncio.Task[_PageOutcome]") -> bool:
     if not task.done():
         return False
     return task.cancelled() or task.exception() is not None or isinstance(task.result(), Exception)

@@ -18,14 +18,14 @@ from vnagent.core.list_splitter import Item, TooLarge, complete_members
 from vnagent.pages.page import PageError, collect, decode
 
 
-class _Container(msgspec.Struct):
+class _ContainerName(msgspec.Struct):
     name: str
 
 
 class _ListedSpec(msgspec.Struct, rename="camel"):
-    containers: list[_Container] | None = None
-    init_containers: list[_Container] | None = None
-    ephemeral_containers: list[_Container] | None = None
+    containers: list[_ContainerName] | None = None
+    init_containers: list[_ContainerName] | None = None
+    ephemeral_containers: list[_ContainerName] | None = None
 
 
 class _Metadata(msgspec.Struct):
@@ -66,13 +66,13 @@ class _LargePod(msgspec.Struct):
     kind: str = "Pod"
 
 
-class _Frame(msgspec.Struct):
+class _ListFrame(msgspec.Struct):
     kind: str
 
 
 _POD = msgspec.json.Decoder(_Pod)
 _LARGE_POD = msgspec.json.Decoder(_LargePod)
-_FRAME = msgspec.json.Decoder(_Frame)
+_FRAME = msgspec.json.Decoder(_ListFrame)
 _LIMITS = limits_of(PODS)
 _TOO_MANY_BYTES = f"{TOO_LARGE}it has more than {MAX_OBJECT_BYTES} bytes"
 

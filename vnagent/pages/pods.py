@@ -74,7 +74,7 @@ class Waiting(_PodStruct):
     reason: str | None = None
 
 
-class Running(_PodStruct):
+class RunningState(_PodStruct):
     started_at: str | None = None
 
 
@@ -88,7 +88,7 @@ class Terminated(_PodStruct):
 
 class ContainerState(_PodStruct):
     waiting: Waiting | None = None
-    running: Running | None = None
+    running: RunningState | None = None
     terminated: Terminated | None = None
 
 
@@ -114,7 +114,7 @@ class Condition(_PodStruct):
     reason: str | None = None
 
 
-class Address(_PodStruct):
+class IpAddress(_PodStruct):
     ip: str
 
 
@@ -124,7 +124,7 @@ class PodStatus(_PodStruct):
     conditions: list[Condition] | None = None
     reason: str | None = None
     pod_ip: str | None = msgspec.field(default=None, name="podIP")
-    pod_ips: list[Address] | None = msgspec.field(default=None, name="podIPs")
+    pod_ips: list[IpAddress] | None = msgspec.field(default=None, name="podIPs")
     start_time: str | None = None
     init_container_statuses: list[ContainerStatus] | None = None
     container_statuses: list[ContainerStatus] | None = None
@@ -147,7 +147,7 @@ class ServedPod(_PodStruct):
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
-class _Frame(msgspec.Struct):
+class _PodListFrame(msgspec.Struct):
     kind: str
 
 
@@ -162,7 +162,7 @@ Pods = dict[tuple[str, str, str], ServedPod]
 """Pods by their super namespace, name and uid."""
 
 _POD = msgspec.json.Decoder(ServedPod)
-_FRAME = msgspec.json.Decoder(_Frame)
+_FRAME = msgspec.json.Decoder(_PodListFrame)
 _LIMITS = limits_of(PODS_RESOURCE)
 
 # As JSON, of the fields above. A pod with 20 containers has 20 KB. Decoded, it takes five times as much

@@ -19,14 +19,14 @@ from vnagent.pages.podlist import OwnershipAnnotations
 from vnagent.sources.port import PublishPods
 
 
-class _Container(msgspec.Struct, frozen=True):
+class _SuperContainer(msgspec.Struct, frozen=True):
     name: str
 
 
 class _WatchedSpec(msgspec.Struct, frozen=True, rename="camel"):
-    containers: tuple[_Container, ...] | None = None
-    init_containers: tuple[_Container, ...] | None = None
-    ephemeral_containers: tuple[_Container, ...] | None = None
+    containers: tuple[_SuperContainer, ...] | None = None
+    init_containers: tuple[_SuperContainer, ...] | None = None
+    ephemeral_containers: tuple[_SuperContainer, ...] | None = None
 
 
 class WatchedPod(msgspec.Struct, frozen=True):

@@ -42,7 +42,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     cluster_domain: str = ""
 
 
-class _Status(msgspec.Struct, frozen=True, rename="camel"):
+class _VirtualClusterStatus(msgspec.Struct, frozen=True, rename="camel"):
     cluster_namespace: str = ""
     phase: str = ""
 
@@ -52,7 +52,7 @@ class VirtualCluster(msgspec.Struct, frozen=True):
 
     metadata: ObjectMeta
     spec: _Spec = _Spec()
-    status: _Status = _Status()
+    status: _VirtualClusterStatus = _VirtualClusterStatus()
 
 
 class _CertificateData(msgspec.Struct, frozen=True):

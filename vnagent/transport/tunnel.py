@@ -41,8 +41,8 @@ class Tunnel:
         self.caller = caller
         self.identity = identity
         client.deadline = kubelet.deadline = None  # the kubelet cuts at 4 h; we never do
-        client.set_handler(_Side(client, kubelet, self, is_client=True))
-        kubelet.set_handler(_Side(kubelet, client, self, is_client=False))
+        client.set_handler(_TunnelSide(client, kubelet, self, is_client=True))
+        kubelet.set_handler(_TunnelSide(kubelet, client, self, is_client=False))
 
     def kubelet_ended(self) -> None:
         """The kubelet has ended. The client reads the rest at its own pace (`kubectl exec ... | less`); until
@@ -73,7 +73,7 @@ class Tunnel:
         on_close(self)
 
 
-class _Side:
+class _TunnelSide:
     """The handler of one side of a tunnel: data read here is written to the other."""
 
     __slots__ = ("_from", "_is_client", "_to", "_tunnel", "on_data")

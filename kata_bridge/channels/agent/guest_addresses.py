@@ -5,7 +5,7 @@ import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from kata_bridge.sandboxes.core.sandbox import Appeared, Change
+from kata_bridge.sandboxes.core.sandbox import Appeared, SandboxChange
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -37,7 +37,7 @@ class GuestAddresses:
     def __len__(self) -> int:
         return len(self._of)
 
-    def update(self, changes: Iterable[Change]) -> None:
+    def update(self, changes: Iterable[SandboxChange]) -> None:
         """Apply changes of the node's sandboxes."""
         for change in changes:
             sandbox = change.sandbox.id if isinstance(change, Appeared) else change.id

@@ -55,10 +55,10 @@ class UnixAddress:
     path: str
 
 
-Address = VsockAddress | HybridVsockAddress | UnixAddress
+ShimAddress = VsockAddress | HybridVsockAddress | UnixAddress
 
 
-def parse_agent_url(url: str) -> Address:
+def parse_agent_url(url: str) -> ShimAddress:
     """Parse the text of `/agent-url`. Raises `ValueError` unless it is of one of the three kinds."""
     match = _URL.fullmatch(url)
     if match is None:

@@ -162,4 +162,4 @@ class CancelProbe:
 
 
 GuestCall = ProbeChannel | PushRuleset | CheckState | FlushFlows
-Action = GuestCall | SetRulesetReply | RecordDrift | CancelProbe
+GuestAction = GuestCall | SetRulesetReply | RecordDrift | CancelProbe

@@ -13,7 +13,6 @@ from bridge_api.messages import Capabilities, Flow, ResultCode
 from daemonkit.backoff import backoff_s, spread_s
 from kata_bridge.channels.port import GuestState
 from kata_bridge.guests.core.events import (
-    Action,
     CallOutcome,
     CallRefused,
     CancelProbe,
@@ -24,6 +23,7 @@ from kata_bridge.guests.core.events import (
     FlushFlows,
     FlushSucceeded,
     FullRulesetNeeded,
+    GuestAction,
     GuestCall,
     GuestMachineEvent,
     GuestNotInjectable,
@@ -150,13 +150,13 @@ class GuestMachine:
 
     # ---- events
 
-    def handle(self, event: GuestMachineEvent, now_s: float, jitter: float) -> tuple[Action, ...]:
+    def handle(self, event: GuestMachineEvent, now_s: float, jitter: float) -> tuple[GuestAction, ...]:
         """Take an event that happened at `now_s`; return the actions to do, in order."""
         if self.is_removed:
             if isinstance(event, DesiredChanged):
                 return (SetRulesetReply(event.ticket, ResultCode.GONE, "the sandbox was stopped", 0, ""),)
             return ()
-        out: list[Action] = []
+        out: list[GuestAction] = []
         match event:
             case SandboxAdded() | Tick():
                 pass
@@ -186,7 +186,7 @@ class GuestMachine:
         self._start_next_call(now_s, out)
         return tuple(out)
 
-    def _set_desired(self, event: DesiredChanged, out: list[Action]) -> None:
+    def _set_desired(self, event: DesiredChanged, out: list[GuestAction]) -> None:
         new, old = event.ruleset, self.desired
         if old is not None and new.generation < old.generation:
             text = f"generation {old.generation} was set before"
@@ -214,7 +214,9 @@ class GuestMachine:
         elif self.unreachable:
             self._reply_to_all(out, ResultCode.UNREACHABLE, self.unreachable)
 
-    def _complete_call(self, outcome: CallOutcome, now_s: float, jitter: float, out: list[Action]) -> None:
+    def _complete_call(
+        self, outcome: CallOutcome, now_s: float, jitter: float, out: list[GuestAction]
+    ) -> None:
         call, self.in_flight = self.in_flight, None
         match outcome:
             case ProbeSucceeded(capabilities, state):
@@ -255,7 +257,7 @@ class GuestMachine:
                 self._not_before_s = now_s + spread_s(PERMANENT_FAILURE_RETRY_S, jitter)
 
     def _complete_push(
-        self, call: PushRuleset, state: GuestState, now_s: float, jitter: float, out: list[Action]
+        self, call: PushRuleset, state: GuestState, now_s: float, jitter: float, out: list[GuestAction]
     ) -> None:
         self._needs_full = False
         if state.digest != call.ruleset.digest or state.has_drifted:
@@ -271,7 +273,7 @@ class GuestMachine:
         self._check_at_s = now_s + spread_s(self._check_s, jitter)
         self._clear_flush(call)
 
-    def _observe(self, state: GuestState, now_s: float, jitter: float, out: list[Action]) -> None:
+    def _observe(self, state: GuestState, now_s: float, jitter: float, out: list[GuestAction]) -> None:
         """Take the state that the guest itself reported."""
         self.observed = self.last_reported = state
         self._check_at_s = now_s + spread_s(self._check_s, jitter)
@@ -290,7 +292,7 @@ class GuestMachine:
                 wait_s = backoff_s(self._repairs, first_s=REPAIR_FIRST_S, longest_s=REPAIR_MAX_S)
                 self._repair_at_s = now_s + spread_s(wait_s, jitter)
 
-    def _fail(self, message: str, now_s: float, jitter: float, out: list[Action]) -> None:
+    def _fail(self, message: str, now_s: float, jitter: float, out: list[GuestAction]) -> None:
         self.unreachable = message
         self._reply_to_all(out, ResultCode.UNREACHABLE, message)
         self._mark_unknown()
@@ -307,7 +309,7 @@ class GuestMachine:
 
     # ---- actions
 
-    def _report_if_current(self, out: list[Action]) -> None:
+    def _report_if_current(self, out: list[GuestAction]) -> None:
         """Reply to all requests whose ruleset the guest holds now."""
         if self.in_flight is not None or not self.is_current:
             return
@@ -320,7 +322,7 @@ class GuestMachine:
         self._has_applied = False
         self._was_current = True
 
-    def _start_next_call(self, now_s: float, out: list[Action]) -> None:
+    def _start_next_call(self, now_s: float, out: list[GuestAction]) -> None:
         if self.in_flight is not None or now_s < self._not_before_s:
             return
         call: GuestCall | None = None
@@ -362,7 +364,7 @@ class GuestMachine:
         self._flush = {flow: sequence for flow, sequence in self._flush.items() if sequence > done}
         self._is_flush_pending = False
 
-    def _reply_to_all(self, out: list[Action], code: ResultCode, message: str) -> None:
+    def _reply_to_all(self, out: list[GuestAction], code: ResultCode, message: str) -> None:
         last = self.last_reported
         out.extend(
             SetRulesetReply(ticket, code, message, last.generation, last.digest)

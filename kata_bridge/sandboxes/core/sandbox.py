@@ -142,4 +142,4 @@ class Vanished:
     id: str
 
 
-Change = Appeared | Vanished
+SandboxChange = Appeared | Vanished

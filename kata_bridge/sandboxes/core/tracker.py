@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from kata_bridge.sandboxes.core.sandbox import (
     CONFIG_HASH,
     Appeared,
-    Change,
     Sandbox,
+    SandboxChange,
     SandboxObservation,
     Vanished,
     sandbox_of,
@@ -58,13 +58,13 @@ class SandboxTracker:
 
     # ---- NRI
 
-    def started(self, observation: SandboxObservation, now_s: float) -> tuple[Change, ...]:
+    def started(self, observation: SandboxObservation, now_s: float) -> tuple[SandboxChange, ...]:
         """RunPodSandbox."""
         self._stopped.pop(observation.id, None)
         self._track(observation, now_s)
         return self._changes()
 
-    def stopped(self, sandbox: str) -> tuple[Change, ...]:
+    def stopped(self, sandbox: str) -> tuple[SandboxChange, ...]:
         """StopPodSandbox or RemovePodSandbox: it stays stopped, even if a later list has it."""
         self._tracked.pop(sandbox, None)
         self._stopped[sandbox] = None
@@ -72,7 +72,9 @@ class SandboxTracker:
             del self._stopped[next(iter(self._stopped))]
         return self._changes()
 
-    def synchronized(self, observations: Iterable[SandboxObservation], now_s: float) -> tuple[Change, ...]:
+    def synchronized(
+        self, observations: Iterable[SandboxObservation], now_s: float
+    ) -> tuple[SandboxChange, ...]:
         """Synchronize: every sandbox of the runtime, also the dead ones."""
         listed = {each.id: each for each in observations}
         for observation in listed.values():
@@ -87,7 +89,7 @@ class SandboxTracker:
 
     def listed(
         self, observations: Iterable[SandboxObservation], begun_s: float, now_s: float
-    ) -> tuple[Change, ...]:
+    ) -> tuple[SandboxChange, ...]:
         """A complete list, requested at `begun_s`."""
         listed = {each.id: each for each in observations}
         for observation in listed.values():
@@ -104,7 +106,7 @@ class SandboxTracker:
 
     # ---- files
 
-    def set_static(self, sandboxes: Mapping[str, Sandbox]) -> tuple[Change, ...]:
+    def set_static(self, sandboxes: Mapping[str, Sandbox]) -> tuple[SandboxChange, ...]:
         """All sandboxes that the static source describes, by id."""
         self._static = dict(sandboxes)
         return self._changes()
@@ -141,7 +143,7 @@ class SandboxTracker:
     def _drop(self, sandbox: str) -> None:
         self._tracked.pop(sandbox, None)
 
-    def _changes(self) -> tuple[Change, ...]:
+    def _changes(self) -> tuple[SandboxChange, ...]:
         newest: dict[str, _Tracked] = {}
         for tracked in self._tracked.values():
             observation = tracked.observation
@@ -151,7 +153,7 @@ class SandboxTracker:
                 newest[uid] = tracked
         observations = (tracked.observation for tracked in newest.values())
         current = {each.id: sandbox_of(each) for each in observations} | self._static
-        changes: list[Change] = [Vanished(old) for old in self._current if old not in current]
+        changes: list[SandboxChange] = [Vanished(old) for old in self._current if old not in current]
         changes += (
             Appeared(sandbox) for sandbox in current.values() if self._current.get(sandbox.id) != sandbox
         )

@@ -43,7 +43,7 @@ def parse_arrival(line: bytes) -> Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class _Listener:
+class _ResponderSocket:
     socket: socket.socket
     kind: str
     where: str
@@ -84,7 +84,7 @@ class Responder:
         self._wake.close()
         self._thread.join()
         for key in list(self._selector.get_map().values()):
-            if isinstance(key.data, _Listener):
+            if isinstance(key.data, _ResponderSocket):
                 key.data.socket.close()
         self._woken.close()
         self._selector.close()
@@ -100,14 +100,14 @@ class Responder:
             for key, _ in self._selector.select():
                 if key.data is None:
                     return
-                listener: _Listener = key.data
+                listener: _ResponderSocket = key.data
                 try:
                     self._answer(listener)
                 except OSError:
                     # The client or the listener is gone, or no route leads back: the client reports it.
                     continue
 
-    def _answer(self, listener: _Listener) -> None:
+    def _answer(self, listener: _ResponderSocket) -> None:
         if listener.kind == "tcp":
             connection, peer = listener.socket.accept()
             with connection:
@@ -135,7 +135,7 @@ class Responder:
             self._seen.notify_all()
 
 
-def _listeners(where: str, family: socket.AddressFamily, ports: list[int]) -> list[_Listener]:
+def _listeners(where: str, family: socket.AddressFamily, ports: list[int]) -> list[_ResponderSocket]:
     """Made in the namespace."""
     found = []
     any_address = "::" if family == socket.AF_INET6 else "0.0.0.0"  # noqa: S104 - within the namespace
@@ -147,10 +147,10 @@ def _listeners(where: str, family: socket.AddressFamily, ports: list[int]) -> li
             one.bind((any_address, port))
             if kind == "tcp":
                 one.listen(_BACKLOG)
-            found.append(_Listener(one, kind, where, port))
+            found.append(_ResponderSocket(one, kind, where, port))
     raw = socket.socket(family, socket.SOCK_RAW, sctp.PROTOCOL)
     _set_up(raw, family)
-    found.append(_Listener(raw, "sctp", where, 0))
+    found.append(_ResponderSocket(raw, "sctp", where, 0))
     return found
 
 

@@ -28,10 +28,10 @@ _STATE = ApiState(
 _BOTH = {"10.1.0.3:8080", "10.1.0.4:8080"}
 _SECOND = {"10.1.0.4:8080"}
 
-Change = Callable[[dict[str, Any]], object]
+SliceEdit = Callable[[dict[str, Any]], object]
 # By the rule in the file's words: its effect, a change to a slice of two endpoints, and the Service's
 # endpoints then. The port of the Service is named `p`; "" stands for an unnamed one.
-_RULES: dict[str, tuple[str, Change, set[str]]] = {
+_RULES: dict[str, tuple[str, SliceEdit, set[str]]] = {
     "no service-name label": ("slice ignored", lambda s: s["metadata"]["labels"].clear(), set()),
     "addressType FQDN": ("slice ignored", lambda s: s.update(addressType="FQDN"), set()),
     "port without a name pointer": (

@@ -80,7 +80,7 @@ class StartGateSubject:
         return self.path.read_text()
 
 
-Serve = Callable[[Path], AbstractAsyncContextManager[ResolverSubject]]
+ServeSubject = Callable[[Path], AbstractAsyncContextManager[ResolverSubject]]
 
 
 @asynccontextmanager
@@ -171,7 +171,7 @@ async def test_an_unknown_guest_gets_no_resolver(subject: ResolverSubject) -> No
 
 
 @pytest.mark.parametrize("serve", [fake_over_grpc, kata_bridge])
-async def test_a_request_names_exactly_one_pod(serve: Serve, short_dir: Path) -> None:
+async def test_a_request_names_exactly_one_pod(serve: ServeSubject, short_dir: Path) -> None:
     async with serve(short_dir) as subject:
         for guest, uid in (("", ""), ("s1", "uid-s1")):
             with pytest.raises(BridgeRejectedError):

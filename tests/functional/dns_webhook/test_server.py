@@ -38,7 +38,7 @@ def judge(body: bytes) -> web.Response:
     return web.Response(text=f"{len(body)} bytes")
 
 
-class Running:
+class RunningServer:
     def __init__(self, server: WebhookServer, credentials: Credentials, port: int) -> None:
         self.server, self.credentials = server, credentials
         self.url = f"https://127.0.0.1:{port}{PATH}"
@@ -62,7 +62,7 @@ class Running:
 
 
 @asynccontextmanager
-async def running(directory: Path, **how: float) -> AsyncIterator[Running]:
+async def running(directory: Path, **how: float) -> AsyncIterator[RunningServer]:
     credentials = Credentials(directory, ("127.0.0.1",))
     credentials.renew_due(NOW, ())
     here = Readiness(bool(how.get("ready", 1)), ("lists: missing pods",))
@@ -75,7 +75,7 @@ async def running(directory: Path, **how: float) -> AsyncIterator[Running]:
     )
     port = await server.start("127.0.0.1", 0, credentials.certificate_file)
     try:
-        yield Running(server, credentials, port)
+        yield RunningServer(server, credentials, port)
     finally:
         await server.stop()
 
@@ -297,7 +297,7 @@ async def status_line(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     return head[: head.index(b"\n") + 1]
 
 
-def _shown(here: Running) -> bytes:
+def _shown(here: RunningServer) -> bytes:
     """The certificate that a client without SNI gets."""
     pem = ssl.get_server_certificate(("127.0.0.1", here.port), timeout=10)
     return ssl.PEM_cert_to_DER_cert(pem)

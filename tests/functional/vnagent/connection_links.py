@@ -183,10 +183,10 @@ async def connected_link(
         yield link
 
 
-Body = Callable[[SocketPoller], Awaitable[None]]
+TestBody = Callable[[SocketPoller], Awaitable[None]]
 
 
-def run(body: Body) -> None:
+def run(body: TestBody) -> None:
     async def main() -> None:
         async with running_poller() as poller:
             await body(poller)

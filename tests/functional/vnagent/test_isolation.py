@@ -153,7 +153,7 @@ def assert_its_own(node: AgentNode, tenant: str, running: Sequence[FakePod], cli
             reply = _get(client, f"GET /containerLogs/{namespace}/{name}/{container}")
             missing.add((reply.status, reply.body))
     for path in PAGE_PATHS.values():
-        wait_until(partial(_is_own_page, client, path, tuple(mine.values())), within_s=DEADLINE_S)
+        wait_until(partial(_ask_for_own_page, client, path, tuple(mine.values())), within_s=DEADLINE_S)
     # Foreign, the host's, injected and missing: the same bytes.
     assert len(missing) == 1
     assert next(iter(missing))[0] == 404
@@ -169,7 +169,7 @@ def assert_its_own(node: AgentNode, tenant: str, running: Sequence[FakePod], cli
         assert markers(refused.body) == set()
 
 
-def _is_own_page(client: CaseClient, path: str, mine: Sequence[FakePod]) -> bool:
+def _ask_for_own_page(client: CaseClient, path: str, mine: Sequence[FakePod]) -> bool:
     """Get a page, which must have pods of the tenant only. Whether it has all of them.
 
     The kubelet's page may be some seconds old, and is shared among tenants.

@@ -16,7 +16,7 @@ from tests.cases.services.responder import Responder
 from tests.k8s.oracle.draw import ENDPOINT_PORTS, SERVICE_PORTS
 from tests.k8s.oracle.laboratory import Laboratory, NodeComparison
 from tests.k8s.oracle.probes import WRONG_PORT, FlowProbe
-from tests.k8s.oracle.sides import Side
+from tests.k8s.oracle.sides import OracleSide
 
 _TIMEOUT_S = 10.0
 # kube-proxy's ICMPv6 error arrives while connect() locks the socket, and takes effect only at the next
@@ -83,7 +83,7 @@ def _mismatch(
     return ""
 
 
-def _senders(side: Side, responder: Responder, stack: ExitStack) -> tuple[Probe, Probe]:
+def _senders(side: OracleSide, responder: Responder, stack: ExitStack) -> tuple[Probe, Probe]:
     """For IPv4 and IPv6."""
     ports = {*SERVICE_PORTS, *ENDPOINT_PORTS, WRONG_PORT}
     for namespace in (side.near, side.far):

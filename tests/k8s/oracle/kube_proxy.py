@@ -9,14 +9,14 @@ from pathlib import Path
 from tests.k8s.build import Binaries
 from tests.k8s.oracle.cluster import OracleCluster
 from tests.k8s.oracle.draw import CLUSTER_CIDRS
-from tests.k8s.oracle.sides import Side
+from tests.k8s.oracle.sides import OracleSide
 from tests.k8s.ring.processes import SYSTEM_PATH, RingProcess
 
 _XTABLES = ("iptables", "ip6tables")
 
 
 def start_kube_proxy(
-    side: Side, mode: str, cluster: OracleCluster, binaries: Binaries, stack: ExitStack
+    side: OracleSide, mode: str, cluster: OracleCluster, binaries: Binaries, stack: ExitStack
 ) -> RingProcess:
     """Start one that recognises the cluster's pods by their range, and syncs changes at once.
 

@@ -19,7 +19,7 @@ from tests.k8s.oracle.ours import OracleGuests, OurGuest
 from tests.k8s.oracle.prober import Prober
 from tests.k8s.oracle.probes import FlowProbe, cluster_ips, probes_of_namespaces
 from tests.k8s.oracle.scenarios import SCENARIOS
-from tests.k8s.oracle.sides import OracleNode, Side, guest_side, host_side
+from tests.k8s.oracle.sides import OracleNode, OracleSide, guest_side, host_side
 from tests.k8s.oracle.store import Store
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.processes import RingProcess
@@ -47,7 +47,7 @@ class NodeComparison:
     agreed: dict[FlowProbe, frozenset[Outcome]] = field(default_factory=dict)
 
     @property
-    def sides(self) -> tuple[Side, Side]:
+    def sides(self) -> tuple[OracleSide, OracleSide]:
         return self.theirs.side, self.ours.side
 
 

@@ -26,17 +26,17 @@ from ruletrace.packet import Outcome, PacketVerdict
 from tests.k8s.oracle.changes import SERVICES
 from tests.k8s.oracle.draw import Json
 from tests.k8s.oracle.prober import ProbedFlow
-from tests.k8s.oracle.sides import Side
+from tests.k8s.oracle.sides import OracleSide
 from tests.k8s.oracle.store import TENANT
 
-_Address = tuple[str, int, Protocol]
+_FrontendAddress = tuple[str, int, Protocol]
 
 
 @dataclass(slots=True)
 class OurGuest:
     """One guest, its desired rules, and the reconciler that applies them."""
 
-    side: Side
+    side: OracleSide
     guest: Guest
     spec: GuestSpec
     service_ranges: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
@@ -44,7 +44,7 @@ class OurGuest:
     netfilter: NetfilterSocket
     filter: KernelPacketFilter
     desired: DesiredRuleset | None = None
-    frontends: dict[_Address, Frontend] = field(default_factory=dict)
+    frontends: dict[_FrontendAddress, Frontend] = field(default_factory=dict)
     serving: dict[tuple[str, Protocol, Family], frozenset[Endpoint]] = field(default_factory=dict)
 
     def frontend(self, flow: ProbedFlow) -> Frontend | None:
@@ -94,7 +94,7 @@ class OracleGuests:
         self.flushed = 0
 
     def add_guest(
-        self, side: Side, backend: Backend, service_cidrs: tuple[str, ...], stack: ExitStack
+        self, side: OracleSide, backend: Backend, service_cidrs: tuple[str, ...], stack: ExitStack
     ) -> OurGuest:
         """A guest that has no rules yet."""
         guest = Guest(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ruleset.model import Endpoint, Protocol
 from ruletrace.packet import Outcome, PacketVerdict
 from tests.k8s.oracle.packets import Arrived, PacketRefused, Template, read, template
-from tests.k8s.oracle.sides import Side
+from tests.k8s.oracle.sides import OracleSide
 
 # A veth link delivers a packet within the call that sends it, or at the same processor's next softirq.
 # After so long without an arrival, no more follow.
@@ -60,7 +60,7 @@ class FlowOutcomes:
 class Prober:
     """Sends to one side. Each packet is a flow of its own: it has a new source port for its destination."""
 
-    def __init__(self, side: Side) -> None:
+    def __init__(self, side: OracleSide) -> None:
         self.side = side
         self.sent = 0
         self._templates: dict[ProbedFlow, Template] = {}

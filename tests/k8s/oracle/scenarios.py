@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tests.k8s.oracle.changes import SERVICES, SLICES, ObjectChange
 from tests.k8s.oracle.draw import NODES, ZONES, DrawnNamespace, Json
 
-Step = Callable[[DrawnNamespace], ObjectChange] | None
+ScenarioStep = Callable[[DrawnNamespace], ObjectChange] | None
 
 _SERVICE = "svc-0"
 _PROXY_NAME = "service.kubernetes.io/service-proxy-name"
@@ -25,7 +25,7 @@ class Scenario:
 
     name: str
     fill: Callable[[DrawnNamespace], None]
-    steps: Sequence[Step]
+    steps: Sequence[ScenarioStep]
 
     def draw(self, index: int) -> DrawnNamespace:
         made = DrawnNamespace(index)
@@ -110,15 +110,15 @@ def _remembering(timeout_s: int) -> Json:
     return {"spec": {"sessionAffinity": "ClientIP", "sessionAffinityConfig": config}}
 
 
-def _remembered(timeout_s: int) -> Step:
+def _remembered(timeout_s: int) -> ScenarioStep:
     return lambda drawn: _patched(drawn, _remembering(timeout_s))
 
 
-def _balanced(mode: str) -> Step:
+def _balanced(mode: str) -> ScenarioStep:
     return lambda drawn: _patched(drawn, {"status": {"loadBalancer": _balancer(drawn, mode)}}, is_status=True)
 
 
-def _admitting(*ranges: str) -> Step:
+def _admitting(*ranges: str) -> ScenarioStep:
     return lambda drawn: _patched(drawn, {"spec": {"loadBalancerSourceRanges": list(ranges)}})
 
 
@@ -176,7 +176,7 @@ def _handed_over(drawn: DrawnNamespace) -> ObjectChange:
     )
 
 
-def _with_endpoints(*made: Callable[[DrawnNamespace], Json]) -> Step:
+def _with_endpoints(*made: Callable[[DrawnNamespace], Json]) -> ScenarioStep:
     """Replace the first slice's endpoints."""
 
     def step(drawn: DrawnNamespace) -> ObjectChange:

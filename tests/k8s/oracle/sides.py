@@ -88,7 +88,7 @@ class OracleNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class OracleSide:
     """Packets start in `near`; `ruled` has the rules, `far` all other addresses.
 
     `senders` take whole packets, by the version of IP; `taps` see what arrives in `near` and `far`.
@@ -107,7 +107,7 @@ class Side:
         self.ruled.run("conntrack", "-F")
 
 
-def host_side(node: OracleNode, stack: ExitStack) -> Side:
+def host_side(node: OracleNode, stack: ExitStack) -> OracleSide:
     """A pod, its node without rules yet, and everywhere. `ruled` is the node."""
     pod, host, far = (_namespace(f"{node.name}-{name}", stack) for name in ("pod", "node", "far"))
     for path, value in _ROUTER_SETTINGS.items():
@@ -123,7 +123,7 @@ def host_side(node: OracleNode, stack: ExitStack) -> Side:
     return _side(f"kube-proxy on {node.name}", node, pod, host, far, stack)
 
 
-def guest_side(node: OracleNode, stack: ExitStack, *, is_legacy: bool) -> Side:
+def guest_side(node: OracleNode, stack: ExitStack, *, is_legacy: bool) -> OracleSide:
     """A guest without rules of ours, and everywhere. `is_legacy`: its iptables is the legacy one."""
     guest, far = (_namespace(f"{node.name}-guest{name}", stack) for name in ("", "-far"))
     _link(guest, "eth0", far, "eth0", 3)
@@ -144,7 +144,7 @@ def _side(
     ruled: ThreadedNamespace,
     far: ThreadedNamespace,
     stack: ExitStack,
-) -> Side:
+) -> OracleSide:
     for path, value in _CONNTRACK_SETTINGS.items():
         ruled.call(_set, path, value)
     senders = {
@@ -153,7 +153,7 @@ def _side(
     taps = (near.call(_tap), far.call(_tap))
     for one in (*senders.values(), *taps):
         stack.callback(one.close)
-    return Side(name, node, near, ruled, far, senders, taps)
+    return OracleSide(name, node, near, ruled, far, senders, taps)
 
 
 def _namespace(name: str, stack: ExitStack) -> ThreadedNamespace:

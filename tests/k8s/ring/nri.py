@@ -14,7 +14,7 @@ from kata_bridge.nri.dispatch import Deny
 from kata_bridge.nri.events import Event
 from kata_bridge.nri.messages import Container, ContainerAdjustment, PodSandbox
 from kata_bridge.nri.plugin import Plugin
-from kata_bridge.nri.session import Snapshot
+from kata_bridge.nri.session import NriSnapshot
 
 _STOP_S = 10.0
 
@@ -27,7 +27,7 @@ class WatchingPlugin:
     """
 
     def __init__(self, socket: Path, events: frozenset[Event], *, index: str = "50") -> None:
-        self.snapshots: list[Snapshot] = []
+        self.snapshots: list[NriSnapshot] = []
         self.events: list[tuple[str, PodSandbox]] = []
         self.created: list[tuple[PodSandbox, Container]] = []
         self.validated: list[tuple[Container, ContainerAdjustment]] = []
@@ -77,7 +77,7 @@ class WatchingPlugin:
 
     # The methods of a handler.
 
-    async def synchronize(self, snapshot: Snapshot) -> None:
+    async def synchronize(self, snapshot: NriSnapshot) -> None:
         self.snapshots.append(snapshot)
 
     async def run_pod_sandbox(self, pod: PodSandbox) -> None:

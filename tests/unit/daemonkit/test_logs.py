@@ -26,7 +26,7 @@ class Size(enum.IntEnum):
     BIG = 3
 
 
-class _Terminal(io.StringIO):
+class _FakeTerminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
@@ -150,7 +150,7 @@ def test_an_unknown_level_is_refused() -> None:
 
 
 def test_text_on_a_terminal_and_json_elsewhere() -> None:
-    for stream, start in ((_Terminal(), "2026-"), (io.StringIO(), "{")):
+    for stream, start in ((_FakeTerminal(), "2026-"), (io.StringIO(), "{")):
         logs.setup(stream=stream, clock=lambda: NOW)
         logs.get("x").info("m")
         assert stream.getvalue().startswith(start)

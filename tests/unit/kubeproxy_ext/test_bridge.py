@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio
 RULES = make_ruleset(1, [])
 
 
-class Script:
+class BridgeScript:
     """A bridge whose connections follow scripts."""
 
     def __init__(self, *connections: list[GuestEvent | BridgeError]) -> None:
@@ -30,7 +30,7 @@ class Script:
         self.replies: list[GuestResult | BridgeError] = []
         self.flows: list[Sequence[Flow]] = []
 
-    def connect(self) -> "Script":
+    def connect(self) -> "BridgeScript":
         self.events = (
             self.connections.pop(0) if self.connections else [BridgeUnavailableError("connection refused")]
         )
@@ -62,7 +62,7 @@ class Script:
 class RecordedResults:
     """A pusher on a script, and the results that it passed on."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: BridgeScript) -> None:
         self.script = script
         self.lines: list[str] = []
         self.tasks = Tasks("test")
@@ -89,7 +89,7 @@ SYNCED = GuestEvent(GuestEventKind.SYNCED)
 
 
 async def test_results_reach_their_handlers() -> None:
-    results = RecordedResults(Script([SYNCED]))
+    results = RecordedResults(BridgeScript([SYNCED]))
     results.script.replies = [GuestResult("g1", ResultCode.APPLIED), GuestResult("g2", ResultCode.REFUSED)]
     async with results.running():
         results.pusher.push(RulesetPush(("g1", "g2"), RULES, ()))
@@ -101,7 +101,7 @@ async def test_results_reach_their_handlers() -> None:
     ("error", "is_refused"), [(BridgeUnavailableError("x"), False), (BridgeRejectedError("y"), True)]
 )
 async def test_guests_without_a_result_are_reported(error: BridgeError, is_refused: bool) -> None:
-    results = RecordedResults(Script([SYNCED]))
+    results = RecordedResults(BridgeScript([SYNCED]))
     results.script.replies = [GuestResult("g1", ResultCode.APPLIED), error]
     async with results.running():
         results.pusher.push(RulesetPush(("g1", "g2"), RULES, ()))
@@ -110,25 +110,25 @@ async def test_guests_without_a_result_are_reported(error: BridgeError, is_refus
 
 
 async def test_push_without_connection_fails() -> None:
-    results = RecordedResults(Script([SYNCED]))
+    results = RecordedResults(BridgeScript([SYNCED]))
     results.pusher.push(RulesetPush(("g1",), RULES, ()))
     assert results.lines == ["failed ['g1'] False"]
 
 
 async def test_results_of_an_old_connection_are_ignored() -> None:
-    results = RecordedResults(Script([SYNCED], [SYNCED]))
+    results = RecordedResults(BridgeScript([SYNCED], [SYNCED]))
     results.script.replies = [GuestResult("g1", ResultCode.APPLIED)]
     async with results.running():
         results.pusher.push(RulesetPush(("g1",), RULES, ()))
         await asyncio.sleep(0)
         # A reconnect leaves another value in its place.
-        results.pusher.bridge = Script()
+        results.pusher.bridge = BridgeScript()
         await asyncio.sleep(1)
         assert results.lines == ["synced", "done"]
 
 
 async def test_flows_are_cut_to_the_limit_of_a_request() -> None:
-    results = RecordedResults(Script([SYNCED]))
+    results = RecordedResults(BridgeScript([SYNCED]))
     flow = StaleFlow(Protocol.UDP, "10.96.0.1", 53, keep_replies_from=("10.0.0.1:53",))
     async with results.running():
         results.pusher.push(RulesetPush(("g1",), None, (flow,) * (MAX_FLOWS + 5)))

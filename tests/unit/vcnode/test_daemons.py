@@ -10,20 +10,20 @@ import dnsconfig.config
 import kata_bridge.config
 import kubeproxy_ext.config
 import vnagent.config
-from daemonkit.status.server import Address, StatusError
+from daemonkit.status.server import ListenAddress, StatusError
 from vcnode import daemons
 from vcnode.terminal import ToolError
 
 WHERE = Path("/x.sock")
 
 
-class Page(msgspec.Struct):
+class StatusPage(msgspec.Struct):
     daemon: str = "one"
     count: int = 0
 
 
 def _responding(monkeypatch: pytest.MonkeyPatch, response: tuple[int, bytes] | Exception) -> None:
-    def fetch(_address: Address, _path: str, _timeout_s: float) -> tuple[int, bytes]:
+    def fetch(_address: ListenAddress, _path: str, _timeout_s: float) -> tuple[int, bytes]:
         if isinstance(response, Exception):
             raise response
         return response
@@ -33,13 +33,13 @@ def _responding(monkeypatch: pytest.MonkeyPatch, response: tuple[int, bytes] | E
 
 def test_page_is_read_as_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
     _responding(monkeypatch, (200, b'{"daemon": "one", "count": 3, "more": []}'))
-    assert daemons.ask(WHERE, "/p", Page, "one") == Page("one", 3)
+    assert daemons.ask(WHERE, "/p", StatusPage, "one") == StatusPage("one", 3)
 
 
 def test_other_status_code_is_an_error_response(monkeypatch: pytest.MonkeyPatch) -> None:
     _responding(monkeypatch, (404, b"no such guest\n"))
     with pytest.raises(daemons.ErrorResponse, match=r"^no such guest$"):
-        daemons.ask(WHERE, "/p", Page, "one")
+        daemons.ask(WHERE, "/p", StatusPage, "one")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_wrong_or_missing_response_names_the_daemon(
 ) -> None:
     _responding(monkeypatch, response)
     with pytest.raises(ToolError, match=why):
-        daemons.ask(WHERE, "/p", Page, "one")
+        daemons.ask(WHERE, "/p", StatusPage, "one")
 
 
 def test_daemon_is_queried_at_a_socket_or_an_address() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from daemonkit.status.server import Address
+from daemonkit.status.server import ListenAddress
 from vcnode import daemons, guests
 from vcnode.terminal import Terminal, ToolError
 
@@ -54,9 +54,9 @@ def test_guest_without_ipv6_rules_reports_why(monkeypatch: pytest.MonkeyPatch) -
 
 
 def run(monkeypatch: pytest.MonkeyPatch, status: object, *argv: str) -> tuple[int, str]:
-    requests: list[tuple[Address, str]] = []
+    requests: list[tuple[ListenAddress, str]] = []
 
-    def fetch(address: Address, path: str, _timeout_s: float) -> tuple[int, bytes]:
+    def fetch(address: ListenAddress, path: str, _timeout_s: float) -> tuple[int, bytes]:
         requests.append((address, path))
         if isinstance(status, Exception):
             raise status

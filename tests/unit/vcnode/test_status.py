@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from daemonkit.status.server import Address, StatusError
+from daemonkit.status.server import ListenAddress, StatusError
 from vcnode import status
 from vcnode.terminal import Terminal, ToolError
 
@@ -26,11 +26,11 @@ def run(*argv: str) -> tuple[int, str]:
 
 
 @pytest.fixture
-def daemons(monkeypatch: pytest.MonkeyPatch) -> dict[Address, int | Exception]:
+def daemons(monkeypatch: pytest.MonkeyPatch) -> dict[ListenAddress, int | Exception]:
     """By address: the status code of /readyz, or what fetching raises."""
-    known: dict[Address, int | Exception] = {}
+    known: dict[ListenAddress, int | Exception] = {}
 
-    def fetch(address: Address, path: str, _timeout_s: float) -> tuple[int, bytes]:
+    def fetch(address: ListenAddress, path: str, _timeout_s: float) -> tuple[int, bytes]:
         response = known.get(address, FileNotFoundError(2, "No such file or directory"))
         if isinstance(response, Exception):
             raise response
@@ -40,7 +40,7 @@ def daemons(monkeypatch: pytest.MonkeyPatch) -> dict[Address, int | Exception]:
     return known
 
 
-def test_ready_daemons_exit_0(daemons: dict[Address, int | Exception]) -> None:
+def test_ready_daemons_exit_0(daemons: dict[ListenAddress, int | Exception]) -> None:
     daemons |= {Path("/a.sock"): 200, ("127.0.0.1", 99): 200}
     assert run("--socket", "/a.sock", "--address", "127.0.0.1:99") == (
         0,
@@ -48,7 +48,7 @@ def test_ready_daemons_exit_0(daemons: dict[Address, int | Exception]) -> None:
     )
 
 
-def test_daemons_that_are_unready_or_silent_exit_1(daemons: dict[Address, int | Exception]) -> None:
+def test_daemons_that_are_unready_or_silent_exit_1(daemons: dict[ListenAddress, int | Exception]) -> None:
     daemons |= {
         Path("/a"): 503,
         Path("/b"): TimeoutError(),
@@ -66,7 +66,7 @@ def test_daemons_that_are_unready_or_silent_exit_1(daemons: dict[Address, int | 
     ]
 
 
-def test_json_has_each_daemon(daemons: dict[Address, int | Exception]) -> None:
+def test_json_has_each_daemon(daemons: dict[ListenAddress, int | Exception]) -> None:
     daemons[Path("/a")] = 200
     code, out = run("--json", "--socket", "/a", "/b")
     first, second = json.loads(out)
@@ -77,7 +77,7 @@ def test_json_has_each_daemon(daemons: dict[Address, int | Exception]) -> None:
 
 
 def test_without_socket_the_whole_directory_is_queried(
-    daemons: dict[Address, int | Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    daemons: dict[ListenAddress, int | Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(status, "SOCKET_DIRECTORY", tmp_path)
     with pytest.raises(ToolError, match="no daemon runs here"):

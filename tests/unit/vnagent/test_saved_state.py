@@ -56,7 +56,7 @@ def errors() -> Counter:
     return Metrics().counter("vcnode_vnagent_state_errors_total", "Errors.")
 
 
-Make = Callable[[], SavedState]
+MakeState = Callable[[], SavedState]
 
 
 def pods_of(state: SavedState) -> tuple[set[Owned], float] | None:
@@ -64,12 +64,12 @@ def pods_of(state: SavedState) -> tuple[set[Owned], float] | None:
     return None if found is None else (set(found.value), found.age_s)
 
 
-async def test_without_saved_state_nothing_is_restored(make: Make) -> None:
+async def test_without_saved_state_nothing_is_restored(make: MakeState) -> None:
     assert make().load_pods() is None
     assert make().load_tenants(None) is None
 
 
-async def test_saved_state_is_restored_with_its_age(make: Make, clock: FakeClock) -> None:
+async def test_saved_state_is_restored_with_its_age(make: MakeState, clock: FakeClock) -> None:
     state = make()
     state.tenants_confirmed(REGISTRY, is_new=True)
     state.pods_confirmed(INDEX, is_new=True)
@@ -86,7 +86,7 @@ async def test_saved_state_is_restored_with_its_age(make: Make, clock: FakeClock
     assert (set(pods.value), pods.age_s) == ({SHOP, CART}, 12.5)
 
 
-async def test_distrust_is_restored_with_the_tenants(make: Make) -> None:
+async def test_distrust_is_restored_with_the_tenants(make: MakeState) -> None:
     state, distrust = make(), Distrust(1_699_999_000.0, frozenset({"a.yaml", "b.yaml"}))
     state.tenants_confirmed(REGISTRY, distrust, is_new=True)
     await state.write_due()
@@ -100,7 +100,7 @@ async def test_distrust_is_restored_with_the_tenants(make: Make) -> None:
     assert tenants.value.distrust is None
 
 
-async def test_rotations_are_restored_as_they_were_saved(make: Make) -> None:
+async def test_rotations_are_restored_as_they_were_saved(make: MakeState) -> None:
     assert make().load_rotations() is None
     state = make()
     state.rotations_confirmed(lambda: b'{"a":{}}', is_new=True)
@@ -108,7 +108,7 @@ async def test_rotations_are_restored_as_they_were_saved(make: Make) -> None:
     assert make().load_rotations() == b'{"a":{}}'
 
 
-async def test_spiffe_trust_is_read_from_the_configuration(make: Make) -> None:
+async def test_spiffe_trust_is_read_from_the_configuration(make: MakeState) -> None:
     state = make()
     state.tenants_confirmed(REGISTRY, is_new=True)
     await state.write_due()
@@ -118,7 +118,7 @@ async def test_spiffe_trust_is_read_from_the_configuration(make: Make) -> None:
     assert tenants.value[0].spiffe == trust
 
 
-async def test_saved_state_is_private_to_its_user(make: Make, tmp_path: Path) -> None:
+async def test_saved_state_is_private_to_its_user(make: MakeState, tmp_path: Path) -> None:
     state = make()
     state.pods_confirmed(INDEX, is_new=True)
     await state.write_due()
@@ -127,7 +127,7 @@ async def test_saved_state_is_private_to_its_user(make: Make, tmp_path: Path) ->
 
 
 async def test_unchanged_state_is_confirmed_periodically(
-    make: Make, clock: FakeClock, tmp_path: Path
+    make: MakeState, clock: FakeClock, tmp_path: Path
 ) -> None:
     state = make()
     state.pods_confirmed(INDEX, is_new=True)
@@ -142,7 +142,9 @@ async def test_unchanged_state_is_confirmed_periodically(
     assert pods_of(make()) == ({SHOP, CART}, 0)
 
 
-async def test_a_burst_of_changes_writes_the_last_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_burst_of_changes_writes_the_last_once(
+    make: MakeState, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written: list[bytes] = []
     monkeypatch.setattr(
         "daemonkit.files.saved_state.write_atomically", lambda path, data: written.append(data)
@@ -156,7 +158,7 @@ async def test_a_burst_of_changes_writes_the_last_once(make: Make, monkeypatch: 
 
 
 async def test_a_full_disk_is_retried_with_the_age_of_confirmation(
-    make: Make, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make: MakeState, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counter = errors()
     state = SavedState(tmp_path / "state", counter, clock)
@@ -179,7 +181,7 @@ async def test_a_full_disk_is_retried_with_the_age_of_confirmation(
     assert counter.value == 2
 
 
-async def test_an_unwritable_file_does_not_delay_the_other(make: Make, tmp_path: Path) -> None:
+async def test_an_unwritable_file_does_not_delay_the_other(make: MakeState, tmp_path: Path) -> None:
     state = make()
     (tmp_path / "state" / TENANTS_FILE).mkdir()
     state.tenants_confirmed(REGISTRY, is_new=True)
@@ -203,7 +205,7 @@ async def test_an_unwritable_file_does_not_delay_the_other(make: Make, tmp_path:
         b'{"version": 1, "confirmedAt": 1700000000.0, "content": ' + b"[" * 100_000,
     ],
 )
-async def test_a_damaged_file_is_ignored(make: Make, tmp_path: Path, content: bytes) -> None:
+async def test_a_damaged_file_is_ignored(make: MakeState, tmp_path: Path, content: bytes) -> None:
     state = make()
     for name in (TENANTS_FILE, PODS_FILE):
         (tmp_path / "state" / name).write_bytes(content)
@@ -211,13 +213,13 @@ async def test_a_damaged_file_is_ignored(make: Make, tmp_path: Path, content: by
     assert state.load_pods() is None
 
 
-async def test_a_directory_at_the_path_of_a_file_is_ignored(make: Make, tmp_path: Path) -> None:
+async def test_a_directory_at_the_path_of_a_file_is_ignored(make: MakeState, tmp_path: Path) -> None:
     state = make()
     (tmp_path / "state" / PODS_FILE).mkdir()
     assert state.load_pods() is None
 
 
-async def test_state_older_than_the_limit_is_ignored(make: Make, clock: FakeClock) -> None:
+async def test_state_older_than_the_limit_is_ignored(make: MakeState, clock: FakeClock) -> None:
     state = make()
     state.pods_confirmed(INDEX, is_new=True)
     await state.write_due()
@@ -227,7 +229,7 @@ async def test_state_older_than_the_limit_is_ignored(make: Make, clock: FakeCloc
     assert make().load_pods() is None
 
 
-async def test_age_is_clamped_when_the_clock_moved_back(make: Make, clock: FakeClock) -> None:
+async def test_age_is_clamped_when_the_clock_moved_back(make: MakeState, clock: FakeClock) -> None:
     state = make()
     state.pods_confirmed(INDEX, is_new=True)
     await state.write_due()
@@ -235,7 +237,7 @@ async def test_age_is_clamped_when_the_clock_moved_back(make: Make, clock: FakeC
     assert pods_of(make()) == ({SHOP, CART}, 0)
 
 
-async def test_leftovers_of_a_killed_writer_are_removed(make: Make, tmp_path: Path) -> None:
+async def test_leftovers_of_a_killed_writer_are_removed(make: MakeState, tmp_path: Path) -> None:
     state = make()
     state.pods_confirmed(INDEX, is_new=True)
     await state.write_due()
@@ -245,7 +247,9 @@ async def test_leftovers_of_a_killed_writer_are_removed(make: Make, tmp_path: Pa
     assert atomic.remove_leftovers(tmp_path / "state") == 0
 
 
-async def test_a_change_during_a_write_is_written_next(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_during_a_write_is_written_next(
+    make: MakeState, monkeypatch: pytest.MonkeyPatch
+) -> None:
     state = make()
     real = atomic.write_atomically
 

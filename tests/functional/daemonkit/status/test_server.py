@@ -11,14 +11,14 @@ import pytest
 
 from daemonkit.files.directories import UnusableDirectoryError
 from daemonkit.metrics import Registry
-from daemonkit.status.server import Address, Readiness, StatusError, StatusServer, fetch
+from daemonkit.status.server import ListenAddress, Readiness, StatusError, StatusServer, fetch
 
 LOOPBACK = ("127.0.0.1", 0)
 
 
 @contextlib.asynccontextmanager
 async def running(
-    address: Address, *, max_connections: int = 16, deadline_s: float = 5.0
+    address: ListenAddress, *, max_connections: int = 16, deadline_s: float = 5.0
 ) -> AsyncIterator[StatusServer]:
     server = StatusServer(
         address,
@@ -35,17 +35,17 @@ async def running(
         await server.stop()
 
 
-async def fetched(address: Address, path: str) -> tuple[int, bytes]:
+async def fetched(address: ListenAddress, path: str) -> tuple[int, bytes]:
     return await asyncio.to_thread(fetch, address, path, 5.0)
 
 
-async def connect(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connect(address: ListenAddress) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     if isinstance(address, Path):
         return await asyncio.open_unix_connection(address)
     return await asyncio.open_connection(*address)
 
 
-async def raw(address: Address, data: bytes) -> bytes:
+async def raw(address: ListenAddress, data: bytes) -> bytes:
     """Send bytes as they are, read until the end."""
     reader, writer = await connect(address)
     writer.write(data)
@@ -56,14 +56,14 @@ async def raw(address: Address, data: bytes) -> bytes:
 
 
 @pytest.fixture(params=["unix", "tcp", "tcp6"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> ListenAddress:
     if request.param == "unix":
         return tmp_path / "status.sock"
     return LOOPBACK if request.param == "tcp" else ("::1", 0)
 
 
 @pytest.mark.asyncio
-async def test_all_pages_on_every_kind_of_address(address: Address) -> None:
+async def test_all_pages_on_every_kind_of_address(address: ListenAddress) -> None:
     async with running(address) as server:
         assert await fetched(server.bound, "/healthz") == (200, b"ok\n")
         assert await fetched(server.bound, "/readyz") == (200, b"pods: ok, age 3 s\n")
@@ -172,20 +172,20 @@ async def test_a_port_in_use_is_reported() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_too_large_head_gets_a_response(address: Address) -> None:
+async def test_a_too_large_head_gets_a_response(address: ListenAddress) -> None:
     async with running(address) as server:
         reply = await raw(server.bound, b"GET /healthz HTTP/1.1\r\nx: " + b"y" * 20_000 + b"\r\n\r\n")
         assert reply.startswith(b"HTTP/1.1 431 ")
 
 
 @pytest.mark.asyncio
-async def test_a_silent_client_is_disconnected(address: Address) -> None:
+async def test_a_silent_client_is_disconnected(address: ListenAddress) -> None:
     async with running(address, deadline_s=0.1) as server:
         assert await raw(server.bound, b"GET /healthz HTTP/1.1\r\n") == b""
 
 
 @pytest.mark.asyncio
-async def test_connections_are_bounded_and_slots_return(address: Address) -> None:
+async def test_connections_are_bounded_and_slots_return(address: ListenAddress) -> None:
     async with running(address, max_connections=2, deadline_s=0.5) as server:
         # A listener accepts in the order of connecting: the idle ones come before the third.
         idle = [await connect(server.bound) for _ in range(2)]
@@ -200,7 +200,7 @@ async def test_connections_are_bounded_and_slots_return(address: Address) -> Non
 
 
 @pytest.mark.asyncio
-async def test_stop_ends_open_connections(address: Address) -> None:
+async def test_stop_ends_open_connections(address: ListenAddress) -> None:
     before = asyncio.all_tasks()
     async with running(address, deadline_s=60) as server:
         idle = asyncio.ensure_future(raw(server.bound, b"GET"))  # noqa: TID251 - held here
@@ -211,7 +211,7 @@ async def test_stop_ends_open_connections(address: Address) -> None:
 
 
 @contextlib.contextmanager
-def answering(reply: bytes, *, pause: threading.Event | None = None) -> Iterator[Address]:
+def answering(reply: bytes, *, pause: threading.Event | None = None) -> Iterator[ListenAddress]:
     """A server that sends `reply` to each client, and keeps the connection open until `pause`."""
     listener = socket.create_server(LOOPBACK)
 

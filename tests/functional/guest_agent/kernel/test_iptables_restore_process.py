@@ -93,7 +93,7 @@ def make(program: Program) -> Iterator[Callable[..., IptablesRestoreProcess]]:
         each.close()
 
 
-Make = Callable[..., IptablesRestoreProcess]
+MakeProcess = Callable[..., IptablesRestoreProcess]
 
 
 def load(restorer: IptablesRestoreProcess, text: str = ONE) -> None:
@@ -101,7 +101,7 @@ def load(restorer: IptablesRestoreProcess, text: str = ONE) -> None:
     assert (ended.status, ended.errors) == (0, "")
 
 
-def test_one_process_loads_many_scripts(program: Program, make: Make) -> None:
+def test_one_process_loads_many_scripts(program: Program, make: MakeProcess) -> None:
     restorer = make()
     assert restorer.pid is None
     for number in range(50):
@@ -111,13 +111,13 @@ def test_one_process_loads_many_scripts(program: Program, make: Make) -> None:
     assert set(program.pids) == {restorer.pid}
 
 
-def test_load_returns_when_all_tables_are_committed(program: Program, make: Make) -> None:
+def test_load_returns_when_all_tables_are_committed(program: Program, make: MakeProcess) -> None:
     restorer = make()
     load(restorer, "*filter\nsleep 0.2\nCOMMIT\n*nat\nsleep 0.2\nCOMMIT\n")
     assert program.loaded == ["*filter sleep 0.2", "*nat sleep 0.2"]
 
 
-def test_a_script_may_exceed_the_pipe(program: Program, make: Make) -> None:
+def test_a_script_may_exceed_the_pipe(program: Program, make: MakeProcess) -> None:
     restorer = make()
     lines = "".join(f"line {number}\n" for number in range(200_000))
     load(restorer, f"*nat\n{lines}COMMIT\n")
@@ -126,7 +126,7 @@ def test_a_script_may_exceed_the_pipe(program: Program, make: Make) -> None:
     assert set(program.pids) == {restorer.pid}
 
 
-def test_an_error_has_the_line_number_of_its_script(program: Program, make: Make) -> None:
+def test_an_error_has_the_line_number_of_its_script(program: Program, make: MakeProcess) -> None:
     restorer = make()
     for _ in range(3):
         load(restorer, TWO)
@@ -138,7 +138,7 @@ def test_an_error_has_the_line_number_of_its_script(program: Program, make: Make
     assert program.loaded[-2:] == ["*filter fine", "*nat one"]
 
 
-def test_a_process_killed_while_idle_is_replaced(program: Program, make: Make) -> None:
+def test_a_process_killed_while_idle_is_replaced(program: Program, make: MakeProcess) -> None:
     restorer = make()
     load(restorer)
     killed = restorer.pid
@@ -150,7 +150,7 @@ def test_a_process_killed_while_idle_is_replaced(program: Program, make: Make) -
     assert program.loaded == ["*nat one"] * 2
 
 
-def test_a_process_killed_during_a_load_is_an_error(program: Program, make: Make) -> None:
+def test_a_process_killed_during_a_load_is_an_error(program: Program, make: MakeProcess) -> None:
     restorer = make()
     load(restorer)
     ended = restorer.load("*filter\ntwo\nCOMMIT\n*nat\ndie\nCOMMIT\n")
@@ -159,14 +159,14 @@ def test_a_process_killed_during_a_load_is_an_error(program: Program, make: Make
     assert program.loaded == ["*nat one", "*filter two", "*nat one"]
 
 
-def test_a_hanging_process_is_killed(make: Make) -> None:
+def test_a_hanging_process_is_killed(make: MakeProcess) -> None:
     restorer = make(timeout_s=_SHORT_S)
     with pytest.raises(FilterUnavailableError, match=r"restore did not end within 0\.2 s"):
         restorer.load("*nat\nhang\nCOMMIT\n")
     assert restorer.pid is None
 
 
-def test_a_process_that_hangs_later_is_killed_too(program: Program, make: Make) -> None:
+def test_a_process_that_hangs_later_is_killed_too(program: Program, make: MakeProcess) -> None:
     restorer = make()
     load(restorer)
     hung = restorer.pid
@@ -180,13 +180,13 @@ def test_a_process_that_hangs_later_is_killed_too(program: Program, make: Make) 
     assert program.loaded == ["*nat one"] * 2
 
 
-def test_a_slow_load_outlasts_the_lock_wait(program: Program, make: Make) -> None:
+def test_a_slow_load_outlasts_the_lock_wait(program: Program, make: MakeProcess) -> None:
     restorer = make(lock_wait_s=0.05)
     load(restorer, "*nat\nsleep 0.5\nCOMMIT\n")
     assert program.loaded == ["*nat sleep 0.5"]
 
 
-def test_a_process_that_ends_early_is_an_error(make: Make) -> None:
+def test_a_process_that_ends_early_is_an_error(make: MakeProcess) -> None:
     restorer = make()
     load(restorer)
     with pytest.raises(FilterUnavailableError, match="ended before it had read everything"):
@@ -194,7 +194,7 @@ def test_a_process_that_ends_early_is_an_error(make: Make) -> None:
     load(restorer)
 
 
-def test_without_echo_each_script_has_its_own_process(program: Program, make: Make) -> None:
+def test_without_echo_each_script_has_its_own_process(program: Program, make: MakeProcess) -> None:
     program.mode("mute")
     restorer = make(lock_wait_s=_SHORT_S)
     for _ in range(3):
@@ -205,7 +205,7 @@ def test_without_echo_each_script_has_its_own_process(program: Program, make: Ma
     assert restorer.load("*nat\nrefuse this\nCOMMIT\n").errors.endswith("line: 2")
 
 
-def test_other_output_is_no_echo(program: Program, make: Make) -> None:
+def test_other_output_is_no_echo(program: Program, make: MakeProcess) -> None:
     program.mode("noisy")
     restorer = make()
     for _ in range(3):
@@ -218,7 +218,7 @@ def test_other_output_is_no_echo(program: Program, make: Make) -> None:
 
 
 @pytest.mark.parametrize("mode", ["locked", "locked-old"])
-def test_a_held_lock_is_reported_after_lock_wait(program: Program, make: Make, mode: str) -> None:
+def test_a_held_lock_is_reported_after_lock_wait(program: Program, make: MakeProcess, mode: str) -> None:
     program.mode(mode)
     restorer = make(lock_wait_s=_SHORT_S)
     with (program.directory / "lock").open("w") as file:
@@ -232,7 +232,7 @@ def test_a_held_lock_is_reported_after_lock_wait(program: Program, make: Make, m
     assert program.loaded == ["*nat one"]
 
 
-def test_a_replaced_program_is_started_anew(program: Program, make: Make) -> None:
+def test_a_replaced_program_is_started_anew(program: Program, make: MakeProcess) -> None:
     restorer = make()
     load(restorer)
     before = restorer.pid
@@ -243,7 +243,7 @@ def test_a_replaced_program_is_started_anew(program: Program, make: Make) -> Non
     assert is_gone(before)
 
 
-def test_a_removed_program_is_an_error_until_restored(program: Program, make: Make) -> None:
+def test_a_removed_program_is_an_error_until_restored(program: Program, make: MakeProcess) -> None:
     restorer = make()
     load(restorer)
     program.path.unlink()
@@ -254,7 +254,7 @@ def test_a_removed_program_is_an_error_until_restored(program: Program, make: Ma
     assert program.loaded == ["*nat one"] * 2
 
 
-def test_a_process_loads_scripts_per_process_at_most(program: Program, make: Make) -> None:
+def test_a_process_loads_scripts_per_process_at_most(program: Program, make: MakeProcess) -> None:
     restorer = make(texts=3)
     for _ in range(7):
         load(restorer)
@@ -264,7 +264,7 @@ def test_a_process_loads_scripts_per_process_at_most(program: Program, make: Mak
     assert is_gone(second)
 
 
-def test_a_script_without_commit_is_refused(program: Program, make: Make) -> None:
+def test_a_script_without_commit_is_refused(program: Program, make: MakeProcess) -> None:
     restorer = make()
     load(restorer)
     ended = restorer.load("*nat\none\n")
@@ -274,7 +274,7 @@ def test_a_script_without_commit_is_refused(program: Program, make: Make) -> Non
     assert program.loaded == ["*nat one"] * 2
 
 
-def test_close_kills_the_process(make: Make) -> None:
+def test_close_kills_the_process(make: MakeProcess) -> None:
     restorer = make()
     load(restorer)
     pid = restorer.pid

@@ -125,12 +125,12 @@ async def _agent(directory: Path) -> AsyncIterator[ContractSubject]:
     await tasks.close(1.0)
 
 
-Make = Callable[[Path], AbstractAsyncContextManager[ContractSubject]]
+MakeSubject = Callable[[Path], AbstractAsyncContextManager[ContractSubject]]
 
 
 @pytest_asyncio.fixture(params=[_fake, _stock, _agent], ids=["fake", "stock", "agent"])
 async def subject(request: pytest.FixtureRequest, short_dir: Path) -> AsyncIterator[ContractSubject]:
-    make: Make = request.param
+    make: MakeSubject = request.param
     async with make(short_dir) as made:
         yield made
 

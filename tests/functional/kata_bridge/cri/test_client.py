@@ -27,7 +27,7 @@ from kata_bridge.cri.messages import (
 )
 from tests.waiting import until_it_succeeds
 
-Context = Any
+RpcContext = Any
 
 READY = PodSandbox(
     "s1",
@@ -46,11 +46,11 @@ class Runtime:
     def __init__(self) -> None:
         self.delay_s = 0.0
 
-    async def list(self, request: ListPodSandboxRequest, context: Context) -> ListPodSandboxResponse:
+    async def list(self, request: ListPodSandboxRequest, context: RpcContext) -> ListPodSandboxResponse:
         await asyncio.sleep(self.delay_s)
         return ListPodSandboxResponse((READY, STOPPED))
 
-    async def status(self, request: PodSandboxStatusRequest, context: Context) -> PodSandboxStatusResponse:
+    async def status(self, request: PodSandboxStatusRequest, context: RpcContext) -> PodSandboxStatusResponse:
         if request.pod_sandbox_id != "s1":
             await context.abort(grpc.StatusCode.NOT_FOUND, "an error occurred when try to find sandbox")
         return PodSandboxStatusResponse(PodSandboxStatus("s1"), {"info": "{}"} if request.verbose else {})

@@ -15,7 +15,7 @@ from kata_bridge.nri.dispatch import Deny
 from kata_bridge.nri.events import GATE, SANDBOXES, Event
 from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodSandbox
 from kata_bridge.nri.plugin import QUIET_S, Plugin
-from kata_bridge.nri.session import Snapshot
+from kata_bridge.nri.session import NriSnapshot
 from kata_bridge.ttrpc.status import TtrpcError
 from tests.waiting import until
 
@@ -31,7 +31,7 @@ class Watcher:
     """A handler that records its calls."""
 
     def __init__(self) -> None:
-        self.snapshots: list[Snapshot] = []
+        self.snapshots: list[NriSnapshot] = []
         self.events: list[tuple[str, str]] = []
         self.is_slow = False
         self.creation: ContainerAdjustment | Deny = Deny("not yet")
@@ -40,7 +40,7 @@ class Watcher:
         self.may_respond.set()
         self.validation: Deny | None = None
 
-    async def synchronize(self, snapshot: Snapshot) -> None:
+    async def synchronize(self, snapshot: NriSnapshot) -> None:
         self.snapshots.append(snapshot)
 
     async def run_pod_sandbox(self, pod: PodSandbox) -> None:
@@ -123,7 +123,7 @@ async def test_sandbox_events_of_old_and_new_runtimes(tmp_path: Path, nri_versio
         await runtime.run_pod(pod(1))
         await runtime.stop_pod(pod(1))
         await runtime.remove_pod(pod(1))
-    assert watcher.snapshots == [Snapshot((pod(0),), (CONTAINER,))]
+    assert watcher.snapshots == [NriSnapshot((pod(0),), (CONTAINER,))]
     assert watcher.events == [("run", "p1"), ("stop", "p1"), ("remove", "p1")]
 
 
@@ -138,7 +138,7 @@ async def test_a_synchronize_of_megabytes_is_sent_in_parts(tmp_path: Path) -> No
     ):
         await runtime.wait_registered()
         await runtime.run_pod(pod(5000, text="x" * 2_000_000))
-    assert watcher.snapshots == [Snapshot(tuple(pods), ())]
+    assert watcher.snapshots == [NriSnapshot(tuple(pods), ())]
     assert watcher.events == [("run", "p5000")]
 
 

@@ -37,7 +37,7 @@ from kata_bridge.metrics import KataBridgeMetrics
 from kata_bridge.nri.events import SANDBOXES
 from kata_bridge.nri.messages import Container, LinuxNamespace, LinuxPodSandbox, PodSandbox
 from kata_bridge.nri.plugin import Plugin
-from kata_bridge.sandboxes.core.sandbox import Appeared, Change, Sandbox
+from kata_bridge.sandboxes.core.sandbox import Appeared, Sandbox, SandboxChange
 from kata_bridge.sandboxes.cri_source import CriLister
 from kata_bridge.sandboxes.discovery import Discovery
 from kata_bridge.sandboxes.file_source import GuestDirectory
@@ -87,7 +87,7 @@ class ReportedChanges:
     sandboxes: dict[str, Sandbox] = field(default_factory=dict)
     changes: int = 0
 
-    def record(self, changes: Iterable[Change]) -> None:
+    def record(self, changes: Iterable[SandboxChange]) -> None:
         for change in changes:
             self.changes += 1
             if isinstance(change, Appeared):
@@ -229,7 +229,7 @@ async def test_sandboxes_sync_after_each_source_reported(empty: DiscoveryNode) -
 
 
 async def test_guests_of_files_appear_and_vanish(tmp_path: Path) -> None:
-    changes: list[Change] = []
+    changes: list[SandboxChange] = []
     files = tmp_path / "guests"
     discovery = Discovery(
         changes.extend,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemonkit.admission.handshake_slots import HandshakeSlots, Step
+from daemonkit.admission.handshake_slots import HandshakeSlots, SlotStep
 
 
 def begun(slots: HandshakeSlots[str], now_s: float) -> str:
@@ -36,7 +36,7 @@ def wait(slots: HandshakeSlots[str], *names: str) -> None:
 def test_capacity_bounds_handshakes_and_the_rest_wait_in_order() -> None:
     slots = made(2, "a1", "b1", "c1", "d1")
     assert begun(slots, 0.0) == "a1 b1"
-    assert slots.next(0.25) == Step(again_s=0.75)
+    assert slots.next(0.25) == SlotStep(again_s=0.75)
     slots.over("a1", 0.25)
     assert begun(slots, 0.25) == "c1"
     slots.over("d1", 0.25)

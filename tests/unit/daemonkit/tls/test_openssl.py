@@ -53,7 +53,7 @@ class Inspected:
         return True
 
 
-class Side:
+class ServerSide:
     """The server's side of one connection, which resumes its inspection."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
@@ -93,7 +93,7 @@ HELLO, CERTIFICATE = int(Message.CLIENT_HELLO), int(Message.CERTIFICATE)
 
 def test_connections_of_one_thread_are_inspected_separately() -> None:
     server = Inspected()
-    pairs = [(TlsClient(), Side(server.context)) for _ in range(3)]
+    pairs = [(TlsClient(), ServerSide(server.context)) for _ in range(3)]
     flights = [client.step(side.step(client.step())) for client, side in pairs]
     assert server.kinds == [HELLO] * 3
     for (_, side), flight in zip(pairs, flights, strict=True):
@@ -103,7 +103,7 @@ def test_connections_of_one_thread_are_inspected_separately() -> None:
 
 def test_a_chain_in_pieces_is_inspected() -> None:
     server, client = Inspected(), TlsClient()
-    side = Side(server.context)
+    side = ServerSide(server.context)
     hello = client.step()
     server_bytes = b"".join(side.step(hello[at : at + 1]) for at in range(len(hello)))
     flight = client.step(server_bytes)
@@ -116,7 +116,7 @@ def test_a_chain_in_pieces_is_inspected() -> None:
 def test_python_is_called_for_the_hello_and_the_chain_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call for each record and message were 31 of a handshake, and one for each record behind it."""
     server, client = Inspected(), TlsClient()
-    side = Side(server.context)
+    side = ServerSide(server.context)
     calls = 0
 
     def count(frame: FrameType, event: str, _argument: object) -> None:
@@ -149,7 +149,7 @@ def retried_hello() -> bytes:
 def test_a_second_hello_sent_with_the_first_is_inspected() -> None:
     """Before the server's request for it, which anyone can predict."""
     server = Inspected()
-    side = Side(server.context)
+    side = ServerSide(server.context)
     side.incoming.write(case.record(retried_hello()))
     with pytest.raises(ssl.SSLError):
         side.step(case.record(case.many_algorithms()))
@@ -165,7 +165,7 @@ def test_an_inspection_pauses_only_if_it_can_resume(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
     monkeypatch.setattr(openssl, "functools", SimpleNamespace(partial=fail))
     server, client = Inspected(), TlsClient()
-    side = Side(server.context)
+    side = ServerSide(server.context)
     side.step(client.step(side.step(client.step())))
     assert (server.kinds, len(unraisable)) == ([HELLO, CERTIFICATE], 1)
 
@@ -183,7 +183,7 @@ CHAIN = b"\x0b" + case.vector(3, b"\0" + case.vector(3, case.vector(3, bytes(100
 )
 def test_a_chain_sent_with_the_hello_is_refused(flight: bytes, reason: str) -> None:
     """It would come while the inspection pauses. OpenSSL takes an encrypted one alone (RFC 8446, 5.1)."""
-    side = Side(Inspected().context)
+    side = ServerSide(Inspected().context)
     with pytest.raises(ssl.SSLError) as caught:
         side.step(flight)
     assert caught.value.reason == reason

@@ -26,7 +26,7 @@ from kata_bridge.nri.messages import (
     ValidateContainerAdjustmentRequest,
     ValidateContainerAdjustmentResponse,
 )
-from kata_bridge.nri.session import Session, Snapshot
+from kata_bridge.nri.session import NriSnapshot, Session
 from kata_bridge.ttrpc.status import TtrpcError
 
 POD = PodSandbox(id="p", name="web", uid="u", namespace="default")
@@ -51,7 +51,7 @@ class RecordingHandler:
             raise self.error
         self.calls.append("done")
 
-    async def synchronize(self, snapshot: Snapshot) -> None:
+    async def synchronize(self, snapshot: NriSnapshot) -> None:
         await self._call("synchronize", snapshot)
 
     async def run_pod_sandbox(self, pod: PodSandbox) -> None:
@@ -135,7 +135,7 @@ async def test_synchronize_in_parts_calls_the_handler_once() -> None:
     assert (setup.handler.calls, setup.synchronized) == ([], 0)
     last = SynchronizeRequest((), (CONTAINER,))
     assert not decode(SynchronizeResponse, await setup.call("Synchronize", last)).more
-    assert setup.handler.calls == [("synchronize", Snapshot((POD,), (CONTAINER,))), "done"]
+    assert setup.handler.calls == [("synchronize", NriSnapshot((POD,), (CONTAINER,))), "done"]
     assert setup.synchronized == 1
 
 

@@ -6,7 +6,7 @@ import pytest
 from kata_bridge.nri import session as session_module
 from kata_bridge.nri.events import GATE, SANDBOXES, Event
 from kata_bridge.nri.messages import ConfigureRequest, Container, PodSandbox, SynchronizeRequest
-from kata_bridge.nri.session import Session, Snapshot
+from kata_bridge.nri.session import NriSnapshot, Session
 from kata_bridge.ttrpc.status import TtrpcError
 
 NEW = ConfigureRequest("containerd", "2.4.2", 5000, 2000, "v0.12.3")
@@ -51,9 +51,9 @@ def test_parts_of_a_synchronize_make_one_snapshot() -> None:
     assert (first.more, nothing, session.is_synchronized) == (True, None, False)
     second, snapshot = session.synchronize(SynchronizeRequest((pods[2],), tuple(containers)))
     assert (second.more, session.is_synchronized) == (False, True)
-    assert snapshot == Snapshot(tuple(pods), tuple(containers))
+    assert snapshot == NriSnapshot(tuple(pods), tuple(containers))
     # The next Synchronize starts from nothing.
-    assert session.synchronize(SynchronizeRequest())[1] == Snapshot((), ())
+    assert session.synchronize(SynchronizeRequest())[1] == NriSnapshot((), ())
 
 
 def test_a_snapshot_of_too_many_objects_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,10 +73,10 @@ def _objects(tenant: str) -> st.SearchStrategy[objects.AnyObject]:
 
 _NODES = st.sampled_from(["a", "b"]).map(lambda zone: builders.node("here", zone))
 
-_Event = tuple[bool, objects.AnyObject]
+_ObjectEvent = tuple[bool, objects.AnyObject]
 
 
-def _events(tenants: tuple[str, ...], size: int) -> st.SearchStrategy[list[_Event]]:
+def _events(tenants: tuple[str, ...], size: int) -> st.SearchStrategy[list[_ObjectEvent]]:
     """Puts and removals; True is a put. Three puts to a removal, and namespaces at the start as often as
     not, or little would be anyone's."""
     anything = st.one_of(*(_objects(tenant) for tenant in tenants), _NODES)
@@ -84,7 +84,7 @@ def _events(tenants: tuple[str, ...], size: int) -> st.SearchStrategy[list[_Even
     drawn = st.lists(
         st.tuples(st.sampled_from([True, True, True, False]), anything), min_size=size // 2, max_size=size
     )
-    known: list[_Event] = [
+    known: list[_ObjectEvent] = [
         (True, builders.namespace(f"{tenant}-{called}", tenant, called))
         for tenant in tenants
         for called in ("default", "web")
@@ -92,7 +92,7 @@ def _events(tenants: tuple[str, ...], size: int) -> st.SearchStrategy[list[_Even
     return st.builds(lambda start, rest: [*start, *rest], st.sampled_from([known, []]), drawn)
 
 
-def _apply(state: ServiceState, event: _Event) -> None:
+def _apply(state: ServiceState, event: _ObjectEvent) -> None:
     is_put, item = event
     (put if is_put else remove)(state, item)
 
@@ -101,7 +101,7 @@ def _identity(item: objects.AnyObject) -> tuple[type, str, str]:
     return type(item), item.metadata.namespace, item.metadata.name
 
 
-def _final_objects(events: list[_Event]) -> list[objects.AnyObject]:
+def _final_objects(events: list[_ObjectEvent]) -> list[objects.AnyObject]:
     """The objects that remain after all events."""
     current: dict[tuple[type, str, str], objects.AnyObject] = {}
     for is_put, item in events:
@@ -140,7 +140,7 @@ def test_order_of_objects_does_not_change_rules(data: st.DataObject) -> None:
 
 
 @given(_events(("A",), 30), st.integers(1, 3))
-def test_incremental_rules_equal_rules_from_scratch(events: list[_Event], batch: int) -> None:
+def test_incremental_rules_equal_rules_from_scratch(events: list[_ObjectEvent], batch: int) -> None:
     """Each group with changed rules is reported, and all rules are well-formed."""
     state = ServiceState()
     before = _all_rules(state)

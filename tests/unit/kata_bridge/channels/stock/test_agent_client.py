@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from kata_bridge.channels.stock.agent_client import (
-    Address,
     HybridVsockAddress,
+    ShimAddress,
     UnixAddress,
     VsockAddress,
     parse_agent_url,
@@ -26,7 +26,7 @@ from kata_bridge.channels.stock.agent_client import (
         ("unix://@/tmp/agent.sock", UnixAddress("\0/tmp/agent.sock")),
     ],
 )
-def test_agent_url_is_parsed(url: str, address: Address) -> None:
+def test_agent_url_is_parsed(url: str, address: ShimAddress) -> None:
     assert parse_agent_url(url) == address
 
 

@@ -4,8 +4,8 @@
 from bridge_api.messages import Capabilities, Flow, ResultCode
 from kata_bridge.channels.port import GuestState
 from kata_bridge.guests.core.events import (
-    Action,
     DesiredChanged,
+    GuestAction,
     GuestMachineEvent,
     ProbeChannel,
     ProbeSucceeded,
@@ -42,7 +42,7 @@ def set_reply(ticket: int, code: ResultCode, text: str = "", holds: Ruleset | No
     )
 
 
-class Script:
+class MachineScript:
     """A machine with its clock. The jitter is always 0, so every wait has half of its maximum."""
 
     def __init__(self, *, capabilities: Capabilities = AGENT) -> None:
@@ -51,24 +51,24 @@ class Script:
         assert self(SandboxAdded()) == (ProbeChannel(),)
         self.capabilities = capabilities
 
-    def __call__(self, event: GuestMachineEvent) -> tuple[Action, ...]:
+    def __call__(self, event: GuestMachineEvent) -> tuple[GuestAction, ...]:
         return self.machine.handle(event, self.now_s, 0.0)
 
-    def attach(self, state: GuestState = EMPTY) -> tuple[Action, ...]:
+    def attach(self, state: GuestState = EMPTY) -> tuple[GuestAction, ...]:
         return self(ProbeSucceeded(self.capabilities, state))
 
-    def later(self, seconds: float) -> tuple[Action, ...]:
+    def later(self, seconds: float) -> tuple[GuestAction, ...]:
         self.now_s += seconds
         return self(Tick())
 
-    def wait(self) -> tuple[Action, ...]:
+    def wait(self) -> tuple[GuestAction, ...]:
         """Advance the clock to the machine's next deadline."""
         due_s = self.machine.due_s()
         assert due_s is not None
         self.now_s = max(self.now_s, due_s)
         return self(Tick())
 
-    def with_ruleset(self, ruleset: Ruleset) -> "Script":
+    def with_ruleset(self, ruleset: Ruleset) -> "MachineScript":
         """Apply `ruleset` to the guest."""
         self.attach()
         self(DesiredChanged(ruleset, (), 0))

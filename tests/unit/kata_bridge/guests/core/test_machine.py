@@ -19,7 +19,7 @@ from tests.unit.kata_bridge.guests.core.machine_scripts import (
     SHIM,
     A,
     B,
-    Script,
+    MachineScript,
     rules,
     set_reply,
     state_with,
@@ -27,7 +27,7 @@ from tests.unit.kata_bridge.guests.core.machine_scripts import (
 
 
 def test_new_guest_gets_the_ruleset_that_was_set_before() -> None:
-    script = Script()
+    script = MachineScript()
     assert script(DesiredChanged(A, (FLOW,), 7)) == ()
     assert script.attach() == (PushRuleset(A, None, (FLOW,), 1),)
     assert script(StateReturned(state_with(A))) == (set_reply(7, ResultCode.APPLIED, holds=A),)
@@ -36,7 +36,7 @@ def test_new_guest_gets_the_ruleset_that_was_set_before() -> None:
 
 
 def test_ruleset_that_the_guest_holds_is_not_pushed() -> None:
-    script = Script()
+    script = MachineScript()
     assert script.attach(state_with(A)) == ()
     assert script(DesiredChanged(A, (FLOW,), 1)) == (set_reply(1, ResultCode.UNCHANGED, holds=A),)
     again = rules(9, A.digest)
@@ -44,7 +44,7 @@ def test_ruleset_that_the_guest_holds_is_not_pushed() -> None:
 
 
 def test_newer_ruleset_supersedes_the_one_before() -> None:
-    script = Script()
+    script = MachineScript()
     script.attach()
     assert script(DesiredChanged(A, (FLOW,), 1)) == (PushRuleset(A, None, (FLOW,), 1),)
     superseded = "generation 2 was set after it"
@@ -57,7 +57,7 @@ def test_newer_ruleset_supersedes_the_one_before() -> None:
 
 
 def test_flow_added_during_its_flush_is_flushed_again() -> None:
-    script = Script()
+    script = MachineScript()
     script.attach()
     script(DesiredChanged(A, (FLOW, OTHER), 1))
     script(DesiredChanged(B, (FLOW,), 2))
@@ -65,26 +65,26 @@ def test_flow_added_during_its_flush_is_flushed_again() -> None:
 
 
 def test_channel_without_deltas_gets_the_full_ruleset() -> None:
-    script = Script(capabilities=SHIM).with_ruleset(A)
+    script = MachineScript(capabilities=SHIM).with_ruleset(A)
     assert script(DesiredChanged(B, (), 1)) == (PushRuleset(B, None, (), 2),)
 
 
 def test_missing_base_leads_to_a_full_push() -> None:
-    script = Script().with_ruleset(A)
+    script = MachineScript().with_ruleset(A)
     assert script(DesiredChanged(B, (), 1)) == (PushRuleset(B, A, (), 2),)
     assert script(FullRulesetNeeded()) == (PushRuleset(B, None, (), 2),)
     assert script(StateReturned(state_with(B))) == (set_reply(1, ResultCode.APPLIED, holds=B),)
 
 
 def test_channel_change_cancels_the_probe_in_flight() -> None:
-    script = Script()
+    script = MachineScript()
     script(DesiredChanged(A, (), 1))
     assert script(ChannelChanged()) == (CancelProbe(), ProbeChannel())
     assert script.attach() == (PushRuleset(A, None, (), 1),)
 
 
 def test_pending_requests_end_with_the_sandbox() -> None:
-    script = Script()
+    script = MachineScript()
     script(DesiredChanged(A, (), 1))
     gone = "the sandbox was stopped"
     assert script(SandboxRemoved()) == (set_reply(1, ResultCode.GONE, gone),)

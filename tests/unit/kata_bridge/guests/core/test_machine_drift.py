@@ -12,11 +12,18 @@ from kata_bridge.guests.core.events import (
     StateReported,
     StateReturned,
 )
-from tests.unit.kata_bridge.guests.core.machine_scripts import EMPTY, A, B, Script, set_reply, state_with
+from tests.unit.kata_bridge.guests.core.machine_scripts import (
+    EMPTY,
+    A,
+    B,
+    MachineScript,
+    set_reply,
+    state_with,
+)
 
 
 def test_drift_is_recorded_once_and_repaired_in_full() -> None:
-    script = Script().with_ruleset(A)
+    script = MachineScript().with_ruleset(A)
     assert script.wait() == (CheckState(),)
     drifted = state_with(A, has_drifted=True)
     assert script(StateReturned(drifted)) == (RecordDrift(DriftKind.DRIFTED), PushRuleset(A, None, (), 1))
@@ -24,13 +31,13 @@ def test_drift_is_recorded_once_and_repaired_in_full() -> None:
 
 
 def test_rebooted_guest_gets_its_rules_again() -> None:
-    script = Script().with_ruleset(A)
+    script = MachineScript().with_ruleset(A)
     script(ChannelChanged())
     assert script.attach(EMPTY) == (RecordDrift(DriftKind.LOST), PushRuleset(A, None, (), 1))
 
 
 def test_late_push_of_an_older_ruleset_is_repaired() -> None:
-    script = Script().with_ruleset(B)
+    script = MachineScript().with_ruleset(B)
     assert script(StateReported(state_with(A))) == (
         RecordDrift(DriftKind.REPLACED),
         PushRuleset(B, None, (), 1),
@@ -38,14 +45,14 @@ def test_late_push_of_an_older_ruleset_is_repaired() -> None:
 
 
 def test_report_during_a_push_is_checked_after_it() -> None:
-    script = Script().with_ruleset(A)
+    script = MachineScript().with_ruleset(A)
     script(DesiredChanged(B, (), 1))
     assert script(StateReported(state_with(A, has_drifted=True))) == ()
     assert script(StateReturned(state_with(B))) == (set_reply(1, ResultCode.APPLIED, holds=B), CheckState())
 
 
 def test_repeated_drift_is_repaired_with_backoff() -> None:
-    script = Script().with_ruleset(A)
+    script = MachineScript().with_ruleset(A)
     waits = []
     for _ in range(10):
         began_s = script.now_s

@@ -21,7 +21,7 @@ from tests.unit.kata_bridge.guests.core.machine_scripts import (
     FLOW,
     A,
     B,
-    Script,
+    MachineScript,
     rules,
     set_reply,
     state_with,
@@ -29,7 +29,7 @@ from tests.unit.kata_bridge.guests.core.machine_scripts import (
 
 
 def test_unreachable_guest_is_probed_with_backoff() -> None:
-    script = Script()
+    script = MachineScript()
     script(DesiredChanged(A, (), 1))
     first = script(GuestUnreachable("agent: not attached"))
     assert first == (set_reply(1, ResultCode.UNREACHABLE, "agent: not attached"),)
@@ -51,7 +51,7 @@ def test_unreachable_guest_is_probed_with_backoff() -> None:
 
 
 def test_flows_of_a_push_with_unknown_outcome_are_flushed() -> None:
-    script = Script()
+    script = MachineScript()
     script.attach()
     script(DesiredChanged(A, (FLOW,), 1))
     script(GuestUnreachable("nothing within 10 s"))
@@ -62,7 +62,7 @@ def test_flows_of_a_push_with_unknown_outcome_are_flushed() -> None:
 
 
 def test_refused_ruleset_waits_for_another_one() -> None:
-    script = Script().with_ruleset(A)
+    script = MachineScript().with_ruleset(A)
     script(DesiredChanged(B, (), 1))
     refused = script(CallRefused("line 3: -j NOPE"))
     assert refused == (set_reply(1, ResultCode.REFUSED, "line 3: -j NOPE", A), CheckState())
@@ -78,7 +78,7 @@ def test_refused_ruleset_waits_for_another_one() -> None:
 
 
 def test_refused_ruleset_is_tried_again_after_minutes() -> None:
-    script = Script()
+    script = MachineScript()
     script.attach()
     script(DesiredChanged(A, (), 1))
     script(CallRefused("no such table"))
@@ -94,7 +94,7 @@ def test_refused_ruleset_is_tried_again_after_minutes() -> None:
 
 
 def test_not_injectable_guest_is_not_retried_soon() -> None:
-    script = Script()
+    script = MachineScript()
     script(DesiredChanged(A, (), 1))
     text = "shim: the agent's policy forbids it"
     assert script(GuestNotInjectable(text)) == (set_reply(1, ResultCode.NOT_INJECTABLE, text),)
@@ -106,7 +106,7 @@ def test_not_injectable_guest_is_not_retried_soon() -> None:
 
 
 def test_push_that_has_no_effect_is_retried_with_backoff() -> None:
-    script = Script()
+    script = MachineScript()
     script.attach()
     script(DesiredChanged(A, (), 1))
     text = "after a push of d1 the guest holds nothing"
