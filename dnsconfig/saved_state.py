@@ -58,7 +58,7 @@ class SavedSandbox(msgspec.Struct, rename="camel"):
 
 # The keys of version 1 of the file, where they differ.
 _KEYS = {
-    "synced_namespaces": "heard",
+    "synced_namespaces": "heard",  # saved as: a key of version 1 of the file
     "texts": "given",
     "text_networks": "givenNetworks",
     "address_sources": "origins",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Brings the guests of this node in line with the cached objects: one `sync()` after another.
 
-A sync believes or distrusts relists, follows the tenants that have guests here, computes the rules that
+A sync trusts or distrusts relists, follows the tenants that have guests here, computes the rules that
 are due and returns what to send. It runs on the event loop without an await, so it sees one state.
 """
 
@@ -13,7 +13,7 @@ from typing import Protocol
 
 from bridge_api.messages import Guest, GuestResult, ResultCode
 from daemonkit import logs
-from daemonkit.kube.relist_guard import DistrustedRemoval, believed_at
+from daemonkit.kube.relist_guard import DistrustedRemoval, trusted_at
 from kubeproxy_ext.cache.object_cache import ObjectCache
 from kubeproxy_ext.cache.service_cidrs import ServiceCidrs
 from kubeproxy_ext.cache.tenants import RestoredTenant, TenantSync, put_restored
@@ -50,7 +50,7 @@ class TenantWatch(Protocol):
 
     def follow(self, tenants: Iterable[str]) -> None: ...
     @property
-    def next_unfollow_at(self) -> float | None: ...
+    def next_watch_stop_at(self) -> float | None: ...
     @property
     def followed(self) -> Iterable[str]: ...
     def has_synced(self, tenant: str) -> bool: ...
@@ -120,7 +120,7 @@ class RulesetController:
     def sync(self) -> SyncActions:
         """Do what is due."""
         now = self._now()
-        self._report_distrust(self.cache.believe_expired(now))
+        self._report_distrust(self.cache.trust_expired(now))
         restores = self._follow_tenants(now)
         for group in self.state.take_changed_groups():
             if group.tenant in self.tenants:
@@ -183,7 +183,7 @@ class RulesetController:
         return tuple(restores) if self._can_restore else ()
 
     def _judge_first_lists(self, name: str, tenant: TenantSync, now: float) -> bool:
-        """Distrust first lists with endpoints and no Service. Returns whether they are believed now."""
+        """Distrust first lists with endpoints and no Service. Returns whether they are trusted now."""
         if not self.cache.has_only_endpoints(name):
             tenant.only_endpoints_since = None
             return True
@@ -195,7 +195,7 @@ class RulesetController:
                 tenant=name,
                 hold_s=self._hold_s,
             )
-        return now >= believed_at(tenant.only_endpoints_since, self._hold_s)
+        return now >= trusted_at(tenant.only_endpoints_since, self._hold_s)
 
     def _mark_changed(self, tenant: str, now: float) -> None:
         self.tenants[tenant].limiter = self.tenants[tenant].limiter.changed(now)
@@ -284,7 +284,7 @@ class RulesetController:
             self.delivery.set_desired(guest_id, newer.get(id(desired), desired), now)
 
     def _next_sync_at(self) -> float | None:
-        times = [self.cache.next_expiry_at, self._new_guest_limiter.due_at, self._watch.next_unfollow_at]
+        times = [self.cache.next_expiry_at, self._new_guest_limiter.due_at, self._watch.next_watch_stop_at]
         if self._is_connected:
             times.append(self.delivery.next_at)
         for tenant in self.tenants.values():
@@ -292,7 +292,7 @@ class RulesetController:
             if not tenant.has_synced and not tenant.is_restore_requested:
                 times.append(tenant.since + GRACE_S)
             if not tenant.has_synced and tenant.only_endpoints_since is not None:
-                times.append(believed_at(tenant.only_endpoints_since, self._hold_s))
+                times.append(trusted_at(tenant.only_endpoints_since, self._hold_s))
         return min((time for time in times if time is not None), default=None)
 
     # ---- guests, from kata-bridge

@@ -156,7 +156,7 @@ class Watch:
             self._replan()
 
     @property
-    def next_unfollow_at(self) -> float | None:
+    def next_watch_stop_at(self) -> float | None:
         """When `follow` has to be called again, as a tenant need not be followed any more."""
         return min((end for end in self._followed.values() if end is not None), default=None)
 
@@ -275,7 +275,7 @@ class Watch:
                 if reflector is pair.slices and not reflector.is_relisting:
                     self._on_slice(cache.tenant(change.key[0]), change.value)
         if cache.namespace_changes != self._planned_at:
-            self._replan()  # the removal of a Namespace was believed
+            self._replan()  # the removal of a Namespace was trusted
         if used:
             self._changed()
 

@@ -57,7 +57,7 @@ class RuleResult:
 NO_MATCH = RuleResult()
 
 
-def not_understood(rule: str) -> RuleResult:
+def unsupported_rule(rule: str) -> RuleResult:
     """The result of a rule that the tracer cannot evaluate."""
     text = f"this tool does not understand {rule!r}"
     return RuleResult((RuleEffect(1.0, text, PacketVerdict.UNKNOWN),))

@@ -17,7 +17,7 @@ from ruletrace.chain_walk import (
     Hook,
     RuleEffect,
     RuleResult,
-    not_understood,
+    unsupported_rule,
     walk_hooks,
 )
 from ruletrace.packet import Packet, PacketVerdict, Trace
@@ -51,7 +51,7 @@ def _evaluate(chains: frozenset[str], rule: str, packet: Packet) -> RuleResult:
         return RuleResult(note=SKIPS_AFFINITY)
     effect = _effect(options, chains)
     if effect is None or not options.keys() <= _KNOWN or not _EXTENSIONS.issuperset(options["-m"].split()):
-        return not_understood(rule)
+        return unsupported_rule(rule)
     return RuleResult((effect,))
 
 

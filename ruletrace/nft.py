@@ -19,7 +19,7 @@ from ruletrace.chain_walk import (
     Hook,
     RuleEffect,
     RuleResult,
-    not_understood,
+    unsupported_rule,
     walk_hooks,
 )
 from ruletrace.packet import Packet, PacketVerdict, Trace
@@ -77,7 +77,7 @@ class _Evaluator:
                 case ["update", _, "{", "ip" | "ip6", "saddr", "}", *rest]:
                     pass
                 case _:
-                    return self._act(words, packet) or not_understood(rule)
+                    return self._act(words, packet) or unsupported_rule(rule)
             words = rest
 
     def _act(self, words: Sequence[str], packet: Packet) -> RuleResult | None:
@@ -93,7 +93,7 @@ class _Evaluator:
                 return NO_MATCH if value is None else RuleResult((_translation(value),))
             case ["numgen", "random", "mod", modulus, "vmap", "{", *choices, "}"]:
                 share, values = _random_choice(modulus, choices)
-                verdicts = (_verdict(value, packet) or not_understood(value) for value in values)
+                verdicts = (_verdict(value, packet) or unsupported_rule(value) for value in values)
                 effects = (effect for verdict in verdicts for effect in verdict.effects)
                 return RuleResult(tuple(replace(effect, share=share) for effect in effects))
             case ["dnat", "ip" | "ip6", "to", "numgen", "random", "mod", modulus, "map", "{", *choices, "}"]:

@@ -207,7 +207,7 @@ def _conflicts(candidates: Mapping[str, Tenant], previous: Registry) -> dict[str
             holder = _holder(claim, sources, previous)
             word = "is another tenant's" if holder else "is claimed by two tenants"
             refused |= {each: f"{claim.what} {word}" for each in sources if each != holder}
-    return refused | _confused(candidates, previous)
+    return refused | _ambiguous(candidates, previous)
 
 
 def _claims(tenant: Tenant) -> Iterator[_Claim]:
@@ -227,7 +227,7 @@ def _holder(claim: _Claim, sources: list[str], previous: Registry) -> str:
     return ""
 
 
-def _confused(candidates: Mapping[str, Tenant], previous: Registry) -> dict[str, str]:
+def _ambiguous(candidates: Mapping[str, Tenant], previous: Registry) -> dict[str, str]:
     """The sources whose authorities OpenSSL could take for another's, each with the reason.
 
     OpenSSL finds an issuer by its name and, where both ends have one, the key identifier. Between

@@ -43,7 +43,7 @@ class Removals:
     distrust: Distrust | None = None
 
 
-def judge(
+def evaluate(
     served: frozenset[str],
     present: frozenset[str],
     deleted: frozenset[str],

@@ -157,7 +157,7 @@ async def _from_bridge(
         try:
             guests, is_whole = await _guests(bridge)
         except BridgeError as error:
-            return None, f"kata-bridge: {error}{_away(error)}"
+            return None, f"kata-bridge: {error}{_unavailable_hint(error)}"
         guest = _identity(choose(guests, pod, tenant, is_whole=is_whole))
         try:
             return guest, _read_back(await bridge.read_back(guest.id))
@@ -180,7 +180,7 @@ async def _guests(bridge: BridgeClient) -> tuple[list[Guest], bool]:
     return list(found.values()), False
 
 
-def _away(error: BridgeError) -> str:
+def _unavailable_hint(error: BridgeError) -> str:
     return "; does it run here?" if isinstance(error, BridgeUnavailableError) else ""
 
 

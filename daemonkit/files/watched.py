@@ -149,7 +149,7 @@ class Watched:
             if after == signatures:
                 break
             signatures = after
-        self._is_racy = self._changed_lately()
+        self._is_racy = self._changed_recently()
         return content
 
     def _content(self, path: Path) -> bytes | None:
@@ -174,7 +174,7 @@ class Watched:
             return None
         return data
 
-    def _changed_lately(self) -> bool:
+    def _changed_recently(self) -> bool:
         if not isinstance(self._signatures, dict):
             return False
         limit_ns = int((self._clock() - RACY_S) * 1e9)

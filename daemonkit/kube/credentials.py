@@ -46,14 +46,14 @@ class Credentials:
         self._load = load
         self._watched = watched
         self._current = self._read()
-        self._stamp = self._look(self._current.access)
+        self._stamp = self._stamp_of(self._current.access)
         # Once more: what changed between reading and looking would not be noticed later.
         self._current = self._read()
 
     def current(self) -> Current:
         """The credentials to use now."""
         # The stamp is taken before reading: a file that changes meanwhile is read once more.
-        stamp = self._look(self._current.access)
+        stamp = self._stamp_of(self._current.access)
         if stamp != self._stamp:
             self._stamp = stamp
             self.reload()
@@ -82,7 +82,7 @@ class Credentials:
         except ValueError as error:
             raise CredentialsError(str(error)) from None
 
-    def _look(self, access: Access) -> _Stamp:
+    def _stamp_of(self, access: Access) -> _Stamp:
         return tuple(_stat(path) for path in (*self._watched, *access.files))
 
 

@@ -143,9 +143,9 @@ class Reflector(Generic[T]):
         self._decoder = EventDecoder(kind, transform, limits_of(resource), annotations)
         self._pages = msgspec.json.Decoder(Page)
         self._store: Store[T] = Store()
-        self._proved_at: float | None = None
+        self._confirmed_at: float | None = None
         self._lists = 0
-        self._proofs = 0
+        self._confirmations = 0
         self._is_relisting = False
         self._oversized_log = OversizedObjectLog(resource, clock)
         self._failure_log = FailureLog(self.name)
@@ -198,12 +198,12 @@ class Reflector(Generic[T]):
     def age_s(self, now: float | None = None) -> float | None:
         """The seconds since the server last proved that the objects are current, None before that.
 
-        A complete list, an event and a bookmark are proofs; an open connection is not. `now` is of
+        A complete list, an event and a bookmark are confirmations; an open connection is not. `now` is of
         the reflector's clock.
         """
-        if self._proved_at is None:
+        if self._confirmed_at is None:
             return None
-        return (self._clock() if now is None else now) - self._proved_at
+        return (self._clock() if now is None else now) - self._confirmed_at
 
     async def run(self) -> None:
         """List and watch until cancelled."""
@@ -228,27 +228,27 @@ class Reflector(Generic[T]):
 
     async def _take(self, step: Step) -> Outcome:
         """Do one step; every expected failure is an outcome."""
-        proofs = self._proofs
+        confirmations = self._confirmations
         try:
             if step.action is Action.LIST:
                 await self._list(step)
                 return Listed()
             lasted_s = await self._watch()
-            return Ended(lasted_s, is_useful=self._proofs > proofs)
+            return Ended(lasted_s, is_useful=self._confirmations > confirmations)
         except ApiError as error:
             if error.status.code == 404 and step.action is Action.LIST and self._accept_absence():
                 return Absent()
-            return Refused(error.status, error.retry_after_s, is_useful=self._proofs > proofs)
+            return Refused(error.status, error.retry_after_s, is_useful=self._confirmations > confirmations)
         except DeadlineError as error:
             if step.action is Action.WATCH:
-                return Stalled(is_useful=self._proofs > proofs)
+                return Stalled(is_useful=self._confirmations > confirmations)
             return Unreachable(str(error))
         except UnreachableError as error:
-            if self._proofs > proofs:
+            if self._confirmations > confirmations:
                 return Ended(lasted_s=0.0, is_useful=True)
             return Unreachable(str(error))
         except RegressedError as error:
-            return Regressed(error.held, error.offered)
+            return Regressed(error.known, error.offered)
         except GarbageError as error:
             return Garbage(str(error))
 
@@ -292,7 +292,7 @@ class Reflector(Generic[T]):
         self._is_relisting = True
         self._deliver(changes, is_due=self.is_absent or not self.synced.is_set())
         self._is_relisting = self.is_absent = False
-        self._proved(asked_at, Action.LIST)
+        self._confirmed(asked_at, Action.LIST)
         self.synced.set()
 
     def _accept_absence(self) -> bool:
@@ -302,7 +302,7 @@ class Reflector(Generic[T]):
         if not self.is_absent:
             _log.info("resource is not installed, watching for it", resource=self.name)
         self.is_absent = True
-        self._proved(self._clock(), Action.LIST)
+        self._confirmed(self._clock(), Action.LIST)
         self._deliver([], is_due=not self.synced.is_set())
         self.synced.set()
         return True
@@ -356,14 +356,14 @@ class Reflector(Generic[T]):
                 if isinstance(event, Put | Unreadable) and not self._is_kept(event):
                     event = Removed(_metadata(event))
                 changes += self._store.apply(event)
-                self._proved(self._clock(), Action.WATCH)
+                self._confirmed(self._clock(), Action.WATCH)
         finally:
             # Also when a later line is bad: these are in the store already.
             self._deliver(changes, is_due=False)
 
-    def _proved(self, at: float, action: Action) -> None:
-        self._proofs += 1
-        self._proved_at = at
+    def _confirmed(self, at: float, action: Action) -> None:
+        self._confirmations += 1
+        self._confirmed_at = at
         self._failure_log.succeeded(action)
 
     def _deliver(self, changes: Sequence[Change[T]], *, is_due: bool) -> None:
@@ -405,8 +405,8 @@ class Reflector(Generic[T]):
             case Refused(status):
                 code = status.code
                 reason = f"{status.code} {status.reason}: {status.message}"
-            case Regressed(held, offered):
-                reason = f"the server offers version {offered}, which is older than {held}"
+            case Regressed(known, offered):
+                reason = f"the server offers version {offered}, which is older than {known}"
             case Garbage(reason) | Unreachable(reason):
                 pass
         version = self._store.version

@@ -91,7 +91,7 @@ class Garbage:
 class Regressed:
     """The server offered an older state than ours. It was not taken over."""
 
-    held: str
+    known: str
     offered: str
 
 
@@ -120,14 +120,14 @@ START = Step(Action.LIST, is_fresh=True)
 class Progress:
     """Where a reflector is: the step under way, and what went before it.
 
-    `failures` in a row of anything; `relists` that watches led to, and `silences`, watches that
+    `failures` in a row of anything; `relists` that watches led to, and `silent_watches`, watches that
     brought nothing, since a watch was last of use.
     """
 
     step: Step = START
     failures: int = 0
     relists: int = 0
-    silences: int = 0
+    silent_watches: int = 0
 
 
 def after(progress: Progress, outcome: Outcome, jitter: float) -> Progress:
@@ -198,7 +198,7 @@ def _relist(
 
 
 def _silent(progress: Progress, delay_s: float) -> Progress:
-    silences = progress.silences + 1
-    if silences >= MAX_SILENT_WATCHES:
+    silent_watches = progress.silent_watches + 1
+    if silent_watches >= MAX_SILENT_WATCHES:
         return Progress(Step(Action.LIST, delay_s))
-    return Progress(Step(Action.WATCH, delay_s), relists=progress.relists, silences=silences)
+    return Progress(Step(Action.WATCH, delay_s), relists=progress.relists, silent_watches=silent_watches)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a removal that only a relist reports is believed. Pure: the time comes in.
+"""When a removal that only a relist reports is trusted. Pure: the time comes in.
 
 A watch event reports that an object was deleted. A relist only lacks the object. So does the list of a
 restored backup, of a broken cache, or of an API server that has half started. Those lack nearly
@@ -7,8 +7,8 @@ everything; a controller or a person leaves something behind. So:
 
 - A removal is *distrusted* if only a relist reports it and the relist leaves nothing behind
   (`is_distrusted`). The objects stay in use.
-- A distrusted removal is *believed* as soon as an event confirms it or an object of the kind is there
-  again. Else it is believed `holdSeconds` after the first relist (`believed_at`).
+- A distrusted removal is *trusted* as soon as an event confirms it or an object of the kind is there
+  again. Else it is trusted `holdSeconds` after the first relist (`trusted_at`).
 
 kubeproxy-ext distrusts relists that lack Services and Namespaces, dnsconfig those that lack the
 Services of DNS servers. Guests and other pods must lose a cluster IP at the same time, so both
@@ -16,7 +16,7 @@ daemons take the rule and its one setting from here: docs/decisions/0024-one-rel
 
 How to use it: derive the daemon's configuration from `RelistGuardSettings`, which adds the key
 `holdSeconds`. Ask `is_distrusted` for each removal. Keep the removals in a `RelistGuard`, or, where
-the time of each loss is stored elsewhere, ask `believed_at`.
+the time of each loss is stored elsewhere, ask `trusted_at`.
 """
 
 from collections.abc import Iterable
@@ -52,8 +52,8 @@ def is_distrusted(*, by_relist: bool, has_remaining: bool, is_contradicted: bool
     return by_relist and not has_remaining and is_contradicted
 
 
-def believed_at(since: float, hold_s: float) -> float:
-    """When a removal that has been distrusted since `since` is believed without confirmation."""
+def trusted_at(since: float, hold_s: float) -> float:
+    """When a removal that has been distrusted since `since` is trusted without confirmation."""
     return since + hold_s
 
 
@@ -87,8 +87,8 @@ class RelistGuard:
 
     @property
     def next_at(self) -> float | None:
-        """When `believe_expired` has something to do."""
-        return min((believed_at(each.since, self.hold_s) for each in self._removals.values()), default=None)
+        """When `trust_expired` has something to do."""
+        return min((trusted_at(each.since, self.hold_s) for each in self._removals.values()), default=None)
 
     def get(self, lacking: Lacking) -> DistrustedRemoval | None:
         return self._removals.get(lacking)
@@ -102,14 +102,14 @@ class RelistGuard:
             known = before.names.union(names)
             self._removals[lacking] = DistrustedRemoval(lacking, before.tenant, known, before.since)
 
-    def believe(self, lacking: Lacking) -> frozenset[str]:
-        """End the distrust; returns the names whose removal is believed now."""
+    def trust(self, lacking: Lacking) -> frozenset[str]:
+        """End the distrust; returns the names whose removal is trusted now."""
         removal = self._removals.pop(lacking, None)
         return frozenset() if removal is None else removal.names
 
-    def believe_expired(self, now: float) -> tuple[DistrustedRemoval, ...]:
+    def trust_expired(self, now: float) -> tuple[DistrustedRemoval, ...]:
         """End the distrust of removals that have been held for long enough, and return them."""
-        due = tuple(each for each in self.removals if believed_at(each.since, self.hold_s) <= now)
+        due = tuple(each for each in self.removals if trusted_at(each.since, self.hold_s) <= now)
         for each in due:
             del self._removals[each.lacking]
         return due

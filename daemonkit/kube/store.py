@@ -64,9 +64,9 @@ Change = Added[T] | Modified[T] | Deleted[T] | DecodeFailed | UndecodableDeleted
 class RegressedError(ValueError):
     """The server offers a state that is older than the one that we hold."""
 
-    def __init__(self, held: str, offered: str) -> None:
-        super().__init__(f"resource version {offered} is older than {held}")
-        self.held = held
+    def __init__(self, known: str, offered: str) -> None:
+        super().__init__(f"resource version {offered} is older than {known}")
+        self.known = known
         self.offered = offered
 
 

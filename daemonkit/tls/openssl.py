@@ -125,11 +125,11 @@ def _warn(reason: str) -> None:
 
 def end_inspection(tls: ssl.SSLObject) -> None:
     """The handshake of a connection with `inspect` is over."""
-    tls.context = _bare_context()
+    tls.context = _server_context()
 
 
 @functools.cache
-def _bare_context() -> ssl.SSLContext:
+def _server_context() -> ssl.SSLContext:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
 

@@ -77,7 +77,7 @@ class StorageTransport:
     ) -> AsyncIterator[bytes]:
         now = asyncio.get_running_loop().time
         since, ends_at = int(params["resourceVersion"]), now() + int(params["timeoutSeconds"])
-        heard_at = now()
+        last_line_at = now()
         while True:
             stream.changed.clear()
             if not self.is_stalled:
@@ -90,18 +90,18 @@ class StorageTransport:
                 since = self.storage.revision
                 chunks = [wire.event(*event) for event in events] + stream.injected
                 stream.injected = []
-                if now() >= heard_at + self.bookmark_interval_s:
+                if now() >= last_line_at + self.bookmark_interval_s:
                     chunks.append(wire.bookmark(selection.resource, since))
                 for chunk in chunks:
-                    heard_at = now()
+                    last_line_at = now()
                     # A boundary in the middle of a line is the usual case.
                     yield chunk[:7]
                     yield chunk[7:]
                 if stream.is_cut or now() >= ends_at:
                     return
-            if now() >= heard_at + idle_timeout_s:
+            if now() >= last_line_at + idle_timeout_s:
                 raise DeadlineError("nothing came in time")
-            due = (heard_at + self.bookmark_interval_s, heard_at + idle_timeout_s, ends_at)
+            due = (last_line_at + self.bookmark_interval_s, last_line_at + idle_timeout_s, ends_at)
             wait_s = min([at - now() for at in due if at > now()])
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):

@@ -24,7 +24,7 @@ _KEPT_BYTES = 256 * 1024
 
 
 class ReplyEnd(enum.Enum):
-    """The fate of the connection after a reply, or after a tunnel's first bytes."""
+    """What becomes of the connection after a reply, or after a tunnel's first bytes."""
 
     KEEP = "keep"
     CLOSE = "close"

@@ -21,7 +21,7 @@ Unknown state neither removes nor restores an address.
 
 from dataclasses import dataclass, replace
 
-from daemonkit.kube.relist_guard import believed_at
+from daemonkit.kube.relist_guard import trusted_at
 from dnsconfig.resolve.decision import MAX_TEXT_BYTES, ResolverDecision
 from dnsconfig.resolve.network import AddressSource
 from dnsconfig.retention.desired import DesiredResolver
@@ -85,7 +85,7 @@ class ResolverRetention:
         if not revoked.is_confirmed:
             # Also with a shorter holdSeconds: a confirmed removal is not faster either.
             delay_s = max(delay_s, self._hold_s)
-        return believed_at(revoked.since, delay_s)
+        return trusted_at(revoked.since, delay_s)
 
     def evaluate(
         self, uid: str, decision: ResolverDecision, now: float, *, is_host_network: bool

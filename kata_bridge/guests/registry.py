@@ -154,7 +154,7 @@ class GuestRegistry:
             driver.handle(ChannelChanged())
 
     def state_reported(self, sandbox: str, state: GuestState) -> None:
-        """A guest reported its state unasked."""
+        """A guest reported its state without a request."""
         driver = self._drivers.get(sandbox)
         if driver is not None:
             driver.handle(StateReported(state))

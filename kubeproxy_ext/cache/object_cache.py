@@ -3,7 +3,7 @@
 
 Changes reach the state at once, except removals that `daemonkit.kube.relist_guard` distrusts. Here two
 things contradict a relist: EndpointSlices with endpoints, where it lacks the last Service of their
-namespace; and Services in a Namespace that it lacks. When these are gone too, the relist is believed.
+namespace; and Services in a Namespace that it lacks. When these are gone too, the relist is trusted.
 
 So a true deletion that only a relist reports is late by seconds, until a controller has removed the
 Service's slices.
@@ -104,10 +104,10 @@ class ObjectCache:
 
     def put_namespace(self, item: NamespaceObject) -> None:
         name = item.metadata.name
-        self._guard.believe(Lacking("Namespace", name))
+        self._guard.trust(Lacking("Namespace", name))
         before = self._namespaces.get(name)
         if before is not None:
-            self._unlist(before)
+            self._remove_from_tenant(before)
         self._namespaces[name] = item
         self.namespace_changes += 1
         if tenant_of(item):
@@ -133,11 +133,11 @@ class ObjectCache:
             contents.unreadable.discard(name)
             contents.services[name] = item
             self._state.put_service(item)
-            self._believe_rest(namespace, name)
+            self._trust_rest(namespace, name)
         else:
             contents.slices[name] = item
             self._state.put_slice(item)
-            self._believe_uncontradicted(namespace)
+            self._trust_confirmed(namespace)
 
     def mark_unreadable(self, key: Key) -> None:
         """A Service exists and does not decode, or is too large.
@@ -146,7 +146,7 @@ class ObjectCache:
         """
         namespace, name = key
         self._contents.setdefault(namespace, _Contents()).unreadable.add(name)
-        self._believe_rest(namespace, name)
+        self._trust_rest(namespace, name)
         self._drop_service(namespace, name)
 
     def clear_unreadable(self, key: Key) -> None:
@@ -154,9 +154,9 @@ class ObjectCache:
         if key[0] in self._contents:
             self._contents[key[0]].unreadable.discard(key[1])
 
-    def _believe_rest(self, namespace: str, name: str) -> None:
-        """The namespace has this Service, so the removal of the others is believed."""
-        for gone in self._guard.believe(Lacking("Service", namespace)) - {name}:
+    def _trust_rest(self, namespace: str, name: str) -> None:
+        """The namespace has this Service, so the removal of the others is trusted."""
+        for gone in self._guard.trust(Lacking("Service", namespace)) - {name}:
             self._drop_service(namespace, gone)
 
     def remove_services(self, gone: Iterable[Key], now: float, *, by_relist: bool) -> None:
@@ -198,7 +198,7 @@ class ObjectCache:
             contents = self._contents.get(namespace)
             if contents is not None and contents.slices.pop(name, None) is not None:
                 self._state.remove_slice((namespace, name))
-                self._believe_uncontradicted(namespace)
+                self._trust_confirmed(namespace)
 
     def adopt(
         self,
@@ -227,7 +227,7 @@ class ObjectCache:
     def forget(self, namespace: str) -> None:
         """Drop the objects of a namespace that is not followed now. The Namespace itself stays cached."""
         removal = self._guard.get(Lacking("Namespace", namespace))
-        self._guard.believe(Lacking("Service", namespace))
+        self._guard.trust(Lacking("Service", namespace))
         contents = self._contents.pop(namespace, _Contents())
         for name in contents.services:
             self._state.remove_service((namespace, name))
@@ -238,9 +238,9 @@ class ObjectCache:
 
     # ---- distrusted relists
 
-    def believe_expired(self, now: float) -> tuple[DistrustedRemoval, ...]:
+    def trust_expired(self, now: float) -> tuple[DistrustedRemoval, ...]:
         """Believe the removals whose `holdSeconds` have passed, and return them."""
-        due = self._guard.believe_expired(now)
+        due = self._guard.trust_expired(now)
         for removal in due:
             self._drop(removal)
         return due
@@ -250,14 +250,14 @@ class ObjectCache:
         return self._guard.next_at
 
     def _drop(self, removal: DistrustedRemoval) -> None:
-        self._guard.believe(removal.lacking)
+        self._guard.trust(removal.lacking)
         kind, namespace = removal.lacking
         if kind == "Namespace":
             self._drop_namespace(namespace)
         for name in removal.names:
             self._drop_service(namespace, name)
 
-    def _believe_uncontradicted(self, namespace: str) -> None:
+    def _trust_confirmed(self, namespace: str) -> None:
         """Believe a relist that no object contradicts any more."""
         removal = self._guard.get(Lacking("Service", namespace))
         if removal is not None and not self._contents[namespace].has_endpoints:
@@ -272,17 +272,17 @@ class ObjectCache:
         contents = self._contents.get(namespace)
         if contents is not None and contents.services.pop(name, None) is not None:
             self._state.remove_service((namespace, name))
-            self._believe_uncontradicted(namespace)
+            self._trust_confirmed(namespace)
 
     def _drop_namespace(self, name: str) -> None:
-        self._guard.believe(Lacking("Namespace", name))
+        self._guard.trust(Lacking("Namespace", name))
         known = self._namespaces.pop(name, None)
         if known is not None:
             self.namespace_changes += 1
-            self._unlist(known)
+            self._remove_from_tenant(known)
             self._state.remove_namespace(name)
 
-    def _unlist(self, known: NamespaceObject) -> None:
+    def _remove_from_tenant(self, known: NamespaceObject) -> None:
         tenant, name = tenant_of(known), known.metadata.name
         if tenant:
             self._by_tenant[tenant].discard(name)

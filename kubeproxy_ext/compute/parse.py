@@ -158,7 +158,7 @@ def parse_service(item: objects.ServiceObject) -> ServiceInfo | None:
         ipv6=of_family(Family.IPV6),
         is_internal_local=spec.internal_traffic_policy == "Local",
         affinity_s=_affinity_s(spec),
-        problems=_few(problems),
+        problems=_limited(problems),
     )
 
 
@@ -176,7 +176,7 @@ def parse_slice(item: objects.EndpointSliceObject) -> SliceInfo | None:
         family=family,
         ports=_slice_ports(item.ports or (), problems),
         endpoints=_slice_endpoints(endpoints_of(item), family, problems),
-        problems=_few(problems),
+        problems=_limited(problems),
     )
 
 
@@ -345,7 +345,7 @@ def _quoted(text: str) -> str:
     return repr(text[:_MAX_QUOTED])
 
 
-def _few(problems: list[str]) -> tuple[str, ...]:
+def _limited(problems: list[str]) -> tuple[str, ...]:
     kept = tuple(problems[:_MAX_PROBLEMS])
     more = len(problems) - len(kept)
     return (*kept, f"and {more} more") if more else kept

@@ -55,7 +55,7 @@ def _section(
     # Wrong hooks are deleted as printed, one by one: two equal ones need two deletions.
     hooks = sorted({*installed.hooks, *desired.hooks})
     wrong = [
-        name for name in hooks if name.startswith(f"{table}/") and not _is_right(name, desired, installed)
+        name for name in hooks if name.startswith(f"{table}/") and not _is_desired(name, desired, installed)
     ]
     for name in wrong:
         yield from (f"-D {name.partition('/')[2]} {rule}" for rule in installed.hooks.get(name, ()))
@@ -67,5 +67,5 @@ def _section(
     yield from (f"-X {chain}" for name, chain in chains.items() if name not in desired.objects)
 
 
-def _is_right(name: str, desired: InstalledRules, installed: InstalledRules) -> bool:
+def _is_desired(name: str, desired: InstalledRules, installed: InstalledRules) -> bool:
     return installed.hooks.get(name) == desired.hooks.get(name) and name not in installed.shadowed

@@ -72,7 +72,7 @@ class Runner:
                 yield self.run_case(case)
 
     def run_case(self, case: RequestCase) -> CaseResult:
-        """Run one case. Each error becomes a complaint of the case."""
+        """Run one case. Each error becomes a failure of the case."""
         begin = time.monotonic()
         try:
             failures = list(case.problems) or self._run(case)

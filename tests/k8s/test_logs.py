@@ -42,7 +42,7 @@ def test_init_container(kubectl: Kubectl) -> None:
 
 def test_both_outputs(kubectl: Kubectl) -> None:
     lines = kubectl("logs", "faller").check().text.splitlines()
-    assert sorted(lines) == ["a complaint", "second run"]
+    assert sorted(lines) == ["an error", "second run"]
 
 
 def test_tail(kubectl: Kubectl) -> None:

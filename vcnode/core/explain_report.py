@@ -81,7 +81,7 @@ class ReadBack:
     """Our rules in the guest's packet filter, and those that kata-bridge was given for it."""
 
     installed: tuple[Document, ...]
-    given: tuple[Document, ...]
+    submitted: tuple[Document, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +147,10 @@ def explain(
 
 def _traced(read_back: ReadBack, packet: Packet) -> Trace:
     """Raises ValueError for rules that cannot be traced."""
-    given = {document.backend for document in read_back.given}
+    submitted = {document.backend for document in read_back.submitted}
     ours = [each for each in read_back.installed if each.family is packet.family and each.objects]
     # Rules of a backend that the guest was not given are left from before: those it was given count.
-    ours.sort(key=lambda document: document.backend not in given)
+    ours.sort(key=lambda document: document.backend not in submitted)
     if not ours:
         return Trace({PacketVerdict.PASS: 1.0}, ("the guest has none of our rules: the packet passes",))
     trace = nft.trace if ours[0].backend is Backend.NFT else iptables.trace
@@ -165,15 +165,15 @@ def _state(
     problem = "" if isinstance(desired, str) else desired.problem
     if isinstance(read_back, str):
         return RulesState.UNKNOWN, problem
-    installed, given = _digest(read_back.installed), _digest(read_back.given)
-    if installed != given and guest.digest == given:
+    installed, submitted = _digest(read_back.installed), _digest(read_back.submitted)
+    if installed != submitted and guest.digest == submitted:
         return RulesState.DRIFTED, f"changed inside the guest: {_differences(read_back)}"
-    if installed != given:
+    if installed != submitted:
         return RulesState.BEHIND, problem or "kata-bridge has a newer ruleset, which is not applied yet"
     if isinstance(desired, str):
-        state = RulesState.CURRENT if given else RulesState.NO_RULESET
+        state = RulesState.CURRENT if submitted else RulesState.NO_RULESET
         return state, "by kata-bridge's account alone"
-    if desired.digest != given:
+    if desired.digest != submitted:
         waits = "kubeproxy-ext has a newer ruleset, which kata-bridge has not received yet"
         return RulesState.BEHIND, problem or waits
     if not desired.digest:
@@ -190,11 +190,11 @@ def _digest(documents: Sequence[Document]) -> str:
 def _differences(rules: ReadBack) -> str:
     """Which objects differ from what was given: `missing chain VCN-X; changed nat/OUTPUT; ...`."""
     installed = {(d.family, d.backend, name): rs for d in rules.installed for name, rs in d.objects.items()}
-    given = {(d.family, d.backend, name): rs for d in rules.given for name, rs in d.objects.items()}
+    submitted = {(d.family, d.backend, name): rs for d in rules.submitted for name, rs in d.objects.items()}
     found = {
-        "missing": given.keys() - installed.keys(),
-        "changed": {key for key in given.keys() & installed.keys() if given[key] != installed[key]},
-        "added": installed.keys() - given.keys(),
+        "missing": submitted.keys() - installed.keys(),
+        "changed": {key for key in submitted.keys() & installed.keys() if submitted[key] != installed[key]},
+        "added": installed.keys() - submitted.keys(),
     }
     texts = []
     for how, keys in found.items():

@@ -50,10 +50,10 @@ def run(narrator: Narrator, environment: Environment) -> None:
     same_addresses(narrator, dns)
     pods_start(narrator, dns)
     own_names(narrator, dns)
-    why_so(narrator, dns)
-    server_moves(narrator, dns)
+    explained_query(narrator, dns)
+    server_address_changed(narrator, dns)
     missing_network(narrator, dns)
-    never_the_nodes(narrator, dns)
+    node_resolver_unused(narrator, dns)
 
 
 def same_addresses(narrator: Narrator, environment: DnsEnvironment) -> None:
@@ -116,7 +116,7 @@ def _whole_names(narrator: Narrator, environment: DnsEnvironment) -> None:
     narrator.check(not found.addresses, f"{has.tenant}'s Services do not exist for {asks.tenant}")
 
 
-def why_so(narrator: Narrator, environment: DnsEnvironment) -> None:
+def explained_query(narrator: Narrator, environment: DnsEnvironment) -> None:
     narrator.step(
         "And why: the network, the server, the source of each value, and a query as the pod sends it"
     )
@@ -124,7 +124,7 @@ def why_so(narrator: Narrator, environment: DnsEnvironment) -> None:
     narrator.check(code == 0, "it has its resolver, and its server has an answer")
 
 
-def server_moves(narrator: Narrator, environment: DnsEnvironment) -> None:
+def server_address_changed(narrator: Narrator, environment: DnsEnvironment) -> None:
     moving = NETWORKS[3]
     pod, others = (
         environment.pods[moving],
@@ -184,7 +184,7 @@ def missing_network(narrator: Narrator, environment: DnsEnvironment) -> None:
     narrator.check(found.addresses == (LATE.services["db"],), "and its own server answers its first query")
 
 
-def never_the_nodes(narrator: Narrator, environment: DnsEnvironment) -> None:
+def node_resolver_unused(narrator: Narrator, environment: DnsEnvironment) -> None:
     narrator.step(
         f"In each pod's network a server listened at the address of the node's resolver, {NODE_RESOLVER}"
     )

@@ -48,7 +48,7 @@ def run(narrator: Narrator, environment: Environment) -> None:
     same_service(narrator, services)
     both_addresses(narrator, services)
     wrong_port(narrator, services)
-    endpoint_goes(narrator, services)
+    endpoint_removed(narrator, services)
     foreign_flush(narrator, services)
     bridge_killed(narrator, services)
 
@@ -120,7 +120,7 @@ def wrong_port(narrator: Narrator, environment: ServicesEnvironment) -> None:
     narrator.check(code == 0, "expected and actual outcome agree, and the right port is named")
 
 
-def endpoint_goes(narrator: Narrator, environment: ServicesEnvironment) -> None:
+def endpoint_removed(narrator: Narrator, environment: ServicesEnvironment) -> None:
     narrator.step("acme's shop-2 leaves the Service while requests arrive")
     acme = environment.tenants["acme"]
     with acme.front.leave(TENANTS_IP, 80, "shop-2", DEADLINE_S) as found:

@@ -82,7 +82,7 @@ class RequestHead(NamedTuple):
     block: bytes = b""
 
     @property
-    def is_bare(self) -> bool:
+    def has_head_only(self) -> bool:
         """Whether it has neither body nor upgrade."""
         return not (self.content_length or self.has_transfer_coding or b"upgrade" in self.fields.last)
 

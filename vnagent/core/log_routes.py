@@ -39,7 +39,7 @@ class LogRouteCache:
             self._index = index
             self._routes.clear()
             return None
-        if not self._routes or previous is None or not previous.is_bare:
+        if not self._routes or previous is None or not previous.has_head_only:
             return None
         line_end = head.find(b"\r\n")
         if head[line_end:] != previous.block or not head.endswith(_VERSION, 0, line_end):

@@ -195,7 +195,7 @@ def parse(head: RequestHead) -> Request:
     target = head.target
     if len(target) > MAX_PATH_CHARS and target.find("?", 0, MAX_PATH_CHARS + 1) < 0:
         return Refusal(Endpoint.MALFORMED, 400, "malformed-target", must_close=True)
-    if head.method == "GET" and head.is_bare:
+    if head.method == "GET" and head.has_head_only:
         logs = _LOGS_TARGET.fullmatch(target)
         if logs is not None:
             namespace, pod, container, query = logs.groups("")

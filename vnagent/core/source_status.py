@@ -40,7 +40,7 @@ class SourceStatus:
     retained: Retained | None = None
 
     def line(self) -> str:
-        return f"{self.name}: {self._state()}{self._because()}"
+        return f"{self.name}: {self._state()}{self._failure_text()}"
 
     def _state(self) -> str:
         if self.age_s is None:
@@ -54,7 +54,7 @@ class SourceStatus:
             )
         return f"{'ok' if self.failure is None else 'stale'}, age {self.age_s:.0f} s"
 
-    def _because(self) -> str:
+    def _failure_text(self) -> str:
         if self.failure is None:
             return ""
         return f"; cannot be read for {self.failure.for_s:.0f} s: {self.failure.message}"

@@ -167,18 +167,18 @@ def _render(families: Families, index: OwnerIndex, tenant: str, allowed: Allowed
     return "".join(text).encode()
 
 
-def _mine(family: RowFamily, pod: Owned) -> Iterable[tuple[str, RowOwner, Sample]]:
+def _rows_of_pod(family: RowFamily, pod: Owned) -> Iterable[tuple[str, RowOwner, Sample]]:
     rows = family.rows.get((pod.super_namespace, pod.super_name), {})
     for (name, who), sample in rows.items():
-        is_container_mine = not who.container or who.container in pod.containers
+        is_own_container = not who.container or who.container in pod.containers
         is_twice = who.whole is not None and (name, who.whole) in rows
-        if is_container_mine and not is_twice and who.uid in ("", pod.super_uid):
+        if is_own_container and not is_twice and who.uid in ("", pod.super_uid):
             yield name, who, sample
 
 
 def _rows_of(family: RowFamily, pod: Owned) -> Iterable[str]:
     whose = label_text((("namespace", pod.namespace), ("pod", pod.name)))
-    for name, who, sample in _mine(family, pod):
+    for name, who, sample in _rows_of_pod(family, pod):
         uid = "," + label_text((("pod_uid", pod.uid),)) if who.is_uid_written else ""
         yield sample_text(name, f"{who.before}{whose}{uid}{who.after}", sample.value, sample.time)
 
@@ -189,7 +189,7 @@ def _sum(node: RowFamily, family: RowFamily | None, pods: Iterable[Owned]) -> li
     Without pods it is zero, at the time of the node's own row: metrics-server takes a page without node
     rows for a broken one.
     """
-    samples = [sample for pod in pods if family is not None for _, _, sample in _mine(family, pod)]
+    samples = [sample for pod in pods if family is not None for _, _, sample in _rows_of_pod(family, pod)]
     total = sum((float(sample.value) for sample in samples), start=0.0)
     times = [int(sample.time) for sample in samples if sample.time]
     return [sample_text(node.name, "", number(total), str(max(times)) if times else node.node_time)]

@@ -171,7 +171,7 @@ def parse(page: bytes) -> Summary:
 
 def render(summary: Summary, index: OwnerIndex, tenant: str) -> bytes:
     """The Summary of the pods that are `tenant`'s, in its own names and uids, as JSON."""
-    pods = _mine(summary, index, tenant)
+    pods = _pods_of(summary, index, tenant)
     return encode(_Summary(_node_of(summary.node, pods), pods))
 
 
@@ -189,12 +189,12 @@ def render_only_cpu_and_memory(summary: Summary, index: OwnerIndex, tenant: str)
             pod.memory,
             swap=pod.swap,
         )
-        for pod in _mine(summary, index, tenant)
+        for pod in _pods_of(summary, index, tenant)
     ]
     return encode(_Summary(_node_of(summary.node, pods), pods))
 
 
-def _mine(summary: Summary, index: OwnerIndex, tenant: str) -> list[PodStats]:
+def _pods_of(summary: Summary, index: OwnerIndex, tenant: str) -> list[PodStats]:
     return [
         _translated(pod, owned)
         for owned in index.pods_of(tenant)

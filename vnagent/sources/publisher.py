@@ -12,12 +12,12 @@ from daemonkit import logs
 from daemonkit.tls.contexts import TlsError
 from tenancy.ownership import Owned, OwnerIndex
 from tenancy.registry import Problem, Registry, merge
-from tenancy.removals import Distrust, judge, present_in
+from tenancy.removals import Distrust, evaluate, present_in
 from vnagent.config import VnAgentConfiguration
 from vnagent.core.source_status import Retained
 from vnagent.saved_state import SavedState
 from vnagent.state import AgentState
-from vnagent.tenants.client_lists import ClientLists, judge_lists
+from vnagent.tenants.client_lists import ClientLists, retain_lists
 from vnagent.tenants.reading import TenantsReading
 from vnagent.tenants.rotation import OVERLAP_S, Rotation, dump_rotations, load_rotations
 from vnagent.trust import spiffe_trust, tenants_context
@@ -151,7 +151,7 @@ class Publisher:
         before = self._state.registry
         known = self._state.tenant_problems
         now_s = self._wall_clock()
-        removals = judge(
+        removals = evaluate(
             frozenset(before.sources),
             present_in(before, reading.tenants),
             reading.deleted,
@@ -159,7 +159,7 @@ class Publisher:
             now_s,
         )
         retained = {source: before.sources[source] for source in removals.retained}
-        lists, tenants = judge_lists(self._lists, reading, removals.retained, now_s)
+        lists, tenants = retain_lists(self._lists, reading, removals.retained, now_s)
         registry, problems = merge(before, {**tenants, **retained})
         for problem in problems:
             if problem not in known:

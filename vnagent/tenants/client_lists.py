@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tenancy.registry import Bad
-from tenancy.removals import Distrust, judge
+from tenancy.removals import Distrust, evaluate
 from tenancy.tenant import Role, Tenant
 from vnagent.tenants.reading import TenantsReading
 
@@ -23,7 +23,7 @@ class ClientLists:
     distrust: Distrust | None = None
 
 
-def judge_lists(
+def retain_lists(
     before: ClientLists, reading: TenantsReading, retained_tenants: frozenset[str], now_s: float
 ) -> tuple[ClientLists, Mapping[str, Tenant | Bad]]:
     """The lists after a reading, and its tenants with the clients of retained lists.
@@ -37,7 +37,7 @@ def judge_lists(
         if clients and (source in reading.tenants or source in retained_tenants)
     }
     present = reading.client_lists.keys() | (known.keys() - readable)
-    removals = judge(frozenset(known), frozenset(present), reading.deleted_lists, before.distrust, now_s)
+    removals = evaluate(frozenset(known), frozenset(present), reading.deleted_lists, before.distrust, now_s)
     tenants = dict(reading.tenants)
     for source in removals.retained:
         tenant = tenants[source]

@@ -69,7 +69,7 @@ def rotate(before: Rotation, current: Registered, now_s: float, overlap_s: float
         {
             der: at
             for der, at in authorities.items()
-            if at > now_s and der not in current.authorities and not _is_confusable(der, current.authorities)
+            if at > now_s and der not in current.authorities and not _is_ambiguous(der, current.authorities)
         },
         {spki: at for spki, at in spkis.items() if at > now_s and spki != current.apiserver_spki},
     )
@@ -140,7 +140,7 @@ def load_rotations(
     }
 
 
-def _is_confusable(old: bytes, current: Iterable[bytes]) -> bool:
+def _is_ambiguous(old: bytes, current: Iterable[bytes]) -> bool:
     """Whether OpenSSL could confuse `old` with one of `current` that has another key.
 
     The registry refuses a tenant with two such authorities, as it would verify by chance. So the

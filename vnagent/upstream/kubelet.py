@@ -286,7 +286,7 @@ class KubeletConnection:
         if self.offered_session is None or (self._is_established and self._exchange is None):
             return False
         if self._is_established:
-            self._pool.doubt_session(self)
+            self._pool.resumption_failed(self)
         else:
             self._pool.refuse_session(self)
         return True
@@ -462,10 +462,10 @@ class KubeletPool:
         if offered is not None:
             self._session.confirm(offered)
 
-    def doubt_session(self, connection: KubeletConnection) -> None:
+    def resumption_failed(self, connection: KubeletConnection) -> None:
         offered, connection.offered_session = connection.offered_session, None
         if offered is not None:
-            self._session.doubt(offered, self.poller.now)
+            self._session.resumption_failed(offered, self.poller.now)
 
     def refuse_session(self, connection: KubeletConnection) -> None:
         offered, connection.offered_session = connection.offered_session, None

@@ -26,7 +26,14 @@ class KubeletSession:
     resumed connection is not kept: it would postpone the next verification for ever.
     """
 
-    __slots__ = ("_asks_again_at_s", "_doubts", "_is_confirmed", "_refused_s", "_session", "_wall_clock")
+    __slots__ = (
+        "_asks_again_at_s",
+        "_failed_resumptions",
+        "_is_confirmed",
+        "_refused_s",
+        "_session",
+        "_wall_clock",
+    )
 
     def __init__(self, wall_clock: Callable[[], float]) -> None:
         """Certificates expire by `wall_clock`."""
@@ -35,7 +42,7 @@ class KubeletSession:
         self._asks_again_at_s = 0.0
         self._refused_s = REFUSED_S
         self._is_confirmed = False
-        self._doubts = 0
+        self._failed_resumptions = 0
 
     def current(self, now_s: float) -> ClientSession | None:
         """The session for a connection dialled at `now_s` of the loop's clock; None for a full handshake."""
@@ -65,14 +72,14 @@ class KubeletSession:
     def confirm(self, offered: ClientSession) -> None:
         """The kubelet answered on a connection that offered it."""
         if offered is self._session:
-            self._is_confirmed, self._doubts, self._refused_s = True, 0, REFUSED_S
+            self._is_confirmed, self._failed_resumptions, self._refused_s = True, 0, REFUSED_S
 
-    def doubt(self, offered: ClientSession, now_s: float) -> None:
+    def resumption_failed(self, offered: ClientSession, now_s: float) -> None:
         """The kubelet did not answer on a connection that resumed it. The request may be the cause: a
         confirmed session is refused at the second time in a row."""
         if offered is self._session:
-            self._doubts += 1
-            if self._doubts > self._is_confirmed:
+            self._failed_resumptions += 1
+            if self._failed_resumptions > self._is_confirmed:
                 self.refuse(offered, now_s)
 
     def refuse(self, offered: ClientSession, now_s: float) -> None:

@@ -110,7 +110,7 @@ class AgentServer:
         """Start the server behind the relay; agents connect only after a `listen_*`. Raises `OSError`.
 
         The event loop calls `on_attached` when a guest's stream begins, `on_detached` when it ends, and
-        `on_state` when a guest reports its state unasked.
+        `on_state` when a guest reports its state without a request.
         """
         self._on_attached, self._on_detached, self._on_state = on_attached, on_detached, on_state
         identity = self._certificates.server

@@ -119,15 +119,15 @@ class StockAgentClient:
             except TtrpcError as error:
                 if error.code != Code.DEADLINE_EXCEEDED:
                     raise CallFailedError(error.code, error.message) from None
-                raise self._late(method) from None  # the agent got our deadline, and its clock was first
+                raise self._timed_out(method) from None  # the agent got our deadline, and its clock was first
             except TimeoutError:
-                raise self._late(method) from None
+                raise self._timed_out(method) from None
             except ConnectionLost as error:
                 raise NoAnswerError(f"{self._url}: {error}") from None
             except BadMessage as error:
                 raise NoAnswerError(f"{self._url}: the answer to {method} cannot be read: {error}") from None
 
-    def _late(self, method: str) -> NoAnswerError:
+    def _timed_out(self, method: str) -> NoAnswerError:
         text = f"{self._url}: no answer to {method} within {self._timeout_s:g} s"
         return NoAnswerError(text, may_run=True)
 

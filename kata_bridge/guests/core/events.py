@@ -51,7 +51,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class StateReported:
-    """The guest reported its state unasked."""
+    """The guest reported its state without a request."""
 
     state: GuestState
 

@@ -72,7 +72,7 @@ def test_frames() -> None:
     assert make_frame("WebSocket close") == b"\x88\x80\x11\x22\x33\x44"
     assert make_frame("WebSocket binary frame on channel 255") == b"\x82\x81\x11\x22\x33\x44\xee"
     with pytest.raises(FrameError):
-        make_frame("a picture frame")
+        make_frame("a wooden frame")
 
 
 @pytest.mark.parametrize(

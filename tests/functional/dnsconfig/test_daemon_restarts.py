@@ -35,10 +35,10 @@ async def test_a_start_without_the_api_server_uses_saved_state(tmp_path: Path) -
         await here.apiserver.start()
         await here.until(lambda: here.servers(uid) == ["10.96.0.77"])
 
-        async def has_heard_all() -> bool:
+        async def has_synced() -> bool:
             return not (await here.status())["usesSavedState"]
 
-        await here.until(has_heard_all)
+        await here.until(has_synced)
 
 
 async def test_without_api_server_and_saved_state_pods_wait(tmp_path: Path) -> None:

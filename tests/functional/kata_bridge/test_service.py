@@ -196,7 +196,7 @@ async def test_only_the_agents_container_gets_the_certificate(short_dir: Path, r
         assert sorted(each.name for each in directory.iterdir()) == ["ca.crt", "tls.crt", "tls.key"]
         assert await created(runtime, "s1", "app") == ContainerAdjustment()
         assert await created(runtime, "left", "vcnode-guest-agent") == ContainerAdjustment()
-        assert await created(runtime, "unheard-of", "vcnode-guest-agent") == ContainerAdjustment()
+        assert await created(runtime, "unknown", "vcnode-guest-agent") == ContainerAdjustment()
         assert not (short_dir / "state" / "sandboxes" / "left").exists()
 
 

@@ -32,11 +32,11 @@ def new_state(poller: SocketPoller, directory: Path, *, requests_per_second: int
     )
 
 
-def opener(state: AgentState, accounts: HandshakeAccounts) -> OpenClient:
+def open_client_for(state: AgentState, accounts: HandshakeAccounts) -> OpenClient:
     """Opens clients without a dispatcher."""
     admission = Admission(state, accounts)
     return partial(open_client, state, admission, cast(Dispatcher, None))
 
 
 def new_handshakes(state: AgentState, accounts: HandshakeAccounts) -> Handshakes:
-    return Handshakes(state.poller.loop, state, accounts, opener(state, accounts))
+    return Handshakes(state.poller.loop, state, accounts, open_client_for(state, accounts))

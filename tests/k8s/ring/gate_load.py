@@ -102,7 +102,7 @@ class Disruption:
         self.count = 0
         self._disrupt, self._pause_s = disrupt, pause_s
         self._is_over = threading.Event()
-        self._threads = ThreadPoolExecutor(1, "unrest")
+        self._threads = ThreadPoolExecutor(1, "churn")
         self._ends: Future[None] | None = None
 
     def __enter__(self) -> Self:

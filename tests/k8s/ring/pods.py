@@ -21,7 +21,7 @@ exec httpd -f -p {HTTP_PORT} -h /srv
 # Ends on its first run and stays on its second: there is a previous log, and it stays the same one.
 # The only one that writes to both outputs: the kubelet does not keep their order in the log.
 _FALLER = """
-if [ -e /shared/fell ]; then echo 'second run'; echo 'a complaint' >&2; exec sleep 100000; fi
+if [ -e /shared/fell ]; then echo 'second run'; echo 'an error' >&2; exec sleep 100000; fi
 echo 'first run'; : > /shared/fell; exit 3
 """
 

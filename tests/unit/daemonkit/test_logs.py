@@ -198,7 +198,7 @@ def test_lines_that_would_block_are_dropped_and_counted() -> None:
 def test_lines_of_libraries_have_the_same_form() -> None:
     stream = written(is_json=True)
     library = logging.getLogger("aiohttp.client")
-    library.info("too quiet to be heard")
+    library.info("below the level")
     library.warning("lost %s\n", "it")
     library.warning("%d", "not a number")
     try:

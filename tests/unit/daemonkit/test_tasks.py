@@ -68,13 +68,13 @@ async def test_close_cancels_and_waits() -> None:
 async def test_close_cancels_again_after_a_swallowed_cancel() -> None:
     tasks = Tasks("pods")
 
-    async def deaf_once() -> None:
+    async def uncancellable_once() -> None:
         try:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:
             await asyncio.sleep(3600)
 
-    tasks.spawn(deaf_once(), "deaf")
+    tasks.spawn(uncancellable_once(), "stuck")
     await asyncio.sleep(0)
     assert await tasks.close(2) == ()
     assert asyncio.get_running_loop().time() == pytest.approx(1)
@@ -84,16 +84,16 @@ async def test_close_names_tasks_that_do_not_end(log: io.StringIO) -> None:
     tasks = Tasks("pods")
     may_end = asyncio.Event()
 
-    async def deaf() -> None:
+    async def uncancellable() -> None:
         while not may_end.is_set():
             try:
                 await may_end.wait()
             except asyncio.CancelledError:
                 continue
 
-    task = tasks.spawn(deaf(), "deaf")
+    task = tasks.spawn(uncancellable(), "stuck")
     await asyncio.sleep(0)
-    assert await tasks.close(2) == ("pods.deaf",)
+    assert await tasks.close(2) == ("pods.stuck",)
     assert "tasks did not end" in log.getvalue()
     may_end.set()
     await task

@@ -27,7 +27,7 @@ class FileFixture:
 @pytest.fixture(autouse=True)
 def _a_clock_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each poll reads the content; its modification time does not matter."""
-    monkeypatch.setattr("daemonkit.files.watched.Watched._changed_lately", lambda _: True)
+    monkeypatch.setattr("daemonkit.files.watched.Watched._changed_recently", lambda _: True)
 
 
 def here(directory: Path, text: str | None) -> FileFixture:

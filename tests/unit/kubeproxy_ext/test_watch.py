@@ -170,11 +170,11 @@ async def test_tenant_without_guests_is_followed_for_linger_s() -> None:
         await asyncio.sleep(1)
         lists = cluster_watch.queries("list")
         cluster_watch.watch.follow({"b"})
-        end = cluster_watch.watch.next_unfollow_at
+        end = cluster_watch.watch.next_watch_stop_at
         assert end is not None
         await asyncio.sleep(LINGER_S / 2)
         cluster_watch.watch.follow({"a", "b"})
-        assert cluster_watch.watch.next_unfollow_at is None
+        assert cluster_watch.watch.next_watch_stop_at is None
         cluster_watch.watch.follow({"b"})
         await asyncio.sleep(LINGER_S)
         assert cluster_watch.queries("list") == lists

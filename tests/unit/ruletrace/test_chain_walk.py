@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from ruleset.model import Endpoint, Protocol
-from ruletrace.chain_walk import BrokenChainsError, Hook, RuleEffect, RuleResult, not_understood, walk_hooks
+from ruletrace.chain_walk import BrokenChainsError, Hook, RuleEffect, RuleResult, unsupported_rule, walk_hooks
 from ruletrace.packet import Packet, PacketVerdict
 
 PACKET = Packet("10.0.0.2", Protocol.TCP, "172.30.0.41", 80)
@@ -86,7 +86,7 @@ def test_short_chain_without_match_is_described(rules: list[str], text: str) -> 
 
 def test_long_rule_is_cut_in_a_step() -> None:
     long = "x" * 200
-    walked = walk_hooks(PACKET, [Hook("t", "base", {"base": [long]}, lambda _, __: not_understood("x"))])
+    walked = walk_hooks(PACKET, [Hook("t", "base", {"base": [long]}, lambda _, __: unsupported_rule("x"))])
     assert walked.steps == (f"t base 1 \"{'x' * 150} ...\": this tool does not understand 'x'",)
     assert walked.summary == "unknown"
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenancy.registry import Bad, Registry, merge
-from tenancy.removals import Distrust, Removals, is_distrusted, judge, present_in
+from tenancy.removals import Distrust, Removals, evaluate, is_distrusted, present_in
 from tenancy.tenant import Tenant
 
 NOTHING: frozenset[str] = frozenset()
@@ -94,14 +94,14 @@ def test_readings_without_most_tenants_are_distrusted(known: int, missing: int, 
 def test_each_reading_retains_or_removes(
     served: str, present: str, deleted: str, before: Distrust | None, expected: Removals
 ) -> None:
-    assert judge(sources(served), sources(present), sources(deleted), before, 9.0) == expected
+    assert evaluate(sources(served), sources(present), sources(deleted), before, 9.0) == expected
 
 
 @given(SOURCES, SOURCES, SOURCES, DISTRUST)
 def test_only_missing_unconfirmed_tenants_are_retained(
     served: frozenset[str], present: frozenset[str], deleted: frozenset[str], before: Distrust | None
 ) -> None:
-    found = judge(served, present, deleted, before, 9.0)
+    found = evaluate(served, present, deleted, before, 9.0)
     assert found.retained in (NOTHING, served - present - deleted)
     assert (found.distrust is None) is not bool(found.retained)
 
@@ -110,26 +110,26 @@ def test_only_missing_unconfirmed_tenants_are_retained(
 def test_the_same_reading_again_changes_nothing(
     served: frozenset[str], present: frozenset[str], deleted: frozenset[str], before: Distrust | None
 ) -> None:
-    first = judge(served, present, deleted, before, 9.0)
+    first = evaluate(served, present, deleted, before, 9.0)
     after = (served & present) | first.retained
-    assert judge(after, present, deleted, first.distrust, 10.0) == first
+    assert evaluate(after, present, deleted, first.distrust, 10.0) == first
 
 
 @given(SOURCES, SOURCES, DISTRUST)
 def test_an_empty_reading_removes_confirmed_tenants_only(
     served: frozenset[str], deleted: frozenset[str], before: Distrust | None
 ) -> None:
-    assert judge(served, NOTHING, deleted, before, 9.0).retained == served - deleted
+    assert evaluate(served, NOTHING, deleted, before, 9.0).retained == served - deleted
 
 
 @given(SOURCES, SOURCES, SOURCES)
 def test_added_tenants_release_none(
     served: frozenset[str], present: frozenset[str], added: frozenset[str]
 ) -> None:
-    first = judge(served, present, NOTHING, None, 9.0)
+    first = evaluate(served, present, NOTHING, None, 9.0)
     new = added - served
     later = (served & present) | first.retained | new
-    assert judge(later, present | new, NOTHING, first.distrust, 10.0).retained == first.retained
+    assert evaluate(later, present | new, NOTHING, first.distrust, 10.0).retained == first.retained
 
 
 def test_a_reading_accounts_for_a_tenant_by_source_or_key() -> None:

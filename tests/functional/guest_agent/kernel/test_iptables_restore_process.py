@@ -78,7 +78,7 @@ def program(tmp_path: Path) -> Program:
 def make(program: Program) -> Iterator[Callable[..., IptablesRestoreProcess]]:
     made: list[IptablesRestoreProcess] = []
 
-    def restorer(
+    def make_process(
         *, timeout_s: float = _DEADLINE_S, lock_wait_s: float = _DEADLINE_S, texts: int = 100
     ) -> IptablesRestoreProcess:
         made.append(
@@ -88,7 +88,7 @@ def make(program: Program) -> Iterator[Callable[..., IptablesRestoreProcess]]:
         )
         return made[-1]
 
-    yield restorer
+    yield make_process
     for each in made:
         each.close()
 
@@ -96,123 +96,123 @@ def make(program: Program) -> Iterator[Callable[..., IptablesRestoreProcess]]:
 MakeProcess = Callable[..., IptablesRestoreProcess]
 
 
-def load(restorer: IptablesRestoreProcess, text: str = ONE) -> None:
-    ended = restorer.load(text)
+def load(process: IptablesRestoreProcess, text: str = ONE) -> None:
+    ended = process.load(text)
     assert (ended.status, ended.errors) == (0, "")
 
 
 def test_one_process_loads_many_scripts(program: Program, make: MakeProcess) -> None:
-    restorer = make()
-    assert restorer.pid is None
+    process = make()
+    assert process.pid is None
     for number in range(50):
-        load(restorer, f"*nat\nline {number}\nCOMMIT\n")
+        load(process, f"*nat\nline {number}\nCOMMIT\n")
         assert program.loaded[-1] == f"*nat line {number}"
     assert len(program.loaded) == 50
-    assert set(program.pids) == {restorer.pid}
+    assert set(program.pids) == {process.pid}
 
 
 def test_load_returns_when_all_tables_are_committed(program: Program, make: MakeProcess) -> None:
-    restorer = make()
-    load(restorer, "*filter\nsleep 0.2\nCOMMIT\n*nat\nsleep 0.2\nCOMMIT\n")
+    process = make()
+    load(process, "*filter\nsleep 0.2\nCOMMIT\n*nat\nsleep 0.2\nCOMMIT\n")
     assert program.loaded == ["*filter sleep 0.2", "*nat sleep 0.2"]
 
 
 def test_a_script_may_exceed_the_pipe(program: Program, make: MakeProcess) -> None:
-    restorer = make()
+    process = make()
     lines = "".join(f"line {number}\n" for number in range(200_000))
-    load(restorer, f"*nat\n{lines}COMMIT\n")
-    load(restorer)
+    load(process, f"*nat\n{lines}COMMIT\n")
+    load(process)
     assert program.loaded[0].endswith(" line 199999")
-    assert set(program.pids) == {restorer.pid}
+    assert set(program.pids) == {process.pid}
 
 
 def test_an_error_has_the_line_number_of_its_script(program: Program, make: MakeProcess) -> None:
-    restorer = make()
+    process = make()
     for _ in range(3):
-        load(restorer, TWO)
-    refused = restorer.load("*filter\nfine\nCOMMIT\n*nat\nrefuse this\nCOMMIT\n")
+        load(process, TWO)
+    refused = process.load("*filter\nfine\nCOMMIT\n*nat\nrefuse this\nCOMMIT\n")
     assert refused.status == 2
     assert refused.errors == "restore v0 (fake): Bad argument `this'\n\nError occurred at line: 5"
-    assert restorer.pid is None
-    load(restorer)
+    assert process.pid is None
+    load(process)
     assert program.loaded[-2:] == ["*filter fine", "*nat one"]
 
 
 def test_a_process_killed_while_idle_is_replaced(program: Program, make: MakeProcess) -> None:
-    restorer = make()
-    load(restorer)
-    killed = restorer.pid
+    process = make()
+    load(process)
+    killed = process.pid
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
     wait_until(lambda: is_gone(killed))
-    load(restorer)
-    assert restorer.pid != killed
+    load(process)
+    assert process.pid != killed
     assert program.loaded == ["*nat one"] * 2
 
 
 def test_a_process_killed_during_a_load_is_an_error(program: Program, make: MakeProcess) -> None:
-    restorer = make()
-    load(restorer)
-    ended = restorer.load("*filter\ntwo\nCOMMIT\n*nat\ndie\nCOMMIT\n")
+    process = make()
+    load(process)
+    ended = process.load("*filter\ntwo\nCOMMIT\n*nat\ndie\nCOMMIT\n")
     assert (ended.status, ended.errors) == (-signal.SIGKILL, "")
-    load(restorer)
+    load(process)
     assert program.loaded == ["*nat one", "*filter two", "*nat one"]
 
 
 def test_a_hanging_process_is_killed(make: MakeProcess) -> None:
-    restorer = make(timeout_s=_SHORT_S)
+    process = make(timeout_s=_SHORT_S)
     with pytest.raises(FilterUnavailableError, match=r"restore did not end within 0\.2 s"):
-        restorer.load("*nat\nhang\nCOMMIT\n")
-    assert restorer.pid is None
+        process.load("*nat\nhang\nCOMMIT\n")
+    assert process.pid is None
 
 
 def test_a_process_that_hangs_later_is_killed_too(program: Program, make: MakeProcess) -> None:
-    restorer = make()
-    load(restorer)
-    hung = restorer.pid
+    process = make()
+    load(process)
+    hung = process.pid
     assert hung is not None
-    restorer._timeout_s = _SHORT_S  # noqa: SLF001 - starting the fake may take longer
+    process._timeout_s = _SHORT_S  # noqa: SLF001 - starting the fake may take longer
     with pytest.raises(FilterUnavailableError, match="did not end"):
-        restorer.load("*nat\nhang\nCOMMIT\n")
+        process.load("*nat\nhang\nCOMMIT\n")
     assert is_gone(hung)
-    restorer._timeout_s = _DEADLINE_S  # noqa: SLF001
-    load(restorer)
+    process._timeout_s = _DEADLINE_S  # noqa: SLF001
+    load(process)
     assert program.loaded == ["*nat one"] * 2
 
 
 def test_a_slow_load_outlasts_the_lock_wait(program: Program, make: MakeProcess) -> None:
-    restorer = make(lock_wait_s=0.05)
-    load(restorer, "*nat\nsleep 0.5\nCOMMIT\n")
+    process = make(lock_wait_s=0.05)
+    load(process, "*nat\nsleep 0.5\nCOMMIT\n")
     assert program.loaded == ["*nat sleep 0.5"]
 
 
 def test_a_process_that_ends_early_is_an_error(make: MakeProcess) -> None:
-    restorer = make()
-    load(restorer)
+    process = make()
+    load(process)
     with pytest.raises(FilterUnavailableError, match="ended before it had read everything"):
-        restorer.load("*nat\nquit\nCOMMIT\n")
-    load(restorer)
+        process.load("*nat\nquit\nCOMMIT\n")
+    load(process)
 
 
 def test_without_echo_each_script_has_its_own_process(program: Program, make: MakeProcess) -> None:
     program.mode("mute")
-    restorer = make(lock_wait_s=_SHORT_S)
+    process = make(lock_wait_s=_SHORT_S)
     for _ in range(3):
-        load(restorer)
-        assert restorer.pid is None
+        load(process)
+        assert process.pid is None
     assert program.loaded == ["*nat one"] * 3
     assert len(set(program.pids)) == 3
-    assert restorer.load("*nat\nrefuse this\nCOMMIT\n").errors.endswith("line: 2")
+    assert process.load("*nat\nrefuse this\nCOMMIT\n").errors.endswith("line: 2")
 
 
 def test_other_output_is_no_echo(program: Program, make: MakeProcess) -> None:
     program.mode("noisy")
-    restorer = make()
+    process = make()
     for _ in range(3):
-        ended = restorer.load(ONE)
+        ended = process.load(ONE)
         assert ended == type(ended)(0, "", "")
     assert program.loaded == ["*nat one"] * 3
-    refused = restorer.load("*nat\nrefuse this\nCOMMIT\n")
+    refused = process.load("*nat\nrefuse this\nCOMMIT\n")
     assert refused.status == 2
     assert len(refused.errors) <= 4_000
 
@@ -220,44 +220,44 @@ def test_other_output_is_no_echo(program: Program, make: MakeProcess) -> None:
 @pytest.mark.parametrize("mode", ["locked", "locked-old"])
 def test_a_held_lock_is_reported_after_lock_wait(program: Program, make: MakeProcess, mode: str) -> None:
     program.mode(mode)
-    restorer = make(lock_wait_s=_SHORT_S)
+    process = make(lock_wait_s=_SHORT_S)
     with (program.directory / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         wait_until(
-            lambda: (ended := restorer.load(ONE)).status == 4 and "holding the xtables lock" in ended.errors
+            lambda: (ended := process.load(ONE)).status == 4 and "holding the xtables lock" in ended.errors
         )
-    assert restorer.pid is None
+    assert process.pid is None
     program.mode("")
-    wait_until(lambda: restorer.load(ONE).status == 0)
+    wait_until(lambda: process.load(ONE).status == 0)
     assert program.loaded == ["*nat one"]
 
 
 def test_a_replaced_program_is_started_anew(program: Program, make: MakeProcess) -> None:
-    restorer = make()
-    load(restorer)
-    before = restorer.pid
+    process = make()
+    load(process)
+    before = process.pid
     program.write()
-    load(restorer)
-    assert restorer.pid != before
+    load(process)
+    assert process.pid != before
     assert before is not None
     assert is_gone(before)
 
 
 def test_a_removed_program_is_an_error_until_restored(program: Program, make: MakeProcess) -> None:
-    restorer = make()
-    load(restorer)
+    process = make()
+    load(process)
     program.path.unlink()
     with pytest.raises(FilterUnavailableError, match="restore: No such file or directory"):
-        restorer.load(ONE)
+        process.load(ONE)
     program.write()
-    load(restorer)
+    load(process)
     assert program.loaded == ["*nat one"] * 2
 
 
 def test_a_process_loads_scripts_per_process_at_most(program: Program, make: MakeProcess) -> None:
-    restorer = make(texts=3)
+    process = make(texts=3)
     for _ in range(7):
-        load(restorer)
+        load(process)
     first, second, third = dict.fromkeys(program.pids)
     assert program.pids == [first] * 3 + [second] * 3 + [third]
     assert is_gone(first)
@@ -265,21 +265,21 @@ def test_a_process_loads_scripts_per_process_at_most(program: Program, make: Mak
 
 
 def test_a_script_without_commit_is_refused(program: Program, make: MakeProcess) -> None:
-    restorer = make()
-    load(restorer)
-    ended = restorer.load("*nat\none\n")
+    process = make()
+    load(process)
+    ended = process.load("*nat\none\n")
     assert ended.status == 1
     assert "COMMIT expected" in ended.errors
-    load(restorer)
+    load(process)
     assert program.loaded == ["*nat one"] * 2
 
 
 def test_close_kills_the_process(make: MakeProcess) -> None:
-    restorer = make()
-    load(restorer)
-    pid = restorer.pid
+    process = make()
+    load(process)
+    pid = process.pid
     assert pid is not None
-    restorer.close()
+    process.close()
     assert is_gone(pid)
 
 

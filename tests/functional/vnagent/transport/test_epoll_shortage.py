@@ -13,7 +13,7 @@ import pytest
 
 from daemonkit.admission.handshake_accounts import HandshakeAccounts
 from tenancy.registry import Registry
-from tests.functional.vnagent.agent_states import new_state, opener
+from tests.functional.vnagent.agent_states import new_state, open_client_for
 from tests.functional.vnagent.connection_links import contexts, iterate, no_room, run, until
 from tests.functional.vnagent.tls_peer import TlsPeer, loopback_pair
 from vnagent.core.head import ResponseHead
@@ -47,7 +47,7 @@ def test_a_client_without_an_epoll_watch_leaves_nothing(tmp_path: Path) -> None:
         state = state_with_context(poller, tmp_path)
         near, far = loopback_pair()
         with no_room(poller.shared, "epoll"):
-            opener(state, HandshakeAccounts())(near, "127.0.0.1", None)
+            open_client_for(state, HandshakeAccounts())(near, "127.0.0.1", None)
         try:
             assert has_ended(far)
             assert (poller.by_fd, poller.shared.size, state.connections) == ({}, 0, set())

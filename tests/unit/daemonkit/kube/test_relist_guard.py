@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from daemonkit.kube.relist_guard import DistrustedRemoval, Lacking, RelistGuard, believed_at, is_distrusted
+from daemonkit.kube.relist_guard import DistrustedRemoval, Lacking, RelistGuard, is_distrusted, trusted_at
 
 HOLD_S = 60.0
 WEB, SHOP = Lacking("Service", "a-web"), Lacking("Service", "a-shop")
@@ -31,9 +31,9 @@ def test_a_removal_is_trusted_after_its_hold_time() -> None:
     guard = RelistGuard(HOLD_S)
     assert not guard.next_at
     guard.distrust(WEB, "a", ("x",), 7.0)
-    assert guard.next_at == believed_at(7.0, HOLD_S) == 67.0
-    assert guard.believe_expired(66.9) == ()
-    expired = guard.believe_expired(67.0)
+    assert guard.next_at == trusted_at(7.0, HOLD_S) == 67.0
+    assert guard.trust_expired(66.9) == ()
+    expired = guard.trust_expired(67.0)
     assert expired == (DistrustedRemoval(WEB, "a", frozenset({"x"}), 7.0),)
     assert not guard.removals
 
@@ -49,7 +49,7 @@ def test_a_confirmed_removal_returns_the_names_to_drop() -> None:
     guard = RelistGuard(HOLD_S)
     guard.distrust(WEB, "a", ("x", "y"), 7.0)
     guard.distrust(SHOP, "a", (), 8.0)
-    assert guard.believe(WEB) == {"x", "y"}
-    assert guard.believe(WEB) == frozenset()
+    assert guard.trust(WEB) == {"x", "y"}
+    assert guard.trust(WEB) == frozenset()
     assert [each.lacking for each in guard.removals] == [SHOP]
     assert guard.next_at == 68.0

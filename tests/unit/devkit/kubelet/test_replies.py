@@ -62,7 +62,7 @@ def test_a_websocket_is_accepted_by_rfc_6455() -> None:
         "Connection: Upgrade",
         "Upgrade: websocket",
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-        "Sec-WebSocket-Protocol: unheard-of, v5.channel.k8s.io, v4.channel.k8s.io",
+        "Sec-WebSocket-Protocol: unknown, v5.channel.k8s.io, v4.channel.k8s.io",
     )
     headers = dict(switching(made, Tunnel.SINK).headers)
     # The example of RFC 6455, 1.3.

@@ -33,7 +33,7 @@ def test_owner_is_read_from_annotations_only() -> None:
     assert cluster.owner("a-b-c") == NamespaceOwner("a", "b-c")
     assert cluster.owner("elsewhere") == NamespaceOwner("a-b", "c")
     assert cluster.owner("a-shop") is None
-    assert cluster.owner("unheard-of") is None
+    assert cluster.owner("unknown") is None
 
 
 def test_dns_namespaces_are_all_that_are_annotated_so() -> None:

@@ -97,7 +97,7 @@ options ndots:3 debug
             HOST,
             "search host.domain my.domain\nnameserver 8.8.8.8\nnameserver 10.0.0.11\noptions ndots:3 debug\n",
         ),
-        (spec(dnsPolicy="Unheard of"), HOST, CLUSTER_TEXT),
+        (spec(dnsPolicy="Unknown"), HOST, CLUSTER_TEXT),
     ],
 )
 def test_resolvers_match_the_kubelets_own_test_table(pod: PodSpec, host: NodeResolver, expected: str) -> None:

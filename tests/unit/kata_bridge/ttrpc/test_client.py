@@ -67,7 +67,7 @@ async def test_lost_connection_fails_all_calls() -> None:
     calls = [asyncio.create_task(peer.calls.call("s", "m", b"", 5)) for _ in range(3)]  # noqa: TID251 - awaited below
     await asyncio.sleep(0)
     peer.calls.lost("reset")
-    peer.calls.lost("said twice")
+    peer.calls.lost("lost twice")
     for call in calls:
         with pytest.raises(ConnectionLost, match="reset"):
             await call

@@ -70,12 +70,12 @@ async def test_errors_of_the_handler_are_returned() -> None:
     server_calls = FakeServerCalls()
     server_calls.call(1, "refuse", b"not yet")
     server_calls.call(3, "misread")
-    server_calls.call(5, "unheard")
+    server_calls.call(5, "unknown")
     await asyncio.sleep(1)
     assert server_calls.responses() == [
         (1, "FAILED_PRECONDITION: not yet"),
         (3, "INVALID_ARGUMENT: Pod.name: cut short"),
-        (5, "UNIMPLEMENTED: trial has no unheard"),
+        (5, "UNIMPLEMENTED: trial has no unknown"),
     ]
 
 

@@ -142,13 +142,13 @@ def test_distrust_ends_after_hold_seconds() -> None:
     assert not cache.next_expiry_at
     cache.remove_services([X, Y], 7.0, by_relist=True)
     assert cache.next_expiry_at == 7.0 + HOLD_S
-    assert not cache.believe_expired(6.0 + HOLD_S)
-    assert cache.believe_expired(7.0 + HOLD_S) == (
+    assert not cache.trust_expired(6.0 + HOLD_S)
+    assert cache.trust_expired(7.0 + HOLD_S) == (
         DistrustedRemoval(Lacking("Service", "a-web"), "a", frozenset({"x", "y"}), 7.0),
     )
     assert not state.names("service")
     assert not cache.distrusted
-    assert cache.believe_expired(1e9) == ()
+    assert cache.trust_expired(1e9) == ()
 
 
 def test_removed_namespace_stays_while_it_has_services() -> None:

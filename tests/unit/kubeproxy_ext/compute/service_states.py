@@ -24,7 +24,7 @@ def state_of(*items: objects.AnyObject) -> ServiceState:
 
 
 def meanings(rules: GuestRules) -> dict[str, str]:
-    """The fate of packets to each address: `service port: endpoints` or a refusal."""
+    """What becomes of packets to each address: `service port: endpoints` or a refusal."""
     return {
         frontend.ip: f"{frontend.service_port}: "
         + (

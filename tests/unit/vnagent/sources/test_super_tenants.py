@@ -254,7 +254,7 @@ async def test_an_event_confirms_a_deletion_and_a_relist_does_not() -> None:
         assert (dict(setting.now), setting.readings[-1].deleted) == ({}, frozenset())
 
 
-async def test_an_unserved_phase_confirms_a_removal() -> None:
+async def test_a_phase_that_is_not_served_confirms_a_removal() -> None:
     setting = SuperTenantsSetting()
     setting.add("a")
     async with setting.running():

@@ -19,7 +19,7 @@ from tenancy.tenant import Role, Tenant
 from tests.unit.vnagent.sources.publisher_setting import FakeWallClock, SourcesSetting
 from vnagent.core.source_status import Retained
 from vnagent.sources.super_tenants import SuperTenants
-from vnagent.tenants.client_lists import ClientLists, judge_lists
+from vnagent.tenants.client_lists import ClientLists, retain_lists
 from vnagent.tenants.reading import TenantsReading
 from vnagent.tenants.virtualcluster import CLIENTS
 
@@ -58,19 +58,19 @@ def reading(tenants: Mapping[str, Tenant | Bad], lists: str = "", deleted_lists:
 def test_served_and_retained_lists(
     now_in: TenantsReading, retained_tenants: frozenset[str], served: str, retained: frozenset[str]
 ) -> None:
-    lists, tenants = judge_lists(ClientLists(LISTS), now_in, retained_tenants, 9.0)
+    lists, tenants = retain_lists(ClientLists(LISTS), now_in, retained_tenants, 9.0)
     assert (set(lists.served), lists.retained) == (set(served), retained)
     assert (lists.distrust is None) is not bool(retained)
     for key in retained:
         assert tenants[key] == WITH_LIST[key]
     # The same reading again changes nothing, and its confirmation is not repeated.
     again = replace(now_in, deleted_lists=NONE)
-    assert judge_lists(lists, again, retained_tenants, 10.0) == (lists, tenants)
+    assert retain_lists(lists, again, retained_tenants, 10.0) == (lists, tenants)
 
 
 def test_an_empty_list_can_be_removed() -> None:
     before = ClientLists({"a": {}, "b": {}})
-    assert judge_lists(before, reading(TENANTS), NONE, 9.0) == (ClientLists(), TENANTS)
+    assert retain_lists(before, reading(TENANTS), NONE, 9.0) == (ClientLists(), TENANTS)
 
 
 class SuperCluster:

@@ -62,8 +62,8 @@ class FakeSession(KubeletSession):
     def confirm(self, offered: ClientSession) -> None:
         self.events.append("confirm")
 
-    def doubt(self, offered: ClientSession, now_s: float) -> None:
-        self.events.append("doubt")
+    def resumption_failed(self, offered: ClientSession, now_s: float) -> None:
+        self.events.append("resumption_failed")
 
     def refuse(self, offered: ClientSession, now_s: float) -> None:
         self.events.append("refuse")

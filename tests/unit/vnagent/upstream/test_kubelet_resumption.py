@@ -97,14 +97,14 @@ async def test_an_untrusted_kubelet_is_not_dialled_again(pool: FakePool) -> None
 async def test_a_response_timeout_doubts_the_session(pool: FakePool) -> None:
     response, connection, _ = dialled_with_a_session(pool, is_resumed=True)
     connection.on_deadline()
-    assert (response.events, pool.session.events) == (["kubelet-timeout"], ["doubt"])
+    assert (response.events, pool.session.events) == (["kubelet-timeout"], ["resumption_failed"])
 
 
 async def test_a_stream_without_response_is_not_resent(pool: FakePool) -> None:
     """The kubelet may have seen the request: a command must not run twice."""
     response, connection, _ = dialled_with_a_session(pool, is_resumed=True)
     connection.on_end(EndReason.CLOSED)
-    assert (response.events, pool.session.events) == (["kubelet-broke-off"], ["doubt"])
+    assert (response.events, pool.session.events) == (["kubelet-broke-off"], ["resumption_failed"])
 
 
 async def test_a_request_without_response_is_resent_without_session(
@@ -115,7 +115,7 @@ async def test_a_request_without_response_is_resent_without_session(
     connection.on_handshake()
     assert (response.events, pool.dialled[-1].written, pool.may_resume) == ([], GET, False)
     connection.on_end(EndReason.CLOSED)
-    assert (response.events, pool.session.events) == (["kubelet-broke-off"], ["doubt"])
+    assert (response.events, pool.session.events) == (["kubelet-broke-off"], ["resumption_failed"])
 
 
 @pytest.mark.parametrize("by", ["end", "deadline"])

@@ -142,12 +142,12 @@ def test_a_confirmed_session_is_refused_at_the_second_doubt() -> None:
     session = session_of(kept, NOW_S)
     for _ in range(2):
         kept.confirm(session)
-        kept.doubt(session, NOW_S)
+        kept.resumption_failed(session, NOW_S)
         assert kept.current(NOW_S) is session
-    kept.doubt(session, NOW_S)
+    kept.resumption_failed(session, NOW_S)
     assert kept.current(NOW_S) is None
     session = session_of(kept, NOW_S + REFUSED_S)
-    kept.doubt(session, NOW_S + REFUSED_S)
+    kept.resumption_failed(session, NOW_S + REFUSED_S)
     assert kept.current(NOW_S + REFUSED_S) is None
 
 
@@ -158,10 +158,10 @@ def test_reports_on_an_old_session_do_not_affect_the_new_one() -> None:
     now_s = NOW_S + REFUSED_S
     second = session_of(kept, now_s)
     kept.refuse(first, now_s)
-    kept.doubt(first, now_s)
+    kept.resumption_failed(first, now_s)
     kept.confirm(first)
     assert kept.current(now_s) is second
-    kept.doubt(second, now_s)
+    kept.resumption_failed(second, now_s)
     assert kept.current(now_s) is None
     assert usable_at(kept, now_s + REFUSED_S) is None
 
