@@ -1,46 +1,102 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names that `make check` tests: class names, predicates and metrics, read from the code."""
+"""What `make check` knows of names: classes, aliases, functions, fields, metrics, tests, and their words."""
 
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from tests import predicates
 from tests.packages import PACKAGES, ROOT
+from tests.reference import metrics
 
 MAX_MEANINGS = 2
+MAX_TEST_NAME = 60
 
-_PREDICATE = re.compile(r"_*(?:is|has|can)_")
-# Methods of the standard containers that change them.
-_MUTATING = frozenset(
-    {
-        "add",
-        "append",
-        "appendleft",
-        "clear",
-        "discard",
-        "extend",
-        "extendleft",
-        "insert",
-        "pop",
-        "popitem",
-        "popleft",
-        "put",
-        "put_nowait",
-        "remove",
-        "reverse",
-        "setdefault",
-        "sort",
-        "update",
-    }
+# https://prometheus.io/docs/practices/naming/: a base unit, `total` for what only rises, or what is counted.
+_UNITS = ("total", "seconds", "bytes", "info", "ratio", "connected")
+_NOT_BASE_UNITS = (
+    "secs",
+    "millis",
+    "milliseconds",
+    "microseconds",
+    "nanoseconds",
+    "minutes",
+    "hours",
+    "bits",
+)
+_SHARED_METRICS = ("vcnode_reloads_total", "vcnode_tasks")
+_METRIC = re.compile(
+    rf"vcnode_(?P<daemon>[a-z]+)_[a-z0-9_]*?(?:_(?:{'|'.join(_UNITS)})|_?(?P<counted>[a-z]{{3,}}s))"
 )
 
-# https://prometheus.io/docs/practices/naming/: a unit, `total` for what only rises, or what is counted.
-_UNITS = ("total", "seconds", "bytes", "info", "ratio", "connected")
-_SHARED = ("vcnode_reloads_total", "vcnode_tasks")
-_DAEMONS = ("vnagent", "kubeproxyext", "dnsconfig", "dnswebhook", "katabridge", "guestagent", "process")
-_METRIC = re.compile(rf"vcnode_(?:{'|'.join(_DAEMONS)})_[a-z0-9_]*?(?:_(?:{'|'.join(_UNITS)})|s)")
+# Words that this code once used with a meaning of its own, where the field has a word.
+_LEFT_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        brake complaint complaints convoy deaf door doubted fate gatehouse glance glances handout heard
+        keeper keepers luck opener overtaken patience picture pictures restorer roster said stranger
+        strangers told unasked unheard unrest unserved untouchable
+        """,
+    )
+)
+_LEFT = re.compile(
+    rf"(?<![a-z])(?:{'|'.join(sorted(_LEFT_WORDS, key=len, reverse=True))})(?![a-z])", re.IGNORECASE
+)
+# A literal in a line with this word keeps its words, for the reason that follows.
+_KEPT = "# saved as:"
+# The files that list such words.
+_LISTS = (Path("tests/vocabulary.py"), Path("tests/unit/test_vocabulary.py"))
+
+_ALIAS_NAME = re.compile(r"_*[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*")
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleNames:
+    """What the checks want of one module. Lines stand beside names, in pairs."""
+
+    classes: Sequence[tuple[str, int]]
+    aliases: Sequence[tuple[str, str]]
+    """Names that stand for types at the top of the module, and the types."""
+    functions: Sequence[tuple[str, int]]
+    fields: Sequence[str]
+    predicates: Sequence[tuple[str, int]]
+    """Those that change what their caller can see."""
+    left_words: Sequence[tuple[str, int]]
+
+
+def parse(text: str) -> ModuleNames:
+    """Read a module once for all checks."""
+    tree = ast.parse(text)
+    classes, functions, literals = [], [], []
+    names: dict[str, int] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            names.setdefault(node.id, node.lineno)
+        elif isinstance(node, ast.Attribute):
+            names.setdefault(node.attr, node.lineno)
+        elif isinstance(node, ast.arg):
+            names.setdefault(node.arg, node.lineno)
+        elif isinstance(node, ast.Constant):
+            if isinstance(node.value, str):
+                literals.append((node.value, node.lineno))
+        elif isinstance(node, ast.ClassDef):
+            classes.append(node)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            functions.append((node.name, node.lineno))
+    named = [(node.name, node.lineno) for node in classes]
+    return ModuleNames(
+        classes=named,
+        aliases=list(_aliases(tree)),
+        functions=functions,
+        fields=[name for node in classes for name in _fields(node)],
+        predicates=list(predicates.changing(tree, classes)),
+        left_words=list(_left_words(text, [*names.items(), *named, *functions], literals)),
+    )
 
 
 def python_files(folders: Sequence[str] = (*PACKAGES, "tests", "packaging")) -> list[Path]:
@@ -48,51 +104,120 @@ def python_files(folders: Sequence[str] = (*PACKAGES, "tests", "packaging")) -> 
     return sorted(path.relative_to(ROOT) for each in folders for path in (ROOT / each).rglob("*.py"))
 
 
-def overused_class_names(sources: Mapping[Path, str]) -> list[str]:
-    """`Name: file, file, file` of each class name that stands for more than `MAX_MEANINGS` things."""
-    found = defaultdict(list)
-    for path, text in sources.items():
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.ClassDef):
-                found[node.name].append(str(path))
+@cache
+def sources() -> Mapping[Path, ModuleNames]:
+    """All our modules, each parsed once."""
+    return {path: parse((ROOT / path).read_text()) for path in python_files()}
+
+
+@cache
+def product() -> Mapping[Path, ModuleNames]:
+    return {path: source for path, source in sources().items() if path.parts[0] in PACKAGES}
+
+
+def overused_names(modules: Mapping[Path, ModuleNames]) -> list[str]:
+    """`Name: file, file, file` of each class or alias that stands for more than `MAX_MEANINGS` things.
+
+    A leading `_` makes no other name, and aliases of the same type are one thing.
+    """
+    found: defaultdict[str, dict[str, Path]] = defaultdict(dict)
+    for path, source in modules.items():
+        for name, line in source.classes:
+            found[name.strip("_")][f"{path}:{line}"] = path
+        for name, meaning in source.aliases:
+            found[name.strip("_")].setdefault(meaning, path)
     return [
-        f"{name}: {', '.join(paths)}" for name, paths in sorted(found.items()) if len(paths) > MAX_MEANINGS
+        f"{name}: {', '.join(map(str, things.values()))}"
+        for name, things in sorted(found.items())
+        if len(things) > MAX_MEANINGS
     ]
 
 
-def changing_predicates(path: Path, text: str) -> Iterator[str]:
-    """`file:line name` of each `is_`, `has_` or `can_` that changes what its caller can see."""
-    for node in ast.walk(ast.parse(text)):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or not _PREDICATE.match(node.name):
+def _aliases(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Type variables do not count."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target, value = node.targets[0], node.value
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            target, value = node.target, node.value
+        else:
             continue
-        if any(_is_change(inner, _parameters(node)) for inner in ast.walk(node)):
-            yield f"{path}:{node.lineno} {node.name}"
+        if isinstance(target, ast.Name) and _ALIAS_NAME.fullmatch(target.id):
+            meaning = ast.unparse(value)
+            if not meaning.startswith(("TypeVar(", "ParamSpec(")):
+                yield target.id, meaning
 
 
-def coined_words(sources: Mapping[Path, str]) -> list[str]:
-    """`word: name` of each word in a class or module name that is neither standard nor in the glossary."""
+def _fields(node: ast.ClassDef) -> Iterator[str]:
+    for each in node.body:
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+            yield each.target.id
+
+
+def changing_predicates(modules: Mapping[Path, ModuleNames]) -> list[str]:
+    """`file:line: name` of each `is_`, `has_` or `can_` that changes what its caller can see."""
+    return [f"{path}:{line}: {name}" for path, source in modules.items() for name, line in source.predicates]
+
+
+def long_test_names(modules: Mapping[Path, ModuleNames]) -> list[str]:
+    return [
+        f"{path}:{line}: {name}"
+        for path, source in modules.items()
+        for name, line in source.functions
+        if name.startswith("test_") and len(name) > MAX_TEST_NAME
+    ]
+
+
+def left_words(modules: Mapping[Path, ModuleNames]) -> list[str]:
+    """`file:line: word` of each word of the old dialect in identifiers and literals, docstrings included."""
+    return [
+        f"{path}:{line}: {word}"
+        for path, source in modules.items()
+        if path not in _LISTS
+        for word, line in source.left_words
+    ]
+
+
+def _left_words(
+    text: str, names: Iterable[tuple[str, int]], literals: Iterable[tuple[str, int]]
+) -> Iterator[tuple[str, int]]:
+    if not _LEFT.search(text):
+        return
+    lines = text.split("\n")
+    for name, line in names:
+        yield from ((word, line) for word in _parts(name) if word in _LEFT_WORDS)
+    for value, line in literals:
+        if _KEPT not in lines[line - 1]:
+            yield from ((word.lower(), line) for word in _LEFT.findall(value))
+
+
+def coined_words(modules: Mapping[Path, ModuleNames], metric_names: Iterable[str] = ()) -> list[str]:
+    """`word: name` of each word in a name that is neither standard nor in the glossary."""
     known = _standard_words() | glossary_words()
-    return [f"{word}: {name}" for word, name in sorted(_named(sources).items()) if word not in known]
+    return [
+        f"{word}: {name}" for word, name in sorted(_named(modules, metric_names).items()) if word not in known
+    ]
 
 
-def unused_standard_words(sources: Mapping[Path, str]) -> list[str]:
+def unused_standard_words(modules: Mapping[Path, ModuleNames], metric_names: Iterable[str] = ()) -> list[str]:
     """Those that no name has any more."""
-    return sorted(_standard_words() - _named(sources).keys())
+    return sorted(_standard_words() - _named(modules, metric_names).keys())
 
 
+@cache
 def _standard_words() -> frozenset[str]:
     return _words((ROOT / "tests" / "standard_words.txt").read_text())
 
 
-def _named(sources: Mapping[Path, str]) -> dict[str, str]:
-    """The words of all class and module names, each with a name that has it."""
-    found = {}
-    for path, text in sources.items():
-        classes = (node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef))
-        found.update({word: name for name in (path.stem, *classes) for word in _parts(name)})
-    return found
+def _named(modules: Mapping[Path, ModuleNames], metric_names: Iterable[str]) -> dict[str, str]:
+    """The words of names of modules, classes, functions, fields and metrics, each with one that has it."""
+    names = list(metric_names)
+    for path, source in modules.items():
+        names += [path.stem, *source.fields, *(name for name, _ in (*source.classes, *source.functions))]
+    return {word: name for name in names if not name.endswith("__") for word in _parts(name)}
 
 
+@cache
 def glossary_words() -> frozenset[str]:
     """The words that docs/glossary.md explains, with their plurals."""
     rows = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
@@ -101,41 +226,27 @@ def glossary_words() -> frozenset[str]:
 
 
 def _words(text: str) -> frozenset[str]:
-    return frozenset(re.findall(r"[a-z0-9]+", text.lower()))
+    return frozenset(re.findall(r"[a-z]+", text.lower()))
 
 
 def _parts(name: str) -> list[str]:
     """`TlsConnection` and `tls_connection` have the words tls and connection."""
-    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+", name)]
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
 
 
-def is_metric_name(name: str) -> bool:
-    """Whether it is `vcnode_<daemon>_<name>_<unit>`, or one of those that all daemons share."""
-    return name in _SHARED or _METRIC.fullmatch(name) is not None
+def metric_faults(registered: Iterable[metrics.Metric]) -> list[str]:
+    return [f"{each.place}: {each.name}: {fault}" for each in registered if (fault := _metric_fault(each))]
 
 
-def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[str]:
-    arguments = function.args
-    every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-    return frozenset(argument.arg for argument in every)
-
-
-def _is_change(node: ast.AST, seen: frozenset[str]) -> bool:
-    """Whether it assigns to, deletes, or calls a mutating method of an object behind the names in `seen`."""
-    if isinstance(node, ast.Assign):
-        targets: Sequence[ast.expr] = node.targets
-    elif isinstance(node, ast.AugAssign | ast.AnnAssign):
-        targets = [node.target]
-    elif isinstance(node, ast.Delete):
-        targets = node.targets
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        return node.func.attr in _MUTATING and _root(node.func.value) in seen
-    else:
-        return isinstance(node, ast.Global | ast.Nonlocal)
-    return any(isinstance(each, ast.Attribute | ast.Subscript) and _root(each) in seen for each in targets)
-
-
-def _root(node: ast.expr) -> str | None:
-    while isinstance(node, ast.Attribute | ast.Subscript):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else None
+def _metric_fault(metric: metrics.Metric) -> str:
+    """What is wrong with `vcnode_<daemon>_<name>_<unit>`; empty for those that all daemons share."""
+    if (metric.type == "counter") != metric.name.endswith("_total"):
+        return "a counter, and only a counter, ends with _total"
+    if metric.name in _SHARED_METRICS:
+        return ""
+    match = _METRIC.fullmatch(metric.name)
+    if match is None or match["counted"] in _NOT_BASE_UNITS:
+        return "neither a base unit nor the plural of what is counted"
+    package = Path(metric.place).parts[0].replace("_", "")
+    daemon = "process" if package == "daemonkit" else package
+    return "" if match["daemon"] == daemon else f"{metric.place} registers what begins with vcnode_{daemon}_"

@@ -1,79 +1,147 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names: one meaning a class name, predicates that change nothing, metrics with their daemon's prefix."""
+"""Names: one for one thing, in the field's words; predicates change nothing; metrics name their daemon."""
 
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests import vocabulary
-from tests.packages import PACKAGES, ROOT
 from tests.reference import metrics
 
-SOURCES = {path: (ROOT / path).read_text() for path in vocabulary.python_files()}
+
+def parsed(**texts: str) -> Mapping[Path, vocabulary.ModuleNames]:
+    return {Path(f"{name}.py"): vocabulary.parse(text) for name, text in texts.items()}
 
 
-def test_no_class_name_has_a_third_meaning() -> None:
-    assert vocabulary.overused_class_names(SOURCES) == []
+def metric(name: str, package: str = "vnagent", type_: str = "gauge") -> metrics.Metric:
+    return metrics.Metric(name, type_, (), "", f"{package}/metrics.py")
+
+
+@cache
+def registered() -> list[metrics.Metric]:
+    return metrics.registered()
+
+
+def metric_names() -> list[str]:
+    return [each.name for each in registered()]
+
+
+def test_no_name_has_a_third_meaning() -> None:
+    assert vocabulary.overused_names(vocabulary.sources()) == []
 
 
 def test_words_of_our_own_are_in_the_glossary() -> None:
     """A word of the field is added to tests/standard_words.txt, a word of our own to docs/glossary.md."""
-    product = {path: text for path, text in SOURCES.items() if path.parts[0] in PACKAGES}
-    assert vocabulary.coined_words(product) == []
+    assert vocabulary.coined_words(vocabulary.product(), metric_names()) == []
 
 
 def test_standard_words_are_used() -> None:
-    product = {path: text for path, text in SOURCES.items() if path.parts[0] in PACKAGES}
-    assert vocabulary.unused_standard_words(product) == []
+    assert vocabulary.unused_standard_words(vocabulary.product(), metric_names()) == []
+
+
+def test_words_of_the_old_dialect_are_gone() -> None:
+    """A literal that other versions or programs rely on keeps its word: `# saved as: REASON` in its line."""
+    assert vocabulary.left_words(vocabulary.sources()) == []
 
 
 def test_predicates_change_nothing() -> None:
     """What takes, spends, evicts or counts is a verb: `try_acquire`, `make_room`, `evict_oldest`."""
-    found = [each for path, text in SOURCES.items() for each in vocabulary.changing_predicates(path, text)]
-    assert found == []
+    assert vocabulary.changing_predicates(vocabulary.sources()) == []
+
+
+def test_names_of_tests_are_short() -> None:
+    """The name says the rule, the docstring has the story."""
+    assert vocabulary.long_test_names(vocabulary.sources()) == []
 
 
 def test_metrics_are_named_for_daemon_and_unit() -> None:
-    assert [each.name for each in metrics.registered() if not vocabulary.is_metric_name(each.name)] == []
+    assert vocabulary.metric_faults(registered()) == []
 
 
 @pytest.mark.parametrize(
-    ("name", "is_good"),
+    "good",
     [
-        ("vcnode_vnagent_requests_total", True),
-        ("vcnode_katabridge_apply_seconds", True),
-        ("vcnode_katabridge_guests", True),
-        ("vcnode_reloads_total", True),
-        ("vcnode_tasks", True),
-        ("vcnode_guests", False),
-        ("vcnode_katabridge_held", False),
-        ("vcnode_proxy_requests_total", False),
-        ("kubeproxy_sync_seconds", False),
+        metric("vcnode_vnagent_requests_total", type_="counter"),
+        metric("vcnode_katabridge_apply_seconds", "kata_bridge", "histogram"),
+        metric("vcnode_katabridge_guests", "kata_bridge"),
+        metric("vcnode_process_objects", "daemonkit"),
+        metric("vcnode_reloads_total", type_="counter"),
+        metric("vcnode_tasks"),
     ],
 )
-def test_which_metric_names_are_good(name: str, is_good: bool) -> None:
-    assert vocabulary.is_metric_name(name) == is_good
+def test_good_metric_names(good: metrics.Metric) -> None:
+    assert vocabulary.metric_faults([good]) == []
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        metric("vcnode_guests"),
+        metric("vcnode_vnagent_held"),
+        metric("kubeproxy_sync_seconds", "kubeproxy_ext"),
+        metric("vcnode_vnagent_requests_ms"),
+        metric("vcnode_vnagent_apply_milliseconds"),
+        metric("vcnode_vnagent_requests", type_="counter"),
+        metric("vcnode_vnagent_requests_total", type_="gauge"),
+        metric("vcnode_katabridge_guests", "kubeproxy_ext"),
+        metric("vcnode_process_guests", "kubeproxy_ext"),
+    ],
+)
+def test_bad_metric_names(bad: metrics.Metric) -> None:
+    assert len(vocabulary.metric_faults([bad])) == 1
 
 
 def test_a_third_meaning_is_found() -> None:
-    sources = {Path(name): "class State: ...\n" for name in ("a.py", "b.py", "c.py")}
-    assert vocabulary.overused_class_names(sources) == ["State: a.py, b.py, c.py"]
+    sources = parsed(a="class State: ...\n", b="class _State: ...\n", c="State = int | str\n")
+    assert vocabulary.overused_names(sources) == ["State: a.py, b.py, c.py"]
+
+
+def test_one_alias_of_many_modules_is_one_thing() -> None:
+    alias = "State = int | str\n"
+    sources = parsed(a=alias, b=alias, c=f"_{alias}", d="class State: ...\n", e="STATE = 1\n")
+    assert vocabulary.overused_names(sources) == []
 
 
 @pytest.mark.parametrize(
-    ("body", "is_changing"),
+    "text",
     [
-        ("return self.count > 1", False),
-        ("self.count += 1", True),
-        ("self.a.b = 1", True),
-        ("self.cells[key] = 1", True),
-        ("del self.cells[key]", True),
-        ("self.times.append(key)", True),
-        ("key.pop()", True),
-        ("found = []; found.append(key); return bool(found)", False),
-        ("return key.index(1)", False),
+        "def frobnicate(): ...\n",
+        "class Pods:\n    def frobnicate(self): ...\n",
+        "class Pods:\n    frobnicate: float\n",
+        "class FrobnicateError(Exception): ...\n",
     ],
 )
-def test_predicates_that_change_something_are_found(body: str, is_changing: bool) -> None:
-    text = f"def is_full(self, key): {body}\n"
-    assert bool(list(vocabulary.changing_predicates(Path("a.py"), text))) == is_changing
+def test_a_coined_word_is_found_in_each_kind_of_name(text: str) -> None:
+    (found,) = vocabulary.coined_words(parsed(pods=text))
+    assert found.split(":")[0] == "frobnicate"
+
+
+def test_a_coined_word_is_found_in_metrics() -> None:
+    assert vocabulary.coined_words({}, ["vcnode_vnagent_frobs"]) == ["frobs: vcnode_vnagent_frobs"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def heard_strangers_turn() -> None: ...\n", ["heard", "strangers"]),
+        ("def f(convoy): ...\n", ["convoy"]),
+        ("HEARD = 1\n", ["heard"]),
+        ("pod.is_heard()\n", ["heard"]),
+        ("log.info('heard, told to strangers in the convoy')\n", ["heard", "told", "strangers", "convoy"]),
+        ("log.info(f'told {pod}')\n", ["told"]),
+        ("def f(): 'Told of pods.'\n", ["told"]),
+        ("name('unheard-of')\n", ["unheard"]),
+        ("field('heard')  # saved as: a file of the version before\n", []),
+        ("name('threshold, indoors')\n", []),
+    ],
+)
+def test_words_of_the_old_dialect_are_found(text: str, words: list[str]) -> None:
+    found = [each.split()[1] for each in vocabulary.left_words(parsed(a=text))]
+    assert found == words
+
+
+def test_a_long_test_name_is_found() -> None:
+    sources = parsed(a=f"def test_{'a' * 55}(): ...\n", b=f"class T:\n    async def test_{'b' * 56}(): ...\n")
+    assert vocabulary.long_test_names(sources) == [f"b.py:2: test_{'b' * 56}"]

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predicates that change what their caller can see are found, also where a helper does it."""
+
+import ast
+
+import pytest
+
+from tests import predicates
+
+
+def _is_changing(text: str) -> bool:
+    tree = ast.parse(text)
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    return bool(list(predicates.changing(tree, classes)))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return self.count > 1",
+        "found = []; found.append(key); return bool(found)",
+        "found = list(self.cells); found.pop(); return bool(found)",
+        "return key.index(1)",
+        "return any(each.is_open for each in self.cells)",
+        "a, b = self.pair; return a == b",
+        "return next(iter(self.cells), None) is None",
+        "return len(self.cells.get(key)) > 1",
+    ],
+)
+def test_predicates_that_only_read_are_good(body: str) -> None:
+    assert not _is_changing(f"def is_full(self, key): {body}\n")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "self.count += 1",
+        "self.a.b = 1",
+        "self.a: int = 1",
+        "self.a, self.b = 1, 2",
+        "[self.a, *self.b] = key",
+        "self.cells[key] = 1",
+        "del self.cells[key]",
+        "self.times.append(key)",
+        "self.cells.move_to_end(key)",
+        "self.cells.rotate()",
+        "self.cells.difference_update(key)",
+        "self._counter.inc()",
+        "return self.bucket.try_acquire()",
+        "return self._evict_oldest()",
+        "key.pop()",
+        "cells = self._cells; cells.append(key)",
+        "cells = self._cells.get(key); cells.append(key)",
+        "return any(each.pop() for each in self._cells.values())",
+        "return next(self._numbers)",
+        "setattr(self, 'a', 1)",
+        "object.__setattr__(self, 'a', 1)",
+        "heapq.heappop(self._heap)",
+        "global COUNT; COUNT = 1",
+    ],
+)
+def test_predicates_that_change_something_are_found(body: str) -> None:
+    assert _is_changing(f"def is_full(self, key): {body}\n")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "for self.a in range(3): return True",
+        "for each in self.cells: each.clear()",
+        "with key as self.a: return True",
+    ],
+)
+def test_statements_that_change_something_are_found(statement: str) -> None:
+    assert _is_changing(f"def is_full(self, key):\n    {statement}\n")
+
+
+@pytest.mark.parametrize(
+    ("call", "is_changing"),
+    [
+        ("self._read()", False),
+        ("self._present()", True),
+        ("self._known", True),
+        ("_fill(self.cells)", True),
+        ("_fill([])", False),
+        ("self._pass_on([], self.cells)", True),
+        ("self._pass_on(self.cells, [])", False),
+    ],
+)
+def test_helpers_of_a_predicate_are_followed(call: str, is_changing: bool) -> None:
+    text = f"""
+class Tables:
+    def has_rules(self):
+        return {call}
+
+    def _read(self):
+        return self.cells and self.has_rules()
+
+    def _present(self):
+        return self._keep()
+
+    def _keep(self):
+        self.cells[0] = 1
+
+    @property
+    def _known(self):
+        self.cells.sort()
+
+    def _pass_on(self, one, other):
+        _fill(other)
+
+def _fill(cells):
+    cells.append(1)
+"""
+    assert _is_changing(text) == is_changing
