@@ -87,6 +87,13 @@ class Tasks:
         return stuck
 
 
-def add_metric(registry: Registry) -> None:
-    """Add `vcnode_tasks`, all tasks of the running loop: a leak shows as a line that only rises."""
-    registry.gauge_function("vcnode_tasks", "Tasks of the event loop.", lambda: len(asyncio.all_tasks()))
+def add_metric(registry: Registry, count_others: Callable[[], int] = lambda: 0) -> None:
+    """Add `vcnode_tasks`, all tasks of the running loop: a leak shows as a line that only rises.
+
+    `count_others` adds what a daemon does without tasks.
+    """
+    registry.gauge_function(
+        "vcnode_tasks",
+        "Tasks of the event loop; in vn-agent also requests and streams in progress.",
+        lambda: len(asyncio.all_tasks()) + count_others(),
+    )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics that are read from live state when the page is scraped."""
 
-import asyncio
 from collections.abc import Mapping
 
+from daemonkit import tasks
 from daemonkit.metrics import Registry
 from vnagent.sources.configured import ConfiguredSources
 from vnagent.sources.publisher import Publisher
@@ -24,12 +24,8 @@ def watch(
 ) -> None:
     """Register the metrics of a running agent."""
 
+    tasks.add_metric(metrics, lambda: state.busy_count)
     gauge = metrics.gauge_function
-    gauge(
-        "vcnode_tasks",
-        "Tasks of the event loop, and requests and streams in progress.",
-        lambda: len(asyncio.all_tasks()) + state.busy_count,
-    )
     gauge("vcnode_vnagent_connections", "Connections of tenants.", lambda: len(state.connections))
     gauge(
         "vcnode_vnagent_buffered_bytes",

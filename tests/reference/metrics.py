@@ -3,8 +3,10 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tests import links
@@ -19,12 +21,13 @@ _TYPES = {
 }
 _PROGRAMS = {
     "vnagent": "vn-agent",
-    "katabridge": "kata-bridge",
-    "kubeproxyext": "kubeproxy-ext",
+    "kata_bridge": "kata-bridge",
+    "kubeproxy_ext": "kubeproxy-ext",
     "dnsconfig": "dnsconfig",
-    "dnswebhook": "dnsconfig-webhook",
-    "guestagent": "vcnode-guest-agent",
+    "dns_webhook": "dnsconfig-webhook",
 }
+# A shared module registers its metric in a function of this name, which each program calls.
+_SHARED = "add_metric"
 _NAMED = re.compile(r"(?<![\w./-])vcnode_[a-z0-9_]*[a-z0-9](?![\w/])")
 # What a histogram's series add to its name.
 _SERIES = re.compile(r"_(?:bucket|count|sum)$")
@@ -44,7 +47,7 @@ class Metric:
 
 
 class UnreadableMetricError(Exception):
-    """A metric is registered by a name or labels that are not literals."""
+    """A metric is registered twice, by no program, or by a name or labels that are not literals."""
 
 
 def registered() -> list[Metric]:
@@ -107,10 +110,15 @@ def _name_of(function: ast.expr) -> str:
     return function.id if isinstance(function, ast.Name) else ""
 
 
-def daemon_of(metric: Metric) -> str:
-    """The program that has it, by its name; `all daemons` for what they share."""
-    word = metric.name.removeprefix("vcnode_").partition("_")[0]
-    return _PROGRAMS.get(word, "all daemons")
+def by_programs(metrics: list[Metric]) -> dict[tuple[str, ...], list[Metric]]:
+    """The metrics under the programs that have them. Raises UnreadableMetricError."""
+    repeated = [name for name, count in Counter(metric.name for metric in metrics).items() if count > 1]
+    if repeated:
+        raise UnreadableMetricError(f"registered at two places: {', '.join(repeated)}")
+    result: dict[tuple[str, ...], list[Metric]] = {}
+    for metric in metrics:
+        result.setdefault(_programs(metric), []).append(metric)
+    return result
 
 
 def table(metrics: list[Metric]) -> str:
@@ -120,6 +128,37 @@ def table(metrics: list[Metric]) -> str:
         for metric in metrics
     )
     return "| metric | type | labels | what it counts |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def _programs(metric: Metric) -> tuple[str, ...]:
+    """Those whose package registers it, or calls the shared module that does."""
+    package = Path(metric.place).parts[0]
+    if package in _PROGRAMS:
+        return (_PROGRAMS[package],)
+    function = ".".join((*Path(metric.place).with_suffix("").parts, _SHARED))
+    found = tuple(sorted(name for each, name in _PROGRAMS.items() if function in _called(each)))
+    if not found:
+        raise UnreadableMetricError(f"{metric.place}: {metric.name} is registered by no program")
+    return found
+
+
+@cache
+def _called(package: str) -> frozenset[str]:
+    """The whole names of the shared functions that a package calls."""
+    found: set[str] = set()
+    for path in (ROOT / package).rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        imported = {
+            alias.asname or alias.name: f"{node.module}.{alias.name}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and _name_of(node.func) == _SHARED:
+                first, *rest = ast.unparse(node.func).split(".")
+                found.add(".".join((imported.get(first, first), *rest)))
+    return frozenset(found)
 
 
 def _label_nodes(call: ast.Call, arguments: list[ast.expr]) -> Iterator[ast.expr]:

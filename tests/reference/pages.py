@@ -59,11 +59,11 @@ def _configuration() -> str:
 
 
 def _metrics() -> str:
-    found = metrics.registered()
-    by_daemon: dict[str, list[metrics.Metric]] = {}
-    for metric in found:
-        by_daemon.setdefault(metrics.daemon_of(metric), []).append(metric)
-    sections = "\n".join(f"## {name}\n\n{metrics.table(each)}" for name, each in sorted(by_daemon.items()))
+    found = metrics.by_programs(metrics.registered())
+    sections = "\n".join(
+        f"## {', '.join(programs)}\n\n{metrics.table(each)}"
+        for programs, each in sorted(found.items(), key=lambda each: (len(each[0]) == 1, each[0]))
+    )
     return (
         f"# Metrics\n\n{_MADE}\nEach daemon serves them at `/metrics` of its status address."
         f" Names are `vcnode_<daemon>_<name>_<unit>`.\n\n{sections}"

@@ -87,6 +87,12 @@ def test_metrics_are_found_with_their_labels(tmp_path: Path) -> None:
     assert (metric.type, metric.labels, metric.help) == ("gauge", ("tenant", "state"), "Of x.")
 
 
+def test_a_metric_that_is_registered_twice_is_refused() -> None:
+    twice = [metrics.Metric("vcnode_x", "gauge", (), help_, "vnagent/metrics.py") for help_ in "ab"]
+    with pytest.raises(metrics.UnreadableMetricError, match="two places: vcnode_x"):
+        metrics.by_programs(twice)
+
+
 def test_documents_and_code_name_metrics_that_exist() -> None:
     assert metrics.unknown() == []
 
