@@ -6,28 +6,16 @@ import secrets
 import socket
 import struct
 import time
-from dataclasses import dataclass
 
 from kata_bridge.channels.netns.executor import NetnsExecutor
 from kata_bridge.channels.port import NotInjectable, Unreachable
-from vcnode.core.dns_message import DnsAnswer, Malformed, RecordType, decode, question
+from vcnode.core.dns_message import DnsAnswer, Malformed, QueryResult, RecordType, decode, question
 
 PORT = 53
 # A resolver waits 5 s and tries twice (resolv.conf(5)); a person at a terminal waits less.
 TIMEOUT_S = 2.0
 TRIES = 2
 _MAX_BYTES = 65_535
-
-
-@dataclass(frozen=True, slots=True)
-class QueryResult:
-    """One query to one server: its answer, or why it has none, and its duration."""
-
-    name: str
-    server: str
-    answer: DnsAnswer | None
-    problem: str
-    seconds: float
 
 
 def ask_all(

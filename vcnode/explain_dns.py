@@ -2,9 +2,6 @@
 """`vcnode explain dns`: a pod's resolv.conf, why it is so, and the answers of its DNS servers."""
 
 import argparse
-import ipaddress
-from collections.abc import Iterator
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -12,62 +9,15 @@ from urllib.parse import urlencode
 import msgspec
 
 from vcnode import daemons
-from vcnode.core.dns_message import BadName, RecordType, candidates, reverse_name
-from vcnode.dns_query import QueryResult, ask_all
-from vcnode.guests import BridgeStatus
-from vcnode.terminal import Terminal, ToolError, columns, duration
+from vcnode.core.dns_message import BadName, QueryResult, RecordType, candidates, reverse_name
+from vcnode.core.explain_dns_report import DnsPage, render, render_names, search_of, servers_of
+from vcnode.core.guests_report import BridgeStatus
+from vcnode.dns_query import ask_all
+from vcnode.terminal import Terminal, ToolError
 
 _DAEMON, _BRIDGE = "dnsconfig", "kata-bridge"
 # Behind `explain`.
 VERB = "dns"
-# glibc's and musl's default.
-_NDOTS = 1
-
-
-class SourcedValue(msgspec.Struct):
-    value: str
-    source: str
-
-
-class FileLine(msgspec.Struct):
-    """A line of a resolv.conf, with the source of each value."""
-
-    keyword: str
-    values: tuple[SourcedValue, ...]
-
-
-class ResolverPod(msgspec.Struct, rename="camel"):
-    """A pod in dnsconfig's /status and /explain."""
-
-    pod: str
-    uid: str
-    guest: str = ""
-    tenant: str = ""
-    tenant_pod: str = ""
-    network: str | None = None
-    servers: tuple[str, ...] = ()
-    wait_message: str = ""
-    wait_seconds: float | None = None
-    retained_because: str = ""
-    state: str = ""
-    problem: str = ""
-
-
-class DnsPage(msgspec.Struct, rename="camel"):
-    """dnsconfig's /explain."""
-
-    pod: ResolverPod
-    policy: str
-    host_network: bool = False
-    network_from: str = ""
-    server_from: str = ""
-    domain: str = ""
-    domain_from: str = ""
-    record: str = ""
-    message: str = ""
-    text: str = ""
-    lines: tuple[FileLine, ...] = ()
-    truncated: tuple[str, ...] = ()
 
 
 def add_to(verbs: Any) -> None:
@@ -158,38 +108,6 @@ def _question(arguments: argparse.Namespace) -> tuple[str, RecordType]:
         return name, RecordType.A
 
 
-def search_of(text: str) -> tuple[tuple[str, ...], int]:
-    """The search list and ndots of a resolv.conf, as a C library reads it."""
-    searches: tuple[str, ...] = ()
-    ndots = _NDOTS
-    for line in text.splitlines():
-        keyword, *values = line.split() or [""]
-        if keyword == "search":
-            searches = tuple(values)
-        elif keyword == "options":
-            found = [value[6:] for value in values if value.startswith("ndots:")]
-            # resolv.conf(5): silently capped to 15. A pod's author may write a number of any length.
-            ndots = min(int(found[-1][:20]), 15) if found and found[-1].isdecimal() else ndots
-    return searches, ndots
-
-
-def servers_of(text: str) -> tuple[str, ...]:
-    """The servers of a resolv.conf, as a C library reads it: names are ignored."""
-    lines = (line.split() for line in text.splitlines())
-    return tuple(line[1] for line in lines if line[:1] == ["nameserver"] and _is_address(line[1:2]))
-
-
-def _is_address(values: list[str]) -> bool:
-    try:
-        ipaddress.ip_address("".join(values))
-    except ValueError:
-        return False
-    return True
-
-
-# ---- a live query
-
-
 def _query(
     arguments: argparse.Namespace, page: DnsPage, names: tuple[str, ...], type_: RecordType
 ) -> list[QueryResult]:
@@ -229,75 +147,3 @@ def _netns(arguments: argparse.Namespace, page: DnsPage) -> str | None:
 
 def _has_answer(results: list[QueryResult]) -> bool:
     return any(each.answer is not None and each.answer.records for each in results)
-
-
-# ---- text
-
-
-def render(page: DnsPage) -> list[str]:
-    """The lines about the pod and its resolv.conf."""
-    rows = list(_rows(page))
-    lines = [f"{page.truncated[0]}"] if page.truncated else []
-    pod = page.pod
-    if page.text:
-        state = "delivered to kata-bridge" if pod.state == "applied" else f"kata-bridge: {pod.state}"
-        lines += ["", f"/etc/resolv.conf ({state}{f': {pod.problem}' if pod.problem else ''})"]
-        lines += [f"  {line}" for line in columns(_file_rows(page))]
-    elif pod.problem:
-        lines.append(f"kata-bridge: {pod.state}: {pod.problem}")
-    return [*columns(rows), *lines]
-
-
-def _rows(page: DnsPage) -> Iterator[tuple[str, str]]:
-    pod = page.pod
-    own = f" (super cluster: {pod.pod})" if pod.tenant_pod and pod.tenant_pod != pod.pod else ""
-    yield "pod", f"{pod.tenant_pod or pod.pod}{own}{f', tenant {pod.tenant}' if pod.tenant else ''}"
-    if pod.network is not None:
-        yield "network", f"{pod.network} ({page.network_from})"
-    host = ", in the host's network" if page.host_network else ""
-    yield "policy", f"{page.policy}{host}"
-    if pod.servers:
-        yield "server", f"{' '.join(pod.servers)} ({page.server_from})"
-    if page.domain:
-        yield "domain", f"{page.domain} ({page.domain_from})"
-    if page.record:
-        yield "record", f"{page.record}, by its headless Service"
-    if pod.wait_message:
-        since = "" if pod.wait_seconds is None else f" (for {duration(pod.wait_seconds)})"
-        yield "waits", f"{pod.wait_message}{since}"
-    if pod.retained_because:
-        yield "retains", f"its previous resolver: {pod.retained_because}"
-
-
-def _file_rows(page: DnsPage) -> Iterator[tuple[str, str]]:
-    """The file's lines; a line with several sources takes several rows."""
-    if page.pod.retained_because or not page.lines:
-        for line in page.text.splitlines():
-            yield line, "" if page.lines else "<- retained"
-        return
-    for each in page.lines:
-        keyword = each.keyword
-        for source, values in groupby(each.values, key=lambda value: value.source):
-            yield f"{keyword} {' '.join(value.value for value in values)}", f"<- {source}"
-            keyword = " " * len(keyword)
-
-
-def render_names(names: tuple[str, ...], type_: RecordType, results: list[QueryResult]) -> Iterator[str]:
-    if not names:
-        return
-    yield ""
-    if not results:
-        yield f"the pod looks up {type_.name} records in this order:"
-        yield from (f"  {name}" for name in names)
-        return
-    rows = []
-    for each in results:
-        result = each.problem if each.answer is None else each.answer.code
-        if each.answer is not None and not each.answer.records and result == "NOERROR":
-            result = "no such record"
-        rows.append((f"{each.name} {type_.name}", f"@{each.server}", f"{each.seconds * 1000:.0f} ms", result))
-    yield from columns(rows)
-    answer = results[-1].answer
-    for record in () if answer is None else answer.records:
-        kind = RecordType(record.type).name if record.type in set(RecordType) else f"TYPE{record.type}"
-        yield f"  {record.name} {record.ttl_s} s {kind} {record.value}"

@@ -8,60 +8,10 @@ from typing import Any
 import msgspec
 
 from vcnode import daemons
-from vcnode.terminal import Terminal, ToolError, columns, duration
+from vcnode.core.guests_report import BridgeStatus, render, render_blocked
+from vcnode.terminal import Terminal, ToolError
 
 _DAEMON = "kata-bridge"
-# containerd's ids have 64 hex digits; twelve tell them apart, as in `crictl pods`.
-_ID_CHARACTERS = 12
-_HEX = frozenset("0123456789abcdef")
-
-
-class GuestStatus(msgspec.Struct, rename="camel"):
-    """A guest in kata-bridge's /status."""
-
-    id: str
-    pod: str
-    state: str
-    tenant: str = ""
-    tenant_pod: str = ""
-    networks: tuple[str, ...] = ()
-    channel: str = ""
-    generation: int = 0
-    digest: str = ""
-    desired_generation: int | None = None
-    message: str = ""
-    ipv6_message: str = msgspec.field(name="ipv6Message", default="")
-    netns: str = ""
-    behind_seconds: float | None = None
-
-
-class BlockedPod(msgspec.Struct, rename="camel"):
-    """A pod that the start gate blocks, guest or not."""
-
-    pod: str
-    id: str = ""
-    tenant: str = ""
-    containers: tuple[str, ...] = ()
-    for_seconds: float = 0.0
-    message: str = ""
-
-
-class StartGateStatus(msgspec.Struct, rename="camel"):
-    """The start gate in kata-bridge's /status."""
-
-    policy: str = ""
-    blocked: tuple[BlockedPod, ...] = ()
-
-
-class BridgeStatus(msgspec.Struct, rename="camel"):
-    """The part of kata-bridge's /status that this verb reads."""
-
-    daemon: str
-    guests: tuple[GuestStatus, ...] = ()
-    is_synced: bool = False
-    unmanaged: int = 0
-    problems: dict[str, str] = {}
-    start_gate: StartGateStatus | None = None
 
 
 def add_to(verbs: Any) -> None:
@@ -109,54 +59,3 @@ def _ask(arguments: argparse.Namespace) -> BridgeStatus:
         return daemons.ask(where, "/status", BridgeStatus, _DAEMON)
     except daemons.ErrorResponse as error:
         raise ToolError(f"{where}: {error}") from None
-
-
-def render(status: BridgeStatus, guests: list[GuestStatus]) -> list[str]:
-    """The lines to print."""
-    lines = []
-    if not status.is_synced:
-        lines.append("kata-bridge has not listed the sandboxes of this node yet: guests may be missing")
-    lines += (f"{name}: {problem}" for name, problem in sorted(status.problems.items()))
-    if guests:
-        head = ("GUEST", "POD", "TENANT", "NETWORK", "CHANNEL", "GENERATION", "STATE", "MESSAGE")
-        lines += columns([head, *(_row(guest) for guest in guests)])
-    else:
-        lines.append("no guests")
-    if status.unmanaged:
-        lines.append(
-            f"{status.unmanaged} sandboxes are not managed: in the host's network, or of another runtime"
-        )
-    return lines
-
-
-def render_blocked(pods: list[BlockedPod]) -> list[str]:
-    """The lines about blocked pods."""
-    if not pods:
-        return []
-    head = ("BLOCKED", "TENANT", "CONTAINERS", "FOR", "MESSAGE")
-    rows = (
-        (pod.pod, pod.tenant or "-", ",".join(pod.containers), duration(pod.for_seconds), pod.message)
-        for pod in pods
-    )
-    return ["", *columns([head, *rows])]
-
-
-def _row(guest: GuestStatus) -> tuple[str, ...]:
-    generation = str(guest.generation) if guest.digest else "-"
-    if guest.desired_generation not in (None, guest.generation) and guest.state != "current":
-        generation += f" of {guest.desired_generation}"
-    why = guest.message
-    if guest.behind_seconds is not None and guest.state != "noRuleset":
-        why = f"{why} (for {duration(guest.behind_seconds)})"
-    if guest.ipv6_message:
-        why = "; ".join(filter(None, (why, f"no IPv6 rules: {guest.ipv6_message}")))
-    return (
-        guest.id[:_ID_CHARACTERS] if _HEX.issuperset(guest.id) else guest.id,
-        guest.pod,
-        guest.tenant or "-",
-        ",".join(guest.networks),
-        guest.channel or "-",
-        generation,
-        guest.state,
-        why,
-    )

@@ -69,6 +69,17 @@ class DnsAnswer:
         return Rcode(self.rcode).name if self.rcode in set(Rcode) else f"RCODE{self.rcode}"
 
 
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """One query to one server: its answer, or why it has none, and its duration."""
+
+    name: str
+    server: str
+    answer: DnsAnswer | None
+    problem: str
+    seconds: float
+
+
 def question(name: str, type_: RecordType, number: int) -> bytes:
     """A recursive question; its answer has the same `number`. Raises BadName."""
     header = _HEADER.pack(number, _RECURSION_DESIRED, 1, 0, 0, 0)

@@ -3,9 +3,8 @@ from typing import Any
 
 import msgspec
 
-from vcnode.core.dns_message import DnsAnswer, DnsRecord, RecordType
-from vcnode.dns_query import QueryResult
-from vcnode.explain_dns import DnsPage, render, render_names, search_of, servers_of
+from vcnode.core.dns_message import DnsAnswer, DnsRecord, QueryResult, RecordType
+from vcnode.core.explain_dns_report import DnsPage, render, render_names, search_of, servers_of
 
 PAGE: dict[str, Any] = {
     "pod": {
