@@ -4,6 +4,7 @@ nothing in a request can add a series."""
 
 from daemonkit.kube import oversized_objects
 from daemonkit.metrics import Counter, Registry
+from vnagent.transport.handler import EndReason
 
 
 class AgentMetrics:
@@ -25,7 +26,7 @@ class AgentMetrics:
         )
         self.reloads.labels("ok")
         self.reloads.labels("error")
-        self.handshake_failures = self.registry.counter(
+        self._handshake_failures = self.registry.counter(
             "vcnode_vnagent_handshake_failures_total",
             "TLS handshakes of clients that failed, without those that timed out, hung up or were evicted.",
         )
@@ -58,6 +59,11 @@ class AgentMetrics:
         self.state_errors = self.registry.counter(
             "vcnode_vnagent_state_errors_total", "Failures to save the last good state on disk."
         )
+
+    def count_handshake_failure(self, reason: EndReason) -> None:
+        """Count a handshake that ended for this reason, unless its client left."""
+        if reason not in (EndReason.CLOSED, EndReason.RESET):
+            self._handshake_failures.inc()
 
     def count_request(self, tenant: str | None, endpoint: str, status: int) -> None:
         key = (tenant, endpoint, status)

@@ -145,9 +145,8 @@ class ClientConnection:
             self._begin_next()
 
     def on_end(self, reason: EndReason) -> None:
-        has_left = reason is EndReason.CLOSED or reason is EndReason.RESET
-        if self.caller is HANDSHAKE_PENDING and not has_left:
-            self._state.metrics.handshake_failures.inc()
+        if self.caller is HANDSHAKE_PENDING:
+            self._state.metrics.count_handshake_failure(reason)
         self.abort()
 
     def on_deadline(self) -> None:

@@ -46,7 +46,7 @@ _GONE = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 OpenClient = Callable[[socket.socket, str, Cipher | None], None]
 
 
-class _Pending:
+class _PendingConnection:
     """A connection without an identity. It waits and is charged by `account`."""
 
     __slots__ = ("account", "bytes_left", "cipher", "deadline", "fd", "is_ended", "is_long", "sock", "source")
@@ -79,11 +79,11 @@ class Handshakes:
         self._accounts = accounts
         self._open_client = open_client
         self._epoll = select.epoll()
-        self._by_fd: dict[int, _Pending] = {}  # the oldest first
-        self._waiting: ConnectionSlots[_Pending] = ConnectionSlots(MAX_WAITING)
-        self._started: ConnectionSlots[_Pending] = ConnectionSlots(MAX_BEGUN)
-        self._short: FairQueue[_Pending] = FairQueue()
-        self._long: FairQueue[_Pending] = FairQueue()
+        self._by_fd: dict[int, _PendingConnection] = {}  # the oldest first
+        self._waiting: ConnectionSlots[_PendingConnection] = ConnectionSlots(MAX_WAITING)
+        self._started: ConnectionSlots[_PendingConnection] = ConnectionSlots(MAX_BEGUN)
+        self._short: FairQueue[_PendingConnection] = FairQueue()
+        self._long: FairQueue[_PendingConnection] = FairQueue()
         self._next_long_s = 0.0
         self._long_timer: asyncio.TimerHandle | None = None
         # The thread starts with its first handshake.
@@ -104,8 +104,8 @@ class Handshakes:
         for timer in (self._sweep_timer, self._long_timer):
             if timer is not None:
                 timer.cancel()
-        for one in list(self._by_fd.values()):
-            self._end(one)
+        for pending in list(self._by_fd.values()):
+            self._end(pending)
         self._loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -121,15 +121,15 @@ class Handshakes:
         if self._state.context is None or self._state.is_draining or self._is_stopped:
             sock.close()
             return
-        one = _Pending(sock, source_of(host), self._loop.time() + HANDSHAKE_S)
-        evicted = self._waiting.add(one, one.source)
+        pending = _PendingConnection(sock, source_of(host), self._loop.time() + HANDSHAKE_S)
+        evicted = self._waiting.add(pending, pending.source)
         if evicted is not None:
             self._evict(evicted)
-        self._by_fd[one.fd] = one
+        self._by_fd[pending.fd] = pending
         try:
-            self._epoll.register(one.fd, _READ)
+            self._epoll.register(pending.fd, _READ)
         except OSError:  # the kernel has no room to watch it
-            self._end(one)
+            self._end(pending)
 
     def make_room(self) -> bool:
         """Close one connection, for its descriptor; False if there is none."""
@@ -142,89 +142,93 @@ class Handshakes:
     def _dispatch(self) -> None:
         has_started = False
         for fd, events in self._epoll.poll(0, _EVENTS):
-            one = self._by_fd.get(fd)
-            if one is None:
+            pending = self._by_fd.get(fd)
+            if pending is None:
                 continue
             if events & _GONE:
-                self._end(one)
-            elif has_started and one.cipher is None:
+                self._end(pending)
+            elif has_started and pending.cipher is None:
                 # One for each iteration of the loop: open connections are served between two of them.
                 # This one is still readable, and reported again.
                 continue
-            elif one.cipher is None and self._accounts.try_begin_on_loop(one.source, self._loop.time()):
+            elif pending.cipher is None and self._accounts.try_begin_on_loop(
+                pending.source, self._loop.time()
+            ):
                 has_started = True
                 self._epoll.unregister(fd)
-                self._release(one)
+                self._release(pending)
                 self._state.metrics.handshakes["loop"].inc()
-                self._open_client(one.sock, one.source, None)
+                self._open_client(pending.sock, pending.source, None)
             else:
                 self._epoll.modify(fd, 0)
-                self._enqueue(one)
+                self._enqueue(pending)
                 self._advance()
 
-    def _enqueue(self, one: _Pending) -> None:
-        one.account = self._accounts.account_of(one.source)
-        arrived_bytes = int.from_bytes(fcntl.ioctl(one.sock, termios.FIONREAD, bytes(4)), sys.byteorder)
-        one.is_long = MAX_HANDSHAKE_BYTES - one.bytes_left + arrived_bytes > SHORT_BYTES
-        (self._long if one.is_long else self._short).add(one, one.account)
+    def _enqueue(self, pending: _PendingConnection) -> None:
+        pending.account = self._accounts.account_of(pending.source)
+        arrived_bytes = int.from_bytes(fcntl.ioctl(pending.sock, termios.FIONREAD, bytes(4)), sys.byteorder)
+        pending.is_long = MAX_HANDSHAKE_BYTES - pending.bytes_left + arrived_bytes > SHORT_BYTES
+        (self._long if pending.is_long else self._short).add(pending, pending.account)
 
     # ---- in the thread
 
     def _advance(self) -> None:
         """Give the thread its next step, if it has none. Data waits in the socket until then."""
         while not self._is_busy and not self._is_stopped:
-            one = self._next()
-            if one is None:
+            pending = self._next()
+            if pending is None:
                 return
-            data = self._receive(one)
+            data = self._receive(pending)
             if not data:
                 continue
-            if one.cipher is None and not self._begin(one):
+            if pending.cipher is None and not self._begin(pending):
                 continue
             self._is_busy = True
-            future = self._loop.run_in_executor(self._executor, _step, one, data)
-            future.add_done_callback(functools.partial(self._on_step_done, one))
+            future = self._loop.run_in_executor(self._executor, _step, pending, data)
+            future.add_done_callback(functools.partial(self._on_step_done, pending))
 
-    def _next(self) -> _Pending | None:
+    def _next(self) -> _PendingConnection | None:
         now_s = self._loop.time()
-        one = self._long.pop() if now_s >= self._next_long_s else None
-        if one is None:
-            one = self._short.pop()
-        if one is None and len(self._long) and self._long_timer is None:
+        pending = self._long.pop() if now_s >= self._next_long_s else None
+        if pending is None:
+            pending = self._short.pop()
+        if pending is None and len(self._long) and self._long_timer is None:
             self._long_timer = self._loop.call_later(self._next_long_s - now_s, self._on_long_due)
-        return one
+        return pending
 
     def _on_long_due(self) -> None:
         self._long_timer = None
         self._advance()
 
-    def _receive(self, one: _Pending) -> bytes:
+    def _receive(self, pending: _PendingConnection) -> bytes:
         try:
-            data = one.sock.recv(one.bytes_left)
+            data = pending.sock.recv(pending.bytes_left)
         except (BlockingIOError, InterruptedError):
-            self._epoll.modify(one.fd, _READ)
+            self._epoll.modify(pending.fd, _READ)
             return b""
         except OSError:
             data = b""
         if not data:
-            self._end(one)
-        one.bytes_left -= len(data)
+            self._end(pending)
+        pending.bytes_left -= len(data)
         return data
 
-    def _begin(self, one: _Pending) -> bool:
+    def _begin(self, pending: _PendingConnection) -> bool:
         context = self._state.context
         if context is None:
-            self._end(one)
+            self._end(pending)
             return False
-        self._waiting.discard(one)
-        evicted = self._started.add(one, one.source)
+        self._waiting.discard(pending)
+        evicted = self._started.add(pending, pending.source)
         if evicted is not None:
             self._evict(evicted)
         self._state.metrics.handshakes["thread"].inc()
-        one.cipher = Cipher(context, is_server=True, has_own_bios=True)
+        pending.cipher = Cipher(context, is_server=True, has_own_bios=True)
         return True
 
-    def _on_step_done(self, one: _Pending, done: "asyncio.Future[tuple[EndReason | None, float]]") -> None:
+    def _on_step_done(
+        self, pending: _PendingConnection, done: "asyncio.Future[tuple[EndReason | None, float]]"
+    ) -> None:
         if done.cancelled() or self._is_stopped:
             return
         error = done.exception()
@@ -234,89 +238,88 @@ class Handshakes:
             )
         failed, spent_s = (EndReason.HANDSHAKE_FAILED, 0.0) if error is not None else done.result()
         self._state.metrics.handshake_seconds["thread"].inc(spent_s)
-        (self._long if one.is_long else self._short).charge(one.account, spent_s)
-        cipher = one.cipher
+        (self._long if pending.is_long else self._short).charge(pending.account, spent_s)
+        cipher = pending.cipher
         if cipher is None:
             raise AssertionError("a step has a cipher")
-        if one.is_long:
+        if pending.is_long:
             # Short chains have the thread, or its core, for as long as this took.
             self._next_long_s = self._loop.time() + spent_s
         self._is_busy = False
         try:
-            if one.is_ended:
-                self._charge(one, cipher)
+            if pending.is_ended:
+                self._charge(pending, cipher)
             else:
-                self._continue(one, cipher, failed)
+                self._continue(pending, cipher, failed)
         finally:
             self._advance()
 
-    def _continue(self, one: _Pending, cipher: Cipher, failed: EndReason | None) -> None:
+    def _continue(self, pending: _PendingConnection, cipher: Cipher, failed: EndReason | None) -> None:
         if failed is None and cipher.is_handshake_done:
-            self._epoll.unregister(one.fd)
-            self._forget(one)
-            self._open_client(one.sock, one.source, cipher)
+            self._epoll.unregister(pending.fd)
+            self._forget(pending)
+            self._open_client(pending.sock, pending.source, cipher)
             return
-        if failed is None and not one.bytes_left:
+        if failed is None and not pending.bytes_left:
             failed = EndReason.HANDSHAKE_TOO_LARGE
         outgoing, cipher.outgoing = cipher.outgoing, None
         try:
             # A flight or an alert: some 4 KB, which fit into the empty buffer of a new socket.
-            if outgoing is not None and one.sock.send(b"".join(outgoing)) < sum(map(len, outgoing)):
+            if outgoing is not None and pending.sock.send(b"".join(outgoing)) < sum(map(len, outgoing)):
                 failed = failed or EndReason.HANDSHAKE_FAILED
         except OSError:
             failed = failed or EndReason.RESET
         if failed is None:
-            self._epoll.modify(one.fd, _READ)
+            self._epoll.modify(pending.fd, _READ)
             return
-        if failed is not EndReason.RESET:  # a client that left has not failed
-            self._state.metrics.handshake_failures.inc()
-        self._end(one)
+        self._state.metrics.count_handshake_failure(failed)
+        self._end(pending)
 
     # ---- the end
 
-    def _forget(self, one: _Pending) -> None:
-        self._release(one)
-        self._short.discard(one)
-        self._long.discard(one)
-        self._started.discard(one)
+    def _forget(self, pending: _PendingConnection) -> None:
+        self._release(pending)
+        self._short.discard(pending)
+        self._long.discard(pending)
+        self._started.discard(pending)
 
-    def _release(self, one: _Pending) -> None:
+    def _release(self, pending: _PendingConnection) -> None:
         """Forget a connection that is in no queue of the thread."""
-        one.is_ended = True
-        del self._by_fd[one.fd]
-        self._waiting.discard(one)
+        pending.is_ended = True
+        del self._by_fd[pending.fd]
+        self._waiting.discard(pending)
 
-    def _evict(self, one: _Pending) -> None:
+    def _evict(self, pending: _PendingConnection) -> None:
         self._state.metrics.evictions.inc()
-        self._end(one)
+        self._end(pending)
 
-    def _end(self, one: _Pending) -> None:
-        if one.is_ended:
+    def _end(self, pending: _PendingConnection) -> None:
+        if pending.is_ended:
             return
-        self._forget(one)
-        if one.cipher is not None:
-            self._charge(one, one.cipher)
-        one.sock.close()
+        self._forget(pending)
+        if pending.cipher is not None:
+            self._charge(pending, pending.cipher)
+        pending.sock.close()
 
-    def _charge(self, one: _Pending, cipher: Cipher) -> None:
+    def _charge(self, pending: _PendingConnection, cipher: Cipher) -> None:
         now_s = self._loop.time()
-        self._accounts.charge(one.source, "", cipher.cost, now_s, is_on_loop=False)
+        self._accounts.charge(pending.source, "", cipher.cost, now_s, is_on_loop=False)
 
     def _sweep(self) -> None:
         now_s = self._loop.time()
         self._sweep_timer = self._loop.call_later(_SWEEP_S, self._sweep)
         late = []
-        for one in self._by_fd.values():
-            if one.deadline > now_s:
+        for pending in self._by_fd.values():
+            if pending.deadline > now_s:
                 break
-            late.append(one)
-        for one in late:
-            self._end(one)
+            late.append(pending)
+        for pending in late:
+            self._end(pending)
 
 
-def _step(one: _Pending, data: bytes) -> tuple[EndReason | None, float]:
+def _step(pending: _PendingConnection, data: bytes) -> tuple[EndReason | None, float]:
     """In the thread: continue a handshake. Returns the reason of a failure, and its CPU seconds."""
-    cipher = one.cipher
+    cipher = pending.cipher
     if cipher is None:
         raise AssertionError("a step has a cipher")
     before_s = cipher.cost.cpu_s

@@ -132,9 +132,9 @@ def test_ten_thousand_logs_and_a_thousand_streams_leak_nothing(node: AgentNode) 
     assert after_logs_kib - memory_before_kib < ROOM_KIB
     assert after_streams_kib - after_logs_kib < ROOM_KIB
     # One at a time never needs more than one connection, and the list of pods has its own.
-    assert node.daemon.samples()["vcnode_vnagent_kubelet_connections"] <= 3
+    assert node.daemon.metric("vcnode_vnagent_kubelet_connections") <= 3
     wait_until(lambda: node.kubelet.connections_open <= 3, within_s=DEADLINE_S)
-    assert node.daemon.samples()["vcnode_vnagent_handshake_failures_total"] == 0
+    assert node.daemon.metric("vcnode_vnagent_handshake_failures_total") == 0
 
 
 @pytest.mark.slow

@@ -59,7 +59,7 @@ def _kill_and_serve_again(node: AgentNode, key: str, marker: str, saved: set[str
         many(node, key, FOLLOW, marker, count=50) as follows,
         many(node, key, EXEC, marker, *SPDY, count=50) as tunnels,
     ):
-        assert node.daemon.samples()["vcnode_vnagent_tunnels"] == 50
+        assert node.daemon.metric("vcnode_vnagent_tunnels") == 50
         node.daemon.kill()
         # Both the tenants' and the kubelet's connections end.
         for client in (*follows, *tunnels):

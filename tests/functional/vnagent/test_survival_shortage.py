@@ -116,6 +116,4 @@ def test_a_dial_without_a_descriptor_gets_a_response(tmp_path: Path) -> None:
             assert statuses[-1] == b"502"
             resource.prlimit(node.daemon.pid, resource.RLIMIT_NOFILE, limits)
             wait_until(lambda: serves(node), within_s=DEADLINE_S)
-        wait_until(
-            lambda: node.daemon.samples()["vcnode_vnagent_kubelet_connections"] <= 3, within_s=DEADLINE_S
-        )
+        wait_until(lambda: node.daemon.metric("vcnode_vnagent_kubelet_connections") <= 3, within_s=DEADLINE_S)

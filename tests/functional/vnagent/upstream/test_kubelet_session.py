@@ -113,7 +113,7 @@ def test_failed_resumptions_fail_no_stream(tmp_path: Path) -> None:
         # its way still.
         def are_all_gone() -> bool:
             node.kubelet.drop_connections()
-            return node.daemon.samples()["vcnode_vnagent_kubelet_connections"] == 0
+            return node.daemon.metric("vcnode_vnagent_kubelet_connections") == 0
 
         wait_until(are_all_gone, within_s=DEADLINE_S)
         assert proxy.offered == 0

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+from vnagent.metrics import AgentMetrics
+from vnagent.transport.handler import EndReason
+
+
+def test_a_client_that_left_has_not_failed_its_handshake() -> None:
+    metrics = AgentMetrics()
+    left = {EndReason.CLOSED, EndReason.RESET}
+    for reason in EndReason:
+        metrics.count_handshake_failure(reason)
+    (line,) = [
+        line
+        for line in metrics.registry.render().decode().splitlines()
+        if line.startswith("vcnode_vnagent_handshake_failures_total ")
+    ]
+    assert line.split()[1] == str(len(set(EndReason) - left))
