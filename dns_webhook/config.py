@@ -8,15 +8,7 @@ from pathlib import Path
 from daemonkit.config import binding
 from daemonkit.config.binding import setting
 from daemonkit.config.status_config import StatusConfig
-from dnsconfig.cluster.state import ResolverSettings
-from dnsconfig.config import (
-    CLUSTER_DOMAIN,
-    RESOLV_CONF,
-    SuperCluster,
-    TenantDomain,
-    is_address,
-    resolver_problems,
-)
+from dnsconfig.config import ResolverConfig, SuperCluster, is_address
 from tenancy import names
 
 KIND = "DnsWebhookConfiguration"
@@ -41,29 +33,11 @@ class Listen:
 
 
 @dataclass(frozen=True, slots=True)
-class DnsWebhookConfiguration:
+class DnsWebhookConfiguration(ResolverConfig):
     super_cluster: SuperCluster
     listen: Listen
     state_directory: Path = setting(doc="where its authority and certificate are kept")
-    cluster_domain: str = setting(
-        CLUSTER_DOMAIN, doc="of tenants without a configured or VirtualCluster's one"
-    )
-    tenants: tuple[TenantDomain, ...] = setting((), doc="cluster domains of tenants")
-    resolv_conf: str = setting(
-        RESOLV_CONF, doc="a resolv.conf like all nodes', for its search list; empty: none"
-    )
     status: StatusConfig = field(default_factory=StatusConfig)
-    plain_kube_dns: bool = setting(
-        True, doc="whether Service kube-dns serves the default network where kube-dns-default is not there"
-    )
-
-    @property
-    def resolver_settings(self) -> ResolverSettings:
-        tenant_domains = {tenant.key: tenant.cluster_domain for tenant in self.tenants}
-        return ResolverSettings(self.cluster_domain, tenant_domains, self.plain_kube_dns)
-
-    def problems(self) -> Iterator[str]:
-        yield from resolver_problems(self.cluster_domain, self.tenants, self.resolv_conf)
 
 
 def load(path: Path) -> DnsWebhookConfiguration:

@@ -50,32 +50,19 @@ class TenantDomain:
         yield from _domain_problems(self.cluster_domain)
 
 
-class LastKnownPolicy(enum.Enum):
-    """What decides while the API server is not synced after a start."""
+# Without slots: a class has one base with slots, and DnsConfigConfiguration has RelistGuardSettings.
+@dataclass(frozen=True, kw_only=True)
+class ResolverConfig:
+    """The keys that decide the texts of resolvers: of dnsconfig and of its webhook."""
 
-    APPLY = "apply"
-    WAIT = "wait"
-
-
-@dataclass(frozen=True, slots=True)
-class DnsConfigConfiguration(RelistGuardSettings):
-    node_name: str = setting(doc="name of the Node that this daemon runs on")
-    super_cluster: SuperCluster = setting(doc="where the objects are read")
-    bridge: BridgeConfig = field(default_factory=BridgeConfig)
     cluster_domain: str = setting(
         CLUSTER_DOMAIN, doc="of tenants without a configured or VirtualCluster's one"
     )
     tenants: tuple[TenantDomain, ...] = setting((), doc="cluster domains of tenants")
     resolv_conf: str = setting(
-        RESOLV_CONF, doc="the kubelet's resolvConf: the node's own resolver; empty: the kubelet has none"
+        RESOLV_CONF,
+        doc="the kubelet's resolvConf: the node's own resolver, to the webhook its search list; empty: none",
     )
-    node_ips: tuple[str, ...] = setting((), key="nodeIPs", doc="the kubelet's --node-ip, if set")
-    last_known: LastKnownPolicy = setting(
-        LastKnownPolicy.APPLY, doc="while the API server is away after a start: use what is saved, or wait"
-    )
-    state_directory: Path | None = setting(None, doc="where the last known state is kept")
-    events: bool = setting(True, doc="whether Events are posted about pods whose lists were truncated")
-    status: StatusConfig = field(default_factory=StatusConfig)
     plain_kube_dns: bool = setting(
         True, doc="whether Service kube-dns serves the default network where kube-dns-default is not there"
     )
@@ -84,6 +71,33 @@ class DnsConfigConfiguration(RelistGuardSettings):
     def resolver_settings(self) -> ResolverSettings:
         tenant_domains = {tenant.key: tenant.cluster_domain for tenant in self.tenants}
         return ResolverSettings(self.cluster_domain, tenant_domains, self.plain_kube_dns)
+
+    def problems(self) -> Iterator[str]:
+        yield from _domain_problems(self.cluster_domain)
+        if self.resolv_conf and not self.resolv_conf.startswith("/"):
+            yield f"resolvConf: expected an absolute path or nothing, got {self.resolv_conf!r}"
+        yield from binding.repeated("tenants", (tenant.key for tenant in self.tenants))
+
+
+class LastKnownPolicy(enum.Enum):
+    """What decides while the API server is not synced after a start."""
+
+    APPLY = "apply"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True)
+class DnsConfigConfiguration(RelistGuardSettings, ResolverConfig):
+    node_name: str = setting(doc="name of the Node that this daemon runs on")
+    super_cluster: SuperCluster = setting(doc="where the objects are read")
+    bridge: BridgeConfig = field(default_factory=BridgeConfig)
+    node_ips: tuple[str, ...] = setting((), key="nodeIPs", doc="the kubelet's --node-ip, if set")
+    last_known: LastKnownPolicy = setting(
+        LastKnownPolicy.APPLY, doc="while the API server is away after a start: use what is saved, or wait"
+    )
+    state_directory: Path | None = setting(None, doc="where the last known state is kept")
+    events: bool = setting(True, doc="whether Events are posted about pods whose lists were truncated")
+    status: StatusConfig = field(default_factory=StatusConfig)
 
     def directories(self) -> Iterator[Path]:
         """The directories that `--check-config` examines."""
@@ -95,20 +109,10 @@ class DnsConfigConfiguration(RelistGuardSettings):
         # Node names follow the same rules as the names of pods: RFC 1123 subdomains.
         if not names.is_pod_name(self.node_name):
             yield f"nodeName: expected the name of a node, got {self.node_name!r}"
-        yield from resolver_problems(self.cluster_domain, self.tenants, self.resolv_conf)
+        yield from ResolverConfig.problems(self)
         for ip in self.node_ips:
             if not is_address(ip):
                 yield f"nodeIPs: expected an address, got {ip!r}"
-
-
-def resolver_problems(
-    cluster_domain: str, tenants: tuple[TenantDomain, ...], resolv_conf: str
-) -> Iterator[str]:
-    """Problems of the settings that the daemon and the webhook share."""
-    yield from _domain_problems(cluster_domain)
-    if resolv_conf and not resolv_conf.startswith("/"):
-        yield f"resolvConf: expected an absolute path or nothing, got {resolv_conf!r}"
-    yield from binding.repeated("tenants", (tenant.key for tenant in tenants))
 
 
 def _domain_problems(text: str) -> Iterator[str]:

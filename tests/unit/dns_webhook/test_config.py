@@ -20,6 +20,7 @@ clusterDomain: k8s.example
 tenants:
 - {key: a, clusterDomain: a.example}
 resolvConf: /etc/nodes/resolv.conf
+plainKubeDns: false
 status: {address: localhost, port: 9000}
 """
 
@@ -33,9 +34,9 @@ def test_minimal_configuration_has_defaults() -> None:
         SuperCluster(Path("/etc/kubeconfig")),
         Listen(("dns.vcnode.svc",), port=9443),
         Path("/etc/state"),
-        "cluster.local",
-        (),
-        "/etc/resolv.conf",
+        cluster_domain="cluster.local",
+        tenants=(),
+        resolv_conf="/etc/resolv.conf",
     )
 
 
@@ -46,10 +47,11 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         SuperCluster(tmp_path / "kubeconfig", has_virtual_clusters=False),
         Listen(("dns.vcnode.svc", "10.0.0.1", "fd00::1"), "::", 443),
         tmp_path / "state",
-        "k8s.example",
-        (TenantDomain("a", "a.example"),),
-        "/etc/nodes/resolv.conf",
-        StatusConfig(address="localhost", port=9000),
+        cluster_domain="k8s.example",
+        tenants=(TenantDomain("a", "a.example"),),
+        resolv_conf="/etc/nodes/resolv.conf",
+        plain_kube_dns=False,
+        status=StatusConfig(address="localhost", port=9000),
     )
     (tmp_path / "config.yaml").write_text(text)
     assert load(tmp_path / "config.yaml") == expected
