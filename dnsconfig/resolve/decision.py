@@ -116,8 +116,8 @@ def decide(
 ) -> ResolverDecision | None:
     """Decide for one pod; None for a pod of the super cluster itself.
 
-    `sandbox_networks` are those of the pod's sandbox, as in `network_of`. `previous_network` is that
-    of its last resolver, which differs from the label's after the label was changed.
+    `sandbox_networks` are those of the pod's sandbox, as in `network_of`. `previous_network` is
+    `ResolverRetention.previous_network`, which differs from the label's after the label was changed.
 
     The pod's annotations name its tenant, and its Namespace has to agree: what names a pod's
     namespace in the tenant ends up in the search list.

@@ -75,7 +75,7 @@ class ResolverRetention:
         return bool(networks) and uid in self.texts and set(self.networks.get(uid, ())) == set(networks)
 
     def previous_network(self, uid: str) -> str:
-        """The network whose Service's addresses the pod has; empty without such addresses."""
+        """The network of the pod's last resolver; empty if that has no cluster IP of a Service."""
         source = self.address_sources.get(uid)
         return "" if source is None else source.network
 
