@@ -106,7 +106,7 @@ class StartGate:
         # By container: whether it was allowed with our resolv.conf.
         self._pending: dict[str, bool] = {}
         self._wait = BoundedWait(WAIT_S, WAIT_SHARE, WAIT_BURST_S)
-        metrics.watch_blocked(lambda: float(sum(len(pod.blocked) for pod in self._pods.values())))
+        metrics.watch_blocked(lambda: float(sum(len(pod.blocked_containers) for pod in self._pods.values())))
 
     # ---- sandboxes
 
@@ -152,7 +152,7 @@ class StartGate:
             may_wait = not containers or self._resolv_confs.was_blocked(pod.id)
             if may_wait and self._policy(gated.sandbox) is Policy.ENFORCE:
                 # A container was blocked, or may have been while we were away.
-                gated.blocked.setdefault("", (_ANY_CONTAINER, None))
+                gated.blocked_containers.setdefault("", (_ANY_CONTAINER, None))
                 gated.blocked_since_s = gated.blocked_since_s or now_s
             self._evaluate(gated)
 
@@ -224,11 +224,11 @@ class StartGate:
     def _block(self, gated: GatedPod, container: ContainerFacts, decision: Blocked) -> Deny:
         for blocker in decision.blockers:
             self._metrics.blocked.labels(blocker.reason.value).inc()
-        if not gated.blocked:
+        if not gated.blocked_containers:
             gated.blocked_since_s = self._loop.time()
-        before = gated.blocked.get(container.name)
-        gated.blocked.pop("", None)
-        gated.blocked[container.name] = (container, decision)
+        before = gated.blocked_containers.get(container.name)
+        gated.blocked_containers.pop("", None)
+        gated.blocked_containers[container.name] = (container, decision)
         gated.not_allowed.add(container.name)
         self._resolv_confs.set_blocked(gated.sandbox.id, is_blocked=True)
         if before is None or before[1] != decision:
@@ -246,8 +246,8 @@ class StartGate:
         sandbox = gated.sandbox
         was_blocked = container.name in gated.not_allowed
         gated.not_allowed.discard(container.name)
-        gated.blocked.pop(container.name, None)
-        self._resolv_confs.set_blocked(sandbox.id, is_blocked=bool(gated.blocked))
+        gated.blocked_containers.pop(container.name, None)
+        self._resolv_confs.set_blocked(sandbox.id, is_blocked=bool(gated.blocked_containers))
         self._pending[container.id] = decision.mounts_resolv_conf
         while len(self._pending) > MAX_PENDING:
             del self._pending[next(iter(self._pending))]
@@ -349,7 +349,7 @@ class StartGate:
     def reevaluate(self, sandbox: str) -> None:
         """Decide again: the rules of the sandbox's guest or its resolver may have changed."""
         gated = self._pods.get(sandbox)
-        if gated is not None and (gated.blocked or not gated.needs_met.is_set()):
+        if gated is not None and (gated.blocked_containers or not gated.needs_met.is_set()):
             self._evaluate(gated)
 
     def configure(self, settings: StartGateSettings) -> None:
@@ -365,12 +365,12 @@ class StartGate:
             is_gated = sandbox.tenant and not sandbox.is_host_network
             if gated.started_s is not None and is_gated and self._policy(sandbox) is not Policy.OFF:
                 self._metrics.needs_met_seconds.observe(self._loop.time() - gated.started_s)
-        decisions = (self._decide(gated, container) for container, _ in gated.blocked.values())
+        decisions = (self._decide(gated, container) for container, _ in gated.blocked_containers.values())
         if not any(isinstance(decision, Allowed) for decision in decisions):
             return
         waited_s = round(self._loop.time() - gated.blocked_since_s, 3)
         _log.info("pod is no longer blocked", waited_s=waited_s, **gated.log_fields)
-        gated.blocked.clear()
+        gated.blocked_containers.clear()
         self._resolv_confs.set_blocked(sandbox.id, is_blocked=False)
         gated.blocked_since_s = 0.0
         if self._reporter is not None:
@@ -416,7 +416,9 @@ class StartGate:
         return {
             "policy": self._settings.default_policy.value,
             "needs": sorted(need.value for need in self._settings.needs),
-            "blocked": [pod.status(now_s) for _, pod in sorted(self._pods.items()) if any(pod.blocked)],
+            "blocked": [
+                pod.status(now_s) for _, pod in sorted(self._pods.items()) if any(pod.blocked_containers)
+            ],
         }
 
 

@@ -28,8 +28,8 @@ class GatedPod:
     observed_s: float
     needs_met: asyncio.Event = field(default_factory=asyncio.Event)
     # By name, since the pod's needs were last met. "" stands for containers that an earlier life blocked.
-    blocked: dict[str, tuple[ContainerFacts, Blocked | None]] = field(default_factory=dict)
-    # Of this sandbox, since this kata-bridge's start: a new sandbox or a restart begins anew.
+    blocked_containers: dict[str, tuple[ContainerFacts, Blocked | None]] = field(default_factory=dict)
+    # Since when one of them is blocked; a new sandbox or a restart of kata-bridge begins anew.
     blocked_since_s: float = 0.0
     # The containers that were blocked and have not been allowed since.
     not_allowed: set[str] = field(default_factory=set)
@@ -43,7 +43,7 @@ class GatedPod:
     @property
     def reasons(self) -> frozenset[Reason]:
         """Why its containers are blocked; empty if none has been blocked since our start."""
-        decisions = (decision for _, decision in self.blocked.values() if decision is not None)
+        decisions = (decision for _, decision in self.blocked_containers.values() if decision is not None)
         return frozenset(blocker.reason for decision in decisions for blocker in decision.blockers)
 
     @property
@@ -57,19 +57,21 @@ class GatedPod:
 
     def set_certificate_available(self) -> None:
         """No blocked container lacks the agent's certificate any more."""
-        self.blocked = {
+        self.blocked_containers = {
             name: (replace(container, lacks_certificate=False), decision)
-            for name, (container, decision) in self.blocked.items()
+            for name, (container, decision) in self.blocked_containers.items()
         }
 
     def status(self, now_s: float) -> dict[str, object]:
         """What /status reports of a blocked pod."""
-        messages = [decision.message for _, decision in self.blocked.values() if decision is not None]
+        messages = [
+            decision.message for _, decision in self.blocked_containers.values() if decision is not None
+        ]
         return {
             "id": self.sandbox.id,
             "pod": f"{self.sandbox.namespace}/{self.sandbox.name}",
             "tenant": self.sandbox.tenant,
-            "containers": sorted(name for name in self.blocked if name),
+            "containers": sorted(name for name in self.blocked_containers if name),
             "forSeconds": round(now_s - self.blocked_since_s, 3),
             "message": messages[0] if messages else "",
         }

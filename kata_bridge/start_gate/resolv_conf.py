@@ -221,11 +221,11 @@ class ResolvConfs:
         record = {
             "uid": known.uid,
             "networks": known.networks,
-            "isSaid": resolver is not None,
+            "isSaid": resolver is not None,  # whether a resolver was submitted
             "hasText": bool(resolver is not None and resolver.text),
-            "waits": resolver.wait_message if resolver is not None else "",
-            "admitted": self._allowed.get(sandbox, []),
-            "isHeld": sandbox in self._blocked,
+            "waits": resolver.wait_message if resolver is not None else "",  # why containers wait
+            "admitted": self._allowed.get(sandbox, []),  # the containers that were allowed
+            "isHeld": sandbox in self._blocked,  # whether a container is blocked
         }
         with self._opened(sandbox) as directory:
             with suppress(FileNotFoundError):

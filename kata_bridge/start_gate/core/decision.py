@@ -136,7 +136,7 @@ class PodFacts:
         return bool(self.tenant or self.refusal)
 
     @property
-    def own_resolver(self) -> SubmittedResolver | None:
+    def applicable_resolver(self) -> SubmittedResolver | None:
         """The resolver, if it was issued for the networks of this sandbox."""
         resolver = self.resolver
         return resolver if resolver is not None and resolver.applies_to(self.networks) else None
@@ -191,7 +191,7 @@ StartDecision = Allowed | Blocked
 def decide(
     pod: PodFacts, container: ContainerFacts, policy: Policy, needs: Collection[Need]
 ) -> StartDecision:
-    resolver = pod.own_resolver
+    resolver = pod.applicable_resolver
     mounts = bool(resolver is not None and resolver.text and not container.has_own_resolv_conf)
     if policy is Policy.OFF or not pod.is_gated:
         return Allowed(mounts)
@@ -262,14 +262,14 @@ def _rules_message(rules: RulesState, services: str) -> str:
 
 
 def _resolver(pod: PodFacts, container: ContainerFacts, *, is_needed: bool) -> Blocker | None:
-    own = pod.own_resolver
-    if own is not None and own.wait_message:
-        return Blocker(Reason.RESOLVER, _one_line(own.wait_message))
+    resolver = pod.applicable_resolver
+    if resolver is not None and resolver.wait_message:
+        return Blocker(Reason.RESOLVER, _one_line(resolver.wait_message))
     # A pod in the host's network may use the host's resolver, and need not be given one.
-    has_one = own is not None and own.text
+    has_one = resolver is not None and resolver.text
     if not is_needed or container.has_own_resolv_conf or pod.is_host_network or has_one:
         return None
-    if pod.resolver is not None and own is None:
+    if pod.resolver is not None and resolver is None:
         return Blocker(Reason.RESOLVER, "its resolver is for another network; waiting for dnsconfig")
     message = f"the resolver of network {_network(pod)} is not synced: dnsconfig has not submitted it yet"
     return Blocker(Reason.RESOLVER, message)
