@@ -28,7 +28,7 @@ from guest_agent.reconciler import AppliedRuleset, RulesetReconciler
 from ruleset.delta import BaseMismatch
 from ruleset.model import Family
 
-# Part of `Hello`. The node shows it and decides nothing by it.
+# Part of `AgentHello`. The node shows it and decides nothing by it.
 VERSION = "1"
 
 FlushFlows = Callable[[Iterable[Flow]], int]

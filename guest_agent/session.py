@@ -11,7 +11,7 @@ from pathlib import Path
 
 from daemonkit import logs
 from daemonkit.protobuf import BadMessage, decode, encode
-from guest_agent.api.messages import ATTACH, AgentMessage, Hello, NodeRequest
+from guest_agent.api.messages import ATTACH, AgentHello, AgentMessage, NodeRequest
 from guest_agent.connection import ConnectionLostError, NodeConnection, dial
 from guest_agent.core.arguments import sandbox_of
 from guest_agent.core.packet_filter import FilterUnavailableError, PacketFilter
@@ -83,7 +83,7 @@ class AgentSession:
             connection.close()
 
     def _hello(self, sandbox: str) -> AgentMessage:
-        hello = Hello(
+        hello = AgentHello(
             sandbox=sandbox,
             version=VERSION,
             boot_id=_boot_id(),

@@ -25,7 +25,7 @@ class RulesetState:
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class AgentHello:
     sandbox: str = field(1, STRING)
     version: str = field(2, STRING)
     boot_id: str = field(3, STRING)
@@ -48,7 +48,7 @@ class InstalledParts:
 @dataclass(frozen=True, slots=True)
 class AgentMessage:
     request_id: int = field(1, UINT64)
-    hello: Hello | None = field(2, message_of(Hello))
+    hello: AgentHello | None = field(2, message_of(AgentHello))
     result: AgentResult | None = field(3, message_of(AgentResult))
     state: RulesetState | None = field(4, message_of(RulesetState))
     installed: InstalledParts | None = field(5, message_of(InstalledParts))

@@ -9,13 +9,13 @@ from bridge_api import messages, rulesets
 from bridge_api.messages import Capabilities, Flow
 from daemonkit.protobuf import encode
 from guest_agent.api.messages import (
+    AgentHello,
     AgentMessage,
     AgentResult,
     AgentResultCode,
     ApplyRuleset,
     CheckDrift,
     FlushConntrack,
-    Hello,
     NodeRequest,
     ReadBack,
     RulesetState,
@@ -49,7 +49,7 @@ class AgentChannel:
     def __init__(
         self,
         sandbox: str,
-        hello: Hello,
+        hello: AgentHello,
         transport: str,
         to_message: Callable[[Ruleset | RulesetDelta], messages.Ruleset],
         *,
@@ -241,7 +241,7 @@ def _documents(parts: Sequence[messages.Part]) -> tuple[Document, ...]:
     return tuple(documents)
 
 
-def _capabilities(hello: Hello) -> Capabilities:
+def _capabilities(hello: AgentHello) -> Capabilities:
     """The capabilities that a guest claims, in bounds: they are kept, and sent to other daemons."""
     claimed = hello.capabilities or Capabilities()
     known = {each.value for each in Backend}

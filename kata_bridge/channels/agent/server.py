@@ -21,7 +21,7 @@ from daemonkit import logs
 from daemonkit.protobuf import BadMessage, decode
 from daemonkit.tasks import Tasks
 from daemonkit.token_bucket import TokenBucket
-from guest_agent.api.messages import ATTACH, AgentMessage, Hello
+from guest_agent.api.messages import ATTACH, AgentHello, AgentMessage
 from kata_bridge import off_loop
 from kata_bridge.channels.agent.channel import MAX_TO_GUEST_BYTES, AgentChannel, guest_state
 from kata_bridge.channels.agent.guest_addresses import GuestAddresses
@@ -299,7 +299,7 @@ class AgentServer:
             return sandbox, self._addresses.mismatch(sandbox, origin.address)
         return sandbox, ""
 
-    async def _read_hello(self, sandbox: str, context: "grpc.aio.ServicerContext[Any, Any]") -> Hello:
+    async def _read_hello(self, sandbox: str, context: "grpc.aio.ServicerContext[Any, Any]") -> AgentHello:
         """Read the first message. Ends the call unless it is a hello in the name of the certificate."""
         reason = ""
         try:

@@ -14,10 +14,10 @@ from bridge_api.messages import Capabilities
 from daemonkit.protobuf import decode, encode
 from guest_agent.api.messages import (
     ATTACH,
+    AgentHello,
     AgentMessage,
     AgentResult,
     AgentResultCode,
-    Hello,
     NodeRequest,
     RulesetState,
 )
@@ -42,7 +42,9 @@ async def dialled(target: str, credentials: Path, **files: Path) -> AsyncIterato
 
 def hello(sandbox: str = "") -> bytes:
     return encode(
-        AgentMessage(hello=Hello(sandbox, "1", "boot", Capabilities(backends=("iptables",)), RulesetState()))
+        AgentMessage(
+            hello=AgentHello(sandbox, "1", "boot", Capabilities(backends=("iptables",)), RulesetState())
+        )
     )
 
 

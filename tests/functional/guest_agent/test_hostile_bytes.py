@@ -15,7 +15,14 @@ import pytest
 from bridge_api.messages import Capabilities, Part
 from daemonkit.protobuf import decode, encode
 from devkit.pki import Authority
-from guest_agent.api.messages import ATTACH, AgentMessage, Hello, InstalledParts, NodeRequest, RulesetState
+from guest_agent.api.messages import (
+    ATTACH,
+    AgentHello,
+    AgentMessage,
+    InstalledParts,
+    NodeRequest,
+    RulesetState,
+)
 from guest_agent.http2.call import GrpcCall
 from kata_bridge.channels.agent.channel import MAX_TO_GUEST_BYTES
 from kata_bridge.channels.agent.receive_budget import (
@@ -107,7 +114,7 @@ async def test_frames_without_a_message_are_limited(
 ) -> None:
     credentials = node.credentials.issue("sb").directory
     first = encode(
-        AgentMessage(hello=Hello("sb", "1", "b", Capabilities(backends=("iptables",)), RulesetState()))
+        AgentMessage(hello=AgentHello("sb", "1", "b", Capabilities(backends=("iptables",)), RulesetState()))
     )
 
     def attack() -> int:
@@ -226,7 +233,7 @@ async def test_a_cancelled_read_back_may_get_its_response(node: AgentServerNode,
 
 async def test_names_in_hello_are_truncated(node: AgentServerNode, target: str) -> None:
     """The version is in /status and in each event of the guest."""
-    sent_hello = Hello(
+    sent_hello = AgentHello(
         "", "1.0 " * 1_000, "b" * 5_000, Capabilities("x" * 1_000, ("iptables", "y" * 999)), RulesetState()
     )
     async with dialled(target, node.credentials.issue("sb").directory) as call:

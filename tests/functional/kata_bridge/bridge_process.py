@@ -21,10 +21,10 @@ from daemonkit.status.server import fetch
 from devkit.kata.fake_runtime import FakeRuntime
 from guest_agent.api.messages import (
     ATTACH,
+    AgentHello,
     AgentMessage,
     AgentResult,
     AgentResultCode,
-    Hello,
     NodeRequest,
     RulesetState,
 )
@@ -164,7 +164,9 @@ class BridgeNode:
         await until(directory.is_dir)
         desired = ruleset(generation, services=20)
         async with dialled(f"127.0.0.1:{self.port}", directory) as call:
-            hello = Hello("", "1", name, Capabilities(backends=("iptables",), deltas=True), RulesetState())
+            hello = AgentHello(
+                "", "1", name, Capabilities(backends=("iptables",), deltas=True), RulesetState()
+            )
             await call.write(encode(AgentMessage(hello=hello)))
             results = asyncio.ensure_future(self._set(name, desired))  # noqa: TID251 - awaited below
             state = RulesetState()

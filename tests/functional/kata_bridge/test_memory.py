@@ -19,10 +19,10 @@ from devkit.kata.fake_agent import AgentQuirks
 from devkit.kata.fake_kata import FakeKata
 from devkit.kata.guest_tables import FakeTables
 from guest_agent.api.messages import (
+    AgentHello,
     AgentMessage,
     AgentResult,
     AgentResultCode,
-    Hello,
     InstalledParts,
     NodeRequest,
     RulesetState,
@@ -81,7 +81,7 @@ async def attached(node: BridgeNode, name: str) -> AsyncIterator[Any]:
     directory = node.directory / "state" / "sandboxes" / name
     await until(directory.is_dir)
     async with dialled(f"127.0.0.1:{node.port}", directory) as call:
-        hello = Hello("", "1", name, Capabilities(backends=("iptables",), deltas=True), RulesetState())
+        hello = AgentHello("", "1", name, Capabilities(backends=("iptables",), deltas=True), RulesetState())
         await call.write(encode(AgentMessage(hello=hello)))
         yield call
 

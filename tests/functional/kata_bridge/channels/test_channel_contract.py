@@ -17,7 +17,7 @@ from devkit.fake_packet_filter import FakePacketFilter
 from devkit.kata.fake_channel import FakeChannel
 from devkit.kata.fake_kata import FakeKata
 from devkit.kata.guest_tables import FakeTables
-from guest_agent.api.messages import Hello, NodeRequest
+from guest_agent.api.messages import AgentHello, NodeRequest
 from guest_agent.reconciler import RulesetReconciler
 from guest_agent.request_handler import RequestHandler
 from kata_bridge.channels.agent.channel import AgentChannel
@@ -90,7 +90,7 @@ class AgentSubject:
         self._filter = FakePacketFilter()
         self._filter.refused = "NOPE"
         handler = RequestHandler(RulesetReconciler(self._filter, None), None, state_path, ())
-        hello = Hello("sb", "1", "boot", handler.capabilities(self._filter), handler.state())
+        hello = AgentHello("sb", "1", "boot", handler.capabilities(self._filter), handler.state())
         self.channel = AgentChannel("sb", hello, "unix", to_message)
         tasks.spawn(self._answer(handler), "agent")
 

@@ -11,13 +11,13 @@ from bridge_api.messages import Capabilities, Flow, Part
 from bridge_api.rulesets import to_message
 from daemonkit.protobuf import decode
 from guest_agent.api.messages import (
+    AgentHello,
     AgentMessage,
     AgentResult,
     AgentResultCode,
     ApplyRuleset,
     CheckDrift,
     FlushConntrack,
-    Hello,
     InstalledParts,
     NodeRequest,
     ReadBack,
@@ -35,8 +35,8 @@ CAN = Capabilities("x", ("nft",), True, True, True, True, "other")
 RULES = make_ruleset(3, [Document(Family.IPV4, Backend.IPTABLES, {"nat/VCN-A": ()})])
 
 
-def attached(hello: Hello | None = None) -> AgentChannel:
-    return AgentChannel("sb", hello or Hello("sb", "1", "boot", CAN), "unix", to_message)
+def attached(hello: AgentHello | None = None) -> AgentChannel:
+    return AgentChannel("sb", hello or AgentHello("sb", "1", "boot", CAN), "unix", to_message)
 
 
 async def complete_next(channel: AgentChannel, agent_message: AgentMessage) -> NodeRequest:
@@ -75,7 +75,7 @@ async def test_capabilities_are_those_of_the_hello() -> None:
 @pytest.mark.asyncio
 async def test_texts_of_a_hello_are_cut_and_filtered() -> None:
     claimed = Capabilities("shim", ("x" * 99, "iptables", "nft", "nft"), False, True, False, False, "v")
-    channel = attached(Hello("sb", "1.2\n\x1b[31m" + "9" * 9_999, "b" * 9_999, claimed))
+    channel = attached(AgentHello("sb", "1.2\n\x1b[31m" + "9" * 9_999, "b" * 9_999, claimed))
     kept = await channel.probe()
     assert kept == Capabilities("agent", ("iptables", "nft"), False, True, False, False, kept.version)
 
@@ -94,12 +94,12 @@ async def test_texts_of_a_hello_are_cut_and_filtered() -> None:
 )
 async def test_ipv6_message_is_one_printable_sentence(has_ipv6: bool, claimed: str, kept: str) -> None:
     capabilities = Capabilities(backends=("iptables",), ipv6=has_ipv6, ipv6_message=claimed)
-    assert (await attached(Hello("sb", "1", "boot", capabilities)).probe()).ipv6_message == kept
+    assert (await attached(AgentHello("sb", "1", "boot", capabilities)).probe()).ipv6_message == kept
 
 
 @pytest.mark.asyncio
 async def test_guest_without_a_packet_filter_is_not_injectable() -> None:
-    channel = attached(Hello("sb", "1", "boot", Capabilities()))
+    channel = attached(AgentHello("sb", "1", "boot", Capabilities()))
     with pytest.raises(NotInjectable, match="into its image: no iptables-restore, and no nft"):
         await outcome_of(
             channel, channel.probe(), done(AgentResultCode.FAILED, "no iptables-restore, and no nft")
@@ -249,7 +249,7 @@ async def test_abandoned_read_back_keeps_its_slot() -> None:
     slot = asyncio.Semaphore(1)
     channel = AgentChannel(
         "sb",
-        Hello("sb", "1", "boot", CAN),
+        AgentHello("sb", "1", "boot", CAN),
         "unix",
         to_message,
         expect_long_result=long.append,
@@ -276,7 +276,7 @@ async def test_abandoned_read_back_keeps_its_slot() -> None:
 async def test_abandoned_read_back_keeps_its_deadline() -> None:
     """A silent guest delays the others' read-back for no longer than that."""
     slot = asyncio.Semaphore(1)
-    channel = AgentChannel("sb", Hello("sb", "1", "boot", CAN), "unix", to_message, read_back_slot=slot)
+    channel = AgentChannel("sb", AgentHello("sb", "1", "boot", CAN), "unix", to_message, read_back_slot=slot)
     await abandoned(channel.read_back())
     await asyncio.wait_for(channel.wait_ended(), 10.1)
     assert channel.ended.endswith("no answer within 10 s")
