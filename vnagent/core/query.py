@@ -56,8 +56,8 @@ def _pair(part: str) -> tuple[str, str]:
         raise QueryError("malformed-query")
     if "%" in value or "+" in value:
         value = _unescaped(value)
-        if "\0" in value:
-            raise QueryError("malformed-query")
+    if "\0" in value:
+        raise QueryError("malformed-query")
     return key, value
 
 

@@ -51,6 +51,7 @@ def test_splitting(query: str, expected: list[tuple[str, str]]) -> None:
         ("a=%4", "malformed-query"),
         ("a=%zz", "malformed-query"),
         ("a=%00", "malformed-query"),
+        ("a=\0", "malformed-query"),
         ("&".join(["a=b"] * (MAX_PARAMETERS + 1)), "too-many-parameters"),
     ],
 )
