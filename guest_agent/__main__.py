@@ -17,6 +17,8 @@ from guest_agent.reconciler import RulesetReconciler
 from guest_agent.request_handler import RequestHandler
 from guest_agent.session import AgentSession
 
+EXIT_STOPPED, EXIT_FAILED = 0, 1
+
 _log = logs.get("guest_agent")
 
 
@@ -26,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logs.setup(level=parsed.log_level)
     for number in (signal.SIGTERM, signal.SIGINT):
         # At once: the next start finds out all that there would be to finish.
-        signal.signal(number, lambda *_: os._exit(0))
+        signal.signal(number, lambda *_: os._exit(EXIT_STOPPED))
     try:
         parsed.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         connection.wait_for_random_pool()
@@ -35,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _log.error("cannot start", error=error)
     except FilterUnavailableError as error:
         _log.error("cannot start", reason=str(error))
-    return 1
+    return EXIT_FAILED
 
 
 def _session(parsed: Arguments) -> AgentSession:

@@ -19,7 +19,7 @@ from ruleset.model import GuestRules, Protocol
 from ruletrace.packet import Packet
 from vcnode import daemons
 from vcnode.core.explain_report import DesiredRules, GuestIdentity, ReadBack, as_json, explain, render
-from vcnode.terminal import Terminal, ToolError
+from vcnode.terminal import EXIT_NEGATIVE, Terminal, ToolError
 
 # An agent has 10 s to read its rules back; on top of that, kata-bridge's queue for the guest.
 READ_S = 20.0
@@ -140,7 +140,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         terminal.json(as_json(explanation))
     else:
         terminal.lines(render(explanation))
-    return 0 if explanation.is_good else 1
+    return 0 if explanation.is_good else EXIT_NEGATIVE
 
 
 # ---- kata-bridge

@@ -13,7 +13,7 @@ from vcnode.core.dns_message import BadName, QueryResult, RecordType, candidates
 from vcnode.core.explain_dns_report import DnsPage, render, render_names, search_of, servers_of
 from vcnode.core.guests_report import BridgeStatus
 from vcnode.dns_query import ask_all
-from vcnode.terminal import Terminal, ToolError
+from vcnode.terminal import EXIT_NEGATIVE, Terminal, ToolError
 
 _DAEMON, _BRIDGE = "dnsconfig", "kata-bridge"
 # Behind `explain`.
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     else:
         terminal.lines(render(page))
         terminal.lines(render_names(names, type_, results))
-    return 0 if is_good else 1
+    return 0 if is_good else EXIT_NEGATIVE
 
 
 def _page(arguments: argparse.Namespace) -> DnsPage:

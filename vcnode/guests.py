@@ -9,7 +9,7 @@ import msgspec
 
 from vcnode import daemons
 from vcnode.core.guests_report import BridgeStatus, render, render_blocked
-from vcnode.terminal import Terminal, ToolError
+from vcnode.terminal import EXIT_NEGATIVE, Terminal, ToolError
 
 _DAEMON = "kata-bridge"
 
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         )
     else:
         terminal.lines(render(status, guests) + render_blocked(blocked))
-    return 0 if is_good else 1
+    return 0 if is_good else EXIT_NEGATIVE
 
 
 def _ask(arguments: argparse.Namespace) -> BridgeStatus:

@@ -10,7 +10,7 @@ import msgspec
 from daemonkit.status.server import ListenAddress, StatusError, fetch
 from vcnode.core import status_report
 from vcnode.daemons import BRIDGE_SOCKET, SOCKET_DIRECTORY, TIMEOUT_S, loopback
-from vcnode.terminal import Terminal, ToolError
+from vcnode.terminal import EXIT_NEGATIVE, Terminal, ToolError
 
 
 def add_to(verbs: Any) -> None:
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     )
     if arguments.json:
         terminal.json([_as_json(_name(where), answer) for where, answer in answers])
-        return 0 if is_ready else 1
+        return 0 if is_ready else EXIT_NEGATIVE
     for number, (where, answer) in enumerate(answers):
         if number:
             terminal.line()
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
             terminal.line(f"{_name(where)}: NO ANSWER: {answer}")
         else:
             terminal.lines(status_report.render(answer, _name(where), terminal.now.timestamp()))
-    return 0 if is_ready else 1
+    return 0 if is_ready else EXIT_NEGATIVE
 
 
 def _sockets(directory: Path) -> list[Path]:

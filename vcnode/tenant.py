@@ -16,7 +16,7 @@ from tenancy.tenant import Role, Tenant
 from vcnode import tenant_release
 from vcnode.core import certificates, tenant_file, tenant_report
 from vcnode.core.certificates import Offer
-from vcnode.terminal import Terminal, ToolError, day_left
+from vcnode.terminal import EXIT_NEGATIVE, Terminal, ToolError, day_left
 from vnagent.sources.files import REMOVED_SUFFIX, SourceError, TenantDirectory
 
 DEFAULT_DIRECTORY = Path("/etc/vcnode/tenants")
@@ -124,7 +124,7 @@ def run_list(arguments: argparse.Namespace, terminal: Terminal) -> int:
         terminal.lines(tenant_report.listing(found, problems, terminal.now))
     else:
         terminal.line(f"no tenants: {arguments.directory} has no *.yaml")
-    return 1 if problems else 0
+    return EXIT_NEGATIVE if problems else 0
 
 
 def run_show(arguments: argparse.Namespace, terminal: Terminal) -> int:
@@ -144,7 +144,7 @@ def run_show(arguments: argparse.Namespace, terminal: Terminal) -> int:
         terminal.json(tenant_report.show_json(str(path), tenant, problem, notes))
     else:
         terminal.lines(tenant_report.showing(str(path), tenant, problem, notes, terminal.now))
-    return 1 if problem else 0
+    return EXIT_NEGATIVE if problem else 0
 
 
 def run_remove(arguments: argparse.Namespace, terminal: Terminal) -> int:

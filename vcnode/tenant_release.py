@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from vcnode import daemons
-from vcnode.terminal import Terminal, ToolError
+from vcnode.terminal import EXIT_NEGATIVE, Terminal, ToolError
 
 # Earlier examples have the second.
 AGENT_STATUS = (
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         terminal.line(line)
     if not arguments.yes:
         terminal.line("nothing removed: run it again with --yes, or restore the tenants in their source")
-        return 1
+        return EXIT_NEGATIVE
     _signal(where)
     ends_at = time.monotonic() + RELEASE_S
     while _retained(where):

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
+# A verb that asks a question: the answer is no.
+EXIT_NEGATIVE = 1
+
 _COLUMN_GAP = "  "
 
 

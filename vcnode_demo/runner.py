@@ -14,6 +14,10 @@ from vcnode_demo.scenarios import dns, outage, services, vnagent
 from vcnode_demo.tenant_client import RefusedError
 
 SCENARIOS = (vnagent.run, outage.run, services.run, dns.run)
+EXIT_CHECK_FAILED = 1
+# And the signal's number, as a shell reports it.
+EXIT_SIGNALED = 128
+END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 # Interval of the log lines of acme's shop, with `--keep`.
 _LOG_EVERY_S = 2.0
 
@@ -23,7 +27,7 @@ def run(terminal: Terminal, *, is_keeping: bool) -> int:
     began_s = time.monotonic()
     narrator = Narrator(terminal)
     environment: Environment | None = None
-    previous = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    previous = {number: signal.signal(number, _end) for number in END_SIGNALS}
     # A shell starts background jobs with SIGINT ignored, but it must end the demo.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -46,7 +50,7 @@ def run(terminal: Terminal, *, is_keeping: bool) -> int:
         terminal.warn(f"CHECK FAILED in step {narrator.steps}: {error}")
         for line in environment.last_log_lines if environment is not None else []:
             terminal.warn(line)
-        return 1
+        return EXIT_CHECK_FAILED
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
@@ -69,4 +73,4 @@ def _keep(terminal: Terminal, environment: Environment) -> None:
 
 def _end(number: int, _: FrameType | None) -> None:
     """Unwind on SIGTERM and SIGHUP as on Ctrl-C, so that processes end and files are removed."""
-    raise SystemExit(128 + number)
+    raise SystemExit(EXIT_SIGNALED + number)

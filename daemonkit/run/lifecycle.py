@@ -19,6 +19,8 @@ from daemonkit import logs
 from daemonkit.files.directories import UnusableDirectoryError
 
 EXIT_FAILED = 1
+# The first begins the drain; the second ends the process as a shell reports it: 128 and its number.
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _log = logs.get(__name__)
 
@@ -150,7 +152,7 @@ def run(body: Callable[[Lifecycle], Awaitable[int]]) -> int:
 
 async def _run(body: Callable[[Lifecycle], Awaitable[int]], life: Lifecycle) -> int:
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, life.signal_stop, number)
     loop.add_signal_handler(signal.SIGHUP, life.signal_reload)
     life.start_watchdog()

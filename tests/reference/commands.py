@@ -8,21 +8,48 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from unittest import mock
 
-from daemonkit.run import command_line
+from daemonkit.run import command_line, lifecycle
+from guest_agent import __main__ as guest_agent
 from guest_agent.core import arguments as guest_arguments
+from kubeproxy_ext import render
 from kubeproxy_ext.__main__ import main as kubeproxy_ext
-from vcnode import demo, explain_dns
+from vcnode import demo, explain_dns, program, terminal
 from vcnode.__main__ import parser as operators_tool
+from vcnode_demo import runner
 from vcnode_demo.__main__ import parser as demo_parser
 
-# Of all programs; a verb of `vcnode` says in its help what it answers with 1.
-EXIT_CODES = (
-    (0, "done; a daemon has drained after a signal to stop"),
-    (1, "an error that the log or stderr explains; a verb that asks a question: the answer is no"),
-    (2, "arguments or a configuration that cannot be used, each fault on stderr"),
-    (130, "`vcnode` was interrupted"),
-)
 DAEMONS = ("vn-agent", "kubeproxy-ext", "dnsconfig", "dnsconfig-webhook", "kata-bridge")
+# What argparse exits with for wrong arguments.
+_EXIT_WRONG_ARGUMENTS = 2
+_NEGATIVE = (
+    "a verb that asks a question: the answer is no (a daemon is not ready, a guest or a pod's resolver is not"
+    " current, the desired and the applied rules differ, a tenant's file is bad, a tenant is still retained)"
+)
+
+
+def exit_codes() -> Iterator[tuple[str, int, str]]:
+    """Program, code and meaning of each."""
+    yield "a daemon", 0, "it has drained after a signal to stop; `--check-config`: the configuration is good"
+    yield "a daemon", lifecycle.EXIT_FAILED, "it cannot start, or has failed; the log has why"
+    unusable = "arguments, a configuration or saved credentials that cannot be used, each fault on stderr"
+    yield "a daemon", command_line.EXIT_UNUSABLE, unusable
+    for number in lifecycle.STOP_SIGNALS:
+        killed = f"{number.name} came while it drained: it dies of that signal, which a shell reports so"
+        yield "a daemon", runner.EXIT_SIGNALED + number, killed
+    yield "kubeproxy-ext render", 0, "the ruleset is printed; stderr has what was left out"
+    yield "kubeproxy-ext render", render.EXIT_UNUSABLE, "arguments or objects that cannot be used"
+    yield "vcnode-guest-agent", guest_agent.EXIT_STOPPED, "a signal to stop; the rules stay"
+    yield "vcnode-guest-agent", guest_agent.EXIT_FAILED, "it cannot start; the log has why"
+    yield "vcnode-guest-agent", _EXIT_WRONG_ARGUMENTS, "wrong arguments"
+    yield "vcnode", 0, "done; a verb that asks a question: the answer is yes"
+    yield "vcnode", program.EXIT_FAILED, "an error that stderr explains, or nobody reads the output"
+    yield "vcnode", terminal.EXIT_NEGATIVE, _NEGATIVE
+    yield "vcnode", _EXIT_WRONG_ARGUMENTS, "wrong arguments"
+    yield "vcnode", program.EXIT_INTERRUPTED, "SIGINT"
+    yield f"vcnode {demo.VERB}", 0, "every check passed"
+    yield f"vcnode {demo.VERB}", runner.EXIT_CHECK_FAILED, "a check failed, or a daemon did not start"
+    for number in runner.END_SIGNALS:
+        yield f"vcnode {demo.VERB}", runner.EXIT_SIGNALED + number, f"{number.name}; all is taken down"
 
 
 def helps() -> Iterator[tuple[str, str]]:

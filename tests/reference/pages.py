@@ -72,8 +72,8 @@ def _metrics() -> str:
 
 def _commands() -> str:
     sections = "\n".join(f"## {name}\n\n```\n{text.rstrip()}\n```\n" for name, text in commands.helps())
-    codes = "\n".join(f"| {code} | {meaning} |" for code, meaning in commands.EXIT_CODES)
-    table = f"| code | meaning |\n|---|---|\n{codes}\n"
+    codes = "\n".join(f"| {name} | {code} | {meaning} |" for name, code, meaning in commands.exit_codes())
+    table = f"| program | code | meaning |\n|---|---|---|\n{codes}\n"
     return f"# Commands and exit codes\n\n{_MADE}\n## Exit codes\n\n{table}\n{sections}"
 
 
