@@ -5,22 +5,27 @@
     AssertionError: not within 20 s: len(server.requests) == 2
       len(server.requests) = 1
 
-The text and the values come from the lambda itself: its operands are evaluated once more at the end.
+The text and the values come from the lambda itself: its operands are evaluated once more at the end. Another
+function is called once more, and shows its variables and its result.
 """
 
 import ast
 import asyncio
+import contextlib
 import linecache
+import sys
 import textwrap
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from types import FunctionType
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
+from types import FrameType, FunctionType, MethodType
 from typing import TypeVar
 
 DEADLINE_S = 20.0
 _POLL_S = 0.01
 _PATIENT_POLL_S = 0.02
 _SHOWN_CHARACTERS = 2000
+_RESULT = "its result"
 
 T = TypeVar("T")
 
@@ -52,7 +57,7 @@ async def until_it_succeeds(
             return await call()
         except error as last:
             if asyncio.get_running_loop().time() > end_s:
-                raise AssertionError(f"{failure(call, within_s)}\n  it raised {last!r}") from last
+                raise AssertionError(f"{_message(call, within_s, [])}\n  it raised {last!r}") from last
         await asyncio.sleep(_POLL_S)
 
 
@@ -85,8 +90,30 @@ def holds_within(condition: Callable[[], object], within_s: float) -> bool:
 
 def failure(condition: Callable[[], object], within_s: float, context: Callable[[], str] = str) -> str:
     """The message of a failed wait: the condition and its last values."""
+    return _message(condition, within_s, last_seen(condition), context)
+
+
+async def awaited_failure(condition: Callable[[], object], within_s: float) -> str:
+    """The same, where the condition may be an `async def`."""
+    with _watched(condition) as seen:
+        try:
+            result = condition()
+            if not asyncio.iscoroutine(result):
+                return failure(condition, within_s)
+            text = _shown(await result)
+        except Exception as error:  # noqa: BLE001 - the message shows the exception
+            text = _shown(error)
+    return _message(condition, within_s, [*seen.items(), (_RESULT, text)])
+
+
+def _message(
+    condition: Callable[[], object],
+    within_s: float,
+    values: Iterable[tuple[str, str]],
+    context: Callable[[], str] = str,
+) -> str:
     lines = [f"not within {within_s:g} s: {source(condition)}"]
-    lines += (f"  {name} = {value}" for name, value in last_seen(condition))
+    lines += (f"  {name} = {value}" for name, value in values)
     lines += filter(None, [context()])
     return "\n".join(lines)
 
@@ -100,18 +127,55 @@ def source(condition: Callable[[], object]) -> str:
 
 
 def last_seen(condition: Callable[[], object]) -> Iterator[tuple[str, str]]:
-    """The operands of a lambda's body with their values now, those of constants left out."""
+    """What the condition depends on, with the values now.
+
+    Of a lambda: the operands of its body, but for constants. Of another function: its variables and result.
+    """
     expression = _body(condition)
     if expression is None or not isinstance(condition, FunctionType):
+        with _watched(condition) as seen:
+            result = _evaluated(condition)
+        yield from [*seen.items(), (_RESULT, result)]
         return
     closure = zip(condition.__code__.co_freevars, condition.__closure__ or (), strict=True)
     names = {**condition.__globals__, **{name: cell.cell_contents for name, cell in closure}}
     for operand in dict.fromkeys(map(ast.unparse, _operands(expression))):
-        try:
-            value = repr(eval(operand, names))  # noqa: S307 - a part of the test's own text
-        except Exception as error:  # noqa: BLE001 - the message shows the exception
-            value = repr(error)
-        yield operand, textwrap.shorten(value, _SHOWN_CHARACTERS, placeholder=" ...")
+        # A part of the test's own text.
+        yield operand, _evaluated(partial(eval, operand, names))
+
+
+@contextlib.contextmanager
+def _watched(condition: Callable[[], object]) -> Iterator[dict[str, str]]:
+    """Records the variables that the condition has when it returns."""
+    seen: dict[str, str] = {}
+    function = condition.__func__ if isinstance(condition, MethodType) else condition
+    code = getattr(function, "__code__", None)
+
+    def record(frame: FrameType, event: str, _: object) -> None:
+        if event == "return" and frame.f_code is code:
+            seen.update((name, _shown(value)) for name, value in frame.f_locals.items())
+
+    before = sys.getprofile()
+    sys.setprofile(record)
+    try:
+        yield seen
+    finally:
+        sys.setprofile(before)
+
+
+def _evaluated(call: Callable[[], object]) -> str:
+    try:
+        return _shown(call())
+    except Exception as error:  # noqa: BLE001 - the message shows the exception
+        return _shown(error)
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001 - an object that a bug left half made
+        text = repr(error)
+    return textwrap.shorten(text, _SHOWN_CHARACTERS, placeholder=" ...")
 
 
 def _body(condition: Callable[[], object]) -> ast.expr | None:

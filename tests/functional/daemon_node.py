@@ -115,7 +115,7 @@ class DaemonNode:
             ended = self.process is not None and self.process.returncode is not None
             if asyncio.get_running_loop().time() > end or ended:
                 tail = self.log.read_text(encoding="utf-8")[-4000:] if self.log.exists() else ""
-                seen = waiting.failure(condition, deadline_s)
+                seen = await waiting.awaited_failure(condition, deadline_s)
                 pytest.fail(f"{seen}\nended: {ended}; the log ends:\n{tail}")
             await asyncio.sleep(0.01)
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A failed wait shows its condition and the last values."""
 
+import asyncio
+
 import pytest
 
 from tests import waiting
@@ -37,13 +39,50 @@ def test_failure_shows_what_an_operand_raises() -> None:
     assert "SEEN[7] = IndexError" in waiting.failure(lambda: SEEN[7] == 1, 1)
 
 
-def test_failure_names_a_function() -> None:
+def test_failure_shows_a_functions_variables_and_result() -> None:
+    expected = 3
+
     def is_served() -> bool:
+        count = len(SEEN)
+        return count == expected
+
+    assert waiting.failure(is_served, 1).splitlines() == [
+        "not within 1 s: test_failure_shows_a_functions_variables_and_result.<locals>.is_served",
+        "  count = 2",
+        "  expected = 3",
+        "  its result = False",
+    ]
+
+
+class BrokenRepr:
+    def has_ended(self) -> bool:
+        raise OSError
+
+    def __repr__(self) -> str:
+        raise ValueError
+
+
+def test_failure_shows_what_a_method_raises() -> None:
+    assert waiting.failure(BrokenRepr().has_ended, 1).splitlines() == [
+        "not within 1 s: BrokenRepr.has_ended",
+        "  self = ValueError()",
+        "  its result = OSError()",
+    ]
+
+
+@pytest.mark.asyncio
+async def test_failure_of_an_awaited_condition_shows_the_same() -> None:
+    async def are_current() -> bool:
+        states = ["pending"]
+        await asyncio.sleep(1)
+        states.append("applied")
         return False
 
-    assert waiting.failure(is_served, 1) == (
-        "not within 1 s: test_failure_names_a_function.<locals>.is_served"
-    )
+    assert (await waiting.awaited_failure(are_current, 1)).splitlines()[1:] == [
+        "  states = ['pending', 'applied']",
+        "  its result = False",
+    ]
+    assert "SEEN = [1, 2]" in await waiting.awaited_failure(lambda: SEEN == [], 1)
 
 
 @pytest.mark.asyncio

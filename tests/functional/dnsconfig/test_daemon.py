@@ -62,7 +62,8 @@ async def test_pods_get_their_networks_server_before_a_sandbox(tmp_path: Path) -
         assert (status["daemon"], status["nodeName"], status["watches"]) == ("dnsconfig", NAME, 3 + 2 * 2)
 
         async def are_current() -> bool:
-            return [pod["state"] for pod in (await here.status())["pods"]] == ["applied"] * 4
+            states = [pod["state"] for pod in (await here.status())["pods"]]
+            return states == ["applied"] * 4
 
         await here.until(are_current)
         assert len(here.bridge.resolv_conf_requests) == 4
