@@ -18,8 +18,8 @@ KIND = "DnsWebhookConfiguration"
 class Listen:
     """Where API servers send reviews, and the names that they use."""
 
-    names: tuple[str, ...] = setting(doc="DNS names and addresses of the certificate")
-    address: str = setting("0.0.0.0", doc="IP address that API servers dial")  # noqa: S104 - API servers ask from other machines
+    names: tuple[str, ...] = setting(minimum_length=1, doc="DNS names and addresses of the certificate")
+    address: str = setting("0.0.0.0", minimum_length=1, doc="IP address that API servers dial")  # noqa: S104 - API servers ask from other machines
     port: int = setting(9443, minimum=0, maximum=65535, doc="0 takes any free one")
 
     def problems(self) -> Iterator[str]:

@@ -40,8 +40,8 @@ class BridgeConfig:
 class TenantDomain:
     """The cluster domain of one tenant, which replaces its VirtualCluster's."""
 
-    key: str = setting(doc="the tenant's cluster key")
-    cluster_domain: str = setting(doc="its DNS domain")
+    key: str = setting(minimum_length=1, doc="the tenant's cluster key")
+    cluster_domain: str = setting(minimum_length=1, doc="its DNS domain")
 
     def problems(self) -> Iterator[str]:
         refused = names.check_key(self.key)
@@ -56,7 +56,7 @@ class ResolverConfig:
     """The keys that decide the texts of resolvers: of dnsconfig and of its webhook."""
 
     cluster_domain: str = setting(
-        CLUSTER_DOMAIN, doc="of tenants without a configured or VirtualCluster's one"
+        CLUSTER_DOMAIN, minimum_length=1, doc="of tenants without a configured or VirtualCluster's one"
     )
     tenants: tuple[TenantDomain, ...] = setting((), doc="cluster domains of tenants")
     resolv_conf: str = setting(
@@ -88,10 +88,12 @@ class LastKnownPolicy(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class DnsConfigConfiguration(RelistGuardSettings, ResolverConfig):
-    node_name: str = setting(doc="name of the Node that this daemon runs on")
+    node_name: str = setting(minimum_length=1, doc="name of the Node that this daemon runs on")
     super_cluster: SuperCluster = setting(doc="where the objects are read")
     bridge: BridgeConfig = field(default_factory=BridgeConfig)
-    node_ips: tuple[str, ...] = setting((), key="nodeIPs", doc="the kubelet's --node-ip, if set")
+    node_ips: tuple[str, ...] = setting(
+        (), key="nodeIPs", minimum_length=1, doc="the kubelet's --node-ip, if set"
+    )
     last_known: LastKnownPolicy = setting(
         LastKnownPolicy.APPLY, doc="while the API server is away after a start: use what is saved, or wait"
     )

@@ -31,8 +31,10 @@ class NodeApiConfig:
     """The socket for the daemons of this node."""
 
     socket: Path = setting(Path("/run/vcnode/kata-bridge.sock"), doc="unix socket of the node API")
-    group: str | None = setting(None, doc="group that owns the socket and may use it; root always may")
-    users: tuple[str, ...] = setting((), doc="other users that may")
+    group: str | None = setting(
+        None, minimum_length=1, doc="group that owns the socket and may use it; root always may"
+    )
+    users: tuple[str, ...] = setting((), minimum_length=1, doc="other users that may")
 
     def problems(self) -> Iterator[str]:
         if len(str(self.socket).encode()) > _MAX_SOCKET_BYTES:
@@ -63,8 +65,8 @@ class NriConfig:
     """Live reports of sandboxes by the container runtime."""
 
     socket: Path = setting(NRI_SOCKET, doc="the runtime's NRI socket")
-    name: str = setting("vcnode", doc="name of the plugin")
-    index: str = setting("50", doc="two digits: plugins are called in this order")
+    name: str = setting("vcnode", minimum_length=1, doc="name of the plugin")
+    index: str = setting("50", minimum_length=1, doc="two digits: plugins are called in this order")
 
     def problems(self) -> Iterator[str]:
         if len(self.index) != 2 or not (self.index.isascii() and self.index.isdigit()):
@@ -119,7 +121,7 @@ class RuntimeRule:
 class AgentConfig:
     """Where guests' agents reach kata-bridge."""
 
-    address: str | None = setting(None, doc="IP address that guests dial")
+    address: str | None = setting(None, minimum_length=1, doc="IP address that guests dial")
     port: int = setting(10560, minimum=0, maximum=65535, doc="TCP port of `address`; 0 takes any free one")
     socket: Path | None = setting(None, doc="unix socket, for agents in namespaces of this node")
     vsock_port: int | None = setting(None, minimum=1, maximum=0xFFFFFFFE, doc="vsock and hybrid vsock")
@@ -127,7 +129,7 @@ class AgentConfig:
         False, doc="copy the certificate of each stock Kata guest into it, by its stock agent's CopyFile"
     )
     gateways: tuple[str, ...] = setting(
-        (), doc="networks from which guests connect by another address than their own: NAT"
+        (), minimum_length=1, doc="networks from which guests connect by another address than their own: NAT"
     )
 
     def problems(self) -> Iterator[str]:
@@ -200,7 +202,7 @@ class SuperClusterConfig:
     kubeconfig_file: Path = setting(
         doc="kubeconfig for the super cluster's API server, with this daemon's rights"
     )
-    node_name: str = setting(doc="name of the Node that this daemon runs on")
+    node_name: str = setting(minimum_length=1, doc="name of the Node that this daemon runs on")
 
     def problems(self) -> Iterator[str]:
         if not names.is_pod_name(self.node_name):

@@ -35,9 +35,9 @@ class BridgeConfig:
 class TenantRanges:
     """The service CIDRs of one tenant's control plane; else its root namespace's annotation counts."""
 
-    key: str = setting(doc="the tenant's cluster key")
+    key: str = setting(minimum_length=1, doc="the tenant's cluster key")
     service_cidrs: tuple[str, ...] = setting(
-        key="serviceCIDRs", doc="`--service-cluster-ip-range` of its API server"
+        key="serviceCIDRs", minimum_length=1, doc="`--service-cluster-ip-range` of its API server"
     )
 
     def problems(self) -> Iterator[str]:
@@ -51,8 +51,12 @@ class TenantRanges:
 class RulesProbeSettings:
     """Reserved addresses that lead a guest to its own loopback while a ruleset is applied."""
 
-    ipv4_address: str | None = setting(None, key="ipv4Address", doc="an address that nothing else has")
-    ipv6_address: str | None = setting(None, key="ipv6Address", doc="an address that nothing else has")
+    ipv4_address: str | None = setting(
+        None, key="ipv4Address", minimum_length=1, doc="an address that nothing else has"
+    )
+    ipv6_address: str | None = setting(
+        None, key="ipv6Address", minimum_length=1, doc="an address that nothing else has"
+    )
     port: int = setting(
         10561, minimum=1, maximum=65535, doc="the port of the address, and of the listener in the guest"
     )
@@ -81,12 +85,13 @@ class LastKnownPolicy(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class KubeproxyExtConfiguration(RelistGuardSettings):
-    node_name: str = setting(doc="name of the Node that this daemon runs on")
+    node_name: str = setting(minimum_length=1, doc="name of the Node that this daemon runs on")
     super_cluster: SuperClusterConfig = setting(doc="where the objects are read")
     bridge: BridgeConfig = field(default_factory=BridgeConfig)
     service_cidrs: tuple[str, ...] = setting(
         (),
         key="serviceCIDRs",
+        minimum_length=1,
         doc="the super cluster's service ranges; addresses in them that no Service has are rejected",
     )
     tenants: tuple[TenantRanges, ...] = setting((), doc="the service ranges of tenants' control planes")

@@ -26,7 +26,7 @@ _TRUST_DOMAIN = re.compile(r"[a-z0-9._-]{1,255}")
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    address: str = setting("0.0.0.0", doc="IP address that tenants' apiservers dial")  # noqa: S104 - it serves a network
+    address: str = setting("0.0.0.0", minimum_length=1, doc="IP address that tenants' apiservers dial")  # noqa: S104 - it serves a network
     port: int = setting(DEFAULT_PORT, minimum=0, maximum=65535, doc="0 takes any; /status tells which")
 
     def problems(self) -> Iterator[str]:
@@ -49,10 +49,11 @@ class Kubelet:
     ca_file: Path = setting(doc="PEM of the authority of the kubelet's serving certificate")
     client_certificate_file: Path = setting(doc="PEM of vn-agent's client certificate for this kubelet")
     client_key_file: Path = setting(doc="PEM, without a passphrase")
-    address: str = setting("127.0.0.1", doc="IP address of the kubelet, or localhost")
+    address: str = setting("127.0.0.1", minimum_length=1, doc="IP address of the kubelet, or localhost")
     port: int = setting(KUBELET_PORT, minimum=1, maximum=65535, doc="of the kubelet's HTTPS API")
     server_name: str | None = setting(
         None,
+        minimum_length=1,
         doc="name in the kubelet's certificate; default: the address. Prefer a DNS name: a kubelet shows a"
         " renewed certificate only to clients that name it (SNI)",
     )
@@ -145,7 +146,7 @@ class Spiffe:
     """Accept leaves of the super cluster's own authority that name the tenant in a URI."""
 
     ca_file: Path = setting(doc="PEM of the authority that signs them")
-    trust_domain: str = setting(doc="as in spiffe://TRUST-DOMAIN/tenant/KEY/apiserver")
+    trust_domain: str = setting(minimum_length=1, doc="as in spiffe://TRUST-DOMAIN/tenant/KEY/apiserver")
 
     def problems(self) -> Iterator[str]:
         if _TRUST_DOMAIN.fullmatch(self.trust_domain) is None:
@@ -161,7 +162,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class VnAgentConfiguration:
-    node_name: str = setting(doc="name of the Node that this daemon runs on")
+    node_name: str = setting(minimum_length=1, doc="name of the Node that this daemon runs on")
     serving: Serving = setting(doc="the certificate that tenants' apiservers verify")
     kubelet: Kubelet = setting(doc="the node's kubelet, and the credential for it")
     tenants: Tenants = setting(doc="where tenants come from: one of the two")

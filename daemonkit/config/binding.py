@@ -54,6 +54,7 @@ class Setting:
     key: str | None = None
     is_secret: bool = False
     doc: str = ""
+    minimum_length: int = 0
 
 
 @overload
@@ -66,6 +67,7 @@ def setting(
     key: str | None = None,
     is_secret: bool = False,
     doc: str = "",
+    minimum_length: int = 0,
 ) -> T: ...
 
 
@@ -78,6 +80,7 @@ def setting(
     key: str | None = None,
     is_secret: bool = False,
     doc: str = "",
+    minimum_length: int = 0,
 ) -> Any: ...
 
 
@@ -90,14 +93,17 @@ def setting(
     key: str | None = None,
     is_secret: bool = False,
     doc: str = "",
+    minimum_length: int = 0,
 ) -> Any:
     """Declare a dataclass field; without `default` it is required.
 
     `minimum` and `maximum` are inclusive and hold for a number or for each item of a list, as do
-    `choices` for a string. `key` is the name in the file where camelCase of the field's name is not
-    it. The value of a field with `is_secret` appears in no error. `doc` gives unit and purpose.
+    `choices` and `minimum_length` for a string. `key` is the name in the file where camelCase of the field's
+    name is not it. The value of a field with `is_secret` appears in no error. `doc` gives unit and purpose.
     """
-    limits = Setting(minimum, maximum, None if choices is None else tuple(choices), key, is_secret, doc)
+    limits = Setting(
+        minimum, maximum, None if choices is None else tuple(choices), key, is_secret, doc, minimum_length
+    )
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata={_METADATA_KEY: limits})
     return dataclasses.field(default=default, metadata={_METADATA_KEY: limits})
@@ -288,6 +294,8 @@ def _leaf(value: Value, hint: Any, limits: Setting, directory: Path | None) -> A
             return _path(value, wrong, directory)
         if limits.choices is not None and value not in limits.choices:
             raise wrong
+        if isinstance(value, str) and len(value) < limits.minimum_length:
+            raise wrong
         return value
     if issubclass(hint, enum.Enum):
         for member in hint:
@@ -319,7 +327,8 @@ def _expected(hint: Any, limits: Setting) -> str:
     if hint is Path:
         return "a file path"
     if hint is str:
-        return "a string" if limits.choices is None else _one_of(limits.choices)
+        noun = "a string" if limits.minimum_length == 0 else "a string that is not empty"
+        return noun if limits.choices is None else _one_of(limits.choices)
     if issubclass(hint, enum.Enum):
         return _one_of(str(member.value) for member in hint)
     noun = "an integer" if hint is int else "a number"

@@ -14,7 +14,7 @@ class StatusConfig:
     """Where /healthz, /readyz, /metrics and /status are served: a unix socket, or loopback."""
 
     socket: Path | None = setting(None, doc="unix socket of /healthz, /readyz, /metrics and /status")
-    address: str | None = setting(None, doc="loopback address, instead of a socket")
+    address: str | None = setting(None, minimum_length=1, doc="loopback address, instead of a socket")
     port: int = setting(0, minimum=0, maximum=65535, doc="of the loopback address; 0 takes any free one")
 
     @property

@@ -23,8 +23,8 @@ _SUFFIXES = (".yaml", ".json")
 class GuestFile:
     """One guest; `id` defaults to the file's name without its suffix."""
 
-    namespace: str = setting(doc="of the pod, in the super cluster")
-    name: str = setting(doc="of the pod, in the super cluster")
+    namespace: str = setting(minimum_length=1, doc="of the pod, in the super cluster")
+    name: str = setting(minimum_length=1, doc="of the pod, in the super cluster")
     id: str = setting("", doc="sandbox id; empty: the file's name without its suffix")
     uid: str = setting("", doc="UID of the pod in the super cluster")
     tenant: str = setting("", doc="cluster key; empty: a pod of the super cluster itself")

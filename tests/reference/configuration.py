@@ -175,4 +175,6 @@ def _schema(hint: Any, limits: Setting) -> Schema:
         return {"type": "integer" if hint is int else "number", **given}
     if hint is Path:
         return {"type": "string", "minLength": 1}
+    if hint is str and limits.minimum_length:
+        return {"type": "string", "minLength": limits.minimum_length}
     return {"type": {bool: "boolean", str: "string"}[hint]}

@@ -3,7 +3,7 @@
 
 import ast
 import copy
-import json
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ import jsonschema
 import pytest
 import yaml
 
-from daemonkit.config import binding
 from daemonkit.config.binding import ConfigError
+from tenancy.document import TenantError
 from tests import vocabulary
 from tests.examples import DIRECTORY as EXAMPLES
 from tests.packages import PACKAGES, ROOT
@@ -50,14 +50,30 @@ def test_schema_refuses_what_the_daemon_refuses(kind: FileKind) -> None:
     validator = Validator(configuration.schema(kind))
     for changed in _changed(_example(kind)):
         try:
-            binding.parse(json.dumps(changed).encode(), kind.cls, kind=kind.name, source="changed")
-        except ConfigError:
+            kind.parse(changed)
+        except (ConfigError, TenantError):
             continue
         validator.validate(changed)
     for broken in _broken(_example(kind)):
         assert not validator.is_valid(broken), broken
-        with pytest.raises(ConfigError):
-            binding.parse(json.dumps(broken).encode(), kind.cls, kind=kind.name, source="broken")
+        with pytest.raises((ConfigError, TenantError)):
+            kind.parse(broken)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_schema_refuses_the_same_empty_texts(kind: FileKind) -> None:
+    """Each text of the example in turn is empty."""
+    validator, example = Validator(configuration.schema(kind)), _example(kind)
+    for path in _paths(example):
+        emptied = _with(example, path, "")
+        if not isinstance(_at(example, path), str):
+            continue
+        try:
+            kind.parse(emptied)
+        except (ConfigError, TenantError):
+            assert not validator.is_valid(emptied), path
+        else:
+            validator.validate(emptied)
 
 
 def test_each_event_reason_is_a_constant_of_the_reference() -> None:
@@ -132,9 +148,7 @@ def _broken(value: Any) -> Iterator[Any]:
     """The document with one unknown key, in each mapping of it."""
     yield {**value, "unknown": 1}
     for path in _paths(value):
-        inner = value
-        for step in path:
-            inner = inner[step]
+        inner = _at(value, path)
         if isinstance(inner, dict):
             yield _with(value, path, {**inner, "unknown": 1})
 
@@ -144,6 +158,10 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     for step, inner in steps:
         yield (*path, step)
         yield from _paths(inner, (*path, step))
+
+
+def _at(value: Any, path: tuple[Any, ...]) -> Any:
+    return functools.reduce(lambda inner, step: inner[step], path, value)
 
 
 def _with(value: Any, path: tuple[Any, ...], replacement: Any) -> Any:

@@ -78,11 +78,11 @@ def test_an_empty_resolv_conf_is_allowed() -> None:
             ),
         ),
         (
-            LEAST + "tenants: [{key: A, clusterDomain: ''}, {key: b, clusterDomain: b}, "
+            LEAST + "tenants: [{key: A, clusterDomain: .}, {key: b, clusterDomain: b}, "
             "{key: b, clusterDomain: c}]\n",
             (
                 "tenants[0].key: cluster key 'A' is not a DNS label of at most 63 characters",
-                "tenants[0].clusterDomain: expected a domain, got ''",
+                "tenants[0].clusterDomain: expected a domain, got '.'",
                 "tenants: b is listed more than once",
             ),
         ),

@@ -34,7 +34,7 @@ class Tenants:
 
 @dataclass(frozen=True, slots=True)
 class ClientEntry:
-    spki_sha256: str = setting(key="spkiSHA256")
+    spki_sha256: str = setting(key="spkiSHA256", minimum_length=1)
     role: str = setting("apiserver", choices=("apiserver", "metrics"))
 
 
@@ -167,6 +167,7 @@ nodename: n1
         ("ports: 80", "ports: expected a list, got 80"),
         ("labels: []", "labels: expected a mapping, got a list"),
         ("source: 1", "source: expected one of kubelet, superCluster, got 1"),
+        ('clients: [{spkiSHA256: ""}]', "clients[0].spkiSHA256: expected a string that is not empty, got ''"),
         ("nodeName: {a: b}", "nodeName: expected a string, got a mapping"),
         ("kubelet: {caFile: 7}", "kubelet.caFile: expected a file path, got 7; put it in quotes"),
         ('kubelet: {caFile: "a\\0b"}', "kubelet.caFile: expected a file path, got a text of 3 characters"),
