@@ -15,11 +15,11 @@ import pytest
 
 from kata_bridge.cri import messages as cri_messages
 from kata_bridge.cri.client import CriClient, CriError
-from kata_bridge.cri.info import network_namespace
 from kata_bridge.cri.messages import PodSandboxState
 from kata_bridge.nri.dispatch import Deny
 from kata_bridge.nri.events import GATE, SANDBOXES
 from kata_bridge.nri.messages import ContainerAdjustment, Mount
+from tests.cri_contract import check_ready_sandbox
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.nri import WatchingPlugin
@@ -105,14 +105,10 @@ def test_nri_reports_the_life_of_a_pod(ring: Ring) -> None:
             assert seen.network_namespace.startswith("/")
             assert seen.pid > 0
             # CRI reports the same.
-            (listed,) = [each for each in call_cri(ring, lambda cri: cri.sandboxes()) if each.id == seen.id]
-            assert listed.metadata == cri_messages.PodSandboxMetadata(name, seen.uid, "default", 0)
-            assert listed.state is PodSandboxState.SANDBOX_READY
-            found = call_cri(ring, lambda cri: cri.sandbox(seen.id, verbose=True))
-            assert found is not None
-            assert found.status is not None
-            assert (found.status.ips, found.status.is_host_network) == (seen.ips, False)
-            assert network_namespace(found.info) == seen.network_namespace
+            found, netns = call_cri(ring, lambda cri: check_ready_sandbox(cri, seen.id))
+            assert found.metadata == cri_messages.PodSandboxMetadata(name, seen.uid, "default", 0)
+            assert (found.ips, found.is_host_network) == (seen.ips, False)
+            assert netns == seen.network_namespace
         wait_for("stopped", lambda: name in watcher.names("stop"), timeout_s=_STARTED_S)
         wait_for("removed", lambda: name in watcher.names("remove"), timeout_s=_REMOVED_S)
         assert call_cri(ring, lambda cri: cri.sandbox(seen.id)) is None

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import astuple, dataclass, field, fields, replace
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ import grpc.aio
 
 from bridge_api.client import BridgeClient
 from bridge_api.messages import Capabilities, ResultCode
-from bridge_api.rpc import service
 from daemonkit.protobuf import decode, encode
 from daemonkit.status.server import fetch
+from devkit.kata.fake_cri import FakeCri
 from devkit.kata.fake_runtime import FakeRuntime
 from guest_agent.api.messages import (
     ATTACH,
@@ -28,7 +28,6 @@ from guest_agent.api.messages import (
     NodeRequest,
     RulesetState,
 )
-from kata_bridge.cri.messages import LIST_POD_SANDBOX, ListPodSandboxRequest, ListPodSandboxResponse
 from kata_bridge.cri.messages import PodSandbox as Listed
 from kata_bridge.cri.messages import PodSandboxMetadata as Metadata
 from kata_bridge.guest_certificates import SERVER_NAME
@@ -61,18 +60,6 @@ class ResourceUsage:
     def __le__(self, other: "ResourceUsage") -> bool:
         room = replace(other, threads=other.threads + _POOL_THREADS)
         return all(one <= two for one, two in zip(astuple(self), astuple(room), strict=True))
-
-
-@dataclass(slots=True)
-class FakeCri:
-    """A fake CRI, which lists sandboxes; NRI reports their changes."""
-
-    items: dict[str, Listed] = field(default_factory=dict)
-    lists: int = 0
-
-    async def list(self, _: ListPodSandboxRequest, __: Any) -> ListPodSandboxResponse:
-        self.lists += 1
-        return ListPodSandboxResponse(tuple(self.items.values()))
 
 
 @dataclass(slots=True)
@@ -146,12 +133,12 @@ class BridgeNode:
         )
         await self.runtime.run_pod(pod)
         metadata = Metadata("web", pod.uid, pod.namespace, 0)
-        self.cri.items[name] = Listed(name, metadata, runtime_handler="kata")
+        self.cri.sandboxes[name] = Listed(name, metadata, runtime_handler="kata")
         return pod
 
     async def remove_pod(self, pod: PodSandbox) -> None:
         await self.runtime.stop_pod(pod)
-        del self.cri.items[pod.id]
+        del self.cri.sandboxes[pod.id]
         await self.runtime.remove_pod(pod)
 
     async def _set(self, name: str, desired: Ruleset) -> list[ResultCode]:
@@ -202,13 +189,8 @@ async def bridged(directory: Path, **settings: Any) -> AsyncIterator[BridgeNode]
     """A bridge that takes agents by TCP on loopback, in a runtime without sandboxes."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
-    cri = FakeCri()
     async with AsyncExitStack() as stack:
-        server = grpc.aio.server()
-        server.add_generic_rpc_handlers((service(LIST_POD_SANDBOX.bind(cri.list)),))
-        server.add_insecure_port(f"unix:{directory}/cri.sock")
-        await server.start()
-        stack.push_async_callback(server.stop, 0)
+        cri = await stack.enter_async_context(FakeCri(directory / "cri.sock"))
         runtime = await stack.enter_async_context(FakeRuntime(directory / "nri.sock"))
         sandboxes = {
             "nri": {"socket": f"{directory}/nri.sock"},

@@ -5,34 +5,16 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-import grpc.aio
 import pytest
 import pytest_asyncio
 
-from bridge_api.rpc import service
 from daemonkit.tasks import Tasks
+from devkit.kata.fake_cri import IPS, NETNS, FakeCri
 from devkit.kata.fake_runtime import FakeRuntime
 from kata_bridge.cri.client import CriClient
-from kata_bridge.cri.messages import (
-    LIST_POD_SANDBOX,
-    POD_SANDBOX_STATUS,
-    LinuxPodSandboxStatus,
-    ListPodSandboxRequest,
-    ListPodSandboxResponse,
-    Namespace,
-    NamespaceMode,
-    NamespaceOption,
-    PodIP,
-    PodSandboxMetadata,
-    PodSandboxNetworkStatus,
-    PodSandboxState,
-    PodSandboxStatus,
-    PodSandboxStatusRequest,
-    PodSandboxStatusResponse,
-)
 from kata_bridge.cri.messages import PodSandbox as CriSandbox
+from kata_bridge.cri.messages import PodSandboxMetadata, PodSandboxState
 from kata_bridge.metrics import KataBridgeMetrics
 from kata_bridge.nri.events import SANDBOXES
 from kata_bridge.nri.messages import Container, LinuxNamespace, LinuxPodSandbox, PodSandbox
@@ -57,29 +39,6 @@ POD = PodSandbox(
     ips=("10.1.0.5",),
 )
 LISTED = CriSandbox("s1", PodSandboxMetadata("web", "u1", "vc-a-shop", 0), runtime_handler="kata")
-
-
-@dataclass
-class FakeCri:
-    items: list[CriSandbox] = field(default_factory=list)
-    status_requests: list[str] = field(default_factory=list)
-    lists: int = 0
-    is_host_network: bool = False
-
-    async def list(self, _: ListPodSandboxRequest, __: Any) -> ListPodSandboxResponse:
-        self.lists += 1
-        return ListPodSandboxResponse(tuple(self.items))
-
-    async def status(self, request: PodSandboxStatusRequest, _: Any) -> PodSandboxStatusResponse:
-        self.status_requests.append(request.pod_sandbox_id)
-        mode = NamespaceMode.NODE if self.is_host_network else NamespaceMode.POD
-        status = PodSandboxStatus(
-            request.pod_sandbox_id,
-            network=PodSandboxNetworkStatus("10.1.0.6", (PodIP("fd00::6"),)),
-            linux=LinuxPodSandboxStatus(Namespace(NamespaceOption(mode))),
-        )
-        info = '{"runtimeSpec":{"linux":{"namespaces":[{"type":"network","path":"/run/netns/two"}]}}}'
-        return PodSandboxStatusResponse(status, {"info": info})
 
 
 @dataclass
@@ -110,23 +69,10 @@ class DiscoveryNode:
 
 
 @asynccontextmanager
-async def serving(path: Path, cri: FakeCri) -> AsyncIterator[None]:
-    server = grpc.aio.server()
-    handlers = service(LIST_POD_SANDBOX.bind(cri.list), POD_SANDBOX_STATUS.bind(cri.status))
-    server.add_generic_rpc_handlers((handlers,))
-    server.add_insecure_port(f"unix:{path}")
-    await server.start()
-    try:
-        yield
-    finally:
-        await server.stop(0)
-
-
-@asynccontextmanager
 async def node(
     directory: Path, *, has_nri: bool = True, has_cri: bool = True
 ) -> AsyncIterator[DiscoveryNode]:
-    tasks, cri, reported = Tasks("test"), FakeCri(), ReportedChanges()
+    tasks, cri, reported = Tasks("test"), FakeCri(directory / "cri.sock"), ReportedChanges()
     async with AsyncExitStack() as stack:
         client = CriClient(directory / "cri.sock")
         stack.push_async_callback(client.close)
@@ -155,7 +101,7 @@ async def empty(tmp_path: Path) -> AsyncIterator[DiscoveryNode]:
 
 
 async def test_nri_reports_at_once_and_lists_revert_nothing(empty: DiscoveryNode) -> None:
-    async with empty.nri, serving(empty.directory / "cri.sock", empty.cri):
+    async with empty.nri, empty.cri:
         await empty.nri.wait_registered()
         await empty.nri.run_pod(POD)
         await until(lambda: "s1" in empty.sandboxes)
@@ -164,7 +110,7 @@ async def test_nri_reports_at_once_and_lists_revert_nothing(empty: DiscoveryNode
         count = empty.cri.lists
         await until(lambda: empty.cri.lists > count + 2)
         assert "s1" in empty.sandboxes
-        empty.cri.items = [LISTED]
+        empty.cri.sandboxes = {"s1": LISTED}
         count = empty.cri.lists
         await until(lambda: empty.cri.lists > count + 2)
         assert empty.cri.status_requests == [], "NRI has reported its details"
@@ -183,40 +129,40 @@ async def test_nri_source_allows_containers(empty: DiscoveryNode) -> None:
 
 
 async def test_known_sandboxes_stay_while_the_runtime_is_away(empty: DiscoveryNode) -> None:
-    async with empty.nri, serving(empty.directory / "cri.sock", empty.cri):
+    async with empty.nri, empty.cri:
         await empty.nri.wait_registered()
         await empty.nri.run_pod(POD)
-        empty.cri.items = [LISTED]
+        empty.cri.sandboxes = {"s1": LISTED}
         await until(lambda: empty.cri.lists > 3)
     await until(lambda: "cri" in empty.discovery.problems)
     assert "s1" in empty.sandboxes
     other = replace(POD, id="s2", uid="u2", name="db")
     dead = replace(POD, pid=0, linux=None)
     empty.nri.pods = [dead, other]
-    empty.cri.items = [replace(LISTED, state=PodSandboxState.SANDBOX_NOTREADY)]
-    async with empty.nri, serving(empty.directory / "cri.sock", empty.cri):
+    empty.cri.sandboxes = {"s1": replace(LISTED, state=PodSandboxState.SANDBOX_NOTREADY)}
+    async with empty.nri, empty.cri:
         await until(lambda: set(empty.sandboxes) == {"s2"})
         await until(lambda: not empty.discovery.problems)
 
 
 async def test_without_nri_lists_and_statuses_suffice(tmp_path: Path) -> None:
-    async with node(tmp_path, has_nri=False) as here, serving(tmp_path / "cri.sock", here.cri):
-        here.cri.items = [LISTED]
+    async with node(tmp_path, has_nri=False) as here, here.cri:
+        here.cri.sandboxes = {"s1": LISTED}
         await until(lambda: "s1" in here.sandboxes)
         assert here.discovery.has_synced
         found = here.sandboxes["s1"]
-        assert (found.netns, found.ips) == ("/run/netns/two", ("10.1.0.6", "fd00::6"))
+        assert (found.netns, found.ips) == (NETNS, IPS)
         count = here.cri.lists
         await until(lambda: here.cri.lists > count + 2)
         assert (here.cri.status_requests, here.reported.changes) == (["s1"], 1)
-        here.cri.items = []
+        here.cri.sandboxes = {}
         await until(lambda: not here.sandboxes)
 
 
 async def test_the_host_network_is_reported(tmp_path: Path) -> None:
-    async with node(tmp_path, has_nri=False) as here, serving(tmp_path / "cri.sock", here.cri):
+    async with node(tmp_path, has_nri=False) as here, here.cri:
         here.cri.is_host_network = True
-        here.cri.items = [LISTED]
+        here.cri.sandboxes = {"s1": LISTED}
         await until(lambda: "s1" in here.sandboxes)
         assert here.sandboxes["s1"].is_host_network
 
@@ -224,7 +170,7 @@ async def test_the_host_network_is_reported(tmp_path: Path) -> None:
 async def test_sandboxes_sync_after_each_source_reported(empty: DiscoveryNode) -> None:
     await until(lambda: "cri" in empty.discovery.problems)
     assert not empty.discovery.has_synced
-    async with serving(empty.directory / "cri.sock", empty.cri):
+    async with empty.cri:
         await until(lambda: empty.discovery.has_synced)
 
 
