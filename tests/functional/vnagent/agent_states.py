@@ -19,6 +19,13 @@ from vnagent.state import AgentState
 from vnagent.transport.poller import SocketPoller
 
 
+class ThreadOnlyAccounts(HandshakeAccounts):
+    """All handshakes run in the thread."""
+
+    def try_begin_on_loop(self, source: str, now_s: float) -> bool:
+        return False
+
+
 def new_state(poller: SocketPoller, directory: Path, *, requests_per_second: int = 0) -> AgentState:
     """`requests_per_second` of a tenant; 0 for no limit. The audit log is `directory`/audit."""
     metrics = AgentMetrics()

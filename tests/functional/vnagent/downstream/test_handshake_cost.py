@@ -16,7 +16,7 @@ from daemonkit.tls import openssl
 from daemonkit.tls.openssl import Message
 from devkit.pki import Authority
 from tenancy.registry import Registry
-from tests.functional.vnagent.agent_states import new_handshakes, new_state
+from tests.functional.vnagent.agent_states import ThreadOnlyAccounts, new_handshakes, new_state
 from tests.functional.vnagent.connection_links import run, until
 from tests.functional.vnagent.tls_peer import TlsPeer, loopback_pair
 from vnagent.core import client_chain
@@ -27,13 +27,6 @@ from vnagent.transport.handler import EndReason
 from vnagent.transport.poller import SocketPoller
 
 SOURCE = "127.0.0.1"
-
-
-class ThreadOnlyAccounts(HandshakeAccounts):
-    """All handshakes run in the thread."""
-
-    def try_begin_on_loop(self, source: str, now_s: float) -> bool:
-        return False
 
 
 def server_context(

@@ -5,11 +5,13 @@ import contextlib
 import tracemalloc
 from collections.abc import AsyncIterator
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 from daemonkit.tasks import Tasks
 from tenancy.tenant import Role
+from tests.functional.vnagent.agent_states import new_state
 from tests.functional.vnagent.connection_links import SMALL, ConnectionLink, connected_link, run, until
 from vnagent.core.access import Caller
 from vnagent.core.limits import TenantUsage
@@ -17,6 +19,7 @@ from vnagent.core.requests import Endpoint, PageRequest
 from vnagent.downstream.client_connection import ClientConnection
 from vnagent.exchange.page import PageExchange
 from vnagent.exchange.page_service import PageService, RenderedPage
+from vnagent.request_log import RequestLog
 from vnagent.state import AgentState
 from vnagent.transport.poller import SocketPoller
 
@@ -32,23 +35,13 @@ class FakeService:
         yield RenderedPage(1, "application/json", b"x" * PAGE_BYTES)
 
 
-class FakeRequestLog:
-    date = ""
-
-    def next_request_id(self) -> str:
-        return "0" * 16
-
-    def record(self, *_: object) -> None:
-        pass
-
-
 class FakeClient(SimpleNamespace):
     """As much of a connection and of the state as a page needs."""
 
-    def __init__(self, link: ConnectionLink, use: TenantUsage) -> None:
+    def __init__(self, link: ConnectionLink, use: TenantUsage, request_log: RequestLog) -> None:
         super().__init__(transport=link.transport, caller=Caller("ten-a", Role.APISERVER, "00"))
         self.exchange: PageExchange | None = None
-        self.index, self.is_draining, self.request_log = None, False, FakeRequestLog()
+        self.index, self.is_draining, self.request_log = None, False, request_log
         self._use = use
         link.transport.bind(use)
 
@@ -60,8 +53,8 @@ class FakeClient(SimpleNamespace):
         self.exchange = None
 
 
-def started(link: ConnectionLink, use: TenantUsage) -> FakeClient:
-    client = FakeClient(link, use)
+def started(link: ConnectionLink, use: TenantUsage, request_log: RequestLog) -> FakeClient:
+    client = FakeClient(link, use, request_log)
     service = cast(PageService, FakeService())
     exchange = PageExchange(
         cast(ClientConnection, client), cast(AgentState, client), PODS, service, Tasks("test")
@@ -75,16 +68,16 @@ def is_below(use: TenantUsage, most: int) -> bool:
     return use.unsent_bytes < most
 
 
-def test_an_unread_pages_memory_is_at_most_twice_its_count() -> None:
+def test_an_unread_pages_memory_is_at_most_twice_its_count(tmp_path: Path) -> None:
     """All of it was kept for the last piece: 50 MiB for five clients whose unread rests counted 6 MiB."""
 
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=True, buffer_bytes=SMALL) as link:
-            use = TenantUsage()
+            use, request_log = TenantUsage(), new_state(poller, tmp_path).request_log
             tracemalloc.start()
             try:
                 before, _ = tracemalloc.get_traced_memory()
-                client = started(link, use)
+                client = started(link, use, request_log)
                 await until(lambda: use.unsent_bytes > PAGE_BYTES // 2)
 
                 def read() -> None:
@@ -104,11 +97,11 @@ def test_an_unread_pages_memory_is_at_most_twice_its_count() -> None:
     run(body)
 
 
-def test_an_abandoned_page_counts_nothing() -> None:
+def test_an_abandoned_page_counts_nothing(tmp_path: Path) -> None:
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=True, buffer_bytes=SMALL) as link:
-            use = TenantUsage()
-            client = started(link, use)
+            use, request_log = TenantUsage(), new_state(poller, tmp_path).request_log
+            client = started(link, use, request_log)
             await until(lambda: use.unsent_bytes > PAGE_BYTES // 2)
             exchange, client.exchange = client.exchange, None
             assert exchange is not None

@@ -13,7 +13,7 @@ import pytest
 
 from daemonkit.admission.handshake_accounts import HandshakeAccounts
 from tenancy.registry import Registry
-from tests.functional.vnagent.agent_states import new_state, open_client_for
+from tests.functional.vnagent.agent_states import ThreadOnlyAccounts, new_state, open_client_for
 from tests.functional.vnagent.connection_links import contexts, iterate, no_room, run, until
 from tests.functional.vnagent.tls_peer import TlsPeer, loopback_pair
 from vnagent.core.head import ResponseHead
@@ -119,13 +119,6 @@ def test_a_dial_without_memory_fails_alone(error: BaseException) -> None:
         assert (pool.open_count, poller.by_fd) == (0, {})
 
     run(body)
-
-
-class ThreadOnlyAccounts(HandshakeAccounts):
-    """All handshakes run in the thread."""
-
-    def try_begin_on_loop(self, source: str, now_s: float) -> bool:
-        return False
 
 
 class FullState:
