@@ -24,7 +24,7 @@ from dnsconfig.delivery.queue import ResolverDelivery, ResolverPush, ResolverTar
 from dnsconfig.delivery.withdrawals import Withdrawals
 from dnsconfig.metrics import DnsConfigMetrics
 from dnsconfig.resolve.decision import NodeDns
-from dnsconfig.resolve.resolver import OBJECT_TOO_LARGE, PodEvent
+from dnsconfig.resolve.resolver import PodEvent, ResolverEventReason
 from dnsconfig.resolve.waiting import WaitReason
 from dnsconfig.retention.desired import WITHDRAWN, DesiredResolver
 from dnsconfig.retention.resolver_retention import ResolverRetention
@@ -289,7 +289,9 @@ class ResolverController:
         for (namespace, name), undecoded in self.snapshot.undecoded_pods.items():
             owner = state.owner(namespace)
             if undecoded.is_too_large and owner is not None:
-                event = PodEvent(OBJECT_TOO_LARGE, f"{undecoded.reason}: it gets no resolver")
+                event = PodEvent(
+                    ResolverEventReason.OBJECT_TOO_LARGE, f"{undecoded.reason}: it gets no resolver"
+                )
                 found.append(PodEvents(ObjectMeta(name, namespace, undecoded.uid), (event,), owner.tenant))
         return found
 

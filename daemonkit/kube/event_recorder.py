@@ -20,7 +20,7 @@ import msgspec
 
 from daemonkit import logs
 from daemonkit.kube.client import ApiError, UnreachableError
-from daemonkit.kube.resources import Resource
+from daemonkit.kube.resources import EventReason, Resource
 from daemonkit.metrics import Counter, Family
 from daemonkit.token_bucket import TokenBucket
 
@@ -75,7 +75,13 @@ class EventBody:
 
 
 def build_event(
-    pod: PodIdentity, reason: str, message: str, source: EventSource, at: dt.datetime, *, suffix: str = ""
+    pod: PodIdentity,
+    reason: EventReason,
+    message: str,
+    source: EventSource,
+    at: dt.datetime,
+    *,
+    suffix: str = "",
 ) -> EventBody:
     """An Event of type Warning, as the kubelet builds it. `at` is UTC.
 
@@ -170,7 +176,7 @@ class EventRecorder:
         self._queue = TenantQueue(MAX_WAITING)
         self._filled = asyncio.Event()
 
-    def record(self, pod: PodIdentity, reason: str, message: str, tenant: str) -> None:
+    def record(self, pod: PodIdentity, reason: EventReason, message: str, tenant: str) -> None:
         """Queue an Event behind others of its tenant; never waits."""
         at = dt.datetime.fromtimestamp(self._wall(), dt.UTC)
         if not self._queue.put(tenant, build_event(pod, reason, message, self._source, at)):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every Kubernetes object has, where it is found, and which of two versions is the newer."""
 
+import enum
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -8,6 +9,10 @@ import msgspec
 
 Key = tuple[str, str]
 """(namespace, name); the namespace is empty for what belongs to the whole cluster."""
+
+
+class EventReason(enum.StrEnum):
+    """Why an Event is posted, in CamelCase. Each daemon has its own as members of a subclass."""
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):

@@ -11,6 +11,7 @@ import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from daemonkit.kube.resources import EventReason
 from dnsconfig.cluster.objects import PodDnsConfig, PodDnsOption, PodSpec
 from dnsconfig.resolve.node_resolver import NodeResolver
 
@@ -23,12 +24,19 @@ MAX_SEARCH_PATH_BYTES = 253
 
 NDOTS = "ndots:5"
 
-# The kubelet's own reason, and ours.
-DNS_CONFIG_FORMING, OBJECT_TOO_LARGE = "DNSConfigForming", "ObjectTooLarge"
+
+class ResolverEventReason(EventReason):
+    """The kubelet's own reason, and ours."""
+
+    DNS_CONFIG_FORMING = "DNSConfigForming"
+    OBJECT_TOO_LARGE = "ObjectTooLarge"
+
 
 EVENT_REASONS = {
-    DNS_CONFIG_FORMING: "Servers or search paths exceed a limit; the message has those that are left.",
-    OBJECT_TOO_LARGE: "The pod's object is too large to be read; it gets no resolver.",
+    ResolverEventReason.DNS_CONFIG_FORMING: (
+        "Servers or search paths exceed a limit; the message has those that are left."
+    ),
+    ResolverEventReason.OBJECT_TOO_LARGE: "The pod's object is too large to be read; it gets no resolver.",
 }
 
 FROM_POD = "the pod's dnsConfig"
@@ -76,7 +84,7 @@ class ResolverConfig:
 class PodEvent:
     """An Event of type Warning about a pod."""
 
-    reason: str
+    reason: ResolverEventReason
     message: str
 
 
@@ -173,7 +181,7 @@ def _fitting_servers(
     kept = servers[:MAX_SERVERS]
     return kept, (
         PodEvent(
-            DNS_CONFIG_FORMING,
+            ResolverEventReason.DNS_CONFIG_FORMING,
             "Nameserver limits were exceeded, some nameservers have been omitted, "
             f"the applied nameserver line is: {_joined(kept)}",
         ),
@@ -191,7 +199,7 @@ def _fitting_searches(
         return searches, ()
     return tuple(kept), (
         PodEvent(
-            DNS_CONFIG_FORMING,
+            ResolverEventReason.DNS_CONFIG_FORMING,
             "Search Line limits were exceeded, some search paths have been omitted, "
             f"the applied search line is: {_joined(kept)}",
         ),

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Coroutine
 
 from daemonkit.kube.event_recorder import EVENTS, EventSource, build_event
-from daemonkit.kube.resources import PODS
+from daemonkit.kube.resources import PODS, EventReason
 from daemonkit.tasks import Tasks
 from daemonkit.token_bucket import TokenBucket
 from kata_bridge.sandboxes.core.sandbox import Sandbox
@@ -20,11 +20,21 @@ from kata_bridge.start_gate.core.event_budget import EventBudget
 from kata_bridge.start_gate.super_cluster_writer import JSON, MERGE, SuperClusterWriter, timestamp
 from tenancy import keys
 
-BLOCKED, STARTED_UNGATED = "ContainerStartBlocked", "ContainerStartedUngated"
+
+class GateEventReason(EventReason):
+    """Why the start gate posts an Event about a pod."""
+
+    BLOCKED = "ContainerStartBlocked"
+    STARTED_UNGATED = "ContainerStartedUngated"
+
 
 EVENT_REASONS = {
-    BLOCKED: "The start gate blocks the pod's containers; the message names the missing needs.",
-    STARTED_UNGATED: "A container started without a decision of the start gate, as kata-bridge was away.",
+    GateEventReason.BLOCKED: (
+        "The start gate blocks the pod's containers; the message names the missing needs."
+    ),
+    GateEventReason.STARTED_UNGATED: (
+        "A container started without a decision of the start gate, as kata-bridge was away."
+    ),
 }
 
 # An API server that forgets Events after an hour needs no reminder within five minutes.
@@ -54,7 +64,7 @@ class PodNotifier:
 
     def blocked(self, sandbox: Sandbox, blockers: tuple[Blocker, ...]) -> None:
         messages = "; ".join(blocker.message for blocker in blockers)
-        self._event(sandbox, BLOCKED, f"Its containers are not started yet: {messages}.")
+        self._event(sandbox, GateEventReason.BLOCKED, f"Its containers are not started yet: {messages}.")
 
     def unblocked(self, sandbox: Sandbox) -> None:
         self._begin("nudge", sandbox.id, self._nudge(sandbox))
@@ -64,7 +74,7 @@ class PodNotifier:
             f"Container {container} started without a decision of the start gate of node {self._source.host}:"
             " its first steps may have been without Services or with another DNS server."
         )
-        self._event(sandbox, STARTED_UNGATED, message)
+        self._event(sandbox, GateEventReason.STARTED_UNGATED, message)
 
     # ---- requests
 
@@ -74,7 +84,7 @@ class PodNotifier:
         path = PODS.path(sandbox.namespace, sandbox.name)
         self._on_nudged(await self._super_cluster.write("PATCH", path, body, MERGE))
 
-    def _event(self, sandbox: Sandbox, reason: str, message: str) -> None:
+    def _event(self, sandbox: Sandbox, reason: GateEventReason, message: str) -> None:
         now_s = self._loop.time()
         key = (sandbox.uid, f"{reason} {message}")
         is_repeated = now_s - self._reported_s.get(key, float("-inf")) < SAME_EVENT_S

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events on pods and the node's condition, from the modules that write them."""
 
-import dnsconfig.resolve.resolver
-import kata_bridge.start_gate.pod_notifier
+from collections.abc import Mapping
+from typing import Any
+
+from daemonkit.kube.resources import EventReason
+from dnsconfig.resolve import resolver
+from kata_bridge.start_gate import pod_notifier
 from kata_bridge.start_gate.core.node_condition import (
     CONDITION,
     NO_POD_BLOCKED,
@@ -10,9 +14,10 @@ from kata_bridge.start_gate.core.node_condition import (
     REPORTED_AFTER_S,
 )
 
-_EVENTS = {
-    "kata-bridge": kata_bridge.start_gate.pod_notifier.EVENT_REASONS,
-    "dnsconfig": dnsconfig.resolve.resolver.EVENT_REASONS,
+# The recorder takes only members of EventReason: mypy finds any other reason.
+EVENTS: Mapping[str, tuple[type[EventReason], Mapping[Any, str]]] = {
+    "kata-bridge": (pod_notifier.GateEventReason, pod_notifier.EVENT_REASONS),
+    "dnsconfig": (resolver.ResolverEventReason, resolver.EVENT_REASONS),
 }
 
 
@@ -37,11 +42,11 @@ Of the Node, by kata-bridge. It counts pods that the start gate has blocked for 
 
 
 def page() -> str:
-    """Both tables."""
+    """Both tables. Raises KeyError for a reason without a meaning."""
     events = (
-        f"| `{reason}` | {daemon} | {meaning} |"
-        for daemon, reasons in _EVENTS.items()
-        for reason, meaning in reasons.items()
+        f"| `{reason}` | {daemon} | {meanings[reason]} |"
+        for daemon, (reasons, meanings) in EVENTS.items()
+        for reason in reasons
     )
     reasons = (
         f"| `True` | `{reason.value}` | most of them {message} |"

@@ -18,7 +18,7 @@ from daemonkit.kube.event_recorder import (
     TenantQueue,
     build_event,
 )
-from daemonkit.kube.resources import ObjectMeta, Status
+from daemonkit.kube.resources import EventReason, ObjectMeta, Status
 from daemonkit.metrics import Registry
 from daemonkit.tasks import Tasks
 
@@ -26,7 +26,13 @@ pytestmark = pytest.mark.asyncio
 
 AT = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
 SOURCE = EventSource("dnsconfig", "n1")
-REASON, MESSAGE = EVENT = ("DNSConfigForming", "too much")
+
+
+class RecordedReason(EventReason):
+    FORMING = "DNSConfigForming"
+
+
+REASON, MESSAGE = EVENT = (RecordedReason.FORMING, "too much")
 
 
 def a_pod(name: str = "web-0") -> ObjectMeta:
@@ -53,7 +59,9 @@ def error(code: int) -> ApiError:
     return ApiError(Status(code))
 
 
-async def posted(server: FakeEventApi, *events: tuple[str, str], seconds: float = 1.0) -> dict[str, float]:
+async def posted(
+    server: FakeEventApi, *events: tuple[RecordedReason, str], seconds: float = 1.0
+) -> dict[str, float]:
     """The metric's counts after so much time."""
     counted, tasks = Registry().counter("vcnode_test_events_total", "Events.", ("result",)), Tasks("test")
     recorder = EventRecorder(server, SOURCE, AT.timestamp, counted)
@@ -95,13 +103,13 @@ async def test_event_is_posted_as_the_kubelet_builds_it() -> None:
 
 async def test_event_name_is_a_digest_within_253_characters() -> None:
     def name(pod_name: str, message: str) -> str:
-        made = build_event(a_pod(pod_name), "R", message, SOURCE, AT)
+        made = build_event(a_pod(pod_name), REASON, message, SOURCE, AT)
         value: str = json.loads(made.body)["metadata"]["name"]
         return value
 
     assert name("web-0", "x") == name("web-0", "x") != name("web-0", "y")
     assert len(name("p" * 253, "x")) == 253
-    long = build_event(a_pod(), "R", "x" * 5000, SOURCE, AT)
+    long = build_event(a_pod(), REASON, "x" * 5000, SOURCE, AT)
     assert len(json.loads(long.body)["message"]) == MAX_MESSAGE_CHARACTERS
 
 
@@ -121,13 +129,13 @@ async def test_a_failed_post_is_retried_or_counted(
 
 
 async def test_posts_are_bounded_to_a_burst_and_a_rate() -> None:
-    many = [("R", str(number)) for number in range(BURST + 10)]
+    many = [(REASON, str(number)) for number in range(BURST + 10)]
     assert await posted(FakeEventApi(), *many, seconds=0.5) == {"posted": BURST}
     assert await posted(FakeEventApi(), *many, seconds=20.0) == {"posted": BURST + 10}
 
 
 async def test_events_beyond_the_queue_are_counted_and_dropped() -> None:
-    many = [("R", str(number)) for number in range(MAX_WAITING + 7)]
+    many = [(REASON, str(number)) for number in range(MAX_WAITING + 7)]
     assert (await posted(FakeEventApi(), *many))["dropped"] == 7
 
 

@@ -11,7 +11,7 @@ from dnsconfig.delivery.pod_resolvers import PodResolver
 from dnsconfig.delivery.queue import ResolverTarget
 from dnsconfig.resolve.decision import ResolverDecision
 from dnsconfig.resolve.network import NetworkServer, PodNetwork
-from dnsconfig.resolve.resolver import DnsClass, PodEvent
+from dnsconfig.resolve.resolver import DnsClass, PodEvent, ResolverEventReason
 from dnsconfig.resolve.waiting import PodWaiting, WaitReason
 from dnsconfig.retention.desired import DesiredResolver
 from dnsconfig.retention.resolver_retention import RevokedAddress
@@ -27,7 +27,7 @@ DECIDED = ResolverDecision(
 WAITING = replace(DECIDED, server=None, waiting=PodWaiting(WaitReason.NOT_FOUND, "why"))
 POD = PodResolver(PodObject(META), DECIDED, ResolverTarget(pod_uid="u"), DesiredResolver("text"))
 FIELDS = {"pod": "a-shop/web", "tenant": "a", "network": "blue"}
-ONE, TWO = PodEvent("R", "one"), PodEvent("R", "two")
+ONE, TWO = (PodEvent(ResolverEventReason.DNS_CONFIG_FORMING, each) for each in ("one", "two"))
 
 
 @pytest.mark.parametrize(

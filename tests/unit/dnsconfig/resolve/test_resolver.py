@@ -17,6 +17,7 @@ from dnsconfig.resolve.resolver import (
     DnsClass,
     PodEvent,
     ResolverConfig,
+    ResolverEventReason,
     SourcedValue,
     compute_resolver,
     dns_class,
@@ -179,7 +180,7 @@ def test_a_fourth_server_is_truncated_with_an_event() -> None:
     ]
     assert events == (
         PodEvent(
-            "DNSConfigForming",
+            ResolverEventReason.DNS_CONFIG_FORMING,
             "Nameserver limits were exceeded, some nameservers have been omitted, "
             "the applied nameserver line is: 1.2.3.4 10.0.0.1 10.0.0.2",
         ),
@@ -197,7 +198,7 @@ def test_search_paths_beyond_32_are_truncated() -> None:
     assert text == f"search {' '.join(paths[:32])}\n"
     assert events == (
         PodEvent(
-            "DNSConfigForming",
+            ResolverEventReason.DNS_CONFIG_FORMING,
             "Search Line limits were exceeded, some search paths have been omitted, "
             f"the applied search line is: {' '.join(paths[:32])}",
         ),
