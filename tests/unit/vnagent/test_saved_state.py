@@ -16,6 +16,7 @@ from tenancy.ownership import Owned, OwnerIndex
 from tenancy.registry import Registry, SpiffeTrust, merge
 from tenancy.removals import Distrust
 from tenancy.tenant import Role, Tenant
+from tests.unit.fake_clock import FakeClock
 from vnagent.saved_state import CONFIRM_S, PODS_FILE, TENANTS_FILE, SavedState
 from vnagent.tenants.client_lists import ClientLists
 
@@ -27,14 +28,6 @@ REGISTRY, _ = merge(Registry(), {"a.yaml": A})
 SHOP = Owned("ten-a", "web", "shop", "t-1", "ten-a-web", "shop", "s-1", frozenset({"app", "setup"}))
 CART = Owned("ten-a", "web", "cart", "t-2", "ten-a-web", "cart", "s-2", frozenset(), "too large: x")
 INDEX = OwnerIndex([SHOP, CART])
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.now = 1_700_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

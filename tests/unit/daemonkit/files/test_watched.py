@@ -6,21 +6,13 @@ from pathlib import Path
 import pytest
 
 from daemonkit.files.watched import FilesError, Watched, signature
-
-
-class Clock:
-    """Far enough behind or ahead of the files' own times, which no test can choose."""
-
-    def __init__(self) -> None:
-        self.now = 4e9  # 2096: every file was changed long ago
-
-    def __call__(self) -> float:
-        return self.now
+from tests.unit.fake_clock import FakeClock
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> FakeClock:
+    """Ahead of the files' own times, which no test can choose: each was changed long ago."""
+    return FakeClock(4e9)
 
 
 @pytest.fixture
@@ -37,13 +29,13 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return opened
 
 
-def test_only_the_first_poll_reports_a_change(tmp_path: Path, clock: Clock) -> None:
+def test_only_the_first_poll_reports_a_change(tmp_path: Path, clock: FakeClock) -> None:
     (tmp_path / "a.crt").write_bytes(b"1")
     watched = Watched.files([tmp_path / "a.crt"], clock=clock)
     assert [watched.poll(), watched.poll()] == [True, False]
 
 
-def test_an_unchanged_file_is_not_read_again(tmp_path: Path, clock: Clock, reads: list[Path]) -> None:
+def test_an_unchanged_file_is_not_read_again(tmp_path: Path, clock: FakeClock, reads: list[Path]) -> None:
     (tmp_path / "a").write_bytes(b"1")
     reads.clear()
     watched = Watched.files([tmp_path / "a"], clock=clock)
@@ -52,7 +44,7 @@ def test_an_unchanged_file_is_not_read_again(tmp_path: Path, clock: Clock, reads
 
 
 def test_a_recent_file_is_read_until_its_times_are_reliable(
-    tmp_path: Path, clock: Clock, reads: list[Path]
+    tmp_path: Path, clock: FakeClock, reads: list[Path]
 ) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"1")
@@ -66,7 +58,7 @@ def test_a_recent_file_is_read_until_its_times_are_reliable(
 
 
 def test_a_second_change_with_equal_times_is_seen(
-    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"1")
@@ -79,7 +71,7 @@ def test_a_second_change_with_equal_times_is_seen(
     assert [watched.poll(), watched.poll()] == [True, False]
 
 
-def test_new_times_without_new_content_are_not_a_change(tmp_path: Path, clock: Clock) -> None:
+def test_new_times_without_new_content_are_not_a_change(tmp_path: Path, clock: FakeClock) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"1")
     watched = Watched.files([path], clock=clock)
@@ -109,7 +101,7 @@ def secret_mount(directory: Path) -> Callable[[str], None]:
     return update
 
 
-def test_the_swap_of_a_secret_mount_is_seen(tmp_path: Path, clock: Clock) -> None:
+def test_the_swap_of_a_secret_mount_is_seen(tmp_path: Path, clock: FakeClock) -> None:
     update = secret_mount(tmp_path / "tls")
     paths = [tmp_path / "tls" / name for name in ("tls.crt", "tls.key")]
     for watched in (
@@ -123,7 +115,7 @@ def test_the_swap_of_a_secret_mount_is_seen(tmp_path: Path, clock: Clock) -> Non
 
 
 def test_certificate_and_key_come_from_one_side_of_a_swap(
-    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     update = secret_mount(tmp_path / "tls")
     paths = [tmp_path / "tls" / name for name in ("tls.crt", "tls.key")]
@@ -142,7 +134,7 @@ def test_certificate_and_key_come_from_one_side_of_a_swap(
 
 
 def test_a_constant_writer_does_not_block_the_reader(
-    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"")
@@ -161,7 +153,7 @@ def test_a_constant_writer_does_not_block_the_reader(
     assert watched.poll() is False
 
 
-def test_a_missing_file_is_watched(tmp_path: Path, clock: Clock) -> None:
+def test_a_missing_file_is_watched(tmp_path: Path, clock: FakeClock) -> None:
     path = tmp_path / "a"
     watched = Watched.files([path], clock=clock)
     assert [watched.poll(), watched.poll()] == [True, False]
@@ -173,7 +165,7 @@ def test_a_missing_file_is_watched(tmp_path: Path, clock: Clock) -> None:
     assert [watched.poll(), watched.poll()] == [True, False]
 
 
-def test_poll_compares_with_the_last_snapshot(tmp_path: Path, clock: Clock) -> None:
+def test_poll_compares_with_the_last_snapshot(tmp_path: Path, clock: FakeClock) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"1")
     watched = Watched.files([path], clock=clock)
@@ -184,7 +176,7 @@ def test_poll_compares_with_the_last_snapshot(tmp_path: Path, clock: Clock) -> N
     assert watched.poll() is False
 
 
-def test_a_directory_lists_visible_files_that_match(tmp_path: Path, clock: Clock) -> None:
+def test_a_directory_lists_visible_files_that_match(tmp_path: Path, clock: FakeClock) -> None:
     for name in ("b.yaml", "a.yaml", ".hidden.yaml", "a.yaml~", "a.yml"):
         (tmp_path / name).write_text(name)
     watched = Watched.directory(tmp_path, "*.yaml", clock=clock)
@@ -201,7 +193,7 @@ def test_a_directory_lists_visible_files_that_match(tmp_path: Path, clock: Clock
     assert watched.snapshot() == {tmp_path / "c.yaml": b"a.yaml"}
 
 
-def test_a_bad_file_does_not_affect_others(tmp_path: Path, clock: Clock) -> None:
+def test_a_bad_file_does_not_affect_others(tmp_path: Path, clock: FakeClock) -> None:
     (tmp_path / "good").write_bytes(b"12345678")
     (tmp_path / "large").write_bytes(b"123456789")
     (tmp_path / "directory").mkdir()
@@ -223,7 +215,7 @@ def test_a_bad_file_does_not_affect_others(tmp_path: Path, clock: Clock) -> None
     assert tmp_path / "large" not in watched.problems
 
 
-def test_an_unreadable_directory_is_not_an_empty_one(tmp_path: Path, clock: Clock) -> None:
+def test_an_unreadable_directory_is_not_an_empty_one(tmp_path: Path, clock: FakeClock) -> None:
     directory = tmp_path / "tenants"
     directory.mkdir()
     (directory / "a").write_bytes(b"1")
@@ -238,7 +230,7 @@ def test_an_unreadable_directory_is_not_an_empty_one(tmp_path: Path, clock: Cloc
     assert watched.snapshot() == {directory / "a": b"1"}
 
 
-def test_too_many_files_are_refused_as_a_whole(tmp_path: Path, clock: Clock) -> None:
+def test_too_many_files_are_refused_as_a_whole(tmp_path: Path, clock: FakeClock) -> None:
     watched = Watched.directory(tmp_path, "*", max_files=2, clock=clock)
     for name in "abc":
         (tmp_path / name).write_bytes(b"")

@@ -10,6 +10,7 @@ from daemonkit.tasks import Tasks
 from devkit.pki import Authority
 from tenancy.ownership import Owned
 from tenancy.registry import Registry
+from tests.unit.fake_clock import FakeClock
 from vnagent.audit_log import AuditLog
 from vnagent.config import Kubelet, Pods, PodSource, Serving, Spiffe, Tenants, VnAgentConfiguration
 from vnagent.core.limits import Limits
@@ -26,17 +27,10 @@ from vnagent.upstream.kubelet import KubeletPool
 SERVING = Authority.create("serving")
 
 
-class FakeWallClock:
-    now = 1_700_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class SourcesSetting:
     """The sources of one configuration, and a state without a connection."""
 
-    def __init__(self, directory: Path, clock: FakeWallClock, spiffe: Spiffe | None = None) -> None:
+    def __init__(self, directory: Path, clock: FakeClock, spiffe: Spiffe | None = None) -> None:
         (directory / "tenants").mkdir(exist_ok=True)
         if not (directory / "serving.crt").exists():
             SERVING.issue("node-1", sans_dns=["node-1"]).write(directory, "serving")

@@ -15,7 +15,8 @@ from tenancy.document import document_of
 from tenancy.ownership import Owned, OwnerIndex
 from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant
-from tests.unit.vnagent.sources.publisher_setting import SERVING, FakeWallClock, SourcesSetting
+from tests.unit.fake_clock import FakeClock
+from tests.unit.vnagent.sources.publisher_setting import SERVING, SourcesSetting
 from vnagent.config import Spiffe
 from vnagent.core.source_status import Retained
 from vnagent.reload import Reloadable
@@ -32,12 +33,12 @@ TWIN = Owned("ten-b", "web", "shop", "t-2", "ten-a-web", "shop", "s-2", frozense
 
 
 @pytest.fixture
-def clock() -> FakeWallClock:
-    return FakeWallClock()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest_asyncio.fixture
-async def setting(tmp_path: Path, clock: FakeWallClock) -> AsyncIterator[SourcesSetting]:
+async def setting(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SourcesSetting]:
     made = SourcesSetting(tmp_path, clock)
     yield made
     made.poller.stop()
@@ -50,7 +51,7 @@ async def test_before_a_sync_nothing_is_served(setting: SourcesSetting) -> None:
     assert setting.state.context is None
 
 
-async def test_published_objects_are_served_and_saved(setting: SourcesSetting, clock: FakeWallClock) -> None:
+async def test_published_objects_are_served_and_saved(setting: SourcesSetting, clock: FakeClock) -> None:
     assert setting.publisher.publish_tenants(TenantsReading({"a": A, "b": B}))
     setting.publisher.publish_pods((SHOP,), ())
     assert setting.served() == ({"ten-a", "ten-b"}, {SHOP})
@@ -71,9 +72,7 @@ async def test_published_objects_are_served_and_saved(setting: SourcesSetting, c
     again.poller.stop()
 
 
-async def test_serving_restored_state_does_not_confirm_it(
-    setting: SourcesSetting, clock: FakeWallClock
-) -> None:
+async def test_serving_restored_state_does_not_confirm_it(setting: SourcesSetting, clock: FakeClock) -> None:
     """Two restarts without a word of the sources: the age counts from the last word."""
     setting.publisher.publish_tenants(TenantsReading({"a": A}))
     await setting.saved.write_due()
@@ -108,7 +107,7 @@ async def test_removing_the_last_tenant_drops_the_context(setting: SourcesSettin
 
 
 async def test_an_empty_reading_retains_all_tenants_until_release(
-    setting: SourcesSetting, clock: FakeWallClock, capsys: pytest.CaptureFixture[str]
+    setting: SourcesSetting, clock: FakeClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     setting.publisher.publish_tenants(TenantsReading({"a": A, "b": B}))
     for _ in range(3):
@@ -148,7 +147,7 @@ async def test_a_retained_tenant_wins_over_a_newcomer(setting: SourcesSetting) -
     assert (setting.served()[0], setting.state.tenant_problems) == ({"ten-c"}, ())
 
 
-async def test_retained_tenants_survive_a_restart(setting: SourcesSetting, clock: FakeWallClock) -> None:
+async def test_retained_tenants_survive_a_restart(setting: SourcesSetting, clock: FakeClock) -> None:
     """Also where by then so many tenants have come that the loss would look plausible."""
     c, d, e = (Tenant(f"ten-{each}", (Authority.create(each).der,), {}) for each in "cde")
     setting.publisher.publish_tenants(TenantsReading({"a": A, "b": B}))
@@ -166,7 +165,7 @@ async def test_retained_tenants_survive_a_restart(setting: SourcesSetting, clock
     again.poller.stop()
 
 
-async def test_removals_during_a_restart_are_judged(setting: SourcesSetting, clock: FakeWallClock) -> None:
+async def test_removals_during_a_restart_are_judged(setting: SourcesSetting, clock: FakeClock) -> None:
     setting.publisher.publish_tenants(TenantsReading({"a": A, "b": B}))
     await setting.saved.write_due()
     again = SourcesSetting(setting.directory, clock)
@@ -192,7 +191,7 @@ async def test_an_invalid_serving_certificate_changes_nothing(setting: SourcesSe
     assert setting.served()[0] == {"ten-a", "ten-b"}
 
 
-async def test_the_spiffe_authority_is_reloaded(tmp_path: Path, clock: FakeWallClock) -> None:
+async def test_the_spiffe_authority_is_reloaded(tmp_path: Path, clock: FakeClock) -> None:
     CA_A.write(tmp_path, "spiffe")
     setting = SourcesSetting(tmp_path, clock, Spiffe(tmp_path / "spiffe.crt", "super.example"))
     setting.publisher.publish_tenants(TenantsReading({"b": B}))
@@ -352,7 +351,7 @@ async def test_a_plausible_removal_is_applied_after_a_second_read(setting: Sourc
 
 
 async def test_pods_are_stale_before_and_between_good_reads(
-    setting: SourcesSetting, clock: FakeWallClock
+    setting: SourcesSetting, clock: FakeClock
 ) -> None:
     """From saved state, and with a file that is gone: what it lacked may have been created since."""
     pods = next(each for each in setting.sources.reloadables if each.name == "pods")

@@ -16,7 +16,8 @@ from devkit.kube.transport import StorageTransport
 from devkit.pki import Authority
 from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant
-from tests.unit.vnagent.sources.publisher_setting import FakeWallClock, SourcesSetting
+from tests.unit.fake_clock import FakeClock
+from tests.unit.vnagent.sources.publisher_setting import SourcesSetting
 from vnagent.core.source_status import Retained
 from vnagent.sources.super_tenants import SuperTenants
 from vnagent.tenants.client_lists import ClientLists, retain_lists
@@ -77,7 +78,7 @@ class SuperCluster:
     """VirtualClusters `a` and `b`, each with one client in its ConfigMap."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory, self._clock = directory, FakeWallClock()
+        self._directory, self._clock = directory, FakeClock()
         self.storage = Storage()
         self.transport = StorageTransport(self.storage)
         for key in LISTED:

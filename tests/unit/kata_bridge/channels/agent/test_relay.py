@@ -9,16 +9,9 @@ import pytest
 from kata_bridge.channels.agent import peer_origin, relay
 from kata_bridge.channels.agent.peer_origin import PeerOrigin
 from kata_bridge.channels.agent.relay import Relay
+from tests.unit.fake_clock import FakeClock
 
 NOWHERE = Path("/nonexistent/agents.sock")
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def admitted(subject: Relay, origin: PeerOrigin, times: int) -> int:
@@ -26,7 +19,7 @@ def admitted(subject: Relay, origin: PeerOrigin, times: int) -> int:
 
 
 def test_connect_rate_of_an_origin_is_limited() -> None:
-    clock = Clock()
+    clock = FakeClock()
     subject = Relay(NOWHERE, clock=clock)
     guest, other = PeerOrigin("unix", "pid 1"), PeerOrigin("unix", "pid 2")
     assert admitted(subject, guest, 100) == peer_origin.MAX_CONNECTS_PER_GUEST
@@ -36,13 +29,13 @@ def test_connect_rate_of_an_origin_is_limited() -> None:
 
 
 def test_shared_address_has_a_higher_limit() -> None:
-    subject = Relay(NOWHERE, clock=Clock())
+    subject = Relay(NOWHERE, clock=FakeClock())
     assert admitted(subject, PeerOrigin("tcp", "10.0.0.1"), 2_000) == peer_origin.MAX_CONNECTS_PER_ADDRESS
 
 
 def test_connection_by_a_closed_socket_is_refused() -> None:
     assert (
-        Relay(NOWHERE, clock=Clock()).try_admit(PeerOrigin("hybrid-vsock", "sb", "sb"))
+        Relay(NOWHERE, clock=FakeClock()).try_admit(PeerOrigin("hybrid-vsock", "sb", "sb"))
         == "its socket is closed"
     )
 
@@ -58,7 +51,7 @@ class Wire(asyncio.Transport):
 
 @pytest.mark.asyncio
 async def test_silent_addresses_do_not_keep_guests_out() -> None:
-    subject = Relay(NOWHERE, clock=Clock())
+    subject = Relay(NOWHERE, clock=FakeClock())
     attached = subject.opened(Wire(), PeerOrigin("tcp", "10.1.0.1"))
     assert attached is not None
     subject.attached(attached)
@@ -83,4 +76,4 @@ async def test_silent_addresses_do_not_keep_guests_out() -> None:
 
 
 def test_unknown_peer_has_no_connection() -> None:
-    assert Relay(NOWHERE, clock=Clock()).connection("unix-abstract:00005") is None
+    assert Relay(NOWHERE, clock=FakeClock()).connection("unix-abstract:00005") is None
