@@ -26,6 +26,9 @@ from ruleset.document import Ruleset
 from tests.functional.kata_bridge.served_bridge import DEADLINE_S, ServedBridge, bridge, ruleset
 from tests.waiting import until
 
+# Longer than the client waits before it connects again.
+_BUSY_S = 0.5
+
 FLOW = Flow(protocol="udp", destination="10.0.0.10", port=53)
 
 pytestmark = pytest.mark.asyncio
@@ -61,6 +64,33 @@ async def test_set_ruleset_returns_a_result_for_each_guest(node: ServedBridge, c
     outcomes = await results(client.set_ruleset(["g0"], ruleset(2, 100)))
     assert outcomes["g0"].code is ResultCode.UNCHANGED
     assert len(guests[0].applied) == 1
+
+
+async def test_client_waits_for_a_busy_server(node: ServedBridge, tmp_path: Path) -> None:
+    """gRPC gave a connection up after 100 ms, its delay before the next one: on a busy node a call failed."""
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server_reader, server_writer = await asyncio.open_unix_connection(str(node.socket))
+
+        async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+            while data := await source.read(65536):
+                target.write(data)
+            target.close()
+
+        async def copy_late() -> None:
+            await asyncio.sleep(_BUSY_S)
+            await copy(server_reader, writer)
+
+        await asyncio.gather(copy(reader, server_writer), copy_late())
+
+    node.add("g")
+    busy = tmp_path / "busy.sock"
+    async with (
+        await asyncio.start_unix_server(relay, busy),
+        BridgeClient(busy, timeout_s=DEADLINE_S) as client,
+    ):
+        outcomes = await results(client.set_ruleset(["g"], ruleset(1)))
+    assert outcomes["g"].code is ResultCode.APPLIED
 
 
 async def test_a_delta_stays_a_delta_and_needs_its_base(node: ServedBridge, client: BridgeClient) -> None:
