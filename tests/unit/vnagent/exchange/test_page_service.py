@@ -6,7 +6,6 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -16,9 +15,9 @@ from devkit.kubelet.pods import FakePod, page_for
 from tenancy import keys
 from tenancy.ownership import Owned, OwnerIndex
 from tenancy.tenant import Role
+from tests.unit.vnagent.fake_kubelet_pool import FakeKubeletPool
 from tests.waiting import last_seen, source
 from vnagent.core.access import Caller
-from vnagent.core.head import parse_response_head
 from vnagent.core.limits import TenantUsage
 from vnagent.core.requests import Endpoint, PageRequest
 from vnagent.downstream.client_connection import ClientConnection
@@ -33,8 +32,7 @@ from vnagent.exchange.page_service import (
 from vnagent.pages import page as pages
 from vnagent.pages.page import PageError
 from vnagent.state import AgentState
-from vnagent.upstream.kubelet import KubeletAddress, KubeletPool, ResponseHandler
-from vnagent.upstream.page_fetch import INLINE_BYTES, LIST_S, FetchError
+from vnagent.upstream.page_fetch import INLINE_BYTES, FetchError
 
 pytestmark = pytest.mark.asyncio
 
@@ -53,41 +51,6 @@ def owned(each: FakePod) -> Owned:
     return Owned(tenant, "web", each.name, uid, each.namespace, each.name, each.uid, containers)
 
 
-class FakeKubeletPool:
-    """A pool that responds to each request with a page of `pods` after `takes_s`. Counts the reads."""
-
-    def __init__(self, *pods: FakePod, takes_s: float = 0.0) -> None:
-        self.poller = SimpleNamespace(loop=asyncio.get_running_loop())
-        self.address = KubeletAddress("127.0.0.1", 10250, "node-1")
-        self.pods = pods
-        self.takes_s = takes_s
-        self.status = 200
-        self.is_cut = False
-        self.reads: list[str] = []
-
-    def acquire(
-        self, exchange: ResponseHandler, request: bytes, *, timeout_s: float | None, is_upgrade: bool
-    ) -> "FakeKubeletPool":
-        path = request.split(b" ")[1].decode()
-        self.reads.append(path)
-        self.poller.loop.call_later(self.takes_s, self._answer, exchange, path)
-        return self
-
-    def _answer(self, exchange: ResponseHandler, path: str) -> None:
-        page = page_for(path.partition("?")[0], self.pods, "node-1")
-        assert page is not None
-        body = page[1][: 100 if self.is_cut else None]
-        exchange.on_response(parse_response_head(b"HTTP/1.1 %d X" % self.status))
-        exchange.on_body(memoryview(body))
-        exchange.on_response_end()
-
-    def set_deadline(self, seconds: float) -> None:
-        assert seconds == LIST_S
-
-    def abort(self) -> None:
-        pass
-
-
 class ServedPages:
     """A service over a kubelet, and its tasks' failures."""
 
@@ -95,7 +58,7 @@ class ServedPages:
         self.kubelet = kubelet
         self.failures: list[str] = []
         tasks = Tasks("test", on_failure=lambda name, _error: self.failures.append(name))
-        self.service = PageService(cast(KubeletPool, kubelet), max_age_s, tasks)
+        self.service = PageService(kubelet.as_pool, max_age_s, tasks)
         self.index = OwnerIndex([owned(each) for each in kubelet.pods])
 
     async def uids(self, tenant: str, page: PageRequest = PODS) -> list[str]:
@@ -114,7 +77,7 @@ async def test_tenants_share_a_read_and_never_a_render() -> None:
     served = ServedPages(FakeKubeletPool(A, B, takes_s=0.5), 2.0)
     found = await asyncio.gather(*(served.uids(tenant) for tenant in ("ten-a", "ten-b", "ten-a", "none")))
     assert found == [["t-ten-a-shop"], ["t-ten-b-bank"], ["t-ten-a-shop"], []]
-    assert served.kubelet.reads == ["/pods"]
+    assert served.kubelet.paths == ["/pods"]
 
 
 async def test_a_read_is_shared_for_its_maximum_age() -> None:
@@ -122,20 +85,20 @@ async def test_a_read_is_shared_for_its_maximum_age() -> None:
     for _ in range(4):
         await served.uids("ten-a")
         await asyncio.sleep(0.9)
-    assert len(served.kubelet.reads) == 2  # at 0 and, when it was 2.7 s old, anew
+    assert len(served.kubelet.paths) == 2  # at 0 and, when it was 2.7 s old, anew
 
 
 async def test_with_age_zero_each_request_reads() -> None:
     served = ServedPages(FakeKubeletPool(A, takes_s=0.5), 0.0)
     await asyncio.gather(*(served.uids("ten-a") for _ in range(3)))
-    assert served.kubelet.reads == ["/pods"] * 3
+    assert served.kubelet.paths == ["/pods"] * 3
 
 
 async def test_different_pages_are_read_separately() -> None:
     served = ServedPages(FakeKubeletPool(A), 2.0)
     assert await served.uids("ten-a") == await served.uids("ten-a", STATS)
     await served.uids("ten-a", STATS._replace(only_cpu_and_memory=True))
-    assert served.kubelet.reads == [
+    assert served.kubelet.paths == [
         "/pods",
         "/stats/summary",
         "/stats/summary?only_cpu_and_memory=true",
@@ -151,7 +114,7 @@ async def test_ownership_is_decided_at_render_time() -> None:
     served.index = OwnerIndex([taken_over])
     assert await waiting == []
     assert await served.uids("ten-b") == []  # the shared read knows the old body only
-    assert len(served.kubelet.reads) == 1
+    assert len(served.kubelet.paths) == 1
 
 
 async def test_a_failed_read_reaches_all_waiters_and_is_not_kept() -> None:
@@ -162,7 +125,7 @@ async def test_a_failed_read_reaches_all_waiters_and_is_not_kept() -> None:
     assert all(isinstance(each, FetchError) for each in found)
     served.kubelet.status = 200
     assert await served.uids("ten-a") == ["t-ten-a-shop"]
-    assert len(served.kubelet.reads) == 2
+    assert len(served.kubelet.paths) == 2
     # The requester got it, so it is not a failure of the daemon.
     assert served.failures == []
 
@@ -184,7 +147,7 @@ async def test_a_cancelled_waiter_leaves_the_read_to_others() -> None:
     await asyncio.sleep(0.5)
     first.cancel()
     assert await second == ["t-ten-a-shop"]
-    assert served.kubelet.reads == ["/pods"]
+    assert served.kubelet.paths == ["/pods"]
 
 
 async def test_a_page_rendered_in_a_thread_is_the_same() -> None:
@@ -359,7 +322,7 @@ async def test_a_bug_gets_a_response_one_log_line_and_is_not_kept(
     served = ServedPages(kubelet, max_age_s)
     client = PageClient(BrokenIndex([]) if is_fault_in == "rendering" else served.index)
     if is_fault_in == "reading":
-        kubelet.acquire = broken  # type: ignore[method-assign]  # as a dial that fails in Python
+        kubelet.error = ValueError()  # as a dial that fails in Python
     page_exchange(client, served).start()
     await asyncio.sleep(1.0)
     assert client.refused == [(502, "page-malformed")]
@@ -367,7 +330,7 @@ async def test_a_bug_gets_a_response_one_log_line_and_is_not_kept(
     assert len(client.tasks) == 0
 
 
-def broken(*_: object, **__: object) -> FakeKubeletPool:
+def broken() -> None:
     raise ValueError
 
 

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kubelet's list as large as tenants can make it: all pods are read, in the memory of one."""
 
-import asyncio
 import json
 import tracemalloc
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
@@ -14,14 +11,13 @@ from daemonkit.tasks import Tasks
 from devkit.kubelet.pods import FakePod, pod_list
 from tenancy import keys
 from tenancy.ownership import ContainerPolicy, Owned, OwnerIndex
-from vnagent.core.head import parse_response_head
+from tests.unit.vnagent.fake_kubelet_pool import FakeKubeletPool
 from vnagent.core.list_splitter import MAX_ITEM_BYTES
 from vnagent.core.requests import Endpoint, PageRequest
 from vnagent.exchange.page_service import PageService
 from vnagent.sources.kubelet_pods import KubeletPods
 from vnagent.upstream import page_fetch as fetching
-from vnagent.upstream.kubelet import KubeletAddress, KubeletPool, ResponseHandler
-from vnagent.upstream.page_fetch import LIST_S, MAX_WHOLE_LIST_BYTES
+from vnagent.upstream.page_fetch import MAX_WHOLE_LIST_BYTES
 
 pytestmark = pytest.mark.asyncio
 
@@ -48,33 +44,13 @@ def owned(tenant: str, name: str, problem: str = "") -> Owned:
     return Owned(tenant, "web", name, f"t-{name}", f"{tenant}-web", name, f"s-{name}", containers, problem)
 
 
-class ListPool:
-    """A kubelet that sends the list of `items` in chunks, as Go does; counts the reads."""
+class LargeList:
+    """The list of `items` in the pieces in which Go sends it."""
 
     def __init__(self, *items: bytes) -> None:
-        self.poller = SimpleNamespace(loop=asyncio.get_running_loop())
-        self.address = KubeletAddress("127.0.0.1", 10250, "node-1")
         self.items = items
         self.is_cut = False
-        self.reads = 0
-        self.aborts = 0
-
-    def acquire(
-        self, exchange: ResponseHandler, request: bytes, *, timeout_s: float | None, is_upgrade: bool
-    ) -> "ListPool":
-        self.reads += 1
-        self.poller.loop.call_soon(self._answer, exchange)
-        return self
-
-    def _answer(self, exchange: ResponseHandler) -> None:
-        exchange.on_response(parse_response_head(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked"))
-        aborts = self.aborts
-        for piece in self._pieces():
-            exchange.on_body(memoryview(b"%x\r\n%s\r\n" % (len(piece), piece)))
-            if self.aborts > aborts:
-                return
-        exchange.on_body(memoryview(b"0\r\n"))
-        exchange.on_response_end()
+        self.pool = FakeKubeletPool(pieces=self._pieces)
 
     def _pieces(self) -> Iterator[bytes]:
         yield b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":['
@@ -85,20 +61,14 @@ class ListPool:
         if not self.is_cut:
             yield b"]}\n"
 
-    def set_deadline(self, seconds: float) -> None:
-        assert seconds == LIST_S
-
-    def abort(self) -> None:
-        self.aborts += 1
-
 
 class Reader:
-    """A source over a pool, and its published pods."""
+    """A source of a list, and its published pods."""
 
-    def __init__(self, pool: ListPool) -> None:
+    def __init__(self, listed: LargeList) -> None:
         self.published: list[tuple[tuple[Owned, ...], tuple[str, ...]]] = []
         self.feed = KubeletPods(
-            cast(KubeletPool, pool),
+            listed.pool.as_pool,
             ContainerPolicy(),
             5.0,
             Tasks("test"),
@@ -112,11 +82,11 @@ def bulk(size: int) -> bytes:
 
 async def test_large_pods_of_one_tenant_hide_no_pod_of_another() -> None:
     large = item(pod("ten-a", "large"), bulk(1_400_000))
-    pool = ListPool(*[large.replace(b"-large", b"-l%d" % n) for n in range(3)], item(pod("ten-b", "bank")))
+    listed = LargeList(*[large.replace(b"-large", b"-l%d" % n) for n in range(3)], item(pod("ten-b", "bank")))
     # The same bytes again and again: the list has 140 MB, the test's own memory does not.
-    first, second, third, bank = pool.items
-    pool.items = (*[first] * 33, *[second] * 33, *[third] * 34, bank)
-    reader = Reader(pool)
+    first, second, third, bank = listed.items
+    listed.items = (*[first] * 33, *[second] * 33, *[third] * 34, bank)
+    reader = Reader(listed)
     tracemalloc.start()
     try:
         assert await reader.feed.read()
@@ -144,7 +114,7 @@ async def test_whole_and_split_lists_give_the_same_pods(monkeypatch: pytest.Monk
     found = []
     for whole_bytes in (1 << 30, 0):
         monkeypatch.setattr(fetching, "MAX_WHOLE_LIST_BYTES", whole_bytes)
-        reader = Reader(ListPool(*items))
+        reader = Reader(LargeList(*items))
         assert await reader.feed.read()
         found += reader.published
     assert found[0][0] == (
@@ -159,17 +129,17 @@ async def test_whole_and_split_lists_give_the_same_pods(monkeypatch: pytest.Monk
 
 
 async def test_an_unchanged_long_list_is_published_once() -> None:
-    reader = Reader(ListPool(item(pod("ten-a", "large"), bulk(MAX_WHOLE_LIST_BYTES))))
+    reader = Reader(LargeList(item(pod("ten-a", "large"), bulk(MAX_WHOLE_LIST_BYTES))))
     assert await reader.feed.read()
     assert await reader.feed.read()
     assert [len(pods) for pods, _ in reader.published] == [1]
 
 
 async def test_a_truncated_long_list_changes_nothing() -> None:
-    pool = ListPool(item(pod("ten-a", "large"), bulk(MAX_WHOLE_LIST_BYTES)), item(pod("ten-b", "bank")))
-    reader = Reader(pool)
+    listed = LargeList(item(pod("ten-a", "large"), bulk(MAX_WHOLE_LIST_BYTES)), item(pod("ten-b", "bank")))
+    reader = Reader(listed)
     assert await reader.feed.read()
-    pool.is_cut, pool.items = True, pool.items[:1]
+    listed.is_cut, listed.items = True, listed.items[:1]
     assert not await reader.feed.read()
     assert len(reader.published) == 1
     failure = reader.feed.failure()
@@ -178,12 +148,12 @@ async def test_a_truncated_long_list_changes_nothing() -> None:
 
 
 async def test_an_endless_list_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = ListPool(item(pod("ten-a", "large"), bulk(MAX_WHOLE_LIST_BYTES)))
-    reader = Reader(pool)
+    listed = LargeList(item(pod("ten-a", "large"), bulk(MAX_WHOLE_LIST_BYTES)))
+    reader = Reader(listed)
     assert await reader.feed.read()
     monkeypatch.setattr(fetching, "MAX_LIST_BYTES", MAX_WHOLE_LIST_BYTES + 1)
     assert not await reader.feed.read()
-    assert (len(reader.published), pool.aborts) == (1, 1)
+    assert (len(reader.published), listed.pool.abort_count) == (1, 1)
     failure = reader.feed.failure()
     assert failure is not None
     assert failure.message == "kubelet /pods: kubelet-too-large"
@@ -196,7 +166,7 @@ async def test_a_neighbours_page_is_served_meanwhile(
     """And of the tenant's pods those with few fields."""
     monkeypatch.setattr(fetching, "MAX_WHOLE_LIST_BYTES", whole_bytes)
     container = b',"ephemeralContainers":[{"name":"app","image":"%s"}]' % (b"x" * (128 << 10))
-    pool = ListPool(
+    listed = LargeList(
         item(pod("ten-a", "large"), bulk(1_400_000)),
         item(pod("ten-a", "much"), container),
         item(pod("ten-a", "vast"), bulk(MAX_ITEM_BYTES)),
@@ -205,10 +175,10 @@ async def test_a_neighbours_page_is_served_meanwhile(
     index = OwnerIndex(
         [owned("ten-a", name) for name in ("large", "much", "vast")] + [owned("ten-b", "bank")]
     )
-    service = PageService(cast(KubeletPool, pool), 30.0, Tasks("test"))
+    service = PageService(listed.pool.as_pool, 30.0, Tasks("test"))
     found = {}
     for tenant in ("ten-a", "ten-b"):
         async with service.rendered(PODS_PAGE, lambda: index, tenant) as page:
             found[tenant] = [each["metadata"]["name"] for each in json.loads(page.body)["items"]]
-    assert (found, pool.reads) == ({"ten-a": ["large"], "ten-b": ["bank"]}, 1)
+    assert (found, len(listed.pool.connections)) == ({"ten-a": ["large"], "ten-b": ["bank"]}, 1)
     service.close()

@@ -3,71 +3,48 @@
 
 import asyncio
 import itertools
-import json
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
 from daemonkit.tasks import Tasks
-from devkit.kubelet.pods import FakePod, pod_list
+from devkit.kubelet.pods import FakePod
 from tenancy import keys
 from tenancy.ownership import ContainerPolicy
-from vnagent.core.head import parse_response_head
+from tests.unit.vnagent.fake_kubelet_pool import FakeKubeletPool
 from vnagent.sources.kubelet_pods import MAX_REFRESH_S, MIN_REFRESH_S, REFRESH_S, KubeletPods
-from vnagent.upstream.kubelet import KubeletAddress, KubeletPool, ResponseHandler
 
 pytestmark = pytest.mark.asyncio
 
 INTERVAL_S = 5.0
+TAKES_S = 0.05
 
 
-class FakePodsKubelet:
-    """Responds after `takes_s` with the pods at the time of the request. Counts the reads."""
+class ReadKubelet:
+    """A kubelet to which the test adds pods, and a source that reads them."""
 
-    def __init__(self, takes_s: float = 0.05) -> None:
-        self.poller = SimpleNamespace(loop=asyncio.get_running_loop())
-        self.address = KubeletAddress("127.0.0.1", 10250, "node-1")
-        self.takes_s = takes_s
-        self.status = 200
-        self.names: list[str] = []
-        self.reads: list[float] = []
-        self.tasks = Tasks("test")
+    def __init__(self, takes_s: float = TAKES_S) -> None:
+        self.pool = FakeKubeletPool(takes_s=takes_s)
         self.known: set[str] = set()
         self.feed = KubeletPods(
-            cast(KubeletPool, self),
+            self.pool.as_pool,
             ContainerPolicy(),
             INTERVAL_S,
-            self.tasks,
+            Tasks("test"),
             lambda pods, _: self.known.update(pod.name for pod in pods),
         )
 
-    def acquire(
-        self, exchange: ResponseHandler, request: bytes, *, timeout_s: float | None, is_upgrade: bool
-    ) -> "FakePodsKubelet":
-        self.reads.append(self.poller.loop.time())
-        annotations = {keys.CLUSTER: "ten-b", keys.NAMESPACE: "web"}
-        pods = [
-            FakePod("ten-b-web", name, f"s-{name}", annotations=annotations | {keys.UID: f"t-{name}"})
-            for name in self.names
-        ]
-        self.poller.loop.call_later(self.takes_s, self._answer, exchange, json.dumps(pod_list(pods)))
-        return self
+    @property
+    def reads(self) -> list[float]:
+        """The times at which reads began."""
+        return self.pool.begins_s
 
-    def _answer(self, exchange: ResponseHandler, page: str) -> None:
-        exchange.on_response(parse_response_head(b"HTTP/1.1 %d X" % self.status))
-        exchange.on_body(memoryview(page.encode()))
-        exchange.on_response_end()
-
-    def set_deadline(self, seconds: float) -> None:
-        pass
-
-    def abort(self) -> None:
-        pass
+    def add_pod(self, name: str) -> None:
+        annotations = {keys.CLUSTER: "ten-b", keys.NAMESPACE: "web", keys.UID: f"t-{name}"}
+        self.pool.pods += (FakePod("ten-b-web", name, f"s-{name}", annotations=annotations),)
 
 
 async def test_a_fresh_pod_is_found_despite_other_lookups() -> None:
-    kubelet = FakePodsKubelet()
+    kubelet = ReadKubelet()
     loop, tasks = asyncio.get_running_loop(), Tasks("test")
 
     async def refresh_for_missing_pods() -> None:
@@ -79,11 +56,11 @@ async def test_a_fresh_pod_is_found_despite_other_lookups() -> None:
     began_s = loop.time()
     for number in range(48):
         await asyncio.sleep(0.3 + number * 0.037)
-        kubelet.names.append(f"p{number}")
+        kubelet.add_pod(f"p{number}")
         begin_s = loop.time()
         assert await kubelet.feed.refresh()
         assert f"p{number}" in kubelet.known
-        assert loop.time() - begin_s <= MAX_REFRESH_S + 2 * kubelet.takes_s + 0.001
+        assert loop.time() - begin_s <= MAX_REFRESH_S + 2 * TAKES_S + 0.001
     assert not any(other.done() for other in others)
     seconds = loop.time() - began_s
     # 50 ms are a twentieth of a second: one requested read a second, and the regular ones.
@@ -92,24 +69,24 @@ async def test_a_fresh_pod_is_found_despite_other_lookups() -> None:
 
 
 async def test_a_read_in_progress_confirms_no_later_lookup() -> None:
-    kubelet = FakePodsKubelet(takes_s=0.5)
+    kubelet = ReadKubelet(takes_s=0.5)
     first = Tasks("test").spawn(kubelet.feed.refresh(), "first")
     await asyncio.sleep(0.2)
-    kubelet.names.append("late")
+    kubelet.add_pod("late")
     assert await kubelet.feed.refresh()
     assert first.done()
     assert (kubelet.known, len(kubelet.reads)) == ({"late"}, 2)
 
 
 async def test_waiting_lookups_share_one_read() -> None:
-    kubelet = FakePodsKubelet()
+    kubelet = ReadKubelet()
     assert await kubelet.feed.refresh()
     assert await asyncio.gather(*(kubelet.feed.refresh() for _ in range(100))) == [True] * 100
     assert len(kubelet.reads) == 2
 
 
 async def test_a_regular_read_serves_waiting_lookups() -> None:
-    kubelet, tasks = FakePodsKubelet(takes_s=1.0), Tasks("test")
+    kubelet, tasks = ReadKubelet(takes_s=1.0), Tasks("test")
     assert await kubelet.feed.refresh()
     refreshing = tasks.spawn(kubelet.feed.refresh(), "request")
     await asyncio.sleep(0.5)
@@ -120,17 +97,17 @@ async def test_a_regular_read_serves_waiting_lookups() -> None:
 
 
 async def test_a_failed_or_slow_read_confirms_nothing() -> None:
-    kubelet, loop = FakePodsKubelet(), asyncio.get_running_loop()
-    kubelet.status = 500
+    kubelet, loop = ReadKubelet(), asyncio.get_running_loop()
+    kubelet.pool.status = 500
     assert not await kubelet.feed.refresh()
-    kubelet.status, kubelet.takes_s = 200, 3600.0
+    kubelet.pool.status, kubelet.pool.takes_s = 200, 3600.0
     began_s = loop.time()
     assert not await kubelet.feed.refresh()
     assert loop.time() - began_s <= REFRESH_S + 0.001
 
 
 async def test_a_slow_list_is_read_half_of_the_time_at_most() -> None:
-    kubelet = FakePodsKubelet(takes_s=3.0)
+    kubelet = ReadKubelet(takes_s=3.0)
     for _ in range(4):
         assert await kubelet.feed.refresh()
     assert [later - earlier for earlier, later in itertools.pairwise(kubelet.reads)] == pytest.approx(
@@ -140,7 +117,7 @@ async def test_a_slow_list_is_read_half_of_the_time_at_most() -> None:
 
 @pytest.mark.parametrize(("takes_s", "pause_s"), [(0.0, MIN_REFRESH_S), (0.02, 0.4), (0.2, MAX_REFRESH_S)])
 async def test_reads_on_demand_take_a_twentieth_of_the_time(takes_s: float, pause_s: float) -> None:
-    kubelet = FakePodsKubelet(takes_s)
+    kubelet = ReadKubelet(takes_s)
     for _ in range(4):
         assert await kubelet.feed.refresh()
     pauses = [later - earlier for earlier, later in itertools.pairwise(kubelet.reads)]
@@ -148,7 +125,7 @@ async def test_reads_on_demand_take_a_twentieth_of_the_time(takes_s: float, paus
 
 
 async def test_a_cancelled_waiter_leaves_the_read_to_others() -> None:
-    kubelet, tasks = FakePodsKubelet(), Tasks("test")
+    kubelet, tasks = ReadKubelet(), Tasks("test")
     assert await kubelet.feed.refresh()
     first, second = (tasks.spawn(kubelet.feed.refresh(), "request") for _ in range(2))
     await asyncio.sleep(0.5)

@@ -2,53 +2,21 @@
 """A page is fetched as a whole or not at all; a returned connection is not aborted."""
 
 import asyncio
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from daemonkit.tasks import Tasks
+from tests.unit.vnagent.fake_kubelet_pool import FakeKubeletPool
 from vnagent.core.framing import ChunkedBody, Unchunker
 from vnagent.core.head import ResponseHead, parse_response_head
 from vnagent.upstream import page_fetch as fetching
-from vnagent.upstream.kubelet import KubeletAddress, KubeletPool, ResponseHandler
 from vnagent.upstream.page_fetch import FETCH_S, FetchError, fetch_page, unchunk
 
 
-class FakeConnection:
-    def __init__(self) -> None:
-        self.is_aborted = False
-
-    def abort(self) -> None:
-        self.is_aborted = True
-
-
-class FakePool:
-    """Provides one connection. The test acts as the kubelet."""
-
-    def __init__(self) -> None:
-        self.poller = SimpleNamespace(loop=asyncio.get_running_loop())
-        self.address = KubeletAddress("127.0.0.1", 10250, "node-1")
-        self.connection = FakeConnection()
-        self.sent = b""
-        self._asked: asyncio.Future[ResponseHandler] = self.poller.loop.create_future()
-
-    def acquire(
-        self, exchange: ResponseHandler, request: bytes, *, timeout_s: float | None, is_upgrade: bool
-    ) -> FakeConnection:
-        assert (timeout_s, is_upgrade) == (FETCH_S, False)
-        self.sent = request
-        self._asked.set_result(exchange)
-        return self.connection
-
-    def fetch(self, path: str) -> "asyncio.Task[bytes]":
-        return Tasks("test").spawn(fetch_page(cast(KubeletPool, self), path), "fetch")
-
-    async def next_exchange(self) -> ResponseHandler:
-        """The handler of the fetch, after its request."""
-        return await self._asked
+def fetch(pool: FakeKubeletPool, path: str) -> "asyncio.Task[bytes]":
+    return Tasks("test").spawn(fetch_page(pool.as_pool, path), "fetch")
 
 
 def head(status: int, *lines: str) -> ResponseHead:
@@ -57,17 +25,18 @@ def head(status: int, *lines: str) -> ResponseHead:
 
 @pytest.mark.asyncio
 async def test_a_page_of_known_length() -> None:
-    pool = FakePool()
-    task = pool.fetch("/pods")
-    exchange = await pool.next_exchange()
+    pool = FakeKubeletPool(takes_s=None)
+    task = fetch(pool, "/pods")
+    connection = await pool.next_connection()
+    exchange = connection.exchange
     exchange.on_response(head(200, "Content-Length: 6"))
     exchange.on_body(memoryview(b"abc"))
     exchange.on_batch_end()
     exchange.on_body(memoryview(b"def"))
     exchange.on_response_end()
     assert await task == b"abcdef"
-    assert not pool.connection.is_aborted
-    assert pool.sent == (
+    assert not connection.is_aborted
+    assert connection.request == (
         b"GET /pods HTTP/1.1\r\nHost: 127.0.0.1:10250\r\nUser-Agent: vn-agent\r\n"
         b"Accept-Encoding: identity\r\n\r\n"
     )
@@ -75,9 +44,10 @@ async def test_a_page_of_known_length() -> None:
 
 @pytest.mark.asyncio
 async def test_a_chunked_page() -> None:
-    pool = FakePool()
-    task = pool.fetch("/metrics/cadvisor")
-    exchange = await pool.next_exchange()
+    pool = FakeKubeletPool(takes_s=None)
+    task = fetch(pool, "/metrics/cadvisor")
+    connection = await pool.next_connection()
+    exchange = connection.exchange
     exchange.on_response(head(200, "Transfer-Encoding: chunked"))
     for piece in (b"3\r\nab", b"c\r\n00", b"2\r\nde\r\n0\r\n"):
         exchange.on_body(memoryview(piece))
@@ -99,34 +69,37 @@ async def test_a_chunked_page() -> None:
     ],
 )
 async def test_responses_that_are_no_page(response: ResponseHead, reason: str) -> None:
-    pool = FakePool()
-    task = pool.fetch("/pods")
-    (await pool.next_exchange()).on_response(response)
+    pool = FakeKubeletPool(takes_s=None)
+    task = fetch(pool, "/pods")
+    connection = await pool.next_connection()
+    connection.exchange.on_response(response)
     with pytest.raises(FetchError, match=reason):
         await task
-    assert pool.connection.is_aborted
+    assert connection.is_aborted
 
 
 @pytest.mark.asyncio
 async def test_a_page_above_the_size_limit_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "MAX_PAGE_BYTES", 10)
-    pool = FakePool()
-    task = pool.fetch("/pods")
-    exchange = await pool.next_exchange()
+    pool = FakeKubeletPool(takes_s=None)
+    task = fetch(pool, "/pods")
+    connection = await pool.next_connection()
+    exchange = connection.exchange
     exchange.on_response(head(200))
     exchange.on_body(memoryview(b"x" * 10))
-    assert not pool.connection.is_aborted
+    assert not connection.is_aborted
     exchange.on_body(memoryview(b"x"))
     with pytest.raises(FetchError, match="kubelet-too-large"):
         await task
-    assert pool.connection.is_aborted
+    assert connection.is_aborted
 
 
 @pytest.mark.asyncio
 async def test_a_connection_failure_has_its_reason() -> None:
-    pool = FakePool()
-    task = pool.fetch("/pods")
-    exchange = await pool.next_exchange()
+    pool = FakeKubeletPool(takes_s=None)
+    task = fetch(pool, "/pods")
+    connection = await pool.next_connection()
+    exchange = connection.exchange
     exchange.on_response(head(200, "Content-Length: 6"))
     exchange.on_failure("kubelet-broke-off")
     with pytest.raises(FetchError, match="kubelet-broke-off"):
@@ -136,43 +109,45 @@ async def test_a_connection_failure_has_its_reason() -> None:
 @pytest.mark.asyncio
 async def test_a_trickling_kubelet_times_out() -> None:
     """Each byte in time, the page not: the deadline is for the whole."""
-    pool = FakePool()
-    task = pool.fetch("/pods")
-    exchange = await pool.next_exchange()
+    pool = FakeKubeletPool(takes_s=None)
+    task = fetch(pool, "/pods")
+    connection = await pool.next_connection()
+    exchange = connection.exchange
     exchange.on_response(head(200))
     while not task.done():
         exchange.on_body(memoryview(b"x"))
         await asyncio.sleep(1)
     with pytest.raises(FetchError, match="kubelet-timeout"):
         await task
-    assert pool.connection.is_aborted
+    assert connection.is_aborted
     assert asyncio.get_running_loop().time() <= FETCH_S + 1
 
 
 @pytest.mark.asyncio
 async def test_cancelling_closes_the_connection() -> None:
-    pool = FakePool()
-    task = pool.fetch("/pods")
-    await pool.next_exchange()
+    pool = FakeKubeletPool(takes_s=None)
+    task = fetch(pool, "/pods")
+    connection = await pool.next_connection()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert pool.connection.is_aborted
+    assert connection.is_aborted
 
 
 @pytest.mark.asyncio
 async def test_cancelling_after_the_end_keeps_the_connection() -> None:
     """It went back to the pool with the end of the page, and may be carrying another tenant's log."""
-    pool = FakePool()
-    task = pool.fetch("/pods")
-    exchange = await pool.next_exchange()
+    pool = FakeKubeletPool(takes_s=None)
+    task = fetch(pool, "/pods")
+    connection = await pool.next_connection()
+    exchange = connection.exchange
     await asyncio.sleep(0)
     exchange.on_response(head(200, "Content-Length: 0"))
     exchange.on_response_end()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not pool.connection.is_aborted
+    assert not connection.is_aborted
 
 
 @given(st.lists(st.binary(min_size=1), max_size=8), st.integers(1, 50))

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What readers of the kubelet's pages rely on in a pool: for the real one, and for the unit tests' fake."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from devkit.kubelet.pods import FakePod, page_for
+from devkit.kubelet.replies import Exchange, FakeReply
+from devkit.kubelet.server import FakeKubelet, kubelet_context
+from devkit.pki import Authority
+from tests.functional.vnagent.node import NAME
+from tests.unit.vnagent.fake_kubelet_pool import FakeKubeletPool
+from tests.waiting import until
+from vnagent.core.head import ResponseHead
+from vnagent.core.kubelet_request import build_page
+from vnagent.transport.poller import SocketPoller
+from vnagent.upstream.kubelet import KubeletAddress, KubeletPool
+from vnagent.upstream.page_fetch import FETCH_S, FetchError, fetch_page
+
+pytestmark = pytest.mark.asyncio
+
+POD = FakePod("ten-a-web", "shop", "s-1")
+TAKES_S = 0.05
+OpenPool = Callable[[Path, int], AbstractAsyncContextManager[KubeletPool]]
+
+
+@asynccontextmanager
+async def real_pool(directory: Path, status: int) -> AsyncIterator[KubeletPool]:
+    """A pool that reads a kubelet on loopback."""
+    authority = Authority.create("ca")
+    certificate, key = authority.issue(NAME, sans_dns=[NAME], usages=("server",)).write(directory, "kubelet")
+    client = ssl.create_default_context(cadata=authority.cert_pem.decode())
+    authority.issue("agent", usages=("client",)).load_into(client)
+
+    def script(exchange: Exchange) -> FakeReply:
+        page = page_for(exchange.path, [POD], NAME)
+        assert page is not None
+        return FakeReply(status, body=page[1], delay_s=TAKES_S)
+
+    tls = kubelet_context(str(certificate), str(key), authority.cert_pem.decode())
+    kubelet = FakeKubelet(tls=tls, script=script)
+    poller = SocketPoller(asyncio.get_running_loop())
+    kubelet.start()
+    poller.start()
+    try:
+        pool = KubeletPool(poller, KubeletAddress("127.0.0.1", kubelet.port, NAME), client)
+        yield pool
+        pool.close_idle()
+        assert pool.open_count == 0
+    finally:
+        poller.stop()
+        await asyncio.to_thread(kubelet.stop)
+
+
+@asynccontextmanager
+async def fake_pool(_: Path, status: int) -> AsyncIterator[KubeletPool]:
+    pool = FakeKubeletPool(POD, takes_s=TAKES_S)
+    pool.status = status
+    yield pool.as_pool
+
+
+both_pools = pytest.mark.parametrize("open_pool", [real_pool, fake_pool], ids=["real", "fake"])
+
+
+class CallRecorder:
+    """A response handler that records its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def on_response(self, head: ResponseHead) -> None:
+        self.calls.append(str(head.status))
+
+    def on_body(self, data: memoryview) -> None:
+        if self.calls[-1] != "body":
+            self.calls.append("body")
+
+    def on_batch_end(self) -> None:
+        pass
+
+    def on_response_end(self) -> None:
+        self.calls.append("end")
+
+    def on_failure(self, reason: str) -> None:
+        self.calls.append(reason)
+
+
+@both_pools
+async def test_a_page_is_read_again_and_again(open_pool: OpenPool, tmp_path: Path) -> None:
+    expected = page_for("/pods", [POD], NAME)
+    assert expected is not None
+    async with open_pool(tmp_path, 200) as pool:
+        assert [await fetch_page(pool, "/pods") for _ in range(3)] == [expected[1]] * 3
+
+
+@both_pools
+async def test_each_refusal_is_an_error(open_pool: OpenPool, tmp_path: Path) -> None:
+    async with open_pool(tmp_path, 500) as pool:
+        for _ in range(2):
+            with pytest.raises(FetchError, match="kubelet-failed"):
+                await fetch_page(pool, "/pods")
+
+
+@both_pools
+async def test_callbacks_come_in_order_and_after_acquire(open_pool: OpenPool, tmp_path: Path) -> None:
+    recorder = CallRecorder()
+    async with open_pool(tmp_path, 200) as pool:
+        request = build_page("/pods", pool.address.authority)
+        pool.acquire(recorder, request, timeout_s=FETCH_S, is_upgrade=False)
+        assert recorder.calls == []
+        await until(lambda: recorder.calls == ["200", "body", "end"])
+
+
+@both_pools
+async def test_an_aborted_request_gets_no_call(open_pool: OpenPool, tmp_path: Path) -> None:
+    aborted, later = CallRecorder(), CallRecorder()
+    async with open_pool(tmp_path, 200) as pool:
+        request = build_page("/pods", pool.address.authority)
+        pool.acquire(aborted, request, timeout_s=FETCH_S, is_upgrade=False).abort()
+        pool.acquire(later, request, timeout_s=FETCH_S, is_upgrade=False)
+        await until(lambda: later.calls[-1:] == ["end"])
+        assert aborted.calls == []
+
+
+class AbortingRecorder(CallRecorder):
+    """Aborts its request as soon as it has the head."""
+
+    def __init__(self, pool: KubeletPool) -> None:
+        super().__init__()
+        request = build_page("/pods", pool.address.authority)
+        self.connection = pool.acquire(self, request, timeout_s=FETCH_S, is_upgrade=False)
+
+    def on_response(self, head: ResponseHead) -> None:
+        super().on_response(head)
+        self.connection.abort()
+
+
+@both_pools
+async def test_an_abort_from_a_callback_is_the_last_one(open_pool: OpenPool, tmp_path: Path) -> None:
+    async with open_pool(tmp_path, 200) as pool:
+        recorder = AbortingRecorder(pool)
+        await until(lambda: recorder.calls)
+        await fetch_page(pool, "/pods")
+        assert recorder.calls == ["200"]
