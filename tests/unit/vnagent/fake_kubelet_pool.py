@@ -17,7 +17,7 @@ from vnagent.upstream.page_fetch import FETCH_S, LIST_S
 ADDRESS = KubeletAddress("127.0.0.1", 10250, "node-1")
 
 
-class FakeKubeletConnection:
+class FakePooledConnection:
     """Serves one request. After `abort` it calls back no more."""
 
     def __init__(self, exchange: ResponseHandler, request: bytes, begin_s: float) -> None:
@@ -69,7 +69,7 @@ class FakeKubeletPool:
         self.status = 200
         self.is_cut = False
         self.error: Exception | None = None
-        self.connections: list[FakeKubeletConnection] = []
+        self.connections: list[FakePooledConnection] = []
         self._requested = asyncio.Event()
 
     @property
@@ -88,7 +88,7 @@ class FakeKubeletPool:
     def abort_count(self) -> int:
         return sum(each.is_aborted for each in self.connections)
 
-    async def next_connection(self) -> FakeKubeletConnection:
+    async def next_connection(self) -> FakePooledConnection:
         """The connection of the next request."""
         await self._requested.wait()
         self._requested.clear()
@@ -96,10 +96,10 @@ class FakeKubeletPool:
 
     def acquire(
         self, exchange: ResponseHandler, request: bytes, *, timeout_s: float | None, is_upgrade: bool
-    ) -> FakeKubeletConnection:
+    ) -> FakePooledConnection:
         assert (timeout_s, is_upgrade) == (FETCH_S, False)
         loop = self.poller.loop
-        connection = FakeKubeletConnection(exchange, request, loop.time())
+        connection = FakePooledConnection(exchange, request, loop.time())
         self.connections.append(connection)
         self._requested.set()
         if self.error is not None:
@@ -115,6 +115,6 @@ class FakeKubeletPool:
         assert page is not None
         return (page[1][: 100 if self.is_cut else None],)
 
-    def _respond(self, connection: FakeKubeletConnection, page: Iterable[bytes]) -> None:
+    def _respond(self, connection: FakePooledConnection, page: Iterable[bytes]) -> None:
         if not connection.is_aborted:
             connection.respond(self.status, page, is_chunked=self.pieces is not None)

@@ -15,6 +15,7 @@ from devkit.kubelet.server import FakeKubelet, kubelet_context
 from devkit.pki import Authority
 from tests.functional.vnagent.node import NAME
 from tests.unit.vnagent.fake_kubelet_pool import FakeKubeletPool
+from tests.unit.vnagent.upstream.fake_transports import ResponseRecorder
 from tests.waiting import until
 from vnagent.core.head import ResponseHead
 from vnagent.core.kubelet_request import build_page
@@ -67,29 +68,6 @@ async def fake_pool(_: Path, status: int) -> AsyncIterator[KubeletPool]:
 both_pools = pytest.mark.parametrize("open_pool", [real_pool, fake_pool], ids=["real", "fake"])
 
 
-class CallRecorder:
-    """A response handler that records its calls."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def on_response(self, head: ResponseHead) -> None:
-        self.calls.append(str(head.status))
-
-    def on_body(self, data: memoryview) -> None:
-        if self.calls[-1] != "body":
-            self.calls.append("body")
-
-    def on_batch_end(self) -> None:
-        pass
-
-    def on_response_end(self) -> None:
-        self.calls.append("end")
-
-    def on_failure(self, reason: str) -> None:
-        self.calls.append(reason)
-
-
 @both_pools
 async def test_a_page_is_read_again_and_again(open_pool: OpenPool, tmp_path: Path) -> None:
     expected = page_for("/pods", [POD], NAME)
@@ -108,26 +86,27 @@ async def test_each_refusal_is_an_error(open_pool: OpenPool, tmp_path: Path) -> 
 
 @both_pools
 async def test_callbacks_come_in_order_and_after_acquire(open_pool: OpenPool, tmp_path: Path) -> None:
-    recorder = CallRecorder()
+    recorder = ResponseRecorder()
     async with open_pool(tmp_path, 200) as pool:
         request = build_page("/pods", pool.address.authority)
         pool.acquire(recorder, request, timeout_s=FETCH_S, is_upgrade=False)
-        assert recorder.calls == []
-        await until(lambda: recorder.calls == ["200", "body", "end"])
+        assert recorder.events == []
+        await until(lambda: recorder.events == ["200", "end"])
+        assert recorder.body.startswith(b'{"')
 
 
 @both_pools
 async def test_an_aborted_request_gets_no_call(open_pool: OpenPool, tmp_path: Path) -> None:
-    aborted, later = CallRecorder(), CallRecorder()
+    aborted, later = ResponseRecorder(), ResponseRecorder()
     async with open_pool(tmp_path, 200) as pool:
         request = build_page("/pods", pool.address.authority)
         pool.acquire(aborted, request, timeout_s=FETCH_S, is_upgrade=False).abort()
         pool.acquire(later, request, timeout_s=FETCH_S, is_upgrade=False)
-        await until(lambda: later.calls[-1:] == ["end"])
-        assert aborted.calls == []
+        await until(lambda: later.events[-1:] == ["end"])
+        assert aborted.events == []
 
 
-class AbortingRecorder(CallRecorder):
+class AbortingRecorder(ResponseRecorder):
     """Aborts its request as soon as it has the head."""
 
     def __init__(self, pool: KubeletPool) -> None:
@@ -144,6 +123,6 @@ class AbortingRecorder(CallRecorder):
 async def test_an_abort_from_a_callback_is_the_last_one(open_pool: OpenPool, tmp_path: Path) -> None:
     async with open_pool(tmp_path, 200) as pool:
         recorder = AbortingRecorder(pool)
-        await until(lambda: recorder.calls)
+        await until(lambda: recorder.events)
         await fetch_page(pool, "/pods")
-        assert recorder.calls == ["200"]
+        assert (recorder.events, recorder.body) == (["200"], b"")

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from tests.unit.vnagent.upstream.fake_pool import FakePool
+from tests.unit.vnagent.upstream.fake_transports import PoolOverFakeTransports
 from vnagent.transport.poller import SocketPoller
 
 
 @pytest_asyncio.fixture
-async def pool() -> AsyncIterator[FakePool]:
+async def pool() -> AsyncIterator[PoolOverFakeTransports]:
     poller = SocketPoller(asyncio.get_running_loop())
-    yield FakePool(poller)
+    yield PoolOverFakeTransports(poller)
     poller.stop()

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.vnagent.upstream.fake_pool import (
+from tests.unit.vnagent.upstream.fake_transports import (
     GET,
     OK,
     POST,
-    FakePool,
     FakeTransport,
+    PoolOverFakeTransports,
     ResponseRecorder,
     feed,
     start_request,
@@ -29,7 +29,7 @@ from vnagent.upstream.kubelet import DIAL_S, IDLE_S, MAX_IDLE
 pytestmark = pytest.mark.asyncio
 
 
-async def test_the_request_is_sent_after_the_handshake(pool: FakePool) -> None:
+async def test_the_request_is_sent_after_the_handshake(pool: PoolOverFakeTransports) -> None:
     connection = pool.acquire(ResponseRecorder(), GET, timeout_s=5, is_upgrade=False)
     (transport,) = pool.dialled
     before = transport.written
@@ -37,7 +37,7 @@ async def test_the_request_is_sent_after_the_handshake(pool: FakePool) -> None:
     assert (before, transport.written, transport.deadline) == (b"", GET, pool.poller.now + 5)
 
 
-async def test_a_connection_is_reused_after_a_complete_response(pool: FakePool) -> None:
+async def test_a_connection_is_reused_after_a_complete_response(pool: PoolOverFakeTransports) -> None:
     first, connection, transport = start_request(pool)
     feed(connection, OK)
     assert (first.events, first.body) == (["200", "end"], b"ok")
@@ -76,7 +76,7 @@ async def test_a_connection_is_reused_after_a_complete_response(pool: FakePool) 
     ],
 )
 async def test_connections_dropped_after_their_response(
-    pool: FakePool, reply_bytes: bytes, events: list[str], body: bytes
+    pool: PoolOverFakeTransports, reply_bytes: bytes, events: list[str], body: bytes
 ) -> None:
     response, connection, transport = start_request(pool)
     feed(connection, reply_bytes)
@@ -90,7 +90,7 @@ async def test_connections_dropped_after_their_response(
     assert another is not connection
 
 
-async def test_a_body_until_the_end_of_the_connection(pool: FakePool) -> None:
+async def test_a_body_until_the_end_of_the_connection(pool: PoolOverFakeTransports) -> None:
     response, connection, transport = start_request(pool)
     feed(connection, b"HTTP/1.1 200 OK\r\n\r\nab", b"c")
     connection.on_end(EndReason.CLOSED)
@@ -114,7 +114,7 @@ async def test_a_body_until_the_end_of_the_connection(pool: FakePool) -> None:
     ],
 )
 async def test_a_truncated_response_fails(
-    pool: FakePool, reported: bytes, reason: EndReason, events: list[str]
+    pool: PoolOverFakeTransports, reported: bytes, reason: EndReason, events: list[str]
 ) -> None:
     response, connection, transport = start_request(pool)
     if reported:
@@ -132,7 +132,9 @@ async def test_a_truncated_response_fails(
         (EndReason.RESET, "kubelet-unreachable"),
     ],
 )
-async def test_failures_before_the_handshake(pool: FakePool, reason: EndReason, expected: str) -> None:
+async def test_failures_before_the_handshake(
+    pool: PoolOverFakeTransports, reason: EndReason, expected: str
+) -> None:
     response = ResponseRecorder()
     connection = pool.acquire(response, GET, timeout_s=5, is_upgrade=False)
     connection.on_end(reason)
@@ -146,7 +148,7 @@ async def test_failures_before_the_handshake(pool: FakePool, reason: EndReason, 
 # ---- a pooled connection that was closed just then (RFC 9112, 9.3.1)
 
 
-async def test_a_request_on_a_closed_idle_connection_is_resent_once(pool: FakePool) -> None:
+async def test_a_request_on_a_closed_idle_connection_is_resent_once(pool: PoolOverFakeTransports) -> None:
     _, connection, _ = start_request(pool)
     feed(connection, OK)
     response, again, _ = start_request(pool)
@@ -159,7 +161,7 @@ async def test_a_request_on_a_closed_idle_connection_is_resent_once(pool: FakePo
     assert len(pool.dialled) == 2
 
 
-async def test_an_upgrade_is_never_resent(pool: FakePool) -> None:
+async def test_an_upgrade_is_never_resent(pool: PoolOverFakeTransports) -> None:
     """A command must not run twice."""
     _, connection, _ = start_request(pool)
     feed(connection, OK)
@@ -169,7 +171,7 @@ async def test_an_upgrade_is_never_resent(pool: FakePool) -> None:
     assert response.events == ["kubelet-broke-off"]
 
 
-async def test_requests_do_not_take_the_spare_connection(pool: FakePool) -> None:
+async def test_requests_do_not_take_the_spare_connection(pool: PoolOverFakeTransports) -> None:
     """Where requests took it, each exec waited for a handshake while another tenant read logs."""
     pool.dial_spare()
     (spare,) = pool.dialled
@@ -182,13 +184,13 @@ async def test_requests_do_not_take_the_spare_connection(pool: FakePool) -> None
     assert len(pool.dialled) == 3  # for the stream after it
 
 
-async def test_a_stream_without_a_spare_takes_an_idle_connection(pool: FakePool) -> None:
+async def test_a_stream_without_a_spare_takes_an_idle_connection(pool: PoolOverFakeTransports) -> None:
     _, idle, _ = start_request(pool)
     feed(idle, OK)
     assert pool.acquire(ResponseRecorder(), POST, timeout_s=5, is_upgrade=True) is idle
 
 
-async def test_an_ended_spare_connection_is_not_used(pool: FakePool) -> None:
+async def test_an_ended_spare_connection_is_not_used(pool: PoolOverFakeTransports) -> None:
     pool.dial_spare()
     (spare,) = pool.dialled
     spare.is_open = False
@@ -196,7 +198,7 @@ async def test_an_ended_spare_connection_is_not_used(pool: FakePool) -> None:
     assert cast(object, stream.transport) is not spare
 
 
-async def test_a_connection_is_polled_with_its_requests_group(pool: FakePool) -> None:
+async def test_a_connection_is_polled_with_its_requests_group(pool: PoolOverFakeTransports) -> None:
     for tenant in ("ten-a", "ten-b"):
         group = pool.poller.group_of(tenant, NO_USAGE)
         connection = pool.acquire(ResponseRecorder(), GET, timeout_s=5, is_upgrade=False, group=group)
@@ -206,7 +208,7 @@ async def test_a_connection_is_polled_with_its_requests_group(pool: FakePool) ->
     assert len(pool.dialled) == 1
 
 
-async def test_a_failed_spare_connection_is_dialled_again_once(pool: FakePool) -> None:
+async def test_a_failed_spare_connection_is_dialled_again_once(pool: PoolOverFakeTransports) -> None:
     """The kubelet restarted while it was made ready: it has not seen the request, not even a command."""
     pool.dial_spare()
     response = ResponseRecorder()
@@ -219,7 +221,7 @@ async def test_a_failed_spare_connection_is_dialled_again_once(pool: FakePool) -
     assert pool.open_count == 0
 
 
-async def test_a_stream_on_a_spare_has_the_full_dial_timeout(pool: FakePool) -> None:
+async def test_a_stream_on_a_spare_has_the_full_dial_timeout(pool: PoolOverFakeTransports) -> None:
     """Dialled ahead while the kubelet hung, the connection had a moment left: the stream failed with 502 in
     that moment, though the kubelet answered again."""
     pool.dial_spare()
@@ -229,7 +231,7 @@ async def test_a_stream_on_a_spare_has_the_full_dial_timeout(pool: FakePool) -> 
     assert spare.deadline == pool.poller.now + DIAL_S
 
 
-async def test_a_request_with_a_partial_response_is_not_resent(pool: FakePool) -> None:
+async def test_a_request_with_a_partial_response_is_not_resent(pool: PoolOverFakeTransports) -> None:
     _, connection, _ = start_request(pool)
     feed(connection, OK)
     response, again, _ = start_request(pool)
@@ -238,7 +240,7 @@ async def test_a_request_with_a_partial_response_is_not_resent(pool: FakePool) -
     assert response.events == ["kubelet-broke-off"]
 
 
-async def test_data_on_an_idle_connection_drops_it(pool: FakePool) -> None:
+async def test_data_on_an_idle_connection_drops_it(pool: PoolOverFakeTransports) -> None:
     _, connection, transport = start_request(pool)
     feed(connection, OK)
     connection.on_data(memoryview(OK))
@@ -247,7 +249,7 @@ async def test_data_on_an_idle_connection_drops_it(pool: FakePool) -> None:
     assert another is not connection
 
 
-async def test_idle_connections_are_dropped_before_the_kubelet_does(pool: FakePool) -> None:
+async def test_idle_connections_are_dropped_before_the_kubelet_does(pool: PoolOverFakeTransports) -> None:
     _, connection, transport = start_request(pool)
     feed(connection, OK)
     assert IDLE_S < 90
@@ -255,7 +257,7 @@ async def test_idle_connections_are_dropped_before_the_kubelet_does(pool: FakePo
     assert (transport.is_open, pool.open_count) == (False, 0)
 
 
-async def test_idle_connections_are_bounded(pool: FakePool) -> None:
+async def test_idle_connections_are_bounded(pool: PoolOverFakeTransports) -> None:
     exchanges = [start_request(pool) for _ in range(MAX_IDLE + 5)]
     for _, connection, _ in exchanges:
         feed(connection, OK)
@@ -266,7 +268,7 @@ async def test_idle_connections_are_bounded(pool: FakePool) -> None:
 # ---- upgrades
 
 
-async def test_an_upgrade_takes_the_transport_and_early_data(pool: FakePool) -> None:
+async def test_an_upgrade_takes_the_transport_and_early_data(pool: PoolOverFakeTransports) -> None:
     response, connection, transport = start_request(pool, POST, is_upgrade=True)
     response.takes_over = connection
     feed(connection, b"HTTP/1.1 101 S\r\n\r\nfirst ", b"")
@@ -277,14 +279,14 @@ async def test_an_upgrade_takes_the_transport_and_early_data(pool: FakePool) -> 
     assert transport.is_open
 
 
-async def test_a_refused_upgrade_drops_the_connection(pool: FakePool) -> None:
+async def test_a_refused_upgrade_drops_the_connection(pool: PoolOverFakeTransports) -> None:
     """CVE-2018-1002105: the kubelet's state is unknown."""
     response, connection, transport = start_request(pool, POST, is_upgrade=True)
     feed(connection, b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
     assert (response.events, response.body, transport.is_open) == (["403", "end"], b"no", False)
 
 
-async def test_an_aborted_request_gets_no_callback(pool: FakePool) -> None:
+async def test_an_aborted_request_gets_no_callback(pool: PoolOverFakeTransports) -> None:
     response, connection, transport = start_request(pool)
     connection.abort()
     connection.on_end(EndReason.CLOSED)
@@ -295,7 +297,7 @@ async def test_an_aborted_request_gets_no_callback(pool: FakePool) -> None:
 # ---- rotation
 
 
-async def test_new_certificates_drop_idle_and_returned_connections(pool: FakePool) -> None:
+async def test_new_certificates_drop_idle_and_returned_connections(pool: PoolOverFakeTransports) -> None:
     """A connection of the old ones serves its request, and no later one."""
     _, idle, idle_channel = start_request(pool)
     busy_exchange, busy, busy_channel = start_request(pool)
@@ -310,7 +312,7 @@ async def test_new_certificates_drop_idle_and_returned_connections(pool: FakePoo
     assert another is not busy
 
 
-async def test_a_spare_with_old_certificates_is_not_used(pool: FakePool) -> None:
+async def test_a_spare_with_old_certificates_is_not_used(pool: PoolOverFakeTransports) -> None:
     pool.dial_spare()
     (warming,) = pool.dialled
     pool.replace_context(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
@@ -335,7 +337,7 @@ async def test_a_spare_with_old_certificates_is_not_used(pool: FakePool) -> None
 )
 async def test_splits_change_nothing(reply_bytes: bytes, sizes: list[int]) -> None:
     poller = SocketPoller(asyncio.get_running_loop())
-    pool = FakePool(poller)
+    pool = PoolOverFakeTransports(poller)
     whole, connection, _ = start_request(pool)
     feed(connection, reply_bytes)
     pieces, again, transport = start_request(pool)

@@ -9,11 +9,11 @@ from typing import cast
 import pytest
 
 from daemonkit.tls.client_session import ClientSession
-from tests.unit.vnagent.upstream.fake_pool import (
+from tests.unit.vnagent.upstream.fake_transports import (
     GET,
     POST,
-    FakePool,
     FakeTransport,
+    PoolOverFakeTransports,
     ResponseRecorder,
     ResumedTls,
     feed,
@@ -28,7 +28,7 @@ OFFERED = cast(ClientSession, object())
 
 
 def dialled_with_a_session(
-    pool: FakePool, request: bytes = POST, *, is_resumed: bool = False
+    pool: PoolOverFakeTransports, request: bytes = POST, *, is_resumed: bool = False
 ) -> tuple[ResponseRecorder, KubeletConnection, FakeTransport]:
     """A connection that offers a session. `is_resumed`: its handshake is done, and took it."""
     response = ResponseRecorder()
@@ -41,7 +41,7 @@ def dialled_with_a_session(
     return response, connection, transport
 
 
-async def test_a_session_that_was_not_resumed_is_refused(pool: FakePool) -> None:
+async def test_a_session_that_was_not_resumed_is_refused(pool: PoolOverFakeTransports) -> None:
     _, connection, _ = dialled_with_a_session(pool)
     connection.on_handshake()
     assert (pool.session.events, pool.full_count, pool.resumed_count) == (["refuse"], 1, 0)
@@ -49,7 +49,7 @@ async def test_a_session_that_was_not_resumed_is_refused(pool: FakePool) -> None
     assert pool.session.events == ["refuse"]
 
 
-async def test_a_response_confirms_the_session(pool: FakePool) -> None:
+async def test_a_response_confirms_the_session(pool: PoolOverFakeTransports) -> None:
     _, connection, _ = dialled_with_a_session(pool, is_resumed=True)
     assert (pool.session.events, pool.full_count, pool.resumed_count) == ([], 0, 1)
     feed(connection, b"HTTP/1.1 400 B", b"ad\r\n")
@@ -58,7 +58,9 @@ async def test_a_response_confirms_the_session(pool: FakePool) -> None:
 
 
 @pytest.mark.parametrize("by", ["end", "deadline"])
-async def test_a_failed_resumption_is_dialled_again_without_session(pool: FakePool, by: str) -> None:
+async def test_a_failed_resumption_is_dialled_again_without_session(
+    pool: PoolOverFakeTransports, by: str
+) -> None:
     """Once: nothing of the request has left."""
     response, connection, transport = dialled_with_a_session(pool)
 
@@ -79,14 +81,14 @@ async def test_a_failed_resumption_is_dialled_again_without_session(pool: FakePo
     assert (response.events, len(pool.dialled)) == (["kubelet-unreachable"], count)
 
 
-async def test_the_request_is_sent_on_the_second_dial(pool: FakePool) -> None:
+async def test_the_request_is_sent_on_the_second_dial(pool: PoolOverFakeTransports) -> None:
     response, connection, transport = dialled_with_a_session(pool)
     connection.on_end(EndReason.RESET)
     connection.on_handshake()
     assert (response.events, transport.written, pool.dialled[-1].written) == ([], b"", POST)
 
 
-async def test_an_untrusted_kubelet_is_not_dialled_again(pool: FakePool) -> None:
+async def test_an_untrusted_kubelet_is_not_dialled_again(pool: PoolOverFakeTransports) -> None:
     """It did not resume the session, and its chain was verified."""
     response, connection, _ = dialled_with_a_session(pool)
     count = len(pool.dialled)
@@ -94,13 +96,13 @@ async def test_an_untrusted_kubelet_is_not_dialled_again(pool: FakePool) -> None
     assert (response.events, len(pool.dialled)) == (["kubelet-untrusted"], count)
 
 
-async def test_a_response_timeout_doubts_the_session(pool: FakePool) -> None:
+async def test_a_response_timeout_doubts_the_session(pool: PoolOverFakeTransports) -> None:
     response, connection, _ = dialled_with_a_session(pool, is_resumed=True)
     connection.on_deadline()
     assert (response.events, pool.session.events) == (["kubelet-timeout"], ["resumption_failed"])
 
 
-async def test_a_stream_without_response_is_not_resent(pool: FakePool) -> None:
+async def test_a_stream_without_response_is_not_resent(pool: PoolOverFakeTransports) -> None:
     """The kubelet may have seen the request: a command must not run twice."""
     response, connection, _ = dialled_with_a_session(pool, is_resumed=True)
     connection.on_end(EndReason.CLOSED)
@@ -108,7 +110,7 @@ async def test_a_stream_without_response_is_not_resent(pool: FakePool) -> None:
 
 
 async def test_a_request_without_response_is_resent_without_session(
-    pool: FakePool,
+    pool: PoolOverFakeTransports,
 ) -> None:
     response, connection, _ = dialled_with_a_session(pool, GET, is_resumed=True)
     connection.on_end(EndReason.CLOSED)
@@ -119,7 +121,7 @@ async def test_a_request_without_response_is_resent_without_session(
 
 
 @pytest.mark.parametrize("by", ["end", "deadline"])
-async def test_the_end_of_an_idle_connection_keeps_its_session(pool: FakePool, by: str) -> None:
+async def test_the_end_of_an_idle_connection_keeps_its_session(pool: PoolOverFakeTransports, by: str) -> None:
     pool.dial_spare()
     spare, pool.dialled[-1].tls = pool.connections[-1], ResumedTls()
     spare.offered_session = OFFERED
@@ -131,14 +133,16 @@ async def test_the_end_of_an_idle_connection_keeps_its_session(pool: FakePool, b
     assert (pool.open_count, pool.session.events) == (0, [])
 
 
-def stream_begins(pool: FakePool, connection: KubeletConnection, response: ResponseRecorder) -> None:
+def stream_begins(
+    pool: PoolOverFakeTransports, connection: KubeletConnection, response: ResponseRecorder
+) -> None:
     """The kubelet responds with 101, and the stream takes over the connection."""
     response.takes_over = connection
     pool.dialled[-1].tls = ResumedTls()
     feed(connection, b"HTTP/1.1 101 S\r\n\r\nfirst ")
 
 
-async def test_a_sessions_age_counts_from_its_handshake(pool: FakePool) -> None:
+async def test_a_sessions_age_counts_from_its_handshake(pool: PoolOverFakeTransports) -> None:
     pool.poller.now = 1_000.0
     response, connection, _ = start_request(pool, POST, is_upgrade=True)
     pool.poller.now = 1_100.0
@@ -147,7 +151,9 @@ async def test_a_sessions_age_counts_from_its_handshake(pool: FakePool) -> None:
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-async def test_sessions_of_replaced_certificates_are_not_kept(pool: FakePool, *, is_replaced: bool) -> None:
+async def test_sessions_of_replaced_certificates_are_not_kept(
+    pool: PoolOverFakeTransports, *, is_replaced: bool
+) -> None:
     """OpenSSL would take it for no connection that is made with the new ones."""
     response, connection, _ = start_request(pool, POST, is_upgrade=True)
     if is_replaced:
@@ -158,7 +164,7 @@ async def test_sessions_of_replaced_certificates_are_not_kept(pool: FakePool, *,
 
 @pytest.mark.parametrize("error", [MemoryError(), ssl.SSLError(1, "malloc failure")], ids=repr)
 async def test_a_stream_survives_a_failure_to_keep_its_session(
-    pool: FakePool, monkeypatch: pytest.MonkeyPatch, error: Exception
+    pool: PoolOverFakeTransports, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def keep(*_: object) -> None:
         raise error
@@ -171,7 +177,7 @@ async def test_a_stream_survives_a_failure_to_keep_its_session(
 
 
 async def test_a_failure_to_keep_a_session_clears_openssl_errors(
-    pool: FakePool, monkeypatch: pytest.MonkeyPatch
+    pool: PoolOverFakeTransports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`ssl` would raise it for the next connection that it reads, whosever that is."""
     library = ctypes.PyDLL(_ssl.__file__)

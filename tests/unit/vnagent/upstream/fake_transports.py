@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pool of kubelet connections over fake transports; the test plays the kubelet."""
+"""The real pool of kubelet connections over fake transports; the test plays the kubelet."""
 
 import ssl
 from typing import cast
@@ -75,8 +75,8 @@ class ResumedTls:
     session_reused = True
 
 
-class FakePool(KubeletPool):
-    """Dials fake transports."""
+class PoolOverFakeTransports(KubeletPool):
+    """The real pool, but that it dials fake transports."""
 
     def __init__(self, poller: SocketPoller) -> None:
         super().__init__(poller, ADDRESS, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
@@ -127,7 +127,11 @@ class ResponseRecorder:
 
 
 def start_request(
-    pool: FakePool, request: bytes = GET, *, is_upgrade: bool = False, timeout_s: float | None = 5.0
+    pool: PoolOverFakeTransports,
+    request: bytes = GET,
+    *,
+    is_upgrade: bool = False,
+    timeout_s: float | None = 5.0,
 ) -> tuple[ResponseRecorder, KubeletConnection, FakeTransport]:
     """Send one request on an established connection."""
     response = ResponseRecorder()
