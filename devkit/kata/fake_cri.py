@@ -86,6 +86,5 @@ class FakeCri:
             annotations=found.annotations,
             runtime_handler=found.runtime_handler,
         )
-        spec = {"linux": {"namespaces": [{"type": "network", "path": NETNS}]}}
-        info = {"info": json.dumps({"runtimeSpec": spec})} if request.verbose else {}
-        return PodSandboxStatusResponse(status, info)
+        spec = {"linux": {"namespaces": [{"type": "network", "path": NETNS}]}} if request.verbose else None
+        return PodSandboxStatusResponse(status, {"info": json.dumps({"runtimeSpec": spec})})

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo's shell and web server of a guest, as a process on loopback."""
 
+import random
 import socket
 import time
 from collections.abc import Iterator
@@ -22,10 +23,19 @@ def shells() -> Iterator[Shells]:
         each.close()
 
 
+# Below the range that Linux takes the ports of clients from (ip_local_port_range). A client that tries again and
+# again to connect to such a port of its own address is connected to itself one day, and has the port.
+_PORTS = range(20_000, 32_000)
+
+
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
+    for port in random.sample(_PORTS, 100):
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return port
+    raise AssertionError("each of 100 ports is in use")
 
 
 def test_it_serves_requests_and_ends_with_its_input(shells: Shells) -> None:

@@ -29,6 +29,11 @@ def test_info_of_containerd() -> None:
     assert network_namespace({"info": json.dumps(CONTAINERD)}) == "/var/run/netns/cni-1"
 
 
+def test_info_of_containerd_for_a_brief_request() -> None:
+    # containerd 2.4 sends its details with no value in them.
+    assert network_namespace({"info": json.dumps(dict.fromkeys(CONTAINERD))}) == ""
+
+
 def test_info_of_cri_o() -> None:
     assert network_namespace({"info": json.dumps(CRIO)}) == ""
 
