@@ -23,8 +23,8 @@ def shells() -> Iterator[Shells]:
         each.close()
 
 
-# Below the range that Linux takes the ports of clients from (ip_local_port_range). A client that tries again and
-# again to connect to such a port of its own address is connected to itself one day, and has the port.
+# Below the range that Linux takes the ports of clients from (ip_local_port_range). A client that tries again
+# and again to connect to a port of that range, on its own address, is connected to itself one day.
 _PORTS = range(20_000, 32_000)
 
 
