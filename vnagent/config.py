@@ -133,7 +133,9 @@ class TenantLimits:
 
     connections_per_tenant: int = setting(1024, minimum=0, doc="open connections; 0: no limit")
     tunnels_per_tenant: int = setting(1024, minimum=0, doc="exec, attach and portForward; 0: no limit")
-    requests_per_second_per_tenant: int = setting(1000, minimum=0, doc="above it 429; 0: no limit")
+    requests_per_second_per_tenant: int = setting(
+        1000, minimum=0, doc="above it requests are queued, some answered 429; 0: no limit"
+    )
     buffered_bytes_per_tenant: int = setting(
         64 << 20,
         minimum=0,
