@@ -132,6 +132,8 @@ def test_a_spiffe_name_is_identified(word: str, role: Role) -> None:
         (["spiffe://u@super.example/tenant/ten-a/apiserver"], "URI name is not that of a tenant"),
         (["https://super.example/tenant/ten-a/apiserver"], "URI name is not that of a tenant"),
         (["spiffe://super.example/tenant/ten-a/apiserver/"], "URI name is not that of a tenant"),
+        (["spiffe://super.example/tenant/ten-a/apiserver/more"], "URI name is not that of a tenant"),
+        (["spiffe://super.example/tenant/ten-a/"], "URI name is not that of a tenant"),
         (["spiffe://super.example/tenant/ten-a/apiserver?x=y"], "URI name is not that of a tenant"),
         (["spiffe://super.example/tenant/ten-a/apiserver#x"], "URI name is not that of a tenant"),
         (["spiffe://super.example/tenant/ten-a/Apiserver"], "URI name is not that of a tenant"),
@@ -141,6 +143,7 @@ def test_a_spiffe_name_is_identified(word: str, role: Role) -> None:
         (["spiffe://super.example/tenant//ten-a/apiserver"], "URI name is not that of a tenant"),
         (["spiffe://super.example/tenant/ten%2Da/apiserver"], "URI name is that of no registered tenant"),
         (["spiffe://super.example/tenant/ten-c/apiserver"], "URI name is that of no registered tenant"),
+        (["spiffe://super.example/tenant/TEN-A/apiserver"], "URI name is that of no registered tenant"),
         (["spiffe://super.example/tenant//apiserver"], "URI name is that of no registered tenant"),
     ],
 )
