@@ -22,6 +22,9 @@ from vnagent.core.requests import Endpoint, Protocol, Refusal, Stream, Upgrade
             ("Connection: keep-alive", "Connection: upgrade", "Upgrade: SPDY/3.1", SPDY[2]),
             SPDY_V4,
         ),
+        ("POST", ("Connection: UPGRADE", *SPDY[1:]), SPDY_V4),
+        ("POST", ("Connection: Upgrade,keep-alive", *SPDY[1:]), SPDY_V4),
+        ("POST", ("Connection: keep-alive ,\tupgrade", *SPDY[1:]), SPDY_V4),
         (
             # One line for each protocol, in order, as Go's client writes them.
             "POST",
