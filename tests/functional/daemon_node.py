@@ -124,18 +124,13 @@ N = TypeVar("N", bound=DaemonNode)
 
 
 @contextlib.asynccontextmanager
-async def running(
-    node: N, *, with_apiserver: bool = True, with_daemon: bool = True, with_servers: bool = True
-) -> AsyncIterator[N]:
+async def running(node: N, *, with_daemon: bool = True, with_servers: bool = True) -> AsyncIterator[N]:
     """The parts of the node, which always end. A node that shares another node's servers starts none."""
     if not with_servers:
         async with _daemon(node, with_daemon=with_daemon):
             yield node
         return
-    # A port of its own, also for a start without it.
     await node.apiserver.start()
-    if not with_apiserver:
-        await node.apiserver.stop()
     await node.bridge.serve(node.bridge_socket)
     try:
         async with _daemon(node, with_daemon=with_daemon):

@@ -5,20 +5,17 @@ Restarts are in test_daemon_restarts.
 """
 
 import asyncio
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from daemonkit.kube.resources import VIRTUAL_CLUSTERS, Resource
+from daemonkit.kube.resources import Resource
 from devkit.kube.storage import Selection
-from tenancy import keys
 from tests.functional.daemon_node import NAME, running
 from tests.functional.dnsconfig.node import DnsNode
 from tests.functional.dnsconfig.two_tenants import node
-from tests.unit.dnsconfig.objects import network, service, tenant
 
 pytestmark = pytest.mark.asyncio
 
@@ -70,35 +67,6 @@ async def test_pods_get_their_networks_server_before_a_sandbox(tmp_path: Path) -
         assert await here.stop() == 0
 
 
-async def test_a_cluster_without_virtual_clusters_is_served(tmp_path: Path) -> None:
-    here = DnsNode(tmp_path)
-    here.put(*tenant("a", default="10.96.0.10"), *tenant("b", default="10.96.0.20"))
-    here.apiserver.storage.absent.add(VIRTUAL_CLUSTERS)
-    async with running(here):
-        pods = {key: here.put_pod(key, "web-0") for key in ("a", "b")}
-        await here.until(lambda: all(here.text(uid) for uid in pods.values()))
-        assert {key: here.servers(uid) for key, uid in pods.items()} == {
-            "a": ["10.96.0.10"],
-            "b": ["10.96.0.20"],
-        }
-        await here.until(here.is_ready)
-        assert await here.stop() == 0
-
-
-async def test_a_pod_waits_until_its_network_exists(tmp_path: Path) -> None:
-    async with running(node(tmp_path)) as here:
-        uid = here.put_pod("a", "web", network="red")
-        await here.until(lambda: here.waits(uid))
-        assert here.waits(uid) == "network red does not exist"
-        assert here.text(uid) == ""
-        here.put(network("a", "red", "Pending"))
-        await here.until(lambda: here.waits(uid) == "network red is not ready, phase Pending")
-        here.put(network("a", "red"))
-        await here.until(lambda: "has no DNS server yet" in here.waits(uid))
-        here.put(service("a", "red", "10.96.0.12"))
-        await here.until(lambda: here.waits(uid) == "" and here.servers(uid) == ["10.96.0.12"])
-
-
 async def test_truncation_is_reported_by_one_event(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         uid = here.put_pod("a", "cut", dnsConfig={"searches": [f"s{number}" for number in range(40)]})
@@ -122,15 +90,6 @@ async def test_truncation_is_reported_by_one_event(tmp_path: Path) -> None:
 
         await here.until(is_posted)
         assert len(events(here)) == 1
-
-
-async def test_readiness_annotation_blocks_and_unblocks(tmp_path: Path) -> None:
-    async with running(node(tmp_path)) as here:
-        uid = here.put_pod("a", "web", annotations={keys.NETWORK_READINESS: "false"})
-        await here.until(lambda: here.waits(uid) and here.text(uid))
-        here.put_pod("a", "web", annotations={keys.NETWORK_READINESS: "true"})
-        await here.until(lambda: not here.waits(uid))
-        assert here.servers(uid) == ["10.96.0.10"]
 
 
 async def test_guests_are_matched_to_their_pods(tmp_path: Path) -> None:
@@ -168,34 +127,6 @@ async def test_the_nodes_file_is_read_again_after_it_settled(tmp_path: Path) -> 
         (tmp_path / "new").write_text("nameserver 192.0.2.3\n")
         (tmp_path / "new").rename(here.resolv_conf)
         await here.until(lambda: here.servers(uid) == ["192.0.2.3"])
-
-
-async def test_many_tenants_share_cluster_wide_watches(tmp_path: Path) -> None:
-    async with running(node(tmp_path)) as here:
-        for number in range(40):
-            here.put(*tenant(f"t{number}", default=f"10.97.0.{number + 1}"))
-        pods = [here.put_pod(f"t{number}", "web") for number in range(40)]
-        await here.until(lambda: all(here.text(uid) for uid in pods))
-        assert [here.servers(uid) for uid in pods] == [[f"10.97.0.{number + 1}"] for number in range(40)]
-        # The namespaces' own watches end after a while.
-        assert (await here.status())["watches"] < 3 + 2 * 33 + 3
-
-
-async def test_vcnode_explain_dns_explains_a_pod(tmp_path: Path) -> None:
-    async with running(node(tmp_path)) as here:
-        uid = here.put_pod("a", "web", network="blue", dnsConfig={"searches": ["own.example"]})
-        here.put_pod("b", "web")
-        await here.until(lambda: here.text(uid))
-        assert (await here.get("/explain?pod=shop/web"))[0] == 404
-        code, body = await here.get("/explain?pod=shop/web&tenant=a")
-        assert code == 200
-        page = json.loads(body)
-        assert page["pod"]["tenantPod"] == "shop/web"
-        assert page["serverFrom"] == "network blue: Service kube-system/kube-dns-blue"
-        assert page["lines"][0]["values"][-1] == {"value": "own.example", "source": "the pod's dnsConfig"}
-        assert page["text"] == here.text(uid)
-        assert (await here.get("/explain?pod=a-shop/web"))[0] == 200
-        assert (await here.get("/explain"))[0] == 400
 
 
 async def test_metrics_name_no_tenant(tmp_path: Path) -> None:

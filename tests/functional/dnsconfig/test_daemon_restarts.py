@@ -41,17 +41,6 @@ async def test_a_start_without_the_api_server_uses_saved_state(tmp_path: Path) -
         await here.until(has_synced)
 
 
-async def test_without_api_server_and_saved_state_pods_wait(tmp_path: Path) -> None:
-    async with running(node(tmp_path), with_apiserver=False) as here:
-        here.bridge.add("g1", "a", "a-shop/web")
-        await here.until(lambda: here.waits("g1"))
-        assert here.waits("g1") == "this node's pods are not synced with the API server yet"
-        assert not await here.is_ready()
-        here.put_pod("a", "web")
-        await here.apiserver.start()
-        await here.until(lambda: here.servers("g1") == ["10.96.0.10"] and not here.waits("g1"))
-
-
 async def test_a_killed_daemon_continues(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         uid = here.put_pod("a", "web")
@@ -104,15 +93,3 @@ async def test_a_restarted_bridge_gets_all_resolvers_again(tmp_path: Path) -> No
             await here.bridge.serve(here.bridge_socket)
             await here.until(lambda: here.text(uid) and here.waits(waiting))
         await here.until(here.is_ready)
-
-
-async def test_state_is_readable_by_its_owner_only(tmp_path: Path) -> None:
-    async with running(node(tmp_path)) as here:
-        uid = here.put_pod("a", "web")
-        await here.until(lambda: here.text(uid))
-        await here.until(here.is_ready)
-        await here.stop()
-        state = tmp_path / "state"
-        assert [path.name for path in state.iterdir()] == ["state.json"]
-        assert state.stat().st_mode & 0o777 == 0o700
-        assert (state / "state.json").stat().st_mode & 0o777 == 0o600

@@ -92,7 +92,7 @@ async def test_a_recreated_pod_retains_nothing() -> None:
         assert (here.servers(again), here.waits(again)) == ([], "network blue does not exist")
 
 
-async def test_readiness_annotation_blocks_a_retaining_pod() -> None:
+async def test_readiness_annotation_blocks_and_unblocks() -> None:
     here = node()
     uid = here.put_pod("a", network="blue", annotations={keys.NETWORK_READINESS: "true"})
     async with here.running():
@@ -102,6 +102,9 @@ async def test_readiness_annotation_blocks_a_retaining_pod() -> None:
         assert here.servers(uid) == ["10.96.0.11"]
         assert "network-readiness" in here.waits(uid)
         assert here.controller.wait_reasons() == [WaitReason.READINESS_ANNOTATION]
+        here.put_pod("a", network="blue", annotations={keys.NETWORK_READINESS: "true"})
+        await asyncio.sleep(1)
+        assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
 
 
 async def test_a_deleted_pod_is_withdrawn_after_forget_s() -> None:

@@ -47,6 +47,7 @@ async def test_content_is_as_old_as_its_confirmation(disk: SavedDisk) -> None:
     assert await disk.files.confirm(NAME, NOW)
     assert disk.load() == Loaded(b"known", 0.0)
     assert disk.path.parent.stat().st_mode & 0o777 == 0o700
+    assert [each.stat().st_mode & 0o777 for each in disk.path.parent.iterdir()] == [0o600]
 
 
 async def test_a_time_in_the_content_counts_instead(disk: SavedDisk) -> None:
