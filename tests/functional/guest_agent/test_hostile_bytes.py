@@ -231,19 +231,6 @@ async def test_a_cancelled_read_back_may_get_its_response(node: AgentServerNode,
         assert channel.ended == ""
 
 
-async def test_names_in_hello_are_truncated(node: AgentServerNode, target: str) -> None:
-    """The version is in /status and in each event of the guest."""
-    sent_hello = AgentHello(
-        "", "1.0 " * 1_000, "b" * 5_000, Capabilities("x" * 1_000, ("iptables", "y" * 999)), RulesetState()
-    )
-    async with dialled(target, node.credentials.issue("sb").directory) as call:
-        await call.write(encode(AgentMessage(hello=sent_hello)))
-        channel = await node.channel("sb")
-        capabilities = await channel.probe()
-    assert len(capabilities.version) <= 64
-    assert (capabilities.channel, capabilities.backends) == ("agent", ("iptables",))
-
-
 async def test_our_hello_is_below_512_bytes() -> None:
     assert len(hello("x" * 64)) < 512
 

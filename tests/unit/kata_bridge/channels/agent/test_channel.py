@@ -172,17 +172,17 @@ async def test_message_of_a_result_is_cut() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    "agent_message",
+    ("agent_message", "why"),
     [
-        AgentMessage(),
-        AgentMessage(installed=InstalledParts((Part("ipv4", "iptables", b"rubbish"),))),
-        AgentMessage(installed=InstalledParts((Part("ipv4", "iptables", b"x", 1 << 50),))),
-        AgentMessage(installed=InstalledParts((Part("ipv4", "iptables"),) * 5)),
+        (AgentMessage(), None),
+        (AgentMessage(installed=InstalledParts((Part("ipv4", "iptables", b"rubbish"),))), None),
+        (AgentMessage(installed=InstalledParts((Part("ipv4", "iptables", b"x", 1 << 50),))), "larger than"),
+        (AgentMessage(installed=InstalledParts((Part("ipv4", "iptables"),) * 5)), None),
     ],
 )
-async def test_invalid_read_back_is_unreachable(agent_message: AgentMessage) -> None:
+async def test_invalid_read_back_is_unreachable(agent_message: AgentMessage, why: str | None) -> None:
     channel = attached()
-    with pytest.raises(Unreachable):
+    with pytest.raises(Unreachable, match=why):
         await outcome_of(channel, channel.read_back(), agent_message)
 
 
