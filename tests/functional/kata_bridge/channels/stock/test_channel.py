@@ -122,11 +122,11 @@ async def test_reason_why_a_guest_takes_no_rules(short_dir: Path, flavour: Flavo
                 await call
 
         assert tables.save(Family.IPV4) == ""
+        assert "SetPolicy" not in kata.agent.calls
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-async def test_silent_rust_shim_without_its_agent_is_unreachable(short_dir: Path, row: Row) -> None:
-    quirks = AgentQuirks(**row.quirks)  # type: ignore[arg-type] # a table of keywords
+async def test_silent_rust_shim_without_its_agent_is_unreachable(short_dir: Path) -> None:
+    quirks = AgentQuirks(files=frozenset())
     async with FakeKata(short_dir, FakeTables(), flavour=RUST, quirks=quirks) as kata:
         kata.shim.url = "vsock://4294967294:1024"
         with pytest.raises(
@@ -289,14 +289,6 @@ async def test_policy_is_replaced_if_configured(short_dir: Path, flavour: Flavou
         assert (await one.apply(sample(7), ())).digest == sample(7).digest
         assert kata.agent.calls.count("SetPolicy") == 1
         assert quirks.policy == parse(REPLACEMENT)
-
-
-async def test_policy_is_kept_unless_configured(short_dir: Path) -> None:
-    quirks = AgentQuirks(policy=parse(STOCK_POLICY))
-    async with FakeKata(short_dir, FakeTables(), quirks=quirks) as kata:
-        with pytest.raises(NotInjectable):
-            await channel(kata).probe()
-        assert "SetPolicy" not in kata.agent.calls
 
 
 @flavours
