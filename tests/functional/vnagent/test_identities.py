@@ -47,25 +47,6 @@ def is_cut(client: CaseClient, since_s: float) -> bool:
     return client.end is not None
 
 
-def test_old_and_new_leaf_overlap(node: AgentNode) -> None:
-    tenant = node.tenants["ten-a"]
-    new = tenant.authority.issue("kube-apiserver-kubelet-client")
-    assert status(node, "ten-a", "GET /healthz", leaf=new) == 403
-    node.daemon.after_reload(lambda: node.write_tenant("ten-a", tenant.leaf, new))
-    for leaf in (tenant.leaf, new):
-        assert status(node, "ten-a", "GET /containerLogs/web/shop/app", leaf=leaf) == 200
-    with node.client("ten-a") as before, node.client("ten-a", new) as after:
-        for client in (before, after):
-            client.send(head(EXEC, *SPDY))
-            assert received(client, SHOP.marker.encode())
-        node.daemon.after_reload(lambda: node.write_tenant("ten-a", new))
-        assert is_cut(before, time.monotonic())
-        after.send(b"goes on")
-        assert received(after, b"goes on")
-    assert status(node, "ten-a", "GET /healthz") == 403
-    assert status(node, "ten-a", "GET /healthz", leaf=new) == 200
-
-
 def test_the_right_spiffe_name_is_the_tenant(node: AgentNode, spiffe: Authority) -> None:
     leaf = spiffe.issue("any", uris=["spiffe://super.example/tenant/ten-a/apiserver"])
     assert status(node, "ten-a", "GET /containerLogs/web/shop/app", leaf=leaf) == 200

@@ -127,17 +127,6 @@ def test_a_missing_directory_retains_tenants_and_ages(node: AgentNode) -> None:
     wait_until(lambda: reported().startswith("tenants: ok, age "), within_s=DEADLINE_S)
 
 
-def test_one_removed_file_of_two_removes_its_tenant(node: AgentNode) -> None:
-    (node.tenants_directory / "ten-b.yaml").unlink()
-    wait_until(lambda: node.daemon.status()["tenants"] == ["ten-a"], within_s=DEADLINE_S)
-    assert retained(node) == []
-    # The last one is confirmed by the marker that `vcnode tenant remove` leaves.
-    removed = vcnode("tenant", "remove", "ten-a", "--directory", node.tenants_directory)
-    assert removed.returncode == 0
-    wait_until(lambda: node.daemon.status()["tenants"] == [], within_s=DEADLINE_S)
-    assert not is_served(node, "ten-a", "shop")
-
-
 def test_a_missing_pod_list_ages(tmp_path: Path) -> None:
     file = tmp_path / "pods.json"
     settings = {"pods": {"source": "file", "file": str(file)}}

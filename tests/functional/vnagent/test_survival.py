@@ -167,10 +167,14 @@ def test_a_first_start_without_sources_is_not_synced(tmp_path: Path) -> None:
             assert (reply.status, reply.values("Retry-After")) == (503, ["1"])
         for path in ("/pods", "/stats/summary", "/metrics/resource"):
             assert status_of(node.ask("ten-a", f"GET {path}")) == 503
+        stream = node.ask("ten-a", EXEC, *SPDY)
+        assert stream is not None
+        assert (stream.status, json.loads(stream.body)["code"]) == (503, 503)
         status, reported = node.daemon.get("/readyz")
         assert (status, "pods: not synced" in reported) == (503, True)
         node.kubelet.script = None
         wait_until(lambda: node.daemon.is_ready() and serves_log(node, "ten-a"), within_s=DEADLINE_S)
+        assert status_of(node.logs("ten-a", "web", "nothing")) == 404
     finally:
         node.stop()
 

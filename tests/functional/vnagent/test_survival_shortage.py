@@ -16,29 +16,6 @@ from tests.functional.vnagent.shop_and_bank import BANK, FOLLOW, SHOP, has_saved
 from tests.waiting import wait_until
 
 
-def test_a_full_disk_for_the_audit_log_is_logged_once(tmp_path: Path) -> None:
-    settings = {"audit": {"file": "/dev/full"}, "limits": {"requestsPerSecondPerTenant": 0}}
-    with AgentNode(tmp_path / "n", ["ten-a"], [SHOP], settings) as node:
-        for _ in range(30):
-            assert serves(node)
-        assert node.daemon.metric("vcnode_vnagent_audit_lines_lost_total") == 0  # they wait, for a while
-        wait_until(lambda: "audit log cannot be written" in node.daemon.log_tail(50_000), within_s=DEADLINE_S)
-        assert node.daemon.log_tail(50_000).count("audit log cannot be written") == 1
-        # 2 MiB of a tenant wait; what does not fit is counted, and no log is refused for it.
-        with node.client("ten-a") as client:
-            for _ in range(90):
-                client.received.clear()
-                client.send(head("GET /healthz") * 100)
-                while client.received.count(b"\r\n\r\nok") < 100:
-                    assert client.receive(DEADLINE_S)
-        assert node.daemon.metric("vcnode_vnagent_audit_lines_lost_total") > 0
-        reply = node.logs("ten-a", "web", "shop")
-        assert reply is not None
-        assert reply.status == 200
-        node.daemon.stop()
-        assert node.daemon.exit_code == 0
-
-
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 256 KiB."""
