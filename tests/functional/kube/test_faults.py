@@ -51,18 +51,6 @@ def names(reflector: Reflector[DataConfigMap]) -> set[str]:
     return {name for _, name in reflector.objects}
 
 
-async def test_410_in_the_stream_relists(apiserver: FakeApiserver, client: Client, until: Until) -> None:
-    async with following(client) as (reflector, observed):
-        await until(lambda: apiserver.watches)
-        apiserver.storage.create(CONFIG_MAPS, config_map("a"))
-        await until(lambda: observed)
-        apiserver.expire_watches()
-        await until(lambda: reflector.lists == 2 and apiserver.watches)
-        apiserver.storage.create(CONFIG_MAPS, config_map("b"))
-        await until(lambda: len(observed) == 2)
-        assert observed == ["Added a", "Added b"]
-
-
 @pytest.mark.parametrize("is_gone_in_stream", [True, False])
 async def test_410_for_a_compacted_version_relists(
     apiserver: FakeApiserver, client: Client, until: Until, is_gone_in_stream: bool
@@ -99,49 +87,6 @@ async def test_an_expired_page_token_lists_without_pages(
         assert limits[:3] == ["2", "2", None]
 
 
-async def test_a_half_open_connection_is_abandoned(
-    apiserver: FakeApiserver, client: Client, until: Until
-) -> None:
-    async with following(client, Timing(idle_timeout_s=0.3)) as (reflector, observed):
-        await until(lambda: apiserver.watches)
-        apiserver.half_open()
-        apiserver.storage.create(CONFIG_MAPS, config_map("a"))
-        # A second request has come while the first hangs: it was given up.
-        await until(lambda: apiserver.watches == 0)
-        assert observed == []
-        apiserver.heal()
-        await until(lambda: observed == ["Added a"])
-        assert reflector.lists == 1
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"\x00\x01\xff garbage\n",
-        b"HTTP/1.1 502 Bad Gateway\r\n\r\n<html>\n",
-        b'{"type":"ADDED","object":{"kind":"ConfigMap"}}\n',
-        b"[" * 200_000 + b"\n",
-    ],
-)
-async def test_garbage_in_the_stream_relists(
-    apiserver: FakeApiserver, client: Client, until: Until, data: bytes
-) -> None:
-    async with following(client) as (reflector, observed):
-        await until(lambda: apiserver.watches)
-        apiserver.inject(data)
-        await until(lambda: reflector.lists == 2 and apiserver.watches)
-        apiserver.storage.create(CONFIG_MAPS, config_map("a"))
-        await until(lambda: observed == ["Added a"])
-
-
-async def test_an_endless_event_relists(apiserver: FakeApiserver, client: Client, until: Until) -> None:
-    async with following(client) as (reflector, _):
-        await until(lambda: apiserver.watches)
-        for _ in range(17):
-            apiserver.inject(b"x" * 1024 * 1024)
-        await until(lambda: reflector.lists == 2 and apiserver.watches)
-
-
 async def test_a_truncated_line_is_sent_again(apiserver: FakeApiserver, client: Client, until: Until) -> None:
     async with following(client) as (reflector, observed):
         await until(lambda: apiserver.watches)
@@ -158,18 +103,6 @@ async def test_a_large_object_is_one_event(apiserver: FakeApiserver, client: Cli
         apiserver.storage.create(CONFIG_MAPS, config_map("big", x="\u2028" * 1_000_000))
         await until(lambda: observed)
         assert len(reflector.objects["default", "big"].data["x"]) == 1_000_000
-
-
-@pytest.mark.parametrize("code", [429, 500, 503])
-async def test_a_burst_of_refusals_is_retried(
-    apiserver: FakeApiserver, client: Client, until: Until, code: int
-) -> None:
-    apiserver.faults.refusals.extend([(code, 0)] * 3)
-    async with following(client) as (reflector, observed):
-        await until(reflector.synced.is_set)
-        await until(lambda: apiserver.watches)
-        apiserver.storage.create(CONFIG_MAPS, config_map("a"))
-        await until(lambda: observed)
 
 
 async def test_retry_after_is_honoured(apiserver: FakeApiserver, client: Client, until: Until) -> None:

@@ -131,9 +131,11 @@ async def test_an_object_larger_than_a_page_is_listed_alone() -> None:
     "garbage",
     [
         b"\x00\xff garbage \n",
-        b"<html>502</html>\n",
+        b"HTTP/1.1 502 Bad Gateway\r\n\r\n<html>\n",
+        b'{"type": "ADDED", "object": {"kind": "ConfigMap"}}\n',
         b'{"type": "ADDED", "object": {"metadata": {}}}\n',
         b'{"type": "SHRUNK", "object": {}}\n',
+        b"[" * 200_000 + b"\n",
         b"x" * (17 * 1024 * 1024),
     ],
 )
