@@ -13,10 +13,9 @@ import yaml
 
 from daemonkit.files import directories
 from daemonkit.files.directories import UnusableDirectoryError
-from daemonkit.status.server import fetch
 from devkit.kube.apiserver import FakeApiserver
 from devkit.pki import Authority
-from tests.functional.kata_bridge.test_life import ROOT, bridge_command, is_ready, running, written
+from tests.functional.kata_bridge.test_life import ROOT, bridge_command, is_ready, written
 from tests.waiting import wait_until
 
 _S = 30
@@ -115,11 +114,3 @@ def test_a_directory_that_cannot_be_made_is_one_error_line(short_dir: Path, modu
     assert (code, message in checked) == (2, True), checked
     code, log = ended(command)
     assert (code, message in log, "Traceback" in log) == (1, True, False), log
-
-
-def test_modes_of_existing_directories_are_tightened(short_dir: Path) -> None:
-    (short_dir / "state").mkdir(mode=0o755)
-    (short_dir / "state").chmod(0o755)
-    with running(short_dir):
-        assert stat.S_IMODE((short_dir / "state").stat().st_mode) == 0o700
-        assert fetch(short_dir / "status.sock", "/healthz", 5.0)[0] == 200

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from bridge_api.client import BridgeClient
@@ -72,43 +71,6 @@ def running(directory: Path, **settings: Any) -> Iterator["subprocess.Popen[str]
 def place(directory: Path, name: str) -> None:
     text = f"apiVersion: vcnode.io/v1alpha1\nkind: Guest\nnamespace: n\nname: {name}\n"
     (directory / "guests" / f"{name}.yaml").write_text(text)
-
-
-@pytest.mark.parametrize("arguments", [(), ("--check-config",)])
-def test_all_errors_of_a_configuration_are_printed(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    config = written(
-        tmp_path,
-        sandboxes={},
-        listen={"socket": "/" + "x" * 200, "group": "no-such-group", "users": ["no-such-user"]},
-        runtimes=[{"handlers": [], "channels": ["agent", "agent"]}, {"handlers": ["x"], "channels": ["y"]}],
-        agent={"address": "node-1"},
-        drift={"checkSeconds": 0},
-        stock={"policyFyle": "x"},
-    )
-    ended = subprocess.run(
-        bridge_command(config, *arguments),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert (ended.returncode, ended.stdout) == (2, "")
-    for path in (
-        "sandboxes.nri",
-        "listen.socket",
-        "listen.group",
-        "listen.users",
-        "runtimes[0].handlers",
-        "runtimes[0].channels",
-        "runtimes[1].channels",
-        "agent.address",
-        "drift.checkSeconds",
-        "stock.policyFyle",
-    ):
-        assert path in ended.stderr, path
-    assert "Traceback" not in ended.stderr
-    assert not (tmp_path / "state").exists()
 
 
 def test_check_config_accepts_and_starts_nothing(tmp_path: Path) -> None:

@@ -96,25 +96,6 @@ async def test_changes_of_a_tenant_push_nothing_to_others(tmp_path: Path) -> Non
         assert b"10.2." not in here.bridge.requests_for("a1")[-1].data
 
 
-async def test_watches_follow_tenants_with_guests(tmp_path: Path) -> None:
-    async with running(node(tmp_path)) as here:
-        await here.until(here.is_ready)
-        assert (await here.status())["watches"] == 2
-        here.bridge.add("a1", "a")
-        await here.until(lambda: here.rules("a1"))
-        here.bridge.add("b1", "b")
-        await here.until(lambda: here.rules("b1"))
-        assert (await here.status())["watches"] == 2 + 2 * 2
-        here.bridge.remove("b1")
-        here.put_tenant("a", "new")
-
-        async def is_watched() -> bool:
-            status = await here.status()
-            return bool(status["watches"] == 2 + 3 * 2 and len(status["guests"]) == 1)
-
-        await here.until(is_watched)
-
-
 async def test_deletions_by_event_and_relist_reach_guests(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         here.put_service("a", "other", "10.96.0.7", "10.1.0.7", protocol="UDP")
@@ -215,17 +196,6 @@ async def test_kata_bridge_restart_resubmits_all_rulesets(tmp_path: Path) -> Non
         await here.until(is_one)
 
 
-async def test_guest_without_the_base_gets_the_whole_ruleset(tmp_path: Path) -> None:
-    async with running(node(tmp_path)) as here:
-        here.bridge.add("a1", "a")
-        await here.until(lambda: here.rules("a1"))
-        here.bridge.guests["a1"].desired = None
-        here.put_slice("a", "web", "10.1.0.4")
-        await here.until(lambda: here.has("a1", "10.1.0.4"))
-        codes = [each.result.code for each in here.bridge.requests_for("a1")]
-        assert codes == [ResultCode.APPLIED, ResultCode.NEEDS_FULL, ResultCode.APPLIED]
-
-
 async def test_status_has_the_refused_line(tmp_path: Path) -> None:
     async with running(node(tmp_path)) as here:
         guest = here.bridge.add("a1", "a")
@@ -298,7 +268,6 @@ async def test_root_namespace_annotation_sets_service_cidrs(tmp_path: Path) -> N
     [
         ({}, 0, b"config.yaml: ok"),
         ({"nodeName": "Node!"}, 2, b"nodeName: expected the name of a node, got 'Node!'"),
-        ({"lastKnown": "maybe"}, 2, b"lastKnown: expected one of apply, wait, got 'maybe'"),
     ],
 )
 async def test_check_config_prints_all_errors(

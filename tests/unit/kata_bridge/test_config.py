@@ -43,6 +43,14 @@ def test_groups_and_users_are_resolved_on_this_node() -> None:
         ("sandboxes: {cri: {}}\nagent: {socket: /%s}\n" % ("s" * 107), "agent.socket: more than 107 bytes"),
         ("sandboxes: {cri: {}}\nruntimes: [{handlers: [], channels: []}]\n", "handlers: at least one"),
         ("sandboxes: {cri: {}}\nlisten: {group: nobody-has-this}\n", "listen.group: unknown group"),
+        ("sandboxes: {cri: {}}\nlisten: {users: [nobody-has-this]}\n", "listen.users: unknown user"),
+        ("sandboxes: {cri: {}}\nlisten: {socket: /%s}\n" % ("s" * 200), "listen.socket: more than 107 bytes"),
+        ("sandboxes: {cri: {}}\nruntimes: [{handlers: [x], channels: [agent, agent]}]\n", "channels: "),
+        (
+            "sandboxes: {cri: {}}\nruntimes: [{handlers: [x], channels: [y]}]\n",
+            r"channels\[0\]: expected one of",
+        ),
+        ("sandboxes: {cri: {}}\nstock: {policyFyle: x}\n", "stock.policyFyle: unknown key"),
     ],
 )
 def test_configuration_errors_name_the_key(text: str, why: str) -> None:

@@ -76,9 +76,9 @@ class Daemon:
         return self.process.returncode, [json.loads(line) for line in err.splitlines()]
 
 
-def write_config(directory: Path, text: str = "") -> Path:
+def write_config(directory: Path) -> Path:
     path = directory / "daemon.yaml"
-    path.write_text(f"apiVersion: vcnode.io/v1alpha1\nkind: Daemon\nworkDirectory: .\n{text}")
+    path.write_text("apiVersion: vcnode.io/v1alpha1\nkind: Daemon\nworkDirectory: .\n")
     return path
 
 
@@ -165,33 +165,6 @@ def test_a_missing_service_manager_is_survived(tmp_path: Path) -> None:
         code, log = daemon.end()
     assert code == 7
     assert log[-1]["message"] == "the service manager cannot be reached"
-
-
-def checked(tmp_path: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", DAEMON, "--config", str(write_config(tmp_path, text)), *options],
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-    )
-
-
-@pytest.mark.parametrize("options", [(), ("--check-config",)])
-def test_a_bad_configuration_exits_2_with_all_errors(tmp_path: Path, options: tuple[str, ...]) -> None:
-    result = checked(tmp_path, "port: x\nprt: 1\n", *options)
-    path = tmp_path / "daemon.yaml"
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == (
-        f"{path}: port: expected an integer between 0 and 65535, got 'x'\n"
-        f"{path}: prt: unknown key; did you mean 'port'?\n"
-    )
-
-
-def test_check_of_a_good_configuration_exits_0(tmp_path: Path) -> None:
-    result = checked(tmp_path, "", "--check-config")
-    assert (result.returncode, result.stdout) == (0, "")
-    assert result.stderr == f"{tmp_path / 'daemon.yaml'}: ok\n"
 
 
 def test_the_start_imports_no_large_module() -> None:
