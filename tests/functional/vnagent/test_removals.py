@@ -11,7 +11,7 @@ from tests.cases.client import CaseClient, SendFailed
 from tests.cases.daemon import ROOT
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received
 from tests.functional.vnagent.shop_and_bank import SHOP
-from tests.waiting import holds_within, wait_until
+from tests.waiting import wait_until
 
 EXEC = "POST /exec/web/shop/app?command=cat&input=1&output=1"
 # The agent polls files each second. So many polls must not make a missing directory look current.
@@ -86,20 +86,6 @@ def test_an_emptied_directory_retains_tenants_until_release(node: AgentNode) -> 
     assert node.daemon.metric("vcnode_vnagent_retained_tenants") == 0
     again = vcnode("tenant", "release", "--socket", node.daemon.socket, "--yes")
     assert (again.returncode, again.stdout) == (0, "no tenant is retained\n")
-
-
-def test_retained_tenants_are_retained_over_a_restart(node: AgentNode) -> None:
-    lose_all(node)
-    holds_within(lambda: "distrust" in (node.directory / "state" / "tenants.json").read_text(), DEADLINE_S)
-    node.daemon.stop()
-    node.daemon.start()
-    wait_until(lambda: retained(node) == ["ten-a", "ten-b"], within_s=DEADLINE_S)
-    assert is_served(node, "ten-a", "shop")
-    for key in node.tenants:
-        node.write_tenant(key)
-    wait_until(lambda: retained(node) == [], within_s=DEADLINE_S)
-    assert is_served(node, "ten-a", "shop")
-    assert "tenants: ok" in node.daemon.get("/readyz")[1]
 
 
 def test_a_missing_directory_retains_tenants_and_ages(node: AgentNode) -> None:

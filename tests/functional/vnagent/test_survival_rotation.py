@@ -3,7 +3,6 @@
 
 import time
 
-from devkit.files import replace_file
 from devkit.pki import Authority
 from tests.cases.client import CaseClient
 from tests.functional.vnagent.node import NAME, SPDY, AgentNode, head, received
@@ -38,19 +37,6 @@ def test_the_serving_certificate_is_replaced_under_streams(node: AgentNode) -> N
             assert received(client, b"a line after the rotation")
         for client in tunnels:
             assert echoes(client, b"echo after the rotation")
-
-
-def test_an_invalid_serving_certificate_changes_nothing(node: AgentNode) -> None:
-    """A key of another certificate, then a file cut in half, then a good pair."""
-    other = node.serving.issue(NAME, sans_dns=[NAME])
-    key_file, certificate_file = node.directory / "serving.key", node.directory / "serving.crt"
-    good = certificate_file.read_text(encoding="ascii")
-    node.daemon.after_reload(lambda: replace_file(key_file, other.key_pem.decode()), result="error")
-    assert serves(node)
-    node.daemon.after_reload(lambda: replace_file(certificate_file, good[:200]), result="error")
-    assert serves(node)
-    node.daemon.after_reload(node.write_serving)
-    assert serves(node)
 
 
 def test_the_kubelet_client_certificate_is_replaced(node: AgentNode) -> None:

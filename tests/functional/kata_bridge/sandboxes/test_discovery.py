@@ -159,14 +159,6 @@ async def test_without_nri_lists_and_statuses_suffice(tmp_path: Path) -> None:
         await until(lambda: not here.sandboxes)
 
 
-async def test_the_host_network_is_reported(tmp_path: Path) -> None:
-    async with node(tmp_path, has_nri=False) as here, here.cri:
-        here.cri.is_host_network = True
-        here.cri.sandboxes = {"s1": LISTED}
-        await until(lambda: "s1" in here.sandboxes)
-        assert here.sandboxes["s1"].is_host_network
-
-
 async def test_sandboxes_sync_after_each_source_reported(empty: DiscoveryNode) -> None:
     await until(lambda: "cri" in empty.discovery.problems)
     assert not empty.discovery.has_synced

@@ -16,12 +16,10 @@ from daemonkit.kube.client import Client
 from daemonkit.kube.resources import CONFIG_MAPS, PODS, SECRETS, VIRTUAL_CLUSTERS
 from devkit.kube.apiserver import FakeApiserver, Seen
 from devkit.pki import Authority, Leaf
-from tenancy import keys
 from tenancy.ownership import ContainerPolicy, Owned
 from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant
 from tests.waiting import until
-from vnagent.sources.super_pods import SuperPods
 from vnagent.sources.super_tenants import SuperTenants
 from vnagent.tenants.reading import TenantsReading
 from vnagent.tenants.virtualcluster import CertificateSecret, key_of_source
@@ -133,39 +131,6 @@ async def test_decoded_secrets_keep_no_private_key(tmp_path: Path) -> None:
             ]
             assert any(isinstance(each, CertificateSecret) for each in reachable)
             assert not any(mark in repr(each).encode() for each in reachable for mark in marks)
-
-
-async def test_a_missing_permission_leaves_the_source_unsynced(tmp_path: Path) -> None:
-    published: list[Mapping[str, Tenant | Bad]] = []
-    async with super_cluster(tmp_path) as (server, client):
-        server.authorize = lambda seen: seen.resource != CONFIG_MAPS and authorize(seen)
-        source = SuperTenants(client, to(published))
-        async with running(source.run()):
-            await until(lambda: [seen.resource for seen in server.seen].count(CONFIG_MAPS) >= 2)
-            assert published == []
-            assert source.age_s() is None
-            server.authorize = authorize
-            await until(lambda: published == [{}])
-
-
-async def test_pods_are_watched_in_the_super_cluster(tmp_path: Path) -> None:
-    published: list[tuple[Owned, ...]] = []
-    async with super_cluster(tmp_path) as (server, client):
-        source = SuperPods(client, "n1", ContainerPolicy(), lambda pods, _: published.append(pods))
-        annotations = {keys.CLUSTER: "a", keys.NAMESPACE: "web", keys.UID: "11111111"}
-        pod = {
-            "metadata": {"name": "p", "namespace": "a-web", "annotations": annotations},
-            "spec": {"nodeName": "", "containers": [{"name": "app"}]},
-        }
-        async with running(source.run()):
-            await until(lambda: published == [()])
-            server.storage.put(PODS, pod)
-            server.storage.put(PODS, pod | {"spec": {"nodeName": "n1", "containers": [{"name": "app"}]}})
-            await until(lambda: len(published) == 2)
-            (owned,) = published[-1]
-            assert (owned.tenant, owned.namespace, owned.name) == ("a", "web", "p")
-            server.storage.delete(PODS, "a-web", "p")
-            await until(lambda: published[-1] == ())
 
 
 async def test_the_source_waits_for_its_kubeconfig(

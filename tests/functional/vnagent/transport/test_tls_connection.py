@@ -74,31 +74,19 @@ def test_resume_delivers_data_from_the_kernel(is_server: bool) -> None:
 
 
 @both_sides
-def test_an_end_during_a_pause_follows_the_data(is_server: bool) -> None:
-    async def body(poller: SocketPoller) -> None:
-        async with connected_link(poller, is_server=is_server) as link:
-            link.transport.pause()
-            link.far.write(b"last words")
-            link.far.finish(with_notify=True)
-            await iterate(50)
-            assert link.handler.ends == []
-            link.transport.resume()
-            await until(link.has_ended)
-            assert (bytes(link.handler.received), link.handler.ends) == (b"last words", [EndReason.CLOSED])
-
-    run(body)
-
-
-@both_sides
-def test_an_end_with_data_is_delivered_at_resume(is_server: bool) -> None:
+@pytest.mark.parametrize("when", ["before", "at data"])
+def test_an_end_during_a_pause_follows_the_data(is_server: bool, when: str) -> None:
     """A handler that paused may still have data to relay when the end comes."""
 
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=is_server) as link:
-            link.handler.at_data = link.transport.pause
+            if when == "before":
+                link.transport.pause()
+            else:
+                link.handler.at_data = link.transport.pause
             link.far.write(b"last words")
             link.far.finish(with_notify=True)
-            await until(lambda: link.handler.received != b"")
+            await until(lambda: when == "before" or link.handler.received != b"")
             await iterate(50)
             assert link.handler.ends == []
             link.transport.resume()

@@ -175,11 +175,21 @@ async def test_removals_during_a_restart_are_judged(setting: SourcesSetting, clo
     again.poller.stop()
 
 
-async def test_an_invalid_serving_certificate_changes_nothing(setting: SourcesSetting) -> None:
+OTHER = SERVING.issue("node-1", sans_dns=["node-1"])
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [("serving.key", b"cut"), ("serving.key", OTHER.key_pem), ("serving.crt", OTHER.cert_pem[:200])],
+    ids=["cut key", "another key", "cut certificate"],
+)
+async def test_an_invalid_serving_certificate_changes_nothing(
+    setting: SourcesSetting, file: str, content: bytes
+) -> None:
     """Neither trust nor tenants: they are put in force together or not at all."""
     setting.publisher.publish_tenants(TenantsReading({"a": A}))
     context = setting.state.context
-    (setting.directory / "serving.key").write_bytes(b"cut")
+    (setting.directory / file).write_bytes(content)
     assert not setting.publisher.publish_tenants(TenantsReading({"a": A, "b": B}))
     assert setting.sources.reload_trust() is not None
     assert setting.served()[0] == {"ten-a"}
