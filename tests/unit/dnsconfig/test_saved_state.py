@@ -224,11 +224,3 @@ async def test_a_deleted_file_is_written_again(disk: StateDisk) -> None:
     disk.later(INTERVAL_S)
     await disk.saved.save(state(), 0.0)
     assert disk.written()
-
-
-async def test_files_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
-    left = tmp_path / "state" / ".state.json.0000.tmp"
-    left.parent.mkdir()
-    left.touch()
-    disk = StateDisk(tmp_path / "state")
-    assert os.listdir(disk.path.parent) == []  # noqa: PTH208 - names alone

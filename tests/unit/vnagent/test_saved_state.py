@@ -111,14 +111,6 @@ async def test_spiffe_trust_is_read_from_the_configuration(make: MakeState) -> N
     assert tenants.value[0].spiffe == trust
 
 
-async def test_saved_state_is_private_to_its_user(make: MakeState, tmp_path: Path) -> None:
-    state = make()
-    state.pods_confirmed(INDEX, is_new=True)
-    await state.write_due()
-    assert (tmp_path / "state").stat().st_mode & 0o077 == 0
-    assert (tmp_path / "state" / PODS_FILE).stat().st_mode & 0o077 == 0
-
-
 async def test_unchanged_state_is_confirmed_periodically(
     make: MakeState, clock: FakeClock, tmp_path: Path
 ) -> None:
@@ -228,16 +220,6 @@ async def test_age_is_clamped_when_the_clock_moved_back(make: MakeState, clock: 
     await state.write_due()
     clock.now -= 3600
     assert pods_of(make()) == ({SHOP, CART}, 0)
-
-
-async def test_leftovers_of_a_killed_writer_are_removed(make: MakeState, tmp_path: Path) -> None:
-    state = make()
-    state.pods_confirmed(INDEX, is_new=True)
-    await state.write_due()
-    (tmp_path / "state" / ".pods.json.0123.tmp").write_bytes(b"half")
-    make()
-    assert [path.name for path in (tmp_path / "state").iterdir()] == [PODS_FILE]
-    assert atomic.remove_leftovers(tmp_path / "state") == 0
 
 
 async def test_a_change_during_a_write_is_written_next(

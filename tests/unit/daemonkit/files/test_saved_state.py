@@ -50,6 +50,13 @@ async def test_content_is_as_old_as_its_confirmation(disk: SavedDisk) -> None:
     assert [each.stat().st_mode & 0o777 for each in disk.path.parent.iterdir()] == [0o600]
 
 
+async def test_leftovers_of_a_killed_writer_are_removed(disk: SavedDisk) -> None:
+    await disk.files.write(NAME, b"known", NOW)
+    (disk.path.parent / f".{NAME}.0123.tmp").write_bytes(b"half")
+    disk.files.prepare()
+    assert list(disk.path.parent.iterdir()) == [disk.path]
+
+
 async def test_a_time_in_the_content_counts_instead(disk: SavedDisk) -> None:
     await disk.files.write(NAME, b"30", NOW)
     assert disk.files.load(NAME, int, lambda _: True, lambda value: NOW - value) == Loaded(30, 30.0)
