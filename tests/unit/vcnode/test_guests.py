@@ -115,20 +115,9 @@ def test_unsynced_kata_bridge_exits_1(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("response", "why"),
-    [
-        (FileNotFoundError(2, "No such file or directory"), "No such file.*does kata-bridge run here"),
-        (TimeoutError(), "no answer within 3 s"),
-        ({"daemon": "vn-agent"}, "this is vn-agent, not kata-bridge"),
-        ([], "not an answer of kata-bridge"),
-    ],
-)
-def test_wrong_or_missing_response_names_the_daemon(
-    monkeypatch: pytest.MonkeyPatch, response: object, why: str
-) -> None:
-    with pytest.raises(ToolError, match=why):
-        run(monkeypatch, response, "--socket", str(Path("/x.sock")))
+def test_another_daemon_is_not_kata_bridge(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ToolError, match="this is vn-agent, not kata-bridge"):
+        run(monkeypatch, {"daemon": "vn-agent"}, "--socket", str(Path("/x.sock")))
 
 
 BLOCKED = {
