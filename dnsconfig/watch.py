@@ -49,8 +49,8 @@ class _WatchPair:
     def __init__(self, namespace: str, watch: "Watch") -> None:
         where = namespace or None
         self._on_changes = watch.on_changes
-        # Namespaces whose last DNS Service was deleted by a watch event, not by a relist.
-        self._emptied_by_event: set[str] = set()
+        # Namespaces without a DNS Service by a watch event, or by a relist that left other Services behind.
+        self._confirmed_empty: set[str] = set()
         self._contents: tuple[object, dict[str, NamespaceSnapshot]] = (None, {})
         self.services: Reflector[ServiceObject] = watch.reflector(
             SERVICES,
@@ -58,6 +58,7 @@ class _WatchPair:
             transform=transform.service,
             namespace=where,
             include=_is_dns_server,
+            notes_filtered=True,
             on_change=self._on_service_changes,
         )
         self.networks: Reflector[NetworkObject] = watch.reflector(
@@ -78,23 +79,18 @@ class _WatchPair:
         version = tuple((each.resource_version, each.lists) for each in (self.services, self.networks))
         if self._contents[0] != version:
             self._contents = version, self._grouped()
-        empty = NamespaceSnapshot(absence=self._absence(namespace, has_remaining=False))
-        return self._contents[1].get(namespace) or empty
+        found = self._contents[1].get(namespace)
+        return found or NamespaceSnapshot(absence=self._absence(namespace, has_dns_server=False))
 
     def _on_service_changes(self, changes: Sequence[Change[ServiceObject]]) -> None:
         # An object that became unreadable is deleted from the store, but not from the API server.
-        removed = {change.key[0] for change in changes if isinstance(change, Deleted | UndecodableDeleted)}
-        remaining: set[str] = set()
-        if removed:
-            remaining = {
-                namespace for namespace, _ in (*self.services.objects, *self.services.decode_failures)
-            }
-        present = {
-            change.key[0] for change in changes if not isinstance(change, Deleted | UndecodableDeleted)
-        }
-        self._emptied_by_event -= present
+        present = {namespace for namespace, _ in (*self.services.objects, *self.services.decode_failures)}
+        self._confirmed_empty |= self.services.filtered.keys()
         if not self.services.is_relisting:
-            self._emptied_by_event |= removed - remaining
+            self._confirmed_empty |= {
+                change.key[0] for change in changes if isinstance(change, Deleted | UndecodableDeleted)
+            }
+        self._confirmed_empty -= present
         self._on_changes(changes)
 
     def _grouped(self) -> dict[str, NamespaceSnapshot]:
@@ -104,14 +100,17 @@ class _WatchPair:
             namespace: NamespaceSnapshot(
                 services.get(namespace, {}),
                 networks.get(namespace, {}),
-                self._absence(namespace, has_remaining=namespace in services or namespace in unreadable),
+                self._absence(namespace, has_dns_server=namespace in services or namespace in unreadable),
             )
             for namespace in services.keys() | networks.keys() | unreadable
         }
 
-    def _absence(self, namespace: str, *, has_remaining: bool) -> Absence:
-        by_relist = namespace not in self._emptied_by_event
-        is_unconfirmed = is_distrusted(by_relist=by_relist, has_remaining=has_remaining)
+    def _absence(self, namespace: str, *, has_dns_server: bool) -> Absence:
+        # As in kubeproxy-ext, any Service of the namespace shows that the list did not lose them all.
+        is_unconfirmed = is_distrusted(
+            by_relist=namespace not in self._confirmed_empty,
+            has_remaining=has_dns_server or namespace in self.services.filtered,
+        )
         return Absence.UNCONFIRMED if is_unconfirmed else Absence.CONFIRMED
 
 

@@ -8,7 +8,7 @@ what the objects are.
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -46,6 +46,7 @@ from daemonkit.kube.resources import Identity, Key, KubeObject, Page, Resource
 from daemonkit.kube.store import Change, DecodeFailed, RegressedError, Store
 from daemonkit.kube.watch import (
     MAX_EVENT_BYTES,
+    Bookmark,
     EventDecoder,
     Failed,
     GarbageError,
@@ -98,13 +99,15 @@ class Reflector(Generic[T]):
     - `kind`: a msgspec Struct with `metadata: ObjectMeta` and the needed fields.
     - `include`: a filter for what no selector of the server can express. It must answer the same for a name
       each time.
+    - `notes_filtered`: keep the names that `include` leaves out in `filtered`.
     - `transform` drops what no handler needs, before an object is stored.
     - `annotations`: a Struct of those to keep of objects that do not decode, or are too large.
     - `may_be_absent`: the resource need not be installed. A server that has never had it answers 404, which
       counts as synced and empty, and is asked again. (Since Kubernetes 1.23 a starting server answers 503 for
       resources that it may serve later: k8s.io/apiserver, util/notfoundhandler.) A later 404 removes nothing.
     - `on_change` is called after each batch of changes is stored, without an await in between; it must not
-      raise. It is also called for an empty first list: synced without objects differs from not synced.
+      raise. It is also called for an empty first list: synced without objects differs from not synced. And
+      when a namespace begins or ceases to have filtered names.
     """
 
     def __init__(
@@ -117,6 +120,7 @@ class Reflector(Generic[T]):
         label_selector: str = "",
         field_selector: str = "",
         include: Callable[[Identity], bool] | None = None,
+        notes_filtered: bool = False,
         transform: Callable[[T], T] | None = None,
         annotations: type[msgspec.Struct] | None = None,
         may_be_absent: bool = False,
@@ -134,6 +138,8 @@ class Reflector(Generic[T]):
         if field_selector:
             self._selectors["fieldSelector"] = field_selector
         self._include = include
+        self._notes_filtered = notes_filtered
+        self._filtered: dict[str, set[str]] = {}
         self._may_be_absent = may_be_absent
         self.is_absent = False
         self._on_change = on_change
@@ -175,6 +181,11 @@ class Reflector(Generic[T]):
     def decode_failures(self) -> Mapping[Key, DecodeFailed]:
         """The objects that exist and do not decode or are too large, with UID and reason."""
         return self._store.decode_failures
+
+    @property
+    def filtered(self) -> Mapping[str, Collection[str]]:
+        """The names that `include` leaves out, by namespace; empty unless `notes_filtered`."""
+        return self._filtered
 
     @property
     def resource_version(self) -> str:
@@ -262,6 +273,7 @@ class Reflector(Generic[T]):
             params["resourceVersionMatch"] = "NotOlderThan"
         asked_at = self._clock()
         items: list[Put[T] | Unreadable] = []
+        filtered: dict[str, set[str]] = {}
         version = ""
         size = self._timing.page_size
         while True:
@@ -278,8 +290,12 @@ class Reflector(Generic[T]):
             if 2 * len(body) < PAGE_BYTES:
                 size = min(self._timing.page_size, 2 * size)
             page = self._page(body)
-            decoded = [self._decoder.item(raw) for raw in page.items or ()]
-            items += [item for item in decoded if self._is_kept(item)]
+            for item in (self._decoder.item(raw) for raw in page.items or ()):
+                metadata = _metadata(item)
+                if self._is_included(metadata):
+                    items.append(item)
+                elif self._notes_filtered:
+                    filtered.setdefault(metadata.namespace, set()).add(metadata.name)
             version = version or page.metadata.resource_version
             if not page.metadata.continue_:
                 break
@@ -289,8 +305,10 @@ class Reflector(Generic[T]):
             params["continue"] = page.metadata.continue_
         # No await from here: the store, the handlers and `synced` change as one.
         changes = self._store.replace(items, version)
+        is_due = self.is_absent or not self.synced.is_set() or filtered.keys() != self._filtered.keys()
+        self._filtered = filtered
         self._is_relisting = True
-        self._deliver(changes, is_due=self.is_absent or not self.synced.is_set())
+        self._deliver(changes, is_due=is_due)
         self._is_relisting = self.is_absent = False
         self._confirmed(asked_at, Action.LIST)
         self.synced.set()
@@ -307,8 +325,19 @@ class Reflector(Generic[T]):
         self.synced.set()
         return True
 
-    def _is_kept(self, item: Put[T] | Unreadable) -> bool:
-        return self._include is None or self._include(_metadata(item))
+    def _is_included(self, metadata: Identity) -> bool:
+        return self._include is None or self._include(metadata)
+
+    def _note_filtered(self, metadata: Identity, *, exists: bool) -> bool:
+        """Whether the namespace began or ceased to have filtered names with this one."""
+        if not self._notes_filtered:
+            return False
+        names = self._filtered.setdefault(metadata.namespace, set())
+        had_any = bool(names)
+        (names.add if exists else names.discard)(metadata.name)
+        if not names:
+            del self._filtered[metadata.namespace]
+        return had_any != bool(names)
 
     def _page(self, body: bytes) -> Page:
         try:
@@ -347,19 +376,22 @@ class Reflector(Generic[T]):
     def _apply(self, lines: Sequence[bytes]) -> None:
         """Apply the events of these lines to the store and deliver them, in order."""
         changes: list[Change[T]] = []
+        is_due = False
         try:
             for line in lines:
                 event = self._decoder.line(line)
                 if isinstance(event, Failed):
                     details = event.status.details
                     raise ApiError(event.status, details.retry_after_seconds if details else 0)
-                if isinstance(event, Put | Unreadable) and not self._is_kept(event):
-                    event = Removed(_metadata(event))
-                changes += self._store.apply(event)
+                if isinstance(event, Bookmark) or self._is_included(metadata := _metadata(event)):
+                    changes += self._store.apply(event)
+                else:
+                    changes += self._store.apply(Removed(metadata))
+                    is_due |= self._note_filtered(metadata, exists=not isinstance(event, Removed))
                 self._confirmed(self._clock(), Action.WATCH)
         finally:
             # Also when a later line is bad: these are in the store already.
-            self._deliver(changes, is_due=False)
+            self._deliver(changes, is_due=is_due)
 
     def _confirmed(self, at: float, action: Action) -> None:
         self._confirmations += 1
@@ -421,5 +453,5 @@ def _body_limit(params: Mapping[str, str]) -> int:
     return MAX_EVENT_BYTES if limit == "1" else PAGE_BYTES
 
 
-def _metadata(item: Put[T] | Unreadable) -> Identity:
+def _metadata(item: Put[T] | Unreadable | Removed) -> Identity:
     return item.value.metadata if isinstance(item, Put) else item.metadata

@@ -10,9 +10,10 @@ everything; a controller or a person leaves something behind. So:
 - A distrusted removal is *trusted* as soon as an event confirms it or an object of the kind is there
   again. Else it is trusted `holdSeconds` after the first relist (`trusted_at`).
 
-kubeproxy-ext distrusts relists that lack Services and Namespaces, dnsconfig those that lack the
-Services of DNS servers. Guests and other pods must lose a cluster IP at the same time, so both
-daemons take the rule and its one setting from here: docs/decisions/0024-one-relist-guard.md.
+kubeproxy-ext distrusts relists that lack Services and Namespaces. dnsconfig uses the Services of DNS
+servers alone, and any other Service of their namespace counts as left behind. Guests and other pods
+must lose a cluster IP at the same time, so both daemons take the rule and its one setting from here:
+docs/decisions/0024-one-relist-guard.md.
 
 How to use it: derive the daemon's configuration from `RelistGuardSettings`, which adds the key
 `holdSeconds`. Ask `is_distrusted` for each removal. Keep the removals in a `RelistGuard`, or, where

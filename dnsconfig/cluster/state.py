@@ -33,8 +33,8 @@ class Absence(enum.Enum):
     """Whether a Service that a synced namespace lacks is confirmed deleted."""
 
     UNKNOWN = "unknown"  # the objects are saved ones: the API server may have the Service by now
-    UNCONFIRMED = "unconfirmed"  # a relist lacks all DNS Services: daemonkit.kube.relist_guard
-    CONFIRMED = "confirmed"  # an event reported the deletion, or the relist has other DNS Services
+    UNCONFIRMED = "unconfirmed"  # a relist lacks all Services: daemonkit.kube.relist_guard
+    CONFIRMED = "confirmed"  # an event reported the deletion, or the relist has other Services
 
 
 @dataclass(frozen=True, slots=True)

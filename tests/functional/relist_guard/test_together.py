@@ -69,8 +69,8 @@ class Both:
         removals = (await self.rules.status())["distrustedRelists"]
         return float(removals[0]["seconds"]) if removals else -1.0
 
-    def relist_without_services(self) -> None:
-        """As from a restored backup: the next list lacks the tenant's Services, without an event."""
+    def relist_without_dns(self) -> None:
+        """As from a restored backup: the next list lacks the DNS Service, without an event."""
         apiserver = self.rules.apiserver
         apiserver.half_open()
         apiserver.storage.delete(SERVICES, "a-kube-system", "kube-dns-default")
@@ -92,7 +92,7 @@ async def both_running(directory: Path) -> AsyncIterator[Both]:
 @pytest.mark.asyncio
 async def test_rules_and_resolver_go_after_hold_seconds(tmp_path: Path) -> None:
     async with both_running(tmp_path) as both:
-        both.relist_without_services()
+        both.relist_without_dns()
 
         async def is_distrusted() -> bool:
             return await both.distrusted_s() >= 0
@@ -115,3 +115,18 @@ async def test_rules_and_resolver_go_after_hold_seconds(tmp_path: Path) -> None:
         # The address may be another tenant's by now: nothing leads to it, and containers that start wait.
         assert both.resolver.servers(both.uid) == []
         assert both.resolver.waits(both.uid)
+
+
+@pytest.mark.asyncio
+async def test_rules_and_resolver_go_if_another_service_is_left(tmp_path: Path) -> None:
+    async with both_running(tmp_path) as both:
+        other = objects.service("a", "default", "10.96.0.11")
+        other["metadata"]["name"] = "metrics-server"
+        other["spec"]["ports"] = [{"port": 443}]
+        both.rules.apiserver.storage.put(SERVICES, other)
+        both.relist_without_dns()
+        await both.rules.until(lambda: not both.has_rules())
+        assert await both.distrusted_s() < 0
+        # dnsconfig gives a deleted Service 15 s to come back.
+        both.step(HOLD_S - 20)
+        await both.resolver.until(lambda: not both.has_server())

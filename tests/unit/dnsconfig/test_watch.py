@@ -148,6 +148,35 @@ async def test_absence_is_confirmed_by_events_not_by_relists() -> None:
         assert absence("a") is Absence.UNCONFIRMED
 
 
+async def test_absence_is_confirmed_by_other_services_of_the_namespace() -> None:
+    here = VirtualNode()
+    other = service("a", "default", "10.0.0.9")
+    other["metadata"]["name"] = "metrics-server"
+    here.put(*tenant("a", default="10.0.0.1"))
+    here.put_pod("a")
+
+    def absence() -> Absence:
+        return here.watch.snapshot().contents["a-kube-system"].absence
+
+    async with here.running():
+        here.transport.is_stalled = True
+        await asyncio.sleep(200)
+        here.storage.delete(SERVICES, "a-kube-system", "kube-dns-default")
+        here.storage.compact()
+        here.transport.is_stalled = False
+        await asyncio.sleep(200)
+        assert absence() is Absence.UNCONFIRMED
+        # As in kubeproxy-ext, one Service that is there ends the distrust, and is not needed from then on.
+        syncs = here.metrics.sync_seconds.count
+        here.put(other)
+        await asyncio.sleep(1)
+        assert absence() is Absence.CONFIRMED
+        assert here.metrics.sync_seconds.count > syncs
+        here.storage.delete(SERVICES, "a-kube-system", "metrics-server")
+        await asyncio.sleep(1)
+        assert absence() is Absence.CONFIRMED
+
+
 async def test_without_virtual_clusters_the_default_domain_applies() -> None:
     here = VirtualNode()
     here.storage.absent.add(VIRTUAL_CLUSTERS)

@@ -40,6 +40,7 @@ class ReflectorEnvironment:
         include: Callable[[Identity], bool] | None = None,
         transform: Callable[[ConfigMap], ConfigMap] | None = None,
         *,
+        notes_filtered: bool = False,
         may_be_absent: bool = False,
     ) -> None:
         self.storage = Storage()
@@ -55,6 +56,7 @@ class ReflectorEnvironment:
             CONFIG_MAPS,
             ConfigMap,
             include=include,
+            notes_filtered=notes_filtered,
             transform=transform,
             may_be_absent=may_be_absent,
             on_change=self._checked,

@@ -107,6 +107,33 @@ async def test_excluded_objects_are_never_stored() -> None:
         assert env.reflector.resource_version == str(env.storage.revision)
 
 
+async def test_names_of_filtered_objects_are_kept_if_asked_for() -> None:
+    env = ReflectorEnvironment(include=lambda metadata: metadata.name != "b", notes_filtered=True)
+    env.storage.create(CONFIG_MAPS, {"metadata": {"name": "b", "namespace": "ns2"}})
+    async with env.running():
+        await asyncio.sleep(1)
+        assert env.reflector.filtered == {"ns2": {"b"}}
+        batches = env.batches
+        env.put("b")
+        await asyncio.sleep(1)
+        assert (env.reflector.filtered, env.batches) == ({"ns": {"b"}, "ns2": {"b"}}, batches + 1)
+        # Another version of the same changes nothing; nor does an object that is included.
+        env.put("b", x="1")
+        await asyncio.sleep(1)
+        assert env.batches == batches + 1
+        env.storage.delete(CONFIG_MAPS, "ns2", "b")
+        await asyncio.sleep(1)
+        assert (env.reflector.filtered, env.batches) == ({"ns": {"b"}}, batches + 2)
+        # A relist takes them over as well.
+        env.transport.is_stalled = True
+        await asyncio.sleep(1)
+        env.storage.delete(CONFIG_MAPS, "ns", "b")
+        env.storage.compact()
+        env.transport.heal()
+        await asyncio.sleep(120)
+        assert (env.reflector.filtered, env.batches) == ({}, batches + 3)
+
+
 async def test_objects_are_transformed_before_they_are_stored() -> None:
     def shape(item: ConfigMap) -> ConfigMap:
         return msgspec.structs.replace(item, data={"size": str(len(item.data))})
