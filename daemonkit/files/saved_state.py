@@ -8,6 +8,7 @@ Losing a file costs only what it is for: what cannot be read or written is logge
 import asyncio
 import math
 import os
+import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ class Loaded(Generic[T]):
 
 
 class SavedFiles:
-    """The files of one directory. `load` blocks; writes happen in threads.
+    """The files of one directory, named `*.json`. `load` blocks; writes happen in threads.
 
     State that was confirmed more than `max_ahead_s` in the future is not used: its age is unknown.
     """
@@ -70,8 +71,8 @@ class SavedFiles:
 
     def remove_old(self) -> None:
         """Remove files that were confirmed too long ago to be used. Raises OSError."""
-        for path in self._directory.glob("[!.]*"):
-            if self._wall() - path.stat().st_mtime > MAX_AGE_S:
+        for path, status in self._saved().items():
+            if self._wall() - status.st_mtime > MAX_AGE_S:
                 path.unlink(missing_ok=True)
 
     def path(self, name: str) -> Path:
@@ -103,10 +104,16 @@ class SavedFiles:
             _log.error("saved state cannot be read, starting without it", file=path, reason=error)
             return None
         age_s = self._wall() - (at if confirmed_at is None else confirmed_at(value))
-        if not is_usable(value) or not -self._max_ahead_s <= age_s <= MAX_AGE_S:
-            _log.warning("saved state is too old or of another version", file=path, age_s=round(age_s))
-            return None
-        return Loaded(value, max(0.0, age_s))
+        if not is_usable(value):
+            reason = "another version or owner"
+        elif age_s > MAX_AGE_S:
+            reason = f"confirmed {age_s:.0f} s ago, at most {MAX_AGE_S:.0f} s are used"
+        elif -age_s > self._max_ahead_s:
+            reason = f"confirmed {-age_s:.0f} s in the future, check the clock"
+        else:
+            return Loaded(value, max(0.0, age_s))
+        _log.warning("saved state is not used, starting without it", file=path, reason=reason)
+        return None
 
     async def write(self, name: str, data: bytes, confirmed_at: float | None = None) -> bool:
         """Replace the file. False, and one line in the log until the next success, if that fails."""
@@ -149,10 +156,15 @@ class SavedFiles:
 
     def _make_room(self, limit_bytes: int, path: Path) -> None:
         """Remove the files that were confirmed the longest ago, until the others fit."""
-        others = {each: each.stat() for each in self._directory.glob("[!.]*") if each != path}
+        others = {each: status for each, status in self._saved().items() if each != path}
         total = sum(status.st_size for status in others.values())
         for each in sorted(others, key=lambda other: others[other].st_mtime):
             if total <= limit_bytes:
                 break
             each.unlink(missing_ok=True)
             total -= others[each].st_size
+
+    def _saved(self) -> dict[Path, os.stat_result]:
+        """Saved state alone: an operator may keep other files in the directory."""
+        found = {path: path.lstat() for path in self._directory.glob("[!.]*.json")}
+        return {path: status for path, status in found.items() if stat.S_ISREG(status.st_mode)}

@@ -62,18 +62,30 @@ async def test_a_time_in_the_content_counts_instead(disk: SavedDisk) -> None:
     assert disk.files.load(NAME, int, lambda _: True, lambda value: NOW - value) == Loaded(30, 30.0)
 
 
-@pytest.mark.parametrize("age_s", [MAX_AGE_S + 1, -301.0])
-async def test_content_too_old_or_too_far_ahead_is_not_used(disk: SavedDisk, age_s: float) -> None:
-    await disk.files.write(NAME, b"known", NOW - age_s)
+@pytest.mark.parametrize(
+    ("data", "age_s", "reason"),
+    [
+        (b"known", MAX_AGE_S + 1, "confirmed 86401 s ago, at most 86400 s are used"),
+        (b"known", -301.0, "confirmed 301 s in the future, check the clock"),
+        (b"other", 0.0, "another version or owner"),
+    ],
+    ids=["too-old", "too-far-ahead", "foreign"],
+)
+async def test_unusable_content_is_logged_with_its_reason(
+    disk: SavedDisk, capsys: pytest.CaptureFixture[str], data: bytes, age_s: float, reason: str
+) -> None:
+    await disk.files.write(NAME, data, NOW - age_s)
     assert disk.load() is None
+    assert f'"saved state is not used, starting without it" file={disk.path} reason="{reason}"' in (
+        capsys.readouterr().err
+    )
 
 
-async def test_damaged_large_and_foreign_content_is_not_used(disk: SavedDisk) -> None:
+async def test_missing_damaged_and_large_content_is_not_used(disk: SavedDisk) -> None:
     assert disk.load() is None
-    for data in (b"other", b"more than 8"):
-        disk.path.write_bytes(data)
-        os.utime(disk.path, (NOW, NOW))
-        assert disk.load() is None
+    disk.path.write_bytes(b"more than 8")
+    os.utime(disk.path, (NOW, NOW))
+    assert disk.load() is None
     disk.path.write_bytes(b"no int")
     assert disk.files.load(NAME, int, lambda _: True) is None
 
@@ -89,9 +101,25 @@ async def test_a_missing_file_is_not_confirmed_and_no_failure(disk: SavedDisk) -
 
 
 async def test_the_oldest_files_make_room_and_old_ones_go(disk: SavedDisk) -> None:
-    for at, name in enumerate(("b", "a", "c")):
+    for at, name in enumerate(("b.json", "a.json", "c.json")):
         await disk.files.write(name, b"6bytes", NOW + at)
-    assert sorted(path.name for path in disk.path.parent.iterdir()) == ["a", "c"]
+    assert sorted(path.name for path in disk.path.parent.iterdir()) == ["a.json", "c.json"]
     disk.now = NOW + 1.5 + MAX_AGE_S
     disk.files.remove_old()
-    assert [path.name for path in disk.path.parent.iterdir()] == ["c"]
+    assert [path.name for path in disk.path.parent.iterdir()] == ["c.json"]
+
+
+async def test_files_that_are_not_saved_state_stay(disk: SavedDisk) -> None:
+    others = [
+        disk.path.parent / name for name in ("kubeconfig.yaml", "client.key", "d", "d.json", "link.json")
+    ]
+    for path in others[:2]:
+        path.write_bytes(b"much more than the limit")
+    for path in others[2:4]:
+        path.mkdir()
+    others[4].symlink_to(others[0])
+    disk.now = NOW + 2 * MAX_AGE_S
+    await disk.files.write("b.json", b"6bytes", disk.now)
+    disk.files.remove_old()
+    assert sorted(disk.path.parent.iterdir()) == sorted([*others, disk.path.with_name("b.json")])
+    assert disk.errors.value == 0
