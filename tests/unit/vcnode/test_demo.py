@@ -2,11 +2,13 @@
 """`vcnode demo` becomes the demo of its clone; an installed tree says where it runs."""
 
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from setuptools import find_packages
 
-from tests.packages import ROOT
+from tests.packages import PACKAGES, ROOT
 from vcnode import demo
 from vcnode.__main__ import main, parser
 from vcnode.terminal import ToolError
@@ -14,6 +16,12 @@ from vcnode.terminal import ToolError
 
 def test_demo_of_a_clone_is_a_program_of_its_own() -> None:
     assert demo.demo_command(ROOT, ["--keep"]) == [sys.executable, "-u", "-m", "vcnode_demo", "--keep"]
+
+
+def test_packages_have_neither_the_demo_nor_its_fakes() -> None:
+    found = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]
+    shipped = {name.partition(".")[0] for name in find_packages(str(ROOT), include=found["include"])}
+    assert shipped == set(PACKAGES) - {"vcnode_demo", "devkit"}
 
 
 def test_without_a_demo_the_command_is_refused(tmp_path: Path) -> None:
