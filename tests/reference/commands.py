@@ -48,6 +48,8 @@ def exit_codes() -> Iterator[tuple[str, int, str]]:
     yield "vcnode", program.EXIT_INTERRUPTED, "SIGINT"
     yield f"vcnode {demo.VERB}", 0, "every check passed"
     yield f"vcnode {demo.VERB}", runner.EXIT_CHECK_FAILED, "a check failed, or a daemon did not start"
+    not_in_a_clone = "wrong arguments, or an installed tree: the demo runs from a clone only"
+    yield f"vcnode {demo.VERB}", _EXIT_WRONG_ARGUMENTS, not_in_a_clone
     for number in runner.END_SIGNALS:
         yield f"vcnode {demo.VERB}", runner.EXIT_SIGNALED + number, f"{number.name}; all is taken down"
 
