@@ -45,6 +45,8 @@ A = TypeVar("A")
 
 _READER_BYTES = 4096
 _STOP_S = 1.0
+# Below the deadline of any test, which would not say what the runtime has seen.
+_REGISTERED_S = 15.0
 
 
 @dataclass(slots=True)
@@ -125,10 +127,15 @@ class FakeRuntime:
         await self._tasks.close(_STOP_S)
         self.path.unlink(missing_ok=True)
 
-    async def wait_registered(self, times: int = 1) -> None:
-        """Wait until plugins have registered and synchronized so often."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self.registrations >= times)
+    async def wait_registered(self, times: int = 1, *, within_s: float = _REGISTERED_S) -> None:
+        """Wait until plugins have registered and synchronized so often. Raises TimeoutError."""
+        try:
+            async with asyncio.timeout(within_s), self._changed:
+                await self._changed.wait_for(lambda: self.registrations >= times)
+        except TimeoutError:
+            seen = f"{self.connections} connections, {self.registrations} registrations"
+            message = f"{self.path}: not {times} registrations within {within_s:g} s, but {seen}"
+            raise TimeoutError(message) from None
 
     async def run_pod(self, pod: PodSandbox) -> None:
         """Start a sandbox; raises the `TtrpcError` that tears it down again."""

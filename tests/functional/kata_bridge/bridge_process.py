@@ -202,7 +202,7 @@ async def bridged(directory: Path, **settings: Any) -> AsyncIterator[BridgeNode]
         process = await stack.enter_async_context(
             _started(directory, **{"sandboxes": sandboxes, "agent": agent, "runtimes": rules, **settings})
         )
-        await runtime.wait_registered()
+        await runtime.wait_registered(within_s=DEADLINE_S)
         client = await stack.enter_async_context(
             BridgeClient(directory / "bridge.sock", timeout_s=DEADLINE_S)
         )

@@ -108,6 +108,13 @@ async def test_a_container_is_decided_before_the_plugin_stops(tmp_path: Path, *,
     assert (await daemon.close(5), await others.close(5)) == ((), ())
 
 
+@pytest.mark.asyncio
+async def test_wait_for_a_plugin_says_what_was_seen(tmp_path: Path) -> None:
+    async with FakeRuntime(tmp_path / "nri.sock") as runtime:
+        with pytest.raises(TimeoutError, match=r"within 0\.01 s, but 0 connections, 0 registrations"):
+            await runtime.wait_registered(within_s=0.01)
+
+
 @pytest.mark.parametrize("nri_version", ["v0.12.3", ""])
 @pytest.mark.asyncio
 async def test_sandbox_events_of_old_and_new_runtimes(tmp_path: Path, nri_version: str) -> None:
