@@ -3,7 +3,6 @@
 
 import asyncio
 import subprocess
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.model import Family
 from ruleset.names import Backend
 from tests.lab.namespaces import Lab, LabNamespace
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
@@ -171,7 +171,4 @@ async def test_closed_channel_releases_the_namespace(lab: Lab, namespaces: Netns
     await channel.close()
     await asyncio.to_thread(subprocess.run, ["ip", "netns", "del", guest.name], check=True)
     # The peer of a link is deleted with its namespace, after the last user of that.
-    deadline = time.monotonic() + 10
-    while "eth0" in other.run("ip", "-o", "link"):
-        assert time.monotonic() < deadline, "something still holds the namespace"
-        await asyncio.sleep(0.05)
+    await until(lambda: "eth0" not in other.run("ip", "-o", "link"), within_s=10)

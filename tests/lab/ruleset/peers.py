@@ -7,10 +7,11 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from ruleset.model import Endpoint
 from tests.lab.namespaces import Lab, LabNamespace
+from tests.waiting import wait_until
 
 STREAM, DATAGRAM = socket.SOCK_STREAM, socket.SOCK_DGRAM
 
@@ -78,14 +79,13 @@ def exchange(
 
 
 def wait_until_reachable(
-    guest: LabNamespace, endpoints: Iterable[Endpoint], *, deadline_s: float = 10.0
+    guest: LabNamespace, endpoints: Collection[Endpoint], *, deadline_s: float = 10.0
 ) -> None:
     """Connect to each until it replies: on a fresh link neighbour discovery takes a moment."""
-    end = time.monotonic() + deadline_s
-    for endpoint in endpoints:
-        while outcome(guest, endpoint.ip, endpoint.port) != str(endpoint):
-            if time.monotonic() > end:
-                raise TimeoutError(f"{endpoint} is not reached")
+    expected = [str(endpoint) for endpoint in endpoints]
+    wait_until(
+        lambda: [outcome(guest, each.ip, each.port) for each in endpoints] == expected, within_s=deadline_s
+    )
 
 
 def outcome(guest: LabNamespace, ip: str, port: int, kind: socket.SocketKind = STREAM) -> str:
