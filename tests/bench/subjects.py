@@ -168,18 +168,20 @@ def _wait_ready(process: Process, status: Path) -> None:
     while time.monotonic() < end:
         if not process.is_running():
             raise process.error("ended at its start")
-        if _is_ready(status):
+        reply = _readiness(status)
+        if reply.startswith(b"HTTP/1.1 200"):
             return
         time.sleep(0.005)  # the poll interval; the time of a start is not measured here
-    raise process.error("was not ready in time")
+    raise process.error(f"was not ready within {START_TIMEOUT_S:g} s: /readyz replied {reply!r}")
 
 
-def _is_ready(status: Path) -> bool:
+def _readiness(status: Path) -> bytes:
+    """What /readyz replies; empty while nothing listens."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(1.0)
         try:
             client.connect(str(status))
             client.sendall(b"GET /readyz HTTP/1.1\r\nHost: status\r\nConnection: close\r\n\r\n")
-            return client.recv(64).startswith(b"HTTP/1.1 200")
+            return client.recv(1024)
         except OSError:  # not there yet
-            return False
+            return b""

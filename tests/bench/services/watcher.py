@@ -44,6 +44,10 @@ class EndpointWatcher(Protocol):
 
     def arm(self, address: str) -> None: ...
     def poll(self) -> bool: ...
+    def last_seen(self) -> str:
+        """What it has seen since it was armed, for the message of a failed wait."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -52,21 +56,35 @@ class NftWatcher:
 
     def __init__(self, namespace: LabNamespace) -> None:
         self._socket = namespace.inside(_listen)
+        self._name = namespace.name
+        self._address = ""
         self._needle = b""
+        self._notifications = 0
+        self._with_address = 0
 
     def close(self) -> None:
         self._socket.close()
 
     def arm(self, address: str) -> None:
-        self._needle = socket.inet_aton(address)
+        self._address, self._needle = address, socket.inet_aton(address)
         while self._read() is not None:
             pass
+        self._notifications = self._with_address = 0
 
     def poll(self) -> bool:
         while (data := self._read()) is not None:
-            if self._needle in data and self._adds_endpoint(data):
-                return True
+            self._notifications += 1
+            if self._needle in data:
+                self._with_address += 1
+                if self._adds_endpoint(data):
+                    return True
         return False
+
+    def last_seen(self) -> str:
+        return (
+            f"{self._name}: {self._notifications} notifications of nf_tables, of these {self._with_address}"
+            f" with {self._address}, none that adds it"
+        )
 
     def _read(self) -> bytes | None:
         while True:
@@ -96,16 +114,18 @@ class LegacyWatcher:
     def __init__(self, namespace: LabNamespace) -> None:
         self._socket = namespace.inside(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         self._libc = ctypes.CDLL(None, use_errno=True)
+        self._name = namespace.name
+        self._address = ""
         self._needle = b""
-        self._size = (0, 0)
+        self._size = self._armed_size = (0, 0)
         self._searched_s = 0.0
 
     def close(self) -> None:
         self._socket.close()
 
     def arm(self, address: str) -> None:
-        self._needle = socket.inet_aton(address)
-        self._size = self._info()
+        self._address, self._needle = address, socket.inet_aton(address)
+        self._size = self._armed_size = self._info()
         self._searched_s = time.monotonic()
 
     def poll(self) -> bool:
@@ -115,6 +135,11 @@ class LegacyWatcher:
         self._size, self._searched_s = size, now
         entries = self._entries(size[1])
         return entries is not None and self._needle in entries
+
+    def last_seen(self) -> str:
+        (before, _), (now, _) = self._armed_size, self._info()
+        entries = f"{now} entries ({before} before)"
+        return f"{self._name}: the legacy table nat has {entries}, none with {self._address}"
 
     def _info(self) -> tuple[int, int]:
         buffer = ctypes.create_string_buffer(_INFO.size)
@@ -153,7 +178,9 @@ def wait_for_all(watchers: Sequence[EndpointWatcher], timeout_s: float) -> list[
             seen[number] = time.monotonic()
             del waiting[number]
         if time.monotonic() > deadline_s:
-            raise RunError(f"a change was not live in {len(waiting)} of {len(seen)} within {timeout_s:g} s")
+            found = "\n  ".join(watcher.last_seen() for watcher in waiting.values())
+            late = f"{len(waiting)} of {len(seen)} guests within {timeout_s:g} s"
+            raise RunError(f"a change was not live in {late}:\n  {found}")
         if waiting:
             # Without a pause the polls would take a processor from the measured processes.
             time.sleep(POLL_S)
