@@ -177,32 +177,38 @@ class DnsConfigService:
 
     def _add_gauges(self) -> None:
         controller, watch = self._controller, self._watch
-        gauge = self._metrics.registry.gauge_function
-        gauge("vcnode_dnsconfig_pods", "Pods of tenants, by delivery state.", self._report.states, ("state",))
-        gauge(
+        registry = self._metrics.registry
+        registry.gauge_function(
+            "vcnode_dnsconfig_pods", "Pods of tenants, by delivery state.", self._report.states, ("state",)
+        )
+        registry.gauge_function(
             "vcnode_dnsconfig_waiting_pods",
             "Pods of tenants whose containers wait, by reason.",
             lambda: by_reason(controller.wait_reasons()),
             ("reason",),
         )
-        gauge(
+        registry.gauge_function(
             "vcnode_dnsconfig_retained_pods",
             "Pods that retain a resolver that they would not get now.",
             lambda: sum(each.is_retained for each in controller.pods.by_pod.values()),
         )
-        gauge(
+        registry.gauge_function(
             "vcnode_dnsconfig_revoked_pods",
             "Pods whose network's server was removed: its Service gave up the address.",
             lambda: sum(each.is_server_removed for each in controller.pods.by_pod.values()),
         )
-        gauge("vcnode_dnsconfig_guests", "Guests on the node.", lambda: len(controller.guests))
-        gauge("vcnode_dnsconfig_watches", "Open watches of the API server.", lambda: watch.count)
-        gauge(
+        registry.gauge_function(
+            "vcnode_dnsconfig_guests", "Guests on the node.", lambda: len(controller.guests)
+        )
+        registry.gauge_function(
+            "vcnode_dnsconfig_watches", "Open watches of the API server.", lambda: watch.count
+        )
+        registry.gauge_function(
             "vcnode_dnsconfig_bridge_connected",
             "1 while kata-bridge has reported all guests.",
             lambda: float(self._session.is_synced),
         )
-        gauge(
+        registry.gauge_function(
             "vcnode_dnsconfig_source_age_seconds",
             "Time since a source was last confirmed.",
             lambda: {(name,): age for name, age in watch.ages().items() if age is not None},

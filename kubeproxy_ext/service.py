@@ -176,49 +176,52 @@ class KubeproxyExt:
     def _add_gauges(self) -> None:
         controller, watch, cache = self._controller, self._watch, self._cache
         registry = self._metrics.registry
-        gauge = registry.gauge_function
         guests = controller.delivery.guests
         registry.counter_function(
             "vcnode_kubeproxyext_renders_total",
             "Rulesets rendered.",
             lambda: controller.rulesets.render_count,
         )
-        gauge("vcnode_kubeproxyext_guests", "Guests on the node.", lambda: len(guests))
-        gauge(
+        registry.gauge_function("vcnode_kubeproxyext_guests", "Guests on the node.", lambda: len(guests))
+        registry.gauge_function(
             "vcnode_kubeproxyext_behind_guests",
             "Guests without their desired ruleset.",
             lambda: sum(status.is_behind for status in guests.values()),
         )
-        gauge(
+        registry.gauge_function(
             "vcnode_kubeproxyext_guest_behind_seconds",
             "The longest time that a guest has been without its desired ruleset.",
             lambda: self._report.longest_behind_s(time.monotonic()),
         )
-        gauge(
+        registry.gauge_function(
             "vcnode_kubeproxyext_tenants",
             "Tenants with guests on the node, by where their Services come from.",
             self._report.sync_states,
             ("sync_state",),
         )
-        gauge(
+        registry.gauge_function(
             "vcnode_kubeproxyext_rulesets",
             "Rulesets that guests have or are to have.",
             lambda: len(controller.rulesets),
         )
-        gauge("vcnode_kubeproxyext_services", "Cached Services.", lambda: cache.counts()[0])
-        gauge("vcnode_kubeproxyext_endpoint_slices", "Cached EndpointSlices.", lambda: cache.counts()[1])
-        gauge("vcnode_kubeproxyext_watches", "Open watches of the API server.", lambda: watch.count)
-        gauge(
+        registry.gauge_function("vcnode_kubeproxyext_services", "Cached Services.", lambda: cache.counts()[0])
+        registry.gauge_function(
+            "vcnode_kubeproxyext_endpoint_slices", "Cached EndpointSlices.", lambda: cache.counts()[1]
+        )
+        registry.gauge_function(
+            "vcnode_kubeproxyext_watches", "Open watches of the API server.", lambda: watch.count
+        )
+        registry.gauge_function(
             "vcnode_kubeproxyext_distrusted_relists",
             "Relists that are distrusted now.",
             lambda: len(controller.distrusted),
         )
-        gauge(
+        registry.gauge_function(
             "vcnode_kubeproxyext_bridge_connected",
             "1 while kata-bridge has listed its guests.",
             lambda: float(self._pusher.is_synced),
         )
-        gauge(
+        registry.gauge_function(
             "vcnode_kubeproxyext_source_age_seconds",
             "Time since all watches of a kind were last confirmed.",
             lambda: {(name,): age for name, age in watch.ages().items() if age is not None},

@@ -25,34 +25,39 @@ def watch(
     """Register the metrics of a running agent."""
 
     tasks.add_metric(metrics, lambda: state.busy_count)
-    gauge = metrics.gauge_function
-    gauge("vcnode_vnagent_connections", "Connections of tenants.", lambda: len(state.connections))
-    gauge(
+    metrics.gauge_function(
+        "vcnode_vnagent_connections", "Connections of tenants.", lambda: len(state.connections)
+    )
+    metrics.gauge_function(
         "vcnode_vnagent_buffered_bytes",
         "Bytes that tenants' clients have not read yet, and bytes of incomplete requests.",
         lambda: state.buffered_bytes,
     )
-    gauge("vcnode_vnagent_tunnels", "Upgraded streams.", lambda: len(state.tunnels))
-    gauge("vcnode_vnagent_kubelet_connections", "Connections to the kubelet.", lambda: kubelet.open_count)
+    metrics.gauge_function("vcnode_vnagent_tunnels", "Upgraded streams.", lambda: len(state.tunnels))
+    metrics.gauge_function(
+        "vcnode_vnagent_kubelet_connections", "Connections to the kubelet.", lambda: kubelet.open_count
+    )
     metrics.counter_function(
         "vcnode_vnagent_kubelet_handshakes_total",
         "TLS handshakes with the kubelet: full ones, and resumptions of a verified session.",
         lambda: {("full",): float(kubelet.full_count), ("resumed",): float(kubelet.resumed_count)},
         ("kind",),
     )
-    gauge("vcnode_vnagent_tenants", "Tenants that are registered.", lambda: len(state.registry.tenants))
-    gauge("vcnode_vnagent_pods", "Pods of tenants on this node.", lambda: len(state.index))
-    gauge(
+    metrics.gauge_function(
+        "vcnode_vnagent_tenants", "Tenants that are registered.", lambda: len(state.registry.tenants)
+    )
+    metrics.gauge_function("vcnode_vnagent_pods", "Pods of tenants on this node.", lambda: len(state.index))
+    metrics.gauge_function(
         "vcnode_vnagent_invalid_tenants",
         "Tenants whose source is invalid; they keep their last good state.",
         lambda: len(state.tenant_problems),
     )
-    gauge(
+    metrics.gauge_function(
         "vcnode_vnagent_retained_tenants",
         "Tenants that are served though their source lacks them.",
         lambda: len(publisher.retained_sources),
     )
-    gauge(
+    metrics.gauge_function(
         "vcnode_vnagent_retained_client_lists",
         "Client lists (vn-agent-clients) that are served though the super cluster lacks them.",
         lambda: len(publisher.retained_lists),

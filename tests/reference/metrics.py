@@ -2,6 +2,7 @@
 """The metrics that the code registers, found by reading it: nothing is started."""
 
 import ast
+import inspect
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from daemonkit.metrics import Registry
 from tests import links
 from tests.packages import PACKAGES, ROOT
 
@@ -47,7 +49,7 @@ class Metric:
 
 
 class UnreadableMetricError(Exception):
-    """A metric is registered twice, by no program, or by a name or labels that are not literals."""
+    """A metric is registered twice, by no program, or in a form that this module cannot read."""
 
 
 def registered() -> list[Metric]:
@@ -67,18 +69,32 @@ def of_module(path: Path) -> Iterator[Metric]:
         for target in node.targets
         if isinstance(target, ast.Name)
     }
+    methods = {
+        node: node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in _TYPES
+    }
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or len(node.args) < 2:
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
-        kind = _TYPES.get(_name_of(node.func))
-        if kind is None:
-            continue
-        arguments = [
-            constants.get(each.id, each) if isinstance(each, ast.Name) else each for each in node.args
-        ]
-        name, help_ = (_literal(each, place) for each in arguments[:2])
-        labels = next((_labels(each, place) for each in _label_nodes(node, arguments)), ())
-        yield Metric(name, kind, labels, help_, place)
+        if method := methods.pop(node.func, None):
+            arguments = {
+                parameter: constants.get(each.id, each) if isinstance(each, ast.Name) else each
+                for parameter, each in _arguments(node, method, place).items()
+            }
+            name, help_ = (_literal(arguments[each], place) for each in ("name", "help_"))
+            labels = _labels(arguments["labels"], place) if "labels" in arguments else ()
+            yield Metric(name, _TYPES[method], labels, help_, place)
+    for other, method in methods.items():
+        raise UnreadableMetricError(f"{place}:{other.lineno}: {method} is not called here")
+
+
+def _arguments(call: ast.Call, method: str, place: str) -> dict[str, ast.expr]:
+    """Those of a call of a Registry, by the names of its parameters."""
+    keywords = {str(each.arg): each.value for each in call.keywords}
+    try:
+        bound = inspect.signature(getattr(Registry, method)).bind(None, *call.args, **keywords)
+    except TypeError as error:
+        raise UnreadableMetricError(f"{place}:{call.lineno}: {method}: {error}") from None
+    return {name: value for name, value in bound.arguments.items() if name != "self"}
 
 
 def unknown() -> list[str]:
@@ -159,16 +175,6 @@ def _called(package: str) -> frozenset[str]:
                 first, *rest = ast.unparse(node.func).split(".")
                 found.add(".".join((imported.get(first, first), *rest)))
     return frozenset(found)
-
-
-def _label_nodes(call: ast.Call, arguments: list[ast.expr]) -> Iterator[ast.expr]:
-    """Where the labels of a family stand: the one tuple of literals among its last arguments."""
-    yield from (word.value for word in call.keywords if word.arg == "labels")
-    yield from (each for each in arguments[2:] if isinstance(each, ast.Tuple) and _is_text(each))
-
-
-def _is_text(node: ast.Tuple) -> bool:
-    return all(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in node.elts)
 
 
 def _labels(node: ast.expr, place: str) -> tuple[str, ...]:

@@ -88,16 +88,35 @@ def test_reasons_of_all_daemons_are_in_the_reference() -> None:
     assert defined == {reasons.__name__ for reasons, _ in events.EVENTS.values()}
 
 
-def test_a_metric_whose_name_is_computed_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "registry.counter(name, 'Of something.')",
+        "registry.counter(help_='Of something.')",
+        "registry.counter(*what)",
+        "registry.counter(**what)",
+        "registry.counter('vcnode_x', 'Of x.', labels)",
+        "add = registry.counter",
+    ],
+)
+def test_a_metric_that_cannot_be_read_is_refused(text: str, tmp_path: Path) -> None:
     file = tmp_path / "metrics.py"
-    file.write_text("registry.counter(name, 'Of something.')\n")
+    file.write_text(f"{text}\n")
     with pytest.raises(metrics.UnreadableMetricError, match=r"metrics\.py:1"):
         list(metrics.of_module(file))
 
 
-def test_metrics_are_found_with_their_labels(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "registry.gauge_function('vcnode_x', 'Of x.', read, ('tenant', 'state'))",
+        "registry.gauge_function(labels=('tenant', 'state'), read=read, help_='Of x.', name='vcnode_x')",
+        "registry.gauge('vcnode_x', 'Of x.', LABELS)",
+    ],
+)
+def test_metrics_are_found_with_their_labels(text: str, tmp_path: Path) -> None:
     file = tmp_path / "metrics.py"
-    file.write_text("registry.gauge_function('vcnode_x', 'Of x.', read, ('tenant', 'state'))\n")
+    file.write_text(f"LABELS = ('tenant', 'state')\n{text}\n")
     (metric,) = metrics.of_module(file)
     assert (metric.type, metric.labels, metric.help) == ("gauge", ("tenant", "state"), "Of x.")
 
