@@ -94,7 +94,7 @@ def parse(text: str) -> ModuleNames:
         aliases=list(_aliases(tree)),
         functions=functions,
         fields=[name for node in classes for name in _fields(node)],
-        predicates=list(predicates.changing(tree, classes)),
+        predicates=list(predicates.changing(tree)),
         left_words=list(_left_words(text, [*names.items(), *named, *functions], literals)),
     )
 

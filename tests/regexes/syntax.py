@@ -132,8 +132,8 @@ class _Reader:
 
     def _is_in(self, op: str, argument: Any, flags: int, char: str) -> bool:
         if flags & re.IGNORECASE and op != "CATEGORY":
-            flags &= ~re.IGNORECASE
-            return any(self._is_in(op, argument, flags, each) for each in _cases(char))
+            exact = flags & ~re.IGNORECASE
+            return any(self._is_in(op, argument, exact, each) for each in _cases(char))
         match op:
             case "LITERAL":
                 return bool(ord(char) == argument)

@@ -9,9 +9,7 @@ from tests import predicates
 
 
 def _is_changing(text: str) -> bool:
-    tree = ast.parse(text)
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    return bool(list(predicates.changing(tree, classes)))
+    return bool(list(predicates.changing(ast.parse(text))))
 
 
 @pytest.mark.parametrize(
@@ -25,6 +23,9 @@ def _is_changing(text: str) -> bool:
         "a, b = self.pair; return a == b",
         "return next(iter(self.cells), None) is None",
         "return len(self.cells.get(key)) > 1",
+        "found = 0; found += 1; return bool(found)",
+        "found = []; add = lambda: found.append(1); add(); return bool(found)",
+        "return self.cells.count(1) == key.count('/')",
     ],
 )
 def test_predicates_that_only_read_are_good(body: str) -> None:
@@ -57,6 +58,11 @@ def test_predicates_that_only_read_are_good(body: str) -> None:
         "object.__setattr__(self, 'a', 1)",
         "heapq.heappop(self._heap)",
         "global COUNT; COUNT = 1",
+        "COUNTS.append(key)",
+        "cells = self.cells; cells += [1]",
+        "key += [1]",
+        "return self.cells.spend(1)",
+        "self.tokens.refill()",
     ],
 )
 def test_predicates_that_change_something_are_found(body: str) -> None:
@@ -76,6 +82,42 @@ def test_statements_that_change_something_are_found(statement: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("call", "is_changing"), [("add()", False), ("fill(self.cells)", True), ("fill([])", False)]
+)
+def test_functions_inside_a_predicate_are_followed(call: str, is_changing: bool) -> None:
+    text = f"""
+def is_full(self):
+    found = []
+
+    def add():
+        found.append(1)
+        add()
+
+    def fill(cells):
+        cells.append(1)
+
+    {call}
+"""
+    assert _is_changing(text) == is_changing
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def outer(cells):\n    def is_full(): cells.append(1)\n",
+        "if True:\n    def is_full(cells): cells.append(1)\n",
+        "class A:\n    if True:\n        def is_full(self): self.count = 1\n",
+        "class A:\n    @classmethod\n    def is_full(cls): cls.count = 1\n",
+        "def is_full(*cells): cells[0].append(1)\n",
+        "def is_full(**cells): cells['a'].append(1)\n",
+        "def is_full(self): return all(each.pop() for each in self)\n",
+    ],
+)
+def test_predicates_are_found_wherever_they_are_defined(text: str) -> None:
+    assert _is_changing(text)
+
+
+@pytest.mark.parametrize(
     ("call", "is_changing"),
     [
         ("self._read()", False),
@@ -85,6 +127,15 @@ def test_statements_that_change_something_are_found(statement: str) -> None:
         ("_fill([])", False),
         ("self._pass_on([], self.cells)", True),
         ("self._pass_on(self.cells, [])", False),
+        ("self._pass_on(other=self.cells, one=[])", True),
+        ("self._pass_on(other=[], one=self.cells)", False),
+        ("Tables._present(self)", True),
+        ("Tables._grab(self)", True),
+        ("Tables._grab([])", False),
+        ("self._of_class(self.cells)", True),
+        ("self._of_class([])", False),
+        ("self._pass_rest(self.cells, [])", False),
+        ("self._pass_rest([], self.cells)", True),
     ],
 )
 def test_helpers_of_a_predicate_are_followed(call: str, is_changing: bool) -> None:
@@ -105,6 +156,17 @@ class Tables:
     @property
     def _known(self):
         self.cells.sort()
+
+    @staticmethod
+    def _grab(tables):
+        tables.cells = []
+
+    @classmethod
+    def _of_class(cls, cells):
+        cells.append(1)
+
+    def _pass_rest(self, one, *rest):
+        rest[0].append(1)
 
     def _pass_on(self, one, other):
         _fill(other)

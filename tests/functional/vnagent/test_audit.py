@@ -205,14 +205,14 @@ def test_a_pipe_without_a_reader_does_not_delay_start(tmp_path: Path) -> None:
         found: list[bytes] = []
         descriptor = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
 
-        def has_all() -> bool:
+        def drain_pipe() -> bool:
             with contextlib.suppress(BlockingIOError):
                 found.append(os.read(descriptor, 1 << 20))
             lines = b"".join(found).count(b"\n")
             lost = node.daemon.metric("vcnode_vnagent_audit_lines_lost_total")
             return lost > 0 and lines + lost == node.daemon.metric("vcnode_vnagent_requests_total")
 
-        wait_until(has_all, within_s=4 * DEADLINE_S)
+        wait_until(drain_pipe, within_s=4 * DEADLINE_S)
         assert "audit: ok" in node.daemon.get("/readyz")[1]
         assert open_exec(node) == 101
         os.close(descriptor)

@@ -153,14 +153,14 @@ def test_a_first_start_without_sources_is_not_synced(tmp_path: Path) -> None:
         node.write_config()
         node.daemon.spawn()
 
-        def is_listening() -> bool:
+        def try_logs() -> bool:
             with contextlib.suppress(DaemonError, OSError):
                 node.daemon.port = node.daemon.listen_port()
                 reply = node.logs("ten-a", "web", "shop")
                 return reply is not None
             return False
 
-        wait_until(is_listening, within_s=DEADLINE_S, context=lambda: str(node.daemon.log_tail()))
+        wait_until(try_logs, within_s=DEADLINE_S, context=lambda: str(node.daemon.log_tail()))
         for namespace, name in (("web", "shop"), ("web", "nothing"), ("kube-system", "etcd")):
             reply = node.logs("ten-a", namespace, name)
             assert reply is not None

@@ -8,17 +8,17 @@ from vcnode_demo import dns_guests
 
 
 @pytest.fixture
-def has_mount(monkeypatch: pytest.MonkeyPatch) -> None:
+def installed_mount(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dns_guests, "has_program", lambda name: name == "mount")
 
 
-@pytest.mark.usefixtures("has_mount")
+@pytest.mark.usefixtures("installed_mount")
 def test_no_requirement_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dns_guests, "run", lambda _argv: "")
     assert dns_guests.missing_requirement() == ""
 
 
-@pytest.mark.usefixtures("has_mount")
+@pytest.mark.usefixtures("installed_mount")
 def test_a_denied_mount_is_a_missing_requirement(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(_argv: object) -> str:
         raise ToolError("mount: permission denied")
