@@ -39,8 +39,10 @@ CONFIRM_S = 60.0
 _NAME = "state.json"
 _VERSION = 1
 
+_REVOKED_KEYS = {"is_confirmed": "isTold", "reduced_text": "bare"}  # saved as: keys of version 1 of the file
 
-class SavedRevokedAddress(msgspec.Struct, rename={"is_confirmed": "isTold", "reduced_text": "bare"}):
+
+class SavedRevokedAddress(msgspec.Struct, rename=_REVOKED_KEYS):
     """A `RevokedAddress`; `since` is in seconds since the epoch."""
 
     since: int

@@ -22,8 +22,8 @@ _HEADING = re.compile(r"^#{1,6} (?P<text>.+)$", re.MULTILINE)
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 # It has broken ones on purpose.
 _OWN_TEST = Path("tests/unit/test_links.py")
-_SUFFIXES = {".md", ".py", ".toml", ".yaml", ".sh", ".proto"}
-# Decisions and the changelog name the modules of their time.
+_SUFFIXES = {".go", ".md", ".proto", ".py", ".sh", ".toml", ".yaml"}
+# Decisions and the changelog name the modules of their time, in its words.
 _RECORDS = (Path("CHANGELOG.md"), Path("docs/decisions"))
 # Their readers follow each path and name.
 _WALKTHROUGHS = Path("docs/walkthroughs")
@@ -38,6 +38,10 @@ def files() -> list[Path]:
     """The files that may cite others, relative to the root; what is built or installed is not read."""
     found = (path.relative_to(ROOT) for path in ROOT.rglob("*") if path.suffix in _SUFFIXES)
     return sorted(path for path in found if not _is_made(path) and path != _OWN_TEST)
+
+
+def is_record(path: Path) -> bool:
+    return any(path.is_relative_to(record) for record in _RECORDS)
 
 
 def _is_made(path: Path) -> bool:
@@ -61,7 +65,7 @@ def broken_in(path: Path) -> Iterator[str]:
     for found in _DECISION.finditer(text):
         if not any((ROOT / "docs" / "decisions").glob(f"{found['number']}-*.md")):
             yield found[0]
-    if not any(path.is_relative_to(record) for record in _RECORDS):
+    if not is_record(path):
         yield from dotted_names.broken_in(text, is_python=path.suffix == ".py")
     if path.is_relative_to(_WALKTHROUGHS):
         yield from cited_code.broken_in(text)

@@ -9,28 +9,23 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests import predicates
+from tests import links, predicates
 from tests.packages import PACKAGES, ROOT
 from tests.reference import metrics
 
 MAX_MEANINGS = 2
 MAX_TEST_NAME = 60
 
-# https://prometheus.io/docs/practices/naming/: a base unit, `total` for what only rises, or what is counted.
+# https://prometheus.io/docs/practices/naming/: a base unit, `total` for what only rises, or what is counted,
+# in the plural: words in -is, -ss and -us are none.
 _UNITS = ("total", "seconds", "bytes", "info", "ratio", "connected")
-_NOT_BASE_UNITS = (
-    "secs",
-    "millis",
-    "milliseconds",
-    "microseconds",
-    "nanoseconds",
-    "minutes",
-    "hours",
-    "bits",
+_NOT_BASE_UNIT = re.compile(
+    "(?:nano|micro|milli|kilo|mega|giga|tera|kibi|mebi|gibi|tebi)[a-z]*"
+    "|secs|minutes|hours|days|weeks|months|years|bits|percents|percentages"
 )
 _SHARED_METRICS = ("vcnode_reloads_total", "vcnode_tasks")
 _METRIC = re.compile(
-    rf"vcnode_(?P<daemon>[a-z]+)_[a-z0-9_]*?(?:_(?:{'|'.join(_UNITS)})|_?(?P<counted>[a-z]{{3,}}s))"
+    rf"vcnode_(?P<daemon>[a-z]+)_[a-z0-9_]*?(?:_(?:{'|'.join(_UNITS)})|_?(?P<counted>[a-z]{{2,}}[a-hj-rtv-z]s))"
 )
 
 # Words that this code once used with a meaning of its own, where the field has a word.
@@ -44,10 +39,9 @@ _LEFT_WORDS = frozenset(
         """,
     )
 )
-_LEFT = re.compile(
-    rf"(?<![a-z])(?:{'|'.join(sorted(_LEFT_WORDS, key=len, reverse=True))})(?![a-z])", re.IGNORECASE
-)
-# A literal in a line with this word keeps its words, for the reason that follows.
+# Finds them fast, and others with them.
+_LEFT = re.compile("|".join(sorted(_LEFT_WORDS)), re.IGNORECASE)
+# A line with this word keeps its words, for the reason that follows.
 _KEPT = "# saved as:"
 # The files that list such words.
 _LISTS = (Path("tests/vocabulary.py"), Path("tests/unit/test_vocabulary.py"))
@@ -66,36 +60,23 @@ class ModuleNames:
     fields: Sequence[str]
     predicates: Sequence[tuple[str, int]]
     """Those that change what their caller can see."""
-    left_words: Sequence[tuple[str, int]]
 
 
 def parse(text: str) -> ModuleNames:
     """Read a module once for all checks."""
     tree = ast.parse(text)
-    classes, functions, literals = [], [], []
-    names: dict[str, int] = {}
+    classes, functions = [], []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            names.setdefault(node.id, node.lineno)
-        elif isinstance(node, ast.Attribute):
-            names.setdefault(node.attr, node.lineno)
-        elif isinstance(node, ast.arg):
-            names.setdefault(node.arg, node.lineno)
-        elif isinstance(node, ast.Constant):
-            if isinstance(node.value, str):
-                literals.append((node.value, node.lineno))
-        elif isinstance(node, ast.ClassDef):
+        if isinstance(node, ast.ClassDef):
             classes.append(node)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             functions.append((node.name, node.lineno))
-    named = [(node.name, node.lineno) for node in classes]
     return ModuleNames(
-        classes=named,
+        classes=[(node.name, node.lineno) for node in classes],
         aliases=list(_aliases(tree)),
         functions=functions,
         fields=[name for node in classes for name in _fields(node)],
         predicates=list(predicates.changing(tree)),
-        left_words=list(_left_words(text, [*names.items(), *named, *functions], literals)),
     )
 
 
@@ -168,27 +149,24 @@ def long_test_names(modules: Mapping[Path, ModuleNames]) -> list[str]:
     ]
 
 
-def left_words(modules: Mapping[Path, ModuleNames]) -> list[str]:
-    """`file:line: word` of each word of the old dialect in identifiers and literals, docstrings included."""
+def texts() -> Iterator[tuple[Path, str]]:
+    """What may have no word of the old dialect: code with its comments, and documents but for records."""
+    for path in links.files():
+        if path not in _LISTS and not links.is_record(path):
+            yield path, (ROOT / path).read_text(encoding="utf-8")
+
+
+def left_words(read: Iterable[tuple[Path, str]]) -> list[str]:
+    """`file:line: word` of each word of the old dialect."""
     return [
-        f"{path}:{line}: {word}"
-        for path, source in modules.items()
-        if path not in _LISTS
-        for word, line in source.left_words
+        f"{path}:{number}: {word}"
+        for path, text in read
+        if _LEFT.search(text)
+        for number, line in enumerate(text.split("\n"), 1)
+        if _KEPT not in line
+        for word in _parts(line)
+        if word in _LEFT_WORDS
     ]
-
-
-def _left_words(
-    text: str, names: Iterable[tuple[str, int]], literals: Iterable[tuple[str, int]]
-) -> Iterator[tuple[str, int]]:
-    if not _LEFT.search(text):
-        return
-    lines = text.split("\n")
-    for name, line in names:
-        yield from ((word, line) for word in _parts(name) if word in _LEFT_WORDS)
-    for value, line in literals:
-        if _KEPT not in lines[line - 1]:
-            yield from ((word.lower(), line) for word in _LEFT.findall(value))
 
 
 def coined_words(modules: Mapping[Path, ModuleNames], metric_names: Iterable[str] = ()) -> list[str]:
@@ -245,7 +223,7 @@ def _metric_fault(metric: metrics.Metric) -> str:
     if metric.name in _SHARED_METRICS:
         return ""
     match = _METRIC.fullmatch(metric.name)
-    if match is None or match["counted"] in _NOT_BASE_UNITS:
+    if match is None or _NOT_BASE_UNIT.fullmatch(match["counted"] or ""):
         return "neither a base unit nor the plural of what is counted"
     package = Path(metric.place).parts[0].replace("_", "")
     daemon = "process" if package == "daemonkit" else package

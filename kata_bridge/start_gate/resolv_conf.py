@@ -34,6 +34,8 @@ MAX_ALLOWED = 64
 _MAX_RECORD_BYTES = 64 << 10
 
 _FILE, _RECORD, _NEW = "resolv.conf", "gate.json", "gate.new"
+# Whether a resolver was submitted.
+_SUBMITTED_KEY = "isSaid"  # saved as: a key of gate.json
 _NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _log = logs.get(__name__)
@@ -221,7 +223,7 @@ class ResolvConfs:
         record = {
             "uid": known.uid,
             "networks": known.networks,
-            "isSaid": resolver is not None,  # whether a resolver was submitted
+            _SUBMITTED_KEY: resolver is not None,
             "hasText": bool(resolver is not None and resolver.text),
             "waits": resolver.wait_message if resolver is not None else "",  # why containers wait
             "admitted": self._allowed.get(sandbox, []),  # the containers that were allowed
@@ -267,7 +269,7 @@ class ResolvConfs:
             if record.get("isHeld") is True:
                 self._blocked.add(directory.name)
             wait_message = record.get("waits")
-            if record.get("isSaid") is not True or not isinstance(wait_message, str):
+            if record.get(_SUBMITTED_KEY) is not True or not isinstance(wait_message, str):
                 continue
             text = ""
             if record.get("hasText") is True:

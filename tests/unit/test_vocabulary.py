@@ -43,7 +43,7 @@ def test_standard_words_are_used() -> None:
 
 def test_words_of_the_old_dialect_are_gone() -> None:
     """A literal that other versions or programs rely on keeps its word: `# saved as: REASON` in its line."""
-    assert vocabulary.left_words(vocabulary.sources()) == []
+    assert vocabulary.left_words(vocabulary.texts()) == []
 
 
 def test_predicates_change_nothing() -> None:
@@ -83,6 +83,13 @@ def test_good_metric_names(good: metrics.Metric) -> None:
         metric("kubeproxy_sync_seconds", "kubeproxy_ext"),
         metric("vcnode_vnagent_requests_ms"),
         metric("vcnode_vnagent_apply_milliseconds"),
+        metric("vcnode_vnagent_read_kibibytes"),
+        metric("vcnode_vnagent_age_days"),
+        metric("vcnode_vnagent_age_weeks"),
+        metric("vcnode_vnagent_full_percents"),
+        metric("vcnode_vnagent_progress"),
+        metric("vcnode_vnagent_status"),
+        metric("vcnode_vnagent_sync_basis"),
         metric("vcnode_vnagent_requests", type_="counter"),
         metric("vcnode_vnagent_requests_total", type_="gauge"),
         metric("vcnode_katabridge_guests", "kubeproxy_ext"),
@@ -133,12 +140,21 @@ def test_a_coined_word_is_found_in_metrics() -> None:
         ("log.info(f'told {pod}')\n", ["told"]),
         ("def f(): 'Told of pods.'\n", ["told"]),
         ("name('unheard-of')\n", ["unheard"]),
+        ("import x as heard", ["heard"]),
+        ("from x import heard", ["heard"]),
+        ("f(heard=1)", ["heard"]),
+        ("try: ...\nexcept E as told: ...", ["told"]),
+        ("global convoy", ["convoy"]),
+        ("match x:\n    case heard: ...", ["heard"]),
+        ("x = 1  # as it heard", ["heard"]),
+        ("class HeardOf: ...", ["heard"]),
+        ("The pods that it heard of:\n\n- `a`, told", ["heard", "told"]),
         ("field('heard')  # saved as: a file of the version before\n", []),
         ("name('threshold, indoors')\n", []),
     ],
 )
 def test_words_of_the_old_dialect_are_found(text: str, words: list[str]) -> None:
-    found = [each.split()[1] for each in vocabulary.left_words(parsed(a=text))]
+    found = [each.split()[1] for each in vocabulary.left_words([(Path("a"), text)])]
     assert found == words
 
 

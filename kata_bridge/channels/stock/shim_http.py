@@ -39,7 +39,7 @@ class HttpReplyError(Exception):
 def parse(data: bytes) -> HttpReply:
     """Parse all bytes of a connection as one reply. Raises `HttpReplyError`."""
     status, at, lines = 100, 0, list[bytes]()
-    for _ in range(1 + MAX_INTERIM_REPLIES):  # "100 Continue" is unasked for, but legal
+    for _ in range(1 + MAX_INTERIM_REPLIES):  # "100 Continue" is legal without "Expect"
         end = data.find(b"\r\n\r\n", at, at + MAX_HEAD_BYTES)
         status_line, *lines = data[at : max(at, end)].split(b"\r\n")
         match = _STATUS_LINE.fullmatch(status_line)

@@ -45,16 +45,16 @@ func upgrade(conn io.ReadWriter, target, host string) (*bufio.Reader, error) {
 
 // echo sends a little and waits for it to come back: a tunnel that is open carries bytes both ways.
 func echo(conn io.Writer, in io.Reader) error {
-	const said = "64 bytes there and back, so that a tunnel is one not only by name"
-	if _, err := io.WriteString(conn, said); err != nil {
+	const sent = "64 bytes there and back, so that a tunnel is one not only by name"
+	if _, err := io.WriteString(conn, sent); err != nil {
 		return err
 	}
-	heard := make([]byte, len(said))
-	if _, err := io.ReadFull(in, heard); err != nil {
+	received := make([]byte, len(sent))
+	if _, err := io.ReadFull(in, received); err != nil {
 		return err
 	}
-	if string(heard) != said {
-		return fmt.Errorf("tunnel gave back %q", heard)
+	if string(received) != sent {
+		return fmt.Errorf("tunnel gave back %q", received)
 	}
 	return nil
 }

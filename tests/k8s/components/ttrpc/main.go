@@ -102,7 +102,7 @@ func large(_ context.Context, given []byte) ([]byte, error) {
 	return make([]byte, size), err
 }
 
-// sleep answers after so many milliseconds, whatever its caller's patience.
+// sleep answers after so many milliseconds, whatever its caller's timeout.
 func sleep(_ context.Context, given []byte) ([]byte, error) {
 	milliseconds, err := strconv.Atoi(string(given))
 	time.Sleep(time.Duration(milliseconds) * time.Millisecond)

@@ -9,6 +9,7 @@ from kata_bridge.start_gate import resolv_conf
 from kata_bridge.start_gate.core.decision import SubmittedResolver
 from kata_bridge.start_gate.resolv_conf import MAX_ALLOWED, ResolvConfs
 
+SUBMITTED_KEY = "isSaid"  # saved as: a key of gate.json
 BLUE, GREEN = ("blue",), ("green",)
 TEXT, OTHER = "nameserver 10.1.0.10\n", "nameserver 10.1.0.11\nsearch a b\n"
 
@@ -163,7 +164,7 @@ def test_a_resolver_without_networks_is_for_the_first_sandbox(tmp_path: Path) ->
 def test_an_older_record_applies_to_its_own_sandbox(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "resolv.conf").write_text(TEXT)
-    record = {"uid": "u", "isSaid": True, "hasText": True, "waits": "", "admitted": []}
+    record = {"uid": "u", SUBMITTED_KEY: True, "hasText": True, "waits": "", "admitted": []}
     (tmp_path / "one" / "gate.json").write_text(json.dumps(record))
     confs = ResolvConfs(tmp_path)
     confs.add_sandbox("two", "u", GREEN)
@@ -203,8 +204,8 @@ def test_unreadable_records_give_no_resolver(tmp_path: Path) -> None:
         "s1": "{",
         "s2": "[]",
         "s3": json.dumps({"uid": 1}),
-        "s4": json.dumps({"uid": "u4", "isSaid": True, "waits": 1}),
-        "s5": json.dumps({"uid": "u5", "isSaid": True, "hasText": True, "waits": "", "networks": [1]}),
+        "s4": json.dumps({"uid": "u4", SUBMITTED_KEY: True, "waits": 1}),
+        "s5": json.dumps({"uid": "u5", SUBMITTED_KEY: True, "hasText": True, "waits": "", "networks": [1]}),
         "..s6": json.dumps({"uid": "u6"}),
     }
     for name, text in records.items():
