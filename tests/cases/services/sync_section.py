@@ -112,7 +112,7 @@ class _SyncedGuest:
         return ["a delta was applied to another base"]
 
     def _apply_step(self, words: str) -> bool:
-        """Change the Services as the words say. Returns whether the push is lost."""
+        """Change the Services as `words` describe. Returns whether the push is lost."""
         if found := re.fullmatch(r"first sync with (\S+) and (\S+) one endpoint each", words):
             self._services = {found[1]: 2, found[2]: 2}
         elif found := re.fullmatch(r"add (\S+) with one endpoint", words):
