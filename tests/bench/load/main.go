@@ -6,7 +6,7 @@
 //	paced     open loop at -rate requests a second over -conns kept connections
 //	stream    -conns downloads at once, -bytes each
 //	exec      closed loop of exec set-ups, -conns at once, each on a connection of its own
-//	tunnels   -conns exec tunnels that stay open and say nothing
+//	tunnels   -conns exec tunnels that stay open and idle
 //
 // The driver measures the proxy's CPU time from outside, so what comes before the measured part must
 // be over by then: load prints "ready" when its connections stand, begins when a line arrives on its

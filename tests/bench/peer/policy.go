@@ -68,7 +68,7 @@ func readTable(path string) (*table, error) {
 	return t, nil
 }
 
-// decision is the outcome for one request, and all that its audit line says.
+// decision is the outcome for one request, and all fields of its audit line.
 type decision struct {
 	tenant, identity                    string
 	endpoint, namespace, pod, container string

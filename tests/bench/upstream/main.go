@@ -56,7 +56,7 @@ func main() {
 	flag.StringVar(&files.CA, "client-ca", "", "authority of clients")
 	podList := flag.String("pods", "", "PodList in JSON for /pods")
 	prefix := flag.String("namespace-prefix", "", "what every namespace of the super cluster begins with")
-	noTickets := flag.Bool("no-tickets", false, "let nobody resume a session")
+	noTickets := flag.Bool("no-tickets", false, "let no client resume a session")
 	flag.Parse()
 	if err := serve(files, *podList, *prefix, *noTickets); err != nil {
 		log.Fatal(err)
