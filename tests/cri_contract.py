@@ -9,7 +9,7 @@ UNKNOWN = "0" * 64
 
 
 async def check_ready_sandbox(cri: CriClient, sandbox_id: str) -> tuple[PodSandboxStatus, str]:
-    """Check what lists and statuses tell of a ready sandbox; return its status and network namespace."""
+    """Check what lists and statuses report of a ready sandbox; return its status and network namespace."""
     (listed,) = [each for each in await cri.sandboxes() if each.id == sandbox_id]
     assert listed.state is PodSandboxState.SANDBOX_READY
     brief, verbose = await cri.sandbox(sandbox_id), await cri.sandbox(sandbox_id, verbose=True)

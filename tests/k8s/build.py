@@ -39,7 +39,7 @@ _BUILD_TIMEOUT_S = 1500
 class Component:
     """One Go module under `components/` and the programs that are built from it.
 
-    `programs` maps the name of the binary to its package. `ldflags` is handed to the linker.
+    `programs` maps the name of the binary to its package. `ldflags` is passed to the linker.
     """
 
     name: str

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of tenants from stock CoreDNS, looked up by runc pods' own C library.
 
-Two tenants; the first has two networks, each with a server. What a pod is of says a label, and
+Two tenants; the first has two networks, each with a server. A label names the network of a pod;
 dnsconfig computes from it what the webhook puts into the pod's spec. All names are the tenant's own:
-the super cluster calls every namespace by another name. docs/decisions has why `hostname.subdomain`
-works, and what of it does not.
+the super cluster calls every namespace by another name. docs/decisions/0013 explains why
+`hostname.subdomain` works, and which part of it does not.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def test_status_is_written_by_its_subresource_alone(target: tuple[KubernetesApi,
     value = _network("status-alone", {"type": "flat"})
     one = f"{path}/status-alone"
     try:
-        # Whoever may create a Network does not say with it that it is ready.
+        # The right to create a Network does not include its status.
         assert "status" not in api.create(path, {**value, "status": ready})
         assert "status" not in api.patch(one, {"status": ready})
         assert api.patch(f"{one}/status", {"status": ready})["status"] == ready

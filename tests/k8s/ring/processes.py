@@ -67,7 +67,7 @@ def run(argv: list[str], *, stdin: bytes | None = None, timeout_s: float = 60.0)
 class RingProcess:
     """A process that runs until it is stopped, with its output in a file.
 
-    `enters_pid_namespace` says that `argv` is an nsenter that forks: the program is then its only
+    `enters_pid_namespace`: `argv` is an nsenter that forks: the program is then its only
     child, and signals go to that one.
     """
 
