@@ -105,7 +105,7 @@ def _called(node: ast.AST) -> str:
 
 
 def _uses(tree: ast.Module, name: str) -> frozenset[str]:
-    """Which methods are called of it; all, where it is handed on."""
+    """The methods that are called on it; all if it is passed on."""
     attributes = [
         node.attr
         for node in ast.walk(tree)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fake of `iptables-restore --noflush --verbose --wait`; lines of a script may make it misbehave.
 
-Its output is buffered as a C library buffers what goes into a pipe. What it committed it notes in
-`loaded` beside it, a line for each table: its process and the lines. A file `mode` beside it says
+Its output is buffered as a C library buffers what goes into a pipe. It writes what it committed into
+`loaded` beside it, a line for each table: its process and the lines. A file `mode` beside it sets
 how it differs from iptables-restore: "mute" echoes nothing, "noisy" prints much else, "locked" waits
-for a lock on `lock`, "locked-old" says that it waits.
+for a lock on `lock`, "locked-old" prints that it waits.
 """
 
 import fcntl

@@ -206,7 +206,7 @@ def test_flows_of_the_case_data(file: CaseFile, case: FlowCase) -> None:
         assert evaluate(found, check) == ("pass" if is_node_port else check.expect), check.name
 
 
-# The model knows nothing of routes, and a packet that left before the rules did nothing of the model.
+# The model has neither routes nor packets that left before the rules.
 _NOT_OF_THE_MODEL = {"G01", "G05"}
 
 

@@ -84,7 +84,7 @@ def test_guests_of_a_batch_share_the_next_request() -> None:
     for name in made.guests:
         made.set_desired(name, THREE, 1.0)
     made.on_result(push, GuestResult("g1", ResultCode.APPLIED), 2.0)
-    assert not made.is_waiting_for_batch("g1")  # somebody has to plan, so that it is known until when
+    assert not made.is_waiting_for_batch("g1")  # take_due plans, and sets the time
     assert made.take_due(2.0) == ()
     assert made.next_at == 2.0 + BARRIER_S
     assert made.is_waiting_for_batch("g1")
