@@ -4,7 +4,7 @@
 Everything that is lenient in another parser is an error here, because a proxy that reads a head
 differently from the server behind it is how requests are smuggled: bare CR or LF, line folding, a
 blank before the colon, control characters, a version other than 1.1, a repeated Host or
-Content-Length, a length that is not plain digits. What passes is handed on as values; the bytes
+Content-Length, a length that is not plain digits. A head that passes goes on as values; the bytes
 themselves never travel upstream.
 """
 
@@ -99,7 +99,7 @@ class ResponseHead(NamedTuple):
 
 
 def find_head(buffer: bytes | bytearray, scanned: int = 0) -> int:
-    """Say where the first head in `buffer` ends: its length, or -1 if more bytes are needed.
+    """Find the end of the first head in `buffer`: its length, or -1 if more bytes are needed.
 
     `scanned` is the length of the buffer when it was last asked about: a head that comes a byte at
     a time must not be read anew for each, or one tenant could hold the loop. Raises HeadError when

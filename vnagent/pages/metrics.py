@@ -36,7 +36,7 @@ class Allowed:
 
     `families` maps the name of a row to that of its family (they differ in histograms). `node`
     maps a row of the node to the rows of pods that are summed up in its place. `errors` are rows
-    that say whether the kubelet's own reading worked.
+    that show whether the kubelet's own reading worked.
     """
 
     families: Mapping[str, str]

@@ -3,7 +3,7 @@
 
 Fields of a future Kubernetes are left out until they are listed. Left out on purpose:
 
-- labels and annotations: the super pod does not tell whether they are the tenant's, the syncer's, or an
+- labels and annotations: the super pod does not show whether they are the tenant's, the syncer's, or an
   admission webhook's of the super cluster;
 - every free text (`message`): the kubelet writes the super namespace and uid into it, as in
   "back-off 10s restarting failed container=app pod=shop_ten-a-web(...)". The `reason` words stay;

@@ -46,7 +46,7 @@ class PolledSocket(ABC):
 
     @abstractmethod
     def fail(self) -> None:
-        """A callback raised: end the connection and tell its handler."""
+        """A callback raised: end the connection and notify its handler."""
 
     @abstractmethod
     def abort(self) -> None:
