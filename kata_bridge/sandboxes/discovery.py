@@ -92,7 +92,7 @@ class Discovery:
         self._last_success_s[NRI] = self._loop.time()
 
     def nri_synchronized(self, observations: Iterable[SandboxObservation]) -> None:
-        """The runtime reported all sandboxes; a list will say which of a pod's several is current."""
+        """The runtime reported all sandboxes; a list will show which of a pod's several is current."""
         self._succeeded(NRI)
         self._changed(self._tracker.synchronized(_valid(observations), self._loop.time()))
         self.refresh()

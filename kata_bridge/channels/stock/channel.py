@@ -163,7 +163,7 @@ class StockChannel:
         return tuple(document for document in documents if set(document.objects) - {_PROOF})
 
     async def flush_conntrack(self, flows: Sequence[Flow]) -> None:
-        """Do nothing, as the capabilities say: stock Kata has no such call, and entries time out."""
+        """Do nothing, as the capabilities report: stock Kata has no such call, and entries time out."""
 
     async def set_resolv_conf(self, text: str) -> None:
         """Never possible: the agent cannot write the file that a container sees."""
@@ -178,7 +178,7 @@ class StockChannel:
         return await _parse(await self._read(family), family)
 
     def _state_of(self, families: Sequence[InstalledRules]) -> GuestState:
-        """Tell which ruleset the guest holds.
+        """Find the ruleset that the guest has.
 
         It is the ruleset whose digest the rules have, if the marker agrees: that needs no memory. The rules
         of an iptables that prints them in another form are compared with what it printed last.
