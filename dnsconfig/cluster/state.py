@@ -56,7 +56,7 @@ class ClusterState:
     """Objects by (namespace, name) in the super cluster.
 
     `synced_namespaces` are those whose Services and Networks are all listed; elsewhere a missing
-    object is unknown. `absences` say whether a missing Service is confirmed deleted; default
+    object is unknown. `absences` has whether a missing Service is confirmed deleted; default
     UNKNOWN. `unreadable` has, by kind and key, why an existing object cannot be used.
     """
 

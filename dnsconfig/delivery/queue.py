@@ -4,7 +4,7 @@
 One request at a time for each pod, however it is named: of two at once kata-bridge might serve the
 older one last. After the response the newest resolver follows. The number of requests is bounded.
 What kata-bridge has acknowledged in this session is not submitted again. A new session may be with a
-restarted kata-bridge that knows nothing, so it begins with everything.
+restarted kata-bridge without any resolver, so it begins with all of them.
 """
 
 import enum
