@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operator's tool: what daemons say of themselves, tenants on the node, and a demo."""
+"""The operator's tool: the status of daemons, tenants on the node, and a demo."""

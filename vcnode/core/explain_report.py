@@ -2,7 +2,7 @@
 """Where one packet of one guest goes: expected, actual, and why the two may differ.
 
 Expected: by kubeproxy-ext's model of the guest's rules. Actual: by the rules that the guest's packet
-filter has installed. Three digests tell how far a change has come: of the ruleset that kubeproxy-ext
+filter has installed. Three digests show how far a change has come: of the ruleset that kubeproxy-ext
 desires, of the one that kata-bridge was given, and of the one that the guest has installed.
 """
 
