@@ -78,7 +78,7 @@ class Store(Generic[T]):
     """Objects by (namespace, name), at one resource version.
 
     `decode_failures` holds the objects that exist and cannot be decoded, `unreadable` their reasons. Their
-    last known state is not served, as it may be wrong; callers can tell them from missing objects.
+    last known state is not served, as it may be wrong; callers can distinguish them from missing objects.
     """
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 
 Every `ssl.SSLContext` of a daemon is made here, always a new one: `load_cert_chain` into a context with live
 connections is undefined in OpenSSL (cpython 134698). So a rotation builds another context for the next
-accept. None loads the system's authorities: they have no say about tenants or nodes, and cost 829 KB and 17
+accept. None loads the system's authorities: they identify neither tenants nor nodes, and cost 829 KB and 17
 ms a context.
 
 Errors name the file and what to do, never its content.
