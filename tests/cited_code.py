@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paths and names of code, between backticks in a walk-through, that do not exist.
+"""Paths, names of code and targets of make in a walk-through that do not exist.
 
-A path with a slash counts from the repository's root; the name of a Python file alone is that of any.
+They stand between backticks; fenced blocks are read for paths, imports and targets. A path with a slash
+counts from the repository's root; the name of a Python file alone is that of any.
 What the reader is to write stands in the text, invisible when rendered: `<!-- new: PATH NAME ... -->`.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Set
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +15,16 @@ from tests.dotted_names import modules
 from tests.packages import ROOT
 
 _NEW = re.compile(r"<!-- new: (?P<names>[^>]*) -->")
-_PATH = re.compile(r"`(?P<path>[\w.-][\w./-]*(?:/|\.[a-z]+))`")
+_FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+# `path`, `path:12` and `path::test`, and what stands in fenced blocks.
+_PATH = re.compile(
+    r"`(?P<path>[\w.-][\w./-]*(?:/[\w-]*|\.[a-z]+))(?:::(?P<test>[\w:]+)(?:\[[^`]*\])?|:[0-9-]+)?`"
+)
+_PLAIN_PATH = re.compile(r"(?<![\w./-])(?P<path>[\w-]+/[\w./-]*[\w/])(?:::(?P<test>[\w:]+))?")
+_IMPORT = re.compile(r"^ *from (?P<module>[\w.]+) import (?P<names>[\w, ]+)$", re.MULTILINE)
+_MAKE = re.compile(r"`make (?P<target>\w[\w-]*)")
+_PLAIN_MAKE = re.compile(r"^ *(?:\$ )?make (?P<target>\w[\w-]*)", re.MULTILINE)
+_TARGET = re.compile(r"^(?P<target>\w[\w-]*):(?!=)", re.MULTILINE)
 _NAME = re.compile(r"`(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?P<call>\(\))?`")
 _SUFFIXES = (".json", ".md", ".proto", ".py", ".sh", ".toml", ".txt", ".yaml")
 _CAMEL_CASE = re.compile(r"[A-Z][a-z]+[A-Z]")
@@ -29,12 +39,11 @@ _OWN_TEST = "test_links.py"
 def broken_in(text: str) -> Iterator[str]:
     """Those of one text: the path, the name, or `name in file`."""
     new = {name for found in _NEW.finditer(text) for name in found["names"].split()}
-    text = " ".join(text.split())
+    yield from _broken_in_fences("\n".join(_FENCE.findall(text)), new)
+    text = " ".join(_FENCE.sub("", text).split())
+    yield from _broken_targets(_MAKE.finditer(text))
     for found in _PATH.finditer(text):
-        path = found["path"]
-        is_ours = path.endswith(("/", *_SUFFIXES)) and not path.startswith("../")
-        if is_ours and path not in new and not _exists(path):
-            yield path
+        yield from _broken_path(found, new)
     for found in _NAME.finditer(text):
         name = found["name"]
         is_code = found["call"] or (
@@ -44,14 +53,50 @@ def broken_in(text: str) -> Iterator[str]:
             yield name
     for found in _IN_FILE.finditer(text):
         name, file = found["name"] or found["later_name"], found["file"] or found["first_file"]
-        if not {name, file} & new and not any(
-            set(name.split(".")) <= _words_in(path) for path in _modules_named(file)
-        ):
+        if not {name, file} & new and not _has(file, set(name.split("."))):
             yield f"{name} in {file}"
+
+
+def _broken_in_fences(text: str, new: Collection[str]) -> Iterator[str]:
+    yield from _broken_targets(_PLAIN_MAKE.finditer(text))
+    for found in _PLAIN_PATH.finditer(text):
+        if found["path"].split("/")[0] in _folders():
+            yield from _broken_path(found, new)
+    for found in _IMPORT.finditer(text):
+        path = f"{found['module'].replace('.', '/')}.py"
+        names = set(re.findall(r"\w+", found["names"]))
+        if path.split("/")[0] in _folders() and path not in new and not _has(path, names.difference(new)):
+            yield found[0].strip()
+
+
+def _broken_targets(cited: Iterable[re.Match[str]]) -> Iterator[str]:
+    targets = {found["target"] for found in _TARGET.finditer((ROOT / "Makefile").read_text())}
+    yield from (f"make {found['target']}" for found in cited if found["target"] not in targets)
+
+
+def _broken_path(found: re.Match[str], new: Collection[str]) -> Iterator[str]:
+    path, test = found["path"], found["test"]
+    is_ours = path.endswith(("/", *_SUFFIXES)) or ("/" in path and path.split("/")[0] in _folders())
+    if not is_ours or path.startswith("../") or path in new:
+        return
+    if not _exists(path):
+        yield path
+    elif test and test not in new and not _has(path, set(test.split("::"))):
+        yield f"{path}::{test}"
 
 
 def _exists(path: str) -> bool:
     return (ROOT / path).exists() or ("/" not in path and any(True for _ in _modules_named(path)))
+
+
+def _has(file: str, names: Set[str]) -> bool:
+    """Whether such a module has all these names."""
+    return any(names <= _words_in(path) for path in _modules_named(file))
+
+
+@cache
+def _folders() -> frozenset[str]:
+    return frozenset(path.name for path in ROOT.iterdir() if path.is_dir())
 
 
 def _modules_named(file: str) -> Iterator[Path]:

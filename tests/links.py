@@ -52,7 +52,7 @@ def _is_made(path: Path) -> bool:
 
 def broken_in(path: Path) -> Iterator[str]:
     """Those of one file."""
-    text = (ROOT / path).read_text(encoding="utf-8")
+    text = whole = (ROOT / path).read_text(encoding="utf-8")
     if path.suffix == ".md":
         text = _FENCE.sub("", text)
         for found in _LINK.finditer(text):
@@ -68,7 +68,7 @@ def broken_in(path: Path) -> Iterator[str]:
     if not is_record(path):
         yield from dotted_names.broken_in(text, is_python=path.suffix == ".py")
     if path.is_relative_to(_WALKTHROUGHS):
-        yield from cited_code.broken_in(text)
+        yield from cited_code.broken_in(whole)
 
 
 def _exists(document: Path, target: str) -> bool:

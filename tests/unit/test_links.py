@@ -91,6 +91,9 @@ def test_short_names_are_checked_in_python_files_only() -> None:
         "`decide()`\n   in `kata_bridge/start_gate/core/decision.py`",
         "`tests/links.py`, `broken()`; `files` (`links.py`)",
         "`GatedPod.waits_for_network` in `gated_pod.py`",
+        "`tests/links.py:12`, `tests/unit/`, `nodes/configz`, `make t F=x.py`, make it so",
+        "`tests/links.py::broken`, `tests/unit/test_links.py::test_names[a/b]` <!-- new: test_names -->",
+        "```\nmake check\ntests/links.py  what\n'vcnode.io/hold'\nfrom tests.links import files\n```",
         "`/configz`, `../shared/cases/none.yaml`, `vcnode.io/hold`, `v1`, `Endpoint.CONFIGZ: CONFIGZ`",
     ],
 )
@@ -110,6 +113,18 @@ def test_paths_and_names_in_walkthroughs_are_accepted(text: str) -> None:
         ("`decide` of `links.py`", ["decide in links.py"]),
         ("`decide` (`tests/links.py`)", ["decide in tests/links.py"]),
         ("`tests/links.py`, `decide()`", ["decide in tests/links.py"]),
+        ("`vnagent/core/nowhere`", ["vnagent/core/nowhere"]),
+        ("`vnagent/core/nowhere.py:12`", ["vnagent/core/nowhere.py"]),
+        ("`tests/unit/nowhere.py::test_y`", ["tests/unit/nowhere.py"]),
+        ("`tests/links.py::none_such`", ["tests/links.py::none_such"]),
+        ("`tests/links.py::none_such[a-b]`", ["tests/links.py::none_such"]),
+        ("`make nowhere`", ["make nowhere"]),
+        ("```\na -> vnagent/core/nowhere  what it does\n```", ["vnagent/core/nowhere"]),
+        ("1. See\n   ```sh\n   $ make nowhere\n   ```\n", ["make nowhere"]),
+        (
+            "```python\nfrom tests.links import broken, NoneSuch\n```",
+            ["from tests.links import broken, NoneSuch"],
+        ),
         ("`decide` in `nowhere_at_all.py`", ["nowhere_at_all.py", "decide in nowhere_at_all.py"]),
     ],
 )
