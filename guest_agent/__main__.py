@@ -7,9 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from daemonkit import logs
-from guest_agent import connection, state_file
-from guest_agent.core import arguments
-from guest_agent.core.arguments import Arguments
+from guest_agent import arguments, connection, state_file
+from guest_agent.arguments import Arguments
 from guest_agent.core.packet_filter import FilterUnavailableError
 from guest_agent.kernel.kernel_packet_filter import KernelPacketFilter
 from guest_agent.kernel.netfilter_socket import NetfilterError, NetfilterSocket

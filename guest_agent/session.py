@@ -12,8 +12,8 @@ from pathlib import Path
 from daemonkit import logs
 from daemonkit.protobuf import BadMessage, decode, encode
 from guest_agent.api.messages import ATTACH, AgentHello, AgentMessage, NodeRequest
+from guest_agent.arguments import sandbox_of
 from guest_agent.connection import ConnectionLostError, NodeConnection, dial
-from guest_agent.core.arguments import sandbox_of
 from guest_agent.core.packet_filter import FilterUnavailableError, PacketFilter
 from guest_agent.reconciler import CheckLevel, RulesetReconciler
 from guest_agent.request_handler import VERSION, RequestHandler

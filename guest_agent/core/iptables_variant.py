@@ -9,7 +9,7 @@ rules we use the guest's default: the program behind the plain name `iptables`.
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 
 
 class Variant(enum.Enum):
@@ -22,10 +22,10 @@ class IptablesPrograms:
     """The programs of one variant that the guest has."""
 
     variant: Variant
-    restore: Path
-    save: Path
-    restore6: Path | None
-    save6: Path | None
+    restore: PurePath
+    save: PurePath
+    restore6: PurePath | None
+    save6: PurePath | None
 
 
 @dataclass(frozen=True, slots=True)

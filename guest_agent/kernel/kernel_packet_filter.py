@@ -177,7 +177,7 @@ class KernelPacketFilter:
             found = self._iptables.save6 if is_save else self._iptables.restore6
         if found is None:
             raise FilterUnavailableError(self.unsupported_message((family, Backend.IPTABLES)))
-        return found
+        return Path(found)
 
     def _generation(self) -> int | None:
         return self._netfilter.generation() if self._netfilter is not None else None
@@ -210,7 +210,7 @@ class KernelPacketFilter:
         program = self._legacy.save if family is Family.IPV4 else self._legacy.save6
         if program is None:
             return False
-        programs.run(program, "-t", "nat")
+        programs.run(Path(program), "-t", "nat")
         try:
             self._xtables.create_tables(family)
         except XtablesError:

@@ -10,7 +10,7 @@ from unittest import mock
 
 from daemonkit.run import command_line, lifecycle
 from guest_agent import __main__ as guest_agent
-from guest_agent.core import arguments as guest_arguments
+from guest_agent import arguments as guest_arguments
 from kubeproxy_ext import render
 from kubeproxy_ext.__main__ import main as kubeproxy_ext
 from vcnode import demo, explain_dns, program, terminal

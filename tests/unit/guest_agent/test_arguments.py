@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from devkit.pki import Authority
-from guest_agent.core.arguments import TcpAddress, UnixAddress, VsockAddress, parse, sandbox_of
+from guest_agent.arguments import TcpAddress, UnixAddress, VsockAddress, parse, sandbox_of
 
 
 def test_the_defaults_are_those_of_a_guest_image() -> None:
