@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from tests.packages import ROOT
+from tests.packages import PACKAGES, ROOT
 
 # A contract that forbids this one is about modules that decide and do not act.
 _MARK = "asyncio"
@@ -19,12 +19,32 @@ _LOADERS = frozenset(
 )
 _LOADING_NAMES = frozenset({"__import__", "import_module"})
 
-_ACTING_FUNCTIONS = frozenset({"breakpoint", "eval", "exec", "input", "open", "print"})
-# Of paths, the clock and the process' streams; a pure module has no field or method of these names.
+# What modules that decide may import of others' modules.
+_DECIDING = frozenset(
+    re.findall(
+        r"\S+",
+        """
+        base64 binascii bisect collections collections.abc contextlib dataclasses datetime enum fnmatch
+        functools hashlib heapq ipaddress itertools json math operator posixpath re string struct types
+        typing urllib.parse weakref zlib
+        cryptography cryptography.exceptions cryptography.hazmat.primitives.serialization
+        cryptography.x509.oid msgspec msgspec.structs yaml
+        """,
+    )
+)
+# Of these only such names: the others act.
+_DECIDING_NAMES = {
+    "http": {"HTTPStatus"},
+    "pathlib": {"PurePath"},
+    "sys": {"getrecursionlimit", "intern", "setrecursionlimit"},
+}
+
+_ACTING_FUNCTIONS = frozenset({"breakpoint", "eval", "exec", "exit", "input", "open", "print", "quit"})
+# Of paths and the clock; a pure module has no field or method of these names.
 _ACTING_ATTRIBUTE = re.compile(
     "chmod|cwd|exists|expanduser|glob|hardlink_to|home|is_dir|is_file|is_socket|is_symlink|iterdir"
-    "|lstat|mkdir|now|open|read_bytes|read_text|readlink|rglob|rmdir|stat|stderr|stdin|stdout"
-    "|symlink_to|today|touch|unlink|utcnow|write_bytes|write_text"
+    "|lstat|mkdir|now|open|read_bytes|read_text|readlink|rename|rglob|rmdir|samefile|stat|symlink_to|today"
+    "|touch|unlink|utcnow|write_bytes|write_text"
 )
 
 
@@ -77,16 +97,32 @@ def pure_modules(modules: Collection[str]) -> list[str]:
 
 
 def acts(path: Path, text: str) -> Iterator[str]:
-    """`file:line name` of each use of a file, the clock or a stream of the process."""
+    """`file:line name` of each import of what may act, and each use of a file or the clock."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Name) and node.id in _ACTING_FUNCTIONS:
             yield f"{path}:{node.lineno} {node.id}"
-        elif isinstance(node, ast.Attribute) and _ACTING_ATTRIBUTE.fullmatch(node.attr):
-            yield f"{path}:{node.lineno} .{node.attr}"
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            yield from (
-                f"{path}:{node.lineno} {name}" for name in _imported(node) if name.startswith("threading")
-            )
+        elif isinstance(node, ast.Attribute) and _is_acting(node):
+            yield f"{path}:{node.lineno} {ast.unparse(node)}"
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                is_known = alias.name in _DECIDING or (alias.name in _DECIDING_NAMES and not alias.asname)
+                if not is_known and not _is_ours(alias.name):
+                    yield f"{path}:{node.lineno} {alias.name}"
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module not in _DECIDING:
+            names = _DECIDING_NAMES.get(node.module or "", ())
+            for alias in node.names:
+                if alias.name not in names and not _is_ours(node.module or ""):
+                    yield f"{path}:{node.lineno} {node.module}.{alias.name}"
+
+
+def _is_acting(node: ast.Attribute) -> bool:
+    if isinstance(node.value, ast.Name) and node.value.id in _DECIDING_NAMES:
+        return node.attr not in _DECIDING_NAMES[node.value.id]
+    return _ACTING_ATTRIBUTE.fullmatch(node.attr) is not None
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] in PACKAGES
 
 
 def computed_imports(path: Path, text: str) -> Iterator[str]:
