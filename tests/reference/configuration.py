@@ -30,7 +30,7 @@ def leaves(cls: Any, path: str = "") -> Iterator[tuple[str, ConfigKey]]:
     """Each key that holds a value, after those of the mappings that it is in."""
     for name, key in keys(cls).items():
         where = f"{path}.{name}" if path else name
-        inner, mark = _inner(key.hint)
+        inner, mark = item_type(key.hint)
         if dataclasses.is_dataclass(inner):
             if key.default is None or mark or key.setting.doc:
                 yield f"{where}{mark}", key
@@ -53,7 +53,7 @@ def schema(kind: FileKind) -> Schema:
 
 
 def _row(path: str, key: ConfigKey) -> str:
-    inner, _ = _inner(key.hint)
+    inner, _ = item_type(key.hint)
     cells = (f"`{path}`", _type(inner, key.setting), _default(key), key.setting.doc)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
@@ -92,7 +92,7 @@ def _default(key: ConfigKey) -> str:
         return "none"
     if dataclasses.is_dataclass(key.default):
         return ""
-    value = _plain(key.default)
+    value = plain(key.default)
     return "none" if value in ([], {}) else f"`{_text(value)}`"
 
 
@@ -108,26 +108,26 @@ def _text(value: Any) -> str:
     return '""' if value == "" else str(value)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A default as it would stand in the file."""
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, tuple | list):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     if dataclasses.is_dataclass(value):
         found = keys(typing.cast("typing.Hashable", type(value)))
-        return {name: _plain(getattr(value, key.field)) for name, key in found.items()}
+        return {name: plain(getattr(value, key.field)) for name, key in found.items()}
     return value
 
 
-def _inner(hint: Any) -> tuple[Any, str]:
+def item_type(hint: Any) -> tuple[Any, str]:
     """The type of one value, and `[]` for a list or `.*` for a mapping of any keys."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         (one,) = (each for each in arguments if each is not types.NoneType)
-        return _inner(one)
+        return item_type(one)
     if origin is tuple:
         return arguments[0], "[]"
     if origin is dict:
@@ -150,7 +150,7 @@ def _property(key: ConfigKey) -> Schema:
     if key.setting.doc:
         made["description"] = key.setting.doc
     if key.default not in (dataclasses.MISSING, None) and not dataclasses.is_dataclass(key.default):
-        made["default"] = _plain(key.default)
+        made["default"] = plain(key.default)
     return made
 
 

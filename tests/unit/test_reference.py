@@ -3,8 +3,10 @@
 
 import ast
 import copy
+import dataclasses
+import enum
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import jsonschema
 import pytest
 import yaml
 
-from daemonkit.config.binding import ConfigError
+from daemonkit.config.binding import ConfigError, ConfigKey, keys
 from tenancy.document import TenantError
 from tests import vocabulary
 from tests.examples import DIRECTORY as EXAMPLES
@@ -24,6 +26,26 @@ Validator = jsonschema.Draft202012Validator
 
 # One value of each type that YAML has.
 _OTHERS: tuple[Any, ...] = (None, "text", 7, 7.5, True, [], {})
+
+
+# What to write for keys without a default, by name, where any text will not do.
+_VALUES: dict[str, Any] = {
+    "gateways": ["10.0.0.0/24"],
+    "group": "root",
+    "ipv4Address": "10.0.0.2",
+    "ipv6Address": "fd00::2",
+    "nodeIPs": ["10.0.0.11"],
+    "policyFile": "/dev/null",
+    "serviceCIDRs": ["10.96.0.0/12"],
+    "users": ["root"],
+}
+# Keys that exclude others of their mapping, and mappings that have them.
+_EXCLUSIVE = ("pods.file", "status.address", "tenants.kubeconfigFile")
+_ALTERNATIVES: dict[str, Any] = {
+    "tenants": {"kubeconfigFile": "/x"},
+    "pods": {"source": "file", "file": "/x"},
+    "status": {"address": "127.0.0.1", "port": 0},
+}
 
 
 def test_reference_is_current() -> None:
@@ -42,19 +64,35 @@ def test_schema_accepts_the_example(kind: FileKind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_schema_refuses_what_the_daemon_refuses(kind: FileKind) -> None:
-    """Each value of the example in turn is left out, misspelt, and replaced by one of another type.
+def test_documents_have_every_key(kind: FileKind) -> None:
+    """The daemon accepts them, so that what it refuses below is the change."""
+    documents = list(_documents(kind))
+    for document in documents:
+        kind.parse(document)
+        Validator(configuration.schema(kind)).validate(document)
+    found = {_dotted(path) for document in documents for path in _paths(document)}
+    assert [path for path, _ in configuration.leaves(kind.cls) if path not in found] == []
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_schema_accepts_what_the_daemon_accepts(kind: FileKind) -> None:
+    """Each value in turn is left out, and replaced by one of each type.
 
     Only the daemon checks relations between keys, so it may refuse more.
     """
     validator = Validator(configuration.schema(kind))
-    for changed in _changed(_example(kind)):
+    for changed in _each(kind, _changed):
         try:
             kind.parse(changed)
         except (ConfigError, TenantError):
             continue
         validator.validate(changed)
-    for broken in _broken(_example(kind)):
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_schema_and_daemon_refuse_unknown_keys(kind: FileKind) -> None:
+    validator = Validator(configuration.schema(kind))
+    for broken in _each(kind, _broken):
         assert not validator.is_valid(broken), broken
         with pytest.raises((ConfigError, TenantError)):
             kind.parse(broken)
@@ -62,16 +100,13 @@ def test_schema_refuses_what_the_daemon_refuses(kind: FileKind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_schema_refuses_the_same_empty_texts(kind: FileKind) -> None:
-    """Each text of the example in turn is empty."""
-    validator, example = Validator(configuration.schema(kind)), _example(kind)
-    for path in _paths(example):
-        emptied = _with(example, path, "")
-        if not isinstance(_at(example, path), str):
-            continue
+    """Each text in turn is empty."""
+    validator = Validator(configuration.schema(kind))
+    for emptied in _each(kind, _emptied):
         try:
             kind.parse(emptied)
         except (ConfigError, TenantError):
-            assert not validator.is_valid(emptied), path
+            assert not validator.is_valid(emptied), emptied
         else:
             validator.validate(emptied)
 
@@ -153,6 +188,66 @@ def test_unknown_metrics_are_found(name: str, text: str, expected: list[str]) ->
 
 def _example(kind: FileKind) -> Any:
     return yaml.safe_load((EXAMPLES / kind.example).read_text())
+
+
+def _documents(kind: FileKind) -> Iterator[Any]:
+    """Together they have every key: the example, filled, and with each alternative in turn."""
+    filled = _filled(kind.cls, _example(kind))
+    yield filled
+    for name, other in _ALTERNATIVES.items():
+        if name in keys(kind.cls) and other.keys() <= keys(_type_of(kind.cls, name)).keys():
+            yield {**filled, name: other}
+
+
+def _type_of(cls: Any, name: str) -> Any:
+    return configuration.item_type(keys(cls)[name].hint)[0]
+
+
+def _filled(cls: Any, given: Any, parent: str = "") -> Any:
+    """`given` with the keys of `cls` that it lacks."""
+    filled = dict(given)
+    for name, key in keys(cls).items():
+        inner, mark = configuration.item_type(key.hint)
+        if dataclasses.is_dataclass(inner) and not mark:
+            filled[name] = _filled(inner, given.get(name, {}), name)
+        elif name in _VALUES:
+            filled[name] = _VALUES[name]
+        elif name not in given and f"{parent}.{name}" not in _EXCLUSIVE:
+            filled[name] = _value(key)
+    return filled
+
+
+def _value(key: ConfigKey) -> Any:
+    """The default, or another value where that is nothing."""
+    if key.default not in (dataclasses.MISSING, None, ()):
+        return configuration.plain(key.default)
+    inner, mark = configuration.item_type(key.hint)
+    if dataclasses.is_dataclass(inner):
+        one = _filled(inner, {})
+    elif isinstance(inner, type) and issubclass(inner, enum.Enum):
+        one = next(iter(inner)).value
+    elif key.setting.choices:
+        one = key.setting.choices[0]
+    else:
+        one = {int: 1, float: 1.0, bool: True}.get(inner, "x")
+    return [one] if mark == "[]" else {"x": one} if mark else one
+
+
+def _dotted(path: tuple[Any, ...]) -> str:
+    """As `configuration.leaves` names it, but for the mappings of any keys."""
+    return ".".join(map(str, path)).replace(".0", "[]")
+
+
+def _each(kind: FileKind, variants: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
+    for document in _documents(kind):
+        yield from variants(document)
+
+
+def _emptied(value: Any) -> Iterator[Any]:
+    """The document with one text empty."""
+    for path in _paths(value):
+        if isinstance(_at(value, path), str):
+            yield _with(value, path, "")
 
 
 def _changed(value: Any) -> Iterator[Any]:
