@@ -14,6 +14,9 @@ from tests.reference.kinds import FileKind
 
 Schema = dict[str, Any]
 
+# `daemonkit.config.yaml_values` takes a number with more digits for a text.
+_MAX_INTEGER = 10**18 - 1
+
 
 def page(kind: FileKind) -> str:
     """The section of one kind: a table with a row for each key, by its path in the file."""
@@ -170,7 +173,8 @@ def _schema(hint: Any, limits: Setting) -> Schema:
     if limits.choices is not None:
         return {"enum": list(limits.choices)}
     if hint in (int, float):
-        bounds = {"minimum": limits.minimum, "maximum": limits.maximum}
+        highest = _MAX_INTEGER if limits.maximum is None else limits.maximum
+        bounds = {"minimum": limits.minimum, "maximum": highest}
         given = {name: bound for name, bound in bounds.items() if bound is not None}
         return {"type": "integer" if hint is int else "number", **given}
     if hint is Path:

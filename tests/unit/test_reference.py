@@ -24,8 +24,9 @@ from tests.reference.kinds import KINDS, FileKind
 
 Validator = jsonschema.Draft202012Validator
 
-# One value of each type that YAML has.
-_OTHERS: tuple[Any, ...] = (None, "text", 7, 7.5, True, [], {})
+# Values of each type that YAML has.
+_OTHERS: tuple[Any, ...] = (None, "text", [], {})
+_SCALARS: tuple[Any, ...] = (True, -7, 7, 7.5)
 
 
 # What to write for keys without a default, by name, where any text will not do.
@@ -76,17 +77,22 @@ def test_documents_have_every_key(kind: FileKind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_schema_accepts_what_the_daemon_accepts(kind: FileKind) -> None:
-    """Each value in turn is left out, and replaced by one of each type.
+    """Each value in turn is left out, or is text, null or empty.
 
-    Only the daemon checks relations between keys, so it may refuse more.
+    Only the daemon checks relations between keys and the form of texts, so it may refuse more.
     """
     validator = Validator(configuration.schema(kind))
     for changed in _each(kind, _changed):
-        try:
-            kind.parse(changed)
-        except (ConfigError, TenantError):
-            continue
-        validator.validate(changed)
+        if _is_accepted(kind, changed):
+            validator.validate(changed)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_schema_and_daemon_take_the_same_types(kind: FileKind) -> None:
+    """Each value in turn is a number or a truth value."""
+    validator = Validator(configuration.schema(kind))
+    for changed in _each(kind, _scalars):
+        assert validator.is_valid(changed) == _is_accepted(kind, changed), changed
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -103,12 +109,7 @@ def test_schema_refuses_the_same_empty_texts(kind: FileKind) -> None:
     """Each text in turn is empty."""
     validator = Validator(configuration.schema(kind))
     for emptied in _each(kind, _emptied):
-        try:
-            kind.parse(emptied)
-        except (ConfigError, TenantError):
-            assert not validator.is_valid(emptied), emptied
-        else:
-            validator.validate(emptied)
+        assert validator.is_valid(emptied) == _is_accepted(kind, emptied), emptied
 
 
 def test_reasons_of_all_daemons_are_in_the_reference() -> None:
@@ -241,6 +242,22 @@ def _dotted(path: tuple[Any, ...]) -> str:
 def _each(kind: FileKind, variants: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
     for document in _documents(kind):
         yield from variants(document)
+
+
+def _is_accepted(kind: FileKind, document: Any) -> bool:
+    try:
+        kind.parse(document)
+    except (ConfigError, TenantError):
+        return False
+    return True
+
+
+def _scalars(value: Any) -> Iterator[Any]:
+    """The document with one value replaced by a number or a truth value."""
+    for path in _paths(value):
+        yield from (_with(value, path, other) for other in _SCALARS)
+        if isinstance(_at(value, path), int | float):
+            yield from (_with(value, path, other) for other in (10**18, 10**18 - 1))
 
 
 def _emptied(value: Any) -> Iterator[Any]:
