@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bridge_api.messages import Capabilities, Flow
-from kata_bridge.channels.port import Channel, GuestRefused, GuestState, NeedsFull, Unreachable
+from kata_bridge.channels.port import Channel, GuestRefused, GuestState, NeedsFull, NotInjectable, Unreachable
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 from ruleset.delta import RulesetDelta, apply_delta
 from ruleset.document import Document, Ruleset
@@ -97,12 +97,15 @@ class FakeChannel:
 
 
 class FakeChannelProvider:
-    """Fake channels by sandbox id, made at the first use."""
+    """Fake channels by sandbox id, made at the first use. With `error` none opens."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: Unreachable | NotInjectable | None = None) -> None:
+        self.error = error
         self.channels: dict[str, FakeChannel] = {}
 
     async def open(self, sandbox: Sandbox) -> Channel:
+        if self.error is not None:
+            raise self.error
         return self.channels.setdefault(sandbox.id, FakeChannel())
 
     async def forget(self, sandbox: str) -> None:

@@ -3,66 +3,42 @@ from typing import cast
 
 import pytest
 
-from bridge_api.messages import Capabilities
+from devkit.kata.fake_channel import FakeChannel, FakeChannelProvider
 from kata_bridge.channels.port import Channel, NotInjectable, Unreachable
 from kata_bridge.channels.select import CachedChannelProvider, ChannelProvider, select_channel
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 
 SANDBOX = Sandbox(id="s", namespace="n", name="p", uid="u")
+NOT_ATTACHED = Unreachable("not attached")
 
 pytestmark = pytest.mark.asyncio
 
 
-class _FakeProvider:
-    """A provider whose channel answers the probe, or raises `error`."""
-
-    def __init__(self, error: Exception | None = None, *, fails_at_open: bool = False) -> None:
-        self.error, self.fails_at_open = error, fails_at_open
-        self.probes = 0
-
-    async def open(self, _: Sandbox) -> Channel:
-        if self.fails_at_open and self.error is not None:
-            raise self.error
-        return cast("Channel", self)
-
-    async def probe(self) -> Capabilities:
-        self.probes += 1
-        if self.error is not None:
-            raise self.error
-        return Capabilities(channel="x")
-
-    async def forget(self, sandbox: str) -> None: ...
-
-
-async def _selected(is_booting: bool = False, **providers: _FakeProvider) -> str:
+async def _selected(is_booting: bool = False, **providers: FakeChannelProvider) -> str:
     by_name: dict[str, ChannelProvider] = dict(providers)
     return (await select_channel(SANDBOX, tuple(providers), by_name, is_booting=is_booting)).name
 
 
 async def test_first_channel_that_responds_is_selected() -> None:
-    stock = _FakeProvider()
-    assert await _selected(agent=_FakeProvider(), stock=stock) == "agent"
-    assert stock.probes == 0
+    stock = FakeChannelProvider()
+    assert await _selected(agent=FakeChannelProvider(), stock=stock) == "agent"
+    assert stock.channels == {}
 
 
 async def test_next_channel_is_probed_when_one_fails() -> None:
-    assert (
-        await _selected(
-            agent=_FakeProvider(Unreachable("not attached"), fails_at_open=True), stock=_FakeProvider()
-        )
-        == "stock"
-    )
+    assert await _selected(agent=FakeChannelProvider(NOT_ATTACHED), stock=FakeChannelProvider()) == "stock"
 
 
 async def test_message_names_the_failure_of_each_channel() -> None:
-    agent = _FakeProvider(Unreachable("not attached"), fails_at_open=True)
-    with pytest.raises(Unreachable, match=r"^agent: not attached; stock: no socket$"):
-        await _selected(agent=agent, stock=_FakeProvider(Unreachable("no socket")))
+    stock = FakeChannelProvider()
+    stock.channels["s"] = FakeChannel(is_reachable=False)
+    with pytest.raises(Unreachable, match=r"^agent: not attached; stock: the fake guest is unreachable$"):
+        await _selected(agent=FakeChannelProvider(NOT_ATTACHED), stock=stock)
 
 
 async def test_agent_may_still_attach_while_the_guest_boots() -> None:
-    agent = _FakeProvider(Unreachable("not attached"), fails_at_open=True)
-    refused = _FakeProvider(NotInjectable("its policy forbids it"))
+    agent = FakeChannelProvider(NOT_ATTACHED)
+    refused = FakeChannelProvider(NotInjectable("its policy forbids it"))
     with pytest.raises(Unreachable):
         await _selected(is_booting=True, agent=agent, stock=refused)
     with pytest.raises(NotInjectable, match=r"^agent: not attached; stock: its policy forbids it$"):
