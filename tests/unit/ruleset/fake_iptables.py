@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fake iptables in memory, as strict as the real one.
 
+`FakeTables` of devkit knows whole tables only. This one also edits them with `--noflush`, and prints them
+as a kernel does. One test in tests/unit/devkit gives both the same texts.
+
 A bad line makes it refuse the whole table. Deleting a missing rule, a chain with rules or a chain that
 others jump to is an error. The lab ring applies the same texts to real iptables.
 """
@@ -29,21 +32,28 @@ class FakeIptables:
         self.transactions: list[str] = []
 
     def restore(self, text: str, *, noflush: bool = True) -> None:
-        """Run a text for `iptables-restore`, table by table. Raises RefusedError."""
+        """Run a text for `iptables-restore`, table by table. Raises RestoreRefusedError."""
         table = ""
         chains: dict[str, list[str]] = {}
         for line in text.splitlines():
             if line.startswith("*"):
                 table = line[1:]
+                if table not in _BUILT_IN:
+                    raise RestoreRefusedError(line)
                 chains = copy.deepcopy(self.tables[table])
                 if not noflush:
                     chains = {chain: [] for chain in _BUILT_IN[table]}
+            elif not table:
+                raise RestoreRefusedError(line)
             elif line == "COMMIT":
                 _check(table, chains)
                 self.tables[table] = chains
                 self.transactions.append(table)
+                table = ""
             else:
                 _do(chains, table, line)
+        if table:
+            raise RestoreRefusedError(f"{table}: no COMMIT")
 
     def save(self) -> str:
         """The output of `iptables-save`, with weights as the kernel rounds them."""

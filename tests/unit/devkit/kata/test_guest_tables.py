@@ -5,6 +5,7 @@ import pytest
 
 from devkit.kata.guest_tables import FakeTables, ToolResult
 from ruleset.model import Family
+from tests.unit.ruleset.fake_iptables import FakeIptables, RestoreRefusedError
 
 pytestmark = pytest.mark.asyncio
 
@@ -58,6 +59,28 @@ async def test_an_invalid_line_changes_nothing(text: str, line: int) -> None:
 
     assert await restored(tables, text) == ToolResult(1, stderr=f"iptables-restore: line {line} failed\n")
     assert tables.save(V4) == before
+    with pytest.raises(RestoreRefusedError):
+        FakeIptables().restore(text, noflush=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "*nat\n:A - [0:0]\n-A OUTPUT -j A\n-A A -j RETURN\nCOMMIT\n",
+        "*nat\n:A - [0:0]\n:OUTPUT ACCEPT [0:0]\n-A A -j DNAT --to-destination 10.0.0.2:80\nCOMMIT\n",
+        "*nat\nCOMMIT\n*filter\n:F - [0:0]\n-A INPUT -j F\n-A INPUT -j DROP\nCOMMIT\n",
+    ],
+)
+async def test_both_fakes_of_iptables_restore_the_same(text: str) -> None:
+    tables, iptables = FakeTables(), FakeIptables()
+    for each in ("*nat\n:OLD - [0:0]\n-A OUTPUT -j OLD\nCOMMIT\n*filter\nCOMMIT\n", text):
+        assert await restored(tables, each) == ToolResult(0)
+        iptables.restore(each, noflush=False)
+    found = {
+        (table, chain): rules for table, chains in iptables.tables.items() for chain, rules in chains.items()
+    }
+    assert {each: list(tables.rules(V4, *each)) for each in found} == found
+    assert tables.save(V4).count("\n:") == len(found)
 
 
 async def test_comments_and_an_empty_script_change_nothing() -> None:
