@@ -17,6 +17,7 @@ protoc: Any = importlib.import_module("grpc_tools.protoc")
 descriptor_pb2: Any = importlib.import_module("google.protobuf.descriptor_pb2")
 descriptor_pool: Any = importlib.import_module("google.protobuf.descriptor_pool")
 message_factory: Any = importlib.import_module("google.protobuf.message_factory")
+unknown_fields: Any = importlib.import_module("google.protobuf.unknown_fields")
 DecodeError: type[Exception] = importlib.import_module("google.protobuf.message").DecodeError
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
@@ -50,6 +51,11 @@ class Oracle:
         for each in files:
             pool.Add(each)
         self.descriptor: Any = pool.FindFileByName(files[-1].name)
+
+    @staticmethod
+    def unknown_numbers(message: Any) -> set[int]:
+        """The numbers of the fields that the judge has kept as unknown."""
+        return {each.field_number for each in unknown_fields.UnknownFieldSet(message)}
 
     def message(self, name: str) -> Any:
         """The judge's class of that message."""

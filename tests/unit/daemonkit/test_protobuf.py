@@ -152,6 +152,7 @@ def test_known_bytes_are_read_and_written(message: Any, wire: str) -> None:
         ("1080808080f0ffffffff01", Flat()),
         ("7200", Flat(labels={"": ""})),  # an entry without parts
         ("72030a016172060a0161120178", Flat(labels={"a": "x"})),
+        ("7a070a016110051800", Flat(counts={"a": 5})),  # an entry with an unknown field
         ("0a0012001a001a00", Tree(Leaf(), Flat(), (Flat(), Flat()))),
         ("0a050a0161100a0a021005", Tree(leaf=Leaf("", 5))),
     ],
@@ -303,8 +304,13 @@ def test_damaged_messages_agree_with_the_oracle(oracle: Oracle, data: st.DataObj
 @settings(max_examples=200)
 @given(wire=st.binary(max_size=40))
 @example(b"\x08" + b"\xff" * 9 + b"\x7f")
+@example(bytes.fromhex("7a040a001800"))
 def test_arbitrary_bytes_agree_with_the_oracle(oracle: Oracle, wire: bytes) -> None:
     _read_alike(oracle, wire)
+
+
+_MAPS = {14, 15}
+_NO_MAPS: dict[str, Any] = {"labels": {}, "counts": {}}
 
 
 def _read_alike(oracle: Oracle, wire: bytes) -> None:
@@ -317,7 +323,12 @@ def _read_alike(oracle: Oracle, wire: bytes) -> None:
                 oracle.message("Flat").FromString(wire)
         return
     theirs = oracle.message("Flat").FromString(wire)
-    assert as_ours(theirs, HERE) == ours
+    expected = as_ours(theirs, HERE)
+    if _MAPS & oracle.unknown_numbers(theirs):
+        # Of an entry with an unknown field the judge keeps all as unknown. Ours skips that field, as Go does.
+        assert dataclasses.replace(expected, **_NO_MAPS) == dataclasses.replace(ours, **_NO_MAPS)
+    else:
+        assert expected == ours
     # A decoded message can be encoded, and decodes to the same.
     assert decode(Flat, encode(ours)) == ours
 
