@@ -2,6 +2,7 @@
 """The metrics that the code registers, found by reading it: nothing is started."""
 
 import ast
+import functools
 import inspect
 import re
 from collections import Counter
@@ -52,16 +53,20 @@ class UnreadableMetricError(Exception):
     """A metric is registered twice, by no program, or in a form that this module cannot read."""
 
 
-def registered() -> list[Metric]:
+@functools.cache
+def registered() -> tuple[Metric, ...]:
     """Of all packages, by name. Raises UnreadableMetricError."""
     files = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
-    return sorted(metric for path in files for metric in of_module(path))
+    return tuple(sorted(metric for path in files for metric in of_module(path)))
 
 
 def of_module(path: Path) -> Iterator[Metric]:
     """Those of one file. Raises UnreadableMetricError."""
     place = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
-    tree = ast.parse(path.read_text())
+    source = path.read_text()
+    if not any(method in source for method in _TYPES):
+        return
+    tree = ast.parse(source)
     constants = {
         target.id: node.value
         for node in tree.body
@@ -126,7 +131,7 @@ def _name_of(function: ast.expr) -> str:
     return function.id if isinstance(function, ast.Name) else ""
 
 
-def by_programs(metrics: list[Metric]) -> dict[tuple[str, ...], list[Metric]]:
+def by_programs(metrics: Collection[Metric]) -> dict[tuple[str, ...], list[Metric]]:
     """The metrics under the programs that have them. Raises UnreadableMetricError."""
     repeated = [name for name, count in Counter(metric.name for metric in metrics).items() if count > 1]
     if repeated:

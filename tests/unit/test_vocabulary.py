@@ -2,7 +2,6 @@
 """Names: one for one thing, in the field's words; predicates change nothing; metrics name their daemon."""
 
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,13 +18,8 @@ def metric(name: str, package: str = "vnagent", type_: str = "gauge") -> metrics
     return metrics.Metric(name, type_, (), "", f"{package}/metrics.py")
 
 
-@cache
-def registered() -> list[metrics.Metric]:
-    return metrics.registered()
-
-
 def metric_names() -> list[str]:
-    return [each.name for each in registered()]
+    return [each.name for each in metrics.registered()]
 
 
 def test_no_name_has_a_third_meaning() -> None:
@@ -57,7 +51,7 @@ def test_names_of_tests_are_short() -> None:
 
 
 def test_metrics_are_named_for_daemon_and_unit() -> None:
-    assert vocabulary.metric_faults(registered()) == []
+    assert vocabulary.metric_faults(metrics.registered()) == []
 
 
 @pytest.mark.parametrize(
