@@ -19,6 +19,7 @@ from bridge_api.messages import (
     SetResolvConfRequest,
 )
 from bridge_api.rulesets import from_part
+from daemonkit.tasks import Tasks
 from devkit.kata.fake_channel import FakeChannelProvider
 from kata_bridge.guests import broadcaster
 from ruleset.delta import RulesetDelta, difference
@@ -76,6 +77,7 @@ async def test_client_waits_for_a_busy_server(node: ServedBridge, tmp_path: Path
             while data := await source.read(65536):
                 target.write(data)
             target.close()
+            await target.wait_closed()
 
         async def copy_late() -> None:
             await asyncio.sleep(_BUSY_S)
@@ -83,13 +85,18 @@ async def test_client_waits_for_a_busy_server(node: ServedBridge, tmp_path: Path
 
         await asyncio.gather(copy(reader, server_writer), copy_late())
 
+    def start(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        relays.append(tasks.spawn(relay(reader, writer), "relay"))
+
     node.add("g")
     busy = tmp_path / "busy.sock"
-    async with (
-        await asyncio.start_unix_server(relay, busy),
-        BridgeClient(busy, timeout_s=DEADLINE_S) as client,
-    ):
-        outcomes = await results(client.set_ruleset(["g"], ruleset(1)))
+    tasks = Tasks("busy")
+    relays: list[asyncio.Task[None]] = []
+    async with await asyncio.start_unix_server(start, busy):
+        async with BridgeClient(busy, timeout_s=DEADLINE_S) as client:
+            outcomes = await results(client.set_ruleset(["g"], ruleset(1)))
+        async with asyncio.timeout(DEADLINE_S):
+            await asyncio.gather(*relays)
     assert outcomes["g"].code is ResultCode.APPLIED
 
 
