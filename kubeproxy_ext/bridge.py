@@ -36,8 +36,8 @@ class RulesetClient(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PushHandlers(GuestHandlers):
-    """With callbacks for pushes. `on_failure` gets the guests without a result, and whether kata-bridge
-    rejected the whole request."""
+    """With callbacks for pushes: `on_done` when all results are in, else `on_failure`. That gets the guests
+    without a result, and whether kata-bridge rejected the whole request."""
 
     on_result: Callable[[RulesetPush, GuestResult], None]
     on_failure: Callable[[RulesetPush, frozenset[str], bool], None]
@@ -83,9 +83,10 @@ class Pusher(BridgeSession[RulesetClient, PushHandlers]):
             is_refused = isinstance(error, BridgeRejectedError)
             _log.warning("push failed", guests=len(waiting), digest=push.digest, reason=error)
         finally:
-            if waiting and bridge is self.bridge:
+            if not waiting:
+                self.handlers.on_done(push)
+            elif bridge is self.bridge:
                 self.handlers.on_failure(push, frozenset(waiting), is_refused)
-            self.handlers.on_done(push)
 
 
 def _fitting(flows: Sequence[StaleFlow]) -> Iterator[StaleFlow]:
