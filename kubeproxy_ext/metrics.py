@@ -27,8 +27,8 @@ class Metrics:
         )
         self.programming_duration = registry.histogram(
             "vcnode_kubeproxyext_network_programming_duration_seconds",
-            "Time from the change of a pod or Service (the slice's annotation) to the results of all guests "
-            "that share the ruleset.",
+            "Time from the change of a pod or Service (the slice's annotation) until a guest has applied the "
+            "rules for it, by guest and change.",
             _PROGRAMMING_BUCKETS,
         )
         self.last_sync = registry.gauge(

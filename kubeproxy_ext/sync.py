@@ -7,7 +7,7 @@ are due and returns what to send. It runs on the event loop without an await, so
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -221,7 +221,11 @@ class RulesetController:
         """Compute the rules of one tenant's guests."""
         started = self._now()
         tenant = self.tenants[name]
-        guests = [i for i, s in self.delivery.guests.items() if s.guest.tenant == name]
+        guests = {
+            guest_id: status.desired.digest if status.desired is not None else ""
+            for guest_id, status in self.delivery.guests.items()
+            if status.guest.tenant == name
+        }
         self._set_desired(guests)
         ended = self._now()
         tenant.limiter = tenant.limiter.ran(started, ended)
@@ -230,8 +234,18 @@ class RulesetController:
         self._metrics.last_sync.set(self._wall())
         if tenant.has_synced:
             self._to_save.add(name)
-            desired = [self.delivery.guests[guest_id].desired for guest_id in guests]
-            self._latency.computed(name, {each.digest for each in desired if each is not None})
+            self._report_changed(name, guests)
+
+    def _report_changed(self, tenant: str, before: Mapping[str, str]) -> None:
+        """Begin to measure changes in guests. `before` are their desired digests before the computation."""
+        changed = {}
+        for guest_id, digest in before.items():
+            status = self.delivery.guests[guest_id]
+            if status.desired is None or not status.is_behind:
+                self._latency.forget_guest(guest_id)
+            elif status.applied and status.desired.digest != digest:  # a guest's first rules are no change
+                changed[guest_id] = status.desired.digest
+        self._latency.computed(tenant, changed)
 
     def _compute_new_guests(self, now: float) -> None:
         """Compute for guests that came or changed, whether or not their tenant is due."""
@@ -300,7 +314,7 @@ class RulesetController:
     def present(self, guest: Guest) -> None:
         known = self.delivery.guests.get(guest.id)
         before = None if known is None else known.guest
-        self.delivery.on_guest(guest, self._now())
+        self._report_applied(self.delivery.on_guest(guest, self._now()))
         if before is None or spec_changed(before, guest):
             self._new_guests.setdefault(guest.id, self._now())
             self._new_guest_limiter = self._new_guest_limiter.changed(self._now())
@@ -324,8 +338,12 @@ class RulesetController:
     def _forget(self, guest_id: str) -> None:
         self.guest_specs.pop(guest_id, None)
         self._new_guests.pop(guest_id, None)
+        self._latency.forget_guest(guest_id)
         self._is_prune_due = True
         self._wake()
+
+    def _report_applied(self, status: DeliveryStatus) -> None:
+        self._latency.applied(status.guest.id, status.applied, is_desired=not status.is_behind)
 
     # ---- results, from kata-bridge
 
@@ -334,6 +352,8 @@ class RulesetController:
         status = self.delivery.guests.get(result.guest)
         before = "" if status is None else status.problem
         self.delivery.on_result(push, result, self._now())
+        if status is not None:
+            self._report_applied(status)
         if status is not None and result.code is ResultCode.SUPERSEDED:
             self._supersede(status, result.generation)
         if status is not None and status.problem and status.problem != before:
@@ -365,9 +385,8 @@ class RulesetController:
         self._wake()
 
     def on_done(self, push: RulesetPush) -> None:
-        """All results of a push are in, or will never be."""
+        """All results of a push are in."""
         if push.ruleset is not None:
-            self._latency.done(push.digest)
             # Under churn there are twenty deltas a second; the metrics count them.
             (_log.debug if isinstance(push.ruleset, RulesetDelta) else _log.info)(
                 "ruleset pushed",

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network programming latency: from a pod's change to the results of the guests. Pure.
+"""The network programming latency: from a pod's change until a guest has the rules for it. Pure.
 
 The controllers of EndpointSlices annotate a slice with the time of the change that they wrote it for. The
-next computed rulesets of the tenant carry that change, and their results end the measurement. All lists
-are bounded: a change without a result is dropped.
+next computed ruleset of each guest carries that change. Any ruleset carries the changes of earlier ones, so
+the measurement ends when the guest has it or a later one. All lists are bounded: a guest that does not
+answer keeps its oldest changes.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from kubeproxy_ext.compute.objects import LAST_CHANGE_TRIGGER_TIME, EndpointSliceObject
 
 MAX_TRIGGERS = 100
-MAX_DIGESTS = 256
 
 
 class ProgrammingLatency:
@@ -23,8 +23,8 @@ class ProgrammingLatency:
         self._started_at = wall()
         self._observe = observe
         self._triggers: dict[str, list[float]] = {}
-        self._seen: dict[str, frozenset[str]] = {}
-        self._in_flight: dict[str, list[float]] = {}
+        # By guest: the digests of the rulesets that carry changes, oldest first.
+        self._waiting: dict[str, list[tuple[str, float]]] = {}
 
     def changed(self, tenant: str, item: EndpointSliceObject) -> None:
         """A slice of a tenant has changed."""
@@ -34,25 +34,33 @@ class ProgrammingLatency:
         if trigger is not None and trigger >= self._started_at and len(waiting) < MAX_TRIGGERS:
             waiting.append(trigger)
 
-    def computed(self, tenant: str, digests: Collection[str]) -> None:
-        """A tenant's rules were computed: these are the digests of its guests' desired rulesets."""
+    def computed(self, tenant: str, changed: Mapping[str, str]) -> None:
+        """A tenant's rules were computed. `changed` has the guests that get other rules, with the digests."""
         triggers = self._triggers.pop(tenant, [])
-        new = frozenset(digests) - self._seen.get(tenant, frozenset())
-        self._seen[tenant] = frozenset(digests)
-        for digest in new:
-            if triggers and len(self._in_flight) < MAX_DIGESTS:
-                self._in_flight[digest] = triggers
+        for guest, digest in changed.items() if triggers else ():
+            waiting = self._waiting.setdefault(guest, [])
+            waiting += [(digest, trigger) for trigger in triggers]
+            del waiting[MAX_TRIGGERS:]
 
-    def done(self, digest: str) -> None:
-        """All results of a ruleset are in."""
-        for trigger in self._in_flight.pop(digest, ()):
+    def applied(self, guest: str, digest: str, *, is_desired: bool) -> None:
+        """A guest was reported to have a ruleset. With `is_desired` no change waits any more."""
+        waiting = self._waiting.get(guest, [])
+        places = [place for place, (carrier, _) in enumerate(waiting, 1) if carrier == digest]
+        count = len(waiting) if is_desired else max(places, default=0)
+        for _, trigger in waiting[:count]:
             # These are clocks of two machines: a negative latency counts as zero.
             self._observe(max(0.0, self._wall() - trigger))
+        if count == len(waiting):
+            self.forget_guest(guest)
+        else:
+            del waiting[:count]
+
+    def forget_guest(self, guest: str) -> None:
+        """A guest is gone, or its changes were taken back before it got them."""
+        self._waiting.pop(guest, None)
 
     def forget(self, tenant: str) -> None:
         self._triggers.pop(tenant, None)
-        for digest in self._seen.pop(tenant, ()):
-            self._in_flight.pop(digest, None)
 
 
 def trigger_time(item: EndpointSliceObject) -> float | None:

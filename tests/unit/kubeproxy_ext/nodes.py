@@ -4,6 +4,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
 from daemonkit.kube.resources import ENDPOINT_SLICES, NAMESPACES, NODES, SERVICES
 from daemonkit.tasks import Tasks
@@ -14,6 +15,7 @@ from kubeproxy_ext.bridge import Pusher, PushHandlers
 from kubeproxy_ext.cache.object_cache import ObjectCache
 from kubeproxy_ext.cache.service_cidrs import ServiceCidrs
 from kubeproxy_ext.cache.tenants import RestoredTenant, SavedTenant
+from kubeproxy_ext.compute.objects import LAST_CHANGE_TRIGGER_TIME
 from kubeproxy_ext.compute.packed_slices import pack
 from kubeproxy_ext.compute.service_state import ServiceState
 from kubeproxy_ext.delivery.latency import ProgrammingLatency
@@ -49,6 +51,7 @@ class EngineNode:
         def wall() -> float:
             return WALL + round(clock() - started, 2)
 
+        self.wall = wall
         latency = ProgrammingLatency(wall, self.metrics.programming_duration.observe)
         self.watch = Watch(
             self.transport, "n1", cache, state, latency.changed, self.woken.set, self.tasks, clock=clock
@@ -100,12 +103,17 @@ class EngineNode:
         self.storage.put(SERVICES, {"metadata": metadata, "spec": spec})
         self.put_slice(tenant, name, *endpoints)
 
-    def put_slice(self, tenant: str, name: str, *endpoints: str) -> None:
+    def put_slice(self, tenant: str, name: str, *endpoints: str, changed_at: float | None = None) -> None:
+        """Write a Service's slice. `changed_at`, by `wall`, is when its pods changed."""
         labels = {"kubernetes.io/service-name": name}
+        metadata = {"name": f"{name}-1", "namespace": f"{tenant}-default", "labels": labels}
+        annotations = {}
+        if changed_at is not None:
+            annotations[LAST_CHANGE_TRIGGER_TIME] = datetime.fromtimestamp(changed_at, UTC).isoformat()
         self.storage.put(
             ENDPOINT_SLICES,
             {
-                "metadata": {"name": f"{name}-1", "namespace": f"{tenant}-default", "labels": labels},
+                "metadata": metadata | {"annotations": annotations},
                 "addressType": "IPv4",
                 "endpoints": [{"addresses": [ip]} for ip in endpoints],
                 "ports": [{"name": "p", "port": 8080}],
