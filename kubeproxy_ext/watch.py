@@ -257,7 +257,8 @@ class Watch:
     def on_changes(self, pair: WatchPair, reflector: Reflector[Any], changes: Sequence[Change[Any]]) -> None:
         """Pass a reflector's changes on, for the namespaces that its scope is a source of."""
         cache, now = self._cache, self._clock()
-        # Earlier changes are adopted as a whole when the scope becomes a source.
+        # When the scope becomes a source, `_adopt_synced` takes what earlier changes led to. An undecodable
+        # slice needs no mark, as it counts as deleted.
         used = [c for c in changes if pair.scope in self._sources.get(c.key[0], ())]
         gone = [change.key for change in used if isinstance(change, Deleted)]
         if reflector is pair.services:
