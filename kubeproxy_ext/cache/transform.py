@@ -12,9 +12,8 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from kubeproxy_ext.compute.objects import (
-    HEADLESS_LABEL,
+    EXCLUDING_LABELS,
     LAST_CHANGE_TRIGGER_TIME,
-    PROXY_NAME_LABEL,
     EndpointSliceObject,
     Meta,
     NamespaceObject,
@@ -26,9 +25,8 @@ from kubeproxy_ext.compute.packed_slices import pack
 from kubeproxy_ext.compute.parse import SERVICE_NAME_LABEL, ZONE_LABEL
 from tenancy import keys
 
-_NOT_OURS = (PROXY_NAME_LABEL, HEADLESS_LABEL)
-_SERVICE_LABELS = (keys.ARKTOS_NETWORK, *_NOT_OURS)
-_SLICE_LABELS = (SERVICE_NAME_LABEL, *_NOT_OURS)
+_SERVICE_LABELS = (keys.ARKTOS_NETWORK, *EXCLUDING_LABELS)
+_SLICE_LABELS = (SERVICE_NAME_LABEL, *EXCLUDING_LABELS)
 _OWNERS = (
     keys.CLUSTER,
     keys.NAMESPACE,

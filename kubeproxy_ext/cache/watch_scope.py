@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides what to watch: the tenants of this node, and little else. Pure.
+"""Decides in which namespaces, or by which tenant labels, to watch for the tenants of this node. Pure.
 
 A Service belongs to the tenant that its Namespace names. There are three ways to watch a tenant:
 

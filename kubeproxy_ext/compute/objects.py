@@ -17,14 +17,14 @@ SERVICES = Resource("", "v1", "services")
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
 NODES = Resource("", "v1", "nodes", is_namespaced=False)
 
-PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name"
-HEADLESS_LABEL = "service.kubernetes.io/headless"
+EXCLUDING_LABELS = ("service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless")
+"""As in kube-proxy, objects of other proxies and headless ones are not used, whatever the labels' values."""
 
 LAST_CHANGE_TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
 """Annotation of EndpointSlices: when the change happened for which a controller wrote the slice."""
 
-SELECTOR = f"!{PROXY_NAME_LABEL},!{HEADLESS_LABEL}"
-"""The label selector of both watches, as in kube-proxy: without headless and other proxies' objects."""
+SELECTOR = ",".join(f"!{label}" for label in EXCLUDING_LABELS)
+"""The label selector of the watches of Services and EndpointSlices."""
 
 
 class _ApiStruct(msgspec.Struct, frozen=True, rename="camel"):
@@ -142,8 +142,13 @@ _KINDS: Mapping[tuple[str, str], type[AnyObject]] = {
 }
 
 
+def is_excluded(metadata: Meta) -> bool:
+    """Whether a Service or an EndpointSlice has one of `EXCLUDING_LABELS`."""
+    return any(label in metadata.labels for label in EXCLUDING_LABELS)
+
+
 class UnreadableError(ValueError):
-    """An object does not decode as its kind."""
+    """An object does not decode as its kind. Only `render` uses this; a watch reports a `DecodeFailed`."""
 
 
 def read(item: Mapping[str, Any]) -> AnyObject | None:

@@ -19,7 +19,6 @@ SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 ZONE_LABEL = "topology.kubernetes.io/zone"
 
 _PROTOCOLS = {protocol.name: protocol for protocol in Protocol}
-_NOT_OURS = frozenset({objects.PROXY_NAME_LABEL, objects.HEADLESS_LABEL})
 _ADDRESS_TYPES = {"IPv4": Family.IPV4, "IPv6": Family.IPV6}
 
 # What the API server fills in (core/v1 defaults, DefaultClientIPServiceAffinitySeconds).
@@ -124,7 +123,7 @@ def parse_service(item: objects.ServiceObject) -> ServiceInfo | None:
     proxy.
     """
     spec, labels = item.spec, item.metadata.labels
-    if objects.PROXY_NAME_LABEL in labels or objects.HEADLESS_LABEL in labels:
+    if objects.is_excluded(item.metadata):
         return None
     if spec.type == "ExternalName" or spec.cluster_ip in ("", "None"):
         return None
@@ -182,10 +181,9 @@ def parse_slice(item: objects.EndpointSliceObject) -> SliceInfo | None:
 
 def service_of(item: objects.EndpointSliceObject) -> tuple[str, str] | None:
     """Namespace and name of the slice's Service; None for slices that are not used."""
-    labels = item.metadata.labels
-    name = labels.get(SERVICE_NAME_LABEL)
-    is_ours = item.address_type in _ADDRESS_TYPES and not labels.keys() & _NOT_OURS
-    return (item.metadata.namespace, name) if name and is_ours else None
+    name = item.metadata.labels.get(SERVICE_NAME_LABEL)
+    is_used = item.address_type in _ADDRESS_TYPES and not objects.is_excluded(item.metadata)
+    return (item.metadata.namespace, name) if name and is_used else None
 
 
 def parse_namespace(item: objects.NamespaceObject) -> NamespaceOwner | None:
