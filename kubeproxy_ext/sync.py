@@ -138,7 +138,7 @@ class RulesetController:
     def _report_distrust(self, expired: Iterable[DistrustedRemoval]) -> None:
         for each in expired:
             _log.warning(
-                "holdSeconds have passed, relist is believed",
+                "holdSeconds have passed, relist is trusted",
                 tenant=each.tenant,
                 namespace=each.lacking.namespace,
             )

@@ -19,9 +19,9 @@ def find_problems(
     Objects with an unknown owner are not reported.
     """
     found = set()
-    large = f"all of it: with it a guest would have more than {MAX_RULES} rules"
-    too_large = [(namespace, name, large) for namespace, name in beyond_limit]
-    for namespace, name, text in (*_malformed(cluster), *_lost(cluster, visible), *too_large):
+    beyond = f"all of it: with it a guest would have more than {MAX_RULES} rules"
+    left_out = [(namespace, name, beyond) for namespace, name in beyond_limit]
+    for namespace, name, text in (*_malformed(cluster), *_lost(cluster, visible), *left_out):
         owner = cluster.owner(namespace)
         if owner is not None:
             found.add(ObjectProblem(owner.tenant, owner.namespace, name, text))

@@ -37,8 +37,8 @@ async def test_distrust_is_logged_when_it_begins_and_expires() -> None:
         assert "10.96.1.1" not in it.text("g2")
     lines = sorted(line.split(" ", 3)[3] for line in stream.getvalue().splitlines() if "relist" in line)
     assert lines == [
-        '"holdSeconds have passed, relist is believed" tenant=a namespace=a-default',
-        '"holdSeconds have passed, relist is believed" tenant=b namespace=b-default',
+        '"holdSeconds have passed, relist is trusted" tenant=a namespace=a-default',
+        '"holdSeconds have passed, relist is trusted" tenant=b namespace=b-default',
         '"relist removed a Namespace though it has Services, keeping it for holdSeconds"'
         " tenant=b namespace=b-default services=0 hold_s=600.0",
         '"relist removed all Services though EndpointSlices remain, keeping them for holdSeconds"'
