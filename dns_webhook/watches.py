@@ -78,7 +78,7 @@ class ClusterWatches:
         return {
             f"{each.resource.plural} {namespace}/{name}": reason
             for each in self._all()
-            for (namespace, name), reason in each.unreadable.items()
+            for (namespace, name), reason in each.undecodable.items()
         }
 
     @property
@@ -106,7 +106,7 @@ class ClusterWatches:
             dict(self._services.objects),
             dict(self._networks.objects),
             clusters,
-            {(kind, key): reason for kind, each in kinds for key, reason in each.unreadable.items()},
+            {(kind, key): reason for kind, each in kinds for key, reason in each.undecodable.items()},
             synced_namespaces=frozenset(namespaces) if has_contents else frozenset(),
             has_namespaces=self._namespaces.synced.is_set(),
             has_clusters=self._clusters is None or self._clusters.synced.is_set(),

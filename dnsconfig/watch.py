@@ -293,7 +293,7 @@ class Watch:
             kinds.append(("VirtualCluster", self._clusters))
         for each in self._pairs.values():
             kinds += [("Service", each.services), ("Network", each.networks)]
-        return {(kind, key): reason for kind, each in kinds for key, reason in each.unreadable.items()}
+        return {(kind, key): reason for kind, each in kinds for key, reason in each.undecodable.items()}
 
     # ---- for reports
 

@@ -85,7 +85,7 @@ class Report:
                 }
                 for removal in controller.distrusted
             ],
-            "unreadable": self._watch.unreadable(),
+            "unreadable": self._watch.undecodable(),
             "problems": [
                 {"tenant": p.tenant, "namespace": p.namespace, "service": p.service, "problem": p.text}
                 for p in (*controller.state.problems(), *self._too_large())

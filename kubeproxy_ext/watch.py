@@ -207,12 +207,12 @@ class Watch:
         """How many watches there are."""
         return 2 + 2 * len(self._pairs)
 
-    def unreadable(self) -> dict[str, str]:
+    def undecodable(self) -> dict[str, str]:
         """Objects that do not decode, by kind and name, with the reason."""
         return {
             f"{each.name.partition(',')[0]} {namespace}/{name}": reason
             for each in self._all()
-            for (namespace, name), reason in each.unreadable.items()
+            for (namespace, name), reason in each.undecodable.items()
         }
 
     def too_large(self) -> dict[tuple[str, Key], str]:
@@ -264,9 +264,9 @@ class Watch:
         if reflector is pair.services:
             for change in used:
                 if isinstance(change, DecodeFailed):
-                    cache.mark_unreadable(change.key)
+                    cache.mark_undecodable(change.key)
                 elif isinstance(change, UndecodableDeleted):
-                    cache.clear_unreadable(change.key)
+                    cache.clear_undecodable(change.key)
             cache.remove_services(gone, now, by_relist=reflector.is_relisting)
         else:
             cache.remove_slices(gone)
@@ -323,7 +323,7 @@ class Watch:
                     _in(namespace, [pair.services for pair in pairs]),
                     _in(namespace, [pair.slices for pair in pairs]),
                     self._clock(),
-                    unreadable=_unreadable_in(namespace, [pair.services for pair in pairs]),
+                    undecodable=_undecodable_in(namespace, [pair.services for pair in pairs]),
                 )
         for namespace in self._sources.keys() - planned.keys():
             del self._sources[namespace]
@@ -347,7 +347,7 @@ def _in(namespace: str, reflectors: Iterable[Reflector[Any]]) -> dict[str, Any]:
     }
 
 
-def _unreadable_in(namespace: str, reflectors: Iterable[Reflector[Any]]) -> frozenset[str]:
+def _undecodable_in(namespace: str, reflectors: Iterable[Reflector[Any]]) -> frozenset[str]:
     return frozenset(
         name for each in reflectors for where, name in each.decode_failures if where == namespace
     )

@@ -53,7 +53,7 @@ from daemonkit.kube.watch import (
     LineSplitter,
     Put,
     Removed,
-    Unreadable,
+    Undecodable,
 )
 
 _log = logs.get(__name__)
@@ -173,9 +173,9 @@ class Reflector(Generic[T]):
         return self._store.objects
 
     @property
-    def unreadable(self) -> Mapping[Key, str]:
-        """The objects that exist and do not decode, with the reason."""
-        return self._store.unreadable
+    def undecodable(self) -> Mapping[Key, str]:
+        """The objects that exist and do not decode or are too large, with the reason."""
+        return self._store.undecodable
 
     @property
     def decode_failures(self) -> Mapping[Key, DecodeFailed]:
@@ -272,7 +272,7 @@ class Reflector(Generic[T]):
             params["resourceVersion"] = self._store.version
             params["resourceVersionMatch"] = "NotOlderThan"
         asked_at = self._clock()
-        items: list[Put[T] | Unreadable] = []
+        items: list[Put[T] | Undecodable] = []
         filtered: dict[str, set[str]] = {}
         version = ""
         size = self._timing.page_size
@@ -453,5 +453,5 @@ def _body_limit(params: Mapping[str, str]) -> int:
     return MAX_EVENT_BYTES if limit == "1" else PAGE_BYTES
 
 
-def _metadata(item: Put[T] | Unreadable | Removed) -> Identity:
+def _metadata(item: Put[T] | Undecodable | Removed) -> Identity:
     return item.value.metadata if isinstance(item, Put) else item.metadata

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from daemonkit.kube.resources import Identity, Key, KubeObject, is_older
-from daemonkit.kube.watch import Bookmark, GarbageError, Put, Removed, Unreadable
+from daemonkit.kube.watch import Bookmark, GarbageError, Put, Removed, Undecodable
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -77,7 +77,7 @@ def key_of(metadata: Identity) -> Key:
 class Store(Generic[T]):
     """Objects by (namespace, name), at one resource version.
 
-    `decode_failures` holds the objects that exist and cannot be decoded, `unreadable` their reasons. Their
+    `decode_failures` holds the undecodable objects that exist, `undecodable` only their reasons. Their
     last known state is not served, as it may be wrong; callers can distinguish them from missing objects.
     """
 
@@ -97,14 +97,14 @@ class Store(Generic[T]):
         return MappingProxyType(self._objects)
 
     @property
-    def unreadable(self) -> Mapping[Key, str]:
+    def undecodable(self) -> Mapping[Key, str]:
         return {key: each.reason for key, each in self._decode_failures.items()}
 
     @property
     def decode_failures(self) -> Mapping[Key, DecodeFailed]:
         return MappingProxyType(self._decode_failures)
 
-    def replace(self, items: Iterable[Put[T] | Unreadable], version: str) -> list[Change[T]]:
+    def replace(self, items: Iterable[Put[T] | Undecodable], version: str) -> list[Change[T]]:
         """Apply a whole list; return its changes, deletions first.
 
         Raises RegressedError if the list is older than what is held, GarbageError if it has no
@@ -136,7 +136,7 @@ class Store(Generic[T]):
         self._objects, self._decode_failures, self._version = objects, failures, version
         return gone + changes
 
-    def apply(self, event: Put[T] | Removed | Unreadable | Bookmark) -> list[Change[T]]:
+    def apply(self, event: Put[T] | Removed | Undecodable | Bookmark) -> list[Change[T]]:
         """Take over one event. Raises RegressedError, and changes nothing then, if it is older."""
         match event:
             case Bookmark(version):
@@ -155,7 +155,7 @@ class Store(Generic[T]):
                 if self._decode_failures.pop(key, None) is not None:
                     return [UndecodableDeleted(key)]
                 return self._drop(key)
-            case Unreadable(metadata):
+            case Undecodable(metadata):
                 self._advance(metadata.resource_version)
                 key, failure = key_of(metadata), _decode_failed(event)
                 if self._decode_failures.get(key) == failure:
@@ -176,7 +176,7 @@ class Store(Generic[T]):
             raise RegressedError(self._version, version)
 
 
-def _decode_failed(item: Unreadable) -> DecodeFailed:
+def _decode_failed(item: Undecodable) -> DecodeFailed:
     metadata = item.metadata
     return DecodeFailed(key_of(metadata), item.reason, metadata.uid, item.is_too_large, item.annotations)
 

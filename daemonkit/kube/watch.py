@@ -73,14 +73,15 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
-    """An object whose name decodes and whose rest does not, or is too large to be decoded."""
+class Undecodable:
+    """An object whose name decodes. The rest does not, or is too large to be decoded."""
 
     metadata: Identity
     reason: str
     is_too_large: bool = False
     annotations: object = None
-    """Those that the decoder was asked to keep of such an object; None where they do not decode."""
+    """Those that the decoder was asked to keep of such an object; None where they do not decode.
+    Labels are not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class Failed:
     status: Status
 
 
-Event = Put[T] | Removed | Unreadable | Bookmark | Failed
+Event = Put[T] | Removed | Undecodable | Bookmark | Failed
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -149,26 +150,26 @@ class EventDecoder(Generic[T]):
             # The text of the error names a place and a type, never a value of the object.
             raise GarbageError(f"a line that is not an event: {error}") from None
 
-    def item(self, raw: msgspec.Raw | bytes) -> Put[T] | Unreadable:
+    def item(self, raw: msgspec.Raw | bytes) -> Put[T] | Undecodable:
         """One object, of an event or a list. Raises GarbageError if even its name is missing."""
         excess = None if self._limits is None else self._limits.excess(raw)
         if excess is not None:
-            return self._unreadable(raw, excess, is_too_large=True)
+            return self._undecodable(raw, excess, is_too_large=True)
         try:
             value = deep_json.decode(self._value, raw)
         except (msgspec.ValidationError, UnicodeDecodeError) as error:
-            return self._unreadable(raw, str(error), is_too_large=False)
+            return self._undecodable(raw, str(error), is_too_large=False)
         except (msgspec.DecodeError, RecursionError) as error:
             raise GarbageError(f"an object that is not JSON: {error}") from None
         _check(value.metadata)
         return Put(value if self._transform is None else self._transform(value))
 
-    def _unreadable(self, raw: msgspec.Raw | bytes, reason: str, *, is_too_large: bool) -> Unreadable:
+    def _undecodable(self, raw: msgspec.Raw | bytes, reason: str, *, is_too_large: bool) -> Undecodable:
         annotations = None
         if self._annotated is not None:
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 annotations = deep_json.decode(self._annotated, raw).metadata.annotations
-        return Unreadable(self._named(raw), reason, is_too_large, annotations)
+        return Undecodable(self._named(raw), reason, is_too_large, annotations)
 
     def _named(self, raw: msgspec.Raw | bytes) -> NameOnly:
         try:

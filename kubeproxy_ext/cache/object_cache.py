@@ -38,7 +38,7 @@ class _Contents:
     services: dict[str, ServiceObject] = field(default_factory=dict)
     slices: dict[str, EndpointSliceObject] = field(default_factory=dict)
     # Services that exist and do not decode, or are too large.
-    unreadable: set[str] = field(default_factory=set)
+    undecodable: set[str] = field(default_factory=set)
 
     @property
     def has_endpoints(self) -> bool:
@@ -97,7 +97,7 @@ class ObjectCache:
     def has_only_endpoints(self, tenant: str) -> bool:
         """Whether a tenant has endpoints and no Service, as in first lists that lack everything."""
         contents = [self._contents.get(name, _Contents()) for name in self._by_tenant.get(tenant, ())]
-        has_services = any(each.services or each.unreadable for each in contents)
+        has_services = any(each.services or each.undecodable for each in contents)
         return not has_services and any(each.has_endpoints for each in contents)
 
     # ---- changes
@@ -130,7 +130,7 @@ class ObjectCache:
         namespace, name = item.metadata.namespace, item.metadata.name
         contents = self._contents.setdefault(namespace, _Contents())
         if isinstance(item, ServiceObject):
-            contents.unreadable.discard(name)
+            contents.undecodable.discard(name)
             contents.services[name] = item
             self._state.put_service(item)
             self._trust_rest(namespace, name)
@@ -139,20 +139,20 @@ class ObjectCache:
             self._state.put_slice(item)
             self._trust_confirmed(namespace)
 
-    def mark_unreadable(self, key: Key) -> None:
+    def mark_undecodable(self, key: Key) -> None:
         """A Service exists and does not decode, or is too large.
 
         Its rules end, as they may be outdated. A relist that has it does not lack everything.
         """
         namespace, name = key
-        self._contents.setdefault(namespace, _Contents()).unreadable.add(name)
+        self._contents.setdefault(namespace, _Contents()).undecodable.add(name)
         self._trust_rest(namespace, name)
         self._drop_service(namespace, name)
 
-    def clear_unreadable(self, key: Key) -> None:
-        """An unreadable Service was deleted."""
+    def clear_undecodable(self, key: Key) -> None:
+        """An undecodable Service was deleted."""
         if key[0] in self._contents:
-            self._contents[key[0]].unreadable.discard(key[1])
+            self._contents[key[0]].undecodable.discard(key[1])
 
     def _trust_rest(self, namespace: str, name: str) -> None:
         """The namespace has this Service, so the removal of the others is trusted."""
@@ -169,7 +169,7 @@ class ObjectCache:
             known = names & contents.services.keys()
             if known and is_distrusted(
                 by_relist=by_relist,
-                has_remaining=bool(contents.unreadable or contents.services.keys() - known),
+                has_remaining=bool(contents.undecodable or contents.services.keys() - known),
                 is_contradicted=contents.has_endpoints,
             ):
                 self._guard.distrust(Lacking("Service", namespace), self.tenant(namespace), known, now)
@@ -186,7 +186,7 @@ class ObjectCache:
             listed = contents.services if self._guard.get(lacking) is None else {}
             if is_distrusted(
                 by_relist=True,
-                has_remaining=bool(contents.unreadable or listed),
+                has_remaining=bool(contents.undecodable or listed),
                 is_contradicted=contents.has_endpoints,
             ):
                 contents.services[name] = service
@@ -207,13 +207,13 @@ class ObjectCache:
         slices: Mapping[str, EndpointSliceObject],
         now: float,
         *,
-        unreadable: Collection[str] = (),
+        undecodable: Collection[str] = (),
     ) -> None:
         """Replace a namespace's objects by those that another watch has listed."""
         contents = self._contents.setdefault(namespace, _Contents())
-        contents.unreadable.clear()
-        for name in unreadable:
-            self.mark_unreadable((namespace, name))
+        contents.undecodable.clear()
+        for name in undecodable:
+            self.mark_undecodable((namespace, name))
         for slice_name, each in slices.items():
             if contents.slices.get(slice_name) is not each:
                 self.put(each)
@@ -239,7 +239,7 @@ class ObjectCache:
     # ---- distrusted relists
 
     def trust_expired(self, now: float) -> tuple[DistrustedRemoval, ...]:
-        """Believe the removals whose `holdSeconds` have passed, and return them."""
+        """Trust the removals whose `holdSeconds` have passed, and return them."""
         due = self._guard.trust_expired(now)
         for removal in due:
             self._drop(removal)
@@ -258,7 +258,7 @@ class ObjectCache:
             self._drop_service(namespace, name)
 
     def _trust_confirmed(self, namespace: str) -> None:
-        """Believe a relist that no object contradicts any more."""
+        """Trust a relist that no object contradicts any more."""
         removal = self._guard.get(Lacking("Service", namespace))
         if removal is not None and not self._contents[namespace].has_endpoints:
             self._drop(removal)

@@ -182,7 +182,7 @@ class SuperTenants:
         for change in changes:
             if isinstance(change, Deleted):
                 is_replaced = change.key in self._clusters.objects
-                if is_replaced or (is_event and change.key not in self._clusters.unreadable):
+                if is_replaced or (is_event and change.key not in self._clusters.undecodable):
                     self._deleted.add(source_of(change.old))
                     self._names.pop(change.key, None)
             elif isinstance(change, UndecodableDeleted) and is_event and change.key in self._names:
@@ -212,7 +212,7 @@ class SuperTenants:
     def _tenants(self, now_s: float) -> Mapping[str, Tenant | Bad]:
         found: dict[str, Tenant | Bad] = {
             self._names.get(key, "/".join(key)): Bad(f"VirtualCluster does not decode: {reason}")
-            for key, reason in self._clusters.unreadable.items()
+            for key, reason in self._clusters.undecodable.items()
         }
         read_now: dict[str, _Reading] = {}
         for key, cluster in self._clusters.objects.items():
@@ -266,4 +266,4 @@ class SuperTenants:
 
 def _at(reflector: Reflector[T], namespace: str, name: str) -> T | str | None:
     key = (namespace, name)
-    return reflector.objects.get(key) or reflector.unreadable.get(key)
+    return reflector.objects.get(key) or reflector.undecodable.get(key)

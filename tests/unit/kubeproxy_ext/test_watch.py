@@ -280,4 +280,4 @@ async def test_undecodable_objects_are_reported() -> None:
             SERVICES, {"metadata": {"name": "odd", "namespace": "a-web"}, "spec": {"ports": 1}}
         )
         await asyncio.sleep(1)
-        assert list(cluster_watch.watch.unreadable()) == ["services a-web/odd"]
+        assert list(cluster_watch.watch.undecodable()) == ["services a-web/odd"]

@@ -103,7 +103,7 @@ async def test_excluded_objects_are_never_stored() -> None:
         env.storage.create(CONFIG_MAPS, {"metadata": {"name": "b", "namespace": "ns3"}, "data": 1})
         await asyncio.sleep(1)
         assert [name for _, name in env.reflector.objects] == ["a", "c", "d"]
-        assert env.reflector.unreadable == {}
+        assert env.reflector.undecodable == {}
         assert env.reflector.resource_version == str(env.storage.revision)
 
 

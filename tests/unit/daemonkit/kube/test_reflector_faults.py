@@ -65,7 +65,7 @@ async def test_an_undecodable_object_does_not_hide_others() -> None:
     async with env.running():
         await env.reflector.synced.wait()
         assert list(env.reflector.objects) == [("ns", "a")]
-        assert env.reflector.unreadable == {("ns", "odd"): "Expected `str`, got `int` - at `$.data[...]`"}
+        assert env.reflector.undecodable == {("ns", "odd"): "Expected `str`, got `int` - at `$.data[...]`"}
         env.put("odd", x="1")
         await asyncio.sleep(1)
         assert env.is_converged()

@@ -13,7 +13,7 @@ from daemonkit.kube.store import (
     Store,
     UndecodableDeleted,
 )
-from daemonkit.kube.watch import Bookmark, GarbageError, Put, Removed, Unreadable
+from daemonkit.kube.watch import Bookmark, GarbageError, Put, Removed, Undecodable
 
 
 class Thing(msgspec.Struct, frozen=True):
@@ -76,12 +76,12 @@ def test_events_yield_changes() -> None:
     [
         Put(thing("a", "6")),
         Removed(ObjectMeta(name="b", namespace="n", resource_version="6")),
-        Unreadable(ObjectMeta(name="b", namespace="n", resource_version="6"), "odd"),
+        Undecodable(ObjectMeta(name="b", namespace="n", resource_version="6"), "odd"),
         Bookmark("6"),
     ],
 )
 def test_an_older_event_is_refused(
-    event: Put[Thing] | Removed | Unreadable | Bookmark,
+    event: Put[Thing] | Removed | Undecodable | Bookmark,
 ) -> None:
     store: Store[Thing] = Store()
     changes_of(store, "7", A1, B1)
@@ -111,20 +111,20 @@ def test_opaque_versions_are_accepted_in_order() -> None:
 def test_an_undecodable_object_is_known_but_not_served() -> None:
     store: Store[Thing] = Store()
     changes_of(store, "1", A1)
-    undecodable = Unreadable(ObjectMeta(name="a", namespace="n", resource_version="2"), "odd")
+    undecodable = Undecodable(ObjectMeta(name="a", namespace="n", resource_version="2"), "odd")
     assert store.apply(undecodable) == [Deleted(KEY_A, A1), DecodeFailed(KEY_A, "odd")]
-    assert dict(store.unreadable) == {KEY_A: "odd"}
+    assert dict(store.undecodable) == {KEY_A: "odd"}
     assert store.replace([undecodable], "3") == []
     assert store.apply(Put(thing("a", "4"))) == [Added(KEY_A, thing("a", "4"))]
-    assert not store.unreadable
+    assert not store.undecodable
     assert store.replace([undecodable], "5") == [Deleted(KEY_A, thing("a", "4")), DecodeFailed(KEY_A, "odd")]
     gone = Removed(ObjectMeta(name="a", namespace="n", resource_version="6"))
     assert store.apply(gone) == [UndecodableDeleted(KEY_A)]
-    assert not store.unreadable
+    assert not store.undecodable
 
 
 def test_a_list_without_an_undecodable_object_deletes_it() -> None:
     store: Store[Thing] = Store()
-    undecodable = Unreadable(ObjectMeta(name="a", namespace="n", resource_version="2"), "odd")
+    undecodable = Undecodable(ObjectMeta(name="a", namespace="n", resource_version="2"), "odd")
     assert store.apply(undecodable) == [DecodeFailed(KEY_A, "odd")]
     assert changes_of(store, "3") == [UndecodableDeleted(KEY_A)]

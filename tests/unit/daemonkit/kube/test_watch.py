@@ -17,7 +17,7 @@ from daemonkit.kube.watch import (
     LineSplitter,
     Put,
     Removed,
-    Unreadable,
+    Undecodable,
 )
 
 
@@ -67,7 +67,7 @@ def test_the_length_of_a_line_has_a_bound() -> None:
         ),
         (
             b'{"type": "ADDED", "object": {%s, "size": "three"}}' % _RAW_META,
-            Unreadable(_NAME, "Expected `int`, got `str` - at `$.size`"),
+            Undecodable(_NAME, "Expected `int`, got `str` - at `$.size`"),
         ),
     ],
 )
@@ -107,7 +107,7 @@ def test_arbitrary_bytes_raise_garbage_error_only(line: bytes) -> None:
         event = _DECODER.line(line)
     except GarbageError:
         return
-    assert isinstance(event, Put | Removed | Unreadable | Bookmark | Failed)
+    assert isinstance(event, Put | Removed | Undecodable | Bookmark | Failed)
 
 
 def test_reasons_hold_no_value() -> None:
@@ -115,7 +115,7 @@ def test_reasons_hold_no_value() -> None:
         b'{"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion": "1"}, "size": "hunter2"}}'
     )
     event = _DECODER.line(secret)
-    assert isinstance(event, Unreadable)
+    assert isinstance(event, Undecodable)
     assert "hunter2" not in event.reason
 
 
@@ -123,7 +123,7 @@ def test_an_oversized_object_keeps_its_name() -> None:
     decoder = EventDecoder(Thing, limits=limits_of(SERVICES))
     ips = ",".join(['"192.0.2.1"'] * 10_000).encode()
     raw = b'{%s, "spec": {"externalIPs": [%s]}, "size": "odd"}' % (_RAW_META, ips)
-    too_large = Unreadable(_NAME, "too large: spec.externalIPs has more than 65536 bytes", is_too_large=True)
+    too_large = Undecodable(_NAME, "too large: spec.externalIPs has more than 65536 bytes", is_too_large=True)
     assert decoder.line(b'{"type": "ADDED", "object": %s}' % raw) == too_large
     assert decoder.item(raw) == too_large
     assert decoder.line(b'{"type": "DELETED", "object": %s}' % raw) == Removed(_NAME)
@@ -148,5 +148,5 @@ def test_annotations_of_undecodable_objects_are_kept(
     decoder = EventDecoder(Thing, annotations=OwnerAnnotation)
     raw = b'{"metadata": {"name": "a", "resourceVersion": "1", "annotations": %s}, "size": "odd"}'
     item = decoder.item(raw % annotations)
-    assert isinstance(item, Unreadable)
+    assert isinstance(item, Undecodable)
     assert item.annotations == expected

@@ -193,7 +193,7 @@ def test_adopt_replaces_the_objects_of_a_namespace() -> None:
     cache.adopt("a-web", {"x": x, "z": z}, {"x-1": one}, 5.0)
     assert (state.names("service"), state.names("slice")) == (["x", "z"], ["x-1"])
     assert (list(cache.services("a-web")), list(cache.slices("a-web"))) == ([x, z], [one])
-    # Its list, too, has to be believable.
+    # Its list, too, has to be trusted.
     cache.adopt("a-web", {}, {"x-1": one}, 6.0)
     assert state.names("service") == ["x", "z"]
     assert [distrusted.since for distrusted in cache.distrusted] == [6.0]
@@ -237,14 +237,14 @@ def test_saved_services_missing_in_first_list_are_distrusted() -> None:
     assert state.names("service") == ["z"]
 
 
-def test_unreadable_service_loses_rules_but_still_exists() -> None:
+def test_undecodable_service_loses_rules_but_still_exists() -> None:
     state = RecordingState()
     cache = ObjectCache(state, HOLD_S)
     cache.put_namespace(namespace("a-web"))
     cache.put(service("web"))
     cache.put(endpoints("web-1", "10.0.0.1"))
-    # A relist has only the unreadable Service: its rules end, and the relist is applied.
-    cache.mark_unreadable(("a-web", "web"))
+    # A relist has only the undecodable Service: its rules end, and the relist is applied.
+    cache.mark_undecodable(("a-web", "web"))
     cache.remove_services([("a-web", "web")], 0.0, by_relist=True)
     assert state.names("service") == []
     assert cache.distrusted == ()
@@ -252,13 +252,13 @@ def test_unreadable_service_loses_rules_but_still_exists() -> None:
     # Saved Services of such a namespace are not kept.
     cache.distrust_absent([service("web")], 0.0)
     assert state.names("service") == []
-    cache.clear_unreadable(("a-web", "web"))
+    cache.clear_undecodable(("a-web", "web"))
     assert cache.has_only_endpoints("a")
     cache.put(service("web"))
     assert state.names("service") == ["web"]
 
 
-def test_relist_with_an_unreadable_service_is_trusted() -> None:
+def test_relist_with_an_undecodable_service_is_trusted() -> None:
     state = RecordingState()
     cache = ObjectCache(state, HOLD_S)
     cache.put_namespace(namespace("a-web"))
@@ -267,18 +267,18 @@ def test_relist_with_an_unreadable_service_is_trusted() -> None:
     cache.put(endpoints("web-1", "10.0.0.1"))
     cache.remove_services([("a-web", "web"), ("a-web", "shop")], 0.0, by_relist=True)
     assert [distrusted.names for distrusted in cache.distrusted] == [frozenset({"web", "shop"})]
-    cache.mark_unreadable(("a-web", "web"))
+    cache.mark_undecodable(("a-web", "web"))
     assert cache.distrusted == ()
     assert state.names("service") == []
 
 
-def test_adopt_takes_unreadable_services() -> None:
+def test_adopt_takes_undecodable_services() -> None:
     state = RecordingState()
     cache = ObjectCache(state, HOLD_S)
     cache.put_namespace(namespace("a-web"))
     cache.put(service("web"))
     slices = {"web-1": endpoints("web-1", "10.0.0.1")}
-    cache.adopt("a-web", {}, slices, 0.0, unreadable=("web",))
+    cache.adopt("a-web", {}, slices, 0.0, undecodable=("web",))
     assert (state.names("service"), cache.distrusted) == ([], ())
     cache.adopt("a-web", {}, slices, 0.0)
     assert cache.has_only_endpoints("a")
