@@ -24,7 +24,8 @@ EVENTS: Mapping[str, tuple[type[EventReason], Mapping[Any, str]]] = {
 _PAGE = """\
 ## Events
 
-All are of type Warning, about a pod in the super cluster. A syncer copies them to the tenant.
+All are of type Warning, about a pod of the super cluster, in its namespace. A syncer copies those about a
+tenant's pod to the tenant.
 
 | reason | posted by | meaning |
 |---|---|---|
