@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The intended differences of a guest from kube-proxy, each with its reason. Any other fails.
 
-The sources are ../shared/reference/service-proxy.md 1.8, 2.7 and 3.1, and kubeproxy_ext/README.md.
+The sources are docs/spec/services.md and kubeproxy_ext/README.md.
 """
 
 from collections.abc import Callable, Iterable
