@@ -204,7 +204,7 @@ class RulesetController:
         """Compute the rules of tenants that are due, within `SYNC_BUDGET_S`.
 
         The order is by when a tenant became due plus how long its rules took. So no tenant waits for a
-        larger one, and the larger one waits no longer for others than it makes them wait.
+        larger one. A tenant with slow rules waits at most as long as it delays others.
         The rest follows in the next sync, after what has been computed was sent.
         """
         due = sorted(

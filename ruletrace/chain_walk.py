@@ -76,7 +76,8 @@ class Hook:
 def walk_hooks(packet: Packet, hooks: Sequence[Hook]) -> Trace:
     """Walk `packet` through `hooks` in order. Raises `BrokenChainsError`.
 
-    Each hook gets the destinations that the hooks before it left; those with equal steps share them.
+    Each hook is walked for every destination still possible. Destinations with the same steps are
+    reported once.
     """
     alive: dict[Endpoint | None, float] = {None: 1.0}  # None: the original destination
     chances: dict[Outcome, float] = {}

@@ -3,7 +3,7 @@
 
 All packets start in the guest, so what depends on their source is decided here. The guest is a pod:
 external addresses lead to all endpoints, whatever the external traffic policy. It is in the load balancer
-source ranges or not. They have neither node ports nor masquerade.
+source ranges or not. Guests have neither node ports nor masquerade rules.
 """
 
 from collections.abc import Collection, Iterator

@@ -28,7 +28,7 @@ class StaleFlow:
     """Entries to delete, with the fields of `Flow` in bridge_api/bridge.proto.
 
     Those of `protocol` to `destination`:`port` whose replies come from none of `keep_replies_from`
-    (`ip:port`), and from `reply_source`:`reply_port` if that is not empty and 0. With
+    (`ip:port`). If `reply_source` and `reply_port` are set, only entries whose replies come from there. With
     `never_translated` only unreplied ones whose replies would come from the destination itself.
     """
 
