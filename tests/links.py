@@ -3,6 +3,7 @@
 
 A Markdown link counts from its document, with the anchor of a heading as GitHub makes it. In code and in
 plain text `docs/...` is cited from the repository's root, and a decision by its number: `decision 0018`.
+A page that abbreviates folders ("`U` is `tests/unit`") cites tests: `U/test_links.py`, then tests in it.
 """
 
 import re
@@ -18,6 +19,8 @@ _CITED = re.compile(
     r"(?<![\w/.])(?P<target>docs/[A-Za-z0-9_./-]*[A-Za-z0-9_](?:\.(?:md|json))?(?:#[a-z0-9_-]+)?)"
 )
 _DECISION = re.compile(r"\bdecisions? (?P<number>[0-9]{4})\b")
+_FOLDER = re.compile(r"`(?P<letter>[A-Z])` is `(?P<folder>[\w/]+)`")
+_TEST = re.compile(r"(?<![\w/])(?P<letter>[A-Z])/(?P<file>[\w/]+\.py)|`(?P<name>test_\w+)`")
 _HEADING = re.compile(r"^#{1,6} (?P<text>.+)$", re.MULTILINE)
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 # It has broken ones on purpose.
@@ -59,6 +62,7 @@ def broken_in(path: Path) -> Iterator[str]:
             target = found["target"]
             if "://" not in target and not _exists(ROOT / path, target):
                 yield target
+        yield from _broken_tests(text)
     for found in _CITED.finditer(text):
         if not _exists(ROOT / "README.md", found["target"]):
             yield found["target"]
@@ -69,6 +73,22 @@ def broken_in(path: Path) -> Iterator[str]:
         yield from dotted_names.broken_in(text, is_python=path.suffix == ".py")
     if path.is_relative_to(_WALKTHROUGHS):
         yield from cited_code.broken_in(whole)
+
+
+def _broken_tests(text: str) -> Iterator[str]:
+    folders = dict(_FOLDER.findall(text))
+    if not folders:
+        return
+    tests = ""
+    for found in _TEST.finditer(text):
+        if found["name"] is None:
+            path = ROOT / folders.get(found["letter"], "") / found["file"]
+            tests = path.read_text(encoding="utf-8") if path.is_file() else ""
+            is_broken = not path.is_file()
+        else:
+            is_broken = f"def {found['name']}(" not in tests
+        if is_broken:
+            yield found[0]
 
 
 def _exists(document: Path, target: str) -> bool:

@@ -44,6 +44,29 @@ def test_broken_links_are_found(
 
 
 @pytest.mark.parametrize(
+    ("cited", "expected"),
+    [
+        ("U/a/test_b.py `test_one`, `test_two`", []),
+        ("U/a/test_none.py", ["U/a/test_none.py"]),
+        ("F/a/test_b.py", ["F/a/test_b.py"]),
+        ("U/a/test_b.py `test_three`", ["`test_three`"]),
+        ("U/a/test_b.py, U/test_c.py `test_one`", ["`test_one`"]),
+    ],
+)
+def test_broken_citations_of_tests_are_found(
+    cited: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "ROOT", tmp_path)
+    for name, text in (("a/test_b.py", "def test_one():\n\ndef test_two():\n"), ("test_c.py", "")):
+        (tmp_path / "tests/unit" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tests/unit" / name).write_text(text)
+    (tmp_path / "a.md").write_text(
+        f"`F` is `tests/functional`, `U` is `tests/unit`.\n\n| attack | {cited} |\n"
+    )
+    assert list(links.broken_in(Path("a.md"))) == expected
+
+
+@pytest.mark.parametrize(
     "name",
     [
         "tests.links",
