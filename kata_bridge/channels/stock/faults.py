@@ -42,7 +42,7 @@ class CallFailedError(Exception):
     """The peer answered with an error. `code` is None where it returned a text alone."""
 
     def __init__(self, code: Code | None, text: str) -> None:
-        text = text[:MAX_TEXT_CHARACTERS]
+        text = text[:MAX_STOCK_TEXT_CHARACTERS]
         super().__init__(text)
         self.code = code
         self.text = text
@@ -55,7 +55,7 @@ class NoAnswerError(Exception):
     """
 
     def __init__(self, text: str, *, may_run: bool = False) -> None:
-        super().__init__(text[:MAX_TEXT_CHARACTERS])
+        super().__init__(text[:MAX_STOCK_TEXT_CHARACTERS])
         self.may_run = may_run
 
 
@@ -65,7 +65,7 @@ class NoEndpointError(NoAnswerError):
 
 # A guest chooses its error texts, and ttrpc allows 4 MiB. The first lines have the error of the agent or of
 # iptables; backtraces follow.
-MAX_TEXT_CHARACTERS = 4_096
+MAX_STOCK_TEXT_CHARACTERS = 4_096
 
 # status.Error of Go's grpc, as the shim in Go prints it, with Go's names.
 _GO_STATUS = re.compile(r"rpc error: code = (\w{1,32}) desc = (.*+)", re.DOTALL)
@@ -78,7 +78,7 @@ _SHOWN_CHARACTERS = 300
 
 def failure_of_text(text: str) -> CallFailedError:
     """Split a text that a shim in Go passed on into code and text."""
-    text = text[:MAX_TEXT_CHARACTERS]
+    text = text[:MAX_STOCK_TEXT_CHARACTERS]
     match = _GO_STATUS.search(text)
     if match is None:
         return CallFailedError(None, text)
@@ -88,7 +88,8 @@ def failure_of_text(text: str) -> CallFailedError:
 def classify(failure: CallFailedError) -> Fault:
     """Classify a failure. The stderr of iptables comes first, whatever the code.
 
-    Its "No such file or directory" means a missing extension, not a missing binary.
+    Its "No such file or directory" means that the image or the guest kernel lacks a match or target (`RULE`),
+    not that the program is missing.
     """
     text = failure.text
     stderr = _stderr(text)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kata_bridge.channels.stock import shim_http
 from kata_bridge.channels.stock.faults import (
-    MAX_TEXT_CHARACTERS,
+    MAX_STOCK_TEXT_CHARACTERS,
     CallFailedError,
     NoAnswerError,
     NoEndpointError,
@@ -70,7 +70,7 @@ class Shim:
     async def agent_url(self) -> str:
         """Return where the agent listens; empty if the shim does not know it, or not yet."""
         url = await self._call("GET", "/agent-url")
-        return url[:MAX_TEXT_CHARACTERS].decode("utf-8", "replace").strip()
+        return url[:MAX_STOCK_TEXT_CHARACTERS].decode("utf-8", "replace").strip()
 
     async def _call(self, method: str, target: str, body: bytes = b"") -> bytes:
         path = shim_socket(self._sandbox_id, self._roots)
@@ -82,7 +82,7 @@ class Shim:
         reply = await shim_http.request(path, method, target, body, self._timeout_s)
         if reply.status == 200:
             return reply.body
-        text = reply.body[:MAX_TEXT_CHARACTERS].decode("utf-8", "replace").strip()
+        text = reply.body[:MAX_STOCK_TEXT_CHARACTERS].decode("utf-8", "replace").strip()
         if reply.status in _NO_SUCH_ENDPOINT:
             raise NoEndpointError(f"{path}: the shim does not support {method} {target} ({reply.status})")
         if not text:

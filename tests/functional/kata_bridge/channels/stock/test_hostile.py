@@ -16,7 +16,7 @@ from devkit.kata.guest_tables import FakeTables
 from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.port import GuestState, Unreachable
 from kata_bridge.channels.stock.channel import stock_channel
-from kata_bridge.channels.stock.faults import MAX_TEXT_CHARACTERS
+from kata_bridge.channels.stock.faults import MAX_STOCK_TEXT_CHARACTERS
 from ruleset.installed import rules
 from ruleset.restore import whole_tables
 
@@ -39,7 +39,7 @@ async def test_hostile_error_text_is_cut(short_dir: Path, flavour: Flavour, erro
     ) as kata:
         with pytest.raises(Unreachable) as raised:
             await stock_channel(kata.sandbox_id, roots=kata.roots, timeout_s=20).probe()
-    assert len(str(raised.value)) <= MAX_TEXT_CHARACTERS
+    assert len(str(raised.value)) <= MAX_STOCK_TEXT_CHARACTERS
 
 
 @pytest.mark.parametrize("save", SAVES)

@@ -4,7 +4,7 @@
 import pytest
 
 from kata_bridge.channels.stock.faults import (
-    MAX_TEXT_CHARACTERS,
+    MAX_STOCK_TEXT_CHARACTERS,
     CallFailedError,
     Fault,
     NoAnswerError,
@@ -185,7 +185,7 @@ def test_message_is_cut() -> None:
 @pytest.mark.parametrize("code", [None, Code.INTERNAL])
 def test_hostile_text_is_cut_before_it_is_matched(text: str, code: Code | None) -> None:
     failure = failure_of_text(text) if code is None else CallFailedError(code, text)
-    assert len(failure.text) <= MAX_TEXT_CHARACTERS
+    assert len(failure.text) <= MAX_STOCK_TEXT_CHARACTERS
     explanation = explain(classify(failure), SET, failure, "*nat\nCOMMIT\n")
     assert len(explanation) < 1_000
 
@@ -205,4 +205,4 @@ def test_stderr_of_iptables_follows_its_path(text: str, fault: Fault) -> None:
 
 
 def test_message_of_a_missing_response_is_cut() -> None:
-    assert len(str(NoAnswerError("x" * 100_000))) == MAX_TEXT_CHARACTERS
+    assert len(str(NoAnswerError("x" * 100_000))) == MAX_STOCK_TEXT_CHARACTERS
