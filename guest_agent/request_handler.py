@@ -28,8 +28,8 @@ from guest_agent.reconciler import AppliedRuleset, RulesetReconciler
 from ruleset.delta import BaseMismatch
 from ruleset.model import Family
 
-# Part of `AgentHello`. The node shows it and decides nothing by it.
-VERSION = "1"
+# The release, as in pyproject.toml. The node shows it and decides nothing by it.
+VERSION = "0.1.0"
 
 FlushFlows = Callable[[Iterable[Flow]], int]
 """Deletes conntrack entries: `NetfilterSocket.delete_flows`."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bridge_api.messages import Capabilities, Flow
+from guest_agent.request_handler import VERSION
 from kata_bridge.channels.port import GuestRefused, GuestState, NeedsFull, Unreachable
 from kata_bridge.guest_certificates import GuestCertificates
 from ruleset.delta import RulesetDelta, difference
@@ -47,7 +48,7 @@ async def test_each_request_gets_a_response(
     start_agent(node.credentials.issue("sb").directory)
     channel = await node.channel("sb")
     assert channel.hello_state == GuestState(0, "", False)
-    assert await channel.probe() == Capabilities("agent", ("iptables",), True, True, True, True, "1")
+    assert await channel.probe() == Capabilities("agent", ("iptables",), True, True, True, True, VERSION)
     assert await channel.state() == GuestState(0, "", False)
     with pytest.raises(NeedsFull):
         await channel.apply(change(), [])

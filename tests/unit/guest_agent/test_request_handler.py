@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The result of each request, with a fake packet filter."""
 
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -26,11 +27,12 @@ from guest_agent.api.messages import (
 )
 from guest_agent.kernel.netfilter_socket import NetfilterError
 from guest_agent.reconciler import AppliedRuleset, CheckLevel, RulesetReconciler
-from guest_agent.request_handler import RequestHandler
+from guest_agent.request_handler import VERSION, RequestHandler
 from ruleset.delta import difference
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.model import Family
 from ruleset.names import Backend
+from tests.packages import ROOT
 
 RULE = "-d 10.0.0.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.1.0.%d:80"
 
@@ -82,14 +84,18 @@ def state(of: Ruleset, *, has_drifted: bool = False) -> RulesetState:
 
 def test_capabilities_follow_the_supported_filters(guest: HandledGuest) -> None:
     assert guest.handler.capabilities(guest.filter) == Capabilities(
-        "agent", ("iptables",), True, True, True, True, "1"
+        "agent", ("iptables",), True, True, True, True, VERSION
     )
     for family in Family:
         guest.filter.missing[(family, Backend.IPTABLES)] = f"no {family.value} tables"
     handler = RequestHandler(guest.reconciler, None, guest.state_path, ())
     assert handler.capabilities(guest.filter) == Capabilities(
-        "agent", (), False, True, False, False, "1", ipv6_message="no ipv6 tables; no nft here"
+        "agent", (), False, True, False, False, VERSION, ipv6_message="no ipv6 tables; no nft here"
     )
+
+
+def test_version_is_the_release() -> None:
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == VERSION
 
 
 def test_a_guest_without_ipv6_reports_why(guest: HandledGuest) -> None:
@@ -97,7 +103,14 @@ def test_a_guest_without_ipv6_reports_why(guest: HandledGuest) -> None:
     for backend in Backend:
         guest.filter.missing[(Family.IPV6, backend)] = "the guest's kernel has no IPv6"
     assert guest.handler.capabilities(guest.filter) == Capabilities(
-        "agent", ("iptables",), False, True, True, True, "1", ipv6_message="the guest's kernel has no IPv6"
+        "agent",
+        ("iptables",),
+        False,
+        True,
+        True,
+        True,
+        VERSION,
+        ipv6_message="the guest's kernel has no IPv6",
     )
 
 
