@@ -31,14 +31,17 @@ _LOCK_WAIT_S = "5"
 class KernelPacketFilter:
     """A `PacketFilter`. The constructor finds out what works; see `description`."""
 
-    def __init__(self, netfilter: NetfilterSocket | None, *, keep_process: bool = False) -> None:
-        """`netfilter` is None without netlink; nft is then unsupported.
+    def __init__(
+        self, netfilter: NetfilterSocket | None, *, keep_process: bool = False, host: str = "the guest"
+    ) -> None:
+        """`netfilter` is None without netlink; nft is then unsupported. Messages name the `host`.
 
         `keep_process` makes changes of legacy iptables faster by a process that keeps running. It is
         for a guest, which has one packet filter, and not for a node with many.
         """
         self._netfilter = netfilter
         self._keep_process = keep_process
+        self._host = host
         self._restore_processes: dict[Path, IptablesRestoreProcess] = {}
         self._xtables = Xtables()
         self._nft = NftFilter.find()
@@ -220,25 +223,26 @@ class KernelPacketFilter:
     def _probe(self, family: Family, backend: Backend) -> str:
         """Why this packet filter does not work here; "" if it works."""
         if family is Family.IPV6 and not _IPV6.exists():
-            return "the guest's kernel has no IPv6, or it is switched off (ipv6.disable=1)"
+            return f"{self._host}'s kernel has no IPv6, or it is switched off (ipv6.disable=1)"
         if backend is Backend.NFT:
             if self._nft is None:
-                return f"the guest has no libnftables, and no nft in {':'.join(programs.DIRECTORIES)}"
+                return f"{self._host} has no libnftables, and no nft in {':'.join(programs.DIRECTORIES)}"
             if not self._has_nf_tables:
-                return "the guest's kernel has no nf_tables (CONFIG_NF_TABLES)"
+                return f"{self._host}'s kernel has no nf_tables (CONFIG_NF_TABLES)"
             return self._nft.probe(family)
         if not self._has_iptables:
-            return f"the guest has no iptables-restore in {':'.join(programs.DIRECTORIES)}"
+            return f"{self._host} has no iptables-restore in {':'.join(programs.DIRECTORIES)}"
         if self._iptables is None:
-            return "the guest's kernel has neither the tables of legacy iptables nor nf_tables for IPv4"
+            return f"{self._host}'s kernel has neither the tables of legacy iptables nor nf_tables for IPv4"
         if family is Family.IPV4:
             return ""
         if self._iptables.restore6 is None or self._iptables.save6 is None:
-            return f"the guest has {self._iptables.restore.name} but no ip6tables-restore and -save beside it"
+            name = self._iptables.restore.name
+            return f"{self._host} has {name} but no ip6tables-restore and -save beside it"
         if self._iptables.variant is Variant.NFT and family not in self._nft_families:
-            return "the guest's nf_tables has no IPv6 (CONFIG_NF_TABLES_IPV6)"
+            return f"{self._host}'s nf_tables has no IPv6 (CONFIG_NF_TABLES_IPV6)"
         if self._iptables.variant is Variant.LEGACY and not self._probe_legacy(family, may_create=True):
-            return "the guest's kernel has no legacy ip6tables (CONFIG_IP6_NF_NAT, CONFIG_IP6_NF_FILTER)"
+            return f"{self._host}'s kernel has no legacy ip6tables (CONFIG_IP6_NF_NAT, CONFIG_IP6_NF_FILTER)"
         return ""
 
 

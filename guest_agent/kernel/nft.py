@@ -68,7 +68,7 @@ class NftFilter:
         try:
             self.load(f"{text}delete table {probe}\n")
         except (RulesRefusedError, FilterUnavailableError) as error:
-            return f"the guest's kernel or its nft lacks what our rules need: {error}"
+            return f"the kernel or nft lacks what our rules need: {error}"
         return ""
 
     def load(self, text: str) -> None:

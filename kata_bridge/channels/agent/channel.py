@@ -85,8 +85,8 @@ class AgentChannel:
             answer = await self._request(NodeRequest(read_back=ReadBack()), RESULT_S)
             message = answer.result.message[:MAX_TEXT_CHARACTERS] if answer.result is not None else ""
             raise NotInjectable(
-                "the guest has no packet filter that works; install iptables or nft into its image: "
-                f"{message or 'neither was found'}"
+                f"the guest has no packet filter that works: {message or 'no iptables, and no nft'}; "
+                "add what one of them lacks to the guest's image or kernel"
             )
         return self._capabilities
 

@@ -25,7 +25,6 @@ from kata_bridge.sandboxes.core.sandbox import Sandbox
 from ruleset.delta import BaseMismatch, RulesetDelta
 from ruleset.document import BadDocument, Document, Ruleset
 from ruleset.model import Family
-from ruleset.names import Backend
 
 T = TypeVar("T")
 
@@ -73,10 +72,10 @@ class NetnsChannel:
     def _probe(self) -> Capabilities:
         objects = self._open()
         if not objects.filter.supported:
-            why = objects.filter.unsupported_message((Family.IPV4, Backend.IPTABLES))
+            why = packet_filter.unsupported_family_message(objects.filter, Family.IPV4)
             objects.close()
             self._objects = None  # the next probe opens them again
-            raise NotInjectable(f"{why} (the node itself, for this pod)")
+            raise NotInjectable(f"the node has no packet filter that works: {why}")
         ipv6_message = packet_filter.unsupported_family_message(objects.filter, Family.IPV6)
         return Capabilities(
             channel="netns",
@@ -86,7 +85,6 @@ class NetnsChannel:
             deltas=True,
             conntrack=objects.netfilter is not None,
             resolv_conf=False,
-            version=objects.filter.description,
         )
 
     async def state(self) -> GuestState:
@@ -163,7 +161,8 @@ class NetnsChannel:
             except NetfilterError as error:
                 _log.warning("namespace has neither conntrack nor nft", path=self._path, reason=error)
                 netfilter = None
-            kernel = KernelPacketFilter(netfilter)
+            kernel = KernelPacketFilter(netfilter, host="the node")
+            _log.info("packet filters of a namespace probed", path=self._path, programs=kernel.description)
             applied = state_file.read(self._state_path) if self._state_path is not None else None
             self._objects = _NamespaceObjects(netfilter, kernel, RulesetReconciler(kernel, applied))
         return self._objects

@@ -11,6 +11,8 @@ import pytest_asyncio
 
 from bridge_api.messages import Flow
 from daemonkit.metrics import Registry
+from guest_agent.kernel import programs
+from guest_agent.kernel.nft import NftFilter
 from kata_bridge.channels.netns.channel import NetnsChannel
 from kata_bridge.channels.netns.executor import NetnsExecutor
 from kata_bridge.channels.port import GuestRefused, NeedsFull, NotInjectable, Unreachable
@@ -154,6 +156,16 @@ async def test_namespace_that_cannot_be_entered_is_reported(
         await channel(tmp_path / "file").probe()
     with pytest.raises(NotInjectable, match="neither NRI nor the CRI reports"):
         channel("")
+
+
+async def test_a_node_without_packet_filter_is_named(
+    lab: Lab, namespaces: NetnsExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "DIRECTORIES", ("/none",))
+    monkeypatch.setattr(NftFilter, "find", lambda: None)
+    missing = "the node has no iptables-restore in /none; the node has no libnftables, and no nft in /none"
+    with pytest.raises(NotInjectable, match=f"^the node has no packet filter that works: {missing}$"):
+        await _channel(lab.namespace("guest"), namespaces).probe()
 
 
 async def test_invalid_flow_is_refused(lab: Lab, namespaces: NetnsExecutor) -> None:

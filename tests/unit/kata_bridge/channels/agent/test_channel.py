@@ -100,7 +100,9 @@ async def test_ipv6_message_is_one_printable_sentence(has_ipv6: bool, claimed: s
 @pytest.mark.asyncio
 async def test_guest_without_a_packet_filter_is_not_injectable() -> None:
     channel = attached(AgentHello("sb", "1", "boot", Capabilities()))
-    with pytest.raises(NotInjectable, match="into its image: no iptables-restore, and no nft"):
+    with pytest.raises(
+        NotInjectable, match="that works: no iptables-restore, and no nft; add what one of them lacks"
+    ):
         await outcome_of(
             channel, channel.probe(), done(AgentResultCode.FAILED, "no iptables-restore, and no nft")
         )
