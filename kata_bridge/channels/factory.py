@@ -74,9 +74,9 @@ class ChannelFactory:
     def _stock(self, sandbox: Sandbox) -> Channel:
         from kata_bridge.channels.stock.channel import stock_channel
 
-        policy = read_policy(self._settings.stock_policy_file)[0]
-        if policy is not None and sandbox.policy_refusal:
-            _log.info("agent policy of a guest is kept", guest=sandbox.id, reason=sandbox.policy_refusal)
+        policy = read_policy(self._settings.agent_policy_file)[0]
+        if policy is not None and sandbox.agent_policy_lock:
+            _log.info("agent policy of a guest is kept", guest=sandbox.id, reason=sandbox.agent_policy_lock)
             policy = None
         try:
             return stock_channel(

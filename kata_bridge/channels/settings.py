@@ -9,8 +9,8 @@ from kata_bridge.sandboxes.core.runtimes import HandlerChannels
 
 @dataclass(frozen=True, slots=True)
 class ChannelSettings:
-    """`stock_policy_file` is a policy to set where a stock agent refuses iptables calls."""
+    """`agent_policy_file` is a policy to set where a stock agent refuses iptables calls."""
 
     handlers: tuple[HandlerChannels, ...]
     shim_directories: tuple[Path, ...]
-    stock_policy_file: Path | None
+    agent_policy_file: Path | None

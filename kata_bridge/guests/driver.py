@@ -222,8 +222,8 @@ class GuestDriver:
                 return await self._push(call)
 
     async def _probe(self) -> ProbeSucceeded:
-        if self.sandbox.refusal:
-            raise NotInjectable(self.sandbox.refusal)
+        if self.sandbox.ownership_problem:
+            raise NotInjectable(self.sandbox.ownership_problem)
         is_booting = self._loop.time() - self._started_s < BOOT_S
         providers = self._context.providers
         selected = await select_channel(self.sandbox, self.channels, providers, is_booting=is_booting)
@@ -329,7 +329,7 @@ class GuestDriver:
             _log.info("guest's rules are current again", guest=self.sandbox.id, pod=self._pod)
         self._last_reported = problem
 
-    def message(self) -> Guest:
+    def to_guest(self) -> Guest:
         """The guest as watchers get it."""
         sandbox, machine = self.sandbox, self.machine
         return Guest(

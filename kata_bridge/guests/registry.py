@@ -108,7 +108,9 @@ class GuestRegistry:
         if driver is None:
             self._add(sandbox, channels)
             return
-        is_other = driver.channels != channels or driver.sandbox.refusal != sandbox.refusal
+        is_other = (
+            driver.channels != channels or driver.sandbox.ownership_problem != sandbox.ownership_problem
+        )
         driver.sandbox, driver.channels = sandbox, channels
         if is_other:
             driver.handle(ChannelChanged())
@@ -141,7 +143,7 @@ class GuestRegistry:
 
     def _changed(self, driver: GuestDriver) -> None:
         if driver.sandbox.id in self._drivers:
-            self._broadcaster.update(driver.message())
+            self._broadcaster.update(driver.to_guest())
             for handler in self._change_handlers:
                 handler(driver.sandbox.id)
 

@@ -386,7 +386,7 @@ class StartGate:
             tenant=sandbox.tenant,
             networks=sandbox.networks,
             is_host_network=sandbox.is_host_network,
-            refusal=sandbox.refusal,
+            ownership_problem=sandbox.ownership_problem,
             readiness=gated.readiness,
             rules=rules,
             resolver=self._resolv_confs.applied(sandbox.id) or self._resolv_confs.latest(sandbox.uid),

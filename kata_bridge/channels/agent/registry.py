@@ -68,7 +68,7 @@ class AgentRegistry:
         directory = await self.credentials(sandbox.id)
         port = self._vsock_port if sandbox.id not in self._listening else None
         # Into a pod that brought its own policy, or is confidential, the node puts nothing.
-        is_due = self._copies_credentials and sandbox.id not in self._copied and not sandbox.policy_refusal
+        is_due = self._copies_credentials and sandbox.id not in self._copied and not sandbox.agent_policy_lock
         if port is not None or is_due:
             url, address = await self._stock_agent_address(sandbox.id)
             if port is not None:

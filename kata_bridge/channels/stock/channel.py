@@ -91,8 +91,8 @@ def stock_channel(
     """Return the channel to the guest of a sandbox, whose shim has its socket below one of `roots`.
 
     `policy` is the whole policy for an agent that refuses the iptables calls; None keeps the agent's. Check
-    `Sandbox.policy_refusal` before passing one. `has_ipv6` is false for a pod that is known to have no IPv6
-    address. Raises `ValueError` for an invalid sandbox id.
+    `Sandbox.agent_policy_lock` before passing one. `has_ipv6` is false for a pod that is known to have no
+    IPv6 address. Raises `ValueError` for an invalid sandbox id.
     """
     calls = StockCalls(sandbox_id, roots=roots, timeout_s=timeout_s, hold_s=hold_s, policy=policy)
     return StockChannel(sandbox_id, calls, has_ipv6=has_ipv6)

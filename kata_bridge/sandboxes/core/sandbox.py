@@ -56,7 +56,7 @@ class SandboxObservation:
 class Sandbox:
     """A living sandbox and its pod, with the names of the super cluster and of the tenant.
 
-    `tenant` is empty for a pod of the super cluster itself. `refusal` is why the pod's ownership
+    `tenant` is empty for a pod of the super cluster itself. `ownership_problem` is why the pod's ownership
     annotations cannot be used; such a pod has no tenant, rules or resolver.
     """
 
@@ -72,9 +72,9 @@ class Sandbox:
     runtime_handler: str = ""
     netns: str = ""
     is_host_network: bool = False
-    refusal: str = ""
+    ownership_problem: str = ""
     # Why kata-bridge must not replace the policy of its guest's stock agent; empty if it may.
-    policy_refusal: str = ""
+    agent_policy_lock: str = ""
     # The channels to use, where a file of the static source names them.
     channels: tuple[str, ...] = ()
 
@@ -85,9 +85,9 @@ def sandbox_of(observation: SandboxObservation) -> Sandbox:
     owned = owned_pod(
         observation.namespace, observation.name, uid, observation.annotations, (), _NO_CONTAINERS
     )
-    tenant = tenant_namespace = tenant_name = refusal = ""
+    tenant = tenant_namespace = tenant_name = ownership_problem = ""
     if isinstance(owned, Refused):
-        refusal = f"its ownership annotations are invalid: {owned.reason}"
+        ownership_problem = f"its ownership annotations are invalid: {owned.reason}"
     elif owned is not None:
         tenant, tenant_namespace, tenant_name = owned.tenant, owned.namespace, owned.name
     return Sandbox(
@@ -103,8 +103,8 @@ def sandbox_of(observation: SandboxObservation) -> Sandbox:
         runtime_handler=observation.runtime_handler,
         netns=observation.netns,
         is_host_network=observation.is_host_network,
-        refusal=refusal,
-        policy_refusal=policy_lock_reason(observation.annotations, observation.runtime_handler),
+        ownership_problem=ownership_problem,
+        agent_policy_lock=policy_lock_reason(observation.annotations, observation.runtime_handler),
     )
 
 

@@ -125,7 +125,7 @@ class PodFacts:
     tenant: str
     networks: tuple[str, ...]
     is_host_network: bool
-    refusal: str
+    ownership_problem: str
     readiness: str | None
     rules: RulesState | None
     resolver: SubmittedResolver | None
@@ -133,7 +133,7 @@ class PodFacts:
     @property
     def is_gated(self) -> bool:
         """Whether the pod claims to be a tenant's. No other pod is ever blocked."""
-        return bool(self.tenant or self.refusal)
+        return bool(self.tenant or self.ownership_problem)
 
     @property
     def applicable_resolver(self) -> SubmittedResolver | None:
@@ -214,9 +214,9 @@ def is_complete(decision: StartDecision) -> bool:
 
 
 def _ownership(pod: PodFacts) -> Blocker | None:
-    if not pod.refusal or pod.is_host_network:
+    if not pod.ownership_problem or pod.is_host_network:
         return None
-    return Blocker(Reason.OWNERSHIP, _one_line(pod.refusal))
+    return Blocker(Reason.OWNERSHIP, _one_line(pod.ownership_problem))
 
 
 def _network_readiness(pod: PodFacts) -> Blocker | None:

@@ -91,7 +91,7 @@ def test_the_stock_policy_is_read_and_checked(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"stock\.policyFile: .*p\.rego: No such file"):
         load(file)
     (tmp_path / "p.rego").write_text("package agent_policy\n")
-    assert read_policy(load(file).channel_settings().stock_policy_file) == ("package agent_policy\n", "")
+    assert read_policy(load(file).channel_settings().agent_policy_file) == ("package agent_policy\n", "")
 
 
 def test_without_a_start_gate_nothing_is_blocked() -> None:

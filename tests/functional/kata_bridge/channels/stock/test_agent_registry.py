@@ -97,7 +97,7 @@ async def test_refused_copy_is_reported_and_not_repeated(
 async def test_nothing_is_copied_into_a_confidential_guest(short_dir: Path) -> None:
     kata = FakeKata(short_dir, FakeTables())
     async with kata, agents_of(short_dir, kata) as agents:
-        assert await why(agents, replace(GUEST, policy_refusal="it is confidential")) == NOT_ATTACHED
+        assert await why(agents, replace(GUEST, agent_policy_lock="it is confidential")) == NOT_ATTACHED
         assert kata.agent.calls == []
 
 

@@ -61,7 +61,7 @@ def test_a_pod_without_annotations_has_no_tenant() -> None:
 def test_incomplete_ownership_annotations_are_refused() -> None:
     sandbox = sandbox_of(replace(WEB, annotations={"tenancy.x-k8s.io/cluster": "vc-1-a"}))
     assert sandbox.tenant == ""
-    assert sandbox.refusal == (
+    assert sandbox.ownership_problem == (
         "its ownership annotations are invalid: not all of its ownership annotations are set"
     )
 

@@ -30,7 +30,7 @@ POD = PodFacts(
     tenant="vc-a",
     networks=("blue",),
     is_host_network=False,
-    refusal="",
+    ownership_problem="",
     readiness=None,
     rules=RulesState(digest="d", desired="d"),
     resolver=SubmittedResolver("nameserver 10.1.0.10\n"),
@@ -219,7 +219,7 @@ def test_in_the_host_network_only_a_wait_message_blocks() -> None:
 
 
 def test_invalid_ownership_annotations_block() -> None:
-    pod = replace(POD, tenant="", refusal="its ownership annotations are invalid: key")
+    pod = replace(POD, tenant="", ownership_problem="its ownership annotations are invalid: key")
     assert messages(pod) == ["its ownership annotations are invalid: key"]
 
 
@@ -264,7 +264,7 @@ PODS = st.builds(
     tenant=st.sampled_from(["", "vc-a"]),
     networks=st.just(("blue",)),
     is_host_network=st.booleans(),
-    refusal=TEXTS,
+    ownership_problem=TEXTS,
     readiness=st.sampled_from([None, "true", "false"]),
     rules=st.none() | RULES,
     resolver=st.none() | st.builds(SubmittedResolver, TEXTS, TEXTS),
@@ -281,7 +281,7 @@ def test_no_tenants_container_starts_before_its_needs_are_met(
         return
     assert pod.rules is None or container.is_agent or (pod.rules.digest and not pod.rules.has_drifted)
     assert pod.readiness in (None, "true")
-    assert not pod.refusal
+    assert not pod.ownership_problem
     assert pod.resolver is None or not pod.resolver.wait_message
     has_resolver = pod.resolver is not None and pod.resolver.text and decision.mounts_resolv_conf
     assert container.has_own_resolv_conf or has_resolver
@@ -301,7 +301,7 @@ def test_only_enforce_blocks_and_warn_names_the_same(
     if isinstance(enforced, Blocked):
         assert enforced.blockers
         assert all(blocker.message and "\n" not in blocker.message for blocker in enforced.blockers)
-        assert pod.tenant or pod.refusal
+        assert pod.tenant or pod.ownership_problem
 
 
 @given(st.text(max_size=2000))
