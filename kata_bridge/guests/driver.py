@@ -321,7 +321,11 @@ class GuestDriver:
         if problem is not None:
             state, reason = problem
             _log.warning(
-                "guest has stale rules", guest=self.sandbox.id, pod=self._pod, state=state, reason=reason
+                "guest does not have its desired rules",
+                guest=self.sandbox.id,
+                pod=self._pod,
+                state=state,
+                reason=reason,
             )
         elif machine.in_flight is not None or not (machine.is_current or machine.desired is None):
             return  # a try is in flight: its outcome decides
@@ -385,7 +389,7 @@ class GuestDriver:
 
     @property
     def channel_name(self) -> str:
-        """The kind of the selected channel; empty while there is none."""
+        """The kind of the channel selected last; empty before the first."""
         return self.machine.capabilities.channel if self.machine.capabilities is not None else ""
 
     @property

@@ -160,7 +160,8 @@ class Plugin:
         _log.info("registered as an NRI plugin", runtime=session.runtime)
         if self._events & SINCE_0_10 and not session.events & SINCE_0_10:
             _log.warning(
-                "this runtime does not validate containers: one whose decision times out starts; upgrade it",
+                "the runtime has no ValidateContainerAdjustment: a container starts if kata-bridge answers "
+                "too late; upgrade the runtime",
                 runtime=session.runtime,
             )
 

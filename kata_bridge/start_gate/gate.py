@@ -111,7 +111,7 @@ class StartGate:
     # ---- sandboxes
 
     def sandbox_started(self, pod: PodSandbox) -> Deny | None:
-        """Observe a new sandbox. Deny it only where its containers could never start in it.
+        """Observe a new sandbox. Deny it only if its network is not ready and no API server tells when it is.
 
         The runtime keeps the annotations that a pod had when its sandbox was made. Where nothing reads them
         again, a pod whose network is not ready needs a new sandbox for each try.
@@ -369,7 +369,7 @@ class StartGate:
         if not any(isinstance(decision, Allowed) for decision in decisions):
             return
         waited_s = round(self._loop.time() - gated.blocked_since_s, 3)
-        _log.info("pod is no longer blocked", waited_s=waited_s, **gated.log_fields)
+        _log.info("a blocked container of the pod may start", waited_s=waited_s, **gated.log_fields)
         gated.blocked_containers.clear()
         self._resolv_confs.set_blocked(sandbox.id, is_blocked=False)
         gated.blocked_since_s = 0.0

@@ -27,9 +27,11 @@ class GatedPod:
     started_s: float | None
     observed_s: float
     needs_met: asyncio.Event = field(default_factory=asyncio.Event)
-    # By name, since the pod's needs were last met. "" stands for containers that an earlier life blocked.
+    # Containers that are blocked, by name. The key "" stands for those that were blocked, or may have been,
+    # before the connection to the runtime.
     blocked_containers: dict[str, tuple[ContainerFacts, Blocked | None]] = field(default_factory=dict)
-    # Since when one of them is blocked; a new sandbox or a restart of kata-bridge begins anew.
+    # Start of the present span in which one of them is blocked; no meaning while none is. A new sandbox or a
+    # restart of kata-bridge begins anew.
     blocked_since_s: float = 0.0
     # The containers that were blocked and have not been allowed since.
     not_allowed: set[str] = field(default_factory=set)

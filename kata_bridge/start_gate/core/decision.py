@@ -39,7 +39,10 @@ class Need(enum.Enum):
 
 
 class Reason(enum.Enum):
-    """Why a container is blocked, for machines: a label of metrics, the reason of the node's condition."""
+    """Why a container is blocked: label `reason` of the start gate's metrics, reason of the node's condition.
+
+    Not the reason of an Event.
+    """
 
     OWNERSHIP = "OwnershipInvalid"
     NETWORK = "NetworkNotReady"

@@ -221,7 +221,7 @@ async def test_a_runtime_that_drops_newer_events_gets_fewer_once(
         runtime.drop()
         await runtime.wait_registered(2)
         assert plugin.missing == frozenset()
-    assert "does not validate containers" in capsys.readouterr().err
+    assert "has no ValidateContainerAdjustment" in capsys.readouterr().err
 
 
 @pytest.mark.asyncio
