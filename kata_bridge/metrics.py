@@ -18,12 +18,12 @@ class KataBridgeMetrics:
         self.registry = Registry()
         self.pushes = self.registry.counter(
             "vcnode_katabridge_pushes_total",
-            "Rulesets submitted to guests, by kind and result.",
+            "Rulesets pushed to guests, by kind and result.",
             ("kind", "result"),
         )
         self.apply_seconds = self.registry.histogram(
             "vcnode_katabridge_apply_seconds",
-            "Time from submitting a ruleset to a guest until it was applied.",
+            "Time of a push into a guest that succeeded.",
             _APPLY_BOUNDS,
         )
         self.drift = self.registry.counter(
@@ -60,7 +60,7 @@ class KataBridgeMetrics:
         """Register what is read at each scrape: (channel, state) of each guest, and ages of sources."""
         self.registry.gauge_function(
             "vcnode_katabridge_guests",
-            "Guests on this node, by channel and state.",
+            "Guests on this node, by channel (agent, shim, ttrpc, netns; empty before the first) and state.",
             lambda: {key: float(count) for key, count in Counter(guests()).items()},
             ("channel", "sync_state"),
         )

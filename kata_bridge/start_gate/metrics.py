@@ -22,12 +22,12 @@ class StartGateMetrics:
         )
         self.blocked = registry.counter(
             "vcnode_katabridge_blocked_starts_total",
-            "Refused container starts, by what was missing.",
+            "Blocked container starts, by reason.",
             ("reason",),
         )
         self.warned = registry.counter(
             "vcnode_katabridge_warned_starts_total",
-            "Containers that started under policy warn, by what was missing.",
+            "Containers that started under policy warn although needs were missing, by reason.",
             ("reason",),
         )
         for reason in Reason:
