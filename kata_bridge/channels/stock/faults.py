@@ -177,7 +177,7 @@ def explain(fault: Fault, call: StockCall, failure: CallFailedError, pushed: str
         case Fault.POLICY_DENIED:
             return (
                 f"the guest's agent policy denies {call.message}: add `default {call.message} := true` "
-                f"to it, see docs/guests.md; the agent reported: {text}"
+                f"to it, see docs/guests.md; the kata-agent reported: {text}"
             )
         case Fault.POLICY_UNDEFINED:
             return (
@@ -185,7 +185,7 @@ def explain(fault: Fault, call: StockCall, failure: CallFailedError, pushed: str
                 f"add `default {call.message} := true` to it, see docs/guests.md"
             )
         case Fault.NO_BINARY:
-            return f"the guest image lacks {tool}: install iptables into it; the agent reported: {text}"
+            return f"the guest image lacks {tool}: install iptables into it; the kata-agent reported: {text}"
         case Fault.NO_NF_TABLES:
             return (
                 f"the guest image's {tool} is the nft variant, but the guest kernel lacks nf_tables: use the "
@@ -199,12 +199,12 @@ def explain(fault: Fault, call: StockCall, failure: CallFailedError, pushed: str
         case Fault.IPV6_SAVES:
             return (
                 "the kata-agent runs ip6tables-save where it should restore (kata-containers issue 11803): "
-                "IPv6 rules need an agent with the fix of pull request 13789"
+                "IPv6 rules need a kata-agent with the fix of pull request 13789"
             )
         case Fault.RULE:
             return f"{tool} in the guest refused the rules: {text}{_offending(failure.text, pushed)}"
         case Fault.TOO_LARGE:
-            return f"the rules exceed the largest message to the agent (4 MiB): {text}"
+            return f"the rules exceed the largest message to the kata-agent (4 MiB): {text}"
         case Fault.TRANSIENT:
             return f"{tool} in the guest is not available now; trying again: {text}"
         case Fault.UNCLEAR:
