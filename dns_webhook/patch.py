@@ -18,7 +18,7 @@ _SEARCH = re.compile(rf"\.|{_LABEL}(?:\.{_LABEL})*\.?")
 
 def spec_fields(lines: tuple[ResolvConfLine, ...]) -> Json:
     """The two fields of a pod's spec from which the kubelet writes exactly these lines."""
-    return {"dnsPolicy": "None", "dnsConfig": _settings(lines)}
+    return {"dnsPolicy": "None", "dnsConfig": _dns_config(lines)}
 
 
 def patch(lines: tuple[ResolvConfLine, ...]) -> list[Json]:
@@ -33,7 +33,7 @@ def left_out(lines: tuple[ResolvConfLine, ...]) -> tuple[str, ...]:
     return tuple(entry.value for entry in entries if _search(entry) is None)
 
 
-def _settings(lines: tuple[ResolvConfLine, ...]) -> Json:
+def _dns_config(lines: tuple[ResolvConfLine, ...]) -> Json:
     found: Json = {}
     for line in lines:
         values = [entry.value for entry in line.entries]

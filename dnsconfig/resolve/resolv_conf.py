@@ -7,7 +7,7 @@ search line, one line for each server, the options; an empty list has no line.
 
 from dataclasses import dataclass
 
-from dnsconfig.resolve.resolver import ResolverConfig, SourcedValue
+from dnsconfig.resolve.resolver import ResolvConf, SourcedValue
 
 RETAINED = "retained from before"
 
@@ -24,7 +24,7 @@ class ResolvConfLine:
         return f"{self.keyword} {' '.join(entry.value for entry in self.entries)}\n"
 
 
-def lines(resolver: ResolverConfig) -> tuple[ResolvConfLine, ...]:
+def lines(resolver: ResolvConf) -> tuple[ResolvConfLine, ...]:
     """The lines of the file, in order."""
     found = []
     if resolver.searches:

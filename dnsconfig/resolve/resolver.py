@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Computes a pod's resolver as the kubelet 1.34 does: docs/spec/resolver.md#text.
 
-Three differences: the server of the pod's network replaces `--cluster-dns`, and the search list has the
-tenant's own name of the namespace. A cluster policy never falls back to the node's resolver. Every value
-carries its source. The kubelet writes options in random order (a Go map); here they keep the order of their
-first occurrence.
+Differences: the server of the pod's network replaces `--cluster-dns`. The search list has the tenant's own
+name of the namespace and the tenant's cluster domain. A cluster policy never falls back to the node's
+resolver. Options keep the order of their first occurrence; the kubelet's is random (a Go map).
 """
 
 import enum
@@ -72,7 +71,7 @@ class ClusterDns:
 
 
 @dataclass(frozen=True, slots=True)
-class ResolverConfig:
+class ResolvConf:
     """The content of a resolv.conf."""
 
     servers: tuple[SourcedValue, ...] = ()
@@ -103,7 +102,7 @@ def dns_class(spec: PodSpec) -> DnsClass:
 
 def compute_resolver(
     spec: PodSpec, cluster: ClusterDns | None, node: NodeResolver, node_ips: Sequence[str] = ()
-) -> tuple[ResolverConfig, tuple[PodEvent, ...]]:
+) -> tuple[ResolvConf, tuple[PodEvent, ...]]:
     """The pod's resolver, and Events about values that exceeded a limit.
 
     `cluster` may be None only for a pod that is not of class CLUSTER. `node_ips` are the kubelet's
@@ -111,7 +110,7 @@ def compute_resolver(
     """
     match dns_class(spec):
         case DnsClass.NONE:
-            found = ResolverConfig()
+            found = ResolvConf()
         case DnsClass.HOST:
             found = _without_file(node_ips) if node.is_none else _of_node(node)
         case DnsClass.CLUSTER:
@@ -119,44 +118,44 @@ def compute_resolver(
                 raise ValueError("a pod of class CLUSTER needs the DNS server of its network")
             found = _of_cluster(cluster, node)
     if spec.dns_config is not None:
-        found = _with_settings(found, spec.dns_config)
+        found = _with_dns_config(found, spec.dns_config)
     servers, server_events = _fitting_servers(found.servers)
     searches, search_events = _fitting_searches(found.searches)
-    return ResolverConfig(servers, searches, found.options), (*server_events, *search_events)
+    return ResolvConf(servers, searches, found.options), (*server_events, *search_events)
 
 
-def _of_node(node: NodeResolver) -> ResolverConfig:
-    return ResolverConfig(
+def _of_node(node: NodeResolver) -> ResolvConf:
+    return ResolvConf(
         _entries(node.servers, FROM_NODE),
         _entries(node.searches, FROM_NODE),
         _entries(node.options, FROM_NODE),
     )
 
 
-def _without_file(node_ips: Sequence[str]) -> ResolverConfig:
+def _without_file(node_ips: Sequence[str]) -> ResolvConf:
     """Lookups fail unless the pod runs a server itself."""
     servers = ["::1" if ":" in ip else "127.0.0.1" for ip in node_ips] or ["127.0.0.1"]
-    return ResolverConfig(_entries(servers, FROM_KUBELET), (SourcedValue(".", FROM_KUBELET),))
+    return ResolvConf(_entries(servers, FROM_KUBELET), (SourcedValue(".", FROM_KUBELET),))
 
 
-def _of_cluster(cluster: ClusterDns, node: NodeResolver) -> ResolverConfig:
+def _of_cluster(cluster: ClusterDns, node: NodeResolver) -> ResolvConf:
     searches = _entries(node.searches, FROM_NODE)
     if cluster.domain:
         paths = (f"{cluster.namespace}.svc.{cluster.domain}", f"svc.{cluster.domain}", cluster.domain)
         own = _entries(paths, f"cluster domain, {cluster.domain_source}")
         searches = _unique([*own, *searches])
-    return ResolverConfig(
+    return ResolvConf(
         _entries(cluster.addresses, cluster.address_source),
         searches,
         (SourcedValue(NDOTS, "policy ClusterFirst"),),
     )
 
 
-def _with_settings(found: ResolverConfig, settings: PodDnsConfig) -> ResolverConfig:
-    return ResolverConfig(
-        _unique([*found.servers, *_entries(settings.nameservers or (), FROM_POD)]),
-        _unique([*found.searches, *_entries(settings.searches or (), FROM_POD)]),
-        _merged(found.options, settings.options or ()),
+def _with_dns_config(found: ResolvConf, dns_config: PodDnsConfig) -> ResolvConf:
+    return ResolvConf(
+        _unique([*found.servers, *_entries(dns_config.nameservers or (), FROM_POD)]),
+        _unique([*found.searches, *_entries(dns_config.searches or (), FROM_POD)]),
+        _merged(found.options, dns_config.options or ()),
     )
 
 

@@ -4,7 +4,7 @@
 import pytest
 
 from dnsconfig.resolve.resolv_conf import ResolvConfLine, lines, retained_lines, text_of
-from dnsconfig.resolve.resolver import ResolverConfig, SourcedValue
+from dnsconfig.resolve.resolver import ResolvConf, SourcedValue
 
 
 def entries(*values: str) -> tuple[SourcedValue, ...]:
@@ -14,21 +14,21 @@ def entries(*values: str) -> tuple[SourcedValue, ...]:
 @pytest.mark.parametrize(
     ("resolver", "expected"),
     [
-        (ResolverConfig(), ""),
+        (ResolvConf(), ""),
         (
-            ResolverConfig(
+            ResolvConf(
                 entries("8.8.8.8", "server.google.com"), entries("114.114.114.114"), entries("timeout:1")
             ),
             "search 114.114.114.114\nnameserver 8.8.8.8\nnameserver server.google.com\noptions timeout:1\n",
         ),
         (
-            ResolverConfig(entries("8.8.8.8"), entries("a", "b", "c"), entries("timeout:1", "debug")),
+            ResolvConf(entries("8.8.8.8"), entries("a", "b", "c"), entries("timeout:1", "debug")),
             "search a b c\nnameserver 8.8.8.8\noptions timeout:1 debug\n",
         ),
-        (ResolverConfig((), (), entries("debug")), "options debug\n"),
+        (ResolvConf((), (), entries("debug")), "options debug\n"),
     ],
 )
-def test_text_is_containerds_byte_for_byte(resolver: ResolverConfig, expected: str) -> None:
+def test_text_is_containerds_byte_for_byte(resolver: ResolvConf, expected: str) -> None:
     assert text_of(lines(resolver)) == expected
 
 
@@ -45,6 +45,6 @@ def test_retained_lines_keep_comments_as_one_value() -> None:
 
 def test_lines_keep_the_sources_of_values() -> None:
     first = SourcedValue("a", "one")
-    assert lines(ResolverConfig(searches=(first, SourcedValue("b", "two")))) == (
+    assert lines(ResolvConf(searches=(first, SourcedValue("b", "two")))) == (
         ResolvConfLine("search", (first, SourcedValue("b", "two"))),
     )

@@ -16,7 +16,7 @@ from dnsconfig.resolve.resolver import (
     ClusterDns,
     DnsClass,
     PodEvent,
-    ResolverConfig,
+    ResolvConf,
     ResolverEventReason,
     SourcedValue,
     compute_resolver,
@@ -224,7 +224,7 @@ def test_the_search_line_is_truncated_to_2048_bytes() -> None:
 
 def test_each_value_has_its_source() -> None:
     found, _ = compute_resolver(spec(dnsConfig=SETTINGS), CLUSTER, HOST)
-    assert found == ResolverConfig(
+    assert found == ResolvConf(
         (SourcedValue("1.2.3.4", "network blue"), SourcedValue("10.0.0.11", "the pod's dnsConfig")),
         (
             SourcedValue("testns.svc.kubernetes.io", "cluster domain, configured"),
@@ -240,7 +240,7 @@ def test_each_value_has_its_source() -> None:
 def test_class_cluster_without_a_server_is_an_error() -> None:
     with pytest.raises(ValueError, match="a pod of class CLUSTER needs"):
         compute_resolver(spec(), None, HOST)
-    assert compute_resolver(spec(dnsPolicy="None"), None, HOST) == (ResolverConfig(), ())
+    assert compute_resolver(spec(dnsPolicy="None"), None, HOST) == (ResolvConf(), ())
 
 
 WORDS = st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1, max_size=260)
