@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from dnsconfig.resolve.resolv_conf import ResolvConfLine
-from dnsconfig.resolve.resolver import FROM_POD, SourcedValue
+from dnsconfig.resolve.resolver import SourcedValue
 
 Json = dict[str, Any]
 
@@ -50,7 +50,7 @@ def _dns_config(lines: tuple[ResolvConfLine, ...]) -> Json:
 
 def _search(entry: SourcedValue) -> str | None:
     """The path for the pod's spec; None if it is left out."""
-    if entry.source == FROM_POD:
+    if entry.is_from_pod:
         return entry.value
     # Domain names are case-insensitive; the API server accepts lower case only.
     folded = entry.value.lower()

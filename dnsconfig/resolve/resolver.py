@@ -8,7 +8,7 @@ resolver. Options keep the order of their first occurrence; the kubelet's is ran
 
 import enum
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from daemonkit.kube.resources import EventReason
 from dnsconfig.cluster.objects import PodDnsConfig, PodDnsOption, PodSpec
@@ -53,10 +53,11 @@ class DnsClass(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SourcedValue:
-    """One value of a resolv.conf, and its source."""
+    """One value of a resolv.conf, and its source in words; `is_from_pod`: it is of the pod's dnsConfig."""
 
     value: str
     source: str
+    is_from_pod: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,23 +154,25 @@ def _of_cluster(cluster: ClusterDns, node: NodeResolver) -> ResolvConf:
 
 def _with_dns_config(found: ResolvConf, dns_config: PodDnsConfig) -> ResolvConf:
     return ResolvConf(
-        _unique([*found.servers, *_entries(dns_config.nameservers or (), FROM_POD)]),
-        _unique([*found.searches, *_entries(dns_config.searches or (), FROM_POD)]),
+        _unique([*found.servers, *map(_from_pod, dns_config.nameservers or ())]),
+        _unique([*found.searches, *map(_from_pod, dns_config.searches or ())]),
         _merged(found.options, dns_config.options or ()),
     )
 
 
 def _merged(options: Iterable[SourcedValue], own: Iterable[PodDnsOption]) -> tuple[SourcedValue, ...]:
     """Options by name, where the pod's value wins; an empty value is written as none."""
-    merged: dict[str, tuple[str, str]] = {}
+    merged: dict[str, SourcedValue] = {}
     for entry in options:
         name, _, value = entry.value.partition(":")
-        merged[name] = (value, entry.source)
+        merged[name] = replace(entry, value=_option(name, value))
     for option in own:
-        merged[option.name] = (option.value or "", FROM_POD)
-    return tuple(
-        SourcedValue(f"{name}:{value}" if value else name, source) for name, (value, source) in merged.items()
-    )
+        merged[option.name] = _from_pod(_option(option.name, option.value or ""))
+    return tuple(merged.values())
+
+
+def _option(name: str, value: str) -> str:
+    return f"{name}:{value}" if value else name
 
 
 def _fitting_servers(
@@ -207,6 +210,10 @@ def _fitting_searches(
 
 def _entries(values: Iterable[str], source: str) -> tuple[SourcedValue, ...]:
     return tuple(SourcedValue(value, source) for value in values)
+
+
+def _from_pod(value: str) -> SourcedValue:
+    return SourcedValue(value, FROM_POD, is_from_pod=True)
 
 
 def _unique(entries: Iterable[SourcedValue]) -> tuple[SourcedValue, ...]:

@@ -225,15 +225,21 @@ def test_the_search_line_is_truncated_to_2048_bytes() -> None:
 def test_each_value_has_its_source() -> None:
     found, _ = compute_resolver(spec(dnsConfig=SETTINGS), CLUSTER, HOST)
     assert found == ResolvConf(
-        (SourcedValue("1.2.3.4", "network blue"), SourcedValue("10.0.0.11", "the pod's dnsConfig")),
+        (
+            SourcedValue("1.2.3.4", "network blue"),
+            SourcedValue("10.0.0.11", "the pod's dnsConfig", is_from_pod=True),
+        ),
         (
             SourcedValue("testns.svc.kubernetes.io", "cluster domain, configured"),
             SourcedValue("svc.kubernetes.io", "cluster domain, configured"),
             SourcedValue("kubernetes.io", "cluster domain, configured"),
             SourcedValue("host.domain", "the node's resolv.conf"),
-            SourcedValue("my.domain", "the pod's dnsConfig"),
+            SourcedValue("my.domain", "the pod's dnsConfig", is_from_pod=True),
         ),
-        (SourcedValue("ndots:3", "the pod's dnsConfig"), SourcedValue("debug", "the pod's dnsConfig")),
+        (
+            SourcedValue("ndots:3", "the pod's dnsConfig", is_from_pod=True),
+            SourcedValue("debug", "the pod's dnsConfig", is_from_pod=True),
+        ),
     )
 
 
