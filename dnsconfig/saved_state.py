@@ -24,7 +24,7 @@ from dnsconfig.cluster.objects import (
     VirtualClusterObject,
 )
 from dnsconfig.cluster.snapshot import NamespaceSnapshot, Snapshot
-from dnsconfig.resolve.network import AddressSource
+from dnsconfig.resolve.network import RevocableAddresses
 from dnsconfig.retention.resolver_retention import ResolverRetention, RevokedAddress
 from dnsconfig.retention.sandbox_networks import KnownSandbox, SandboxNetworks
 
@@ -63,7 +63,7 @@ _KEYS = {
     "synced_namespaces": "heard",  # saved as: a key of version 1 of the file
     "texts": "given",
     "text_networks": "givenNetworks",
-    "address_sources": "origins",
+    "revocable": "origins",
     "revoked": "losses",
     "sandboxes": "attachments",
 }
@@ -72,7 +72,7 @@ _KEYS = {
 class SavedObjects(msgspec.Struct, rename=_KEYS):
     """The content of the file. `services` and `networks` are those of `synced_namespaces`.
 
-    `texts`, `text_networks`, `address_sources` and `revoked` are a `ResolverRetention`, `sandboxes` a
+    `texts`, `text_networks`, `revocable` and `revoked` are a `ResolverRetention`, `sandboxes` a
     `SandboxNetworks`; both by the UIDs of pods.
     """
 
@@ -84,7 +84,7 @@ class SavedObjects(msgspec.Struct, rename=_KEYS):
     synced_namespaces: list[str]
     texts: dict[str, str]
     version: int = _VERSION
-    address_sources: dict[str, AddressSource] = msgspec.field(default_factory=dict)
+    revocable: dict[str, RevocableAddresses] = msgspec.field(default_factory=dict)
     revoked: dict[str, SavedRevokedAddress] = msgspec.field(default_factory=dict)
     text_networks: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     sandboxes: dict[str, SavedSandbox] = msgspec.field(default_factory=dict)
@@ -97,7 +97,7 @@ class RestoredState:
     snapshot: Snapshot
     texts: dict[str, str] = field(default_factory=dict)
     age_s: float = 0.0
-    address_sources: dict[str, AddressSource] = field(default_factory=dict)
+    revocable: dict[str, RevocableAddresses] = field(default_factory=dict)
     revoked: dict[str, SavedRevokedAddress] = field(default_factory=dict)
     text_networks: dict[str, tuple[str, ...]] = field(default_factory=dict)
     sandboxes: dict[str, SavedSandbox] = field(default_factory=dict)
@@ -109,15 +109,15 @@ class RestoredState:
     def retention(self, hold_s: float, wall_at_zero: float, now: float) -> ResolverRetention:
         """The saved retention. If the wall clock moved back, times of revocation are clamped to now.
 
-        An older version did not save the networks of a text. Its address source names them; a text
-        without one is dropped, as it may be of another network than the pod's current one.
+        An older version did not save the networks of a text. Its cluster IPs have the network; a text
+        without any is dropped, as it may be of another network than the pod's current one.
         """
         retention = ResolverRetention(hold_s)
-        older = {uid: (source.network,) for uid, source in self.address_sources.items()}
+        older = {uid: (each.network,) for uid, each in self.revocable.items()}
         networks = (older | self.text_networks).items()
         retention.networks |= {uid: each for uid, each in networks if uid in self.texts}
         retention.texts |= {uid: text for uid, text in self.texts.items() if uid in retention.networks}
-        retention.address_sources |= self.address_sources
+        retention.revocable |= self.revocable
         retention.revoked |= {
             uid: RevokedAddress(min(now, each.since - wall_at_zero), each.is_confirmed, each.reduced_text)
             for uid, each in self.revoked.items()
@@ -132,8 +132,8 @@ class RestoredState:
             for uid, each in self.sandboxes.items()
             if each.networks
         }
-        for uid, source in self.address_sources.items():
-            found.infer(uid, (source.network,))
+        for uid, each in self.revocable.items():
+            found.infer(uid, (each.network,))
         return found
 
 
@@ -156,7 +156,7 @@ def objects_to_save(
         [network for each in contents for network in each.networks.values()],
         sorted(snapshot.contents),
         dict(retention.texts),
-        address_sources=dict(retention.address_sources),
+        revocable=dict(retention.revocable),
         revoked={
             # Rounded down by half a second more, as the two clocks are read one after the other: a later
             # time would restore a removed address for a moment after a restart.
@@ -228,7 +228,7 @@ class SavedStateFile:
             snapshot_of(saved),
             saved.texts,
             loaded.age_s,
-            saved.address_sources,
+            saved.revocable,
             saved.revoked,
             saved.text_networks,
             saved.sandboxes,

@@ -21,7 +21,7 @@ from dnsconfig.cluster.objects import PodObject
 from dnsconfig.cluster.state import ClusterState
 from dnsconfig.delivery.queue import ResolverTarget
 from dnsconfig.resolve.decision import NodeDns, ResolverCache, ResolverDecision, decide, readiness_wait
-from dnsconfig.resolve.network import AddressSource, networks_of
+from dnsconfig.resolve.network import RevocableAddresses, networks_of
 from dnsconfig.resolve.waiting import PodWaiting, WaitReason
 from dnsconfig.retention.desired import DesiredResolver
 from dnsconfig.retention.resolver_retention import ResolverRetention, RevokedAddress
@@ -133,7 +133,7 @@ class PodResolvers:
         now: float,
     ) -> PodResolver:
         uid, text, waiting = pod.metadata.uid, decision.text, decision.waiting
-        source = _address_source(decision)
+        revocable = _revocable(decision)
         retention = self.retention
         revoked = retention.evaluate(uid, decision, now, is_host_network=pod.spec.host_network)
         if not retention.is_retained_for(uid, networks):
@@ -144,23 +144,23 @@ class PodResolvers:
         elif text is None and retention.is_retained_for(uid, networks):
             is_retained = True
             text, waiting = retention.texts[uid], readiness_wait(pod)
-            source = retention.address_sources.get(uid)
+            revocable = retention.revocable.get(uid)
         file = "" if text is None else text or EMPTY_FILE
         since = None
         if waiting is not None:
             since = now if waiting_since is None else waiting_since
         message = "" if waiting is None else waiting.message[:MAX_MESSAGE_CHARACTERS]
-        desired = DesiredResolver(file, message, source, is_reduced, networks)
+        desired = DesiredResolver(file, message, revocable, is_reduced, networks)
         removal_at = 0.0 if revoked is None else retention.removal_at(revoked)
         return PodResolver(pod, decision, target, desired, is_retained, revoked, removal_at, since)
 
 
-def _address_source(decision: ResolverDecision) -> AddressSource | None:
-    """The source of the cluster IPs in a decision's text; None where it has none."""
+def _revocable(decision: ResolverDecision) -> RevocableAddresses | None:
+    """The cluster IPs in a decision's text; None where it has none."""
     server, network = decision.server, decision.network
     if decision.lines is None or server is None or network is None or not server.is_cluster_ip:
         return None
-    return AddressSource(network.network, server.addresses)
+    return RevocableAddresses(network.network, server.addresses)
 
 
 def _by_pod(guests: Iterable[Guest]) -> dict[str, Guest]:

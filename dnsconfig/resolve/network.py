@@ -29,7 +29,7 @@ _MAX_LABEL = 253
 
 @dataclass(frozen=True, slots=True)
 class PodNetwork:
-    """The pod's network, and how it is known."""
+    """The pod's network, and in words how it is known."""
 
     network: str
     source: str
@@ -37,9 +37,10 @@ class PodNetwork:
 
 @dataclass(frozen=True, slots=True)
 class NetworkServer:
-    """The DNS server of a network: canonical addresses in order of preference, and their source.
+    """The DNS server of a network: canonical addresses in order of preference, and their source in words.
 
-    `is_cluster_ip`: they are a Service's, so that the API server can give them to another Service.
+    `is_cluster_ip`: all are a Service's cluster IPs, which the API server can give to another Service;
+    otherwise none is.
     """
 
     addresses: tuple[str, ...]
@@ -60,8 +61,11 @@ class ClusterIps:
 
 
 @dataclass(frozen=True, slots=True)
-class AddressSource:
-    """The network whose Service had the cluster IPs that are in a pod's resolv.conf."""
+class RevocableAddresses:
+    """The cluster IPs in a pod's resolv.conf, which the API server may give to another Service later.
+
+    `network` is the one whose DNS Service had them.
+    """
 
     network: str
     cluster_ips: tuple[str, ...]
@@ -69,7 +73,7 @@ class AddressSource:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDomain:
-    """A tenant's cluster domain, and its source."""
+    """A tenant's cluster domain, and its source in words."""
 
     name: str
     source: str

@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 
-from dnsconfig.resolve.network import AddressSource
+from dnsconfig.resolve.network import RevocableAddresses
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,13 +12,12 @@ class DesiredResolver:
 
     It applies only to a sandbox that is attached to exactly these `networks`.
 
-    `address_source` has the servers in the text that the API server may give to another Service
-    later. A text that `is_reduced` is what remained when those were revoked.
+    A text that `is_reduced` is what remained when its `revocable` addresses were revoked.
     """
 
     text: str = ""
     wait_message: str = ""
-    address_source: AddressSource | None = None
+    revocable: RevocableAddresses | None = None
     is_reduced: bool = False
     networks: tuple[str, ...] = ()
 

@@ -6,7 +6,8 @@ other networks does not retain it.
 
 A pod retains its resolver while none can be decided for it, with one exception. The API server may
 give a free cluster IP to a Service of any tenant at once. So if the network's Service has given up
-the address and the pod has no other server, the pod's text loses it and starting containers wait:
+the address and no new resolver can be computed for the pod, the pod's text loses the address and
+starting containers wait:
 
 - after `REVOCATION_DELAY_S`. A Service that is deleted and created again (`helm upgrade --force`, a
   syncer that repairs) is back within seconds, and the pods' files shall change once, not twice. A
@@ -23,7 +24,7 @@ from dataclasses import dataclass, replace
 
 from daemonkit.kube.relist_guard import trusted_at
 from dnsconfig.resolve.decision import MAX_TEXT_BYTES, ResolverDecision
-from dnsconfig.resolve.network import AddressSource
+from dnsconfig.resolve.network import RevocableAddresses
 from dnsconfig.retention.desired import DesiredResolver
 from dnsconfig.retention.revoked_servers import has_revoked, without_revoked
 
@@ -47,13 +48,13 @@ class RevokedAddress:
 
 
 class ResolverRetention:
-    """By the UIDs of pods: texts, their networks, the sources of their cluster IPs, revoked addresses."""
+    """By the UIDs of pods: texts, their networks, their cluster IPs, and what of these is revoked."""
 
     def __init__(self, hold_s: float) -> None:
         self._hold_s = hold_s
         self.texts: dict[str, str] = {}
         self.networks: dict[str, tuple[str, ...]] = {}
-        self.address_sources: dict[str, AddressSource] = {}
+        self.revocable: dict[str, RevocableAddresses] = {}
         self.revoked: dict[str, RevokedAddress] = {}
 
     def record_applied(self, uid: str, desired: DesiredResolver) -> None:
@@ -62,12 +63,12 @@ class ResolverRetention:
             return  # a reduced text is never restored
         self.texts[uid] = desired.text
         self.networks[uid] = desired.networks
-        self.address_sources.pop(uid, None)
-        if desired.address_source is not None:
-            self.address_sources[uid] = desired.address_source
+        self.revocable.pop(uid, None)
+        if desired.revocable is not None:
+            self.revocable[uid] = desired.revocable
 
     def forget(self, uid: str) -> None:
-        for each in (self.texts, self.networks, self.address_sources, self.revoked):
+        for each in (self.texts, self.networks, self.revocable, self.revoked):
             each.pop(uid, None)
 
     def is_retained_for(self, uid: str, networks: tuple[str, ...]) -> bool:
@@ -76,8 +77,8 @@ class ResolverRetention:
 
     def previous_network(self, uid: str) -> str:
         """The network of the pod's last resolver; empty if that has no cluster IP of a Service."""
-        source = self.address_sources.get(uid)
-        return "" if source is None else source.network
+        revocable = self.revocable.get(uid)
+        return "" if revocable is None else revocable.network
 
     def removal_at(self, revoked: RevokedAddress) -> float:
         """When the address is removed from the pod's text."""
@@ -99,9 +100,14 @@ class ResolverRetention:
         # A further address of the pod may be revoked later; while that is unknown, the text stays.
         is_due = ips is not None or (revoked.is_confirmed and not revoked.is_removed)
         if is_due and self.removal_at(revoked) <= now:
-            source, remaining = self.address_sources[uid], () if ips is None else ips.addresses
-            gone = replace(source, cluster_ips=tuple(ip for ip in source.cluster_ips if ip not in remaining))
-            text = without_revoked(self.texts[uid], gone, MAX_TEXT_BYTES, is_host_network=is_host_network)
+            revocable, remaining = self.revocable[uid], () if ips is None else ips.addresses
+            gone = tuple(ip for ip in revocable.cluster_ips if ip not in remaining)
+            text = without_revoked(
+                self.texts[uid],
+                replace(revocable, cluster_ips=gone),
+                MAX_TEXT_BYTES,
+                is_host_network=is_host_network,
+            )
             revoked = replace(revoked, reduced_text=text)
         self.revoked[uid] = revoked
         return revoked
@@ -111,12 +117,12 @@ class ResolverRetention:
         return [self.removal_at(revoked) for revoked in self.revoked.values() if not revoked.is_removed]
 
     def _observed(self, uid: str, decision: ResolverDecision, now: float) -> RevokedAddress | None:
-        source, revoked, ips = self.address_sources.get(uid), self.revoked.get(uid), decision.cluster_ips
-        if source is None or uid not in self.texts or decision.text is not None:
+        revocable, revoked, ips = self.revocable.get(uid), self.revoked.get(uid), decision.cluster_ips
+        if revocable is None or uid not in self.texts or decision.text is not None:
             return None
         if ips is None:
             return revoked
-        if not has_revoked(source.cluster_ips, ips):
+        if not has_revoked(revocable.cluster_ips, ips):
             return None
         if revoked is None or (ips.is_confirmed and not revoked.is_confirmed):
             # After a distrusted relist, the Services may be deleted one by one.

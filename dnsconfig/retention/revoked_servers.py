@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from dnsconfig.cluster.objects import SERVICE_PREFIX
 from dnsconfig.cluster.state import KUBE_SYSTEM
-from dnsconfig.resolve.network import AddressSource, ClusterIps, canonical_addresses
+from dnsconfig.resolve.network import ClusterIps, RevocableAddresses, canonical_addresses
 
 # RFC 6666, the discard-only block: a valid address without a host.
 DISCARD_ADDRESS = "100::1"
@@ -26,7 +26,7 @@ def has_revoked(applied: Collection[str], now: ClusterIps) -> bool:
     return not set(applied) <= set(now.addresses)
 
 
-def without_revoked(text: str, revoked: AddressSource, max_bytes: int, *, is_host_network: bool) -> str:
+def without_revoked(text: str, revoked: RevocableAddresses, max_bytes: int, *, is_host_network: bool) -> str:
     """The text without the revoked servers, under a comment with the reason.
 
     The comment has less than 255 characters, musl's limit for a line (a network's name has 54 at

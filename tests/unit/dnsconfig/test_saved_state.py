@@ -9,7 +9,7 @@ import pytest
 from daemonkit.files.saved_state import MAX_AGE_S
 from daemonkit.metrics import Counter
 from dnsconfig.cluster.snapshot import Snapshot
-from dnsconfig.resolve.network import AddressSource
+from dnsconfig.resolve.network import RevocableAddresses
 from dnsconfig.retention.resolver_retention import ResolverRetention, RevokedAddress
 from dnsconfig.retention.sandbox_networks import KnownSandbox, SandboxNetworks
 from dnsconfig.saved_state import (
@@ -77,9 +77,9 @@ async def test_a_snapshot_is_restored_unchanged(disk: StateDisk) -> None:
 
 async def test_revocations_are_restored_and_clamped_to_now(disk: StateDisk) -> None:
     made = retention(x="nameserver 10.0.0.2\n")
-    made.address_sources |= {
-        "uid-a-shop-web-0": AddressSource("b", ("10.0.0.1",)),
-        "x": AddressSource("c", ("10.0.0.2", "fd00::2")),
+    made.revocable |= {
+        "uid-a-shop-web-0": RevocableAddresses("b", ("10.0.0.1",)),
+        "x": RevocableAddresses("c", ("10.0.0.2", "fd00::2")),
     }
     made.revoked |= {
         "uid-a-shop-web-0": RevokedAddress(5.0, is_confirmed=False),
@@ -90,10 +90,10 @@ async def test_revocations_are_restored_and_clamped_to_now(disk: StateDisk) -> N
     assert restored is not None
     # The next monotonic clock starts elsewhere; a wall clock that was set back clamps to now.
     again = restored.retention(HOLD_S, NOW + 100.0, 50.0)
-    assert (again.texts, again.networks, again.address_sources) == (
+    assert (again.texts, again.networks, again.revocable) == (
         made.texts,
         made.networks,
-        made.address_sources,
+        made.revocable,
     )
     assert again.revoked == {
         "uid-a-shop-web-0": RevokedAddress(-96.0, is_confirmed=False),
@@ -126,9 +126,9 @@ async def test_a_file_without_revocations_is_read(disk: StateDisk) -> None:
     assert restored.sandbox_networks().known == {}
 
 
-async def test_an_older_texts_network_is_its_address_source(disk: StateDisk) -> None:
+async def test_an_older_texts_network_is_that_of_its_cluster_ips(disk: StateDisk) -> None:
     made = retention(x="nameserver 192.0.2.1\n")
-    made.address_sources["uid-a-shop-web-0"] = AddressSource("blue", ("10.0.0.1",))
+    made.revocable["uid-a-shop-web-0"] = RevocableAddresses("blue", ("10.0.0.1",))
     value = json.loads(msgspec.json.encode(objects_to_save(snapshot(), made, SandboxNetworks(), NOW)))
     del value["givenNetworks"], value["attachments"]
     disk.path.write_text(json.dumps(value))

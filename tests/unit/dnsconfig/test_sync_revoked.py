@@ -240,7 +240,7 @@ async def test_a_deleted_pod_leaves_no_revocation() -> None:
         here.storage.delete(PODS, "a-shop", "web")
         await asyncio.sleep(3 * FORGET_S)
         retention = here.controller.pods.retention
-        assert (retention.texts, retention.networks, retention.address_sources, retention.revoked) == (
+        assert (retention.texts, retention.networks, retention.revocable, retention.revoked) == (
             {},
             {},
             {},

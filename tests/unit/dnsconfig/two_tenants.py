@@ -26,7 +26,7 @@ def as_saved(before: VirtualNode) -> tuple[Snapshot, ResolverRetention, SandboxN
         snapshot_of(saved),
         saved.texts,
         0.0,
-        saved.address_sources,
+        saved.revocable,
         saved.revoked,
         saved.text_networks,
         saved.sandboxes,

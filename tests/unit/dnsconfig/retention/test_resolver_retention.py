@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dnsconfig.cluster.objects import PodObject, decode_object
 from dnsconfig.cluster.state import Absence, ClusterState, cluster_state_of
 from dnsconfig.resolve.decision import ResolverDecision, decide, node_dns_of
-from dnsconfig.resolve.network import AddressSource, ClusterIps
+from dnsconfig.resolve.network import ClusterIps, RevocableAddresses
 from dnsconfig.resolve.resolv_conf import ResolvConfLine
 from dnsconfig.resolve.resolver import DnsClass, SourcedValue
 from dnsconfig.retention.desired import DesiredResolver
@@ -46,7 +46,7 @@ def decision(ips: ClusterIps | None) -> ResolverDecision:
 def retention(*cluster_ips: str) -> ResolverRetention:
     made = ResolverRetention(HOLD)
     made.record_applied(
-        "u", DesiredResolver(TEXT, address_source=AddressSource("blue", cluster_ips) if cluster_ips else None)
+        "u", DesiredResolver(TEXT, revocable=RevocableAddresses("blue", cluster_ips) if cluster_ips else None)
     )
     return made
 
@@ -136,16 +136,16 @@ def test_a_reduced_text_is_never_retained() -> None:
     kept = retention("10.0.0.1")
     kept.record_applied("u", DesiredResolver(REDUCED, "why", is_reduced=True))
     kept.record_applied("u", DesiredResolver(wait_message="why"))
-    assert (kept.texts, kept.address_sources) == ({"u": TEXT}, {"u": AddressSource("blue", ("10.0.0.1",))})
+    assert (kept.texts, kept.revocable) == ({"u": TEXT}, {"u": RevocableAddresses("blue", ("10.0.0.1",))})
     kept.record_applied("u", DesiredResolver("nameserver 192.0.2.1\n"))
-    assert (kept.texts, kept.address_sources) == ({"u": "nameserver 192.0.2.1\n"}, {})
+    assert (kept.texts, kept.revocable) == ({"u": "nameserver 192.0.2.1\n"}, {})
 
 
 def test_forget_removes_all_of_a_pod() -> None:
     kept = retention("10.0.0.1")
     kept.evaluate("u", decision(GONE), 0.0, is_host_network=False)
     kept.forget("u")
-    assert (kept.texts, kept.address_sources, kept.revoked) == ({}, {}, {})
+    assert (kept.texts, kept.revocable, kept.revoked) == ({}, {}, {})
 
 
 def test_a_revocation_is_saved_before_its_removal() -> None:
@@ -203,7 +203,7 @@ def test_no_pod_retains_a_revoked_address_for_long(steps: list[tuple[ClusterStat
                     texts[uid] = decided.text
                     kept.record_applied(
                         uid,
-                        DesiredResolver(decided.text, address_source=AddressSource(name, server.addresses)),
+                        DesiredResolver(decided.text, revocable=RevocableAddresses(name, server.addresses)),
                     )
                 known = cluster.services.get(("a-kube-system", f"kube-dns-{name}"))
                 holds = set() if known is None else set(known.spec.cluster_ips or ())

@@ -4,7 +4,7 @@
 import pytest
 
 from dnsconfig.resolve.decision import MAX_TEXT_BYTES
-from dnsconfig.resolve.network import AddressSource, ClusterIps
+from dnsconfig.resolve.network import ClusterIps, RevocableAddresses
 from dnsconfig.retention.revoked_servers import has_revoked, without_revoked
 
 WHY = (
@@ -65,14 +65,16 @@ def test_revoked_servers_are_removed_from_the_text(
     text: str, lost: tuple[str, ...], is_host_network: bool, expected: str
 ) -> None:
     assert (
-        without_revoked(text, AddressSource("blue", lost), MAX_TEXT_BYTES, is_host_network=is_host_network)
+        without_revoked(
+            text, RevocableAddresses("blue", lost), MAX_TEXT_BYTES, is_host_network=is_host_network
+        )
         == WHY + expected
     )
 
 
 def test_the_comment_is_within_musls_line_limit() -> None:
     """It reads lines of 255 bytes."""
-    lost = AddressSource("b" * 54, ("10.0.0.1",))
+    lost = RevocableAddresses("b" * 54, ("10.0.0.1",))
     (line,) = without_revoked(
         "nameserver 10.0.0.1\n", lost, MAX_TEXT_BYTES, is_host_network=False
     ).splitlines()
@@ -83,5 +85,7 @@ def test_the_comment_is_within_musls_line_limit() -> None:
 def test_the_comment_is_omitted_above_the_text_limit() -> None:
     text = f"nameserver 10.0.0.1\noptions {'x' * (MAX_TEXT_BYTES - 29)}\n"
     assert len(text) == MAX_TEXT_BYTES
-    left = without_revoked(text, AddressSource("blue", ("10.0.0.1",)), MAX_TEXT_BYTES, is_host_network=False)
+    left = without_revoked(
+        text, RevocableAddresses("blue", ("10.0.0.1",)), MAX_TEXT_BYTES, is_host_network=False
+    )
     assert left == text.removeprefix("nameserver 10.0.0.1\n")
