@@ -59,7 +59,7 @@ class WebhookService:
         self.watches = ClusterWatches(
             self._client,
             config.resolver_settings,
-            has_clusters=config.super_cluster.has_virtual_clusters,
+            has_virtual_clusters=config.super_cluster.has_virtual_clusters,
             clock=clock,
         )
         path = Path(config.resolv_conf) if config.resolv_conf else None

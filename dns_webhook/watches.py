@@ -32,7 +32,7 @@ class ClusterWatches:
         client: Transport,
         settings: ResolverSettings,
         *,
-        has_clusters: bool,
+        has_virtual_clusters: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
@@ -44,9 +44,9 @@ class ClusterWatches:
             client, SERVICES, ServiceObject, transform=transform.service, include=_is_dns_server, clock=clock
         )
         self._networks = Reflector(client, NETWORKS, NetworkObject, transform=transform.network, clock=clock)
-        self._clusters: Reflector[VirtualClusterObject] | None = None
-        if has_clusters:
-            self._clusters = Reflector(
+        self._virtual_clusters: Reflector[VirtualClusterObject] | None = None
+        if has_virtual_clusters:
+            self._virtual_clusters = Reflector(
                 client,
                 VIRTUAL_CLUSTERS,
                 VirtualClusterObject,
@@ -97,25 +97,25 @@ class ClusterWatches:
             ("Service", self._services),
             ("Network", self._networks),
         ]
-        clusters: Mapping[Any, VirtualClusterObject] = {}
-        if self._clusters is not None:
-            kinds.append(("VirtualCluster", self._clusters))
-            clusters = dict(self._clusters.objects)
+        virtual_clusters: Mapping[Any, VirtualClusterObject] = {}
+        if self._virtual_clusters is not None:
+            kinds.append(("VirtualCluster", self._virtual_clusters))
+            virtual_clusters = dict(self._virtual_clusters.objects)
         return ClusterState(
             namespaces,
             dict(self._services.objects),
             dict(self._networks.objects),
-            clusters,
+            virtual_clusters,
             {(kind, key): reason for kind, each in kinds for key, reason in each.undecodable.items()},
             synced_namespaces=frozenset(namespaces) if has_contents else frozenset(),
             has_namespaces=self._namespaces.synced.is_set(),
-            has_clusters=self._clusters is None or self._clusters.synced.is_set(),
+            has_virtual_clusters=self._virtual_clusters is None or self._virtual_clusters.synced.is_set(),
             settings=self._settings,
         )
 
     def _all(self) -> tuple[Reflector[Any], ...]:
         always = (self._namespaces, self._services, self._networks)
-        return always if self._clusters is None else (*always, self._clusters)
+        return always if self._virtual_clusters is None else (*always, self._virtual_clusters)
 
 
 def _is_dns_server(metadata: Identity) -> bool:

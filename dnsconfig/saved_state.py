@@ -58,8 +58,9 @@ class SavedSandbox(msgspec.Struct, rename="camel"):
     since: str
 
 
-# The keys of version 1 of the file, where they differ.
+# The keys of version 1 of the file, where they differ from the fields.
 _KEYS = {
+    "virtual_clusters": "clusters",
     "synced_namespaces": "heard",  # saved as: a key of version 1 of the file
     "texts": "given",
     "text_networks": "givenNetworks",
@@ -78,7 +79,7 @@ class SavedObjects(msgspec.Struct, rename=_KEYS):
 
     pods: list[PodObject]
     namespaces: list[NamespaceObject]
-    clusters: list[VirtualClusterObject]
+    virtual_clusters: list[VirtualClusterObject]
     services: list[ServiceObject]
     networks: list[NetworkObject]
     synced_namespaces: list[str]
@@ -151,7 +152,7 @@ def objects_to_save(
     return SavedObjects(
         list((snapshot.pods or {}).values()),
         list((snapshot.namespaces or {}).values()),
-        list((snapshot.clusters or {}).values()),
+        list((snapshot.virtual_clusters or {}).values()),
         [service for each in contents for service in each.services.values()],
         [network for each in contents for network in each.networks.values()],
         sorted(snapshot.contents),
@@ -185,7 +186,7 @@ def snapshot_of(saved: SavedObjects) -> Snapshot:
     return Snapshot(
         {each.metadata.name: each for each in saved.namespaces},
         {(each.metadata.namespace, each.metadata.name): each for each in saved.pods},
-        {(each.metadata.namespace, each.metadata.name): each for each in saved.clusters},
+        {(each.metadata.namespace, each.metadata.name): each for each in saved.virtual_clusters},
         contents,
     )
 

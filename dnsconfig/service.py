@@ -53,7 +53,7 @@ class DnsConfigService:
             config.node_name,
             self._woken.set,
             self._tasks,
-            has_clusters=config.super_cluster.has_virtual_clusters,
+            has_virtual_clusters=config.super_cluster.has_virtual_clusters,
         )
         source = EventSource(COMPONENT, config.node_name)
         self._events = EventRecorder(self._cluster, source, time.time, self._metrics.events)

@@ -145,7 +145,7 @@ class Watch:
         changed: Callable[[], None],
         tasks: Tasks,
         *,
-        has_clusters: bool,
+        has_virtual_clusters: bool,
         timing: Timing | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -163,9 +163,9 @@ class Watch:
             transform=transform.namespace,
             on_change=self._on_namespace_changes,
         )
-        self._clusters: Reflector[VirtualClusterObject] | None = None
-        if has_clusters:
-            self._clusters = self.reflector(
+        self._virtual_clusters: Reflector[VirtualClusterObject] | None = None
+        if has_virtual_clusters:
+            self._virtual_clusters = self.reflector(
                 VIRTUAL_CLUSTERS,
                 VirtualClusterObject,
                 transform=transform.virtual_cluster,
@@ -270,11 +270,13 @@ class Watch:
             for name, _ in undecoded:
                 if (item := self._namespaces.objects.get(("", name))) is not None:
                     namespaces[name] = item
-        clusters: Any = {}
-        if self._clusters is not None:
+        virtual_clusters: Any = {}
+        if self._virtual_clusters is not None:
             # Without the resource there are none, and each tenant has the default cluster domain.
-            clusters = dict(self._clusters.objects) if self._clusters.synced.is_set() else None
-        return Snapshot(namespaces, pods, clusters, self._contents(), self.unreadable(), undecoded)
+            virtual_clusters = (
+                dict(self._virtual_clusters.objects) if self._virtual_clusters.synced.is_set() else None
+            )
+        return Snapshot(namespaces, pods, virtual_clusters, self._contents(), self.unreadable(), undecoded)
 
     def _contents(self) -> dict[str, NamespaceSnapshot]:
         found = {}
@@ -289,8 +291,8 @@ class Watch:
     def unreadable(self) -> dict[tuple[str, tuple[str, str]], str]:
         """Objects that exist and are not decoded, by kind and key, with the reason."""
         kinds: list[tuple[str, Reflector[Any]]] = [("Pod", self._pods), ("Namespace", self._namespaces)]
-        if self._clusters is not None:
-            kinds.append(("VirtualCluster", self._clusters))
+        if self._virtual_clusters is not None:
+            kinds.append(("VirtualCluster", self._virtual_clusters))
         for each in self._pairs.values():
             kinds += [("Service", each.services), ("Network", each.networks)]
         return {(kind, key): reason for kind, each in kinds for key, reason in each.undecodable.items()}
@@ -300,8 +302,8 @@ class Watch:
     def freshness(self) -> dict[str, Freshness]:
         """How current each kind is, as a whole."""
         kinds: dict[str, list[Reflector[Any]]] = {"pods": [self._pods], "namespaces": [self._namespaces]}
-        if self._clusters is not None:
-            kinds["virtualClusters"] = [self._clusters]
+        if self._virtual_clusters is not None:
+            kinds["virtualClusters"] = [self._virtual_clusters]
         pairs = [each for each in self._pairs.values() if each.unused_since is None]
         if pairs:
             kinds["services"] = [each.services for each in pairs]
@@ -320,4 +322,4 @@ class Watch:
 
     def _always(self) -> list[Reflector[Any]]:
         always: list[Reflector[Any]] = [self._pods, self._namespaces]
-        return always if self._clusters is None else [*always, self._clusters]
+        return always if self._virtual_clusters is None else [*always, self._virtual_clusters]

@@ -38,7 +38,7 @@ class Snapshot:
 
     namespaces: Mapping[str, NamespaceObject] | None = None
     pods: Mapping[Key, PodObject] | None = None
-    clusters: Mapping[Key, VirtualClusterObject] | None = None
+    virtual_clusters: Mapping[Key, VirtualClusterObject] | None = None
     contents: Mapping[str, NamespaceSnapshot] = field(default_factory=dict)
     unreadable: Mapping[tuple[str, Key], str] = field(default_factory=dict)
     undecoded_pods: Mapping[Key, DecodeFailed] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Snapshot:
     @property
     def has_synced(self) -> bool:
         """Whether all kinds are synced that are watched in any case."""
-        return None not in (self.namespaces, self.pods, self.clusters)
+        return None not in (self.namespaces, self.pods, self.virtual_clusters)
 
     def completed_from(self, saved: "Snapshot") -> "Snapshot":
         """This snapshot, with unsynced parts taken from saved state."""
@@ -55,7 +55,9 @@ class Snapshot:
             self,
             namespaces=saved.namespaces if self.namespaces is None else self.namespaces,
             pods=saved.pods if self.pods is None else self.pods,
-            clusters=saved.clusters if self.clusters is None else self.clusters,
+            virtual_clusters=(
+                saved.virtual_clusters if self.virtual_clusters is None else self.virtual_clusters
+            ),
             contents={**saved.contents, **self.contents},
         )
 
@@ -65,12 +67,12 @@ class Snapshot:
             self.namespaces or {},
             _ByKey({namespace: each.services for namespace, each in contents}),
             _ByKey({namespace: each.networks for namespace, each in contents}),
-            self.clusters or {},
+            self.virtual_clusters or {},
             self.unreadable,
             synced_namespaces=frozenset(self.contents),
             absences={namespace: each.absence for namespace, each in contents},
             has_namespaces=self.namespaces is not None,
-            has_clusters=self.clusters is not None,
+            has_virtual_clusters=self.virtual_clusters is not None,
             settings=settings,
         )
 

@@ -63,12 +63,12 @@ class ClusterState:
     namespaces: Mapping[str, NamespaceObject] = field(default_factory=dict)
     services: Mapping[Key, ServiceObject] = field(default_factory=dict)
     networks: Mapping[Key, NetworkObject] = field(default_factory=dict)
-    clusters: Mapping[Key, VirtualClusterObject] = field(default_factory=dict)
+    virtual_clusters: Mapping[Key, VirtualClusterObject] = field(default_factory=dict)
     unreadable: Mapping[tuple[str, Key], str] = field(default_factory=dict)
     synced_namespaces: frozenset[str] = frozenset()
     absences: Mapping[str, Absence] = field(default_factory=dict)
     has_namespaces: bool = True
-    has_clusters: bool = True
+    has_virtual_clusters: bool = True
     settings: ResolverSettings = ResolverSettings()
     _dns_namespaces: dict[str, list[str]] = field(init=False, repr=False, compare=False, default_factory=dict)
     _by_key: dict[str, list[VirtualClusterObject]] = field(
@@ -80,7 +80,7 @@ class ClusterState:
             owner = self.owner(name)
             if owner is not None and owner.namespace == KUBE_SYSTEM:
                 self._dns_namespaces.setdefault(owner.tenant, []).append(name)
-        for cluster in self.clusters.values():
+        for cluster in self.virtual_clusters.values():
             meta, status = cluster.metadata, cluster.status
             key = names.cluster_key(meta.namespace, meta.name, meta.uid, status.cluster_namespace)
             if isinstance(key, str):
@@ -100,7 +100,7 @@ class ClusterState:
         """The super namespaces annotated as this tenant's kube-system; valid only if there is one."""
         return tuple(self._dns_namespaces.get(tenant, ()))
 
-    def clusters_of(self, tenant: str) -> tuple[VirtualClusterObject, ...]:
+    def virtual_clusters_of(self, tenant: str) -> tuple[VirtualClusterObject, ...]:
         """The VirtualClusters with this key; valid only if there is at most one."""
         return tuple(self._by_key.get(tenant, ()))
 

@@ -169,11 +169,11 @@ def domain_of(state: ClusterState, tenant: str) -> ClusterDomain | PodWaiting:
     configured = state.settings.tenant_domains.get(tenant)
     if configured is not None:
         return ClusterDomain(configured, "configured for this tenant")
-    if not state.has_clusters:
+    if not state.has_virtual_clusters:
         return PodWaiting(
             WaitReason.NOT_SYNCED, "the cluster domain is unknown: VirtualClusters are not synced"
         )
-    found = {each.spec.cluster_domain for each in state.clusters_of(tenant)}
+    found = {each.spec.cluster_domain for each in state.virtual_clusters_of(tenant)}
     if len(found) > 1:
         return PodWaiting(
             WaitReason.CLUSTER_DOMAIN_UNKNOWN,

@@ -123,7 +123,7 @@ def test_other_objects_and_pods_are_admitted_unchanged() -> None:
     [
         (objects.pod("t", network="blue"), CLUSTER, 503, "network blue"),
         (objects.pod("t", network="Blue.x"), CLUSTER, 422, "is not a valid network name"),
-        (objects.pod("t"), ClusterState(has_namespaces=False, has_clusters=False), 503, "not known"),
+        (objects.pod("t"), ClusterState(has_namespaces=False, has_virtual_clusters=False), 503, "not known"),
         (objects.pod("t"), ClusterState(), 503, "not known to be this tenant's"),
     ],
 )

@@ -39,12 +39,12 @@ class Transport(StorageTransport):
 class WatchesFixture:
     """A storage, and watches of it on the loop's clock."""
 
-    def __init__(self, *items: Json, has_clusters: bool = True) -> None:
+    def __init__(self, *items: Json, has_virtual_clusters: bool = True) -> None:
         self.transport = Transport(Storage())
         self.put(*items)
         clock = asyncio.get_running_loop().time
         self.watches = ClusterWatches(
-            self.transport, ResolverSettings(DOMAIN), has_clusters=has_clusters, clock=clock
+            self.transport, ResolverSettings(DOMAIN), has_virtual_clusters=has_virtual_clusters, clock=clock
         )
 
     def put(self, *items: Json) -> None:
@@ -67,7 +67,7 @@ class WatchesFixture:
 
 
 def names(cluster: ClusterState) -> tuple[list[str], list[tuple[str, str]], list[tuple[str, str]], list[str]]:
-    clusters = [name for _, name in cluster.clusters]
+    clusters = [name for _, name in cluster.virtual_clusters]
     return sorted(cluster.namespaces), sorted(cluster.services), sorted(cluster.networks), clusters
 
 
@@ -81,7 +81,7 @@ async def test_before_the_first_lists_nothing_is_synced() -> None:
         )
         cluster = here.state
         assert names(cluster) == ([], [], [], [])
-        assert (cluster.synced_namespaces, cluster.has_namespaces, cluster.has_clusters) == (
+        assert (cluster.synced_namespaces, cluster.has_namespaces, cluster.has_virtual_clusters) == (
             frozenset(),
             False,
             False,
@@ -103,7 +103,7 @@ async def test_all_tenants_and_only_dns_services_are_watched() -> None:
         expected = cluster_state_of(items)
         assert names(cluster) == names(expected)
         assert (cluster.synced_namespaces, cluster.has_namespaces) == (expected.synced_namespaces, True)
-        assert [each.spec.cluster_domain for each in cluster.clusters_of("b")] == ["b.example"]
+        assert [each.spec.cluster_domain for each in cluster.virtual_clusters_of("b")] == ["b.example"]
         assert {query.get("fieldSelector") for query in here.transport.queries} == {None}
 
 
@@ -147,18 +147,18 @@ async def test_missing_virtual_clusters_resource_counts_as_empty() -> None:
     here.transport.storage.absent.add(VIRTUAL_CLUSTERS)
     async with here.running():
         assert here.watches.missing == ()
-        assert here.state.has_clusters
+        assert here.state.has_virtual_clusters
         here.transport.storage.absent.clear()
         here.put(virtual_cluster("a", "a.example"))
         await asyncio.sleep(31)
-        assert [each.spec.cluster_domain for each in here.state.clusters_of("a")] == ["a.example"]
+        assert [each.spec.cluster_domain for each in here.state.virtual_clusters_of("a")] == ["a.example"]
 
 
 async def test_virtual_clusters_can_be_left_unwatched() -> None:
-    here = WatchesFixture(*tenant("a", default="10.0.0.1"), has_clusters=False)
+    here = WatchesFixture(*tenant("a", default="10.0.0.1"), has_virtual_clusters=False)
     async with here.running():
         assert here.watches.missing == ()
-        assert here.state.has_clusters
+        assert here.state.has_virtual_clusters
 
 
 async def test_a_vanished_kind_is_named_with_its_age() -> None:

@@ -47,7 +47,7 @@ class VirtualNode:
         self.metrics = DnsConfigMetrics()
         self.clock = asyncio.get_running_loop().time
         self.watch = Watch(
-            self.transport, NAME, self.woken.set, self.tasks, has_clusters=True, clock=self.clock
+            self.transport, NAME, self.woken.set, self.tasks, has_virtual_clusters=True, clock=self.clock
         )
         self.controller = ResolverController(
             self.watch,

@@ -113,6 +113,23 @@ async def test_a_restart_delays_no_removal(since: float) -> None:
         assert since - 2.0 < again.revoked["x"].since <= since
 
 
+async def test_keys_of_the_file_stay_those_of_version_1() -> None:
+    assert list(json.loads(msgspec.json.encode(state()))) == [
+        "pods",
+        "namespaces",
+        "clusters",
+        "services",
+        "networks",
+        "heard",  # saved as: a key of version 1 of the file
+        "given",
+        "version",
+        "origins",
+        "losses",
+        "givenNetworks",
+        "attachments",
+    ]
+
+
 async def test_a_file_without_revocations_is_read(disk: StateDisk) -> None:
     value = json.loads(msgspec.json.encode(state()))
     for later in ("origins", "losses", "givenNetworks", "attachments"):

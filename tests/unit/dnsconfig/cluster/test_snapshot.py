@@ -32,7 +32,7 @@ def test_cluster_state_has_the_snapshots_objects() -> None:
     )
     assert cluster.synced_namespaces == {"a-kube-system"}
     unsynced = Snapshot().cluster_state(ResolverSettings())
-    assert (unsynced.has_namespaces, unsynced.has_clusters, unsynced.synced_namespaces) == (
+    assert (unsynced.has_namespaces, unsynced.has_virtual_clusters, unsynced.synced_namespaces) == (
         False,
         False,
         frozenset(),
@@ -52,7 +52,7 @@ def test_unsynced_parts_are_completed_from_saved_state() -> None:
 
 def test_has_synced_needs_every_kind() -> None:
     assert snapshot().has_synced
-    for name in ("namespaces", "pods", "clusters"):
+    for name in ("namespaces", "pods", "virtual_clusters"):
         assert not snapshot(**{name: None}).has_synced
 
 

@@ -48,9 +48,11 @@ def test_virtual_clusters_are_found_by_key() -> None:
     cluster = cluster_state_of(
         [virtual_cluster("a", "a.local"), own | {"metadata": own["metadata"] | {"name": "test"}}]
     )
-    assert [each.spec.cluster_domain for each in cluster.clusters_of("a")] == ["a.local"]
-    assert [each.spec.cluster_domain for each in cluster.clusters_of("tenants-70b001-test")] == ["own.local"]
-    assert cluster.clusters_of("b") == ()
+    assert [each.spec.cluster_domain for each in cluster.virtual_clusters_of("a")] == ["a.local"]
+    assert [each.spec.cluster_domain for each in cluster.virtual_clusters_of("tenants-70b001-test")] == [
+        "own.local"
+    ]
+    assert cluster.virtual_clusters_of("b") == ()
 
 
 def test_the_order_of_objects_does_not_matter() -> None:

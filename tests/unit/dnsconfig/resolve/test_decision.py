@@ -334,7 +334,7 @@ def test_the_order_of_objects_does_not_matter(items: tuple[list[Json], list[Json
 @settings(max_examples=50)
 @given(item=pods())
 def test_an_unsynced_state_blocks_every_pod(item: Json) -> None:
-    found = decided(item, ClusterState(has_namespaces=False, has_clusters=False))
+    found = decided(item, ClusterState(has_namespaces=False, has_virtual_clusters=False))
     assert found.text is None
     assert found.waiting is not None
     assert found.waiting.reason is WaitReason.NOT_SYNCED

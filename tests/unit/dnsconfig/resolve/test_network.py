@@ -371,12 +371,12 @@ def test_default_network_has_the_ips_of_both_services() -> None:
         ),
         (
             [],
-            {"settings": ResolverSettings(tenant_domains={"a": "own"}), "has_clusters": False},
+            {"settings": ResolverSettings(tenant_domains={"a": "own"}), "has_virtual_clusters": False},
             ClusterDomain("own", "configured for this tenant"),
         ),
         (
             [],
-            {"has_clusters": False},
+            {"has_virtual_clusters": False},
             PodWaiting(
                 WaitReason.NOT_SYNCED, "the cluster domain is unknown: VirtualClusters are not synced"
             ),
