@@ -35,7 +35,7 @@ RESOURCES = {
 }
 
 
-class VirtualNode:
+class SimulatedNode:
     def __init__(self, storage: Storage | None = None, *, hold_s: float = HOLD_SECONDS) -> None:
         self.storage = storage or Storage()
         self.transport = StorageTransport(self.storage)

@@ -14,20 +14,20 @@ from dnsconfig.cluster.objects import NETWORKS
 from dnsconfig.node_resolv_conf import NodeResolvConf
 from dnsconfig.report import StatusReport
 from dnsconfig.retention.resolver_retention import REVOCATION_DELAY_S
-from tests.unit.dnsconfig.node import VirtualNode
+from tests.unit.dnsconfig.node import SimulatedNode
 from tests.unit.dnsconfig.objects import tenant
 
 pytestmark = pytest.mark.asyncio
 
 
-def shown(here: VirtualNode, path: Path | None = None) -> StatusReport:
+def shown(here: SimulatedNode, path: Path | None = None) -> StatusReport:
     return StatusReport(
         here.controller, here.watch, here.session, NodeResolvConf(path, (), here.clock), hold_s=600.0
     )
 
 
 async def test_ready_when_bridge_and_sources_are_synced(tmp_path: Path) -> None:
-    here = VirtualNode()
+    here = SimulatedNode()
     here.put(*tenant("a", default="10.0.0.1"))
     here.put_pod("a")
     report = shown(here)
@@ -47,7 +47,7 @@ async def test_ready_when_bridge_and_sources_are_synced(tmp_path: Path) -> None:
 
 async def test_a_vanished_kind_is_stale_and_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
     """Its definition was deleted. The last objects stay in use, and readiness has the reason."""
-    here = VirtualNode()
+    here = SimulatedNode()
     here.put(*tenant("a", default="10.0.0.1"))
     here.put_pod("a")
     report = shown(here)
@@ -74,7 +74,7 @@ async def test_a_vanished_kind_is_stale_and_logged_once(capsys: pytest.CaptureFi
 
 
 async def test_status_and_explain_of_a_pod() -> None:
-    here = VirtualNode()
+    here = SimulatedNode()
     here.put(*tenant("a", default="10.0.0.1"), *tenant("b"))
     uid = here.put_pod("a", subdomain="svc")
     here.put_pod("b")
@@ -122,7 +122,7 @@ async def test_status_and_explain_of_a_pod() -> None:
 
 
 async def test_a_revoked_server_is_on_both_pages() -> None:
-    here = VirtualNode()
+    here = SimulatedNode()
     here.put(*tenant("a", default="10.0.0.1", blue="10.0.0.2"))
     here.put_pod("a", network="blue")
     async with here.running():

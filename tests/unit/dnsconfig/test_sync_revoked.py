@@ -11,7 +11,7 @@ from dnsconfig.cluster.objects import NETWORKS
 from dnsconfig.delivery.withdrawals import FORGET_S
 from dnsconfig.retention.resolver_retention import REVOCATION_DELAY_S
 from tenancy import keys
-from tests.unit.dnsconfig.node import VirtualNode
+from tests.unit.dnsconfig.node import SimulatedNode
 from tests.unit.dnsconfig.objects import namespace, network, service
 from tests.unit.dnsconfig.two_tenants import node, without_server
 
@@ -182,7 +182,7 @@ async def test_a_providers_address_is_never_revoked() -> None:
         assert here.waits(uid)
 
 
-async def relisted(here: VirtualNode, *gone: str) -> None:
+async def relisted(here: SimulatedNode, *gone: str) -> None:
     """These are gone after an outage of the API server, without an Event."""
     here.transport.is_stalled = True
     await asyncio.sleep(200)
@@ -249,7 +249,7 @@ async def test_a_deleted_pod_leaves_no_revocation() -> None:
         assert here.controller.pods.sandbox_networks.known == {}
 
 
-async def is_revoked(here: VirtualNode) -> None:
+async def is_revoked(here: SimulatedNode) -> None:
     for _ in range(300):
         if here.controller.pods.retention.revoked:
             return

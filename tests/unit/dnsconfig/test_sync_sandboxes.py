@@ -15,21 +15,21 @@ from dnsconfig.delivery.pod_resolvers import GRACE_S
 from dnsconfig.delivery.withdrawals import FORGET_S
 from dnsconfig.retention.resolver_retention import REVOCATION_DELAY_S, ResolverRetention
 from dnsconfig.retention.sandbox_networks import SandboxNetworks
-from tests.unit.dnsconfig.node import VirtualNode
+from tests.unit.dnsconfig.node import SimulatedNode
 from tests.unit.dnsconfig.objects import network, pod, service, tenant
 from tests.unit.dnsconfig.two_tenants import as_saved, node
 
 pytestmark = pytest.mark.asyncio
 
 
-def relabelled(here: VirtualNode, name: str, **how: Any) -> str:
+def relabelled(here: SimulatedNode, name: str, **how: Any) -> str:
     """The tenant changes its pod's label."""
     return here.put_pod("a", network=name, **how)
 
 
 async def relabelled_before(
     label: str,
-) -> tuple[VirtualNode, str, tuple[Snapshot, ResolverRetention, SandboxNetworks]]:
+) -> tuple[SimulatedNode, str, tuple[Snapshot, ResolverRetention, SandboxNetworks]]:
     """A node that has ended: its pod's guest was in blue when the label was changed. With the pod's UID and
     the saved state."""
     before = node()
@@ -70,7 +70,7 @@ async def test_a_changed_label_moves_no_guest() -> None:
         assert here.servers(uid) == ["10.96.0.10"]
 
 
-async def in_a_missing_network(here: VirtualNode, uid: str, label: str) -> None:
+async def in_a_missing_network(here: SimulatedNode, uid: str, label: str) -> None:
     """The pod's sandbox there retains nothing; back in the first network it does again."""
     assert label in here.waits(uid)
     assert {each.text for each in here.bridge.resolv_conf_requests if label in each.networks} == {""}
@@ -224,7 +224,7 @@ BLOCKS = {"default": "10.0.0.", "blue": "10.0.1.", "red": "10.0.2."}
 class Tenant:
     """Random steps of a tenant and its node for one pod, by a seed. Describes each step."""
 
-    def __init__(self, here: VirtualNode, seed: int) -> None:
+    def __init__(self, here: SimulatedNode, seed: int) -> None:
         self.here = here
         self.random = random.Random(seed)  # noqa: S311 - picks the steps of a test
         self.label, self.has_status, self.transitions = "blue", self.random.random() < 0.5, 0
@@ -282,7 +282,7 @@ class Tenant:
 
 @pytest.mark.parametrize("seed", range(40))
 async def test_no_text_is_submitted_for_another_network(seed: int) -> None:
-    here, steps = VirtualNode(), []
+    here, steps = SimulatedNode(), []
     here.put(*tenant("a", **{name: f"{block}1" for name, block in BLOCKS.items()}))
     its = Tenant(here, seed)
     async with here.running():
@@ -291,7 +291,7 @@ async def test_no_text_is_submitted_for_another_network(seed: int) -> None:
             await asyncio.sleep(its.random.choice([0.0, 0.1, 3.0, REVOCATION_DELAY_S + 1]))
         saved = as_saved(here)
         seen = list(here.bridge.resolv_conf_requests)
-    again = VirtualNode(here.storage)
+    again = SimulatedNode(here.storage)
     again.bridge.guests = here.bridge.guests
     again.bridge.is_synced = False
     if seed % 2:

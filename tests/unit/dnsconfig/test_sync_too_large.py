@@ -12,7 +12,7 @@ from dnsconfig.delivery.pod_resolvers import GRACE_S
 from dnsconfig.delivery.withdrawals import FORGET_S
 from dnsconfig.resolve import decision
 from dnsconfig.resolve.resolver import compute_resolver
-from tests.unit.dnsconfig.node import NAME, VirtualNode
+from tests.unit.dnsconfig.node import NAME, SimulatedNode
 from tests.unit.dnsconfig.objects import network, pod, service, tenant
 
 pytestmark = pytest.mark.asyncio
@@ -21,8 +21,8 @@ OPTIONS = [{"name": f"option-{number}"} for number in range(257)]
 REASON = "too large: spec.dnsConfig.options has more than 256 entries"
 
 
-def node() -> VirtualNode:
-    here = VirtualNode()
+def node() -> SimulatedNode:
+    here = SimulatedNode()
     here.put(*tenant("a", default="10.0.0.1"), *tenant("b", default="10.0.0.2"))
     return here
 
@@ -42,7 +42,7 @@ async def test_a_too_large_pod_gets_an_event() -> None:
 
 
 async def test_a_tenants_only_pod_gets_its_event_too() -> None:
-    here = VirtualNode()
+    here = SimulatedNode()
     here.put(*tenant("a", default="10.0.0.1"))
     here.put_pod("a", "large", dnsConfig={"options": OPTIONS})
     async with here.running():

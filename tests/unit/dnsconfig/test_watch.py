@@ -11,14 +11,14 @@ from daemonkit.kube.resources import PODS, SERVICES, VIRTUAL_CLUSTERS
 from dnsconfig import watch
 from dnsconfig.cluster.state import Absence
 from dnsconfig.watch import LINGER_S, MAX_NAMESPACES
-from tests.unit.dnsconfig.node import VirtualNode
+from tests.unit.dnsconfig.node import SimulatedNode
 from tests.unit.dnsconfig.objects import pod, service, tenant, virtual_cluster
 
 pytestmark = pytest.mark.asyncio
 
 
 async def test_only_this_nodes_pods_and_tenants_are_watched() -> None:
-    here = VirtualNode()
+    here = SimulatedNode()
     here.put(*tenant("a", default="10.0.0.1"), *tenant("b", default="10.0.0.2"))
     here.put_pod("a")
     here.storage.put(PODS, pod("b", nodeName="n2"))
@@ -32,7 +32,7 @@ async def test_only_this_nodes_pods_and_tenants_are_watched() -> None:
 
 
 async def test_other_services_are_not_kept() -> None:
-    here = VirtualNode()
+    here = SimulatedNode()
     other = service("a", "x", "10.0.0.9")
     other["metadata"]["name"] = "metrics"
     here.put(*tenant("a", default="10.0.0.1"), other)
@@ -42,7 +42,7 @@ async def test_other_services_are_not_kept() -> None:
 
 
 async def test_a_tenant_is_watched_for_linger_s_after_its_pods() -> None:
-    here = VirtualNode()
+    here = SimulatedNode()
     here.put(*tenant("a", default="10.0.0.1"))
     here.put_pod("a")
     async with here.running():
@@ -59,7 +59,7 @@ async def test_a_tenant_is_watched_for_linger_s_after_its_pods() -> None:
 
 
 async def test_many_tenants_share_cluster_wide_watches() -> None:
-    here = VirtualNode()
+    here = SimulatedNode()
     names = [f"t{number}" for number in range(MAX_NAMESPACES + 1)]
     for number, name in enumerate(names):
         here.put(*tenant(name, default=f"10.0.1.{number}"))
@@ -83,7 +83,7 @@ async def test_many_tenants_share_cluster_wide_watches() -> None:
 
 
 async def test_ages_are_the_oldest_and_none_before_sync() -> None:
-    here = VirtualNode()
+    here = SimulatedNode()
     here.put(*tenant("a", default="10.0.0.1"))
     here.put_pod("a")
     assert here.watch.ages() == {"pods": None, "namespaces": None, "virtualClusters": None}
@@ -97,7 +97,7 @@ async def test_ages_are_the_oldest_and_none_before_sync() -> None:
 
 
 async def test_changes_outside_the_transform_cause_no_sync() -> None:
-    here = VirtualNode()
+    here = SimulatedNode()
     here.put(*tenant("a", default="10.0.0.1"))
     here.put_pod("a")
     async with here.running():
@@ -112,7 +112,7 @@ async def test_changes_outside_the_transform_cause_no_sync() -> None:
 
 
 async def test_absence_is_confirmed_by_events_not_by_relists() -> None:
-    here = VirtualNode()
+    here = SimulatedNode()
     here.put(*tenant("a", default="10.0.0.1", blue="10.0.0.2"), *tenant("b"))
     here.put_pod("a")
     here.put_pod("b")
@@ -149,7 +149,7 @@ async def test_absence_is_confirmed_by_events_not_by_relists() -> None:
 
 
 async def test_absence_is_confirmed_by_other_services_of_the_namespace() -> None:
-    here = VirtualNode()
+    here = SimulatedNode()
     other = service("a", "default", "10.0.0.9")
     other["metadata"]["name"] = "metrics-server"
     here.put(*tenant("a", default="10.0.0.1"))
@@ -178,7 +178,7 @@ async def test_absence_is_confirmed_by_other_services_of_the_namespace() -> None
 
 
 async def test_without_virtual_clusters_the_default_domain_applies() -> None:
-    here = VirtualNode()
+    here = SimulatedNode()
     here.storage.absent.add(VIRTUAL_CLUSTERS)
     here.put(*tenant("a", default="10.0.0.1"), *tenant("b", default="10.0.0.2"))
     first, second = here.put_pod("a"), here.put_pod("b")
@@ -207,7 +207,7 @@ async def test_a_namespace_is_grouped_only_after_its_changes(
         return by_namespace(reflector)
 
     monkeypatch.setattr(watch, "_by_namespace", counted)
-    here = VirtualNode()
+    here = SimulatedNode()
     here.put(*tenant("a", default="10.0.0.1"), *tenant("b", default="10.0.0.2"))
     here.put(*(service("a", f"net{number}", "10.0.1.1") for number in range(50)))
     for number in range(5):

@@ -7,18 +7,18 @@ from dnsconfig.cluster.snapshot import Snapshot
 from dnsconfig.retention.resolver_retention import ResolverRetention
 from dnsconfig.retention.sandbox_networks import SandboxNetworks
 from dnsconfig.saved_state import RestoredState, objects_to_save, snapshot_of
-from tests.unit.dnsconfig.node import VirtualNode
+from tests.unit.dnsconfig.node import SimulatedNode
 from tests.unit.dnsconfig.objects import tenant
 
 
-def node(storage: Storage | None = None, *, hold_s: float = HOLD_SECONDS) -> VirtualNode:
-    made = VirtualNode(storage, hold_s=hold_s)
+def node(storage: Storage | None = None, *, hold_s: float = HOLD_SECONDS) -> SimulatedNode:
+    made = SimulatedNode(storage, hold_s=hold_s)
     if storage is None:
         made.put(*tenant("a", default="10.96.0.10", blue="10.96.0.11"), *tenant("b", default="10.96.0.20"))
     return made
 
 
-def as_saved(before: VirtualNode) -> tuple[Snapshot, ResolverRetention, SandboxNetworks]:
+def as_saved(before: SimulatedNode) -> tuple[Snapshot, ResolverRetention, SandboxNetworks]:
     """The state that the next daemon restores."""
     controller, pods = before.controller, before.controller.pods
     saved = objects_to_save(controller.snapshot, pods.retention, pods.sandbox_networks, 0.0)
