@@ -48,7 +48,7 @@ class ResolverSettings:
 
     cluster_domain: str = "cluster.local"
     tenant_domains: Mapping[str, str] = field(default_factory=dict)
-    plain_kube_dns: bool = False
+    plain_kube_dns: bool = True
 
 
 @dataclass(frozen=True, slots=True)

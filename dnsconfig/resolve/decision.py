@@ -128,7 +128,7 @@ def decide(
         return None
     decision = ResolverDecision(pod.spec.dns_policy, dns_class(pod.spec))
     if isinstance(owned, Refused):
-        message = f"the pod's owner is unknown: {owned.reason}"
+        message = f"the pod's tenant is unknown: {owned.reason}"
         return replace(decision, waiting=PodWaiting(WaitReason.OWNER_UNKNOWN, message))
     owner = NamespaceOwner(owned.tenant, owned.namespace)
     if state.owner(meta.namespace) != owner:

@@ -3,7 +3,7 @@
 
 The search starts at the pod: its tenant, the one super namespace that is this tenant's kube-system,
 and the Network and Service there with exactly the right names. Services of that name elsewhere are
-never considered: a name alone never makes a Service another tenant's resolver. (Arktos took the
+never considered: a name alone never makes a Service another tenant's DNS server. (Arktos took the
 first cached Service with a matching name.)
 """
 
@@ -84,8 +84,8 @@ def network_of(labels: Mapping[str, str], sandbox_networks: tuple[str, ...] = ()
 
     Without the label, or with an empty one, it is `default`, as in kata-bridge and kubeproxy-ext: a
     pod's rules and its resolver must be of the same network. (Arktos took an empty value as a name,
-    which no network has.) A value that cannot be part of the Service's name `kube-dns-<network>`, an
-    RFC 1123 label, is refused as it is: two folded or cut labels could lead to the same server.
+    which no network has.) A value that cannot follow `kube-dns-` in a Service's name is refused. It is
+    not folded or cut: two labels could then name one server.
 
     A label may change at any time, but the sandbox stays attached where it was created.
     """
@@ -212,7 +212,9 @@ def canonical_addresses(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _service_names(state: ClusterState, network: str) -> tuple[str, ...]:
-    """The names that a network's DNS Service may have; the first existing one counts.
+    """The names that a network's DNS Service may have.
+
+    `server_of` uses the first that exists; `cluster_ips_of` counts the addresses of all.
 
     A plain `kube-dns` serves only the default network, to which kubeproxy-ext assigns a Service
     without a label. Both names are looked up in the tenant's own kube-system only.

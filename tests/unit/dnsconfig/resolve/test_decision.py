@@ -89,7 +89,7 @@ def test_pods_of_the_super_cluster_get_no_decision() -> None:
             CLUSTER,
             PodWaiting(
                 WaitReason.OWNER_UNKNOWN,
-                "the pod's owner is unknown: not all of its ownership annotations are set",
+                "the pod's tenant is unknown: not all of its ownership annotations are set",
             ),
         ),
         # It is annotated as a's, in b's namespace.
