@@ -39,6 +39,8 @@ class ResolverPod(msgspec.Struct, rename="camel"):
     wait_message: str = ""
     wait_seconds: float | None = None
     retained_because: str = ""
+    is_server_removed: bool = False
+    server_removed_in_seconds: float | None = None
     state: str = ""
     problem: str = ""
 
@@ -111,7 +113,10 @@ def _rows(page: DnsPage) -> Iterator[tuple[str, str]]:
         yield "network", f"{pod.network} ({page.network_from})"
     host = ", in the host's network" if page.host_network else ""
     yield "policy", f"{page.policy}{host}"
-    if pod.servers:
+    retained = servers_of(page.text) if pod.retained_because else ()
+    if retained:
+        yield "server", f"{' '.join(retained)} (of its previous resolver)"
+    elif pod.servers:
         yield "server", f"{' '.join(pod.servers)} ({page.server_from})"
     if page.domain:
         yield "domain", f"{page.domain} ({page.domain_from})"
@@ -122,6 +127,17 @@ def _rows(page: DnsPage) -> Iterator[tuple[str, str]]:
         yield "waits", f"{pod.wait_message}{since}"
     if pod.retained_because:
         yield "retains", f"its previous resolver: {pod.retained_because}"
+    yield from _revoked_row(pod)
+
+
+def _revoked_row(pod: ResolverPod) -> Iterator[tuple[str, str]]:
+    if pod.is_server_removed:
+        removal = "was removed"
+    elif pod.server_removed_in_seconds is not None:
+        removal = f"is removed in {duration(pod.server_removed_in_seconds)}"
+    else:
+        return
+    yield "revoked", f"its network's Service gave up the server's address, which {removal}"
 
 
 def _file_rows(page: DnsPage) -> Iterator[tuple[str, str]]:

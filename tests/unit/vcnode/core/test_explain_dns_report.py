@@ -96,10 +96,45 @@ def test_pod_with_a_retained_resolver() -> None:
     )
     assert render(kept)[2:] == [
         "policy   ClusterFirst, in the host's network",
+        "server   10.96.0.9 (of its previous resolver)",
         "retains  its previous resolver: network blue is not ready",
         "",
         "/etc/resolv.conf (kata-bridge: failing: away)",
         "  nameserver 10.96.0.9  <- retained",
+    ]
+
+
+def test_pod_with_a_revoked_server() -> None:
+    gone = "network blue has no DNS server yet: Service kube-system/kube-dns-blue does not exist"
+    before = page(
+        pod={"retainedBecause": gone, "serverRemovedInSeconds": 12.3, "servers": []},
+        text="nameserver 10.96.0.9\n",
+        lines=[],
+        domain="",
+        record="",
+    )
+    assert render(before)[3:] == [
+        "server   10.96.0.9 (of its previous resolver)",
+        f"retains  its previous resolver: {gone}",
+        "revoked  its network's Service gave up the server's address, which is removed in 12 s",
+        "",
+        "/etc/resolv.conf (delivered to kata-bridge)",
+        "  nameserver 10.96.0.9  <- retained",
+    ]
+    why = {"keyword": "#", "values": [{"value": "Why so.", "source": "why its network's server is missing"}]}
+    after = page(
+        pod={"waitMessage": gone, "isServerRemoved": True, "servers": []},
+        text="# Why so.\n",
+        lines=[why],
+        domain="",
+        record="",
+    )
+    assert render(after)[3:] == [
+        f"waits    {gone}",
+        "revoked  its network's Service gave up the server's address, which was removed",
+        "",
+        "/etc/resolv.conf (delivered to kata-bridge)",
+        "  # Why so.  <- why its network's server is missing",
     ]
 
 
