@@ -99,7 +99,7 @@ class WebhookService:
         self.watches.start(self._shell.tasks)
         self._shell.tasks.spawn(self.rotation.run(), "certificates")
         self._shell.tasks.spawn(self._poll(), "node file")
-        _log.info("working", port=self._port)
+        _log.info("started", port=self._port, is_ready=self.readiness().is_ready)
         life.ready()
         await life.stopping.wait()
         await self._server.stop()

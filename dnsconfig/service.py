@@ -114,7 +114,12 @@ class DnsConfigService:
         if self._saved is not None:
             self._tasks.spawn(self._save_often(self._saved), "state")
         await wait_until_ready(life, self._report.readiness, READY_WAIT_S)
-        _log.info("working", node=self._config.node_name, pods=len(self._controller.pods.by_pod))
+        _log.info(
+            "started",
+            node=self._config.node_name,
+            pods=len(self._controller.pods.by_pod),
+            is_ready=self._report.readiness().is_ready,
+        )
         life.ready()
         await life.stopping.wait()
         await self._stop()
