@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns a resolver into the fields of a pod's spec from which the kubelet writes the same file."""
+"""Turns a resolver into the fields of a pod's spec from which the kubelet writes its file.
+
+The only difference: search paths of the node's that the API server refuses are left out, and all others of
+the node's are in lower case.
+"""
 
 import re
 from typing import Any
@@ -17,7 +21,7 @@ _SEARCH = re.compile(rf"\.|{_LABEL}(?:\.{_LABEL})*\.?")
 
 
 def spec_fields(lines: tuple[ResolvConfLine, ...]) -> Json:
-    """The two fields of a pod's spec from which the kubelet writes exactly these lines."""
+    """The two fields of a pod's spec from which the kubelet writes these lines."""
     return {"dnsPolicy": "None", "dnsConfig": _dns_config(lines)}
 
 

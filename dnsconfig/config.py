@@ -53,7 +53,10 @@ class TenantDomain:
 # Without slots: a class has one base with slots, and DnsConfigConfiguration has RelistGuardSettings.
 @dataclass(frozen=True, kw_only=True)
 class ResolverConfig:
-    """The keys that decide the texts of resolvers: of dnsconfig and of its webhook."""
+    """The keys that decide the texts of resolvers, shared by dnsconfig and its webhook.
+
+    A key of only one of the two is a field of that one's configuration.
+    """
 
     cluster_domain: str = setting(
         CLUSTER_DOMAIN, minimum_length=1, doc="of tenants without a configured or VirtualCluster's one"
@@ -98,7 +101,9 @@ class DnsConfigConfiguration(RelistGuardSettings, ResolverConfig):
         LastKnownPolicy.APPLY, doc="while the API server is away after a start: use what is saved, or wait"
     )
     state_directory: Path | None = setting(None, doc="where the last known state is kept")
-    events: bool = setting(True, doc="whether Events are posted about pods whose lists were truncated")
+    events: bool = setting(
+        True, doc="whether Events are posted: about truncated lists and pods that are too large"
+    )
     status: StatusConfig = field(default_factory=StatusConfig)
 
     def directories(self) -> Iterator[Path]:

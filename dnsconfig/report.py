@@ -108,7 +108,7 @@ class StatusReport:
     # ---- numbers
 
     def states(self) -> dict[tuple[str, ...], float]:
-        """The number of pods in each delivery state."""
+        """The number of delivery targets in each state: what they are to have may be a wait message."""
         statuses = self._controller.delivery.statuses.values()
         found = Counter(status.state for status in statuses if not status.is_forgotten)
         return {(state.value,): float(found[state]) for state in DeliveryState}

@@ -184,7 +184,10 @@ class DnsConfigService:
         controller, watch = self._controller, self._watch
         registry = self._metrics.registry
         registry.gauge_function(
-            "vcnode_dnsconfig_pods", "Pods of tenants, by delivery state.", self._report.states, ("state",)
+            "vcnode_dnsconfig_pods",
+            "Pods by delivery state: of a resolver, a wait message or a withdrawal for kata-bridge.",
+            self._report.states,
+            ("state",),
         )
         registry.gauge_function(
             "vcnode_dnsconfig_waiting_pods",

@@ -12,8 +12,8 @@ from daemonkit.kube.credentials import CredentialsError
 class LazyClient:
     """A client that is made when it is first needed.
 
-    A kubeconfig that cannot be used, as before something else has put it in place after boot, is an
-    API server that is away: who asks backs off and asks again.
+    A missing or invalid kubeconfig raises UnreachableError, as an unreachable API server does. The
+    caller retries with backoff.
     """
 
     def __init__(self, kubeconfig: Path, user_agent: str) -> None:

@@ -147,8 +147,8 @@ VIRTUAL_CLUSTERS = Resource("tenancy.x-k8s.io", "v1alpha1", "virtualclusters")
 def is_ordered(version: str) -> bool:
     """Whether a resource version can be compared with another.
 
-    KEP-5504 (Comparable Resource Version) has it be a decimal integer without leading zeros; what
-    is not so, as some aggregated servers have it, stays opaque and is believed in order of arrival.
+    KEP-5504 (Comparable Resource Version): a decimal integer without leading zeros. Any other version,
+    as some aggregated servers have it, is opaque: the last to arrive counts as newest.
     """
     return version.isascii() and version.isdigit() and (version[0] != "0" or version == "0")
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transforms of watched objects: memory and disk keep only the fields that decide something.
 
-To carry one more field: decode it in `objects`, keep it here, and use it in `resolve`.
+To carry one more label or annotation: keep it here, and use it in `resolve`. For any other field: decode it
+in `objects`, bound it in `daemonkit.kube.object_limits`, and use it in `resolve`.
 """
 
 from msgspec.structs import replace
