@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pod's network and its server: each way to become another tenant's resolver is a case."""
+"""A pod's network and its server: each way to become another tenant's DNS server is a case."""
 
 from dataclasses import replace
 from typing import Any
