@@ -61,6 +61,7 @@ HOP_FAILURES = frozenset(
         "kubelet-timeout",
         "kubelet-broke-off",
         "kubelet-malformed",
+        "kubelet-too-large",
         "kubelet-refused",
         "kubelet-failed",
         "kubelet-rejected",

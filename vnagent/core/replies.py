@@ -28,7 +28,7 @@ _REASONS = {
     503: "ServiceUnavailable",
     504: "Timeout",
 }
-_TEXTS = {
+TEXTS = {
     "no-such-pod-of-tenant": "no such pod or container on this node; compare with kubectl get pods -o wide",
     "pod-unreadable": "the node agent cannot read this pod's object in the super cluster; "
     "ask the operator of this node",
@@ -92,7 +92,7 @@ def render(
     """Render a whole refusal. `text` replaces the standard sentence of `reason`."""
     if reason in _SAME_AS_MISSING:
         reason = MISSING
-    message = "vcnode: " + (text or _TEXTS.get(reason) or f"the request is refused ({reason})")
+    message = "vcnode: " + (text or TEXTS.get(reason) or f"the request is refused ({reason})")
     if endpoint in STREAMS:
         kind = "application/json"
         body = json.dumps(

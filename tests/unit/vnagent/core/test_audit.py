@@ -120,7 +120,10 @@ def test_a_line_has_no_path_query_or_header() -> None:
     assert b"command" not in line
 
 
-@pytest.mark.parametrize("reason", sorted({*ALLOWED, *HOP_FAILURES}))
+KUBELET_FAILURES = {reason for reason in replies.TEXTS if reason.startswith("kubelet-")}
+
+
+@pytest.mark.parametrize("reason", sorted({*ALLOWED, *HOP_FAILURES, *KUBELET_FAILURES}))
 def test_an_allowed_request_that_failed_is_an_allow(reason: str) -> None:
     assert json.loads(render(AT, identity_of(CALLER), LOGS, reason, 200, "x"))["decision"] == "allow"
 
