@@ -17,7 +17,7 @@ from daemonkit.files.saved_state import SavedFiles
 from daemonkit.metrics import Counter
 from kubeproxy_ext.cache.tenants import RestoredTenant, SavedTenant
 from kubeproxy_ext.compute.packed_slices import endpoints_of, pack
-from tenancy.names import is_label
+from tenancy.names import is_dns_label
 
 # 1 000 Services with 5 endpoints each are 1.5 MB.
 MAX_FILE_BYTES = 16 << 20
@@ -80,7 +80,7 @@ class SavedTenants:
 
     def changed(self, tenants: Iterable[str]) -> None:
         """The objects of these tenants have changed. Only tenants that have synced count."""
-        self._due.update(tenant for tenant in tenants if is_label(tenant))
+        self._due.update(tenant for tenant in tenants if is_dns_label(tenant))
 
     async def keep(self, confirmed: Mapping[str, float]) -> None:
         """Write changed tenants and confirm the others; `confirmed` has the age of each one's objects."""
@@ -124,6 +124,6 @@ def _decode(data: bytes) -> SavedTenant:
 
 
 def _name(tenant: str) -> str:
-    if not is_label(tenant):
+    if not is_dns_label(tenant):
         raise ValueError(f"not a cluster key: {tenant[:80]!r}")
     return f"{tenant}.json"

@@ -61,7 +61,7 @@ class Collision:
         return Refused(f"super namespace {self.super_namespace} would have more than one owner")
 
 
-def is_label(text: str) -> bool:
+def is_dns_label(text: str) -> bool:
     """Whether `text` may name a namespace or a container (RFC 1123 label)."""
     return len(text) <= LABEL_MAX_CHARS and _LABEL.fullmatch(text) is not None
 
@@ -82,7 +82,7 @@ def check_key(key: str) -> Refused | None:
     It is the name of the tenant's root namespace in the super cluster and a label value on each of
     its pods, so it has to be an RFC 1123 label; upstream checks nothing.
     """
-    if not is_label(key):
+    if not is_dns_label(key):
         return Refused(f"cluster key {key[:80]!r} is not a DNS label of at most 63 characters")
     if key in PROTECTED_NAMESPACES:
         return Refused(f"cluster key {key} is a namespace of the super cluster itself")
@@ -113,7 +113,7 @@ def super_namespace(key: str, tenant_namespace: str) -> str | Refused:
     refusal = check_key(key)
     if refusal is not None:
         return refusal
-    if not is_label(tenant_namespace):
+    if not is_dns_label(tenant_namespace):
         return Refused(f"namespace {tenant_namespace[:80]!r} is not a DNS label")
     joined = f"{key}-{tenant_namespace}"
     if len(joined) > LABEL_MAX_CHARS:

@@ -88,17 +88,17 @@ def owned_pod(
     refusal = names.check_key(tenant)
     if refusal is not None:
         return refusal
-    if not (names.is_label(tenant_namespace) and names.is_uid(tenant_uid)):
+    if not (names.is_dns_label(tenant_namespace) and names.is_uid(tenant_uid)):
         return Refused("its namespace or uid annotation is not valid")
-    if not (names.is_label(namespace) and names.is_pod_name(name) and names.is_uid(uid)):
+    if not (names.is_dns_label(namespace) and names.is_pod_name(name) and names.is_uid(uid)):
         return Refused("its own namespace, name or uid is not valid")
-    if not all(map(names.is_label, containers)):
+    if not all(map(names.is_dns_label, containers)):
         return Refused("the name of a container is not valid")
     allowed = frozenset(containers) - policy.injected
     listed = annotations.get(keys.CONTAINERS)
     if policy.trusts_annotation and listed is not None:
         allowed = frozenset(filter(None, map(str.strip, listed.split(","))))
-        if not all(map(names.is_label, allowed)):
+        if not all(map(names.is_dns_label, allowed)):
             return Refused("its containers annotation is not valid")
         allowed &= frozenset(containers)
     return Owned(tenant, tenant_namespace, name, tenant_uid, namespace, name, uid, allowed)

@@ -96,7 +96,7 @@ def network_of(labels: Mapping[str, str], sandbox_networks: tuple[str, ...] = ()
     if not name:
         how = "is empty" if keys.ARKTOS_NETWORK in labels else "is not set"
         return PodNetwork(keys.DEFAULT_NETWORK, f"label {keys.ARKTOS_NETWORK} {how}")
-    if not (names.is_label(name) and names.is_label(SERVICE_PREFIX + name)):
+    if not (names.is_dns_label(name) and names.is_dns_label(SERVICE_PREFIX + name)):
         return PodWaiting(
             WaitReason.INVALID_NETWORK_NAME,
             f"label {keys.ARKTOS_NETWORK} is {name[:_MAX_QUOTED]!r}, which is not a valid network name: use "

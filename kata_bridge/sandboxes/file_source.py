@@ -39,7 +39,7 @@ class GuestFile:
     def problems(self) -> Iterator[str]:
         if self.id and not is_sandbox_id(self.id):
             yield "id: letters, digits, dots, dashes and underscores, at most 128"
-        if not names.is_label(self.namespace):
+        if not names.is_dns_label(self.namespace):
             yield "namespace: expected the name of a namespace"
         if not names.is_pod_name(self.name):
             yield "name: expected the name of a pod"

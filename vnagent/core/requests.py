@@ -18,7 +18,7 @@ from tenancy.names import (
     LABEL_PATTERN,
     SUBDOMAIN_MAX_CHARS,
     SUBDOMAIN_PATTERN,
-    is_label,
+    is_dns_label,
     is_pod_name,
     is_uid,
 )
@@ -274,9 +274,9 @@ def _parse_pod_request(
     namespace, pod = names[0], names[1]
     uid = names[2] if len(names) == 3 else None
     if (
-        not is_label(namespace)
+        not is_dns_label(namespace)
         or not is_pod_name(pod)
-        or (container is not None and not is_label(container))
+        or (container is not None and not is_dns_label(container))
         or (uid is not None and not is_uid(uid))
     ):
         return Refusal(endpoint, 400, "malformed-name", must_close=True)

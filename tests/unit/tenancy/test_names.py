@@ -11,7 +11,7 @@ from tenancy.names import (
     check_key,
     cluster_key,
     collisions,
-    is_label,
+    is_dns_label,
     is_pod_name,
     is_uid,
     super_namespace,
@@ -109,7 +109,7 @@ def test_a_reserved_super_namespace_is_refused(key: str, namespace: str, reason:
 @given(labels, labels)
 def test_a_super_namespace_is_valid_or_refused(key: str, namespace: str) -> None:
     found = super_namespace(key, namespace)
-    assert isinstance(found, Refused) or is_label(found)
+    assert isinstance(found, Refused) or is_dns_label(found)
 
 
 def test_joined_names_collide() -> None:
@@ -165,7 +165,7 @@ def test_valid_pod_names(text: str) -> None:
 )
 def test_invalid_pod_names(text: str) -> None:
     assert not is_pod_name(text)
-    assert not is_label(text)
+    assert not is_dns_label(text)
 
 
 @pytest.mark.parametrize("text", [UID, "a-0001", "0f3c9" * 6, "x"])
