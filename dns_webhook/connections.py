@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accepts TLS connections within limits.
 
-A connection costs a socket until its first byte. Then it waits for a handshake slot, by source. When
-all places are taken, the source with most connections without a review loses its oldest; without such
+A connection costs a socket until its first byte. Then it waits for a handshake slot, by client address. When
+all places are taken, the client address with most connections without a review loses its oldest; without such
 a connection, the one with the oldest last review is closed. So idle connections go first.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from aiohttp import web
 
 from daemonkit import logs
-from daemonkit.admission.connection_slots import ConnectionSlots, source_of
+from daemonkit.admission.connection_slots import ConnectionSlots, client_address_of
 from daemonkit.admission.handshake_slots import HandshakeSlots
 from daemonkit.tasks import Tasks
 from daemonkit.tls.openssl import end_inspection
@@ -41,11 +41,11 @@ _log = logs.get(__name__)
 class _Arrival:
     """A connection whose handshake is not done."""
 
-    __slots__ = ("handshake", "sock", "source", "timer")
+    __slots__ = ("client_address", "handshake", "sock", "timer")
 
-    def __init__(self, sock: socket.socket, source: str) -> None:
+    def __init__(self, sock: socket.socket, client_address: str) -> None:
         self.sock = sock
-        self.source = source
+        self.client_address = client_address
         self.timer: asyncio.TimerHandle | None = None
         self.handshake: asyncio.Task[None] | None = None
 
@@ -69,7 +69,7 @@ class Connections:
         self._is_stopped = False
         # Each with the task of its handshake, which may be done.
         self._new: dict[asyncio.BaseProtocol, asyncio.Task[None]] = {}
-        self._new_by_source: ConnectionSlots[asyncio.BaseProtocol] = ConnectionSlots(most)
+        self._new_by_client_address: ConnectionSlots[asyncio.BaseProtocol] = ConnectionSlots(most)
         self._used: dict[asyncio.BaseProtocol, asyncio.Task[None]] = {}  # the most recently used last
         self._accepted = 0
 
@@ -99,7 +99,7 @@ class Connections:
         """It brought a review: all others are evicted before it."""
         if protocol is not None:
             handshake = self._new.pop(protocol, None) or self._used.pop(protocol, None)
-            self._new_by_source.discard(protocol)
+            self._new_by_client_address.discard(protocol)
             if handshake is not None:
                 self._used[protocol] = handshake
 
@@ -117,13 +117,13 @@ class Connections:
                 _log.error("cannot accept connections, retrying", reason=error.strerror)
                 await asyncio.sleep(_RETRY_S)
                 continue
-            self._take(taken, source_of(peer[0]))
+            self._take(taken, client_address_of(peer[0]))
 
     # ---- before the handshake
 
-    def _take(self, taken: socket.socket, source: str) -> None:
-        arrival = _Arrival(taken, source)
-        evicted = self._silent.add(arrival, source)
+    def _take(self, taken: socket.socket, client_address: str) -> None:
+        arrival = _Arrival(taken, client_address)
+        evicted = self._silent.add(arrival, client_address)
         if evicted is not None:
             self._end(evicted)
         self._arrivals.add(arrival)
@@ -139,7 +139,7 @@ class Connections:
         if is_gone:
             self._end(arrival)
             return
-        self._slots.wait(arrival, arrival.source)
+        self._slots.wait(arrival, arrival.client_address)
         self._advance()
 
     def _advance(self) -> None:
@@ -192,7 +192,7 @@ class Connections:
             "handshake",
             when_over=lambda: self._on_handshake_done(arrival),
         )
-        self._new_by_source.add(protocol, arrival.source)
+        self._new_by_client_address.add(protocol, arrival.client_address)
 
     def _on_handshake_done(self, arrival: _Arrival) -> None:
         """Also for a task that was cancelled before it began, which closed no socket."""
@@ -219,10 +219,10 @@ class Connections:
             for protocol, handshake in tuple(group.items()):
                 if handshake.done() and protocol not in alive:
                     del group[protocol]
-                    self._new_by_source.discard(protocol)
+                    self._new_by_client_address.discard(protocol)
 
     def _make_room(self) -> None:
-        protocol = self._new_by_source.evict()
+        protocol = self._new_by_client_address.evict()
         if protocol is not None:
             _abort(protocol, self._new.pop(protocol))
         elif self._used:

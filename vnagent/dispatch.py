@@ -86,7 +86,7 @@ class Dispatcher:
         request_id = state.request_log.next_request_id()
         state.request_log.record(client.caller, health, OWN_ANSWER, 200, request_id)
         client.answer(
-            replies.page(
+            replies.whole_reply(
                 200,
                 "text/plain; charset=utf-8",
                 b"ok",

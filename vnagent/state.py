@@ -182,10 +182,10 @@ class AgentState:
             self._drained.set()
 
 
-def _is_revoked(caller: object, registry: Registry) -> bool:
+def _is_revoked(identified: object, registry: Registry) -> bool:
     """Without an identity there is nothing to revoke: such a connection is answered 403."""
-    return isinstance(caller, identity.Identified) and not identity.still_identified(caller, registry)
+    return isinstance(identified, identity.Identified) and not identity.still_identified(identified, registry)
 
 
-def _is_expired(caller: object, now_s: float) -> bool:
-    return isinstance(caller, identity.Identified) and caller.is_expired(now_s)
+def _is_expired(identified: object, now_s: float) -> bool:
+    return isinstance(identified, identity.Identified) and identified.is_expired(now_s)

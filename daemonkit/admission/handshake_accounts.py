@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CPU time that TLS handshakes have cost, by source and by certificate authority. Pure.
+"""The CPU time that TLS handshakes have cost, by client address and by certificate authority. Pure.
 
-A handshake on the event loop holds up everyone. The accounts say for which sources that is acceptable:
+A handshake on the event loop holds up everyone. The accounts say for which addresses that is acceptable:
 those whose handshakes have been cheap and whose chains end at a registered authority. All others do theirs
 in a thread, in an order (`daemonkit.admission.fair_queue`) by what their account has cost.
 
 What a handshake costs is known only afterwards, as TLS 1.3 encrypts the client's chain. An expensive check
-moves all sources of its authority to the thread, unless a check of the same chain was cheap before: then the
-machine was slow, not the chain. A source that has proven nothing starts on a shared allowance.
+moves all addresses of its authority to the thread, unless a check of the same chain was cheap before: then
+the machine was slow, not the chain. An address that has proven nothing starts on a shared allowance.
 """
 
 from collections import OrderedDict
@@ -19,7 +19,7 @@ T = TypeVar("T")
 # spends 0.6 to 1.2 ms on one, so that is 400 to 800 new connections a second; above that the account's
 # handshakes take a thread, which costs each 0.1 ms more.
 SHARE, BURST_S = 0.5, 2.0
-# For all handshakes on the loop of sources that have proven nothing yet: after a restart some fifty, and
+# For all handshakes on the loop of addresses that have proven nothing yet: after a restart some fifty, and
 # then one now and then. What is bounded in bytes is worth 50 ms at worst.
 UNPROVEN_SHARE, UNPROVEN_BURST_S = 0.005, 0.05
 # Paid when a handshake begins on the loop, as a client that never ends it costs that much too.
@@ -38,7 +38,7 @@ SURCHARGE = 20.0
 # Of an account, handshakes that have begun on the loop and not ended. What the last flight of each costs is
 # known once it is checked: 256 clients could withhold theirs, and then hold up the loop for 2 s.
 MAX_BEGUN_ON_LOOP = 16
-# How many sources and authorities are remembered; the least recently used one is dropped first.
+# How many addresses and authorities are remembered; the least recently used one is dropped first.
 MAX_REMEMBERED = 4_096
 
 _UNPROVEN = ""
@@ -71,16 +71,16 @@ class HandshakeAccounts:
         """How many entries are kept."""
         return len(self._authority) + len(self._levels) + len(self._cheap_chains)
 
-    def account_of(self, source: str) -> str:
-        """By which account a source is served: its authority's, or its own if it has proven none."""
-        return self._authority.get(source, source)
+    def account_of(self, client_address: str) -> str:
+        """By which account an address is served: its authority's, or its own if it has proven none."""
+        return self._authority.get(client_address, client_address)
 
-    def try_begin_on_loop(self, source: str, now_s: float) -> bool:
-        """Whether the next handshake of `source` may run on the event loop. It is paid for then."""
-        authority = self._authority.get(source)
-        if self._begun_counts.get(self.account_of(source), 0) >= MAX_BEGUN_ON_LOOP:
+    def try_begin_on_loop(self, client_address: str, now_s: float) -> bool:
+        """Whether the next handshake of `client_address` may run on the event loop. It is paid for then."""
+        authority = self._authority.get(client_address)
+        if self._begun_counts.get(self.account_of(client_address), 0) >= MAX_BEGUN_ON_LOOP:
             return False
-        if self._level(source, now_s) >= BURST_S:
+        if self._level(client_address, now_s) >= BURST_S:
             return False
         if authority is None:
             if self._level(_UNPROVEN, now_s, UNPROVEN_SHARE) >= UNPROVEN_BURST_S:
@@ -90,12 +90,12 @@ class HandshakeAccounts:
             return False
         else:
             self._raise(authority, TYPICAL_S, now_s, SHARE)
-        self._raise(source, TYPICAL_S, now_s, SHARE)
+        self._raise(client_address, TYPICAL_S, now_s, SHARE)
         return True
 
-    def begin_on_loop(self, source: str) -> str:
-        """A handshake of `source` has begun on the event loop. Returns the account, for `end_on_loop`."""
-        account = self.account_of(source)
+    def begin_on_loop(self, client_address: str) -> str:
+        """A handshake of `client_address` has begun on the loop. Returns the account, for `end_on_loop`."""
+        account = self.account_of(client_address)
         self._begun_counts[account] = self._begun_counts.get(account, 0) + 1
         return account
 
@@ -106,29 +106,29 @@ class HandshakeAccounts:
             self._begun_counts[account] = count
 
     def charge(
-        self, source: str, authority: str, cost: HandshakeCost, now_s: float, *, is_on_loop: bool
+        self, client_address: str, authority: str, cost: HandshakeCost, now_s: float, *, is_on_loop: bool
     ) -> None:
-        """A handshake of `source` has ended.
+        """A handshake of `client_address` has ended.
 
         `authority` verified its chain. If none did it is empty, and the cost is charged to the authority that
-        the source has proven before.
+        the address has proven before.
         """
         cpu_s, check_s, chain = cost
-        cheap_chains = self._cheap_chains.get(authority or self.account_of(source), ())
+        cheap_chains = self._cheap_chains.get(authority or self.account_of(client_address), ())
         is_expensive = check_s > EXPENSIVE_S and chain not in cheap_chains
         cost_s = PENALTY_S if is_expensive else 0.0
         if is_on_loop:
             cost_s += max(0.0, cpu_s - TYPICAL_S) + SURCHARGE * max(0.0, check_s - FAIR_CHECK_S)
-        if is_on_loop and source not in self._authority:
+        if is_on_loop and client_address not in self._authority:
             self._raise(_UNPROVEN, max(0.0, cpu_s - TYPICAL_S), now_s, UNPROVEN_SHARE)
         if authority:
-            _remember(self._authority, source, authority)
+            _remember(self._authority, client_address, authority)
             if chain and chain not in cheap_chains and not is_expensive:
                 _remember(self._cheap_chains, authority, (chain, *cheap_chains[: MAX_CHEAP_CHAINS - 1]))
         if cost_s:
-            self._raise(source, cost_s, now_s, SHARE)
-            account = self.account_of(source)
-            if account != source:
+            self._raise(client_address, cost_s, now_s, SHARE)
+            account = self.account_of(client_address)
+            if account != client_address:
                 self._raise(account, cost_s, now_s, SHARE)
 
     def _level(self, account: str, now_s: float, share: float = SHARE) -> float:

@@ -75,7 +75,7 @@ _SAME_AS_MISSING = frozenset({"no-such-container-of-tenant", "other-uid", "kubel
 MISSING = "no-such-pod-of-tenant"
 
 
-def render(
+def refusal(
     endpoint: Endpoint,
     status: int,
     reason: str,
@@ -116,10 +116,12 @@ def render(
         extra += f"Retry-After: {retry_after_s}\r\n"
     if protocols is not None:
         extra += f"X-Accepted-Stream-Protocol-Versions: {protocols}\r\n"
-    return page(status, kind, body, request_id, is_close=is_close, is_head=is_head, extra=extra, date=date)
+    return whole_reply(
+        status, kind, body, request_id, is_close=is_close, is_head=is_head, extra=extra, date=date
+    )
 
 
-def page(
+def whole_reply(
     status: int,
     content_type: str,
     body: bytes,
@@ -131,7 +133,7 @@ def page(
     date: str = "",
     length: int = -1,
 ) -> bytes:
-    """Render a complete reply; for HEAD with the length and without the body (RFC 9110, 9.3.2).
+    """Render a reply; for HEAD with the length and without the body (RFC 9110, 9.3.2).
     `length` is the body's where it is sent separately."""
     if length < 0:
         length = len(body)

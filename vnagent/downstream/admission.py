@@ -19,7 +19,7 @@ from vnagent.state import AgentState
 from vnagent.transport.tls_connection import TlsConnection
 
 # Connections with TLS that count for no tenant: in their handshake on the loop, without a registered leaf,
-# or above a tenant's limit. Each costs 43 KB. The next one evicts the oldest of the source
+# or above a tenant's limit. Each costs 43 KB. The next one evicts the oldest of the address
 # that has most; an honest one is among them for milliseconds.
 MAX_UNCOUNTED = 256
 # Of these, those whose handshake is done and had more than so many bytes: OpenSSL keeps a chain as up to 54
@@ -36,7 +36,7 @@ class Admitted(Protocol):
     """What admission uses of a client's connection, and sets once its handshake is done."""
 
     transport: TlsConnection
-    source: str
+    client_address: str
     caller: Caller
     identity: object
     is_on_loop: bool
@@ -62,8 +62,8 @@ class Admission:
     def begin(self, connection: Admitted) -> None:
         """Give a new connection a slot among those without a tenant."""
         if connection.is_on_loop:
-            connection.loop_account = self.accounts.begin_on_loop(connection.source)
-        self._evict(self._uncounted.add(connection, connection.source))
+            connection.loop_account = self.accounts.begin_on_loop(connection.client_address)
+        self._evict(self._uncounted.add(connection, connection.client_address))
 
     def admit(self, connection: Admitted) -> bool:
         """Identify the client of a completed handshake. True if its tenant has room for the connection."""
@@ -94,7 +94,7 @@ class Admission:
 
     def _bound_heavy(self, connection: Admitted) -> None:
         if connection.transport.handshake_bytes > HEAVY_BYTES:
-            self._evict(self._heavy.add(connection, connection.source))
+            self._evict(self._heavy.add(connection, connection.client_address))
 
     def _evict(self, connection: Admitted | None) -> None:
         if connection is not None:
@@ -124,7 +124,9 @@ class Admission:
         if connection.is_on_loop:
             self._state.metrics.handshake_seconds["loop"].inc(cost.cpu_s)
         now_s = self._state.poller.loop.time()
-        self.accounts.charge(connection.source, authority, cost, now_s, is_on_loop=connection.is_on_loop)
+        self.accounts.charge(
+            connection.client_address, authority, cost, now_s, is_on_loop=connection.is_on_loop
+        )
 
     def _end_on_loop(self, connection: Admitted) -> None:
         if connection.loop_account is not None:

@@ -52,11 +52,11 @@ class ClientConnection:
         "_state",
         "_wants_close",
         "caller",
+        "client_address",
         "exchange",
         "identity",
         "is_on_loop",
         "loop_account",
-        "source",
         "transport",
     )
 
@@ -66,7 +66,7 @@ class ClientConnection:
         admission: Admission,
         dispatcher: Dispatcher,
         sock: socket.socket,
-        source: str,
+        client_address: str,
         context: ssl.SSLContext,
         cipher: Cipher | None = None,
     ) -> None:
@@ -77,7 +77,7 @@ class ClientConnection:
         self._state = state
         self._admission = admission
         self._dispatcher = dispatcher
-        self.source = source
+        self.client_address = client_address
         self.is_on_loop = cipher is None
         # Counts its handshake while that runs on the loop.
         self.loop_account: str | None = None
@@ -283,7 +283,7 @@ class ClientConnection:
         is_close = is_close or self._state.is_draining
         log.record(self.caller, request, reason, status, request_id, is_reserved=is_reserved)
         self.answer(
-            replies.render(
+            replies.refusal(
                 Endpoint.MALFORMED if request is None else request.endpoint,
                 status,
                 reason,
@@ -358,7 +358,7 @@ def open_client(
     admission: Admission,
     dispatcher: Dispatcher,
     sock: socket.socket,
-    source: str,
+    client_address: str,
     cipher: Cipher | None,
 ) -> None:
     """Serve a client that has sent its first byte; `cipher` if its handshake is done."""
@@ -367,7 +367,7 @@ def open_client(
         sock.close()
         return
     try:
-        connection = ClientConnection(state, admission, dispatcher, sock, source, context, cipher)
+        connection = ClientConnection(state, admission, dispatcher, sock, client_address, context, cipher)
     except OSError:  # the kernel has no room to watch it
         sock.close()
         return

@@ -21,7 +21,7 @@ import termios
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from daemonkit.admission.connection_slots import ConnectionSlots, source_of
+from daemonkit.admission.connection_slots import ConnectionSlots, client_address_of
 from daemonkit.admission.fair_queue import FairQueue
 from daemonkit.admission.handshake_accounts import HandshakeAccounts
 from vnagent.state import AgentState
@@ -32,7 +32,7 @@ from vnagent.transport.tls_connection import MAX_HANDSHAKE_BYTES
 # Connections that are silent, or wait for the thread: a socket and 1 KB each. A flood of 1 500 a second
 # evicts one after 2.7 s; an honest client sends its hello within milliseconds.
 MAX_WAITING = 4_096
-# Handshakes that have begun in the thread, of 43 KB each. The source that has most loses its oldest.
+# Handshakes that have begun in the thread, of 43 KB each. The client address that has most loses its oldest.
 MAX_BEGUN = 512
 # Hello and flight of a short chain: two certificates of RSA-4096, or four of RSA-2048.
 SHORT_BYTES = 6 * 1024
@@ -49,13 +49,23 @@ OpenClient = Callable[[socket.socket, str, Cipher | None], None]
 class _PendingConnection:
     """A connection without an identity. It waits and is charged by `account`."""
 
-    __slots__ = ("account", "bytes_left", "cipher", "deadline", "fd", "is_ended", "is_long", "sock", "source")
+    __slots__ = (
+        "account",
+        "bytes_left",
+        "cipher",
+        "client_address",
+        "deadline",
+        "fd",
+        "is_ended",
+        "is_long",
+        "sock",
+    )
 
-    def __init__(self, sock: socket.socket, source: str, deadline: float) -> None:
+    def __init__(self, sock: socket.socket, client_address: str, deadline: float) -> None:
         self.sock = sock
         self.fd = sock.fileno()
-        self.source = source
-        self.account = source
+        self.client_address = client_address
+        self.account = client_address
         self.deadline = deadline
         self.bytes_left = MAX_HANDSHAKE_BYTES
         self.cipher: Cipher | None = None
@@ -73,7 +83,7 @@ class Handshakes:
         accounts: HandshakeAccounts,
         open_client: OpenClient,
     ) -> None:
-        """`open_client` serves a socket from its source, with the cipher of a completed handshake."""
+        """`open_client` serves a socket from its client address, with the cipher of a completed handshake."""
         self._loop = loop
         self._state = state
         self._accounts = accounts
@@ -121,8 +131,8 @@ class Handshakes:
         if self._state.context is None or self._state.is_draining or self._is_stopped:
             sock.close()
             return
-        pending = _PendingConnection(sock, source_of(host), self._loop.time() + HANDSHAKE_S)
-        evicted = self._waiting.add(pending, pending.source)
+        pending = _PendingConnection(sock, client_address_of(host), self._loop.time() + HANDSHAKE_S)
+        evicted = self._waiting.add(pending, pending.client_address)
         if evicted is not None:
             self._evict(evicted)
         self._by_fd[pending.fd] = pending
@@ -152,20 +162,20 @@ class Handshakes:
                 # This one is still readable, and reported again.
                 continue
             elif pending.cipher is None and self._accounts.try_begin_on_loop(
-                pending.source, self._loop.time()
+                pending.client_address, self._loop.time()
             ):
                 has_started = True
                 self._epoll.unregister(fd)
                 self._release(pending)
                 self._state.metrics.handshakes["loop"].inc()
-                self._open_client(pending.sock, pending.source, None)
+                self._open_client(pending.sock, pending.client_address, None)
             else:
                 self._epoll.modify(fd, 0)
                 self._enqueue(pending)
                 self._advance()
 
     def _enqueue(self, pending: _PendingConnection) -> None:
-        pending.account = self._accounts.account_of(pending.source)
+        pending.account = self._accounts.account_of(pending.client_address)
         arrived_bytes = int.from_bytes(fcntl.ioctl(pending.sock, termios.FIONREAD, bytes(4)), sys.byteorder)
         pending.is_long = MAX_HANDSHAKE_BYTES - pending.bytes_left + arrived_bytes > SHORT_BYTES
         (self._long if pending.is_long else self._short).add(pending, pending.account)
@@ -219,7 +229,7 @@ class Handshakes:
             self._end(pending)
             return False
         self._waiting.discard(pending)
-        evicted = self._started.add(pending, pending.source)
+        evicted = self._started.add(pending, pending.client_address)
         if evicted is not None:
             self._evict(evicted)
         self._state.metrics.handshakes["thread"].inc()
@@ -258,7 +268,7 @@ class Handshakes:
         if failed is None and cipher.is_handshake_done:
             self._epoll.unregister(pending.fd)
             self._forget(pending)
-            self._open_client(pending.sock, pending.source, cipher)
+            self._open_client(pending.sock, pending.client_address, cipher)
             return
         if failed is None and not pending.bytes_left:
             failed = EndReason.HANDSHAKE_TOO_LARGE
@@ -303,7 +313,7 @@ class Handshakes:
 
     def _charge(self, pending: _PendingConnection, cipher: Cipher) -> None:
         now_s = self._loop.time()
-        self._accounts.charge(pending.source, "", cipher.cost, now_s, is_on_loop=False)
+        self._accounts.charge(pending.client_address, "", cipher.cost, now_s, is_on_loop=False)
 
     def _sweep(self) -> None:
         now_s = self._loop.time()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The listening socket: accepts as fast as connections come, also when descriptors run out.
 
-It takes every connection. Silent ones cost a socket, and `downstream.handshakes` evicts them by source.
-TCP_DEFER_ACCEPT would leave them in the kernel, whose queue knows no sources and drops the next honest one.
+It takes every connection. Silent ones cost a socket, and `downstream.handshakes` evicts them by client
+address. TCP_DEFER_ACCEPT would leave them in the kernel, whose queue knows no addresses and drops the next
+honest one.
 """
 
 import asyncio

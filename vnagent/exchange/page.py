@@ -67,12 +67,12 @@ class PageExchange:
         client, log = self._client, self._state.request_log
         if client.exchange is not self:
             return
-        if not can_hold(self._account, len(page.body)):
+        if not can_hold(self._usage, len(page.body)):
             self._fail(429, "too-much-unread")
             return
         log.record(client.caller, self._page, OWN_VIEW, 200, self._request_id)
         self._is_sent = True
-        reply = replies.page(
+        reply = replies.whole_reply(
             200,
             page.content_type,
             page.body if len(page.body) <= PIECE_BYTES else b"",
@@ -87,14 +87,14 @@ class PageExchange:
             return
         client.transport.write(reply)
         self._rest = memoryview(page.body)
-        self._account.unsent_bytes += len(page.body)
+        self._usage.unsent_bytes += len(page.body)
         is_wanted = True
         while is_wanted:
             is_wanted = self._send_piece()
             await asyncio.sleep(0)
 
     @property
-    def _account(self) -> TenantUsage:
+    def _usage(self) -> TenantUsage:
         return self._state.usage_of_caller(self._client.caller)
 
     def _send_piece(self) -> bool:
@@ -103,7 +103,7 @@ class PageExchange:
         if client.exchange is not self or not self._rest:
             return False
         piece, self._rest = self._rest[:PIECE_BYTES], rest_of(self._rest, PIECE_BYTES)
-        self._account.unsent_bytes -= len(piece)
+        self._usage.unsent_bytes -= len(piece)
         transport.write(piece)
         transport.flush()
         if not self._rest:
@@ -121,7 +121,7 @@ class PageExchange:
             self._client.transport.call_soon(self.on_client_writable)
 
     def cancel(self) -> None:
-        self._account.unsent_bytes -= len(self._rest)
+        self._usage.unsent_bytes -= len(self._rest)
         self._rest = memoryview(b"")
         if self._task is not None:
             self._task.cancel()

@@ -51,8 +51,8 @@ class Cipher:
     """One side of a TLS connection.
 
     `outgoing` is the ciphertext to be sent, in order; the sender takes it and sets None.
-    `peer_end` is how the peer's stream ended: CLOSED or BROKEN. `answer_bytes` counts OpenSSL's
-    answers to the peer since the handshake; the sender may reset it. `idle_bytes` counts the peer's bytes in
+    `peer_end` is how the peer's stream ended: CLOSED or BROKEN. `tls_reply_bytes` counts OpenSSL's
+    replies to the peer since the handshake; the sender may reset it. `idle_bytes` counts the peer's bytes in
     records without data (key updates, empty or incomplete records). `record_count` is the number of records
     with data of the last `decrypt`. `cost` and `handshake_bytes` are the cost and size of a client's
     handshake so far.
@@ -65,7 +65,6 @@ class Cipher:
         "_out",
         "_raw",
         "_resume",
-        "answer_bytes",
         "cost",
         "handshake_bytes",
         "idle_bytes",
@@ -76,6 +75,7 @@ class Cipher:
         "piece_bytes",
         "record_count",
         "tls",
+        "tls_reply_bytes",
     )
 
     def __init__(
@@ -104,7 +104,7 @@ class Cipher:
         self.peer_end: EndReason | None = None
         self.is_server = is_server
         self.is_handshake_done = False
-        self.answer_bytes = 0
+        self.tls_reply_bytes = 0
         self.idle_bytes = 0
         self.record_count = 0
         self.handshake_bytes = 0
@@ -187,7 +187,7 @@ class Cipher:
             self.record_count = data_records
             self.idle_bytes += fed - at - data_records * _RECORD_OVERHEAD_BYTES
             if self._out.pending:
-                self.answer_bytes += self._out.pending
+                self.tls_reply_bytes += self._out.pending
                 self._take()
         except BaseException:
             self._empty()

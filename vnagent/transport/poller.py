@@ -121,9 +121,9 @@ class PollGroup:
 class SocketPoller:
     """All polled sockets: their groups, and one sweep for their deadlines.
 
-    `now` is the loop's clock as of the last sweep: deadlines are seconds, and reading the clock for each
-    would be a noticeable part of a small request. `shared` is the group of clients without a tenant, so far.
-    `own` is the group of vn-agent's own requests to the kubelet. All tenants' pages wait for
+    `now` is the loop's clock as of the last sweep, up to PERIOD_S ago: deadlines are seconds, and reading the
+    clock for each would be a noticeable part of a small request. `shared` is the group of clients without a
+    tenant, so far. `own` is the group of vn-agent's own requests to the kubelet. All tenants' pages wait for
     these, so clients without an identity must not delay them.
     """
 

@@ -9,8 +9,8 @@ each socket would cost 1 KB of memory, and 2 us at each event.
 Rules of this file:
 - The plaintext given to `ConnectionHandler.on_data` lies in a shared buffer and is valid until `on_data`
   returns. So nothing may read another connection from within `on_data`; `resume` schedules.
-- The loop announces the end of a paused stream once: `resume` schedules a pump. Without a seen end it
-  schedules none: with 100 tunnels of slow readers, 65 idle pumps delayed the tenant's next request.
+- Epoll reports the end of a paused connection once. If it has, `resume` schedules a read to deliver it; else
+  not: with 100 tunnels of slow readers, 65 idle reads delayed the tenant's next request.
 - One event handles one receive. So a stream that never pauses cannot hold the loop.
 - A handler that raised has lost data: the connection ends (`fail`).
 
@@ -29,7 +29,7 @@ from vnagent.transport.cipher import CIPHERTEXT, CIPHERTEXT_VIEW, PLAINTEXT, REC
 from vnagent.transport.handler import NO_USAGE, ByteUsage, ConnectionHandler, EndReason
 from vnagent.transport.poller import PolledSocket, PollGroup, SocketPoller
 
-# Unsent bytes above which the source is paused, and below which it goes on.
+# Unsent bytes above which the sender is paused, and below which it goes on.
 HIGH_BYTES = 256 * 1024
 LOW_BYTES = 64 * 1024
 # How long a closed connection waits for the peer's FIN before it is reset. A reset in answer to unread bytes
@@ -46,8 +46,8 @@ _READ, _WRITE, _GONE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLRDHUP
 _BROKEN = select.EPOLLERR | select.EPOLLHUP
 # Unsent pieces are joined up to here: each costs some 260 bytes beside its content.
 _PIECE_BYTES = 4096
-# Unread answers of OpenSSL (to key updates) that one peer may cause: 600.
-_ANSWER_BYTES = 16 * 1024
+# Unread replies of OpenSSL (to key updates) that one peer may cause: 600.
+_TLS_REPLY_BYTES = 16 * 1024
 # All that a client may send until its handshake is done. A hello has up to 2 KB, an honest chain up to
 # 8 KB (leaf and three intermediates of RSA-4096). OpenSSL alone would take 100 KB, which cost 360 ms of
 # CPU to check and 3.5 MB to keep. Data behind the handshake waits in the socket meanwhile.
@@ -199,7 +199,7 @@ class TlsConnection(PolledSocket):
         return self._cipher is not None and not self._is_closing
 
     def await_if_congested(self) -> bool:
-        """Return whether the peer is behind. The source must then pause until `on_writable`, which will come.
+        """Return whether the peer is behind. The sender must then pause until `on_writable`, which will come.
 
         The first byte that the socket refuses does not count as congestion: with nothing to send when the
         socket is writable again, a bulk stream would stop and go. It is one where the usage is above its
@@ -430,18 +430,18 @@ class TlsConnection(PolledSocket):
             handler.on_batch_end()
         if cipher.outgoing is not None:
             self.flush()  # the end of the handshake, a key update, an alert
-        if (cipher.answer_bytes and not self._check_answer_bytes(cipher)) or (
+        if (cipher.tls_reply_bytes and not self._check_tls_reply_bytes(cipher)) or (
             cipher.idle_bytes > IDLE_BYTES and self._is_server and not self._renew_idle_allowance(cipher)
         ):
             self._end(EndReason.BROKEN)
         elif self._is_reading and (cipher.peer_end is not None or self._saw_eof):
             self._end(cipher.peer_end or EndReason.CLOSED)
 
-    def _check_answer_bytes(self, cipher: Cipher) -> bool:
-        """Reset the count of answer bytes if all were sent; return whether it is within its limit."""
+    def _check_tls_reply_bytes(self, cipher: Cipher) -> bool:
+        """Reset the count of reply bytes if all were sent; return whether it is within its limit."""
         if not self._unsent:
-            cipher.answer_bytes = 0
-        return cipher.answer_bytes <= _ANSWER_BYTES
+            cipher.tls_reply_bytes = 0
+        return cipher.tls_reply_bytes <= _TLS_REPLY_BYTES
 
     def _renew_idle_allowance(self, cipher: Cipher) -> bool:
         """Start a new period of IDLE_S if the last one is over; return whether it was."""

@@ -79,11 +79,11 @@ class _TunnelSide:
     __slots__ = ("_from", "_is_client", "_to", "_tunnel", "on_data")
 
     def __init__(
-        self, source: TlsConnection, target: TlsConnection, tunnel: Tunnel, *, is_client: bool
+        self, sender: TlsConnection, target: TlsConnection, tunnel: Tunnel, *, is_client: bool
     ) -> None:
         self._tunnel = tunnel
         self._is_client = is_client
-        self._from = source
+        self._from = sender
         self._to = target
         self.on_data = target.write  # the hot path has no Python frame of this class
 

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from daemonkit.admission.connection_slots import source_of
+from daemonkit.admission.connection_slots import client_address_of
 from daemonkit.token_bucket import TokenBucket
 from kata_bridge.channels.agent.guest_addresses import Address, parse_address
 
@@ -54,7 +54,7 @@ def tcp_origin(peer: str, has_single_owner: Callable[[Address], bool]) -> PeerOr
         return PeerOrigin("tcp", peer)
     if has_single_owner(address):
         return PeerOrigin("tcp", str(address), address=address, has_single_owner=True)
-    return PeerOrigin("tcp", source_of(peer), address=address)
+    return PeerOrigin("tcp", client_address_of(peer), address=address)
 
 
 class ConnectRateLimiter:

@@ -26,7 +26,7 @@ from vnagent.transport.cipher import Cipher
 from vnagent.transport.handler import EndReason
 from vnagent.transport.poller import SocketPoller
 
-SOURCE = "127.0.0.1"
+CLIENT_ADDRESS = "127.0.0.1"
 
 
 def server_context(
@@ -62,7 +62,7 @@ async def handshake(handshakes: Handshakes, state: AgentState, client: ssl.SSLCo
     near, sock = loopback_pair()
     far = TlsPeer(sock, client, is_server=False)
     try:
-        handshakes.accept(near, SOURCE)
+        handshakes.accept(near, CLIENT_ADDRESS)
         far.handshake()
         await until(lambda: any(each.identity for each in state.connections), far.push, far.pull)
     finally:
@@ -84,7 +84,7 @@ def test_a_slow_check_of_a_known_cheap_chain_is_not_charged(
         state.serve_tenants(Registry(), server_context(authority), ())
 
         def may_use_loop() -> bool:
-            return HandshakeAccounts.try_begin_on_loop(accounts, SOURCE, poller.loop.time())
+            return HandshakeAccounts.try_begin_on_loop(accounts, CLIENT_ADDRESS, poller.loop.time())
 
         with running_handshakes(state, accounts) as handshakes:
             await handshake(handshakes, state, apiserver)

@@ -28,7 +28,7 @@ class RecordingState:
     metrics: AgentMetrics = field(default_factory=AgentMetrics)
     began: list[int] = field(default_factory=list)
 
-    def open_client(self, sock: socket.socket, _source: str, _cipher: Cipher | None) -> None:
+    def open_client(self, sock: socket.socket, _client_address: str, _cipher: Cipher | None) -> None:
         self.began.append(len(self.iterations))
         sock.close()
 

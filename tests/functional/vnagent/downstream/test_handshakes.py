@@ -171,8 +171,8 @@ def test_short_chains_do_not_wait_for_long_ones(node: AgentNode) -> None:
 
 
 def test_silent_connections_evict_silent_ones(node: AgentNode) -> None:
-    """One source holds more silent connections than there are places. An honest client that is as silent, and
-    came before all of them, keeps its place."""
+    """One address holds more silent connections than there are places. An honest client that is as silent,
+    and came before all of them, keeps its place."""
     with contextlib.closing(dial(node.daemon.port, "127.0.0.1")) as early:
         with crowd(node.daemon.port, ["127.0.0.66"] * (MAX_WAITING + 300)) as flood:
             wait_until(

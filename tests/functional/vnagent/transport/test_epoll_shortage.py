@@ -133,7 +133,7 @@ class FullState:
     def has_taken(self, count: int) -> bool:
         return self.taken == count
 
-    def open_client(self, sock: socket.socket, _source: str, _cipher: Cipher | None) -> None:
+    def open_client(self, sock: socket.socket, _client_address: str, _cipher: Cipher | None) -> None:
         sock.close()
         self.taken += 1
         if self.taken == 1:

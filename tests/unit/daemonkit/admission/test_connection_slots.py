@@ -3,11 +3,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemonkit.admission.connection_slots import ConnectionSlots, source_of
+from daemonkit.admission.connection_slots import ConnectionSlots, client_address_of
 
 
 @pytest.mark.parametrize(
-    ("host", "source"),
+    ("host", "client_address"),
     [
         ("192.0.2.7", "192.0.2.7"),
         ("::ffff:192.0.2.7", "192.0.2.7"),
@@ -19,11 +19,11 @@ from daemonkit.admission.connection_slots import ConnectionSlots, source_of
         ("bad\0", "bad\0"),
     ],
 )
-def test_a_source_is_an_ipv4_address_or_an_ipv6_network(host: str, source: str) -> None:
-    assert source_of(host) == source
+def test_an_address_is_an_ipv4_address_or_an_ipv6_network(host: str, client_address: str) -> None:
+    assert client_address_of(host) == client_address
 
 
-def test_the_source_with_most_loses_its_oldest() -> None:
+def test_the_address_with_most_loses_its_oldest() -> None:
     slots: ConnectionSlots[str] = ConnectionSlots(5)
     assert [slots.add(name, name[0]) for name in ("b1", "a1", "a2", "b2", "a3")] == [None] * 5
     assert slots.add("c1", "c") == "a1"  # a has three
@@ -36,7 +36,7 @@ def test_the_source_with_most_loses_its_oldest() -> None:
     assert "d2" in slots
 
 
-def test_a_flood_from_one_source_evicts_only_itself() -> None:
+def test_a_flood_from_one_address_evicts_only_itself() -> None:
     slots: ConnectionSlots[str] = ConnectionSlots(100)
     slots.add("honest", "h")
     evicted = [slots.add(f"flood {number}", "f") for number in range(10_000)]
@@ -55,8 +55,8 @@ def test_without_connections_nothing_is_evicted() -> None:
 def test_evict_agrees_with_a_full_search(events: list[tuple[bool, str, int]]) -> None:
     slots: ConnectionSlots[str] = ConnectionSlots(6)
     open_connections: dict[str, None] = {}
-    for is_add, source, number in events:
-        name = f"{source}{number}"
+    for is_add, client_address, number in events:
+        name = f"{client_address}{number}"
         if not is_add:
             assert slots.discard(name) == (name in open_connections)
             open_connections.pop(name, None)
@@ -64,7 +64,7 @@ def test_evict_agrees_with_a_full_search(events: list[tuple[bool, str, int]]) ->
             by_source = {
                 each[0]: [one for one in open_connections if one[0] == each[0]] for each in open_connections
             }
-            evicted = slots.add(name, source)
+            evicted = slots.add(name, client_address)
             assert (evicted is not None) == (len(open_connections) == 6)
             if evicted is not None:
                 assert len(by_source[evicted[0]]) == max(len(each) for each in by_source.values())

@@ -18,17 +18,17 @@ from daemonkit.admission.handshake_accounts import (
 CHEAP_S = 0.001
 
 
-def known(*sources: str, authority: str = "A") -> HandshakeAccounts:
-    """Accounts of sources that have proven an identity once."""
+def known(*client_addresses: str, authority: str = "A") -> HandshakeAccounts:
+    """Accounts of client addresses that have proven an identity once."""
     accounts = HandshakeAccounts()
-    for source in sources:
-        charge(accounts, source, authority)
+    for client_address in client_addresses:
+        charge(accounts, client_address, authority)
     return accounts
 
 
 def charge(
     accounts: HandshakeAccounts,
-    source: str,
+    client_address: str,
     authority: str = "A",
     *,
     now_s: float = 0.0,
@@ -37,15 +37,17 @@ def charge(
     is_on_loop: bool = True,
 ) -> None:
     cost = HandshakeCost(CHEAP_S / 2 + check_s, check_s, chain)
-    accounts.charge(source, authority, cost, now_s, is_on_loop=is_on_loop)
+    accounts.charge(client_address, authority, cost, now_s, is_on_loop=is_on_loop)
 
 
-def loop_count(accounts: HandshakeAccounts, source: str, authority: str, *, now_s: float = 0.0) -> int:
-    """How many cheap handshakes of `source` run on the loop at once."""
+def loop_count(
+    accounts: HandshakeAccounts, client_address: str, authority: str, *, now_s: float = 0.0
+) -> int:
+    """How many cheap handshakes of `client_address` run on the loop at once."""
     for count in range(10_000):
-        if not accounts.try_begin_on_loop(source, now_s):
+        if not accounts.try_begin_on_loop(client_address, now_s):
             return count
-        charge(accounts, source, authority, now_s=now_s)
+        charge(accounts, client_address, authority, now_s=now_s)
     raise AssertionError("unbounded")
 
 
@@ -58,7 +60,7 @@ def test_a_busy_apiserver_stays_on_the_loop() -> None:
         charge(accounts, "apiserver", now_s=now_s)
 
 
-def test_a_sources_burst_is_bounded_and_refills() -> None:
+def test_a_burst_of_an_address_is_bounded_and_refills() -> None:
     accounts = known("s")
     first = loop_count(accounts, "s", "A")
     assert first == pytest.approx(BURST_S / CHEAP_S, abs=2)
@@ -66,9 +68,9 @@ def test_a_sources_burst_is_bounded_and_refills() -> None:
 
 
 def test_an_authority_shares_one_burst_among_its_sources() -> None:
-    sources = [f"s{number}" for number in range(20)]
-    accounts = known(*sources)
-    total = sum(loop_count(accounts, source, "A") for source in sources)
+    client_addresses = [f"s{number}" for number in range(20)]
+    accounts = known(*client_addresses)
+    total = sum(loop_count(accounts, client_address, "A") for client_address in client_addresses)
     assert total <= BURST_S / CHEAP_S + 1
     charge(accounts, "other", "B")
     assert accounts.try_begin_on_loop("other", 0.0)
@@ -86,7 +88,7 @@ def test_an_expensive_check_moves_its_authority_off_the_loop() -> None:
     accounts = known("s1", "s2")
     charge(accounts, "other", "B")
     charge(accounts, "s1", check_s=EXPENSIVE_S * 1.01)
-    assert [accounts.try_begin_on_loop(source, 0.0) for source in ("s1", "s2", "other")] == [
+    assert [accounts.try_begin_on_loop(client_address, 0.0) for client_address in ("s1", "s2", "other")] == [
         False,
         False,
         True,
@@ -103,9 +105,15 @@ def test_a_chain_that_was_cheap_pays_no_penalty() -> None:
     charge(accounts, "s2", chain=b"leaf", check_s=EXPENSIVE_S * 2)
     charge(accounts, "s2", chain=b"leaf", check_s=EXPENSIVE_S * 2, is_on_loop=False)
     charge(accounts, "s2", "", chain=b"leaf", check_s=EXPENSIVE_S * 2)  # the client left before its reply
-    assert [accounts.try_begin_on_loop(source, 0.0) for source in ("s1", "s2")] == [True, True]
+    assert [accounts.try_begin_on_loop(client_address, 0.0) for client_address in ("s1", "s2")] == [
+        True,
+        True,
+    ]
     charge(accounts, "s1", chain=b"other", check_s=EXPENSIVE_S * 1.01)
-    assert [accounts.try_begin_on_loop(source, 0.0) for source in ("s1", "s2")] == [False, False]
+    assert [accounts.try_begin_on_loop(client_address, 0.0) for client_address in ("s1", "s2")] == [
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +167,7 @@ def test_slow_checks_of_cheap_chains_are_surcharged() -> None:
 
 
 def test_nearly_expensive_chains_are_surcharged() -> None:
-    """By one source for a minute, as many as it likes."""
+    """By one client address for a minute, as many as it likes."""
     accounts = known("s")
     check_s, used_s = EXPENSIVE_S * 0.98, 0.0
     for tick in range(60 * 1_000):
@@ -176,9 +184,9 @@ def test_unfinished_loop_handshakes_are_bounded() -> None:
     charge(accounts, "other", "B")
     begun = []
     for number in range(10 * MAX_BEGUN_ON_LOOP):
-        source = f"s{1 + number % 2}"
-        if accounts.try_begin_on_loop(source, 0.0):
-            begun.append(accounts.begin_on_loop(source))
+        client_address = f"s{1 + number % 2}"
+        if accounts.try_begin_on_loop(client_address, 0.0):
+            begun.append(accounts.begin_on_loop(client_address))
     assert begun == ["A"] * MAX_BEGUN_ON_LOOP
     assert accounts.try_begin_on_loop("other", 0.0)
     accounts.end_on_loop("A")
@@ -189,7 +197,7 @@ def test_unfinished_loop_handshakes_are_bounded() -> None:
 
 
 def test_a_handshake_ends_in_the_account_it_began_in() -> None:
-    """The source proves an authority in between."""
+    """The client address proves an authority in between."""
     accounts = HandshakeAccounts()
     begun = [accounts.begin_on_loop("s") for _ in range(2)]
     charge(accounts, "s")
@@ -215,7 +223,7 @@ def test_penalties_do_not_add_up() -> None:
     assert accounts.try_begin_on_loop("s", (PENALTY_S + BURST_S) / SHARE)
 
 
-def test_a_proven_source_uses_its_authoritys_account() -> None:
+def test_a_proven_address_uses_its_authoritys_account() -> None:
     accounts = known("s1", "s2")
     assert accounts.account_of("s1") == accounts.account_of("s2") == "A"
     assert accounts.account_of("new") == "new"

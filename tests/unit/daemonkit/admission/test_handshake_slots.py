@@ -28,7 +28,7 @@ def made(capacity: int, *names: str, stalled_s: float = 1.0) -> HandshakeSlots[s
 
 
 def wait(slots: HandshakeSlots[str], *names: str) -> None:
-    """The first letter is the source."""
+    """The first letter is the client address."""
     for name in names:
         slots.wait(name, name[0])
 
@@ -45,11 +45,11 @@ def test_capacity_bounds_handshakes_and_the_rest_wait_in_order() -> None:
     assert len(slots) == 1
 
 
-def test_a_source_without_slots_is_first() -> None:
+def test_an_address_without_slots_is_first() -> None:
     assert begun(made(4, "a1", "a2", "a3", "a4", "a5", "b1", "c1"), 0.0) == "a1 b1 c1 a2"
 
 
-def test_a_source_that_held_a_slot_long_waits_longer() -> None:
+def test_an_address_that_held_a_slot_long_waits_longer() -> None:
     slots = made(1, "a1", "a2", "b1", "b2", "b3")
     assert begun(slots, 0.0) == "a1"
     order = []
@@ -62,7 +62,7 @@ def test_a_source_that_held_a_slot_long_waits_longer() -> None:
     assert order == ["b1", "b2", "b3", "a2"]
 
 
-def test_slots_are_taken_back_from_the_largest_source_on_demand() -> None:
+def test_slots_are_taken_back_from_the_largest_address_on_demand() -> None:
     slots = made(3, "b1", "a1", "a2")
     assert begun(slots, 0.0) == "b1 a1 a2"
     assert begun(slots, 9.0) == ""
@@ -92,7 +92,7 @@ def test_a_newcomer_waits_only_for_sources_without_a_slot_yet(attackers: int) ->
     capacity = 128
     slots: HandshakeSlots[int] = HandshakeSlots(capacity, 1.0, 3.0)
     for number in range(attackers):
-        slots.wait(number, f"source {number}")
+        slots.wait(number, f"address {number}")
 
     def wait_of_honest(name: int, now_s: float) -> float:
         slots.wait(name, f"honest {name}")
@@ -103,7 +103,7 @@ def test_a_newcomer_waits_only_for_sources_without_a_slot_yet(attackers: int) ->
                 slots.over(name, now_s)
                 return now_s - begin_s
             if step.ended is not None:
-                slots.wait(step.ended, f"source {step.ended}")
+                slots.wait(step.ended, f"address {step.ended}")
             elif step.begun is None:
                 assert step.again_s is not None
                 now_s += step.again_s
@@ -116,12 +116,12 @@ def test_a_newcomer_waits_only_for_sources_without_a_slot_yet(attackers: int) ->
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from("abc"), st.booleans()), max_size=80))
-def test_capacity_is_kept_and_every_source_is_served(events: list[tuple[int, str, bool]]) -> None:
+def test_capacity_is_kept_and_every_address_is_served(events: list[tuple[int, str, bool]]) -> None:
     slots = made(3, stalled_s=5.0)
     running: set[str] = set()
     waiting: set[str] = set()
-    for now, (number, source, ends) in enumerate(events):
-        name = f"{source}{number}"
+    for now, (number, client_address, ends) in enumerate(events):
+        name = f"{client_address}{number}"
         if ends:
             slots.over(name, float(now))
             running.discard(name)

@@ -12,10 +12,10 @@ from vnagent.core.head import ResponseHead, parse_response_head
 from vnagent.core.replies import (
     accepted_protocols,
     log_head,
-    page,
-    render,
+    refusal,
     switching_head,
     translate_refusal,
+    whole_reply,
 )
 from vnagent.core.requests import STREAMS, ContainerLogs, Endpoint, Protocol, Stream, Upgrade
 
@@ -35,7 +35,7 @@ def response(*lines: str) -> ResponseHead:
 
 
 def test_a_refusal_of_a_log_is_text() -> None:
-    assert render(Endpoint.CONTAINER_LOGS, 404, "no-such-pod-of-tenant", "0f-1", is_close=False) == (
+    assert refusal(Endpoint.CONTAINER_LOGS, 404, "no-such-pod-of-tenant", "0f-1", is_close=False) == (
         b"HTTP/1.1 404 Not Found\r\n"
         b"Content-Type: text/plain; charset=utf-8\r\n"
         b"Content-Length: 85\r\n"
@@ -46,7 +46,7 @@ def test_a_refusal_of_a_log_is_text() -> None:
 
 
 def test_a_refusal_of_a_stream_is_a_status_that_kubectl_decodes() -> None:
-    assert render(
+    assert refusal(
         Endpoint.EXEC, 429, "too-many-tunnels", "0f-1", is_close=True, retry_after_s=1, date=DATE
     ) == (
         b"HTTP/1.1 429 Too Many Requests\r\n"
@@ -64,8 +64,8 @@ def test_a_refusal_of_a_stream_is_a_status_that_kubectl_decodes() -> None:
 
 
 def test_a_refusal_of_a_head_request_has_the_length_and_no_body() -> None:
-    whole = render(Endpoint.PODS, 405, "method-not-allowed", "x", is_close=False, allow="GET, HEAD")
-    head = render(
+    whole = refusal(Endpoint.PODS, 405, "method-not-allowed", "x", is_close=False, allow="GET, HEAD")
+    head = refusal(
         Endpoint.PODS, 405, "method-not-allowed", "x", is_close=False, is_head=True, allow="GET, HEAD"
     )
     assert whole == head + b"vcnode: method not allowed\n"
@@ -73,7 +73,7 @@ def test_a_refusal_of_a_head_request_has_the_length_and_no_body() -> None:
 
 
 def test_a_refusal_lists_supported_protocols() -> None:
-    reply = render(
+    reply = refusal(
         Endpoint.EXEC, 403, "kubelet-refused-upgrade", "x", is_close=True, protocols="v4.channel.k8s.io"
     )
     assert b"\r\nX-Accepted-Stream-Protocol-Versions: v4.channel.k8s.io\r\n" in reply
@@ -83,7 +83,7 @@ def test_a_refusal_lists_supported_protocols() -> None:
 def test_missing_objects_get_one_response(endpoint: Endpoint) -> None:
     """Foreign or missing pod, foreign container, wrong uid, gone at the kubelet: the same bytes."""
     distinct_replies = {
-        render(endpoint, 404, reason, "0f-1", is_close=True)
+        refusal(endpoint, 404, reason, "0f-1", is_close=True)
         for reason in (
             "no-such-pod-of-tenant",
             "no-such-container-of-tenant",
@@ -95,12 +95,12 @@ def test_missing_objects_get_one_response(endpoint: Endpoint) -> None:
 
 
 def test_a_reason_without_a_sentence_is_the_text() -> None:
-    reply = render(Endpoint.UNKNOWN, 400, "malformed-target", "x", is_close=True)
+    reply = refusal(Endpoint.UNKNOWN, 400, "malformed-target", "x", is_close=True)
     assert reply.endswith(b"vcnode: the request is refused (malformed-target)\n")
 
 
 def test_a_page() -> None:
-    assert page(200, "application/json", b"{}", "0f-1", is_close=True) == (
+    assert whole_reply(200, "application/json", b"{}", "0f-1", is_close=True) == (
         b"HTTP/1.1 200 OK\r\n"
         b"Content-Type: application/json\r\n"
         b"Content-Length: 2\r\n"
@@ -121,7 +121,7 @@ def test_a_page() -> None:
 def test_every_refusal_is_one_response_to_h11(
     endpoint: Endpoint, status: int, reason: str, is_close: bool, is_head: bool, text: str | None
 ) -> None:
-    sent = render(endpoint, status, reason, "0f-1", is_close=is_close, is_head=is_head, text=text, date=DATE)
+    sent = refusal(endpoint, status, reason, "0f-1", is_close=is_close, is_head=is_head, text=text, date=DATE)
     client = h11.Connection(h11.CLIENT)
     method = "HEAD" if is_head else "GET"
     client.send(h11.Request(method=method, target="/", headers=[("Host", "a")]))
