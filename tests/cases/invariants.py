@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
+from devkit.audit_fields import AUDIT_FIELDS
 from devkit.kubelet.replies import Exchange
 from tests.cases.case_file import RequestCase, path_of
 from tests.cases.environment import AgentEnvironment
@@ -25,12 +26,6 @@ _MEMORY_LIMIT_KIB = 8 * 1024
 # A reason or status that occurs for the first time may add series; an input may not.
 _SERIES_SLACK = 24
 _SETTLE_S = 2.0
-_AUDIT_KEYS = frozenset(
-    {
-        *("time", "tenant", "identity", "endpoint", "namespace", "pod", "container"),
-        *("decision", "reason", "status", "requestId"),
-    }
-)
 _IDENTITY_HEADERS = re.compile(
     r"authorization|impersonate-.*|x-remote-.*|x-forwarded-.*|forwarded|proxy-.*", re.IGNORECASE
 )
@@ -251,7 +246,7 @@ def _i10(evidence: CaseEvidence) -> list[str]:
         if any(ord(character) < 32 or ord(character) == 127 for character in line):
             failures.append(f"control characters in {line!r}")
         entry = json.loads(line)
-        failures += [f"{key} in the audit line" for key in set(entry) - _AUDIT_KEYS]
+        failures += [f"{key} in the audit line" for key in set(entry).difference(AUDIT_FIELDS)]
         values = [str(value) for value in entry.values()]
         if any(ord(character) < 32 or ord(character) == 127 for value in values for character in value):
             failures.append(f"control characters in a value of {line!r}")
