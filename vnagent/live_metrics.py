@@ -26,7 +26,9 @@ def watch(
 
     tasks.add_metric(metrics, lambda: state.busy_count)
     metrics.gauge_function(
-        "vcnode_vnagent_connections", "Connections of tenants.", lambda: len(state.connections)
+        "vcnode_vnagent_connections",
+        "Open connections of clients, with those whose handshake runs on the event loop.",
+        lambda: len(state.connections),
     )
     metrics.gauge_function(
         "vcnode_vnagent_buffered_bytes",

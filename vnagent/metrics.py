@@ -42,7 +42,7 @@ class AgentMetrics:
         self.handshake_seconds = {place: seconds.labels(place) for place in ("loop", "thread")}
         self.evictions = self.registry.counter(
             "vcnode_vnagent_connections_evicted_total",
-            "Connections without an identity that were evicted, each from the client address that had most.",
+            "Connections evicted while they counted for no tenant, each from the client address with most.",
         )
         self.expired = self.registry.counter(
             "vcnode_vnagent_connections_expired_total",

@@ -192,8 +192,8 @@ class Publisher:
         if retained and not before:
             self._state.metrics.distrusted_removals.inc()
             _log.error(
-                "relist removed most of what a source had; it is retained: restore the source, or run"
-                " `vcnode tenant release` to remove it",
+                "most tenants or client lists are missing from their source and stay served: restore the"
+                " source, or run `vcnode tenant release`",
                 what=what,
                 missing=len(retained),
                 known=known,
