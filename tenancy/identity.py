@@ -76,6 +76,7 @@ def identify(chain: tuple[bytes, ...], registry: Registry, now_s: float) -> Iden
     except x509.CertificateError as error:
         return Unregistered(f"validity: {error}", spki)
     not_before_s, not_after_s = max(first for first, _ in times), min(last for _, last in times)
+    # OpenSSL refuses such a chain in the handshake. One that expires between its check and this gets here.
     if not not_before_s <= now_s <= not_after_s:
         return Unregistered("certificate is not valid now", spki)
     return replace(found[0], not_after_s=not_after_s)

@@ -129,8 +129,8 @@ class AuditLog:
     def try_reserve(self, tenant: str) -> bool:
         """Reserve room for a later line; False if there is none.
 
-        While the file does not fail there is always room, beside the buffer: an opening stream takes far more
-        memory than its line, and tenants that open many must not take the room of others.
+        While the file can be written, a reservation always succeeds and does not use the buffer. So a tenant
+        that opens many streams takes no room from others.
         """
         if self._failure and not self.has_room(tenant):
             return False

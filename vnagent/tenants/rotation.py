@@ -10,8 +10,8 @@ import msgspec
 from tenancy import x509
 from tenancy.tenant import Role, Tenant
 
-# For how long the past stays registered after a Secret was replaced: the kubelet needs up to two
-# minutes to bring a new Secret into the apiserver's pod, and the pod its time to restart.
+# How long replaced certificates stay registered. The kubelet takes up to two minutes to update a mounted
+# Secret; then the apiserver's pod must restart.
 OVERLAP_S = 600.0
 
 

@@ -10,8 +10,8 @@ class EndReason(enum.StrEnum):
 
     CLOSED = "closed"  # by the peer, with close_notify or FIN
     RESET = "reset"  # by the peer or the kernel, or it was never established
-    BROKEN = "broken"  # its records or a limit on them, or its handler raised
-    UNTRUSTED = "untrusted"  # the peer's certificate
+    BROKEN = "broken"  # a bad TLS record, a limit on records, or an exception in the handler
+    UNTRUSTED = "untrusted"  # the peer's certificate; a missing one is HANDSHAKE_FAILED
     HANDSHAKE_FAILED = "handshake-failed"
     HANDSHAKE_TOO_LARGE = "handshake-too-large"
     DEADLINE = "deadline"
