@@ -80,6 +80,12 @@ class GuestSummary(msgspec.Struct, rename="camel"):
     """A guest in the /status of kata-bridge or kubeproxy-ext."""
 
     behind_seconds: float | None = None
+    state: str = ""
+
+    @property
+    def is_behind(self) -> bool:
+        """A guest for which no ruleset was submitted is not behind, as in `vcnode guests`."""
+        return self.behind_seconds is not None and self.state != "noRuleset"
 
 
 class ListenAddress(msgspec.Struct):
@@ -162,7 +168,7 @@ def _rows(status: DaemonStatus, now_s: float) -> Iterator[tuple[str, str]]:
     if isinstance(status.guests, int):
         yield "guests", str(status.guests)
     elif status.guests is not None:
-        behind = sum(guest.behind_seconds is not None for guest in status.guests)
+        behind = sum(guest.is_behind for guest in status.guests)
         yield (
             "guests",
             f"{len(status.guests)}, of these {behind} behind" if behind else f"{len(status.guests)}",

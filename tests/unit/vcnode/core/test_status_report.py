@@ -85,7 +85,11 @@ def test_report_of_kubeproxy_ext() -> None:
         "sources": {"services": {"ageSeconds": None}, "node": {"ageSeconds": 2.0}},
         "tenants": {"vc-b": {"syncState": "notSynced"}, "vc-a": {"syncState": "synced"}},
         "problems": [{"tenant": "vc-a", "problem": "x"}],
-        "guests": [{"id": "a", "behindSeconds": 3.0}, {"id": "b"}],
+        "guests": [
+            {"id": "a", "behindSeconds": 3.0, "state": "applying"},
+            {"id": "b"},
+            {"id": "c", "behindSeconds": 3.0, "state": "noRuleset"},  # nothing to apply
+        ],
     }
     report = status_report.read((200, b""), json.dumps(body).encode())
     assert status_report.render(report, "x", STARTED) == [
@@ -93,7 +97,7 @@ def test_report_of_kubeproxy_ext() -> None:
         "  source node      age 2 s",
         "  source services  not synced",
         "  tenants          2: vc-a, vc-b (not synced)",
-        "  guests           2, of these 1 behind",
+        "  guests           3, of these 1 behind",
         "  ignored          1 parts of tenants' Services: see --json",
     ]
 
