@@ -70,7 +70,7 @@ def first_connection(
     """A pod that connects and looks up a name at once; its termination message has the failures.
 
     `server` must be in its resolv.conf, and `page` must be served at `ip`. Each is tried once: a packet
-    that is earlier than its rules is a failure. The kernel counts retransmissions of the whole namespace,
+    that is earlier than its rules is a failure. The kernel counts the SYNs that the namespace sent again,
     with `has_agent` also our agent's to a busy node. There the duration decides: a connection's first
     packet is retransmitted after a second.
     """
@@ -81,7 +81,8 @@ page=$(printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 2 {ip} {services.PORT} 2>&1 |
 [ "$page" = 'page of {page}' ] || echo "connect: $page" >> /dev/termination-log
 is_late={is_late}
 name=$(nslookup -retry=1 -timeout=3 -type=a {DNS_NAME} 2>&1) || echo "lookup: $name" >> /dev/termination-log
-again=$(awk '/^Tcp:/ {{ n = $13 }} END {{ print n }}' /proc/net/snmp)
+again=$(awk '/^TcpExt:/ {{ for (i = 1; i <= NF; i++) if ($i == "TCPSynRetrans") at = i; n = $at }}
+  END {{ print n }}' /proc/net/netstat)
 [ "$again" = 0 ] || [ $is_late = 0 ] || echo "sent again: $again" >> /dev/termination-log
 grep -q '^nameserver {server}$' /etc/resolv.conf || cat /etc/resolv.conf >> /dev/termination-log
 """
