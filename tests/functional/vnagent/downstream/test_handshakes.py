@@ -7,7 +7,7 @@ Bounds are on counted work and bytes; `python -m tests.bench.handshakes` has the
 import contextlib
 import itertools
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,8 @@ from daemonkit.admission.handshake_accounts import EXPENSIVE_S, MAX_BEGUN_ON_LOO
 from daemonkit.tls.openssl import limit_groups
 from tests.cases import client_hello as hellos
 from tests.cases.client import CaseClient
+from tests.cases.daemon import VnAgentProcess
+from tests.functional.vnagent import slow_machine
 from tests.functional.vnagent.attacks import (
     chain_bytes,
     chain_of,
@@ -38,6 +40,15 @@ from vnagent.core.client_chain import MAX_CERTIFICATES
 from vnagent.downstream.admission import MAX_HEAVY, MAX_TENANT_HANDSHAKE_BYTES, MAX_UNCOUNTED
 from vnagent.downstream.handshakes import MAX_BEGUN, MAX_WAITING, SHORT_BYTES
 from vnagent.transport.tls_connection import MAX_HANDSHAKE_BYTES
+
+
+@pytest.fixture
+def slow_node(tmp_path: Path) -> Iterator[AgentNode]:
+    """Two tenants with a pod each, on a slow machine."""
+    made = AgentNode(tmp_path / "slow", ["ten-a", "ten-b"], [SHOP, BANK])
+    made.daemon = VnAgentProcess(made.daemon.config, made.daemon.socket, module=slow_machine.__name__)
+    with made:
+        yield made
 
 
 def show_chain(node: AgentNode, chain_pem: bytes, line: str = "GET /healthz") -> int | None:
@@ -109,8 +120,9 @@ def test_slow_signatures_are_not_verified(node: AgentNode) -> None:
     assert neighbour_is_served(node)
 
 
-def test_expensive_chains_are_verified_in_the_thread(node: AgentNode) -> None:
+def test_expensive_chains_are_verified_in_the_thread(slow_node: AgentNode) -> None:
     """The loop does one at most before it knows."""
+    node = slow_node
     tenant = node.tenants["ten-a"]
     chain = costly_chain(tenant.authority, tenant.leaf.key)
     assert neighbour_is_served(node)
@@ -142,9 +154,10 @@ def test_unfinished_handshakes_leave_the_loop(node: AgentNode) -> None:
     wait_until(is_served_on_the_loop, within_s=DEADLINE_S)
 
 
-def test_short_chains_do_not_wait_for_long_ones(node: AgentNode) -> None:
+def test_short_chains_do_not_wait_for_long_ones(slow_node: AgentNode) -> None:
     """Behind NAT, honest clients and attackers share an address until their chains are read. Many chains of
     4 ms each are waiting. A short one waits for the chain that is being read alone, at each of its steps."""
+    node = slow_node
     tenant = node.tenants["ten-a"]
     chain = costly_chain(tenant.authority, tenant.leaf.key)
     assert chain_bytes(chain) > SHORT_BYTES
