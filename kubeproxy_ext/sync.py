@@ -179,8 +179,11 @@ class RulesetController:
                 self._mark_changed(name, now)
             elif now >= tenant.since + GRACE_S and not tenant.is_restore_requested:
                 tenant.is_restore_requested = True
-                restores.append(name)
-        return tuple(restores) if self._can_restore else ()
+                if self._can_restore:
+                    restores.append(name)
+                else:
+                    _log.warning("tenant not synced, its new guests wait", tenant=name)
+        return tuple(restores)
 
     def _judge_first_lists(self, name: str, tenant: TenantSync, now: float) -> bool:
         """Distrust first lists with endpoints and no Service. Returns whether they are trusted now."""

@@ -150,7 +150,7 @@ async def test_new_guests_wait_with_last_known_wait(tmp_path: Path) -> None:
         await here.apiserver.stop()
         here.bridge.add("a2", "a")
         await here.start()
-        await asyncio.sleep(3.0)
+        await here.until(lambda: "tenant not synced, its new guests wait" in here.log.read_text())
         assert here.rules("a2") == ""
         await here.apiserver.start()
         await here.until(lambda: here.rules("a2") == here.rules("a1"), 60.0)
