@@ -5,14 +5,16 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import cast
 
 import pytest
 
 from daemonkit.kube.client import Client, UnreachableError
-from daemonkit.kube.connection import HIGH_BYTES, dial
+from daemonkit.kube.connection import HIGH_BYTES, Connection, dial
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access
 from devkit.pki import Authority
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
@@ -51,6 +53,14 @@ def trusting(authority: Authority) -> ssl.SSLContext:
     return context
 
 
+class WatchedConnection(Connection):
+    transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        super().connection_made(transport)
+
+
 @pytest.mark.parametrize("is_tls", [True, False])
 async def test_a_slow_reader_pauses_the_sender_without_loss(authority: Authority, is_tls: bool) -> None:
     size, sent = 64 << 20, 0
@@ -64,15 +74,14 @@ async def test_a_slow_reader_pauses_the_sender_without_loss(authority: Authority
             await writer.drain()
 
     async with server(serve, authority if is_tls else None) as port:
-        context = trusting(authority) if is_tls else None
-        connection = await dial("127.0.0.1", port, context, "127.0.0.1" if is_tls else None)
+        given = (trusting(authority), "127.0.0.1") if is_tls else (None, None)
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(lambda: WatchedConnection(*given), "127.0.0.1", port)
+        await connection.handshake()
         connection.write(b"go")
-        before = -1
-        while before != sent:
-            before = sent
-            await asyncio.sleep(0.3)
+        await until(lambda: not connection.transport.is_reading())
         # What waits is in our buffer, and in those of the kernel and the sender.
-        assert before < size
+        assert sent < size
         received = bytearray()
         while data := await connection.read():
             assert len(data) <= HIGH_BYTES
