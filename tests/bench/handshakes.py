@@ -167,7 +167,7 @@ def _measure(node: AgentNode, seconds: float) -> dict[str, list[float]]:
                 if reply_of(client) is None:
                     continue
             dials.append((time.monotonic() - begin) * 1000)
-            time.sleep(_DIAL_EVERY_S)  # the neighbour's own rate, so that samples cover the whole slice
+            time.sleep(_DIAL_EVERY_S)  # pace: the neighbour's own rate, so that samples cover the whole slice
 
     dialler = threading.Thread(target=dial)
     echoes: list[float] = []
@@ -184,7 +184,7 @@ def _measure(node: AgentNode, seconds: float) -> dict[str, list[float]]:
             client.send(data)
             received(client, data)
             echoes.append((time.monotonic() - begin) * 1000)
-            time.sleep(_EVERY_S)  # without a pause the echo alone would keep vn-agent busy
+            time.sleep(_EVERY_S)  # pace: without it the echo alone would keep vn-agent busy
     dialler.join()
     return {"echo": echoes, "new connection": dials}
 

@@ -111,7 +111,7 @@ class Process:
         before = self.cpu_s()
         while time.monotonic() < end:
             # A busy process uses far more CPU in this interval than the 0.5 ms below.
-            time.sleep(0.02)  # in a shorter interval a pause between two steps would look like the end
+            time.sleep(0.02)  # pace: in a shorter interval a pause between two steps would look like the end
             now = self.cpu_s()
             if now - before < 0.0005:
                 break

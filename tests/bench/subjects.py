@@ -171,7 +171,7 @@ def _wait_ready(process: Process, status: Path) -> None:
         reply = _readiness(status)
         if reply.startswith(b"HTTP/1.1 200"):
             return
-        time.sleep(0.005)  # the poll interval; the time of a start is not measured here
+        time.sleep(0.005)  # pace: the error has the last reply; the time of a start is not measured here
     raise process.error(f"was not ready within {START_TIMEOUT_S:g} s: /readyz replied {reply!r}")
 
 

@@ -317,7 +317,7 @@ class ClientRun:
                 end = time.monotonic() + step.seconds
                 while (left := end - time.monotonic()) > 0:
                     if not step.is_reading or client.end is not None:
-                        time.sleep(left)
+                        time.sleep(left)  # pace: how long is part of the case
                     else:
                         client.receive(left)
             case Close():

@@ -21,6 +21,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,14 +37,14 @@ from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.dns_pods import SETTINGS, KubeletDns
 from tests.k8s.ring.processes import wait_for
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(300)
 
 NAMESPACE = "dns-oracle"
 TENANT = "tenant-1-70b001-acme"
 PODS_A_SETTING = 20
-_SANDBOXES_S = 120.0
-_POLL_S = 0.2
+_SANDBOXES_S, _POLL_S = 120.0, 0.2
 _EVENTS_S = 20.0
 _PATH = f"/api/v1/namespaces/{NAMESPACE}"
 
@@ -141,21 +142,28 @@ def _observed(ring: Ring, pods: Sequence[JsonObject]) -> list[KubeletResolver]:
     expected = {pod["metadata"]["uid"]: pod for pod in pods}
     found: dict[str, str] = {}
 
-    async def ask() -> None:
-        async with asyncio.timeout(_SANDBOXES_S), CriClient(ring.node.cri_socket) as client:
-            while found.keys() != expected.keys():
-                with contextlib.suppress(CriError):  # a busy runtime responds late
-                    for each in await client.sandboxes():
-                        uid = each.metadata.uid if each.metadata is not None else ""
-                        if uid in expected and each.state is PodSandboxState.SANDBOX_READY:
-                            found[uid] = each.id
-                await asyncio.sleep(_POLL_S)
+    def are_ready() -> bool:
+        found.update(asyncio.run(_ready_sandboxes(ring.node.cri_socket)))
+        missing = [pod["metadata"]["name"] for uid, pod in expected.items() if uid not in found]
+        return not missing
 
-    asyncio.run(ask())
+    wait_until(are_ready, within_s=_SANDBOXES_S, poll_s=_POLL_S)
     files = ring.node.sandboxes
     return [
         KubeletResolver(expected[uid], (files / found[uid] / "resolv.conf").read_text()) for uid in expected
     ]
+
+
+async def _ready_sandboxes(socket: Path) -> dict[str, str]:
+    """Ids by the uid of the pod; none while a busy runtime responds late."""
+    with contextlib.suppress(CriError):
+        async with CriClient(socket) as client:
+            return {
+                each.metadata.uid: each.id
+                for each in await client.sandboxes()
+                if each.metadata is not None and each.state is PodSandboxState.SANDBOX_READY
+            }
+    return {}
 
 
 def _comparable(text: str | None) -> list[str | list[str]]:

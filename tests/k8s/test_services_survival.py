@@ -261,5 +261,6 @@ def check_without_apiserver(node: ServingNode, proxy: NodeDaemon, policy: str, n
         assert isinstance(age, float)
         assert 0 <= age < 120
         return
-    time.sleep(4)  # twice the wait in other tests
+    log = "tenant not synced, its new guests wait"
+    wait_for(log, lambda: proxy.lines(log, tenant=tenant.key), timeout_s=15)
     assert node.bridge.guest(new)["state"] == "noRuleset"

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A failed wait shows its condition and the last values."""
 
+import ast
 import asyncio
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests import waiting
+from tests.packages import ROOT
 
 SEEN = [1, 2]
 
@@ -105,3 +109,36 @@ async def test_failing_calls_are_repeated_until_the_deadline() -> None:
     errors = [KeyError("c")] * 3000
     with pytest.raises(AssertionError, match=r"(?s)not within 20 s: .*call\n  it raised KeyError\('c'\)"):
         await waiting.until_it_succeeds(call, KeyError)
+
+
+def _of_the_loop(node: ast.AST) -> Iterator[ast.AST]:
+    """What a loop runs itself: not in another loop, nor in a function that it only defines."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.While | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield child
+            yield from _of_the_loop(child)
+
+
+def _bare_waits(path: Path) -> Iterator[str]:
+    """Loops that sleep, fail without `waiting.failure`, and give no reason for their pace."""
+    text = path.read_text()
+    lines = text.splitlines()
+    for loop in ast.walk(ast.parse(text)):
+        if not isinstance(loop, ast.While):
+            continue
+        calls = [each for each in _of_the_loop(loop) if isinstance(each, ast.Call)]
+        named = [(ast.unparse(call.func).rpartition(".")[2], call.lineno) for call in calls]
+        if {"failure", "awaited_failure"} & {name for name, _ in named}:
+            continue
+        sleeps = [line for name, line in named if name == "sleep"]
+        yield from (f"{path}:{line}" for line in sleeps if "  # pace: " not in lines[line - 1])
+
+
+def test_loops_that_wait_report_what_they_saw() -> None:
+    """Mend it: `tests.waiting`. Or say beside the sleep what paces the loop: `# pace: why`.
+
+    In tests/unit a sleep takes no time, so nothing there waits for another process.
+    """
+    tests = ROOT / "tests"
+    paths = sorted(path for path in tests.rglob("*.py") if not path.is_relative_to(tests / "unit"))
+    assert [each for path in paths if path.name != "waiting.py" for each in _bare_waits(path)] == []

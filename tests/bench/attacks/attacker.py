@@ -120,7 +120,7 @@ async def _request_and_never_read(target: AttackTarget) -> None:
             writer.write(target.request("/pods"))
             await asyncio.wait_for(writer.drain(), 30)
             target.count("requests")
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(_PAUSE_S)  # pace: the rate of the attack
     finally:
         writer.close()
 
@@ -181,8 +181,7 @@ async def _many(target: AttackTarget, count: int, each: Attack) -> None:
                 await each(target)
             except (OSError, EOFError, TimeoutError, ValueError) as problem:
                 target.count(type(problem).__name__)
-            # A pause, should each be refused at once.
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(_PAUSE_S)  # pace: each may be refused at once
 
     tasks = Tasks("attack")
     for number in range(count):

@@ -71,7 +71,7 @@ def main() -> None:
         number += 1
         # Without a rate, a faster machine would have more churn.
         left_s = 1 / RATE_PER_S - (time.monotonic() - begun_s)
-        time.sleep(max(0.0, left_s))  # the rate is part of what is measured
+        time.sleep(max(0.0, left_s))  # pace: the rate is part of what is measured
 
 
 if __name__ == "__main__":

@@ -182,8 +182,7 @@ def wait_for_all(watchers: Sequence[EndpointWatcher], timeout_s: float) -> list[
             late = f"{len(waiting)} of {len(seen)} guests within {timeout_s:g} s"
             raise RunError(f"a change was not live in {late}:\n  {found}")
         if waiting:
-            # Without a pause the polls would take a processor from the measured processes.
-            time.sleep(POLL_S)
+            time.sleep(POLL_S)  # pace: polls would take a processor from what is measured
     return seen
 
 

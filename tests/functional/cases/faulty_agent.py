@@ -63,7 +63,7 @@ class FaultyAgent:
                 if b"/bank/" in data:
                     # The super cluster's name, so that the neighbour does get an answer, but late.
                     data = data.replace(b"/web/bank/", b"/ten-b-web/bank/")
-                    await asyncio.sleep(_NEIGHBOUR_WAITS_S)
+                    await asyncio.sleep(_NEIGHBOUR_WAITS_S)  # pace: this reply is late
             is_tunnel = is_tunnel or (not is_up and data.startswith(b"HTTP/1.1 101"))
             sink.write(data[:-1] if is_tunnel and not data.startswith(b"HTTP/") else data)
             await sink.drain()

@@ -70,7 +70,7 @@ class Peak:
         task = asyncio.ensure_future(work)  # noqa: TID251 - awaited below
         while not task.done():
             self.mib = max(self.mib, node.resident_kib() / 1024)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # pace: samples
         await task
 
 

@@ -372,7 +372,7 @@ def test_a_client_that_does_not_read_is_paused(node: AgentNode, path: str) -> No
             far.push()
             if far.unsent_bytes != left:
                 quiet_since, left = time.monotonic(), far.unsent_bytes
-            time.sleep(0.001)
+            time.sleep(0.001)  # pace: nothing reports that the agent pauses a client
         assert memory_kib(node) - before < 16 << 10
         other = node.logs("ten-b", "web", "bank")
         assert other is not None

@@ -136,7 +136,7 @@ class _SideFlows:
             wrong = [one for one in wrong if one not in excused]
             if not wrong or time.monotonic() >= deadline:
                 break
-            time.sleep(_POLL_S)
+            time.sleep(_POLL_S)  # pace: the message has the last ends
             self._flows |= self._send(wrong)
         self.left_behind = sum(one in self._comparison.agreed for one in excused)
         for one in wrong:

@@ -253,7 +253,7 @@ class Load:
                     if status.get("phase") in ("Succeeded", "Failed"):
                         self._end(waiting.pop(name), status)
                         remaining -= 1
-                time.sleep(0.2)
+                time.sleep(0.2)  # pace: samples; `stuck` has what the rest waits for
             statuses = pod_statuses(ring, self.namespace)
             self.stuck = {name: wait_messages(statuses.get(name, {})) for name in waiting}
         finally:

@@ -11,7 +11,6 @@ import contextlib
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from devkit.kata.sample_rulesets import sample
 from kata_bridge.channels.agent.channel import AgentChannel
 from kata_bridge.channels.agent.server import AgentServer
 from kata_bridge.guest_certificates import GuestCertificates
+from tests.waiting import until
 
 _DEADLINE_S = 40.0
 _LOCAL_CID, _ANOTHER_CID = 1, 77
@@ -38,9 +38,10 @@ async def main(directory: Path, port: int) -> None:
     try:
         # One after the other: they share the guest's one processor.
         with _agent(directory, credentials, "elsewhere", port) as read_log:
-            await _until(lambda: f"came out of the VM with CID {_LOCAL_CID}" in read_log(), read_log)
+            refusal = f"came out of the VM with CID {_LOCAL_CID}"
+            await until(lambda: refusal in read_log(), within_s=_DEADLINE_S, context=read_log)
         with _agent(directory, credentials, "here", port) as read_log:
-            await _until(lambda: bool(attached), read_log)
+            await until(lambda: attached, within_s=_DEADLINE_S, context=read_log)
             (channel,) = attached
             ruleset = sample(5)
             state = await channel.apply(ruleset, ())
@@ -68,13 +69,6 @@ def _agent(
     finally:
         process.kill()
         process.wait()
-
-
-async def _until(condition: Callable[[], bool], read_log: Callable[[], str]) -> None:
-    end_s = time.monotonic() + _DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end_s, read_log()
-        await asyncio.sleep(0.1)
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ from tests.unit.dnsconfig.objects import Json, pod, service, tenant
 pytestmark = pytest.mark.asyncio
 
 
-class FakeSuperCluster(StorageTransport):
-    """A fake super cluster: a storage, and the registration."""
+class RegistrationTransport(StorageTransport):
+    """Serves the webhook's registration beside the storage."""
 
     def __init__(self) -> None:
         super().__init__(Storage())
@@ -48,7 +48,7 @@ class FakeSuperCluster(StorageTransport):
 
 class WebhookFixture:
     def __init__(self, directory: Path, *items: Json) -> None:
-        self.client = FakeSuperCluster()
+        self.client = RegistrationTransport()
         self.put(*items)
         resolv_conf = directory / "resolv.conf"
         resolv_conf.write_text("nameserver 192.0.2.1\nsearch node.example\n")

@@ -117,7 +117,7 @@ async def test_a_peer_that_does_not_read_is_not_read(tmp_path: Path) -> None:
                     stuck = 0
                 except BlockingIOError:
                     stuck += 1
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(0.01)  # pace: the proxy has its turn
             # Both directions of two sockets' own buffers, ours twice, and the server's.
             assert sent < 16 * BUFFER_BYTES
 
