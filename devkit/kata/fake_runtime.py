@@ -3,7 +3,7 @@
 
 It serves one plugin at a time as containerd does: order of registration, timeouts, both dialects, serial
 calls. It has the fault of containerd's multiplexer too: where a ttrpc header begins, a frame above 4096 bytes
-is unreadable. The ring `tests/k8s` runs the plugin against the real containerd.
+is unreadable. `tests/nri_contract.py` holds for it and, in the ring `tests/k8s`, for the real containerd.
 """
 
 import asyncio

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.nri import WatchingPlugin
 from tests.k8s.ring.pods import container
 from tests.k8s.ring.processes import wait_for
+from tests.nri_contract import check_life, check_registered, check_validated
 
 T = TypeVar("T")
 
@@ -88,11 +88,9 @@ def call_cri(ring: Ring, method: Callable[[CriClient], Awaitable[T]]) -> T:
 def test_nri_reports_the_life_of_a_pod(ring: Ring) -> None:
     with WatchingPlugin(ring.node.nri_socket, SANDBOXES) as watcher:
         wait_for("registered", lambda: watcher.plugin.is_connected, timeout_s=10)
-        assert re.match(r"containerd v?2\.", watcher.plugin.runtime)
         # Running pods, those of the ring, come with the registration.
-        (snapshot,) = watcher.snapshots
+        snapshot = check_registered(watcher.plugin, watcher)
         assert "node-agent" in {each.name for each in snapshot.pods}
-        assert {each.pod_sandbox_id for each in snapshot.containers} <= {each.id for each in snapshot.pods}
 
         with pod(ring) as name:
             wait_for("running", lambda: is_running(ring, name), timeout_s=_STARTED_S)
@@ -111,6 +109,7 @@ def test_nri_reports_the_life_of_a_pod(ring: Ring) -> None:
             assert netns == seen.network_namespace
         wait_for("stopped", lambda: name in watcher.names("stop"), timeout_s=_STARTED_S)
         wait_for("removed", lambda: name in watcher.names("remove"), timeout_s=_REMOVED_S)
+        check_life(watcher, name)
         assert call_cri(ring, lambda cri: cri.sandbox(seen.id)) is None
 
 
@@ -196,8 +195,7 @@ def test_containers_can_be_denied_adjusted_and_validated(ring: Ring) -> None:
             assert status(ring, name)["containerStatuses"][0]["restartCount"] == 0
             log = ring.super_kubectl("logs", name, "--namespace", "default").check()
             assert log.text == "nameserver 192.0.2.53\n"
-            (_, validated) = watcher.validated[-1]
-            assert validated.mounts == dns.mounts
+            check_validated(watcher, dns)
             # One sandbox through all of it, and its containers' environment was never read.
             assert watcher.names("run").count(name) == 1
             assert "do not read" not in repr(watcher.created)

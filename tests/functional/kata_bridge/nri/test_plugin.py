@@ -17,6 +17,7 @@ from kata_bridge.nri.messages import Container, ContainerAdjustment, Mount, PodS
 from kata_bridge.nri.plugin import QUIET_S, Plugin
 from kata_bridge.nri.session import NriSnapshot
 from kata_bridge.ttrpc.status import TtrpcError
+from tests.nri_contract import NriRecorder, check_life, check_registered, check_validated
 from tests.waiting import until
 
 TIMEOUT_S = 20.0
@@ -27,42 +28,26 @@ def pod(number: int, **more: str) -> PodSandbox:
     return PodSandbox(f"p{number}", f"web-{number}", f"uid-{number}", "default", labels=more)
 
 
-class Watcher:
-    """A handler that records its calls."""
+class Watcher(NriRecorder):
+    """It denies containers, and may be slow."""
 
     def __init__(self) -> None:
-        self.snapshots: list[NriSnapshot] = []
-        self.events: list[tuple[str, str]] = []
+        super().__init__()
         self.is_slow = False
-        self.creation: ContainerAdjustment | Deny = Deny("not yet")
+        self.creation = Deny("not yet")
         self.called = asyncio.Event()
         self.may_respond = asyncio.Event()
         self.may_respond.set()
-        self.validation: Deny | None = None
-
-    async def synchronize(self, snapshot: NriSnapshot) -> None:
-        self.snapshots.append(snapshot)
 
     async def run_pod_sandbox(self, pod: PodSandbox) -> None:
-        self.events.append(("run", pod.id))
+        await super().run_pod_sandbox(pod)
         if self.is_slow:
             await asyncio.sleep(60)
-
-    async def stop_pod_sandbox(self, pod: PodSandbox) -> None:
-        self.events.append(("stop", pod.id))
-
-    async def remove_pod_sandbox(self, pod: PodSandbox) -> None:
-        self.events.append(("remove", pod.id))
 
     async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment | Deny:
         self.called.set()
         await self.may_respond.wait()
-        return self.creation
-
-    async def validate(
-        self, pod: PodSandbox, container: Container, adjustment: ContainerAdjustment
-    ) -> Deny | None:
-        return self.validation
+        return await super().create_container(pod, container)
 
 
 @asynccontextmanager
@@ -125,13 +110,13 @@ async def test_sandbox_events_of_old_and_new_runtimes(tmp_path: Path, nri_versio
         plugin_on(runtime.path, watcher, SANDBOXES) as plugin,
     ):
         await runtime.wait_registered()
-        assert plugin.is_connected
-        assert (plugin.runtime, plugin.missing) == ("containerd 2.4.2", frozenset())
+        assert check_registered(plugin, watcher) == NriSnapshot((pod(0),), (CONTAINER,))
+        assert plugin.runtime == "containerd 2.4.2"
         await runtime.run_pod(pod(1))
         await runtime.stop_pod(pod(1))
         await runtime.remove_pod(pod(1))
-    assert watcher.snapshots == [NriSnapshot((pod(0),), (CONTAINER,))]
-    assert watcher.events == [("run", "p1"), ("stop", "p1"), ("remove", "p1")]
+    assert watcher.events == [("run", pod(1)), ("stop", pod(1)), ("remove", pod(1))]
+    check_life(watcher, "web-1")
 
 
 @pytest.mark.asyncio
@@ -146,7 +131,7 @@ async def test_a_synchronize_of_megabytes_is_sent_in_parts(tmp_path: Path) -> No
         await runtime.wait_registered()
         await runtime.run_pod(pod(5000, text="x" * 2_000_000))
     assert watcher.snapshots == [NriSnapshot(tuple(pods), ())]
-    assert watcher.events == [("run", "p5000")]
+    assert watcher.names("run") == ["web-5000"]
 
 
 @pytest.mark.asyncio
@@ -163,6 +148,7 @@ async def test_containers_are_denied_adjusted_and_validated(tmp_path: Path) -> N
             await runtime.create_container(pod(0), CONTAINER)
         watcher.creation = dns
         assert await runtime.create_container(pod(0), CONTAINER) == dns
+        check_validated(watcher, dns)
         watcher.validation = Deny("another plugin took its mount")
         with pytest.raises(TtrpcError, match="another plugin took its mount"):
             await runtime.create_container(pod(0), CONTAINER)
@@ -200,7 +186,7 @@ async def test_a_lost_connection_reconnects_and_synchronizes(tmp_path: Path) -> 
             await runtime.wait_registered()
             await runtime.run_pod(pod(3))
     assert [snapshot.pods for snapshot in watcher.snapshots] == [(), (), (pod(1), pod(2))]
-    assert watcher.events == [("run", "p1"), ("run", "p3")]
+    assert watcher.names("run") == ["web-1", "web-3"]
 
 
 @pytest.mark.asyncio
