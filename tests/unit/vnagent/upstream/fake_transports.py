@@ -17,7 +17,10 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class FakeTransport:
-    """Records writes; the test plays the kubelet."""
+    """Records writes; the test plays the kubelet.
+
+    TlsConnection passes its contract too: tests/functional/vnagent/upstream/test_transport_contract.py.
+    """
 
     def __init__(self, poller: SocketPoller) -> None:
         self.usage = None
@@ -32,7 +35,8 @@ class FakeTransport:
         self.group = group
 
     def write(self, data: bytes) -> None:
-        self.written += data
+        if self.is_open:
+            self.written += data
 
     def flush(self) -> None:
         pass
@@ -48,7 +52,10 @@ class FakeTransport:
 
 
 class FakeSession(KubeletSession):
-    """Records each call, and when the chain of a kept session was verified."""
+    """Records each call, and when the chain of a kept session was verified.
+
+    It has no state that could differ from the real one's: it never offers a session.
+    """
 
     def __init__(self) -> None:
         super().__init__(lambda: 0.0)
