@@ -3,6 +3,9 @@
 
 It has kata-agent's order of checks, choice of binaries, arguments and error texts. `AgentQuirks` are the ways
 in which real agents differ or fail.
+
+No ring runs kata-agent, as that needs /dev/kvm: it follows docs/spec/kata.md#agent. Its iptables pass
+`tests/iptables_contract.py`, its ttrpc `tests/k8s/test_ttrpc_interop.py`.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fake of a Kata shim's management socket (docs/spec/kata.md#shim), in Go's manner or in Rust's.
 
-It forwards to an agent over ttrpc, as the real ones do.
+It forwards to an agent over ttrpc, as the real ones do. No ring runs a Kata shim, as that needs /dev/kvm.
 """
 
 import asyncio

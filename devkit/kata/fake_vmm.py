@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fake of a VMM's hybrid vsock: unix sockets in place of a guest's vsock ports."""
+"""A fake of a VMM's hybrid vsock: unix sockets in place of a guest's vsock ports.
+
+No ring runs a VMM that has one, as that needs /dev/kvm: it follows docs/spec/kata.md#vsock.
+"""
 
 import asyncio
 import contextlib
