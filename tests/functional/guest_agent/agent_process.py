@@ -29,7 +29,7 @@ def main() -> None:
 def _change_rules(packet_filter: FakePacketFilter) -> None:
     for line in sys.stdin:
         family, table, chain = line.split()
-        packet_filter.tables[Family(family)][table][chain].clear()
+        packet_filter.iptables[Family(family)].tables[table][chain].clear()
 
 
 if __name__ == "__main__":

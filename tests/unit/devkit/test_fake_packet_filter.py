@@ -19,7 +19,7 @@ class FakeFilterSubject:
 
     @property
     def _nat(self) -> dict[str, list[str]]:
-        return self.packet_filter.tables[self.key[0]]["nat"]
+        return self.packet_filter.iptables[self.key[0]].tables["nat"]
 
     def call(self, function: Callable[[], T]) -> T:
         return function()

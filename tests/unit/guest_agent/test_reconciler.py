@@ -63,7 +63,7 @@ def drifted(reconciler: RulesetReconciler) -> bool:
 
 
 def nat(fake: FakePacketFilter, family: Family = Family.IPV4) -> dict[str, list[str]]:
-    return fake.tables[family]["nat"]
+    return fake.iptables[family].tables["nat"]
 
 
 def test_a_fresh_guest_has_no_rules_and_no_drift(reconciler: RulesetReconciler) -> None:
@@ -72,11 +72,11 @@ def test_a_fresh_guest_has_no_rules_and_no_drift(reconciler: RulesetReconciler) 
 
 
 def test_apply_installs_rules_hook_and_marker(fake: FakePacketFilter, reconciler: RulesetReconciler) -> None:
-    nat(fake)["OUTPUT"].append("-j MESH")
+    nat(fake)["OUTPUT"].append("-j ACCEPT")
     assert reconciler.apply(FIRST) is True
     assert (reconciler.generation, reconciler.digest, reconciler.has_drifted) == (1, FIRST.digest, False)
     assert reconciler.read_back() == FIRST.documents
-    assert nat(fake)["OUTPUT"] == ["-j MESH", "-j VCN-SERVICES"]
+    assert nat(fake)["OUTPUT"] == ["-j ACCEPT", "-j VCN-SERVICES"]
     assert marker_chain(FIRST.digest) in nat(fake)
 
 
@@ -144,7 +144,7 @@ def test_a_delta_with_a_wrong_digest_loads_nothing(
         lambda chains: chains["VCN-SVC-A"].clear(),
         lambda chains: chains["OUTPUT"].clear(),
         lambda chains: chains["VCN-SVC-A"].append("-j ACCEPT"),
-        lambda chains: chains["OUTPUT"].append("-j MESH"),
+        lambda chains: chains["OUTPUT"].append("-j ACCEPT"),
         lambda chains: chains.pop(marker_chain(FIRST.digest)),
         lambda chains: [chains.pop(name) for name in list(chains) if name.startswith("VCN-")],
     ],
@@ -168,8 +168,8 @@ def test_a_foreign_change_is_drift_until_applied_again(
 
 def test_foreign_rules_are_no_drift(fake: FakePacketFilter, reconciler: RulesetReconciler) -> None:
     reconciler.apply(FIRST)
-    nat(fake)["PREROUTING"].append("-j MESH")
-    fake.tables[Family.IPV4]["filter"]["INPUT"].append("-j DROP")
+    nat(fake)["PREROUTING"].append("-j ACCEPT")
+    fake.iptables[Family.IPV4].tables["filter"]["INPUT"].append("-j DROP")
     assert reconciler.check_drift() is False
     assert not reconciler.has_drifted
     assert reconciler.apply(delta(FIRST, SECOND)) is True
@@ -310,7 +310,7 @@ class TestAfterARestart:
         fake.refused = ""
         other = FakePacketFilter()
         RulesetReconciler(other, None).apply(both(2, "10.1.0.2:80"))
-        fake.tables[Family.IPV4] = other.tables[Family.IPV4]
+        fake.iptables[Family.IPV4] = other.iptables[Family.IPV4]
         again = RulesetReconciler(fake, AppliedRuleset(1, both(1, "10.1.0.1:80").digest))
         assert again.has_drifted
         assert again.apply(both(2, "10.1.0.2:80")) is True

@@ -195,7 +195,7 @@ def test_a_check_reports_drift(guest: HandledGuest) -> None:
     assert guest.call(NodeRequest(2, check_drift=CheckDrift())) == AgentResult(
         AgentResultCode.DONE, "", state(FIRST)
     )
-    guest.filter.tables[Family.IPV4]["nat"]["VCN-SERVICES"].clear()
+    guest.filter.iptables[Family.IPV4].tables["nat"]["VCN-SERVICES"].clear()
     assert guest.call(NodeRequest(3, check_drift=CheckDrift())) == AgentResult(
         AgentResultCode.DONE, "", state(FIRST, has_drifted=True)
     )
@@ -206,7 +206,7 @@ def test_a_check_reports_drift(guest: HandledGuest) -> None:
 def test_drift_is_reported_once(guest: HandledGuest) -> None:
     guest.apply(to_message(FIRST))
     assert guest.handler.take_report() is None
-    rules = guest.filter.tables[Family.IPV4]["nat"]["VCN-SERVICES"]
+    rules = guest.filter.iptables[Family.IPV4].tables["nat"]["VCN-SERVICES"]
     rule = rules.pop()
     guest.reconciler.check_drift(CheckLevel.QUICK)
     assert guest.handler.take_report() == AgentMessage(state=state(FIRST, has_drifted=True))
@@ -220,7 +220,7 @@ def test_read_back_returns_installed_rules(guest: HandledGuest) -> None:
     guest.apply(to_message(FIRST))
     response = guest.handler.handle(NodeRequest(4, read_back=ReadBack()))
     assert response == AgentMessage(request_id=4, installed=InstalledParts(to_message(FIRST).parts))
-    guest.filter.tables[Family.IPV4]["nat"]["VCN-SERVICES"].append("-j LOG --log-prefix x")
+    guest.filter.iptables[Family.IPV4].tables["nat"]["VCN-SERVICES"].append("-j LOG --log-prefix x")
     response = guest.handler.handle(NodeRequest(5, read_back=ReadBack()))
     assert response.installed is not None
     assert b"-A VCN-SERVICES -j LOG --log-prefix x\n" in response.installed.parts[0].text

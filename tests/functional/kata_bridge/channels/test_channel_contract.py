@@ -88,7 +88,6 @@ class StockSubject:
 class AgentSubject:
     def __init__(self, state_path: Path, tasks: Tasks) -> None:
         self._filter = FakePacketFilter()
-        self._filter.refused = "NOPE"
         handler = RequestHandler(RulesetReconciler(self._filter, None), None, state_path, ())
         hello = AgentHello("sb", "1", "boot", handler.capabilities(self._filter), handler.state())
         self.channel = AgentChannel("sb", hello, "unix", to_message)
@@ -100,7 +99,7 @@ class AgentSubject:
             self.channel.complete_request(handler.handle(request))
 
     def drift(self) -> None:
-        self._filter.tables[Family.IPV4]["nat"]["OUTPUT"].clear()
+        self._filter.iptables[Family.IPV4].tables["nat"]["OUTPUT"].clear()
 
     async def disconnect(self) -> None:
         self.channel.end("the agent closed the stream")

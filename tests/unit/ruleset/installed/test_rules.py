@@ -3,12 +3,12 @@ from dataclasses import replace
 
 import pytest
 
+from devkit.fake_iptables import FakeIptables
 from ruleset.document import Document
 from ruleset.installed.rules import InstalledRules, expected, nothing_installed, read_installed, state_digest
 from ruleset.model import Family
 from ruleset.names import Backend
 from ruleset.restore.script import full_restore
-from tests.unit.ruleset.fake_iptables import FakeIptables
 from tests.unit.ruleset.models import RENDERERS, everything, ruleset, services
 
 RULESET = ruleset(RENDERERS[Backend.IPTABLES](everything(Family.IPV4)))

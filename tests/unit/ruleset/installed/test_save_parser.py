@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devkit.fake_iptables import FakeIptables
 from ruleset.installed.save_parser import MAX_LINE_CHARACTERS, jumps_to_us, parts, read
 from ruleset.model import Family
 from ruleset.render.iptables import render, weight
-from tests.unit.ruleset.fake_iptables import FakeIptables
 from tests.unit.ruleset.models import everything, services
 
 SAVE = """\

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from devkit.fake_iptables import FakeIptables
 from ruleset.delta import document_difference
 from ruleset.document import Document
 from ruleset.installed.rules import expected
@@ -12,7 +13,6 @@ from ruleset.model import Family
 from ruleset.names import Backend
 from ruleset.render.iptables import render
 from ruleset.restore.script import delta_restore, full_restore
-from tests.unit.ruleset.fake_iptables import FakeIptables
 from tests.unit.ruleset.models import services
 
 

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devkit.fake_iptables import FakeIptables, RestoreRefusedError
 from ruleset.delta import BaseMismatch, document_difference
 from ruleset.document import Document, Ruleset
 from ruleset.installed.rules import InstalledRules, expected, nothing_installed, read_installed
@@ -11,7 +12,6 @@ from ruleset.names import Backend
 from ruleset.render.iptables import render
 from ruleset.render.nft import render as render_nft
 from ruleset.restore.script import delta_restore, full_restore, removal
-from tests.unit.ruleset.fake_iptables import FakeIptables, RestoreRefusedError
 from tests.unit.ruleset.models import everything, ruleset, services
 
 FIRST = ruleset(render(services(6, 2, affinity_s=60)))
@@ -43,8 +43,13 @@ def _installed(guest: FakeIptables) -> InstalledRules:
     return read_installed(guest.save(), Family.IPV4, Backend.IPTABLES)
 
 
-def _foreign(guest: FakeIptables) -> list[str]:
-    return [line for line in guest.save().splitlines() if "VCN-" not in line]
+def _foreign(guest: FakeIptables) -> dict[tuple[str, str], list[str]]:
+    return {
+        (table, chain): [rule for rule in rules if "VCN-" not in rule]
+        for table, chains in guest.tables.items()
+        for chain, rules in chains.items()
+        if not chain.startswith("VCN-")
+    }
 
 
 @given(st.lists(st.sampled_from(DAMAGE), max_size=6), st.sampled_from([FIRST, SECOND, None]))

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
+from devkit.fake_iptables import FakeIptables
 from ruleset.document import Document
 from ruleset.installed.rules import read_installed
 from ruleset.model import Family
 from ruleset.names import Backend
 from ruleset.render.iptables import render
 from ruleset.restore.whole_tables import MAX_TEXT_BYTES, RulesetTooLarge, whole_tables
-from tests.unit.ruleset.fake_iptables import FakeIptables
 from tests.unit.ruleset.models import everything, ruleset, services
 
 FOREIGN = """\
