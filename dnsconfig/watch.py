@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from daemonkit.kube.freshness import Freshness, freshness_of
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.relist_guard import is_distrusted
-from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES, VIRTUAL_CLUSTERS, Identity
+from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES, VIRTUAL_CLUSTERS, Identity, is_excluded
 from daemonkit.kube.store import Change, Deleted, Modified, UndecodableDeleted
 from daemonkit.tasks import Tasks
 from dnsconfig.cluster import transform
@@ -51,6 +51,8 @@ class _WatchPair:
         self._on_changes = watch.on_changes
         # Namespaces without a DNS Service by a watch event, or by a relist that left other Services behind.
         self._confirmed_empty: set[str] = set()
+        # Namespaces with a Service that kubeproxy-ext lists, readable or not.
+        self._with_services: set[str] = set()
         self._contents: tuple[object, dict[str, NamespaceSnapshot]] = (None, {})
         self.services: Reflector[ServiceObject] = watch.reflector(
             SERVICES,
@@ -58,7 +60,7 @@ class _WatchPair:
             transform=transform.service,
             namespace=where,
             include=_is_dns_server,
-            notes_filtered=True,
+            notes_filtered=lambda metadata: not is_excluded(metadata),
             on_change=self._on_service_changes,
         )
         self.networks: Reflector[NetworkObject] = watch.reflector(
@@ -80,17 +82,18 @@ class _WatchPair:
         if self._contents[0] != version:
             self._contents = version, self._grouped()
         found = self._contents[1].get(namespace)
-        return found or NamespaceSnapshot(absence=self._absence(namespace, has_dns_server=False))
+        return found or NamespaceSnapshot(absence=self._absence(namespace))
 
     def _on_service_changes(self, changes: Sequence[Change[ServiceObject]]) -> None:
         # An object that became unreadable is deleted from the store, but not from the API server.
-        present = {namespace for namespace, _ in (*self.services.objects, *self.services.decode_failures)}
+        with_dns = {namespace for namespace, _ in self.services.decode_failures}
+        objects = self.services.objects.items()
+        with_dns |= {namespace for (namespace, _), each in objects if not is_excluded(each.metadata)}
         self._confirmed_empty |= self.services.filtered.keys()
         if not self.services.is_relisting:
-            self._confirmed_empty |= {
-                change.key[0] for change in changes if isinstance(change, Deleted | UndecodableDeleted)
-            }
-        self._confirmed_empty -= present
+            self._confirmed_empty |= {change.key[0] for change in changes if _is_confirmed_deletion(change)}
+        self._confirmed_empty -= with_dns
+        self._with_services = with_dns | self.services.filtered.keys()
         self._on_changes(changes)
 
     def _grouped(self) -> dict[str, NamespaceSnapshot]:
@@ -100,22 +103,28 @@ class _WatchPair:
             namespace: NamespaceSnapshot(
                 services.get(namespace, {}),
                 networks.get(namespace, {}),
-                self._absence(namespace, has_dns_server=namespace in services or namespace in unreadable),
+                self._absence(namespace),
             )
             for namespace in services.keys() | networks.keys() | unreadable
         }
 
-    def _absence(self, namespace: str, *, has_dns_server: bool) -> Absence:
-        # As in kubeproxy-ext, any Service of the namespace shows that the list did not lose them all.
+    def _absence(self, namespace: str) -> Absence:
+        # Any Service that kubeproxy-ext lists shows, here as there, that the list did not lose them all.
         is_unconfirmed = is_distrusted(
-            by_relist=namespace not in self._confirmed_empty,
-            has_remaining=has_dns_server or namespace in self.services.filtered,
+            by_relist=namespace not in self._confirmed_empty, has_remaining=namespace in self._with_services
         )
         return Absence.UNCONFIRMED if is_unconfirmed else Absence.CONFIRMED
 
 
 def _is_dns_server(metadata: Identity) -> bool:
     return is_dns_service(metadata.name)
+
+
+def _is_confirmed_deletion(change: Change[ServiceObject]) -> bool:
+    """Whether a change of a watch event deletes a Service that kubeproxy-ext lists."""
+    if isinstance(change, Deleted):
+        return not is_excluded(change.old.metadata)
+    return isinstance(change, UndecodableDeleted)
 
 
 def _is_same(change: Change[Any]) -> bool:

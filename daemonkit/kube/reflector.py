@@ -99,7 +99,7 @@ class Reflector(Generic[T]):
     - `kind`: a msgspec Struct with `metadata: ObjectMeta` and the needed fields.
     - `include`: a filter for what no selector of the server can express. It must answer the same for a name
       each time.
-    - `notes_filtered`: keep the names that `include` leaves out in `filtered`.
+    - `notes_filtered`: which names of those that `include` leaves out to keep in `filtered`.
     - `transform` drops what no handler needs, before an object is stored.
     - `annotations`: a Struct of those to keep of objects that do not decode, or are too large.
     - `may_be_absent`: the resource need not be installed. A server that has never had it answers 404, which
@@ -120,7 +120,7 @@ class Reflector(Generic[T]):
         label_selector: str = "",
         field_selector: str = "",
         include: Callable[[Identity], bool] | None = None,
-        notes_filtered: bool = False,
+        notes_filtered: Callable[[Identity], bool] | None = None,
         transform: Callable[[T], T] | None = None,
         annotations: type[msgspec.Struct] | None = None,
         may_be_absent: bool = False,
@@ -184,7 +184,7 @@ class Reflector(Generic[T]):
 
     @property
     def filtered(self) -> Mapping[str, Collection[str]]:
-        """The names that `include` leaves out, by namespace; empty unless `notes_filtered`."""
+        """The names that `include` leaves out and `notes_filtered` keeps, by namespace."""
         return self._filtered
 
     @property
@@ -294,7 +294,7 @@ class Reflector(Generic[T]):
                 metadata = _metadata(item)
                 if self._is_included(metadata):
                     items.append(item)
-                elif self._notes_filtered:
+                elif self._is_filtered(metadata):
                     filtered.setdefault(metadata.namespace, set()).add(metadata.name)
             version = version or page.metadata.resource_version
             if not page.metadata.continue_:
@@ -328,10 +328,13 @@ class Reflector(Generic[T]):
     def _is_included(self, metadata: Identity) -> bool:
         return self._include is None or self._include(metadata)
 
+    def _is_filtered(self, metadata: Identity) -> bool:
+        """Whether the name of an object that is not included belongs into `filtered`."""
+        return self._notes_filtered is not None and self._notes_filtered(metadata)
+
     def _note_filtered(self, metadata: Identity, *, exists: bool) -> bool:
         """Whether the namespace began or ceased to have filtered names with this one."""
-        if not self._notes_filtered:
-            return False
+        exists = exists and self._is_filtered(metadata)
         names = self._filtered.setdefault(metadata.namespace, set())
         had_any = bool(names)
         (names.add if exists else names.discard)(metadata.name)

@@ -143,6 +143,17 @@ SERVICES = Resource("", "v1", "services")
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
 VIRTUAL_CLUSTERS = Resource("tenancy.x-k8s.io", "v1alpha1", "virtualclusters")
 
+EXCLUDING_LABELS = ("service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless")
+"""As kube-proxy does, kubeproxy-ext skips objects with such a label, whatever its value."""
+
+
+def is_excluded(metadata: Identity) -> bool:
+    """Whether a Service or an EndpointSlice has one of `EXCLUDING_LABELS`.
+
+    The labels of an undecodable object are unknown: it is not excluded.
+    """
+    return isinstance(metadata, ObjectMeta) and any(label in metadata.labels for label in EXCLUDING_LABELS)
+
 
 def is_ordered(version: str) -> bool:
     """Whether a resource version can be compared with another.

@@ -7,7 +7,7 @@ in `objects`, bound it in `daemonkit.kube.object_limits`, and use it in `resolve
 
 from msgspec.structs import replace
 
-from daemonkit.kube.resources import ObjectMeta
+from daemonkit.kube.resources import EXCLUDING_LABELS, ObjectMeta
 from dnsconfig.cluster.objects import (
     MIRROR,
     SANDBOX_READY,
@@ -22,6 +22,7 @@ from tenancy import keys
 _POD_ANNOTATIONS = (keys.CLUSTER, keys.NAMESPACE, keys.UID, keys.NETWORK_READINESS)
 _OWNERS = (keys.CLUSTER, keys.NAMESPACE)
 _NETWORK = (keys.ARKTOS_NETWORK,)
+_SERVICE_LABELS = (*_NETWORK, *EXCLUDING_LABELS)
 
 
 def pod(item: PodObject) -> PodObject:
@@ -34,7 +35,7 @@ def pod(item: PodObject) -> PodObject:
 
 
 def service(item: ServiceObject) -> ServiceObject:
-    return replace(item, metadata=_meta(item.metadata, _NETWORK, (keys.CLUSTER,)))
+    return replace(item, metadata=_meta(item.metadata, _SERVICE_LABELS, (keys.CLUSTER,)))
 
 
 def network(item: NetworkObject) -> NetworkObject:

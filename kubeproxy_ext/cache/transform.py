@@ -11,8 +11,8 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
+from daemonkit.kube.resources import EXCLUDING_LABELS
 from kubeproxy_ext.compute.objects import (
-    EXCLUDING_LABELS,
     LAST_CHANGE_TRIGGER_TIME,
     EndpointSliceObject,
     Meta,

@@ -11,14 +11,11 @@ from typing import Any
 
 import msgspec
 
-from daemonkit.kube.resources import ObjectMeta, Resource
+from daemonkit.kube.resources import EXCLUDING_LABELS, ObjectMeta, Resource
 
 SERVICES = Resource("", "v1", "services")
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
 NODES = Resource("", "v1", "nodes", is_namespaced=False)
-
-EXCLUDING_LABELS = ("service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless")
-"""As in kube-proxy, objects of other proxies and headless ones are not used, whatever the labels' values."""
 
 LAST_CHANGE_TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
 """Annotation of EndpointSlices: when the change happened for which a controller wrote the slice."""
@@ -140,11 +137,6 @@ _KINDS: Mapping[tuple[str, str], type[AnyObject]] = {
     ("v1", "Namespace"): NamespaceObject,
     ("v1", "Node"): NodeObject,
 }
-
-
-def is_excluded(metadata: Meta) -> bool:
-    """Whether a Service or an EndpointSlice has one of `EXCLUDING_LABELS`."""
-    return any(label in metadata.labels for label in EXCLUDING_LABELS)
 
 
 class UnreadableError(ValueError):

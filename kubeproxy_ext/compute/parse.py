@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from daemonkit.kube.resources import is_excluded
 from kubeproxy_ext.compute import objects
 from kubeproxy_ext.compute.addresses import AddressRange, canonical_ip, family_of, merge_ranges, parse_range
 from kubeproxy_ext.compute.packed_slices import endpoints_of
@@ -123,7 +124,7 @@ def parse_service(item: objects.ServiceObject) -> ServiceInfo | None:
     proxy.
     """
     spec, labels = item.spec, item.metadata.labels
-    if objects.is_excluded(item.metadata):
+    if is_excluded(item.metadata):
         return None
     if spec.type == "ExternalName" or spec.cluster_ip in ("", "None"):
         return None
@@ -182,7 +183,7 @@ def parse_slice(item: objects.EndpointSliceObject) -> SliceInfo | None:
 def service_of(item: objects.EndpointSliceObject) -> tuple[str, str] | None:
     """Namespace and name of the slice's Service; None for slices that are not used."""
     name = item.metadata.labels.get(SERVICE_NAME_LABEL)
-    is_used = item.address_type in _ADDRESS_TYPES and not objects.is_excluded(item.metadata)
+    is_used = item.address_type in _ADDRESS_TYPES and not is_excluded(item.metadata)
     return (item.metadata.namespace, name) if name and is_used else None
 
 

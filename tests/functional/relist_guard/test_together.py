@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from daemonkit.kube.resources import NAMESPACES, SERVICES
+from daemonkit.kube.resources import NAMESPACES, SERVICES, Resource
 from dnsconfig.cluster.objects import NETWORKS
 from tests import moved_clock
 from tests.functional.daemon_node import running
@@ -69,14 +69,39 @@ class Both:
         removals = (await self.rules.status())["distrustedRelists"]
         return float(removals[0]["seconds"]) if removals else -1.0
 
-    def relist_without_dns(self) -> None:
-        """As from a restored backup: the next list lacks the DNS Service, without an event."""
+    def relist_without(self, resource: Resource, namespace: str, name: str) -> None:
+        """As from a restored backup: the next list lacks this object, without an event."""
         apiserver = self.rules.apiserver
         apiserver.half_open()
-        apiserver.storage.delete(SERVICES, "a-kube-system", "kube-dns-default")
+        apiserver.storage.delete(resource, namespace, name)
         apiserver.storage.compact()
         apiserver.expire_watches()
         apiserver.heal()
+
+    async def assert_held_until_hold_seconds(self) -> None:
+        """Rules and resolver stay for HOLD_S, then both go."""
+
+        async def is_distrusted() -> bool:
+            return await self.distrusted_s() >= 0
+
+        await self.rules.until(is_distrusted)
+        # A new guest gets the same rules.
+        self.rules.bridge.add("g2", "a", networks=("default",))
+        await self.rules.until(lambda: self.rules.has("g2", DNS_IP))
+        self.step(HOLD_S - 20)
+
+        async def is_nearly_over() -> bool:
+            return await self.distrusted_s() >= HOLD_S - 20
+
+        await self.rules.until(is_nearly_over)
+        assert (self.has_rules(), self.has_server()) == (True, True)
+        self.step(HOLD_S)
+        await self.rules.until(lambda: not (self.has_rules() or self.rules.has("g2", DNS_IP)))
+        await self.resolver.until(lambda: not self.has_server())
+        assert await self.distrusted_s() < 0
+        # The address may be another tenant's by now: nothing leads to it, and containers that start wait.
+        assert self.resolver.servers(self.uid) == []
+        assert self.resolver.waits(self.uid)
 
 
 @contextlib.asynccontextmanager
@@ -92,29 +117,8 @@ async def both_running(directory: Path) -> AsyncIterator[Both]:
 @pytest.mark.asyncio
 async def test_rules_and_resolver_go_after_hold_seconds(tmp_path: Path) -> None:
     async with both_running(tmp_path) as both:
-        both.relist_without_dns()
-
-        async def is_distrusted() -> bool:
-            return await both.distrusted_s() >= 0
-
-        await both.rules.until(is_distrusted)
-        # A new guest gets the same rules.
-        both.rules.bridge.add("g2", "a", networks=("default",))
-        await both.rules.until(lambda: both.rules.has("g2", DNS_IP))
-        both.step(HOLD_S - 20)
-
-        async def is_nearly_over() -> bool:
-            return await both.distrusted_s() >= HOLD_S - 20
-
-        await both.rules.until(is_nearly_over)
-        assert (both.has_rules(), both.has_server()) == (True, True)
-        both.step(HOLD_S)
-        await both.rules.until(lambda: not (both.has_rules() or both.rules.has("g2", DNS_IP)))
-        await both.resolver.until(lambda: not both.has_server())
-        assert await both.distrusted_s() < 0
-        # The address may be another tenant's by now: nothing leads to it, and containers that start wait.
-        assert both.resolver.servers(both.uid) == []
-        assert both.resolver.waits(both.uid)
+        both.relist_without(SERVICES, "a-kube-system", "kube-dns-default")
+        await both.assert_held_until_hold_seconds()
 
 
 @pytest.mark.asyncio
@@ -124,9 +128,19 @@ async def test_rules_and_resolver_go_if_another_service_is_left(tmp_path: Path) 
         other["metadata"]["name"] = "metrics-server"
         other["spec"]["ports"] = [{"port": 443}]
         both.rules.apiserver.storage.put(SERVICES, other)
-        both.relist_without_dns()
+        both.relist_without(SERVICES, "a-kube-system", "kube-dns-default")
         await both.rules.until(lambda: not both.has_rules())
         assert await both.distrusted_s() < 0
         # dnsconfig gives a deleted Service 15 s to come back.
         both.step(HOLD_S - 20)
         await both.resolver.until(lambda: not both.has_server())
+
+
+@pytest.mark.asyncio
+async def test_a_service_of_another_proxy_does_not_count_as_left(tmp_path: Path) -> None:
+    async with both_running(tmp_path) as both:
+        other = objects.service("a", "default", labels={"service.kubernetes.io/headless": ""})
+        other["metadata"]["name"] = "etcd-peers"
+        both.rules.apiserver.storage.put(SERVICES, other)
+        both.relist_without(SERVICES, "a-kube-system", "kube-dns-default")
+        await both.assert_held_until_hold_seconds()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from daemonkit.kube.client import UnreachableError
-from daemonkit.kube.resources import PODS, SERVICES, VIRTUAL_CLUSTERS
+from daemonkit.kube.resources import EXCLUDING_LABELS, PODS, SERVICES, VIRTUAL_CLUSTERS
 from dnsconfig import watch
 from dnsconfig.cluster.state import Absence
 from dnsconfig.watch import LINGER_S, MAX_NAMESPACES
@@ -173,6 +173,42 @@ async def test_absence_is_confirmed_by_other_services_of_the_namespace() -> None
         assert absence() is Absence.CONFIRMED
         assert here.metrics.sync_seconds.count > syncs
         here.storage.delete(SERVICES, "a-kube-system", "metrics-server")
+        await asyncio.sleep(1)
+        assert absence() is Absence.CONFIRMED
+
+
+@pytest.mark.parametrize("label", EXCLUDING_LABELS)
+async def test_absence_is_not_confirmed_by_excluded_services(label: str) -> None:
+    """kubeproxy-ext does not list such Services: its rules stay, and so must the resolver."""
+    here = VirtualNode()
+    excluded = [service("a", name, "10.0.0.9", labels={label: ""}) for name in ("x", "y")]
+    excluded[0]["metadata"]["name"] = "etcd-peers"
+    here.put(*tenant("a", default="10.0.0.1"), *excluded)
+    here.put_pod("a")
+
+    def absence() -> Absence:
+        return here.watch.snapshot().contents["a-kube-system"].absence
+
+    async with here.running():
+        assert absence() is Absence.CONFIRMED
+        here.transport.is_stalled = True
+        await asyncio.sleep(200)
+        here.storage.delete(SERVICES, "a-kube-system", "kube-dns-default")
+        here.storage.compact()
+        here.transport.is_stalled = False
+        await asyncio.sleep(200)
+        assert absence() is Absence.UNCONFIRMED
+        # Their deletion confirms nothing, either.
+        for name in ("etcd-peers", "kube-dns-y"):
+            here.storage.delete(SERVICES, "a-kube-system", name)
+            await asyncio.sleep(1)
+            assert absence() is Absence.UNCONFIRMED
+        # Without the label it is one of those that kubeproxy-ext lists, as soon as the event is there.
+        here.put(excluded[0])
+        await asyncio.sleep(1)
+        assert absence() is Absence.UNCONFIRMED
+        excluded[0]["metadata"]["labels"] = {}
+        here.put(excluded[0])
         await asyncio.sleep(1)
         assert absence() is Absence.CONFIRMED
 

@@ -40,7 +40,7 @@ class ReflectorEnvironment:
         include: Callable[[Identity], bool] | None = None,
         transform: Callable[[ConfigMap], ConfigMap] | None = None,
         *,
-        notes_filtered: bool = False,
+        notes_filtered: Callable[[Identity], bool] | None = None,
         may_be_absent: bool = False,
     ) -> None:
         self.storage = Storage()

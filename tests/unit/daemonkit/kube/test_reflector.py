@@ -108,8 +108,12 @@ async def test_excluded_objects_are_never_stored() -> None:
 
 
 async def test_names_of_filtered_objects_are_kept_if_asked_for() -> None:
-    env = ReflectorEnvironment(include=lambda metadata: metadata.name != "b", notes_filtered=True)
+    env = ReflectorEnvironment(
+        include=lambda metadata: metadata.name != "b",
+        notes_filtered=lambda metadata: metadata.namespace != "ns3",
+    )
     env.storage.create(CONFIG_MAPS, {"metadata": {"name": "b", "namespace": "ns2"}})
+    env.storage.create(CONFIG_MAPS, {"metadata": {"name": "b", "namespace": "ns3"}})
     async with env.running():
         await asyncio.sleep(1)
         assert env.reflector.filtered == {"ns2": {"b"}}

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+from daemonkit.kube.resources import EXCLUDING_LABELS
 from dnsconfig.cluster import transform
 from dnsconfig.cluster.objects import MIRROR, PodCondition, PodStatus
 from tenancy import keys
@@ -25,9 +26,10 @@ def test_transforms_keep_only_fields_that_decide() -> None:
     found = transform.pod(read_all([mirror])["Pod"]["a-shop", "web-0"])
     assert found.status == PodStatus("Running", [PodCondition("PodReadyToStartContainers", "True", "then")])
     assert found.metadata.annotations[MIRROR] == ""
-    made = service("a", "blue", "10.0.0.1", labels={keys.ARKTOS_NETWORK: "blue"} | OTHERS, annotations=OTHERS)
+    labels = {keys.ARKTOS_NETWORK: "blue"} | dict.fromkeys(EXCLUDING_LABELS, "")
+    made = service("a", "blue", "10.0.0.1", labels=labels | OTHERS, annotations=OTHERS)
     kept = transform.service(read_all([made])["Service"]["a-kube-system", "kube-dns-blue"])
-    assert kept.metadata.labels == {keys.ARKTOS_NETWORK: "blue"}
+    assert kept.metadata.labels == labels
     assert kept.metadata.annotations == {}
     assert kept.spec.cluster_ips == ["10.0.0.1"]
     where = namespace("a", "shop", **OTHERS)
