@@ -17,7 +17,7 @@ from daemonkit.kube.freshness import Freshness, freshness_of
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.relist_guard import is_distrusted
 from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES, VIRTUAL_CLUSTERS, Identity, is_excluded
-from daemonkit.kube.store import Change, Deleted, Modified, UndecodableDeleted
+from daemonkit.kube.store import Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
 from daemonkit.tasks import Tasks
 from dnsconfig.cluster import transform
 from dnsconfig.cluster.objects import (
@@ -30,7 +30,7 @@ from dnsconfig.cluster.objects import (
     is_dns_service,
 )
 from dnsconfig.cluster.snapshot import NamespaceSnapshot, Snapshot, dns_namespaces, tenants_of
-from dnsconfig.cluster.state import Absence
+from dnsconfig.cluster.state import KUBE_SYSTEM, Absence
 from tenancy import keys
 
 # A namespace costs two connections of 0.1 MB each. The whole cluster costs two connections in all,
@@ -183,6 +183,8 @@ class Watch:
         self._pairs: dict[str, _WatchPair] = {}
         self._dns_namespaces: frozenset[str] = frozenset()
         self._namespaces_of: dict[str, dict[str, NamespaceObject]] = {}
+        # Each kube-system that is gone: its tenant, and whether an event or only a relist reports that.
+        self._gone: dict[str, tuple[str, Absence]] = {}
 
     def reflector(self, resource: Any, kind: Any, **options: Any) -> Any:
         """A reflector that reports to `on_changes`."""
@@ -206,6 +208,8 @@ class Watch:
             name: item for tenant in tenants for name, item in self._namespaces_of.get(tenant, {}).items()
         }
         needed = self._dns_namespaces = dns_namespaces(namespaces, tenants)
+        without = tenants - {namespaces[name].metadata.annotations.get(keys.CLUSTER) for name in needed}
+        self._gone = {name: gone for name, gone in self._gone.items() if gone[0] in without}
         scopes = needed if len(needed) <= MAX_NAMESPACES else frozenset({_ALL_NAMESPACES})
         for namespace in sorted(scopes - self._pairs.keys()):
             self._start_pair(namespace)
@@ -254,7 +258,15 @@ class Watch:
         if not changes or not all(_is_same(change) for change in changes):
             self._changed()
 
-    def _on_namespace_changes(self, _changes: Sequence[Change[NamespaceObject]]) -> None:
+    def _on_namespace_changes(self, changes: Sequence[Change[NamespaceObject]]) -> None:
+        absence = Absence.UNCONFIRMED if self._namespaces.is_relisting else Absence.CONFIRMED
+        for change in changes:
+            if isinstance(change, Deleted):
+                owner = change.old.metadata.annotations
+                if owner.get(keys.NAMESPACE) == KUBE_SYSTEM:
+                    self._gone[change.key[1]] = owner.get(keys.CLUSTER, ""), absence
+            elif isinstance(change, DecodeFailed):
+                self._gone.pop(change.key[1], None)  # it exists, though a `Deleted` came before
         found: dict[str, dict[str, NamespaceObject]] = {}
         for (_, name), item in self._namespaces.objects.items():
             tenant = item.metadata.annotations.get(keys.CLUSTER)
@@ -285,7 +297,10 @@ class Watch:
             virtual_clusters = (
                 dict(self._virtual_clusters.objects) if self._virtual_clusters.synced.is_set() else None
             )
-        return Snapshot(namespaces, pods, virtual_clusters, self._contents(), self.unreadable(), undecoded)
+        absences = dict(self._gone.values())
+        return Snapshot(
+            namespaces, pods, virtual_clusters, self._contents(), self.unreadable(), undecoded, absences
+        )
 
     def _contents(self) -> dict[str, NamespaceSnapshot]:
         found = {}

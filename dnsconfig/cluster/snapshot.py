@@ -43,6 +43,7 @@ class Snapshot:
     unreadable: Mapping[tuple[str, Key], str] = field(default_factory=dict)
     undecoded_pods: Mapping[Key, DecodeFailed] = field(default_factory=dict)
     """Pods of this node that exist and were not decoded: they keep what they have."""
+    dns_namespace_absences: Mapping[str, Absence] = field(default_factory=dict)
 
     @property
     def has_synced(self) -> bool:
@@ -71,6 +72,7 @@ class Snapshot:
             self.unreadable,
             synced_namespaces=frozenset(self.contents),
             absences={namespace: each.absence for namespace, each in contents},
+            dns_namespace_absences=self.dns_namespace_absences,
             has_namespaces=self.namespaces is not None,
             has_virtual_clusters=self.virtual_clusters is not None,
             settings=settings,

@@ -33,7 +33,7 @@ class Absence(enum.Enum):
     """Whether a Service that a synced namespace lacks is confirmed deleted."""
 
     UNKNOWN = "unknown"  # the objects are saved ones: the API server may have the Service by now
-    UNCONFIRMED = "unconfirmed"  # a relist lacks all Services: daemonkit.kube.relist_guard
+    UNCONFIRMED = "unconfirmed"  # a relist lacks all Services, or the Namespace: daemonkit.kube.relist_guard
     CONFIRMED = "confirmed"  # an event reported the deletion, or the relist has other Services
 
 
@@ -57,7 +57,8 @@ class ClusterState:
 
     `synced_namespaces` are those whose Services and Networks are all listed; elsewhere a missing
     object is unknown. `absences` has whether a missing Service is confirmed deleted; default
-    UNKNOWN. `unreadable` has, by kind and key, why an existing object cannot be used.
+    UNKNOWN. `dns_namespace_absences` has the same, by tenant, where the Namespace is gone with them.
+    `unreadable` has, by kind and key, why an existing object cannot be used.
     """
 
     namespaces: Mapping[str, NamespaceObject] = field(default_factory=dict)
@@ -67,6 +68,7 @@ class ClusterState:
     unreadable: Mapping[tuple[str, Key], str] = field(default_factory=dict)
     synced_namespaces: frozenset[str] = frozenset()
     absences: Mapping[str, Absence] = field(default_factory=dict)
+    dns_namespace_absences: Mapping[str, Absence] = field(default_factory=dict)
     has_namespaces: bool = True
     has_virtual_clusters: bool = True
     settings: ResolverSettings = ResolverSettings()

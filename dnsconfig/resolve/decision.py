@@ -131,13 +131,16 @@ def decide(
         message = f"the pod's tenant is unknown: {owned.reason}"
         return replace(decision, waiting=PodWaiting(WaitReason.OWNER_UNKNOWN, message))
     owner = NamespaceOwner(owned.tenant, owned.namespace)
-    if state.owner(meta.namespace) != owner:
+    known = state.owner(meta.namespace)
+    if previous_network and known in (owner, None):
+        # Also while the pod's own Namespace is missing, as in the list of a restored backup.
+        decision = replace(decision, cluster_ips=cluster_ips_of(state, owner.tenant, previous_network))
+    if known != owner:
         reason = WaitReason.OWNER_UNKNOWN if state.has_namespaces else WaitReason.NOT_SYNCED
         message = f"its namespace {owner.namespace} is not known to be this tenant's (yet)"
         return replace(decision, waiting=PodWaiting(reason, message))
     network = network_of(meta.labels, sandbox_networks)
-    cluster_ips = cluster_ips_of(state, owner.tenant, previous_network) if previous_network else None
-    decision = replace(decision, owner=owner, cluster_ips=cluster_ips)
+    decision = replace(decision, owner=owner)
     found = _with_resolver(decision, owner, network, pod, state, node, cache or ResolverCache())
     return replace(found, waiting=found.waiting or readiness_wait(pod))
 

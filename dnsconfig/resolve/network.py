@@ -151,10 +151,12 @@ def cluster_ips_of(state: ClusterState, tenant: str, network: str) -> ClusterIps
     """The addresses that the DNS Service of a tenant's network has; None where they are unknown.
 
     The Network's phase and the Service's fitness do not matter: the Service alone has its address.
+    A deleted Namespace has no Services.
     """
     namespace = _dns_namespace(state, tenant)
     if isinstance(namespace, PodWaiting):
-        return None
+        gone = state.dns_namespace_absences.get(tenant, Absence.UNKNOWN)
+        return None if gone is Absence.UNKNOWN else ClusterIps(is_confirmed=gone is Absence.CONFIRMED)
     candidates = [(namespace, name) for name in _service_names(state, network)]
     absence = state.absences.get(namespace, Absence.UNKNOWN)
     if absence is Absence.UNKNOWN or any(("Service", key) in state.unreadable for key in candidates):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guests lose a Service's rules and its address in resolv.conf at the same time (decision 24).
+"""Guests keep a Service's rules and its address in resolv.conf for as long (decision 24).
 
 kubeproxy-ext and dnsconfig are real processes on one node: with one API server, one kata-bridge, and one
 clock that the test steps.
@@ -69,6 +69,11 @@ class Both:
         removals = (await self.rules.status())["distrustedRelists"]
         return float(removals[0]["seconds"]) if removals else -1.0
 
+    async def has_resolver_observed(self) -> bool:
+        """Whether dnsconfig has observed the loss. Its delay begins then: step the clock after that."""
+        (pod,) = (await self.resolver.status())["pods"]
+        return pod["serverRemovedInSeconds"] is not None
+
     def relist_without(self, resource: Resource, namespace: str, name: str) -> None:
         """As from a restored backup: the next list lacks this object, without an event."""
         apiserver = self.rules.apiserver
@@ -85,6 +90,7 @@ class Both:
             return await self.distrusted_s() >= 0
 
         await self.rules.until(is_distrusted)
+        await self.resolver.until(self.has_resolver_observed)
         # A new guest gets the same rules.
         self.rules.bridge.add("g2", "a", networks=("default",))
         await self.rules.until(lambda: self.rules.has("g2", DNS_IP))
@@ -115,9 +121,16 @@ async def both_running(directory: Path) -> AsyncIterator[Both]:
 
 
 @pytest.mark.asyncio
-async def test_rules_and_resolver_go_after_hold_seconds(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "lacking",
+    [(SERVICES, "a-kube-system", "kube-dns-default"), (NAMESPACES, "", "a-kube-system")],
+    ids=["service", "namespace"],
+)
+async def test_rules_and_resolver_go_after_hold_seconds(
+    tmp_path: Path, lacking: tuple[Resource, str, str]
+) -> None:
     async with both_running(tmp_path) as both:
-        both.relist_without(SERVICES, "a-kube-system", "kube-dns-default")
+        both.relist_without(*lacking)
         await both.assert_held_until_hold_seconds()
 
 
@@ -131,6 +144,7 @@ async def test_rules_and_resolver_go_if_another_service_is_left(tmp_path: Path) 
         both.relist_without(SERVICES, "a-kube-system", "kube-dns-default")
         await both.rules.until(lambda: not both.has_rules())
         assert await both.distrusted_s() < 0
+        await both.resolver.until(both.has_resolver_observed)
         # dnsconfig gives a deleted Service 15 s to come back.
         both.step(HOLD_S - 20)
         await both.resolver.until(lambda: not both.has_server())
@@ -144,3 +158,17 @@ async def test_a_service_of_another_proxy_does_not_count_as_left(tmp_path: Path)
         both.rules.apiserver.storage.put(SERVICES, other)
         both.relist_without(SERVICES, "a-kube-system", "kube-dns-default")
         await both.assert_held_until_hold_seconds()
+
+
+@pytest.mark.asyncio
+async def test_rules_and_resolver_go_with_their_namespace(tmp_path: Path) -> None:
+    async with both_running(tmp_path) as both:
+        storage = both.rules.apiserver.storage
+        # Two watches: dnsconfig may receive the Namespace's event first, and then watches no Services of it.
+        storage.delete(NAMESPACES, "", "a-kube-system")
+        storage.delete(SERVICES, "a-kube-system", "kube-dns-default")
+        await both.rules.until(lambda: not both.has_rules())
+        await both.resolver.until(both.has_resolver_observed)
+        both.step(HOLD_S - 20)
+        await both.resolver.until(lambda: not both.has_server())
+        assert both.resolver.waits(both.uid)

@@ -6,7 +6,7 @@ import asyncio
 import pytest
 
 from daemonkit.kube.relist_guard import HOLD_SECONDS
-from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES
+from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES, Resource
 from dnsconfig.cluster.objects import NETWORKS
 from dnsconfig.delivery.withdrawals import FORGET_S
 from dnsconfig.retention.resolver_retention import REVOCATION_DELAY_S
@@ -125,7 +125,9 @@ async def test_a_reduced_pod_waits_and_keeps_its_own_servers() -> None:
         assert here.servers(uid) == ["192.0.2.53", "192.0.2.54"]
 
 
-@pytest.mark.parametrize("how", ["pending", "no network", "label", "unreadable", "namespace", "two places"])
+@pytest.mark.parametrize(
+    "how", ["pending", "no network", "label", "unreadable", "no owner", "unreadable namespace", "two places"]
+)
 async def test_an_address_of_its_service_is_never_revoked(how: str) -> None:
     """Also while that is unknown."""
     here = node()
@@ -139,8 +141,12 @@ async def test_an_address_of_its_service_is_never_revoked(how: str) -> None:
             here.put(service("a", "blue", "10.96.0.11", labels={keys.ARKTOS_NETWORK: "red"}))
         elif how == "unreadable":
             here.put({**service("a", "blue"), "spec": 7})
-        elif how == "namespace":
-            here.storage.delete(NAMESPACES, "", "a-kube-system")
+        elif how == "no owner":
+            here.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a-kube-system"}})
+        elif how == "unreadable namespace":
+            found = namespace("a", "kube-system")
+            found["metadata"]["annotations"] = 7
+            here.put(found)
         else:
             here.put(namespace("a", "kube-system", called="other"))
         await asyncio.sleep(2 * HOLD_SECONDS)
@@ -182,12 +188,14 @@ async def test_a_providers_address_is_never_revoked() -> None:
         assert here.waits(uid)
 
 
-async def relisted(here: SimulatedNode, *gone: str) -> None:
-    """These are gone after an outage of the API server, without an Event."""
+async def relisted(
+    here: SimulatedNode, *gone: str, resource: Resource = SERVICES, where: str = "a-kube-system"
+) -> None:
+    """These are gone after an outage of the API server, without a watch event."""
     here.transport.is_stalled = True
     await asyncio.sleep(200)
     for name in gone:
-        here.storage.delete(SERVICES, "a-kube-system", name)
+        here.storage.delete(resource, where, name)
     here.storage.compact()
     here.transport.is_stalled = False
 
@@ -231,6 +239,61 @@ async def test_a_distrusted_relist_is_trusted_in_the_end() -> None:
         without_server(here.bridge.resolv_confs[uid])
 
 
+@pytest.mark.parametrize("is_namespace_first", [True, False])
+async def test_a_deleted_namespace_has_no_services(is_namespace_first: bool) -> None:
+    """Its deletion may arrive before that of its Services, which then are not watched any more."""
+    here = node()
+    uid, theirs = here.put_pod("a", network="blue"), here.put_pod("b")
+    deletions = [(NAMESPACES, "", "a-kube-system"), (SERVICES, "a-kube-system", "kube-dns-blue")]
+    async with here.running():
+        for each in deletions if is_namespace_first else reversed(deletions):
+            here.storage.delete(*each)
+        await asyncio.sleep(REVOCATION_DELAY_S - 1)
+        assert here.servers(uid) == ["10.96.0.11"]
+        await asyncio.sleep(2)
+        without_server(here.bridge.resolv_confs[uid])
+        assert here.waits(uid) == "namespace kube-system does not exist in the super cluster (yet)"
+        # It is there again, and its Services are not.
+        here.put(namespace("a", "kube-system"))
+        await asyncio.sleep(1)
+        without_server(here.bridge.resolv_confs[uid])
+        here.put(service("a", "blue", "10.96.0.12"))
+        await asyncio.sleep(1)
+        assert (here.servers(uid), here.waits(uid)) == (["10.96.0.12"], "")
+        assert here.servers(theirs) == ["10.96.0.20"]
+
+
+@pytest.mark.parametrize("gone", [["a-kube-system"], ["a-kube-system", "a-shop"]])
+async def test_a_relist_without_the_namespace_is_distrusted(gone: list[str]) -> None:
+    here = node()
+    uid, theirs = here.put_pod("a", network="blue"), here.put_pod("b")
+    async with here.running():
+        await relisted(here, *gone, resource=NAMESPACES, where="")
+        await is_revoked(here)
+        await asyncio.sleep(HOLD_SECONDS - 2)
+        assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
+        await asyncio.sleep(3)
+        without_server(here.bridge.resolv_confs[uid])
+        assert here.waits(uid)
+        assert here.servers(theirs) == ["10.96.0.20"]
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+async def test_a_namespace_that_is_back_ends_the_revocation(is_readable: bool) -> None:
+    here = node()
+    uid = here.put_pod("a", network="blue")
+    async with here.running():
+        await relisted(here, "a-kube-system", resource=NAMESPACES, where="")
+        await is_revoked(here)
+        back = namespace("a", "kube-system")
+        if not is_readable:
+            back["metadata"]["annotations"] = 7
+        here.put(back)
+        await asyncio.sleep(2 * HOLD_SECONDS)
+        assert (here.servers(uid), here.waits(uid)) == (["10.96.0.11"], "")
+        assert bool(here.controller.pods.retention.revoked) is not is_readable
+
+
 async def test_a_deleted_pod_leaves_no_revocation() -> None:
     here = node()
     here.put_pod("a", network="blue")
@@ -259,7 +322,7 @@ async def is_revoked(here: SimulatedNode) -> None:
 
 @pytest.mark.parametrize("hold_s", [60.0, 1800.0])
 async def test_hold_seconds_bounds_a_distrusted_relist(hold_s: float) -> None:
-    """kubeproxy-ext has the same setting: guests lose a Service and its address together (decision 24)."""
+    """kubeproxy-ext has the same setting: guests keep a Service and its address for as long (decision 24)."""
     here = node(hold_s=hold_s)
     uid = here.put_pod("a", network="blue")
     async with here.running():

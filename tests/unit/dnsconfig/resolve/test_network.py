@@ -286,6 +286,10 @@ EXTERNAL_NAME = service("a", "blue", "10.0.0.1") | {
         (replace(without("Service"), unreadable=UNREADABLE_SERVICE), None),
         (cluster_state_of([namespace("a", "shop")]), None),
         (cluster(namespace("a", "kube-system", called="other")), None),
+        # A deleted Namespace has no Services.
+        (ClusterState(dns_namespace_absences={"a": Absence.CONFIRMED}), ClusterIps()),
+        (ClusterState(dns_namespace_absences={"a": Absence.UNCONFIRMED}), ClusterIps(is_confirmed=False)),
+        (ClusterState(dns_namespace_absences={"b": Absence.CONFIRMED}), None),
     ],
 )
 def test_cluster_ips_of_a_service_in_each_state(here: ClusterState, expected: ClusterIps | None) -> None:
