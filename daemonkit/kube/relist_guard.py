@@ -10,10 +10,10 @@ everything; a controller or a person leaves something behind. So:
 - A distrusted removal is *trusted* as soon as an event confirms it or an object of the kind is there
   again. Else it is trusted `holdSeconds` after the first relist (`trusted_at`).
 
-kubeproxy-ext distrusts relists that lack Services and Namespaces. dnsconfig uses the Services of DNS
-servers alone, and any other Service of their namespace counts as left behind. Guests and other pods
-must lose a cluster IP at the same time, so both daemons take the rule and its one setting from here:
-docs/decisions/0024-one-relist-guard.md.
+kubeproxy-ext distrusts relists that lack Services and Namespaces. dnsconfig does so for DNS servers
+alone; any other Service of their namespace that kubeproxy-ext lists counts as left behind. While such a
+relist is distrusted, a guest keeps a Service's rules and its address in resolv.conf, so both daemons take
+the rule and its one setting from here. docs/decisions/0024-one-relist-guard.md names the exceptions.
 
 How to use it: derive the daemon's configuration from `RelistGuardSettings`, which adds the key
 `holdSeconds`. Ask `is_distrusted` for each removal. Keep the removals in a `RelistGuard`, or, where
@@ -38,7 +38,7 @@ class RelistGuardSettings:
         HOLD_SECONDS,
         minimum=0.0,
         maximum=86400.0,
-        doc="seconds for which a relist that lacks all Services of a namespace is distrusted; "
+        doc="seconds for which a relist that lacks a Namespace or all its Services is distrusted; "
         "the same value for kubeproxy-ext and dnsconfig of a node",
     )
 

@@ -15,7 +15,8 @@ starting containers wait:
   before the saved state is written, and a restart would begin anew.
 - after `holdSeconds` while only a distrusted relist reports it (`daemonkit.kube.relist_guard`). A
   restored backup or a broken cache lacks the DNS Services of all tenants at once; syncers create
-  them again within minutes. kubeproxy-ext keeps the guests' Services for as long.
+  them again within minutes. kubeproxy-ext keeps the guests' Services for as long, but for the
+  exceptions of decision 24.
 
 Unknown state neither removes nor restores an address.
 """

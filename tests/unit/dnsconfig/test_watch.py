@@ -180,7 +180,7 @@ async def test_absence_is_confirmed_by_other_services_of_the_namespace() -> None
 @pytest.mark.parametrize("label", EXCLUDING_LABELS)
 async def test_absence_is_not_confirmed_by_excluded_services(label: str) -> None:
     """kubeproxy-ext does not list such Services: its rules stay, and so must the resolver."""
-    here = VirtualNode()
+    here = SimulatedNode()
     excluded = [service("a", name, "10.0.0.9", labels={label: ""}) for name in ("x", "y")]
     excluded[0]["metadata"]["name"] = "etcd-peers"
     here.put(*tenant("a", default="10.0.0.1"), *excluded)
