@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paths, names of code and targets of make in a walk-through that do not exist.
+"""Paths, names of code and targets of make that do not exist.
 
-They stand between backticks; fenced blocks are read for paths, imports and targets. A path with a slash
-counts from the repository's root; the name of a Python file alone is that of any.
+They stand between backticks; fenced blocks are read for paths, imports and targets. A walk-through is checked
+for all of them, other texts for paths and names of tests. A path with a slash counts from the repository's
+root, in other texts also from their folder; the name of a Python file alone is that of any.
 What the reader is to write stands in the text, invisible when rendered: `<!-- new: PATH NAME ... -->`.
 """
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Set
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from tests.dotted_names import modules
@@ -27,6 +29,12 @@ _PLAIN_MAKE = re.compile(r"^ *(?:\$ )?make (?P<target>\w[\w-]*)", re.MULTILINE)
 _TARGET = re.compile(r"^(?P<target>\w[\w-]*):(?!=)", re.MULTILINE)
 _NAME = re.compile(r"`(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?P<call>\(\))?`")
 _SUFFIXES = (".json", ".md", ".proto", ".py", ".sh", ".toml", ".txt", ".yaml")
+# The name of a file alone may be one that operators write, as `tenants.yaml`.
+_OWN_SUFFIXES = (".md", ".proto", ".py", ".sh")
+# `P/M.py` stands for any, and `...` for the rest.
+_PLACEHOLDER = re.compile(r"(?:^|[/_])[A-Z]+(?:[/_].*)?\.py$|\.\.\.")
+_TEST = re.compile(r"`(?P<name>test_\w+)`")
+_TEST_DEFINED = re.compile(r"^ *(?:async )?def (?P<name>test_\w+)", re.MULTILINE)
 _CAMEL_CASE = re.compile(r"[A-Z][a-z]+[A-Z]")
 _IN_FILE = re.compile(
     r"`(?P<name>[A-Za-z_][\w.]*)(?:\(\))?` (?:in |of |\()`(?P<file>[\w./-]+\.py)`"
@@ -55,6 +63,26 @@ def broken_in(text: str) -> Iterator[str]:
         name, file = found["name"] or found["later_name"], found["file"] or found["first_file"]
         if not {name, file} & new and not _has(file, set(name.split("."))):
             yield f"{name} in {file}"
+
+
+def broken_paths(text: str, folder: Path) -> Iterator[str]:
+    """Those of a text that stands in `folder` and is no walk-through."""
+    fences, text = "\n".join(_FENCE.findall(text)), " ".join(_FENCE.sub("", text).split())
+    for found in chain(_PATH.finditer(text), _PLAIN_PATH.finditer(fences)):
+        path, start = found["path"], found["path"].split("/")[0]
+        if "/" not in path:
+            is_ours, exists = path.endswith(_OWN_SUFFIXES), path in _names_of_files()
+        else:
+            is_quoted = found[0].startswith("`")
+            is_ours = (is_quoted and path.endswith(_SUFFIXES)) or start in _folders()
+            exists = (folder / path).exists()
+        if is_ours and not exists and not _PLACEHOLDER.search(path):
+            yield from _broken_path(found, ())
+
+
+def broken_tests(text: str) -> Iterator[str]:
+    """The names of tests that no test and no file of tests has."""
+    yield from (found["name"] for found in _TEST.finditer(text) if found["name"] not in _tests())
 
 
 def _broken_in_fences(text: str, new: Collection[str]) -> Iterator[str]:
@@ -95,8 +123,27 @@ def _has(file: str, names: Set[str]) -> bool:
 
 
 @cache
+def _names_of_files() -> frozenset[str]:
+    found = chain(ROOT.glob("*"), *((ROOT / folder).rglob("*") for folder in _folders()))
+    return frozenset(path.name for path in found)
+
+
+@cache
+def _tests() -> frozenset[str]:
+    """The names of tests, and of their files."""
+    texts = (path.read_text(encoding="utf-8") for path in modules())
+    names = {found["name"] for text in texts for found in _TEST_DEFINED.finditer(text)}
+    return frozenset(names | {path.stem for path in modules()})
+
+
+@cache
 def _folders() -> frozenset[str]:
-    return frozenset(path.name for path in ROOT.iterdir() if path.is_dir())
+    """Those at the root that are ours, and are not made."""
+    return frozenset(
+        path.name
+        for path in ROOT.iterdir()
+        if path.is_dir() and not path.name.startswith(".") and path.name not in ("build", "dist")
+    )
 
 
 def _modules_named(file: str) -> Iterator[Path]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests import cited_code, dotted_names, links
+from tests.packages import ROOT
 
 
 def test_links_and_citations_lead_somewhere() -> None:
@@ -28,7 +29,21 @@ def test_links_and_citations_lead_somewhere() -> None:
             '"""See docs/spec/b.md#none and docs/spec/c.md."""',
             ["docs/spec/b.md#none", "docs/spec/c.md"],
         ),
+        ("a.py", "docs/spec/b.md#two-Words, docs/spec/b.md#one", ["docs/spec/b.md#two-Words"]),
+        ("a.py", "spec/b.md#one, spec/c.md, other/spec/c.md", ["spec/c.md"]),
         ("a.py", "# docs/decisions/0001 and decision 0001, not decision 0002", ["decision 0002"]),
+        ("a.py", "decision 1, Decision 99", ["decision 99"]),
+        (
+            "a.py",
+            "decisions 0001, 7 and 0099;\n# decisions 1-3",
+            ["decision 7", "decision 0099", "decision 3"],
+        ),
+        ("a.py", "decision\n# 99; 5 decisions, 12 tenants, decision 20000", ["decision 99"]),
+        ("a.md", '[b](b.md "title"), [c](c.md "title"), [c](<c.md>)', ["c.md", "c.md"]),
+        ("a.md", "[b][d], [E][], `a[0][1]`\n\n[d]: b.md\n[e]: c.md", ["c.md"]),
+        ("a.md", "[b][d], [d][]", ["[b][d]", "[d][]"]),
+        ("a.md", '<a href="b.md#one">b</a> <a class=x href="c.md">', ["c.md"]),
+        ("a.md", '<img alt="" src="c.png"/> <a href=\'mailto:a@b\'>', ["c.png"]),
     ],
 )
 def test_broken_links_are_found(
@@ -155,12 +170,53 @@ def test_broken_paths_and_names_in_walkthroughs_are_found(text: str, expected: l
     assert list(cited_code.broken_in(text)) == expected
 
 
-def test_names_of_code_are_checked_in_walkthroughs_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def _broken_in_other_text(text: str) -> list[str]:
+    folder = ROOT / "tests"
+    return [*cited_code.broken_paths(text, folder), *cited_code.broken_tests(text)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`tests/links.py`, `unit/test_links.py`, `test_links.py`, `tests/links.py::broken`, `tests/unit/`",
+        "`P/M.py`, `tests/unit/P/test_M_TOPIC.py`, `docs/...`, `../shared/cases/none.yaml`",
+        "`acme.yaml`, `none_such()`, `vcnode.io/none`, `/etc/none.yaml`, `make nowhere`, `pkg/proxy.go`",
+        "`test_no_name_has_a_third_meaning`, `test_links`\n```\ntests/links.py other/none.py\n```",
+    ],
+)
+def test_paths_and_tests_in_other_texts_are_accepted(text: str) -> None:
+    assert _broken_in_other_text(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("`tests/unit/gone.py` and `kubeproxy_ext/gone.py`", ["tests/unit/gone.py", "kubeproxy_ext/gone.py"]),
+        ("`gone_at_all.py`, `GONE.md`, `core/gone.yaml`", ["gone_at_all.py", "GONE.md", "core/gone.yaml"]),
+        ("`vnagent/core/gone`, `vnagent/gone/`", ["vnagent/core/gone", "vnagent/gone/"]),
+        ("`tests/links.py::test_gone`", ["tests/links.py::test_gone"]),
+        ("`test_that_is_gone`", ["test_that_is_gone"]),
+        ("```\npython tests/gone.py\n```", ["tests/gone.py"]),
+    ],
+)
+def test_broken_paths_and_tests_in_other_texts_are_found(text: str, expected: list[str]) -> None:
+    assert _broken_in_other_text(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a.md", ["gone_at_all.py", "test_gone"]),
+        ("a.py", ["gone_at_all.py", "test_gone"]),
+        ("docs/walkthroughs/a.md", ["gone_at_all.py", "none_such", "test_gone"]),
+        ("docs/decisions/0001-a.md", []),
+    ],
+)
+def test_records_may_name_what_is_gone(
+    name: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And names of code other than tests are checked in walk-throughs only."""
     monkeypatch.setattr(links, "ROOT", tmp_path)
-    (tmp_path / "docs" / "walkthroughs").mkdir(parents=True)
-    for name in ("a.md", "docs/walkthroughs/a.md"):
-        (tmp_path / name).write_text("`nowhere_at_all.py`")
-    assert list(links.broken_in(Path("a.md"))) == []
-    assert list(links.broken_in(Path("docs/walkthroughs/a.md"))) == ["nowhere_at_all.py"]
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("`gone_at_all.py`; `none_such`, `test_gone`")
+    assert list(links.broken_in(Path(name))) == expected

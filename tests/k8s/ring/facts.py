@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kubelet's replies of `samples/replies.yaml`, which explains each field."""
+"""The kubelet's replies of `tests/k8s/samples/replies.yaml`, which explains each field."""
 
 from __future__ import annotations
 
