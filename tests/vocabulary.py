@@ -18,15 +18,14 @@ MAX_TEST_NAME = 60
 
 # https://prometheus.io/docs/practices/naming/: a base unit, `total` for what only rises, or what is counted,
 # in the plural: words in -is, -ss and -us are none.
-_UNITS = ("total", "seconds", "bytes", "info", "ratio", "connected")
+_UNITS = ("seconds", "bytes", "info", "ratio", "connected")
+_COUNTED = re.compile("[a-z]{2,}[a-hj-rtv-z]s")
 _NOT_BASE_UNIT = re.compile(
     "(?:nano|micro|milli|kilo|mega|giga|tera|kibi|mebi|gibi|tebi)[a-z]*"
-    "|secs|minutes|hours|days|weeks|months|years|bits|percents|percentages"
+    "|[mun]?s|[mun]?secs?|[kmgt]i?bs?|mins?|minutes?|hours?|days?|weeks?|months?|years?|bits?"
+    "|percent(?:age)?s?"
 )
 _SHARED_METRICS = ("vcnode_reloads_total", "vcnode_tasks")
-_METRIC = re.compile(
-    rf"vcnode_(?P<daemon>[a-z]+)_[a-z0-9_]*?(?:_(?:{'|'.join(_UNITS)})|_?(?P<counted>[a-z]{{2,}}[a-hj-rtv-z]s))"
-)
 
 # Words that this code once used with a meaning of its own, where the field has a word.
 _LEFT_WORDS = frozenset(
@@ -225,9 +224,15 @@ def _metric_fault(metric: metrics.Metric) -> str:
         return "a counter, and only a counter, ends with _total"
     if metric.name in _SHARED_METRICS:
         return ""
-    match = _METRIC.fullmatch(metric.name)
-    if match is None or _NOT_BASE_UNIT.fullmatch(match["counted"] or ""):
-        return "neither a base unit nor the plural of what is counted"
     package = Path(metric.place).parts[0].replace("_", "")
-    daemon = "process" if package == "daemonkit" else package
-    return "" if match["daemon"] == daemon else f"{metric.place} registers what begins with vcnode_{daemon}_"
+    start = f"vcnode_{'process' if package == 'daemonkit' else package}_"
+    if not metric.name.startswith(start):
+        return f"{metric.place} registers what begins with {start}"
+    words = metric.name.removeprefix(start).removesuffix("_total").split("_")
+    unit = words.pop() if words[-1] in _UNITS else ""
+    if not words or not all(re.fullmatch("[a-z][a-z0-9]*", word) for word in words):
+        return "a word of lower case between each two underscores, and one before the unit"
+    if any(word in (*_UNITS, "total") or _NOT_BASE_UNIT.fullmatch(word) for word in words):
+        return "one unit, a base unit, and it is last but for _total"
+    is_counted = unit or metric.type == "counter" or _COUNTED.fullmatch(words[-1])
+    return "" if is_counted else "neither a base unit nor the plural of what is counted"
