@@ -55,8 +55,7 @@ class ModuleNames:
     """Names that stand for types at the top of the module, and the types."""
     functions: Sequence[tuple[str, int]]
     fields: Sequence[str]
-    predicates: Sequence[tuple[str, int]]
-    """Those that change what their caller can see."""
+    tree: ast.Module
 
 
 def parse(text: str) -> ModuleNames:
@@ -73,7 +72,7 @@ def parse(text: str) -> ModuleNames:
         aliases=list(_aliases(tree)),
         functions=functions,
         fields=[name for node in classes for name in _fields(node)],
-        predicates=list(predicates.changing(tree)),
+        tree=tree,
     )
 
 
@@ -133,8 +132,17 @@ def _fields(node: ast.ClassDef) -> Iterator[str]:
 
 
 def changing_predicates(modules: Mapping[Path, ModuleNames]) -> list[str]:
-    """`file:line: name` of each `is_`, `has_` or `can_` that changes what its caller can see."""
-    return [f"{path}:{line}: {name}" for path, source in modules.items() for name, line in source.predicates]
+    """`file:line: name` of each `is_`, `has_` or `can_` that changes what its caller can see.
+
+    Predicates of tests may send a daemon a request, which changes their client.
+    """
+    ours = product()
+    mutating = predicates.mutating_methods(source.tree for source in ours.values())
+    return [
+        f"{path}:{line}: {name}"
+        for path, source in modules.items()
+        for name, line in predicates.changing(source.tree, mutating if path in ours else frozenset())
+    ]
 
 
 def long_test_names(modules: Mapping[Path, ModuleNames]) -> list[str]:

@@ -26,6 +26,8 @@ def _is_changing(text: str) -> bool:
         "found = 0; found += 1; return bool(found)",
         "found = []; add = lambda: found.append(1); add(); return bool(found)",
         "return self.cells.count(1) == key.count('/')",
+        "cells = [] or list(self.cells); cells.append(1)",
+        "cells = []; random.shuffle(cells); list.append(cells, 1)",
     ],
 )
 def test_predicates_that_only_read_are_good(body: str) -> None:
@@ -63,6 +65,14 @@ def test_predicates_that_only_read_are_good(body: str) -> None:
         "key += [1]",
         "return self.cells.spend(1)",
         "self.tokens.refill()",
+        "cells = self.cells or []; cells.append(1)",
+        "cells = self.cells if key else []; cells.append(1)",
+        "(self.cells or []).append(1)",
+        "cells: list[int] = self.cells; cells.append(1)",
+        "random.shuffle(self.cells)",
+        "bisect.insort_right(self.cells, 1)",
+        "operator.setitem(self.cells, 0, 1)",
+        "list.append(self.cells, 1)",
     ],
 )
 def test_predicates_that_change_something_are_found(body: str) -> None:
@@ -74,6 +84,7 @@ def test_predicates_that_change_something_are_found(body: str) -> None:
     [
         "for self.a in range(3): return True",
         "for each in self.cells: each.clear()",
+        "for number, each in enumerate(list(self.cells)): each.clear()",
         "with key as self.a: return True",
     ],
 )
@@ -111,6 +122,8 @@ def is_full(self):
         "def is_full(*cells): cells[0].append(1)\n",
         "def is_full(**cells): cells['a'].append(1)\n",
         "def is_full(self): return all(each.pop() for each in self)\n",
+        "class A:\n    is_full = lambda self: self.cells.append(1)\n",
+        "is_full: Callable[[A], None] = lambda a: a.cells.append(1)\n",
     ],
 )
 def test_predicates_are_found_wherever_they_are_defined(text: str) -> None:
@@ -175,3 +188,86 @@ def _fill(cells):
     cells.append(1)
 """
     assert _is_changing(text) == is_changing
+
+
+@pytest.mark.parametrize(
+    ("call", "is_changing"),
+    [
+        ("self._table()", True),
+        ("self._table().get(1)", True),
+        ("self._named", True),
+        ("self._copy()", False),
+        ("self._first(self.cells, [])", True),
+        ("self._first([], self.cells)", False),
+    ],
+)
+def test_parts_that_methods_return_are_followed(call: str, is_changing: bool) -> None:
+    text = f"""
+class Tables:
+    def has_rules(self):
+        cells = {call}
+        cells.append(1)
+
+    def _table(self):
+        cells = self.cells
+        return cells if cells else self._table()
+
+    @property
+    def _named(self):
+        return self.cells
+
+    def _copy(self):
+        return list(self.cells)
+
+    def _first(self, one, other):
+        return one
+"""
+    assert _is_changing(text) == is_changing
+
+
+_TRUST = """
+class Guard:
+    def trust_expired(self, now):
+        return self._prune(now)
+
+    def _prune(self, now):
+        self.cells.clear()
+
+    def get(self, key):
+        self.reads += 1
+
+class Owner:
+    def expired(self, now):
+        return self.guard.trust_expired(now)
+
+    def seen(self, now):
+        self.now = now
+
+    def fill(self, cells):
+        cells.append(1)
+
+class Other:
+    def seen(self, now):
+        return self.now < now
+"""
+
+
+def test_methods_that_change_their_object_are_named() -> None:
+    """Not `get`, which dicts have, nor `seen`, as that of `Other` only reads."""
+    assert predicates.mutating_methods([ast.parse(_TRUST)]) == {"expired", "trust_expired", "_prune"}
+
+
+@pytest.mark.parametrize(
+    ("body", "is_changing"),
+    [
+        ("return bool(self._guard.trust_expired(now))", True),
+        ("return self._owner.expired(now)", True),
+        ("return self._owner.seen(now) or self._guard.get(now)", False),
+        ("return guards.trust_expired(now)", False),
+        ("guard = Guard(); return guard.trust_expired(now)", False),
+    ],
+)
+def test_methods_of_other_classes_are_known(body: str, is_changing: bool) -> None:
+    tree = ast.parse(f"import guards\ndef has_expired(self, now): {body}\n")
+    mutating = predicates.mutating_methods([ast.parse(_TRUST)])
+    assert bool(list(predicates.changing(tree, mutating))) == is_changing
