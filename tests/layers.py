@@ -96,10 +96,22 @@ def pure_modules(modules: Collection[str]) -> list[str]:
     ]
 
 
+def says_pure(text: str) -> bool:
+    """Whether the docstring of a module has the word."""
+    return re.search(r"\bpure(?:ly)?\b", ast.get_docstring(ast.parse(text)) or "", re.IGNORECASE) is not None
+
+
 def acts(path: Path, text: str) -> Iterator[str]:
-    """`file:line name` of each import of what may act, and each use of a file or the clock."""
+    """`file:line name` of each import of what may act, each use of a file or the clock, and each coroutine.
+
+    But for those without a body: a port such as `kata_bridge.channels.port` declares them and runs nothing.
+    """
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Name) and node.id in _ACTING_FUNCTIONS:
+        if isinstance(node, ast.AsyncFunctionDef) and not all(map(_is_text, node.body)):
+            yield f"{path}:{node.lineno} async {node.name}"
+        elif isinstance(node, ast.comprehension) and node.is_async:
+            yield f"{path}:{node.iter.lineno} async for"
+        elif isinstance(node, ast.Name) and node.id in _ACTING_FUNCTIONS:
             yield f"{path}:{node.lineno} {node.id}"
         elif isinstance(node, ast.Attribute) and _is_acting(node):
             yield f"{path}:{node.lineno} {ast.unparse(node)}"
@@ -113,6 +125,11 @@ def acts(path: Path, text: str) -> Iterator[str]:
             for alias in node.names:
                 if alias.name not in names and not _is_ours(node.module or ""):
                     yield f"{path}:{node.lineno} {node.module}.{alias.name}"
+
+
+def _is_text(node: ast.stmt) -> bool:
+    """A docstring, or `...`."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _is_acting(node: ast.Attribute) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.layers import acts, imports_of, modules_of, pure_modules
+from tests.layers import acts, imports_of, modules_of, pure_modules, says_pure
 from tests.packages import PACKAGES, ROOT
 
 MODULES = {name: path for package in PACKAGES for name, path in modules_of(package).items()}
@@ -44,6 +44,25 @@ def test_modules_that_decide_import_such_modules_only() -> None:
     assert found == []
 
 
+def test_modules_that_call_themselves_pure_are_such_modules() -> None:
+    assert [name for name, path in MODULES.items() if name not in PURE and says_pure(path.read_text())] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("'Bounds on text. Pure.'", True),
+        ("'A purely functional part.'", True),
+        ("'What it decides is pure: `now` comes in.'", True),
+        ("'It has a purpose.'", False),
+        ("x = 'pure'", False),
+        ("", False),
+    ],
+)
+def test_the_word_pure_is_found_in_docstrings(text: str, expected: bool) -> None:
+    assert says_pure(text) == expected
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -66,6 +85,10 @@ def test_modules_that_decide_import_such_modules_only() -> None:
         ("import io, mmap, sqlite3", ["a.py:1 io", "a.py:1 mmap", "a.py:1 sqlite3"]),
         ("from pathlib import Path", ["a.py:1 pathlib.Path"]),
         ("import re; from collections.abc import Set; from tenancy.keys import HOLD; from . import x", []),
+        ("async def f():\n    await g()", ["a.py:1 async f"]),
+        ("class A:\n    async def f(self):\n        return 1", ["a.py:2 async f"]),
+        ("def f(a): return (b async for b in a)", ["a.py:1 async for"]),
+        ("class Port(Protocol):\n    async def f(self):\n        'Waits.'\n    async def g(self): ...", []),
         ("(path.name, now_s, self.is_open, sys.intern('x'))", []),
     ],
 )
