@@ -32,7 +32,7 @@ class Connection(asyncio.Protocol):
         self._received: deque[bytes] = deque()
         self._received_bytes = 0
         self._is_paused = False
-        self._is_handshaken = context is None
+        self._is_handshake_done = context is None
         self._is_ended = False
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -44,11 +44,11 @@ class Connection(asyncio.Protocol):
 
     async def handshake(self) -> None:
         """Wait until the peer has proved who it is. Raises OSError (ssl.SSLError among them)."""
-        while not self._is_handshaken and not self._is_ended:
+        while not self._is_handshake_done and not self._is_ended:
             await self._wait()
         if self._error is not None:
             raise self._error
-        if not self._is_handshaken:
+        if not self._is_handshake_done:
             raise ConnectionResetError("the connection ended in the handshake")
 
     def write(self, data: bytes) -> None:
@@ -125,9 +125,9 @@ class Connection(asyncio.Protocol):
     def _pump(self, tls: ssl.SSLObject) -> None:
         """Do what can be done with the ciphertext that is there."""
         try:
-            if not self._is_handshaken:
+            if not self._is_handshake_done:
                 tls.do_handshake()
-                self._is_handshaken = True
+                self._is_handshake_done = True
             while data := tls.read(_RECORD_BYTES):
                 self._take(data)
             self._end(None)

@@ -50,7 +50,7 @@ class Message(IntEnum):
 
 
 # The bytes to corrupt in a message that OpenSSL must not read. With all bits set OpenSSL refuses them.
-_VITAL = {
+_BYTES_TO_CORRUPT = {
     # The length of a session's identifier, which is 32 at most (RFC 8446, 4.1.2).
     Message.CLIENT_HELLO: (38, 39),
     # The lengths of context and list (4.4.2): a context of 255 bytes is one that no server asked for.
@@ -135,7 +135,7 @@ def _server_context() -> ssl.SSLContext:
 
 @functools.cache  # OpenSSL keeps its address for as long as any connection lives
 def _on_message(readers: tuple[tuple[Message, Callable[[bytes], bool]], ...]) -> Any:
-    inspected = {int(kind): (*_VITAL[kind], may_read) for kind, may_read in readers}
+    inspected = {int(kind): (*_BYTES_TO_CORRUPT[kind], may_read) for kind, may_read in readers}
     has_pauses = Message.CERTIFICATE in inspected
     # It is called within a callback, and takes no time in which another thread could use the interpreter.
     types = (ctypes.c_void_p, ctypes.c_void_p)
