@@ -23,7 +23,7 @@ from daemonkit.tls.openssl import end_inspection
 
 # From accept to the first byte, and then for the handshake.
 _HANDSHAKE_S = 5.0
-_GOODBYE_S = 1.0
+_CLOSE_TIMEOUT_S = 1.0
 _BACKLOG = 1_024
 # Connections without a byte or a handshake slot: a socket and 1 KB each.
 MAX_SILENT = 1_024
@@ -93,7 +93,7 @@ class Connections:
             self._next_slot.cancel()
         for arrival in tuple(self._arrivals):
             self._end(arrival)
-        await self._tasks.close(_GOODBYE_S)
+        await self._tasks.close(_CLOSE_TIMEOUT_S)
 
     def mark_used(self, protocol: asyncio.BaseProtocol | None) -> None:
         """It brought a review: all others are evicted before it."""
@@ -209,7 +209,7 @@ class Connections:
                 taken,
                 ssl=self._context(),
                 ssl_handshake_timeout=_HANDSHAKE_S,
-                ssl_shutdown_timeout=_GOODBYE_S,
+                ssl_shutdown_timeout=_CLOSE_TIMEOUT_S,
             )
             end_inspection(transport.get_extra_info("ssl_object"))
 

@@ -15,10 +15,10 @@ from daemonkit.kube.client import Requester
 
 NAME = "dnsconfig.vcnode.io"
 PATH = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-# Deleted replicas leave their authorities behind. Each living replica keeps its own among the last
-# _LIVING of the bundle. Without room the first is dropped, so that up to _LIVING replicas are safe.
+# Deleted replicas leave their authorities behind. Each running replica keeps its own among the last
+# _MAX_REPLICAS of the bundle. Without room the first is dropped, so that this many replicas are safe.
 MAX_AUTHORITIES = 16
-_LIVING = MAX_AUTHORITIES // 2
+_MAX_REPLICAS = MAX_AUTHORITIES // 2
 
 _BEGIN = b"-----BEGIN CERTIFICATE-----"
 
@@ -54,7 +54,7 @@ async def publish(api: Requester, authorities: Sequence[bytes], stale: Sequence[
 def merged(current: Sequence[bytes], ours: Sequence[bytes], stale: Sequence[bytes]) -> list[bytes]:
     """The desired bundle: equal to `current` if ours are among the last and nothing is stale."""
     kept = [each for each in current if each not in stale]
-    if all(each in kept[-_LIVING:] for each in ours):
+    if all(each in kept[-_MAX_REPLICAS:] for each in ours):
         return kept
     return [*(each for each in kept if each not in ours), *ours][-MAX_AUTHORITIES:]
 
