@@ -70,7 +70,7 @@ class GrpcCall:
         self._windows = [_FIRST_WINDOW_BYTES, _FIRST_WINDOW_BYTES]
         """How much we may still send: on the connection, and on our stream."""
         self._first_window = _FIRST_WINDOW_BYTES
-        self._ungranted = 0
+        self._used_window_bytes = 0
         settings = ((_HEADER_TABLE_SIZE, 0), (_ENABLE_PUSH, 0), (_INITIAL_WINDOW_SIZE, _WINDOW_BYTES))
         self._frame(_SETTINGS, 0, 0, b"".join(_SETTING.pack(*each) for each in settings))
         self._frame(_WINDOW_UPDATE, 0, 0, _NUMBER.pack(_WINDOW_BYTES - _FIRST_WINDOW_BYTES))
@@ -159,8 +159,8 @@ class GrpcCall:
     def _handle_data(self, flags: int, stream: int, payload: bytes) -> None:
         if stream != _STREAM or not self._is_answered:
             raise Http2Error("DATA outside of our stream")
-        self._ungranted += len(payload)
-        if self._ungranted > _WINDOW_BYTES:
+        self._used_window_bytes += len(payload)
+        if self._used_window_bytes > _WINDOW_BYTES:
             raise Http2Error("more data than our window allows")
         self._incoming += _without_padding(flags, payload)
         while len(self._incoming) >= _MESSAGE_HEAD.size:
@@ -178,9 +178,9 @@ class GrpcCall:
 
     def _open_window(self) -> None:
         """Let the node send more, unless its messages pile up."""
-        if self._ungranted > _WINDOW_BYTES // 2 and len(self._messages) < MAX_QUEUED_MESSAGES:
-            granted = _NUMBER.pack(self._ungranted)
-            self._ungranted = 0
+        if self._used_window_bytes > _WINDOW_BYTES // 2 and len(self._messages) < MAX_QUEUED_MESSAGES:
+            granted = _NUMBER.pack(self._used_window_bytes)
+            self._used_window_bytes = 0
             self._frame(_WINDOW_UPDATE, 0, 0, granted)
             self._frame(_WINDOW_UPDATE, 0, _STREAM, granted)
 
