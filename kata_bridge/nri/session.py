@@ -38,7 +38,7 @@ class Session:
     """
 
     def __init__(self, events: frozenset[Event], *, is_reduced: bool = False) -> None:
-        self._wanted = events
+        self._desired = events
         self._is_reduced = is_reduced
         self._pods: list[PodSandbox] = []
         self._containers: list[Container] = []
@@ -51,9 +51,9 @@ class Session:
         return bool(self.events & SINCE_0_10) and not self.is_synchronized
 
     def configure(self, request: ConfigureRequest) -> ConfigureResponse:
-        """Subscribe to the events that are wanted and supported."""
+        """Subscribe to the events that are desired and supported."""
         is_supported = supports_since_0_10(request.runtime_name, request.runtime_version, request.NRI_version)
-        self.events = self._wanted if is_supported and not self._is_reduced else self._wanted - SINCE_0_10
+        self.events = self._desired if is_supported and not self._is_reduced else self._desired - SINCE_0_10
         self.runtime = f"{request.runtime_name} {request.runtime_version}"
         return ConfigureResponse(mask(self.events))
 

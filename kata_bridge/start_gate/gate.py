@@ -55,7 +55,7 @@ WAIT_SHARE, WAIT_BURST_S = 0.1, 1.0
 # Containers that were allowed and not validated yet: the runtime's calls are serial for the whole node.
 MAX_PENDING = 256
 
-_LIVING = (
+_ALIVE = (
     ContainerState.CONTAINER_CREATED,
     ContainerState.CONTAINER_RUNNING,
     ContainerState.CONTAINER_PAUSED,
@@ -136,7 +136,7 @@ class StartGate:
         now_s = self._loop.time()
         living: dict[str, list[Container]] = {}
         for container in snapshot.containers:
-            if container.state in _LIVING:
+            if container.state in _ALIVE:
                 living.setdefault(container.pod_sandbox_id, []).append(container)
         alive = {pod.id: pod for pod in snapshot.pods if observation_of(pod).is_alive}
         for known in list(self._pods.values()):
