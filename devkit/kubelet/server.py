@@ -88,7 +88,7 @@ class FakeKubelet:
         # By number, with an event that is set at the connection's end.
         self._open: dict[int, tuple[asyncio.StreamWriter, asyncio.Event]] = {}
         self._server: asyncio.Server | None = None
-        self._listenings = 0
+        self._listener_number = 0
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
 
@@ -151,16 +151,16 @@ class FakeKubelet:
         # IPPROTO_TCP; without it each reply in two writes takes 40 ms.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.port = listener.getsockname()[1]
-        self._listenings += 1
+        self._listener_number += 1
         self._server = await asyncio.start_server(
-            partial(self._serve, self._listenings), sock=listener, ssl=self._tls, limit=HEAD_LIMIT_BYTES
+            partial(self._serve, self._listener_number), sock=listener, ssl=self._tls, limit=HEAD_LIMIT_BYTES
         )
 
     async def _shut(self) -> None:
         if self._server is not None:
             await stop_accepting(self._server)
             self._server = None
-            self._listenings += 1
+            self._listener_number += 1
         await self._drop()
 
     async def _drop(self) -> None:
@@ -175,7 +175,7 @@ class FakeKubelet:
     async def _serve(
         self, listening: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        if listening != self._listenings:  # its handshake, by former rules, ended after its listener
+        if listening != self._listener_number:  # its handshake, by former rules, ended after its listener
             _abort(writer)
             return
         self.connections_accepted += 1

@@ -22,7 +22,7 @@ _JUMP = re.compile(rf"(?:^| )(?:-j|-g) {PREFIX}")
 # An unterminated quote extends to the end of the line; looking for an end from each quote is quadratic.
 _QUOTED = re.compile(r'"(?:\\.|[^"\\])*+(?:"|\\?\Z)', re.DOTALL)
 _WEIGHT = re.compile(r"(?<=--probability )[0-9.]{1,32}")
-_KERNELS_STEP = 1 / (1 << 31)
+_KERNEL_STEP = 1 / (1 << 31)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def _unrounded(found: re.Match[str]) -> str:
         value = float(found[0])
     except ValueError:
         return found[0]
-    if not _KERNELS_STEP / 2 <= value <= 1:
+    if not _KERNEL_STEP / 2 <= value <= 1:
         return found[0]
     exact = 1 / round(1 / value)
-    return f"{exact:.10f}" if abs(exact - value) <= _KERNELS_STEP else found[0]
+    return f"{exact:.10f}" if abs(exact - value) <= _KERNEL_STEP else found[0]

@@ -31,7 +31,7 @@ AT_ONCE_S = 0.5
 REQUESTS = 24
 # An agent checks for drift about every two seconds. After a repair at that moment, rules are flushed again.
 _FLUSHES = 5
-IMPATIENT_S = 0.1
+SHORT_TIMEOUT_S = 0.1
 
 
 def run(narrator: Narrator, environment: Environment) -> None:
@@ -150,7 +150,7 @@ def foreign_flush(narrator: Narrator, environment: ServicesEnvironment) -> None:
         code, text = cli_calls.run(
             explain, "explain", *_explain_arguments(environment, "acme", f"{TENANTS_IP}:80")
         )
-        answer = acme.front.get(TENANTS_IP, 80, IMPATIENT_S)
+        answer = acme.front.get(TENANTS_IP, 80, SHORT_TIMEOUT_S)
         if answer.error and code == 1 and "drifted" in text:
             break
         _healed(acme)  # the agent repaired it too soon

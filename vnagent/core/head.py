@@ -26,7 +26,7 @@ _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _FIELDS = re.compile(rb"(?:\r\n" + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*+)*+")
 _REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e]++) HTTP/1\.1")
 _STATUS_LINE = re.compile(rb"HTTP/1\.1 ([1-5][0-9][0-9])(?: [\t\x20-\x7e\x80-\xff]*+)?")
-_HOPELESS = re.compile(rb"(?<!\r)\n|\r(?=[^\n])|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\A\r\n")
+_INVALID = re.compile(rb"(?<!\r)\n|\r(?=[^\n])|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\A\r\n")
 _DIGITS = re.compile(rb"[0-9]{1,15}")
 # Two of these would let two readers pick different ones.
 _SINGLETONS = (
@@ -111,7 +111,7 @@ def find_head(buffer: bytes | bytearray, scanned: int = 0) -> int:
         return end
     if len(buffer) >= MAX_HEAD_BYTES + len(END_OF_HEAD):
         raise HeadError(431, "head-too-large")
-    if _HOPELESS.search(buffer, max(0, scanned - 1)):
+    if _INVALID.search(buffer, max(0, scanned - 1)):
         raise HeadError(400, "malformed-head")
     return -1
 
