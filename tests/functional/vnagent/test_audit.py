@@ -41,12 +41,12 @@ class Flood:
         far = TlsPeer(sock, node.context(key), is_server=False, name=NAME)
         far.handshake()
 
-        def is_shaken() -> bool:
+        def is_handshake_done() -> bool:
             far.push()
             far.pull()
             return far.is_handshake_done
 
-        wait_until(is_shaken, within_s=DEADLINE_S)
+        wait_until(is_handshake_done, within_s=DEADLINE_S)
         return far
 
     def _run(self) -> None:

@@ -359,12 +359,12 @@ def test_a_client_that_does_not_read_is_paused(node: AgentNode, path: str) -> No
         far = TlsPeer(sock, node.context("ten-a"), is_server=False, name=NAME)
         far.handshake()
 
-        def is_shaken() -> bool:
+        def is_handshake_done() -> bool:
             far.push()
             far.pull()
             return far.is_handshake_done
 
-        wait_until(is_shaken, within_s=DEADLINE_S)
+        wait_until(is_handshake_done, within_s=DEADLINE_S)
         before = memory_kib(node)
         far.write(head(f"GET {path}") * count)
         quiet_since, left = time.monotonic(), far.unsent_bytes

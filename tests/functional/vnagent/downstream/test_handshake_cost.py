@@ -97,7 +97,7 @@ def test_a_slow_check_of_a_known_cheap_chain_is_not_charged(
     run(body)
 
 
-def shaken(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[Cipher, str | None]:
+def handshake_in_memory(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[Cipher, str | None]:
     """The server's side behind a handshake in memory, and why it has failed, if it has."""
     cipher = Cipher(server, is_server=True, has_own_bios=True)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -116,9 +116,9 @@ def test_an_uninspected_chain_is_refused() -> None:
     """As if Python had no memory for the call, before OpenSSL reads the bytes."""
     authority = Authority.create("tenant")
     client = new_client(authority)
-    cipher, failed = shaken(server_context(authority), client)
+    cipher, failed = handshake_in_memory(server_context(authority), client)
     assert (cipher.is_handshake_done, failed, len(cipher.cost.chain)) == (True, None, 32)
-    cipher, failed = shaken(server_context(authority, bool), client)
+    cipher, failed = handshake_in_memory(server_context(authority, bool), client)
     assert (cipher.is_handshake_done, failed) == (False, EndReason.HANDSHAKE_FAILED)
 
 

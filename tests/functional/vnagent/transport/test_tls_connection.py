@@ -141,17 +141,17 @@ def writes_after_close_notify(far: TlsPeer) -> None:
 
 @both_sides
 @pytest.mark.parametrize(
-    ("leave", "is_shaken"),
+    ("leave", "is_handshake_done"),
     [(speaks_no_tls, False), (speaks_no_tls, True), (writes_after_close_notify, True)],
 )
 def test_leftovers_of_one_peer_reach_no_other(
-    is_server: bool, leave: Callable[[TlsPeer], None], is_shaken: bool
+    is_server: bool, leave: Callable[[TlsPeer], None], is_handshake_done: bool
 ) -> None:
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=is_server) as other:
             with new_link(poller, is_server=is_server) as link:
                 link.transport.start()
-                if is_shaken:
+                if is_handshake_done:
                     await until(
                         lambda: link.handler.events == ["handshake"] and link.far.is_handshake_done,
                         *link.movers,
