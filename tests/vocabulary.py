@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `make check` knows of names: classes, aliases, functions, fields, metrics, tests, and their words."""
+"""What `make check` knows of names: of code, metrics and tests, and their words."""
 
 import ast
 import re
@@ -32,9 +32,10 @@ _LEFT_WORDS = frozenset(
     re.findall(
         r"\w+",
         """
-        brake complaint complaints convoy deaf door doubted fate gatehouse glance glances handout heard
-        keeper keepers luck opener overtaken patience picture pictures restorer roster said stranger
-        strangers told unasked unheard unrest unserved untouchable
+        brake brakes complaint complaints convoy convoys deaf door doors doubted fate fates gatehouse
+        gatehouses glance glances handout handouts heard keeper keepers knowledge luck opener openers
+        overtaken patience picture pictures poster posters recall restorer restorers roster rosters rulings
+        said shaken spoiled stranger strangers told unasked unheard unrest unseal unserved untouchable
         """,
     )
 )
@@ -42,6 +43,10 @@ _LEFT_WORDS = frozenset(
 _KEPT = "# saved as:"
 # The files that list such words.
 _LISTS = (Path("tests/vocabulary.py"), Path("tests/unit/test_vocabulary.py"))
+
+_ENUM = re.compile(r"(?:Enum|Flag)$")
+# Others are sentences.
+_ENUM_VALUE = re.compile(r"[\w./-]+")
 
 _ALIAS_NAME = re.compile(r"_*[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*")
 
@@ -55,6 +60,8 @@ class ModuleNames:
     """Names that stand for types at the top of the module, and the types."""
     functions: Sequence[tuple[str, int]]
     fields: Sequence[str]
+    others: Sequence[str]
+    """Constants, attributes of `self`, members of enums, and their values."""
     tree: ast.Module
 
 
@@ -72,6 +79,11 @@ def parse(text: str) -> ModuleNames:
         aliases=list(_aliases(tree)),
         functions=functions,
         fields=[name for node in classes for name in _fields(node)],
+        others=[
+            *_constants(tree),
+            *_attributes(tree),
+            *(name for node in classes for name in _members(node)),
+        ],
         tree=tree,
     )
 
@@ -129,6 +141,32 @@ def _fields(node: ast.ClassDef) -> Iterator[str]:
     for each in node.body:
         if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
             yield each.target.id
+
+
+def _constants(tree: ast.Module) -> Iterator[str]:
+    """The names that a module binds, and that are neither functions nor classes."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                yield from (each.id for each in ast.walk(target) if isinstance(each, ast.Name))
+
+
+def _attributes(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield from [node.attr] * (ast.unparse(node.value) == "self")
+
+
+def _members(node: ast.ClassDef) -> Iterator[str]:
+    """Of an enum, with the texts that are names: reasons of Events and of conditions, values of labels."""
+    if not any(_ENUM.search(ast.unparse(base)) for base in node.bases):
+        return
+    for each in node.body:
+        if isinstance(each, ast.Assign):
+            yield from (target.id for target in each.targets if isinstance(target, ast.Name))
+            for value in ast.walk(each.value):
+                if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    yield from [value.value] * bool(_ENUM_VALUE.fullmatch(value.value))
 
 
 def changing_predicates(modules: Mapping[Path, ModuleNames]) -> list[str]:
@@ -198,11 +236,18 @@ def _standard_words() -> frozenset[str]:
 
 
 def _named(modules: Mapping[Path, ModuleNames], metric_names: Iterable[str]) -> dict[str, str]:
-    """The words of names of modules, classes, functions, fields and metrics, each with one that has it."""
+    """The words of names of modules, of what they define, and of metrics, each with one that has it."""
     names = list(metric_names)
     for path, source in modules.items():
-        names += [path.stem, *source.fields, *(name for name, _ in (*source.classes, *source.functions))]
-    return {word: name for name in names if not name.endswith("__") for word in _parts(name)}
+        names += [path.stem, *source.fields, *source.others]
+        names += [name for name, _ in (*source.classes, *source.functions)]
+    return {
+        word: name
+        for name in names
+        if not name.endswith("__")
+        for word in _parts(name)
+        if len(word) > 1  # T, IPV4
+    }
 
 
 @cache

@@ -131,11 +131,32 @@ def test_one_alias_of_many_modules_is_one_thing() -> None:
         "class Pods:\n    def frobnicate(self): ...\n",
         "class Pods:\n    frobnicate: float\n",
         "class FrobnicateError(Exception): ...\n",
+        "_MAX_FROBNICATE = 1\n",
+        "A, FROBNICATE = 1, 2\n",
+        "FROBNICATE_S: Final = 1\n",
+        "class Pods:\n    def __init__(self):\n        self.frobnicate = 1\n",
+        "class Pods:\n    def add(self):\n        self.a, self._frobnicate_s = 1, 2\n",
+        "class Reason(Enum):\n    FROBNICATE = 1\n",
+        "class Reason(enum.StrEnum):\n    POD = 'PodFrobnicate'\n",
+        "class Reason(str, Enum):\n    POD = ('Pod', 'frobnicate_pod')\n",
     ],
 )
 def test_a_coined_word_is_found_in_each_kind_of_name(text: str) -> None:
     (found,) = vocabulary.coined_words(parsed(pods=text))
     assert found.split(":")[0] == "frobnicate"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "T = TypeVar('T')\nIPV4 = X509 = 1\n",
+        "class Reason(Enum):\n    POD = 'No pod frobnicates.'\n",
+        "class Pods:\n    POD = 'frobnicate'\n",
+        "def add(frobnicate): frobnicate.frob = other.frob = 1\n",
+    ],
+)
+def test_other_names_and_sentences_may_have_any_word(text: str) -> None:
+    assert vocabulary.coined_words(parsed(pods=text)) == []
 
 
 def test_a_coined_word_is_found_in_metrics() -> None:
@@ -147,6 +168,8 @@ def test_a_coined_word_is_found_in_metrics() -> None:
     [
         ("def heard_strangers_turn() -> None: ...\n", ["heard", "strangers"]),
         ("def f(convoy): ...\n", ["convoy"]),
+        ("class Poster: ...\n", ["poster"]),
+        ("self.is_shaken = unseal(x)\n", ["shaken", "unseal"]),
         ("HEARD = 1\n", ["heard"]),
         ("pod.is_heard()\n", ["heard"]),
         ("log.info('heard, told to strangers in the convoy')\n", ["heard", "told", "strangers", "convoy"]),
