@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who imports whom, imports by a computed name, and acts of modules that should only decide."""
+"""Who imports whom, what hides an import circle, and acts of modules that should only decide."""
 
 import ast
 import re
@@ -46,6 +46,9 @@ _ACTING_ATTRIBUTE = re.compile(
     "|lstat|mkdir|now|open|read_bytes|read_text|readlink|rename|rglob|rmdir|samefile|stat|symlink_to|today"
     "|touch|unlink|utcnow|write_bytes|write_text"
 )
+
+
+_CALLBACK = re.compile(r"_*on_\w+|\w*_(?:callback|handler|hook)")
 
 
 def modules_of(package: str) -> dict[str, Path]:
@@ -151,6 +154,18 @@ def computed_imports(path: Path, text: str) -> Iterator[str]:
                     yield f"{path}:{node.lineno} {name}"
         elif isinstance(node, ast.Name) and node.id in _LOADING_NAMES:
             yield f"{path}:{node.lineno} {node.id}"
+
+
+def late_callbacks(path: Path, text: str) -> Iterator[str]:
+    """`file:line name` of each callback that a module sets on an object other than `self`.
+
+    Two modules that need each other call each other then, and no import shows it.
+    """
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            name = ast.unparse(node)
+            if _CALLBACK.fullmatch(node.attr) and name != f"self.{node.attr}":
+                yield f"{path}:{node.lineno} {name}"
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:

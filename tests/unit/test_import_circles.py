@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.layers import computed_imports, imports_of, modules_of
+from tests.layers import computed_imports, imports_of, late_callbacks, modules_of
 from tests.packages import PACKAGES, ROOT
 
 
@@ -60,6 +60,16 @@ def test_no_module_computes_what_it_imports(package: str) -> None:
     assert found == []
 
 
+@pytest.mark.parametrize("package", [package for package in PACKAGES if package != "devkit"])
+def test_callbacks_are_passed_to_constructors(package: str) -> None:
+    found = [
+        each
+        for path in modules_of(package).values()
+        for each in late_callbacks(path.relative_to(ROOT), path.read_text())
+    ]
+    assert found == []
+
+
 @pytest.mark.parametrize(
     ("file", "text", "expected"),
     [
@@ -94,3 +104,17 @@ def test_imports_are_found(tmp_path: Path, file: str, text: str, expected: list[
 )
 def test_computed_imports_are_found(text: str, expected: list[str]) -> None:
     assert list(computed_imports(Path("a.py"), text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a = A(b)\na.on_done = b.done", ["a.py:2 a.on_done"]),
+        ("self.a = A()\nself.a.on_done = self.done", ["a.py:2 self.a.on_done"]),
+        ("make().end_callback = f", ["a.py:1 make().end_callback"]),
+        ("self.on_done = on_done\nself._end_callback: F = f", []),
+        ("a.on = a.one_second = 1; a.on_done(); f(a.on_done)", []),
+    ],
+)
+def test_late_callbacks_are_found(text: str, expected: list[str]) -> None:
+    assert list(late_callbacks(Path("a.py"), text)) == expected

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tests/unit mirrors the packages: each file of tests names the module that it tests."""
+"""Each file of tests in a folder of tests/unit is named for a module, or a package, of the folder's package.
+
+Modules need no such file, and what a file tests is not checked.
+"""
 
 from pathlib import Path
 
