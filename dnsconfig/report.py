@@ -86,7 +86,6 @@ class StatusReport:
     def _pod(self, each: PodResolver, now: float) -> dict[str, object]:
         meta, decision = each.pod.metadata, each.decision
         delivery = self._controller.delivery.statuses.get(each.target)
-        is_removing = each.is_retained and each.revoked is not None
         return {
             "pod": f"{meta.namespace}/{meta.name}",
             "uid": meta.uid,
@@ -100,7 +99,7 @@ class StatusReport:
                 decision.waiting.message if each.is_retained and decision.waiting is not None else ""
             ),
             "isServerRemoved": each.is_server_removed,
-            "serverRemovedInSeconds": round(max(0.0, each.removal_at - now), 3) if is_removing else None,
+            "serverRemovedInSeconds": round(max(0.0, each.removal_at - now), 3) if each.is_removing else None,
             "state": (DeliveryState.PENDING if delivery is None else delivery.state).value,
             "problem": "" if delivery is None else delivery.problem,
         }

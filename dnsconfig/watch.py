@@ -17,7 +17,7 @@ from daemonkit.kube.freshness import Freshness, freshness_of
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.relist_guard import is_distrusted
 from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES, VIRTUAL_CLUSTERS, Identity, is_excluded
-from daemonkit.kube.store import Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
+from daemonkit.kube.store import Change, Deleted, Modified, UndecodableDeleted
 from daemonkit.tasks import Tasks
 from dnsconfig.cluster import transform
 from dnsconfig.cluster.objects import (
@@ -29,6 +29,7 @@ from dnsconfig.cluster.objects import (
     VirtualClusterObject,
     is_dns_service,
 )
+from dnsconfig.cluster.removed_namespaces import RemovedKubeSystems
 from dnsconfig.cluster.snapshot import NamespaceSnapshot, Snapshot, dns_namespaces, tenants_of
 from dnsconfig.cluster.state import KUBE_SYSTEM, Absence
 from tenancy import keys
@@ -53,6 +54,8 @@ class _WatchPair:
         self._confirmed_empty: set[str] = set()
         # Namespaces with a Service that kubeproxy-ext lists, readable or not.
         self._with_services: set[str] = set()
+        # Namespaces whose Services only a relist lacks, and that have none since.
+        self._lost: set[str] = set()
         self._contents: tuple[object, dict[str, NamespaceSnapshot]] = (None, {})
         self.services: Reflector[ServiceObject] = watch.reflector(
             SERVICES,
@@ -90,10 +93,17 @@ class _WatchPair:
         objects = self.services.objects.items()
         with_dns |= {namespace for (namespace, _), each in objects if not is_excluded(each.metadata)}
         self._confirmed_empty |= self.services.filtered.keys()
-        if not self.services.is_relisting:
-            self._confirmed_empty |= {change.key[0] for change in changes if _is_confirmed_deletion(change)}
+        if self.services.is_relisting:
+            self._lost |= {change.key[0] for change in changes if _is_listed_deletion(change)}
+        else:
+            # An excluded Service's event reports its own deletion, but not what an earlier relist lacked.
+            deleted = {
+                change.key[0] for change in changes if isinstance(change, Deleted | UndecodableDeleted)
+            }
+            self._confirmed_empty |= deleted - self._lost
         self._confirmed_empty -= with_dns
         self._with_services = with_dns | self.services.filtered.keys()
+        self._lost -= self._with_services
         self._on_changes(changes)
 
     def _grouped(self) -> dict[str, NamespaceSnapshot]:
@@ -120,8 +130,8 @@ def _is_dns_server(metadata: Identity) -> bool:
     return is_dns_service(metadata.name)
 
 
-def _is_confirmed_deletion(change: Change[ServiceObject]) -> bool:
-    """Whether a change of a watch event deletes a Service that kubeproxy-ext lists."""
+def _is_listed_deletion(change: Change[ServiceObject]) -> bool:
+    """Whether a change removes a Service that kubeproxy-ext lists."""
     if isinstance(change, Deleted):
         return not is_excluded(change.old.metadata)
     return isinstance(change, UndecodableDeleted)
@@ -183,8 +193,7 @@ class Watch:
         self._pairs: dict[str, _WatchPair] = {}
         self._dns_namespaces: frozenset[str] = frozenset()
         self._namespaces_of: dict[str, dict[str, NamespaceObject]] = {}
-        # Each kube-system that is gone: its tenant, and whether an event or only a relist reports that.
-        self._gone: dict[str, tuple[str, Absence]] = {}
+        self._removed = RemovedKubeSystems()
 
     def reflector(self, resource: Any, kind: Any, **options: Any) -> Any:
         """A reflector that reports to `on_changes`."""
@@ -208,8 +217,6 @@ class Watch:
             name: item for tenant in tenants for name, item in self._namespaces_of.get(tenant, {}).items()
         }
         needed = self._dns_namespaces = dns_namespaces(namespaces, tenants)
-        without = tenants - {namespaces[name].metadata.annotations.get(keys.CLUSTER) for name in needed}
-        self._gone = {name: gone for name, gone in self._gone.items() if gone[0] in without}
         scopes = needed if len(needed) <= MAX_NAMESPACES else frozenset({_ALL_NAMESPACES})
         for namespace in sorted(scopes - self._pairs.keys()):
             self._start_pair(namespace)
@@ -259,20 +266,16 @@ class Watch:
             self._changed()
 
     def _on_namespace_changes(self, changes: Sequence[Change[NamespaceObject]]) -> None:
-        absence = Absence.UNCONFIRMED if self._namespaces.is_relisting else Absence.CONFIRMED
-        for change in changes:
-            if isinstance(change, Deleted):
-                owner = change.old.metadata.annotations
-                if owner.get(keys.NAMESPACE) == KUBE_SYSTEM:
-                    self._gone[change.key[1]] = owner.get(keys.CLUSTER, ""), absence
-            elif isinstance(change, DecodeFailed):
-                self._gone.pop(change.key[1], None)  # it exists, though a `Deleted` came before
         found: dict[str, dict[str, NamespaceObject]] = {}
+        present = set()
         for (_, name), item in self._namespaces.objects.items():
             tenant = item.metadata.annotations.get(keys.CLUSTER)
             if tenant:
                 found.setdefault(tenant, {})[name] = item
+                if item.metadata.annotations.get(keys.NAMESPACE) == KUBE_SYSTEM:
+                    present.add(tenant)
         self._namespaces_of = found
+        self._removed.apply(changes, by_relist=self._namespaces.is_relisting, present=present)
         self._changed()
 
     # ---- what is known
@@ -297,9 +300,14 @@ class Watch:
             virtual_clusters = (
                 dict(self._virtual_clusters.objects) if self._virtual_clusters.synced.is_set() else None
             )
-        absences = dict(self._gone.values())
         return Snapshot(
-            namespaces, pods, virtual_clusters, self._contents(), self.unreadable(), undecoded, absences
+            namespaces,
+            pods,
+            virtual_clusters,
+            self._contents(),
+            self.unreadable(),
+            undecoded,
+            self._removed.absences,
         )
 
     def _contents(self) -> dict[str, NamespaceSnapshot]:

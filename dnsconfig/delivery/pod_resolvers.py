@@ -56,6 +56,13 @@ class PodResolver:
         return self.revoked is not None and self.revoked.is_removed
 
     @property
+    def is_removing(self) -> bool:
+        """Whether the address is to be removed at `removal_at`: not while its loss is unknown."""
+        if self.revoked is None or not self.is_retained:
+            return False
+        return self.revoked.is_confirmed or self.decision.cluster_ips is not None
+
+    @property
     def waiting(self) -> PodWaiting | None:
         """Why the pod's containers wait now."""
         return readiness_wait(self.pod) if self.is_retained else self.decision.waiting

@@ -12,8 +12,8 @@ from dnsconfig.delivery.withdrawals import FORGET_S
 from dnsconfig.retention.resolver_retention import REVOCATION_DELAY_S
 from tenancy import keys
 from tests.unit.dnsconfig.node import SimulatedNode
-from tests.unit.dnsconfig.objects import namespace, network, service
-from tests.unit.dnsconfig.two_tenants import node, without_server
+from tests.unit.dnsconfig.objects import namespace, network, pod, service
+from tests.unit.dnsconfig.two_tenants import as_saved, node, without_server
 
 pytestmark = pytest.mark.asyncio
 
@@ -345,3 +345,64 @@ async def test_hold_seconds_below_the_delay_removes_no_sooner() -> None:
         assert here.servers(uid) == ["10.96.0.11"]
         await asyncio.sleep(3)
         without_server(here.bridge.resolv_confs[uid])
+
+
+EXCLUDED = ["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"]
+
+
+@pytest.mark.parametrize("label", EXCLUDED)
+async def test_an_event_confirms_a_deletion_whatever_its_labels(label: str) -> None:
+    """kubeproxy-ext does not list such a Service, but a pod's server it may be."""
+    here = SimulatedNode()
+    here.put(namespace("a", "shop"), namespace("a", "kube-system"), network("a", "blue"))
+    here.put(service("a", "blue", "10.96.0.11", labels={keys.ARKTOS_NETWORK: "blue", label: "x"}))
+    uid = here.put_pod("a", network="blue")
+    async with here.running():
+        assert here.servers(uid) == ["10.96.0.11"]
+        here.storage.delete(SERVICES, "a-kube-system", "kube-dns-blue")
+        await asyncio.sleep(REVOCATION_DELAY_S + 1)
+        without_server(here.bridge.resolv_confs[uid])
+
+
+async def test_an_unreadable_namespace_is_deleted_by_its_event() -> None:
+    here = node()
+    uid = here.put_pod("a", network="blue")
+    async with here.running():
+        item = namespace("a", "kube-system")
+        here.put({**item, "metadata": {**item["metadata"], "annotations": 7}})
+        await asyncio.sleep(HOLD_SECONDS * 2)
+        assert here.servers(uid) == ["10.96.0.11"]
+        here.storage.delete(NAMESPACES, "", "a-kube-system")
+        await asyncio.sleep(REVOCATION_DELAY_S + 1)
+        without_server(here.bridge.resolv_confs[uid])
+
+
+async def test_a_confirmed_deletion_outlasts_an_unreadable_pod() -> None:
+    """Meanwhile no pod on the node was known to be the tenant's."""
+    here = node()
+    uid = here.put_pod("a", network="blue")
+    async with here.running():
+        item = pod("a", "web", network="blue", nodeName="n1", dnsPolicy=7)
+        here.storage.put(PODS, {**item, "metadata": {**item["metadata"], "uid": uid}})
+        await asyncio.sleep(1)
+        here.storage.delete(NAMESPACES, "", "a-kube-system")
+        await asyncio.sleep(1)
+        assert here.put_pod("a", network="blue") == uid
+        await asyncio.sleep(REVOCATION_DELAY_S + 1)
+        without_server(here.bridge.resolv_confs[uid])
+
+
+async def test_no_removal_is_announced_while_a_loss_is_unknown() -> None:
+    before = node()
+    uid = before.put_pod("a", network="blue")
+    async with before.running():
+        await relisted(before, "a-kube-system", resource=NAMESPACES, where="")
+        await is_revoked(before)
+        assert before.controller.pods.by_pod["a-shop", "web"].is_removing
+        saved = as_saved(before)
+    here = node(before.storage)
+    here.controller.restore(*saved)
+    async with here.running():
+        await asyncio.sleep(2 * HOLD_SECONDS)
+        assert here.servers(uid) == ["10.96.0.11"]
+        assert not here.controller.pods.by_pod["a-shop", "web"].is_removing
