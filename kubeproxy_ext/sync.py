@@ -346,7 +346,10 @@ class RulesetController:
         self._wake()
 
     def _report_applied(self, status: DeliveryStatus) -> None:
-        self._latency.applied(status.guest.id, status.applied, is_desired=not status.is_behind)
+        if status.desired is None:
+            self._latency.forget_guest(status.guest.id)  # it gets no rules any more
+        else:
+            self._latency.applied(status.guest.id, status.applied, is_desired=not status.is_behind)
 
     # ---- results, from kata-bridge
 

@@ -23,8 +23,9 @@ class ProgrammingLatency:
         self._started_at = wall()
         self._observe = observe
         self._triggers: dict[str, list[float]] = {}
-        # By guest: the digests of the rulesets that carry changes, oldest first.
-        self._waiting: dict[str, list[tuple[str, float]]] = {}
+        # By guest: the digests of the rulesets that carry changes, oldest first. Without a change of its own
+        # a later ruleset has None.
+        self._waiting: dict[str, list[tuple[str, float | None]]] = {}
 
     def changed(self, tenant: str, item: EndpointSliceObject) -> None:
         """A slice of a tenant has changed."""
@@ -37,10 +38,11 @@ class ProgrammingLatency:
     def computed(self, tenant: str, changed: Mapping[str, str]) -> None:
         """A tenant's rules were computed. `changed` has the guests that get other rules, with the digests."""
         triggers = self._triggers.pop(tenant, [])
-        for guest, digest in changed.items() if triggers else ():
-            waiting = self._waiting.setdefault(guest, [])
-            waiting += [(digest, trigger) for trigger in triggers]
-            del waiting[MAX_TRIGGERS:]
+        for guest, digest in changed.items():
+            waiting = self._waiting.get(guest, [])
+            if triggers or waiting:
+                waiting += [(digest, trigger) for trigger in triggers or (None,)]
+                self._waiting[guest] = waiting[:MAX_TRIGGERS]
 
     def applied(self, guest: str, digest: str, *, is_desired: bool) -> None:
         """A guest was reported to have a ruleset. With `is_desired` no change waits any more."""
@@ -48,8 +50,9 @@ class ProgrammingLatency:
         places = [place for place, (carrier, _) in enumerate(waiting, 1) if carrier == digest]
         count = len(waiting) if is_desired else max(places, default=0)
         for _, trigger in waiting[:count]:
-            # These are clocks of two machines: a negative latency counts as zero.
-            self._observe(max(0.0, self._wall() - trigger))
+            if trigger is not None:
+                # These are clocks of two machines: a negative latency counts as zero.
+                self._observe(max(0.0, self._wall() - trigger))
         if count == len(waiting):
             self.forget_guest(guest)
         else:

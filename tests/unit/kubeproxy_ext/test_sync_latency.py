@@ -121,3 +121,29 @@ async def test_first_rules_of_a_guest_are_not_measured() -> None:
         await asyncio.sleep(1)
         assert it.text("g3") == it.text("g1")
         assert measured(it) == (2, 0)
+
+
+async def test_guest_that_becomes_ineligible_is_not_measured() -> None:
+    it = with_guests()
+    async with it.running():
+        it.bridge.guests["g1"].unreachable = "no answer"
+        put_change(it, "10.0.0.5")
+        await asyncio.sleep(20)
+        assert measured(it) == (1, 0)
+        it.bridge.change("g1", not_injectable="no iptables")
+        await asyncio.sleep(1)
+        it.bridge.announce("g1")
+        await asyncio.sleep(1)
+        assert measured(it) == (1, 0)
+
+
+async def test_result_of_an_ineligible_guest_is_not_measured() -> None:
+    it = with_guests()
+    async with it.running():
+        it.bridge.delay_s = 1.0
+        it.bridge.guests["g1"].next_results = [(ResultCode.NOT_INJECTABLE, "no iptables")]
+        put_change(it, "10.0.0.5")
+        await asyncio.sleep(0.5)
+        it.bridge.change("g1", not_injectable="no iptables")
+        await asyncio.sleep(3)
+        assert measured(it) == (1, 1)

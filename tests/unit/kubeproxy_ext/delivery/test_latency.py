@@ -94,6 +94,14 @@ def test_change_without_new_ruleset_is_not_measured() -> None:
     assert it.applied("d3", is_desired=True) == []
 
 
+def test_later_ruleset_without_a_change_ends_the_measurement() -> None:
+    it = Measured()
+    it.change("d1")
+    it.latency.computed("a", {"g": "d2"})  # only a Service changed
+    it.wall += 3.0
+    assert it.applied("d2") == [3.0]
+
+
 def test_change_before_start_is_not_measured() -> None:
     it = Measured()
     it.change("d1", at="2025-12-31T23:59:59Z")
