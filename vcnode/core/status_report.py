@@ -80,12 +80,12 @@ class GuestSummary(msgspec.Struct, rename="camel"):
     """A guest in the /status of kata-bridge or kubeproxy-ext."""
 
     behind_seconds: float | None = None
-    state: str = ""
+    desired_generation: int | None = None
 
     @property
     def is_behind(self) -> bool:
-        """A guest for which no ruleset was submitted is not behind, as in `vcnode guests`."""
-        return self.behind_seconds is not None and self.state != "noRuleset"
+        """Whether it lacks rules that it is to have: none are submitted for other pods of the node."""
+        return self.behind_seconds is not None and self.desired_generation is not None
 
 
 class ListenAddress(msgspec.Struct):

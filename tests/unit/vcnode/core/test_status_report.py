@@ -86,9 +86,9 @@ def test_report_of_kubeproxy_ext() -> None:
         "tenants": {"vc-b": {"syncState": "notSynced"}, "vc-a": {"syncState": "synced"}},
         "problems": [{"tenant": "vc-a", "problem": "x"}],
         "guests": [
-            {"id": "a", "behindSeconds": 3.0, "state": "applying"},
-            {"id": "b"},
-            {"id": "c", "behindSeconds": 3.0, "state": "noRuleset"},  # nothing to apply
+            {"id": "a", "behindSeconds": 3.0, "desiredGeneration": 4},
+            {"id": "b", "behindSeconds": None, "desiredGeneration": 4},
+            {"id": "c", "behindSeconds": 3.0, "desiredGeneration": None},  # kata-bridge: nothing to apply
         ],
     }
     report = status_report.read((200, b""), json.dumps(body).encode())
