@@ -28,7 +28,7 @@ from guest_agent.reconciler import AppliedRuleset, RulesetReconciler
 from ruleset.delta import BaseMismatch
 from ruleset.model import Family
 
-# The release, as in pyproject.toml. The node shows it and decides nothing by it.
+# The release, as in pyproject.toml. The node shows it, and tries refused rules again when it changes.
 VERSION = "0.1.0"
 
 FlushFlows = Callable[[Iterable[Flow]], int]
