@@ -99,7 +99,9 @@ class StatusReport:
                 decision.waiting.message if each.is_retained and decision.waiting is not None else ""
             ),
             "isServerRemoved": each.is_server_removed,
-            "serverRemovedInSeconds": round(max(0.0, each.removal_at - now), 3) if each.is_removing else None,
+            "serverRemovedInSeconds": round(max(0.0, each.removal_at - now), 3)
+            if each.is_removal_scheduled
+            else None,
             "state": (DeliveryState.PENDING if delivery is None else delivery.state).value,
             "problem": "" if delivery is None else delivery.problem,
         }

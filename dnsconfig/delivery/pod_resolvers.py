@@ -56,7 +56,7 @@ class PodResolver:
         return self.revoked is not None and self.revoked.is_removed
 
     @property
-    def is_removing(self) -> bool:
+    def is_removal_scheduled(self) -> bool:
         """Whether the address is to be removed at `removal_at`: not while its loss is unknown."""
         if self.revoked is None or not self.is_retained:
             return False

@@ -398,11 +398,11 @@ async def test_no_removal_is_announced_while_a_loss_is_unknown() -> None:
     async with before.running():
         await relisted(before, "a-kube-system", resource=NAMESPACES, where="")
         await is_revoked(before)
-        assert before.controller.pods.by_pod["a-shop", "web"].is_removing
+        assert before.controller.pods.by_pod["a-shop", "web"].is_removal_scheduled
         saved = as_saved(before)
     here = node(before.storage)
     here.controller.restore(*saved)
     async with here.running():
         await asyncio.sleep(2 * HOLD_SECONDS)
         assert here.servers(uid) == ["10.96.0.11"]
-        assert not here.controller.pods.by_pod["a-shop", "web"].is_removing
+        assert not here.controller.pods.by_pod["a-shop", "web"].is_removal_scheduled
