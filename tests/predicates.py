@@ -302,7 +302,7 @@ class _PredicateReader:
         return set().union(*(self._roots(each, caller) for each in parts))
 
     def _parameters_returned(self, owned: _Owned) -> frozenset[str]:
-        """The parameters of which it returns a part."""
+        """The parameters that its return value may share objects with."""
         function = owned.function
         if function not in self._returned:
             self._returned[function] = frozenset()

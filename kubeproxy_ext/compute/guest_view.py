@@ -96,7 +96,7 @@ class GuestRulesResult:
 
 @dataclass(frozen=True, slots=True)
 class ObjectProblem:
-    """Something that was left out of a tenant's object. Names are the tenant's own.
+    """A part of a tenant's object that has no rules. Names are the tenant's own.
 
     A too large EndpointSlice has its own name as `service`: which Service it belongs to is not decoded.
     """
