@@ -29,9 +29,9 @@ from dnsconfig.cluster.objects import (
     VirtualClusterObject,
     is_dns_service,
 )
-from dnsconfig.cluster.removed_namespaces import RemovedKubeSystems
+from dnsconfig.cluster.removed_kube_systems import RemovedKubeSystems
 from dnsconfig.cluster.snapshot import NamespaceSnapshot, Snapshot, dns_namespaces, tenants_of
-from dnsconfig.cluster.state import KUBE_SYSTEM, Absence
+from dnsconfig.cluster.state import Absence, is_kube_system
 from tenancy import keys
 
 # A namespace costs two connections of 0.1 MB each. The whole cluster costs two connections in all,
@@ -272,7 +272,7 @@ class Watch:
             tenant = item.metadata.annotations.get(keys.CLUSTER)
             if tenant:
                 found.setdefault(tenant, {})[name] = item
-                if item.metadata.annotations.get(keys.NAMESPACE) == KUBE_SYSTEM:
+                if is_kube_system(item):
                     present.add(tenant)
         self._namespaces_of = found
         self._removed.apply(changes, by_relist=self._namespaces.is_relisting, present=present)

@@ -14,7 +14,7 @@ from dnsconfig.cluster.objects import (
     ServiceObject,
     VirtualClusterObject,
 )
-from dnsconfig.cluster.state import KUBE_SYSTEM, Absence, ClusterState, ResolverSettings
+from dnsconfig.cluster.state import Absence, ClusterState, ResolverSettings, is_kube_system
 from tenancy import keys
 
 T = TypeVar("T")
@@ -111,6 +111,5 @@ def dns_namespaces(namespaces: Mapping[str, NamespaceObject], tenants: Collectio
     return frozenset(
         name
         for name, item in namespaces.items()
-        if item.metadata.annotations.get(keys.NAMESPACE) == KUBE_SYSTEM
-        and item.metadata.annotations.get(keys.CLUSTER) in tenants
+        if is_kube_system(item) and item.metadata.annotations.get(keys.CLUSTER) in tenants
     )

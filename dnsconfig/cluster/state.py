@@ -18,6 +18,13 @@ from dnsconfig.cluster.objects import (
 from tenancy import keys, names
 
 KUBE_SYSTEM = "kube-system"
+
+
+def is_kube_system(namespace: NamespaceObject) -> bool:
+    """Whether a super namespace is annotated as a tenant's kube-system."""
+    return namespace.metadata.annotations.get(keys.NAMESPACE) == KUBE_SYSTEM
+
+
 """The tenant's own name of the namespace that has its networks' DNS Services."""
 
 

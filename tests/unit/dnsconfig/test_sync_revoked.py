@@ -6,7 +6,7 @@ import asyncio
 import pytest
 
 from daemonkit.kube.relist_guard import HOLD_SECONDS
-from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES, Resource
+from daemonkit.kube.resources import EXCLUDING_LABELS, NAMESPACES, PODS, SERVICES, Resource
 from dnsconfig.cluster.objects import NETWORKS
 from dnsconfig.delivery.withdrawals import FORGET_S
 from dnsconfig.retention.resolver_retention import REVOCATION_DELAY_S
@@ -347,10 +347,7 @@ async def test_hold_seconds_below_the_delay_removes_no_sooner() -> None:
         without_server(here.bridge.resolv_confs[uid])
 
 
-EXCLUDED = ["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"]
-
-
-@pytest.mark.parametrize("label", EXCLUDED)
+@pytest.mark.parametrize("label", EXCLUDING_LABELS)
 async def test_an_event_confirms_a_deletion_whatever_its_labels(label: str) -> None:
     """kubeproxy-ext does not list such a Service, but a pod's server it may be."""
     here = SimulatedNode()

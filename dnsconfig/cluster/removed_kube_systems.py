@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 from daemonkit.kube.store import Change, DecodeFailed, Deleted, UndecodableDeleted
 from dnsconfig.cluster.objects import NamespaceObject
-from dnsconfig.cluster.state import KUBE_SYSTEM, Absence
+from dnsconfig.cluster.state import Absence, is_kube_system
 from tenancy import keys
 
 # More than a super cluster loses while a node's pods still use one: the oldest is dropped then.
@@ -36,9 +36,8 @@ class RemovedKubeSystems:
         for change in changes:
             name = change.key[1]
             if isinstance(change, Deleted):
-                owner = change.old.metadata.annotations
-                if owner.get(keys.NAMESPACE) == KUBE_SYSTEM:
-                    self._removed[name] = owner.get(keys.CLUSTER, ""), absence
+                if is_kube_system(change.old):
+                    self._removed[name] = change.old.metadata.annotations.get(keys.CLUSTER, ""), absence
             elif isinstance(change, DecodeFailed):
                 # A `Deleted` came before, but the Namespace exists.
                 if (removed := self._removed.pop(name, None)) is not None:
