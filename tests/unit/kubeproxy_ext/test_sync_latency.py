@@ -24,6 +24,14 @@ def put_change(it: EngineNode, endpoint: str) -> None:
     it.put_slice("a", "web", endpoint, changed_at=it.wall())
 
 
+async def lose_change(it: EngineNode) -> None:
+    """A change that g2 gets, and the unreachable g1 does not."""
+    it.bridge.guests["g1"].unreachable = "no answer"
+    put_change(it, "10.0.0.5")
+    await asyncio.sleep(20)
+    assert measured(it) == (1, 0)
+
+
 def measured(it: EngineNode) -> tuple[int, float]:
     histogram = it.metrics.programming_duration
     return histogram.count, round(histogram.total)
@@ -72,10 +80,7 @@ async def test_failed_request_is_not_measured(monkeypatch: pytest.MonkeyPatch) -
 async def test_change_that_kata_bridge_applies_later_is_measured() -> None:
     it = with_guests()
     async with it.running():
-        it.bridge.guests["g1"].unreachable = "no answer"
-        put_change(it, "10.0.0.5")
-        await asyncio.sleep(20)
-        assert measured(it) == (1, 0)
+        await lose_change(it)
         it.bridge.guests["g1"].unreachable = ""
         it.bridge.guests["g1"].installed = it.bridge.guests["g1"].desired
         it.bridge.announce("g1")
@@ -126,10 +131,7 @@ async def test_first_rules_of_a_guest_are_not_measured() -> None:
 async def test_guest_that_becomes_ineligible_is_not_measured() -> None:
     it = with_guests()
     async with it.running():
-        it.bridge.guests["g1"].unreachable = "no answer"
-        put_change(it, "10.0.0.5")
-        await asyncio.sleep(20)
-        assert measured(it) == (1, 0)
+        await lose_change(it)
         it.bridge.change("g1", not_injectable="no iptables")
         await asyncio.sleep(1)
         it.bridge.announce("g1")
