@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A View of objects in dictionaries."""
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from syncer.core.objects import Object, labels_of, name_of, namespace_of
+from syncer.core.tenant_cluster import TenantCluster
+from syncer.core.view import SyncSettings
+from syncer.policy.sync_policy import DEFAULT, SyncPolicy
+
+TENANT = TenantCluster("vcs-7aad2b-tenant-00", "vcs", "tenant-00", "07ec5e88-636d-4397-8319-8643864ff609")
+
+
+@dataclass(slots=True)
+class FakeView:
+    """What is put into `tenant_objects` and `super_objects` is there; namespaces of `unknown` are not.
+
+    Super objects are put with their super namespace, as they are.
+    """
+
+    tenant: TenantCluster = TENANT
+    policy: SyncPolicy = DEFAULT
+    settings: SyncSettings = field(default_factory=SyncSettings)
+    tenant_objects: list[Object] = field(default_factory=list)
+    super_objects: list[Object] = field(default_factory=list)
+    unknown: frozenset[str] = frozenset()
+
+    def in_tenant(self, kind: str, namespace: str, name: str) -> Object | None:
+        return _find(self.tenant_objects, kind, namespace, name)
+
+    def in_super(self, kind: str, namespace: str, name: str) -> Object | None:
+        return _find(self.super_objects, kind, self.super_namespace(namespace) or "", name)
+
+    def super_services(self, namespace: str) -> Iterable[Object]:
+        target = self.super_namespace(namespace)
+        found = [each for each in self.super_objects if each.get("kind") == "Service"]
+        return sorted((copy.deepcopy(each) for each in found if namespace_of(each) == target), key=name_of)
+
+    def tenant_namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        return {name_of(each): labels_of(each) for each in self.tenant_objects if each["kind"] == "Namespace"}
+
+    def super_namespace(self, namespace: str) -> str | None:
+        found = self.tenant.super_namespace(namespace) if namespace else ""
+        return found if isinstance(found, str) and namespace not in self.unknown else None
+
+
+def _find(objects: list[Object], kind: str, namespace: str, name: str) -> Object | None:
+    for each in objects:
+        if (each.get("kind"), namespace_of(each), name_of(each)) == (kind, namespace, name):
+            return copy.deepcopy(each)
+    return None

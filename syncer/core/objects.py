@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kubernetes objects as the syncer handles them: plain JSON values, so that no unknown field is lost. Pure.
+
+Whoever gets an Object owns it: it was decoded for this caller, and may be changed.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from daemonkit.kube.resources import Resource
+
+Object = dict[str, Any]
+
+# What the API server or the tenant's controllers own: never carried to the other side.
+_SERVER_FIELDS = (
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "ownerReferences",
+    "finalizers",
+    "clusterName",
+    "managedFields",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SyncedKind:
+    """A kind by both of its names: in paths (`resource`), and in objects (`kind`)."""
+
+    resource: Resource
+    kind: str
+
+    @property
+    def api_version(self) -> str:
+        group, version = self.resource.group, self.resource.version
+        return f"{group}/{version}" if group else version
+
+
+def metadata(value: Object) -> Object:
+    """The metadata of an object, which has one."""
+    found = value.get("metadata")
+    if not isinstance(found, dict):
+        found = value["metadata"] = {}
+    return found
+
+
+def name_of(value: Object) -> str:
+    return str(metadata(value).get("name", ""))
+
+
+def namespace_of(value: Object) -> str:
+    return str(metadata(value).get("namespace", ""))
+
+
+def uid_of(value: Object) -> str:
+    return str(metadata(value).get("uid", ""))
+
+
+def version_of(value: Object) -> str:
+    return str(metadata(value).get("resourceVersion", ""))
+
+
+def labels_of(value: Object) -> dict[str, str]:
+    """A copy; empty without labels."""
+    return dict(metadata(value).get("labels") or {})
+
+
+def annotations_of(value: Object) -> dict[str, str]:
+    """A copy; empty without annotations."""
+    return dict(metadata(value).get("annotations") or {})
+
+
+def is_deleting(value: Object) -> bool:
+    return metadata(value).get("deletionTimestamp") is not None
+
+
+def without_server_fields(value: Mapping[str, Any]) -> Object:
+    """A deep copy without the fields of metadata that belong to one API server, and without status."""
+    found = copy.deepcopy({name: field for name, field in value.items() if name != "status"})
+    meta = metadata(found)
+    for name in _SERVER_FIELDS:
+        meta.pop(name, None)
+    return found
+
+
+def merge_patch(actual: Any, desired: Any) -> Any:
+    """The JSON merge patch (RFC 7386) that makes `desired` of `actual`; an empty dict if they are equal.
+
+    Both are the owned parts of an object. Fields that are null count as absent, and so do empty
+    objects and lists where the other side has no such field: the API server leaves them out as it likes.
+    """
+    patch: Object = {}
+    for name, value in desired.items():
+        found = actual.get(name)
+        if isinstance(value, dict) and isinstance(found, dict):
+            below = merge_patch(found, value)
+            if below:
+                patch[name] = below
+        elif found != value and not (_is_void(found) and _is_void(value)):
+            patch[name] = value
+    for name, found in actual.items():
+        if name not in desired and not _is_void(found):
+            patch[name] = None
+    return patch
+
+
+def _is_void(value: Any) -> bool:
+    return value is None or value == {} or value == []

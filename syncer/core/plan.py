@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is to be done about one object: a Plan of Actions, in order. Pure.
+
+The kinds make Plans of what both sides have. The engine carries them out, and asks before each write to the
+super cluster whether the namespace is that tenant's. To carry out a Plan twice changes nothing: each write
+has a UID, or is a creation.
+"""
+
+import enum
+from dataclasses import dataclass
+
+from syncer.core.objects import Object, SyncedKind
+
+
+class Side(enum.StrEnum):
+    TENANT = "tenant"
+    SUPER = "super"
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create `body`, whose metadata has name and, if it is namespaced, namespace (of that side).
+
+    An existing object is no success: the object is planned again, with the one that was found.
+    """
+
+    side: Side
+    kind: SyncedKind
+    body: Object
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Apply a JSON merge patch to the object of this UID, or to its `subresource`.
+
+    A strategic merge patch where `is_strategic`: for lists that others write too, by their merge key.
+    With a `version` the patch is refused if the object has changed since.
+    """
+
+    side: Side
+    kind: SyncedKind
+    namespace: str
+    name: str
+    uid: str
+    body: Object
+    subresource: str = ""
+    is_strategic: bool = False
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete the object of this UID, in the background. `grace_s` None is the server's default."""
+
+    side: Side
+    kind: SyncedKind
+    namespace: str
+    name: str
+    uid: str
+    grace_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Bind the tenant's pod of this UID to its vNode of this name, which is created first if missing."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class IssueTokens:
+    """Have the tokens that a super pod mounts issued by the tenant, and put them into Secret `secret_name`
+    of the pod's super namespace, before the actions that follow."""
+
+    namespace: str
+    name: str
+    uid: str
+    service_account: str
+    secret_name: str
+    tokens: tuple["TokenRequest", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRequest:
+    """One `serviceAccountToken` source of a projected volume; `key` is its key in the Secret.
+
+    An empty audience is the tenant API server's own; `expiration_s` as the volume says.
+    """
+
+    key: str
+    audience: str
+    expiration_s: int
+
+
+Action = Create | Patch | Delete | Bind | IssueTokens
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A field of the tenant's object that may not go down. A `path` is as `spec.containers[0].image`."""
+
+    path: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What the object waits for, for the tenant's eyes: (reason, message) as in a Condition."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """An object of the super cluster stands in the way. It is left as it is.
+
+    The `message` is for the operator: tenants are told only that the name is taken.
+    """
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Nothing to do: both sides agree, or cannot be made to.
+
+    With `refusals`, a `wait` or a `conflict` the object's downward part is not done: nothing goes down by
+    halves. Actions besides are still carried out, such as the deletion of what was refused later.
+    """
+
+    actions: tuple[Action, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    wait: Wait | None = None
+    conflict: Conflict | None = None
+
+
+NOTHING = Plan()

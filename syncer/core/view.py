@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plan may look at beside its own object: one tenant's world, read only. Pure."""
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from syncer.core.objects import Object
+from syncer.core.tenant_cluster import TenantCluster
+
+if TYPE_CHECKING:
+    from syncer.policy.sync_policy import SyncPolicy
+
+
+class PodDns(enum.Enum):
+    """Who gives pods their resolver.
+
+    SYNCER writes the tenant's DNS address into the pod, as upstream does; NODE leaves `ClusterFirst` to
+    dnsconfig, which follows changes of that address.
+    """
+
+    SYNCER = "syncer"
+    NODE = "node"
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSettings:
+    """The operator's choices that plans depend on."""
+
+    opaque_domains: tuple[str, ...] = ("kubernetes.io", "k8s.io")
+    pod_dns: PodDns = PodDns.SYNCER
+    dns_options: tuple[tuple[str, str | None], ...] = (("ndots", "5"),)
+    required_plugins: tuple[str, ...] = ()
+    """NRI plugins that a node must have for the pod to start: kata-bridge's gate."""
+    custom_resources: tuple[str, ...] = field(default=())
+
+
+class View(Protocol):
+    """One tenant's objects on both sides, by the names that the tenant uses.
+
+    Look-ups give copies. What a plan that waits has looked up is watched for it.
+    """
+
+    @property
+    def tenant(self) -> TenantCluster: ...
+    @property
+    def policy(self) -> "SyncPolicy": ...
+    @property
+    def settings(self) -> SyncSettings: ...
+
+    def in_tenant(self, kind: str, namespace: str, name: str) -> Object | None:
+        """The tenant's object; None if there is none."""
+
+    def in_super(self, kind: str, namespace: str, name: str) -> Object | None:
+        """The super object by its tenant namespace (empty: cluster-scoped); None if there is none."""
+
+    def super_services(self, namespace: str) -> Iterable[Object]:
+        """The Services of the super namespace that stands for a tenant's, in order of names."""
+
+    def tenant_namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        """The labels of each of the tenant's namespaces."""
+
+    def super_namespace(self, namespace: str) -> str | None:
+        """The super namespace of a tenant's namespace, once it exists and is known to be the tenant's."""

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ConfigMaps go down whole. Nothing comes up. Pure.
+
+`kube-root-ca.crt` is made by both control planes, with different content: the tenant's goes down under the
+name that upstream gave it, and its pods mount that one.
+"""
+
+from daemonkit.kube.resources import CONFIG_MAPS, Key
+from syncer.core.objects import Object, SyncedKind, metadata
+from syncer.core.plan import NOTHING, Plan
+from syncer.core.view import View
+from syncer.kinds.downward import plan_down, plan_removal, start
+from syncer.kinds.port import KindSync, Scope
+
+KIND = SyncedKind(CONFIG_MAPS, "ConfigMap")
+ROOT_CA = "kube-root-ca.crt"
+TENANT_ROOT_CA = "tenant-kube-root-ca.crt"
+
+
+def _owned(value: Object) -> Object:
+    return {name: value[name] for name in ("data", "binaryData", "immutable") if name in value}
+
+
+class ConfigMapSync:
+    """ConfigMaps."""
+
+    kind = KIND
+    scope = Scope.NAMESPACED
+    is_reactive = False
+
+    def super_name(self, name: str) -> str:
+        return TENANT_ROOT_CA if name == ROOT_CA else name
+
+    def tenant_name(self, super_name: str) -> str | None:
+        if super_name == ROOT_CA:
+            return None
+        return ROOT_CA if super_name == TENANT_ROOT_CA else super_name
+
+    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+        if tenant is None:
+            return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
+        desired = start(tenant, view)
+        if isinstance(desired, dict):
+            metadata(desired)["name"] = self.super_name(key[1])
+        return plan_down(KIND, tenant, found, desired, view, owned=_owned)
+
+
+SYNC: KindSync = ConfigMapSync()

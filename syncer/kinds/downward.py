@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan that all kinds share whose objects tenants make: down by creation, patch and deletion. Pure."""
+
+from collections.abc import Callable, Iterable
+
+from syncer.core.objects import (
+    Object,
+    SyncedKind,
+    annotations_of,
+    is_deleting,
+    merge_patch,
+    name_of,
+    namespace_of,
+    uid_of,
+)
+from syncer.core.plan import NOTHING, Action, Conflict, Create, Delete, Patch, Plan, Refusal, Side, Wait
+from syncer.core.view import View
+from syncer.kinds.metadata import metadata_patch, super_object
+from tenancy import keys
+
+WAITS_FOR_NAMESPACE = "NamespaceNotSynced"
+
+OwnedPart = Callable[[Object], Object]
+"""The fields of an object, beside its metadata, that the tenant decides; may share parts with the object."""
+
+
+def owns(found: Object, view: View, namespace: str) -> bool:
+    """Whether a super object carries this tenant's annotations for this namespace."""
+    annotations = annotations_of(found)
+    return (
+        annotations.get(keys.CLUSTER) == view.tenant.key
+        and annotations.get(keys.NAMESPACE) == namespace
+        and bool(annotations.get(keys.UID))
+    )
+
+
+def start(tenant: Object, view: View, domains: tuple[str, ...] | None = None) -> Object | Wait:
+    """The start of the desired super object, or what it waits for."""
+    namespace = namespace_of(tenant)
+    super_namespace = view.super_namespace(namespace)
+    if super_namespace is None:
+        return Wait(WAITS_FOR_NAMESPACE, f"namespace {namespace} is not in the super cluster yet")
+    found = view.settings.opaque_domains if domains is None else domains
+    return super_object(tenant, super_namespace, view.tenant, found)
+
+
+def plan_removal(
+    kind: SyncedKind, found: Object, namespace: str, view: View, grace_s: int | None = None
+) -> Plan:
+    """The plan for a super object whose tenant object is gone; one that is not the tenant's stays."""
+    if not owns(found, view, namespace) or is_deleting(found):
+        return NOTHING
+    return Plan((Delete(Side.SUPER, kind, namespace_of(found), name_of(found), uid_of(found), grace_s),))
+
+
+def plan_down(
+    kind: SyncedKind,
+    tenant: Object,
+    found: Object | None,
+    desired: Object | Wait | tuple[Refusal, ...],
+    view: View,
+    *,
+    owned: OwnedPart,
+    domains: tuple[str, ...] | None = None,
+    more: Iterable[Action] = (),
+) -> Plan:
+    """The plan for an object that the tenant has.
+
+    `desired` is the whole super object, what it waits for, or why it may not go down. `owned` takes the
+    fields to compare from both; `more` are actions beside (such as those that go up) once both exist.
+    A refused object that is in the super cluster stays as it last was allowed.
+    """
+    namespace = namespace_of(tenant)
+    if is_deleting(tenant):
+        return NOTHING if found is None else plan_removal(kind, found, namespace, view)
+    if found is not None and not owns(found, view, namespace):
+        return Plan(
+            conflict=Conflict(f"{kind.kind} {namespace_of(found)}/{name_of(found)} is not the tenant's")
+        )
+    if found is not None and annotations_of(found).get(keys.UID) != uid_of(tenant):
+        # The tenant's object was deleted and made again; its follower comes once the old one is gone.
+        return plan_removal(kind, found, namespace, view)
+    if isinstance(desired, Wait):
+        return Plan(wait=desired)
+    if isinstance(desired, tuple):
+        return Plan(refusals=desired)
+    if found is None:
+        return Plan((Create(Side.SUPER, kind, desired),))
+    if is_deleting(found):
+        return NOTHING  # made again once it is gone
+    opaque = view.settings.opaque_domains if domains is None else domains
+    body = merge_patch(owned(found), owned(desired))
+    if meta := metadata_patch(desired, found, view.tenant, opaque):
+        body["metadata"] = meta
+    actions = list(more)
+    if body:
+        actions.insert(0, Patch(Side.SUPER, kind, namespace_of(found), name_of(found), uid_of(found), body))
+    return Plan(tuple(actions))

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Labels, annotations and selectors on their way down and up. Pure.
+
+Upstream's rules (docs/spec/virtualcluster.md#metadata) with two differences. Keys match at label boundaries:
+`notk8s.io/a` is not of `k8s.io`. And a label that is kept from super pods, as `app.kubernetes.io/name`, goes
+down under another key, so that selectors still find what they select: both are translated here.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from syncer.core.objects import Object, metadata, without_server_fields
+from syncer.core.tenant_cluster import TenantCluster
+from tenancy import keys
+
+LABEL_PREFIX = "tenant-label.vcnode.io/"
+"""Of labels of tenants whose own keys must not stand in the super cluster."""
+
+# Keys of tenants that never pass, whatever the configuration: those by which the parts of the system
+# recognise what the syncer wrote, and those of this project.
+_RESERVED = ("tenancy.x-k8s.io", "transparency.tenancy.x-k8s.io", "vcnode.io")
+_MAX_NAME = 63
+
+
+def domain_of(key: str) -> str:
+    """The part before the slash; empty for a key without one."""
+    domain, slash, _ = key.rpartition("/")
+    return domain if slash else ""
+
+
+def is_of(key: str, domain: str) -> bool:
+    """Whether the key's domain is this one, or below it, at a label boundary."""
+    own = domain_of(key)
+    return own == domain or own.endswith("." + domain)
+
+
+def has_prefix(key: str, prefix: str) -> bool:
+    """Whether the key starts with a prefix of a VirtualCluster, which ends at a boundary of the key."""
+    return key.startswith(prefix) and (
+        prefix[-1:] in "/.-" or key[len(prefix) : len(prefix) + 1] in ("", "/")
+    )
+
+
+def is_reserved(key: str) -> bool:
+    return any(is_of(key, domain) for domain in _RESERVED)
+
+
+def is_withheld(key: str, tenant: TenantCluster, domains: tuple[str, ...]) -> bool:
+    """Whether a tenant's key stays out of the super cluster."""
+    return (
+        is_reserved(key)
+        or any(has_prefix(key, prefix) for prefix in tenant.opaque_prefixes)
+        or any(is_of(key, domain) for domain in domains)
+    )
+
+
+def goes_up(key: str, tenant: TenantCluster) -> bool:
+    """Whether the super cluster's key is copied to the tenant's object."""
+    return key.startswith(keys.TRANSPARENT_PREFIX) or any(
+        has_prefix(key, prefix) for prefix in tenant.transparent_prefixes
+    )
+
+
+def selectable_label(key: str) -> str:
+    """The key under which a withheld label stands on super objects that selectors select."""
+    name = key.replace("/", "__")
+    if len(name) > _MAX_NAME:
+        name = f"{name[:50].rstrip('_.-')}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
+    return LABEL_PREFIX + name
+
+
+def translate_key(key: str, tenant: TenantCluster, domains: tuple[str, ...]) -> str:
+    """The key of a label in the super cluster, for labels of pods and for what selects them."""
+    return selectable_label(key) if is_withheld(key, tenant, domains) else key
+
+
+def translate_map(
+    selector: Mapping[str, str], tenant: TenantCluster, domains: tuple[str, ...]
+) -> dict[str, str]:
+    """The labels of a pod, or a selector of the form `{key: value}`."""
+    return {translate_key(key, tenant, domains): value for key, value in selector.items()}
+
+
+def translate_selector(
+    selector: Mapping[str, Any], tenant: TenantCluster, domains: tuple[str, ...]
+) -> Object:
+    """A meta/v1 LabelSelector over pods. Fields that are not known here stay."""
+    found: Object = dict(selector)
+    if isinstance(labels := found.get("matchLabels"), dict):
+        found["matchLabels"] = translate_map(labels, tenant, domains)
+    if isinstance(expressions := found.get("matchExpressions"), list):
+        found["matchExpressions"] = [
+            {**each, "key": translate_key(str(each.get("key", "")), tenant, domains)}
+            if isinstance(each, dict)
+            else each
+            for each in expressions
+        ]
+    return found
+
+
+def owner_annotations(tenant_object: Object, tenant: TenantCluster) -> dict[str, str]:
+    """The annotations by which everyone knows whose a namespaced super object is."""
+    meta = metadata(tenant_object)
+    owners = meta.get("ownerReferences")
+    return {
+        keys.CLUSTER: tenant.key,
+        keys.UID: str(meta.get("uid", "")),
+        keys.NAMESPACE: str(meta.get("namespace", "")),
+        keys.OWNER_REFERENCES: msgspec.json.encode(owners or None).decode(),
+        keys.VC_NAME: tenant.vc_name,
+        keys.VC_NAMESPACE: tenant.vc_namespace,
+    }
+
+
+def super_object(
+    tenant_object: Object,
+    super_namespace: str,
+    tenant: TenantCluster,
+    domains: tuple[str, ...],
+) -> Object:
+    """The start of a super object: a copy with the tenant's passing keys, ours, and the super namespace.
+
+    `domains` are the opaque ones of this kind: none for Secrets and ServiceAccounts, as upstream.
+    """
+    found = without_server_fields(tenant_object)
+    meta = metadata(found)
+    meta["namespace"] = super_namespace
+    for field, own in (
+        ("labels", {keys.VC_NAME: tenant.vc_name, keys.VC_NAMESPACE: tenant.vc_namespace}),
+        ("annotations", owner_annotations(tenant_object, tenant)),
+    ):
+        passing = {
+            key: value
+            for key, value in (meta.get(field) or {}).items()
+            if not is_withheld(key, tenant, domains)
+        }
+        meta[field] = passing | own
+    return found
+
+
+def metadata_patch(desired: Object, found: Object, tenant: TenantCluster, domains: tuple[str, ...]) -> Object:
+    """The merge patch of metadata that brings `found` to `desired`; empty if nothing is to do.
+
+    The tenant wins. Left alone: keys that go up, opaque keys, and keys of the opaque domains, which
+    are the super cluster's.
+    """
+    patch: Object = {}
+    for field in ("labels", "annotations"):
+        wanted, actual = metadata(desired).get(field) or {}, metadata(found).get(field) or {}
+        changes: Object = {
+            key: value
+            for key, value in wanted.items()
+            if actual.get(key) != value and not (key in actual and goes_up(key, tenant))
+        }
+        for key in actual:
+            if key not in wanted and not _is_super_own(key, tenant, domains):
+                changes[key] = None
+        if changes:
+            patch[field] = changes
+    return patch
+
+
+def _is_super_own(key: str, tenant: TenantCluster, domains: tuple[str, ...]) -> bool:
+    if key.startswith(LABEL_PREFIX) or key == keys.CONTAINERS:
+        return False
+    return (
+        goes_up(key, tenant)
+        or is_reserved(key)
+        or any(has_prefix(key, prefix) for prefix in tenant.opaque_prefixes)
+        # Whatever the kind: what the super cluster writes about its objects stands under these.
+        or any(is_of(key, domain) for domain in (*domains, "kubernetes.io", "k8s.io"))
+    )
+
+
+def transparent_patch(tenant_object: Object, found: Object, tenant: TenantCluster) -> Object:
+    """The merge patch of the tenant's metadata with the super object's keys that go up; never a removal."""
+    patch: Object = {}
+    for field in ("labels", "annotations"):
+        actual = metadata(tenant_object).get(field) or {}
+        changes = {
+            key: value
+            for key, value in (metadata(found).get(field) or {}).items()
+            if goes_up(key, tenant) and actual.get(key) != value
+        }
+        if changes:
+            patch[field] = changes
+    return patch

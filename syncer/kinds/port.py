@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the engine needs of a kind. Pure."""
+
+import enum
+from typing import Protocol
+
+from daemonkit.kube.resources import Key
+from syncer.core.objects import Object, SyncedKind
+from syncer.core.plan import Plan
+from syncer.core.view import View
+
+
+class Scope(enum.Enum):
+    """Which super objects belong to a tenant's object.
+
+    NAMESPACED: the one of the same name in the tenant's super namespace. PUBLISHED: the one of the same name
+    in the whole cluster, whose label lets all tenants see it. CLAIMED: a cluster-scoped object whose
+    `spec.claimRef.namespace` is a super namespace of the tenant. NAMESPACE: Namespaces themselves.
+    """
+
+    NAMESPACED = "namespaced"
+    PUBLISHED = "published"
+    CLAIMED = "claimed"
+    NAMESPACE = "namespace"
+
+
+class KindSync(Protocol):
+    """How one kind is synced. Each module of `syncer.kinds` has one as `SYNC`; `table` lists them.
+
+    `is_reactive`: what its plans look up is watched for them always, not only while they wait.
+    """
+
+    @property
+    def kind(self) -> SyncedKind: ...
+    @property
+    def scope(self) -> Scope: ...
+    @property
+    def is_reactive(self) -> bool: ...
+
+    def super_name(self, name: str) -> str:
+        """The name in the super cluster of the tenant's object of this name."""
+
+    def tenant_name(self, super_name: str) -> str | None:
+        """The inverse; None for names that no tenant's object has in the super cluster."""
+
+    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+        """What to do about one object: the tenant's and the super cluster's, of which one is not None.
+
+        `key` is the tenant's (namespace, name). Both objects may be changed by the callee.
+        """
+
+
+class SameName:
+    """For kinds whose objects have one name on both sides."""
+
+    def super_name(self, name: str) -> str:
+        return name
+
+    def tenant_name(self, super_name: str) -> str | None:
+        return super_name
