@@ -24,7 +24,7 @@ _DECIDING = frozenset(
     re.findall(
         r"\S+",
         """
-        base64 binascii bisect collections collections.abc contextlib dataclasses datetime enum fnmatch
+        base64 binascii bisect collections collections.abc contextlib copy dataclasses datetime enum fnmatch
         functools hashlib heapq ipaddress itertools json math operator posixpath re string struct types
         typing urllib.parse weakref zlib
         cryptography cryptography.exceptions cryptography.hazmat.primitives.serialization

@@ -77,7 +77,7 @@ def annotations_of(value: Object) -> dict[str, str]:
 
 
 def is_deleting(value: Object) -> bool:
-    return metadata(value).get("deletionTimestamp") is not None
+    return (value.get("metadata") or {}).get("deletionTimestamp") is not None
 
 
 def without_server_fields(value: Mapping[str, Any]) -> Object:

@@ -118,7 +118,7 @@ class Wait:
 class Conflict:
     """An object of the super cluster stands in the way. It is left as it is.
 
-    The `message` is for the operator: tenants are told only that the name is taken.
+    The `message` is for the operator: tenants see only that the name is taken.
     """
 
     message: str
