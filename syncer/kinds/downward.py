@@ -34,6 +34,12 @@ def owns(found: Object, view: View, namespace: str) -> bool:
     )
 
 
+def is_claimed(found: Object) -> bool:
+    """Whether a super object carries the annotations of any tenant."""
+    annotations = annotations_of(found)
+    return keys.CLUSTER in annotations or keys.UID in annotations
+
+
 def start(tenant: Object, view: View, domains: tuple[str, ...] | None = None) -> Object | Wait:
     """The start of the desired super object, or what it waits for."""
     namespace = namespace_of(tenant)
@@ -63,21 +69,24 @@ def plan_down(
     owned: OwnedPart,
     domains: tuple[str, ...] | None = None,
     more: Iterable[Action] = (),
+    adopts: bool = False,
 ) -> Plan:
     """The plan for an object that the tenant has.
 
     `desired` is the whole super object, what it waits for, or why it may not go down. `owned` takes the
     fields to compare from both; `more` are actions beside (such as those that go up) once both exist.
+    With `adopts`, an object that no tenant has yet becomes this one's; it is of the tenant's super namespace.
     A refused object that is in the super cluster stays as it last was allowed.
     """
     namespace = namespace_of(tenant)
     if is_deleting(tenant):
         return NOTHING if found is None else plan_removal(kind, found, namespace, view)
-    if found is not None and not owns(found, view, namespace):
+    is_adopted = adopts and found is not None and not is_claimed(found)
+    if found is not None and not owns(found, view, namespace) and not is_adopted:
         return Plan(
             conflict=Conflict(f"{kind.kind} {namespace_of(found)}/{name_of(found)} is not the tenant's")
         )
-    if found is not None and annotations_of(found).get(keys.UID) != uid_of(tenant):
+    if found is not None and not is_adopted and annotations_of(found).get(keys.UID) != uid_of(tenant):
         # The tenant's object was deleted and made again; its follower comes once the old one is gone.
         return plan_removal(kind, found, namespace, view)
     if isinstance(desired, Wait):

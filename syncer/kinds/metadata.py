@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Labels, annotations and selectors on their way down and up. Pure.
 
-Upstream's rules (docs/spec/virtualcluster.md#metadata) with two differences. Keys match at label boundaries:
-`notk8s.io/a` is not of `k8s.io`. And a label that is kept from super pods, as `app.kubernetes.io/name`, goes
-down under another key, so that selectors still find what they select: both are translated here.
+Upstream's rules (docs/spec/virtualcluster.md#labels-and-annotations) with two differences. Keys match at
+label boundaries: `notk8s.io/a` is not of `k8s.io`. And a label that is kept from super pods, as
+`app.kubernetes.io/name`, goes down under another key. Selectors of it are translated in the same way.
 """
 
 import hashlib
@@ -67,7 +67,7 @@ def goes_up(key: str, tenant: TenantCluster) -> bool:
 def selectable_label(key: str) -> str:
     """The key under which a withheld label stands on super objects that selectors select."""
     name = key.replace("/", "__")
-    if len(name) > _MAX_NAME:
+    if len(name) > _MAX_NAME or "__" in key:  # two keys must not become one
         name = f"{name[:50].rstrip('_.-')}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
     return LABEL_PREFIX + name
 
@@ -145,7 +145,7 @@ def metadata_patch(desired: Object, found: Object, tenant: TenantCluster, domain
     """The merge patch of metadata that brings `found` to `desired`; empty if nothing is to do.
 
     The tenant wins. Left alone: keys that go up, opaque keys, and keys of the opaque domains, which
-    are the super cluster's.
+    are the super cluster's. Reserved keys of `desired` are ours, and are always repaired.
     """
     patch: Object = {}
     for field in ("labels", "annotations"):
@@ -153,7 +153,7 @@ def metadata_patch(desired: Object, found: Object, tenant: TenantCluster, domain
         changes: Object = {
             key: value
             for key, value in wanted.items()
-            if actual.get(key) != value and not (key in actual and goes_up(key, tenant))
+            if actual.get(key) != value and (is_reserved(key) or not (key in actual and goes_up(key, tenant)))
         }
         for key in actual:
             if key not in wanted and not _is_super_own(key, tenant, domains):

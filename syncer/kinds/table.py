@@ -1,7 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All kinds that are synced without being named in the configuration. Pure."""
+"""All kinds that are synced: without being named in the configuration, and by their names in it. Pure."""
 
-from syncer.kinds import configmap
+from collections.abc import Mapping
+
+from syncer.kinds import configmap, endpoints, namespace, secret, service, service_account
 from syncer.kinds.port import KindSync
 
-KINDS: tuple[KindSync, ...] = (configmap.SYNC,)
+DEFAULT: tuple[KindSync, ...] = (
+    namespace.SYNC,
+    service_account.SYNC,
+    configmap.SYNC,
+    secret.SYNC,
+    service.SYNC,
+    endpoints.SYNC,
+)
+
+OPTIONAL: Mapping[str, KindSync] = {}
+"""By their names in `resources` of the configuration, which are upstream's."""

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Endpoints go down where no controller of the super cluster makes them. Nothing comes up. Pure.
+
+That is for Services without a selector, and where there is no Service. The super cluster's mirroring
+controller makes the EndpointSlices of them.
+"""
+
+import copy
+from typing import Any
+
+from daemonkit.kube.resources import Key, Resource
+from syncer.core.objects import Object, SyncedKind, namespace_of, uid_of
+from syncer.core.plan import NOTHING, Plan, Refusal, Wait
+from syncer.core.view import View
+from syncer.kinds.downward import plan_down, plan_removal, start
+from syncer.kinds.port import KindSync, SameName, Scope
+
+KIND = SyncedKind(Resource("", "v1", "endpoints"), "Endpoints")
+
+
+class EndpointsSync(SameName):
+    """Endpoints. Reactive: whether they go down hangs on their Service and on the pods that they name."""
+
+    kind = KIND
+    scope = Scope.NAMESPACED
+    is_reactive = True
+
+    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+        if tenant is None:
+            return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
+        service = view.in_tenant("Service", *key)
+        if service is not None and has_selector(service):
+            return NOTHING  # the super cluster's own controller has them, also if they were ours before
+        # A Service that lost its selector leaves Endpoints of the super cluster's controller behind.
+        adopts = service is not None and found is not None
+        return plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned, adopts=adopts)
+
+
+def has_selector(service: Object) -> bool:
+    return bool(service.get("spec", {}).get("selector"))
+
+
+def pod_of(target: Any, namespace: str, view: View) -> Object | None:
+    """The super pod of a `targetRef` that names one of the tenant's pods in this namespace."""
+    if not isinstance(target, dict) or target.get("kind") != "Pod":
+        return None
+    if target.get("namespace") not in (None, "", namespace):
+        return None
+    return view.in_super("Pod", namespace, str(target.get("name", "")))
+
+
+def target_of(pod: Object, target: Object) -> Object:
+    """The `targetRef` in the super cluster."""
+    kept = {name: value for name, value in target.items() if name in ("kind", "name", "apiVersion")}
+    return kept | {"namespace": namespace_of(pod), "uid": uid_of(pod)}
+
+
+def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:
+    desired = start(tenant, view)
+    if isinstance(desired, Wait):
+        return desired
+    for subset in desired.get("subsets") or []:
+        for field in ("addresses", "notReadyAddresses"):
+            if subset.get(field):
+                subset[field] = [_address(each, namespace_of(tenant), view) for each in subset[field]]
+    return _refusals(desired, view) or desired
+
+
+def _refusals(endpoints: Object, view: View) -> tuple[Refusal, ...]:
+    """What the tenant's policy has against it. The one place that asks the policy about Endpoints."""
+    return ()
+
+
+def _address(address: Object, namespace: str, view: View) -> Object:
+    """Pod and node as the super cluster has them; without them where the pod is not the tenant's."""
+    made = {name: value for name, value in address.items() if name not in ("targetRef", "nodeName")}
+    target = address.get("targetRef")
+    pod = pod_of(target, namespace, view)
+    if pod is not None and target is not None:
+        made["targetRef"] = target_of(pod, target)
+        if node := pod.get("spec", {}).get("nodeName"):
+            made["nodeName"] = node
+    return made
+
+
+def _owned(value: Object) -> Object:
+    return {"subsets": copy.deepcopy(value["subsets"])} if value.get("subsets") else {}
+
+
+SYNC: KindSync = EndpointsSync()

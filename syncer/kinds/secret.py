@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Secrets go down whole. Nothing comes up. Pure.
+
+The token of a tenant's service account goes down as type Opaque, so that the super cluster's token controller
+leaves it alone. Upstream gives such a Secret a generated name and finds it by label; here it has the tenant's
+name. One that upstream made stays while its Secret of the tenant is there: running pods mount it.
+"""
+
+from daemonkit.kube.resources import SECRETS, Key
+from syncer.core.objects import (
+    Object,
+    SyncedKind,
+    annotations_of,
+    labels_of,
+    merge_patch,
+    metadata,
+    name_of,
+    namespace_of,
+    uid_of,
+)
+from syncer.core.plan import NOTHING, Patch, Plan, Side
+from syncer.core.view import View
+from syncer.kinds.downward import owns, plan_down, plan_removal, start
+from syncer.kinds.port import KindSync, SameName, Scope
+from tenancy import keys
+
+KIND = SyncedKind(SECRETS, "Secret")
+SERVICE_ACCOUNT_TOKEN = "kubernetes.io/service-account-token"  # noqa: S105 - a type, not a secret
+
+# Upstream strips no opaque domains from Secrets: what runs beside them finds its labels.
+_DOMAINS: tuple[str, ...] = ()
+
+
+def _owned(value: Object) -> Object:
+    return {name: value[name] for name in ("data", "immutable") if name in value}
+
+
+class SecretSync(SameName):
+    """Secrets. Reactive for those of upstream, which have another name than the tenant's."""
+
+    kind = KIND
+    scope = Scope.NAMESPACED
+    is_reactive = True
+
+    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+        if tenant is None:
+            return NOTHING if found is None else _plan_without_tenant(key, found, view)
+        desired = start(tenant, view, _DOMAINS)
+        if isinstance(desired, dict) and tenant.get("type") == SERVICE_ACCOUNT_TOKEN:
+            desired["type"] = "Opaque"
+            metadata(desired)["labels"][keys.SECRET_UID] = uid_of(tenant)
+            metadata(desired)["annotations"][keys.SECRET_NAME] = key[1]
+        return plan_down(KIND, tenant, found, desired, view, owned=_owned, domains=_DOMAINS)
+
+
+def _plan_without_tenant(key: Key, found: Object, view: View) -> Plan:
+    """The removal; but upstream's copy of a token is kept current as long as the tenant has its Secret."""
+    name, uid = annotations_of(found).get(keys.SECRET_NAME), labels_of(found).get(keys.SECRET_UID)
+    if name and uid and name != key[1] and owns(found, view, key[0]):
+        source = view.in_tenant(KIND.kind, key[0], name)
+        if source is not None and uid_of(source) == uid:
+            body = merge_patch(_owned(found), _owned(source))
+            patch = Patch(Side.SUPER, KIND, namespace_of(found), name_of(found), uid_of(found), body)
+            return Plan((patch,)) if body else NOTHING
+    return plan_removal(KIND, found, key[0], view)
+
+
+SYNC: KindSync = SecretSync()

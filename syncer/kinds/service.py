@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Services go down with addresses and node ports of the super cluster. Those addresses come up, and status.
+
+Pure. The tenant's cluster IP stands in an annotation of the super Service. The super cluster's stands in one
+of both: the tenant's DNS answers with it. Selectors are translated as the labels of pods are.
+"""
+
+import copy
+from typing import Any
+
+from daemonkit.kube.resources import SERVICES, Key
+from syncer.core.objects import Object, SyncedKind, merge_patch, metadata, uid_of
+from syncer.core.plan import NOTHING, Action, Patch, Plan, Refusal, Side, Wait
+from syncer.core.view import View
+from syncer.kinds.downward import plan_down, plan_removal, start
+from syncer.kinds.metadata import translate_map, transparent_patch
+from syncer.kinds.port import KindSync, SameName, Scope
+from tenancy import keys
+
+KIND = SyncedKind(SERVICES, "Service")
+
+# Chosen by each API server for itself: sent with the creation, or chosen there, and then left alone.
+_SERVER_CHOSEN = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort")
+
+# What an API server sets where the field is missing, and an older one of a tenant does not have.
+_DEFAULTED = (
+    "type",
+    "sessionAffinity",
+    "internalTrafficPolicy",
+    "externalTrafficPolicy",
+    "allocateLoadBalancerNodePorts",
+)
+
+
+class ServiceSync(SameName):
+    """Services."""
+
+    kind = KIND
+    scope = Scope.NAMESPACED
+    is_reactive = False
+
+    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+        if tenant is None:
+            return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
+        address = "" if found is None else str(found.get("spec", {}).get("clusterIP") or "")
+        desired = _desired(tenant, found, address, view)
+        upward = () if found is None else _upward(tenant, found, address, view)
+        return plan_down(KIND, tenant, found, desired, view, owned=_owned, more=upward)
+
+
+def _desired(
+    tenant: Object, found: Object | None, address: str, view: View
+) -> Object | Wait | tuple[Refusal, ...]:
+    desired = start(tenant, view)
+    if isinstance(desired, Wait):
+        return desired
+    spec = desired.setdefault("spec", {})
+    own_address = spec.get("clusterIP") or ""
+    if own_address and own_address != "None":
+        metadata(desired)["annotations"][keys.CLUSTER_IP] = own_address
+        spec.pop("clusterIP")
+        spec.pop("clusterIPs", None)
+    if address:
+        metadata(desired)["annotations"][keys.SUPER_CLUSTER_IP] = address
+    spec.pop("healthCheckNodePort", None)
+    if isinstance(spec.get("selector"), dict):
+        spec["selector"] = translate_map(spec["selector"], view.tenant, view.settings.opaque_domains)
+    actual = found.get("spec", {}) if found is not None else {}
+    if "ports" in spec:
+        spec["ports"] = _ports(spec["ports"] or [], actual.get("ports") or [], spec.get("type"))
+    for name in _DEFAULTED:
+        if name not in spec and name in actual and actual.get("type") == spec.get("type", "ClusterIP"):
+            spec[name] = actual[name]
+    return _refusals(desired, view) or desired
+
+
+def _refusals(service: Object, view: View) -> tuple[Refusal, ...]:
+    """What the tenant's policy has against it. The one place that asks the policy about Services."""
+    return ()
+
+
+def _ports(ports: list[Any], actual: list[Any], service_type: str | None) -> list[Any]:
+    """The ports with the node ports that the super cluster has given to the same protocol and port."""
+    keeps = service_type in ("NodePort", "LoadBalancer")
+    given = {(each.get("protocol", "TCP"), each.get("port")): each.get("nodePort") for each in actual}
+    named = {each["name"]: each.get("nodePort") for each in actual if each.get("name")}
+    made: list[Object] = []
+    for each in ports:
+        port = {name: value for name, value in each.items() if name != "nodePort"}
+        node_port = given.get((port.get("protocol", "TCP"), port.get("port"))) or named.get(
+            port.get("name", "")
+        )
+        if keeps and node_port and all(other.get("nodePort") != node_port for other in made):
+            port["nodePort"] = node_port
+        made.append(port)
+    return made
+
+
+def _owned(value: Object) -> Object:
+    spec = {name: field for name, field in value.get("spec", {}).items() if name not in _SERVER_CHOSEN}
+    return {"spec": spec}
+
+
+def _upward(tenant: Object, found: Object, address: str, view: View) -> tuple[Action, ...]:
+    """The actions that show the tenant the address, the keys that go up, and the status."""
+    seen = copy.deepcopy(found)
+    if address:
+        metadata(seen).setdefault("annotations", {})[keys.SUPER_CLUSTER_IP] = address
+    actions: list[Action] = []
+    namespace, name = metadata(tenant)["namespace"], metadata(tenant)["name"]
+    if meta := transparent_patch(tenant, seen, view.tenant):
+        body: Object = {"metadata": meta}
+        actions.append(Patch(Side.TENANT, KIND, namespace, name, uid_of(tenant), body))
+    if status := merge_patch({"s": tenant.get("status") or {}}, {"s": found.get("status") or {}}):
+        body = {"status": status["s"]}
+        actions.append(Patch(Side.TENANT, KIND, namespace, name, uid_of(tenant), body, subresource="status"))
+    return tuple(actions)
+
+
+SYNC: KindSync = ServiceSync()
