@@ -51,6 +51,19 @@ NETWORK_READINESS = "arktos.futurewei.com/network-readiness"
 # Annotation of a super pod: the comma-separated names of the containers that are the tenant's own.
 CONTAINERS = "vcnode.io/containers"
 
+# Annotations of a super pod, for the downward API volumes of the tenant's pod: its labels and annotations as
+# the kubelet writes them, and single values whose own keys are kept from the super cluster.
+MOUNTED_LABELS = "vcnode.io/tenant-labels"
+MOUNTED_ANNOTATIONS = "vcnode.io/tenant-annotations"
+MOUNTED_METADATA_PREFIX = "tenant-metadata.vcnode.io/"
+
+# Annotation of a super pod: the comma-separated scheduling gates with which the tenant made it.
+SCHEDULING_GATES = "vcnode.io/scheduling-gates"
+
+# Annotation of a pod: a YAML list of the NRI plugins without which the runtime starts no container of it
+# (containerd's validator). With this as their domain, keys for single containers take precedence.
+REQUIRED_PLUGINS = "required-plugins.noderesource.dev"
+
 # Annotation of a super pod: when the start gate of its node unblocked it. Setting it is the nudge: the
 # kubelet syncs a pod whose annotation changed, and so retries its blocked containers at once.
 GATE_OPENED = "vcnode.io/gate-opened"

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A new super pod. Pure.
+
+What is not named here passes as it is, also fields that this version does not know.
+"""
+
+from dataclasses import dataclass
+
+from syncer.core.objects import Object, labels_of, namespace_of
+from syncer.core.plan import IssueTokens, Refusal, Wait
+from syncer.core.view import View
+from syncer.kinds.pod import policy
+from syncer.kinds.pod.affinity import translate_affinity
+from syncer.kinds.pod.dns import set_resolver
+from syncer.kinds.pod.env import API_HOSTNAMES, API_SERVICE, EnvTranslator, cluster_ip, pod_variables
+from syncer.kinds.pod.metadata import (
+    MAX_ANNOTATION_BYTES,
+    MetadataRules,
+    annotation_bytes,
+    super_metadata,
+)
+from syncer.kinds.pod.volumes import credential_refusals, missing_secret, translate_volumes
+
+WAITS_FOR_API_SERVICE = "ServiceNotReady"
+
+# Of the tenant's admission, which the super cluster's computes again from its own classes, and refuses
+# where they differ. Ephemeral containers are added through their subresource, and a pod is bound through its.
+# `subdomain`: the super namespace has other names. The tenant's own DNS resolves `<hostname>.<subdomain>`.
+_CLEARED = ("nodeName", "priority", "preemptionPolicy", "overhead", "ephemeralContainers", "subdomain")
+
+
+@dataclass(frozen=True, slots=True)
+class SuperPod:
+    """The body to create, and the tokens that have to be there before."""
+
+    body: Object
+    tokens: IssueTokens | None
+
+
+def super_pod(tenant: Object, super_namespace: str, view: View) -> SuperPod | Wait | tuple[Refusal, ...]:
+    """The super pod of a tenant's pod, whose object is used up."""
+    refused = policy.refusals(tenant, view.policy) + credential_refusals(tenant)
+    if refused:
+        return refused
+    variables = pod_environment(tenant, view)
+    if isinstance(variables, Wait):
+        return variables
+    waiting = missing_secret(tenant, view)
+    if waiting is not None:
+        return waiting
+    meta = super_metadata(tenant, super_namespace, view)
+    if annotation_bytes(meta) > MAX_ANNOTATION_BYTES:
+        return (annotations_refusal(),)
+    spec: Object = tenant["spec"]
+    waiting = set_resolver(spec, tenant, view)
+    if waiting is not None:
+        return waiting
+    node = spec.get("nodeName")
+    for field in _CLEARED:
+        spec.pop(field, None)
+    if node:
+        spec["nodeName"] = node  # the policy lets it
+    rules = MetadataRules(view)
+    translator = EnvTranslator(tenant, variables.entries, rules)
+    for field in ("initContainers", "containers"):
+        for container in spec.get(field) or ():
+            translator.translate(container)
+    tokens = translate_volumes(spec, tenant, rules)
+    translate_affinity(spec, labels_of(tenant), view)
+    spec["hostAliases"] = [
+        *(spec.get("hostAliases") or ()),
+        {"ip": variables.api_address, "hostnames": list(API_HOSTNAMES)},
+    ]
+    # Its tokens are those of `translate_volumes`: the kubelet's would be the super cluster's.
+    spec["automountServiceAccountToken"] = False
+    forced = policy.forced_runtime_class(tenant, view.policy)
+    if forced is not None:
+        spec["runtimeClassName"] = forced
+    body = {name: value for name, value in tenant.items() if name != "status"}
+    body["metadata"] = meta
+    return SuperPod(body, tokens)
+
+
+def annotations_refusal() -> Refusal:
+    return Refusal(
+        "metadata.annotations",
+        f"with those that the pod has in the super cluster, larger than {MAX_ANNOTATION_BYTES} bytes",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PodEnvironment:
+    """The address of the tenant's API server in the super cluster, and the variables for containers."""
+
+    api_address: str
+    entries: list[Object]
+
+
+def pod_environment(tenant: Object, view: View) -> PodEnvironment | Wait:
+    """The variables of Services for containers of this pod."""
+    api_service = view.in_super("Service", *API_SERVICE)
+    address = cluster_ip(api_service)
+    if api_service is None or not address:
+        return Wait(WAITS_FOR_API_SERVICE, "Service default/kubernetes has no super cluster IP yet")
+    has_links = tenant["spec"].get("enableServiceLinks") is not False
+    own = view.super_services(namespace_of(tenant)) if has_links else ()
+    return PodEnvironment(address, pod_variables(api_service, own))
+
+
+def ephemeral_containers(tenant: Object, names: frozenset[str], view: View) -> list[Object] | Wait:
+    """The tenant's ephemeral containers of these names, as they are in the super pod."""
+    variables = pod_environment(tenant, view)
+    if isinstance(variables, Wait):
+        return variables
+    translator = EnvTranslator(tenant, variables.entries, MetadataRules(view))
+    found = [each for each in tenant["spec"]["ephemeralContainers"] if each.get("name") in names]
+    for container in found:
+        translator.translate(container)
+    return found
+
+
+def metadata_of_super_pod(tenant: Object, super_namespace: str, view: View) -> Object | Refusal:
+    """The metadata that an existing super pod should have."""
+    meta = super_metadata(tenant, super_namespace, view)
+    return annotations_refusal() if annotation_bytes(meta) > MAX_ANNOTATION_BYTES else meta

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The status of a super pod as its tenant sees it. Pure."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from syncer.core.objects import Object, metadata, namespace_of, uid_of
+from syncer.core.view import View
+
+# Conditions of these types are written in the tenant, by the syncer, and are not the super pod's.
+_OWN_CONDITIONS = "vcnode.io/"
+
+_STATUS_OF = {
+    "containers": "containerStatuses",
+    "initContainers": "initContainerStatuses",
+    "ephemeralContainers": "ephemeralContainerStatuses",
+}
+
+
+def own_conditions(pod: Object) -> dict[str, Object]:
+    """The conditions by type, as the two sides can compare them: without nulls and without generations."""
+    return {
+        str(each.get("type")): {
+            name: value for name, value in each.items() if value is not None and name != "observedGeneration"
+        }
+        for each in (pod.get("status") or {}).get("conditions") or ()
+    }
+
+
+def tenant_status(tenant: Object, found: Object, view: View, *, in_sync: bool) -> Object:
+    """The whole status of the tenant's pod; parts of both objects are used up.
+
+    `in_sync`: the super pod has all that the tenant's asks for. Only then does its generation say of the
+    tenant's own generation that it was observed.
+    """
+    own = tenant.get("status") or {}
+    status: Object = dict(found.get("status") or {})
+    generations = _Generations(tenant, found, in_sync)
+    status["conditions"] = _conditions(tenant, found, generations)
+    generations.translate(status, own)
+    for field, statuses in _STATUS_OF.items():
+        if statuses in status:
+            status[statuses] = _container_statuses(tenant, field, status[statuses] or ())
+    if "qosClass" in own:
+        # Immutable, and other than the tenant's where the super cluster added a container.
+        status["qosClass"] = own["qosClass"]
+    _replace_names(status, _Names(tenant, found, view))
+    return status
+
+
+class _Generations:
+    """Translates `observedGeneration`, which counts changes of another object."""
+
+    __slots__ = ("_observed", "_own", "_super")
+
+    def __init__(self, tenant: Object, found: Object, in_sync: bool) -> None:
+        self._own = metadata(tenant).get("generation")
+        self._super = metadata(found).get("generation")
+        self._observed = in_sync and self._own is not None and self._super is not None
+
+    def translate(self, value: Object, own: Object) -> None:
+        """One status or condition; it keeps the tenant's where the new one is not known to be observed."""
+        seen = value.get("observedGeneration")
+        if seen is None:
+            return
+        if self._observed and seen >= (self._super or 0):
+            value["observedGeneration"] = self._own
+        elif own.get("observedGeneration") is not None:
+            value["observedGeneration"] = own["observedGeneration"]
+        else:
+            del value["observedGeneration"]
+
+
+def _conditions(tenant: Object, found: Object, generations: _Generations) -> list[Any]:
+    """Those of the super pod, but for readiness gates: the tenant's stay, the super cluster's are left out."""
+    kept = {gate.get("conditionType") for gate in tenant["spec"].get("readinessGates") or ()}
+    dropped = {gate.get("conditionType") for gate in found["spec"].get("readinessGates") or ()} | kept
+    own = {str(each.get("type")): each for each in (tenant.get("status") or {}).get("conditions") or ()}
+    conditions: dict[str, Object] = {}
+    for each in (found.get("status") or {}).get("conditions") or ():
+        kind = str(each.get("type"))
+        if kind in dropped or kind.startswith(_OWN_CONDITIONS):
+            continue
+        generations.translate(each, own.get(kind) or {})
+        conditions[kind] = each
+    conditions |= {
+        kind: each for kind, each in own.items() if kind in kept or kind.startswith(_OWN_CONDITIONS)
+    }
+    if conditions == own:
+        return list(own.values())  # in its own order
+    return list(conditions.values())
+
+
+def _container_statuses(tenant: Object, field: str, statuses: Iterable[Object]) -> list[Object]:
+    """Those of the tenant's containers, with mounts of the tenant's volumes."""
+    spec = tenant["spec"]
+    names = {each.get("name") for each in spec.get(field) or ()}
+    volumes = {each.get("name") for each in spec.get("volumes") or ()}
+    found = []
+    for each in statuses:
+        if each.get("name") not in names:
+            continue
+        if mounts := each.get("volumeMounts"):
+            each["volumeMounts"] = [mount for mount in mounts if mount.get("name") in volumes]
+        found.append(each)
+    return found
+
+
+class _Names:
+    """The names and the UID by which messages of the super cluster call the tenant's objects."""
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self, tenant: Object, found: Object, view: View) -> None:
+        key = view.tenant.key
+        self._pairs = (
+            (namespace_of(found), namespace_of(tenant)),
+            (uid_of(found), uid_of(tenant)),
+            (f"{key}-", ""),
+            (key, ""),
+        )
+
+    def replace(self, text: str) -> str:
+        for name, own in self._pairs:
+            if name and name in text:
+                text = text.replace(name, own)
+        return text
+
+
+def _replace_names(status: Object, names: _Names) -> None:
+    """In messages alone: other fields are identifiers of the runtime, and names that the tenant gave."""
+    for name, value in status.items():
+        if isinstance(value, str):
+            if name in ("message", "reason"):
+                status[name] = names.replace(value)
+        elif isinstance(value, dict):
+            _replace_names(value, names)
+        elif isinstance(value, list):
+            for each in value:
+                if isinstance(each, dict):
+                    _replace_names(each, names)

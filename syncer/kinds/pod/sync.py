@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan for a pod. Pure.
+
+The life of a pod is decided here: who deletes whom, and when there is a super pod at all. A pod that was
+bound in the tenant has run or may run, so it is never made again: like on any cluster its controller makes
+another one.
+"""
+
+from daemonkit.kube.resources import Key
+from syncer.core.objects import (
+    Object,
+    annotations_of,
+    is_deleting,
+    merge_patch,
+    metadata,
+    name_of,
+    namespace_of,
+    uid_of,
+)
+from syncer.core.plan import NOTHING, Action, Bind, Conflict, Create, Delete, Patch, Plan, Refusal, Side, Wait
+from syncer.core.view import View
+from syncer.kinds.downward import WAITS_FOR_NAMESPACE, owns, plan_removal
+from syncer.kinds.metadata import transparent_patch
+from syncer.kinds.pod.down import super_pod
+from syncer.kinds.pod.metadata import KIND
+from syncer.kinds.pod.status import tenant_status
+from syncer.kinds.pod.updates import plan_updates
+from syncer.kinds.port import KindSync, SameName, Scope
+from tenancy import keys
+
+_TERMINAL = ("Succeeded", "Failed")
+
+
+class PodSync(SameName):
+    """Pods."""
+
+    kind = KIND
+    scope = Scope.NAMESPACED
+    is_reactive = False
+
+    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+        if tenant is None:
+            # By the pod's own grace period: nobody is left who would name another.
+            return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
+        if found is None:
+            return _plan_without_super_pod(tenant, view)
+        if not owns(found, view, key[0]):
+            return _plan_beside_foreign_pod(tenant, found)
+        if annotations_of(found).get(keys.UID) != uid_of(tenant):
+            # Of an earlier pod of this name. The new one goes down once it is gone.
+            return plan_removal(KIND, found, key[0], view)
+        if is_deleting(tenant):
+            return _plan_deletion(tenant, found, view)
+        return _plan_both(tenant, found, view)
+
+
+def _plan_without_super_pod(tenant: Object, view: View) -> Plan:
+    if is_deleting(tenant):
+        return Plan((_delete(Side.TENANT, tenant, 0),))
+    if (tenant.get("status") or {}).get("phase") in _TERMINAL and not _node(tenant):
+        return NOTHING
+    if _was_bound(tenant):
+        return Plan((_delete(Side.TENANT, tenant, 0),))
+    namespace = namespace_of(tenant)
+    super_namespace = view.super_namespace(namespace)
+    if super_namespace is None:
+        return Plan(wait=Wait(WAITS_FOR_NAMESPACE, f"namespace {namespace} is not in the super cluster yet"))
+    made = super_pod(tenant, super_namespace, view)
+    if isinstance(made, Wait):
+        return Plan(wait=made)
+    if isinstance(made, tuple):
+        return Plan(refusals=made)
+    create = Create(Side.SUPER, KIND, made.body)
+    return Plan((create,) if made.tokens is None else (made.tokens, create))
+
+
+def _plan_beside_foreign_pod(tenant: Object, found: Object) -> Plan:
+    """A pod that is not the tenant's, or has lost its annotations, stays.
+
+    The tenant's may be deleted if it never ran: nothing says that the other one is not its super pod.
+    """
+    if is_deleting(tenant) and not _node(tenant):
+        return Plan((_delete(Side.TENANT, tenant, 0),))
+    return Plan(conflict=Conflict(f"Pod {namespace_of(found)}/{name_of(found)} is not the tenant's"))
+
+
+def _plan_deletion(tenant: Object, found: Object, view: View) -> Plan:
+    """The tenant's pod is being deleted; the shorter grace period of both sides is that of both."""
+    status = _status_actions(tenant, found, view, in_sync=False)
+    grace = _grace(tenant)
+    if not is_deleting(found):
+        return Plan((*status, _delete(Side.SUPER, found, grace)))
+    super_grace = _grace(found)
+    if grace is None or super_grace is None or grace == super_grace:
+        return Plan(status)
+    if super_grace < grace:
+        # At 0 the super pod is about to go. The tenant's goes after it, not before.
+        return Plan((*status, _delete(Side.TENANT, tenant, super_grace)) if super_grace else status)
+    return Plan((*status, _delete(Side.SUPER, found, grace)))
+
+
+def _plan_both(tenant: Object, found: Object, view: View) -> Plan:
+    node, super_node = _node(tenant), _node(found)
+    if node and super_node and node != super_node:
+        return Plan((_delete(Side.TENANT, tenant, None),))
+    down: tuple[Action, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    waiting: Wait | None = None
+    if not is_deleting(found):
+        down, refused, waiting = plan_updates(tenant, found, view)
+    actions = list(down)
+    is_binding = False
+    # The API server refuses to bind a pod that its own gates hold.
+    if super_node and not node and not tenant["spec"].get("schedulingGates") and not is_deleting(found):
+        actions.append(Bind(namespace_of(tenant), name_of(tenant), uid_of(tenant), super_node))
+        is_binding = True
+    in_sync = not (down or refused or waiting or is_deleting(found))
+    actions += _upward_metadata(tenant, found, view)
+    actions += _status_actions(tenant, found, view, in_sync=in_sync, is_binding=is_binding)
+    if is_deleting(found):
+        actions.append(_delete(Side.TENANT, tenant, _grace(found)))
+    return Plan(tuple(actions), refused, waiting)
+
+
+def _upward_metadata(tenant: Object, found: Object, view: View) -> list[Action]:
+    changes = transparent_patch(tenant, found, view.tenant)
+    return [_tenant_patch(tenant, {"metadata": changes})] if changes else []
+
+
+def _status_actions(
+    tenant: Object, found: Object, view: View, *, in_sync: bool, is_binding: bool = False
+) -> tuple[Action, ...]:
+    if not found.get("status"):
+        return ()
+    own_conditions = bool(tenant["spec"].get("readinessGates"))
+    if own_conditions and is_binding:
+        return ()  # its version changes with the binding, and the next plan needs it
+    wanted = tenant_status(tenant, found, view, in_sync=in_sync)
+    body = merge_patch(tenant.get("status") or {}, wanted)
+    if not body:
+        return ()
+    # The patch replaces the list of conditions, into which the tenant writes too.
+    version = str(metadata(tenant).get("resourceVersion", "")) if own_conditions else ""
+    return (_tenant_patch(tenant, {"status": body}, subresource="status", version=version),)
+
+
+def _tenant_patch(tenant: Object, body: Object, *, subresource: str = "", version: str = "") -> Patch:
+    return Patch(
+        Side.TENANT,
+        KIND,
+        namespace_of(tenant),
+        name_of(tenant),
+        uid_of(tenant),
+        body,
+        subresource=subresource,
+        version=version,
+    )
+
+
+def _delete(side: Side, pod: Object, grace_s: int | None) -> Delete:
+    return Delete(side, KIND, namespace_of(pod), name_of(pod), uid_of(pod), grace_s)
+
+
+def _node(pod: Object) -> str:
+    return str((pod.get("spec") or {}).get("nodeName") or "")
+
+
+def _grace(pod: Object) -> int | None:
+    found = metadata(pod).get("deletionGracePeriodSeconds")
+    return found if isinstance(found, int) else None
+
+
+def _was_bound(tenant: Object) -> bool:
+    """Whether the tenant's pod was bound, and not created with a node: a binding sets PodScheduled."""
+    return bool(_node(tenant)) and any(
+        each.get("type") == "PodScheduled" and each.get("status") == "True"
+        for each in (tenant.get("status") or {}).get("conditions") or ()
+    )
+
+
+SYNC: KindSync = PodSync()

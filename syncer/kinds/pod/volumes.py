@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes: the tenant's CA, its tokens, and what its downward API volumes read. Pure."""
+
+import hashlib
+from typing import Any
+
+from syncer.core.objects import Object, name_of, namespace_of, uid_of
+from syncer.core.plan import IssueTokens, Refusal, TokenRequest, Wait
+from syncer.core.view import View
+from syncer.kinds.configmap import ROOT_CA, TENANT_ROOT_CA
+from syncer.kinds.pod.metadata import MetadataRules, downward_items, mounted_path
+
+WAITS_FOR_SECRET = "FailedCreate"  # noqa: S105 - the reason of upstream's Event
+
+# The API server's default of `expirationSeconds`, which an object that it gave us always has.
+_DEFAULT_EXPIRATION_S = 3600
+
+# The kubelet's mode of a token where the pod has an fsGroup: it adds read permission for the group.
+# For `runAsUser` without fsGroup it would give the file to that user, which a Secret's file cannot have:
+# there the volume's own mode stays, so that the user can read it.
+_TOKEN_MODE = 0o600
+
+_MAX_NAME = 200
+
+
+def missing_secret(tenant: Object, view: View) -> Wait | None:
+    """What the pod waits for: a Secret that a volume needs, and that the tenant does not have."""
+    namespace = namespace_of(tenant)
+    for volume in tenant["spec"].get("volumes") or ():
+        source = volume.get("secret")
+        if not isinstance(source, dict) or source.get("optional"):
+            continue
+        name = str(source.get("secretName", ""))
+        if name and view.in_tenant("Secret", namespace, name) is None:
+            return Wait(WAITS_FOR_SECRET, f'Error creating: Secret "{name}" not found')
+    return None
+
+
+def credential_refusals(tenant: Object) -> tuple[Refusal, ...]:
+    """Projected sources that would give the pod an identity in the super cluster."""
+    return tuple(
+        Refusal(
+            f"spec.volumes[{index}].projected.sources[{number}].podCertificate",
+            "certificates for pods are issued by the super cluster and are not available",
+        )
+        for index, volume in enumerate(tenant["spec"].get("volumes") or ())
+        for number, source in enumerate((volume.get("projected") or {}).get("sources") or ())
+        if source.get("podCertificate") is not None
+    )
+
+
+def translate_volumes(spec: Object, tenant: Object, rules: MetadataRules) -> IssueTokens | None:
+    """Change the volumes; return the tokens that they need, if any."""
+    tokens: list[TokenRequest] = []
+    secret_name = ""
+    has_group = (spec.get("securityContext") or {}).get("fsGroup") is not None
+    for volume in spec.get("volumes") or ():
+        if isinstance(source := volume.get("configMap"), dict):
+            _rename_root_ca(source)
+        if not isinstance(projected := volume.get("projected"), dict):
+            continue
+        sources: list[Any] = projected.get("sources") or []
+        for index, source in enumerate(sources):
+            if isinstance(config_map := source.get("configMap"), dict):
+                _rename_root_ca(config_map)
+            if not isinstance(token := source.get("serviceAccountToken"), dict):
+                continue
+            secret_name = secret_name or token_secret_name(tenant)
+            request = _request(token, len(tokens))
+            tokens.append(request)
+            item: Object = {"key": request.key, "path": token.get("path", "")}
+            if has_group:
+                item["mode"] = _TOKEN_MODE
+            sources[index] = {"secret": {"name": secret_name, "items": [item]}}
+    for each in downward_items({"spec": spec}):
+        each["fieldRef"]["fieldPath"] = mounted_path(str(each["fieldRef"].get("fieldPath", "")), rules)
+    if not tokens:
+        return None
+    return IssueTokens(
+        namespace_of(tenant),
+        name_of(tenant),
+        uid_of(tenant),
+        str(spec.get("serviceAccountName") or "default"),
+        secret_name,
+        tuple(tokens),
+    )
+
+
+def _request(token: Object, number: int) -> TokenRequest:
+    return TokenRequest(
+        f"token-{number}",
+        str(token.get("audience") or ""),
+        int(token.get("expirationSeconds") or _DEFAULT_EXPIRATION_S),
+    )
+
+
+def token_secret_name(tenant: Object) -> str:
+    """The Secret of one pod's tokens: a pod made again under the same name has another."""
+    digest = hashlib.sha256(uid_of(tenant).encode()).hexdigest()[:10]
+    return f"{name_of(tenant)[:_MAX_NAME].rstrip('.-')}-token-{digest}"
+
+
+def _rename_root_ca(source: Object) -> None:
+    if source.get("name") == ROOT_CA:
+        source["name"] = TENANT_ROOT_CA
