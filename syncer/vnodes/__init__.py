@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vNodes: the Nodes that a tenant sees for nodes of the super cluster."""
