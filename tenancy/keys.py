@@ -79,3 +79,8 @@ POD_TOKEN_LIFETIMES = "vcnode.io/pod-token-lifetimes"  # noqa: S105 - an annotat
 # The files and objects of this project.
 API_VERSION = "vcnode.io/v1alpha1"
 TENANT_KIND = "Tenant"
+
+# Annotations on a VirtualCluster: its share of the syncer's queue (1 to 100, default 1), and the name of the
+# SyncPolicy in its namespace (`default` without one).
+SYNC_WEIGHT = "vcnode.io/sync-weight"
+SYNC_POLICY = "vcnode.io/sync-policy"

@@ -127,6 +127,7 @@ class Requester(Protocol):
         *,
         content_type: str = "application/json",
         limit_bytes: int = MAX_RESPONSE_BYTES,
+        can_repeat: bool = False,
     ) -> bytes: ...
 
 
@@ -137,10 +138,13 @@ class Client:
     that a new certificate is used from the next request on.
     """
 
-    def __init__(self, credentials: Credentials, *, user_agent: str = "vcnode") -> None:
+    def __init__(
+        self, credentials: Credentials, *, user_agent: str = "vcnode", max_idle: int = MAX_IDLE
+    ) -> None:
         self._credentials = credentials
         self._user_agent = user_agent
         self._idle: list[_Idle] = []
+        self._max_idle = max_idle
 
     @classmethod
     def from_kubeconfig(cls, path: Path, *, user_agent: str = "vcnode") -> "Client":
@@ -178,6 +182,7 @@ class Client:
         *,
         content_type: str = "application/json",
         limit_bytes: int = MAX_RESPONSE_BYTES,
+        can_repeat: bool = False,
     ) -> bytes:
         """Send one request and return the body of a 2xx answer.
 
@@ -185,7 +190,9 @@ class Client:
         UnreachableError, AnswerTooLargeError for more than `limit_bytes`.
         """
         deadlines = _Deadlines(REQUEST_TIMEOUT_S, REQUEST_TIMEOUT_S)
-        async with self._answer(method, path, params or {}, body, deadlines, content_type) as answer:
+        async with self._answer(
+            method, path, params or {}, body, deadlines, content_type, can_repeat=can_repeat or body is None
+        ) as answer:
             content = await answer.body(deadlines, limit_bytes)
             if len(content) > limit_bytes:
                 raise AnswerTooLargeError(f"a response of more than {limit_bytes} bytes")
@@ -214,13 +221,15 @@ class Client:
         body: bytes | None,
         deadlines: _Deadlines,
         content_type: str = "application/json",
+        *,
+        can_repeat: bool = True,
     ) -> AsyncIterator[_Answer]:
         now = self._credentials.current()
         place = urlsplit(now.access.server)
         fields = {"Host": place.netloc, "User-Agent": self._user_agent, **_headers(now, body, content_type)}
         data = request(method, place.path + path, params, fields, body)
         with _translated():
-            answer = await self._ask(now, data, deadlines, can_repeat=body is None)
+            answer = await self._ask(now, data, deadlines, can_repeat=can_repeat)
         try:
             if answer.head.status == 401:
                 # The files may have changed without a trace in their metadata.
@@ -260,7 +269,7 @@ class Client:
 
     def _keep(self, idle: _Idle) -> None:
         self._idle.append(idle)
-        if len(self._idle) > MAX_IDLE:
+        if len(self._idle) > self._max_idle:
             self._idle.pop(0).connection.close()
         asyncio.get_running_loop().call_later(IDLE_S, self._expire, idle)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records Events about pods, for `kubectl describe pod`.
+"""Records Events about pods, for `kubectl describe pod`; builds them for objects of any kind.
 
 The recorder needs the right to `create` Events and no other. An Event's name is a digest of its
 content, so that an existing one (after a restart, or a retry) is a conflict, and done.
@@ -60,6 +60,17 @@ class PodIdentity(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class InvolvedObject:
+    """An object of any kind that an Event is about."""
+
+    namespace: str
+    name: str
+    uid: str
+    kind: str
+    api_version: str
+
+
+@dataclass(frozen=True, slots=True)
 class EventSource:
     """core/v1 EventSource; with a `reporting_component` its Events also name their reporting instance."""
 
@@ -75,7 +86,7 @@ class EventBody:
 
 
 def build_event(
-    pod: PodIdentity,
+    pod: PodIdentity | InvolvedObject,
     reason: EventReason,
     message: str,
     source: EventSource,
@@ -85,6 +96,8 @@ def build_event(
 ) -> EventBody:
     """An Event of type Warning, as the kubelet builds it. `at` is UTC.
 
+    That of a cluster-scoped object is in namespace `default`, as the API server demands.
+
     `suffix` ends the Event's name. By default it is a digest of the content, so that the same Event
     exists once.
     """
@@ -92,13 +105,15 @@ def build_event(
         content = f"{pod.uid}\0{reason}\0{message}"
         suffix = hashlib.sha256(content.encode()).hexdigest()[:_DIGEST_CHARACTERS]
     timestamp = at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    api_version, kind = (pod.api_version, pod.kind) if isinstance(pod, InvolvedObject) else ("v1", "Pod")
+    namespace = pod.namespace or "default"
     value = {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{pod.name[:_MAX_NAME_CHARACTERS]}.{suffix}", "namespace": pod.namespace},
+        "metadata": {"name": f"{pod.name[:_MAX_NAME_CHARACTERS]}.{suffix}", "namespace": namespace},
         "involvedObject": {
-            "apiVersion": "v1",
-            "kind": "Pod",
+            "apiVersion": api_version,
+            "kind": kind,
             "namespace": pod.namespace,
             "name": pod.name,
             "uid": pod.uid,
@@ -113,7 +128,7 @@ def build_event(
     }
     if source.reporting_component:
         value |= {"reportingComponent": source.reporting_component, "reportingInstance": source.host}
-    return EventBody(pod.namespace, msgspec.json.encode(value))
+    return EventBody(namespace, msgspec.json.encode(value))
 
 
 class TenantQueue:

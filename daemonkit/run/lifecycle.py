@@ -46,6 +46,13 @@ def supervision(environment: Mapping[str, str], pid: int) -> Supervision:
     )
 
 
+def api_service() -> Mapping[str, str]:
+    """The variables in which the kubelet gives a pod its API server's address; empty outside of a pod."""
+    found = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+    # The one module that reads the environment: the kubelet passes these no other way.
+    return {name: os.environ[name] for name in found if name in os.environ}  # noqa: TID251
+
+
 class Lifecycle:
     """One run of a daemon, between the service manager's signals and its notices.
 

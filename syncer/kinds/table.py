@@ -24,3 +24,8 @@ OPTIONAL: Mapping[str, KindSync] = {}
 def kinds(resources: Iterable[str]) -> tuple[KindSync, ...]:
     """The default kinds, and those of these names."""
     return (*DEFAULT, *(OPTIONAL[name] for name in resources))
+
+
+def optional_names() -> frozenset[str]:
+    """The names that `resources` of the configuration may have."""
+    return frozenset(OPTIONAL)

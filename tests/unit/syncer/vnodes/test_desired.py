@@ -157,7 +157,9 @@ def test_reduced_node_has_nothing_beside() -> None:
 
 def test_super_node_is_left_as_it_is() -> None:
     """S9: upstream changed objects of its cache."""
-    cordoned = super_node(unschedulable=True, taints=[UNSCHEDULABLE_TAINT, {"key": "gpu", "effect": "NoSchedule"}])
+    cordoned = super_node(
+        unschedulable=True, taints=[UNSCHEDULABLE_TAINT, {"key": "gpu", "effect": "NoSchedule"}]
+    )
     before = copy.deepcopy(cordoned)
     vnode = desired_vnode(cordoned, VNodePolicy(taints=("gpu",), labels=("team",)), AGENT, "2026")
     vnode["spec"]["taints"][1]["key"] = "changed"
@@ -388,12 +390,19 @@ OWN = {"key": "own", "effect": "NoExecute"}
         ),
         (UPSTREAM, {"unschedulable": True}, {"taints": [UNSCHEDULABLE_TAINT]}),
         (UPSTREAM, {"taints": [UNSCHEDULABLE_TAINT]}, {"unschedulable": True}),
-        (AS_IS, {"unschedulable": True, "taints": [UNSCHEDULABLE_TAINT]}, {"unschedulable": None, "taints": []}),
+        (
+            AS_IS,
+            {"unschedulable": True, "taints": [UNSCHEDULABLE_TAINT]},
+            {"unschedulable": None, "taints": []},
+        ),
         (
             VNodePolicy(taints=("gpu", "old")),
             {
                 "unschedulable": True,
-                "taints": [UNSCHEDULABLE_TAINT | {"timeAdded": "2026"}, {"key": "old", "effect": "NoExecute"}],
+                "taints": [
+                    UNSCHEDULABLE_TAINT | {"timeAdded": "2026"},
+                    {"key": "old", "effect": "NoExecute"},
+                ],
             },
             {"taints": [UNSCHEDULABLE_TAINT | {"timeAdded": "2026"}, GPU]},
         ),

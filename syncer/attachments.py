@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tenants are synced: attaches those that a source publishes, and detaches the others."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from daemonkit import logs
+from daemonkit.kube.credentials import CredentialsError
+from daemonkit.tasks import Tasks
+from syncer.session import TenantSession
+from syncer.tenants.port import Reachable, TenantState, Unusable
+
+# For a tenant's requests under way to end.
+_CLOSE_S = 2.0
+
+_log = logs.get(__name__)
+
+
+@dataclass(slots=True)
+class Attachment:
+    """One source's tenant; without a session it has a problem."""
+
+    state: TenantState
+    session: TenantSession | None = None
+    problem: Unusable | None = None
+
+
+class Attachments:
+    """`open_session` builds a session, `attach` is run once it is synced, `detached` when it ends.
+
+    `problem` is called with a tenant that cannot be synced, for its VirtualCluster's conditions.
+    """
+
+    def __init__(
+        self,
+        open_session: Callable[[Reachable], TenantSession],
+        attach: Callable[[TenantSession], None],
+        detached: Callable[[TenantSession], None],
+        problem: Callable[[Unusable], None],
+        wait_super_synced: Callable[[], object],
+        tasks: Tasks,
+    ) -> None:
+        self._open_session = open_session
+        self._attach = attach
+        self._detached = detached
+        self._problem = problem
+        self._wait_super_synced = wait_super_synced
+        self._tasks = tasks
+        self.by_source: dict[str, Attachment] = {}
+
+    @property
+    def sessions(self) -> dict[str, TenantSession]:
+        """The sessions by cluster key."""
+        found = [each.session for each in self.by_source.values() if each.session is not None]
+        return {session.tenant.key: session for session in found}
+
+    def update(self, tenants: Mapping[str, TenantState]) -> None:
+        """Take what a source publishes: all its tenants."""
+        for source in [each for each in self.by_source if each not in tenants]:
+            self._end(source)
+        for source, state in tenants.items():
+            known = self.by_source.get(source)
+            if known is not None and known.state == state and known.problem is None:
+                continue
+            match state:
+                case Unusable():
+                    self._set_problem(source, state, state)
+                case Reachable():
+                    self._use(source, state)
+
+    def _use(self, source: str, state: Reachable) -> None:
+        known = self.by_source.get(source)
+        if known is not None and known.session is not None:
+            if known.session.tenant.key == state.cluster.key:
+                known.session.use(state.access)
+                known.session.change_tenant(state.cluster)
+                known.state, known.problem = state, None
+                return
+            self._end(source)
+        other = self.sessions.get(state.cluster.key)
+        if other is not None:
+            message = (
+                f"cluster key {state.cluster.key} belongs to another tenant; give this one a key of its own"
+            )
+            self._set_problem(source, state, Unusable("", "ClusterKeyTaken", message, state.virtual_cluster))
+            return
+        try:
+            session = self._open_session(state)
+        except CredentialsError as error:
+            unusable = Unusable(state.cluster.key, "CredentialsUnusable", str(error), state.virtual_cluster)
+            self._set_problem(source, state, unusable)
+            return
+        self.by_source[source] = Attachment(state, session)
+        _log.info("tenant found, listing its objects", tenant=session.tenant.key)
+        session.start()
+        session.tasks.spawn(self._attach_when_synced(session), "attach")
+
+    async def _attach_when_synced(self, session: TenantSession) -> None:
+        await session.wait_synced()
+        await self._wait_super_synced()  # type: ignore[misc]
+        self._attach(session)
+        _log.info("tenant synced", tenant=session.tenant.key)
+
+    def _set_problem(self, source: str, state: TenantState, problem: Unusable) -> None:
+        known = self.by_source.get(source)
+        if known is None:
+            known = self.by_source[source] = Attachment(state)
+        # A session goes on with the credentials it has: what replaced them may be a mistake.
+        known.state = state
+        if known.problem != problem:
+            known.problem = problem
+            _log.warning(
+                "tenant cannot be synced", tenant=problem.key, reason=problem.reason, problem=problem.message
+            )
+            self._problem(problem)
+
+    def _end(self, source: str) -> None:
+        ended = self.by_source.pop(source)
+        if ended.session is not None:
+            self._detached(ended.session)
+            _log.info("tenant is no longer synced", tenant=ended.session.tenant.key)
+            self._tasks.spawn(ended.session.close(_CLOSE_S), f"close {ended.session.tenant.key}")
+
+    async def close(self) -> None:
+        """End all sessions."""
+        for source in list(self.by_source):
+            ended = self.by_source.pop(source)
+            if ended.session is not None:
+                await ended.session.close(_CLOSE_S)

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vc-syncer's configuration: `kind: SyncerConfiguration`, one file, all errors at once."""
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from daemonkit.config import binding
+from daemonkit.config.binding import setting
+from daemonkit.config.status_config import StatusConfig
+from syncer.core.view import PodDns, SyncSettings
+from syncer.kinds import table
+from tenancy import names
+
+KIND = "SyncerConfiguration"
+VN_AGENT_PORT = 10550
+PATROL_INTERVAL_S = 60
+
+
+class AgentAddress(enum.Enum):
+    """Where a vNode leads: to the node, to one Service before all vn-agents, or to the agent's pod."""
+
+    NODE = "node"
+    SERVICE = "service"
+    POD_IP = "podIP"
+
+
+@dataclass(frozen=True, slots=True)
+class SuperClusterConfig:
+    kubeconfig_file: Path | None = setting(
+        None, doc="of the super cluster's API server; without it the pod's service account"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualClustersConfig:
+    kubeconfig_file: Path | None = setting(
+        None, doc="of the cluster that has the VirtualClusters; without it the super cluster"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TenantsConfig:
+    """Where tenants come from: VirtualCluster objects, or a directory of kubeconfigs."""
+
+    virtual_clusters: VirtualClustersConfig | None = setting(
+        None, doc="tenants are the running VirtualClusters of a cluster"
+    )
+    directory: Path | None = setting(None, doc="tenants are its files, `<cluster key>.kubeconfig`")
+
+    def problems(self) -> Iterator[str]:
+        if (self.virtual_clusters is None) == (self.directory is None):
+            yield "virtualClusters: give either virtualClusters or directory"
+
+
+@dataclass(frozen=True, slots=True)
+class VnAgentConfig:
+    port: int = setting(VN_AGENT_PORT, minimum=1, maximum=65535, doc="vn-agent's port on each node")
+    address: AgentAddress = setting(AgentAddress.NODE, doc="the address that vNodes show")
+    service: str = setting("vc-manager/vn-agent", doc="namespace and name of the Service, for `service`")
+    pod_selector: str = setting("app=vn-agent", doc="labels of vn-agent's pods, for `podIP`")
+    pod_namespace: str = setting("vc-manager", doc="their namespace")
+
+    def problems(self) -> Iterator[str]:
+        namespace, slash, name = self.service.partition("/")
+        if not (slash and names.is_dns_label(namespace) and names.is_dns_label(name)):
+            yield f"service: expected NAMESPACE/NAME, got {self.service!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class CustomResource:
+    """A custom resource that goes down with its tenants' namespaces, and whose status comes up."""
+
+    group: str = setting(minimum_length=1, doc="API group, such as `example.com`")
+    version: str = setting(minimum_length=1, doc="version, such as `v1`")
+    resource: str = setting(minimum_length=1, doc="plural name in paths, such as `widgets`")
+    kind: str = setting(minimum_length=1, doc="name in objects, such as `Widget`")
+
+    def problems(self) -> Iterator[str]:
+        if not names.is_pod_name(self.group):
+            yield f"group: expected a DNS name, got {self.group!r}"
+        for key, value in (("version", self.version), ("resource", self.resource)):
+            if not names.is_dns_label(value):
+                yield f"{key}: expected a DNS label, got {value!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class PatrolConfig:
+    interval_seconds: int = setting(
+        PATROL_INTERVAL_S, minimum=1, maximum=86_400, doc="time between two comparisons of both sides"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseConfig:
+    namespace: str = setting(minimum_length=1, doc="namespace of the replicas' Leases")
+    name: str = setting(minimum_length=1, doc="what the Leases' names begin with")
+
+    def problems(self) -> Iterator[str]:
+        for key, value in (("namespace", self.namespace), ("name", self.name)):
+            if not names.is_dns_label(value):
+                yield f"{key}: expected a DNS label, got {value!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardingConfig:
+    lease: LeaseConfig = setting(doc="the Leases by which replicas divide the tenants")
+
+
+@dataclass(frozen=True, slots=True)
+class PodsConfig:
+    dns: PodDns = setting(
+        PodDns.SYNCER, doc="`syncer` writes the tenant's DNS address into pods, `node` leaves it to dnsconfig"
+    )
+    required_plugins: tuple[str, ...] = setting(
+        (), minimum_length=1, doc="NRI plugins without which no node starts a tenant's pod: vcnode's gate"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SyncerConfiguration:
+    tenants: TenantsConfig = setting(doc="where tenants come from")
+    super_cluster: SuperClusterConfig = field(default_factory=SuperClusterConfig)
+    vn_agent: VnAgentConfig = field(default_factory=VnAgentConfig)
+    resources: tuple[str, ...] = setting((), doc="kinds to sync beyond the default set")
+    custom_resources: tuple[CustomResource, ...] = setting((), doc="custom resources that go down")
+    opaque_meta_domains: tuple[str, ...] = setting(
+        ("kubernetes.io", "k8s.io"), minimum_length=1, doc="domains of keys that stay on their side"
+    )
+    pods: PodsConfig = field(default_factory=PodsConfig)
+    patrol: PatrolConfig = field(default_factory=PatrolConfig)
+    sharding: ShardingConfig | None = setting(None, doc="replicas; without it one process, alone")
+    status: StatusConfig = field(default_factory=StatusConfig)
+
+    @property
+    def settings(self) -> SyncSettings:
+        return SyncSettings(
+            opaque_domains=self.opaque_meta_domains,
+            pod_dns=self.pods.dns,
+            required_plugins=self.pods.required_plugins,
+        )
+
+    def directories(self) -> Iterator[Path]:
+        """The directories that `--check-config` examines."""
+        yield from self.status.directories()
+
+    def problems(self) -> Iterator[str]:
+        known = table.optional_names()
+        for each in self.resources:
+            if each not in known:
+                yield f"resources: expected some of {', '.join(sorted(known))}, got {each!r}"
+        yield from binding.repeated("resources", self.resources)
+
+
+def load(path: Path) -> SyncerConfiguration:
+    """Read and check the file. Raises ConfigError with all problems."""
+    return binding.load(path, SyncerConfiguration, kind=KIND)

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tenant's object is reconciled next. Pure.
+
+To the engine this is client-go's workqueue, with a FIFO for each tenant. Tenants that have items ready take
+turns by weight. So a tenant with many items, or with failing ones, or with an API server that hangs, delays
+its own items alone.
+
+An item is *ready* in its tenant's FIFO, *delayed* until its time, or *in flight*. It is *dirty* from `add`
+to `get`: an item that is added in flight becomes ready again after `done`. That the tenant's FIFO is gone by
+then must not matter: what is dirty, in flight or delayed keeps the tenant's state alive, and state ends only
+when nothing of that is left.
+
+Times are of one clock that never goes back.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from syncer.core.retry_backoff import RetryBackoff, RetrySettings
+from syncer.core.weighted_round_robin import WeightedRoundRobin
+
+T = TypeVar("T", bound=Hashable)
+
+# Replaced entries of the heap are dropped when they are more than half of it, but not below this.
+_FEW_REPLACED = 64
+
+
+@dataclass(frozen=True, slots=True)
+class FairQueueSettings:
+    """`max_in_flight` is for one tenant. It is as many requests as a hanging API server can keep open."""
+
+    max_in_flight: int = 10
+    retry: RetrySettings = field(default_factory=RetrySettings)
+
+
+class Delivery(NamedTuple, Generic[T]):
+    """An item that is now in flight, until `done`. It waited since `added_s`.
+
+    Not a dataclass, which takes three times as long to make: one is made for each event.
+    """
+
+    tenant: str
+    item: T
+    added_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Depths:
+    """How many items a tenant has; since when its oldest one waits that is ready or was added in flight."""
+
+    ready: int = 0
+    delayed: int = 0
+    in_flight: int = 0
+    oldest_s: float | None = None
+
+
+class _SubQueue(Generic[T]):
+    """A tenant's items."""
+
+    __slots__ = ("delayed", "dirty", "in_flight", "is_waiting", "name", "ready")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ready: deque[T] = deque()
+        self.dirty: dict[T, float] = {}  # when it was added, oldest first
+        self.in_flight: set[T] = set()
+        self.delayed: dict[T, _Delayed[T]] = {}
+        self.is_waiting = False  # for a turn: it has items ready, and room in flight
+
+    def is_at_rest(self) -> bool:
+        return not (self.dirty or self.in_flight or self.delayed)
+
+
+# When it is due, a number in the order of adding, the sub-queue, and the item.
+_Delayed = tuple[float, int, _SubQueue[T], T]
+
+
+class FairQueue(Generic[T]):
+    """`add` items, `get` the next one, and call `done` when it was worked on.
+
+    Before `done`, tell the outcome: `retry` after a failure, `forget` otherwise. To look at an object again
+    later without a failure, use `add_after`.
+    """
+
+    def __init__(self, settings: FairQueueSettings) -> None:
+        self._max_in_flight = settings.max_in_flight
+        self._retries: RetryBackoff[T] = RetryBackoff(settings.retry)
+        self._turns: WeightedRoundRobin[str] = WeightedRoundRobin()
+        self._sub_queues: dict[str, _SubQueue[T]] = {}
+        self._delayed: list[_Delayed[T]] = []  # a heap
+        self._count = 0
+        self._replaced = 0  # entries of the heap that no longer count
+        self._in_flight = 0
+        self._is_shut_down = False
+
+    def __len__(self) -> int:
+        """How many items are ready."""
+        return sum(len(each.ready) for each in self._sub_queues.values())
+
+    @property
+    def in_flight(self) -> int:
+        return self._in_flight
+
+    @property
+    def has_drained(self) -> bool:
+        """Whether the queue was shut down, and nothing is in flight any longer."""
+        return self._is_shut_down and not self._in_flight
+
+    def tenants(self) -> Iterator[str]:
+        """Those that have items."""
+        return iter(self._sub_queues)
+
+    def depths(self, tenant: str) -> Depths:
+        found = self._sub_queues.get(tenant)
+        if found is None:
+            return Depths()
+        oldest_s = next(iter(found.dirty.values()), None)
+        return Depths(len(found.ready), len(found.delayed), len(found.in_flight), oldest_s)
+
+    def failures(self, tenant: str, item: T) -> int:
+        """How often in a row an item was to be retried."""
+        return self._retries.failures(tenant, item)
+
+    def set_weight(self, tenant: str, weight: int) -> None:
+        """A tenant's share of turns, from 1 to 100; 1 unless set. It stays until the tenant is removed."""
+        self._turns.set_weight(tenant, weight)
+
+    def add(self, tenant: str, item: T, now_s: float) -> None:
+        """Have an item worked on; once more if it is in flight."""
+        if self._is_shut_down:
+            return
+        found = self._sub_queues.get(tenant)
+        if found is None:
+            found = self._sub_queues[tenant] = _SubQueue(tenant)
+        self._add(found, item, now_s)
+
+    def add_after(self, tenant: str, item: T, delay_s: float, now_s: float) -> None:
+        """Add an item later. If it is delayed already, the earlier time counts."""
+        if delay_s <= 0:
+            self.add(tenant, item, now_s)
+            return
+        if self._is_shut_down:
+            return
+        found = self._sub_queues.get(tenant)
+        if found is None:
+            found = self._sub_queues[tenant] = _SubQueue(tenant)
+        self._delay(found, item, now_s + delay_s)
+
+    def retry(self, tenant: str, item: T, now_s: float, jitter: float = 1.0) -> None:
+        """Add an item that failed after its backoff, and when the tenant's rate of retries allows it.
+
+        `jitter` is drawn from 0 to 1. An item that is delayed already takes no token: one that fails at each
+        of its many changes must not use up what the tenant's other items need.
+        """
+        if self._is_shut_down:
+            return
+        delay_s = self._retries.on_failure(tenant, item, now_s, jitter)
+        found = self._sub_queues.get(tenant)
+        delayed = found.delayed.get(item) if found is not None else None
+        if delayed is None or delayed[0] > now_s + delay_s:
+            self.add_after(tenant, item, max(delay_s, self._retries.reserve_s(tenant, now_s)), now_s)
+
+    def forget(self, tenant: str, item: T) -> None:
+        """An item did not fail: its next backoff is the first one. What is delayed stays so."""
+        self._retries.forget(tenant, item)
+
+    def get(self, now_s: float) -> Delivery[T] | None:
+        """The next item, which is in flight then; None if there is none until something changes.
+
+        Something is an `add`, a `done`, or the time `next_due_s`.
+        """
+        if self._delayed and self._delayed[0][0] <= now_s:
+            self._add_due(now_s)
+        tenant = self._turns.first()
+        if tenant is None:
+            return None
+        found = self._sub_queues[tenant]
+        item = found.ready.popleft()
+        found.in_flight.add(item)
+        self._in_flight += 1
+        found.is_waiting = bool(found.ready) and len(found.in_flight) < self._max_in_flight
+        self._turns.take_turn(found.is_waiting)
+        return Delivery(tenant, item, found.dirty.pop(item))
+
+    def next_due_s(self) -> float | None:
+        """When the next delayed item becomes ready; None if none is delayed."""
+        while self._delayed:
+            entry = self._delayed[0]
+            if entry[2].delayed.get(entry[3]) is entry:
+                return entry[0]
+            heapq.heappop(self._delayed)
+            self._replaced -= 1
+        return None
+
+    def done(self, tenant: str, item: T) -> None:
+        """An item is in flight no longer. It is ready again if it was added meanwhile.
+
+        Nothing happens if it was not in flight, so that a second call does no harm.
+        """
+        found = self._sub_queues.get(tenant)
+        if found is None or item not in found.in_flight:
+            return
+        found.in_flight.remove(item)
+        self._in_flight -= 1
+        if item in found.dirty:
+            found.ready.append(item)
+        if found.ready:
+            if not found.is_waiting:
+                found.is_waiting = True
+                self._turns.add(tenant)
+        elif found.is_at_rest():
+            self._drop(found)
+
+    def remove_tenant(self, tenant: str) -> None:
+        """Forget what a tenant has, and its weight.
+
+        What is in flight stays known until it is done: a tenant that comes back must not have two workers at
+        one item.
+        """
+        self._turns.remove(tenant)
+        self._retries.remove_tenant(tenant)
+        found = self._sub_queues.get(tenant)
+        if found is not None:
+            self._clear(found)
+            self._drop_replaced()
+
+    def shut_down(self) -> None:
+        """No item is added or delivered any longer. What is in flight ends: see `has_drained`."""
+        self._is_shut_down = True
+        for found in list(self._sub_queues.values()):
+            self._clear(found)
+        self._turns = WeightedRoundRobin()
+        self._delayed, self._replaced = [], 0
+
+    def _add(self, found: _SubQueue[T], item: T, now_s: float) -> None:
+        if item in found.dirty:
+            return
+        found.dirty[item] = now_s
+        if item in found.in_flight:
+            return
+        found.ready.append(item)
+        if not found.is_waiting and len(found.in_flight) < self._max_in_flight:
+            found.is_waiting = True
+            self._turns.add(found.name)
+
+    def _delay(self, found: _SubQueue[T], item: T, due_s: float) -> None:
+        delayed = found.delayed.get(item)
+        if delayed is not None:
+            if delayed[0] <= due_s:
+                return
+            self._replaced += 1
+        self._count += 1
+        entry = found.delayed[item] = (due_s, self._count, found, item)
+        heapq.heappush(self._delayed, entry)
+        self._drop_replaced()
+
+    def _add_due(self, now_s: float) -> None:
+        while self._delayed and self._delayed[0][0] <= now_s:
+            entry = heapq.heappop(self._delayed)
+            _, _, found, item = entry
+            if found.delayed.get(item) is entry:
+                del found.delayed[item]
+                self._add(found, item, now_s)
+            else:
+                self._replaced -= 1
+
+    def _clear(self, found: _SubQueue[T]) -> None:
+        self._replaced += len(found.delayed)
+        found.ready.clear()
+        found.dirty.clear()
+        found.delayed.clear()
+        found.is_waiting = False
+        if not found.in_flight:
+            self._drop(found)
+
+    def _drop(self, found: _SubQueue[T]) -> None:
+        del self._sub_queues[found.name]
+        self._turns.forget_place(found.name)
+
+    def _drop_replaced(self) -> None:
+        if self._replaced > max(_FEW_REPLACED, len(self._delayed) // 2):
+            self._delayed = [entry for entry in self._delayed if entry[2].delayed.get(entry[3]) is entry]
+            heapq.heapify(self._delayed)
+            self._replaced = 0

@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans what the queue brings, and carries the plans out: the one place that writes.
+
+An item is one object of one tenant, both directions. Its plan is pure (`syncer.kinds`). Before each write to
+the super cluster the ownership of the namespace is asked again, because time has passed.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from daemonkit import logs
+from daemonkit.kube import deep_json
+from daemonkit.kube.client import ApiError, Requester, UnreachableError
+from daemonkit.tasks import Tasks
+from syncer.cache import is_verified
+from syncer.core.objects import Object, SyncedKind, version_of
+from syncer.core.plan import (
+    Action,
+    Bind,
+    Conflict,
+    Create,
+    Delete,
+    IssueTokens,
+    Patch,
+    Plan,
+    Side,
+    Wait,
+)
+from syncer.kinds.port import KindSync
+from syncer.metrics import SyncerMetrics
+from syncer.requests import Request, read_path, request_of
+from syncer.session import NAMESPACE, Item, TenantSession
+from syncer.work_queue import WorkQueue
+
+# Plans and writes to the super cluster at once. Who waits for a tenant's API server gives its place back.
+SLOTS = 64
+# Plans of one item in a row, each with an object that was found in the way.
+_MAX_REPLANS = 3
+
+_OBJECT = msgspec.json.Decoder(Object)
+_log = logs.get(__name__)
+
+
+class ForeignNamespaceError(Exception):
+    """The super namespace is not the tenant's: nothing was written."""
+
+
+class Nodes(Protocol):
+    """What provides the vNodes of a tenant."""
+
+    async def ensure(self, session: TenantSession, node: str) -> None:
+        """Return when the tenant has the vNode. Raises ApiError, UnreachableError, ConflictError."""
+
+
+class Tokens(Protocol):
+    """What has tokens of pods issued."""
+
+    async def issue(self, session: TenantSession, action: IssueTokens) -> None:
+        """Return when the Secret has the tokens. Raises ApiError, UnreachableError."""
+
+
+class Reports(Protocol):
+    """Where tenants read what became of their objects."""
+
+    async def planned(self, session: TenantSession, item: Item, plan: Plan, tenant: Object | None) -> None:
+        """Report refusals, a wait or a conflict, or that there is none any more."""
+
+    async def failed(
+        self, session: TenantSession, item: Item, error: Exception, tenant: Object | None
+    ) -> None:
+        """Report that an API server refused a write."""
+
+
+@dataclass(slots=True)
+class _Result:
+    """The versions after the actions of a plan; None where an action left it unknown."""
+
+    tenant_version: str | None
+    super_version: str | None
+
+
+class Slots:
+    """Places for work; `yielded` gives one back while its work waits for somebody else."""
+
+    def __init__(self, most: int) -> None:
+        self._places = asyncio.Semaphore(most)
+
+    async def acquire(self) -> None:
+        await self._places.acquire()
+
+    def release(self) -> None:
+        self._places.release()
+
+    @contextlib.asynccontextmanager
+    async def yielded(self) -> AsyncIterator[None]:
+        self._places.release()
+        try:
+            yield
+        finally:
+            await self._places.acquire()
+
+
+class Engine:
+    """`run` works until cancelled. `may_write` is asked before each write: shards may have changed."""
+
+    def __init__(
+        self,
+        super_client: Requester,
+        kinds: Mapping[str, KindSync],
+        queue: WorkQueue,
+        metrics: SyncerMetrics,
+        nodes: Nodes,
+        tokens: Tokens,
+        reports: Reports,
+        tasks: Tasks,
+        *,
+        may_write: Callable[[str], bool] = lambda _: True,
+        may_delete: Callable[[TenantSession, Item], bool] = lambda _, __: True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._super_client = super_client
+        self._kinds = kinds
+        self._queue = queue
+        self._metrics = metrics
+        self._nodes = nodes
+        self._tokens = tokens
+        self._reports = reports
+        self._tasks = tasks
+        self._may_write = may_write
+        self._may_delete = may_delete
+        self._clock = clock
+        self._slots = Slots(SLOTS)
+        self.conflicts: dict[tuple[str, Item], str] = {}
+
+    async def run(self) -> None:
+        """Take items until cancelled, each into a task of its own."""
+        while True:
+            await self._slots.acquire()
+            session, item = await self._queue.get()
+            self._tasks.spawn(self._work(session, item), "reconcile")
+
+    async def _work(self, session: TenantSession, item: Item) -> None:
+        retry_after_s: float | None = None
+        is_failed = False
+        try:
+            await self._reconcile(session, item)
+        except ForeignNamespaceError:
+            is_failed = True
+        except (ApiError, UnreachableError) as error:
+            is_failed = True
+            retry_after_s = error.retry_after_s if isinstance(error, ApiError) else None
+            session.last_error = f"{item[0]} {item[1]}/{item[2]}: {error}"[:500]
+        # A bug, triggered by one object. The others must go on, and this one is tried again.
+        except Exception as error:  # noqa: BLE001 - else one object of one tenant stops all
+            is_failed = True
+            session.last_error = f"{item[0]} {item[1]}/{item[2]}: {type(error).__name__} in the syncer"
+            _log.error(
+                "reconcile failed unexpectedly",
+                tenant=session.tenant.key,
+                kind=item[0],
+                object=f"{item[1]}/{item[2]}",
+                error=error,
+                traceback=logs.trace(error),
+            )
+        finally:
+            self._slots.release()
+            self._queue.done(session, item, is_failed=is_failed, retry_after_s=retry_after_s or 0.0)
+
+    async def _reconcile(self, session: TenantSession, item: Item) -> None:
+        cached, cached_super = session.cached(item), session.cached_super(item)
+        if is_verified(cached, cached_super) or not session.is_attached:
+            return
+        sync = self._kinds[item[0]]
+        tenant = None if cached is None else cached.load()
+        found = None if cached_super is None else cached_super.load()
+        for _ in range(_MAX_REPLANS):
+            tenant, found, is_again = await self._plan_once(session, sync, item, tenant, found)
+            if not is_again:
+                return
+            if tenant is None and found is None:
+                return
+        self._queue.add(session, item)
+
+    async def _plan_once(
+        self, session: TenantSession, sync: KindSync, item: Item, tenant: Object | None, found: Object | None
+    ) -> tuple[Object | None, Object | None, bool]:
+        """Plan and carry out. Returns both objects, and whether to plan again with them."""
+        versions = _Result(
+            "" if tenant is None else version_of(tenant), "" if found is None else version_of(found)
+        )
+        view = session.view()
+        # `plan` may change what it is given: reports need the tenant's identity alone.
+        subject = None if tenant is None else _subject(tenant)
+        plan = sync.plan((item[1], item[2]), tenant, found, view)
+        if isinstance(session.policy, str) and _creates_in_super(plan):
+            plan = Plan(wait=Wait("SyncPolicyUnusable", session.policy))
+        self._metrics.plans.inc()
+        await self._reports.planned(session, item, plan, subject)
+        self._note_conflict(session, item, plan.conflict)
+        is_waiting = plan.wait is not None or plan.conflict is not None or bool(plan.refusals)
+        session.note_waiting(item, view.looked if is_waiting or sync.is_reactive else ())
+        try:
+            for action in plan.actions:
+                existing = await self._carry_out(session, item, action, versions)
+                if existing is not None:
+                    side, found_there = existing
+                    return self._replanned(session, item, side, found_there)
+        except ApiError as error:
+            await self._reports.failed(session, item, error, subject)
+            raise
+        # What waits or conflicts is looked at again by each patrol, whatever it waits for.
+        is_settled = plan.wait is None and plan.conflict is None
+        if is_settled and versions.tenant_version is not None and versions.super_version is not None:
+            session.note_verified(item, versions.tenant_version, versions.super_version)
+        return None, None, False
+
+    def _replanned(
+        self, session: TenantSession, item: Item, side: Side, there: Object
+    ) -> tuple[Object | None, Object | None, bool]:
+        cached, cached_super = session.cached(item), session.cached_super(item)
+        tenant = there if side is Side.TENANT else None if cached is None else cached.load()
+        found = there if side is Side.SUPER else None if cached_super is None else cached_super.load()
+        return tenant, found, True
+
+    async def _carry_out(
+        self, session: TenantSession, item: Item, action: Action, versions: _Result
+    ) -> tuple[Side, Object] | None:
+        """Carry out one action. Returns the object that stands in the way of a creation."""
+        match action:
+            case IssueTokens():
+                async with self._slots.yielded():
+                    await self._tokens.issue(session, action)
+                return None
+            case Bind():
+                async with self._slots.yielded():
+                    await self._nodes.ensure(session, action.node)
+                await self._send(session, item, Side.TENANT, "bind", request_of(action))
+                versions.tenant_version = None
+                return None
+            case Delete():
+                if action.side is Side.SUPER and not self._may_delete(session, item):
+                    versions.super_version = None
+                    return None
+                with _ignoring(404, 409):
+                    await self._send(session, item, action.side, "delete", request_of(action))
+                self._note(action.side, versions, None)
+                return None
+            case Create():
+                try:
+                    body = await self._send(session, item, action.side, "create", request_of(action))
+                except ApiError as error:
+                    if error.status.code != 409 or error.status.reason != "AlreadyExists":
+                        raise
+                    return action.side, await self._read(session, action.side, action.kind, action.body)
+            case Patch():
+                body = await self._send(session, item, action.side, "patch", request_of(action))
+        self._note(action.side, versions, body)
+        return None
+
+    def _note(self, side: Side, versions: _Result, body: bytes | None) -> None:
+        version = None if body is None else version_of(deep_json.decode(_OBJECT, body))
+        if side is Side.SUPER:
+            versions.super_version = version
+        else:
+            versions.tenant_version = version
+
+    async def _send(
+        self, session: TenantSession, item: Item, side: Side, verb: str, request: Request
+    ) -> bytes:
+        key = session.tenant.key
+        if not self._may_write(key):
+            raise ForeignNamespaceError(key)
+        self._metrics.requests.labels(side, verb).inc()
+        if side is Side.TENANT:
+            async with self._slots.yielded():
+                return await _ask(session.client, request)
+        # Of what is cluster-scoped tenants make Namespaces alone, whose plans know whose they are.
+        is_own = (
+            session.owns_super_namespace(request.namespace) if request.namespace else item[0] == NAMESPACE
+        )
+        if not is_own:
+            raise ForeignNamespaceError(request.namespace)
+        return await _ask(self._super_client, request)
+
+    async def _read(self, session: TenantSession, side: Side, kind: SyncedKind, body: Object) -> Object:
+        self._metrics.requests.labels(side, "get").inc()
+        client: Requester = session.client if side is Side.TENANT else self._super_client
+        return deep_json.decode(_OBJECT, await client.request("GET", read_path(kind, body), {}))
+
+    def _note_conflict(self, session: TenantSession, item: Item, conflict: Conflict | None) -> None:
+        where = (session.tenant.key, item)
+        before = self.conflicts.get(where)
+        if conflict is None:
+            self.conflicts.pop(where, None)
+        elif before != conflict.message:
+            self.conflicts[where] = conflict.message
+            _log.warning(
+                "a super object stands in the way of a tenant's, it is left as it is",
+                tenant=session.tenant.key,
+                kind=item[0],
+                object=f"{item[1]}/{item[2]}",
+                reason=conflict.message,
+            )
+
+
+def _creates_in_super(plan: Plan) -> bool:
+    return any(isinstance(each, Create) and each.side is Side.SUPER for each in plan.actions)
+
+
+def _subject(tenant: Object) -> Object:
+    """The part of an object that a report about it needs."""
+    conditions = (tenant.get("status") or {}).get("conditions")
+    return {"metadata": dict(tenant["metadata"]), "status": {"conditions": conditions}}
+
+
+async def _ask(client: Requester, request: Request) -> bytes:
+    return await client.request(
+        request.method, request.path, {}, request.body, content_type=request.content_type, can_repeat=True
+    )
+
+
+@contextlib.contextmanager
+def _ignoring(*codes: int) -> Iterator[None]:
+    try:
+        yield
+    except ApiError as error:
+        if error.status.code not in codes:
+            raise

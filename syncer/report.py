@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the daemon reports: readiness, `/status`, and `/explain` for one object of a tenant."""
+
+from collections.abc import Callable
+
+from daemonkit.status.server import Query, Readiness, Reply
+from syncer.attachments import Attachment, Attachments
+from syncer.cache import is_verified
+from syncer.engine import Engine
+from syncer.session import Item, TenantSession
+from syncer.super_cluster import SuperCluster
+from syncer.tenant_reports import TenantReports
+from syncer.work_queue import WorkQueue
+
+# Objects that are not synced, of one tenant, in `/status`.
+MAX_SHOWN = 50
+PHASES = ("Synced", "NotSynced", "Unusable")
+
+
+class StatusReport:
+    """Reads the state of the parts. `source_problem` is why tenants cannot be read, empty if they can."""
+
+    def __init__(
+        self,
+        attachments: Attachments,
+        super_cluster: SuperCluster,
+        queue: WorkQueue,
+        reports: TenantReports,
+        engine: Engine,
+        source_problem: Callable[[], str],
+    ) -> None:
+        self._attachments = attachments
+        self._super = super_cluster
+        self._queue = queue
+        self._reports = reports
+        self._engine = engine
+        self._source_problem = source_problem
+        self.is_draining = False
+
+    def readiness(self) -> Readiness:
+        """Ready when the super cluster and every reachable tenant are synced.
+
+        A tenant whose API server does not answer, or whose credentials are refused, holds up nobody: it
+        is listed and not waited for.
+        """
+        lines: list[str] = []
+        unsynced = [each.name for each in self._super.reflectors.values() if not each.synced.is_set()]
+        if unsynced:
+            failures = [each.failure for each in self._super.reflectors.values() if each.failure is not None]
+            reason = f": {failures[0].message}" if failures else ""
+            lines.append(f"super cluster: not synced: {', '.join(unsynced[:5])}{reason}")
+        else:
+            lines.append("super cluster: ok")
+        problem = self._source_problem()
+        lines.append(f"tenants: {problem or 'ok'}")
+        is_ready = not unsynced and not problem
+        for each in self._attachments.by_source.values():
+            line, is_waited_for = _tenant_line(each)
+            if line:
+                lines.append(line)
+            is_ready = is_ready and not is_waited_for
+        if self.is_draining:
+            lines.append("draining")
+        return Readiness(is_ready and not self.is_draining, tuple(lines))
+
+    def status(self, now: float) -> dict[str, object]:
+        """The page `/status`: each tenant with its phase, queue, oldest item, held objects and last error."""
+        return {
+            "isDraining": self.is_draining,
+            "superCluster": {
+                "hasSynced": self._super.has_synced,
+                "sources": {
+                    each.name: {
+                        "isSynced": each.synced.is_set(),
+                        "ageSeconds": each.age_s(),
+                        "lists": each.lists,
+                    }
+                    for each in self._super.reflectors.values()
+                },
+            },
+            "sourceProblem": self._source_problem(),
+            "tenants": {
+                source: self._tenant(each, now)
+                for source, each in sorted(self._attachments.by_source.items())
+            },
+        }
+
+    def _tenant(self, each: Attachment, now: float) -> dict[str, object]:
+        found: dict[str, object] = {
+            "phase": _phase(each),
+            "problem": None
+            if each.problem is None
+            else {"reason": each.problem.reason, "message": each.problem.message},
+        }
+        session = each.session
+        if session is None:
+            return found
+        depths = self._queue.depths(session)
+        reported = self._reports.reported(session)
+        return found | {
+            "key": session.tenant.key,
+            "weight": session.tenant.weight,
+            "queue": {"ready": depths.ready, "delayed": depths.delayed, "inFlight": depths.in_flight},
+            "oldestItemSeconds": None if depths.oldest_s is None else now - depths.oldest_s,
+            "unconfirmedDeletions": len(session.unconfirmed),
+            "lastError": session.last_error,
+            "notSynced": [
+                {"kind": kind, "object": f"{namespace}/{name}" if namespace else name, "reason": reason}
+                for (kind, namespace, name), reason in list(reported.items())[:MAX_SHOWN]
+            ],
+            "notSyncedCount": len(reported),
+        }
+
+    def tenant_states(self) -> dict[tuple[str, ...], float]:
+        """The number of tenants in each phase."""
+        phases = [_phase(each) for each in self._attachments.by_source.values()]
+        return {(each,): float(phases.count(each)) for each in PHASES}
+
+    def explain(self, query: Query) -> Reply:
+        """Where an object is in the super cluster, whether both sides agree, and why not."""
+        missing = [name for name in ("tenant", "kind", "name") if not query.get(name)]
+        if missing:
+            return Reply.json({"error": f"give {', '.join(missing)}"}, 400)
+        session = self._attachments.sessions.get(query["tenant"])
+        if session is None:
+            return Reply.json({"error": "no such tenant is synced"}, 404)
+        item: Item = (query["kind"], query.get("namespace", ""), query["name"])
+        if not session.has_kind(item[0]):
+            return Reply.json({"error": f"kind {item[0]} is not synced"}, 404)
+        return Reply.json(self._explanation(session, item))
+
+    def _explanation(self, session: TenantSession, item: Item) -> dict[str, object]:
+        cached, cached_super = session.cached(item), session.cached_super(item)
+        return {
+            "tenant": session.tenant.key,
+            "kind": item[0],
+            "namespace": item[1],
+            "name": item[2],
+            "isInTenant": cached is not None,
+            "superNamespace": session.super_name(item[1]) if item[1] else "",
+            "ownsSuperNamespace": bool(item[1]) and session.owned_namespace(item[1]) is not None,
+            "isInSuper": cached_super is not None,
+            "superName": "" if cached_super is None else cached_super.metadata.name,
+            "isSynced": is_verified(cached, cached_super),
+            "isHeld": item in session.unconfirmed and cached is None,
+            "reason": self._reports.last(session, item),
+            "conflict": self._engine.conflicts.get((session.tenant.key, item), ""),
+        }
+
+
+def _phase(each: Attachment) -> str:
+    if each.session is None:
+        return "Unusable"
+    return "Synced" if each.session.is_attached else "NotSynced"
+
+
+def _tenant_line(each: Attachment) -> tuple[str, bool]:
+    """The line of a tenant that is not synced, and whether readiness waits for it."""
+    session = each.session
+    if session is None:
+        problem = each.problem
+        key = "" if problem is None else problem.key
+        return f"tenant {key}: {'' if problem is None else problem.message}", False
+    if session.is_attached:
+        return "", False
+    failure = session.failure
+    if failure is not None:
+        return f"tenant {session.tenant.key}: not reachable: {failure.message}", False
+    return f"tenant {session.tenant.key}: not synced", True

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One running vc-syncer: builds the parts, starts them in order, and ends them."""
+
+import random
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from daemonkit import logs
+from daemonkit.kube.client import Client
+from daemonkit.kube.credentials import Credentials
+from daemonkit.kube.kubeconfig import Access, in_cluster, load
+from daemonkit.run.daemon_shell import DaemonShell, freeze_heap, wait_until_ready
+from daemonkit.run.lifecycle import Lifecycle
+from syncer.attachments import Attachments
+from syncer.config import SyncerConfiguration
+from syncer.engine import SLOTS, Engine
+from syncer.kinds import table
+from syncer.kinds.port import KindSync
+from syncer.metrics import SyncerMetrics
+from syncer.patrol import Patrol
+from syncer.pending import NoNodes, NoTokens
+from syncer.report import StatusReport
+from syncer.session import TenantSession
+from syncer.super_cluster import SuperChange, SuperCluster
+from syncer.tenant_reports import TenantReports
+from syncer.tenants.conditions import write_condition
+from syncer.tenants.directory import DirectorySource
+from syncer.tenants.policies import Policies
+from syncer.tenants.port import Reachable, Unusable
+from syncer.tenants.virtual_clusters import VirtualClusterSource
+from syncer.work_queue import WorkQueue
+
+COMPONENT = "vc-syncer"
+# A start that is not ready by then reports ready to systemd all the same; `/readyz` names what is missing.
+READY_WAIT_S = 10.0
+# For writes under way at a stop.
+DRAIN_S = 5.0
+
+_log = logs.get(__name__)
+
+
+class SyncerService:
+    """Everything that lives from start to stop."""
+
+    def __init__(self, config: SyncerConfiguration, environment: Mapping[str, str]) -> None:
+        """Build all parts without connecting. Raises CredentialsError for an unusable kubeconfig."""
+        self._config = config
+        self._metrics = SyncerMetrics()
+        self._shell = DaemonShell(COMPONENT)
+        self._tasks = self._shell.tasks
+        self._client = _client(config.super_cluster.kubeconfig_file, environment)
+        self._kinds: dict[str, KindSync] = {each.kind.kind: each for each in table.kinds(config.resources)}
+        self._queue = WorkQueue(time.monotonic, random.random, self._metrics.queue_seconds)
+        self._super = SuperCluster(self._client, self._kinds.values(), self._super_changed)
+        self._reports = TenantReports(self._metrics, time.time, time.monotonic)
+        self._attachments = Attachments(
+            self._open_session,
+            self._attach,
+            self._detached,
+            self._note_problem,
+            self._super.wait_synced,
+            self._tasks,
+        )
+        self._patrol = Patrol(
+            self._queue,
+            self._metrics,
+            lambda: self._attachments.sessions.values(),
+            interval_s=config.patrol.interval_seconds,
+        )
+        self._engine = Engine(
+            self._client,
+            self._kinds,
+            self._queue,
+            self._metrics,
+            NoNodes(),
+            NoTokens(),
+            self._reports,
+            self._tasks,
+        )
+        self._meta_client = self._client
+        self._source = self._make_source(environment)
+        self._policies = Policies(self._meta_client, self._policies_changed)
+        self._report = StatusReport(
+            self._attachments, self._super, self._queue, self._reports, self._engine, self._source_problem
+        )
+        self._add_gauges()
+
+    def _make_source(self, environment: Mapping[str, str]) -> DirectorySource | VirtualClusterSource:
+        tenants = self._config.tenants
+        if tenants.directory is not None:
+            return DirectorySource(tenants.directory, lambda: self._client.server, self._attachments.update)
+        meta = tenants.virtual_clusters
+        if meta is not None and (path := meta.kubeconfig_file) is not None:
+            self._meta_client = _client(path, environment)
+        return VirtualClusterSource(
+            self._meta_client,
+            self._client,
+            lambda: self._client.server,
+            self._attachments.update,
+            self._tasks,
+        )
+
+    # ---- life
+
+    async def run(self, life: Lifecycle) -> int:
+        """Work until the daemon stops. Returns the exit code."""
+        freeze_heap()
+        await self._shell.start(
+            life,
+            self._config.status.listen_at,
+            self._metrics.registry,
+            readiness=self._report.readiness,
+            status=lambda: self._report.status(time.monotonic()),
+            pages={"/explain": self._report.explain},
+        )
+        self._super.start(self._tasks)
+        self._tasks.spawn(self._policies.reflector.run(), "policies")
+        self._tasks.spawn(self._source.run(), "tenants")
+        self._tasks.spawn(self._engine.run(), "engine")
+        self._tasks.spawn(self._patrol.run(), "patrol")
+        await wait_until_ready(life, self._report.readiness, READY_WAIT_S)
+        _log.info(
+            "started", tenants=len(self._attachments.sessions), is_ready=self._report.readiness().is_ready
+        )
+        life.ready()
+        await life.stopping.wait()
+        await self._stop()
+        return 0
+
+    async def _stop(self) -> None:
+        self._report.is_draining = True
+        await self._queue.drain(DRAIN_S)
+        await self._attachments.close()
+        await self._shell.end_tasks()
+        await self._client.close()
+        await self._shell.stop()
+
+    # ---- tenants
+
+    def _open_session(self, state: Reachable) -> TenantSession:
+        return TenantSession(
+            state.cluster,
+            state.access,
+            self._kinds,
+            self._super,
+            self._config.settings,
+            self._policies.of(state.cluster),
+            self._queue.add,
+            virtual_cluster=state.virtual_cluster,
+            user_agent=COMPONENT,
+        )
+
+    def _attach(self, session: TenantSession) -> None:
+        self._queue.attach(session)
+        session.is_attached = True
+        session.tasks.spawn(self._patrol.start(session), "first patrol")
+
+    def _detached(self, session: TenantSession) -> None:
+        session.is_attached = False
+        self._queue.detach(session)
+        self._reports.forget(session)
+
+    def _super_changed(self, change: SuperChange) -> None:
+        if change.key is None:
+            for session in self._attachments.sessions.values():
+                session.touched("super", (change.kind, change.namespace, change.name))
+            return
+        owner = self._attachments.sessions.get(change.key)
+        if owner is not None:
+            owner.touched("super", (change.kind, change.namespace, change.name))
+
+    def _policies_changed(self) -> None:
+        for session in self._attachments.sessions.values():
+            if session.change_policy(self._policies.of(session.tenant)) and session.is_attached:
+                session.tasks.spawn(self._patrol.check(session), "patrol after a policy's change")
+
+    def _note_problem(self, problem: Unusable) -> None:
+        if problem.virtual_cluster is not None:
+            self._tasks.spawn(write_condition(self._meta_client, problem, time.time), "condition")
+
+    def _source_problem(self) -> str:
+        source = self._source
+        if source.has_synced and not source.problem:
+            return ""
+        return source.problem or "not synced"
+
+    def _add_gauges(self) -> None:
+        registry = self._metrics.registry
+        registry.gauge_function(
+            "vcnode_syncer_tenants",
+            "Tenants by state.",
+            self._report.tenant_states,
+            ("state",),
+        )
+        registry.gauge_function(
+            "vcnode_syncer_queued_objects",
+            "Objects in the queue, of all tenants, by what they wait for.",
+            self._queue.totals,
+            ("state",),
+        )
+
+
+def _client(path: Path | None, environment: Mapping[str, str]) -> Client:
+    def access() -> Access:
+        return in_cluster(environment) if path is None else load(path)
+
+    watched = () if path is None else (path,)
+    return Client(Credentials(access, watched=watched), user_agent=COMPONENT, max_idle=SLOTS)

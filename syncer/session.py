@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One tenant: its own client, its own caches, and what its objects wait for.
+
+Nothing here is shared with other tenants, so that one that hangs holds up itself alone.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from daemonkit.kube.client import Client
+from daemonkit.kube.credentials import Credentials
+from daemonkit.kube.freshness import Failure
+from daemonkit.kube.kubeconfig import Access
+from daemonkit.kube.reflector import Reflector, Timing
+from daemonkit.kube.resources import Key
+from daemonkit.kube.store import Added, Change, Deleted, Modified
+from daemonkit.tasks import Tasks
+from syncer.cache import CachedObject, is_verified, parse, parse_with_spec
+from syncer.core.objects import Object, SyncedKind, labels_of
+from syncer.core.tenant_cluster import TenantCluster
+from syncer.core.view import SyncSettings
+from syncer.kinds.port import KindSync, Scope
+from syncer.policy.sync_policy import DEFAULT, SyncPolicy
+from syncer.super_cluster import SuperCluster
+from tenancy.super_namespaces import NamespaceOwner
+
+# Requests of one tenant under way at once; kept connections to its API server are as many.
+MAX_IN_FLIGHT = 16
+NAMESPACE = "Namespace"
+
+Item = tuple[str, str, str]
+"""(kind, tenant namespace, tenant name): what is planned as one."""
+
+_Looked = tuple[str, str, str, str]
+"""(side, kind, namespace, name) that a plan looked up; the name `*` is any."""
+
+# Of these the tenant's objects are only written: it has many, and none goes down.
+NOT_WATCHED = frozenset({"Event"})
+
+
+class TenantSession:
+    """Built without connecting; `start` begins. `enqueue` puts an item into the tenant's queue."""
+
+    def __init__(
+        self,
+        tenant: TenantCluster,
+        access: Access,
+        kinds: Mapping[str, KindSync],
+        super_cluster: SuperCluster,
+        settings: SyncSettings,
+        policy: SyncPolicy | str,
+        enqueue: Callable[["TenantSession", Item], None],
+        *,
+        virtual_cluster: Key | None = None,
+        user_agent: str = "vc-syncer",
+        timing: Timing | None = None,
+    ) -> None:
+        self.tenant = tenant
+        self._policy = policy
+        self.settings = settings
+        self.virtual_cluster = virtual_cluster
+        self._access = access
+        self._credentials = Credentials(lambda: self._access)
+        self.client = Client(self._credentials, user_agent=user_agent, max_idle=MAX_IN_FLIGHT)
+        self._kinds = kinds
+        self._super = super_cluster
+        self._enqueue = enqueue
+        self._tasks = Tasks(f"tenant {tenant.key}")
+        self._super_names: dict[str, str | None] = {}
+        self._assumed: dict[Item, tuple[str, str]] = {}
+        self._waiting: dict[Item, frozenset[_Looked]] = {}
+        self._waiters: dict[_Looked, set[Item]] = {}
+        self.unconfirmed: set[Item] = set()
+        """Objects that a list lacked, or that were missing at the start: no event confirms their deletion."""
+        self.is_attached = False
+        self.has_patrolled = False
+        self.last_error = ""
+        self.reflectors: dict[str, Reflector[CachedObject]] = {
+            name: self._follow(sync, timing) for name, sync in kinds.items() if name not in NOT_WATCHED
+        }
+
+    def _follow(self, sync: KindSync, timing: Timing | None) -> Reflector[CachedObject]:
+        kind = sync.kind.kind
+        return Reflector(
+            self.client,
+            sync.kind.resource,
+            parse_with_spec if kind in ("Pod", "PersistentVolume") else parse,
+            may_be_absent=True,
+            on_change=lambda changes: self._changed(kind, changes),
+            timing=timing,
+        )
+
+    # ---- life
+
+    def start(self) -> None:
+        for name, reflector in self.reflectors.items():
+            self._tasks.spawn(reflector.run(), name)
+
+    @property
+    def tasks(self) -> Tasks:
+        """The tasks that end with the session."""
+        return self._tasks
+
+    async def wait_synced(self) -> None:
+        for reflector in self.reflectors.values():
+            await reflector.synced.wait()
+
+    @property
+    def has_synced(self) -> bool:
+        return all(each.synced.is_set() for each in self.reflectors.values())
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the tenant's API server cannot be read now; None if it can."""
+        found = [each.failure for each in self.reflectors.values()]
+        return next((each for each in found if each is not None), None)
+
+    async def close(self, timeout_s: float) -> None:
+        await self._tasks.close(timeout_s)
+        await self.client.close()
+
+    def use(self, access: Access) -> None:
+        """Take rotated credentials, from the next request on."""
+        if access != self._access:
+            self._access = access
+            self._credentials.reload()
+
+    def change_tenant(self, tenant: TenantCluster) -> None:
+        """Take another weight, policy or prefixes of the same tenant."""
+        self.tenant = tenant
+
+    @property
+    def policy(self) -> SyncPolicy | str:
+        """Its SyncPolicy, or why there is none: then nothing new goes down."""
+        return self._policy
+
+    def change_policy(self, policy: SyncPolicy | str) -> bool:
+        """Take another policy: all objects are to be planned again. False if it is the same."""
+        if policy == self._policy:
+            return False
+        self._policy = policy
+        self.forget_verified()
+        return True
+
+    def forget_verified(self) -> None:
+        """Have the next patrol plan every object."""
+        for reflector in self.reflectors.values():
+            for each in reflector.objects.values():
+                each.verified_with = None
+
+    def has_kind(self, name: str) -> bool:
+        return name in self._kinds
+
+    def kind(self, name: str) -> SyncedKind:
+        return self._kinds[name].kind
+
+    async def send(
+        self, method: str, path: str, body: Object | None = None, *, content_type: str = "application/json"
+    ) -> bytes:
+        """A request to the tenant's API server. Raises ApiError, UnreachableError."""
+        data = None if body is None else msgspec.json.encode(body)
+        return await self.client.request(method, path, {}, data, content_type=content_type, can_repeat=True)
+
+    # ---- caches
+
+    def cached(self, item: Item) -> CachedObject | None:
+        """The tenant's object."""
+        kind, namespace, name = item
+        reflector = self.reflectors.get(kind)
+        return None if reflector is None else reflector.objects.get((namespace, name))
+
+    def cached_super(self, item: Item) -> CachedObject | None:
+        """The super object that belongs to the tenant's of this name; None in a namespace of somebody else.
+
+        Of a Namespace also one that somebody else has: its plan finds the conflict.
+        """
+        kind, namespace, name = item
+        sync = self._kinds[kind]
+        objects = self._super.objects(kind)
+        if sync.scope is Scope.NAMESPACE:
+            super_name = self.super_name(name)
+            return None if super_name is None else objects.get(("", super_name))
+        if sync.scope is Scope.NAMESPACED:
+            super_name = self.owned_namespace(namespace)
+            return None if super_name is None else objects.get((super_name, sync.super_name(name)))
+        found = objects.get(("", name))
+        if found is not None and sync.scope is Scope.CLAIMED:
+            owner = self._super.owner(found.claim_namespace)
+            return found if isinstance(owner, NamespaceOwner) and self._is_mine(owner) else None
+        return found
+
+    def super_name(self, namespace: str) -> str | None:
+        """The name that the super namespace has or would have."""
+        if namespace not in self._super_names:
+            found = self.tenant.super_namespace(namespace)
+            self._super_names[namespace] = found if isinstance(found, str) else None
+        return self._super_names[namespace]
+
+    def owned_namespace(self, namespace: str) -> str | None:
+        """The super namespace that stands for a tenant's, if it exists and is this tenant's."""
+        name = self.super_name(namespace)
+        if name is None:
+            return None
+        owner = self._super.owner(name)
+        is_mine = isinstance(owner, NamespaceOwner) and owner.namespace == namespace and self._is_mine(owner)
+        return name if is_mine else None
+
+    def owns_super_namespace(self, name: str) -> bool:
+        """Whether a super namespace is this tenant's now: asked before each write."""
+        owner = self._super.owner(name)
+        return isinstance(owner, NamespaceOwner) and self._is_mine(owner)
+
+    def _is_mine(self, owner: NamespaceOwner) -> bool:
+        return owner.is_of(self.tenant.key, self.tenant.uid)
+
+    def items(self) -> Iterable[Item]:
+        """Every object of either side, whatever its state."""
+        for kind, sync in self._kinds.items():
+            own = self.reflectors[kind].objects if kind in self.reflectors else {}
+            for namespace, name in list(own):
+                yield kind, namespace, name
+            for item in self._super_items(kind, sync):
+                if item[1:] not in own:
+                    yield item
+
+    def _super_items(self, kind: str, sync: KindSync) -> Iterable[Item]:
+        objects = self._super.objects(kind)
+        mine = {name: owner.namespace for name, owner in self._super.owned_namespaces(self.tenant.key)}
+        if sync.scope is Scope.NAMESPACE:
+            yield from ((kind, "", namespace) for namespace in mine.values())
+        elif sync.scope is Scope.PUBLISHED:
+            yield from ((kind, "", name) for _, name in list(objects))
+        elif sync.scope is Scope.CLAIMED:
+            yield from (
+                (kind, "", key[1]) for key, each in list(objects.items()) if each.claim_namespace in mine
+            )
+        else:
+            for super_namespace, super_name in list(objects):
+                namespace = mine.get(super_namespace)
+                name = sync.tenant_name(super_name)
+                if namespace is not None and name is not None:
+                    yield kind, namespace, name
+
+    # ---- changes
+
+    def _changed(self, kind: str, changes: Sequence[Change[CachedObject]]) -> None:
+        is_relisting = self.reflectors[kind].is_relisting
+        for change in changes:
+            if not isinstance(change, Added | Modified | Deleted):
+                continue
+            item = (kind, *change.key)
+            assumed = self._assumed.pop(item, None)
+            if isinstance(change, Deleted):
+                if is_relisting:
+                    self.unconfirmed.add(item)
+            else:
+                self.unconfirmed.discard(item)
+                if assumed is not None and assumed[0] == change.value.version:
+                    change.value.verified_with = assumed[1]
+            self.touched("tenant", item)
+
+    def touched(self, side: str, item: Item) -> None:
+        """An object changed on one side: plan it, and what waited for it."""
+        if not self.is_attached:
+            return
+        if not is_verified(self.cached(item), self.cached_super(item)):
+            self._enqueue(self, item)
+        kind, namespace, name = item
+        for looked in ((side, kind, namespace, name), (side, kind, namespace, "*")):
+            for each in self._waiters.pop(looked, ()):
+                self._enqueue(self, each)
+
+    # ---- what was planned
+
+    def note_verified(self, item: Item, tenant_version: str, super_version: str) -> None:
+        """Note that these two versions agree; either may still be on its way into the caches."""
+        cached = self.cached(item)
+        if cached is not None and cached.version == tenant_version:
+            cached.verified_with = super_version
+        elif tenant_version:
+            self._assumed[item] = (tenant_version, super_version)
+        else:
+            found = self.cached_super(item)
+            if found is not None and found.version == super_version and cached is None:
+                found.verified_with = ""
+
+    def note_waiting(self, item: Item, looked: Iterable[_Looked]) -> None:
+        """Have the item planned again when one of these changes; none ends that."""
+        for each in self._waiting.pop(item, ()):
+            waiters = self._waiters.get(each)
+            if waiters is not None:
+                waiters.discard(item)
+                if not waiters:
+                    del self._waiters[each]
+        found = frozenset(looked)
+        if found:
+            self._waiting[item] = found
+            for each in found:
+                self._waiters.setdefault(each, set()).add(item)
+
+    def view(self) -> "TenantView":
+        return TenantView(self, self._super, self._kinds)
+
+
+class TenantView:
+    """The `View` of one plan, which notes what was looked up."""
+
+    def __init__(
+        self, session: TenantSession, super_cluster: SuperCluster, kinds: Mapping[str, KindSync]
+    ) -> None:
+        self._session = session
+        self._super = super_cluster
+        self._kinds = kinds
+        self.looked: set[_Looked] = set()
+
+    @property
+    def tenant(self) -> TenantCluster:
+        return self._session.tenant
+
+    @property
+    def policy(self) -> SyncPolicy:
+        """The policy; the strictest while there is none, for objects that are in the super cluster already."""
+        found = self._session.policy
+        return DEFAULT if isinstance(found, str) else found
+
+    @property
+    def settings(self) -> SyncSettings:
+        return self._session.settings
+
+    def in_tenant(self, kind: str, namespace: str, name: str) -> Object | None:
+        self.looked.add(("tenant", kind, namespace, name))
+        if kind not in self._kinds:
+            return None
+        found = self._session.cached((kind, namespace, name))
+        return None if found is None else found.load()
+
+    def in_super(self, kind: str, namespace: str, name: str) -> Object | None:
+        self.looked.add(("super", kind, namespace, name))
+        if kind not in self._kinds:
+            return None
+        found = self._session.cached_super((kind, namespace, name))
+        return None if found is None else found.load()
+
+    def super_services(self, namespace: str) -> Iterable[Object]:
+        self.looked.add(("super", "Service", namespace, "*"))
+        name = self._session.owned_namespace(namespace)
+        return () if name is None else self._super.services(name)
+
+    def tenant_namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        self.looked.add(("tenant", NAMESPACE, "", "*"))
+        objects = self._session.reflectors[NAMESPACE].objects
+        return {key[1]: labels_of(each.load()) for key, each in objects.items()}
+
+    def super_namespace(self, namespace: str) -> str | None:
+        self.looked.add(("super", NAMESPACE, "", namespace))
+        name = self._session.owned_namespace(namespace)
+        if name is None:
+            return None
+        owner, own = self._super.owner(name), self._session.cached((NAMESPACE, "", namespace))
+        is_current = isinstance(owner, NamespaceOwner) and own is not None and own.metadata.uid == owner.uid
+        return name if is_current else None

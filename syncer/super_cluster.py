@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The super cluster's objects that may be tenants', and whose each is.
+
+One watch a kind for all tenants. An object belongs to the tenant whose annotations its namespace carries
+(`tenancy.super_namespaces`); what it claims itself counts only as a second proof, in plans.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from daemonkit.kube.reflector import Reflector, Timing, Transport
+from daemonkit.kube.resources import NODES, SERVICES
+from daemonkit.kube.store import Added, Change, Deleted, Modified
+from daemonkit.tasks import Tasks
+from syncer.cache import CachedObject, parse, parse_with_spec
+from syncer.core.objects import Object, annotations_of
+from syncer.kinds.port import KindSync, Scope
+from tenancy import keys, names
+from tenancy.super_namespaces import NamespaceOwner, owner_of
+
+NODE = "Node"
+_WITH_SPEC = frozenset({"Pod", "PersistentVolume"})
+# Of these the super cluster, or the syncer beside its own labels, has objects without our labels that matter.
+_WITHOUT_LABELS = frozenset({"Namespace", "ServiceAccount", "Event", "PersistentVolume"})
+
+
+@dataclass(frozen=True, slots=True)
+class SuperChange:
+    """A super object of a tenant changed: `namespace` and `name` are the tenant's.
+
+    Without a `key` it concerns all tenants: a published object, or a Node.
+    """
+
+    kind: str
+    key: str | None
+    namespace: str
+    name: str
+
+
+class SuperCluster:
+    """`on_change` is called for each change, after it is in the caches."""
+
+    def __init__(
+        self,
+        client: Transport,
+        kinds: Iterable[KindSync],
+        on_change: Callable[[SuperChange], None],
+        *,
+        timing: Timing | None = None,
+    ) -> None:
+        self._on_change = on_change
+        self._owners: dict[str, NamespaceOwner | names.Refused] = {}
+        self._service_names: dict[str, set[str]] = {}
+        self._services: dict[str, tuple[Object, ...]] = {}
+        self._kinds = {each.kind.kind: each for each in kinds}
+        self.reflectors: dict[str, Reflector[CachedObject]] = {}
+        for sync in self._kinds.values():
+            self.reflectors[sync.kind.kind] = self._follow(client, sync, timing)
+        self.reflectors[NODE] = Reflector(client, NODES, parse, on_change=self._nodes_changed, timing=timing)
+
+    def _follow(self, client: Transport, sync: KindSync, timing: Timing | None) -> Reflector[CachedObject]:
+        kind = sync.kind.kind
+        return Reflector(
+            client,
+            sync.kind.resource,
+            parse_with_spec if kind in _WITH_SPEC else parse,
+            label_selector=_selector(sync),
+            may_be_absent=True,
+            on_change=lambda changes: self._changed(sync, changes),
+            timing=timing,
+        )
+
+    def start(self, tasks: Tasks) -> None:
+        for reflector in self.reflectors.values():
+            tasks.spawn(reflector.run(), f"super {reflector.name}")
+
+    @property
+    def has_synced(self) -> bool:
+        return all(each.synced.is_set() for each in self.reflectors.values())
+
+    async def wait_synced(self) -> None:
+        for reflector in self.reflectors.values():
+            await reflector.synced.wait()
+
+    def objects(self, kind: str) -> Mapping[tuple[str, str], CachedObject]:
+        """The cached objects of a kind, by (super namespace, super name)."""
+        return self.reflectors[kind].objects
+
+    def owner(self, super_namespace: str) -> NamespaceOwner | names.Refused | None:
+        """Whose a super namespace is; None for the super cluster's own and for one that does not exist."""
+        return self._owners.get(super_namespace)
+
+    def owned_namespaces(self, key: str) -> list[tuple[str, NamespaceOwner]]:
+        """The super namespaces with this cluster key in their annotations."""
+        return [
+            (name, owner)
+            for name, owner in self._owners.items()
+            if isinstance(owner, NamespaceOwner) and owner.key == key
+        ]
+
+    def services(self, super_namespace: str) -> tuple[Object, ...]:
+        """The Services of a super namespace in order of their names. Read only: they are shared."""
+        found = self._services.get(super_namespace)
+        if found is None:
+            cached = self.reflectors["Service"].objects
+            ordered = sorted(self._service_names.get(super_namespace, ()))
+            found = tuple(cached[super_namespace, name].load() for name in ordered)
+            self._services[super_namespace] = found
+        return found
+
+    # ---- changes
+
+    def _changed(self, sync: KindSync, changes: Sequence[Change[CachedObject]]) -> None:
+        kind = sync.kind.kind
+        for change in changes:
+            if not isinstance(change, Added | Modified | Deleted):
+                continue
+            namespace, name = change.key
+            if sync.scope is Scope.NAMESPACE:
+                self._namespace_changed(change)
+            elif sync.scope is Scope.NAMESPACED:
+                if sync.kind.resource == SERVICES:
+                    self._note_service(namespace, name, is_there=not isinstance(change, Deleted))
+                self._report(sync, kind, namespace, name)
+            elif sync.scope is Scope.PUBLISHED:
+                self._on_change(SuperChange(kind, None, "", name))
+            else:
+                for value in _values(change):
+                    owner = self._owners.get(value.claim_namespace)
+                    if isinstance(owner, NamespaceOwner):
+                        self._on_change(SuperChange(kind, owner.key, "", name))
+
+    def _report(self, sync: KindSync, kind: str, super_namespace: str, super_name: str) -> None:
+        owner = self._owners.get(super_namespace)
+        name = sync.tenant_name(super_name)
+        if isinstance(owner, NamespaceOwner) and name is not None:
+            self._on_change(SuperChange(kind, owner.key, owner.namespace, name))
+
+    def _namespace_changed(
+        self, change: Added[CachedObject] | Modified[CachedObject] | Deleted[CachedObject]
+    ) -> None:
+        name = change.key[1]
+        before = self._owners.pop(name, None)
+        if not isinstance(change, Deleted):
+            owner = owner_of(name, annotations_of(change.value.load()))
+            if owner is not None:
+                self._owners[name] = owner
+        after = self._owners.get(name)
+        for owner in dict.fromkeys((before, after)):
+            if isinstance(owner, NamespaceOwner):
+                self._on_change(SuperChange("Namespace", owner.key, "", owner.namespace))
+
+    def _note_service(self, namespace: str, name: str, *, is_there: bool) -> None:
+        found = self._service_names.setdefault(namespace, set())
+        (found.add if is_there else found.discard)(name)
+        if not found:
+            del self._service_names[namespace]
+        self._services.pop(namespace, None)
+
+    def _nodes_changed(self, changes: Sequence[Change[CachedObject]]) -> None:
+        for change in changes:
+            self._on_change(SuperChange(NODE, None, "", change.key[1]))
+
+
+def _values(
+    change: Added[CachedObject] | Modified[CachedObject] | Deleted[CachedObject],
+) -> Iterable[CachedObject]:
+    match change:
+        case Added(_, value):
+            return (value,)
+        case Modified(_, old, value):
+            return (value,) if old.claim_namespace == value.claim_namespace else (old, value)
+        case Deleted(_, old):
+            return (old,)
+
+
+def _selector(sync: KindSync) -> str:
+    if sync.scope is Scope.PUBLISHED:
+        return f"{keys.SUPER_PUBLIC}=true"
+    return "" if sync.kind.kind in _WITHOUT_LABELS else keys.VC_NAME

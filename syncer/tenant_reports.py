@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells tenants what became of their objects: an Event, and on a Pod a condition.
+
+The text names the tenant's own objects and fields. What the super cluster said is passed on with its names
+of the tenant's namespaces put back; conflicts with others are for the operator alone.
+"""
+
+import datetime as dt
+from collections.abc import Callable
+
+from daemonkit.kube.client import ApiError, UnreachableError
+from daemonkit.kube.event_recorder import EVENTS, EventSource, InvolvedObject, build_event
+from daemonkit.kube.resources import EventReason
+from daemonkit.token_bucket import TokenBucket
+from syncer.core.objects import Object
+from syncer.core.plan import Plan
+from syncer.metrics import SyncerMetrics
+from syncer.requests import STRATEGIC_MERGE_PATCH
+from syncer.session import Item, TenantSession
+
+COMPONENT = "vc-syncer"
+SYNCED_CONDITION = "vcnode.io/Synced"
+# client-go's default for one source: 25 at once; then one a second.
+BURST = 25
+# Objects whose last report is remembered, for each tenant.
+_MAX_REMEMBERED = 10_000
+_MAX_SHOWN = 5
+
+
+class SyncEvent(EventReason):
+    """Why an Event is posted about an object of a tenant."""
+
+    REFUSED = "SyncRefused"
+    WAITING = "SyncWaiting"
+    CONFLICT = "SyncConflict"
+    FAILED = "FailedCreate"
+
+
+class TenantReports:
+    """The engine's port `Reports`. `wall` is the time of day in seconds, `now` monotonic."""
+
+    def __init__(self, metrics: SyncerMetrics, wall: Callable[[], float], now: Callable[[], float]) -> None:
+        self._metrics = metrics
+        self._wall = wall
+        self._now = now
+        self._last: dict[str, dict[Item, str]] = {}
+        self._buckets: dict[str, TokenBucket] = {}
+
+    def forget(self, session: TenantSession) -> None:
+        """The tenant is no longer synced."""
+        self._last.pop(session.tenant.key, None)
+        self._buckets.pop(session.tenant.key, None)
+
+    def last(self, session: TenantSession, item: Item) -> str:
+        """What was last reported about an object; empty if it is synced, or nothing was."""
+        return self._last.get(session.tenant.key, {}).get(item, "")
+
+    def reported(self, session: TenantSession) -> dict[Item, str]:
+        """All objects of a tenant that are not synced, with the reason."""
+        return dict(self._last.get(session.tenant.key, {}))
+
+    async def planned(self, session: TenantSession, item: Item, plan: Plan, tenant: Object | None) -> None:
+        if tenant is None:
+            self._last.get(session.tenant.key, {}).pop(item, None)
+            return
+        if plan.refusals:
+            shown = "; ".join(f"{each.path}: {each.message}" for each in plan.refusals[:_MAX_SHOWN])
+            more = len(plan.refusals) - _MAX_SHOWN
+            text = shown + (f"; and {more} more" if more > 0 else "")
+            self._metrics.refusals.inc()
+            await self._report(session, item, SyncEvent.REFUSED, SyncEvent.REFUSED, text, tenant)
+        elif plan.conflict is not None:
+            text = "the name is taken in the super cluster; ask its operator, or use another name"
+            await self._report(session, item, SyncEvent.CONFLICT, SyncEvent.CONFLICT, text, tenant)
+        elif plan.wait is not None:
+            await self._report(session, item, SyncEvent.WAITING, plan.wait.reason, plan.wait.message, tenant)
+        else:
+            await self._clear(session, item, tenant)
+
+    async def failed(
+        self, session: TenantSession, item: Item, error: Exception, tenant: Object | None
+    ) -> None:
+        self._metrics.failures.labels(type(error).__name__).inc()
+        if tenant is None or not isinstance(error, ApiError) or error.status.code not in (400, 403, 422):
+            return
+        text = own_names(error.status.message, session)
+        await self._report(session, item, SyncEvent.FAILED, SyncEvent.FAILED, text, tenant)
+
+    async def _report(
+        self, session: TenantSession, item: Item, event: SyncEvent, reason: str, text: str, tenant: Object
+    ) -> None:
+        line = f"{reason}: {text}"
+        known = self._last.setdefault(session.tenant.key, {})
+        if known.get(item) == line:
+            return
+        if len(known) >= _MAX_REMEMBERED:
+            known.pop(next(iter(known)))
+        known[item] = line
+        if item[0] == "Pod":
+            await self._set_condition(session, item, tenant, "False", reason, text)
+        await self._post(session, item, event, text, tenant)
+
+    async def _clear(self, session: TenantSession, item: Item, tenant: Object) -> None:
+        was_reported = self._last.get(session.tenant.key, {}).pop(item, None) is not None
+        if item[0] == "Pod" and (was_reported or _is_marked(tenant)):
+            await self._set_condition(session, item, tenant, "True", "Synced", "")
+
+    async def _set_condition(
+        self, session: TenantSession, item: Item, tenant: Object, status: str, reason: str, message: str
+    ) -> None:
+        kind = session.kind(item[0])
+        at = dt.datetime.fromtimestamp(self._wall(), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition = {
+            "type": SYNCED_CONDITION,
+            "status": status,
+            "reason": reason,
+            "message": message[:1024],
+            "lastTransitionTime": at,
+        }
+        body = {"metadata": {"uid": tenant["metadata"].get("uid")}, "status": {"conditions": [condition]}}
+        path = kind.resource.path(item[1], item[2]) + "/status"
+        await session.send("PATCH", path, body, content_type=STRATEGIC_MERGE_PATCH)
+
+    async def _post(
+        self, session: TenantSession, item: Item, reason: SyncEvent, text: str, tenant: Object
+    ) -> None:
+        now = self._now()
+        bucket = self._buckets.get(session.tenant.key)
+        if bucket is None:
+            bucket = self._buckets[session.tenant.key] = TokenBucket(BURST, 1.0, BURST, now)
+        if not bucket.try_acquire(now):
+            self._metrics.events.labels("dropped").inc()
+            return
+        kind = session.kind(item[0])
+        involved = InvolvedObject(
+            item[1], item[2], str(tenant["metadata"].get("uid", "")), kind.kind, kind.api_version
+        )
+        at = dt.datetime.fromtimestamp(self._wall(), dt.UTC)
+        source = EventSource(COMPONENT, session.tenant.key, COMPONENT)
+        event = build_event(involved, reason, text, source, at)
+        try:
+            await session.client.request(
+                "POST", EVENTS.path(event.namespace), {}, event.body, can_repeat=True
+            )
+        except ApiError as error:
+            self._metrics.events.labels("posted" if error.status.code == 409 else "refused").inc()
+        except UnreachableError:
+            self._metrics.events.labels("unreachable").inc()
+        else:
+            self._metrics.events.labels("posted").inc()
+
+
+def own_names(text: str, session: TenantSession) -> str:
+    """A text of the super cluster with the tenant's names of its namespaces, and without its cluster key."""
+    return text.replace(f"{session.tenant.key}-", "").replace(session.tenant.key, "")
+
+
+def _is_marked(tenant: Object) -> bool:
+    conditions = (tenant.get("status") or {}).get("conditions") or ()
+    return any(each.get("type") == SYNCED_CONDITION and each.get("status") == "False" for each in conditions)

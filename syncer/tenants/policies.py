@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The SyncPolicies of tenants, watched where the VirtualClusters are."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from daemonkit.kube import deep_json
+from daemonkit.kube.reflector import Reflector, Timing, Transport
+from daemonkit.kube.resources import ObjectMeta, Resource
+from daemonkit.kube.store import Change
+from syncer.core.objects import Object
+from syncer.core.tenant_cluster import TenantCluster
+from syncer.policy.document import parse
+from syncer.policy.sync_policy import DEFAULT, SyncPolicy
+
+SYNC_POLICIES = Resource("vcnode.io", "v1alpha1", "syncpolicies")
+DEFAULT_NAME = "default"
+
+_OBJECT = msgspec.json.Decoder(Object)
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+
+
+_METADATA = msgspec.json.Decoder(_Metadata)
+
+
+class PolicyObject:
+    """One SyncPolicy: what it says, or all that is wrong with it."""
+
+    __slots__ = ("metadata", "parsed")
+
+    def __init__(self, metadata: ObjectMeta, parsed: SyncPolicy | tuple[str, ...]) -> None:
+        self.metadata = metadata
+        self.parsed = parsed
+
+
+def _parse(raw: msgspec.Raw | bytes) -> PolicyObject:
+    return PolicyObject(_METADATA.decode(raw).metadata, parse(deep_json.decode(_OBJECT, raw)))
+
+
+class Policies:
+    """Answers which policy a tenant has; `on_change` is called when any has changed."""
+
+    def __init__(
+        self, meta_cluster: Transport, on_change: Callable[[], None], *, timing: Timing | None = None
+    ) -> None:
+        self._on_change = on_change
+        self._has_synced = False
+        self.reflector: Reflector[PolicyObject] = Reflector(
+            meta_cluster,
+            SYNC_POLICIES,
+            _parse,
+            may_be_absent=True,
+            on_change=self._changed,
+            timing=timing,
+        )
+
+    def _changed(self, _: Sequence[Change[PolicyObject]]) -> None:
+        # Called for the first list before the reflector counts as synced.
+        self._has_synced = True
+        self._on_change()
+
+    def of(self, tenant: TenantCluster) -> SyncPolicy | str:
+        """The policy, or why there is none: then nothing new goes down.
+
+        A tenant whose VirtualCluster names no policy has the one named `default`, or else the built-in one.
+        """
+        if not self._has_synced:
+            return "SyncPolicies are not synced"
+        where = (tenant.vc_namespace, tenant.policy)
+        found = self.reflector.objects.get(where)
+        if found is not None:
+            if isinstance(found.parsed, SyncPolicy):
+                return found.parsed
+            return f"SyncPolicy {tenant.policy}: {'; '.join(found.parsed)}"
+        problem = self.reflector.undecodable.get(where)
+        if problem is not None:
+            return f"SyncPolicy {tenant.policy}: {problem}"
+        return DEFAULT if tenant.policy == DEFAULT_NAME else f"SyncPolicy {tenant.policy} does not exist"

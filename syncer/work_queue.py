@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fair queue on the loop's clock: `get` waits until an item is due."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from daemonkit.metrics import Histogram
+from syncer.core.fair_queue import Depths, FairQueue, FairQueueSettings
+from syncer.session import MAX_IN_FLIGHT, Item, TenantSession
+
+
+class WorkQueue:
+    """Items of attached tenants. `now` is monotonic, `jitter` draws from 0 to 1."""
+
+    def __init__(self, now: Callable[[], float], jitter: Callable[[], float], waited: Histogram) -> None:
+        self._queue: FairQueue[Item] = FairQueue(FairQueueSettings(max_in_flight=MAX_IN_FLIGHT))
+        self._now = now
+        self._jitter = jitter
+        self._waited = waited
+        self._sessions: dict[str, TenantSession] = {}
+        self._woken = asyncio.Event()
+        self._ended = asyncio.Event()
+
+    def attach(self, session: TenantSession) -> None:
+        """Let the tenant's items in."""
+        self._sessions[session.tenant.key] = session
+        self._queue.set_weight(session.tenant.key, session.tenant.weight)
+
+    def detach(self, session: TenantSession) -> None:
+        """Forget the tenant's items; those under way end."""
+        if self._sessions.get(session.tenant.key) is session:
+            del self._sessions[session.tenant.key]
+            self._queue.remove_tenant(session.tenant.key)
+
+    def add(self, session: TenantSession, item: Item) -> None:
+        """Queue an item of an attached tenant; nothing happens if it is queued already."""
+        if self._sessions.get(session.tenant.key) is session:
+            self._queue.add(session.tenant.key, item, self._now())
+            self._woken.set()
+
+    async def get(self) -> tuple[TenantSession, Item]:
+        """Wait for the next item; `done` must follow."""
+        while True:
+            self._woken.clear()
+            now = self._now()
+            found = self._queue.get(now)
+            if found is not None:
+                session = self._sessions.get(found.tenant)
+                if session is not None:
+                    self._waited.observe(now - found.added_s)
+                    return session, found.item
+                self._queue.done(found.tenant, found.item)
+                continue
+            due = self._queue.next_due_s()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if due is None else max(0.0, due - now)):
+                    await self._woken.wait()
+
+    def done(
+        self, session: TenantSession, item: Item, *, is_failed: bool, retry_after_s: float = 0.0
+    ) -> None:
+        """End an item that `get` gave; a failed one comes again after its own backoff, or the server's if later."""
+        tenant, now = session.tenant.key, self._now()
+        if is_failed and self._sessions.get(tenant) is session:
+            if retry_after_s > 0:
+                self._queue.add_after(tenant, item, retry_after_s, now)
+            else:
+                self._queue.retry(tenant, item, now, self._jitter())
+        else:
+            self._queue.forget(tenant, item)
+        self._queue.done(tenant, item)
+        self._woken.set()
+        self._ended.set()
+
+    def depths(self, session: TenantSession) -> Depths:
+        """What the items of a tenant wait for."""
+        return self._queue.depths(session.tenant.key)
+
+    def totals(self) -> dict[tuple[str, ...], float]:
+        """The items of all tenants, by state."""
+        found = [self._queue.depths(tenant) for tenant in self._queue.tenants()]
+        return {
+            ("ready",): float(sum(each.ready for each in found)),
+            ("delayed",): float(sum(each.delayed for each in found)),
+            ("inFlight",): float(sum(each.in_flight for each in found)),
+        }
+
+    async def drain(self, timeout_s: float) -> None:
+        """Give out nothing more, and wait for what is under way, for `timeout_s` at most."""
+        self._queue.shut_down()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not self._queue.has_drained:
+                    self._ended.clear()
+                    await self._ended.wait()
