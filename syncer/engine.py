@@ -42,6 +42,8 @@ from syncer.work_queue import WorkQueue
 SLOTS = 64
 # Plans of one item in a row, each with an object that was found in the way.
 _MAX_REPLANS = 3
+# After which a wait that lasts is reported.
+LOOK_AGAIN_S = 2.5
 
 _OBJECT = msgspec.json.Decoder(Object)
 _log = logs.get(__name__)
@@ -68,8 +70,11 @@ class Tokens(Protocol):
 class Reports(Protocol):
     """Where tenants read what became of their objects."""
 
-    async def planned(self, session: TenantSession, item: Item, plan: Plan, tenant: Object | None) -> None:
-        """Report refusals, a wait or a conflict, or that there is none any more."""
+    async def planned(self, session: TenantSession, item: Item, plan: Plan, tenant: Object | None) -> bool:
+        """Report refusals, a wait or a conflict, or that there is none any more.
+
+        False for a wait that is not worth a report yet: look again soon.
+        """
 
     async def failed(
         self, session: TenantSession, item: Item, error: Exception, tenant: Object | None
@@ -201,7 +206,8 @@ class Engine:
         if isinstance(session.policy, str) and _creates_in_super(plan):
             plan = Plan(wait=Wait("SyncPolicyUnusable", session.policy))
         self._metrics.plans.inc()
-        await self._reports.planned(session, item, plan, subject)
+        if not await self._reports.planned(session, item, plan, subject):
+            self._queue.add_after(session, item, LOOK_AGAIN_S)
         self._note_conflict(session, item, plan.conflict)
         is_waiting = plan.wait is not None or plan.conflict is not None or bool(plan.refusals)
         session.note_waiting(item, view.looked if is_waiting or sync.is_reactive else ())

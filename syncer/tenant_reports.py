@@ -13,7 +13,7 @@ from daemonkit.kube.event_recorder import EVENTS, EventSource, InvolvedObject, b
 from daemonkit.kube.resources import EventReason
 from daemonkit.token_bucket import TokenBucket
 from syncer.core.objects import Object
-from syncer.core.plan import Plan
+from syncer.core.plan import Plan, Wait
 from syncer.metrics import SyncerMetrics
 from syncer.requests import STRATEGIC_MERGE_PATCH
 from syncer.session import Item, TenantSession
@@ -25,6 +25,8 @@ BURST = 25
 # Objects whose last report is remembered, for each tenant.
 _MAX_REMEMBERED = 10_000
 _MAX_SHOWN = 5
+# A wait that lasts is reported. `kubectl describe` is rarely faster.
+REPORT_WAIT_S = 2.0
 
 
 class SyncEvent(EventReason):
@@ -44,11 +46,13 @@ class TenantReports:
         self._wall = wall
         self._now = now
         self._last: dict[str, dict[Item, str]] = {}
+        self._waits: dict[str, dict[Item, tuple[Wait, float]]] = {}
         self._buckets: dict[str, TokenBucket] = {}
 
     def forget(self, session: TenantSession) -> None:
         """The tenant is no longer synced."""
         self._last.pop(session.tenant.key, None)
+        self._waits.pop(session.tenant.key, None)
         self._buckets.pop(session.tenant.key, None)
 
     def last(self, session: TenantSession, item: Item) -> str:
@@ -59,10 +63,12 @@ class TenantReports:
         """All objects of a tenant that are not synced, with the reason."""
         return dict(self._last.get(session.tenant.key, {}))
 
-    async def planned(self, session: TenantSession, item: Item, plan: Plan, tenant: Object | None) -> None:
+    async def planned(self, session: TenantSession, item: Item, plan: Plan, tenant: Object | None) -> bool:
+        if plan.wait is None:
+            self._waits.get(session.tenant.key, {}).pop(item, None)
         if tenant is None:
             self._last.get(session.tenant.key, {}).pop(item, None)
-            return
+            return True
         if plan.refusals:
             shown = "; ".join(f"{each.path}: {each.message}" for each in plan.refusals[:_MAX_SHOWN])
             more = len(plan.refusals) - _MAX_SHOWN
@@ -73,9 +79,12 @@ class TenantReports:
             text = "the name is taken in the super cluster; ask its operator, or use another name"
             await self._report(session, item, SyncEvent.CONFLICT, SyncEvent.CONFLICT, text, tenant)
         elif plan.wait is not None:
+            if not self._is_lasting(session, item, plan.wait):
+                return False
             await self._report(session, item, SyncEvent.WAITING, plan.wait.reason, plan.wait.message, tenant)
         else:
             await self._clear(session, item, tenant)
+        return True
 
     async def failed(
         self, session: TenantSession, item: Item, error: Exception, tenant: Object | None
@@ -85,6 +94,16 @@ class TenantReports:
             return
         text = own_names(error.status.message, session)
         await self._report(session, item, SyncEvent.FAILED, SyncEvent.FAILED, text, tenant)
+
+    def _is_lasting(self, session: TenantSession, item: Item, wait: Wait) -> bool:
+        """Whether a wait is worth an Event: most end with the next change, such as a Namespace's."""
+        waits = self._waits.setdefault(session.tenant.key, {})
+        known = waits.get(item)
+        if known is None or known[0] != wait:
+            if len(waits) < _MAX_REMEMBERED:
+                waits[item] = (wait, self._now())
+            return False
+        return self._now() - known[1] >= REPORT_WAIT_S
 
     async def _report(
         self, session: TenantSession, item: Item, event: SyncEvent, reason: str, text: str, tenant: Object

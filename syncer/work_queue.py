@@ -39,6 +39,12 @@ class WorkQueue:
             self._queue.add(session.tenant.key, item, self._now())
             self._woken.set()
 
+    def add_after(self, session: TenantSession, item: Item, delay_s: float) -> None:
+        """Queue an item later."""
+        if self._sessions.get(session.tenant.key) is session:
+            self._queue.add_after(session.tenant.key, item, delay_s, self._now())
+            self._woken.set()
+
     async def get(self) -> tuple[TenantSession, Item]:
         """Wait for the next item; `done` must follow."""
         while True:
