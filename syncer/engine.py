@@ -19,7 +19,7 @@ from daemonkit.kube import deep_json
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.tasks import Tasks
 from syncer.cache import is_verified
-from syncer.core.objects import Object, SyncedKind, version_of
+from syncer.core.objects import Object, SyncedKind, is_deleting, version_of
 from syncer.core.plan import (
     Action,
     Bind,
@@ -32,10 +32,11 @@ from syncer.core.plan import (
     Side,
     Wait,
 )
+from syncer.deletions import Item
 from syncer.kinds.port import KindSync
 from syncer.metrics import SyncerMetrics
 from syncer.requests import Request, read_path, request_of
-from syncer.session import NAMESPACE, Item, TenantSession
+from syncer.session import NAMESPACE, TenantSession
 from syncer.work_queue import WorkQueue
 
 # Plans and writes to the super cluster at once. Who waits for a tenant's API server gives its place back.
@@ -126,7 +127,6 @@ class Engine:
         tasks: Tasks,
         *,
         may_write: Callable[[str], bool] = lambda _: True,
-        may_delete: Callable[[TenantSession, Item], bool] = lambda _, __: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._super_client = super_client
@@ -138,7 +138,6 @@ class Engine:
         self._reports = reports
         self._tasks = tasks
         self._may_write = may_write
-        self._may_delete = may_delete
         self._clock = clock
         self._slots = Slots(SLOTS)
         self.conflicts: dict[tuple[str, Item], str] = {}
@@ -250,12 +249,11 @@ class Engine:
                 versions.tenant_version = None
                 return None
             case Delete():
-                if action.side is Side.SUPER and not self._may_delete(session, item):
-                    versions.super_version = None
-                    return None
-                with _ignoring(404, 409):
-                    await self._send(session, item, action.side, "delete", request_of(action))
                 self._note(action.side, versions, None)
+                if self._may_delete(session, item, action):
+                    with _ignoring(404, 409):
+                        await self._send(session, item, action.side, "delete", request_of(action))
+                    session.deletions.note_deleted(action.side, item)
                 return None
             case Create():
                 try:
@@ -268,6 +266,11 @@ class Engine:
                 body = await self._send(session, item, action.side, "patch", request_of(action))
         self._note(action.side, versions, body)
         return None
+
+    def _may_delete(self, session: TenantSession, item: Item, action: Delete) -> bool:
+        other = session.cached(item) if action.side is Side.SUPER else session.cached_super(item)
+        is_other_deleting = other is not None and is_deleting(other.load())
+        return session.may_delete(action.side, item, is_other_deleting=is_other_deleting)
 
     def _note(self, side: Side, versions: _Result, body: bytes | None) -> None:
         version = None if body is None else version_of(deep_json.decode(_OBJECT, body))

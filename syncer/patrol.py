@@ -62,11 +62,10 @@ class Patrol:
             cached, cached_super = session.cached(item), session.cached_super(item)
             if not is_verified(cached, cached_super):
                 found += 1
-                if cached is None and not session.has_patrolled:
-                    session.unconfirmed.add(item)
                 self._queue.add(session, item)
             if count % _BATCH == 0:
                 await asyncio.sleep(0)
+        session.judge_deletions(is_first_patrol=not session.has_patrolled)
         if session.has_patrolled:
             self._metrics.repairs.inc(found)
         self._metrics.patrol_seconds.observe(self._cpu_clock() - began)

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from daemonkit.status.server import Query, Readiness, Reply
 from syncer.attachments import Attachment, Attachments
 from syncer.cache import is_verified
+from syncer.core.plan import Side
+from syncer.deletions import Item
 from syncer.engine import Engine
-from syncer.session import Item, TenantSession
+from syncer.session import TenantSession
 from syncer.super_cluster import SuperCluster
 from syncer.tenant_reports import TenantReports
 from syncer.work_queue import WorkQueue
@@ -102,7 +104,10 @@ class StatusReport:
             "weight": session.tenant.weight,
             "queue": {"ready": depths.ready, "delayed": depths.delayed, "inFlight": depths.in_flight},
             "oldestItemSeconds": None if depths.oldest_s is None else now - depths.oldest_s,
-            "unconfirmedDeletions": len(session.unconfirmed),
+            "held": {
+                side.value: {"reason": hold.reason, "message": hold.message, "token": hold.token}
+                for side, hold in session.deletions.holds().items()
+            },
             "lastError": session.last_error,
             "notSynced": [
                 {"kind": kind, "object": f"{namespace}/{name}" if namespace else name, "reason": reason}
@@ -142,7 +147,10 @@ class StatusReport:
             "isInSuper": cached_super is not None,
             "superName": "" if cached_super is None else cached_super.metadata.name,
             "isSynced": is_verified(cached, cached_super),
-            "isHeld": item in session.unconfirmed and cached is None,
+            "isHeld": any(
+                session.deletions.is_unconfirmed(side, item) and not session.deletions.may_delete(side, item)
+                for side in Side
+            ),
             "reason": self._reports.last(session, item),
             "conflict": self._engine.conflicts.get((session.tenant.key, item), ""),
         }

@@ -162,13 +162,10 @@ class SyncerService:
         self._reports.forget(session)
 
     def _super_changed(self, change: SuperChange) -> None:
-        if change.key is None:
-            for session in self._attachments.sessions.values():
-                session.touched("super", (change.kind, change.namespace, change.name))
-            return
-        owner = self._attachments.sessions.get(change.key)
-        if owner is not None:
-            owner.touched("super", (change.kind, change.namespace, change.name))
+        sessions = self._attachments.sessions
+        found = sessions.values() if change.key is None else filter(None, [sessions.get(change.key)])
+        for session in found:
+            session.super_changed(change.item, is_deleted=change.is_deleted, is_relisting=change.is_relisting)
 
     def _policies_changed(self) -> None:
         for session in self._attachments.sessions.values():

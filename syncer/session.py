@@ -4,6 +4,10 @@
 Nothing here is shared with other tenants, so that one that hangs holds up itself alone.
 """
 
+import asyncio
+import secrets
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
@@ -18,8 +22,10 @@ from daemonkit.kube.store import Added, Change, Deleted, Modified
 from daemonkit.tasks import Tasks
 from syncer.cache import CachedObject, is_verified, parse, parse_with_spec
 from syncer.core.objects import Object, SyncedKind, labels_of
+from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import SyncSettings
+from syncer.deletions import Deletions, Item
 from syncer.kinds.port import KindSync, Scope
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
 from syncer.super_cluster import SuperCluster
@@ -28,11 +34,10 @@ from tenancy.super_namespaces import NamespaceOwner
 # Requests of one tenant under way at once; kept connections to its API server are as many.
 MAX_IN_FLIGHT = 16
 NAMESPACE = "Namespace"
+# Unconfirmed deletions are judged together: a list that lacks one object may lack all.
+GATHER_S = 1.0
 
-Item = tuple[str, str, str]
-"""(kind, tenant namespace, tenant name): what is planned as one."""
-
-_Looked = tuple[str, str, str, str]
+_Looked = tuple[Side, str, str, str]
 """(side, kind, namespace, name) that a plan looked up; the name `*` is any."""
 
 # Of these the tenant's objects are only written: it has many, and none goes down.
@@ -55,6 +60,8 @@ class TenantSession:
         virtual_cluster: Key | None = None,
         user_agent: str = "vc-syncer",
         timing: Timing | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        new_token: Callable[[], str] = lambda: secrets.token_hex(4),
     ) -> None:
         self.tenant = tenant
         self._policy = policy
@@ -71,10 +78,10 @@ class TenantSession:
         self._assumed: dict[Item, tuple[str, str]] = {}
         self._waiting: dict[Item, frozenset[_Looked]] = {}
         self._waiters: dict[_Looked, set[Item]] = {}
-        self.unconfirmed: set[Item] = set()
-        """Objects that a list lacked, or that were missing at the start: no event confirms their deletion."""
+        self.deletions = Deletions(tenant.key, new_token, clock)
         self.is_attached = False
         self.has_patrolled = False
+        self._is_judging = False
         self.last_error = ""
         self.reflectors: dict[str, Reflector[CachedObject]] = {
             name: self._follow(sync, timing) for name, sync in kinds.items() if name not in NOT_WATCHED
@@ -253,14 +260,84 @@ class TenantSession:
             assumed = self._assumed.pop(item, None)
             if isinstance(change, Deleted):
                 if is_relisting:
-                    self.unconfirmed.add(item)
-            else:
-                self.unconfirmed.discard(item)
-                if assumed is not None and assumed[0] == change.value.version:
-                    change.value.verified_with = assumed[1]
-            self.touched("tenant", item)
+                    self.deletions.suspect(Side.SUPER, item)
+                else:
+                    self.deletions.note_confirmed(Side.SUPER, item)
+            elif assumed is not None and assumed[0] == change.value.version:
+                change.value.verified_with = assumed[1]
+            self.touched(Side.TENANT, item)
 
-    def touched(self, side: str, item: Item) -> None:
+    def super_changed(self, item: Item, *, is_deleted: bool, is_relisting: bool) -> None:
+        """A super object of the tenant changed, or one of all tenants."""
+        if is_deleted and is_relisting:
+            self.deletions.suspect(Side.TENANT, item)
+        elif is_deleted:
+            self.deletions.note_confirmed(Side.TENANT, item)
+        self.touched(Side.SUPER, item)
+
+    def may_delete(self, side: Side, item: Item, *, is_other_deleting: bool) -> bool:
+        """Whether a plan's deletion on this side may be carried out now.
+
+        The first patrol deletes nothing but what the other side is deleting as well. A deletion that follows
+        from what a list lacks is judged a moment later, with the others of its kind.
+        """
+        deletions = self.deletions
+        if deletions.is_unconfirmed(side, item):
+            return deletions.may_delete(side, item)
+        if is_other_deleting or (self.has_patrolled and not deletions.is_suspected(side, item)):
+            return True
+        deletions.propose(side, item)
+        if not self._is_judging:
+            self._is_judging = True
+            self._tasks.spawn(self._judge_soon(), "judge deletions")
+        return False
+
+    async def _judge_soon(self) -> None:
+        await asyncio.sleep(GATHER_S)
+        self._is_judging = False
+        self.judge_deletions(is_first_patrol=not self.has_patrolled)
+
+    def judge_deletions(self, *, is_first_patrol: bool = False) -> None:
+        """Have the brake judge what is missing without an event, and plan again what it allows."""
+        for side in Side:
+            items = self.deletions.unconfirmed(side)
+            if not items and side not in self.deletions.holds():
+                continue
+            is_any_allowed = self.deletions.judge(
+                side,
+                self._known(side),
+                self._contents,
+                is_first_patrol=is_first_patrol,
+                release=self.tenant.release,
+            )
+            if is_any_allowed and self.is_attached:
+                for item in items:
+                    self._enqueue(self, item)
+
+    def _known(self, side: Side) -> Counter[str]:
+        """The tenant's objects of one side, by kind, whose deletion can follow from the other side's."""
+        found: Counter[str] = Counter()
+        for kind, sync in self._kinds.items():
+            if side is Side.SUPER and sync.scope is not Scope.PUBLISHED:
+                found[kind] = sum(1 for _ in self._super_items(kind, sync))
+            elif side is Side.TENANT and kind in self.reflectors:
+                objects = self.reflectors[kind].objects
+                found[kind] = (
+                    sum(1 for each in objects.values() if each.node) if kind == "Pod" else len(objects)
+                )
+        return found
+
+    def _contents(self, item: Item) -> Counter[str]:
+        """The super objects that go with a Namespace."""
+        found: Counter[str] = Counter()
+        super_name = self.owned_namespace(item[2]) if item[0] == NAMESPACE else None
+        if super_name is not None:
+            for kind, sync in self._kinds.items():
+                if sync.scope is Scope.NAMESPACED:
+                    found[kind] = sum(1 for key in self._super.objects(kind) if key[0] == super_name)
+        return found
+
+    def touched(self, side: Side, item: Item) -> None:
         """An object changed on one side: plan it, and what waited for it."""
         if not self.is_attached:
             return
@@ -276,6 +353,8 @@ class TenantSession:
     def note_verified(self, item: Item, tenant_version: str, super_version: str) -> None:
         """Note that these two versions agree; either may still be on its way into the caches."""
         cached = self.cached(item)
+        for side in Side:
+            self.deletions.note_confirmed(side, item)
         if cached is not None and cached.version == tenant_version:
             cached.verified_with = super_version
         elif tenant_version:
@@ -329,31 +408,31 @@ class TenantView:
         return self._session.settings
 
     def in_tenant(self, kind: str, namespace: str, name: str) -> Object | None:
-        self.looked.add(("tenant", kind, namespace, name))
+        self.looked.add((Side.TENANT, kind, namespace, name))
         if kind not in self._kinds:
             return None
         found = self._session.cached((kind, namespace, name))
         return None if found is None else found.load()
 
     def in_super(self, kind: str, namespace: str, name: str) -> Object | None:
-        self.looked.add(("super", kind, namespace, name))
+        self.looked.add((Side.SUPER, kind, namespace, name))
         if kind not in self._kinds:
             return None
         found = self._session.cached_super((kind, namespace, name))
         return None if found is None else found.load()
 
     def super_services(self, namespace: str) -> Iterable[Object]:
-        self.looked.add(("super", "Service", namespace, "*"))
+        self.looked.add((Side.SUPER, "Service", namespace, "*"))
         name = self._session.owned_namespace(namespace)
         return () if name is None else self._super.services(name)
 
     def tenant_namespaces(self) -> Mapping[str, Mapping[str, str]]:
-        self.looked.add(("tenant", NAMESPACE, "", "*"))
+        self.looked.add((Side.TENANT, NAMESPACE, "", "*"))
         objects = self._session.reflectors[NAMESPACE].objects
         return {key[1]: labels_of(each.load()) for key, each in objects.items()}
 
     def super_namespace(self, namespace: str) -> str | None:
-        self.looked.add(("super", NAMESPACE, "", namespace))
+        self.looked.add((Side.SUPER, NAMESPACE, "", namespace))
         name = self._session.owned_namespace(namespace)
         if name is None:
             return None

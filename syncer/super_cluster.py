@@ -35,6 +35,12 @@ class SuperChange:
     key: str | None
     namespace: str
     name: str
+    is_deleted: bool = False
+    is_relisting: bool = False
+
+    @property
+    def item(self) -> tuple[str, str, str]:
+        return self.kind, self.namespace, self.name
 
 
 class SuperCluster:
@@ -112,29 +118,34 @@ class SuperCluster:
 
     def _changed(self, sync: KindSync, changes: Sequence[Change[CachedObject]]) -> None:
         kind = sync.kind.kind
+        is_relisting = self.reflectors[kind].is_relisting
         for change in changes:
             if not isinstance(change, Added | Modified | Deleted):
                 continue
             namespace, name = change.key
+            is_deleted = isinstance(change, Deleted)
             if sync.scope is Scope.NAMESPACE:
                 self._namespace_changed(change)
             elif sync.scope is Scope.NAMESPACED:
                 if sync.kind.resource == SERVICES:
-                    self._note_service(namespace, name, is_there=not isinstance(change, Deleted))
-                self._report(sync, kind, namespace, name)
+                    self._note_service(namespace, name, is_there=not is_deleted)
+                self._report(sync, namespace, name, is_deleted=is_deleted, is_relisting=is_relisting)
             elif sync.scope is Scope.PUBLISHED:
-                self._on_change(SuperChange(kind, None, "", name))
+                self._on_change(SuperChange(kind, None, "", name, is_deleted, is_relisting))
             else:
                 for value in _values(change):
                     owner = self._owners.get(value.claim_namespace)
                     if isinstance(owner, NamespaceOwner):
-                        self._on_change(SuperChange(kind, owner.key, "", name))
+                        self._on_change(SuperChange(kind, owner.key, "", name, is_deleted, is_relisting))
 
-    def _report(self, sync: KindSync, kind: str, super_namespace: str, super_name: str) -> None:
+    def _report(
+        self, sync: KindSync, super_namespace: str, super_name: str, *, is_deleted: bool, is_relisting: bool
+    ) -> None:
         owner = self._owners.get(super_namespace)
         name = sync.tenant_name(super_name)
         if isinstance(owner, NamespaceOwner) and name is not None:
-            self._on_change(SuperChange(kind, owner.key, owner.namespace, name))
+            change = SuperChange(sync.kind.kind, owner.key, owner.namespace, name, is_deleted, is_relisting)
+            self._on_change(change)
 
     def _namespace_changed(
         self, change: Added[CachedObject] | Modified[CachedObject] | Deleted[CachedObject]

@@ -14,9 +14,10 @@ from daemonkit.kube.resources import EventReason
 from daemonkit.token_bucket import TokenBucket
 from syncer.core.objects import Object
 from syncer.core.plan import Plan, Wait
+from syncer.deletions import Item
 from syncer.metrics import SyncerMetrics
 from syncer.requests import STRATEGIC_MERGE_PATCH
-from syncer.session import Item, TenantSession
+from syncer.session import TenantSession
 
 COMPONENT = "vc-syncer"
 SYNCED_CONDITION = "vcnode.io/Synced"

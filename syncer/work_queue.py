@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from daemonkit.metrics import Histogram
 from syncer.core.fair_queue import Depths, FairQueue, FairQueueSettings
-from syncer.session import MAX_IN_FLIGHT, Item, TenantSession
+from syncer.deletions import Item
+from syncer.session import MAX_IN_FLIGHT, TenantSession
 
 
 class WorkQueue:
@@ -66,7 +67,7 @@ class WorkQueue:
     def done(
         self, session: TenantSession, item: Item, *, is_failed: bool, retry_after_s: float = 0.0
     ) -> None:
-        """End an item that `get` gave; a failed one comes again after its own backoff, or the server's if later."""
+        """End an item that `get` gave; a failed one comes again after its own backoff, or the server's."""
         tenant, now = session.tenant.key, self._now()
         if is_failed and self._sessions.get(tenant) is session:
             if retry_after_s > 0:

@@ -222,9 +222,7 @@ class TenantBrake:
         missing, total = sum(each.missing for each in counts), sum(each.known for each in counts)
         if not missing:
             return Allow()
-        return Hold(
-            HoldReason.FIRST_PATROL, missing, total, tuple(each for each in counts if each.missing)
-        )
+        return Hold(HoldReason.FIRST_PATROL, missing, total, tuple(each for each in counts if each.missing))
 
     def _release(self, known: Mapping[str, int], now_s: float) -> None:
         self._released = set(self._proposed)
