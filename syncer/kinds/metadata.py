@@ -19,6 +19,9 @@ from tenancy import keys
 LABEL_PREFIX = "tenant-label.vcnode.io/"
 """Of labels of tenants whose own keys must not stand in the super cluster."""
 
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
+"""The API server's label of each namespace: selectors of it keep the key, and their values are translated."""
+
 # Keys of tenants that never pass, whatever the configuration: those by which the parts of the system
 # recognise what the syncer wrote, and those of this project.
 _RESERVED = ("tenancy.x-k8s.io", "transparency.tenancy.x-k8s.io", "vcnode.io")
@@ -99,6 +102,11 @@ def translate_selector(
             for each in expressions
         ]
     return found
+
+
+def super_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """The labels of the super namespace for those of a tenant's: what its selectors can select by."""
+    return {selectable_label(key): value for key, value in labels.items() if key != NAMESPACE_NAME}
 
 
 def owner_annotations(tenant_object: Object, tenant: TenantCluster) -> dict[str, str]:

@@ -19,14 +19,11 @@ from syncer.core.objects import (
 )
 from syncer.core.plan import NOTHING, Conflict, Create, Delete, Patch, Plan, Refusal, Side, Wait
 from syncer.core.view import View
-from syncer.kinds.metadata import LABEL_PREFIX, is_withheld, selectable_label
+from syncer.kinds.metadata import LABEL_PREFIX, is_withheld, super_labels
 from syncer.kinds.port import KindSync, SameName, Scope
 from tenancy import keys, names
 
 KIND = SyncedKind(NAMESPACES, "Namespace")
-OWN_NAME_LABEL = "kubernetes.io/metadata.name"
-"""The API server's label with the namespace's own name: selectors of it are translated by their values."""
-
 WAITS_FOR_TERMINATION = "NamespaceTerminating"
 
 
@@ -69,11 +66,6 @@ def is_owned(found: Object, namespace: str, view: View) -> bool:
         and bool(annotations.get(keys.UID))
         and keys.VC_ROOT_NAMESPACE not in annotations
     )
-
-
-def super_labels(labels: dict[str, str]) -> dict[str, str]:
-    """The labels of the super namespace for those of the tenant's: what its selectors can select by."""
-    return {selectable_label(key): value for key, value in labels.items() if key != OWN_NAME_LABEL}
 
 
 def _desired(tenant: Object, target: str, view: View) -> Object:

@@ -9,11 +9,12 @@ import copy
 from typing import Any
 
 from daemonkit.kube.resources import SERVICES, Key
-from syncer.core.objects import Object, SyncedKind, merge_patch, metadata, uid_of
-from syncer.core.plan import NOTHING, Action, Patch, Plan, Refusal, Side, Wait
+from syncer.core.objects import Object, SyncedKind, metadata
+from syncer.core.plan import NOTHING, Action, Plan, Refusal, Wait
 from syncer.core.view import View
+from syncer.kinds import upward
 from syncer.kinds.downward import plan_down, plan_removal, start
-from syncer.kinds.metadata import translate_map, transparent_patch
+from syncer.kinds.metadata import translate_map
 from syncer.kinds.port import KindSync, SameName, Scope
 from tenancy import keys
 
@@ -106,15 +107,7 @@ def _upward(tenant: Object, found: Object, address: str, view: View) -> tuple[Ac
     seen = copy.deepcopy(found)
     if address:
         metadata(seen).setdefault("annotations", {})[keys.SUPER_CLUSTER_IP] = address
-    actions: list[Action] = []
-    namespace, name = metadata(tenant)["namespace"], metadata(tenant)["name"]
-    if meta := transparent_patch(tenant, seen, view.tenant):
-        body: Object = {"metadata": meta}
-        actions.append(Patch(Side.TENANT, KIND, namespace, name, uid_of(tenant), body))
-    if status := merge_patch({"s": tenant.get("status") or {}}, {"s": found.get("status") or {}}):
-        body = {"status": status["s"]}
-        actions.append(Patch(Side.TENANT, KIND, namespace, name, uid_of(tenant), body, subresource="status"))
-    return tuple(actions)
+    return upward.show(KIND, tenant, seen, upward.status_of(found), view)
 
 
 SYNC: KindSync = ServiceSync()

@@ -3,21 +3,53 @@
 
 from collections.abc import Iterable, Mapping
 
-from syncer.kinds import configmap, endpoints, namespace, secret, service, service_account
+from syncer.kinds import (
+    configmap,
+    custom_resource_definition,
+    endpoint_slice,
+    endpoints,
+    event,
+    ingress,
+    ingress_class,
+    namespace,
+    network_policy,
+    persistent_volume,
+    persistent_volume_claim,
+    pod_disruption_budget,
+    priority_class,
+    runtime_class,
+    secret,
+    service,
+    service_account,
+    storage_class,
+)
 from syncer.kinds.pod import sync as pod
 from syncer.kinds.port import KindSync
 
 DEFAULT: tuple[KindSync, ...] = (
     namespace.SYNC,
+    storage_class.SYNC,
     service_account.SYNC,
     configmap.SYNC,
     secret.SYNC,
     service.SYNC,
     endpoints.SYNC,
+    endpoint_slice.SYNC,
+    persistent_volume_claim.SYNC,
+    persistent_volume.SYNC,
     pod.SYNC,
+    network_policy.SYNC,
+    pod_disruption_budget.SYNC,
+    event.SYNC,
 )
 
-OPTIONAL: Mapping[str, KindSync] = {}
+OPTIONAL: Mapping[str, KindSync] = {
+    "ingress": ingress.SYNC,
+    "priorityclass": priority_class.SYNC,
+    "crd": custom_resource_definition.SYNC,
+    "runtimeclass": runtime_class.SYNC,
+    "ingressclass": ingress_class.SYNC,
+}
 """By their names in `resources` of the configuration, which are upstream's."""
 
 

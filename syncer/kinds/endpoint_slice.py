@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""EndpointSlices go down that the tenant wrote itself. Nothing comes up. Pure.
+
+Those of controllers have a twin in the super cluster already: its own controllers make them of the Service's
+selector, or of the Endpoints that go down.
+"""
+
+from daemonkit.kube.resources import ENDPOINT_SLICES, Key
+from syncer.core.objects import Object, SyncedKind, labels_of, metadata, namespace_of
+from syncer.core.plan import NOTHING, Plan, Refusal, Wait
+from syncer.core.view import View
+from syncer.kinds.downward import plan_down, plan_removal, start
+from syncer.kinds.endpoints import has_selector, pod_of, target_of
+from syncer.kinds.port import KindSync, SameName, Scope
+
+KIND = SyncedKind(ENDPOINT_SLICES, "EndpointSlice")
+SERVICE_NAME = "kubernetes.io/service-name"
+MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
+MANAGER = "vc-syncer.vcnode.io"
+_CONTROLLERS = ("endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io")
+
+
+class EndpointSliceSync(SameName):
+    """EndpointSlices. Reactive: they hang on their Service, its Endpoints, and the pods that they name."""
+
+    kind = KIND
+    scope = Scope.NAMESPACED
+    is_reactive = True
+
+    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+        if tenant is None or not _goes_down(tenant, view):
+            return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
+        return plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned)
+
+
+def _goes_down(tenant: Object, view: View) -> bool:
+    labels = labels_of(tenant)
+    name = labels.get(SERVICE_NAME)
+    if not name or labels.get(MANAGED_BY) in _CONTROLLERS:
+        return False
+    service = view.in_tenant("Service", namespace_of(tenant), name)
+    if service is not None and has_selector(service):
+        return False
+    return view.in_tenant("Endpoints", namespace_of(tenant), name) is None
+
+
+def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:
+    desired = start(tenant, view)
+    if isinstance(desired, Wait):
+        return desired
+    own = {SERVICE_NAME: labels_of(tenant)[SERVICE_NAME], MANAGED_BY: MANAGER}
+    metadata(desired)["labels"] |= own
+    if desired.get("endpoints"):
+        desired["endpoints"] = [_endpoint(each, namespace_of(tenant), view) for each in desired["endpoints"]]
+    return _refusals(desired, view) or desired
+
+
+def _refusals(endpoint_slice: Object, view: View) -> tuple[Refusal, ...]:
+    """What the tenant's policy has against it. The one place that asks the policy about EndpointSlices."""
+    return ()
+
+
+def _endpoint(endpoint: Object, namespace: str, view: View) -> Object:
+    """Pod and node as the super cluster has them; without them where the pod is not the tenant's."""
+    made = {name: value for name, value in endpoint.items() if name not in ("targetRef", "nodeName")}
+    target = endpoint.get("targetRef")
+    pod = pod_of(target, namespace, view)
+    if pod is not None and target is not None:
+        made["targetRef"] = target_of(pod, target)
+        if node := pod.get("spec", {}).get("nodeName"):
+            made["nodeName"] = node
+    return made
+
+
+def _owned(value: Object) -> Object:
+    return {name: value[name] for name in ("endpoints", "ports") if value.get(name)}
+
+
+SYNC: KindSync = EndpointSliceSync()

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ingresses go down, their status comes up. Pure."""
+
+from daemonkit.kube.resources import Key, Resource
+from syncer.core.objects import Object, SyncedKind
+from syncer.core.plan import NOTHING, Plan, Refusal, Wait
+from syncer.core.view import View
+from syncer.kinds import upward
+from syncer.kinds.downward import plan_down, plan_removal, start
+from syncer.kinds.port import KindSync, SameName, Scope
+
+KIND = SyncedKind(Resource("networking.k8s.io", "v1", "ingresses"), "Ingress")
+
+
+class IngressSync(SameName):
+    """Ingresses."""
+
+    kind = KIND
+    scope = Scope.NAMESPACED
+    is_reactive = False
+
+    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+        if tenant is None:
+            return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
+        more = () if found is None else upward.show(KIND, tenant, found, upward.status_of(found), view)
+        return plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned, more=more)
+
+
+def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:
+    desired = start(tenant, view)
+    return desired if isinstance(desired, Wait) else _refusals(desired, view) or desired
+
+
+def _refusals(ingress: Object, view: View) -> tuple[Refusal, ...]:
+    """What the tenant's policy has against it. The one place that asks the policy about Ingresses."""
+    return ()
+
+
+def _owned(value: Object) -> Object:
+    return {"spec": value.get("spec") or {}}
+
+
+SYNC: KindSync = IngressSync()

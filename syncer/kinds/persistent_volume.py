@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PersistentVolumes come up to the tenant whose claim is bound to them. Pure.
+
+A tenant sees what it asked for: capacity, modes, class, reclaim policy. Where the volume is stays hidden.
+The source becomes a CSI source whose handle is the name of the volume, and node affinity is left out. Nothing
+in a tenant mounts it. A volume that a tenant made itself is left alone; upstream deletes it.
+"""
+
+from typing import Any
+
+from daemonkit.kube.resources import Key, Resource
+from syncer.core.objects import (
+    Object,
+    SyncedKind,
+    annotations_of,
+    is_deleting,
+    labels_of,
+    merge_patch,
+    metadata,
+    name_of,
+    uid_of,
+)
+from syncer.core.plan import NOTHING, Action, Conflict, Create, Delete, Patch, Plan, Side
+from syncer.core.view import View
+from syncer.kinds import upward
+from syncer.kinds.downward import owns
+from syncer.kinds.metadata import is_reserved
+from syncer.kinds.port import KindSync, SameName, Scope
+from tenancy import keys
+
+KIND = SyncedKind(Resource("", "v1", "persistentvolumes", is_namespaced=False), "PersistentVolume")
+_CLAIM = "PersistentVolumeClaim"
+
+_SHOWN = (
+    "capacity",
+    "accessModes",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "volumeAttributesClassName",
+    "mountOptions",
+    "volumeMode",
+)
+# Fields of the specification that are neither a source nor shown.
+_HIDDEN = ("claimRef", "nodeAffinity")
+
+# Annotations that name Secrets of the super cluster start so.
+_SECRET_ANNOTATIONS = "volume.kubernetes.io/provisioner-deletion-secret"  # noqa: S105 - a prefix of keys
+
+
+class PersistentVolumeSync(SameName):
+    """PersistentVolumes. Reactive: a volume is shown once both claims are there."""
+
+    kind = KIND
+    scope = Scope.CLAIMED
+    is_reactive = True
+
+    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+        is_ours = tenant is not None and keys.UID in annotations_of(tenant)
+        if found is None:
+            return _removal(tenant) if tenant is not None and is_ours else NOTHING
+        if tenant is None:
+            claim = None if is_deleting(found) else _claim_of(found, view)
+            return NOTHING if claim is None else Plan((Create(Side.TENANT, KIND, _desired(found, claim)),))
+        if not is_ours:
+            return Plan(conflict=Conflict(f"the tenant has a PersistentVolume {key[1]} of its own"))
+        if annotations_of(tenant)[keys.UID] != uid_of(found):
+            return _removal(tenant)
+        return NOTHING if is_deleting(tenant) else Plan(_updates(tenant, found))
+
+
+def _claim_of(found: Object, view: View) -> Object | None:
+    """The tenant's claim to which a volume is bound, if both claims are known and belong together."""
+    ref = (found.get("spec") or {}).get("claimRef") or {}
+    if upward.status_of(found).get("phase") != "Bound":
+        return None
+    for namespace in view.tenant_namespaces():
+        if view.super_namespace(namespace) != ref.get("namespace"):
+            continue
+        super_claim = view.in_super(_CLAIM, namespace, str(ref.get("name", "")))
+        claim = view.in_tenant(_CLAIM, namespace, str(ref.get("name", "")))
+        if super_claim is None or claim is None or uid_of(super_claim) != ref.get("uid"):
+            return None
+        is_one = owns(super_claim, view, namespace) and annotations_of(super_claim)[keys.UID] == uid_of(claim)
+        return claim if is_one else None
+    return None
+
+
+def _desired(found: Object, claim: Object) -> Object:
+    meta: Object = {
+        "name": name_of(found),
+        "annotations": {
+            key: value
+            for key, value in annotations_of(found).items()
+            if not is_reserved(key) and not key.startswith(_SECRET_ANNOTATIONS)
+        }
+        | {keys.UID: uid_of(found)},
+    }
+    if labels := {key: value for key, value in labels_of(found).items() if not is_reserved(key)}:
+        meta["labels"] = labels
+    owner = {
+        "apiVersion": "v1",
+        "kind": _CLAIM,
+        "namespace": metadata(claim)["namespace"],
+        "name": name_of(claim),
+        "uid": uid_of(claim),
+    }
+    spec = found.get("spec") or {}
+    shown = _shown(found)["spec"] | _source(spec, name_of(found)) | {"claimRef": owner}
+    return {"apiVersion": KIND.api_version, "kind": KIND.kind, "metadata": meta, "spec": shown}
+
+
+def _source(spec: dict[str, Any], name: str) -> Object:
+    """A CSI source with the driver of the true one, or with its type in the place of a driver."""
+    for field, value in spec.items():
+        if field in _SHOWN or field in _HIDDEN or not isinstance(value, dict):
+            continue
+        driver = value.get("driver") if field == "csi" else f"{field.lower()}.vcnode.io"
+        return {"csi": {"driver": driver, "volumeHandle": name}}
+    return {}
+
+
+def _shown(value: Object) -> Object:
+    spec = value.get("spec") or {}
+    return {"spec": {field: spec[field] for field in _SHOWN if field in spec}}
+
+
+def _updates(tenant: Object, found: Object) -> tuple[Action, ...]:
+    """What may change follows. Source and claim are immutable: one that upstream made stays as it is."""
+    actions: list[Action] = []
+    if body := merge_patch(_shown(tenant), _shown(found)):
+        actions.append(Patch(Side.TENANT, KIND, "", name_of(tenant), uid_of(tenant), body))
+    phase, shown = upward.status_of(found).get("phase"), upward.status_of(tenant)
+    # Where the tenant has no controller that binds. If it has one, it comes to the same result.
+    if phase == "Bound" and shown.get("phase") in (None, "Pending", "Available"):
+        actions += upward.show_status(KIND, tenant, shown | {"phase": phase})
+    return tuple(actions)
+
+
+def _removal(tenant: Object) -> Plan:
+    if is_deleting(tenant):
+        return NOTHING
+    return Plan((Delete(Side.TENANT, KIND, "", name_of(tenant), uid_of(tenant)),))
+
+
+SYNC: KindSync = PersistentVolumeSync()
