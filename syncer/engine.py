@@ -220,7 +220,7 @@ class Engine:
             await self._reports.failed(session, item, error, subject)
             raise
         # What waits or conflicts is looked at again by each patrol, whatever it waits for.
-        is_settled = plan.wait is None and plan.conflict is None
+        is_settled = plan.wait is None and plan.conflict is None and not plan.is_partial
         if is_settled and versions.tenant_version is not None and versions.super_version is not None:
             session.note_verified(item, versions.tenant_version, versions.super_version)
         return None, None, False

@@ -130,12 +130,14 @@ class Plan:
 
     With `refusals`, a `wait` or a `conflict` the object's downward part is not done: nothing goes down by
     halves. Actions besides are still carried out, such as the deletion of what was refused later.
+    `is_partial`: after the actions there is more to do, with what an API server chose in them.
     """
 
     actions: tuple[Action, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     wait: Wait | None = None
     conflict: Conflict | None = None
+    is_partial: bool = False
 
 
 NOTHING = Plan()
