@@ -70,12 +70,14 @@ def plan_down(
     domains: tuple[str, ...] | None = None,
     more: Iterable[Action] = (),
     adopts: bool = False,
+    is_answered: bool = False,
 ) -> Plan:
     """The plan for an object that the tenant has.
 
     `desired` is the whole super object, what it waits for, or why it may not go down. `owned` takes the
     fields to compare from both; `more` are actions beside (such as those that go up) once both exist.
     With `adopts`, an object that no tenant has yet becomes this one's; it is of the tenant's super namespace.
+    `is_answered`: what the API server chooses in the creation comes up.
     A refused object that is in the super cluster stays as it last was allowed.
     """
     namespace = namespace_of(tenant)
@@ -94,7 +96,7 @@ def plan_down(
     if isinstance(desired, tuple):
         return Plan(refusals=desired)
     if found is None:
-        return Plan((Create(Side.SUPER, kind, desired),))
+        return Plan((Create(Side.SUPER, kind, desired),), is_partial=is_answered)
     if is_deleting(found):
         return NOTHING  # made again once it is gone
     opaque = view.settings.opaque_domains if domains is None else domains

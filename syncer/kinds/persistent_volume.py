@@ -60,7 +60,9 @@ class PersistentVolumeSync(SameName):
             return _removal(tenant) if tenant is not None and is_ours else NOTHING
         if tenant is None:
             claim = None if is_deleting(found) else _claim_of(found, view)
-            return NOTHING if claim is None else Plan((Create(Side.TENANT, KIND, _desired(found, claim)),))
+            if claim is None:
+                return NOTHING
+            return Plan((Create(Side.TENANT, KIND, _desired(found, claim)),), is_partial=True)
         if not is_ours:
             return Plan(conflict=Conflict(f"the tenant has a PersistentVolume {key[1]} of its own"))
         if annotations_of(tenant)[keys.UID] != uid_of(found):

@@ -46,7 +46,7 @@ class ServiceSync(SameName):
         address = "" if found is None else str(found.get("spec", {}).get("clusterIP") or "")
         desired = _desired(tenant, found, address, view)
         upward = () if found is None else _upward(tenant, found, address, view)
-        return plan_down(KIND, tenant, found, desired, view, owned=_owned, more=upward)
+        return plan_down(KIND, tenant, found, desired, view, owned=_owned, more=upward, is_answered=True)
 
 
 def _desired(
