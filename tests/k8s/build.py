@@ -39,17 +39,19 @@ _BUILD_TIMEOUT_S = 1500
 class Component:
     """One Go module under `components/` and the programs that are built from it.
 
-    `programs` maps the name of the binary to its package. `ldflags` is passed to the linker.
+    `programs` maps the name of the binary to its package. `ldflags` is passed to the linker. Several may
+    share the module `of`: a new program in a component of its own leaves the others' binaries as they are.
     """
 
     name: str
     programs: dict[str, str]
     ldflags: str = "-s -w"
+    of: str = ""
 
     @property
     def module(self) -> Path:
         """The directory that holds go.mod, go.sum and tools.go, or a program of our own."""
-        return MODULES / self.name
+        return MODULES / (self.of or self.name)
 
     def directory(self, cache: Path, go_version: str) -> Path:
         """Where the finished binaries are kept: a new go.sum, source or compiler is a new directory."""
@@ -67,6 +69,12 @@ class Component:
         )
         return cache / f"{self.name}-{digest.hexdigest()[:16]}"
 
+
+# Without these the programs call themselves v0.0.0, and clients believe it.
+_KUBERNETES_LDFLAGS = (
+    f"-s -w -X {_VERSION_PACKAGE}.gitVersion={KUBERNETES_VERSION}"
+    f" -X {_VERSION_PACKAGE}.gitMajor=1 -X {_VERSION_PACKAGE}.gitMinor=34"
+)
 
 COMPONENTS = (
     Component(
@@ -98,11 +106,13 @@ COMPONENTS = (
             "kubectl": "k8s.io/kubernetes/cmd/kubectl",
             "agnhost": "k8s.io/kubernetes/test/images/agnhost",
         },
-        # Without these the programs call themselves v0.0.0, and clients believe it.
-        ldflags=(
-            f"-s -w -X {_VERSION_PACKAGE}.gitVersion={KUBERNETES_VERSION}"
-            f" -X {_VERSION_PACKAGE}.gitMajor=1 -X {_VERSION_PACKAGE}.gitMinor=34"
-        ),
+        ldflags=_KUBERNETES_LDFLAGS,
+    ),
+    Component(
+        "kube-scheduler",
+        {"kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler"},
+        ldflags=_KUBERNETES_LDFLAGS,
+        of="kubernetes",
     ),
 )
 

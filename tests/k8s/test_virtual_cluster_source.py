@@ -114,7 +114,7 @@ def source(ring: Ring) -> Iterator[ServedVirtualClusters]:
     )
     endpoint = replace(api.endpoint, leaf=user)
     kubeconfig = write_kubeconfig(directory / "user", f"https://{endpoint.address}:{endpoint.port}", endpoint)
-    agent = VirtualClusterAgent(ring, directory, _PORT, kubeconfig)
+    agent = VirtualClusterAgent(NODE, ring.node.namespace, ring.agent.identity, directory, _PORT, kubeconfig)
     agent.start()
     try:
         yield ServedVirtualClusters(ring, agent)

@@ -5,21 +5,19 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from devkit.pki import Authority, Leaf
 from tests.k8s.build import Binaries
-from tests.k8s.ring import shipped
-from tests.k8s.ring.agent import AGENT_PORT, AgentIdentity, VnAgentDaemon
+from tests.k8s.ring import identities, shipped
+from tests.k8s.ring.agent import AGENT_PORT, VnAgentDaemon
 from tests.k8s.ring.api import TlsEndpoint
-from tests.k8s.ring.certs import write_leaf
 from tests.k8s.ring.controlplane import (
     Apiserver,
     Authorities,
     start_apiserver,
     start_control_plane,
-    write_kubeconfig,
 )
 from tests.k8s.ring.kubectl import Kubectl
 from tests.k8s.ring.network import NetworkNamespace
@@ -34,8 +32,6 @@ _TENANT_ADDRESSES = ("10.70.0.2", "10.70.0.3")
 # One key is a prefix of the other: a rule that joins key and namespace to a string confuses `x-default`
 # of the first with `default` of the second.
 TENANT_KEYS = ("tenant-1-70b001-acme", "tenant-1-70b001-acme-x")
-
-_AGENT_USER = f"vcnode:vn-agent:{NODE}"
 
 
 @dataclass(slots=True)
@@ -77,11 +73,11 @@ class Ring:
 
     def issue_agent_kubelet_leaf(self, authority: Authority | None = None) -> Leaf:
         """A new client certificate with which the agent may use the kubelet."""
-        return (authority or self.authorities.kubelet_clients).issue(_AGENT_USER, usages=("client",))
+        return identities.issue_agent_client(authority or self.authorities.kubelet_clients, NODE)
 
     def issue_kubelet_serving(self) -> Leaf:
         """A new serving certificate for the kubelet."""
-        return _issue_serving(self.authorities.kubelet_serving)
+        return identities.issue_serving(self.authorities.kubelet_serving, NODE, _NODE_ADDRESS)
 
 
 def start_ring(binaries: Binaries, stack: ExitStack) -> Ring:
@@ -100,15 +96,15 @@ def start_ring(binaries: Binaries, stack: ExitStack) -> Ring:
     for tenant in tenants:
         stack.callback(tenant.apiserver.daemon.stop)
 
-    identity = _kubelet_identity(authorities, super_cluster, directory)
+    identity = identities.kubelet_identity(authorities, super_cluster, NODE, _NODE_ADDRESS, directory)
     node = RealNode(NODE, worker, binaries, directory, identity)
-    agent_leaf = authorities.kubelet_clients.issue(_AGENT_USER, usages=("client",))
+    agent_leaf = identities.issue_agent_client(authorities.kubelet_clients, NODE)
     agent = VnAgentDaemon(
         NODE,
         worker,
         sys.executable,
         directory,
-        _agent_identity(authorities, agent_leaf, directory),
+        identities.agent_identity(authorities, agent_leaf, NODE, _NODE_ADDRESS, directory),
     )
     ring = Ring(
         directory=directory,
@@ -166,34 +162,6 @@ def _start_tenant(
         client,
         authority.issue(f"{name}-admin", organization="system:masters", usages=("client",)),
     )
-
-
-def _issue_serving(authority: Authority) -> Leaf:
-    """A serving certificate for the node's name and address."""
-    return authority.issue(
-        f"system:node:{NODE}", sans_ip=[_NODE_ADDRESS], sans_dns=[NODE], usages=("server",)
-    )
-
-
-def _kubelet_identity(authorities: Authorities, super_cluster: Apiserver, directory: Path) -> KubeletIdentity:
-    serving = write_leaf(_issue_serving(authorities.kubelet_serving), directory / "kubelet-serving")
-    clients = directory / "kubelet-clients.crt"
-    clients.write_bytes(authorities.kubelet_clients.cert_pem)
-    user = super_cluster.authority.issue(
-        f"system:node:{NODE}", organization="system:nodes", usages=("client",)
-    )
-    endpoint = replace(super_cluster.api.endpoint, leaf=user)
-    server = f"https://{endpoint.address}:{endpoint.port}"
-    kubeconfig = write_kubeconfig(directory / "kubelet-user", server, endpoint)
-    return KubeletIdentity(serving, clients, kubeconfig)
-
-
-def _agent_identity(authorities: Authorities, leaf: Leaf, directory: Path) -> AgentIdentity:
-    serving = write_leaf(_issue_serving(authorities.agent_serving), directory / "agent-serving")
-    client = write_leaf(leaf, directory / "agent-kubelet")
-    authority = directory / "kubelet-serving-ca.crt"
-    authority.write_bytes(authorities.kubelet_serving.cert_pem)
-    return AgentIdentity(serving, client, authority)
 
 
 def _is_node_ready(ring: Ring) -> bool:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,6 +20,12 @@ from tests.k8s.ring.processes import RingError, RingProcess
 _APISERVER_PORT = 6443
 _ETCD_URL = "http://127.0.0.1:2379"
 _READY_TIMEOUT_S = 60.0
+_SERVICE_NAMES = (
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,7 @@ def start_apiserver(
     kubelet_authority_pem: bytes | None = None,
     service_cidrs: tuple[str, ...] = ("10.96.0.0/16",),
     accounts_of: Path | None = None,
+    is_whole: bool = False,
 ) -> Apiserver:
     """Start a kube-apiserver of its own authority and service account key; does not wait for it.
 
@@ -88,10 +96,18 @@ def start_apiserver(
     certificate must come from `kubelet_authority_pem`. Without them there are no kubelets.
     `accounts_of` is the directory of another one, whose objects and accounts it serves too: pods made
     through it get their account's token, and it finds a webhook's pods by its Service's endpoints.
+    `is_whole`: as clusters with controllers have it, with accounts' tokens in pods, the names that pods know
+    it by, privileged pods, and aggregated API servers.
     """
     home = directory / name
     home.mkdir()
-    leaf = authority.issue("kube-apiserver", sans_ip=[address], usages=("server",))
+    first_ips = [str(ipaddress.ip_network(cidr)[1]) for cidr in service_cidrs] if is_whole else []
+    leaf = authority.issue(
+        "kube-apiserver",
+        sans_ip=[address, *first_ips],
+        sans_dns=_SERVICE_NAMES if is_whole else (),
+        usages=("server",),
+    )
     serving = write_leaf(leaf, home / "serving")
     client_leaf = kubelet_client or authority.issue("nobody", usages=("client",))
     client = write_leaf(client_leaf, home / "kubelet-client")
@@ -101,9 +117,11 @@ def start_apiserver(
     (home / "accounts.key").write_bytes(key)
     own = [
         # No controller manager makes service accounts here, and no pod of the ring has one.
-        *(["--disable-admission-plugins=ServiceAccount"] if accounts_of is None else []),
+        *(["--disable-admission-plugins=ServiceAccount"] if accounts_of is None and not is_whole else []),
         *([] if accounts_of is None else ["--enable-aggregator-routing=true"]),
+        *(_whole_cluster_flags(home) if is_whole else []),
     ]
+    issuer = f"https://{_SERVICE_NAMES[-1]}" if is_whole else "https://kubernetes.default"
     admin = authority.issue(f"{name}-admin", organization="system:masters", usages=("client",))
     endpoint = TlsEndpoint(namespace, address, _APISERVER_PORT, authority.cert_pem, admin)
     kubeconfig = write_kubeconfig(home / "admin", f"https://{address}:{_APISERVER_PORT}", endpoint)
@@ -122,7 +140,7 @@ def start_apiserver(
             f"--tls-private-key-file={serving.key}",
             f"--service-account-key-file={home / 'accounts.key'}",
             f"--service-account-signing-key-file={home / 'accounts.key'}",
-            "--service-account-issuer=https://kubernetes.default",
+            f"--service-account-issuer={issuer}",
             f"--service-cluster-ip-range={','.join(service_cidrs)}",
             "--authorization-mode=Node,RBAC",
             *own,
@@ -138,6 +156,25 @@ def start_apiserver(
         directory / f"apiserver-{name}.log",
     )
     return Apiserver(name, daemon, authority, KubernetesApi(endpoint), kubeconfig, client)
+
+
+def _whole_cluster_flags(home: Path) -> list[str]:
+    """Flags for an aggregator, whose authority is made here, and for privileged pods."""
+    front_proxy = Authority.create("front-proxy")
+    client = write_leaf(front_proxy.issue("front-proxy-client", usages=("client",)), home / "front-proxy")
+    authority = home / "front-proxy-ca.crt"
+    authority.write_bytes(front_proxy.cert_pem)
+    return [
+        "--allow-privileged=true",
+        "--enable-aggregator-routing=true",
+        f"--requestheader-client-ca-file={authority}",
+        "--requestheader-allowed-names=front-proxy-client",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-username-headers=X-Remote-User",
+        f"--proxy-client-cert-file={client.certificate}",
+        f"--proxy-client-key-file={client.key}",
+    ]
 
 
 @dataclass(slots=True)

@@ -6,17 +6,18 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from daemonkit.status.server import StatusError, fetch
 from tests.k8s.ring import shipped
 from tests.k8s.ring.api import JsonObject
-from tests.k8s.ring.cluster import Ring
-from tests.k8s.ring.node import KATA_HANDLERS
+from tests.k8s.ring.controlplane import Apiserver
+from tests.k8s.ring.node import KATA_HANDLERS, RealNode
 from tests.k8s.ring.processes import RingProcess
+from tests.k8s.ring.tenants import RingTenant
 
 # Where the agents in guests reach the node.
 AGENT_PORT = 10560
@@ -27,6 +28,19 @@ _STATUS_S = 3.0
 _READY_S = 20.0
 
 
+class DaemonHost(Protocol):
+    """A node of a ring: what daemons on it need. Their files are in `directory`."""
+
+    @property
+    def directory(self) -> Path: ...
+    @property
+    def node(self) -> RealNode: ...
+    @property
+    def super_cluster(self) -> Apiserver: ...
+    @property
+    def tenants(self) -> Sequence[RingTenant]: ...
+
+
 class NodeDaemon:
     """One of our daemons in `directory`, with its status page and its log."""
 
@@ -34,7 +48,7 @@ class NodeDaemon:
         self,
         name: str,
         module: str,
-        ring: Ring,
+        ring: DaemonHost,
         python: str,
         wrapper: list[str],
         *,
@@ -121,7 +135,7 @@ class NodeDaemon:
 
 
 def kata_bridge(
-    ring: Ring,
+    ring: DaemonHost,
     python: str,
     gate: JsonObject | None = None,
     *,
@@ -167,12 +181,12 @@ def credentials_of(bridge: NodeDaemon) -> Path:
     return bridge.directory / "state" / "sandboxes"
 
 
-def bridge_socket(ring: Ring) -> Path:
+def bridge_socket(ring: DaemonHost) -> Path:
     """Where kata-bridge listens."""
     return ring.directory / "bridge.sock"
 
 
-def shim_roots(ring: Ring) -> tuple[Path, Path]:
+def shim_roots(ring: DaemonHost) -> tuple[Path, Path]:
     """The directories of the fake shims' sockets, one for each of Kata's runtimes (Go, Rust)."""
     return ring.directory / "sbs", ring.directory / "kata"
 
@@ -190,7 +204,7 @@ class ProxySettings:
 _NO_PRIVILEGE = ("setpriv", "--bounding-set=-all,+dac_read_search", "--no-new-privs")
 
 
-def kubeproxy_ext(ring: Ring, python: str, *, tree: Path | None = None) -> NodeDaemon:
+def kubeproxy_ext(ring: DaemonHost, python: str, *, tree: Path | None = None) -> NodeDaemon:
     """kubeproxy-ext beside it, without a privilege."""
     wrapper = [*ring.node.enter, *_NO_PRIVILEGE]
     daemon = NodeDaemon("kubeproxy-ext", "kubeproxy_ext", ring, python, wrapper, tree=tree)
@@ -199,7 +213,7 @@ def kubeproxy_ext(ring: Ring, python: str, *, tree: Path | None = None) -> NodeD
     return daemon
 
 
-def dnsconfig(ring: Ring, python: str, *, tree: Path | None = None) -> NodeDaemon:
+def dnsconfig(ring: DaemonHost, python: str, *, tree: Path | None = None) -> NodeDaemon:
     """dnsconfig on the node, with its shipped role and no privilege; it keeps its state."""
     wrapper = [*ring.node.enter, *_NO_PRIVILEGE]
     daemon = NodeDaemon("dnsconfig", "dnsconfig", ring, python, wrapper, tree=tree)
@@ -216,7 +230,7 @@ def dnsconfig(ring: Ring, python: str, *, tree: Path | None = None) -> NodeDaemo
     return daemon
 
 
-def configure_proxy(ring: Ring, daemon: NodeDaemon, settings: ProxySettings) -> None:
+def configure_proxy(ring: DaemonHost, daemon: NodeDaemon, settings: ProxySettings) -> None:
     """Write kubeproxy-ext's configuration, for its next start."""
     daemon.configure(
         "kubeproxy-ext.yaml",
@@ -234,7 +248,7 @@ def configure_proxy(ring: Ring, daemon: NodeDaemon, settings: ProxySettings) -> 
     )
 
 
-def restart_super_apiserver(ring: Ring) -> None:
+def restart_super_apiserver(ring: DaemonHost) -> None:
     """Start the super cluster's apiserver again, after `daemon.stop`."""
     daemon = ring.super_cluster.daemon
     if not daemon.is_running():

@@ -16,6 +16,7 @@ from tests.k8s.ring.processes import run
 
 PAUSE = "ring.test/pause:1"
 BUSYBOX = "ring.test/busybox:1"
+AGNHOST = "ring.test/agnhost:1"
 
 # What the sandbox runs: wait for ever, collect orphans, end on SIGTERM. The ring's node also has
 # it as process 1 of its process namespace.
@@ -86,10 +87,20 @@ def write_pause_image(archive: Path, binary: Path) -> None:
 
 def write_busybox_image(archive: Path) -> None:
     """An image with Debian's static busybox under all its names."""
+    write_archive(archive, BUSYBOX, [_busybox_layer()], {"Cmd": ["/bin/sh"]})
+
+
+def write_agnhost_image(archive: Path, binary: Path) -> None:
+    """The same with the server of Kubernetes' own tests, which looks up names as Go programs do."""
+    layer = _Layer().build(directories=[], files={"agnhost": (binary.read_bytes(), 0o755)}, links={})
+    write_archive(archive, AGNHOST, [_busybox_layer(), layer], {"Entrypoint": ["/agnhost"]})
+
+
+def _busybox_layer() -> bytes:
     applets = subprocess.run(
         [_BUSYBOX, "--list"], capture_output=True, text=True, check=True, timeout=10
     ).stdout.split()
-    layer = _Layer().build(
+    return _Layer().build(
         directories=["bin", "etc", "root", "tmp", "srv", "var", "var/tmp"],
         files={
             "bin/busybox": (Path(_BUSYBOX).read_bytes(), 0o755),
@@ -98,7 +109,6 @@ def write_busybox_image(archive: Path) -> None:
         },
         links={f"bin/{name}": "busybox" for name in applets if name != "busybox"},
     )
-    write_archive(archive, BUSYBOX, [layer], {"Cmd": ["/bin/sh"]})
 
 
 def write_archive(archive: Path, name: str, layers: Sequence[bytes], settings: Mapping[str, object]) -> None:

@@ -50,6 +50,44 @@ def create_pair(one: NetworkNamespace, other: NetworkNamespace, *, more: list[st
         run(["ip", "-n", here.name, "-batch", "-"], stdin="\n".join(commands).encode())
 
 
+def create_bridged(
+    one: NetworkNamespace, nodes: list[tuple[NetworkNamespace, str]], *, more: list[str]
+) -> None:
+    """Make a namespace with a bridge, and one on it for each node with the network of its pods.
+
+    All reach one another, and all pods. The first has `more` addresses.
+    """
+    commands = [
+        f"netns add {one.name}",
+        *(f"netns add {node.name}" for node, _ in nodes),
+        *(
+            f"link add name port{n} netns {one.name} type veth peer name eth0 netns {node.name}"
+            for n, (node, _) in enumerate(nodes)
+        ),
+    ]
+    run(["ip", "-batch", "-"], stdin="\n".join(commands).encode())
+    routes = [(node, f"route add {pods} via {node.address}") for node, pods in nodes]
+    commands = [
+        "link set lo up",
+        "link add name br0 type bridge",
+        *(f"link set port{n} master br0 up" for n in range(len(nodes))),
+        *(f"addr add {address}/24 dev br0" for address in [one.address, *more]),
+        "link set br0 up",
+        *(route for _, route in routes),
+        f"route add default via {nodes[0][0].address}",
+    ]
+    run(["ip", "-n", one.name, "-batch", "-"], stdin="\n".join(commands).encode())
+    for node, _ in nodes:
+        commands = [
+            "link set lo up",
+            f"addr add {node.address}/24 dev eth0",
+            "link set eth0 up",
+            *(route for other, route in routes if other is not node),
+            f"route add default via {one.address}",
+        ]
+        run(["ip", "-n", node.name, "-batch", "-"], stdin="\n".join(commands).encode())
+
+
 def delete(names: list[str]) -> None:
     """Remove those namespaces that exist."""
     names = [n for n in names if (NAMED / n).exists()]

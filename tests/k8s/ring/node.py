@@ -40,6 +40,14 @@ BinaryName = "/usr/sbin/runc"
 SystemdCgroup = false
 """
 
+# On a bridge of its own, as long as no proxy translates traffic between its pods.
+_BRIDGE: dict[str, object] = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": False}
+# A link for each pod: all its traffic crosses the node's own rules, host ports too.
+ROUTED: tuple[dict[str, object], ...] = (
+    {"type": "ptp", "ipMasq": False},
+    {"type": "portmap", "capabilities": {"portMappings": True}, "snat": True},
+)
+
 # Settings that the kubelet would write for the whole machine: it gets copies.
 _KERNEL_SETTINGS = (
     "vm/overcommit_memory",
@@ -92,13 +100,22 @@ class RealNode:
         binaries: Binaries,
         directory: Path,
         identity: KubeletIdentity,
+        *,
+        group: str = "",
+        pod_network: str = POD_NETWORK,
+        cni_plugins: tuple[dict[str, object], ...] = (_BRIDGE,),
+        kubelet_settings: Mapping[str, object] | None = None,
     ) -> None:
+        """`group` is its control group, by default that of the run; one with a parent has it made before."""
         self.name = name
+        self.pod_network = pod_network
+        self._cni_plugins = cni_plugins
+        self._own_settings = dict(kubelet_settings or {})
         self.namespace = namespace
         self._binaries = binaries
         self._directory = directory
         self._identity = identity
-        self._group = directory.name
+        self._group = group or directory.name
         self._init: RingProcess | None = None
         self._containerd: RingProcess | None = None
         self.kubelet: RingProcess | None = None
@@ -311,16 +328,14 @@ SystemdCgroup = false
                     "name": "ring",
                     "plugins": [
                         {
-                            "type": "bridge",
-                            "bridge": "cni0",
-                            "isGateway": True,
-                            "ipMasq": False,
+                            **self._cni_plugins[0],
                             "ipam": {
                                 "type": "host-local",
-                                "ranges": [[{"subnet": POD_NETWORK}]],
+                                "ranges": [[{"subnet": self.pod_network}]],
                                 "routes": [{"dst": "0.0.0.0/0"}],
                             },
-                        }
+                        },
+                        *self._cni_plugins[1:],
                     ],
                 }
             )
@@ -387,6 +402,7 @@ SystemdCgroup = false
             # A full disk or little memory on the test machine is no reason to evict test pods.
             "evictionHard": {"memory.available": "16Mi", "nodefs.available": "1%"},
             "imageGCHighThresholdPercent": 100,
+            **self._own_settings,
             **self._kubelet_settings,
         }
         (self._directory / "kubelet.json").write_text(json.dumps(configuration))

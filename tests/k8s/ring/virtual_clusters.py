@@ -9,9 +9,9 @@ from pathlib import Path
 
 import yaml
 
-from tests.k8s.ring.agent import VnAgentDaemon
+from tests.k8s.ring.agent import AgentIdentity, VnAgentDaemon
 from tests.k8s.ring.api import JsonObject, KubernetesApi
-from tests.k8s.ring.cluster import NODE, Ring
+from tests.k8s.ring.network import NetworkNamespace
 from tests.k8s.ring.processes import RingError, RingProcess, wait_for
 
 SHIPPED = Path(__file__).resolve().parents[3] / "packaging" / "crds"
@@ -59,10 +59,18 @@ def manifest(name: str, spec: JsonObject | None = None, status: JsonObject | Non
 
 
 class VirtualClusterAgent(VnAgentDaemon):
-    """A second vn-agent of the node, at `port`, whose tenants come by the kubeconfig."""
+    """A vn-agent of the node, at `port`, whose tenants come by the kubeconfig."""
 
-    def __init__(self, ring: Ring, directory: Path, port: int, kubeconfig: Path) -> None:
-        super().__init__(NODE, ring.node.namespace, sys.executable, directory, ring.agent.identity)
+    def __init__(
+        self,
+        node: str,
+        namespace: NetworkNamespace,
+        identity: AgentIdentity,
+        directory: Path,
+        port: int,
+        kubeconfig: Path,
+    ) -> None:
+        super().__init__(node, namespace, sys.executable, directory, identity)
         self.directory = directory
         self.socket = directory / "vn-agent.sock"
         self._configuration = directory / "vn-agent.yaml"
