@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One ring and one syncer for all tests here; each test has namespaces of its own in both tenants."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.k8s import build
+from tests.k8s.ring.tenants import RingTenant
+from tests.k8s.syncer import daemon
+from tests.k8s.syncer.cluster import SyncedRing, start_synced_ring
+from tests.k8s.syncer.daemon import SyncerDaemon
+from tests.k8s.syncer.shops import DirectShop, Shop
+
+_RING = pytest.StashKey[SyncedRing]()
+_PEAK = pytest.StashKey[dict[str, int]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of the syncer's ring."""
+    parser.getgroup("k8s").addoption(
+        "--syncer-direct",
+        action="store_true",
+        help="run the tests of the syncer in the super cluster itself, without one: "
+        "what fails there too is no fault of the syncer",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Before there is a syncer, only the tests of the ring itself run."""
+    if daemon.is_built() or config.getoption("--syncer-direct", False):
+        return
+    here = Path(__file__).parent
+    waiting = [i for i in items if i.path.is_relative_to(here) and i.path.name != "test_ring.py"]
+    if waiting:
+        config.hook.pytest_deselected(items=waiting)
+        items[:] = [item for item in items if item not in waiting]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what the ring cost."""
+    ring = config.stash.get(_RING, None)
+    if ring is not None:
+        peak = config.stash.get(_PEAK, {})
+        parts = ", ".join(f"{name} {size}" for name, size in peak.items())
+        terminalreporter.write_line(
+            f"syncer ring: started in {ring.started_s:.1f} s; {sum(peak.values())} MB at the end: {parts}"
+        )
+
+
+@pytest.fixture(scope="session")
+def synced_ring(k8s_binaries: build.Binaries, request: pytest.FixtureRequest) -> Iterator[SyncedRing]:
+    """The super cluster, its nodes and both tenants, without a syncer."""
+    config = request.config
+    with ExitStack() as stack:
+        made = start_synced_ring(k8s_binaries, stack)
+        keep: Path | None = config.getoption("--k8s-keep-logs", None)
+        if keep is not None:
+            stack.callback(_copy_logs, made.directory, keep)
+        config.stash[_RING] = made
+        yield made
+        config.stash[_PEAK] = made.memory_mb
+
+
+@pytest.fixture(scope="session")
+def syncer(synced_ring: SyncedRing) -> Iterator[SyncerDaemon]:
+    """The syncer, ready."""
+    made = SyncerDaemon(synced_ring)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def shops(synced_ring: SyncedRing, request: pytest.FixtureRequest) -> Iterator[tuple[Shop, Shop]]:
+    """A namespace of the same name in each tenant, empty, and deleted afterwards."""
+    name = f"shop-{secrets.token_hex(3)}"
+    if request.config.getoption("--syncer-direct", False):
+        one, other = (_direct(synced_ring, letter, f"{name}-{letter}") for letter in "ab")
+    else:
+        syncer: SyncerDaemon = request.getfixturevalue("syncer")
+        one, other = (Shop(synced_ring, tenant, name, syncer) for tenant in synced_ring.tenants)
+    for shop in (one, other):
+        shop.create()
+    try:
+        yield one, other
+    finally:
+        for shop in (one, other):
+            shop.delete()
+
+
+@pytest.fixture
+def shop(shops: tuple[Shop, Shop]) -> Shop:
+    """The first tenant's."""
+    return shops[0]
+
+
+def _direct(ring: SyncedRing, letter: str, namespace: str) -> Shop:
+    """A namespace of the super cluster that passes for a tenant's."""
+    one = ring.tenants[0]
+    host = RingTenant(f"direct-{letter}", ring.super_cluster, ring.super_kubectl, one.client, one.client)
+    return DirectShop(ring, host, namespace)
+
+
+def _copy_logs(directory: Path, target: Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for path in directory.glob("**/*.log"):
+        shutil.copy(path, target / "-".join(path.relative_to(directory).parts))

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node of the super cluster: kubelet, containerd, kube-proxy, and our vn-agent by VirtualClusters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import yaml
+
+from tests.k8s.build import Binaries
+from tests.k8s.ring import identities, images, shipped
+from tests.k8s.ring.agent import AGENT_PORT
+from tests.k8s.ring.controlplane import Apiserver, Authorities, write_kubeconfig
+from tests.k8s.ring.network import NetworkNamespace
+from tests.k8s.ring.node import ROUTED, RealNode
+from tests.k8s.ring.processes import RingProcess
+from tests.k8s.ring.tenants import RingTenant
+from tests.k8s.ring.virtual_clusters import VirtualClusterAgent
+
+# Of all nodes' pods.
+PODS = "10.88.0.0/16"
+_TENANTS_ROLE = shipped.RBAC / "options" / "vn-agent-tenants.yaml"
+
+_KUBELET = {
+    # So that a changed ConfigMap reaches its pods within seconds, and not within a minute or two.
+    "syncFrequency": "2s",
+    "maxPods": 200,
+    "kubeAPIQPS": 200,
+    "kubeAPIBurst": 400,
+    "serializeImagePulls": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SuperNode:
+    """A node with all that runs on it. `directory` is its own."""
+
+    directory: Path
+    node: RealNode
+    super_cluster: Apiserver
+    tenants: Sequence[RingTenant]
+    agent: VirtualClusterAgent
+    proxy: RingProcess
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def processes(self) -> dict[str, RingProcess]:
+        """By name, what runs on it beside pods."""
+        found = {"kubelet": self.node.kubelet, "kube-proxy": self.proxy, "vn-agent": self.agent.daemon}
+        return {f"{name} {self.name}": process for name, process in found.items() if process is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class SuperCluster:
+    """What nodes of the super cluster are made from."""
+
+    directory: Path
+    binaries: Binaries
+    authorities: Authorities
+    apiserver: Apiserver
+    tenants: Sequence[RingTenant]
+
+
+def start_node(
+    name: str, namespace: NetworkNamespace, pod_network: str, cluster: SuperCluster, stack: ExitStack
+) -> SuperNode:
+    """Start all of it but vn-agent; `stack` stops it. The apiserver must be ready.
+
+    Raises:
+        RingError: a part did not come up.
+    """
+    directory = cluster.directory / name
+    directory.mkdir()
+    authorities, apiserver = cluster.authorities, cluster.apiserver
+    node = RealNode(
+        name,
+        namespace,
+        cluster.binaries,
+        directory,
+        identities.kubelet_identity(authorities, apiserver, name, namespace.address, directory),
+        group=f"{cluster.directory.name}/{name}",
+        pod_network=pod_network,
+        cni_plugins=ROUTED,
+        kubelet_settings={**_KUBELET, "resolvConf": str(_resolv_conf(directory))},
+    )
+    stack.callback(node.stop)
+    node.start()
+    agnhost = cluster.directory / "agnhost.tar"
+    if not agnhost.exists():
+        images.write_agnhost_image(agnhost, Path(cluster.binaries["agnhost"]))
+    node.import_image(agnhost)
+    proxy = _start_kube_proxy(node, cluster, directory)
+    stack.callback(proxy.stop)
+    agent = _agent(node, cluster, directory)
+    stack.callback(agent.stop)
+    return SuperNode(directory, node, apiserver, cluster.tenants, agent, proxy)
+
+
+def _agent(node: RealNode, cluster: SuperCluster, directory: Path) -> VirtualClusterAgent:
+    """vn-agent with its shipped rights alone."""
+    authorities, apiserver, address = cluster.authorities, cluster.apiserver, node.namespace.address
+    kubeconfig = shipped.let_in(apiserver, "vn-agent", node.name, directory / "vn-agent")
+    for document in yaml.safe_load_all(_TENANTS_ROLE.read_text()):
+        kind = f"{document['kind'].lower()}s"
+        apiserver.api.create(f"/apis/rbac.authorization.k8s.io/v1/{kind}", document, may_exist=True)
+    client = identities.issue_agent_client(authorities.kubelet_clients, node.name)
+    identity = identities.agent_identity(authorities, client, node.name, address, directory)
+    return VirtualClusterAgent(
+        node.name, node.namespace, identity, directory / "vn-agent", AGENT_PORT, kubeconfig
+    )
+
+
+def _start_kube_proxy(node: RealNode, cluster: SuperCluster, directory: Path) -> RingProcess:
+    """Start kube-proxy in the node's network; does not wait for it."""
+    apiserver = cluster.apiserver
+    user = apiserver.authority.issue("system:kube-proxy", usages=("client",))
+    endpoint = replace(apiserver.api.endpoint, leaf=user)
+    server = f"https://{endpoint.address}:{endpoint.port}"
+    kubeconfig = write_kubeconfig(directory / "kube-proxy", server, endpoint)
+    config = directory / "kube-proxy.json"
+    config.write_text(
+        json.dumps(
+            {
+                "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+                "kind": "KubeProxyConfiguration",
+                "mode": "nftables",
+                "clientConnection": {"kubeconfig": str(kubeconfig)},
+                "hostnameOverride": node.name,
+                "clusterCIDR": PODS,
+                "detectLocalMode": "ClusterCIDR",
+                # These settings are the whole machine's.
+                "conntrack": {
+                    "maxPerCore": 0,
+                    "min": 0,
+                    "tcpEstablishedTimeout": "0s",
+                    "tcpCloseWaitTimeout": "0s",
+                },
+            }
+        )
+    )
+    return RingProcess(
+        f"kube-proxy {node.name}",
+        [*node.namespace.enter, cluster.binaries["kube-proxy"], f"--config={config}"],
+        directory / "kube-proxy.log",
+    )
+
+
+def _resolv_conf(directory: Path) -> Path:
+    """The node's own, which leads nowhere: names come from the cluster or not at all."""
+    path = directory / "resolv.conf"
+    path.write_text("nameserver 127.0.0.1\n")
+    return path

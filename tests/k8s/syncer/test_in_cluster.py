@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs in pods use their own tenant's apiserver, with the token of their account."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+
+from tests.k8s.ring.api import JsonObject, KubernetesApi
+from tests.k8s.syncer.shops import Shop, agnhost, object_of, pod, pod_spec
+
+pytestmark = pytest.mark.timeout(300)
+
+_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+
+
+def _review(api: KubernetesApi, token: str, *audiences: str) -> JsonObject:
+    spec = {"token": token, **({"audiences": list(audiences)} if audiences else {})}
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+    found: JsonObject = api.create(_REVIEWS, review)["status"]
+    return found
+
+
+def _claims(token: str) -> JsonObject:
+    part = token.split(".")[1]
+    found: JsonObject = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    return found
+
+
+def test_client_reaches_its_tenants_apiserver(shops: tuple[Shop, Shop]) -> None:
+    """client-go with no configuration but what the pod has: it trusts nothing else, and sends its token."""
+    spec = {
+        "containers": [agnhost("inclusterclient", "--poll-interval=1")],
+        "terminationGracePeriodSeconds": 1,
+    }
+    for shop in shops:
+        shop.apply(pod("client", spec, labels={"app": "client"}))
+    for shop in shops:
+        shop.wait_running("app=client")
+        shop.wait_own("it was answered", lambda own: "authz_header" in own.kubectl("logs", "client").text)
+        log = shop.kubectl("logs", "client").check().text
+        assert "err" not in log, log[-2000:]
+
+
+def test_mounted_account_is_the_tenants(shops: tuple[Shop, Shop]) -> None:
+    for shop in shops:
+        shop.apply(
+            object_of("v1", "ServiceAccount", "robot"),
+            pod("web", pod_spec(serviceAccountName="robot"), labels={"app": "web"}),
+        )
+    for shop in shops:
+        (web,) = shop.wait_running("app=web")
+        content = {
+            name: shop.sh("web", f"cat {_ACCOUNT}/{name}").check().text
+            for name in ("ca.crt", "namespace", "token")
+        }
+        assert content["ca.crt"].strip() == shop.tenant.apiserver.authority.cert_pem.decode().strip()
+        assert content["namespace"] == shop.namespace
+        status = _review(shop.api, content["token"])
+        assert status.get("authenticated") is True, status
+        assert status["user"]["username"] == f"system:serviceaccount:{shop.namespace}:robot"
+        extra = status["user"]["extra"]
+        assert extra["authentication.kubernetes.io/pod-name"] == ["web"]
+        assert extra["authentication.kubernetes.io/pod-uid"] == [web["metadata"]["uid"]]
+        # Neither the super cluster nor the other tenant knows it.
+        other = shops[1 - shops.index(shop)]
+        for stranger in (shop.super_api, other.api):
+            assert not _review(stranger, content["token"]).get("authenticated")
+
+
+def test_projected_token_has_audience_and_expiry(shop: Shop) -> None:
+    source = {"serviceAccountToken": {"audience": "vault", "expirationSeconds": 900, "path": "vault"}}
+    spec = pod_spec(volumes=[{"name": "token", "projected": {"sources": [source]}}])
+    spec["containers"][0]["volumeMounts"] = [{"name": "token", "mountPath": "/token"}]
+    shop.apply(pod("web", spec, labels={"app": "web"}))
+    (web,) = shop.wait_running("app=web")
+    token = shop.sh("web", "cat /token/vault").check().text
+    claims = _claims(token)
+    assert claims["aud"] == ["vault"]
+    assert claims["exp"] - claims["iat"] == 900
+    assert claims["kubernetes.io"]["pod"] == {"name": "web", "uid": web["metadata"]["uid"]}
+    assert not _review(shop.api, token).get("authenticated")
+    assert _review(shop.api, token, "vault").get("authenticated") is True
+
+
+def test_token_ends_with_its_pod(shop: Shop) -> None:
+    shop.apply(pod("web", pod_spec(), labels={"app": "web"}))
+    shop.wait_running("app=web")
+    token = shop.sh("web", f"cat {_ACCOUNT}/token").check().text
+    assert _review(shop.api, token).get("authenticated") is True
+    shop.kubectl("delete", "pod", "web").check()
+    # The apiserver caches a valid token for some seconds.
+    shop.wait("the token is refused", lambda: not _review(shop.api, token).get("authenticated"))
+    shop.wait("no token stays in the super cluster", lambda: not _mentions(shop, token))
+
+
+def test_no_long_lived_token_is_made(shop: Shop) -> None:
+    shop.apply(pod("web", pod_spec(), labels={"app": "web"}))
+    shop.wait_running("app=web")
+    for secrets in (shop.items("secrets"), shop.super_items("secrets")):
+        assert not [s for s in secrets if s["type"] == "kubernetes.io/service-account-token"]
+
+
+def test_account_is_not_mounted_where_a_pod_refuses_it(shop: Shop) -> None:
+    shop.apply(pod("web", pod_spec(automountServiceAccountToken=False), labels={"app": "web"}))
+    shop.wait_running("app=web")
+    assert shop.sh("web", f"ls {_ACCOUNT}").code != 0
+
+
+def test_service_environment_is_the_tenants(shops: tuple[Shop, Shop]) -> None:
+    for shop in shops:
+        shop.apply(object_of("v1", "Service", "api", spec={"ports": [{"name": "http", "port": 80}]}))
+        shop.wait_own("the service is below", lambda own: own.in_super("services", "api") is not None)
+        shop.apply(pod("web", pod_spec(), labels={"app": "web"}))
+    for shop in shops:
+        shop.wait_running("app=web")
+        shown = dict(line.partition("=")[::2] for line in shop.sh("web", "env").check().text.splitlines())
+        assert shown["API_SERVICE_PORT"] == "80"
+        assert shown["KUBERNETES_SERVICE_PORT"] == "443"
+        assert shown["KUBERNETES_SERVICE_HOST"]
+
+
+def _mentions(shop: Shop, token: str) -> bool:
+    encoded = base64.b64encode(token.encode()).decode()
+    return any(encoded in json.dumps(secret) for secret in shop.super_items("secrets"))
