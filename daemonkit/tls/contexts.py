@@ -104,6 +104,18 @@ def client_context(
     return context
 
 
+def unverified_client_context() -> ssl.SSLContext:
+    """Make the context of a client that only finds out whether a server answers. Send nothing over it.
+
+    It takes any certificate and presents none.
+    """
+    context = _context(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
 def verified_chain(tls: ssl.SSLObject | ssl.SSLSocket) -> tuple[bytes, ...]:
     """Return the peer's chain as it was verified, DER, leaf first, trust anchor last.
 
