@@ -307,7 +307,8 @@ def _status_changes(desired: Object, actual: Object) -> Object:
             key: have[key] if key in have and is_equal_quantity(have[key], value) else value
             for key, value in wanted[field].items()
         }
-    return merge_patch(found, wanted)
+    patch: Object = merge_patch(found, wanted)
+    return patch
 
 
 def _kept_conditions(status: Object) -> list[Object]:

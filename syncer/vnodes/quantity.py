@@ -33,7 +33,7 @@ def is_equal_quantity(one: object, other: object) -> bool:
     first, second = _amount(str(one)), _amount(str(other))
     if first is None or second is None:
         return False
-    return first[0] * 10 ** second[1] == second[0] * 10 ** first[1]
+    return bool(first[0] * 10 ** second[1] == second[0] * 10 ** first[1])
 
 
 def _amount(text: str) -> tuple[int, int] | None:
