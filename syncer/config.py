@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """vc-syncer's configuration: `kind: SyncerConfiguration`, one file, all errors at once."""
 
-import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,19 +10,12 @@ from daemonkit.config.binding import setting
 from daemonkit.config.status_config import StatusConfig
 from syncer.core.view import PodDns, SyncSettings
 from syncer.kinds import table
+from syncer.vnodes.desired import AgentAddress
 from tenancy import names
 
 KIND = "SyncerConfiguration"
 VN_AGENT_PORT = 10550
 PATROL_INTERVAL_S = 60
-
-
-class AgentAddress(enum.Enum):
-    """Where a vNode leads: to the node, to one Service before all vn-agents, or to the agent's pod."""
-
-    NODE = "node"
-    SERVICE = "service"
-    POD_IP = "podIP"
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,11 +54,15 @@ class ForeignNamespaceError(Exception):
     """The super namespace is not the tenant's: nothing was written."""
 
 
+class NodeNotReadyError(Exception):
+    """The tenant has no vNode for its pod's node yet: it is bound later."""
+
+
 class Nodes(Protocol):
     """What provides the vNodes of a tenant."""
 
-    async def ensure(self, session: TenantSession, node: str) -> None:
-        """Return when the tenant has the vNode. Raises ApiError, UnreachableError, ConflictError."""
+    async def ensure(self, session: TenantSession, node: str) -> Wait | Conflict | None:
+        """Return None when the tenant has the vNode, else why it has not."""
 
 
 class Tokens(Protocol):
@@ -156,6 +160,9 @@ class Engine:
             await self._reconcile(session, item)
         except ForeignNamespaceError:
             is_failed = True
+        except NodeNotReadyError as error:
+            is_failed = True
+            session.last_error = f"{item[0]} {item[1]}/{item[2]}: {error}"[:500]
         except (ApiError, UnreachableError) as error:
             is_failed = True
             retry_after_s = error.retry_after_s if isinstance(error, ApiError) else None
@@ -244,7 +251,9 @@ class Engine:
                 return None
             case Bind():
                 async with self._slots.yielded():
-                    await self._nodes.ensure(session, action.node)
+                    missing = await self._nodes.ensure(session, action.node)
+                if missing is not None:
+                    raise NodeNotReadyError(missing.message)
                 await self._send(session, item, Side.TENANT, "bind", request_of(action))
                 versions.tenant_version = None
                 return None

@@ -19,16 +19,17 @@ from syncer.kinds import table
 from syncer.kinds.port import KindSync
 from syncer.metrics import SyncerMetrics
 from syncer.patrol import Patrol
-from syncer.pending import NoNodes, NoTokens
+from syncer.pending import NoTokens
 from syncer.report import StatusReport
 from syncer.session import TenantSession
-from syncer.super_cluster import SuperChange, SuperCluster
+from syncer.super_cluster import NODE, SuperChange, SuperCluster
 from syncer.tenant_reports import TenantReports
 from syncer.tenants.conditions import write_condition
 from syncer.tenants.directory import DirectorySource
 from syncer.tenants.policies import Policies
 from syncer.tenants.port import Reachable, Unusable
 from syncer.tenants.virtual_clusters import VirtualClusterSource
+from syncer.vnode_sync import VNodeSync
 from syncer.work_queue import WorkQueue
 
 COMPONENT = "vc-syncer"
@@ -68,12 +69,15 @@ class SyncerService:
             lambda: self._attachments.sessions.values(),
             interval_s=config.patrol.interval_seconds,
         )
+        self._vnodes = VNodeSync(
+            self._client, self._super, config.vn_agent, self._tasks, time.time, random.random
+        )
         self._engine = Engine(
             self._client,
             self._kinds,
             self._queue,
             self._metrics,
-            NoNodes(),
+            self._vnodes,
             NoTokens(),
             self._reports,
             self._tasks,
@@ -117,6 +121,7 @@ class SyncerService:
         self._super.start(self._tasks)
         self._tasks.spawn(self._policies.reflector.run(), "policies")
         self._tasks.spawn(self._source.run(), "tenants")
+        self._vnodes.start(self._tasks)
         self._tasks.spawn(self._engine.run(), "engine")
         self._tasks.spawn(self._patrol.run(), "patrol")
         await wait_until_ready(life, self._report.readiness, READY_WAIT_S)
@@ -152,16 +157,22 @@ class SyncerService:
         )
 
     def _attach(self, session: TenantSession) -> None:
+        self._vnodes.nodes_synced()
         self._queue.attach(session)
         session.is_attached = True
+        self._vnodes.attach(session)
         session.tasks.spawn(self._patrol.start(session), "first patrol")
 
     def _detached(self, session: TenantSession) -> None:
         session.is_attached = False
+        self._vnodes.detach(session)
         self._queue.detach(session)
         self._reports.forget(session)
 
     def _super_changed(self, change: SuperChange) -> None:
+        if change.kind == NODE:
+            self._vnodes.node_changed(change)
+            return
         sessions = self._attachments.sessions
         found = sessions.values() if change.key is None else filter(None, [sessions.get(change.key)])
         for session in found:

@@ -17,7 +17,7 @@ from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.freshness import Failure
 from daemonkit.kube.kubeconfig import Access
 from daemonkit.kube.reflector import Reflector, Timing
-from daemonkit.kube.resources import Key
+from daemonkit.kube.resources import NODES, Key
 from daemonkit.kube.store import Added, Change, Deleted, Modified
 from daemonkit.tasks import Tasks
 from syncer.cache import CachedObject, is_verified, parse, parse_with_spec
@@ -29,6 +29,7 @@ from syncer.deletions import Deletions, Item
 from syncer.kinds.port import KindSync, Scope
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
 from syncer.super_cluster import SuperCluster
+from syncer.vnodes.tenant_vnodes import TenantVNodes
 from tenancy.super_namespaces import NamespaceOwner
 
 # Requests of one tenant under way at once; kept connections to its API server are as many.
@@ -78,6 +79,10 @@ class TenantSession:
         self._assumed: dict[Item, tuple[str, str]] = {}
         self._waiting: dict[Item, frozenset[_Looked]] = {}
         self._waiters: dict[_Looked, set[Item]] = {}
+        self.vnodes: TenantVNodes | None = None
+        self.nodes: Reflector[CachedObject] = Reflector(
+            self.client, NODES, parse, on_change=self._nodes_changed, timing=timing
+        )
         self.deletions = Deletions(tenant.key, new_token, clock)
         self.is_attached = False
         self.has_patrolled = False
@@ -101,7 +106,7 @@ class TenantSession:
     # ---- life
 
     def start(self) -> None:
-        for name, reflector in self.reflectors.items():
+        for name, reflector in (*self.reflectors.items(), ("Node", self.nodes)):
             self._tasks.spawn(reflector.run(), name)
 
     @property
@@ -110,7 +115,7 @@ class TenantSession:
         return self._tasks
 
     async def wait_synced(self) -> None:
-        for reflector in self.reflectors.values():
+        for reflector in (*self.reflectors.values(), self.nodes):
             await reflector.synced.wait()
 
     @property
@@ -249,7 +254,23 @@ class TenantSession:
                 if namespace is not None and name is not None:
                     yield kind, namespace, name
 
+    def super_pods(self) -> Iterable[CachedObject]:
+        """The super pods of the tenant."""
+        for item in self._super_items("Pod", self._kinds["Pod"]):
+            found = self.cached_super(item)
+            if found is not None:
+                yield found
+
     # ---- changes
+
+    def _nodes_changed(self, changes: Sequence[Change[CachedObject]]) -> None:
+        if self.vnodes is None:
+            return
+        for change in changes:
+            if isinstance(change, Added | Modified):
+                self.vnodes.tenant_node_changed(change.key[1], change.value.load())
+            elif isinstance(change, Deleted):
+                self.vnodes.tenant_node_changed(change.key[1], None)
 
     def _changed(self, kind: str, changes: Sequence[Change[CachedObject]]) -> None:
         is_relisting = self.reflectors[kind].is_relisting
@@ -355,6 +376,11 @@ class TenantSession:
         cached = self.cached(item)
         for side in Side:
             self.deletions.note_confirmed(side, item)
+        if item[0] in NOT_WATCHED:
+            if (event := self.cached_super(item)) is not None and event.version == super_version:
+                # It has been copied, and is not read again.
+                event.verified_with, event.body = "", b""
+            return
         if cached is not None and cached.version == tenant_version:
             cached.verified_with = super_version
         elif tenant_version:
@@ -399,7 +425,7 @@ class TenantView:
 
     @property
     def policy(self) -> SyncPolicy:
-        """The policy; the strictest while there is none, for objects that are in the super cluster already."""
+        """The policy; without one the built-in one, for objects that are in the super cluster already."""
         found = self._session.policy
         return DEFAULT if isinstance(found, str) else found
 

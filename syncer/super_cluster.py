@@ -24,11 +24,15 @@ _WITH_SPEC = frozenset({"Pod", "PersistentVolume"})
 _WITHOUT_LABELS = frozenset({"Namespace", "ServiceAccount", "Event", "PersistentVolume"})
 
 
+_ObjectChange = Added[CachedObject] | Modified[CachedObject] | Deleted[CachedObject]
+
+
 @dataclass(frozen=True, slots=True)
 class SuperChange:
     """A super object of a tenant changed: `namespace` and `name` are the tenant's.
 
-    Without a `key` it concerns all tenants: a published object, or a Node.
+    Without a `key` it concerns all tenants: a published object, or a Node. `uid` and `node` are those of a
+    super pod.
     """
 
     kind: str
@@ -37,6 +41,8 @@ class SuperChange:
     name: str
     is_deleted: bool = False
     is_relisting: bool = False
+    uid: str = ""
+    node: str = ""
 
     @property
     def item(self) -> tuple[str, str, str]:
@@ -129,7 +135,7 @@ class SuperCluster:
             elif sync.scope is Scope.NAMESPACED:
                 if sync.kind.resource == SERVICES:
                     self._note_service(namespace, name, is_there=not is_deleted)
-                self._report(sync, namespace, name, is_deleted=is_deleted, is_relisting=is_relisting)
+                self._report(sync, change, is_relisting=is_relisting)
             elif sync.scope is Scope.PUBLISHED:
                 self._on_change(SuperChange(kind, None, "", name, is_deleted, is_relisting))
             else:
@@ -138,18 +144,25 @@ class SuperCluster:
                     if isinstance(owner, NamespaceOwner):
                         self._on_change(SuperChange(kind, owner.key, "", name, is_deleted, is_relisting))
 
-    def _report(
-        self, sync: KindSync, super_namespace: str, super_name: str, *, is_deleted: bool, is_relisting: bool
-    ) -> None:
-        owner = self._owners.get(super_namespace)
-        name = sync.tenant_name(super_name)
+    def _report(self, sync: KindSync, change: _ObjectChange, *, is_relisting: bool) -> None:
+        owner = self._owners.get(change.key[0])
+        name = sync.tenant_name(change.key[1])
         if isinstance(owner, NamespaceOwner) and name is not None:
-            change = SuperChange(sync.kind.kind, owner.key, owner.namespace, name, is_deleted, is_relisting)
-            self._on_change(change)
+            value = change.old if isinstance(change, Deleted) else change.value
+            self._on_change(
+                SuperChange(
+                    sync.kind.kind,
+                    owner.key,
+                    owner.namespace,
+                    name,
+                    isinstance(change, Deleted),
+                    is_relisting,
+                    value.metadata.uid,
+                    value.node,
+                )
+            )
 
-    def _namespace_changed(
-        self, change: Added[CachedObject] | Modified[CachedObject] | Deleted[CachedObject]
-    ) -> None:
+    def _namespace_changed(self, change: _ObjectChange) -> None:
         name = change.key[1]
         before = self._owners.pop(name, None)
         if not isinstance(change, Deleted):
@@ -173,9 +186,7 @@ class SuperCluster:
             self._on_change(SuperChange(NODE, None, "", change.key[1]))
 
 
-def _values(
-    change: Added[CachedObject] | Modified[CachedObject] | Deleted[CachedObject],
-) -> Iterable[CachedObject]:
+def _values(change: _ObjectChange) -> Iterable[CachedObject]:
     match change:
         case Added(_, value):
             return (value,)

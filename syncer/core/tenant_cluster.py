@@ -12,8 +12,8 @@ class TenantCluster:
 
     `key` is its cluster key. `uid` is that of the VirtualCluster: another one is another tenant, also under
     the same name. The prefixes are those of its keys that go up (transparent) or neither way (opaque).
-    `weight` is its share of the queue; `policy` names its SyncPolicy in `vc_namespace`. `release` is the token
-    of the held deletions that a person has released.
+    `weight` is its share of the queue; `policy` names its SyncPolicy in `vc_namespace`. `release` is the
+    token of the held deletions that a person has released.
     """
 
     key: str

@@ -72,7 +72,7 @@ class _Generations:
 
 
 def _conditions(tenant: Object, found: Object, generations: _Generations) -> list[Any]:
-    """Those of the super pod, but for readiness gates: the tenant's stay, the super cluster's are left out."""
+    """Those of the super pod but for readiness gates: the tenant's stay, the super cluster's are left out."""
     kept = {gate.get("conditionType") for gate in tenant["spec"].get("readinessGates") or ()}
     dropped = {gate.get("conditionType") for gate in found["spec"].get("readinessGates") or ()} | kept
     own = {str(each.get("type")): each for each in (tenant.get("status") or {}).get("conditions") or ()}

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connects vNodes with the caches, and lets a bind wait for its vNode."""
+
+from collections.abc import Callable
+
+from daemonkit.kube.reflector import Reflector, Timing, Transport
+from daemonkit.kube.resources import PODS, SERVICES, Resource
+from daemonkit.tasks import Tasks
+from syncer.cache import CachedObject, parse, parse_with_spec
+from syncer.config import VnAgentConfig
+from syncer.core.objects import Object, name_of
+from syncer.core.plan import Conflict, Wait
+from syncer.session import TenantSession
+from syncer.super_cluster import SuperChange, SuperCluster
+from syncer.vnodes.controller import VNodes
+from syncer.vnodes.desired import AgentAddress, VNodePolicy, agent_addresses
+from syncer.vnodes.tls_probe import TlsAgentProbe
+
+
+class VNodeSync:
+    """The engine's port `Nodes`. For another address than the node's, vn-agent's Service or pods are watched."""
+
+    def __init__(
+        self,
+        client: Transport,
+        super_cluster: SuperCluster,
+        config: VnAgentConfig,
+        tasks: Tasks,
+        wall: Callable[[], float],
+        jitter: Callable[[], float],
+        *,
+        timing: Timing | None = None,
+    ) -> None:
+        self._super = super_cluster
+        self._config = config
+        self._agents: Reflector[CachedObject] | None = None
+        namespace, _, service = config.service.partition("/")
+        if config.address is AgentAddress.SERVICE:
+            self._agents = self._follow(
+                client, SERVICES, namespace, timing, field_selector=f"metadata.name={service}"
+            )
+        elif config.address is AgentAddress.POD_IP:
+            self._agents = self._follow(
+                client, PODS, config.pod_namespace, timing, label_selector=config.pod_selector
+            )
+        self.vnodes = VNodes(self._addresses, config.port, TlsAgentProbe(), tasks, wall, jitter)
+
+    def _follow(
+        self,
+        client: Transport,
+        resource: Resource,
+        namespace: str,
+        timing: Timing | None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> Reflector[CachedObject]:
+        return Reflector(
+            client,
+            resource,
+            parse_with_spec if resource == PODS else parse,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            on_change=lambda _: self._agents_changed(),
+            timing=timing,
+        )
+
+    def start(self, tasks: Tasks) -> None:
+        """Begin to watch vn-agent's Service or pods, and the timer."""
+        if self._agents is not None:
+            tasks.spawn(self._agents.run(), "vn-agents")
+        tasks.spawn(self.vnodes.run(), "vnodes")
+
+    def _addresses(self, super_node: Object) -> tuple[str, ...]:
+        service = agent_pod = None
+        if self._agents is not None:
+            objects = self._agents.objects.values()
+            if self._config.address is AgentAddress.SERVICE:
+                service = next((each.load() for each in objects), None)
+            else:
+                name = name_of(super_node)
+                agent_pod = next((each.load() for each in objects if each.node == name), None)
+        return agent_addresses(self._config.address, super_node, service, agent_pod)
+
+    # ---- what changes
+
+    def node_changed(self, change: SuperChange) -> None:
+        """A super node appeared, changed or was deleted."""
+        found = self._super.objects("Node").get(("", change.name))
+        if found is None:
+            self.vnodes.node_gone(change.name)
+        else:
+            self.vnodes.node_changed(found.load())
+
+    def nodes_synced(self) -> None:
+        """All super nodes are known."""
+        self.vnodes.mark_nodes_synced()
+
+    def _agents_changed(self) -> None:
+        for found in list(self._super.objects("Node").values()):
+            self.vnodes.node_changed(found.load())
+
+    def attach(self, session: TenantSession) -> None:
+        """A tenant is synced: its vNodes are those of the super pods that it has."""
+        tenant = self.vnodes.add_tenant(session.tenant.key, session.client, VNodePolicy())
+        session.vnodes = tenant
+        for found in session.super_pods():
+            if found.node:
+                tenant.pod_bound(found.node, found.metadata.uid)
+        for node in list(session.nodes.objects.values()):
+            tenant.tenant_node_changed(node.metadata.name, node.load())
+        tenant.mark_synced()
+
+    def detach(self, session: TenantSession) -> None:
+        session.vnodes = None
+        self.vnodes.remove_tenant(session.tenant.key)
+
+    # ---- what the engine asks
+
+    async def ensure(self, session: TenantSession, node: str) -> Wait | Conflict | None:
+        if session.vnodes is None:
+            return Wait("VNodeNotReady", f"node {node} is not there yet")
+        return await session.vnodes.ensure(node)
