@@ -47,12 +47,8 @@ class Attachments:
         self._wait_super_synced = wait_super_synced
         self._tasks = tasks
         self.by_source: dict[str, Attachment] = {}
-
-    @property
-    def sessions(self) -> dict[str, TenantSession]:
-        """The sessions by cluster key."""
-        found = [each.session for each in self.by_source.values() if each.session is not None]
-        return {session.tenant.key: session for session in found}
+        self.sessions: dict[str, TenantSession] = {}
+        """By cluster key."""
 
     def update(self, tenants: Mapping[str, TenantState]) -> None:
         """Take what a source publishes: all its tenants."""
@@ -91,6 +87,7 @@ class Attachments:
             self._set_problem(source, state, unusable)
             return
         self.by_source[source] = Attachment(state, session)
+        self.sessions[state.cluster.key] = session
         _log.info("tenant found, listing its objects", tenant=session.tenant.key)
         session.start()
         session.tasks.spawn(self._attach_when_synced(session), "attach")
@@ -117,13 +114,14 @@ class Attachments:
     def _end(self, source: str) -> None:
         ended = self.by_source.pop(source)
         if ended.session is not None:
+            del self.sessions[ended.session.tenant.key]
             self._detached(ended.session)
             _log.info("tenant is no longer synced", tenant=ended.session.tenant.key)
             self._tasks.spawn(ended.session.close(_CLOSE_S), f"close {ended.session.tenant.key}")
 
     async def close(self) -> None:
         """End all sessions."""
-        for source in list(self.by_source):
-            ended = self.by_source.pop(source)
-            if ended.session is not None:
-                await ended.session.close(_CLOSE_S)
+        self.by_source.clear()
+        while self.sessions:
+            _, session = self.sessions.popitem()
+            await session.close(_CLOSE_S)

@@ -10,6 +10,7 @@ from daemonkit.config.binding import setting
 from daemonkit.config.status_config import StatusConfig
 from syncer.core.view import PodDns, SyncSettings
 from syncer.kinds import table
+from syncer.kinds.custom_resource import CustomResource, Direction
 from syncer.vnodes.desired import AgentAddress
 from tenancy import names
 
@@ -61,13 +62,24 @@ class VnAgentConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class CustomResource:
-    """A custom resource that goes down with its tenants' namespaces, and whose status comes up."""
+class CustomResourceConfig:
+    """A custom resource that tenants make, or that the super cluster publishes to them."""
 
     group: str = setting(minimum_length=1, doc="API group, such as `example.com`")
     version: str = setting(minimum_length=1, doc="version, such as `v1`")
     resource: str = setting(minimum_length=1, doc="plural name in paths, such as `widgets`")
     kind: str = setting(minimum_length=1, doc="name in objects, such as `Widget`")
+    direction: Direction = setting(
+        Direction.DOWN,
+        doc="`down`: tenants make them, namespaced; `up`: the super cluster publishes them by label",
+    )
+    has_status: bool = setting(True, doc="whether it has the status subresource")
+
+    @property
+    def entry(self) -> CustomResource:
+        return CustomResource(
+            self.group, self.version, self.resource, self.kind, self.direction, self.has_status
+        )
 
     def problems(self) -> Iterator[str]:
         if not names.is_pod_name(self.group):
@@ -116,7 +128,7 @@ class SyncerConfiguration:
     super_cluster: SuperClusterConfig = field(default_factory=SuperClusterConfig)
     vn_agent: VnAgentConfig = field(default_factory=VnAgentConfig)
     resources: tuple[str, ...] = setting((), doc="kinds to sync beyond the default set")
-    custom_resources: tuple[CustomResource, ...] = setting((), doc="custom resources that go down")
+    custom_resources: tuple[CustomResourceConfig, ...] = setting((), doc="custom resources to sync")
     opaque_meta_domains: tuple[str, ...] = setting(
         ("kubernetes.io", "k8s.io"), minimum_length=1, doc="domains of keys that stay on their side"
     )
@@ -143,6 +155,12 @@ class SyncerConfiguration:
             if each not in known:
                 yield f"resources: expected some of {', '.join(sorted(known))}, got {each!r}"
         yield from binding.repeated("resources", self.resources)
+        # A kind by two versions would be two kinds of the same objects.
+        own = [each.kind for each in self.custom_resources]
+        built_in = [each.kind.kind for each in table.kinds(known)]
+        yield from binding.repeated(
+            "customResources: kind", [*own, *(each for each in built_in if each in own)]
+        )
 
 
 def load(path: Path) -> SyncerConfiguration:

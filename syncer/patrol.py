@@ -8,7 +8,7 @@ and what waits without a watch.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 
 from syncer.cache import is_verified
 from syncer.metrics import SyncerMetrics
@@ -28,7 +28,7 @@ class Patrol:
         self,
         queue: WorkQueue,
         metrics: SyncerMetrics,
-        sessions: Callable[[], Iterable[TenantSession]],
+        sessions: Mapping[str, TenantSession],
         *,
         interval_s: float,
         cpu_clock: Callable[[], float] = time.process_time,
@@ -50,7 +50,7 @@ class Patrol:
         """Patrol all tenants at each interval, until cancelled."""
         while True:
             await asyncio.sleep(self._interval_s)
-            for session in list(self._sessions()):
+            for session in list(self._sessions.values()):
                 if session.has_patrolled:
                     await self.check(session)
 

@@ -3,7 +3,7 @@
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from daemonkit import logs
@@ -51,7 +51,7 @@ class SyncerService:
         self._shell = DaemonShell(COMPONENT)
         self._tasks = self._shell.tasks
         self._client = _client(config.super_cluster.kubeconfig_file, environment)
-        self._kinds: dict[str, KindSync] = {each.kind.kind: each for each in table.kinds(config.resources)}
+        self._kinds: dict[str, KindSync] = {each.kind.kind: each for each in _kinds(config)}
         self._queue = WorkQueue(time.monotonic, random.random, self._metrics.queue_seconds)
         self._super = SuperCluster(self._client, self._kinds.values(), self._super_changed)
         self._reports = TenantReports(self._metrics, time.time, time.monotonic)
@@ -66,7 +66,7 @@ class SyncerService:
         self._patrol = Patrol(
             self._queue,
             self._metrics,
-            lambda: self._attachments.sessions.values(),
+            self._attachments.sessions,
             interval_s=config.patrol.interval_seconds,
         )
         self._vnodes = VNodeSync(
@@ -207,6 +207,10 @@ class SyncerService:
             self._queue.totals,
             ("state",),
         )
+
+
+def _kinds(config: SyncerConfiguration) -> Iterable[KindSync]:
+    return table.kinds(config.resources, [each.entry for each in config.custom_resources])
 
 
 def _client(path: Path | None, environment: Mapping[str, str]) -> Client:

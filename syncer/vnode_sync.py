@@ -18,7 +18,7 @@ from syncer.vnodes.tls_probe import TlsAgentProbe
 
 
 class VNodeSync:
-    """The engine's port `Nodes`. For another address than the node's, vn-agent's Service or pods are watched."""
+    """The engine's port `Nodes`. Watches vn-agent's Service or pods, if vNodes have their addresses."""
 
     def __init__(
         self,

@@ -13,8 +13,8 @@ runs. So:
   the tenant's unconfirmed removals is carried out, of whatever kind.
 - The first patrol after a start deletes nothing: caches and watches are new. The next one may.
 
-What is many is the rule of `tenancy.removals.is_distrusted`: more than half. It is asked of each kind, as
-each kind has a list of its own, and of all kinds together. `MINIMUM` keeps it from small numbers. A tenant that
+What is many is the rule of `tenancy.removals.is_distrusted`: more than half. It is asked of each kind, which
+has a list of its own, and of all kinds together. `MINIMUM` keeps it from small numbers. A tenant that
 lacks every object is always held: a live control plane has at least its own namespaces.
 
 A hold ends when so many objects are back that the rest is plausible, or when a person releases it by its

@@ -23,6 +23,7 @@ from syncer.kinds import (
     service_account,
     storage_class,
 )
+from syncer.kinds.custom_resource import CustomResource, sync_of
 from syncer.kinds.pod import sync as pod
 from syncer.kinds.port import KindSync
 
@@ -53,9 +54,9 @@ OPTIONAL: Mapping[str, KindSync] = {
 """By their names in `resources` of the configuration, which are upstream's."""
 
 
-def kinds(resources: Iterable[str]) -> tuple[KindSync, ...]:
-    """The default kinds, and those of these names."""
-    return (*DEFAULT, *(OPTIONAL[name] for name in resources))
+def kinds(resources: Iterable[str], custom: Iterable[CustomResource] = ()) -> tuple[KindSync, ...]:
+    """The default kinds, those of these names, and custom resources."""
+    return (*DEFAULT, *(OPTIONAL[name] for name in resources), *(sync_of(each) for each in custom))
 
 
 def optional_names() -> frozenset[str]:
