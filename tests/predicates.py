@@ -2,6 +2,7 @@
 """Which `is_`, `has_` and `can_` functions change what their caller can see, found by reading them."""
 
 import ast
+import asyncio
 import builtins
 import collections
 import re
@@ -46,10 +47,11 @@ _MUTATING_FUNCTIONS = frozenset(
 _VIEWS = frozenset({"get", "values", "items", "keys"})
 # What these pass on in turn is a part of their arguments.
 _ITERATING = frozenset({"enumerate", "filter", "iter", "list", "reversed", "set", "sorted", "tuple", "zip"})
-# `get` of a dict changes nothing, whatever ours does.
+# `get` of a dict and `done` of a task change nothing, whatever ours do.
 _STANDARD = frozenset(
     name
     for each in (
+        asyncio.Future,
         bytearray,
         collections.deque,
         dict,

@@ -49,6 +49,10 @@ class RetryBackoff(Generic[T]):
         self._tenants: dict[str, _TenantRetries[T]] = {}
         self._sweep_at = _FEW_TENANTS
 
+    def __len__(self) -> int:
+        """How many tenants are remembered."""
+        return len(self._tenants)
+
     def failures(self, tenant: str, item: T) -> int:
         """How often in a row an item has failed."""
         found = self._tenants.get(tenant)
