@@ -17,6 +17,7 @@ from syncer.kinds.pod.metadata import (
     MAX_ANNOTATION_BYTES,
     MetadataRules,
     annotation_bytes,
+    own_containers,
     super_metadata,
 )
 from syncer.kinds.pod.volumes import credential_refusals, missing_secret, translate_volumes
@@ -27,6 +28,10 @@ WAITS_FOR_API_SERVICE = "ServiceNotReady"
 # where they differ. Ephemeral containers are added through their subresource, and a pod is bound through its.
 # `subdomain`: the super namespace has other names. The tenant's own DNS resolves `<hostname>.<subdomain>`.
 _CLEARED = ("nodeName", "priority", "preemptionPolicy", "overhead", "ephemeralContainers", "subdomain")
+
+# For all containers of a pod: about half a megabyte, a third of the largest object that etcd takes. Beyond it
+# only the API server's go into the pod. The kubelet adds the others from the same Services, as links are on.
+_MAX_VARIABLES = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,10 @@ def pod_environment(tenant: Object, view: View) -> PodEnvironment | Wait:
         return Wait(WAITS_FOR_API_SERVICE, "Service default/kubernetes has no super cluster IP yet")
     has_links = tenant["spec"].get("enableServiceLinks") is not False
     own = view.super_services(namespace_of(tenant)) if has_links else ()
-    return PodEnvironment(address, pod_variables(api_service, own))
+    entries = pod_variables(api_service, own)
+    if len(entries) * len(list(own_containers(tenant))) > _MAX_VARIABLES:
+        entries = pod_variables(api_service, ())
+    return PodEnvironment(address, entries)
 
 
 def ephemeral_containers(tenant: Object, names: frozenset[str], view: View) -> list[Object] | Wait:
@@ -117,9 +125,3 @@ def ephemeral_containers(tenant: Object, names: frozenset[str], view: View) -> l
     for container in found:
         translator.translate(container)
     return found
-
-
-def metadata_of_super_pod(tenant: Object, super_namespace: str, view: View) -> Object | Refusal:
-    """The metadata that an existing super pod should have."""
-    meta = super_metadata(tenant, super_namespace, view)
-    return annotations_refusal() if annotation_bytes(meta) > MAX_ANNOTATION_BYTES else meta

@@ -17,6 +17,30 @@ _STATUS_OF = {
 }
 
 
+# Conditions that the system writes, which a pod may still name as its readiness gates.
+_SYSTEM_CONDITIONS = frozenset(
+    {
+        "ContainersReady",
+        "DisruptionTarget",
+        "Initialized",
+        "PodReadyToStartContainers",
+        "PodResizeInProgress",
+        "PodResizePending",
+        "PodScheduled",
+        "Ready",
+    }
+)
+
+
+def readiness_gates(pod: Object) -> frozenset[str]:
+    """The types of conditions that the owner of the pod writes, and that its readiness waits for."""
+    gates = pod["spec"].get("readinessGates")
+    if not gates:
+        return frozenset()
+    types = frozenset(str(gate.get("conditionType")) for gate in gates) - _SYSTEM_CONDITIONS
+    return frozenset(each for each in types if not each.startswith(_OWN_CONDITIONS))
+
+
 def own_conditions(pod: Object) -> dict[str, Object]:
     """The conditions by type, as the two sides can compare them: without nulls and without generations."""
     return {
@@ -72,9 +96,9 @@ class _Generations:
 
 
 def _conditions(tenant: Object, found: Object, generations: _Generations) -> list[Any]:
-    """Those of the super pod but for readiness gates: the tenant's stay, the super cluster's are left out."""
-    kept = {gate.get("conditionType") for gate in tenant["spec"].get("readinessGates") or ()}
-    dropped = {gate.get("conditionType") for gate in found["spec"].get("readinessGates") or ()} | kept
+    """Those of the super pod; of readiness gates the tenant's stay, and the super cluster's do not come."""
+    kept = readiness_gates(tenant)
+    dropped = readiness_gates(found) | kept
     own = {str(each.get("type")): each for each in (tenant.get("status") or {}).get("conditions") or ()}
     conditions: dict[str, Object] = {}
     for each in (found.get("status") or {}).get("conditions") or ():

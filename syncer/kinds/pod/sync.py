@@ -23,7 +23,7 @@ from syncer.kinds.downward import WAITS_FOR_NAMESPACE, owns, plan_removal
 from syncer.kinds.metadata import transparent_patch
 from syncer.kinds.pod.down import super_pod
 from syncer.kinds.pod.metadata import KIND
-from syncer.kinds.pod.status import tenant_status
+from syncer.kinds.pod.status import readiness_gates, tenant_status
 from syncer.kinds.pod.updates import plan_updates
 from syncer.kinds.port import KindSync, SameName, Scope
 from tenancy import keys
@@ -132,15 +132,15 @@ def _status_actions(
 ) -> tuple[Action, ...]:
     if not found.get("status"):
         return ()
-    own_conditions = bool(tenant["spec"].get("readinessGates"))
-    if own_conditions and is_binding:
+    has_gates = bool(readiness_gates(tenant))
+    if has_gates and is_binding:
         return ()  # its version changes with the binding, and the next plan needs it
     wanted = tenant_status(tenant, found, view, in_sync=in_sync)
     body = merge_patch(tenant.get("status") or {}, wanted)
     if not body:
         return ()
     # The patch replaces the list of conditions, into which the tenant writes too.
-    version = str(metadata(tenant).get("resourceVersion", "")) if own_conditions else ""
+    version = str(metadata(tenant).get("resourceVersion", "")) if has_gates else ""
     return (_tenant_patch(tenant, {"status": body}, subresource="status", version=version),)
 
 

@@ -20,7 +20,7 @@ from syncer.kinds.pod.metadata import (
     pod_metadata_patch,
     super_metadata,
 )
-from syncer.kinds.pod.status import own_conditions
+from syncer.kinds.pod.status import own_conditions, readiness_gates
 from tenancy import keys
 
 _TERMINAL = ("Succeeded", "Failed")
@@ -184,16 +184,12 @@ def _new_ephemeral_containers(tenant: Object, found: Object) -> frozenset[str]:
 
 def _condition_patch(tenant: Object, found: Object) -> list[Any]:
     """The conditions of the tenant's readiness gates, by type: the super kubelet computes Ready with them."""
-    gates = tenant["spec"].get("readinessGates")
+    gates = readiness_gates(tenant) & readiness_gates(found)
     if not gates:
         return []
     own, actual = own_conditions(tenant), own_conditions(found)
-    shared = {gate.get("conditionType") for gate in found["spec"].get("readinessGates") or ()}
     patch: list[Any] = []
-    for gate in gates:
-        kind = gate.get("conditionType")
-        if kind not in shared:
-            continue
+    for kind in sorted(gates):
         if kind in own:
             if own[kind] != actual.get(kind):
                 patch.append(own[kind])
