@@ -38,8 +38,8 @@ def plan_updates(
     """
     wanted = super_metadata(tenant, namespace_of(found), view)
     meta = pod_metadata_patch(wanted, found, view)
-    spec = {} if found.get("status", {}).get("phase") in _TERMINAL else _spec_patch(tenant, found)
-    sizes = {} if not _is_resizable(found) else _resize_patch(tenant, found)
+    spec = _spec_patch(tenant, found)
+    sizes = {} if found.get("status", {}).get("phase") in _TERMINAL else _resize_patch(tenant, found)
     added = _new_ephemeral_containers(tenant, found)
     gates = _condition_patch(tenant, found)
     if not (meta or spec or sizes or added or gates):
@@ -137,10 +137,6 @@ def _gated_patch(own: Object, found: Object) -> Object:
     if affinity and affinity != (actual.get("affinity") or {}).get("nodeAffinity"):
         patch["affinity"] = {"nodeAffinity": affinity}
     return patch
-
-
-def _is_resizable(found: Object) -> bool:
-    return found.get("status", {}).get("phase") not in _TERMINAL
 
 
 def _resize_patch(tenant: Object, found: Object) -> Object:
