@@ -86,8 +86,8 @@ def own_containers(pod: Object) -> Iterator[Object]:
 def mounted_key(field: str, key: str) -> str:
     """The annotation that holds a label or annotation of the tenant, for its downward API volume alone."""
     name = f"{field.rpartition('.')[2]}.{key.replace('/', '__')}"
-    if len(name) > _MAX_NAME:
-        name = f"{name[:46].rstrip('_.-')}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    if len(name) > _MAX_NAME or "__" in key:  # two keys must not become one
+        name = f"{name[:46].rstrip('_.-')}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     return keys.MOUNTED_METADATA_PREFIX + name
 
 
