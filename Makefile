@@ -23,7 +23,7 @@ require = $(if $(REQUIRE_RINGS),$(1))
 SIDE_BY_SIDE := $(call require,-n 3 --dist worksteal)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s first_start programs guest-kernel
+.PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s k8s_syncer first_start programs guest-kernel
 .PHONY: format examples reference mutants gate-soak bench bench-vnagent bench-attacks bench-services bench-pods clean
 
 help:  ## list the targets
@@ -49,7 +49,7 @@ t: $(VENV)/dev  ## one file of tests, or one test: make t F=tests/unit/ruleset/t
 	$(BIN)/python -m pytest $(F) $(ARGS)
 
 # CI runs the cases once: compiled, as packages install vn-agent.
-test: check functional $(if $(REQUIRE_RINGS),,cases) compiled lab lab_vm k8s first_start  ## before every merge: every ring that this machine can run
+test: check functional $(if $(REQUIRE_RINGS),,cases) compiled lab lab_vm k8s k8s_syncer first_start  ## before every merge: every ring that this machine can run
 
 #@ Rings, from the fastest to the slowest (CONTRIBUTING.md)
 lint: $(VENV)/dev  ## format, lint, import layers, types
@@ -84,7 +84,10 @@ lab_vm: $(VENV)/dev $(call require,programs guest-kernel)  ## guests with kernel
 	$(pytest) tests/lab_vm $(call require,--require-lab-vm --require-lab-vm-names) $(LAB_VM_ARGS)
 
 k8s: $(VENV)/dev $(TREE)/bin/vn-agent $(call require,programs)  ## real kubectl, apiservers, kubelet, containerd; needs root
-	$(call pytest,--drawn-seed=--oracle-seed) tests/k8s $(call require,--require-k8s) $(K8S_ARGS)
+	$(call pytest,--drawn-seed=--oracle-seed) tests/k8s --ignore=tests/k8s/syncer $(call require,--require-k8s) $(K8S_ARGS)
+
+k8s_syncer: $(VENV)/dev $(call require,programs)  ## vc-syncer between two real tenants and a real super cluster; needs root
+	$(pytest) tests/k8s/syncer $(call require,--require-k8s) $(K8S_ARGS)
 
 first_start: $(TREE)/bin/vn-agent $(call require,programs)  ## the README's install section as it stands, on an empty Debian; needs root
 	$(recorded) $(BIN)/python -m tests.first_start $(call require,--require)

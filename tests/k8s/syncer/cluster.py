@@ -22,7 +22,7 @@ from tests.k8s.ring.network import NetworkNamespace
 from tests.k8s.ring.processes import RingProcess, wait_for
 from tests.k8s.ring.tenants import RingTenant
 from tests.k8s.syncer import provisioned
-from tests.k8s.syncer.node import SuperCluster, SuperNode, start_node
+from tests.k8s.syncer.node import ClusterParts, SuperNode, start_node
 
 NODES = ("worker-1", "worker-2")
 TENANT_NAMES = ("acme", "acme-x")
@@ -102,7 +102,7 @@ def start_synced_ring(binaries: Binaries, stack: ExitStack, *, nodes: int = 2) -
     virtual_clusters.install(super_cluster.api)
     for name, tenant in zip(TENANT_NAMES, tenants, strict=True):
         provisioned.provision(super_cluster.api, tenant, name, TENANT_CIDR)
-    cluster = SuperCluster(directory, binaries, authorities, super_cluster, tenants)
+    cluster = ClusterParts(directory, binaries, authorities, super_cluster, tenants)
     made = [
         start_node(worker.name.removeprefix(f"{prefix}-"), worker, pods, cluster, stack)
         for worker, pods in zip(workers, _POD_NETWORKS, strict=False)

@@ -58,7 +58,7 @@ class SuperNode:
 
 
 @dataclass(frozen=True, slots=True)
-class SuperCluster:
+class ClusterParts:
     """What nodes of the super cluster are made from."""
 
     directory: Path
@@ -69,7 +69,7 @@ class SuperCluster:
 
 
 def start_node(
-    name: str, namespace: NetworkNamespace, pod_network: str, cluster: SuperCluster, stack: ExitStack
+    name: str, namespace: NetworkNamespace, pod_network: str, cluster: ClusterParts, stack: ExitStack
 ) -> SuperNode:
     """Start all of it but vn-agent; `stack` stops it. The apiserver must be ready.
 
@@ -103,7 +103,7 @@ def start_node(
     return SuperNode(directory, node, apiserver, cluster.tenants, agent, proxy)
 
 
-def _agent(node: RealNode, cluster: SuperCluster, directory: Path) -> VirtualClusterAgent:
+def _agent(node: RealNode, cluster: ClusterParts, directory: Path) -> VirtualClusterAgent:
     """vn-agent with its shipped rights alone."""
     authorities, apiserver, address = cluster.authorities, cluster.apiserver, node.namespace.address
     kubeconfig = shipped.let_in(apiserver, "vn-agent", node.name, directory / "vn-agent")
@@ -117,7 +117,7 @@ def _agent(node: RealNode, cluster: SuperCluster, directory: Path) -> VirtualClu
     )
 
 
-def _start_kube_proxy(node: RealNode, cluster: SuperCluster, directory: Path) -> RingProcess:
+def _start_kube_proxy(node: RealNode, cluster: ClusterParts, directory: Path) -> RingProcess:
     """Start kube-proxy in the node's network; does not wait for it."""
     apiserver = cluster.apiserver
     user = apiserver.authority.issue("system:kube-proxy", usages=("client",))

@@ -63,7 +63,7 @@ def test_super_node_is_drained(shops: tuple[Shop, Shop]) -> None:
         host("uncordon", node).check()
 
 
-def test_super_pod_is_deleted_by_a_stranger(shop: Shop) -> None:
+def test_super_pod_is_deleted_in_the_super_cluster(shop: Shop) -> None:
     """The pod's life is over: its tenant object goes too, and the controller makes another."""
     shop.apply(deployment("web", pod_spec()))
     (before,) = shop.wait_running("app=web")

@@ -67,8 +67,8 @@ def test_mounted_account_is_the_tenants(shops: tuple[Shop, Shop]) -> None:
         assert extra["authentication.kubernetes.io/pod-uid"] == [web["metadata"]["uid"]]
         # Neither the super cluster nor the other tenant knows it.
         other = shops[1 - shops.index(shop)]
-        for stranger in (shop.super_api, other.api):
-            assert not _review(stranger, content["token"]).get("authenticated")
+        for elsewhere in (shop.super_api, other.api):
+            assert not _review(elsewhere, content["token"]).get("authenticated")
 
 
 def test_projected_token_has_audience_and_expiry(shop: Shop) -> None:

@@ -87,11 +87,11 @@ def test_namespace_below_is_annotated_as_upstream_does(shop: Shop) -> None:
     assert annotations[keys.VC_NAME] in ("acme", "acme-x")
 
 
-def test_strangers_edit_below_is_repaired(shop: Shop) -> None:
+def test_foreign_edit_below_is_repaired(shop: Shop) -> None:
     shop.apply(object_of("v1", "ConfigMap", "settings", data={"word": "own"}))
     shop.wait("it is below", lambda: shop.in_super("configmaps", "settings") is not None)
     path = f"/api/v1/namespaces/{shop.super_namespace}/configmaps/settings"
-    shop.super_api.patch(path, {"data": {"word": "stranger's", "more": "x"}})
+    shop.super_api.patch(path, {"data": {"word": "foreign", "more": "x"}})
     shop.wait("it is repaired", lambda: shop.super_api.get(path)["data"] == {"word": "own"})
     shop.super_api.delete(path)
     shop.wait("it is there again", lambda: shop.in_super("configmaps", "settings") is not None)
