@@ -339,7 +339,7 @@ def _subject(tenant: Object) -> Object:
 
 async def _ask(client: Requester, request: Request) -> bytes:
     return await client.request(
-        request.method, request.path, {}, request.body, content_type=request.content_type, can_repeat=True
+        request.method, request.path, {}, request.body, content_type=request.content_type
     )
 
 

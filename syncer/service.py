@@ -218,4 +218,6 @@ def _client(path: Path | None, environment: Mapping[str, str]) -> Client:
         return in_cluster(environment) if path is None else load(path)
 
     watched = () if path is None else (path,)
-    return Client(Credentials(access, watched=watched), user_agent=COMPONENT, max_idle=SLOTS)
+    return Client(
+        Credentials(access, watched=watched), user_agent=COMPONENT, max_idle=SLOTS, repeats_writes=True
+    )

@@ -70,7 +70,9 @@ class TenantSession:
         self.virtual_cluster = virtual_cluster
         self._access = access
         self._credentials = Credentials(lambda: self._access)
-        self.client = Client(self._credentials, user_agent=user_agent, max_idle=MAX_IN_FLIGHT)
+        self.client = Client(
+            self._credentials, user_agent=user_agent, max_idle=MAX_IN_FLIGHT, repeats_writes=True
+        )
         self._kinds = kinds
         self._super = super_cluster
         self._enqueue = enqueue
@@ -172,7 +174,7 @@ class TenantSession:
     ) -> bytes:
         """A request to the tenant's API server. Raises ApiError, UnreachableError."""
         data = None if body is None else msgspec.json.encode(body)
-        return await self.client.request(method, path, {}, data, content_type=content_type, can_repeat=True)
+        return await self.client.request(method, path, {}, data, content_type=content_type)
 
     # ---- caches
 

@@ -159,9 +159,7 @@ class TenantReports:
         source = EventSource(COMPONENT, session.tenant.key, COMPONENT)
         event = build_event(involved, reason, text, source, at)
         try:
-            await session.client.request(
-                "POST", EVENTS.path(event.namespace), {}, event.body, can_repeat=True
-            )
+            await session.client.request("POST", EVENTS.path(event.namespace), {}, event.body)
         except ApiError as error:
             self._metrics.events.labels("posted" if error.status.code == 409 else "refused").inc()
         except UnreachableError:

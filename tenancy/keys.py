@@ -68,12 +68,12 @@ REQUIRED_PLUGINS = "required-plugins.noderesource.dev"
 # kubelet syncs a pod whose annotation changed, and so retries its blocked containers at once.
 GATE_OPENED = "vcnode.io/gate-opened"
 
-# Annotation of a vNode that we made or adopted: the UID of its super node. Without it a Node is never deleted.
+# Annotation of a vNode that we made or adopted: its super node's UID. A Node without it is never deleted.
 VNODE_OF = "vcnode.io/vnode-of"
 
 # On a super Secret with tokens that a super pod mounts: the tenant pod's UID (label), and how long each
 # token lives (annotation). Such a Secret stands for no Secret of the tenant.
-POD_TOKENS = "vcnode.io/pod-tokens"  # noqa: S105 - a label's key, not a secret
+POD_TOKENS = "vcnode.io/pod-tokens"
 POD_TOKEN_LIFETIMES = "vcnode.io/pod-token-lifetimes"  # noqa: S105 - an annotation's key, not a secret
 
 # The files and objects of this project.

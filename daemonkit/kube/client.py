@@ -127,7 +127,6 @@ class Requester(Protocol):
         *,
         content_type: str = "application/json",
         limit_bytes: int = MAX_RESPONSE_BYTES,
-        can_repeat: bool = False,
     ) -> bytes: ...
 
 
@@ -135,16 +134,25 @@ class Client:
     """A client of one API server with one set of credentials. Use it as a context manager.
 
     Each request takes the credentials as they are then; connections are kept per TLS context, so
-    that a new certificate is used from the next request on.
+    that a new certificate is used from the next request on. Up to `max_idle` are kept.
+
+    A server may have carried out a request whose answer a kept connection loses. With `repeats_writes` such a
+    request is sent again all the same: each write of this client may be carried out twice.
     """
 
     def __init__(
-        self, credentials: Credentials, *, user_agent: str = "vcnode", max_idle: int = MAX_IDLE
+        self,
+        credentials: Credentials,
+        *,
+        user_agent: str = "vcnode",
+        max_idle: int = MAX_IDLE,
+        repeats_writes: bool = False,
     ) -> None:
         self._credentials = credentials
         self._user_agent = user_agent
         self._idle: list[_Idle] = []
         self._max_idle = max_idle
+        self._repeats_writes = repeats_writes
 
     @classmethod
     def from_kubeconfig(cls, path: Path, *, user_agent: str = "vcnode") -> "Client":
@@ -182,7 +190,6 @@ class Client:
         *,
         content_type: str = "application/json",
         limit_bytes: int = MAX_RESPONSE_BYTES,
-        can_repeat: bool = False,
     ) -> bytes:
         """Send one request and return the body of a 2xx answer.
 
@@ -190,9 +197,7 @@ class Client:
         UnreachableError, AnswerTooLargeError for more than `limit_bytes`.
         """
         deadlines = _Deadlines(REQUEST_TIMEOUT_S, REQUEST_TIMEOUT_S)
-        async with self._answer(
-            method, path, params or {}, body, deadlines, content_type, can_repeat=can_repeat or body is None
-        ) as answer:
+        async with self._answer(method, path, params or {}, body, deadlines, content_type) as answer:
             content = await answer.body(deadlines, limit_bytes)
             if len(content) > limit_bytes:
                 raise AnswerTooLargeError(f"a response of more than {limit_bytes} bytes")
@@ -221,14 +226,13 @@ class Client:
         body: bytes | None,
         deadlines: _Deadlines,
         content_type: str = "application/json",
-        *,
-        can_repeat: bool = True,
     ) -> AsyncIterator[_Answer]:
         now = self._credentials.current()
         place = urlsplit(now.access.server)
         fields = {"Host": place.netloc, "User-Agent": self._user_agent, **_headers(now, body, content_type)}
         data = request(method, place.path + path, params, fields, body)
         with _translated():
+            can_repeat = body is None or self._repeats_writes
             answer = await self._ask(now, data, deadlines, can_repeat=can_repeat)
         try:
             if answer.head.status == 401:

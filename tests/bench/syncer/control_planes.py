@@ -6,7 +6,6 @@ import socket
 import ssl
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,12 +45,18 @@ class RealApiserver:
         while time.monotonic() < end:
             if self.process.poll() is not None:
                 raise RuntimeError(f"kube-apiserver {self.name} has ended")
-            with contextlib.suppress(OSError, urllib.error.URLError):
-                with urllib.request.urlopen(f"{self.url}/readyz", context=context, timeout=2) as reply:  # noqa: S310 - loopback
-                    if reply.status == 200:
-                        return
+            if self._is_ready(context):
+                return
             time.sleep(0.2)  # pace: of the probes
         raise TimeoutError(f"kube-apiserver {self.name} is not ready within {_READY_S} s")
+
+    def _is_ready(self, context: ssl.SSLContext) -> bool:
+        url = f"{self.url}/readyz"
+        try:
+            with urllib.request.urlopen(url, context=context, timeout=2) as reply:  # noqa: S310 - our own address
+                return bool(reply.status == 200)
+        except OSError:
+            return False
 
 
 def free_port() -> int:
@@ -62,7 +67,9 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def control_planes(binaries: Binaries, directory: Path, names: tuple[str, ...]) -> Iterator[dict[str, RealApiserver]]:
+def control_planes(
+    binaries: Binaries, directory: Path, names: tuple[str, ...]
+) -> Iterator[dict[str, RealApiserver]]:
     """Start etcd and an API server for each name, and wait until all are ready."""
     with contextlib.ExitStack() as stack:
         client, peer = free_port(), free_port()

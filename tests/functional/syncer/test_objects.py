@@ -18,8 +18,8 @@ async def test_a_config_map_reaches_the_super_cluster(tmp_path: Path) -> None:
         for tenant in clusters.tenants.values():
             tenant.create_namespace("web")
             tenant.create_config_map("web", "settings", {"of": tenant.key})
+        await clusters.until(lambda: len(clusters.super.objects(CONFIG_MAPS)) == 2)
         for key in clusters.tenants:
-            await clusters.until(lambda key=key: clusters.super.get(CONFIG_MAPS, f"{key}-web", "settings"))
             found = clusters.super.get(CONFIG_MAPS, f"{key}-web", "settings")
             assert found is not None
             assert found["data"] == {"of": key}

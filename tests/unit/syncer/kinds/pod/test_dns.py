@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The resolver of super pods (upstream's Test_mutateDNSConfig)."""
 
+from typing import Any
+
 import pytest
 
 from devkit.syncer.fake_view import FakeView
@@ -29,7 +31,7 @@ CLUSTER = {
 }
 
 
-def resolver(spec: Object, seen: FakeView | None = None, **meta: object) -> Object:
+def resolver(spec: Object, seen: FakeView | None = None, **meta: Any) -> Object:
     found = created(pod(spec, **meta), seen)["spec"]
     return {name: found[name] for name in ("dnsPolicy", "dnsConfig") if name in found}
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Variables of a super pod's containers (upstream's `envvars` TestFromServices, and its mutators)."""
 
+from typing import Any
+
 import pytest
 
 from syncer.core.objects import Object
@@ -70,7 +72,7 @@ def test_variables_of_a_service(found: Object, expected: dict[str, str]) -> None
     assert service_variables([found]) == expected
 
 
-def env_of(spec: Object, *services: Object, **meta: object) -> list[Object]:
+def env_of(spec: Object, *services: Object, **meta: Any) -> list[Object]:
     found: list[Object] = created(pod(spec, **meta), view(*services))["spec"]["containers"][0]["env"]
     return found
 
