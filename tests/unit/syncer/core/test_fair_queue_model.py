@@ -12,7 +12,7 @@ from syncer.core.retry_backoff import RetryBackoff, RetrySettings
 
 MAX_IN_FLIGHT = 2
 WEIGHTS = (1, 2, 5)
-RETRY = RetrySettings(first_s=1.0, longest_s=8.0, burst=2.0, per_s=0.5)
+RETRY = RetrySettings(first_s=1.0, longest_s=8.0, burst=1.0, per_s=0.25)
 
 TENANTS = st.sampled_from(["a", "b", "c"])
 ITEMS = st.sampled_from(["one", "two", "three", "four"])
