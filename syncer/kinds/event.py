@@ -23,6 +23,7 @@ from syncer.core.view import View
 from syncer.kinds.downward import owns
 from syncer.kinds.metadata import is_reserved
 from syncer.kinds.port import KindSync, SameName, Scope
+from syncer.kinds.upward import without_super_names
 from tenancy import keys
 
 KIND = SyncedKind(Resource("", "v1", "events"), "Event")
@@ -72,7 +73,7 @@ def _desired(key: Key, found: Object, view: View) -> Object | None:
         if reference is not None:
             desired["related"] = reference
     if isinstance(message := desired.get("message"), str):
-        desired["message"] = _message(message, key[0], super_namespace, view.tenant.key)
+        desired["message"] = without_super_names(message, key[0], super_namespace, view)
     return desired
 
 
@@ -92,11 +93,6 @@ def _reference(ref: Any, namespace: str, super_namespace: str | None, view: View
         return None
     made = {field: value for field, value in ref.items() if field != "resourceVersion"}
     return made | {"namespace": namespace, "uid": uid}
-
-
-def _message(text: str, namespace: str, super_namespace: str, key: str) -> str:
-    """Without the names of the super cluster, as upstream takes them out."""
-    return text.replace(super_namespace, namespace).replace(f"{key}-", "").replace(key, "")
 
 
 def _changing(value: Object) -> Object:

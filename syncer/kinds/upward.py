@@ -19,6 +19,14 @@ def show_status(kind: SyncedKind, tenant: Object, status: Object) -> tuple[Actio
     return _patch(kind, tenant, changes, "status")
 
 
+def without_super_names(text: str, namespace: str, super_namespace: str, view: View) -> str:
+    """A message without the names of the super cluster, as upstream takes them out."""
+    key = view.tenant.key
+    if key not in text and super_namespace not in text:
+        return text
+    return text.replace(super_namespace, namespace).replace(f"{key}-", "").replace(key, "")
+
+
 def status_of(value: Object) -> Object:
     """The status; empty if there is none."""
     return dict(value.get("status") or {})

@@ -10,10 +10,8 @@ from typing import Any
 
 from syncer.core.objects import Object
 from syncer.core.view import View
-from syncer.kinds.metadata import selectable_label, translate_key, translate_selector
+from syncer.kinds.metadata import NAMESPACE_NAME, selectable_label, translate_key, translate_selector
 from tenancy import keys
-
-_NAME_LABEL = "kubernetes.io/metadata.name"
 
 
 def translate_affinity(spec: Object, labels: Mapping[str, str], view: View) -> None:
@@ -73,7 +71,7 @@ def namespace_selector(selector: Object, view: View) -> Object:
     found: Object = dict(selector)
     if isinstance(labels := found.get("matchLabels"), dict):
         found["matchLabels"] = {
-            _namespace_key(key): _super_namespace(value, view) if key == _NAME_LABEL else value
+            _namespace_key(key): _super_namespace(value, view) if key == NAMESPACE_NAME else value
             for key, value in labels.items()
         }
     if expressions := found.get("matchExpressions"):
@@ -84,13 +82,13 @@ def namespace_selector(selector: Object, view: View) -> Object:
 def _namespace_expression(expression: Mapping[str, Any], view: View) -> Object:
     key = str(expression.get("key", ""))
     found: Object = {**expression, "key": _namespace_key(key)}
-    if key == _NAME_LABEL and (values := found.get("values")):
+    if key == NAMESPACE_NAME and (values := found.get("values")):
         found["values"] = [_super_namespace(str(each), view) for each in values]
     return found
 
 
 def _namespace_key(key: str) -> str:
-    return key if key == _NAME_LABEL else selectable_label(key)
+    return key if key == NAMESPACE_NAME else selectable_label(key)
 
 
 def _super_namespace(namespace: str, view: View) -> str:

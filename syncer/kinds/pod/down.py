@@ -36,10 +36,14 @@ _MAX_VARIABLES = 5_000
 
 @dataclass(frozen=True, slots=True)
 class SuperPod:
-    """The body to create, and the tokens that have to be there before."""
+    """The body to create, and the tokens that have to be there before.
+
+    `has_more`: parts of the tenant's pod go to subresources of the super pod, once that is there.
+    """
 
     body: Object
     tokens: IssueTokens | None
+    has_more: bool
 
 
 def super_pod(tenant: Object, super_namespace: str, view: View) -> SuperPod | Wait | tuple[Refusal, ...]:
@@ -60,6 +64,7 @@ def super_pod(tenant: Object, super_namespace: str, view: View) -> SuperPod | Wa
     waiting = set_resolver(spec, tenant, view)
     if waiting is not None:
         return waiting
+    has_more = bool(spec.get("ephemeralContainers") or spec.get("readinessGates"))
     node = spec.get("nodeName")
     for field in _CLEARED:
         spec.pop(field, None)
@@ -83,7 +88,7 @@ def super_pod(tenant: Object, super_namespace: str, view: View) -> SuperPod | Wa
         spec["runtimeClassName"] = forced
     body = {name: value for name, value in tenant.items() if name != "status"}
     body["metadata"] = meta
-    return SuperPod(body, tokens)
+    return SuperPod(body, tokens, has_more)
 
 
 def annotations_refusal() -> Refusal:

@@ -6,6 +6,7 @@ from typing import Any
 
 from syncer.core.objects import Object, metadata, namespace_of, uid_of
 from syncer.core.view import View
+from syncer.kinds.upward import without_super_names
 
 # Conditions of these types are written in the tenant, by the syncer, and are not the super pod's.
 _OWN_CONDITIONS = "vcnode.io/"
@@ -133,22 +134,16 @@ def _container_statuses(tenant: Object, field: str, statuses: Iterable[Object]) 
 class _Names:
     """The names and the UID by which messages of the super cluster call the tenant's objects."""
 
-    __slots__ = ("_pairs",)
+    __slots__ = ("_namespace", "_super_namespace", "_super_uid", "_uid", "_view")
 
     def __init__(self, tenant: Object, found: Object, view: View) -> None:
-        key = view.tenant.key
-        self._pairs = (
-            (namespace_of(found), namespace_of(tenant)),
-            (uid_of(found), uid_of(tenant)),
-            (f"{key}-", ""),
-            (key, ""),
-        )
+        self._namespace, self._super_namespace = namespace_of(tenant), namespace_of(found)
+        self._uid, self._super_uid = uid_of(tenant), uid_of(found)
+        self._view = view
 
     def replace(self, text: str) -> str:
-        for name, own in self._pairs:
-            if name and name in text:
-                text = text.replace(name, own)
-        return text
+        found = text.replace(self._super_uid, self._uid) if self._super_uid else text
+        return without_super_names(found, self._namespace, self._super_namespace, self._view)
 
 
 def _replace_names(status: Object, names: _Names) -> None:

@@ -45,7 +45,7 @@ class PodSync(SameName):
         if found is None:
             return _plan_without_super_pod(tenant, view)
         if not owns(found, view, key[0]):
-            return _plan_beside_foreign_pod(tenant, found)
+            return _plan_with_foreign_pod(tenant, found)
         if annotations_of(found).get(keys.UID) != uid_of(tenant):
             # Of an earlier pod of this name. The new one goes down once it is gone.
             return plan_removal(KIND, found, key[0], view)
@@ -71,10 +71,11 @@ def _plan_without_super_pod(tenant: Object, view: View) -> Plan:
     if isinstance(made, tuple):
         return Plan(refusals=made)
     create = Create(Side.SUPER, KIND, made.body)
-    return Plan((create,) if made.tokens is None else (made.tokens, create))
+    actions = (create,) if made.tokens is None else (made.tokens, create)
+    return Plan(actions, is_partial=made.has_more)
 
 
-def _plan_beside_foreign_pod(tenant: Object, found: Object) -> Plan:
+def _plan_with_foreign_pod(tenant: Object, found: Object) -> Plan:
     """A pod that is not the tenant's, or has lost its annotations, stays.
 
     The tenant's may be deleted if it never ran: nothing says that the other one is not its super pod.
@@ -115,11 +116,15 @@ def _plan_both(tenant: Object, found: Object, view: View) -> Plan:
         actions.append(Bind(namespace_of(tenant), name_of(tenant), uid_of(tenant), super_node))
         is_binding = True
     in_sync = not (down or refused or waiting or is_deleting(found))
-    actions += _upward_metadata(tenant, found, view)
-    actions += _status_actions(tenant, found, view, in_sync=in_sync, is_binding=is_binding)
+    upward = _upward_metadata(tenant, found, view)
+    # The version of the tenant's pod changes with these, and a status of one with readiness gates needs it.
+    is_status_later = (is_binding or bool(upward)) and bool(readiness_gates(tenant))
+    actions += upward
+    if not is_status_later:
+        actions += _status_actions(tenant, found, view, in_sync=in_sync)
     if is_deleting(found):
         actions.append(_delete(Side.TENANT, tenant, _grace(found)))
-    return Plan(tuple(actions), refused, waiting)
+    return Plan(tuple(actions), refused, waiting, is_partial=bool(down) or is_status_later)
 
 
 def _upward_metadata(tenant: Object, found: Object, view: View) -> list[Action]:
@@ -127,20 +132,15 @@ def _upward_metadata(tenant: Object, found: Object, view: View) -> list[Action]:
     return [_tenant_patch(tenant, {"metadata": changes})] if changes else []
 
 
-def _status_actions(
-    tenant: Object, found: Object, view: View, *, in_sync: bool, is_binding: bool = False
-) -> tuple[Action, ...]:
+def _status_actions(tenant: Object, found: Object, view: View, *, in_sync: bool) -> tuple[Action, ...]:
     if not found.get("status"):
         return ()
-    has_gates = bool(readiness_gates(tenant))
-    if has_gates and is_binding:
-        return ()  # its version changes with the binding, and the next plan needs it
     wanted = tenant_status(tenant, found, view, in_sync=in_sync)
     body = merge_patch(tenant.get("status") or {}, wanted)
     if not body:
         return ()
     # The patch replaces the list of conditions, into which the tenant writes too.
-    version = str(metadata(tenant).get("resourceVersion", "")) if has_gates else ""
+    version = str(metadata(tenant).get("resourceVersion", "")) if readiness_gates(tenant) else ""
     return (_tenant_patch(tenant, {"status": body}, subresource="status", version=version),)
 
 

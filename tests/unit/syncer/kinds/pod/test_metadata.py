@@ -167,7 +167,7 @@ def test_mounted_metadata_is_kept_current() -> None:
     ]
 
 
-def test_a_pod_of_upstream_with_a_foreign_container_gets_the_list() -> None:
+def test_upstreams_pod_with_a_foreign_container_gets_the_list() -> None:
     found = super_pod(pod())
     del found["metadata"]["annotations"][keys.CONTAINERS]
     found["spec"]["containers"].append({"name": "mesh", "image": "mesh:1"})

@@ -289,9 +289,31 @@ def test_statuses_with_readiness_gates_are_not_overwritten() -> None:
     spec = {"readinessGates": [{"conditionType": "example.com/ready"}]}
     tenant, found = pod(spec), running(super_pod(pod(spec)))
     assert brief(plan(tenant, found)) == [("bind", "n1")]
+    assert plan(tenant, found).is_partial
     (action,) = plan(bound(tenant), found).actions
     assert isinstance(action, Patch)
     assert (action.subresource, action.version) == ("status", "5")
+
+
+def test_a_status_waits_for_metadata_that_goes_up_before_it() -> None:
+    spec = {"readinessGates": [{"conditionType": "example.com/ready"}]}
+    found = running(super_pod(pod(spec)))
+    found["metadata"]["labels"]["transparent.example.com/up"] = "1"
+    first = plan(bound(pod(spec)), found)
+    assert [each[0:3] for each in brief(first)] == [("patch", "tenant", "")]
+    assert first.is_partial
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_partial"),
+    [
+        ({}, False),
+        ({"ephemeralContainers": [{"name": "dbg", "image": "debug:1"}]}, True),
+        ({"readinessGates": [{"conditionType": "example.com/ready"}]}, True),
+    ],
+)
+def test_what_follows_a_creation_is_planned(spec: Object, is_partial: bool) -> None:
+    assert plan(pod(spec)).is_partial is is_partial
 
 
 KEYS = st.sampled_from(
