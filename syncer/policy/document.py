@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TEMPORARY. Pure."""
+"""SyncPolicy objects, parsed. Pure."""
 
 from syncer.core.objects import Object
-from syncer.policy.sync_policy import DEFAULT, SyncPolicy
+from syncer.policy.sync_policy import SyncPolicy
 
 
-def parse(value: Object) -> SyncPolicy | tuple[str, ...]:
-    return DEFAULT
+def parse(obj: Object) -> SyncPolicy | tuple[str, ...]:
+    """The policy of a SyncPolicy object, or all its errors with their paths."""
+    raise NotImplementedError
