@@ -134,25 +134,13 @@ class Client:
     """A client of one API server with one set of credentials. Use it as a context manager.
 
     Each request takes the credentials as they are then; connections are kept per TLS context, so
-    that a new certificate is used from the next request on. Up to `max_idle` are kept.
-
-    A server may have carried out a request whose answer a kept connection loses. With `repeats_writes` such a
-    request is sent again all the same: each write of this client may be carried out twice.
+    that a new certificate is used from the next request on.
     """
 
-    def __init__(
-        self,
-        credentials: Credentials,
-        *,
-        user_agent: str = "vcnode",
-        max_idle: int = MAX_IDLE,
-        repeats_writes: bool = False,
-    ) -> None:
+    def __init__(self, credentials: Credentials, *, user_agent: str = "vcnode") -> None:
         self._credentials = credentials
         self._user_agent = user_agent
         self._idle: list[_Idle] = []
-        self._max_idle = max_idle
-        self._repeats_writes = repeats_writes
 
     @classmethod
     def from_kubeconfig(cls, path: Path, *, user_agent: str = "vcnode") -> "Client":
@@ -232,8 +220,7 @@ class Client:
         fields = {"Host": place.netloc, "User-Agent": self._user_agent, **_headers(now, body, content_type)}
         data = request(method, place.path + path, params, fields, body)
         with _translated():
-            can_repeat = body is None or self._repeats_writes
-            answer = await self._ask(now, data, deadlines, can_repeat=can_repeat)
+            answer = await self._ask(now, data, deadlines, can_repeat=body is None)
         try:
             if answer.head.status == 401:
                 # The files may have changed without a trace in their metadata.
@@ -273,7 +260,7 @@ class Client:
 
     def _keep(self, idle: _Idle) -> None:
         self._idle.append(idle)
-        if len(self._idle) > self._max_idle:
+        if len(self._idle) > MAX_IDLE:
             self._idle.pop(0).connection.close()
         asyncio.get_running_loop().call_later(IDLE_S, self._expire, idle)
 

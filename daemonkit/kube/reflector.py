@@ -114,7 +114,7 @@ class Reflector(Generic[T]):
         self,
         client: Transport,
         resource: Resource,
-        kind: type[T] | Callable[[msgspec.Raw | bytes], T],
+        kind: type[T],
         *,
         namespace: str | None = None,
         label_selector: str = "",

@@ -115,7 +115,7 @@ class EventDecoder(Generic[T]):
 
     def __init__(
         self,
-        kind: type[T] | Callable[[msgspec.Raw | bytes], T],
+        kind: type[T],
         transform: Callable[[T], T] | None = None,
         limits: ObjectLimits | None = None,
         annotations: type[msgspec.Struct] | None = None,
@@ -123,7 +123,7 @@ class EventDecoder(Generic[T]):
         self._transform = transform
         self._limits = limits
         self._envelope = msgspec.json.Decoder(_Envelope)
-        self._parse = _parser(kind)
+        self._value: msgspec.json.Decoder[T] = msgspec.json.Decoder(kind)
         self._name = msgspec.json.Decoder(Named)
         self._annotated = None if annotations is None else msgspec.json.Decoder(_annotated(annotations))
         self._status = msgspec.json.Decoder(Status)
@@ -156,7 +156,7 @@ class EventDecoder(Generic[T]):
         if excess is not None:
             return self._undecodable(raw, excess, is_too_large=True)
         try:
-            value = self._parse(raw)
+            value = deep_json.decode(self._value, raw)
         except (msgspec.ValidationError, UnicodeDecodeError) as error:
             return self._undecodable(raw, str(error), is_too_large=False)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -178,13 +178,6 @@ class EventDecoder(Generic[T]):
             raise GarbageError(f"an object without usable metadata: {error}") from None
         _check(metadata)
         return metadata
-
-
-def _parser(kind: type[T] | Callable[[msgspec.Raw | bytes], T]) -> Callable[[msgspec.Raw | bytes], T]:
-    if not isinstance(kind, type):
-        return kind
-    decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(kind)
-    return lambda raw: deep_json.decode(decoder, raw)
 
 
 def _annotated(annotations: type[msgspec.Struct]) -> type[Any]:
