@@ -51,6 +51,7 @@ from daemonkit.kube.watch import (
     Failed,
     GarbageError,
     LineSplitter,
+    Parser,
     Put,
     Removed,
     Undecodable,
@@ -96,7 +97,8 @@ class Transport(Protocol):
 class Reflector(Generic[T]):
     """Keeps the objects of one resource synced.
 
-    - `kind`: a msgspec Struct with `metadata: ObjectMeta` and the needed fields.
+    - `kind`: a msgspec Struct with `metadata: ObjectMeta` and the needed fields; or a function that
+      parses one object's JSON, as `EventDecoder` takes it.
     - `include`: a filter for what no selector of the server can express. It must answer the same for a name
       each time.
     - `notes_filtered`: which names of those that `include` leaves out to keep in `filtered`.
@@ -114,7 +116,7 @@ class Reflector(Generic[T]):
         self,
         client: Transport,
         resource: Resource,
-        kind: type[T],
+        kind: type[T] | Parser[T],
         *,
         namespace: str | None = None,
         label_selector: str = "",

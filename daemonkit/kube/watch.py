@@ -23,6 +23,8 @@ MAX_EVENT_BYTES = 16 * 1024 * 1024
 
 T = TypeVar("T", bound=KubeObject)
 
+Parser = Callable[[msgspec.Raw], T]
+
 
 class GarbageError(ValueError):
     """The stream has something other than an event: what follows cannot be trusted."""
@@ -109,13 +111,15 @@ class _Envelope(msgspec.Struct, frozen=True):
 class EventDecoder(Generic[T]):
     """Decodes the lines of a watch, and the items of a list, into one type.
 
+    `kind` is a Struct, or a function that parses the JSON of one object. The function raises
+    ValidationError where it cannot; its argument is a view of a whole page, to be copied if kept.
     `transform` is applied to each decoded object. Objects that exceed `limits` are not decoded.
     `annotations` is a Struct of those that are kept of an object that does not decode.
     """
 
     def __init__(
         self,
-        kind: type[T],
+        kind: type[T] | Parser[T],
         transform: Callable[[T], T] | None = None,
         limits: ObjectLimits | None = None,
         annotations: type[msgspec.Struct] | None = None,
@@ -123,7 +127,7 @@ class EventDecoder(Generic[T]):
         self._transform = transform
         self._limits = limits
         self._envelope = msgspec.json.Decoder(_Envelope)
-        self._value: msgspec.json.Decoder[T] = msgspec.json.Decoder(kind)
+        self._parse: Parser[T] = _parser(kind) if isinstance(kind, type) else kind
         self._name = msgspec.json.Decoder(Named)
         self._annotated = None if annotations is None else msgspec.json.Decoder(_annotated(annotations))
         self._status = msgspec.json.Decoder(Status)
@@ -156,7 +160,7 @@ class EventDecoder(Generic[T]):
         if excess is not None:
             return self._undecodable(raw, excess, is_too_large=True)
         try:
-            value = deep_json.decode(self._value, raw)
+            value = self._parse(raw if isinstance(raw, msgspec.Raw) else msgspec.Raw(raw))
         except (msgspec.ValidationError, UnicodeDecodeError) as error:
             return self._undecodable(raw, str(error), is_too_large=False)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -178,6 +182,11 @@ class EventDecoder(Generic[T]):
             raise GarbageError(f"an object without usable metadata: {error}") from None
         _check(metadata)
         return metadata
+
+
+def _parser(kind: type[T]) -> Parser[T]:
+    decoder = msgspec.json.Decoder(kind)
+    return lambda raw: deep_json.decode(decoder, raw)
 
 
 def _annotated(annotations: type[msgspec.Struct]) -> type[Any]:

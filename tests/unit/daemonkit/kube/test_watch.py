@@ -150,3 +150,41 @@ def test_annotations_of_undecodable_objects_are_kept(
     item = decoder.item(raw % annotations)
     assert isinstance(item, Undecodable)
     assert item.annotations == expected
+
+
+class RawThing(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    json: bytes
+
+
+def parsed(raw: msgspec.Raw) -> RawThing:
+    """Keeps the JSON of an object whose size is even."""
+    thing = msgspec.json.decode(raw, type=Thing)
+    if thing.size % 2:
+        raise msgspec.ValidationError("an odd size")
+    return RawThing(thing.metadata, bytes(raw))
+
+
+@pytest.mark.parametrize(
+    ("line", "event"),
+    [
+        (
+            b'{"type": "ADDED", "object": {%s, "size": 2, "x": {}}}' % _RAW_META,
+            Put(RawThing(_META, b'{%s, "size": 2, "x": {}}' % _RAW_META)),
+        ),
+        (b'{"type": "MODIFIED", "object": {%s, "size": 3}}' % _RAW_META, Undecodable(_NAME, "an odd size")),
+        (b'{"type": "DELETED", "object": {%s, "size": 3}}' % _RAW_META, Removed(_NAME)),
+    ],
+)
+def test_a_function_parses_the_json_of_an_object(line: bytes, event: Event[RawThing]) -> None:
+    assert EventDecoder(parsed).line(line) == event
+
+
+def test_what_a_function_cannot_read_is_garbage() -> None:
+    def fails(raw: msgspec.Raw) -> RawThing:
+        raise RecursionError
+
+    with pytest.raises(GarbageError):
+        EventDecoder(fails).item(b"{%s}" % _RAW_META)
+    with pytest.raises(GarbageError):
+        EventDecoder(parsed).item(b'{"metadata": {"name": "a"}}')
