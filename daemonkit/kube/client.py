@@ -64,6 +64,7 @@ class _Idle:
     server: str
     tls: ssl.SSLContext | None
     connection: Connection
+    expires_at: float
 
 
 class _Deadlines:
@@ -134,13 +135,18 @@ class Client:
     """A client of one API server with one set of credentials. Use it as a context manager.
 
     Each request takes the credentials as they are then; connections are kept per TLS context, so
-    that a new certificate is used from the next request on.
+    that a new certificate is used from the next request on. `max_idle` connections wait for a request.
     """
 
-    def __init__(self, credentials: Credentials, *, user_agent: str = "vcnode") -> None:
+    def __init__(
+        self, credentials: Credentials, *, user_agent: str = "vcnode", max_idle: int = MAX_IDLE
+    ) -> None:
         self._credentials = credentials
         self._user_agent = user_agent
+        self._max_idle = max_idle
         self._idle: list[_Idle] = []
+        """The longest idle first."""
+        self._expiry: asyncio.TimerHandle | None = None
 
     @classmethod
     def from_kubeconfig(cls, path: Path, *, user_agent: str = "vcnode") -> "Client":
@@ -162,6 +168,9 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
         while self._idle:
             self._idle.pop().connection.close()
 
@@ -178,14 +187,23 @@ class Client:
         *,
         content_type: str = "application/json",
         limit_bytes: int = MAX_RESPONSE_BYTES,
+        can_repeat: bool | None = None,
     ) -> bytes:
         """Send one request and return the body of a 2xx answer.
 
         The `content_type` of a patch is its kind. Raises ApiError and
         UnreachableError, AnswerTooLargeError for more than `limit_bytes`.
+
+        A request that `can_repeat` goes out on a kept connection. Should that turn out to be dead, it is
+        sent again, and the server may have carried it out twice: the second create of a name is answered
+        with AlreadyExists, the second delete with NotFound. The default is that only requests without a
+        body may.
         """
         deadlines = _Deadlines(REQUEST_TIMEOUT_S, REQUEST_TIMEOUT_S)
-        async with self._answer(method, path, params or {}, body, deadlines, content_type) as answer:
+        repeats = body is None if can_repeat is None else can_repeat
+        async with self._answer(
+            method, path, params or {}, body, deadlines, content_type, can_repeat=repeats
+        ) as answer:
             content = await answer.body(deadlines, limit_bytes)
             if len(content) > limit_bytes:
                 raise AnswerTooLargeError(f"a response of more than {limit_bytes} bytes")
@@ -214,13 +232,15 @@ class Client:
         body: bytes | None,
         deadlines: _Deadlines,
         content_type: str = "application/json",
+        *,
+        can_repeat: bool = True,
     ) -> AsyncIterator[_Answer]:
         now = self._credentials.current()
         place = urlsplit(now.access.server)
         fields = {"Host": place.netloc, "User-Agent": self._user_agent, **_headers(now, body, content_type)}
         data = request(method, place.path + path, params, fields, body)
         with _translated():
-            answer = await self._ask(now, data, deadlines, can_repeat=body is None)
+            answer = await self._ask(now, data, deadlines, can_repeat=can_repeat)
         try:
             if answer.head.status == 401:
                 # The files may have changed without a trace in their metadata.
@@ -230,7 +250,7 @@ class Client:
             yield answer
         finally:
             if answer.reply.is_complete and answer.reply.is_reusable and answer.connection.is_quiet:
-                self._keep(_Idle(now.access.server, now.tls, answer.connection))
+                self._keep(now, answer.connection)
             else:
                 answer.connection.close()
 
@@ -258,16 +278,19 @@ class Client:
                 idle.connection.close()
         return None
 
-    def _keep(self, idle: _Idle) -> None:
-        self._idle.append(idle)
-        if len(self._idle) > MAX_IDLE:
+    def _keep(self, now: Current, connection: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        self._idle.append(_Idle(now.access.server, now.tls, connection, loop.time() + IDLE_S))
+        if len(self._idle) > self._max_idle:
             self._idle.pop(0).connection.close()
-        asyncio.get_running_loop().call_later(IDLE_S, self._expire, idle)
+        if self._expiry is None:
+            self._expiry = loop.call_later(IDLE_S, self._expire)
 
-    def _expire(self, idle: _Idle) -> None:
-        if any(each is idle for each in self._idle):
-            self._idle = [each for each in self._idle if each is not idle]
-            idle.connection.close()
+    def _expire(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._idle and self._idle[0].expires_at <= loop.time():
+            self._idle.pop(0).connection.close()
+        self._expiry = loop.call_at(self._idle[0].expires_at, self._expire) if self._idle else None
 
 
 async def _connected(now: Current) -> Connection:

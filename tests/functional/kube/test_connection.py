@@ -140,6 +140,76 @@ async def test_connections_are_reused_and_dead_ones_replaced(authority: Authorit
             assert responses == [b"1", b"1", b"2", b"2", b"3"]
 
 
+@pytest.mark.parametrize(
+    ("can_repeat", "expected"),
+    [
+        (None, [b"1", b"2", b"3", b"4", b"5"]),
+        (False, [b"1", b"2", b"3", b"4", b"5"]),
+        (True, [b"1", b"1", b"2", b"2", b"3"]),
+    ],
+)
+async def test_repeatable_writes_use_kept_connections(
+    authority: Authority, can_repeat: bool | None, expected: list[bytes]
+) -> None:
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        for _ in range(2):
+            await reader.readuntil(b"\r\n\r\n{}")
+            writer.write(reply(b"%d" % connections))
+
+    async with server(serve, authority) as port:
+        access = Access(f"https://127.0.0.1:{port}", ca_pem=authority.cert_pem, token="t")
+        async with Client(Credentials(lambda: access)) as client:
+            responses = [
+                await client.request("POST", "/x", body=b"{}", can_repeat=can_repeat) for _ in range(5)
+            ]
+            assert responses == expected
+
+
+@pytest.mark.parametrize(("max_idle", "expected"), [(0, 12), (4, 8), (6, 6)])
+async def test_so_many_connections_are_kept(authority: Authority, max_idle: int, expected: int) -> None:
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        while True:
+            await reader.readuntil(b"\r\n\r\n")
+            await until(lambda: connections >= 6)
+            writer.write(reply(b"x"))
+
+    async with server(serve, authority) as port:
+        access = Access(f"https://127.0.0.1:{port}", ca_pem=authority.cert_pem, token="t")
+        async with Client(Credentials(lambda: access), max_idle=max_idle) as client:
+            for _ in range(2):
+                await asyncio.gather(*(client.request("GET", "/x") for _ in range(6)))
+            assert connections == expected
+
+
+async def test_idle_connections_expire(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daemonkit.kube.client.IDLE_S", 0.05)
+    ended = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal ended
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(reply(b"x"))
+        with contextlib.suppress(OSError):
+            await reader.read()
+        ended += 1
+
+    async with server(serve, authority) as port:
+        access = Access(f"https://127.0.0.1:{port}", ca_pem=authority.cert_pem, token="t")
+        async with Client(Credentials(lambda: access)) as client:
+            await asyncio.gather(*(client.request("GET", "/x") for _ in range(3)))
+            await until(lambda: ended == 3)
+            await client.request("GET", "/x")
+            await until(lambda: ended == 4)
+
+
 async def test_malformed_and_truncated_replies_are_errors(authority: Authority) -> None:
     left = [b"", b"SMTP\r\n\r\n", reply(b"hello")[:-1], b"HTTP/1.1 200"]
 
