@@ -1,11 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a tenant's Endpoints or EndpointSlice may go down: whose addresses they lead to. Pure."""
+"""Whether a tenant's Endpoints or EndpointSlice may go down: whose addresses they lead to. Pure.
 
-from collections.abc import Collection
+A proxy of the super cluster that follows them, such as an ingress controller, reaches more than the tenant's
+pods do. docs/spec/sync-policy.md#endpoints has the ranges.
+"""
+
+from collections.abc import Collection, Iterator
+from typing import Any
 
 from syncer.core.objects import Object
 from syncer.core.plan import Refusal
+from syncer.policy import addresses
+from syncer.policy.refusal_list import RefusalList, shown, text_of
+from syncer.policy.services import is_denied_name
 from syncer.policy.sync_policy import SyncPolicy
+
+# Kubernetes puts at most as many addresses into one Endpoints object. Own pods are not counted.
+MAX_FOREIGN = 1_000
 
 
 def refusals(
@@ -14,5 +25,71 @@ def refusals(
     own_pod_ips: Collection[str],
     own_api_server_ips: Collection[str] | None = None,
 ) -> tuple[Refusal, ...]:
-    """What of an Endpoints object or an EndpointSlice may not go down."""
-    raise NotImplementedError
+    """What of an Endpoints object or an EndpointSlice may not go down.
+
+    `own_pod_ips` is a set of the tenant's pods' addresses, without those in a node's network.
+    `own_api_server_ips` are where the tenant's API server is: `kubernetes` and `kubernetes-<network>` in the
+    namespace `default` may have them. None: `kubernetes` there may have all but what is never allowed.
+    """
+    found = RefusalList()
+    metadata = found.fields("metadata", endpoints_or_slice.get("metadata"))
+    name = text_of(metadata.get("name"))
+    is_default = metadata.get("namespace") == "default"
+    is_api_server = is_default and own_api_server_ips is None and name == "kubernetes"
+    allowed_too: Collection[str] = ()
+    if is_default and own_api_server_ips and (name == "kubernetes" or name.startswith("kubernetes-")):
+        allowed_too = own_api_server_ips
+    is_named = endpoints_or_slice.get("addressType") == "FQDN"
+    foreign = 0
+    for path, address in _addresses(found, endpoints_or_slice):
+        if type(address) is str and address in own_pod_ips:
+            continue
+        foreign += 1
+        if foreign > MAX_FOREIGN:
+            found.add(path, f"more than {MAX_FOREIGN} addresses that are not of the tenant's pods")
+            break
+        if is_named:
+            if is_denied_name(text_of(address), policy.services):
+                found.add(path, f"name {shown(address)}", "services.externalNames")
+        else:
+            is_own = is_api_server or address in allowed_too
+            _check(found, path, address, policy, own_pod_ips, is_own)
+    return found.done()
+
+
+def _check(
+    found: RefusalList,
+    path: str,
+    address: Any,
+    policy: SyncPolicy,
+    own_pod_ips: Collection[str],
+    is_own: bool,
+) -> None:
+    parsed = addresses.parse(address)
+    if parsed is None:
+        found.add(path, f"{shown(address)} is not an address")
+    elif addresses.is_never_allowed(parsed):
+        found.add(path, f"address {shown(address)}")
+    elif (
+        not is_own
+        and str(parsed) not in own_pod_ips
+        and not addresses.is_in(parsed, policy.endpoints.allowed_cidrs)
+        and addresses.is_in(parsed, policy.endpoints.denied_cidrs)
+    ):
+        found.add(path, f"address {shown(address)} of no pod of the tenant", "endpoints.allowedCIDRs")
+
+
+def _addresses(found: RefusalList, value: Object) -> Iterator[tuple[str, Any]]:
+    for index, each in enumerate(found.items("endpoints", value.get("endpoints"))):
+        path = f"endpoints[{index}]"
+        listed = found.items(f"{path}.addresses", found.fields(path, each).get("addresses"))
+        for position, address in enumerate(listed):
+            yield f"{path}.addresses[{position}]", address
+    for index, each in enumerate(found.items("subsets", value.get("subsets"))):
+        path = f"subsets[{index}]"
+        subset = found.fields(path, each)
+        for name in ("addresses", "notReadyAddresses"):
+            for position, entry in enumerate(found.items(f"{path}.{name}", subset.get(name))):
+                below = f"{path}.{name}[{position}]"
+                fields = found.fields(below, entry)
+                yield f"{below}.ip", fields.get("ip")
