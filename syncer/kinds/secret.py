@@ -4,6 +4,8 @@
 The token of a tenant's service account goes down as type Opaque, so that the super cluster's token controller
 leaves it alone. Upstream gives such a Secret a generated name and finds it by label; here it has the tenant's
 name. One that upstream made stays while its Secret of the tenant is there: running pods mount it.
+
+The tokens that we had issued for a pod stand in Secrets of their own (`syncer.tokens`).
 """
 
 from daemonkit.kube.resources import SECRETS, Key
@@ -18,7 +20,7 @@ from syncer.core.objects import (
     namespace_of,
     uid_of,
 )
-from syncer.core.plan import NOTHING, Patch, Plan, Side
+from syncer.core.plan import NOTHING, Conflict, Patch, Plan, Side
 from syncer.core.view import View
 from syncer.kinds.downward import owns, plan_down, plan_removal, start
 from syncer.kinds.port import KindSync, SameName, Scope
@@ -43,6 +45,9 @@ class SecretSync(SameName):
     is_reactive = True
 
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+        if found is not None and keys.POD_TOKENS in labels_of(found):
+            taken = Conflict(f"Secret {namespace_of(found)}/{name_of(found)} has the tokens of a pod")
+            return NOTHING if tenant is None else Plan(conflict=taken)
         if tenant is None:
             return NOTHING if found is None else _plan_without_tenant(key, found, view)
         desired = start(tenant, view, _DOMAINS)
