@@ -460,7 +460,11 @@ class TenantVNodes:
     async def _request(self, method: str, path: str, body: Object) -> Object:
         content_type = _MERGE_PATCH if method == "PATCH" else "application/json"
         encoded = msgspec.json.encode(body)
-        return _decode(await self._client.request(method, path, {}, encoded, content_type=content_type))
+        # Each may come twice: a second creation is a conflict, and is read again.
+        answer = await self._client.request(
+            method, path, {}, encoded, content_type=content_type, can_repeat=True
+        )
+        return _decode(answer)
 
 
 def _decode(body: bytes) -> Object:

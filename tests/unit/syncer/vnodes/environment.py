@@ -54,7 +54,7 @@ class FakeAgentProbe:
         return address not in self.silent
 
 
-class Environment:
+class VNodesEnvironment:
     """Use it as a context manager, within a test's loop."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Environment:
         )
         self.planes: dict[str, FakeControlPlane] = {}
 
-    async def __aenter__(self) -> "Environment":
+    async def __aenter__(self) -> "VNodesEnvironment":
         self.vnodes.node_changed(super_node())
         self.vnodes.mark_nodes_synced()
         self.tasks.spawn(self.vnodes.run(), "timer")

@@ -6,24 +6,24 @@ import pytest
 from daemonkit.kube.client import UnreachableError
 from daemonkit.kube.resources import NODES
 from syncer.vnodes.lease import LEASE_NAMESPACE, LEASES
-from tests.unit.syncer.vnodes.environment import Environment, super_node
+from tests.unit.syncer.vnodes.environment import VNodesEnvironment, super_node
 
 pytestmark = pytest.mark.asyncio
 
 
-def renewed(env: Environment, key: str = "a", name: str = "node-7") -> str:
+def renewed(env: VNodesEnvironment, key: str = "a", name: str = "node-7") -> str:
     lease = env.lease(key, name)
     return "" if lease is None else str(lease["spec"]["renewTime"])
 
 
-async def count_renewals(env: Environment, seconds: float, key: str = "a") -> int:
+async def count_renewals(env: VNodesEnvironment, seconds: float, key: str = "a") -> int:
     env.planes[key].requests.clear()
     await asyncio.sleep(seconds)
     return len([each for each in env.planes[key].requests if each.startswith("PATCH") and "leases" in each])
 
 
 async def test_lease_is_made_and_renewed_every_10_s() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         env.tenant().pod_bound("node-7", "p1")
         await asyncio.sleep(20)
         lease, node = env.lease(), env.node()
@@ -38,7 +38,7 @@ async def test_lease_is_made_and_renewed_every_10_s() -> None:
 
 
 async def test_renewals_are_later_each_time_whatever_the_clock() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         env.tenant().pod_bound("node-7", "p1")
         await asyncio.sleep(20)
         before = renewed(env)
@@ -49,7 +49,7 @@ async def test_renewals_are_later_each_time_whatever_the_clock() -> None:
 
 @pytest.mark.parametrize("ready", ["False", "Unknown"])
 async def test_lease_of_a_node_that_is_not_ready_expires(ready: str) -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         env.tenant().pod_bound("node-7", "p1")
         await asyncio.sleep(20)
         env.vnodes.node_changed(super_node(ready=ready))
@@ -59,7 +59,7 @@ async def test_lease_of_a_node_that_is_not_ready_expires(ready: str) -> None:
 
 
 async def test_lease_expires_while_the_agent_is_silent() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         env.tenant().pod_bound("node-7", "p1")
         await asyncio.sleep(20)
         env.probe.silent = {"192.0.2.7"}
@@ -90,7 +90,7 @@ async def test_lease_expires_while_the_agent_is_silent() -> None:
 
 
 async def test_node_whose_agent_has_no_address_expires() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         node = super_node()
         node["status"]["addresses"] = []
         env.vnodes.node_changed(node)
@@ -104,7 +104,7 @@ async def test_node_whose_agent_has_no_address_expires() -> None:
 
 
 async def test_one_probe_a_node_serves_all_tenants() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         env.vnodes.node_changed(super_node("node-8", "192.0.2.8"))
         for number in range(30):
             tenant = env.tenant(f"t{number}")
@@ -115,7 +115,7 @@ async def test_one_probe_a_node_serves_all_tenants() -> None:
 
 
 async def test_probes_are_spread_and_bounded() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         tenant = env.tenant()
         for number in range(100):
             env.vnodes.node_changed(super_node(f"node-{number}", f"192.0.2.{number}"))
@@ -129,7 +129,7 @@ async def test_probes_are_spread_and_bounded() -> None:
 
 
 async def test_probing_ends_with_the_last_vnode() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         env.tenant("a").pod_bound("node-7", "p1")
         env.tenant("b").pod_bound("node-7", "p1")
         env.vnodes.remove_tenant("a")
@@ -143,7 +143,7 @@ async def test_probing_ends_with_the_last_vnode() -> None:
 
 
 async def test_agent_that_moves_is_probed_there() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         env.tenant().pod_bound("node-7", "p1")
         await asyncio.sleep(20)
         env.vnodes.node_changed(super_node(address="192.0.2.77"))
@@ -156,7 +156,7 @@ async def test_agent_that_moves_is_probed_there() -> None:
 
 
 async def test_tenants_are_due_at_different_times() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         for number in range(100):
             env.tenant(f"t{number}").pod_bound("node-7", "p1")
         await asyncio.sleep(20)
@@ -173,7 +173,7 @@ async def test_tenants_are_due_at_different_times() -> None:
 
 
 async def test_unreachable_tenant_costs_one_renewal_an_interval() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         tenant = env.tenant()
         for number in range(5):
             env.vnodes.node_changed(super_node(f"node-{number}"))
@@ -187,7 +187,7 @@ async def test_unreachable_tenant_costs_one_renewal_an_interval() -> None:
 
 async def test_node_is_looked_at_when_its_lease_is_gone() -> None:
     """Where the engine has no watch of the tenant's Nodes: a Lease goes with its Node."""
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         env.tenant().pod_bound("node-7", "p1")
         await asyncio.sleep(20)
         storage = env.planes["a"].storage

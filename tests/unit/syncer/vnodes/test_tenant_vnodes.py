@@ -8,7 +8,7 @@ from daemonkit.kube.resources import NODES, Status
 from syncer.core.objects import Object
 from syncer.core.plan import Conflict, Wait
 from syncer.vnodes.desired import VNodePolicy, VNodeScope
-from tests.unit.syncer.vnodes.environment import Environment, own_node, super_node
+from tests.unit.syncer.vnodes.environment import VNodesEnvironment, own_node, super_node
 from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
@@ -24,7 +24,7 @@ def ready_of(node: Object | None) -> str:
 
 
 async def test_vnode_is_made_once_for_all_callers() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         tenant = env.tenant()
         outcomes = await asyncio.gather(*(tenant.ensure("node-7") for _ in range(20)))
         assert outcomes == [None] * 20
@@ -39,7 +39,7 @@ async def test_vnode_is_made_once_for_all_callers() -> None:
 
 
 async def test_caller_that_gives_up_does_not_end_the_others() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         tenant = env.tenant()
         env.planes["a"].delay_s = 1.0
         first = env.tasks.spawn(tenant.ensure("node-7"), "first")
@@ -51,7 +51,7 @@ async def test_caller_that_gives_up_does_not_end_the_others() -> None:
 
 async def test_node_of_the_tenant_is_a_conflict() -> None:
     """Upstream filled it with the real node's addresses; we leave it, and the pod unbound."""
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         tenant = env.tenant()
         env.put(own_node())
         before = env.node()
@@ -64,7 +64,7 @@ async def test_node_of_the_tenant_is_a_conflict() -> None:
 
 
 async def test_conflict_ends_with_the_tenants_node() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         tenant = env.tenant()
         env.put(own_node())
         tenant.pod_bound("node-7", "p1")
@@ -77,7 +77,7 @@ async def test_conflict_ends_with_the_tenants_node() -> None:
 
 
 async def test_vnode_of_the_go_syncer_is_adopted_where_pods_run() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         tenant = env.tenant()
         env.put(own_node(label=True))
         tenant.tenant_node_changed("node-7", env.node())
@@ -95,7 +95,7 @@ async def test_vnode_of_the_go_syncer_is_adopted_where_pods_run() -> None:
 @pytest.mark.parametrize("of", ["", "uid-node-7", "forged"])
 async def test_tenant_learns_of_no_node_by_making_one(of: str) -> None:
     """Whether a super node of that name exists or not, the same becomes of a forged vNode."""
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         tenant = env.tenant()
         histories = []
         for name in ("node-7", "node-8"):
@@ -113,7 +113,7 @@ async def test_tenant_learns_of_no_node_by_making_one(of: str) -> None:
 
 
 async def test_changes_of_the_super_node_go_up() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         for key in ("a", "b"):
             env.tenant(key).pod_bound("node-7", "p1")
         await asyncio.sleep(5)
@@ -128,7 +128,7 @@ async def test_changes_of_the_super_node_go_up() -> None:
 
 async def test_heartbeats_cost_no_request() -> None:
     """S15: upstream asked the API server once a heartbeat, tenant and node."""
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         env.tenant().pod_bound("node-7", "p1")
         await asyncio.sleep(5)
         env.take_requests()
@@ -141,7 +141,7 @@ async def test_heartbeats_cost_no_request() -> None:
 
 
 async def test_change_that_is_not_shown_is_not_written() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         env.tenant().pod_bound("node-7", "p1")
         await asyncio.sleep(5)
         env.take_requests()
@@ -153,7 +153,7 @@ async def test_change_that_is_not_shown_is_not_written() -> None:
 
 
 async def test_edits_of_vnodes_are_repaired() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         tenant = env.tenant()
         tenant.pod_bound("node-7", "p1")
         await asyncio.sleep(5)
@@ -177,7 +177,7 @@ async def test_edits_of_vnodes_are_repaired() -> None:
 
 
 async def test_deleted_vnode_is_made_again_while_it_is_used() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         tenant = env.tenant()
         tenant.pod_bound("node-7", "p1")
         await asyncio.sleep(5)
@@ -188,7 +188,7 @@ async def test_deleted_vnode_is_made_again_while_it_is_used() -> None:
 
 
 async def test_idle_vnode_is_removed_after_the_grace() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         tenant = env.tenant()
         tenant.pod_bound("node-7", "p1")
         tenant.pod_bound("node-7", "p2")
@@ -207,7 +207,7 @@ async def test_idle_vnode_is_removed_after_the_grace() -> None:
 
 
 async def test_use_within_the_grace_keeps_the_vnode() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         tenant = env.tenant()
         assert await tenant.ensure("node-7") is None
         await asyncio.sleep(100)
@@ -219,7 +219,7 @@ async def test_use_within_the_grace_keeps_the_vnode() -> None:
 
 
 async def test_pod_that_comes_while_the_vnode_is_deleted_gets_another() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         tenant = env.tenant()
         assert await tenant.ensure("node-7") is None
         first = env.node()
@@ -234,7 +234,7 @@ async def test_pod_that_comes_while_the_vnode_is_deleted_gets_another() -> None:
 
 
 async def test_vnode_made_anew_by_another_is_not_deleted() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         tenant = env.tenant()
         assert await tenant.ensure("node-7") is None
         env.planes["a"].storage.delete(NODES, "", "node-7")
@@ -244,7 +244,7 @@ async def test_vnode_made_anew_by_another_is_not_deleted() -> None:
 
 
 async def test_nothing_is_removed_before_pods_are_known() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         env.tenant("b")
         plane = env.planes["b"]
         plane.storage.put(NODES, own_node(label=True, of="uid-node-7"))
@@ -258,7 +258,7 @@ async def test_nothing_is_removed_before_pods_are_known() -> None:
 
 
 async def test_vnode_goes_with_its_super_node() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         tenant = env.tenant()
         tenant.pod_bound("node-7", "p1")
         await asyncio.sleep(5)
@@ -274,7 +274,7 @@ async def test_vnode_goes_with_its_super_node() -> None:
 
 
 async def test_pods_are_bound_once_the_super_node_is_known() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         tenant = env.tenant()
         assert await tenant.ensure("node-9") == Wait(
             "VNodeNotReady", "node node-9 is not known in the super cluster"
@@ -284,7 +284,7 @@ async def test_pods_are_bound_once_the_super_node_is_known() -> None:
 
 
 async def test_all_nodes_that_the_policy_selects() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         tenant = env.tenant(policy=ALL)
         env.vnodes.node_changed(super_node("node-8"))
         other = super_node("node-9")
@@ -301,7 +301,7 @@ async def test_all_nodes_that_the_policy_selects() -> None:
 
 
 async def test_other_policy_changes_vnodes() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         tenant = env.tenant()
         tenant.pod_bound("node-7", "p1")
         await asyncio.sleep(5)
@@ -322,7 +322,7 @@ async def test_other_policy_changes_vnodes() -> None:
     ],
 )
 async def test_failures_are_retried_with_backoff(failure: Exception, message: str) -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         tenant = env.tenant()
         env.planes["a"].failures = [failure] * 3
         tenant.pod_bound("node-7", "p1")
@@ -335,7 +335,7 @@ async def test_failures_are_retried_with_backoff(failure: Exception, message: st
 
 
 async def test_conflicting_write_is_read_again() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         tenant = env.tenant()
         env.put(own_node(label=True))
         plane = env.planes["a"]
@@ -348,7 +348,7 @@ async def test_conflicting_write_is_read_again() -> None:
 
 
 async def test_few_requests_at_a_time() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         for number in range(50):
             env.vnodes.node_changed(super_node(f"node-{number}"))
         tenant = env.tenant()
@@ -358,7 +358,7 @@ async def test_few_requests_at_a_time() -> None:
 
 
 async def test_tenant_that_hangs_holds_up_nobody() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         hanging, other = env.tenant("h"), env.tenant("o")
         env.planes["h"].delay_s = 65.0
         hanging.pod_bound("node-7", "p1")
@@ -369,7 +369,7 @@ async def test_tenant_that_hangs_holds_up_nobody() -> None:
 
 
 async def test_removed_tenant_is_left_alone() -> None:
-    async with Environment() as env:
+    async with VNodesEnvironment() as env:
         tenant = env.tenant()
         tenant.pod_bound("node-7", "p1")
         await asyncio.sleep(15)
