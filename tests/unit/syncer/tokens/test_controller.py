@@ -2,6 +2,7 @@
 import asyncio
 import base64
 import io
+import json
 import logging
 from collections.abc import Callable
 
@@ -434,3 +435,27 @@ def test_no_text_of_a_token_is_seen(tenant: list[Exception | None], cluster: lis
     logging.getLogger().handlers.clear()
     assert MARK not in seen.getvalue()
     assert base64.b64encode(MARK.encode()).decode()[:12] not in seen.getvalue()
+
+
+@pytest.mark.asyncio
+async def test_renewal_by_another_replica_ends_ours_in_the_queue() -> None:
+    async with TokensEnvironment() as env:
+        for number in range(8):
+            assert await env.issue(action(f"web-{number}", seconds=600)) is None
+        env.tenant.delay_s = 300.0
+        await asyncio.sleep(481)  # four are asked for, and four wait
+        other = env.issuer
+        secrets = []
+        for number in range(8):
+            found = env.secret(f"web-{number}")
+            assert found is not None
+            annotations = found["metadata"]["annotations"]
+            key = "vcnode.io/pod-token-lifetimes"
+            value = json.loads(annotations[key])
+            value["tokens"][0]["issued"] += 480
+            annotations[key] = json.dumps(value)
+            secrets.append(found)
+        for found in secrets:
+            other.secret_seen(found)
+        await asyncio.sleep(400)
+        assert env.issued == 8 + 4

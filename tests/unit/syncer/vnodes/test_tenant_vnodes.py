@@ -383,3 +383,30 @@ async def test_removed_tenant_is_left_alone() -> None:
         await asyncio.sleep(300)
         assert env.planes["a"].requests == []
         assert env.node() is not None
+
+
+async def test_node_that_was_replaced_meanwhile_is_not_deleted() -> None:
+    async with VNodesEnvironment() as env:
+        tenant = env.tenant()
+        assert await tenant.ensure("node-7") is None
+        await asyncio.sleep(115)
+        env.planes["a"].delay_s = 3.0
+        await until(lambda: f"DELETE {PATH}" in env.planes["a"].requests)
+        env.planes["a"].storage.delete(NODES, "", "node-7")
+        env.put(own_node())
+        await asyncio.sleep(300)
+        assert env.node() is not None
+
+
+async def test_node_that_was_replaced_meanwhile_is_not_patched() -> None:
+    async with VNodesEnvironment() as env:
+        tenant = env.tenant()
+        env.put(own_node(label=True))
+        env.planes["a"].delay_s = 3.0
+        tenant.pod_bound("node-7", "p1")
+        await until(lambda: f"PATCH {PATH}" in env.planes["a"].requests)
+        env.planes["a"].storage.delete(NODES, "", "node-7")
+        env.put(own_node())
+        before = env.node()
+        assert isinstance(await tenant.ensure("node-7"), Conflict)
+        assert env.node() == before
