@@ -84,3 +84,14 @@ TENANT_KIND = "Tenant"
 # SyncPolicy in its namespace (`default` without one).
 SYNC_WEIGHT = "vcnode.io/sync-weight"
 SYNC_POLICY = "vcnode.io/sync-policy"
+
+# Annotation on a VirtualCluster: the token of the held removals that a person releases.
+RELEASE_HELD = "vcnode.io/release-held"
+
+# On the Lease of a replica of the syncer: the replicas that it shares tenants with (label), and the shards
+# that it claims (annotation).
+SHARDING = "vcnode.io/sharding"
+SHARDS = "vcnode.io/shards"
+
+# Label of what the syncer made of its own in a tenant, such as a network's DNS server.
+MANAGED_BY = "vcnode.io/managed-by"

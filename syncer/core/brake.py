@@ -28,10 +28,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tenancy import removals
-
-RELEASE_ANNOTATION = "vcnode.io/release-held"
-"""On the VirtualCluster. Its value is the token of the hold to release; another value releases nothing."""
+from tenancy import keys, removals
 
 MINIMUM = 5
 """Fewer unconfirmed removals are carried out: a watch misses as many when one Deployment is deleted."""
@@ -96,7 +93,7 @@ class Hold:
         found = f"the tenant lacks {self.missing} of {self.known} objects without a deletion event ({kinds})"
         if self.reason is HoldReason.FIRST_PATROL:
             return f"{found}; the first patrol after a start deletes nothing"
-        return f"{found}; they stay in the super cluster. To delete them: {RELEASE_ANNOTATION}={self.token}"
+        return f"{found}; they stay in the super cluster. To delete them: {keys.RELEASE_HELD}={self.token}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +171,7 @@ class TenantBrake:
 
         `known` counts the tenant's super objects by kind, those of the proposed removals among them.
         `new_token` names a hold that begins now: no two holds may have one token. `release` is the value of
-        the VirtualCluster's annotation.
+        the VirtualCluster's annotation `keys.RELEASE_HELD`.
         """
         window = self._opened(known, now_s)
         found = self._judge(window, known, now_s, new_token)
