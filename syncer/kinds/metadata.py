@@ -161,7 +161,7 @@ def metadata_patch(desired: Object, found: Object, tenant: TenantCluster, domain
         changes: Object = {
             key: value
             for key, value in wanted.items()
-            if actual.get(key) != value and (is_reserved(key) or not (key in actual and goes_up(key, tenant)))
+            if actual.get(key) != value and (is_reserved(key) or not goes_up(key, tenant))
         }
         for key in actual:
             if key not in wanted and not _is_super_own(key, tenant, domains):

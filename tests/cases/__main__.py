@@ -2,8 +2,9 @@
 """`python -m tests.cases [FILE ...] [--only PATTERN]`: case files against the real daemons.
 
 A FILE is a path, or a name below ../shared/cases. Default: the shared files and `more.yaml` beside them.
-A file with `cases:` has requests, which go to a real vn-agent. One with `flows:` or `guest:` has packets to
-Services, which the model, the rendered texts and the kernel evaluate.
+A file with `cases:` has requests, which go to a real vn-agent. One whose cases have a `direction` has
+objects, for the plans of vc-syncer. One with `flows:` or `guest:` has packets to Services, which the model,
+the rendered texts and the kernel evaluate.
 
 It prints what it did not run: a missing shared file, a missing packet filter, cases that `--only` leaves
 out. With `--require-all` (CI) each of them is a failure. The last line is `N passed, N failed`. The exit
@@ -26,6 +27,11 @@ from tests.cases.daemon import ROOT
 from tests.cases.services import load as services
 from tests.cases.services.runner import Runner as ServiceRunner
 from tests.cases.services.runner import ServiceCaseResult as ServiceResult
+from tests.cases.sync import load as sync
+from tests.cases.sync.runner import SyncCaseResult as SyncResult
+from tests.cases.sync.runner import SyncRunner
+
+_Result = runner.CaseResult | ServiceResult | SyncResult
 
 SHARED = ROOT.parent / "shared" / "cases"
 BASE_FILE = Path(__file__).with_name("more.yaml")
@@ -36,6 +42,7 @@ def default_files(shared: Path) -> tuple[Path, ...]:
     return (
         *(shared / "vnagent-requests.yaml", BASE_FILE),
         *(shared / "service-proxy.yaml", services.MORE),
+        shared / "sync-objects.yaml",
     )
 
 
@@ -46,7 +53,7 @@ class Tally:
     only: str
     passed: int = 0
     failed: int = 0
-    # Cases that concern no guest, such as packets from the node; their notes give the reason.
+    # Cases that no runner can run, such as packets from the node; their notes give the reason.
     left_out: int = 0
     deselected: int = 0
     unreadable: int = 0
@@ -57,8 +64,8 @@ class Tally:
         self.deselected += not is_selected
         return is_selected
 
-    def count(self, result: runner.CaseResult | ServiceResult) -> None:
-        if isinstance(result, ServiceResult) and result.is_left_out:
+    def count(self, result: _Result) -> None:
+        if isinstance(result, ServiceResult | SyncResult) and result.is_left_out:
             self.left_out += 1
         elif result.has_passed:
             self.passed += 1
@@ -75,7 +82,7 @@ class Tally:
         for line in self.missing:
             _print(line)
         if self.left_out:
-            _print(f"{self.left_out} cases concern no guest; their notes give the reason")
+            _print(f"{self.left_out} cases are for no runner; their notes give the reason")
         if require_all:
             self.failed += len(self.missing)
         elif self.missing:
@@ -100,7 +107,7 @@ def main(argv: list[str] | None = None, shared: Path = SHARED) -> int:
                 tally.count(result)
                 if not arguments.failed_only or result.failures:
                     _show(result)
-        except (case_file.RequestFileError, services.ServiceFileError) as problem:
+        except (case_file.RequestFileError, services.ServiceFileError, sync.SyncFileError) as problem:
             _unreadable(tally, problem)
     return tally.finish(require_all=arguments.require_all)
 
@@ -125,9 +132,13 @@ def _unreadable(tally: Tally, problem: Exception) -> None:
     tally.failed += 1
 
 
-def _results(path: Path, tally: Tally, keep: Path | None) -> Iterator[runner.CaseResult | ServiceResult]:
+def _results(path: Path, tally: Tally, keep: Path | None) -> Iterator[_Result]:
     """The results of one file, by the runner for its format."""
-    if services.is_service_file(_top(path)):
+    top = _top(path)
+    if sync.is_sync_file(top):
+        yield from SyncRunner(sync.read(path)).run(lambda case: tally.selects(case.id))
+        return
+    if services.is_service_file(top):
         with closing(ServiceRunner(services.read(path), _print)) as service_runner:
             tally.missing += [f"{line} ({path.name})" for line in service_runner.left_out]
             yield from service_runner.run(lambda case: tally.selects(case.id))
@@ -148,10 +159,10 @@ def _print(line: str) -> None:
     sys.stdout.flush()
 
 
-def _show(result: runner.CaseResult | ServiceResult) -> None:
+def _show(result: _Result) -> None:
     note = ""
     word = "ok  " if result.has_passed else "FAIL"
-    if isinstance(result, ServiceResult):
+    if isinstance(result, ServiceResult | SyncResult):
         note = f": {result.note}" if result.note else ""
         word = "none" if result.is_left_out else word
     _print(f"{word} {result.case.id} ({result.took_s:.1f} s){note}")
