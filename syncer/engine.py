@@ -54,8 +54,12 @@ class ForeignNamespaceError(Exception):
     """The super namespace is not the tenant's: nothing was written."""
 
 
-class NodeNotReadyError(Exception):
-    """The tenant has no vNode for its pod's node yet: it is bound later."""
+class NotReadyError(Exception):
+    """What a pod needs is not there yet, its vNode or its tokens: the rest of its plan is done later."""
+
+    def __init__(self, why: Wait | Conflict) -> None:
+        super().__init__(why.message)
+        self.plan = Plan(wait=why) if isinstance(why, Wait) else Plan(conflict=why)
 
 
 class Nodes(Protocol):
@@ -68,8 +72,8 @@ class Nodes(Protocol):
 class Tokens(Protocol):
     """What has tokens of pods issued."""
 
-    async def issue(self, session: TenantSession, action: IssueTokens) -> None:
-        """Return when the Secret has the tokens. Raises ApiError, UnreachableError."""
+    async def issue(self, session: TenantSession, action: IssueTokens) -> Wait | Conflict | None:
+        """Return None when the Secret has the tokens, else why it has not."""
 
 
 class Reports(Protocol):
@@ -160,7 +164,7 @@ class Engine:
             await self._reconcile(session, item)
         except ForeignNamespaceError:
             is_failed = True
-        except NodeNotReadyError as error:
+        except NotReadyError as error:
             is_failed = True
             session.last_error = f"{item[0]} {item[1]}/{item[2]}: {error}"[:500]
         except (ApiError, UnreachableError) as error:
@@ -223,6 +227,10 @@ class Engine:
                 if existing is not None:
                     side, found_there = existing
                     return self._replanned(session, item, side, found_there)
+        except NotReadyError as error:
+            await self._reports.planned(session, item, error.plan, subject)
+            self._note_conflict(session, item, error.plan.conflict)
+            raise
         except ApiError as error:
             await self._reports.failed(session, item, error, subject)
             raise
@@ -247,13 +255,15 @@ class Engine:
         match action:
             case IssueTokens():
                 async with self._slots.yielded():
-                    await self._tokens.issue(session, action)
+                    missing = await self._tokens.issue(session, action)
+                if missing is not None:
+                    raise NotReadyError(missing)
                 return None
             case Bind():
                 async with self._slots.yielded():
                     missing = await self._nodes.ensure(session, action.node)
                 if missing is not None:
-                    raise NodeNotReadyError(missing.message)
+                    raise NotReadyError(missing)
                 await self._send(session, item, Side.TENANT, "bind", request_of(action))
                 versions.tenant_version = None
                 return None

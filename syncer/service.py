@@ -19,7 +19,6 @@ from syncer.kinds import table
 from syncer.kinds.port import KindSync
 from syncer.metrics import SyncerMetrics
 from syncer.patrol import Patrol
-from syncer.pending import NoTokens
 from syncer.report import StatusReport
 from syncer.session import TenantSession
 from syncer.super_cluster import NODE, SuperChange, SuperCluster
@@ -29,6 +28,7 @@ from syncer.tenants.directory import DirectorySource
 from syncer.tenants.policies import Policies
 from syncer.tenants.port import Reachable, Unusable
 from syncer.tenants.virtual_clusters import VirtualClusterSource
+from syncer.token_sync import TokenSync
 from syncer.vnode_sync import VNodeSync
 from syncer.work_queue import WorkQueue
 
@@ -72,13 +72,14 @@ class SyncerService:
         self._vnodes = VNodeSync(
             self._client, self._super, config.vn_agent, self._tasks, time.time, random.random
         )
+        self._tokens = TokenSync(self._client, self._super, self._owns, self._tasks, time.time, random.random)
         self._engine = Engine(
             self._client,
             self._kinds,
             self._queue,
             self._metrics,
             self._vnodes,
-            NoTokens(),
+            self._tokens,
             self._reports,
             self._tasks,
         )
@@ -122,6 +123,7 @@ class SyncerService:
         self._tasks.spawn(self._policies.reflector.run(), "policies")
         self._tasks.spawn(self._source.run(), "tenants")
         self._vnodes.start(self._tasks)
+        self._tokens.start(self._tasks)
         self._tasks.spawn(self._engine.run(), "engine")
         self._tasks.spawn(self._patrol.run(), "patrol")
         await wait_until_ready(life, self._report.readiness, READY_WAIT_S)
@@ -161,13 +163,19 @@ class SyncerService:
         self._queue.attach(session)
         session.is_attached = True
         self._vnodes.attach(session)
+        self._tokens.attach(session)
         session.tasks.spawn(self._patrol.start(session), "first patrol")
 
     def _detached(self, session: TenantSession) -> None:
         session.is_attached = False
         self._vnodes.detach(session)
+        self._tokens.detach(session)
         self._queue.detach(session)
         self._reports.forget(session)
+
+    def _owns(self, key: str, super_namespace: str) -> bool:
+        session = self._attachments.sessions.get(key)
+        return session is not None and session.owns_super_namespace(super_namespace)
 
     def _super_changed(self, change: SuperChange) -> None:
         if change.kind == NODE:
@@ -177,6 +185,14 @@ class SyncerService:
         found = sessions.values() if change.key is None else filter(None, [sessions.get(change.key)])
         for session in found:
             session.super_changed(change.item, is_deleted=change.is_deleted, is_relisting=change.is_relisting)
+            if change.value is None or not session.is_attached:
+                continue
+            if change.kind == "Secret":
+                self._tokens.secret_changed(change.value, is_deleted=change.is_deleted)
+            elif change.kind == "Pod":
+                self._vnodes.pod_changed(session, change.value, is_deleted=change.is_deleted)
+                if change.is_deleted:
+                    self._tokens.pod_gone(session, change.value)
 
     def _policies_changed(self) -> None:
         for session in self._attachments.sessions.values():

@@ -31,8 +31,8 @@ _ObjectChange = Added[CachedObject] | Modified[CachedObject] | Deleted[CachedObj
 class SuperChange:
     """A super object of a tenant changed: `namespace` and `name` are the tenant's.
 
-    Without a `key` it concerns all tenants: a published object, or a Node. `uid` and `node` are those of a
-    super pod.
+    Without a `key` it concerns all tenants: a published object, or a Node. `value` is what a
+    namespaced super object is, or last was.
     """
 
     kind: str
@@ -41,8 +41,7 @@ class SuperChange:
     name: str
     is_deleted: bool = False
     is_relisting: bool = False
-    uid: str = ""
-    node: str = ""
+    value: CachedObject | None = None
 
     @property
     def item(self) -> tuple[str, str, str]:
@@ -157,8 +156,7 @@ class SuperCluster:
                     name,
                     isinstance(change, Deleted),
                     is_relisting,
-                    value.metadata.uid,
-                    value.node,
+                    value,
                 )
             )
 

@@ -93,6 +93,12 @@ class VNodeSync:
         else:
             self.vnodes.node_changed(found.load())
 
+    def pod_changed(self, session: TenantSession, pod: CachedObject, *, is_deleted: bool) -> None:
+        """A super pod of a tenant changed."""
+        if pod.node and session.vnodes is not None:
+            note = session.vnodes.pod_gone if is_deleted else session.vnodes.pod_bound
+            note(pod.node, pod.metadata.uid)
+
     def nodes_synced(self) -> None:
         """All super nodes are known."""
         self.vnodes.mark_nodes_synced()

@@ -139,11 +139,17 @@ class Client:
     """
 
     def __init__(
-        self, credentials: Credentials, *, user_agent: str = "vcnode", max_idle: int = MAX_IDLE
+        self,
+        credentials: Credentials,
+        *,
+        user_agent: str = "vcnode",
+        max_idle: int = MAX_IDLE,
+        repeats_writes: bool = False,
     ) -> None:
         self._credentials = credentials
         self._user_agent = user_agent
         self._max_idle = max_idle
+        self._repeats_writes = repeats_writes
         self._idle: list[_Idle] = []
         """The longest idle first."""
         self._expiry: asyncio.TimerHandle | None = None
@@ -196,11 +202,11 @@ class Client:
 
         A request that `can_repeat` goes out on a kept connection. Should that turn out to be dead, it is
         sent again, and the server may have carried it out twice: the second create of a name is answered
-        with AlreadyExists, the second delete with NotFound. The default is that only requests without a
-        body may.
+        with AlreadyExists, the second delete with NotFound. By default requests without a body may be, and
+        all of a client that `repeats_writes`.
         """
         deadlines = _Deadlines(REQUEST_TIMEOUT_S, REQUEST_TIMEOUT_S)
-        repeats = body is None if can_repeat is None else can_repeat
+        repeats = body is None or self._repeats_writes if can_repeat is None else can_repeat
         async with self._answer(
             method, path, params or {}, body, deadlines, content_type, can_repeat=repeats
         ) as answer:

@@ -230,9 +230,7 @@ class Ownership:
                 continue
             if lease.holder or lease.claims:
                 if self._is_expired(seen, now):
-                    fenced = replace(
-                        lease, holder="", claims=frozenset(), transitions=lease.transitions + 1
-                    )
+                    fenced = replace(lease, holder="", claims=frozenset(), transitions=lease.transitions + 1)
                     found.append(WriteLease(fenced, is_own=False))
             elif now.monotonic_s - seen.since.monotonic_s >= REMOVE_AFTER_S:
                 found.append(RemoveLease(lease))

@@ -16,7 +16,6 @@ import msgspec
 from daemonkit.kube import kubeconfig
 from daemonkit.kube.kubeconfig import Access, KubeconfigError
 from daemonkit.kube.resources import Key, ObjectMeta
-from syncer.core.brake import RELEASE_ANNOTATION
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.tenants.port import Reachable, TenantState, Unusable
 from tenancy import keys, names
@@ -124,7 +123,7 @@ def tenant_of(
             _prefixes(cluster.spec.opaque_meta_prefixes),
             weight,
             meta.annotations.get(keys.SYNC_POLICY, "default"),
-            meta.annotations.get(RELEASE_ANNOTATION, ""),
+            meta.annotations.get(keys.RELEASE_HELD, ""),
         ),
         access,
         where,

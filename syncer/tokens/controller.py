@@ -335,9 +335,7 @@ class TokenIssuer:
             body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": record.secret_uid}}
             path = SECRETS.path(pod.super_namespace, pod.secret_name)
             try:
-                await self._super_client.request(
-                    "DELETE", path, {}, msgspec.json.encode(body), can_repeat=True
-                )
+                await self._super_client.request("DELETE", path, {}, msgspec.json.encode(body))
                 self.counts.removed += 1
             except (ApiError, UnreachableError) as error:
                 # Not found, or another one by now: then there is nothing to delete.
@@ -360,9 +358,7 @@ class TokenIssuer:
             try:
                 # The tenant's clock decides when it expires: count from before.
                 now_s = self._wall()
-                answer = await tenant.client.request(
-                    "POST", path, {}, body, limit_bytes=MAX_RESPONSE_BYTES, can_repeat=True
-                )
+                answer = await tenant.client.request("POST", path, {}, body, limit_bytes=MAX_RESPONSE_BYTES)
             except ApiError as error:
                 message = refusal_message(pod.service_account, pod.namespace, error.status.code)
                 raise NotIssuedError(Wait(NOT_ISSUED, message)) from None
@@ -419,11 +415,7 @@ class TokenIssuer:
     async def _send(self, method: str, path: str, body: Object) -> Object:
         content_type = _MERGE_PATCH if method == "PATCH" else "application/json"
         encoded = msgspec.json.encode(body)
-        return _decode(
-            await self._super_client.request(
-                method, path, {}, encoded, content_type=content_type, can_repeat=True
-            )
-        )
+        return _decode(await self._super_client.request(method, path, {}, encoded, content_type=content_type))
 
 
 def _decode(body: bytes) -> Object:

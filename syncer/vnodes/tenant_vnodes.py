@@ -461,9 +461,7 @@ class TenantVNodes:
         content_type = _MERGE_PATCH if method == "PATCH" else "application/json"
         encoded = msgspec.json.encode(body)
         # Each may come twice: a second creation is a conflict, and is read again.
-        answer = await self._client.request(
-            method, path, {}, encoded, content_type=content_type, can_repeat=True
-        )
+        answer = await self._client.request(method, path, {}, encoded, content_type=content_type)
         return _decode(answer)
 
 

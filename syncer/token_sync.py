@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connects tokens of pods with the caches, and lets a pod's creation wait for them."""
+
+from collections.abc import Callable
+
+from daemonkit import logs
+from daemonkit.kube.client import Requester
+from daemonkit.tasks import Tasks
+from syncer.cache import CachedObject
+from syncer.core.objects import annotations_of
+from syncer.core.plan import Conflict, IssueTokens, Wait
+from syncer.session import TenantSession
+from syncer.super_cluster import SuperCluster
+from syncer.tokens.controller import TokenIssuer
+from syncer.tokens.documents import PodTokens
+from tenancy import keys
+
+_SECRET = "Secret"  # noqa: S105 - the name of a kind
+_LABEL = keys.POD_TOKENS.encode()
+_log = logs.get(__name__)
+
+
+class TokenSync:
+    """The engine's port `Tokens`."""
+
+    def __init__(
+        self,
+        client: Requester,
+        super_cluster: SuperCluster,
+        owns: Callable[[str, str], bool],
+        tasks: Tasks,
+        wall: Callable[[], float],
+        jitter: Callable[[], float],
+    ) -> None:
+        self._super = super_cluster
+        self.issuer = TokenIssuer(client, owns, _report, tasks, wall, jitter)
+
+    def start(self, tasks: Tasks) -> None:
+        tasks.spawn(self.issuer.run(), "tokens")
+
+    def attach(self, session: TenantSession) -> None:
+        """A tenant is synced: take over the tokens that its pods have, and remove those without a pod."""
+        key = session.tenant.key
+        self.issuer.add_tenant(session.tenant, session.client)
+        mine = {name for name, _ in self._super.owned_namespaces(key)}
+        found = [
+            each.load()
+            for (namespace, _), each in self._super.objects(_SECRET).items()
+            if namespace in mine and _LABEL in each.body
+        ]
+        if not found:
+            return
+        for secret in found:
+            self.issuer.secret_seen(secret)
+        self.issuer.remove_orphans(
+            key, {annotations_of(pod.load()).get(keys.UID, "") for pod in session.super_pods()}
+        )
+
+    def detach(self, session: TenantSession) -> None:
+        self.issuer.remove_tenant(session.tenant.key)
+
+    def secret_changed(self, secret: CachedObject, *, is_deleted: bool) -> None:
+        """A super Secret of a tenant changed; most have no tokens."""
+        if _LABEL in secret.body:
+            note = self.issuer.secret_gone if is_deleted else self.issuer.secret_seen
+            note(secret.load())
+
+    def pod_gone(self, session: TenantSession, pod: CachedObject) -> None:
+        """A super pod of a tenant was deleted."""
+        self.issuer.pod_gone(session.tenant.key, annotations_of(pod.load()).get(keys.UID, ""))
+
+    async def issue(self, session: TenantSession, action: IssueTokens) -> Wait | Conflict | None:
+        namespace = session.owned_namespace(action.namespace)
+        if namespace is None:
+            return Wait("NamespaceNotSynced", f"namespace {action.namespace} is not in the super cluster yet")
+        return await self.issuer.issue(session.tenant.key, action, namespace)
+
+
+def _report(key: str, pod: PodTokens, wait: Wait | None) -> None:
+    if wait is None:
+        _log.info("tokens of a pod were renewed", tenant=key, pod=f"{pod.namespace}/{pod.name}")
+    else:
+        _log.warning(
+            "tokens of a pod cannot be renewed",
+            tenant=key,
+            pod=f"{pod.namespace}/{pod.name}",
+            reason=wait.message,
+        )
