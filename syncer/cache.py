@@ -27,13 +27,13 @@ class _ClaimRef(msgspec.Struct, frozen=True):
     namespace: str = ""
 
 
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+class _PodOrVolumeSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
     claim_ref: _ClaimRef | None = None
 
 
 _IDENTIFIED = msgspec.json.Decoder(CachedMetadata)
-_SPEC = msgspec.json.Decoder(_Spec)
+_SPEC = msgspec.json.Decoder(_PodOrVolumeSpec)
 
 
 class CachedObject:

@@ -20,7 +20,7 @@ PATROL_INTERVAL_S = 60
 
 
 @dataclass(frozen=True, slots=True)
-class SuperClusterConfig:
+class SuperClusterAccess:
     kubeconfig_file: Path | None = setting(
         None, doc="of the super cluster's API server; without it the pod's service account"
     )
@@ -125,7 +125,7 @@ class PodsConfig:
 @dataclass(frozen=True, slots=True)
 class SyncerConfiguration:
     tenants: TenantsConfig = setting(doc="where tenants come from")
-    super_cluster: SuperClusterConfig = field(default_factory=SuperClusterConfig)
+    super_cluster: SuperClusterAccess = field(default_factory=SuperClusterAccess)
     vn_agent: VnAgentConfig = field(default_factory=VnAgentConfig)
     resources: tuple[str, ...] = setting((), doc="kinds to sync beyond the default set")
     custom_resources: tuple[CustomResourceConfig, ...] = setting((), doc="custom resources to sync")

@@ -32,10 +32,10 @@ from syncer.core.plan import (
     Side,
     Wait,
 )
-from syncer.deletions import Item
+from syncer.deletions import SyncKey
 from syncer.kinds.port import KindSync
 from syncer.metrics import SyncerMetrics
-from syncer.requests import Request, read_path, request_of
+from syncer.requests import ApiRequest, read_path, request_of
 from syncer.session import NAMESPACE, TenantSession
 from syncer.work_queue import WorkQueue
 
@@ -79,14 +79,14 @@ class Tokens(Protocol):
 class Reports(Protocol):
     """Where tenants read what became of their objects."""
 
-    async def planned(self, session: TenantSession, item: Item, plan: Plan, tenant: Object | None) -> bool:
+    async def planned(self, session: TenantSession, item: SyncKey, plan: Plan, tenant: Object | None) -> bool:
         """Report refusals, a wait or a conflict, or that there is none any more.
 
         False for a wait that is not worth a report yet: look again soon.
         """
 
     async def failed(
-        self, session: TenantSession, item: Item, error: Exception, tenant: Object | None
+        self, session: TenantSession, item: SyncKey, error: Exception, tenant: Object | None
     ) -> None:
         """Report that an API server refused a write."""
 
@@ -148,7 +148,7 @@ class Engine:
         self._may_write = may_write
         self._clock = clock
         self._slots = Slots(SLOTS)
-        self.conflicts: dict[tuple[str, Item], str] = {}
+        self.conflicts: dict[tuple[str, SyncKey], str] = {}
 
     async def run(self) -> None:
         """Take items until cancelled, each into a task of its own."""
@@ -157,7 +157,7 @@ class Engine:
             session, item = await self._queue.get()
             self._tasks.spawn(self._work(session, item), "reconcile")
 
-    async def _work(self, session: TenantSession, item: Item) -> None:
+    async def _work(self, session: TenantSession, item: SyncKey) -> None:
         retry_after_s: float | None = None
         is_failed = False
         try:
@@ -187,7 +187,7 @@ class Engine:
             self._slots.release()
             self._queue.done(session, item, is_failed=is_failed, retry_after_s=retry_after_s or 0.0)
 
-    async def _reconcile(self, session: TenantSession, item: Item) -> None:
+    async def _reconcile(self, session: TenantSession, item: SyncKey) -> None:
         cached, cached_super = session.cached(item), session.cached_super(item)
         if is_verified(cached, cached_super) or not session.is_attached:
             return
@@ -203,7 +203,12 @@ class Engine:
         self._queue.add(session, item)
 
     async def _plan_once(
-        self, session: TenantSession, sync: KindSync, item: Item, tenant: Object | None, found: Object | None
+        self,
+        session: TenantSession,
+        sync: KindSync,
+        item: SyncKey,
+        tenant: Object | None,
+        found: Object | None,
     ) -> tuple[Object | None, Object | None, bool]:
         """Plan and carry out. Returns both objects, and whether to plan again with them."""
         versions = _Result(
@@ -241,7 +246,7 @@ class Engine:
         return None, None, False
 
     def _replanned(
-        self, session: TenantSession, item: Item, side: Side, there: Object
+        self, session: TenantSession, item: SyncKey, side: Side, there: Object
     ) -> tuple[Object | None, Object | None, bool]:
         cached, cached_super = session.cached(item), session.cached_super(item)
         tenant = there if side is Side.TENANT else None if cached is None else cached.load()
@@ -249,7 +254,7 @@ class Engine:
         return tenant, found, True
 
     async def _carry_out(
-        self, session: TenantSession, item: Item, action: Action, versions: _Result
+        self, session: TenantSession, item: SyncKey, action: Action, versions: _Result
     ) -> tuple[Side, Object] | None:
         """Carry out one action. Returns the object that stands in the way of a creation."""
         match action:
@@ -286,7 +291,7 @@ class Engine:
         self._note(action.side, versions, body)
         return None
 
-    def _may_delete(self, session: TenantSession, item: Item, action: Delete) -> bool:
+    def _may_delete(self, session: TenantSession, item: SyncKey, action: Delete) -> bool:
         other = session.cached(item) if action.side is Side.SUPER else session.cached_super(item)
         is_other_deleting = other is not None and is_deleting(other.load())
         return session.may_delete(action.side, item, is_other_deleting=is_other_deleting)
@@ -299,7 +304,7 @@ class Engine:
             versions.tenant_version = version
 
     async def _send(
-        self, session: TenantSession, item: Item, side: Side, verb: str, request: Request
+        self, session: TenantSession, item: SyncKey, side: Side, verb: str, request: ApiRequest
     ) -> bytes:
         key = session.tenant.key
         if not self._may_write(key):
@@ -321,7 +326,7 @@ class Engine:
         client: Requester = session.client if side is Side.TENANT else self._super_client
         return deep_json.decode(_OBJECT, await client.request("GET", read_path(kind, body), {}))
 
-    def _note_conflict(self, session: TenantSession, item: Item, conflict: Conflict | None) -> None:
+    def _note_conflict(self, session: TenantSession, item: SyncKey, conflict: Conflict | None) -> None:
         where = (session.tenant.key, item)
         before = self.conflicts.get(where)
         if conflict is None:
@@ -347,7 +352,7 @@ def _subject(tenant: Object) -> Object:
     return {"metadata": dict(tenant["metadata"]), "status": {"conditions": conditions}}
 
 
-async def _ask(client: Requester, request: Request) -> bytes:
+async def _ask(client: Requester, request: ApiRequest) -> bytes:
     return await client.request(
         request.method, request.path, {}, request.body, content_type=request.content_type
     )

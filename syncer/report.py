@@ -7,10 +7,10 @@ from daemonkit.status.server import Query, Readiness, Reply
 from syncer.attachments import Attachment, Attachments
 from syncer.cache import is_verified
 from syncer.core.plan import Side
-from syncer.deletions import Item
+from syncer.deletions import SyncKey
 from syncer.engine import Engine
 from syncer.session import TenantSession
-from syncer.super_cluster import SuperCluster
+from syncer.super_cluster import SuperCaches
 from syncer.tenant_reports import TenantReports
 from syncer.work_queue import WorkQueue
 
@@ -25,7 +25,7 @@ class StatusReport:
     def __init__(
         self,
         attachments: Attachments,
-        super_cluster: SuperCluster,
+        super_cluster: SuperCaches,
         queue: WorkQueue,
         reports: TenantReports,
         engine: Engine,
@@ -129,12 +129,12 @@ class StatusReport:
         session = self._attachments.sessions.get(query["tenant"])
         if session is None:
             return Reply.json({"error": "no such tenant is synced"}, 404)
-        item: Item = (query["kind"], query.get("namespace", ""), query["name"])
+        item: SyncKey = (query["kind"], query.get("namespace", ""), query["name"])
         if not session.has_kind(item[0]):
             return Reply.json({"error": f"kind {item[0]} is not synced"}, 404)
         return Reply.json(self._explanation(session, item))
 
-    def _explanation(self, session: TenantSession, item: Item) -> dict[str, object]:
+    def _explanation(self, session: TenantSession, item: SyncKey) -> dict[str, object]:
         cached, cached_super = session.cached(item), session.cached_super(item)
         return {
             "tenant": session.tenant.key,

@@ -15,7 +15,7 @@ _JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ApiRequest:
     """One request to an API server; `namespace` is the one that it writes to, empty for the cluster."""
 
     method: str
@@ -25,20 +25,20 @@ class Request:
     content_type: str = _JSON
 
 
-def request_of(action: Create | Patch | Delete | Bind) -> Request:
+def request_of(action: Create | Patch | Delete | Bind) -> ApiRequest:
     """The request that carries out an action."""
     match action:
         case Create(_, kind, body):
             namespace = namespace_of(body)
             typed = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
-            return Request("POST", _path(kind, namespace), namespace, msgspec.json.encode(typed))
+            return ApiRequest("POST", _path(kind, namespace), namespace, msgspec.json.encode(typed))
         case Patch():
             path = _path(action.kind, action.namespace, action.name)
             if action.subresource:
                 path += f"/{action.subresource}"
             content_type = STRATEGIC_MERGE_PATCH if action.is_strategic else MERGE_PATCH
             patch = msgspec.json.encode(_with_preconditions(action))
-            return Request("PATCH", path, action.namespace, patch, content_type)
+            return ApiRequest("PATCH", path, action.namespace, patch, content_type)
         case Delete(_, kind, namespace, name, uid, grace_s):
             options: Object = {
                 "kind": "DeleteOptions",
@@ -48,7 +48,7 @@ def request_of(action: Create | Patch | Delete | Bind) -> Request:
             }
             if grace_s is not None:
                 options["gracePeriodSeconds"] = grace_s
-            return Request("DELETE", _path(kind, namespace, name), namespace, msgspec.json.encode(options))
+            return ApiRequest("DELETE", _path(kind, namespace, name), namespace, msgspec.json.encode(options))
         case Bind(namespace, name, uid, node):
             binding = {
                 "apiVersion": "v1",
@@ -57,7 +57,7 @@ def request_of(action: Create | Patch | Delete | Bind) -> Request:
                 "target": {"apiVersion": "v1", "kind": "Node", "name": node},
             }
             path = PODS.path(namespace, name) + "/binding"
-            return Request("POST", path, namespace, msgspec.json.encode(binding))
+            return ApiRequest("POST", path, namespace, msgspec.json.encode(binding))
 
 
 def read_path(kind: SyncedKind, body: Object) -> str:

@@ -21,7 +21,7 @@ from syncer.metrics import SyncerMetrics
 from syncer.patrol import Patrol
 from syncer.report import StatusReport
 from syncer.session import TenantSession
-from syncer.super_cluster import NODE, SuperChange, SuperCluster
+from syncer.super_cluster import NODE, SuperCaches, SuperChange
 from syncer.tenant_reports import TenantReports
 from syncer.tenants.conditions import write_condition
 from syncer.tenants.directory import DirectorySource
@@ -53,7 +53,7 @@ class SyncerService:
         self._client = _client(config.super_cluster.kubeconfig_file, environment)
         self._kinds: dict[str, KindSync] = {each.kind.kind: each for each in _kinds(config)}
         self._queue = WorkQueue(time.monotonic, random.random, self._metrics.queue_seconds)
-        self._super = SuperCluster(self._client, self._kinds.values(), self._super_changed)
+        self._super = SuperCaches(self._client, self._kinds.values(), self._super_changed)
         self._reports = TenantReports(self._metrics, time.time, time.monotonic)
         self._attachments = Attachments(
             self._open_session,

@@ -25,12 +25,12 @@ from syncer.core.objects import Object, SyncedKind, labels_of
 from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import SyncSettings
-from syncer.deletions import Deletions, Item
+from syncer.deletions import Deletions, SyncKey
 from syncer.kinds.port import KindSync, Scope
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
-from syncer.super_cluster import SuperCluster
+from syncer.super_cluster import SuperCaches
 from syncer.vnodes.tenant_vnodes import TenantVNodes
-from tenancy.super_namespaces import NamespaceOwner
+from tenancy.super_namespaces import SuperNamespaceOwner
 
 # Requests of one tenant under way at once; kept connections to its API server are as many.
 MAX_IN_FLIGHT = 16
@@ -53,10 +53,10 @@ class TenantSession:
         tenant: TenantCluster,
         access: Access,
         kinds: Mapping[str, KindSync],
-        super_cluster: SuperCluster,
+        super_cluster: SuperCaches,
         settings: SyncSettings,
         policy: SyncPolicy | str,
-        enqueue: Callable[["TenantSession", Item], None],
+        enqueue: Callable[["TenantSession", SyncKey], None],
         *,
         virtual_cluster: Key | None = None,
         user_agent: str = "vc-syncer",
@@ -78,9 +78,9 @@ class TenantSession:
         self._enqueue = enqueue
         self._tasks = Tasks(f"tenant {tenant.key}")
         self._super_names: dict[str, str | None] = {}
-        self._assumed: dict[Item, tuple[str, str]] = {}
-        self._waiting: dict[Item, frozenset[_Looked]] = {}
-        self._waiters: dict[_Looked, set[Item]] = {}
+        self._assumed: dict[SyncKey, tuple[str, str]] = {}
+        self._waiting: dict[SyncKey, frozenset[_Looked]] = {}
+        self._waiters: dict[_Looked, set[SyncKey]] = {}
         self.vnodes: TenantVNodes | None = None
         self.nodes: Reflector[CachedObject] = Reflector(
             self.client, NODES, parse, on_change=self._nodes_changed, timing=timing
@@ -178,13 +178,13 @@ class TenantSession:
 
     # ---- caches
 
-    def cached(self, item: Item) -> CachedObject | None:
+    def cached(self, item: SyncKey) -> CachedObject | None:
         """The tenant's object."""
         kind, namespace, name = item
         reflector = self.reflectors.get(kind)
         return None if reflector is None else reflector.objects.get((namespace, name))
 
-    def cached_super(self, item: Item) -> CachedObject | None:
+    def cached_super(self, item: SyncKey) -> CachedObject | None:
         """The super object that belongs to the tenant's of this name; None in a namespace of somebody else.
 
         Of a Namespace also one that somebody else has: its plan finds the conflict.
@@ -201,7 +201,7 @@ class TenantSession:
         found = objects.get(("", name))
         if found is not None and sync.scope is Scope.CLAIMED:
             owner = self._super.owner(found.claim_namespace)
-            return found if isinstance(owner, NamespaceOwner) and self._is_mine(owner) else None
+            return found if isinstance(owner, SuperNamespaceOwner) and self._is_mine(owner) else None
         return found
 
     def super_name(self, namespace: str) -> str | None:
@@ -217,18 +217,20 @@ class TenantSession:
         if name is None:
             return None
         owner = self._super.owner(name)
-        is_mine = isinstance(owner, NamespaceOwner) and owner.namespace == namespace and self._is_mine(owner)
+        is_mine = (
+            isinstance(owner, SuperNamespaceOwner) and owner.namespace == namespace and self._is_mine(owner)
+        )
         return name if is_mine else None
 
     def owns_super_namespace(self, name: str) -> bool:
         """Whether a super namespace is this tenant's now: asked before each write."""
         owner = self._super.owner(name)
-        return isinstance(owner, NamespaceOwner) and self._is_mine(owner)
+        return isinstance(owner, SuperNamespaceOwner) and self._is_mine(owner)
 
-    def _is_mine(self, owner: NamespaceOwner) -> bool:
+    def _is_mine(self, owner: SuperNamespaceOwner) -> bool:
         return owner.is_of(self.tenant.key, self.tenant.uid)
 
-    def items(self) -> Iterable[Item]:
+    def items(self) -> Iterable[SyncKey]:
         """Every object of either side, whatever its state."""
         for kind, sync in self._kinds.items():
             own = self.reflectors[kind].objects if kind in self.reflectors else {}
@@ -238,7 +240,7 @@ class TenantSession:
                 if item[1:] not in own:
                     yield item
 
-    def _super_items(self, kind: str, sync: KindSync) -> Iterable[Item]:
+    def _super_items(self, kind: str, sync: KindSync) -> Iterable[SyncKey]:
         objects = self._super.objects(kind)
         mine = {name: owner.namespace for name, owner in self._super.owned_namespaces(self.tenant.key)}
         if sync.scope is Scope.NAMESPACE:
@@ -290,7 +292,7 @@ class TenantSession:
                 change.value.verified_with = assumed[1]
             self.touched(Side.TENANT, item)
 
-    def super_changed(self, item: Item, *, is_deleted: bool, is_relisting: bool) -> None:
+    def super_changed(self, item: SyncKey, *, is_deleted: bool, is_relisting: bool) -> None:
         """A super object of the tenant changed, or one of all tenants."""
         if is_deleted and is_relisting:
             self.deletions.suspect(Side.TENANT, item)
@@ -298,7 +300,7 @@ class TenantSession:
             self.deletions.note_confirmed(Side.TENANT, item)
         self.touched(Side.SUPER, item)
 
-    def may_delete(self, side: Side, item: Item, *, is_other_deleting: bool) -> bool:
+    def may_delete(self, side: Side, item: SyncKey, *, is_other_deleting: bool) -> bool:
         """Whether a plan's deletion on this side may be carried out now.
 
         The first patrol deletes nothing but what the other side is deleting as well. A deletion that follows
@@ -321,7 +323,7 @@ class TenantSession:
         self.judge_deletions(is_first_patrol=not self.has_patrolled)
 
     def judge_deletions(self, *, is_first_patrol: bool = False) -> None:
-        """Have the brake judge what is missing without an event, and plan again what it allows."""
+        """Have the guard judge what is missing without an event, and plan again what it allows."""
         for side in Side:
             items = self.deletions.unconfirmed(side)
             if not items and side not in self.deletions.holds():
@@ -350,7 +352,7 @@ class TenantSession:
                 )
         return found
 
-    def _contents(self, item: Item) -> Counter[str]:
+    def _contents(self, item: SyncKey) -> Counter[str]:
         """The super objects that go with a Namespace."""
         found: Counter[str] = Counter()
         super_name = self.owned_namespace(item[2]) if item[0] == NAMESPACE else None
@@ -360,7 +362,7 @@ class TenantSession:
                     found[kind] = sum(1 for key in self._super.objects(kind) if key[0] == super_name)
         return found
 
-    def touched(self, side: Side, item: Item) -> None:
+    def touched(self, side: Side, item: SyncKey) -> None:
         """An object changed on one side: plan it, and what waited for it."""
         if not self.is_attached:
             return
@@ -373,7 +375,7 @@ class TenantSession:
 
     # ---- what was planned
 
-    def note_verified(self, item: Item, tenant_version: str, super_version: str) -> None:
+    def note_verified(self, item: SyncKey, tenant_version: str, super_version: str) -> None:
         """Note that these two versions agree; either may still be on its way into the caches."""
         cached = self.cached(item)
         for side in Side:
@@ -392,7 +394,7 @@ class TenantSession:
             if found is not None and found.version == super_version and cached is None:
                 found.verified_with = ""
 
-    def note_waiting(self, item: Item, looked: Iterable[_Looked]) -> None:
+    def note_waiting(self, item: SyncKey, looked: Iterable[_Looked]) -> None:
         """Have the item planned again when one of these changes; none ends that."""
         for each in self._waiting.pop(item, ()):
             waiters = self._waiters.get(each)
@@ -414,7 +416,7 @@ class TenantView:
     """The `View` of one plan, which notes what was looked up."""
 
     def __init__(
-        self, session: TenantSession, super_cluster: SuperCluster, kinds: Mapping[str, KindSync]
+        self, session: TenantSession, super_cluster: SuperCaches, kinds: Mapping[str, KindSync]
     ) -> None:
         self._session = session
         self._super = super_cluster
@@ -465,5 +467,7 @@ class TenantView:
         if name is None:
             return None
         owner, own = self._super.owner(name), self._session.cached((NAMESPACE, "", namespace))
-        is_current = isinstance(owner, NamespaceOwner) and own is not None and own.metadata.uid == owner.uid
+        is_current = (
+            isinstance(owner, SuperNamespaceOwner) and own is not None and own.metadata.uid == owner.uid
+        )
         return name if is_current else None

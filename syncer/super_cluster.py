@@ -16,7 +16,7 @@ from syncer.cache import CachedObject, parse, parse_with_spec
 from syncer.core.objects import Object, annotations_of
 from syncer.kinds.port import KindSync, Scope
 from tenancy import keys, names
-from tenancy.super_namespaces import NamespaceOwner, owner_of
+from tenancy.super_namespaces import SuperNamespaceOwner, owner_of
 
 NODE = "Node"
 _WITH_SPEC = frozenset({"Pod", "PersistentVolume"})
@@ -48,7 +48,7 @@ class SuperChange:
         return self.kind, self.namespace, self.name
 
 
-class SuperCluster:
+class SuperCaches:
     """`on_change` is called for each change, after it is in the caches."""
 
     def __init__(
@@ -60,7 +60,7 @@ class SuperCluster:
         timing: Timing | None = None,
     ) -> None:
         self._on_change = on_change
-        self._owners: dict[str, NamespaceOwner | names.Refused] = {}
+        self._owners: dict[str, SuperNamespaceOwner | names.Refused] = {}
         self._service_names: dict[str, set[str]] = {}
         self._services: dict[str, tuple[Object, ...]] = {}
         self._kinds = {each.kind.kind: each for each in kinds}
@@ -97,16 +97,16 @@ class SuperCluster:
         """The cached objects of a kind, by (super namespace, super name)."""
         return self.reflectors[kind].objects
 
-    def owner(self, super_namespace: str) -> NamespaceOwner | names.Refused | None:
+    def owner(self, super_namespace: str) -> SuperNamespaceOwner | names.Refused | None:
         """Whose a super namespace is; None for the super cluster's own and for one that does not exist."""
         return self._owners.get(super_namespace)
 
-    def owned_namespaces(self, key: str) -> list[tuple[str, NamespaceOwner]]:
+    def owned_namespaces(self, key: str) -> list[tuple[str, SuperNamespaceOwner]]:
         """The super namespaces with this cluster key in their annotations."""
         return [
             (name, owner)
             for name, owner in self._owners.items()
-            if isinstance(owner, NamespaceOwner) and owner.key == key
+            if isinstance(owner, SuperNamespaceOwner) and owner.key == key
         ]
 
     def services(self, super_namespace: str) -> tuple[Object, ...]:
@@ -140,13 +140,13 @@ class SuperCluster:
             else:
                 for value in _values(change):
                     owner = self._owners.get(value.claim_namespace)
-                    if isinstance(owner, NamespaceOwner):
+                    if isinstance(owner, SuperNamespaceOwner):
                         self._on_change(SuperChange(kind, owner.key, "", name, is_deleted, is_relisting))
 
     def _report(self, sync: KindSync, change: _ObjectChange, *, is_relisting: bool) -> None:
         owner = self._owners.get(change.key[0])
         name = sync.tenant_name(change.key[1])
-        if isinstance(owner, NamespaceOwner) and name is not None:
+        if isinstance(owner, SuperNamespaceOwner) and name is not None:
             value = change.old if isinstance(change, Deleted) else change.value
             self._on_change(
                 SuperChange(
@@ -169,7 +169,7 @@ class SuperCluster:
                 self._owners[name] = owner
         after = self._owners.get(name)
         for owner in dict.fromkeys((before, after)):
-            if isinstance(owner, NamespaceOwner):
+            if isinstance(owner, SuperNamespaceOwner):
                 self._on_change(SuperChange("Namespace", owner.key, "", owner.namespace))
 
     def _note_service(self, namespace: str, name: str, *, is_there: bool) -> None:

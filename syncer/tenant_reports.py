@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tells tenants what became of their objects: an Event, and on a Pod a condition.
 
-The text names the tenant's own objects and fields. What the super cluster said is passed on with its names
-of the tenant's namespaces put back; conflicts with others are for the operator alone.
+The text names the tenant's own objects and fields. What the super cluster answered is passed on with the
+tenant's names of its namespaces. Conflicts with others are for the operator alone.
 """
 
 import datetime as dt
@@ -14,7 +14,7 @@ from daemonkit.kube.resources import EventReason
 from daemonkit.token_bucket import TokenBucket
 from syncer.core.objects import Object
 from syncer.core.plan import Plan, Wait
-from syncer.deletions import Item
+from syncer.deletions import SyncKey
 from syncer.metrics import SyncerMetrics
 from syncer.requests import STRATEGIC_MERGE_PATCH
 from syncer.session import TenantSession
@@ -46,8 +46,8 @@ class TenantReports:
         self._metrics = metrics
         self._wall = wall
         self._now = now
-        self._last: dict[str, dict[Item, str]] = {}
-        self._waits: dict[str, dict[Item, tuple[Wait, float]]] = {}
+        self._last: dict[str, dict[SyncKey, str]] = {}
+        self._waits: dict[str, dict[SyncKey, tuple[Wait, float]]] = {}
         self._buckets: dict[str, TokenBucket] = {}
 
     def forget(self, session: TenantSession) -> None:
@@ -56,15 +56,15 @@ class TenantReports:
         self._waits.pop(session.tenant.key, None)
         self._buckets.pop(session.tenant.key, None)
 
-    def last(self, session: TenantSession, item: Item) -> str:
+    def last(self, session: TenantSession, item: SyncKey) -> str:
         """What was last reported about an object; empty if it is synced, or nothing was."""
         return self._last.get(session.tenant.key, {}).get(item, "")
 
-    def reported(self, session: TenantSession) -> dict[Item, str]:
+    def reported(self, session: TenantSession) -> dict[SyncKey, str]:
         """All objects of a tenant that are not synced, with the reason."""
         return dict(self._last.get(session.tenant.key, {}))
 
-    async def planned(self, session: TenantSession, item: Item, plan: Plan, tenant: Object | None) -> bool:
+    async def planned(self, session: TenantSession, item: SyncKey, plan: Plan, tenant: Object | None) -> bool:
         if plan.wait is None:
             self._waits.get(session.tenant.key, {}).pop(item, None)
         if tenant is None:
@@ -80,7 +80,7 @@ class TenantReports:
             text = "the name is taken in the super cluster; ask its operator, or use another name"
             await self._report(session, item, SyncEvent.CONFLICT, SyncEvent.CONFLICT, text, tenant)
         elif plan.wait is not None:
-            if not self._is_lasting(session, item, plan.wait):
+            if not self._note_wait(session, item, plan.wait):
                 return False
             await self._report(session, item, SyncEvent.WAITING, plan.wait.reason, plan.wait.message, tenant)
         else:
@@ -88,7 +88,7 @@ class TenantReports:
         return True
 
     async def failed(
-        self, session: TenantSession, item: Item, error: Exception, tenant: Object | None
+        self, session: TenantSession, item: SyncKey, error: Exception, tenant: Object | None
     ) -> None:
         self._metrics.failures.labels(type(error).__name__).inc()
         if tenant is None or not isinstance(error, ApiError) or error.status.code not in (400, 403, 422):
@@ -96,8 +96,8 @@ class TenantReports:
         text = own_names(error.status.message, session)
         await self._report(session, item, SyncEvent.FAILED, SyncEvent.FAILED, text, tenant)
 
-    def _is_lasting(self, session: TenantSession, item: Item, wait: Wait) -> bool:
-        """Whether a wait is worth an Event: most end with the next change, such as a Namespace's."""
+    def _note_wait(self, session: TenantSession, item: SyncKey, wait: Wait) -> bool:
+        """Note a wait; returns whether it lasts and is worth an Event. Most end with the next change."""
         waits = self._waits.setdefault(session.tenant.key, {})
         known = waits.get(item)
         if known is None or known[0] != wait:
@@ -107,7 +107,7 @@ class TenantReports:
         return self._now() - known[1] >= REPORT_WAIT_S
 
     async def _report(
-        self, session: TenantSession, item: Item, event: SyncEvent, reason: str, text: str, tenant: Object
+        self, session: TenantSession, item: SyncKey, event: SyncEvent, reason: str, text: str, tenant: Object
     ) -> None:
         line = f"{reason}: {text}"
         known = self._last.setdefault(session.tenant.key, {})
@@ -120,13 +120,13 @@ class TenantReports:
             await self._set_condition(session, item, tenant, "False", reason, text)
         await self._post(session, item, event, text, tenant)
 
-    async def _clear(self, session: TenantSession, item: Item, tenant: Object) -> None:
+    async def _clear(self, session: TenantSession, item: SyncKey, tenant: Object) -> None:
         was_reported = self._last.get(session.tenant.key, {}).pop(item, None) is not None
         if item[0] == "Pod" and (was_reported or _is_marked(tenant)):
             await self._set_condition(session, item, tenant, "True", "Synced", "")
 
     async def _set_condition(
-        self, session: TenantSession, item: Item, tenant: Object, status: str, reason: str, message: str
+        self, session: TenantSession, item: SyncKey, tenant: Object, status: str, reason: str, message: str
     ) -> None:
         kind = session.kind(item[0])
         at = dt.datetime.fromtimestamp(self._wall(), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -142,7 +142,7 @@ class TenantReports:
         await session.send("PATCH", path, body, content_type=STRATEGIC_MERGE_PATCH)
 
     async def _post(
-        self, session: TenantSession, item: Item, reason: SyncEvent, text: str, tenant: Object
+        self, session: TenantSession, item: SyncKey, reason: SyncEvent, text: str, tenant: Object
     ) -> None:
         now = self._now()
         bucket = self._buckets.get(session.tenant.key)

@@ -10,7 +10,7 @@ from syncer.cache import CachedObject
 from syncer.core.objects import annotations_of
 from syncer.core.plan import Conflict, IssueTokens, Wait
 from syncer.session import TenantSession
-from syncer.super_cluster import SuperCluster
+from syncer.super_cluster import SuperCaches
 from syncer.tokens.controller import TokenIssuer
 from syncer.tokens.documents import PodTokens
 from tenancy import keys
@@ -26,7 +26,7 @@ class TokenSync:
     def __init__(
         self,
         client: Requester,
-        super_cluster: SuperCluster,
+        super_cluster: SuperCaches,
         owns: Callable[[str, str], bool],
         tasks: Tasks,
         wall: Callable[[], float],

@@ -11,7 +11,7 @@ from syncer.config import VnAgentConfig
 from syncer.core.objects import Object, name_of
 from syncer.core.plan import Conflict, Wait
 from syncer.session import TenantSession
-from syncer.super_cluster import SuperChange, SuperCluster
+from syncer.super_cluster import SuperCaches, SuperChange
 from syncer.vnodes.controller import VNodes
 from syncer.vnodes.desired import AgentAddress, VNodePolicy, agent_addresses
 from syncer.vnodes.tls_probe import TlsAgentProbe
@@ -23,7 +23,7 @@ class VNodeSync:
     def __init__(
         self,
         client: Transport,
-        super_cluster: SuperCluster,
+        super_cluster: SuperCaches,
         config: VnAgentConfig,
         tasks: Tasks,
         wall: Callable[[], float],

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from daemonkit.metrics import Histogram
 from syncer.core.fair_queue import Depths, FairQueue, FairQueueSettings
-from syncer.deletions import Item
+from syncer.deletions import SyncKey
 from syncer.session import MAX_IN_FLIGHT, TenantSession
 
 
@@ -15,7 +15,7 @@ class WorkQueue:
     """Items of attached tenants. `now` is monotonic, `jitter` draws from 0 to 1."""
 
     def __init__(self, now: Callable[[], float], jitter: Callable[[], float], waited: Histogram) -> None:
-        self._queue: FairQueue[Item] = FairQueue(FairQueueSettings(max_in_flight=MAX_IN_FLIGHT))
+        self._queue: FairQueue[SyncKey] = FairQueue(FairQueueSettings(max_in_flight=MAX_IN_FLIGHT))
         self._now = now
         self._jitter = jitter
         self._waited = waited
@@ -34,19 +34,19 @@ class WorkQueue:
             del self._sessions[session.tenant.key]
             self._queue.remove_tenant(session.tenant.key)
 
-    def add(self, session: TenantSession, item: Item) -> None:
+    def add(self, session: TenantSession, item: SyncKey) -> None:
         """Queue an item of an attached tenant; nothing happens if it is queued already."""
         if self._sessions.get(session.tenant.key) is session:
             self._queue.add(session.tenant.key, item, self._now())
             self._woken.set()
 
-    def add_after(self, session: TenantSession, item: Item, delay_s: float) -> None:
+    def add_after(self, session: TenantSession, item: SyncKey, delay_s: float) -> None:
         """Queue an item later."""
         if self._sessions.get(session.tenant.key) is session:
             self._queue.add_after(session.tenant.key, item, delay_s, self._now())
             self._woken.set()
 
-    async def get(self) -> tuple[TenantSession, Item]:
+    async def get(self) -> tuple[TenantSession, SyncKey]:
         """Wait for the next item; `done` must follow."""
         while True:
             self._woken.clear()
@@ -65,7 +65,7 @@ class WorkQueue:
                     await self._woken.wait()
 
     def done(
-        self, session: TenantSession, item: Item, *, is_failed: bool, retry_after_s: float = 0.0
+        self, session: TenantSession, item: SyncKey, *, is_failed: bool, retry_after_s: float = 0.0
     ) -> None:
         """End an item that `get` gave; a failed one comes again after its own backoff, or the server's."""
         tenant, now = session.tenant.key, self._now()

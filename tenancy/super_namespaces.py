@@ -12,7 +12,7 @@ from tenancy.names import Refused
 
 
 @dataclass(frozen=True, slots=True)
-class NamespaceOwner:
+class SuperNamespaceOwner:
     """The tenant namespace that a super namespace stands for.
 
     `uid` is that of the tenant's Namespace, `vc_uid` that of its VirtualCluster, or empty.
@@ -28,7 +28,7 @@ class NamespaceOwner:
         return self.key == key and (not vc_uid or not self.vc_uid or self.vc_uid == vc_uid)
 
 
-def owner_of(name: str, annotations: Mapping[str, str]) -> NamespaceOwner | Refused | None:
+def owner_of(name: str, annotations: Mapping[str, str]) -> SuperNamespaceOwner | Refused | None:
     """The owner of a super namespace; None for the super cluster's own, Refused where it contradicts itself.
 
     The annotations must lead to the namespace's own name: one that was copied to another namespace makes
@@ -41,4 +41,4 @@ def owner_of(name: str, annotations: Mapping[str, str]) -> NamespaceOwner | Refu
         return Refused("not all of its ownership annotations are set")
     if names.super_namespace(key, namespace) != name:
         return Refused("its ownership annotations belong to another namespace")
-    return NamespaceOwner(key, namespace, uid, annotations.get(keys.VC_UID, ""))
+    return SuperNamespaceOwner(key, namespace, uid, annotations.get(keys.VC_UID, ""))

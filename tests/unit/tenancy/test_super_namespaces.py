@@ -3,13 +3,13 @@ import pytest
 
 from tenancy import keys
 from tenancy.names import Refused
-from tenancy.super_namespaces import NamespaceOwner, owner_of
+from tenancy.super_namespaces import SuperNamespaceOwner, owner_of
 
 WHOLE = {keys.CLUSTER: "k-1", keys.NAMESPACE: "web", keys.UID: "u-1", keys.VC_UID: "v-1"}
 
 
 def test_annotations_name_the_owner() -> None:
-    assert owner_of("k-1-web", WHOLE) == NamespaceOwner("k-1", "web", "u-1", "v-1")
+    assert owner_of("k-1-web", WHOLE) == SuperNamespaceOwner("k-1", "web", "u-1", "v-1")
 
 
 def test_the_super_clusters_own_namespace_has_no_owner() -> None:
@@ -30,7 +30,7 @@ def test_a_long_namespace_is_known_by_its_shortened_name() -> None:
     long = "a" * 63
     name = "tenant-1-70b001-test-" + "a" * 36 + "-ebf56"
     found = owner_of(name, WHOLE | {keys.CLUSTER: "tenant-1-70b001-test", keys.NAMESPACE: long})
-    assert found == NamespaceOwner("tenant-1-70b001-test", long, "u-1", "v-1")
+    assert found == SuperNamespaceOwner("tenant-1-70b001-test", long, "u-1", "v-1")
 
 
 @pytest.mark.parametrize(
@@ -44,4 +44,4 @@ def test_a_long_namespace_is_known_by_its_shortened_name() -> None:
     ],
 )
 def test_another_virtual_cluster_is_another_tenant(vc_uid: str, key: str, uid: str, is_of: bool) -> None:
-    assert NamespaceOwner("k-1", "web", "u-1", vc_uid).is_of(key, uid) is is_of
+    assert SuperNamespaceOwner("k-1", "web", "u-1", vc_uid).is_of(key, uid) is is_of

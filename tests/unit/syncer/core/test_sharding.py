@@ -32,7 +32,9 @@ def at(now_s: float) -> Instant:
     return Instant(now_s, 1_000_000.0 + now_s)
 
 
-def lease(replica: str, claims: frozenset[int] = frozenset(), holder: str = "*", **more: object) -> ReplicaLease:
+def lease(
+    replica: str, claims: frozenset[int] = frozenset(), holder: str = "*", **more: object
+) -> ReplicaLease:
     holder = f"{replica}_1" if holder == "*" else holder
     return replace(ReplicaLease(replica, holder, 0, claims, "7", "uid"), **more)  # type: ignore[arg-type]
 
@@ -92,6 +94,7 @@ def test_claims_are_written_as_they_are_read(claims: frozenset[int]) -> None:
 
 # ---- one replica
 
+
 def owned(now_s: float = 0.0, others: tuple[ReplicaLease, ...] = ()) -> tuple[Ownership, ReplicaLease]:
     """A replica `a` whose claims were accepted at `now_s`; it has not listed since."""
     own = Ownership("a", "a_1")
@@ -136,7 +139,10 @@ def test_what_is_held_stays_while_others_wait_for_it() -> None:
     [
         (at(RENEW_DEADLINE_S - 0.1), True),
         (at(RENEW_DEADLINE_S), False),
-        (Instant(1.0, 1_000_000.0 + RENEW_DEADLINE_S), False),  # the monotonic clock stopped: a suspended machine
+        (
+            Instant(1.0, 1_000_000.0 + RENEW_DEADLINE_S),
+            False,
+        ),  # the monotonic clock stopped: a suspended machine
         (Instant(1.0, 900_000.0), True),  # the wall clock was set back
         (Instant(RENEW_DEADLINE_S, 900_000.0), False),
     ],
@@ -214,7 +220,9 @@ def test_a_deleted_lease_counts_until_it_would_have_expired() -> None:
 def test_a_shard_is_withdrawn_after_its_last_write() -> None:
     own, current = owned()
     own.observed([current], at(0.1))
-    tenant = next(f"t-{number}" for number in range(99) if shard_of(f"t-{number}") in shards_of("b", frozenset("ab")))
+    tenant = next(
+        f"t-{number}" for number in range(99) if shard_of(f"t-{number}") in shards_of("b", frozenset("ab"))
+    )
     assert own.begin_write(tenant, at(0.2))
     own.observed([current, lease("b")], at(0.3))
     assert not own.begin_write(tenant, at(0.3))
@@ -269,6 +277,7 @@ def test_a_lease_of_ones_name_is_taken_when_it_is_free(
 
 # ---- many replicas
 
+
 @dataclass
 class Server:
     """Leases of an API server: a write at an old version is refused."""
@@ -308,7 +317,9 @@ class Process:
 
     def advance(self, by_s: float) -> None:
         by_s *= self.rate
-        self.now = Instant(self.now.monotonic_s + (0 if self.is_monotonic_stopped else by_s), self.now.wall_s + by_s)
+        self.now = Instant(
+            self.now.monotonic_s + (0 if self.is_monotonic_stopped else by_s), self.now.wall_s + by_s
+        )
 
     def writes_for(self, tenant: str) -> bool:
         is_under_way = tenant in self.in_flight and self.own.is_renewed(self.now)

@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.core.brake import (
+from syncer.core.deletion_guard import (
     MINIMUM,
     WINDOW_S,
     Allow,
+    DeletionGuard,
     Hold,
     HoldReason,
     KindCount,
     ObjectKey,
     Removal,
-    TenantBrake,
 )
 
 KNOWN = {"Namespace": 4, "Pod": 20, "Service": 6}
@@ -88,129 +88,129 @@ def namespace(name: str, **contents: int) -> Removal:
 def test_many_unconfirmed_removals_are_held(
     removed: list[Removal], known: dict[str, int], expected: Allow | Hold
 ) -> None:
-    brake = TenantBrake()
-    brake.propose(removed)
-    assert brake.evaluate(known, 7.0, new_token="T1") == expected
+    guard = DeletionGuard()
+    guard.propose(removed)
+    assert guard.evaluate(known, 7.0, new_token="T1") == expected
     is_allowed = isinstance(expected, Allow)
-    assert [brake.may_delete(each.key) for each in removed] == [is_allowed] * len(removed)
-    assert brake.hold == (None if is_allowed else expected)
+    assert [guard.may_delete(each.key) for each in removed] == [is_allowed] * len(removed)
+    assert guard.hold == (None if is_allowed else expected)
 
 
 def test_what_was_not_evaluated_may_not_be_deleted() -> None:
-    brake = TenantBrake()
-    brake.evaluate(KNOWN, 0.0, new_token="T1")
-    brake.propose(lacking("Pod", 1))
-    assert not brake.may_delete(lacking("Pod", 1)[0].key)
+    guard = DeletionGuard()
+    guard.evaluate(KNOWN, 0.0, new_token="T1")
+    guard.propose(lacking("Pod", 1))
+    assert not guard.may_delete(lacking("Pod", 1)[0].key)
 
 
 def test_the_first_patrol_deletes_nothing() -> None:
-    brake = TenantBrake()
-    brake.propose(lacking("Pod", 2))
-    found = brake.evaluate(KNOWN, 0.0, new_token="T1", is_first_patrol=True)
+    guard = DeletionGuard()
+    guard.propose(lacking("Pod", 2))
+    found = guard.evaluate(KNOWN, 0.0, new_token="T1", is_first_patrol=True)
     assert found == Hold(FIRST, 2, 30, (KindCount("Pod", 2, 20),))
     assert found.message == (
         "the tenant lacks 2 of 30 objects without a deletion event (Pod 2 of 20); "
         "the first patrol after a start deletes nothing"
     )
-    assert not brake.may_delete(lacking("Pod", 1)[0].key)
-    assert brake.evaluate(KNOWN, 60.0, new_token="T2") == Allow()
-    assert brake.may_delete(lacking("Pod", 1)[0].key)
+    assert not guard.may_delete(lacking("Pod", 1)[0].key)
+    assert guard.evaluate(KNOWN, 60.0, new_token="T2") == Allow()
+    assert guard.may_delete(lacking("Pod", 1)[0].key)
 
 
 def test_a_first_patrol_that_lacks_nothing_is_allowed() -> None:
-    assert TenantBrake().evaluate(KNOWN, 0.0, new_token="T1", is_first_patrol=True) == Allow()
+    assert DeletionGuard().evaluate(KNOWN, 0.0, new_token="T1", is_first_patrol=True) == Allow()
 
 
 def test_small_losses_add_up_within_the_window() -> None:
-    brake = TenantBrake()
+    guard = DeletionGuard()
     pods = lacking("Pod", 16)
-    brake.propose(pods[:8])
-    assert brake.evaluate(KNOWN, 0.0, new_token="T1") == Allow()
+    guard.propose(pods[:8])
+    assert guard.evaluate(KNOWN, 0.0, new_token="T1") == Allow()
     for each in pods[:8]:
-        brake.note_deleted(each.key)
-    brake.propose(pods[8:11])
+        guard.note_deleted(each.key)
+    guard.propose(pods[8:11])
     left = {**KNOWN, "Pod": 12}
-    assert brake.evaluate(left, 60.0, new_token="T2") == Hold(
+    assert guard.evaluate(left, 60.0, new_token="T2") == Hold(
         TOO_MANY, 11, 30, (KindCount("Pod", 11, 20),), "T2", 60.0
     )
     # While removals are held the window does not end.
-    assert isinstance(brake.evaluate(left, WINDOW_S + 60.0, new_token="T3"), Hold)
-    brake.withdraw(pods[10].key)
-    assert brake.evaluate(left, WINDOW_S + 120.0, new_token="T4") == Allow()
+    assert isinstance(guard.evaluate(left, WINDOW_S + 60.0, new_token="T3"), Hold)
+    guard.withdraw(pods[10].key)
+    assert guard.evaluate(left, WINDOW_S + 120.0, new_token="T4") == Allow()
     # The next window begins with what is left.
-    assert brake.evaluate(left, WINDOW_S + 180.0, new_token="T5") == Allow()
-    brake.propose(pods[8:16])
-    assert isinstance(brake.evaluate(left, WINDOW_S + 240.0, new_token="T6"), Hold)
+    assert guard.evaluate(left, WINDOW_S + 180.0, new_token="T5") == Allow()
+    guard.propose(pods[8:16])
+    assert isinstance(guard.evaluate(left, WINDOW_S + 240.0, new_token="T6"), Hold)
 
 
 def test_new_objects_do_not_make_a_loss_plausible() -> None:
     """A control plane that was wiped makes its own objects anew, and its users some of theirs."""
-    brake = TenantBrake()
-    brake.propose(lacking("Pod", 20))
-    brake.evaluate(KNOWN, 0.0, new_token="T1", is_first_patrol=True)
-    found = brake.evaluate({**KNOWN, "Pod": 120, "ConfigMap": 80}, 60.0, new_token="T2")
+    guard = DeletionGuard()
+    guard.propose(lacking("Pod", 20))
+    guard.evaluate(KNOWN, 0.0, new_token="T1", is_first_patrol=True)
+    found = guard.evaluate({**KNOWN, "Pod": 120, "ConfigMap": 80}, 60.0, new_token="T2")
     assert found == Hold(TOO_MANY, 20, 30, (KindCount("Pod", 20, 20),), "T1", 0.0)
 
 
 def test_what_events_deleted_does_not_make_a_loss_plausible() -> None:
-    brake = TenantBrake()
-    brake.evaluate({"Pod": 100}, 0.0, new_token="T1")
-    brake.propose(lacking("Pod", 6))
-    found = brake.evaluate({"Pod": 10}, 60.0, new_token="T2")
+    guard = DeletionGuard()
+    guard.evaluate({"Pod": 100}, 0.0, new_token="T1")
+    guard.propose(lacking("Pod", 6))
+    found = guard.evaluate({"Pod": 10}, 60.0, new_token="T2")
     assert found == Hold(TOO_MANY, 6, 10, (KindCount("Pod", 6, 10),), "T2", 60.0)
 
 
 def test_a_hold_stays_until_enough_objects_are_back() -> None:
-    brake = TenantBrake()
+    guard = DeletionGuard()
     pods = lacking("Pod", 20)
-    brake.propose(pods)
-    first = brake.evaluate(KNOWN, 0.0, new_token="T1")
-    brake.propose(pods)  # a further relist
-    assert brake.evaluate(KNOWN, 60.0, new_token="T2") == first
+    guard.propose(pods)
+    first = guard.evaluate(KNOWN, 0.0, new_token="T1")
+    guard.propose(pods)  # a further relist
+    assert guard.evaluate(KNOWN, 60.0, new_token="T2") == first
     for each in pods[:10]:
-        brake.withdraw(each.key)
-    assert brake.evaluate(KNOWN, 120.0, new_token="T3") == Allow()
-    assert (brake.may_delete(pods[0].key), brake.may_delete(pods[10].key)) == (False, True)
+        guard.withdraw(each.key)
+    assert guard.evaluate(KNOWN, 120.0, new_token="T3") == Allow()
+    assert (guard.may_delete(pods[0].key), guard.may_delete(pods[10].key)) == (False, True)
 
 
 def test_a_person_releases_what_is_held_then() -> None:
-    brake = TenantBrake()
+    guard = DeletionGuard()
     pods, services = lacking("Pod", 20), lacking("Service", 6)
-    brake.propose(pods)
-    found = brake.evaluate(KNOWN, 0.0, new_token="T1", release="T0")
+    guard.propose(pods)
+    found = guard.evaluate(KNOWN, 0.0, new_token="T1", release="T0")
     assert isinstance(found, Hold)
     assert found.message == (
         "the tenant lacks 20 of 30 objects without a deletion event (Pod 20 of 20); they stay in the super "
         "cluster. To delete them: vcnode.io/release-held=T1"
     )
-    assert brake.evaluate(KNOWN, 60.0, new_token="T2", release="T1") == Allow(was_released=True)
-    assert all(brake.may_delete(each.key) for each in pods)
+    assert guard.evaluate(KNOWN, 60.0, new_token="T2", release="T1") == Allow(was_released=True)
+    assert all(guard.may_delete(each.key) for each in pods)
     # The annotation stays. It releases no later hold, and the later hold does not stop what was released.
-    brake.propose(services)
+    guard.propose(services)
     left = {**KNOWN, "Pod": 19}
-    brake.note_deleted(pods[0].key)
-    assert brake.evaluate(left, 120.0, new_token="T3", release="T1") == Hold(
+    guard.note_deleted(pods[0].key)
+    assert guard.evaluate(left, 120.0, new_token="T3", release="T1") == Hold(
         TOO_MANY, 6, 10, (KindCount("Service", 6, 6),), "T3", 120.0
     )
-    assert all(brake.may_delete(each.key) for each in pods[1:])
-    assert not any(brake.may_delete(each.key) for each in services)
+    assert all(guard.may_delete(each.key) for each in pods[1:])
+    assert not any(guard.may_delete(each.key) for each in services)
 
 
 def test_a_hold_keeps_its_token_over_a_restart() -> None:
-    brake = TenantBrake("T1")
-    brake.propose(lacking("Pod", 20))
-    found = brake.evaluate(KNOWN, 0.0, new_token="T9", is_first_patrol=True, release="T1")
+    guard = DeletionGuard("T1")
+    guard.propose(lacking("Pod", 20))
+    found = guard.evaluate(KNOWN, 0.0, new_token="T9", is_first_patrol=True, release="T1")
     assert isinstance(found, Hold)
     assert found.token == "T1"
-    assert not brake.may_delete(lacking("Pod", 1)[0].key)
-    assert brake.evaluate(KNOWN, 60.0, new_token="T9", release="T1") == Allow(was_released=True)
+    assert not guard.may_delete(lacking("Pod", 1)[0].key)
+    assert guard.evaluate(KNOWN, 60.0, new_token="T9", release="T1") == Allow(was_released=True)
 
 
 def test_a_restored_token_ends_with_the_hold() -> None:
-    brake = TenantBrake("T1")
-    brake.evaluate(KNOWN, 0.0, new_token="T2")
-    brake.propose(lacking("Pod", 20))
-    assert isinstance(brake.evaluate(KNOWN, 60.0, new_token="T3", release="T1"), Hold)
+    guard = DeletionGuard("T1")
+    guard.evaluate(KNOWN, 0.0, new_token="T2")
+    guard.propose(lacking("Pod", 20))
+    assert isinstance(guard.evaluate(KNOWN, 60.0, new_token="T3", release="T1"), Hold)
 
 
 STEPS = st.lists(
@@ -231,7 +231,7 @@ def test_no_order_deletes_more_than_the_share_unreleased(
     spaces = {number: ObjectKey("Namespace", "", f"ns-{number}") for number in range(4)}
     there: set[ObjectKey] = {*pods.values(), *spaces.values()}
     created = deleted = 0
-    brake = TenantBrake()
+    guard = DeletionGuard()
 
     def counts() -> dict[str, int]:
         found = sum(key.kind == "Pod" for key in there)
@@ -241,29 +241,29 @@ def test_no_order_deletes_more_than_the_share_unreleased(
         return {key for key in there if key.namespace == name}
 
     for key in [] if has_first else there:
-        brake.propose([Removal(key)])
-    brake.evaluate(counts(), 0.0, new_token="first", is_first_patrol=not has_first)
+        guard.propose([Removal(key)])
+    guard.evaluate(counts(), 0.0, new_token="first", is_first_patrol=not has_first)
     for step, (what, number) in enumerate(steps):
         pod, space = pods[number], spaces[number % 4]
         if what == "lack" and pod in there:
-            brake.propose([Removal(pod)])
+            guard.propose([Removal(pod)])
         elif what == "lack namespace" and space in there:
-            brake.propose([Removal(space, (("Pod", len(contents(space.name))),))])
+            guard.propose([Removal(space, (("Pod", len(contents(space.name))),))])
         elif what in ("return", "confirm"):
-            brake.withdraw(pod)
+            guard.withdraw(pod)
             if what == "confirm":
                 there.discard(pod)
         elif what == "evaluate":
-            brake.evaluate(counts(), float(step), new_token=f"T{step}")
+            guard.evaluate(counts(), float(step), new_token=f"T{step}")
         elif what == "create":
             created += 5
         elif what == "delete":
             for key in (pod, space):
-                if key in there and brake.may_delete(key):
+                if key in there and guard.may_delete(key):
                     gone = {key} | (contents(key.name) if key.kind == "Namespace" else set())
                     deleted += len(gone)
                     there -= gone
-                    brake.note_deleted(key)
+                    guard.note_deleted(key)
                     for each in gone:
-                        brake.withdraw(each)
+                        guard.withdraw(each)
     assert deleted <= max(MINIMUM - 1, 44 / 2)

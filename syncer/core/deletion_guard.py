@@ -5,7 +5,7 @@ A watch event reports that the tenant deleted an object. A relist or a patrol on
 that was restored from an old backup, or that started empty. The super cluster then holds the last copy that
 runs. So:
 
-- A removal is *confirmed* if a watch of this process saw the DELETED event. It is never braked: `kubectl
+- A removal is *confirmed* if a watch of this process saw the DELETED event. It is never held: `kubectl
   delete namespace`, a scale to zero and the tenant's garbage collector all show as events. Whatever reason
   they had, the tenant's objects are gone.
 - Any other removal is *unconfirmed*. So is the replacement of an object whose UID changed without an event:
@@ -115,7 +115,7 @@ class _Window:
     spent: Counter[str]
 
 
-class TenantBrake:
+class DeletionGuard:
     """One tenant's unconfirmed removals. Times are of one monotonic clock.
 
     Propose all that a relist or a patrol lacks, then `evaluate` once. Ask `may_delete` before each deletion,
