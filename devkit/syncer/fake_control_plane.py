@@ -8,9 +8,13 @@ import msgspec
 
 from daemonkit.kube.client import MAX_RESPONSE_BYTES, ApiError
 from daemonkit.kube.resources import Resource, Status
-from devkit.kube.storage import Object, StatusError, Storage
+from devkit.kube import wire
+from devkit.kube.storage import Object, Selection, StatusError, Storage
 
-_CLUSTER_SCOPED = frozenset({"namespaces", "nodes"})
+_CLUSTER_SCOPED = frozenset(
+    {"namespaces", "nodes", "networks", "clusterroles", "clusterrolebindings", "customresourcedefinitions"}
+)
+DELETED_AT = "2026-11-25T12:00:00Z"
 
 
 class FakeControlPlane:
@@ -51,17 +55,23 @@ class FakeControlPlane:
             await asyncio.sleep(self.delay_s)
             if self.failures:
                 raise self.failures.pop(0)
-            return msgspec.json.encode(self._answer(method, path, value, content_type))
+            return msgspec.json.encode(self._answer(method, path, params, value, content_type))
         except StatusError as error:
             raise ApiError(msgspec.convert(error.status, Status)) from None
         finally:
             self._in_flight -= 1
 
-    def _answer(self, method: str, path: str, value: Object, content_type: str) -> Object:
+    def _answer(
+        self, method: str, path: str, params: Mapping[str, str], value: Object, content_type: str
+    ) -> Object:
         if method == "POST" and path.endswith("/token") and self._on_token is not None:
             return self._on_token(path, value)
         resource, namespace, name, subresource = target(path)
         match method:
+            case "GET" if not name:
+                labels = params.get("labelSelector", "")
+                selection = Selection.parse(resource, namespace, labels, params.get("fieldSelector", ""))
+                return wire.list_page(self.storage, selection, params)
             case "GET":
                 return self.storage.get(resource, namespace, name)
             case "POST":
@@ -69,8 +79,7 @@ class FakeControlPlane:
             case "PATCH" if content_type == "application/merge-patch+json":
                 return self._patch(resource, namespace, name, subresource, value)
             case "DELETE":
-                self._check(self.storage.get(resource, namespace, name), value.get("preconditions") or {})
-                return self.storage.delete(resource, namespace, name)
+                return self._delete(resource, namespace, name, value.get("preconditions") or {})
             case _:
                 raise StatusError(405, "MethodNotAllowed", f"{method} {content_type}")
 
@@ -84,8 +93,19 @@ class FakeControlPlane:
             patched = actual | {subresource: patched.get(subresource)}
         elif "status" in actual:
             patched["status"] = actual["status"]
+        if "deletionTimestamp" in patched["metadata"] and not patched["metadata"].get("finalizers"):
+            return self.storage.delete(resource, namespace, name)
         # A patch that changes nothing makes no new version.
         return actual if patched == actual else self.storage.replace(resource, patched)
+
+    def _delete(self, resource: Resource, namespace: str, name: str, conditions: Object) -> Object:
+        """Remove an object, or mark it as one that waits for its finalizers."""
+        actual = self.storage.get(resource, namespace, name)
+        self._check(actual, conditions)
+        if not actual["metadata"].get("finalizers"):
+            return self.storage.delete(resource, namespace, name)
+        actual["metadata"].setdefault("deletionTimestamp", DELETED_AT)
+        return self.storage.replace(resource, actual)
 
     def _check(self, actual: Object, conditions: Object) -> None:
         for field in ("uid", "resourceVersion"):
@@ -101,7 +121,8 @@ def target(path: str) -> tuple[Resource, str, str, str]:
     if rest[0] == "namespaces" and len(rest) > 2:
         namespace, rest = rest[1], rest[2:]
     plural, name, subresource = [*rest, "", ""][:3]
-    return Resource(group, version, plural, plural not in _CLUSTER_SCOPED), namespace, name, subresource
+    is_namespaced = bool(namespace) or plural not in _CLUSTER_SCOPED
+    return Resource(group, version, plural, is_namespaced), namespace, name, subresource
 
 
 def apply_merge_patch(actual: Object, patch: Object) -> Object:
