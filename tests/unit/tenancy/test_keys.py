@@ -32,6 +32,10 @@ def test_keys_are_those_of_virtualcluster_and_arktos() -> None:
         "CONTAINERS": "vcnode.io/containers",
         "GATE_OPENED": "vcnode.io/gate-opened",
         "SERVICE_CIDRS": "vcnode.io/service-cidrs",
+        "RELEASE_HELD": "vcnode.io/release-held",
+        "SHARDING": "vcnode.io/sharding",
+        "SHARDS": "vcnode.io/shards",
+        "MANAGED_BY": "vcnode.io/managed-by",
         "API_VERSION": "vcnode.io/v1alpha1",
         "TENANT_KIND": "Tenant",
     }
