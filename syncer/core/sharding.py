@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which replica writes for which tenant. Pure: times and Leases come in.
 
-Tenants are hashed to shards, and shards to the live replicas by rendezvous hashing: a replica that joins takes
-shards from all others and moves none between them; when one leaves, only its own move.
+Tenants are hashed to shards, and shards to the live replicas by rendezvous hashing: a replica that joins
+takes shards from all others and moves none between them; when one leaves, only its own move.
 
 Hashing alone is no proof, as replicas differ in whom they think alive. The proof is in the Leases. Each
-replica has one, which lists the shards it *claims*. It *holds* a shard, and so may write for its tenants, when:
+replica has one, which lists the shards it *claims*. It *holds* a shard, and may write for its tenants, when:
 
 1. its own Lease claims the shard, by a write that the API server has accepted;
 2. a list that began after that write shows no other Lease with this claim.
@@ -15,8 +15,8 @@ waits, whatever the hash says. A claim ends in two ways only:
 
 - Its replica withdraws it, after its last write for the shard has ended.
 - Another replica *fences* its Lease once that has expired: it replaces the Lease by one without a holder and
-  claims and with one more transition, at the resourceVersion that it saw expire. A renewal that came first makes
-  the fencing fail; a fencing that came first makes each later renewal fail.
+  claims and with one more transition, at the resourceVersion that it saw expire. A renewal that came first
+  makes the fencing fail; a fencing that came first makes each later renewal fail.
 
 A replica stops writing `RENEW_DEADLINE_S` after the *begin* of its last accepted renewal. Others wait
 `LEASE_DURATION_S` after they *saw* it. So clocks need not agree; they must only run about equally fast.

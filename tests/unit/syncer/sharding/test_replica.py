@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replicas over one API server, in virtual time."""
+
+import asyncio
+
+import pytest
+
+from daemonkit.kube.client import UnreachableError
+from daemonkit.tasks import Tasks
+from devkit.kube.storage import Selection
+from devkit.syncer.fake_control_plane import FakeControlPlane
+from syncer.core.sharding import SHARDS, Instant, shard_of, shards_of
+from syncer.sharding.lease_objects import LEASES, LeaseNames
+from syncer.sharding.port import SoleOwner, TenantOwnership
+from syncer.sharding.replica import Replica
+
+NAMES = LeaseNames("vc-manager", "vc-syncer")
+TENANTS = [f"vcs-7aad2b-tenant-{number:02}" for number in range(40)]
+
+
+class ReplicaEnvironment:
+    def __init__(self) -> None:
+        self.plane = FakeControlPlane()
+        self.changes: list[str] = []
+        self.replicas: list[Replica] = []
+        self._running: dict[Replica, Tasks] = {}
+
+    def add(self, name: str, identity: str) -> Replica:
+        replica = Replica(
+            self.plane, NAMES, name, identity, lambda: self.changes.append(name), clocks=self.clocks
+        )
+        self.replicas.append(replica)
+        self.resume(replica)
+        return replica
+
+    def clocks(self) -> Instant:
+        now = asyncio.get_running_loop().time()
+        return Instant(now, now)
+
+    def resume(self, replica: Replica) -> None:
+        self._running[replica] = Tasks("test")
+        self._running[replica].spawn(replica.run(), "replica")
+
+    async def stop(self, replica: Replica) -> None:
+        """As SIGSTOP: nothing more happens, and nothing is released."""
+        await self._running.pop(replica).close(1.0)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Time passes; at no time two replicas may write for one tenant."""
+        for _ in range(int(seconds * 10)):
+            await asyncio.sleep(0.1)
+            for tenant in TENANTS:
+                assert sum(each.may_write(tenant) for each in self.replicas) <= 1
+
+    async def close(self) -> None:
+        for replica in list(self._running):
+            await self.stop(replica)
+
+    def writer(self, tenant: str) -> Replica | None:
+        return next((each for each in self.replicas if each.may_write(tenant)), None)
+
+    def lease(self, name: str) -> dict[str, object]:
+        found: dict[str, object] = self.plane.storage.get(LEASES, "vc-manager", name)["spec"]
+        return found
+
+
+@pytest.mark.asyncio
+async def test_one_replica_takes_all_at_once() -> None:
+    environment = ReplicaEnvironment()
+    one = environment.add("a", "a_1")
+    await environment.pass_time(0.2)
+    assert (one.held_shards, one.live_replicas, environment.changes) == (SHARDS, 1, ["a", "a"])
+    assert environment.lease("vc-syncer-a")["holderIdentity"] == "a_1"
+    await environment.close()
+
+
+@pytest.mark.asyncio
+async def test_a_replica_that_joins_gets_its_share() -> None:
+    environment = ReplicaEnvironment()
+    one = environment.add("a", "a_1")
+    await environment.pass_time(1.0)
+    two = environment.add("b", "b_1")
+    await environment.pass_time(6.0)
+    for tenant in TENANTS:
+        is_of_two = shard_of(tenant) in shards_of("b", frozenset("ab"))
+        assert environment.writer(tenant) is (two if is_of_two else one)
+    await environment.close()
+
+
+@pytest.mark.asyncio
+async def test_a_shard_moves_after_its_write_ended() -> None:
+    environment = ReplicaEnvironment()
+    one = environment.add("a", "a_1")
+    await environment.pass_time(1.0)
+    tenant = next(each for each in TENANTS if shard_of(each) in shards_of("b", frozenset("ab")))
+    assert one.begin_write(tenant)
+    two = environment.add("b", "b_1")
+    await environment.pass_time(20.0)
+    assert environment.writer(tenant) is None
+    one.end_write(tenant)
+    await environment.pass_time(6.0)
+    assert environment.writer(tenant) is two
+    await environment.close()
+
+
+@pytest.mark.asyncio
+async def test_a_stopped_replica_is_fenced_and_comes_back() -> None:
+    environment = ReplicaEnvironment()
+    one, two = environment.add("a", "a_1"), environment.add("b", "b_1")
+    await environment.pass_time(6.0)
+    await environment.stop(one)
+    await environment.pass_time(20.0)
+    assert all(environment.writer(tenant) is two for tenant in TENANTS)
+    assert environment.lease("vc-syncer-a")["holderIdentity"] == ""
+    assert environment.lease("vc-syncer-a")["leaseTransitions"] == 1
+    environment.resume(one)
+    await environment.pass_time(8.0)
+    assert (one.held_shards + two.held_shards, one.held_shards > 0) == (SHARDS, True)
+    assert environment.lease("vc-syncer-a")["leaseTransitions"] == 2
+    await environment.close()
+
+
+@pytest.mark.asyncio
+async def test_a_replica_without_api_server_stops_writing() -> None:
+    environment = ReplicaEnvironment()
+    one = environment.add("a", "a_1")
+    await environment.pass_time(1.0)
+    environment.plane.failures = [UnreachableError("connect: refused")] * 12
+    await environment.pass_time(12.0)
+    assert (environment.writer(TENANTS[0]), one.last_error) == (None, "connect: refused")
+    # Nobody has fenced it meanwhile: it goes on with what it had.
+    await environment.pass_time(20.0)
+    assert (environment.writer(TENANTS[0]), one.last_error) == (one, "")
+    assert environment.lease("vc-syncer-a")["leaseTransitions"] == 0
+    await environment.close()
+
+
+@pytest.mark.asyncio
+async def test_another_process_of_a_name_waits_for_its_lease() -> None:
+    environment = ReplicaEnvironment()
+    one = environment.add("a", "a_1")
+    await environment.pass_time(1.0)
+    again = environment.add("a", "a_2")
+    await environment.pass_time(30.0)
+    assert (environment.writer(TENANTS[0]), again.held_shards) == (one, 0)
+    await environment.stop(one)
+    await environment.pass_time(20.0)
+    assert environment.writer(TENANTS[0]) is again
+    assert environment.lease("vc-syncer-a")["leaseTransitions"] == 1
+    await environment.close()
+
+
+@pytest.mark.asyncio
+async def test_a_replica_that_leaves_hands_over_at_once() -> None:
+    environment = ReplicaEnvironment()
+    one, two = environment.add("a", "a_1"), environment.add("b", "b_1")
+    await environment.pass_time(6.0)
+    await environment.stop(one)
+    await one.leave(5.0)
+    await environment.pass_time(5.0)
+    assert all(environment.writer(tenant) is two for tenant in TENANTS)
+    await environment.pass_time(700.0)
+    assert [
+        each["metadata"]["name"] for each in environment.plane.storage.select(Selection(LEASES, "vc-manager"))
+    ] == ["vc-syncer-b"]
+    await environment.close()
+
+
+def test_a_lone_process_owns_every_tenant() -> None:
+    owner: TenantOwnership = SoleOwner()
+    assert (owner.may_write("a"), owner.begin_write("a")) == (True, True)
+    owner.end_write("a")
