@@ -171,10 +171,16 @@ def _grace(pod: Object) -> int | None:
 
 
 def _was_bound(tenant: Object) -> bool:
-    """Whether the tenant's pod was bound, and not created with a node: a binding sets PodScheduled."""
-    return bool(_node(tenant)) and any(
+    """Whether the tenant's pod was bound, and not created with a node.
+
+    A binding sets PodScheduled. A pod that has started was bound too, whatever its conditions are.
+    """
+    status = tenant.get("status") or {}
+    if not _node(tenant):
+        return False
+    return status.get("phase") not in (None, "Pending") or any(
         each.get("type") == "PodScheduled" and each.get("status") == "True"
-        for each in (tenant.get("status") or {}).get("conditions") or ()
+        for each in status.get("conditions") or ()
     )
 
 

@@ -57,6 +57,11 @@ def translate_volumes(spec: Object, tenant: Object, rules: MetadataRules) -> Iss
     for volume in spec.get("volumes") or ():
         if isinstance(source := volume.get("configMap"), dict):
             _rename_root_ca(source)
+        if volume.pop("ephemeral", None) is not None:
+            # The tenant's controller makes the claim, and it comes down. The super cluster's would make
+            # another one of the same name, and refuses one that its own pod does not own.
+            claim = f"{name_of(tenant)}-{volume.get('name')}"
+            volume["persistentVolumeClaim"] = {"claimName": claim}
         if not isinstance(projected := volume.get("projected"), dict):
             continue
         sources: list[Any] = projected.get("sources") or []

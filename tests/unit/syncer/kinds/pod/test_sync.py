@@ -114,6 +114,11 @@ def test_a_pod_goes_down_whole() -> None:
         pytest.param(pod(), [("create", "super")], id="unbound and missing"),
         pytest.param(pod(status={"phase": "Failed"}), [], id="ended before it was bound"),
         pytest.param(running(pod()), [("delete", "tenant", 0)], id="ran and is gone"),
+        pytest.param(
+            pod({"nodeName": "n1"}, status={"phase": "Running"}),
+            [("delete", "tenant", 0)],
+            id="ran, no conditions",
+        ),
     ],
 )
 def test_without_a_super_pod(tenant: Object, expected: list[object]) -> None:
@@ -263,6 +268,30 @@ def test_a_node_that_the_tenant_names_is_refused() -> None:
 def test_what_a_pod_waits_for(seen: object, wait: Wait) -> None:
     found = plan(pod(), None, seen)  # type: ignore[arg-type]
     assert (found.wait, found.actions) == (wait, ())
+
+
+@pytest.mark.parametrize("first", [Side.TENANT, Side.SUPER])
+@pytest.mark.parametrize("second", [None, Side.TENANT, Side.SUPER])
+@pytest.mark.parametrize("graces", [(30, 30), (30, 5), (5, 30)])
+def test_deletions_of_either_side_end(first: Side, second: Side | None, graces: tuple[int, int]) -> None:
+    """Whoever deletes, and shortens the grace period later: both are deleting, then the kubelet ends it."""
+    clusters = Clusters(running(pod()), running(super_pod(pod())))
+    found = clusters.pods[first]
+    assert found is not None
+    clusters.pods[first] = deleting(found, graces[0])
+    clusters.settle(view())
+    if second is not None and graces[1] < graces[0]:
+        found = clusters.pods[second]
+        assert found is not None
+        clusters.pods[second] = deleting(found, graces[1])
+        clusters.settle(view())
+    for each in clusters.pods.values():
+        assert each is not None
+        shorter = graces[1] if second is not None and graces[1] < graces[0] else graces[0]
+        assert each["metadata"]["deletionGracePeriodSeconds"] == shorter
+    clusters.pods[Side.SUPER] = None
+    clusters.settle(view())
+    assert clusters.pods == {Side.TENANT: None, Side.SUPER: None}
 
 
 def test_transparent_metadata_goes_up() -> None:

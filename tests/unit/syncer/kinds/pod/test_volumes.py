@@ -120,6 +120,13 @@ def test_the_root_ca_volume_is_the_tenants() -> None:
     ]
 
 
+def test_an_ephemeral_volume_is_the_claim_that_the_tenant_makes() -> None:
+    template = {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}}
+    assert created(pod({"volumes": [{"name": "scratch", "ephemeral": template}]}))["spec"]["volumes"] == [
+        {"name": "scratch", "persistentVolumeClaim": {"claimName": "p-scratch"}}
+    ]
+
+
 def test_a_secret_that_is_missing_is_waited_for() -> None:
     volumes = [{"name": "s", "secret": {"secretName": "nowhere"}}]
     found = plan(pod({"volumes": volumes}))
