@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from syncer.core.objects import Object, labels_of, namespace_of
 from syncer.core.plan import IssueTokens, Refusal, Wait
 from syncer.core.view import View
-from syncer.kinds.pod import policy
 from syncer.kinds.pod.affinity import translate_affinity
 from syncer.kinds.pod.dns import set_resolver
 from syncer.kinds.pod.env import API_HOSTNAMES, API_SERVICE, EnvTranslator, cluster_ip, pod_variables
@@ -21,6 +20,7 @@ from syncer.kinds.pod.metadata import (
     super_metadata,
 )
 from syncer.kinds.pod.volumes import credential_refusals, missing_secret, translate_volumes
+from syncer.policy import pods as policy
 
 WAITS_FOR_API_SERVICE = "ServiceNotReady"
 
@@ -48,7 +48,8 @@ class SuperPod:
 
 def super_pod(tenant: Object, super_namespace: str, view: View) -> SuperPod | Wait | tuple[Refusal, ...]:
     """The super pod of a tenant's pod, whose object is used up."""
-    refused = policy.refusals(tenant, view.policy) + credential_refusals(tenant)
+    refused = policy.refusals(tenant, view.policy)
+    refused += tuple(each for each in credential_refusals(tenant) if each.path not in _paths(refused))
     if refused:
         return refused
     variables = pod_environment(tenant, view)
@@ -89,6 +90,10 @@ def super_pod(tenant: Object, super_namespace: str, view: View) -> SuperPod | Wa
     body = {name: value for name, value in tenant.items() if name != "status"}
     body["metadata"] = meta
     return SuperPod(body, tokens, has_more)
+
+
+def _paths(refused: tuple[Refusal, ...]) -> frozenset[str]:
+    return frozenset(each.path for each in refused)
 
 
 def annotations_refusal() -> Refusal:

@@ -11,7 +11,6 @@ from typing import Any
 from syncer.core.objects import Object, name_of, namespace_of, uid_of
 from syncer.core.plan import Action, Patch, Refusal, Side, Wait
 from syncer.core.view import View
-from syncer.kinds.pod import policy
 from syncer.kinds.pod.down import annotations_refusal, ephemeral_containers
 from syncer.kinds.pod.metadata import (
     KIND,
@@ -21,6 +20,7 @@ from syncer.kinds.pod.metadata import (
     super_metadata,
 )
 from syncer.kinds.pod.status import own_conditions, readiness_gates
+from syncer.policy import pods as policy
 from tenancy import keys
 
 _TERMINAL = ("Succeeded", "Failed")
@@ -42,14 +42,16 @@ def plan_updates(
     sizes = {} if found.get("status", {}).get("phase") in _TERMINAL else _resize_patch(tenant, found)
     added = _new_ephemeral_containers(tenant, found)
     gates = _condition_patch(tenant, found)
-    if not (meta or spec or sizes or added or gates):
-        return (), (), None
-    refused = tuple(each for each in policy.refusals(tenant, view.policy) if each.path != "spec.nodeName")
+    # A condition is no part of what the policy judges.
+    ready = (_patch(found, {"status": {"conditions": gates}}, subresource="status"),) if gates else ()
+    if not (meta or spec or sizes or added):
+        return ready, (), None
+    refused = policy.refusals(tenant, view.policy, str(found["spec"].get("nodeName") or ""))
     if meta and annotation_bytes(wanted) > MAX_ANNOTATION_BYTES:
         refused += (annotations_refusal(),)
     if refused:
-        return (), refused, None
-    actions: list[Action] = []
+        return ready, refused, None
+    actions: list[Action] = list(ready)
     if meta or spec:
         # With the list of the tenant's containers first: what judges a new container reads it.
         body = ({"metadata": meta} if meta else {}) | ({"spec": spec} if spec else {})
@@ -64,8 +66,6 @@ def plan_updates(
             actions.append(_patch(found, body, subresource="ephemeralcontainers"))
     if sizes:
         actions.append(_patch(found, {"spec": sizes}, subresource="resize"))
-    if gates:
-        actions.append(_patch(found, {"status": {"conditions": gates}}, subresource="status"))
     return tuple(actions), (), waiting
 
 

@@ -3,6 +3,7 @@
 
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from devkit.syncer.fake_view import FakeView
@@ -11,6 +12,8 @@ from syncer.core.plan import Bind, Create, Delete, IssueTokens, Patch, Plan, Sid
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.kinds import table
 from syncer.kinds.port import KindSync, Scope
+from syncer.policy import patterns
+from syncer.policy.sync_policy import DEFAULT, Privileged
 from tests.cases.sync.load import merged
 from tests.cases.sync.server_defaults import Object, set_defaults
 
@@ -18,6 +21,23 @@ KINDS: dict[str, KindSync] = {each.kind.kind: each for each in (*table.DEFAULT, 
 _MOST_ROUNDS = 10
 _ObjectKey = tuple[str, str, str]
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2000000000, "system-node-critical": 2000001000}
+
+_ANY = patterns.of("*")
+# Upstream has no policy: what it lets pass is recorded, and what the default policy refuses is tested by
+# tests/unit/syncer.
+_POLICY = replace(
+    DEFAULT,
+    pods=replace(
+        DEFAULT.pods,
+        privileged=Privileged.ALWAYS,
+        host_namespaces=frozenset({"Network", "PID", "IPC"}),
+        host_ports=frozenset(range(1, 65536)),
+        volume_types=DEFAULT.pods.volume_types | {"hostPath"},
+        toleration_keys=_ANY,
+        node_labels=_ANY,
+        priority_classes=patterns.of("*", *_SYSTEM_PRIORITIES),
+    ),
+)
 
 
 class AdmissionError(Exception):
@@ -108,6 +128,7 @@ class World:
             return None
         view = FakeView(
             tenant=self.tenant,
+            policy=_POLICY,
             tenant_objects=list(self.sides[Side.TENANT].values()),
             super_objects=list(self.sides[Side.SUPER].values()),
         )

@@ -9,6 +9,8 @@ from devkit.syncer.fake_view import TENANT, FakeView
 from syncer.core.objects import Object
 from syncer.core.plan import Action, Bind, Create, Delete, IssueTokens, Patch, Plan, Side
 from syncer.kinds.pod.sync import SYNC
+from syncer.policy import patterns
+from syncer.policy.sync_policy import DEFAULT
 from tenancy import keys
 
 TENANT_CLUSTER = replace(
@@ -31,6 +33,24 @@ def service(namespace: str, name: str, address: str, *ports: Object, super_: boo
     }
 
 
+ANY = patterns.of("*")
+# The rules of policies have tests of their own.
+OPEN_POLICY = replace(
+    DEFAULT,
+    pods=replace(
+        DEFAULT.pods,
+        toleration_keys=ANY,
+        node_labels=ANY,
+        priority_classes=ANY,
+        allowed_annotations=ANY,
+        host_namespaces=frozenset({"Network"}),
+        host_ports=frozenset({80}),
+        schedulers=frozenset({"", "s"}),
+        runtime_classes=frozenset({"kata", "runc"}),
+        projected_sources=DEFAULT.pods.projected_sources | {"podCertificate"},
+    ),
+)
+
 API_SERVICE = service("default", "kubernetes", API_ADDRESS, {"name": "https", "port": 443, "protocol": "TCP"})
 DNS_SERVICE = service("kube-system", "kube-dns", DNS_ADDRESS, {"name": "dns", "port": 53, "protocol": "UDP"})
 
@@ -41,7 +61,7 @@ def view(*super_objects: Object, tenant_objects: tuple[Object, ...] = (), **fiel
         tenant=TENANT_CLUSTER,
         super_objects=[API_SERVICE, DNS_SERVICE, *super_objects],
         tenant_objects=list(tenant_objects),
-        **fields,
+        **{"policy": OPEN_POLICY, **fields},
     )
 
 

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """New super pods: what passes as it is, and what does not."""
 
+from dataclasses import replace
+
 import pytest
 
 from syncer.core.objects import Object
 from syncer.core.plan import Create
-from syncer.kinds.pod import policy
-from tests.unit.syncer.kinds.pod.pods import API_ADDRESS, created, plan, pod
+from syncer.policy.sync_policy import DEFAULT
+from tests.unit.syncer.kinds.pod.pods import API_ADDRESS, OPEN_POLICY, created, plan, pod, view
 
 ALIAS = {"ip": API_ADDRESS, "hostnames": ["kubernetes", "kubernetes.default", "kubernetes.default.svc"]}
 
@@ -63,7 +65,26 @@ def test_fields_that_do_not_pass() -> None:
         "subdomain": "headless",
         "ephemeralContainers": [{"name": "e"}],
     }
-    assert not spec.keys() & created(pod(spec))["spec"].keys()
+    assert not spec.keys() & created(pod({**spec, "runtimeClassName": "kata"}))["spec"].keys()
+
+
+@pytest.mark.parametrize(
+    ("spec", "paths"),
+    [
+        ({"hostNetwork": True}, ["spec.hostNetwork"]),
+        ({"hostPID": True, "hostIPC": True}, ["spec.hostPID", "spec.hostIPC"]),
+        ({"priorityClassName": "system-cluster-critical"}, ["spec.priorityClassName"]),
+        ({"volumes": [{"name": "h", "hostPath": {"path": "/"}}]}, ["spec.volumes[0].hostPath"]),
+        ({"nodeName": "n1"}, ["spec.nodeName"]),
+        (
+            {"volumes": [{"name": "c", "projected": {"sources": [{"podCertificate": {"signerName": "s"}}]}}]},
+            ["spec.volumes[0].projected.sources[0].podCertificate"],
+        ),
+    ],
+)
+def test_the_default_policy_refuses(spec: Object, paths: list[str]) -> None:
+    found = plan(pod(spec), None, view(policy=DEFAULT))
+    assert ([each.path for each in found.refusals], found.actions) == (paths, ())
 
 
 def test_the_api_server_is_an_alias_beside_the_pods_own() -> None:
@@ -71,13 +92,15 @@ def test_the_api_server_is_an_alias_beside_the_pods_own() -> None:
     assert created(pod({"hostAliases": [own]}))["spec"]["hostAliases"] == [own, ALIAS]
 
 
-def test_a_policy_may_force_the_runtime_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy, "forced_runtime_class", lambda *_: "kata")
-    assert created(pod({"runtimeClassName": "runc"}))["spec"]["runtimeClassName"] == "kata"
+def test_a_policy_may_force_the_runtime_class() -> None:
+    forced = replace(OPEN_POLICY, pods=replace(OPEN_POLICY.pods, runtime_class="kata"))
+    assert created(pod(), view(policy=forced))["spec"]["runtimeClassName"] == "kata"
+    own = pod({"runtimeClassName": "runc"})
+    assert created(own, view(policy=forced))["spec"]["runtimeClassName"] == "runc"
 
 
-def test_a_policy_may_let_the_tenant_choose_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy, "refusals", lambda *_: ())
-    found = plan(pod({"nodeName": "n1"})).actions
+def test_a_policy_may_let_the_tenant_choose_the_node() -> None:
+    allowing = replace(OPEN_POLICY, pods=replace(OPEN_POLICY.pods, allow_node_name=True))
+    found = plan(pod({"nodeName": "n1"}), None, view(policy=allowing)).actions
     assert isinstance(found[0], Create)
     assert found[0].body["spec"]["nodeName"] == "n1"

@@ -4,8 +4,7 @@
 import pytest
 
 from syncer.core.objects import Object
-from syncer.core.plan import Patch, Refusal, Wait
-from syncer.kinds.pod import policy
+from syncer.core.plan import Patch, Wait
 from tenancy import keys
 from tests.unit.syncer.kinds.pod.pods import API_SERVICE, brief, plan, pod, super_pod, view
 from tests.unit.syncer.kinds.pod.test_sync import API_VARIABLES
@@ -219,13 +218,25 @@ def test_conditions_of_readiness_gates_go_down(
     assert down == expected
 
 
-def test_a_refused_change_does_not_go_down_by_halves(monkeypatch: pytest.MonkeyPatch) -> None:
-    refusal = Refusal("spec.ephemeralContainers[0].securityContext.privileged", "not allowed")
-    node = Refusal("spec.nodeName", "not allowed")
+def test_a_refused_change_does_not_go_down_by_halves() -> None:
+    spec = {"nodeName": "n1", **GATES}
+    found = super_pod(pod(GATES), node="n1")
+    privileged = {**DEBUG, "securityContext": {"privileged": True}}
+    condition = {"type": "example.com/r", "status": "True"}
+    status = {"phase": "Pending", "qosClass": "BestEffort", "conditions": [condition]}
+    later = plan(pod({"ephemeralContainers": [privileged], **spec}, status=status, labels={"a": "1"}), found)
+    assert [each.path for each in later.refusals] == [
+        "spec.ephemeralContainers[0].securityContext.privileged"
+    ]
+    # A condition is no part of it.
+    assert brief(later) == [("patch", "super", "status", {"status": {"conditions": [condition]}})]
+
+
+def test_a_pod_that_is_there_is_not_judged_again() -> None:
+    spec = {"containers": [{"name": "c", "image": "app:1", "securityContext": {"privileged": True}}]}
     found = super_pod(pod())
-    found["spec"]["nodeName"] = "n1"
-    monkeypatch.setattr(policy, "refusals", lambda *_: (node, refusal))
-    later = plan(pod({"ephemeralContainers": [DEBUG], "nodeName": "n1"}, labels={"a": "1"}), found)
-    assert (later.refusals, later.actions) == ((refusal,), ())
-    # One that has not changed is not asked about.
-    assert plan(pod({"nodeName": "n1"}), found).refusals == ()
+    found["spec"]["containers"][0]["securityContext"] = {"privileged": True}
+    assert plan(pod(spec), found).refusals == ()
+    assert [each.path for each in plan(pod(spec, labels={"a": "1"}), found).refusals] == [
+        "spec.containers[0].securityContext.privileged"
+    ]
