@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""EndpointSlices."""
+
+from typing import Any
+
+import pytest
+
+from devkit.syncer.fake_view import FakeView
+from syncer.core.objects import Object
+from syncer.kinds.endpoint_slice import SYNC
+from tests.unit.syncer.kinds.objects import (
+    OWN_LABELS,
+    SUPER_NAMESPACE,
+    brief,
+    created,
+    plan,
+    super_object,
+    tenant_object,
+)
+
+MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
+OF_A = {"kubernetes.io/service-name": "svc"}
+
+
+def own(labels: dict[str, str] = OF_A, **endpoint: Any) -> Object:
+    return tenant_object(
+        "EndpointSlice",
+        meta={"labels": dict(labels)},
+        addressType="IPv4",
+        endpoints=[{"addresses": ["192.0.2.1"], **endpoint}],
+        ports=[{"name": "http", "port": 80}],
+    )
+
+
+def service(**spec: Any) -> Object:
+    return tenant_object("Service", "svc", spec=spec)
+
+
+def test_a_slice_that_the_tenant_wrote_goes_down() -> None:
+    body = created(plan(SYNC, own({**OF_A, MANAGED_BY: "me", "l": "1"}), None))
+    assert body["metadata"]["labels"] == {
+        "l": "1",
+        "kubernetes.io/service-name": "svc",
+        MANAGED_BY: "vc-syncer.vcnode.io",
+        **OWN_LABELS,
+    }
+    assert {name: body[name] for name in ("addressType", "endpoints", "ports")} == {
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["192.0.2.1"]}],
+        "ports": [{"name": "http", "port": 80}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("slice_", "objects", "expected"),
+    [
+        (own(), [service()], ["create in super a"]),
+        (own(), [service(selector={"a": "b"})], []),
+        (own({}), [], []),
+        (own({**OF_A, MANAGED_BY: "endpointslice-controller.k8s.io"}), [], []),
+        (own({**OF_A, MANAGED_BY: "endpointslicemirroring-controller.k8s.io"}), [], []),
+        (own(), [service(), tenant_object("Endpoints", "svc")], []),
+    ],
+)
+def test_those_that_the_super_cluster_makes_itself_stay(
+    slice_: Object, objects: list[Object], expected: list[str]
+) -> None:
+    assert brief(plan(SYNC, slice_, None, FakeView(tenant_objects=objects))) == expected
+
+
+def test_one_that_the_super_cluster_makes_by_now_is_deleted() -> None:
+    view = FakeView(tenant_objects=[service(selector={"a": "b"})])
+    assert brief(plan(SYNC, own(), super_object("EndpointSlice"), view)) == ["delete in super s-1"]
+
+
+def test_references_are_those_of_super_pods() -> None:
+    pod = {
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": SUPER_NAMESPACE, "uid": "s-9"},
+        "spec": {"nodeName": "node-1"},
+    }
+    slice_ = own(
+        targetRef={"kind": "Pod", "name": "p", "namespace": "ns", "uid": "t-9"}, nodeName="forged", zone="z"
+    )
+    body = created(plan(SYNC, slice_, None, FakeView(super_objects=[pod])))
+    assert body["endpoints"] == [
+        {
+            "addresses": ["192.0.2.1"],
+            "zone": "z",
+            "targetRef": {"kind": "Pod", "name": "p", "namespace": SUPER_NAMESPACE, "uid": "s-9"},
+            "nodeName": "node-1",
+        }
+    ]
+    assert created(plan(SYNC, slice_, None))["endpoints"] == [{"addresses": ["192.0.2.1"], "zone": "z"}]
+
+
+def test_what_is_in_sync_is_left_alone() -> None:
+    there = created(plan(SYNC, own(), None))
+    there["metadata"]["uid"] = "s-1"
+    assert brief(plan(SYNC, own(), there)) == []

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Endpoints (reference 8: endpoints dws and patrol; 6.2 I4)."""
+
+from typing import Any
+
+import pytest
+
+from devkit.syncer.fake_view import FakeView
+from syncer.core.objects import Object
+from syncer.kinds.endpoints import SYNC
+from tests.unit.syncer.kinds.objects import (
+    SUPER_NAMESPACE,
+    brief,
+    created,
+    foreign_object,
+    plan,
+    super_object,
+    tenant_object,
+)
+
+WITH = tenant_object("Service", spec={"selector": {"a": "b"}})
+WITHOUT = tenant_object("Service", spec={})
+REF = {"kind": "Pod", "name": "p", "namespace": "ns", "uid": "t-9", "resourceVersion": "4"}
+
+
+def endpoints(**address: Any) -> Object:
+    return tenant_object("Endpoints", subsets=[{"addresses": [{"ip": "192.0.2.1", **address}]}])
+
+
+def pod(name: str = "p") -> Object:
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": SUPER_NAMESPACE, "uid": "s-9"},
+        "spec": {"nodeName": "node-1"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("services", "expected"),
+    [([], ["create in super a"]), ([WITHOUT], ["create in super a"]), ([WITH], [])],
+)
+def test_they_go_down_where_no_controller_makes_them(services: list[Object], expected: list[str]) -> None:
+    assert brief(plan(SYNC, endpoints(), None, FakeView(tenant_objects=services))) == expected
+
+
+def test_those_of_a_selector_are_left_to_the_super_cluster() -> None:
+    view = FakeView(tenant_objects=[WITH])
+    assert brief(plan(SYNC, endpoints(), super_object("Endpoints", subsets=[]), view)) == []
+    assert brief(plan(SYNC, endpoints(), foreign_object("Endpoints"), view)) == []
+
+
+def test_those_of_a_selector_that_is_gone_become_the_tenants() -> None:
+    left = foreign_object("Endpoints", subsets=[{"addresses": [{"ip": "10.0.0.1"}]}])
+    assert brief(plan(SYNC, endpoints(), left, FakeView(tenant_objects=[WITHOUT]))) == [
+        "patch object in super s-9"
+    ]
+    assert brief(plan(SYNC, endpoints(), left, FakeView())) == ["conflict"]
+
+
+@pytest.mark.parametrize(
+    ("address", "pods", "expected"),
+    [
+        ({"targetRef": REF}, [], {}),
+        (
+            {"targetRef": REF, "nodeName": "forged", "hostname": "h"},
+            [pod()],
+            {
+                "hostname": "h",
+                "targetRef": {"kind": "Pod", "name": "p", "namespace": SUPER_NAMESPACE, "uid": "s-9"},
+                "nodeName": "node-1",
+            },
+        ),
+        ({"targetRef": {**REF, "namespace": "other"}}, [pod()], {}),
+        ({"targetRef": {**REF, "kind": "Node"}, "nodeName": "node-9"}, [pod()], {}),
+    ],
+)
+def test_references_are_those_of_super_pods(address: Object, pods: list[Object], expected: Object) -> None:
+    body = created(plan(SYNC, endpoints(**address), None, FakeView(super_objects=pods)))
+    assert body["subsets"] == [{"addresses": [{"ip": "192.0.2.1", **expected}]}]
+
+
+def test_a_difference_of_references_alone_is_none() -> None:
+    own = endpoints(targetRef={**REF, "uid": "another", "resourceVersion": "5"})
+    there = created(plan(SYNC, own, None, FakeView(super_objects=[pod()])))
+    there["metadata"]["uid"] = "s-1"
+    assert brief(plan(SYNC, own, there, FakeView(super_objects=[pod()]))) == []
