@@ -64,7 +64,7 @@ unit: $(VENV)/dev  ## no socket, process, clock or root
 functional: $(VENV)/dev  ## real TLS, sockets and processes on loopback
 	$(pytest) tests/functional $(SIDE_BY_SIDE) $(FUNCTIONAL_ARGS)
 
-cases: $(VENV)/dev  ## requests and Services as data, against the real daemons; FILES="x.yaml ..." for other files
+cases: $(VENV)/dev  ## requests, Services and synced objects as data; FILES="x.yaml ..." for other files
 	$(recorded) $(BIN)/python -m tests.cases $(call require,--require-all) $(FILES)
 
 compiled: $(VENV)/dev  ## the request cases against vn-agent as packages install it

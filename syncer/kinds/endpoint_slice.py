@@ -10,7 +10,7 @@ from syncer.core.objects import Object, SyncedKind, labels_of, metadata, namespa
 from syncer.core.plan import NOTHING, Plan, Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds.downward import plan_down, plan_removal, start
-from syncer.kinds.endpoints import has_selector, pod_of, target_of
+from syncer.kinds.endpoints import endpoint_refusals, has_selector, pod_of, target_of
 from syncer.kinds.port import KindSync, SameName, Scope
 
 KIND = SyncedKind(ENDPOINT_SLICES, "EndpointSlice")
@@ -52,12 +52,7 @@ def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:
     metadata(desired)["labels"] |= own
     if desired.get("endpoints"):
         desired["endpoints"] = [_endpoint(each, namespace_of(tenant), view) for each in desired["endpoints"]]
-    return _refusals(desired, view) or desired
-
-
-def _refusals(endpoint_slice: Object, view: View) -> tuple[Refusal, ...]:
-    """What the tenant's policy has against it. The one place that asks the policy about EndpointSlices."""
-    return ()
+    return endpoint_refusals(tenant, view) or desired
 
 
 def _endpoint(endpoint: Object, namespace: str, view: View) -> Object:

@@ -6,6 +6,7 @@ controller makes the EndpointSlices of them.
 """
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 from daemonkit.kube.resources import Key, Resource
@@ -14,6 +15,7 @@ from syncer.core.plan import NOTHING, Plan, Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds.downward import plan_down, plan_removal, start
 from syncer.kinds.port import KindSync, SameName, Scope
+from syncer.policy import endpoints as policy
 
 KIND = SyncedKind(Resource("", "v1", "endpoints"), "Endpoints")
 
@@ -55,6 +57,28 @@ def target_of(pod: Object, target: Object) -> Object:
     return kept | {"namespace": namespace_of(pod), "uid": uid_of(pod)}
 
 
+def endpoint_refusals(tenant: Object, view: View) -> tuple[Refusal, ...]:
+    """What the tenant's policy has against Endpoints or an EndpointSlice.
+
+    Own are the addresses of the pods that it names, if they are the tenant's and not in a node's network.
+    """
+    own: set[str] = set()
+    for target in _targets(tenant):
+        pod = pod_of(target, namespace_of(tenant), view)
+        if pod is not None and not (pod.get("spec") or {}).get("hostNetwork"):
+            own |= {str(each.get("ip")) for each in (pod.get("status") or {}).get("podIPs") or ()}
+    return policy.refusals(tenant, view.policy, own)
+
+
+def _targets(tenant: Object) -> Iterator[Any]:
+    for endpoint in tenant.get("endpoints") or ():
+        yield endpoint.get("targetRef")
+    for subset in tenant.get("subsets") or ():
+        for field in ("addresses", "notReadyAddresses"):
+            for address in subset.get(field) or ():
+                yield address.get("targetRef")
+
+
 def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:
     desired = start(tenant, view)
     if isinstance(desired, Wait):
@@ -63,12 +87,7 @@ def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:
         for field in ("addresses", "notReadyAddresses"):
             if subset.get(field):
                 subset[field] = [_address(each, namespace_of(tenant), view) for each in subset[field]]
-    return _refusals(desired, view) or desired
-
-
-def _refusals(endpoints: Object, view: View) -> tuple[Refusal, ...]:
-    """What the tenant's policy has against it. The one place that asks the policy about Endpoints."""
-    return ()
+    return endpoint_refusals(tenant, view) or desired
 
 
 def _address(address: Object, namespace: str, view: View) -> Object:

@@ -8,6 +8,7 @@ from syncer.core.view import View
 from syncer.kinds import upward
 from syncer.kinds.downward import plan_down, plan_removal, start
 from syncer.kinds.port import KindSync, SameName, Scope
+from syncer.policy import ingresses
 
 KIND = SyncedKind(Resource("networking.k8s.io", "v1", "ingresses"), "Ingress")
 
@@ -28,12 +29,7 @@ class IngressSync(SameName):
 
 def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:
     desired = start(tenant, view)
-    return desired if isinstance(desired, Wait) else _refusals(desired, view) or desired
-
-
-def _refusals(ingress: Object, view: View) -> tuple[Refusal, ...]:
-    """What the tenant's policy has against it. The one place that asks the policy about Ingresses."""
-    return ()
+    return desired if isinstance(desired, Wait) else ingresses.refusals(desired, view.policy) or desired
 
 
 def _owned(value: Object) -> Object:

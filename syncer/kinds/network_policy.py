@@ -9,12 +9,13 @@ from typing import Any
 
 from daemonkit.kube.resources import Key, Resource
 from syncer.core.objects import Object, SyncedKind
-from syncer.core.plan import NOTHING, Plan, Wait
+from syncer.core.plan import NOTHING, Plan, Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds.downward import plan_down, plan_removal, start
 from syncer.kinds.metadata import translate_selector
 from syncer.kinds.pod.affinity import namespace_selector
 from syncer.kinds.port import KindSync, SameName, Scope
+from syncer.policy import network_policies
 from tenancy import keys
 
 KIND = SyncedKind(Resource("networking.k8s.io", "v1", "networkpolicies"), "NetworkPolicy")
@@ -33,7 +34,7 @@ class NetworkPolicySync(SameName):
         return plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned)
 
 
-def _desired(tenant: Object, view: View) -> Object | Wait:
+def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:
     desired = start(tenant, view)
     if isinstance(desired, Wait):
         return desired
@@ -44,7 +45,7 @@ def _desired(tenant: Object, view: View) -> Object | Wait:
         for rule in spec.get(rules) or []:
             if isinstance(rule, dict) and rule.get(peers):
                 rule[peers] = [_peer(each, view) for each in rule[peers]]
-    return desired
+    return network_policies.refusals(desired, view.policy) or desired
 
 
 def _peer(peer: Any, view: View) -> Any:

@@ -13,6 +13,7 @@ from syncer.core.view import View
 from syncer.kinds import upward
 from syncer.kinds.downward import plan_down, plan_removal, start
 from syncer.kinds.port import KindSync, SameName, Scope
+from syncer.policy import claims
 from tenancy import keys
 
 KIND = SyncedKind(Resource("", "v1", "persistentvolumeclaims"), "PersistentVolumeClaim")
@@ -36,19 +37,7 @@ def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:
     desired = start(tenant, view)
     if isinstance(desired, Wait):
         return desired
-    source = desired.get("spec", {}).get("dataSourceRef")
-    if isinstance(source, dict) and source.get("namespace"):
-        target = view.super_namespace(str(source["namespace"]))
-        if target is None:
-            path = "spec.dataSourceRef.namespace"
-            return (Refusal(path, f"namespace {source['namespace']} is not in the super cluster"),)
-        source["namespace"] = target
-    return _refusals(desired, view) or desired
-
-
-def _refusals(claim: Object, view: View) -> tuple[Refusal, ...]:
-    """What the tenant's policy has against it. The one place that asks the policy about claims."""
-    return ()
+    return claims.refusals(desired, view.policy) or desired
 
 
 def _owned(value: Object) -> Object:

@@ -16,6 +16,7 @@ from syncer.kinds import upward
 from syncer.kinds.downward import plan_down, plan_removal, start
 from syncer.kinds.metadata import translate_map
 from syncer.kinds.port import KindSync, SameName, Scope
+from syncer.policy import services
 from tenancy import keys
 
 KIND = SyncedKind(SERVICES, "Service")
@@ -72,12 +73,7 @@ def _desired(
     for name in _DEFAULTED:
         if name not in spec and name in actual and actual.get("type") == spec.get("type", "ClusterIP"):
             spec[name] = actual[name]
-    return _refusals(desired, view) or desired
-
-
-def _refusals(service: Object, view: View) -> tuple[Refusal, ...]:
-    """What the tenant's policy has against it. The one place that asks the policy about Services."""
-    return ()
+    return services.refusals(desired, view.policy) or desired
 
 
 def _ports(ports: list[Any], actual: list[Any], service_type: str | None) -> list[Any]:

@@ -2,7 +2,7 @@
 """Reads a file of sync cases, whose header explains its form, and our differences from it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ DIFFERENCES = Path(__file__).with_name("differences.yaml")
 _RESULTS = ("super", "tenant", "tenant_gets", "every_tenant", "after")
 _CASE_KEYS = frozenset({"id", "kind", "direction", "tenant_events", "needs", "defect", "note", *_RESULTS})
 _STEP_KEYS = frozenset({"do", "patch", "super", "tenant", "deletion_seen", "defect", "note"})
-_DIFFERENCE_KEYS = frozenset({"id", "reason", *_RESULTS})
+_DIFFERENCE_KEYS = frozenset({"id", "reason", "policy", "refused", *_RESULTS})
 
 
 class SyncFileError(Exception):
@@ -30,6 +30,7 @@ class Case:
     given: Mapping[str, Any] | None
     expected: Mapping[str, Any]
     needs: tuple[str, ...] = ()
+    has_default_policy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ def with_difference(case: Case, entry: Mapping[str, Any]) -> Case:
     recorded, and so are steps that are not there.
     """
     expected = dict(case.expected)
-    for key in ("super", "tenant", "tenant_gets", "every_tenant"):
+    for key in ("super", "tenant", "tenant_gets", "every_tenant", "refused"):
         if key not in entry:
             continue
         value = entry[key]
@@ -162,7 +163,12 @@ def with_difference(case: Case, entry: Mapping[str, Any]) -> Case:
             if step is not None:
                 steps[index] = {**steps[index], **step}
         expected["after"] = steps
-    return Case(case.id, case.kind, case.direction, case.given, expected, case.needs)
+    return replace(with_policy(case, entry), expected=expected)
+
+
+def with_policy(case: Case, entry: Mapping[str, Any]) -> Case:
+    """The case under the policy that the difference names."""
+    return replace(case, has_default_policy=entry.get("policy") == "default")
 
 
 def merged(value: Any, patch: Any, *, keeps_null: bool = False) -> Any:

@@ -14,6 +14,7 @@ import yaml
 from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.kinds.port import Scope
+from syncer.policy.sync_policy import DEFAULT
 from tenancy import names
 from tests.cases.sync.changes import changes, differs
 from tests.cases.sync.load import (
@@ -25,10 +26,12 @@ from tests.cases.sync.load import (
     differences,
     merged,
     with_difference,
+    with_policy,
 )
 from tests.cases.sync.placeholders import TIME, Placeholders, UnknownPlaceholderError
+from tests.cases.sync.policy import PERMISSIVE
 from tests.cases.sync.server_defaults import Object, compared
-from tests.cases.sync.world import KINDS, NotAtRestError, World
+from tests.cases.sync.world import KINDS, CaseError, World
 
 _AGAIN = re.compile(r"tenant delete \(grace 0\) and create again, (.*?)(?:, then wait for a patrol.*)?")
 _ENV = "${KUBERNETES_ENV}"
@@ -82,7 +85,7 @@ class SyncRunner:
 
     def _judged(self, case: Case) -> tuple[list[str], str]:
         entry = self._differences.cases.get(case.id)
-        recorded = self._failures(case)
+        recorded = self._failures(case if entry is None else with_policy(case, entry))
         if entry is None:
             return recorded, ""
         if not recorded:
@@ -92,7 +95,7 @@ class SyncRunner:
     def _failures(self, case: Case) -> list[str]:
         try:
             return list(_CaseRun(self._file, self._differences.everywhere, case).run())
-        except (NotAtRestError, UnknownPlaceholderError) as problem:
+        except (CaseError, UnknownPlaceholderError) as problem:
             return [f"{type(problem).__name__}: {problem}"]
 
 
@@ -115,7 +118,8 @@ class _CaseRun:
                 cluster_domain=str(file.vc_spec.get("clusterDomain") or ""),
                 transparent_prefixes=prefixes["transparentMetaPrefixes"],
                 opaque_prefixes=prefixes["opaqueMetaPrefixes"],
-            )
+            ),
+            DEFAULT if case.has_default_policy else PERMISSIVE,
         )
         given = case.given or case.expected.get("tenant") or case.expected.get("super") or {}
         meta = given["metadata"]
@@ -185,6 +189,8 @@ class _CaseRun:
         value = self.world.create(Side.TENANT, self._case.kind, self.placeholders.replaced(self._case.given))
         self.placeholders.tenant_uids.append(value["metadata"]["uid"])
         self._reconcile()
+        refused = sorted(each.path for each in self.world.last_plan.refusals)
+        yield from differs(sorted(self._case.expected.get("refused") or ()), refused, "refused")
         yield from self._compare_super(self._case.expected.get("super"))
         if wanted := self._case.expected.get("tenant_gets"):
             actual = self._tenant() or {}
@@ -334,6 +340,8 @@ class _CaseRun:
         again = _AGAIN.fullmatch(text)
         if text.startswith("wait for a patrol"):
             return None
+        if where not in self.world.sides[side]:
+            raise CaseError(f"there is no object to {text}")
         if again:
             given = self.placeholders.replaced(self._case.given)
             self.world.delete(side, where)

@@ -3,7 +3,6 @@
 
 import copy
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from devkit.syncer.fake_view import FakeView
@@ -12,8 +11,7 @@ from syncer.core.plan import Bind, Create, Delete, IssueTokens, Patch, Plan, Sid
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.kinds import table
 from syncer.kinds.port import KindSync, Scope
-from syncer.policy import patterns
-from syncer.policy.sync_policy import DEFAULT, Privileged
+from syncer.policy.sync_policy import DEFAULT, SyncPolicy
 from tests.cases.sync.load import merged
 from tests.cases.sync.server_defaults import Object, set_defaults
 
@@ -22,37 +20,21 @@ _MOST_ROUNDS = 10
 _ObjectKey = tuple[str, str, str]
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2000000000, "system-node-critical": 2000001000}
 
-_ANY = patterns.of("*")
-# Upstream has no policy: what it lets pass is recorded, and what the default policy refuses is tested by
-# tests/unit/syncer.
-_POLICY = replace(
-    DEFAULT,
-    pods=replace(
-        DEFAULT.pods,
-        privileged=Privileged.ALWAYS,
-        host_namespaces=frozenset({"Network", "PID", "IPC"}),
-        host_ports=frozenset(range(1, 65536)),
-        volume_types=DEFAULT.pods.volume_types | {"hostPath"},
-        toleration_keys=_ANY,
-        node_labels=_ANY,
-        priority_classes=patterns.of("*", *_SYSTEM_PRIORITIES),
-    ),
-)
-
 
 class AdmissionError(Exception):
     """An API server refuses an object."""
 
 
-class NotAtRestError(Exception):
-    """The plans for an object do not come to an end."""
+class CaseError(Exception):
+    """A case cannot be carried out, such as when plans do not come to an end."""
 
 
 class World:
     """Both sides. `apply` carries out what the syncer plans; `reconcile` does so until nothing is left."""
 
-    def __init__(self, tenant: TenantCluster) -> None:
+    def __init__(self, tenant: TenantCluster, policy: SyncPolicy = DEFAULT) -> None:
         self.tenant = tenant
+        self._policy = policy
         self.sides: dict[Side, dict[_ObjectKey, Object]] = {Side.TENANT: {}, Side.SUPER: {}}
         self._addresses: dict[_ObjectKey, str] = {}
         self._count = 0
@@ -69,7 +51,7 @@ class World:
         value = copy.deepcopy(body)
         where = (kind, namespace_of(value), name_of(value))
         if where in self.sides[side]:
-            raise NotAtRestError(f"{where} is created, but exists")
+            raise CaseError(f"{where} is created, but exists")
         if kind == "Pod":
             self._admit_pod(side, value["spec"])
         self._count += 1
@@ -108,7 +90,7 @@ class World:
         del self.sides[side][where]
 
     def reconcile(self, kind: str, namespace: str, name: str) -> None:
-        """Plan and carry out until there is nothing left to do. Raises NotAtRestError."""
+        """Plan and carry out until there is nothing left to do. Raises CaseError."""
         for _ in range(_MOST_ROUNDS):
             plan = self._plan(kind, namespace, name)
             if plan is None or not plan.actions:
@@ -118,7 +100,7 @@ class World:
                     self._carry_out(action)
             except AdmissionError:
                 return
-        raise NotAtRestError(f"{kind} {namespace}/{name}: {self.last_plan.actions}")
+        raise CaseError(f"{kind} {namespace}/{name}: {self.last_plan.actions}")
 
     def _plan(self, kind: str, namespace: str, name: str) -> Plan | None:
         sync = KINDS[kind]
@@ -128,7 +110,7 @@ class World:
             return None
         view = FakeView(
             tenant=self.tenant,
-            policy=_POLICY,
+            policy=self._policy,
             tenant_objects=list(self.sides[Side.TENANT].values()),
             super_objects=list(self.sides[Side.SUPER].values()),
         )
@@ -159,7 +141,7 @@ class World:
             case Patch():
                 where = (action.kind.kind, action.namespace, action.name)
                 if self.sides[action.side][where]["metadata"]["uid"] != action.uid:
-                    raise NotAtRestError(f"{where} is another object")
+                    raise CaseError(f"{where} is another object")
                 self.patch(
                     action.side, where, action.body, action.subresource, is_strategic=action.is_strategic
                 )

@@ -84,3 +84,27 @@ def test_a_difference_of_references_alone_is_none() -> None:
     there = created(plan(SYNC, own, None, FakeView(super_objects=[pod()])))
     there["metadata"]["uid"] = "s-1"
     assert brief(plan(SYNC, own, there, FakeView(super_objects=[pod()]))) == []
+
+
+@pytest.mark.parametrize(
+    ("address", "is_refused"),
+    [
+        ({"ip": "10.1.0.9", "targetRef": REF}, False),
+        ({"ip": "10.1.0.9"}, True),
+        ({"ip": "10.1.0.8", "targetRef": REF}, True),
+        ({"ip": "169.254.169.254"}, True),
+        ({"ip": "192.0.2.1"}, False),
+    ],
+)
+def test_private_addresses_are_those_of_the_pods_that_are_named(address: Object, is_refused: bool) -> None:
+    own = tenant_object("Endpoints", subsets=[{"addresses": [address]}])
+    there = pod() | {"status": {"podIPs": [{"ip": "10.1.0.9"}]}}
+    result = brief(plan(SYNC, own, None, FakeView(super_objects=[there])))
+    assert result == (["refused subsets[0].addresses[0].ip"] if is_refused else ["create in super a"])
+
+
+def test_a_pod_in_the_nodes_network_vouches_for_no_address() -> None:
+    own = tenant_object("Endpoints", subsets=[{"addresses": [{"ip": "10.1.0.9", "targetRef": REF}]}])
+    there = pod() | {"status": {"podIPs": [{"ip": "10.1.0.9"}]}, "spec": {"hostNetwork": True}}
+    result = brief(plan(SYNC, own, None, FakeView(super_objects=[there])))
+    assert result == ["refused subsets[0].addresses[0].ip"]

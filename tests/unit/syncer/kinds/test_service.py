@@ -4,9 +4,11 @@
 import copy
 from typing import Any
 
+from devkit.syncer.fake_view import FakeView
 from syncer.core.objects import Object
 from syncer.core.plan import Plan, Side
 from syncer.kinds.service import SYNC
+from tests.cases.sync.policy import PERMISSIVE
 from tests.unit.syncer.kinds.objects import brief, created, patched, plan, super_object, tenant_object
 
 SPEC = {
@@ -51,8 +53,12 @@ def found(spec: Object = SUPER_SPEC, annotations: dict[str, str] = SHOWN, **fiel
     return super_object("Service", meta=meta, spec=copy.deepcopy(spec), **fields)
 
 
+def _plan(own: Object, there: Object | None) -> Plan:
+    return plan(SYNC, own, there, FakeView(policy=PERMISSIVE))
+
+
 def test_addresses_and_node_ports_are_the_super_clusters() -> None:
-    result = plan(SYNC, tenant(annotations={}), None)
+    result = _plan(tenant(annotations={}), None)
     assert result.is_partial  # its address comes up
     body = created(result)
     assert body["metadata"]["annotations"]["tenancy.x-k8s.io/clusterIP"] == "10.96.0.7"
@@ -71,26 +77,26 @@ def test_addresses_and_node_ports_are_the_super_clusters() -> None:
 
 
 def test_a_headless_service_stays_one() -> None:
-    body = created(plan(SYNC, tenant({"clusterIP": "None", "clusterIPs": ["None"]}, {}), None))
+    body = created(_plan(tenant({"clusterIP": "None", "clusterIPs": ["None"]}, {}), None))
     assert body["spec"] == {"clusterIP": "None", "clusterIPs": ["None"]}
     assert "tenancy.x-k8s.io/clusterIP" not in body["metadata"]["annotations"]
 
 
 def test_the_health_check_port_is_the_super_clusters() -> None:
     spec = {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30999}
-    assert created(plan(SYNC, tenant(spec, {}), None))["spec"] == {
+    assert created(_plan(tenant(spec, {}), None))["spec"] == {
         "type": "LoadBalancer",
         "externalTrafficPolicy": "Local",
     }
 
 
 def test_what_each_server_chose_is_no_difference() -> None:
-    assert plan(SYNC, tenant(), found()) == Plan()
+    assert _plan(tenant(), found()) == Plan()
 
 
 def test_a_changed_selector_goes_down() -> None:
     changed = {**SPEC, "selector": {"tier": "b"}}
-    assert patched(plan(SYNC, tenant(changed), found())) == {
+    assert patched(_plan(tenant(changed), found())) == {
         "spec": {"selector": {"tier": "b", "tenant-label.vcnode.io/app.kubernetes.io__name": None}}
     }
 
@@ -101,7 +107,7 @@ def test_ports_keep_their_node_ports_when_others_change() -> None:
         {"name": "dns", "port": 53, "protocol": "UDP", "targetPort": 53, "nodePort": 30053},
         {"name": "http", "port": 81, "protocol": "TCP", "targetPort": 8080, "nodePort": 30080},
     ]
-    assert patched(plan(SYNC, tenant({**SPEC, "ports": ports}), found())) == {
+    assert patched(_plan(tenant({**SPEC, "ports": ports}), found())) == {
         "spec": {
             "ports": [
                 {"name": "new", "port": 443, "protocol": "TCP", "targetPort": 443},
@@ -114,20 +120,20 @@ def test_ports_keep_their_node_ports_when_others_change() -> None:
 
 def test_node_ports_go_with_the_type() -> None:
     spec = {**SPEC, "type": "ClusterIP"}
-    body = patched(plan(SYNC, tenant(spec), found()))
+    body = patched(_plan(tenant(spec), found()))
     assert body["spec"]["type"] == "ClusterIP"
     assert all("nodePort" not in port for port in body["spec"]["ports"])
 
 
 def test_the_address_comes_up_to_both() -> None:
-    result = plan(SYNC, tenant(annotations={}), found(annotations={}))
+    result = _plan(tenant(annotations={}), found(annotations={}))
     assert patched(result) == {"metadata": {"annotations": SHOWN}}
     assert patched(result, Side.TENANT) == {"metadata": {"annotations": SHOWN}}
 
 
 def test_a_forged_address_is_repaired_on_both_sides() -> None:
     forged = {"transparency.tenancy.x-k8s.io/clusterIP": "192.0.2.1"}
-    result = plan(SYNC, tenant(annotations=forged), found(annotations=forged))
+    result = _plan(tenant(annotations=forged), found(annotations=forged))
     assert patched(result) == {"metadata": {"annotations": SHOWN}}
     assert patched(result, Side.TENANT) == {"metadata": {"annotations": SHOWN}}
 
@@ -140,17 +146,24 @@ def test_status_comes_up_whatever_the_type() -> None:
     for kind in ("ClusterIP", "NodePort", "LoadBalancer"):
         own = tenant({**SPEC, "type": kind}, status={"loadBalancer": {}})
         there = found({**SUPER_SPEC, "type": kind}, status=status)
-        assert patched(plan(SYNC, own, there), Side.TENANT, "status") == {
+        assert patched(_plan(own, there), Side.TENANT, "status") == {
             "status": {
                 "loadBalancer": {"ingress": status["loadBalancer"]["ingress"]},
                 "conditions": [{"type": "A"}],
             }
         }
-    assert plan(SYNC, tenant(status=status), found(status=status)) == Plan()
+    assert _plan(tenant(status=status), found(status=status)) == Plan()
 
 
 def test_an_external_name_passes_and_shows_no_address() -> None:
     spec = {"type": "ExternalName", "externalName": "example.com"}
-    assert created(plan(SYNC, tenant(spec, {}), None))["spec"] == spec
+    assert created(_plan(tenant(spec, {}), None))["spec"] == spec
     own, there = tenant(spec, {}), super_object("Service", spec=copy.deepcopy(spec))
-    assert brief(plan(SYNC, own, there)) == []
+    assert brief(_plan(own, there)) == []
+
+
+def test_what_the_policy_refuses_stays_as_it_last_was() -> None:
+    changed = tenant({**SPEC, "type": "ClusterIP", "externalIPs": ["192.0.2.1"]})
+    expected = ["refused spec.externalIPs[0]"]
+    assert brief(plan(SYNC, changed, None)) == expected
+    assert brief(plan(SYNC, changed, found())) == expected
