@@ -55,6 +55,7 @@ class SyncerDaemon:
             "superCluster": {"kubeconfigFile": str(self._kubeconfig)},
             "tenants": {"virtualClusters": {}},
             "vnAgent": {"port": AGENT_PORT, "address": "node"},
+            "resources": ["ingress", "ingressclass", "priorityclass", "runtimeclass", "crd"],
             "status": {"socket": str(self.status_socket)},
             **settings,
         }

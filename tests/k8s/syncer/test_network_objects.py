@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from tenancy import keys
 from tests.k8s.ring.api import JsonObject
-from tests.k8s.syncer.shops import Shop, object_of, service
+from tests.k8s.syncer.shops import Shop, object_of, pod, pod_spec, service
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -44,7 +45,9 @@ def test_ingress_and_its_status(shops: tuple[Shop, Shop]) -> None:
 
 
 def test_network_policy_selects_the_tenants_own(shops: tuple[Shop, Shop]) -> None:
-    """All its namespaces are the tenant's: a selector of namespaces must not meet another's."""
+    """All its namespaces are the tenant's: a selector of namespaces must meet no pod of another's."""
+    peers = [{"namespaceSelector": {}}, {"podSelector": {"matchLabels": {"app": "client"}}}]
+    rule = {"from": [*peers, {"ipBlock": {"cidr": "192.0.2.0/24"}}], "ports": [{"port": 80}]}
     policy = object_of(
         "networking.k8s.io/v1",
         "NetworkPolicy",
@@ -52,34 +55,23 @@ def test_network_policy_selects_the_tenants_own(shops: tuple[Shop, Shop]) -> Non
         spec={
             "podSelector": {"matchLabels": {"app": "web"}},
             "policyTypes": ["Ingress"],
-            "ingress": [
-                {
-                    "from": [
-                        {"namespaceSelector": {}},
-                        {"podSelector": {"matchLabels": {"app": "client"}}},
-                        {"ipBlock": {"cidr": "192.0.2.0/24"}},
-                    ],
-                    "ports": [{"port": 80, "protocol": "TCP"}],
-                }
-            ],
+            "ingress": [rule],
         },
     )
     for shop in shops:
-        shop.apply(policy)
+        shop.apply(policy, pod("client", pod_spec(), labels={"app": "client"}))
     for shop in shops:
+        shop.wait_own("the pod is below", lambda own: own.in_super("pods", "client") is not None)
         shop.wait_own("it is below", lambda own: own.in_super("networkpolicies", "web") is not None)
         below = shop.in_super("networkpolicies", "web")
         assert below is not None
         assert below["spec"]["podSelector"]["matchLabels"] == {"app": "web"}
-        (rule,) = below["spec"]["ingress"]
-        selectors = [each["namespaceSelector"] for each in rule["from"] if "namespaceSelector" in each]
-        assert selectors
-        for selector in selectors:
-            assert selector not in ({}, None), "it selects all namespaces of the super cluster"
-        namespaces = _selected(shop, selectors)
-        assert shop.super_namespace in namespaces
-        other = shops[1 - shops.index(shop)]
-        assert other.super_namespace not in namespaces
+        (made,) = below["spec"]["ingress"]
+        assert made["from"][2] == {"ipBlock": {"cidr": "192.0.2.0/24"}}
+        for peer in made["from"][:2]:
+            namespaces = {each["metadata"]["namespace"] for each in _selected(shop, peer)}
+            assert shop.super_namespace in namespaces
+            assert {name for name in namespaces if not _is_owned(shop, name)} == set()
 
 
 def test_disruption_budget_and_its_status(shop: Shop) -> None:
@@ -91,14 +83,27 @@ def test_disruption_budget_and_its_status(shop: Shop) -> None:
     assert below["spec"]["minAvailable"] == 1
 
 
-def _selected(shop: Shop, selectors: list[JsonObject]) -> set[str]:
-    """The namespaces of the super cluster that any of the selectors matches."""
-    found: set[str] = set()
-    for namespace in shop.super_api.get("/api/v1/namespaces")["items"]:
-        labels = namespace["metadata"].get("labels", {})
-        if any(_matches(selector, labels) for selector in selectors):
-            found.add(namespace["metadata"]["name"])
+def _selected(shop: Shop, peer: JsonObject) -> list[JsonObject]:
+    """The pods of the super cluster that a peer of a policy in the namespace stands for."""
+    found = []
+    namespaces = {
+        each["metadata"]["name"]: each for each in shop.super_api.get("/api/v1/namespaces")["items"]
+    }
+    for each in shop.super_api.get("/api/v1/pods")["items"]:
+        where = each["metadata"]["namespace"]
+        if "namespaceSelector" in peer:
+            labels = namespaces[where]["metadata"].get("labels", {}) if where in namespaces else {}
+            is_here = _matches(peer["namespaceSelector"], labels)
+        else:
+            is_here = where == shop.super_namespace
+        if is_here and _matches(peer.get("podSelector") or {}, each["metadata"].get("labels", {})):
+            found.append(each)
     return found
+
+
+def _is_owned(shop: Shop, namespace: str) -> bool:
+    annotations = shop.super_api.get(f"/api/v1/namespaces/{namespace}")["metadata"].get("annotations", {})
+    return bool(annotations.get(keys.CLUSTER) == shop.tenant.key)
 
 
 def _matches(selector: JsonObject, labels: dict[str, str]) -> bool:
