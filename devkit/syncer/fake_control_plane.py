@@ -44,7 +44,6 @@ class FakeControlPlane:
         *,
         content_type: str = "application/json",
         limit_bytes: int = MAX_RESPONSE_BYTES,
-        can_repeat: bool = False,
     ) -> bytes:
         self.requests.append(f"{method} {path}")
         value = msgspec.json.decode(body) if body else {}

@@ -23,7 +23,7 @@ from syncer.core.objects import (
     version_of,
 )
 from syncer.core.plan import Patch, Side
-from syncer.vnodes.quantity import is_equal_quantity
+from syncer.policy import quantity
 from tenancy import keys
 
 KIND = SyncedKind(NODES, "Node")
@@ -304,11 +304,18 @@ def _status_changes(desired: Object, actual: Object) -> Object:
         have = found.get(field) or {}
         # The API server writes quantities in its own form.
         wanted[field] = {
-            key: have[key] if key in have and is_equal_quantity(have[key], value) else value
+            key: have[key] if key in have and _is_same_amount(have[key], value) else value
             for key, value in wanted[field].items()
         }
     patch: Object = merge_patch(found, wanted)
     return patch
+
+
+def _is_same_amount(one: object, other: object) -> bool:
+    if one == other:
+        return True
+    amount = quantity.parse(one)
+    return amount is not None and amount == quantity.parse(other)
 
 
 def _kept_conditions(status: Object) -> list[Object]:

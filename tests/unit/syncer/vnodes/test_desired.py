@@ -353,7 +353,7 @@ def test_vnode_that_is_right_is_left_alone() -> None:
     own["spec"]["taints"].append({"key": "own", "effect": "NoExecute"})
     own["spec"]["taints"][0] = own["spec"]["taints"][0] | {"timeAdded": "2026"}
     own["status"]["images"] = []
-    own["status"]["capacity"]["memory"] = "262144Mi"
+    own["status"]["capacity"] |= {"memory": "262144Mi", "cpu": "64000m"}
     for each in own["status"]["conditions"]:
         each["lastHeartbeatTime"] = None
     assert vnode_changes(VNODE, own, UPSTREAM) == ()
