@@ -42,6 +42,8 @@ SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")
 NOT_ISSUED = "TokensNotIssued"
 
 MAX_RENEWALS_IN_FLIGHT = 4
+# A super pod is made right after its tokens; retries of its creation take longer, and issue them again.
+ORPHAN_AGE_S = 60.0
 MAX_RESPONSE_BYTES = 256 * 1024
 FIRST_BACKOFF_S = 10.0
 # A token of the shortest lifetime has 120 s left when its renewal begins, and others have more.
@@ -74,11 +76,12 @@ class TokenCounts:
 
 @dataclass(slots=True)
 class _Record:
-    """One pod's tokens. `is_leaving`: the super pod is gone, so is the Secret soon."""
+    """One pod's tokens. `is_leaving`: the super pod is gone; `is_removing`: its Secret is being deleted."""
 
     pod: PodTokens
     secret_uid: str
     is_leaving: bool = False
+    is_removing: bool = False
     is_queued: bool = False
     failures: int = 0
     due_s: float = 0.0
@@ -173,9 +176,19 @@ class TokenIssuer:
             self._schedule(tenant, record, 0.0)
 
     def remove_orphans(self, key: str, pod_uids: Set[str]) -> int:
-        """Delete the Secrets of pods that are not among these: all that the tenant has; return how many."""
+        """Delete the Secrets of pods that are not among these, all that have a super pod; return how many.
+
+        Young ones stay: tokens are issued before their super pod is made. Fit for each patrol.
+        """
         tenant = self._tenants.get(key)
-        orphans = [] if tenant is None else [uid for uid in tenant.records if uid not in pod_uids]
+        if tenant is None:
+            return 0
+        last_s = self._wall() - ORPHAN_AGE_S
+        orphans = [
+            uid
+            for uid, record in tenant.records.items()
+            if uid not in pod_uids and not record.is_leaving and _issued_s(record.pod) < last_s
+        ]
         for uid in orphans:
             self.pod_gone(key, uid)
         return len(orphans)
@@ -194,9 +207,12 @@ class TokenIssuer:
         if not 0 < len(action.tokens) <= MAX_TOKENS:
             return Wait(NOT_ISSUED, f"a pod has at most {MAX_TOKENS} tokens")
         record = tenant.records.get(action.uid)
-        if record is not None and record.secret_uid and not record.is_leaving:
+        if record is not None:
+            if record.is_removing:
+                return Wait(NOT_ISSUED, "tokens of an earlier pod are being removed")
+            self._keep(tenant, record)
             is_same = requests_of(record.pod.tokens) == action.tokens
-            if is_same and record.pod.secret_name == action.secret_name:
+            if record.secret_uid and is_same and record.pod.secret_name == action.secret_name:
                 return None
         pod = pod_tokens(action, super_namespace, ())
         try:
@@ -212,6 +228,12 @@ class TokenIssuer:
             record = tenant.records[action.uid] = _Record(pod, secret_uid)
             self._schedule_renewal(tenant, record)
         return None
+
+    def _keep(self, tenant: _TenantTokens, record: _Record) -> None:
+        """The super pod is made, or made again: its Secret stays."""
+        if record.is_leaving:
+            record.is_leaving = False
+            self._schedule_renewal(tenant, record)
 
     def waiting(self, key: str) -> int:
         """How many pods of a tenant have a renewal that failed."""
@@ -334,6 +356,7 @@ class TokenIssuer:
         if record.secret_uid and self._owns(tenant.cluster.key, pod.super_namespace):
             body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": record.secret_uid}}
             path = SECRETS.path(pod.super_namespace, pod.secret_name)
+            record.is_removing = True
             try:
                 await self._super_client.request("DELETE", path, {}, msgspec.json.encode(body))
                 self.counts.removed += 1
@@ -344,6 +367,8 @@ class TokenIssuer:
                     longest_s = backoff_s(record.failures, first_s=FIRST_BACKOFF_S, longest_s=MAX_BACKOFF_S)
                     self._schedule(tenant, record, spread_s(longest_s, self._jitter()))
                     return
+            finally:
+                record.is_removing = False
         if tenant.records.get(pod.uid) is record:
             del tenant.records[pod.uid]
 

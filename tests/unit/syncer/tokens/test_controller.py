@@ -254,6 +254,8 @@ async def test_orphans_are_removed() -> None:
     async with TokensEnvironment() as env:
         for name in ("web-0", "web-1", "web-2"):
             assert await env.issue(action(name)) is None
+        assert env.issuer.remove_orphans(TENANT.key, {"uid-web-1"}) == 0  # their pods are being made
+        await asyncio.sleep(61)
         assert env.issuer.remove_orphans(TENANT.key, {"uid-web-1"}) == 2
         await asyncio.sleep(1)
         assert [env.secret(f"web-{n}") is not None for n in range(3)] == [False, True, False]
@@ -459,3 +461,43 @@ async def test_renewal_by_another_replica_ends_ours_in_the_queue() -> None:
             other.secret_seen(found)
         await asyncio.sleep(400)
         assert env.issued == 8 + 4
+
+
+@pytest.mark.asyncio
+async def test_pod_that_is_made_again_keeps_its_secret() -> None:
+    async with TokensEnvironment() as env:
+        assert await env.issue(action()) is None
+        env.issuer.pod_gone(TENANT.key, "uid-web-0")
+        assert await env.issue(action()) is None
+        await asyncio.sleep(60)
+        assert env.secret() is not None
+        await asyncio.sleep(2900)
+        assert env.issued == 2
+
+
+@pytest.mark.asyncio
+async def test_pod_that_is_made_again_waits_for_a_removal() -> None:
+    async with TokensEnvironment() as env:
+        assert await env.issue(action()) is None
+        env.cluster.delay_s = 5.0
+        env.issuer.pod_gone(TENANT.key, "uid-web-0")
+        await asyncio.sleep(1)
+        assert await env.issue(action()) == Wait(
+            "TokensNotIssued", "tokens of an earlier pod are being removed"
+        )
+        await asyncio.sleep(5)
+        assert env.secret() is None
+        assert await env.issue(action()) is None
+        assert env.tokens() == {"token-0": f"{MARK}.2"}
+
+
+@pytest.mark.asyncio
+async def test_removal_that_failed_is_ended_by_the_next_pod() -> None:
+    async with TokensEnvironment() as env:
+        assert await env.issue(action()) is None
+        env.cluster.failures = [UnreachableError("x")]
+        env.issuer.pod_gone(TENANT.key, "uid-web-0")
+        await asyncio.sleep(1)
+        assert await env.issue(action()) is None
+        await asyncio.sleep(120)
+        assert env.tokens() == {"token-0": f"{MARK}.1"}
