@@ -121,11 +121,10 @@ class Slots:
 
 
 class Engine:
-    """`run` works until cancelled. `may_write` is asked before each write: shards may have changed."""
+    """`run` works until cancelled."""
 
     def __init__(
         self,
-        super_client: Requester,
         kinds: Mapping[str, KindSync],
         queue: WorkQueue,
         metrics: SyncerMetrics,
@@ -134,10 +133,8 @@ class Engine:
         reports: Reports,
         tasks: Tasks,
         *,
-        may_write: Callable[[str], bool] = lambda _: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._super_client = super_client
         self._kinds = kinds
         self._queue = queue
         self._metrics = metrics
@@ -145,7 +142,6 @@ class Engine:
         self._tokens = tokens
         self._reports = reports
         self._tasks = tasks
-        self._may_write = may_write
         self._clock = clock
         self._slots = Slots(SLOTS)
         self.conflicts: dict[tuple[str, SyncKey], str] = {}
@@ -306,9 +302,6 @@ class Engine:
     async def _send(
         self, session: TenantSession, item: SyncKey, side: Side, verb: str, request: ApiRequest
     ) -> bytes:
-        key = session.tenant.key
-        if not self._may_write(key):
-            raise ForeignNamespaceError(key)
         self._metrics.requests.labels(side, verb).inc()
         if side is Side.TENANT:
             async with self._slots.yielded():
@@ -319,11 +312,11 @@ class Engine:
         )
         if not is_own:
             raise ForeignNamespaceError(request.namespace)
-        return await _ask(self._super_client, request)
+        return await _ask(session.super_client, request)
 
     async def _read(self, session: TenantSession, side: Side, kind: SyncedKind, body: Object) -> Object:
         self._metrics.requests.labels(side, "get").inc()
-        client: Requester = session.client if side is Side.TENANT else self._super_client
+        client = session.client if side is Side.TENANT else session.super_client
         return deep_json.decode(_OBJECT, await client.request("GET", read_path(kind, body), {}))
 
     def _note_conflict(self, session: TenantSession, item: SyncKey, conflict: Conflict | None) -> None:

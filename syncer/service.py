@@ -2,6 +2,8 @@
 """One running vc-syncer: builds the parts, starts them in order, and ends them."""
 
 import random
+import secrets
+import socket
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,7 +15,7 @@ from daemonkit.kube.kubeconfig import Access, in_cluster, load
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap, wait_until_ready
 from daemonkit.run.lifecycle import Lifecycle
 from syncer.attachments import Attachments
-from syncer.config import SyncerConfiguration
+from syncer.config import ShardingConfig, SyncerConfiguration
 from syncer.engine import SLOTS, Engine
 from syncer.kinds import table
 from syncer.kinds.port import KindSync
@@ -21,12 +23,15 @@ from syncer.metrics import SyncerMetrics
 from syncer.patrol import Patrol
 from syncer.report import StatusReport
 from syncer.session import TenantSession
+from syncer.sharding.lease_objects import LeaseNames
+from syncer.sharding.port import SoleOwner
+from syncer.sharding.replica import Replica
 from syncer.super_cluster import NODE, SuperCaches, SuperChange
 from syncer.tenant_reports import TenantReports
 from syncer.tenants.conditions import write_condition
 from syncer.tenants.directory import DirectorySource
 from syncer.tenants.policies import Policies
-from syncer.tenants.port import Reachable, Unusable
+from syncer.tenants.port import Reachable, TenantState, Unusable
 from syncer.tenants.virtual_clusters import VirtualClusterSource
 from syncer.token_sync import TokenSync
 from syncer.vnode_sync import VNodeSync
@@ -37,6 +42,8 @@ COMPONENT = "vc-syncer"
 READY_WAIT_S = 10.0
 # For writes under way at a stop.
 DRAIN_S = 5.0
+# For the Lease to be released: others take over at once then.
+LEAVE_S = 3.0
 
 _log = logs.get(__name__)
 
@@ -48,10 +55,12 @@ class SyncerService:
         """Build all parts without connecting. Raises CredentialsError for an unusable kubeconfig."""
         self._config = config
         self._metrics = SyncerMetrics()
+        self._published: Mapping[str, TenantState] = {}
         self._shell = DaemonShell(COMPONENT)
         self._tasks = self._shell.tasks
         self._client = _client(config.super_cluster.kubeconfig_file, environment)
         self._kinds: dict[str, KindSync] = {each.kind.kind: each for each in _kinds(config)}
+        self._ownership = self._make_ownership(config.sharding)
         self._queue = WorkQueue(time.monotonic, random.random, self._metrics.queue_seconds)
         self._super = SuperCaches(self._client, self._kinds.values(), self._super_changed)
         self._reports = TenantReports(self._metrics, time.time, time.monotonic)
@@ -74,7 +83,6 @@ class SyncerService:
         )
         self._tokens = TokenSync(self._client, self._super, self._owns, self._tasks, time.time, random.random)
         self._engine = Engine(
-            self._client,
             self._kinds,
             self._queue,
             self._metrics,
@@ -91,10 +99,18 @@ class SyncerService:
         )
         self._add_gauges()
 
+    def _make_ownership(self, sharding: ShardingConfig | None) -> SoleOwner | Replica:
+        if sharding is None:
+            return SoleOwner()
+        leases = LeaseNames(sharding.lease.namespace, sharding.lease.name)
+        # The name is of one running replica: a pod's host name, which is the pod's own.
+        name = socket.gethostname().lower()
+        return Replica(self._client, leases, name, f"{name}_{secrets.token_hex(8)}", self._update_tenants)
+
     def _make_source(self, environment: Mapping[str, str]) -> DirectorySource | VirtualClusterSource:
         tenants = self._config.tenants
         if tenants.directory is not None:
-            return DirectorySource(tenants.directory, lambda: self._client.server, self._attachments.update)
+            return DirectorySource(tenants.directory, lambda: self._client.server, self._publish)
         meta = tenants.virtual_clusters
         if meta is not None and (path := meta.kubeconfig_file) is not None:
             self._meta_client = _client(path, environment)
@@ -119,6 +135,8 @@ class SyncerService:
             status=lambda: self._report.status(time.monotonic()),
             pages={"/explain": self._report.explain},
         )
+        if isinstance(self._ownership, Replica):
+            self._tasks.spawn(self._ownership.run(), "sharding")
         self._super.start(self._tasks)
         self._tasks.spawn(self._policies.reflector.run(), "policies")
         self._tasks.spawn(self._source.run(), "tenants")
@@ -140,10 +158,25 @@ class SyncerService:
         await self._queue.drain(DRAIN_S)
         await self._attachments.close()
         await self._shell.end_tasks()
+        if isinstance(self._ownership, Replica):
+            await self._ownership.leave(LEAVE_S)
         await self._client.close()
         await self._shell.stop()
 
     # ---- tenants
+
+    def _publish(self, tenants: Mapping[str, TenantState]) -> None:
+        self._published = tenants
+        self._update_tenants()
+
+    def _update_tenants(self) -> None:
+        """Serve those of the published tenants that this process holds."""
+        held = {
+            source: state
+            for source, state in self._published.items()
+            if self._ownership.may_write(state.cluster.key if isinstance(state, Reachable) else state.key)
+        }
+        self._attachments.update(held)
 
     def _open_session(self, state: Reachable) -> TenantSession:
         return TenantSession(
@@ -154,6 +187,8 @@ class SyncerService:
             self._config.settings,
             self._policies.of(state.cluster),
             self._queue.add,
+            self._client,
+            self._ownership,
             virtual_cluster=state.virtual_cluster,
             user_agent=COMPONENT,
         )
@@ -175,7 +210,8 @@ class SyncerService:
 
     def _owns(self, key: str, super_namespace: str) -> bool:
         session = self._attachments.sessions.get(key)
-        return session is not None and session.owns_super_namespace(super_namespace)
+        is_owned = session is not None and session.owns_super_namespace(super_namespace)
+        return is_owned and self._ownership.may_write(key)
 
     def _super_changed(self, change: SuperChange) -> None:
         if change.kind == NODE:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from daemonkit.kube.client import Client
+from daemonkit.kube.client import Client, Requester
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.freshness import Failure
 from daemonkit.kube.kubeconfig import Access
@@ -28,6 +28,8 @@ from syncer.core.view import SyncSettings
 from syncer.deletions import Deletions, SyncKey
 from syncer.kinds.port import KindSync, Scope
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
+from syncer.sharding.fenced_client import FencedClient
+from syncer.sharding.port import TenantOwnership
 from syncer.super_cluster import SuperCaches
 from syncer.vnodes.tenant_vnodes import TenantVNodes
 from tenancy.super_namespaces import SuperNamespaceOwner
@@ -57,6 +59,8 @@ class TenantSession:
         settings: SyncSettings,
         policy: SyncPolicy | str,
         enqueue: Callable[["TenantSession", SyncKey], None],
+        super_client: Requester,
+        ownership: TenantOwnership,
         *,
         virtual_cluster: Key | None = None,
         user_agent: str = "vc-syncer",
@@ -70,9 +74,13 @@ class TenantSession:
         self.virtual_cluster = virtual_cluster
         self._access = access
         self._credentials = Credentials(lambda: self._access)
-        self.client = Client(
+        self._reader = Client(
             self._credentials, user_agent=user_agent, max_idle=MAX_IN_FLIGHT, repeats_writes=True
         )
+        self.client = FencedClient(self._reader, ownership, tenant.key)
+        """Of the tenant's API server."""
+        self.super_client = FencedClient(super_client, ownership, tenant.key)
+        """Of the super cluster's, for this tenant's objects."""
         self._kinds = kinds
         self._super = super_cluster
         self._enqueue = enqueue
@@ -83,7 +91,7 @@ class TenantSession:
         self._waiters: dict[_Looked, set[SyncKey]] = {}
         self.vnodes: TenantVNodes | None = None
         self.nodes: Reflector[CachedObject] = Reflector(
-            self.client, NODES, parse, on_change=self._nodes_changed, timing=timing
+            self._reader, NODES, parse, on_change=self._nodes_changed, timing=timing
         )
         self.deletions = Deletions(tenant.key, new_token, clock)
         self.is_attached = False
@@ -97,7 +105,7 @@ class TenantSession:
     def _follow(self, sync: KindSync, timing: Timing | None) -> Reflector[CachedObject]:
         kind = sync.kind.kind
         return Reflector(
-            self.client,
+            self._reader,
             sync.kind.resource,
             parse_with_spec if kind in ("Pod", "PersistentVolume") else parse,
             may_be_absent=True,
@@ -132,7 +140,7 @@ class TenantSession:
 
     async def close(self, timeout_s: float) -> None:
         await self._tasks.close(timeout_s)
-        await self.client.close()
+        await self._reader.close()
 
     def use(self, access: Access) -> None:
         """Take rotated credentials, from the next request on."""
