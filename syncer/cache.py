@@ -9,6 +9,7 @@ import msgspec
 
 from daemonkit.kube import deep_json
 from syncer.core.objects import Object
+from tenancy import keys
 
 _RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _OBJECT = msgspec.json.Decoder(Object)
@@ -32,6 +33,15 @@ class _PodOrVolumeSpec(msgspec.Struct, frozen=True, rename="camel"):
     claim_ref: _ClaimRef | None = None
 
 
+class _OwnerAnnotations(msgspec.Struct, frozen=True):
+    uid: str = msgspec.field(name=keys.UID, default="")
+
+
+class _OwnedMetadata(msgspec.Struct, frozen=True):
+    annotations: _OwnerAnnotations | None = None
+
+
+_OWNED = msgspec.json.Decoder(_OwnedMetadata)
 _IDENTIFIED = msgspec.json.Decoder(CachedMetadata)
 _SPEC = msgspec.json.Decoder(_PodOrVolumeSpec)
 
@@ -40,16 +50,17 @@ class CachedObject:
     """One object.
 
     `verified_with` is the version of its peer on the other side with which a plan had nothing to do, empty
-    where there was none; None if that is not known. `node` is a pod's node, `claim_namespace` the
-    namespace of a volume's claim, else empty.
+    where there was none; None if that is not known. `node` is a pod's node, `tenant_uid` the UID
+    of a super pod's tenant pod, `claim_namespace` the namespace of a volume's claim; else they are empty.
     """
 
-    __slots__ = ("body", "claim_namespace", "metadata", "node", "verified_with")
+    __slots__ = ("body", "claim_namespace", "metadata", "node", "tenant_uid", "verified_with")
 
     def __init__(self, metadata: CachedMetadata, body: bytes) -> None:
         self.metadata = metadata
         self.body = body
         self.node = ""
+        self.tenant_uid = ""
         self.claim_namespace = ""
         self.verified_with: str | None = None
 
@@ -87,9 +98,11 @@ def parse(raw: msgspec.Raw | bytes) -> CachedObject:
 def parse_with_spec(raw: msgspec.Raw | bytes) -> CachedObject:
     """As `parse`, for kinds whose node or claim matters: Pods, PersistentVolumes."""
     found = parse(raw)
-    spec = deep_json.decode(_RAW, found.body).get("spec")
-    if spec is not None:
-        facts = _SPEC.decode(spec)
+    fields = deep_json.decode(_RAW, found.body)
+    owner = _OWNED.decode(fields["metadata"]).annotations
+    found.tenant_uid = "" if owner is None else owner.uid
+    if "spec" in fields:
+        facts = _SPEC.decode(fields["spec"])
         found.node = facts.node_name
         found.claim_namespace = "" if facts.claim_ref is None else facts.claim_ref.namespace
     return found

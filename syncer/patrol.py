@@ -31,12 +31,14 @@ class Patrol:
         sessions: Mapping[str, TenantSession],
         *,
         interval_s: float,
+        patrolled: Callable[[TenantSession], None],
         cpu_clock: Callable[[], float] = time.process_time,
     ) -> None:
         self._queue = queue
         self._metrics = metrics
         self._sessions = sessions
         self._interval_s = interval_s
+        self._patrolled = patrolled
         self._cpu_clock = cpu_clock
 
     async def start(self, session: TenantSession) -> None:
@@ -65,6 +67,7 @@ class Patrol:
                 self._queue.add(session, item)
             if count % _BATCH == 0:
                 await asyncio.sleep(0)
+        self._patrolled(session)
         session.judge_deletions(is_first_patrol=not session.has_patrolled)
         if session.has_patrolled:
             self._metrics.repairs.inc(found)

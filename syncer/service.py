@@ -72,16 +72,17 @@ class SyncerService:
             self._super.wait_synced,
             self._tasks,
         )
+        self._vnodes = VNodeSync(
+            self._client, self._super, config.vn_agent, self._tasks, time.time, random.random
+        )
+        self._tokens = TokenSync(self._client, self._super, self._owns, self._tasks, time.time, random.random)
         self._patrol = Patrol(
             self._queue,
             self._metrics,
             self._attachments.sessions,
             interval_s=config.patrol.interval_seconds,
+            patrolled=self._tokens.remove_orphans,
         )
-        self._vnodes = VNodeSync(
-            self._client, self._super, config.vn_agent, self._tasks, time.time, random.random
-        )
-        self._tokens = TokenSync(self._client, self._super, self._owns, self._tasks, time.time, random.random)
         self._engine = Engine(
             self._kinds,
             self._queue,

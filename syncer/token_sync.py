@@ -7,7 +7,6 @@ from daemonkit import logs
 from daemonkit.kube.client import Requester
 from daemonkit.tasks import Tasks
 from syncer.cache import CachedObject
-from syncer.core.objects import annotations_of
 from syncer.core.plan import Conflict, IssueTokens, Wait
 from syncer.session import TenantSession
 from syncer.super_cluster import SuperCaches
@@ -52,9 +51,12 @@ class TokenSync:
             return
         for secret in found:
             self.issuer.secret_seen(secret)
-        self.issuer.remove_orphans(
-            key, {annotations_of(pod.load()).get(keys.UID, "") for pod in session.super_pods()}
-        )
+        self.remove_orphans(session)
+
+    def remove_orphans(self, session: TenantSession) -> None:
+        """Delete the Secrets of tokens whose super pod is gone, or was never created."""
+        pod_uids = {pod.tenant_uid for pod in session.super_pods()}
+        self.issuer.remove_orphans(session.tenant.key, pod_uids)
 
     def detach(self, session: TenantSession) -> None:
         self.issuer.remove_tenant(session.tenant.key)
@@ -67,7 +69,7 @@ class TokenSync:
 
     def pod_gone(self, session: TenantSession, pod: CachedObject) -> None:
         """A super pod of a tenant was deleted."""
-        self.issuer.pod_gone(session.tenant.key, annotations_of(pod.load()).get(keys.UID, ""))
+        self.issuer.pod_gone(session.tenant.key, pod.tenant_uid)
 
     async def issue(self, session: TenantSession, action: IssueTokens) -> Wait | Conflict | None:
         namespace = session.owned_namespace(action.namespace)
