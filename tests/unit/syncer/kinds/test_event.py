@@ -81,7 +81,7 @@ def test_events_of_what_the_tenant_has_not_stay(found: Object | None, objects: F
     assert SYNC.plan(("ns", "e"), None, found, objects).actions == ()
 
 
-def test_the_last_event_of_a_pod_comes_up_whichever_side_forgot_it_first() -> None:
+def test_the_last_event_of_a_pod_comes_up_in_either_order() -> None:
     for has_tenant, has_super in ((True, False), (False, True)):
         objects = view("Pod", with_tenant=has_tenant, with_super=has_super)
         body = created(SYNC.plan(("ns", "e"), None, event(), objects))

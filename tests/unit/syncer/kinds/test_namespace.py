@@ -84,7 +84,7 @@ def test_changes_are_carried_and_the_operators_own_keys_stay() -> None:
     }
 
 
-def test_it_is_deleted_when_the_tenants_is_gone_not_while_it_ends() -> None:
+def test_it_is_deleted_when_the_tenants_is_gone() -> None:
     assert plan(None, found()) == REMOVAL
     assert plan(deleting(tenant()), found()) == Plan()
     assert plan(deleting(tenant()), None) == Plan()

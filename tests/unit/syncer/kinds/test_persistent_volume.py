@@ -76,7 +76,7 @@ def view(claim: Object | None = None, super_claim: Object | None = None) -> Fake
     )
 
 
-def test_the_bound_volume_of_a_claim_is_shown_without_where_it_is() -> None:
+def test_a_bound_volume_is_shown_without_its_location() -> None:
     result = plan(SYNC, None, volume(), view())
     assert result.is_partial
     assert created(result) == {
@@ -147,7 +147,7 @@ def test_a_volume_that_nobody_binds_is_shown_as_bound() -> None:
     assert brief(plan(SYNC, released, volume(), view())) == []
 
 
-def test_ours_goes_with_the_super_volume_and_the_tenants_own_stays() -> None:
+def test_ours_goes_and_the_tenants_own_volume_stays() -> None:
     assert brief(plan(SYNC, own(), None)) == ["delete in tenant t-1"]
     assert brief(plan(SYNC, deleting(own()), None)) == []
     assert brief(plan(SYNC, own("s-0"), volume(), view())) == ["delete in tenant t-1"]

@@ -4,12 +4,24 @@
 import copy
 from typing import Any
 
-from devkit.syncer.fake_view import FakeView
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devkit.syncer.fake_view import TENANT, FakeView
 from syncer.core.objects import Object
 from syncer.core.plan import Plan, Side
 from syncer.kinds.service import SYNC
 from tests.cases.sync.policy import PERMISSIVE
-from tests.unit.syncer.kinds.objects import brief, created, patched, plan, super_object, tenant_object
+from tests.cases.sync.world import World
+from tests.unit.syncer.kinds.objects import (
+    SUPER_NAMESPACE,
+    brief,
+    created,
+    patched,
+    plan,
+    super_object,
+    tenant_object,
+)
 
 SPEC = {
     "type": "NodePort",
@@ -167,3 +179,36 @@ def test_what_the_policy_refuses_stays_as_it_last_was() -> None:
     expected = ["refused spec.externalIPs[0]"]
     assert brief(plan(SYNC, changed, None)) == expected
     assert brief(plan(SYNC, changed, found())) == expected
+
+
+_PORTS = st.lists(
+    st.fixed_dictionaries(
+        {"port": st.integers(80, 83), "protocol": st.sampled_from(["TCP", "UDP"])},
+        optional={"name": st.sampled_from(["a", "b"]), "nodePort": st.integers(30000, 30002)},
+    ),
+    max_size=3,
+)
+_SPECS = st.fixed_dictionaries(
+    {"type": st.sampled_from(["ClusterIP", "NodePort", "LoadBalancer"])},
+    optional={
+        "ports": _PORTS,
+        "selector": st.dictionaries(st.sampled_from(["a", "app.kubernetes.io/name"]), st.just("x")),
+        "internalTrafficPolicy": st.sampled_from(["Cluster", "Local"]),
+        "sessionAffinity": st.just("ClientIP"),
+    },
+)
+
+
+@given(_SPECS, _SPECS, st.booleans())
+def test_plans_come_to_an_end_whatever_each_side_has(own: Object, other: Object, is_first: bool) -> None:
+    world = World(TENANT, PERMISSIVE)
+    world.create(Side.TENANT, "Namespace", {"metadata": {"name": "ns"}})
+    world.create(Side.TENANT, "Service", tenant_object("Service", spec=own))
+    if is_first:
+        world.reconcile("Service", "ns", "a")
+        world.patch(Side.SUPER, ("Service", SUPER_NAMESPACE, "a"), {"spec": other})
+    world.reconcile("Service", "ns", "a")
+    there = world.sides[Side.SUPER][("Service", SUPER_NAMESPACE, "a")]
+    shown = world.sides[Side.TENANT][("Service", "ns", "a")]["metadata"]["annotations"]
+    assert shown == {"transparency.tenancy.x-k8s.io/clusterIP": there["spec"]["clusterIP"]}
+    assert there["spec"]["type"] == own["type"]
