@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """SyncPolicy objects, parsed. Pure.
 
-A list replaces the default list. But `deniedAnnotations` and `withheldLabels` add to it: their defaults guard
-what no policy means to open, and exceptions are named. `packaging/crds/syncpolicies.yaml` has the same fields
-and bounds; the API server drops unknown fields, so they are errors only for files and tests.
+A list replaces the default list. But `deniedAnnotations` adds to it, and exceptions are named.
+`packaging/crds/syncpolicies.yaml` has the same fields and bounds. The API server drops unknown fields of
+objects; fields of an older or newer definition that reach this are errors.
 """
 
 import ipaddress
@@ -21,7 +21,6 @@ from syncer.policy.sync_policy import (
     EndpointPolicy,
     HostUsers,
     IngressPolicy,
-    NamespacePolicy,
     Network,
     NetworkPolicyLimits,
     PodPolicy,
@@ -257,17 +256,17 @@ _SECTIONS: Mapping[str, tuple[str, type, Mapping[str, tuple[str, _Parser]]]] = {
         },
     ),
     "networkPolicies": ("network_policies", NetworkPolicyLimits, {"maxPeers": ("max_peers", _peers)}),
-    "namespaces": ("namespaces", NamespacePolicy, {"withheldLabels": ("withheld_labels", _more_patterns)}),
 }
 
 
 def parse(obj: Object) -> SyncPolicy | tuple[str, ...]:
     """The policy of a SyncPolicy object, or all its errors with their paths."""
     errors = _Errors()
-    _check_names(errors, "", obj, ("apiVersion", "kind", "metadata", "spec", "status"))
-    if obj.get("apiVersion") != keys.API_VERSION:
+    _check_names(errors, "", obj, ("apiVersion", "kind", "metadata", "spec"))
+    # An API server leaves both out of a list's items, of some kinds.
+    if obj.get("apiVersion", keys.API_VERSION) != keys.API_VERSION:
         errors.add("apiVersion", f"must be {keys.API_VERSION}")
-    if obj.get("kind") != KIND:
+    if obj.get("kind", KIND) != KIND:
         errors.add("kind", f"must be {KIND}")
     spec = errors.mapping("spec", obj.get("spec"))
     _check_names(errors, "spec", spec, (*_SECTIONS, "quota"))

@@ -180,22 +180,6 @@ INGRESS_ANNOTATIONS = patterns.of(
     "acme.cert-manager.io/*",
     "external-dns.alpha.kubernetes.io/*",
 )
-# Labels by which webhooks and meshes of the super cluster choose namespaces. (Those of kubernetes.io are
-# withheld whatever the policy.)
-NAMESPACE_LABELS = patterns.of(
-    "istio-injection",
-    "istio.io/*",
-    "*.istio.io/*",
-    "linkerd.io/*",
-    "*.linkerd.io/*",
-    "kuma.io/*",
-    "cert-manager.io/*",
-    "*.cert-manager.io/*",
-    "gatekeeper.sh/*",
-    "*.gatekeeper.sh/*",
-    "kyverno.io/*",
-    "*.kyverno.io/*",
-)
 # Where nodes, pods and Services of most clusters are. An operator who names those ranges exactly replaces it.
 DENIED_CIDRS: tuple[Network, ...] = tuple(
     map(
@@ -280,13 +264,6 @@ class NetworkPolicyLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class NamespacePolicy:
-    """Labels of the tenant's namespaces that their super namespaces must not have."""
-
-    withheld_labels: Patterns = NAMESPACE_LABELS
-
-
-@dataclass(frozen=True, slots=True)
 class SyncPolicy:
     """What the tenant's objects may have; the defaults are those of a tenant without a SyncPolicy.
 
@@ -299,7 +276,6 @@ class SyncPolicy:
     claims: ClaimPolicy = field(default=ClaimPolicy())
     ingresses: IngressPolicy = field(default=IngressPolicy())
     network_policies: NetworkPolicyLimits = field(default=NetworkPolicyLimits())
-    namespaces: NamespacePolicy = field(default=NamespacePolicy())
     quota: tuple[tuple[str, int], ...] = ()
 
 

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Endpoints and EndpointSlices by the SyncPolicy, as in docs/spec/sync-policy.md#endpoints."""
+
+import ipaddress
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from syncer.core.objects import Object
+from syncer.core.plan import Refusal
+from syncer.policy import endpoints
+from syncer.policy.sync_policy import DEFAULT, EndpointPolicy, SyncPolicy
+from tests.unit.syncer.policy.arbitrary_json import are_refusals, changed
+
+OWN = frozenset({"10.244.1.5", "10.244.2.7", "2001:db8::5"})
+
+
+def endpoint_slice(
+    *addresses: Any, kind: str = "IPv4", name: str = "web-abc", namespace: str = "shop"
+) -> Object:
+    return {
+        "metadata": {"name": name, "namespace": namespace},
+        "addressType": kind,
+        "endpoints": [{"addresses": [each], "conditions": {"ready": True}} for each in addresses],
+        "ports": [{"port": 80}],
+    }
+
+
+def subsets(
+    *addresses: Any, not_ready: tuple[Any, ...] = (), name: str = "web", namespace: str = "shop"
+) -> Object:
+    return {
+        "metadata": {"name": name, "namespace": namespace},
+        "subsets": [
+            {
+                "addresses": [{"ip": each} for each in addresses],
+                "notReadyAddresses": [{"ip": each} for each in not_ready],
+                "ports": [{"port": 80}],
+            }
+        ],
+    }
+
+
+def foreign(path: str, address: str) -> Refusal:
+    return Refusal(
+        path,
+        f"address {address} of no pod of the tenant: "
+        "SyncPolicy field spec.endpoints.allowedCIDRs does not allow it",
+    )
+
+
+def never(path: str, what: str) -> Refusal:
+    return Refusal(path, f"{what}: no SyncPolicy allows it")
+
+
+def ranges(denied: tuple[str, ...], allowed: tuple[str, ...] = ()) -> SyncPolicy:
+    return SyncPolicy(
+        endpoints=EndpointPolicy(
+            tuple(map(ipaddress.ip_network, denied)), tuple(map(ipaddress.ip_network, allowed))
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        endpoint_slice("10.244.1.5", "10.244.2.7"),
+        endpoint_slice("2001:db8:0::5", kind="IPv6"),
+        endpoint_slice("192.0.2.1"),
+        endpoint_slice("db.example.com", kind="FQDN"),
+        subsets("10.244.1.5", not_ready=("10.244.2.7",)),
+        subsets("198.51.100.9"),
+    ],
+)
+def test_own_pods_and_public_addresses_pass(value: Object) -> None:
+    assert endpoints.refusals(value, DEFAULT, OWN) == ()
+
+
+CASES: list[tuple[Object, tuple[Refusal, ...]]] = [
+    (
+        endpoint_slice("10.244.1.5", "10.244.9.9"),
+        (
+            Refusal(
+                "endpoints[1].addresses[0]",
+                "address 10.244.9.9 of no pod of the tenant: "
+                "SyncPolicy field spec.endpoints.allowedCIDRs does not allow it",
+            ),
+        ),
+    ),
+    (
+        subsets("192.168.1.10", not_ready=("172.16.0.1",)),
+        (
+            foreign("subsets[0].addresses[0].ip", "192.168.1.10"),
+            foreign("subsets[0].notReadyAddresses[0].ip", "172.16.0.1"),
+        ),
+    ),
+    (endpoint_slice("100.64.0.1"), (foreign("endpoints[0].addresses[0]", "100.64.0.1"),)),
+    (
+        endpoint_slice("169.254.169.254"),
+        (never("endpoints[0].addresses[0]", "address 169.254.169.254"),),
+    ),
+    (
+        endpoint_slice("fd00:ec2::254", "fe80::1", "fd12::1", kind="IPv6"),
+        (
+            never("endpoints[0].addresses[0]", "address fd00:ec2::254"),
+            never("endpoints[1].addresses[0]", "address fe80::1"),
+            foreign("endpoints[2].addresses[0]", "fd12::1"),
+        ),
+    ),
+    (
+        endpoint_slice("::ffff:10.244.9.9", kind="IPv6"),
+        (foreign("endpoints[0].addresses[0]", "::ffff:10.244.9.9"),),
+    ),
+    (subsets("127.0.0.1"), (never("subsets[0].addresses[0].ip", "address 127.0.0.1"),)),
+    (
+        subsets("10.0.0.01", 7, None),
+        (
+            never("subsets[0].addresses[0].ip", "10.0.0.01 is not an address"),
+            never("subsets[0].addresses[1].ip", "(int) is not an address"),
+            never("subsets[0].addresses[2].ip", "(NoneType) is not an address"),
+        ),
+    ),
+    (
+        endpoint_slice("kubernetes.default.svc", kind="FQDN"),
+        (
+            Refusal(
+                "endpoints[0].addresses[0]",
+                "name kubernetes.default.svc: SyncPolicy field spec.services.externalNames does not allow it",
+            ),
+        ),
+    ),
+    (
+        subsets("10.0.0.1", name="kubernetes"),
+        (foreign("subsets[0].addresses[0].ip", "10.0.0.1"),),
+    ),
+    (
+        endpoint_slice("10.0.0.1", name="kubernetes-2", namespace="default"),
+        (foreign("endpoints[0].addresses[0]", "10.0.0.1"),),
+    ),
+    (
+        subsets("169.254.169.254", name="kubernetes", namespace="default"),
+        (never("subsets[0].addresses[0].ip", "address 169.254.169.254"),),
+    ),
+]
+
+
+@pytest.mark.parametrize(("value", "expected"), CASES)
+def test_default_policy_refuses(value: Object, expected: tuple[Refusal, ...]) -> None:
+    assert endpoints.refusals(value, DEFAULT, OWN) == expected
+
+
+@pytest.mark.parametrize("make", [endpoint_slice, subsets])
+def test_the_tenants_api_server_has_any_address(make: Any) -> None:
+    value = make("10.0.0.1", name="kubernetes", namespace="default")
+    assert endpoints.refusals(value, DEFAULT, OWN) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "address", "own", "is_allowed"),
+    [
+        ("kubernetes", "10.0.0.1", {"10.0.0.1"}, True),
+        ("kubernetes-vpc-a", "10.0.0.1", {"10.0.0.1"}, True),
+        ("kubernetes", "10.0.0.2", {"10.0.0.1"}, False),
+        ("kubernetes", "10.0.0.1", frozenset(), False),
+        ("web", "10.0.0.1", {"10.0.0.1"}, False),
+        ("kubernetes", "169.254.169.254", {"169.254.169.254"}, False),
+    ],
+)
+def test_known_api_server_has_its_addresses(name: str, address: str, own: set[str], is_allowed: bool) -> None:
+    value = subsets(address, name=name, namespace="default")
+    assert (endpoints.refusals(value, DEFAULT, OWN, own) == ()) == is_allowed
+
+
+@pytest.mark.parametrize(
+    ("address", "is_allowed"),
+    [
+        ("10.244.9.9", False),
+        ("203.0.113.4", False),
+        ("10.244.100.1", True),
+        ("10.244.1.5", True),
+        ("192.168.1.1", True),
+        ("169.254.169.254", False),
+    ],
+)
+def test_ranges_of_the_operator(address: str, is_allowed: bool) -> None:
+    policy = ranges(("10.244.0.0/16", "203.0.113.0/24"), allowed=("10.244.100.0/24", "169.254.0.0/16"))
+    assert (endpoints.refusals(endpoint_slice(address), policy, OWN) == ()) == is_allowed
+
+
+def test_foreign_addresses_are_bounded() -> None:
+    value = endpoint_slice(*(f"192.0.{index >> 8}.{index & 255}" for index in range(512, 1512)))
+    assert endpoints.refusals(value, DEFAULT, OWN) == ()
+    value["endpoints"].append({"addresses": ["198.51.100.1"]})
+    assert endpoints.refusals(value, DEFAULT, OWN) == (
+        never("endpoints[1000].addresses[0]", "more than 1000 addresses that are not of the tenant's pods"),
+    )
+
+
+@given(changed(*(value for value, _ in CASES)))
+def test_any_json_gives_refusals(value: Object) -> None:
+    assert are_refusals(endpoints.refusals(value, DEFAULT, OWN))
+    assert are_refusals(endpoints.refusals(value, DEFAULT, OWN, {"10.0.0.1"}))
