@@ -110,7 +110,10 @@ def _text(errors: _Errors, path: str, value: Any, default: Any) -> Any:
 
 
 def _domain(errors: _Errors, path: str, value: Any, default: Any) -> Any:
-    return _text(errors, path, value, default).lower().strip(".")
+    found = _text(errors, path, value, default).lower().strip(".")
+    if not found:
+        errors.add(path, "must be a DNS domain")
+    return found
 
 
 def _switch(errors: _Errors, path: str, value: Any, default: Any) -> Any:

@@ -106,10 +106,11 @@ class TenantUsage:
     def count(self, key: object, usage: Usage) -> None:
         """Count an object that is in the super cluster, whatever the limits."""
         self.remove(key)
-        if not usage:
+        counted = {name: amount for name, amount in usage.items() if amount}
+        if not counted:
             return
-        self._objects[key] = usage
-        for name, amount in usage.items():
+        self._objects[key] = counted
+        for name, amount in counted.items():
             self._total[name] = self._total.get(name, 0) + amount
 
     def remove(self, key: object) -> None:

@@ -70,7 +70,7 @@ READ = [
     (1 << 200, MAX_NANOS),
 ]
 
-UNREADABLE = [
+UNREADABLE: list[Any] = [
     "",
     " ",
     "1 ",
