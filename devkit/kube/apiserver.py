@@ -10,14 +10,16 @@ import asyncio
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 import msgspec
 from aiohttp import web
 
 from daemonkit.kube.resources import Resource
+from devkit.kube import requests as requests
 from devkit.kube import wire as wire
+from devkit.kube.cluster import Cluster, ClusterSettings
 from devkit.kube.storage import Object, Selection, StatusError, Storage, gone
 from devkit.pki import Authority, Leaf
 
@@ -31,6 +33,7 @@ class Seen:
     namespace: str
     name: str
     query: Mapping[str, str]
+    subresource: str = ""
 
 
 @dataclass(slots=True)
@@ -51,7 +54,8 @@ class Faults:
 class _WatchStream:
     """One live watch."""
 
-    def __init__(self) -> None:
+    def __init__(self, resource: Resource) -> None:
+        self.resource = resource
         self.wake = asyncio.Event()
         self.injected: list[bytes] = []
         self.is_ending = False
@@ -63,6 +67,9 @@ class FakeApiserver:
     With an `authority` it speaks TLS with a certificate from it for 127.0.0.1 and localhost. With
     `client_ca_pem` or `tokens` a client needs a certificate or a token. `authorize` may refuse a
     request that was let in; without it everything is allowed.
+
+    With `cluster` it keeps the rules of a cluster (`cluster.Cluster`); else it stores what it is sent.
+    Requests for `absent_resources` are answered with 404. A watch can resume within `max_history` writes.
     """
 
     def __init__(
@@ -73,9 +80,17 @@ class FakeApiserver:
         tokens: frozenset[str] = frozenset(),
         authorize: Callable[[Seen], bool] | None = None,
         bookmark_interval_s: float = 60.0,
+        cluster: ClusterSettings | None = None,
+        absent_resources: Collection[Resource] = (),
+        max_history: int = 10_000,
     ) -> None:
-        self.storage = Storage()
-        self.storage.on_write = self._wake
+        self.storage = Storage(max_history=max_history)
+        self.storage.absent.update(absent_resources)
+        self.storage.on_write.append(self._wake)
+        self._streams: set[_WatchStream] = set()
+        if cluster is not None and authority is not None:
+            cluster = replace(cluster, root_ca_pem=authority.cert_pem.decode())
+        self.cluster = Cluster(self.storage, cluster)
         self.faults = Faults()
         self.seen: deque[Seen] = deque(maxlen=1000)
         self.tokens = tokens
@@ -84,7 +99,6 @@ class FakeApiserver:
         self.port = 0
         self._authority = authority
         self._client_ca_pem = client_ca_pem
-        self._streams: set[_WatchStream] = set()
         self._runner: web.AppRunner | None = None
         self._leaf: Leaf | None = None
         self._flows = asyncio.Event()
@@ -156,9 +170,10 @@ class FakeApiserver:
         self._flows.set()
         self._wake()
 
-    def _wake(self) -> None:
+    def _wake(self, resource: Resource | None = None) -> None:
         for stream in self._streams:
-            stream.wake.set()
+            if resource is None or stream.resource == resource:
+                stream.wake.set()
 
     def _tls(self) -> ssl.SSLContext | None:
         if self._authority is None:
@@ -191,29 +206,28 @@ class FakeApiserver:
         if request.path in ("/healthz", "/livez", "/readyz"):
             return web.Response(text="ok")
         self._authenticate(request)
-        resource, namespace, name = wire.target(request.path)
+        target = wire.full_target(request.path)
         query = dict(request.query)
         selection = Selection.parse(
-            resource, namespace, query.get("labelSelector", ""), query.get("fieldSelector", "")
+            target.resource,
+            target.namespace,
+            query.get("labelSelector", ""),
+            query.get("fieldSelector", ""),
         )
-        verb = wire.verb(request.method, name, query)
-        seen = Seen(verb, resource, namespace, name or selection.only_name, query)
+        verb = wire.verb(request.method, target.name, query, target.subresource)
+        name = target.name or selection.only_name
+        seen = Seen(verb, target.resource, target.namespace, name, query, target.subresource)
         self.seen.append(seen)
         if self.authorize is not None and not self.authorize(seen):
-            raise StatusError(403, "Forbidden", f"{verb} {resource} is not allowed")
-        match verb:
-            case "list":
-                return _json(wire.list_page(self.storage, selection, query))
-            case "watch":
-                return await self._watch(request, selection, query)
-            case "get":
-                return _json(self.storage.get(resource, namespace, name))
-            case "delete":
-                return _json(self.storage.delete(resource, namespace, name))
-        value = wire.sent_object(await request.read(), resource, namespace, name)
-        if verb == "create":
-            return _json(self.storage.create(resource, value), 201)
-        return _json(self.storage.replace(resource, value))
+            raise StatusError(403, "Forbidden", f"{verb} {target.resource} is not allowed")
+        if verb == "watch":
+            requests.check_installed(self.cluster, target)
+            return await self._watch(request, selection, query)
+        body = await request.read()
+        code, value = requests.carry_out(
+            self.cluster, verb, target, selection, query, request.content_type, body
+        )
+        return _json(value, code)
 
     def _authenticate(self, request: web.Request) -> None:
         if self._client_ca_pem is None and not self.tokens:
@@ -240,7 +254,7 @@ class FakeApiserver:
                 self.storage.events(selection, since)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
-        stream = _WatchStream()
+        stream = _WatchStream(selection.resource)
         self._streams.add(stream)
         try:
             await response.write(b"".join(wire.event(*event) for event in first))
@@ -269,9 +283,10 @@ class FakeApiserver:
             stream.wake.clear()
             now = time.monotonic()
             if self._flows.is_set():
-                events, seen = self.storage.events(selection, since), self.storage.revision
-                chunks = [wire.event(*event) for event in events]
-                since = seen
+                chunks: list[bytes] = []
+                if since < self.storage.written(selection.resource):
+                    chunks += [wire.event(*event) for event in self.storage.events(selection, since)]
+                since = self.storage.revision
                 is_over = stream.is_ending or now >= end
                 if (
                     has_bookmarks

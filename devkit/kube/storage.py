@@ -7,12 +7,14 @@ Compacted revisions are answered with 410.
 """
 
 import bisect
-import copy
 import re
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from daemonkit.kube.resources import Key, Resource
 
@@ -22,16 +24,27 @@ Object = dict[str, Any]
 _FIELDS = ("metadata.name", "metadata.namespace", "spec.nodeName", "status.phase", "type")
 
 
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
 class StatusError(Exception):
     """What a client is answered with: a meta/v1 Status."""
 
     def __init__(
-        self, code: int, reason: str, message: str, *, cause: str = "", retry_after_s: int = 0
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        cause: str = "",
+        retry_after_s: int = 0,
+        kind: str = "",
+        name: str = "",
     ) -> None:
         super().__init__(f"{code} {reason}: {message}")
         self.code = code
         self.retry_after_s = retry_after_s
-        details: Object = {}
+        details: Object = {"name": name, "kind": kind} if kind else {}
         if cause:
             details["causes"] = [{"reason": cause, "message": message}]
         if retry_after_s:
@@ -46,6 +59,26 @@ class StatusError(Exception):
             "details": details,
             "code": code,
         }
+
+
+def copied(value: Object) -> Object:
+    """A copy of a JSON object; ten times as fast as `deepcopy`."""
+    return msgspec.json.decode(msgspec.json.encode(value), type=Object)
+
+
+def not_found(resource: Resource, name: str) -> StatusError:
+    return StatusError(404, "NotFound", f'{resource} "{name}" not found', kind=resource.plural, name=name)
+
+
+def conflict(resource: Resource, name: str, why: str, subresource: str = "") -> StatusError:
+    kind = f"{resource}/{subresource}" if subresource else str(resource)
+    message = f'Operation cannot be fulfilled on {kind} "{name}": {why}'
+    return StatusError(409, "Conflict", message, kind=kind, name=name)
+
+
+def invalid(resource: Resource, name: str, why: str) -> StatusError:
+    message = f'{resource} "{name}" is invalid: {why}'
+    return StatusError(422, "Invalid", message, kind=resource.plural, name=name)
 
 
 def gone(message: str = "too old resource version") -> StatusError:
@@ -113,25 +146,29 @@ class Storage:
     def __init__(self, *, max_history: int = 10_000) -> None:
         self.revision = 1
         self.compacted = 1
-        self.on_write: Callable[[], None] = lambda: None
+        self.on_write: list[Callable[[Resource | None], None]] = []
+        """Called after each write with its resource, and with None when all watches should look."""
         self._objects: dict[Resource, dict[Key, Object]] = {}
         self._history: list[_Write] = []
         self._max_history = max_history
+        self._written: dict[Resource, int] = {}
+        self._in_namespace: Counter[str] = Counter()
         # Resources whose CustomResourceDefinition is not installed.
         self.absent: set[Resource] = set()
 
     def create(self, resource: Resource, value: Object) -> Object:
         """Add an object. Raises StatusError 409 if its name is taken, 422 without a name."""
-        value = copy.deepcopy(value)
+        value = copied(value)
         key = self._key(resource, value)
         if key in self._of(resource):
-            raise StatusError(409, "AlreadyExists", f'{resource} "{key[1]}" already exists')
+            message = f'{resource} "{key[1]}" already exists'
+            raise StatusError(409, "AlreadyExists", message, kind=resource.plural, name=key[1])
         value["metadata"]["uid"] = str(uuid.uuid4())
         return self._write(resource, key, value)
 
     def replace(self, resource: Resource, value: Object) -> Object:
         """Put another state in place. Raises StatusError 404, or 409 on an old resourceVersion."""
-        value = copy.deepcopy(value)
+        value = copied(value)
         key = self._key(resource, value)
         old = self.get(resource, *key)
         metadata = value["metadata"]
@@ -139,13 +176,13 @@ class Storage:
             metadata.get("resourceVersion", old["metadata"]["resourceVersion"])
             != (old["metadata"]["resourceVersion"])
         ):
-            raise StatusError(409, "Conflict", "the object has been modified")
+            raise conflict(resource, key[1], MODIFIED)
         metadata["uid"] = old["metadata"]["uid"]
         return self._write(resource, key, value)
 
     def put(self, resource: Resource, value: Object) -> Object:
         """Create or replace, whatever is there."""
-        value = copy.deepcopy(value)
+        value = copied(value)
         value["metadata"].pop("resourceVersion", None)
         exists = self._key(resource, value) in self._of(resource)
         return self.replace(resource, value) if exists else self.create(resource, value)
@@ -159,8 +196,15 @@ class Storage:
         """One object. Raises StatusError 404."""
         found = self._of(resource).get((namespace, name))
         if found is None:
-            raise StatusError(404, "NotFound", f'{resource} "{name}" not found')
-        return copy.deepcopy(found)
+            raise not_found(resource, name)
+        return copied(found)
+
+    def peek(self, resource: Resource, namespace: str, name: str) -> Object | None:
+        """One object to look at, if it is there: no copy."""
+        return self._of(resource).get((namespace, name))
+
+    def has(self, resource: Resource, namespace: str, name: str) -> bool:
+        return (namespace, name) in self._of(resource)
 
     def select(self, selection: Selection, revision: int | None = None) -> list[Object]:
         """The objects that match, as of `revision`, in order of their keys. Raises 404 and 410."""
@@ -208,33 +252,62 @@ class Storage:
     def bump(self, revisions: int = 1) -> None:
         """Let the revision grow without a change to any object, as leases and events do."""
         self.revision += revisions
-        self.on_write()
+        self._tell(None)
 
     def roll_back(self, revision: int) -> None:
         """Go back in time, as a restored backup of etcd does."""
         self._check_kept(revision)
         while self._history and self._history[-1].revision > revision:
             write = self._history.pop()
-            if write.before is None:
-                self._of(write.resource).pop(write.key, None)
-            else:
-                self._of(write.resource)[write.key] = write.before
+            self._set(write.resource, write.key, write.before)
         self.revision = revision
+
+    def written(self, resource: Resource) -> int:
+        """The revision of the last write to a resource."""
+        return self._written.get(resource, 0)
+
+    def is_empty(self, namespace: str) -> bool:
+        """Whether no object is in a namespace."""
+        return not self._in_namespace[namespace]
+
+    def contents(self, namespace: str) -> list[tuple[Resource, str]]:
+        """The resources and names of the objects in a namespace."""
+        return [
+            (resource, key[1])
+            for resource, objects in self._objects.items()
+            if resource.is_namespaced
+            for key in objects
+            if key[0] == namespace
+        ]
 
     def _write(self, resource: Resource, key: Key, value: Object | None) -> Object:
         before = self._of(resource).get(key)
         self.revision += 1
-        if value is None:
-            self._of(resource).pop(key)
-        else:
+        if value is not None:
             value["metadata"]["resourceVersion"] = str(self.revision)
-            self._of(resource)[key] = value
+        self._set(resource, key, value)
         self._history.append(_Write(self.revision, resource, key, before, value))
-        if len(self._history) > self._max_history:
+        self._written[resource] = self.revision
+        is_full = len(self._history) > self._max_history
+        if is_full:
             self.compact(self._history[self._max_history // 2].revision)
-        self.on_write()
+        # A watch that has no part in this write must not be left behind the compacted revision.
+        self._tell(None if is_full else resource)
         final = value if value is not None else _at(before or {}, self.revision)
-        return copy.deepcopy(final)
+        return copied(final)
+
+    def _set(self, resource: Resource, key: Key, value: Object | None) -> None:
+        objects = self._of(resource)
+        if value is None:
+            if objects.pop(key, None) is not None:
+                self._in_namespace[key[0]] -= 1
+        else:
+            self._in_namespace[key[0]] += key not in objects
+            objects[key] = value
+
+    def _tell(self, resource: Resource | None) -> None:
+        for tell in self.on_write:
+            tell(resource)
 
     def _of(self, resource: Resource) -> dict[Key, Object]:
         return self._objects.setdefault(resource, {})

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 import msgspec
 
 from daemonkit.kube.client import MAX_RESPONSE_BYTES, AnswerTooLargeError, ApiError, DeadlineError
-from daemonkit.kube.resources import Status
+from daemonkit.kube.resources import Resource, Status
 from devkit.kube import wire as wire
 from devkit.kube.storage import Object, Selection, StatusError, Storage
 
@@ -31,7 +31,7 @@ class StorageTransport:
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
-        storage.on_write = self._wake
+        storage.on_write.append(self._wake)
         self.failures: list[Exception] = []
         self.queries: list[Mapping[str, str]] = []
         self.is_stalled = False
@@ -130,7 +130,7 @@ class StorageTransport:
         if self.failures:
             raise self.failures.pop(0)
 
-    def _wake(self) -> None:
+    def _wake(self, _: Resource | None = None) -> None:
         for stream in self._streams:
             stream.changed.set()
 

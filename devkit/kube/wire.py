@@ -4,6 +4,7 @@
 import base64
 import binascii
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import msgspec
 import yaml
@@ -13,17 +14,78 @@ from devkit.kube.storage import Object, Selection, StatusError, Storage
 from devkit.pki import Leaf
 
 _KINDS = {
-    "pods": "Pod",
-    "secrets": "Secret",
     "configmaps": "ConfigMap",
-    "namespaces": "Namespace",
-    "nodes": "Node",
-    "services": "Service",
+    "csidrivers": "CSIDriver",
+    "csinodes": "CSINode",
+    "clusterrolebindings": "ClusterRoleBinding",
+    "clusterroles": "ClusterRole",
+    "clusterversions": "ClusterVersion",
+    "customresourcedefinitions": "CustomResourceDefinition",
+    "daemonsets": "DaemonSet",
+    "endpoints": "Endpoints",
     "endpointslices": "EndpointSlice",
+    "ingressclasses": "IngressClass",
+    "ingresses": "Ingress",
+    "mutatingwebhookconfigurations": "MutatingWebhookConfiguration",
+    "networkpolicies": "NetworkPolicy",
+    "persistentvolumeclaims": "PersistentVolumeClaim",
+    "persistentvolumes": "PersistentVolume",
+    "poddisruptionbudgets": "PodDisruptionBudget",
+    "priorityclasses": "PriorityClass",
+    "replicasets": "ReplicaSet",
+    "rolebindings": "RoleBinding",
+    "runtimeclasses": "RuntimeClass",
+    "serviceaccounts": "ServiceAccount",
+    "statefulsets": "StatefulSet",
+    "storageclasses": "StorageClass",
+    "validatingwebhookconfigurations": "ValidatingWebhookConfiguration",
     "virtualclusters": "VirtualCluster",
+    "volumeattachments": "VolumeAttachment",
 }
-_CLUSTER_SCOPED = frozenset({"namespaces", "nodes"})
-_VERBS = {"POST": "create", "PUT": "update", "DELETE": "delete"}
+_CLUSTER_SCOPED = frozenset(
+    {
+        "clusterrolebindings",
+        "clusterroles",
+        "clusterversions",
+        "csidrivers",
+        "csinodes",
+        "customresourcedefinitions",
+        "ingressclasses",
+        "mutatingwebhookconfigurations",
+        "namespaces",
+        "nodes",
+        "persistentvolumes",
+        "priorityclasses",
+        "runtimeclasses",
+        "storageclasses",
+        "validatingwebhookconfigurations",
+        "volumeattachments",
+    }
+)
+_SUBRESOURCES = frozenset(
+    {"status", "binding", "eviction", "ephemeralcontainers", "resize", "token", "finalize"}
+)
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path names; `name` is empty for a collection."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    subresource: str = ""
+
+
+def full_target(path: str) -> Target:
+    """What a path names, with a subresource. Raises StatusError 404 for other paths."""
+    owner, _, last = path.rstrip("/").rpartition("/")
+    if last in _SUBRESOURCES:
+        resource, namespace, name = target(owner)
+        if name:
+            return Target(resource, namespace, name, last)
+    return Target(*target(path))
 
 
 def target(path: str) -> tuple[Resource, str, str]:
@@ -45,14 +107,17 @@ def target(path: str) -> tuple[Resource, str, str]:
             raise StatusError(404, "NotFound", "the server could not find the requested resource")
 
 
-def verb(method: str, name: str, query: Mapping[str, str]) -> str:
+def verb(method: str, name: str, query: Mapping[str, str], subresource: str = "") -> str:
     """The verb that authorization sees. Raises StatusError 405."""
     if method == "GET":
         if query.get("watch") in ("1", "true"):
             return "watch"
         return "get" if name else "list"
     found = _VERBS.get(method)
-    if found is None or (found == "create") == bool(name):
+    if found == "delete" and not name:
+        return "deletecollection"
+    is_for_object = bool(name) and not (found == "create" and subresource)
+    if found is None or (found == "create") == is_for_object:
         raise StatusError(405, "MethodNotAllowed", "the server does not allow this method")
     return found
 

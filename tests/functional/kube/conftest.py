@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fake API server for each test; with `--kubeconfig FILE` the contract runs against a real one."""
+"""A fake API server for each test; with `--kubeconfig FILE` the contracts run against a real one."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -11,6 +11,7 @@ from daemonkit.kube.client import Client
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access, load, parse
 from devkit.kube.apiserver import FakeApiserver
+from devkit.kube.cluster import ClusterSettings
 from devkit.pki import Authority
 from tests import waiting
 
@@ -45,6 +46,21 @@ def access(apiserver: FakeApiserver, authority: Authority, tmp_path: Path) -> Ac
 
 
 @pytest_asyncio.fixture
+async def cluster_apiserver(authority: Authority) -> AsyncIterator[FakeApiserver]:
+    """One that keeps the rules of a cluster."""
+    async with FakeApiserver(
+        authority=authority, client_ca_pem=authority.cert_pem, cluster=ClusterSettings()
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+def cluster_access(cluster_apiserver: FakeApiserver, authority: Authority, tmp_path: Path) -> Access:
+    leaf = authority.issue("reader", usages=["client"])
+    return parse(cluster_apiserver.kubeconfig(leaf), tmp_path)
+
+
+@pytest_asyncio.fixture
 async def client(access: Access) -> AsyncIterator[Client]:
     async with Client(Credentials(lambda: access)) as client:
         yield client
@@ -56,7 +72,7 @@ def any_credentials(request: pytest.FixtureRequest) -> Credentials:
     path = request.config.getoption("--kubeconfig", default=None)
     if path:
         return Credentials(lambda: load(path), watched=(Path(path),))
-    access: Access = request.getfixturevalue("access")
+    access: Access = request.getfixturevalue("cluster_access")
     return Credentials(lambda: access)
 
 

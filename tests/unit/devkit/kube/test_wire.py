@@ -39,14 +39,16 @@ def test_an_unknown_path_is_not_found(path: str) -> None:
         ("GET", "p", {}, "get"),
         ("POST", "", {}, "create"),
         ("PUT", "p", {}, "update"),
+        ("PATCH", "p", {}, "patch"),
         ("DELETE", "p", {}, "delete"),
+        ("DELETE", "", {}, "deletecollection"),
     ],
 )
 def test_methods_map_to_verbs(method: str, name: str, query: dict[str, str], verb: str) -> None:
     assert wire.verb(method, name, query) == verb
 
 
-@pytest.mark.parametrize(("method", "name"), [("PATCH", "p"), ("POST", "p"), ("PUT", ""), ("DELETE", "")])
+@pytest.mark.parametrize(("method", "name"), [("TRACE", "p"), ("POST", "p"), ("PUT", ""), ("PATCH", "")])
 def test_an_unknown_method_is_not_allowed(method: str, name: str) -> None:
     with pytest.raises(StatusError, match="405"):
         wire.verb(method, name, {})

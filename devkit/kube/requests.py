@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single requests to a fake API server, whatever brings them: all but watches."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from devkit.kube import wire as wire
+from devkit.kube.cluster import Cluster
+from devkit.kube.storage import Object, Selection, StatusError
+
+
+def check_installed(cluster: Cluster, target: wire.Target) -> None:
+    """Raise StatusError 404 for a resource that the server does not have."""
+    if target.resource in cluster.storage.absent:
+        raise StatusError(404, "NotFound", "the server could not find the requested resource")
+
+
+def carry_out(
+    cluster: Cluster,
+    verb: str,
+    target: wire.Target,
+    selection: Selection,
+    query: Mapping[str, str],
+    content_type: str,
+    body: bytes,
+) -> tuple[int, Object]:
+    """The code and the body of the answer. Raises StatusError."""
+    check_installed(cluster, target)
+    resource, namespace, name = target.resource, target.namespace, target.name
+    match verb:
+        case "list":
+            return 200, wire.list_page(cluster.storage, selection, query)
+        case "get":
+            return 200, cluster.storage.get(resource, namespace, name)
+        case "delete":
+            return 200, cluster.delete(resource, namespace, name, _delete_options(query, body))
+        case "deletecollection":
+            items = cluster.delete_all(selection, _delete_options(query, body))
+            metadata = {"resourceVersion": str(cluster.storage.revision)}
+            return 200, wire.typed(resource, "List") | {"metadata": metadata, "items": items}
+        case "patch":
+            return 200, cluster.patch(resource, namespace, name, target.subresource, content_type, body)
+    value = wire.sent_object(body, resource, namespace, name)
+    if verb == "update":
+        return 200, cluster.update(resource, value, target.subresource)
+    if target.subresource:
+        return 201, cluster.act(resource, namespace, name, target.subresource, value)
+    return 201, cluster.create(resource, value)
+
+
+def _delete_options(query: Mapping[str, str], body: bytes) -> Object:
+    try:
+        options = msgspec.json.decode(body, type=Object) if body else {}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise StatusError(400, "BadRequest", f"the body is no object: {error}") from None
+    if query.get("gracePeriodSeconds"):
+        options["gracePeriodSeconds"] = wire.number(query["gracePeriodSeconds"])
+    return options
