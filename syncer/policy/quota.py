@@ -22,13 +22,13 @@ QUOTA_NAME = "vcnode-tenant-quota"
 # Names that a quota of Kubernetes makes every container state.
 _STATED = {f"{side}.{name}": (side, name) for side in ("requests", "limits") for name in ("cpu", "memory")}
 # The syncer makes such objects of its own in super namespaces, which the tenant must not pay for.
-_COUNTED_BY_SYNCER_ALONE = frozenset({"configmaps", "secrets", "services"})
+_COUNTED_BY_SYNCER = frozenset({"configmaps", "secrets", "services"})
 
 
 def resource_quota(policy: SyncPolicy, super_namespace: str, tenant: TenantCluster) -> Object | None:
     """The ResourceQuota of one super namespace; None without limits that it could hold."""
     hard = {
-        name: quantity.text(limit) for name, limit in policy.quota if name not in _COUNTED_BY_SYNCER_ALONE
+        name: quantity.text(limit) for name, limit in policy.quota if name not in _COUNTED_BY_SYNCER
     }
     if not hard:
         return None

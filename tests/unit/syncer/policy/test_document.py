@@ -155,7 +155,7 @@ def test_parse(value: Object, expected: SyncPolicy) -> None:
     assert document.parse(value) == expected
 
 
-def test_all_errors_are_told_with_their_paths() -> None:
+def test_all_errors_are_reported_with_their_paths() -> None:
     value = {
         "apiVersion": "v1",
         "kind": "Policy",
