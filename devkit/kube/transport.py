@@ -3,7 +3,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from dataclasses import replace
 
 import msgspec
 
@@ -29,8 +30,10 @@ class StorageTransport:
     by a cache that lags. While `is_stalled` nothing is answered and watches bring nothing.
     """
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, *, cluster_scoped: Collection[str] = ()) -> None:
+        """`cluster_scoped` are the plurals of custom resources that have no namespace in this cluster."""
         self.storage = storage
+        self._cluster_scoped = cluster_scoped
         storage.on_write.append(self._wake)
         self.failures: list[Exception] = []
         self.queries: list[Mapping[str, str]] = []
@@ -51,7 +54,7 @@ class StorageTransport:
         if self.stale_list is not None:
             return msgspec.json.encode(self.stale_list)
         try:
-            body = msgspec.json.encode(wire.list_page(self.storage, _selection(path, params), params))
+            body = msgspec.json.encode(wire.list_page(self.storage, self._selection(path, params), params))
         except StatusError as error:
             raise _api_error(error) from None
         if len(body) > limit_bytes:
@@ -68,7 +71,7 @@ class StorageTransport:
         stream = _WatchStream()
         self._streams.add(stream)
         try:
-            yield self._chunks(stream, _selection(path, params), params, idle_timeout_s)
+            yield self._chunks(stream, self._selection(path, params), params, idle_timeout_s)
         finally:
             self._streams.discard(stream)
 
@@ -126,6 +129,14 @@ class StorageTransport:
         self.is_stalled = False
         self._wake()
 
+    def _selection(self, path: str, params: Mapping[str, str]) -> Selection:
+        resource, namespace, _ = wire.target(path)
+        if resource.plural in self._cluster_scoped:
+            resource = replace(resource, is_namespaced=False)
+        return Selection.parse(
+            resource, namespace, params.get("labelSelector", ""), params.get("fieldSelector", "")
+        )
+
     def _fail(self) -> None:
         if self.failures:
             raise self.failures.pop(0)
@@ -137,10 +148,3 @@ class StorageTransport:
 
 def _api_error(error: StatusError) -> ApiError:
     return ApiError(msgspec.convert(error.status, Status))
-
-
-def _selection(path: str, params: Mapping[str, str]) -> Selection:
-    resource, namespace, _ = wire.target(path)
-    return Selection.parse(
-        resource, namespace, params.get("labelSelector", ""), params.get("fieldSelector", "")
-    )
