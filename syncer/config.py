@@ -11,8 +11,10 @@ from daemonkit.config.status_config import StatusConfig
 from syncer.core.view import PodDns, SyncSettings
 from syncer.kinds import table
 from syncer.kinds.custom_resource import CustomResource, Direction
+from syncer.networks.objects import IMAGE, NetworkSettings
 from syncer.vnodes.desired import AgentAddress
 from tenancy import names
+from tenancy.document import DEFAULT_CLUSTER_DOMAIN
 
 KIND = "SyncerConfiguration"
 VN_AGENT_PORT = 10550
@@ -123,6 +125,31 @@ class PodsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class NetworksConfig:
+    """Networks of tenants: those of type `flat` get a DNS server, others are their providers'."""
+
+    enabled: bool = setting(True, doc="whether Networks are served in tenants that have their definition")
+    installs_definition: bool = setting(
+        False, doc="whether the CustomResourceDefinition is installed in tenants that lack it"
+    )
+    makes_default: bool = setting(True, doc="whether the `default` Network is made where there is none")
+    image: str = setting(IMAGE, minimum_length=1, doc="CoreDNS, 1.11 or newer")
+    upstream: tuple[str, ...] = setting(
+        ("/etc/resolv.conf",), minimum_length=1, doc="resolvers of other names: addresses or files"
+    )
+
+    def settings(self, cluster_domain: str) -> NetworkSettings:
+        """The settings for a tenant of this domain."""
+        return NetworkSettings(
+            cluster_domain=cluster_domain or DEFAULT_CLUSTER_DOMAIN,
+            image=self.image,
+            upstream=self.upstream,
+            installs_crd=self.installs_definition,
+            makes_default=self.makes_default,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class SyncerConfiguration:
     tenants: TenantsConfig = setting(doc="where tenants come from")
     super_cluster: SuperClusterAccess = field(default_factory=SuperClusterAccess)
@@ -133,6 +160,7 @@ class SyncerConfiguration:
         ("kubernetes.io", "k8s.io"), minimum_length=1, doc="domains of keys that stay on their side"
     )
     pods: PodsConfig = field(default_factory=PodsConfig)
+    networks: NetworksConfig = field(default_factory=NetworksConfig)
     patrol: PatrolConfig = field(default_factory=PatrolConfig)
     sharding: ShardingConfig | None = setting(None, doc="replicas; without it one process, alone")
     status: StatusConfig = field(default_factory=StatusConfig)

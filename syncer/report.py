@@ -109,6 +109,7 @@ class StatusReport:
                 for side, hold in session.deletions.holds().items()
             },
             "lastError": session.last_error,
+            "networkProblem": session.network_problem,
             "notSynced": [
                 {"kind": kind, "object": f"{namespace}/{name}" if namespace else name, "reason": reason}
                 for (kind, namespace, name), reason in list(reported.items())[:MAX_SHOWN]

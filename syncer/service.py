@@ -20,6 +20,7 @@ from syncer.engine import SLOTS, Engine
 from syncer.kinds import table
 from syncer.kinds.port import KindSync
 from syncer.metrics import SyncerMetrics
+from syncer.networks.controller import NetworkController
 from syncer.patrol import Patrol
 from syncer.report import StatusReport
 from syncer.session import TenantSession
@@ -201,6 +202,20 @@ class SyncerService:
         self._vnodes.attach(session)
         self._tokens.attach(session)
         session.tasks.spawn(self._patrol.start(session), "first patrol")
+        if self._config.networks.enabled:
+            session.tasks.spawn(self._networks_of(session).run(), "networks")
+
+    def _networks_of(self, session: TenantSession) -> NetworkController:
+        def report(reason: str, message: str) -> None:
+            session.network_problem = f"{reason}: {message}" if reason else ""
+
+        return NetworkController(
+            session.client,
+            session.reader,
+            self._config.networks.settings(session.tenant.cluster_domain),
+            report,
+            may_write=lambda: self._ownership.may_write(session.tenant.key),
+        )
 
     def _detached(self, session: TenantSession) -> None:
         session.is_attached = False

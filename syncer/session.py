@@ -74,10 +74,10 @@ class TenantSession:
         self.virtual_cluster = virtual_cluster
         self._access = access
         self._credentials = Credentials(lambda: self._access)
-        self._reader = Client(
+        self.reader = Client(
             self._credentials, user_agent=user_agent, max_idle=MAX_IN_FLIGHT, repeats_writes=True
         )
-        self.client = FencedClient(self._reader, ownership, tenant.key)
+        self.client = FencedClient(self.reader, ownership, tenant.key)
         """Of the tenant's API server."""
         self.super_client = FencedClient(super_client, ownership, tenant.key)
         """Of the super cluster's, for this tenant's objects."""
@@ -91,13 +91,14 @@ class TenantSession:
         self._waiters: dict[_Looked, set[SyncKey]] = {}
         self.vnodes: TenantVNodes | None = None
         self.nodes: Reflector[CachedObject] = Reflector(
-            self._reader, NODES, parse, on_change=self._nodes_changed, timing=timing
+            self.reader, NODES, parse, on_change=self._nodes_changed, timing=timing
         )
         self.deletions = Deletions(tenant.key, new_token, clock)
         self.is_attached = False
         self.has_patrolled = False
         self._is_judging = False
         self.last_error = ""
+        self.network_problem = ""
         self.reflectors: dict[str, Reflector[CachedObject]] = {
             name: self._follow(sync, timing) for name, sync in kinds.items() if name not in NOT_WATCHED
         }
@@ -105,7 +106,7 @@ class TenantSession:
     def _follow(self, sync: KindSync, timing: Timing | None) -> Reflector[CachedObject]:
         kind = sync.kind.kind
         return Reflector(
-            self._reader,
+            self.reader,
             sync.kind.resource,
             parse_with_spec if kind in ("Pod", "PersistentVolume") else parse,
             may_be_absent=True,
@@ -140,7 +141,7 @@ class TenantSession:
 
     async def close(self, timeout_s: float) -> None:
         await self._tasks.close(timeout_s)
-        await self._reader.close()
+        await self.reader.close()
 
     def use(self, access: Access) -> None:
         """Take rotated credentials, from the next request on."""

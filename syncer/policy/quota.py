@@ -27,9 +27,7 @@ _COUNTED_BY_SYNCER = frozenset({"configmaps", "secrets", "services"})
 
 def resource_quota(policy: SyncPolicy, super_namespace: str, tenant: TenantCluster) -> Object | None:
     """The ResourceQuota of one super namespace; None without limits that it could hold."""
-    hard = {
-        name: quantity.text(limit) for name, limit in policy.quota if name not in _COUNTED_BY_SYNCER
-    }
+    hard = {name: quantity.text(limit) for name, limit in policy.quota if name not in _COUNTED_BY_SYNCER}
     if not hard:
         return None
     return {
