@@ -249,6 +249,7 @@ class SyncerService:
     def _policies_changed(self) -> None:
         for session in self._attachments.sessions.values():
             if session.change_policy(self._policies.of(session.tenant)) and session.is_attached:
+                self._vnodes.policy_changed(session)
                 session.tasks.spawn(self._patrol.check(session), "patrol after a policy's change")
 
     def _note_problem(self, problem: Unusable) -> None:

@@ -10,10 +10,12 @@ from syncer.cache import CachedObject, parse, parse_with_spec
 from syncer.config import VnAgentConfig
 from syncer.core.objects import Object, name_of
 from syncer.core.plan import Conflict, Wait
+from syncer.policy import quantity
+from syncer.policy.sync_policy import SyncPolicy, VNodeCapacity
 from syncer.session import TenantSession
 from syncer.super_cluster import SuperCaches, SuperChange
 from syncer.vnodes.controller import VNodes
-from syncer.vnodes.desired import AgentAddress, VNodePolicy, agent_addresses
+from syncer.vnodes.desired import AgentAddress, VNodePolicy, agent_addresses, quota_resources
 from syncer.vnodes.tls_probe import TlsAgentProbe
 
 
@@ -109,7 +111,7 @@ class VNodeSync:
 
     def attach(self, session: TenantSession) -> None:
         """A tenant is synced: its vNodes are those of the super pods that it has."""
-        tenant = self.vnodes.add_tenant(session.tenant.key, session.client, VNodePolicy())
+        tenant = self.vnodes.add_tenant(session.tenant.key, session.client, vnode_policy(session.policy))
         session.vnodes = tenant
         for found in session.super_pods():
             if found.node:
@@ -117,6 +119,11 @@ class VNodeSync:
         for node in list(session.nodes.objects.values()):
             tenant.tenant_node_changed(node.metadata.name, node.load())
         tenant.mark_synced()
+
+    def policy_changed(self, session: TenantSession) -> None:
+        """The tenant has another SyncPolicy."""
+        if session.vnodes is not None:
+            session.vnodes.set_policy(vnode_policy(session.policy))
 
     def detach(self, session: TenantSession) -> None:
         session.vnodes = None
@@ -128,3 +135,21 @@ class VNodeSync:
         if session.vnodes is None:
             return Wait("VNodeNotReady", f"node {node} is not there yet")
         return await session.vnodes.ensure(node)
+
+
+def vnode_policy(policy: SyncPolicy | str) -> VNodePolicy:
+    """What a tenant's vNodes show; without a usable SyncPolicy as little as by default."""
+    if isinstance(policy, str):
+        return VNodePolicy()
+    limits = policy.v_nodes
+    resources = None
+    if limits.capacity is VNodeCapacity.QUOTA:
+        resources = quota_resources({name: quantity.text(limit) for name, limit in policy.quota})
+    return VNodePolicy(
+        labels=limits.labels,
+        taints=limits.taints,
+        resources=resources,
+        scope=limits.scope,
+        node_labels=dict(limits.node_labels),
+        is_schedulable=limits.is_schedulable,
+    )

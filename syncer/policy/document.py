@@ -27,6 +27,9 @@ from syncer.policy.sync_policy import (
     Privileged,
     ServicePolicy,
     SyncPolicy,
+    VNodeCapacity,
+    VNodeLimits,
+    VNodeScope,
 )
 from tenancy import keys
 
@@ -199,6 +202,22 @@ def _peers(errors: _Errors, path: str, value: Any, default: Any) -> Any:
     return default
 
 
+def _keys(errors: _Errors, path: str, value: Any, default: Any) -> Any:
+    found = errors.entries(path, value)
+    for place, each in found:
+        if not each:
+            errors.add(place, "must not be empty")
+    return tuple(each for _, each in found)
+
+
+def _label_values(errors: _Errors, path: str, value: Any, default: Any) -> Any:
+    found = errors.mapping(path, value)
+    if len(found) > MAX_ENTRIES or not all(type(each) is str for each in found.values()):
+        errors.add(path, f"must be at most {MAX_ENTRIES} labels with their values")
+        return default
+    return tuple(sorted(found.items()))
+
+
 _SECTIONS: Mapping[str, tuple[str, type, Mapping[str, tuple[str, _Parser]]]] = {
     "pods": (
         "pods",
@@ -259,6 +278,18 @@ _SECTIONS: Mapping[str, tuple[str, type, Mapping[str, tuple[str, _Parser]]]] = {
         },
     ),
     "networkPolicies": ("network_policies", NetworkPolicyLimits, {"maxPeers": ("max_peers", _peers)}),
+    "vNodes": (
+        "v_nodes",
+        VNodeLimits,
+        {
+            "scope": ("scope", _choice(VNodeScope)),
+            "nodeLabels": ("node_labels", _label_values),
+            "labels": ("labels", _keys),
+            "taints": ("taints", _keys),
+            "capacity": ("capacity", _choice(VNodeCapacity)),
+            "schedulable": ("is_schedulable", _switch),
+        },
+    ),
 }
 
 

@@ -52,7 +52,7 @@ def refusals(
             if is_denied_name(text_of(address), policy.services):
                 found.add(path, f"name {shown(address)}", "services.externalNames")
         else:
-            is_own = is_api_server or address in allowed_too
+            is_own = is_api_server or (type(address) is str and address in allowed_too)
             _check(found, path, address, policy, own_pod_ips, is_own)
     return found.done()
 

@@ -263,6 +263,36 @@ class NetworkPolicyLimits:
     max_peers: int = 500
 
 
+class VNodeScope(enum.StrEnum):
+    """For which super nodes a tenant has vNodes: those that run its pods, or all that the policy selects."""
+
+    USED = "Used"
+    ALL = "All"
+
+
+class VNodeCapacity(enum.StrEnum):
+    """What vNodes show as their capacity: the super node's, or the tenant's quota."""
+
+    NODE = "Node"
+    QUOTA = "Quota"
+
+
+@dataclass(frozen=True, slots=True)
+class VNodeLimits:
+    """What the tenant sees of super nodes; by default no more than its pods need.
+
+    `labels` and `taints` are keys that are shown; one that ends with `/` stands for its whole domain.
+    `node_labels` select the super nodes of the scope ALL.
+    """
+
+    scope: VNodeScope = VNodeScope.USED
+    node_labels: tuple[tuple[str, str], ...] = ()
+    labels: tuple[str, ...] = ()
+    taints: tuple[str, ...] = ()
+    capacity: VNodeCapacity = VNodeCapacity.NODE
+    is_schedulable: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class SyncPolicy:
     """What the tenant's objects may have; the defaults are those of a tenant without a SyncPolicy.
@@ -276,6 +306,7 @@ class SyncPolicy:
     claims: ClaimPolicy = field(default=ClaimPolicy())
     ingresses: IngressPolicy = field(default=IngressPolicy())
     network_policies: NetworkPolicyLimits = field(default=NetworkPolicyLimits())
+    v_nodes: VNodeLimits = field(default=VNodeLimits())
     quota: tuple[tuple[str, int], ...] = ()
 
 

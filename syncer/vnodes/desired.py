@@ -24,6 +24,7 @@ from syncer.core.objects import (
 )
 from syncer.core.plan import Patch, Side
 from syncer.policy import quantity
+from syncer.policy.sync_policy import VNodeScope as VNodeScope
 from tenancy import keys
 
 KIND = SyncedKind(NODES, "Node")
@@ -56,13 +57,6 @@ _NODE_INFO = {
     "systemUUID": False,
 }
 _OWNED_STATUS = ("capacity", "allocatable", "conditions", "addresses", "daemonEndpoints", "nodeInfo")
-
-
-class VNodeScope(enum.Enum):
-    """For which super nodes a tenant has vNodes: those that run its pods, or all that the policy selects."""
-
-    USED = "used"
-    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,9 @@ from syncer.policy.sync_policy import (
     Privileged,
     ServicePolicy,
     SyncPolicy,
+    VNodeCapacity,
+    VNodeLimits,
+    VNodeScope,
 )
 from tests.unit.syncer.policy.arbitrary_json import changed
 
@@ -85,6 +88,14 @@ FULL = policy(
         "allowedAnnotations": ["cert-manager.io/*"],
     },
     networkPolicies={"maxPeers": 7},
+    vNodes={
+        "scope": "All",
+        "nodeLabels": {"pool": "shared"},
+        "labels": ["topology.kubernetes.io/"],
+        "taints": ["gpu"],
+        "capacity": "Quota",
+        "schedulable": True,
+    },
     quota={"hard": {"pods": 10, "requests.cpu": "1500m", "requests.example.com/gpu": "2"}},
 )
 
@@ -130,6 +141,14 @@ FULL_PARSED = SyncPolicy(
         allowed_annotations=patterns.of("cert-manager.io/*"),
     ),
     network_policies=NetworkPolicyLimits(7),
+    v_nodes=VNodeLimits(
+        scope=VNodeScope.ALL,
+        node_labels=(("pool", "shared"),),
+        labels=("topology.kubernetes.io/",),
+        taints=("gpu",),
+        capacity=VNodeCapacity.QUOTA,
+        is_schedulable=True,
+    ),
     quota=(("pods", 10 * ONE), ("requests.cpu", 1_500_000_000), ("requests.example.com/gpu", 2 * ONE)),
 )
 
@@ -262,6 +281,7 @@ def test_definition_has_each_field_with_its_bounds() -> None:
         "claims": parsed.claims,
         "ingresses": parsed.ingresses,
         "networkPolicies": parsed.network_policies,
+        "vNodes": parsed.v_nodes,
     }
     for name, section in by_name.items():
         properties = schema[name]["properties"]
