@@ -187,6 +187,8 @@ _PORTS = st.lists(
         optional={"name": st.sampled_from(["a", "b"]), "nodePort": st.integers(30000, 30002)},
     ),
     max_size=3,
+    # The API server refuses others.
+    unique_by=(lambda each: (each["protocol"], each["port"]), lambda each: each.get("name", each["port"])),
 )
 _SPECS = st.fixed_dictionaries(
     {"type": st.sampled_from(["ClusterIP", "NodePort", "LoadBalancer"])},
