@@ -40,9 +40,7 @@ def test_client_reaches_its_tenants_apiserver(shops: tuple[Shop, Shop]) -> None:
         shop.apply(pod("client", spec, labels={"app": "client"}))
     for shop in shops:
         shop.wait_running("app=client")
-        shop.wait_own("it was answered", lambda own: "authz_header" in own.kubectl("logs", "client").text)
-        log = shop.kubectl("logs", "client").check().text
-        assert "err" not in log, log[-2000:]
+        shop.wait_own("it was answered", lambda own: _healthy_polls(own.kubectl("logs", "client").text) > 1)
 
 
 def test_mounted_account_is_the_tenants(shops: tuple[Shop, Shop]) -> None:
@@ -121,6 +119,11 @@ def test_service_environment_is_the_tenants(shops: tuple[Shop, Shop]) -> None:
         assert shown["API_SERVICE_PORT"] == "80"
         assert shown["KUBERNETES_SERVICE_PORT"] == "443"
         assert shown["KUBERNETES_SERVICE_HOST"]
+
+
+def _healthy_polls(log: str) -> int:
+    """The client logs its failures alone; its last poll may not be over."""
+    return log.count("calling /healthz") - log.count("status=failed") - 1
 
 
 def _mentions(shop: Shop, token: str) -> bool:
