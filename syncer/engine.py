@@ -214,8 +214,11 @@ class Engine:
         # `plan` may change what it is given: reports need the tenant's identity alone.
         subject = None if tenant is None else _subject(tenant)
         plan = sync.plan((item[1], item[2]), tenant, found, view)
-        if isinstance(session.policy, str) and _creates_in_super(plan):
-            plan = Plan(wait=Wait("SyncPolicyUnusable", session.policy))
+        if isinstance(session.policy, str):
+            if _creates_in_super(plan):
+                plan = Plan(wait=Wait("SyncPolicyUnusable", session.policy))
+        elif (refusal := session.quota.refusal(item, plan, found, session.policy)) is not None:
+            plan = Plan(refusals=(refusal,))
         self._metrics.plans.inc()
         if not await self._reports.planned(session, item, plan, subject):
             self._queue.add_after(session, item, LOOK_AGAIN_S)

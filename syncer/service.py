@@ -197,6 +197,7 @@ class SyncerService:
 
     def _attach(self, session: TenantSession) -> None:
         self._vnodes.nodes_synced()
+        session.start_quota()
         self._queue.attach(session)
         session.is_attached = True
         self._vnodes.attach(session)

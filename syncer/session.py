@@ -31,6 +31,7 @@ from syncer.policy.sync_policy import DEFAULT, SyncPolicy
 from syncer.sharding.fenced_client import FencedClient
 from syncer.sharding.port import TenantOwnership
 from syncer.super_cluster import SuperCaches
+from syncer.tenant_quota import COUNTED, TenantQuota
 from syncer.vnodes.tenant_vnodes import TenantVNodes
 from tenancy.super_namespaces import SuperNamespaceOwner
 
@@ -90,6 +91,7 @@ class TenantSession:
         self._waiting: dict[SyncKey, frozenset[_Looked]] = {}
         self._waiters: dict[_Looked, set[SyncKey]] = {}
         self.vnodes: TenantVNodes | None = None
+        self.quota = TenantQuota()
         self.nodes: Reflector[CachedObject] = Reflector(
             self.reader, NODES, parse, on_change=self._nodes_changed, timing=timing
         )
@@ -163,8 +165,19 @@ class TenantSession:
         if policy == self._policy:
             return False
         self._policy = policy
+        self.start_quota()
         self.forget_verified()
         return True
+
+    def start_quota(self) -> None:
+        """Count what the tenant has in the super cluster, if its policy limits that."""
+        found = (
+            (item, cached)
+            for kind in COUNTED
+            for item in self._super_items(kind, self._kinds[kind])
+            if (cached := self.cached_super(item)) is not None
+        )
+        self.quota.start(self._policy, found)
 
     def forget_verified(self) -> None:
         """Have the next patrol plan every object."""
@@ -307,6 +320,8 @@ class TenantSession:
             self.deletions.suspect(Side.TENANT, item)
         elif is_deleted:
             self.deletions.note_confirmed(Side.TENANT, item)
+        if self.quota.counts:
+            self.quota.changed(item, self.cached_super(item))
         self.touched(Side.SUPER, item)
 
     def may_delete(self, side: Side, item: SyncKey, *, is_other_deleting: bool) -> bool:
