@@ -28,6 +28,9 @@ class EndpointSliceSync(SameName):
     is_reactive = True
 
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+        if found is not None and labels_of(found).get(MANAGED_BY) in _CONTROLLERS:
+            # The mirroring controller copies an Endpoints' annotations, which are ours, to its own slices.
+            found = None
         if tenant is None or not _goes_down(tenant, view):
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
         return plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned)

@@ -19,7 +19,7 @@ from syncer.core.objects import (
 )
 from syncer.core.plan import NOTHING, Action, Bind, Conflict, Create, Delete, Patch, Plan, Refusal, Side, Wait
 from syncer.core.view import View
-from syncer.kinds.downward import WAITS_FOR_NAMESPACE, owns, plan_removal
+from syncer.kinds.downward import WAITS_FOR_NAMESPACE, owns
 from syncer.kinds.metadata import transparent_patch
 from syncer.kinds.pod.down import super_pod
 from syncer.kinds.pod.metadata import KIND
@@ -29,6 +29,8 @@ from syncer.kinds.port import KindSync, SameName, Scope
 from tenancy import keys
 
 _TERMINAL = ("Succeeded", "Failed")
+ORPHAN_GRACE_S = 30
+"""Of super pods whose tenant pod is gone, if their own grace period is not shorter."""
 
 
 class PodSync(SameName):
@@ -40,18 +42,29 @@ class PodSync(SameName):
 
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         if tenant is None:
-            # By the pod's own grace period: nobody is left who would name another.
-            return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
+            return NOTHING if found is None else _plan_orphan(found, key[0], view)
         if found is None:
             return _plan_without_super_pod(tenant, view)
         if not owns(found, view, key[0]):
             return _plan_with_foreign_pod(tenant, found)
         if annotations_of(found).get(keys.UID) != uid_of(tenant):
             # Of an earlier pod of this name. The new one goes down once it is gone.
-            return plan_removal(KIND, found, key[0], view)
+            return _plan_orphan(found, key[0], view)
         if is_deleting(tenant):
             return _plan_deletion(tenant, found, view)
         return _plan_both(tenant, found, view)
+
+
+def _plan_orphan(found: Object, namespace: str, view: View) -> Plan:
+    """The tenant's pod is gone, which was deleted by force: an orderly deletion ends with the super pod's.
+
+    So nobody waits for a long grace period. Upstream's is the same (pod/checker.go).
+    """
+    own = (found.get("spec") or {}).get("terminationGracePeriodSeconds")
+    grace = min(own, ORPHAN_GRACE_S) if isinstance(own, int) else ORPHAN_GRACE_S
+    if (is_deleting(found) and (_grace(found) or 0) <= grace) or not owns(found, view, namespace):
+        return NOTHING
+    return Plan((_delete(Side.SUPER, found, grace),))
 
 
 def _plan_without_super_pod(tenant: Object, view: View) -> Plan:

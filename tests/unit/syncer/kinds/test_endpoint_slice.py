@@ -73,6 +73,13 @@ def test_one_that_the_super_cluster_makes_by_now_is_deleted() -> None:
     assert brief(plan(SYNC, own(), super_object("EndpointSlice"), view)) == ["delete in super s-1"]
 
 
+def test_a_slice_of_the_super_mirroring_controller_stays() -> None:
+    """It copies the annotations of the Endpoints, which are ours."""
+    mirrored = super_object("EndpointSlice")
+    mirrored["metadata"]["labels"] = {MANAGED_BY: "endpointslicemirroring-controller.k8s.io"}
+    assert brief(plan(SYNC, None, mirrored, FakeView())) == []
+
+
 def test_references_are_those_of_super_pods() -> None:
     pod = {
         "kind": "Pod",

@@ -128,7 +128,8 @@ def test_without_a_super_pod(tenant: Object, expected: list[object]) -> None:
 @pytest.mark.parametrize(
     ("tenant", "found", "expected"),
     [
-        pytest.param(None, super_pod(pod()), [("delete", "super", None)], id="tenant's is gone"),
+        pytest.param(None, super_pod(pod()), [("delete", "super", 30)], id="tenant's is gone"),
+        pytest.param(None, deleting(super_pod(pod()), 300), [("delete", "super", 30)], id="gone by force"),
         pytest.param(None, deleting(super_pod(pod()), 5), [], id="tenant's is gone, already deleting"),
         pytest.param(
             deleting(running(pod()), 7), running(super_pod(pod())), [("delete", "super", 7)], id="deleting"
@@ -166,9 +167,7 @@ def test_without_a_super_pod(tenant: Object, expected: list[object]) -> None:
             [("delete", "tenant", None)],
             id="bound to different nodes",
         ),
-        pytest.param(
-            pod(uid="33333333-again"), super_pod(pod()), [("delete", "super", None)], id="made again"
-        ),
+        pytest.param(pod(uid="33333333-again"), super_pod(pod()), [("delete", "super", 30)], id="made again"),
         pytest.param(pod(uid="33333333-again"), deleting(super_pod(pod()), 5), [], id="made again, waits"),
         pytest.param(running(pod()), running(super_pod(pod())), [], id="both agree"),
         pytest.param(running(pod()), of_upstream(running(super_pod(pod()))), [], id="upstream's is adopted"),
