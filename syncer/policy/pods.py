@@ -37,28 +37,26 @@ def forced_runtime_class(pod: Object, policy: SyncPolicy) -> str | None:
     return policy.pods.runtime_class or None
 
 
-def runs_in_vm(pod: Object, policy: SyncPolicy) -> bool:
-    """Whether the super pod has a kernel of its own."""
-    return forced_runtime_class(pod, policy) in policy.pods.vm_runtime_classes
-
-
-def refusals(pod: Object, policy: SyncPolicy, bound_node: str = "") -> tuple[Refusal, ...]:
+def refusals(pod: Object, policy: SyncPolicy, super_pod: Object | None = None) -> tuple[Refusal, ...]:
     """What of a pod may not go down.
 
-    `bound_node` is the node that its super pod runs on: the tenant's pod names it once it is bound.
+    Of a pod that is there already, its super pod says where it runs: a policy that forces VMs by now makes
+    none of it. And the tenant's pod may name the super pod's node, to which it is bound.
     """
     found = RefusalList()
     allowed = policy.pods
     spec = found.fields("spec", pod.get("spec"))
-    in_vm = runs_in_vm(pod, policy)
+    running = {} if super_pod is None else super_pod.get("spec") or {}
+    own_class = forced_runtime_class(pod, policy) if super_pod is None else running.get("runtimeClassName")
+    in_vm = own_class in allowed.vm_runtime_classes
     # A privileged container has all capabilities, an unmasked /proc and no profiles. Where it may be
     # privileged, these may be had one by one as well.
     may_be_privileged = allowed.privileged is Privileged.ALWAYS or (
         in_vm and allowed.privileged is Privileged.VM
     )
     _check_annotations(found, pod, allowed, may_be_privileged)
-    _check_pod(found, spec, allowed, in_vm)
-    _check_placement(found, spec, allowed, bound_node)
+    _check_pod(found, spec, allowed, in_vm, own_class)
+    _check_placement(found, spec, allowed, running.get("nodeName"))
     _check_volumes(found, spec, policy)
     if (context := spec.get("securityContext")) is not None:
         _check_context(
@@ -108,7 +106,9 @@ def _check_annotations(found: RefusalList, pod: Object, allowed: PodPolicy, may_
             found.add(f"metadata.annotations[{shown(key)}]", "seccomp unconfined", "pods.privileged")
 
 
-def _check_pod(found: RefusalList, spec: Mapping[str, Any], allowed: PodPolicy, in_vm: bool) -> None:
+def _check_pod(
+    found: RefusalList, spec: Mapping[str, Any], allowed: PodPolicy, in_vm: bool, own_class: str | None
+) -> None:
     for name, namespace in _HOST_NAMESPACES:
         if spec.get(name) and namespace not in allowed.host_namespaces:
             found.add(f"spec.{name}", f"the node's {namespace} namespace", "pods.hostNamespaces")
@@ -120,10 +120,10 @@ def _check_pod(found: RefusalList, spec: Mapping[str, Any], allowed: PodPolicy, 
             found.add(
                 "spec.hostUsers", "the node's user namespace, as without hostUsers: false", "pods.hostUsers"
             )
-    own_class = text_of(spec.get("runtimeClassName"))
-    if own_class and own_class != allowed.runtime_class and own_class not in allowed.runtime_classes:
-        found.add("spec.runtimeClassName", f"runtime class {shown(own_class)}", "pods.runtimeClasses")
-    if spec.get("overhead") and not own_class:
+    named = text_of(spec.get("runtimeClassName"))
+    if named and named not in (own_class, allowed.runtime_class) and named not in allowed.runtime_classes:
+        found.add("spec.runtimeClassName", f"runtime class {shown(named)}", "pods.runtimeClasses")
+    if spec.get("overhead") and not named:
         found.add("spec.overhead", "overhead without a runtime class")
     if spec.get("resourceClaims") and not allowed.allow_resource_claims:
         found.add("spec.resourceClaims", "claims of devices", "pods.allowResourceClaims")
@@ -136,7 +136,7 @@ def _check_pod(found: RefusalList, spec: Mapping[str, Any], allowed: PodPolicy, 
 
 
 def _check_placement(
-    found: RefusalList, spec: Mapping[str, Any], allowed: PodPolicy, bound_node: str
+    found: RefusalList, spec: Mapping[str, Any], allowed: PodPolicy, bound_node: str | None
 ) -> None:
     node = text_of(spec.get("nodeName"))
     if node and node != bound_node and not allowed.allow_node_name:

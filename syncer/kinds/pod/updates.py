@@ -46,7 +46,7 @@ def plan_updates(
     ready = (_patch(found, {"status": {"conditions": gates}}, subresource="status"),) if gates else ()
     if not (meta or spec or sizes or added):
         return ready, (), None
-    refused = policy.refusals(tenant, view.policy, str(found["spec"].get("nodeName") or ""))
+    refused = policy.refusals(tenant, view.policy, found)
     if meta and annotation_bytes(wanted) > MAX_ANNOTATION_BYTES:
         refused += (annotations_refusal(),)
     if refused:

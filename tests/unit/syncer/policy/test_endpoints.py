@@ -166,9 +166,10 @@ def test_the_tenants_api_server_has_any_address(make: Any) -> None:
         ("kubernetes", "10.0.0.1", frozenset(), False),
         ("web", "10.0.0.1", {"10.0.0.1"}, False),
         ("kubernetes", "169.254.169.254", {"169.254.169.254"}, False),
+        ("kubernetes", [], {"10.0.0.1"}, False),
     ],
 )
-def test_known_api_server_has_its_addresses(name: str, address: str, own: set[str], is_allowed: bool) -> None:
+def test_known_api_server_has_its_addresses(name: str, address: Any, own: set[str], is_allowed: bool) -> None:
     value = subsets(address, name=name, namespace="default")
     assert (endpoints.refusals(value, DEFAULT, OWN, own) == ()) == is_allowed
 

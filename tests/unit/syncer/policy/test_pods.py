@@ -608,8 +608,23 @@ def test_refusals_are_bounded() -> None:
 
 def test_a_bound_pod_has_the_node_of_its_super_pod() -> None:
     bound = pod(nodeName="node-1")
-    assert pods.refusals(bound, DEFAULT, bound_node="node-1") == ()
-    assert [each.path for each in pods.refusals(bound, DEFAULT, bound_node="node-2")] == ["spec.nodeName"]
+    assert pods.refusals(bound, DEFAULT, pod(nodeName="node-1")) == ()
+    for other in (pod(nodeName="node-2"), pod(), {}):
+        assert [each.path for each in pods.refusals(bound, DEFAULT, other)] == ["spec.nodeName"]
+
+
+def test_a_policy_that_forces_vms_makes_none_of_running_pods() -> None:
+    """A privileged ephemeral container would otherwise come into a pod that has the node's kernel."""
+    added = pod(ephemeralContainers=[{"securityContext": {"privileged": True}}])
+    path = "spec.ephemeralContainers[0].securityContext.privileged"
+    refused = (denied(path, "a privileged container", "pods.privileged"),)
+    assert pods.refusals(added, with_pods(**VM), pod(runtimeClassName="kata")) == ()
+    assert pods.refusals(added, with_pods(**VM), pod(runtimeClassName="runc")) == refused
+    assert pods.refusals(added, with_pods(**VM), pod()) == refused
+
+
+def test_a_pod_keeps_the_runtime_class_that_it_was_given() -> None:
+    assert pods.refusals(pod(runtimeClassName="old"), with_pods(**VM), pod(runtimeClassName="old")) == ()
 
 
 @pytest.mark.parametrize(
