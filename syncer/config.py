@@ -53,7 +53,9 @@ class TenantsConfig:
 class VnAgentConfig:
     port: int = setting(VN_AGENT_PORT, minimum=1, maximum=65535, doc="vn-agent's port on each node")
     address: AgentAddress = setting(AgentAddress.NODE, doc="the address that vNodes show")
-    service: str = setting("vc-manager/vn-agent", doc="namespace and name of the Service, for `service`")
+    service: str = setting(
+        "vc-manager/vn-agent", minimum_length=1, doc="namespace and name of the Service, for `service`"
+    )
     pod_selector: str = setting("app=vn-agent", doc="labels of vn-agent's pods, for `podIP`")
     pod_namespace: str = setting("vc-manager", doc="their namespace")
 
@@ -154,7 +156,7 @@ class SyncerConfiguration:
     tenants: TenantsConfig = setting(doc="where tenants come from")
     super_cluster: SuperClusterAccess = field(default_factory=SuperClusterAccess)
     vn_agent: VnAgentConfig = field(default_factory=VnAgentConfig)
-    resources: tuple[str, ...] = setting((), doc="kinds to sync beyond the default set")
+    resources: tuple[str, ...] = setting((), minimum_length=1, doc="kinds to sync beyond the default set")
     custom_resources: tuple[CustomResourceConfig, ...] = setting((), doc="custom resources to sync")
     opaque_meta_domains: tuple[str, ...] = setting(
         ("kubernetes.io", "k8s.io"), minimum_length=1, doc="domains of keys that stay on their side"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans what the queue brings, and carries the plans out: the one place that writes.
 
-An item is one object of one tenant, both directions. Its plan is pure (`syncer.kinds`). Before each write to
+An item is one object of one tenant, both directions. `syncer.kinds` decides its plan. Before each write to
 the super cluster the ownership of the namespace is asked again, because time has passed.
 """
 

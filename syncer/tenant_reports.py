@@ -39,6 +39,14 @@ class SyncEvent(EventReason):
     FAILED = "FailedCreate"
 
 
+EVENT_REASONS = {
+    SyncEvent.REFUSED: "The tenant's SyncPolicy does not allow the object; the message has the fields.",
+    SyncEvent.WAITING: "The object needs another one that is not there yet; the message names it.",
+    SyncEvent.CONFLICT: "An object that is not this tenant's has the name in the super cluster; it stays.",
+    SyncEvent.FAILED: "The super cluster's API server refused the object; the message has its reason.",
+}
+
+
 class TenantReports:
     """The engine's port `Reports`. `wall` is the time of day in seconds, `now` monotonic."""
 

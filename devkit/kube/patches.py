@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three kinds of patch that an API server takes. Pure.
+"""The three kinds of patch that an API server takes.
 
 The lists that a strategic merge patch merges are in a small table: real servers read them off Go's types.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an API server makes of the writes of pods. Pure.
+"""What an API server makes of the writes of pods.
 
 Checked against kube-apiserver 1.34, as far as the syncer can observe it.
 """

@@ -13,19 +13,22 @@ from kata_bridge.start_gate.core.node_condition import (
     REASON_MESSAGES,
     REPORTED_AFTER_S,
 )
+from syncer import tenant_reports
 
 # The recorder takes only members of EventReason: mypy finds any other reason.
 EVENTS: Mapping[str, tuple[type[EventReason], Mapping[Any, str]]] = {
     "kata-bridge": (pod_notifier.GateEventReason, pod_notifier.EVENT_REASONS),
     "dnsconfig": (resolver.ResolverEventReason, resolver.EVENT_REASONS),
+    "vc-syncer": (tenant_reports.SyncEvent, tenant_reports.EVENT_REASONS),
 }
 
 
 _PAGE = """\
 ## Events
 
-All are of type Warning, about a pod of the super cluster, in its namespace. A syncer copies those about a
-tenant's pod to the tenant.
+All are of type Warning. Those of kata-bridge and dnsconfig are about a pod of the super cluster, in its
+namespace; a syncer copies them to the pod's tenant. Those of vc-syncer are in the tenant, about the tenant's
+own object of any kind.
 
 | reason | posted by | meaning |
 |---|---|---|
@@ -39,6 +42,16 @@ Of the Node, by kata-bridge. It counts pods that the start gate has blocked for 
 |---|---|---|
 | `False` | `{no_pod}` | no pod is blocked for that long |
 {reasons}
+
+## Condition `{synced}`
+
+Of a tenant's Pod, by vc-syncer. A pod that was never held back has no such condition.
+
+| status | reason | meaning |
+|---|---|---|
+| `False` | `{refused}`, `{conflict}`, `{failed}` | as the Event of that name |
+| `False` | another reason | what the pod waits for, after {waits:g} s |
+| `True` | `Synced` | what held the pod back is over |
 """
 
 
@@ -59,4 +72,9 @@ def page() -> str:
         seconds=REPORTED_AFTER_S,
         no_pod=NO_POD_BLOCKED,
         reasons="\n".join(reasons),
+        synced=tenant_reports.SYNCED_CONDITION,
+        refused=tenant_reports.SyncEvent.REFUSED,
+        conflict=tenant_reports.SyncEvent.CONFLICT,
+        failed=tenant_reports.SyncEvent.FAILED,
+        waits=tenant_reports.REPORT_WAIT_S,
     )

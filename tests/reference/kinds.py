@@ -10,6 +10,7 @@ import dns_webhook.config
 import dnsconfig.config
 import kata_bridge.config
 import kubeproxy_ext.config
+import syncer.config
 import vnagent.config
 from daemonkit.config import binding
 from daemonkit.config.binding import setting
@@ -90,6 +91,7 @@ KINDS = (
         "dnsconfig-webhook.yaml",
         "dnsconfig-webhook",
     ),
+    FileKind(syncer.config.KIND, syncer.config.SyncerConfiguration, "vc-syncer.yaml", "vc-syncer"),
     FileKind(
         keys.TENANT_KIND,
         _TenantFile,

@@ -28,6 +28,7 @@ _PROGRAMS = {
     "kubeproxy_ext": "kubeproxy-ext",
     "dnsconfig": "dnsconfig",
     "dns_webhook": "dnsconfig-webhook",
+    "syncer": "vc-syncer",
 }
 # A shared module registers its metric in a function of this name, which each program calls.
 _SHARED = "add_metric"

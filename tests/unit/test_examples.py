@@ -13,9 +13,12 @@ import dns_webhook.config
 import dnsconfig.config
 import kata_bridge.config
 import kubeproxy_ext.config
+import syncer.config
 import vnagent.config
 from daemonkit.kube import kubeconfig
 from kata_bridge.sandboxes import file_source
+from syncer.policy import document as sync_policy_document
+from syncer.policy.sync_policy import SyncPolicy
 from tenancy import document
 from tests import examples
 from tests.first_start import commands
@@ -27,6 +30,7 @@ DAEMONS: dict[str, Callable[[Path], Any]] = {
     "kubeproxy-ext.yaml": kubeproxy_ext.config.load,
     "dnsconfig.yaml": dnsconfig.config.load,
     "dnsconfig-webhook.yaml": dns_webhook.config.load,
+    "vc-syncer.yaml": syncer.config.load,
 }
 
 
@@ -60,6 +64,13 @@ def test_webhook_example_equals_its_deployments_file() -> None:
 def test_tenant_example_is_a_tenant() -> None:
     value = yaml.safe_load((examples.DIRECTORY / "tenant.yaml").read_text())
     assert document.parse_tenant(value).key == "tenant-1-70b001-test"
+
+
+def test_sync_policy_example_is_a_policy() -> None:
+    value = yaml.safe_load((examples.DIRECTORY / "sync-policy.yaml").read_text())
+    found = sync_policy_document.parse(value)
+    assert isinstance(found, SyncPolicy)
+    assert (found.pods.runtime_class, found.claims.storage_classes) == ("kata", frozenset({"standard"}))
 
 
 def test_guest_example_is_a_guest() -> None:

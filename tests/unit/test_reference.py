@@ -37,16 +37,18 @@ _VALUES: dict[str, Any] = {
     "ipv6Address": "fd00::2",
     "nodeIPs": ["10.0.0.11"],
     "policyFile": "/dev/null",
+    "resources": ["ingress"],
     "serviceCIDRs": ["10.96.0.0/12"],
     "users": ["root"],
 }
 # Keys that exclude others of their mapping, and mappings that have them.
-_EXCLUSIVE = ("pods.file", "status.address", "tenants.kubeconfigFile")
-_ALTERNATIVES: dict[str, Any] = {
-    "tenants": {"kubeconfigFile": "/x"},
-    "pods": {"source": "file", "file": "/x"},
-    "status": {"address": "127.0.0.1", "port": 0},
-}
+_EXCLUSIVE = ("pods.file", "status.address", "tenants.directory", "tenants.kubeconfigFile")
+_ALTERNATIVES: tuple[tuple[str, Any], ...] = (
+    ("tenants", {"kubeconfigFile": "/x"}),
+    ("tenants", {"directory": "/x"}),
+    ("pods", {"source": "file", "file": "/x"}),
+    ("status", {"address": "127.0.0.1", "port": 0}),
+)
 
 
 def test_reference_is_current() -> None:
@@ -195,7 +197,7 @@ def _documents(kind: FileKind) -> Iterator[Any]:
     """Together they have every key: the example, filled, and with each alternative in turn."""
     filled = _filled(kind.cls, _example(kind))
     yield filled
-    for name, other in _ALTERNATIVES.items():
+    for name, other in _ALTERNATIVES:
         if name in keys(kind.cls) and other.keys() <= keys(_type_of(kind.cls, name)).keys():
             yield {**filled, name: other}
 
