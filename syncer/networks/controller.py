@@ -52,7 +52,7 @@ RESYNC_S = 600.0
 # For pods to go, for an address, and for the CustomResourceDefinition.
 WAIT_S = 5.0
 FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 300.0
-# Of a tenant: more are its own trouble, and are said to be.
+# Of a tenant, so that it cannot fill the memory; more are reported.
 MAX_NETWORKS = 100
 # Finalizer, objects, status, and one for a conflict.
 _MAX_ROUNDS = 5
@@ -69,7 +69,7 @@ class _Round:
 
     problems: tuple[Problem, ...] = ()
     is_waiting: bool = False
-    has_acted: bool = False
+    has_written: bool = False
 
 
 class NetworkController:
@@ -175,7 +175,7 @@ class NetworkController:
                 text = f"a tenant has at most {MAX_NETWORKS} networks of type flat"
                 return (Problem(NetworkEvent.PROVISION_FAILED, text),), RESYNC_S
             found = await self._round(network)
-            if not found.has_acted:
+            if not found.has_written:
                 return found.problems, WAIT_S if found.is_waiting else RESYNC_S
         return found.problems, WAIT_S
 
@@ -189,11 +189,11 @@ class NetworkController:
         apiserver = await self._get(ENDPOINT_SLICE.resource, "default", "kubernetes")
         pods = await self._pods_of(name) if is_deleting(network) else None
         decided = plan(network, objects, self._settings, apiserver=apiserver, pods=pods)
-        has_acted = False
+        has_written = False
         for action in decided.actions:
             if not self._may_write():
                 return _Round(decided.problems, is_waiting=True)
-            has_acted = True
+            has_written = True
             try:
                 await self._act(action)
             except ApiError as error:
@@ -202,7 +202,7 @@ class NetworkController:
                 if error.status.code in (400, 403, 422):
                     await self._fail(network, str(error)[:300])
                 raise
-        return _Round(decided.problems, decided.is_waiting, has_acted)
+        return _Round(decided.problems, decided.is_waiting, has_written)
 
     async def _fail(self, network: Object, message: str) -> None:
         for action in failure_status(network, message):

@@ -299,7 +299,7 @@ class Server:
             del self.leases[wanted.replica]
 
 
-class ReplicaProcess:
+class ModelReplica:
     """One replica: it does one thing at each `step`, and may stop between any two."""
 
     def __init__(self, name: str, number: int, server: Server, rate: float) -> None:
@@ -362,13 +362,13 @@ STEPS = st.lists(
 )
 
 
-def check(processes: list[ReplicaProcess]) -> None:
+def check(processes: list[ModelReplica]) -> None:
     for tenant in TENANTS:
         writers = [each.own.replica for each in processes if each.writes_for(tenant)]
         assert len(writers) <= 1, f"{tenant} is written by {writers}"
 
 
-def run(processes: list[ReplicaProcess], seconds: int, but: ReplicaProcess | None = None) -> None:
+def run(processes: list[ModelReplica], seconds: int, but: ModelReplica | None = None) -> None:
     for second in range(seconds):
         for number, each in enumerate(processes):
             for _ in range(0 if each is but else 7 + (second + number) % 5):
@@ -379,7 +379,7 @@ def run(processes: list[ReplicaProcess], seconds: int, but: ReplicaProcess | Non
         check(processes)
 
 
-def act(what: str, process: ReplicaProcess, amount: int) -> None:
+def act(what: str, process: ModelReplica, amount: int) -> None:
     match what:
         case "step":
             for _ in range(amount):
@@ -408,7 +408,7 @@ def test_no_tenant_is_written_by_two(steps: list[tuple[str, int, int]], rates: l
     """Clocks drift by a tenth; monotonic ones stop; processes stop and go on, join under new and old names,
     or leave."""
     server = Server()
-    processes = [ReplicaProcess(name, number, server, rates[number]) for number, name in enumerate("abc")]
+    processes = [ModelReplica(name, number, server, rates[number]) for number, name in enumerate("abc")]
     run(processes, 4)
     for what, number, amount in steps:
         process = processes[number % len(processes)]
@@ -419,7 +419,7 @@ def test_no_tenant_is_written_by_two(steps: list[tuple[str, int, int]], rates: l
                 each.advance(amount / 2)
         elif what == "start" and len(processes) < len(rates):
             name = process.own.replica if amount % 2 else "d"
-            processes.append(ReplicaProcess(name, len(processes), server, rates[len(processes)]))
+            processes.append(ModelReplica(name, len(processes), server, rates[len(processes)]))
         else:
             act(what, process, amount)
         check(processes)
@@ -430,13 +430,13 @@ def test_no_tenant_is_written_by_two(steps: list[tuple[str, int, int]], rates: l
 def test_every_shard_finds_its_replica(steps: list[tuple[str, int, int]], rates: list[float]) -> None:
     """Whatever came before: once all run, each shard is held by the replica of its hash."""
     server = Server()
-    processes = [ReplicaProcess(name, number, server, rates[number]) for number, name in enumerate("abc")]
+    processes = [ModelReplica(name, number, server, rates[number]) for number, name in enumerate("abc")]
     for what, number, amount in steps:
         process = processes[number % 3]
         if what == "run all but one":
             run(processes, amount, but=process)
         elif what == "start":
-            again = ReplicaProcess(process.own.replica, 10 + number, server, process.rate)
+            again = ModelReplica(process.own.replica, 10 + number, server, process.rate)
             processes[number % 3] = again
         elif what != "leave":
             act(what, process, amount)

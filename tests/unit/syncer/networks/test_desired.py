@@ -247,7 +247,7 @@ def test_what_was_changed_is_repaired_but_for_the_scale() -> None:
     assert "replicas" not in patch.body["spec"]
 
 
-def test_without_the_apiservers_addresses_a_network_waits_for_them() -> None:
+def test_a_network_waits_for_the_apiservers_addresses() -> None:
     result = plan(network(status=READY), existing(without="EndpointSlice"), SETTINGS)
     assert (shown(result), result.is_waiting) == ([], True)
 
