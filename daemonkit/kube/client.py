@@ -155,12 +155,13 @@ class Client:
         self._expiry: asyncio.TimerHandle | None = None
 
     @classmethod
-    def from_kubeconfig(cls, path: Path, *, user_agent: str = "vcnode") -> "Client":
+    def from_kubeconfig(cls, path: Path, *, user_agent: str = "vcnode", max_idle: int = MAX_IDLE) -> "Client":
         """A client by a kubeconfig, which is read again when it or a file in it changes.
 
         Raises CredentialsError if it cannot be used now.
         """
-        return cls(Credentials(lambda: load(path), watched=(path,)), user_agent=user_agent)
+        credentials = Credentials(lambda: load(path), watched=(path,))
+        return cls(credentials, user_agent=user_agent, max_idle=max_idle)
 
     async def __aenter__(self) -> "Client":
         return self
