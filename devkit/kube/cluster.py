@@ -3,7 +3,7 @@
 
 With settings it does what a whole cluster does without nodes: the server's own rules, and the controllers of
 namespaces and service accounts. Without settings it stores what it is sent. Checked against
-kube-apiserver 1.34 by tests/functional/kube/test_contract.py.
+kube-apiserver 1.34 by tests/functional/kube/test_contract_of_writes.py.
 """
 
 import random
@@ -28,7 +28,7 @@ from devkit.kube.storage import (
 from devkit.kube.times import at
 
 _OWN_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"
 _SET_BY_SERVER = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _WITH_STATUS = frozenset(
     {
@@ -87,7 +87,7 @@ class Cluster:
         """Store a new object."""
         metadata = value.setdefault("metadata", {})
         if not metadata.get("name") and metadata.get("generateName"):
-            suffix = "".join(self._random.choices(_SUFFIX_LETTERS, k=5))
+            suffix = "".join(self._random.choices(_SUFFIX_CHARACTERS, k=5))
             metadata["name"] = metadata["generateName"] + suffix
         if self.settings is None:
             return self.storage.create(resource, value)
@@ -105,7 +105,7 @@ class Cluster:
         self._complete(resource, value)
         made = self.storage.create(resource, value)
         if resource == NAMESPACES and self.settings.has_controllers:
-            self._furnish(metadata["name"], self.settings.root_ca_pem)
+            self._fill(metadata["name"], self.settings.root_ca_pem)
         return made
 
     def update(self, resource: Resource, value: Object, subresource: str = "") -> Object:
@@ -146,7 +146,7 @@ class Cluster:
         if self.settings is None:
             return self.storage.delete(resource, namespace, name)
         if resource == NAMESPACES:
-            return self._terminate(old)
+            return self._end_namespace(old)
         asked = options.get("gracePeriodSeconds")
         grace_s = pod_rules.grace_s(old, asked) if resource == PODS else 0
         is_deleting = "deletionTimestamp" in metadata
@@ -293,7 +293,7 @@ class Cluster:
                 403, "Forbidden", message, cause="NamespaceTerminating", kind=resource.plural, name=name
             )
 
-    def _furnish(self, namespace: str, root_ca_pem: str) -> None:
+    def _fill(self, namespace: str, root_ca_pem: str) -> None:
         account: Object = {"kind": "ServiceAccount", "apiVersion": "v1"}
         metadata = {"name": "default", "namespace": namespace}
         self.create(token_requests.SERVICE_ACCOUNTS, account | {"metadata": metadata})
@@ -301,7 +301,7 @@ class Cluster:
         metadata = {"name": "kube-root-ca.crt", "namespace": namespace}
         self.create(CONFIG_MAPS, root_ca | {"metadata": metadata})
 
-    def _terminate(self, namespace: Object) -> Object:
+    def _end_namespace(self, namespace: Object) -> Object:
         metadata, name = namespace["metadata"], namespace["metadata"]["name"]
         if "deletionTimestamp" not in metadata:
             metadata["deletionTimestamp"] = self._now()

@@ -126,14 +126,14 @@ def json_patch(value: Any, operations: Any) -> Any:
     document = {"": value}
     try:
         for operation in operations:
-            _operate(document, operation)
+            _apply(document, operation)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         message = "the server rejected our request due to an error in our request"
         raise StatusError(422, "Invalid", message) from None
     return document[""]
 
 
-def _operate(document: Object, operation: Object) -> None:
+def _apply(document: Object, operation: Object) -> None:
     path = _pointer(operation["path"])
     match operation["op"]:
         case "test":

@@ -27,8 +27,8 @@ _CONTAINER_DEFAULTS: Object = {
     "imagePullPolicy": "IfNotPresent",
 }
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
-_MUTABLE = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
-_MUTABLE_WHILE_GATED = ("nodeSelector", "affinity")
+_MAY_CHANGE = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
+_MAY_CHANGE_WHILE_GATED = ("nodeSelector", "affinity")
 
 
 def complete(value: Object) -> None:
@@ -74,7 +74,7 @@ def check_update(old: Object, new: Object) -> None:
 
 
 def _fixed(spec: Object, *, is_gated: bool) -> Object:
-    left_out = (*_MUTABLE, *(_MUTABLE_WHILE_GATED if is_gated else ()))
+    left_out = (*_MAY_CHANGE, *(_MAY_CHANGE_WHILE_GATED if is_gated else ()))
     fixed = {name: value for name, value in spec.items() if name not in left_out and value not in (None, [])}
     for field in ("containers", "initContainers"):
         if field in fixed:

@@ -252,7 +252,7 @@ class Storage:
     def bump(self, revisions: int = 1) -> None:
         """Let the revision grow without a change to any object, as leases and events do."""
         self.revision += revisions
-        self._tell(None)
+        self._notify(None)
 
     def roll_back(self, revision: int) -> None:
         """Go back in time, as a restored backup of etcd does."""
@@ -292,7 +292,7 @@ class Storage:
         if is_full:
             self.compact(self._history[self._max_history // 2].revision)
         # A watch that has no part in this write must not be left behind the compacted revision.
-        self._tell(None if is_full else resource)
+        self._notify(None if is_full else resource)
         final = value if value is not None else _at(before or {}, self.revision)
         return copied(final)
 
@@ -305,9 +305,9 @@ class Storage:
             self._in_namespace[key[0]] += key not in objects
             objects[key] = value
 
-    def _tell(self, resource: Resource | None) -> None:
-        for tell in self.on_write:
-            tell(resource)
+    def _notify(self, resource: Resource | None) -> None:
+        for notify in self.on_write:
+            notify(resource)
 
     def _of(self, resource: Resource) -> dict[Key, Object]:
         return self._objects.setdefault(resource, {})

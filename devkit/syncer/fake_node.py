@@ -51,14 +51,14 @@ class SchedulingGate(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+class SpecForNode(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] | None = None
     scheduling_gates: tuple[SchedulingGate, ...] | None = None
 
 
-class PodStatus(msgspec.Struct, frozen=True):
+class StatusForNode(msgspec.Struct, frozen=True):
     phase: str = ""
 
 
@@ -66,8 +66,8 @@ class Pod(msgspec.Struct, frozen=True):
     """What a node looks at in a pod."""
 
     metadata: ObjectMeta
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+    spec: SpecForNode = SpecForNode()
+    status: StatusForNode = StatusForNode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class FakeNode:
     """Schedules pods to its `nodes` in turn, and is the kubelet of each of them.
 
     A bound pod runs after `start_delay_s`, a deleted one is removed after `end_delay_s`. At most
-    `concurrency` requests are under way.
+    `max_requests` requests are under way.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class FakeNode:
         *,
         start_delay_s: float = 0.0,
         end_delay_s: float = 0.0,
-        concurrency: int = 16,
+        max_requests: int = 16,
         pod_cidr: str = "10.244.0.0/16",
         host_ip: str = "192.0.2.1",
         clock: Callable[[], float] = time.time,
@@ -174,7 +174,7 @@ class FakeNode:
         """How many steps were taken."""
         self._client = client
         self._delays_s = {Bind: 0.0, Start: start_delay_s, End: end_delay_s}
-        self._concurrency = concurrency
+        self._concurrency = max_requests
         self._host_ip = host_ip
         self._clock = clock
         self._next_node = itertools.cycle(self.nodes)
@@ -182,7 +182,7 @@ class FakeNode:
         self._next_ip = (str(network[1 + n % (network.num_addresses - 2)]) for n in itertools.count())
         self._due: asyncio.Queue[tuple[Key, str, Step]] = asyncio.Queue()
         self._pending: set[tuple[str, Step]] = set()
-        self._reflector = Reflector(client, PODS, Pod, on_change=self._look, timing=timing)
+        self._reflector = Reflector(client, PODS, Pod, on_change=self._plan_all, timing=timing)
 
     @property
     def synced(self) -> asyncio.Event:
@@ -195,15 +195,15 @@ class FakeNode:
                 {"type": "InternalIP", "address": self._host_ip},
                 {"type": "Hostname", "address": name},
             ]
-            amounts = {"cpu": "64", "memory": "256Gi", "pods": "10000"}
+            resources = {"cpu": "64", "memory": "256Gi", "pods": "10000"}
             value = {
                 "apiVersion": "v1",
                 "kind": "Node",
                 "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
                 "status": {
                     "addresses": addresses,
-                    "allocatable": amounts,
-                    "capacity": amounts,
+                    "allocatable": resources,
+                    "capacity": resources,
                     "conditions": [_condition("Ready", "True", self._now())],
                     "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
                 },
@@ -227,7 +227,7 @@ class FakeNode:
         status = finished(pod, exit_code, self._now())
         await self._send("PATCH", PODS.path(namespace, name) + "/status", {"status": status}, STRATEGIC)
 
-    def _look(self, changes: Sequence[Change[Pod]]) -> None:
+    def _plan_all(self, changes: Sequence[Change[Pod]]) -> None:
         for change in changes:
             if isinstance(change, Added | Modified):
                 self._plan(change.key, change.value)

@@ -19,7 +19,7 @@ Until = Callable[[Callable[[], object]], Awaitable[None]]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--kubeconfig", help="run test_contract.py against this API server")
+    parser.addoption("--kubeconfig", help="run the contracts against this API server")
 
 
 @pytest.fixture

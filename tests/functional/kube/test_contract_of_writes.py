@@ -26,7 +26,7 @@ STRATEGIC = "application/strategic-merge-patch+json"
 ACCOUNTS = Resource("", "v1", "serviceaccounts")
 
 
-class Scene:
+class WriteScene:
     """Objects of one test in the namespace `default`; all have names of its own."""
 
     def __init__(self, client: Client) -> None:
@@ -75,8 +75,8 @@ class Scene:
 
 
 @pytest_asyncio.fixture
-async def scene(any_client: Client) -> AsyncIterator[Scene]:
-    scene = Scene(any_client)
+async def scene(any_client: Client) -> AsyncIterator[WriteScene]:
+    scene = WriteScene(any_client)
     yield scene
     for resource, name in reversed(scene.made):
         path = resource.path("default" if resource.is_namespaced else None, name)
@@ -95,7 +95,7 @@ def gone() -> Iterator[None]:
             raise
 
 
-async def test_patches_of_three_kinds_are_applied(scene: Scene) -> None:
+async def test_patches_of_three_kinds_are_applied(scene: WriteScene) -> None:
     made = await scene.create(CONFIG_MAPS, "a", data={"a": "1", "b": "2"})
     path = scene.path(CONFIG_MAPS, "a")
     assert "generation" not in made["metadata"]
@@ -113,7 +113,7 @@ async def test_patches_of_three_kinds_are_applied(scene: Scene) -> None:
     assert await scene.refused("PATCH", scene.path(CONFIG_MAPS, "no"), {}, MERGE) == "404 NotFound"
 
 
-async def test_a_write_that_changes_nothing_is_none(scene: Scene) -> None:
+async def test_a_write_that_changes_nothing_is_none(scene: WriteScene) -> None:
     made = await scene.create(CONFIG_MAPS, "a", data={"a": "1"})
     path = scene.path(CONFIG_MAPS, "a")
     patched = await scene.ask("PATCH", path, {"data": {"a": "1"}}, MERGE)
@@ -122,7 +122,7 @@ async def test_a_write_that_changes_nothing_is_none(scene: Scene) -> None:
     assert patched["metadata"]["resourceVersion"] == put["metadata"]["resourceVersion"] == version
 
 
-async def test_preconditions_refuse_another_object(scene: Scene) -> None:
+async def test_preconditions_refuse_another_object(scene: WriteScene) -> None:
     await scene.create(CONFIG_MAPS, "a")
     path, name = scene.path(CONFIG_MAPS, "a"), scene.name("a")
     for metadata, expected in ({"uid": "x"}, "422 Invalid"), ({"resourceVersion": "1"}, "409 Conflict"):
@@ -135,7 +135,7 @@ async def test_preconditions_refuse_another_object(scene: Scene) -> None:
     assert await scene.refused("POST", CONFIG_MAPS.path("no-such"), made) == "404 NotFound"
 
 
-async def test_an_object_with_finalizers_stays(scene: Scene) -> None:
+async def test_an_object_with_finalizers_stays(scene: WriteScene) -> None:
     await scene.create(CONFIG_MAPS, "a", metadata={"finalizers": ["vcnode.io/x"]})
     path = scene.path(CONFIG_MAPS, "a")
     deleted = await scene.ask("DELETE", path)
@@ -150,7 +150,7 @@ async def test_an_object_with_finalizers_stays(scene: Scene) -> None:
     assert await scene.refused("GET", path, None) == "404 NotFound"
 
 
-async def test_names_are_generated(scene: Scene) -> None:
+async def test_names_are_generated(scene: WriteScene) -> None:
     value = {"metadata": {"generateName": scene.name("g-")}}
     made = await scene.ask("POST", CONFIG_MAPS.path("default"), value)
     scene.made.append((CONFIG_MAPS, made["metadata"]["name"]))
@@ -159,7 +159,7 @@ async def test_names_are_generated(scene: Scene) -> None:
     assert made["metadata"]["creationTimestamp"]
 
 
-async def test_a_collection_is_deleted_by_its_labels(scene: Scene) -> None:
+async def test_a_collection_is_deleted_by_its_labels(scene: WriteScene) -> None:
     labels = {"labels": {"vcnode.io/test": scene.mark}}
     await scene.create(CONFIG_MAPS, "a", metadata=labels)
     await scene.create(CONFIG_MAPS, "b", metadata=labels)
@@ -171,7 +171,7 @@ async def test_a_collection_is_deleted_by_its_labels(scene: Scene) -> None:
     assert await scene.ask("GET", scene.path(CONFIG_MAPS, "c"))
 
 
-async def test_a_status_is_written_apart(scene: Scene) -> None:
+async def test_a_status_is_written_apart(scene: WriteScene) -> None:
     made = await scene.create(
         PODS,
         "a",
@@ -199,7 +199,7 @@ async def test_a_status_is_written_apart(scene: Scene) -> None:
     assert await scene.refused("PATCH", status, stale, MERGE) == "409 Conflict"
 
 
-async def test_few_fields_of_a_pod_may_change(scene: Scene) -> None:
+async def test_few_fields_of_a_pod_may_change(scene: WriteScene) -> None:
     await scene.pod("a")
     path = scene.path(PODS, "a")
     image = {"spec": {"containers": [{"name": "app", "image": "b"}]}}
@@ -217,7 +217,7 @@ async def test_few_fields_of_a_pod_may_change(scene: Scene) -> None:
     assert len((await scene.ask("PATCH", path, more, MERGE))["spec"]["tolerations"]) == 3
 
 
-async def test_ephemeral_containers_are_added_only(scene: Scene) -> None:
+async def test_ephemeral_containers_are_added_only(scene: WriteScene) -> None:
     await scene.pod("a")
     path = scene.path(PODS, "a", "ephemeralcontainers")
     added = {"spec": {"ephemeralContainers": [{"name": "e", "image": "i"}]}}
@@ -227,7 +227,7 @@ async def test_ephemeral_containers_are_added_only(scene: Scene) -> None:
     assert await scene.refused("PATCH", path, changed, STRATEGIC) == "422 Invalid"
 
 
-async def test_resources_are_changed_by_a_resize(scene: Scene) -> None:
+async def test_resources_are_changed_by_a_resize(scene: WriteScene) -> None:
     resources = {"requests": {"cpu": "1"}}
     await scene.pod("a", containers=[{"name": "app", "image": "a", "resources": resources}])
     change = {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "2"}}}]}}
@@ -236,7 +236,7 @@ async def test_resources_are_changed_by_a_resize(scene: Scene) -> None:
     assert found["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "2"}}
 
 
-async def test_a_pod_is_bound_once(scene: Scene) -> None:
+async def test_a_pod_is_bound_once(scene: WriteScene) -> None:
     made = await scene.pod("a", schedulingGates=[{"name": "vcnode.io/x"}])
     condition = made["status"]["conditions"][0]
     assert (condition["status"], condition["reason"]) == ("False", "SchedulingGated")
@@ -257,7 +257,7 @@ async def test_a_pod_is_bound_once(scene: Scene) -> None:
         await scene.bind("a")
 
 
-async def test_a_bound_pod_is_deleted_with_grace(scene: Scene) -> None:
+async def test_a_bound_pod_is_deleted_with_grace(scene: WriteScene) -> None:
     path = scene.path(PODS, "a")
     await scene.pod("a")
     await scene.bind("a")
@@ -271,7 +271,7 @@ async def test_a_bound_pod_is_deleted_with_grace(scene: Scene) -> None:
     assert await scene.refused("GET", path, None) == "404 NotFound"
 
 
-async def test_an_unbound_pod_goes_at_once(scene: Scene) -> None:
+async def test_an_unbound_pod_goes_at_once(scene: WriteScene) -> None:
     path = scene.path(PODS, "a")
     await scene.pod("a")
     await scene.ask("DELETE", path)
@@ -283,7 +283,7 @@ async def test_an_unbound_pod_goes_at_once(scene: Scene) -> None:
     assert await scene.refused("POST", scene.path(PODS, "b", "eviction"), eviction) == "404 NotFound"
 
 
-async def test_tokens_are_bound_to_what_exists(scene: Scene) -> None:
+async def test_tokens_are_bound_to_what_exists(scene: WriteScene) -> None:
     await scene.create(ACCOUNTS, "a")
     pod = await scene.pod("a", serviceAccountName=scene.name("a"))
     path = scene.path(ACCOUNTS, "a", "token")
@@ -300,7 +300,7 @@ async def test_tokens_are_bound_to_what_exists(scene: Scene) -> None:
     assert await scene.refused("POST", scene.path(ACCOUNTS, "no", "token"), request) == "404 NotFound"
 
 
-async def test_services_have_addresses(scene: Scene) -> None:
+async def test_services_have_addresses(scene: WriteScene) -> None:
     ports = [{"port": 80}]
     made = await scene.create(SERVICES, "a", spec={"ports": ports}, status={"loadBalancer": {"ingress": []}})
     ip = made["spec"]["clusterIP"]
@@ -324,7 +324,7 @@ async def test_services_have_addresses(scene: Scene) -> None:
     assert await scene.refused("POST", SERVICES.path("default"), taken) == "422 Invalid"
 
 
-async def test_a_namespace_that_ends_takes_nothing(scene: Scene) -> None:
+async def test_a_namespace_that_ends_takes_nothing(scene: WriteScene) -> None:
     made = await scene.create(NAMESPACES, "a")
     name = scene.name("a")
     assert made["status"] == {"phase": "Active"}

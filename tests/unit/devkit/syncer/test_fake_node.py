@@ -18,10 +18,10 @@ from devkit.syncer.fake_node import (
     End,
     FakeNode,
     Pod,
-    PodSpec,
-    PodStatus,
     SchedulingGate,
+    SpecForNode,
     Start,
+    StatusForNode,
     Step,
     finished,
     next_step,
@@ -30,23 +30,23 @@ from devkit.syncer.fake_node import (
 
 META = ObjectMeta(name="p", namespace="default", uid="u", resource_version="1")
 DELETED = ObjectMeta(name="p", namespace="default", uid="u", resource_version="1", deletion_timestamp="x")
-OURS = PodSpec(node_name="n1")
+OURS = SpecForNode(node_name="n1")
 
 
 @pytest.mark.parametrize(
     ("pod", "expected"),
     [
         (Pod(META), Bind()),
-        (Pod(META, PodSpec(scheduling_gates=())), Bind()),
-        (Pod(META, PodSpec(scheduling_gates=(SchedulingGate("g"),))), None),
+        (Pod(META, SpecForNode(scheduling_gates=())), Bind()),
+        (Pod(META, SpecForNode(scheduling_gates=(SchedulingGate("g"),))), None),
         (Pod(DELETED), None),
         (Pod(META, OURS), Start()),
-        (Pod(META, OURS, PodStatus("Pending")), Start()),
-        (Pod(META, OURS, PodStatus("Running")), None),
-        (Pod(META, OURS, PodStatus("Succeeded")), None),
-        (Pod(DELETED, OURS, PodStatus("Running")), End()),
-        (Pod(META, PodSpec(node_name="n9")), None),
-        (Pod(DELETED, PodSpec(node_name="n9")), None),
+        (Pod(META, OURS, StatusForNode("Pending")), Start()),
+        (Pod(META, OURS, StatusForNode("Running")), None),
+        (Pod(META, OURS, StatusForNode("Succeeded")), None),
+        (Pod(DELETED, OURS, StatusForNode("Running")), End()),
+        (Pod(META, SpecForNode(node_name="n9")), None),
+        (Pod(DELETED, SpecForNode(node_name="n9")), None),
     ],
 )
 def test_each_pod_has_a_next_step(pod: Pod, expected: Step | None) -> None:
@@ -54,7 +54,7 @@ def test_each_pod_has_a_next_step(pod: Pod, expected: Step | None) -> None:
 
 
 def test_statuses_are_those_of_a_kubelet() -> None:
-    pod = Pod(META, PodSpec(containers=(Container("a", "i"),), init_containers=(Container("b", "j"),)))
+    pod = Pod(META, SpecForNode(containers=(Container("a", "i"),), init_containers=(Container("b", "j"),)))
     found = running(pod, "192.0.2.1", "10.0.0.1", "T")
     assert (found["phase"], found["podIPs"], found["hostIP"]) == (
         "Running",
@@ -79,7 +79,7 @@ def test_statuses_are_those_of_a_kubelet() -> None:
     assert finished(pod, 1, "T")["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 1
 
 
-class Scene:
+class NodeScene:
     """A node of a cluster in the process."""
 
     def __init__(self, **options: Any) -> None:
@@ -109,7 +109,7 @@ class Scene:
 
 @pytest.mark.asyncio
 async def test_pods_run_and_end() -> None:
-    scene = Scene(start_delay_s=5.0, end_delay_s=10.0)
+    scene = NodeScene(start_delay_s=5.0, end_delay_s=10.0)
     async with scene.running():
         scene.create("a")
         scene.create("b")
@@ -132,7 +132,7 @@ async def test_pods_run_and_end() -> None:
 
 @pytest.mark.asyncio
 async def test_failed_requests_are_tried_again() -> None:
-    scene = Scene()
+    scene = NodeScene()
     async with scene.running():
         scene.client.failures = [UnreachableError("gone"), ApiError(Status(code=429), 3.0)]
         scene.create("a")
@@ -144,7 +144,7 @@ async def test_failed_requests_are_tried_again() -> None:
 
 @pytest.mark.asyncio
 async def test_thousands_of_pods_run() -> None:
-    scene = Scene()
+    scene = NodeScene()
     for number in range(1000):
         scene.create(f"p{number}")
     async with scene.running():
@@ -160,7 +160,7 @@ async def test_thousands_of_pods_run() -> None:
 
 @pytest.mark.asyncio
 async def test_nodes_are_registered_once() -> None:
-    scene = Scene()
+    scene = NodeScene()
     await scene.node.register()
     await scene.node.register()
     found = scene.cluster.storage.select(Selection(NODES))
