@@ -8,14 +8,12 @@ import json
 import re
 import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from daemonkit.status.server import StatusError, fetch
 from tests.k8s.ring import shipped
 from tests.k8s.ring.agent import AGENT_PORT
-from tests.k8s.ring.controlplane import write_kubeconfig
 from tests.k8s.ring.processes import RingProcess
 from tests.k8s.syncer.cluster import SyncedRing
 
@@ -104,10 +102,5 @@ class SyncerDaemon:
 
 
 def _let_in(ring: SyncedRing, directory: Path) -> Path:
-    """Its kubeconfig: with the shipped role alone, or before there is one as an administrator."""
-    cluster = ring.super_cluster
-    if (shipped.RBAC / f"{_NAME}.yaml").exists():
-        return shipped.let_in(cluster, _NAME, "", directory)
-    user = cluster.authority.issue(f"vcnode:{_NAME}", organization="system:masters", usages=("client",))
-    endpoint = replace(cluster.api.endpoint, leaf=user)
-    return write_kubeconfig(directory / "user", f"https://{endpoint.address}:{endpoint.port}", endpoint)
+    """Its kubeconfig: with the shipped role alone."""
+    return shipped.let_in(ring.super_cluster, _NAME, "", directory)

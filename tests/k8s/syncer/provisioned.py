@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 
 from tenancy import keys
-from tests.k8s.ring import virtual_clusters
+from tests.k8s.ring import shipped, virtual_clusters
 from tests.k8s.ring.api import JsonObject, KubernetesApi, TlsEndpoint
 from tests.k8s.ring.tenants import RingTenant
 
@@ -36,9 +37,18 @@ def provision(super_api: KubernetesApi, tenant: RingTenant, name: str, service_c
         _put_secret(
             super_api, tenant, secret, "kubernetes.io/tls", {"tls.crt": pem, "tls.key": b"never read"}
         )
-    put_admin_kubeconfig(super_api, tenant, tenant.api.endpoint)
+    put_admin_kubeconfig(super_api, tenant, _let_in(tenant))
     status = {"phase": "Running", "clusterNamespace": tenant.key}
     super_api.patch(f"{virtual_clusters.path(HOME, name)}/status", {"status": status})
+
+
+def _let_in(tenant: RingTenant) -> TlsEndpoint:
+    """The syncer's access to the tenant: with the shipped role alone, not as an administrator."""
+    shipped.apply_rights(tenant.api, "", "options/vc-syncer-tenant.yaml")
+    leaf = tenant.apiserver.authority.issue(
+        "vcnode:vc-syncer", organization="vcnode:vc-syncers", usages=("client",)
+    )
+    return replace(tenant.api.endpoint, leaf=leaf)
 
 
 def put_admin_kubeconfig(super_api: KubernetesApi, tenant: RingTenant, endpoint: TlsEndpoint) -> None:
