@@ -73,6 +73,32 @@ class CachedObject:
         return deep_json.decode(_OBJECT, self.body)
 
 
+class _EventSeries(msgspec.Struct, frozen=True, rename="camel"):
+    last_observed_time: str = ""
+
+
+class _EventMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    creation_timestamp: str = ""
+
+
+class _EventTimes(msgspec.Struct, frozen=True, rename="camel"):
+    metadata: _EventMetadata = _EventMetadata()
+    last_timestamp: str | None = None
+    event_time: str | None = None
+    series: _EventSeries | None = None
+
+
+_EVENT_TIMES = msgspec.json.Decoder(_EventTimes)
+
+
+def last_observed(event: CachedObject) -> str:
+    """When an Event last occurred: RFC 3339 in UTC, as the API server writes it; empty if it is not known."""
+    found = _EVENT_TIMES.decode(event.body)
+    series = "" if found.series is None else found.series.last_observed_time
+    times = (series, found.last_timestamp, found.event_time, found.metadata.creation_timestamp)
+    return max((each for each in times if each), default="")
+
+
 def is_verified(tenant: CachedObject | None, found: CachedObject | None) -> bool:
     """Whether this pair has been planned and nothing was to be done; also for no object at all."""
     if tenant is not None:

@@ -7,6 +7,7 @@ and what waits without a watch.
 """
 
 import asyncio
+import datetime as dt
 import time
 from collections.abc import Callable, Mapping
 
@@ -19,6 +20,8 @@ from syncer.work_queue import WorkQueue
 _BATCH = 2_000
 # After the first patrol of a tenant, which deletes nothing: long enough for the lists' echoes.
 SECOND_AFTER_S = 2.0
+# Events of this long before a start are copied: those that an earlier run may have missed.
+RECENT_EVENTS_S = 120.0
 
 
 class Patrol:
@@ -33,6 +36,7 @@ class Patrol:
         interval_s: float,
         patrolled: Callable[[TenantSession], None],
         cpu_clock: Callable[[], float] = time.process_time,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._queue = queue
         self._metrics = metrics
@@ -40,9 +44,12 @@ class Patrol:
         self._interval_s = interval_s
         self._patrolled = patrolled
         self._cpu_clock = cpu_clock
+        self._wall = wall
 
     async def start(self, session: TenantSession) -> None:
         """The first two patrols of a tenant. What only the super cluster has is deleted by the second."""
+        before = dt.datetime.fromtimestamp(self._wall() - RECENT_EVENTS_S, dt.UTC)
+        session.skip_events(before.strftime("%Y-%m-%dT%H:%M:%SZ"))
         await self.check(session)
         await asyncio.sleep(SECOND_AFTER_S)
         session.has_patrolled = True

@@ -20,7 +20,7 @@ from daemonkit.kube.reflector import Reflector, Timing
 from daemonkit.kube.resources import NODES, Key
 from daemonkit.kube.store import Added, Change, Deleted, Modified
 from daemonkit.tasks import Tasks
-from syncer.cache import CachedObject, is_verified, parse, parse_with_spec
+from syncer.cache import CachedObject, is_verified, last_observed, parse, parse_with_spec
 from syncer.core.objects import Object, SyncedKind, labels_of
 from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
@@ -30,7 +30,7 @@ from syncer.kinds.port import KindSync, Scope
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
 from syncer.sharding.fenced_client import FencedClient
 from syncer.sharding.port import TenantOwnership
-from syncer.super_cluster import SuperCaches
+from syncer.super_cluster import EVENT, SuperCaches
 from syncer.tenant_quota import COUNTED, TenantQuota
 from syncer.vnodes.tenant_vnodes import TenantVNodes
 from tenancy.super_namespaces import SuperNamespaceOwner
@@ -45,7 +45,7 @@ _Looked = tuple[Side, str, str, str]
 """(side, kind, namespace, name) that a plan looked up; the name `*` is any."""
 
 # Of these the tenant's objects are only written: it has many, and none goes down.
-NOT_WATCHED = frozenset({"Event"})
+NOT_WATCHED = frozenset({EVENT})
 
 
 class TenantSession:
@@ -219,7 +219,9 @@ class TenantSession:
             return None if super_name is None else objects.get(("", super_name))
         if sync.scope is Scope.NAMESPACED:
             super_name = self.owned_namespace(namespace)
-            return None if super_name is None else objects.get((super_name, sync.super_name(name)))
+            found = None if super_name is None else objects.get((super_name, sync.super_name(name)))
+            # An Event that came before its namespace was known to be a tenant's has no body.
+            return found if found is None or found.body or found.verified_with is not None else None
         found = objects.get(("", name))
         if found is not None and sync.scope is Scope.CLAIMED:
             owner = self._super.owner(found.claim_namespace)
@@ -251,6 +253,17 @@ class TenantSession:
 
     def _is_mine(self, owner: SuperNamespaceOwner) -> bool:
         return owner.is_of(self.tenant.key, self.tenant.uid)
+
+    def skip_events(self, before: str) -> None:
+        """Count Events as copied that last occurred before a time, as `syncer.cache.last_observed` has it.
+
+        They were copied by an earlier run, or are of no use any more: a tenant's API server would be asked
+        about each one at every start.
+        """
+        for item in self._super_items(EVENT, self._kinds[EVENT]):
+            found = self.cached_super(item)
+            if found is not None and found.body and last_observed(found) < before:
+                found.verified_with, found.body = "", b""
 
     def items(self) -> Iterable[SyncKey]:
         """Every object of either side, whatever its state."""

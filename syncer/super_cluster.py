@@ -19,6 +19,7 @@ from tenancy import keys, names
 from tenancy.super_namespaces import SuperNamespaceOwner, owner_of
 
 NODE = "Node"
+EVENT = "Event"
 _WITH_SPEC = frozenset({"Pod", "PersistentVolume"})
 # Of these the super cluster, or the syncer beside its own labels, has objects without our labels that matter.
 _WITHOUT_LABELS = frozenset({"Namespace", "ServiceAccount", "Event", "PersistentVolume"})
@@ -132,6 +133,11 @@ class SuperCaches:
             if sync.scope is Scope.NAMESPACE:
                 self._namespace_changed(change)
             elif sync.scope is Scope.NAMESPACED:
+                if kind == EVENT and namespace not in self._owners:
+                    # Most Events are of the super cluster itself, and of no use here.
+                    if not isinstance(change, Deleted):
+                        change.value.body = b""
+                    continue
                 if sync.kind.resource == SERVICES:
                     self._note_service(namespace, name, is_there=not is_deleted)
                 self._report(sync, change, is_relisting=is_relisting)

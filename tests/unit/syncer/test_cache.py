@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from syncer.cache import CachedObject, is_verified, last_observed, parse, parse_with_spec
+
+
+def raw(**value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def cached(version: str, verified_with: str | None = None) -> CachedObject:
+    found = parse(raw(metadata={"name": "a", "resourceVersion": version}))
+    found.verified_with = verified_with
+    return found
+
+
+def test_an_object_is_kept_whole_but_for_managed_fields() -> None:
+    meta = {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7", "newer": {"field": [1, None]}}
+    found = parse(raw(apiVersion="v1", metadata=meta | {"managedFields": [{"manager": "m"}]}, newer=1.5))
+    assert found.load() == {"apiVersion": "v1", "metadata": meta, "newer": 1.5}
+    assert (found.metadata.name, found.metadata.namespace, found.metadata.uid) == ("a", "n", "u")
+    assert found.version == "7"
+
+
+def test_each_reader_has_a_copy() -> None:
+    found = parse(raw(metadata={"name": "a"}, data={"k": "v"}))
+    found.load()["data"]["k"] = "changed"
+    assert found.load()["data"] == {"k": "v"}
+
+
+@pytest.mark.parametrize("value", [b"{}", b"[]", b'{"metadata": 1}', b'{"metadata": {"name": 1}}'])
+def test_an_object_without_metadata_does_not_parse(value: bytes) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        parse(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "node", "tenant_uid", "claim_namespace"),
+    [
+        ({"metadata": {"name": "p"}}, "", "", ""),
+        ({"metadata": {"name": "p"}, "spec": {"nodeName": "node-1"}}, "node-1", "", ""),
+        ({"metadata": {"name": "p", "annotations": {"tenancy.x-k8s.io/uid": "u-1"}}}, "", "u-1", ""),
+        ({"metadata": {"name": "v"}, "spec": {"claimRef": {"namespace": "k-stor"}}}, "", "", "k-stor"),
+    ],
+)
+def test_facts_of_pods_and_volumes(
+    value: dict[str, Any], node: str, tenant_uid: str, claim_namespace: str
+) -> None:
+    found = parse_with_spec(raw(**value))
+    assert (found.node, found.tenant_uid, found.claim_namespace) == (node, tenant_uid, claim_namespace)
+
+
+@pytest.mark.parametrize(
+    ("tenant", "found", "is_it"),
+    [
+        pytest.param(None, None, True, id="no object at all"),
+        pytest.param(cached("1"), cached("2"), False, id="never planned"),
+        pytest.param(cached("1", "2"), cached("2"), True, id="this pair"),
+        pytest.param(cached("1", "2"), cached("3"), False, id="the super object changed since"),
+        pytest.param(cached("1", "2"), None, False, id="the super object is gone"),
+        pytest.param(cached("1", ""), None, True, id="alone, and nothing to do"),
+        pytest.param(None, cached("2"), False, id="the tenant's is gone"),
+        pytest.param(None, cached("2", ""), True, id="of the super cluster alone"),
+    ],
+)
+def test_a_pair_of_versions_is_verified(
+    tenant: CachedObject | None, found: CachedObject | None, is_it: bool
+) -> None:
+    assert is_verified(tenant, found) is is_it
+
+
+@pytest.mark.parametrize(
+    ("event", "at"),
+    [
+        ({}, ""),
+        ({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}}, "2026-01-01T00:00:00Z"),
+        (
+            {
+                "metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"},
+                "lastTimestamp": "2026-01-01T00:05:00Z",
+                "eventTime": None,
+            },
+            "2026-01-01T00:05:00Z",
+        ),
+        (
+            {
+                "metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"},
+                "eventTime": "2026-01-01T00:00:00.5Z",
+                "series": {"lastObservedTime": "2026-01-01T00:09:00.0Z"},
+            },
+            "2026-01-01T00:09:00.0Z",
+        ),
+    ],
+)
+def test_when_an_event_last_occurred(event: dict[str, Any], at: str) -> None:
+    metadata = {"name": "e", **event.pop("metadata", {})}
+    assert last_observed(parse(raw(metadata=metadata, **event))) == at
