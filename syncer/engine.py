@@ -34,7 +34,7 @@ from syncer.core.plan import (
 )
 from syncer.deletions import SyncKey
 from syncer.kinds.port import KindSync
-from syncer.metrics import SyncerMetrics
+from syncer.metrics import SyncerMetrics, failure_cause
 from syncer.requests import ApiRequest, read_path, request_of
 from syncer.session import NAMESPACE, TenantSession
 from syncer.work_queue import WorkQueue
@@ -146,6 +146,11 @@ class Engine:
         self._slots = Slots(SLOTS)
         self.conflicts: dict[tuple[str, SyncKey], str] = {}
 
+    def forget(self, session: TenantSession) -> None:
+        """The tenant is no longer synced."""
+        for where in [each for each in self.conflicts if each[0] == session.tenant.key]:
+            del self.conflicts[where]
+
     async def run(self) -> None:
         """Take items until cancelled, each into a task of its own."""
         while True:
@@ -160,16 +165,20 @@ class Engine:
             await self._reconcile(session, item)
         except ForeignNamespaceError:
             is_failed = True
+            self._metrics.failures.labels("foreignNamespace").inc()
         except NotReadyError as error:
             is_failed = True
+            self._metrics.failures.labels("notReady").inc()
             session.last_error = f"{item[0]} {item[1]}/{item[2]}: {error}"[:500]
         except (ApiError, UnreachableError) as error:
             is_failed = True
+            self._metrics.failures.labels(failure_cause(error)).inc()
             retry_after_s = error.retry_after_s if isinstance(error, ApiError) else None
             session.last_error = f"{item[0]} {item[1]}/{item[2]}: {error}"[:500]
         # A bug, triggered by one object. The others must go on, and this one is tried again.
         except Exception as error:  # noqa: BLE001 - else one object of one tenant stops all
             is_failed = True
+            self._metrics.failures.labels(failure_cause(error)).inc()
             session.last_error = f"{item[0]} {item[1]}/{item[2]}: {type(error).__name__} in the syncer"
             _log.error(
                 "reconcile failed unexpectedly",

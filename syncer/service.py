@@ -19,6 +19,7 @@ from syncer.config import ShardingConfig, SyncerConfiguration
 from syncer.engine import SLOTS, Engine
 from syncer.kinds import table
 from syncer.kinds.port import KindSync
+from syncer.live_metrics import LiveParts, add_live_metrics
 from syncer.metrics import SyncerMetrics
 from syncer.networks.controller import NetworkController
 from syncer.patrol import Patrol
@@ -99,7 +100,20 @@ class SyncerService:
         self._report = StatusReport(
             self._attachments, self._super, self._queue, self._reports, self._engine, self._source_problem
         )
-        self._add_gauges()
+        add_live_metrics(
+            self._metrics.registry,
+            LiveParts(
+                self._attachments,
+                self._super,
+                self._queue,
+                self._engine,
+                self._reports,
+                self._report,
+                self._vnodes.vnodes.counts,
+                self._tokens.issuer.counts,
+                self._ownership,
+            ),
+        )
 
     def _make_ownership(self, sharding: ShardingConfig | None) -> SoleOwner | Replica:
         if sharding is None:
@@ -224,6 +238,7 @@ class SyncerService:
         self._tokens.detach(session)
         self._queue.detach(session)
         self._reports.forget(session)
+        self._engine.forget(session)
 
     def _owns(self, key: str, super_namespace: str) -> bool:
         session = self._attachments.sessions.get(key)
@@ -262,21 +277,6 @@ class SyncerService:
         if source.has_synced and not source.problem:
             return ""
         return source.problem or "not synced"
-
-    def _add_gauges(self) -> None:
-        registry = self._metrics.registry
-        registry.gauge_function(
-            "vcnode_syncer_tenants",
-            "Tenants by state.",
-            self._report.tenant_states,
-            ("state",),
-        )
-        registry.gauge_function(
-            "vcnode_syncer_queued_objects",
-            "Objects in the queue, of all tenants, by what they wait for.",
-            self._queue.totals,
-            ("state",),
-        )
 
 
 def _kinds(config: SyncerConfiguration) -> Iterable[KindSync]:

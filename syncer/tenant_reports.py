@@ -68,6 +68,10 @@ class TenantReports:
         """What was last reported about an object; empty if it is synced, or nothing was."""
         return self._last.get(session.tenant.key, {}).get(item, "")
 
+    def count(self) -> int:
+        """The objects of all tenants that are not synced."""
+        return sum(map(len, self._last.values()))
+
     def reported(self, session: TenantSession) -> dict[SyncKey, str]:
         """All objects of a tenant that are not synced, with the reason."""
         return dict(self._last.get(session.tenant.key, {}))
@@ -98,7 +102,6 @@ class TenantReports:
     async def failed(
         self, session: TenantSession, item: SyncKey, error: Exception, tenant: Object | None
     ) -> None:
-        self._metrics.failures.labels(type(error).__name__).inc()
         if tenant is None or not isinstance(error, ApiError) or error.status.code not in (400, 403, 422):
             return
         text = own_names(error.status.message, session)

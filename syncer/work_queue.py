@@ -3,18 +3,23 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 from daemonkit.metrics import Histogram
 from syncer.core.fair_queue import Depths, FairQueue, FairQueueSettings
 from syncer.deletions import SyncKey
+from syncer.metrics import TENANT_CLASSES, tenant_class
 from syncer.session import MAX_IN_FLIGHT, TenantSession
 
 
 class WorkQueue:
     """Items of attached tenants. `now` is monotonic, `jitter` draws from 0 to 1."""
 
-    def __init__(self, now: Callable[[], float], jitter: Callable[[], float], waited: Histogram) -> None:
+    def __init__(
+        self, now: Callable[[], float], jitter: Callable[[], float], waited: Mapping[str, Histogram]
+    ) -> None:
+        """`waited` has a histogram for each class of tenants."""
         self._queue: FairQueue[SyncKey] = FairQueue(FairQueueSettings(max_in_flight=MAX_IN_FLIGHT))
         self._now = now
         self._jitter = jitter
@@ -55,7 +60,7 @@ class WorkQueue:
             if found is not None:
                 session = self._sessions.get(found.tenant)
                 if session is not None:
-                    self._waited.observe(now - found.added_s)
+                    self._waited[tenant_class(session.tenant.weight)].observe(now - found.added_s)
                     return session, found.item
                 self._queue.done(found.tenant, found.item)
                 continue
@@ -85,13 +90,29 @@ class WorkQueue:
         return self._queue.depths(session.tenant.key)
 
     def totals(self) -> dict[tuple[str, ...], float]:
-        """The items of all tenants, by state."""
-        found = [self._queue.depths(tenant) for tenant in self._queue.tenants()]
-        return {
-            ("ready",): float(sum(each.ready for each in found)),
-            ("delayed",): float(sum(each.delayed for each in found)),
-            ("inFlight",): float(sum(each.in_flight for each in found)),
-        }
+        """The items of all tenants, by their class and by state."""
+        found: Counter[tuple[str, str]] = Counter()
+        for tenant in self._queue.tenants():
+            depths, of = self._queue.depths(tenant), self._class_of(tenant)
+            found[of, "ready"] += depths.ready
+            found[of, "delayed"] += depths.delayed
+            found[of, "inFlight"] += depths.in_flight
+        states = ("ready", "delayed", "inFlight")
+        return {(of, state): float(found[of, state]) for of in TENANT_CLASSES for state in states}
+
+    def oldest_ages_s(self) -> dict[tuple[str, ...], float]:
+        """How long the oldest item of each class of tenants waits; 0 where none does."""
+        ages = dict.fromkeys(TENANT_CLASSES, 0.0)
+        now = self._now()
+        for tenant in self._queue.tenants():
+            oldest_s, of = self._queue.depths(tenant).oldest_s, self._class_of(tenant)
+            if oldest_s is not None:
+                ages[of] = max(ages[of], now - oldest_s)
+        return {(of,): age_s for of, age_s in ages.items()}
+
+    def _class_of(self, tenant: str) -> str:
+        session = self._sessions.get(tenant)
+        return tenant_class(1 if session is None else session.tenant.weight)
 
     async def drain(self, timeout_s: float) -> None:
         """Give out nothing more, and wait for what is under way, for `timeout_s` at most."""

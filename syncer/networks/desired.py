@@ -64,6 +64,14 @@ class NetworkEvent(EventReason):
     CRD_MISSING = "NetworkCRDMissing"
 
 
+EVENT_REASONS = {
+    NetworkEvent.IN_USE: "The Network is being deleted, and a pod still uses it: the deletion waits.",
+    NetworkEvent.NAME_TAKEN: "An object that is not vc-syncer's has a name that the Network needs.",
+    NetworkEvent.PROVISION_FAILED: "An object of the Network cannot be made; the message has the reason.",
+    NetworkEvent.CRD_MISSING: "The tenant lacks the definition of Networks.",
+}
+
+
 class Ref(NamedTuple):
     """One object of the tenant."""
 

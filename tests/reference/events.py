@@ -14,13 +14,15 @@ from kata_bridge.start_gate.core.node_condition import (
     REPORTED_AFTER_S,
 )
 from syncer import tenant_reports
+from syncer.networks import desired as network_events
 
 # The recorder takes only members of EventReason: mypy finds any other reason.
-EVENTS: Mapping[str, tuple[type[EventReason], Mapping[Any, str]]] = {
-    "kata-bridge": (pod_notifier.GateEventReason, pod_notifier.EVENT_REASONS),
-    "dnsconfig": (resolver.ResolverEventReason, resolver.EVENT_REASONS),
-    "vc-syncer": (tenant_reports.SyncEvent, tenant_reports.EVENT_REASONS),
-}
+EVENTS: tuple[tuple[str, type[EventReason], Mapping[Any, str]], ...] = (
+    ("kata-bridge", pod_notifier.GateEventReason, pod_notifier.EVENT_REASONS),
+    ("dnsconfig", resolver.ResolverEventReason, resolver.EVENT_REASONS),
+    ("vc-syncer", tenant_reports.SyncEvent, tenant_reports.EVENT_REASONS),
+    ("vc-syncer", network_events.NetworkEvent, network_events.EVENT_REASONS),
+)
 
 
 _PAGE = """\
@@ -59,7 +61,7 @@ def page() -> str:
     """Both tables. Raises KeyError for a reason without a meaning."""
     events = (
         f"| `{reason}` | {daemon} | {meanings[reason]} |"
-        for daemon, (reasons, meanings) in EVENTS.items()
+        for daemon, reasons, meanings in EVENTS
         for reason in reasons
     )
     reasons = (

@@ -123,7 +123,7 @@ def test_reasons_of_all_daemons_are_in_the_reference() -> None:
         if isinstance(node, ast.ClassDef)
         if any(ast.unparse(base).endswith("EventReason") for base in node.bases)
     }
-    assert defined == {reasons.__name__ for reasons, _ in events.EVENTS.values()}
+    assert defined == {reasons.__name__ for _, reasons, _ in events.EVENTS}
 
 
 @pytest.mark.parametrize(
