@@ -34,6 +34,7 @@ class Seen:
     name: str
     query: Mapping[str, str]
     subresource: str = ""
+    user_agent: str = ""
 
 
 @dataclass(slots=True)
@@ -216,7 +217,8 @@ class FakeApiserver:
         )
         verb = wire.verb(request.method, target.name, query, target.subresource)
         name = target.name or selection.only_name
-        seen = Seen(verb, target.resource, target.namespace, name, query, target.subresource)
+        agent = request.headers.get("User-Agent", "")
+        seen = Seen(verb, target.resource, target.namespace, name, query, target.subresource, agent)
         self.seen.append(seen)
         if self.authorize is not None and not self.authorize(seen):
             raise StatusError(403, "Forbidden", f"{verb} {target.resource} is not allowed")
