@@ -8,7 +8,7 @@ answered, and refused) and `UnreachableError` (it did not answer, or not in time
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -195,6 +195,7 @@ class Client:
         content_type: str = "application/json",
         limit_bytes: int = MAX_RESPONSE_BYTES,
         can_repeat: bool | None = None,
+        before_send: Callable[[], None] | None = None,
     ) -> bytes:
         """Send one request and return the body of a 2xx answer.
 
@@ -205,11 +206,21 @@ class Client:
         sent again, and the server may have carried it out twice: the second create of a name is answered
         with AlreadyExists, the second delete with NotFound. By default requests without a body may be, and
         all of a client that `repeats_writes`.
+
+        `before_send` is called each time right before the bytes go out, with nothing awaited between. What it
+        raises ends the request. With it, a cancelled request leaves nothing in the kernel to be sent.
         """
         deadlines = _Deadlines(REQUEST_TIMEOUT_S, REQUEST_TIMEOUT_S)
         repeats = body is None or self._repeats_writes if can_repeat is None else can_repeat
         async with self._answer(
-            method, path, params or {}, body, deadlines, content_type, can_repeat=repeats
+            method,
+            path,
+            params or {},
+            body,
+            deadlines,
+            content_type,
+            can_repeat=repeats,
+            before_send=before_send,
         ) as answer:
             content = await answer.body(deadlines, limit_bytes)
             if len(content) > limit_bytes:
@@ -241,13 +252,14 @@ class Client:
         content_type: str = "application/json",
         *,
         can_repeat: bool = True,
+        before_send: Callable[[], None] | None = None,
     ) -> AsyncIterator[_Answer]:
         now = self._credentials.current()
         place = urlsplit(now.access.server)
         fields = {"Host": place.netloc, "User-Agent": self._user_agent, **_headers(now, body, content_type)}
         data = request(method, place.path + path, params, fields, body)
         with _translated():
-            answer = await self._ask(now, data, deadlines, can_repeat=can_repeat)
+            answer = await self._ask(now, data, deadlines, before_send, can_repeat=can_repeat)
         try:
             if answer.head.status == 401:
                 # The files may have changed without a trace in their metadata.
@@ -261,12 +273,20 @@ class Client:
             else:
                 answer.connection.close()
 
-    async def _ask(self, now: Current, data: bytes, deadlines: _Deadlines, *, can_repeat: bool) -> _Answer:
+    async def _ask(
+        self,
+        now: Current,
+        data: bytes,
+        deadlines: _Deadlines,
+        before_send: Callable[[], None] | None,
+        *,
+        can_repeat: bool,
+    ) -> _Answer:
         """Send a request and wait for the head of its reply."""
         kept = self._kept(now) if can_repeat else None
         if kept is not None:
             try:
-                return await _asked(kept, data, deadlines)
+                return await _asked(kept, data, deadlines, before_send)
             except TimeoutError:
                 raise
             except (OSError, HttpError):
@@ -274,7 +294,7 @@ class Client:
                 pass
         async with deadlines.next(CONNECT_TIMEOUT_S):
             connection = await _connected(now)
-        return await _asked(connection, data, deadlines)
+        return await _asked(connection, data, deadlines, before_send)
 
     def _kept(self, now: Current) -> Connection | None:
         for idle in reversed(self._idle):
@@ -315,9 +335,13 @@ async def _connected(now: Current) -> Connection:
         raise UnreachableError(f"connect: {error}") from None
 
 
-async def _asked(connection: Connection, data: bytes, deadlines: _Deadlines) -> _Answer:
+async def _asked(
+    connection: Connection, data: bytes, deadlines: _Deadlines, before_send: Callable[[], None] | None
+) -> _Answer:
     reply = Reply()
     try:
+        if before_send is not None:
+            before_send()  # no await from here to the write
         connection.write(data)
         while True:
             async with deadlines.next():
@@ -328,7 +352,7 @@ async def _asked(connection: Connection, data: bytes, deadlines: _Deadlines) -> 
             if reply.head is not None:
                 return _Answer(reply.head, reply, connection, parts)
     except BaseException:
-        connection.close()
+        connection.close(discards_unsent=before_send is not None)
         raise
 
 

@@ -7,7 +7,9 @@ which are given no more at a time than a few records, as they never shrink.
 """
 
 import asyncio
+import socket
 import ssl
+import struct
 from collections import deque
 from typing import cast
 
@@ -16,6 +18,8 @@ HIGH_BYTES = 256 << 10
 LOW_BYTES = 64 << 10
 _SLICE_BYTES = 32 << 10
 _RECORD_BYTES = 16 << 10
+# (on, 0 s): closing resets the connection.
+_NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Connection(asyncio.Protocol):
@@ -76,10 +80,17 @@ class Connection(asyncio.Protocol):
             raise self._error
         return b""
 
-    def close(self) -> None:
-        """End the connection at once: whatever was to come is of no use."""
-        if self._transport is not None:
-            self._transport.abort()
+    def close(self, *, discards_unsent: bool = False) -> None:
+        """End the connection at once: whatever was to come is of no use.
+
+        `discards_unsent`: nor is what the kernel has not delivered, which it would go on to send.
+        """
+        if self._transport is None:
+            return
+        found = self._transport.get_extra_info("socket") if discards_unsent else None
+        if found is not None:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        self._transport.abort()
 
     async def _wait(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()

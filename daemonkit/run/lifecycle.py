@@ -47,8 +47,11 @@ def supervision(environment: Mapping[str, str], pid: int) -> Supervision:
 
 
 def api_service() -> Mapping[str, str]:
-    """The variables in which the kubelet gives a pod its API server's address; empty outside of a pod."""
-    found = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+    """The variables in which a pod gets its API server's address, and its own name; empty outside of one.
+
+    The name is there if the manifest passes it on, as `POD_NAME`.
+    """
+    found = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "POD_NAME")
     # The one module that reads the environment: the kubelet passes these no other way.
     return {name: os.environ[name] for name in found if name in os.environ}  # noqa: TID251
 

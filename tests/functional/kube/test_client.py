@@ -124,3 +124,28 @@ async def test_an_abandoned_watch_closes_its_connection(
     async with client.stream(PATH, {"watch": "1"}, idle_timeout_s=60, timeout_s=60):
         assert apiserver.watches == 1
     await until(lambda: apiserver.watches == 0)
+
+
+async def test_what_is_asked_before_sending_is_asked_each_time(
+    access: Access, apiserver: FakeApiserver
+) -> None:
+    asked: list[int] = []
+    async with Client(Credentials(lambda: access), repeats_writes=True) as client:
+        await client.request("GET", PATH)
+        await apiserver.stop()
+        await apiserver.start()  # the kept connection is dead, which shows when it is used
+        await client.request("GET", PATH, before_send=lambda: asked.append(len(apiserver.seen)))
+    assert asked[-1] == 1
+    assert len(apiserver.seen) == 2
+
+
+async def test_what_is_refused_before_sending_is_not_sent(access: Access, apiserver: FakeApiserver) -> None:
+    def refuse() -> None:
+        raise UnreachableError("too late")
+
+    async with Client(Credentials(lambda: access)) as client:
+        await client.request("GET", PATH)
+        for _ in range(2):
+            with pytest.raises(UnreachableError, match="too late"):
+                await client.request("GET", PATH, before_send=refuse)
+    assert len(apiserver.seen) == 1
