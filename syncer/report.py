@@ -7,9 +7,11 @@ from daemonkit.status.server import Query, Readiness, Reply
 from syncer.attachments import Attachment, Attachments
 from syncer.cache import is_verified
 from syncer.core.plan import Side
+from syncer.core.sharding import SHARDS
 from syncer.deletions import SyncKey
 from syncer.engine import Engine
 from syncer.session import TenantSession
+from syncer.sharding.replica import Replica
 from syncer.super_cluster import SuperCaches
 from syncer.tenant_reports import TenantReports
 from syncer.work_queue import WorkQueue
@@ -30,6 +32,7 @@ class StatusReport:
         reports: TenantReports,
         engine: Engine,
         source_problem: Callable[[], str],
+        replica: Replica | None = None,
     ) -> None:
         self._attachments = attachments
         self._super = super_cluster
@@ -37,13 +40,15 @@ class StatusReport:
         self._reports = reports
         self._engine = engine
         self._source_problem = source_problem
+        self._replica = replica
         self.is_draining = False
 
     def readiness(self) -> Readiness:
         """Ready when the super cluster and every reachable tenant are synced.
 
         A tenant whose API server does not answer, or whose credentials are refused, holds up nobody: it
-        is listed and not waited for.
+        is listed and not waited for. A replica without tenants is ready, but not while its Lease is not
+        renewed.
         """
         lines: list[str] = []
         unsynced = [each.name for each in self._super.reflectors.values() if not each.synced.is_set()]
@@ -56,6 +61,9 @@ class StatusReport:
         problem = self._source_problem()
         lines.append(f"tenants: {problem or 'ok'}")
         is_ready = not unsynced and not problem
+        if self._replica is not None:
+            lines.append(_replica_line(self._replica))
+            is_ready = is_ready and self._replica.is_renewed
         for each in self._attachments.by_source.values():
             line, is_waited_for = _tenant_line(each)
             if line:
@@ -81,6 +89,7 @@ class StatusReport:
                 },
             },
             "sourceProblem": self._source_problem(),
+            "sharding": None if self._replica is None else _sharding(self._replica),
             "tenants": {
                 source: self._tenant(each, now)
                 for source, each in sorted(self._attachments.by_source.items())
@@ -155,6 +164,23 @@ class StatusReport:
             "reason": self._reports.last(session, item),
             "conflict": self._engine.conflicts.get((session.tenant.key, item), ""),
         }
+
+
+def _replica_line(replica: Replica) -> str:
+    shards = f"{replica.held_shards} of {SHARDS} shards, {replica.live_replicas} replicas alive"
+    if replica.is_renewed:
+        return f"sharding: ok: {shards}"
+    return f"sharding: Lease not renewed: {replica.last_error or 'not written yet'}; {shards}"
+
+
+def _sharding(replica: Replica) -> dict[str, object]:
+    return {
+        "replica": replica.name,
+        "shardsHeld": replica.held_shards,
+        "replicasAlive": replica.live_replicas,
+        "isLeaseRenewed": replica.is_renewed,
+        "lastError": replica.last_error,
+    }
 
 
 def _phase(each: Attachment) -> str:

@@ -60,7 +60,10 @@ class SyncerService:
         self._published: Mapping[str, TenantState] = {}
         self._shell = DaemonShell(COMPONENT)
         self._tasks = self._shell.tasks
-        self._client = _client(config.super_cluster.kubeconfig_file, environment)
+        self._replica = _replica_name(environment)
+        # A managed field's manager is what stands before the slash.
+        self._user_agent = COMPONENT if config.sharding is None else f"{COMPONENT}/{self._replica}"
+        self._client = _client(config.super_cluster.kubeconfig_file, environment, self._user_agent)
         self._kinds: dict[str, KindSync] = {each.kind.kind: each for each in _kinds(config)}
         self._ownership = self._make_ownership(config.sharding)
         self._queue = WorkQueue(time.monotonic, random.random, self._metrics.queue_seconds)
@@ -98,7 +101,13 @@ class SyncerService:
         self._source = self._make_source(environment)
         self._policies = Policies(self._meta_client, self._policies_changed)
         self._report = StatusReport(
-            self._attachments, self._super, self._queue, self._reports, self._engine, self._source_problem
+            self._attachments,
+            self._super,
+            self._queue,
+            self._reports,
+            self._engine,
+            self._source_problem,
+            self._ownership if isinstance(self._ownership, Replica) else None,
         )
         add_live_metrics(
             self._metrics.registry,
@@ -119,9 +128,8 @@ class SyncerService:
         if sharding is None:
             return SoleOwner()
         leases = LeaseNames(sharding.lease.namespace, sharding.lease.name)
-        # The name is of one running replica: a pod's host name, which is the pod's own.
-        name = socket.gethostname().lower()
-        return Replica(self._client, leases, name, f"{name}_{secrets.token_hex(8)}", self._update_tenants)
+        identity = f"{self._replica}_{secrets.token_hex(8)}"
+        return Replica(self._client, leases, self._replica, identity, self._update_tenants)
 
     def _make_source(self, environment: Mapping[str, str]) -> DirectorySource | VirtualClusterSource:
         tenants = self._config.tenants
@@ -129,12 +137,12 @@ class SyncerService:
             return DirectorySource(tenants.directory, lambda: self._client.server, self._publish)
         meta = tenants.virtual_clusters
         if meta is not None and (path := meta.kubeconfig_file) is not None:
-            self._meta_client = _client(path, environment)
+            self._meta_client = _client(path, environment, self._user_agent)
         return VirtualClusterSource(
             self._meta_client,
             self._client,
             lambda: self._client.server,
-            self._attachments.update,
+            self._publish,
             self._tasks,
         )
 
@@ -153,6 +161,7 @@ class SyncerService:
         )
         if isinstance(self._ownership, Replica):
             self._tasks.spawn(self._ownership.run(), "sharding")
+            self._tasks.spawn(self._ownership.cut_expired(), "cut of expired writes")
         self._super.start(self._tasks)
         self._tasks.spawn(self._policies.reflector.run(), "policies")
         self._tasks.spawn(self._source.run(), "tenants")
@@ -190,7 +199,7 @@ class SyncerService:
         held = {
             source: state
             for source, state in self._published.items()
-            if self._ownership.may_write(state.cluster.key if isinstance(state, Reachable) else state.key)
+            if self._ownership.holds(state.cluster.key if isinstance(state, Reachable) else state.key)
         }
         self._attachments.update(held)
 
@@ -206,7 +215,7 @@ class SyncerService:
             self._client,
             self._ownership,
             virtual_cluster=state.virtual_cluster,
-            user_agent=COMPONENT,
+            user_agent=self._user_agent,
         )
 
     def _attach(self, session: TenantSession) -> None:
@@ -283,11 +292,16 @@ def _kinds(config: SyncerConfiguration) -> Iterable[KindSync]:
     return table.kinds(config.resources, [each.entry for each in config.custom_resources])
 
 
-def _client(path: Path | None, environment: Mapping[str, str]) -> Client:
+def _replica_name(environment: Mapping[str, str]) -> str:
+    """The name of this running replica: its pod's, as the host name is the node's under hostNetwork."""
+    return (environment.get("POD_NAME") or socket.gethostname()).lower()
+
+
+def _client(path: Path | None, environment: Mapping[str, str], user_agent: str) -> Client:
     def access() -> Access:
         return in_cluster(environment) if path is None else load(path)
 
     watched = () if path is None else (path,)
     return Client(
-        Credentials(access, watched=watched), user_agent=COMPONENT, max_idle=SLOTS, repeats_writes=True
+        Credentials(access, watched=watched), user_agent=user_agent, max_idle=SLOTS, repeats_writes=True
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from daemonkit.kube.client import Client, Requester
+from daemonkit.kube.client import Client
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.freshness import Failure
 from daemonkit.kube.kubeconfig import Access
@@ -28,7 +28,7 @@ from syncer.core.view import SyncSettings
 from syncer.deletions import Deletions, SyncKey
 from syncer.kinds.port import KindSync, Scope
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
-from syncer.sharding.fenced_client import FencedClient
+from syncer.sharding.fenced_client import CheckedRequester, FencedClient
 from syncer.sharding.port import TenantOwnership
 from syncer.super_cluster import EVENT, SuperCaches
 from syncer.tenant_quota import COUNTED, TenantQuota
@@ -60,7 +60,7 @@ class TenantSession:
         settings: SyncSettings,
         policy: SyncPolicy | str,
         enqueue: Callable[["TenantSession", SyncKey], None],
-        super_client: Requester,
+        super_client: CheckedRequester,
         ownership: TenantOwnership,
         *,
         virtual_cluster: Key | None = None,

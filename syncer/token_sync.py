@@ -40,7 +40,7 @@ class TokenSync:
     def attach(self, session: TenantSession) -> None:
         """A tenant is synced: take over the tokens that its pods have, and remove those without a pod."""
         key = session.tenant.key
-        self.issuer.add_tenant(session.tenant, session.client)
+        self.issuer.add_tenant(session.tenant, session.client, session.super_client)
         mine = {name for name, _ in self._super.owned_namespaces(key)}
         found = [
             each.load()

@@ -23,9 +23,18 @@ A replica stops writing `RENEW_DEADLINE_S` after the *begin* of its last accepte
 A clock may even stop, as the monotonic one does while a machine is suspended: a replica's own deadline has
 passed as soon as one of its two clocks says so (`Instant.elapsed_s`).
 
-What remains: a write that was checked, then delayed on its way for longer than the difference of the two
-times. Writes have UID preconditions for that. And a Lease that a person deletes counts as claimed only for
-replicas that have seen it.
+A write is asked for twice: when it begins, and again when its bytes go out (`may_send`), as a process may
+stop between the two. A write belongs to the *term* of the own Lease in which it began: a Lease that was lost
+and taken again does not let it go on. What is under way at the deadline is cut within `CUT_WITHIN_S`.
+
+So with clocks whose rates differ by `DRIFT` at most, all of the following ends before another replica writes:
+a replica's renewed time of at most `RENEW_DEADLINE_S / (1 - DRIFT)`, and `CUT_WITHIN_S` for what it had sent.
+The other waits `LEASE_DURATION_S / (1 + DRIFT)` at least.
+
+What remains cannot be closed without the API server's help (docs/spec/replicas.md): a stop of the process
+between the second question and the system call that sends, and a request that the network or the API server
+itself delays after its connection was cut. Preconditions on UIDs are for these. And a Lease that a person
+deletes counts as claimed only for replicas that have seen it.
 """
 
 import functools
@@ -41,6 +50,12 @@ SHARDS = 256
 LEASE_DURATION_S = 15
 RENEW_DEADLINE_S = 10.0
 RETRY_S = 2.0
+
+DRIFT = 0.1
+"""How far a clock's rate may be from that of true time."""
+
+CUT_WITHIN_S = 2.0
+"""After the deadline, what is under way has been cut by then; in true time."""
 
 REMOVE_AFTER_S = 600.0
 """Fenced and released Leases are removed after it: a Deployment's replicas never come back by name."""
@@ -87,6 +102,14 @@ class RemoveLease:
     """Delete the Lease of this UID and version."""
 
     lease: ReplicaLease
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTicket:
+    """A write for a tenant that has begun, and the term of the own Lease in which it did."""
+
+    shard: int
+    term: int
 
 
 def shard_of(tenant: str) -> int:
@@ -149,24 +172,35 @@ class Ownership:
         self._desired: frozenset[int] = frozenset()
         self._live: frozenset[str] = frozenset()
         self._in_flight: Counter[int] = Counter()
+        self._term = 0
         self._is_leaving = False
         self.held: frozenset[int] = frozenset()
 
     # ---- writes for tenants
 
     def may_write(self, tenant: str, now: Instant) -> bool:
-        """Whether a write for this tenant may be sent now. Asked right before each."""
-        return shard_of(tenant) in self.held and self.is_renewed(now)
+        """Whether a write for this tenant may begin now."""
+        return self.holds(tenant) and self.is_renewed(now)
 
-    def begin_write(self, tenant: str, now: Instant) -> bool:
-        """As `may_write`; if so, the shard is not withdrawn before `end_write`."""
+    def holds(self, tenant: str) -> bool:
+        """Whether this replica has the tenant. Nothing is written for it while the Lease is not renewed."""
+        return shard_of(tenant) in self.held
+
+    def begin_write(self, tenant: str, now: Instant) -> WriteTicket | None:
+        """Begin a write if `may_write`: the shard is not withdrawn before `end_write`."""
         if not self.may_write(tenant, now):
-            return False
-        self._in_flight[shard_of(tenant)] += 1
-        return True
+            return None
+        ticket = WriteTicket(shard_of(tenant), self._term)
+        self._in_flight[ticket.shard] += 1
+        return ticket
 
-    def end_write(self, tenant: str) -> None:
-        self._in_flight[shard_of(tenant)] -= 1
+    def may_send(self, ticket: WriteTicket, now: Instant) -> bool:
+        """Whether a write that has begun may be sent, or wait for its answer, now."""
+        return ticket.term == self._term and self.is_renewed(now)
+
+    def end_write(self, ticket: WriteTicket) -> None:
+        if ticket.term == self._term:
+            self._in_flight[ticket.shard] -= 1
 
     def is_renewed(self, now: Instant) -> bool:
         """Whether the own Lease was renewed within the deadline."""
@@ -218,6 +252,8 @@ class Ownership:
             self._own = replace(own, version=found.version, uid=found.uid)
 
     def _lose(self) -> None:
+        self._term += 1
+        self._in_flight.clear()
         self._own = self._renewed = None
         self._claims = self.held = frozenset()
 

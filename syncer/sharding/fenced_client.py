@@ -1,20 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client whose writes for a tenant are sent only while this process holds that tenant."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
-from daemonkit.kube.client import MAX_RESPONSE_BYTES, Requester, UnreachableError
+from daemonkit.kube.client import MAX_RESPONSE_BYTES, UnreachableError
 from syncer.sharding.port import TenantOwnership
 
 
 class NotHeldError(UnreachableError):
-    """Another replica has the tenant, or may have it: nothing was sent."""
+    """Another replica has the tenant, or may have it: nothing was sent, or the answer is not known."""
+
+
+class CheckedRequester(Protocol):
+    """A `Requester` that asks right before it sends, each time that it does."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        content_type: str = "application/json",
+        limit_bytes: int = MAX_RESPONSE_BYTES,
+        before_send: Callable[[], None] | None = None,
+    ) -> bytes: ...
 
 
 class FencedClient:
-    """A `Requester` of one tenant, for either cluster. Reads are always sent."""
+    """A `Requester` of one tenant, for either cluster. Reads are always sent.
 
-    def __init__(self, client: Requester, ownership: TenantOwnership, tenant: str) -> None:
+    Ownership is asked when a write begins and when its bytes go out: a new connection may take seconds, and
+    the process may be stopped meanwhile. A write whose time is over is cut, with its connection.
+    """
+
+    def __init__(self, client: CheckedRequester, ownership: TenantOwnership, tenant: str) -> None:
         self._client = client
         self._ownership = ownership
         self._tenant = tenant
@@ -31,11 +52,26 @@ class FencedClient:
     ) -> bytes:
         if method == "GET":
             return await self._client.request(method, path, params, limit_bytes=limit_bytes)
-        if not self._ownership.begin_write(self._tenant):
+        write = self._ownership.begin_write(self._tenant)
+        if write is None:
             raise NotHeldError("the tenant is not held by this replica")
+
+        def check() -> None:
+            if not write.may_send():
+                raise NotHeldError("the tenant's Lease expired before the write was sent")
+
         try:
-            return await self._client.request(
-                method, path, params, body, content_type=content_type, limit_bytes=limit_bytes
-            )
+            async with write.deadline:
+                return await self._client.request(
+                    method,
+                    path,
+                    params,
+                    body,
+                    content_type=content_type,
+                    limit_bytes=limit_bytes,
+                    before_send=check,
+                )
+        except TimeoutError:
+            raise NotHeldError("the tenant's Lease expired while the write was under way") from None
         finally:
-            self._ownership.end_write(self._tenant)
+            write.end()

@@ -1,7 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the rest of the syncer asks before it writes, and the answer of a process without replicas."""
 
+import asyncio
 from typing import Protocol
+
+
+class Write(Protocol):
+    """A write for a tenant that has begun. Each ends once, by `end`."""
+
+    def may_send(self) -> bool:
+        """Whether it may go out now. Ask with nothing awaited between the answer and the sending."""
+
+    @property
+    def deadline(self) -> asyncio.Timeout:
+        """To be entered around the request: it expires when the tenant may be another process's."""
+
+    def end(self) -> None:
+        """The write has been answered, or has failed."""
 
 
 class TenantOwnership(Protocol):
@@ -10,11 +25,11 @@ class TenantOwnership(Protocol):
     def may_write(self, tenant: str) -> bool:
         """Whether a write may be sent now. It takes no time and no request: ask right before each."""
 
-    def begin_write(self, tenant: str) -> bool:
-        """As `may_write`. If so, no other process takes the tenant over in order before `end_write`."""
+    def holds(self, tenant: str) -> bool:
+        """Whether this process has the tenant, though it may not write just now."""
 
-    def end_write(self, tenant: str) -> None:
-        """The write has been answered, or has failed."""
+    def begin_write(self, tenant: str) -> "Write | None":
+        """Begin a write if `may_write`; no other process takes the tenant over in order before it ends."""
 
 
 class SoleOwner:
@@ -23,8 +38,21 @@ class SoleOwner:
     def may_write(self, tenant: str) -> bool:
         return True
 
-    def begin_write(self, tenant: str) -> bool:
+    def holds(self, tenant: str) -> bool:
         return True
 
-    def end_write(self, tenant: str) -> None:
+    def begin_write(self, tenant: str) -> "_OwnWrite":
+        return _OwnWrite()
+
+
+class _OwnWrite:
+    """A write that nobody can take away."""
+
+    def __init__(self) -> None:
+        self.deadline = asyncio.timeout(None)
+
+    def may_send(self) -> bool:
+        return True
+
+    def end(self) -> None:
         pass

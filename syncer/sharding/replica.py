@@ -15,7 +15,15 @@ import msgspec
 from daemonkit import logs
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from syncer.core.objects import Object
-from syncer.core.sharding import RENEW_DEADLINE_S, RETRY_S, Instant, Ownership, RemoveLease, WriteLease
+from syncer.core.sharding import (
+    RENEW_DEADLINE_S,
+    RETRY_S,
+    Instant,
+    Ownership,
+    RemoveLease,
+    WriteLease,
+    WriteTicket,
+)
 from syncer.requests import MERGE_PATCH
 from syncer.sharding.lease_objects import (
     LEASES,
@@ -32,12 +40,45 @@ REQUEST_TIMEOUT_S = RENEW_DEADLINE_S / 2
 _MAX_LIST_BYTES = 4 << 20
 # A claim is held after the list that follows it: at most so many cycles run without a pause.
 _MAX_CYCLES = 3
+# Well within CUT_WITHIN_S, also on a busy machine.
+_CUT_INTERVAL_S = 0.5
 
 _log = logs.get(__name__)
 
 
 def read_clocks() -> Instant:
     return Instant(time.monotonic(), time.time())
+
+
+class FencedWrite:
+    """A write under way, as in `port`: cut when the Lease is lost, or is not renewed in time."""
+
+    def __init__(
+        self,
+        ownership: Ownership,
+        ticket: WriteTicket,
+        clocks: Callable[[], Instant],
+        ended: Callable[["FencedWrite"], None],
+    ) -> None:
+        self._ownership = ownership
+        self._ticket = ticket
+        self._clocks = clocks
+        self._ended = ended
+        self.deadline = asyncio.timeout(None)
+        self._is_cut = False
+
+    def may_send(self) -> bool:
+        return not self._is_cut and self._ownership.may_send(self._ticket, self._clocks())
+
+    def cut(self) -> None:
+        """Have the request end now, whatever it waits for."""
+        if not self._is_cut:
+            self._is_cut = True
+            self.deadline.reschedule(asyncio.get_running_loop().time())
+
+    def end(self) -> None:
+        self._ended(self)
+        self._ownership.end_write(self._ticket)
 
 
 class Replica:
@@ -56,6 +97,7 @@ class Replica:
         *,
         clocks: Callable[[], Instant] = read_clocks,
     ) -> None:
+        self.name = name
         self._client = client
         self._names = names
         self._on_change = on_change
@@ -63,6 +105,7 @@ class Replica:
         self._ownership = Ownership(name, identity)
         self._reported: frozenset[int] = frozenset()
         self._was_renewed = False
+        self._under_way: set[FencedWrite] = set()
         self.last_error = ""
 
     # ---- ownership, as in `port`
@@ -70,11 +113,16 @@ class Replica:
     def may_write(self, tenant: str) -> bool:
         return self._ownership.may_write(tenant, self._clocks())
 
-    def begin_write(self, tenant: str) -> bool:
-        return self._ownership.begin_write(tenant, self._clocks())
+    def holds(self, tenant: str) -> bool:
+        return self._ownership.holds(tenant)
 
-    def end_write(self, tenant: str) -> None:
-        self._ownership.end_write(tenant)
+    def begin_write(self, tenant: str) -> "FencedWrite | None":
+        ticket = self._ownership.begin_write(tenant, self._clocks())
+        if ticket is None:
+            return None
+        write = FencedWrite(self._ownership, ticket, self._clocks, self._under_way.discard)
+        self._under_way.add(write)
+        return write
 
     @property
     def held_shards(self) -> int:
@@ -92,12 +140,23 @@ class Replica:
     # ---- life
 
     async def run(self) -> None:
-        """Keep the Lease until cancelled."""
+        """Keep the Lease until cancelled. Beside it, `cut_expired` runs until the last write has ended."""
         while True:
             for _ in range(_MAX_CYCLES):
                 if not await self._try_cycle():
                     break
             await asyncio.sleep(RETRY_S)
+
+    async def cut_expired(self) -> None:
+        """Cut the writes that the Lease no longer covers, until cancelled."""
+        while True:
+            await asyncio.sleep(_CUT_INTERVAL_S)
+            self._cut()
+
+    def _cut(self) -> None:
+        for write in list(self._under_way):
+            if not write.may_send():
+                write.cut()
 
     async def leave(self, timeout_s: float) -> None:
         """Release the Lease once no write is under way. Call it after `run` has ended."""
@@ -201,6 +260,7 @@ class Replica:
         self.last_error = message
 
     def _report(self) -> None:
+        self._cut()
         held, is_renewed = self._ownership.held, self.is_renewed
         if is_renewed:
             self.last_error = ""

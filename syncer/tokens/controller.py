@@ -91,6 +91,7 @@ class _Record:
 class _TenantTokens:
     cluster: TenantCluster
     client: Requester
+    super_client: Requester
     records: dict[str, _Record] = field(default_factory=dict)
     queue: deque[str] = field(default_factory=deque)
     in_flight: int = 0
@@ -129,10 +130,15 @@ class TokenIssuer:
 
     # ---- What the engine reports
 
-    def add_tenant(self, cluster: TenantCluster, client: Requester) -> None:
-        """Serve a tenant. One that is there under the same key is replaced."""
+    def add_tenant(
+        self, cluster: TenantCluster, client: Requester, super_client: Requester | None = None
+    ) -> None:
+        """Serve a tenant. One that is there under the same key is replaced.
+
+        `super_client` is the super cluster's for this tenant's objects alone.
+        """
         self.remove_tenant(cluster.key)
-        self._tenants[cluster.key] = _TenantTokens(cluster, client)
+        self._tenants[cluster.key] = _TenantTokens(cluster, client, super_client or self._super_client)
 
     def remove_tenant(self, key: str) -> None:
         """Forget a tenant. Its Secrets stay, for whoever serves it next."""
@@ -358,7 +364,7 @@ class TokenIssuer:
             path = SECRETS.path(pod.super_namespace, pod.secret_name)
             record.is_removing = True
             try:
-                await self._super_client.request("DELETE", path, {}, msgspec.json.encode(body))
+                await tenant.super_client.request("DELETE", path, {}, msgspec.json.encode(body))
                 self.counts.removed += 1
             except (ApiError, UnreachableError) as error:
                 # Not found, or another one by now: then there is nothing to delete.
@@ -409,18 +415,18 @@ class TokenIssuer:
             raise NotIssuedError(Wait(NOT_ISSUED, message))
         try:
             if secret_uid:
-                return await self._patch(pod, issued, secret_uid)
+                return await self._patch(tenant, pod, issued, secret_uid)
             body = secret_of(pod, issued, tenant.cluster)
             try:
-                return uid_of(await self._send("POST", SECRETS.path(pod.super_namespace), body))
+                return uid_of(await self._send(tenant, "POST", SECRETS.path(pod.super_namespace), body))
             except ApiError as error:
                 if error.status.code != 409 or error.status.reason != _REASON_EXISTS:
                     raise
             path = SECRETS.path(pod.super_namespace, pod.secret_name)
-            actual = _decode(await self._super_client.request("GET", path, {}))
+            actual = _decode(await tenant.super_client.request("GET", path, {}))
             if not is_secret_of(actual, pod, tenant.cluster):
                 return None
-            return await self._patch(pod, issued, uid_of(actual))
+            return await self._patch(tenant, pod, issued, uid_of(actual))
         except ApiError as error:
             # The message of the server may repeat what was sent.
             code = error.status.code
@@ -432,15 +438,18 @@ class TokenIssuer:
             record.secret_uid = ""  # made again by the next try
         raise NotIssuedError(Wait(NOT_ISSUED, f"the super cluster refuses the Secret of the tokens ({code})"))
 
-    async def _patch(self, pod: PodTokens, issued: tuple[IssuedToken, ...], secret_uid: str) -> str:
+    async def _patch(
+        self, tenant: _TenantTokens, pod: PodTokens, issued: tuple[IssuedToken, ...], secret_uid: str
+    ) -> str:
         path = SECRETS.path(pod.super_namespace, pod.secret_name)
-        await self._send("PATCH", path, secret_patch(pod, issued, secret_uid))
+        await self._send(tenant, "PATCH", path, secret_patch(pod, issued, secret_uid))
         return secret_uid
 
-    async def _send(self, method: str, path: str, body: Object) -> Object:
+    async def _send(self, tenant: _TenantTokens, method: str, path: str, body: Object) -> Object:
         content_type = _MERGE_PATCH if method == "PATCH" else "application/json"
         encoded = msgspec.json.encode(body)
-        return _decode(await self._super_client.request(method, path, {}, encoded, content_type=content_type))
+        answer = await tenant.super_client.request(method, path, {}, encoded, content_type=content_type)
+        return _decode(answer)
 
 
 def _decode(body: bytes) -> Object:

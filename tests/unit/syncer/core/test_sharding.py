@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from syncer.core.sharding import (
+    CUT_WITHIN_S,
+    DRIFT,
     LEASE_DURATION_S,
     RENEW_DEADLINE_S,
     SHARDS,
@@ -17,6 +19,7 @@ from syncer.core.sharding import (
     RemoveLease,
     ReplicaLease,
     WriteLease,
+    WriteTicket,
     format_claims,
     parse_claims,
     replica_of,
@@ -223,12 +226,13 @@ def test_a_shard_is_withdrawn_after_its_last_write() -> None:
     tenant = next(
         f"t-{number}" for number in range(99) if shard_of(f"t-{number}") in shards_of("b", frozenset("ab"))
     )
-    assert own.begin_write(tenant, at(0.2))
+    ticket = own.begin_write(tenant, at(0.2))
+    assert ticket is not None
     own.observed([current, lease("b")], at(0.3))
     assert not own.begin_write(tenant, at(0.3))
     [write] = own.writes(at(0.4))
     assert write.lease.claims == shards_of("a", frozenset("ab")) | {shard_of(tenant)}
-    own.end_write(tenant)
+    own.end_write(ticket)
     [write] = own.writes(at(0.5))
     assert write.lease.claims == shards_of("a", frozenset("ab"))
 
@@ -244,12 +248,13 @@ def test_what_a_lost_answer_may_have_withdrawn_is_not_held() -> None:
 def test_a_replica_that_leaves_releases_its_lease() -> None:
     own, current = owned()
     own.observed([current], at(0.1))
-    assert own.begin_write(TENANTS[0], at(0.2))
+    ticket = own.begin_write(TENANTS[0], at(0.2))
+    assert ticket is not None
     own.leave()
     assert not own.may_write(TENANTS[0], at(0.2))
     [write] = own.writes(at(0.3))
     assert (write.lease.holder, write.lease.claims) == ("a_1", frozenset({shard_of(TENANTS[0])}))
-    own.end_write(TENANTS[0])
+    own.end_write(ticket)
     [write] = own.writes(at(0.4))
     assert (write.lease.holder, write.lease.claims) == ("", frozenset())
     own.accepted(write.lease, at(0.4))
@@ -273,6 +278,29 @@ def test_a_lease_of_ones_name_is_taken_when_it_is_free(
     own.observed([] if found is None else [found], at(0.0))
     writes = own.writes(at(now_s))
     assert writes == ([] if expected is None else [WriteLease(expected, is_own=True)])
+
+
+def test_a_write_of_a_lost_lease_is_never_sent() -> None:
+    own, current = owned()
+    own.observed([current], at(0.1))
+    ticket = own.begin_write(TENANTS[0], at(0.2))
+    assert ticket is not None
+    assert own.may_send(ticket, at(0.3))
+    assert not own.may_send(ticket, at(RENEW_DEADLINE_S))
+    own.observed([lease("a", holder="", transitions=1, version="9")], at(20.0))
+    own.accepted(lease("a", EVERY, transitions=2, version="10"), at(20.1))
+    own.observed([lease("a", EVERY, transitions=2, version="10")], at(20.2))
+    assert own.may_write(TENANTS[0], at(20.3))
+    assert not own.may_send(ticket, at(20.3))
+    own.end_write(ticket)  # of no account in the new term
+    again = own.begin_write(TENANTS[0], at(20.4))
+    assert again is not None
+    own.leave()
+    assert own.writes(at(20.5))[0].lease.claims == frozenset({shard_of(TENANTS[0])})
+
+
+def test_a_write_is_cut_before_another_replica_may_begin() -> None:
+    assert RENEW_DEADLINE_S / (1 - DRIFT) + CUT_WITHIN_S < LEASE_DURATION_S / (1 + DRIFT)
 
 
 # ---- many replicas
@@ -299,7 +327,16 @@ class Server:
             del self.leases[wanted.replica]
 
 
-class ModelReplica:
+@dataclass
+class Begun:
+    """A write that has begun, and when it could last be sent."""
+
+    tenant: str
+    ticket: WriteTicket
+    sendable_s: float
+
+
+class ReplicaProcess:
     """One replica: it does one thing at each `step`, and may stop between any two."""
 
     def __init__(self, name: str, number: int, server: Server, rate: float) -> None:
@@ -308,7 +345,8 @@ class ModelReplica:
         self.now = Instant(0.0, 0.0)
         self.is_monotonic_stopped = False
         self.loses_answer = False
-        self.in_flight: list[str] = []
+        self.true_s = 0.0
+        self.in_flight: list[Begun] = []
         self._server = server
         self._steps = self._run()
 
@@ -316,13 +354,20 @@ class ModelReplica:
         next(self._steps)
 
     def advance(self, by_s: float) -> None:
+        self.true_s += by_s
         by_s *= self.rate
         self.now = Instant(
             self.now.monotonic_s + (0 if self.is_monotonic_stopped else by_s), self.now.wall_s + by_s
         )
 
     def writes_for(self, tenant: str) -> bool:
-        is_under_way = tenant in self.in_flight and self.own.is_renewed(self.now)
+        """Whether it may write for it, or has a write under way that is not cut yet."""
+        is_under_way = False
+        for begun in self.in_flight:
+            if self.own.may_send(begun.ticket, self.now):
+                begun.sendable_s = self.true_s
+            if begun.tenant == tenant:
+                is_under_way |= self.true_s - begun.sendable_s < CUT_WITHIN_S
         return self.own.may_write(tenant, self.now) or is_under_way
 
     def _run(self) -> Iterator[None]:
@@ -362,13 +407,13 @@ STEPS = st.lists(
 )
 
 
-def check(processes: list[ModelReplica]) -> None:
+def check(processes: list[ReplicaProcess]) -> None:
     for tenant in TENANTS:
         writers = [each.own.replica for each in processes if each.writes_for(tenant)]
         assert len(writers) <= 1, f"{tenant} is written by {writers}"
 
 
-def run(processes: list[ModelReplica], seconds: int, but: ModelReplica | None = None) -> None:
+def run(processes: list[ReplicaProcess], seconds: int, but: ReplicaProcess | None = None) -> None:
     for second in range(seconds):
         for number, each in enumerate(processes):
             for _ in range(0 if each is but else 7 + (second + number) % 5):
@@ -379,7 +424,7 @@ def run(processes: list[ModelReplica], seconds: int, but: ModelReplica | None = 
         check(processes)
 
 
-def act(what: str, process: ModelReplica, amount: int) -> None:
+def act(what: str, process: ReplicaProcess, amount: int) -> None:
     match what:
         case "step":
             for _ in range(amount):
@@ -392,23 +437,40 @@ def act(what: str, process: ModelReplica, amount: int) -> None:
             process.own.leave()
         case "begin":
             for tenant in TENANTS:
-                if process.own.begin_write(tenant, process.now):
-                    process.in_flight.append(tenant)
+                ticket = process.own.begin_write(tenant, process.now)
+                if ticket is not None:
+                    process.in_flight.append(Begun(tenant, ticket, process.true_s))
         case "end":
             while process.in_flight:
-                process.own.end_write(process.in_flight.pop())
+                process.own.end_write(process.in_flight.pop().ticket)
 
 
 RATES = st.lists(st.sampled_from([0.9, 1.0, 1.1]), min_size=6, max_size=6)
 
 
+# A write begins, its process stops, is fenced and takes its Lease again: the write is of the term before.
+RETAKEN: list[tuple[str, int, int]] = [
+    ("begin", 0, 1),
+    ("run all but one", 0, 17),
+    ("run all but one", 1, 1),
+]
+RETAKEN_BY_ANOTHER_CLOCK: list[tuple[str, int, int]] = [
+    ("run all but one", 1, 3),
+    ("begin", 0, 1),
+    ("run all but one", 0, 15),
+    ("run all but one", 1, 1),
+]
+
+
 @settings(max_examples=40)
+@example(RETAKEN, [0.9] * 6)
+@example(RETAKEN_BY_ANOTHER_CLOCK, [0.9, 0.9, 1.0, 0.9, 0.9, 0.9])
 @given(STEPS, RATES)
 def test_no_tenant_is_written_by_two(steps: list[tuple[str, int, int]], rates: list[float]) -> None:
     """Clocks drift by a tenth; monotonic ones stop; processes stop and go on, join under new and old names,
     or leave."""
     server = Server()
-    processes = [ModelReplica(name, number, server, rates[number]) for number, name in enumerate("abc")]
+    processes = [ReplicaProcess(name, number, server, rates[number]) for number, name in enumerate("abc")]
     run(processes, 4)
     for what, number, amount in steps:
         process = processes[number % len(processes)]
@@ -419,24 +481,26 @@ def test_no_tenant_is_written_by_two(steps: list[tuple[str, int, int]], rates: l
                 each.advance(amount / 2)
         elif what == "start" and len(processes) < len(rates):
             name = process.own.replica if amount % 2 else "d"
-            processes.append(ModelReplica(name, len(processes), server, rates[len(processes)]))
+            processes.append(ReplicaProcess(name, len(processes), server, rates[len(processes)]))
         else:
             act(what, process, amount)
         check(processes)
 
 
 @settings(max_examples=40)
+@example(RETAKEN, [0.9] * 6)
+@example(RETAKEN_BY_ANOTHER_CLOCK, [0.9, 0.9, 1.0, 0.9, 0.9, 0.9])
 @given(STEPS, RATES)
 def test_every_shard_finds_its_replica(steps: list[tuple[str, int, int]], rates: list[float]) -> None:
     """Whatever came before: once all run, each shard is held by the replica of its hash."""
     server = Server()
-    processes = [ModelReplica(name, number, server, rates[number]) for number, name in enumerate("abc")]
+    processes = [ReplicaProcess(name, number, server, rates[number]) for number, name in enumerate("abc")]
     for what, number, amount in steps:
         process = processes[number % 3]
         if what == "run all but one":
             run(processes, amount, but=process)
         elif what == "start":
-            again = ModelReplica(process.own.replica, 10 + number, server, process.rate)
+            again = ReplicaProcess(process.own.replica, 10 + number, server, process.rate)
             processes[number % 3] = again
         elif what != "leave":
             act(what, process, amount)

@@ -2,6 +2,7 @@
 """Replicas over one API server, in virtual time."""
 
 import asyncio
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -10,6 +11,7 @@ from daemonkit.tasks import Tasks
 from devkit.kube.storage import Selection
 from devkit.syncer.fake_control_plane import FakeControlPlane
 from syncer.core.sharding import SHARDS, Instant, shard_of, shards_of
+from syncer.sharding.fenced_client import FencedClient, NotHeldError
 from syncer.sharding.lease_objects import LEASES, LeaseNames
 from syncer.sharding.port import SoleOwner, TenantOwnership
 from syncer.sharding.replica import Replica
@@ -93,11 +95,12 @@ async def test_a_shard_moves_after_its_write_ended() -> None:
     one = environment.add("a", "a_1")
     await environment.pass_time(1.0)
     tenant = next(each for each in TENANTS if shard_of(each) in shards_of("b", frozenset("ab")))
-    assert one.begin_write(tenant)
+    write = one.begin_write(tenant)
+    assert write is not None
     two = environment.add("b", "b_1")
     await environment.pass_time(20.0)
     assert environment.writer(tenant) is None
-    one.end_write(tenant)
+    write.end()
     await environment.pass_time(6.0)
     assert environment.writer(tenant) is two
     await environment.close()
@@ -166,7 +169,81 @@ async def test_a_replica_that_leaves_hands_over_at_once() -> None:
     await environment.close()
 
 
-def test_a_lone_process_owns_every_tenant() -> None:
+@pytest.mark.asyncio
+async def test_a_write_under_way_is_cut_at_the_deadline() -> None:
+    environment = ReplicaEnvironment()
+    one = environment.add("a", "a_1")
+    tasks = Tasks("test")
+    tasks.spawn(one.cut_expired(), "cut")
+    await environment.pass_time(1.0)
+    client = HangingApiserver()
+    fenced = FencedClient(client, one, TENANTS[0])
+    asked = tasks.spawn(fails_as_not_held(fenced), "write")
+    await environment.pass_time(0.5)
+    environment.plane.failures = [UnreachableError("connect: refused")] * 12
+    await environment.pass_time(8.0)
+    assert (client.sent, asked.done()) == (1, False)
+    await environment.pass_time(4.0)
+    assert asked.done()
+    assert await asked == "the tenant's Lease expired while the write was under way"
+    await tasks.close(1.0)
+    await environment.close()
+
+
+@pytest.mark.asyncio
+async def test_a_write_that_is_late_is_not_sent() -> None:
+    environment = ReplicaEnvironment()
+    one = environment.add("a", "a_1")
+    await environment.pass_time(1.0)
+    client = HangingApiserver(connect_s=60.0)
+    asking = Tasks("test")
+    asked = asking.spawn(fails_as_not_held(FencedClient(client, one, TENANTS[0])), "write")
+    await environment.pass_time(0.5)
+    await environment.stop(one)
+    await environment.pass_time(60.0)
+    assert await asked == "the tenant's Lease expired before the write was sent"
+    assert client.sent == 0
+    await asking.close(1.0)
+    await environment.close()
+
+
+async def fails_as_not_held(client: FencedClient) -> str:
+    """The message of a write's NotHeldError."""
+    with pytest.raises(NotHeldError) as error:
+        await client.request("POST", "/api/v1/namespaces", {}, b"{}")
+    return str(error.value)
+
+
+class HangingApiserver:
+    """It never answers; a connection to it takes a while."""
+
+    def __init__(self, connect_s: float = 0.0) -> None:
+        self.sent = 0
+        self._connect_s = connect_s
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        content_type: str = "application/json",
+        limit_bytes: int = 0,
+        before_send: Callable[[], None] | None = None,
+    ) -> bytes:
+        await asyncio.sleep(self._connect_s)
+        if before_send is not None:
+            before_send()
+        self.sent += 1
+        await asyncio.Event().wait()
+        raise AssertionError("never reached")
+
+
+@pytest.mark.asyncio
+async def test_a_lone_process_owns_every_tenant() -> None:
     owner: TenantOwnership = SoleOwner()
-    assert (owner.may_write("a"), owner.begin_write("a")) == (True, True)
-    owner.end_write("a")
+    write = owner.begin_write("a")
+    assert write is not None
+    assert (owner.may_write("a"), owner.holds("a"), write.may_send()) == (True, True, True)
+    write.end()
