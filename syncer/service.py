@@ -289,7 +289,8 @@ class SyncerService:
 
 
 def _kinds(config: SyncerConfiguration) -> Iterable[KindSync]:
-    return table.kinds(config.resources, [each.entry for each in config.custom_resources])
+    custom = [each.entry for each in config.custom_resources]
+    return table.kinds(config.resources, custom, pod_dns=config.pods.dns)
 
 
 def _replica_name(environment: Mapping[str, str]) -> str:

@@ -26,7 +26,7 @@ from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import SyncSettings
 from syncer.deletions import Deletions, SyncKey
-from syncer.kinds.port import KindSync, Scope
+from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
 from syncer.sharding.fenced_client import CheckedRequester, FencedClient
 from syncer.sharding.port import TenantOwnership
@@ -217,8 +217,8 @@ class TenantSession:
         if sync.scope is Scope.NAMESPACE:
             super_name = self.super_name(name)
             return None if super_name is None else objects.get(("", super_name))
-        if sync.scope is Scope.NAMESPACED:
-            super_name = self.owned_namespace(namespace)
+        if sync.scope in (Scope.NAMESPACED, Scope.SYSTEM):
+            super_name = self.owned_namespace(SYSTEM_NAMESPACE if sync.scope is Scope.SYSTEM else namespace)
             found = None if super_name is None else objects.get((super_name, sync.super_name(name)))
             # An Event that came before its namespace was known to be a tenant's has no body.
             return found if found is None or found.body or found.verified_with is not None else None
@@ -290,8 +290,12 @@ class TenantSession:
             for super_namespace, super_name in list(objects):
                 namespace = mine.get(super_namespace)
                 name = sync.tenant_name(super_name)
-                if namespace is not None and name is not None:
+                if namespace is None or name is None:
+                    continue
+                if sync.scope is Scope.NAMESPACED:
                     yield kind, namespace, name
+                elif namespace == SYSTEM_NAMESPACE:
+                    yield kind, "", name
 
     def super_pods(self) -> Iterable[CachedObject]:
         """The super pods of the tenant."""
@@ -395,7 +399,7 @@ class TenantSession:
         super_name = self.owned_namespace(item[2]) if item[0] == NAMESPACE else None
         if super_name is not None:
             for kind, sync in self._kinds.items():
-                if sync.scope is Scope.NAMESPACED:
+                if sync.scope in (Scope.NAMESPACED, Scope.SYSTEM):
                     found[kind] = sum(1 for key in self._super.objects(kind) if key[0] == super_name)
         return found
 

@@ -14,7 +14,7 @@ from daemonkit.kube.store import Added, Change, Deleted, Modified
 from daemonkit.tasks import Tasks
 from syncer.cache import CachedObject, parse, parse_with_spec
 from syncer.core.objects import Object, annotations_of
-from syncer.kinds.port import KindSync, Scope
+from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
 from tenancy import keys, names
 from tenancy.super_namespaces import SuperNamespaceOwner, owner_of
 
@@ -132,7 +132,7 @@ class SuperCaches:
             is_deleted = isinstance(change, Deleted)
             if sync.scope is Scope.NAMESPACE:
                 self._namespace_changed(change)
-            elif sync.scope is Scope.NAMESPACED:
+            elif sync.scope in (Scope.NAMESPACED, Scope.SYSTEM):
                 if kind == EVENT and namespace not in self._owners:
                     # Most Events are of the super cluster itself, and of no use here.
                     if not isinstance(change, Deleted):
@@ -153,12 +153,14 @@ class SuperCaches:
         owner = self._owners.get(change.key[0])
         name = sync.tenant_name(change.key[1])
         if isinstance(owner, SuperNamespaceOwner) and name is not None:
+            if sync.scope is Scope.SYSTEM and owner.namespace != SYSTEM_NAMESPACE:
+                return
             value = change.old if isinstance(change, Deleted) else change.value
             self._on_change(
                 SuperChange(
                     sync.kind.kind,
                     owner.key,
-                    owner.namespace,
+                    "" if sync.scope is Scope.SYSTEM else owner.namespace,
                     name,
                     isinstance(change, Deleted),
                     is_relisting,

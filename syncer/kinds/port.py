@@ -9,6 +9,8 @@ from syncer.core.objects import Object, SyncedKind
 from syncer.core.plan import Plan
 from syncer.core.view import View
 
+SYSTEM_NAMESPACE = "kube-system"
+
 
 class Scope(enum.Enum):
     """Which super objects belong to a tenant's object.
@@ -16,12 +18,14 @@ class Scope(enum.Enum):
     NAMESPACED: the one of the same name in the tenant's super namespace. PUBLISHED: the one of the same name
     in the whole cluster, whose label lets all tenants see it. CLAIMED: a cluster-scoped object whose
     `spec.claimRef.namespace` is a super namespace of the tenant. NAMESPACE: Namespaces themselves.
+    SYSTEM: of a tenant's cluster-scoped object, the one in the super namespace of `SYSTEM_NAMESPACE`.
     """
 
     NAMESPACED = "namespaced"
     PUBLISHED = "published"
     CLAIMED = "claimed"
     NAMESPACE = "namespace"
+    SYSTEM = "system"
 
 
 class KindSync(Protocol):

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from syncer.core.view import PodDns
 from syncer.kinds import (
     configmap,
     custom_resource_definition,
@@ -12,6 +13,7 @@ from syncer.kinds import (
     ingress,
     ingress_class,
     namespace,
+    network,
     network_policy,
     persistent_volume,
     persistent_volume_claim,
@@ -54,9 +56,20 @@ OPTIONAL: Mapping[str, KindSync] = {
 """By their names in `resources` of the configuration, which are upstream's."""
 
 
-def kinds(resources: Iterable[str], custom: Iterable[CustomResource] = ()) -> tuple[KindSync, ...]:
-    """The default kinds, those of these names, and custom resources."""
-    return (*DEFAULT, *(OPTIONAL[name] for name in resources), *(sync_of(each) for each in custom))
+def kinds(
+    resources: Iterable[str], custom: Iterable[CustomResource] = (), *, pod_dns: PodDns = PodDns.SYNCER
+) -> tuple[KindSync, ...]:
+    """The default kinds, those of these names, and custom resources.
+
+    Networks too where the nodes give pods their resolver: dnsconfig finds a network's state in its object.
+    """
+    networks = (network.SYNC,) if pod_dns is PodDns.NODE else ()
+    return (
+        *DEFAULT,
+        *networks,
+        *(OPTIONAL[name] for name in resources),
+        *(sync_of(each) for each in custom),
+    )
 
 
 def optional_names() -> frozenset[str]:
