@@ -15,6 +15,7 @@ import msgspec
 from daemonkit.kube.client import ApiError, Client, UnreachableError
 from daemonkit.kube.resources import CONFIG_MAPS
 from daemonkit.tasks import Tasks
+from syncer.sharding.fenced_client import FencedClient
 from syncer.sharding.lease_objects import LeaseNames
 from syncer.sharding.replica import Replica
 
@@ -22,7 +23,7 @@ NAMES = LeaseNames("vc-manager", "vc-syncer")
 INTERVAL_S = 0.02
 
 
-async def write(client: Client, replica: str, tenant: str, number: int) -> None:
+async def write(client: FencedClient, replica: str, tenant: str, number: int) -> None:
     body = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -40,11 +41,10 @@ async def run(kubeconfig: Path, name: str, tenants: list[str]) -> None:
         number = 0
         while True:
             for tenant in tenants:
-                if replica.begin_write(tenant):
+                if replica.may_write(tenant):
                     number += 1
                     with contextlib.suppress(ApiError, UnreachableError):
-                        await write(client, name, tenant, number)
-                    replica.end_write(tenant)
+                        await write(FencedClient(client, replica, tenant), name, tenant, number)
             await asyncio.sleep(INTERVAL_S)
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Networks: of a tenant's whole cluster above, in the super namespace of its kube-system below."""
 
+from typing import Any
+
 from devkit.syncer.fake_view import FakeView
 from syncer.core.objects import Object
 from syncer.core.plan import Side
@@ -23,11 +25,11 @@ _PLACE = f"{KEY}-kube-system"
 _READY = {"phase": "Ready", "dnsServiceIP": "10.32.0.10"}
 
 
-def _own(**fields: object) -> Object:
+def _own(**fields: Any) -> Object:
     return tenant_object("Network", "blue", "", **{"spec": {"type": "flat"}, "status": _READY, **fields})
 
 
-def _found(owner: str = "t-1", **fields: object) -> Object:
+def _found(owner: str = "t-1", **fields: Any) -> Object:
     made = super_object("Network", "blue", **{"spec": {"type": "flat"}, "status": _READY, **fields})
     made["metadata"] |= {"namespace": _PLACE}
     made["metadata"]["annotations"] |= owner_annotations(owner, "kube-system")
