@@ -39,6 +39,13 @@ def test_keys_are_those_of_virtualcluster_and_arktos() -> None:
         "SYNC_POLICY": "vcnode.io/sync-policy",
         "GATE_OPENED": "vcnode.io/gate-opened",
         "SERVICE_CIDRS": "vcnode.io/service-cidrs",
+        "VNODE_OF": "vcnode.io/vnode-of",
+        "POD_TOKENS": "vcnode.io/pod-tokens",
+        "POD_TOKEN_LIFETIMES": "vcnode.io/pod-token-lifetimes",
+        "RELEASE_HELD": "vcnode.io/release-held",
+        "SHARDING": "vcnode.io/sharding",
+        "SHARDS": "vcnode.io/shards",
+        "MANAGED_BY": "vcnode.io/managed-by",
         "API_VERSION": "vcnode.io/v1alpha1",
         "TENANT_KIND": "Tenant",
     }
