@@ -134,8 +134,8 @@ def _add_sharding(registry: Registry, ownership: SoleOwner | Replica) -> None:
         lambda: ownership.live_replicas if isinstance(ownership, Replica) else 1,
     )
     registry.gauge_function(
-        "vcnode_syncer_lease_valid",
-        "Whether this replica may write: its Lease is renewed, or it is alone.",
+        "vcnode_syncer_valid_leases",
+        "1 while this replica may write, as its Lease is renewed or it is alone; else 0.",
         lambda: float(ownership.is_renewed if isinstance(ownership, Replica) else True),
     )
 
