@@ -8,7 +8,7 @@ import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -26,6 +26,7 @@ from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import SyncSettings
 from syncer.deletions import Deletions, SyncKey
+from syncer.kinds.endpoints import addresses_of
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
 from syncer.sharding.fenced_client import CheckedRequester, FencedClient
@@ -496,6 +497,15 @@ class TenantView:
         self.looked.add((Side.SUPER, "Service", namespace, "*"))
         name = self._session.owned_namespace(namespace)
         return () if name is None else self._super.services(name)
+
+    def pod_addresses(self, namespace: str) -> Collection[str]:
+        self.looked.add((Side.SUPER, "Pod", namespace, "*"))
+        name = self._session.owned_namespace(namespace)
+        found: set[str] = set()
+        for key, each in self._super.objects("Pod").items():
+            if key[0] == name and each.node:
+                found |= addresses_of(each.load())
+        return found
 
     def tenant_namespaces(self) -> Mapping[str, Mapping[str, str]]:
         self.looked.add((Side.TENANT, NAMESPACE, "", "*"))

@@ -2,12 +2,13 @@
 """A View of objects in dictionaries."""
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from syncer.core.objects import Object, labels_of, name_of, namespace_of
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import SyncSettings
+from syncer.kinds.endpoints import addresses_of
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
 
 TENANT = TenantCluster("vcs-7aad2b-tenant-00", "vcs", "tenant-00", "07ec5e88-636d-4397-8319-8643864ff609")
@@ -37,6 +38,13 @@ class FakeView:
         target = self.super_namespace(namespace)
         found = [each for each in self.super_objects if each.get("kind") == "Service"]
         return sorted((copy.deepcopy(each) for each in found if namespace_of(each) == target), key=name_of)
+
+    def pod_addresses(self, namespace: str) -> Collection[str]:
+        target = self.super_namespace(namespace)
+        found = [
+            each for each in self.super_objects if (each.get("kind"), namespace_of(each)) == ("Pod", target)
+        ]
+        return {address for each in found for address in addresses_of(each)}
 
     def tenant_namespaces(self) -> Mapping[str, Mapping[str, str]]:
         return {name_of(each): labels_of(each) for each in self.tenant_objects if each["kind"] == "Namespace"}

@@ -2,7 +2,7 @@
 """What a plan may look at beside its own object: one tenant's world, read only. Pure."""
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -57,6 +57,9 @@ class View(Protocol):
 
     def super_services(self, namespace: str) -> Iterable[Object]:
         """The Services of the super namespace that stands for a tenant's, in order of names."""
+
+    def pod_addresses(self, namespace: str) -> Collection[str]:
+        """The addresses that the tenant's super pods of a namespace hold now (`addresses_of`)."""
 
     def tenant_namespaces(self) -> Mapping[str, Mapping[str, str]]:
         """The labels of each of the tenant's namespaces."""

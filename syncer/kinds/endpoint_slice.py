@@ -10,7 +10,7 @@ from syncer.core.objects import Object, SyncedKind, labels_of, metadata, namespa
 from syncer.core.plan import NOTHING, Plan, Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds.downward import plan_down, plan_removal, start
-from syncer.kinds.endpoints import endpoint_refusals, has_selector, pod_of, target_of
+from syncer.kinds.endpoints import endpoint_refusals, has_selector, pod_of, target_of, without_refused
 from syncer.kinds.port import KindSync, SameName, Scope
 
 KIND = SyncedKind(ENDPOINT_SLICES, "EndpointSlice")
@@ -33,7 +33,8 @@ class EndpointSliceSync(SameName):
             found = None
         if tenant is None or not _goes_down(tenant, view):
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
-        return plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned)
+        plan = plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned)
+        return without_refused(plan, KIND, found, key[0], view)
 
 
 def _goes_down(tenant: Object, view: View) -> bool:

@@ -7,6 +7,7 @@ controller makes the EndpointSlices of them.
 
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from daemonkit.kube.resources import Key, Resource
@@ -35,7 +36,8 @@ class EndpointsSync(SameName):
             return NOTHING  # the super cluster's own controller has them, also if they were ours before
         # A Service that lost its selector leaves Endpoints of the super cluster's controller behind.
         adopts = service is not None and found is not None
-        return plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned, adopts=adopts)
+        plan = plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned, adopts=adopts)
+        return without_refused(plan, KIND, found, key[0], view)
 
 
 def has_selector(service: Object) -> bool:
@@ -60,14 +62,40 @@ def target_of(pod: Object, target: Object) -> Object:
 def endpoint_refusals(tenant: Object, view: View) -> tuple[Refusal, ...]:
     """What the tenant's policy has against Endpoints or an EndpointSlice.
 
-    Own are the addresses of the pods that it names, if they are the tenant's and not in a node's network.
+    Own are the addresses of the tenant's pods: of those that it names, and where it names none, of all in its
+    namespace.
     """
     own: set[str] = set()
     for target in _targets(tenant):
         pod = pod_of(target, namespace_of(tenant), view)
-        if pod is not None and not (pod.get("spec") or {}).get("hostNetwork"):
-            own |= {str(each.get("ip")) for each in (pod.get("status") or {}).get("podIPs") or ()}
-    return policy.refusals(tenant, view.policy, own)
+        if pod is not None:
+            own |= addresses_of(pod)
+    found = policy.refusals(tenant, view.policy, own)
+    # Asked for only then: who asks is planned again at each change of a pod there.
+    return (
+        policy.refusals(tenant, view.policy, own.union(view.pod_addresses(namespace_of(tenant))))
+        if found
+        else ()
+    )
+
+
+def addresses_of(pod: Object) -> set[str]:
+    """The addresses that a super pod holds. One that has ended holds none: they may be another pod's."""
+    status = pod.get("status") or {}
+    if (pod.get("spec") or {}).get("hostNetwork") or status.get("phase") in ("Succeeded", "Failed"):
+        return set()
+    return {str(each.get("ip")) for each in status.get("podIPs") or ()}
+
+
+def without_refused(plan: Plan, kind: SyncedKind, found: Object | None, namespace: str, view: View) -> Plan:
+    """The plan, with the super object removed if the tenant's may not be there any more.
+
+    What it led to may have become another tenant's.
+    """
+    if not plan.refusals or found is None:
+        return plan
+    removal = plan_removal(kind, found, namespace, view)
+    return replace(plan, actions=(*plan.actions, *removal.actions))
 
 
 def _targets(tenant: Object) -> Iterator[Any]:

@@ -105,3 +105,19 @@ def test_what_is_in_sync_is_left_alone() -> None:
     there = created(plan(SYNC, own(), None))
     there["metadata"]["uid"] = "s-1"
     assert brief(plan(SYNC, own(), there)) == []
+
+
+def test_addresses_without_a_reference_are_those_of_the_tenants_pods() -> None:
+    """As people write slices by hand. Once the pod has gone, so has the super slice."""
+    slice_ = own(addresses=["10.1.0.9"])
+    pod = {
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": SUPER_NAMESPACE},
+        "status": {"podIPs": [{"ip": "10.1.0.9"}]},
+    }
+    view = FakeView(super_objects=[pod])
+    assert created(plan(SYNC, slice_, None, view))["endpoints"] == [{"addresses": ["10.1.0.9"]}]
+    found = super_object("EndpointSlice")
+    refused = "refused endpoints[0].addresses[0]"
+    assert brief(plan(SYNC, slice_, found)) == ["delete in super s-1", refused]
+    assert brief(plan(SYNC, slice_, None)) == [refused]

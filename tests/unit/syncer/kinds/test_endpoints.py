@@ -90,21 +90,38 @@ def test_a_difference_of_references_alone_is_none() -> None:
     ("address", "is_refused"),
     [
         ({"ip": "10.1.0.9", "targetRef": REF}, False),
-        ({"ip": "10.1.0.9"}, True),
+        ({"ip": "10.1.0.9"}, False),
+        ({"ip": "10.1.0.9", "targetRef": {**REF, "name": "other"}}, False),
+        ({"ip": "10.1.0.8"}, True),
         ({"ip": "10.1.0.8", "targetRef": REF}, True),
         ({"ip": "169.254.169.254"}, True),
         ({"ip": "192.0.2.1"}, False),
     ],
 )
-def test_private_addresses_are_those_of_the_pods_that_are_named(address: Object, is_refused: bool) -> None:
+def test_private_addresses_are_those_of_the_tenants_pods(address: Object, is_refused: bool) -> None:
     own = tenant_object("Endpoints", subsets=[{"addresses": [address]}])
     there = pod() | {"status": {"podIPs": [{"ip": "10.1.0.9"}]}}
     result = brief(plan(SYNC, own, None, FakeView(super_objects=[there])))
     assert result == (["refused subsets[0].addresses[0].ip"] if is_refused else ["create in super a"])
 
 
-def test_a_pod_in_the_nodes_network_vouches_for_no_address() -> None:
-    own = tenant_object("Endpoints", subsets=[{"addresses": [{"ip": "10.1.0.9", "targetRef": REF}]}])
-    there = pod() | {"status": {"podIPs": [{"ip": "10.1.0.9"}]}, "spec": {"hostNetwork": True}}
+@pytest.mark.parametrize("target", [{}, {"targetRef": REF}])
+@pytest.mark.parametrize(
+    ("phase", "host_network"), [("Running", True), ("Succeeded", False), ("Failed", False)]
+)
+def test_a_pod_without_an_address_of_its_own_vouches_for_none(
+    phase: str, host_network: bool, target: Object
+) -> None:
+    """Its address is the node's, or by now another pod's."""
+    own = tenant_object("Endpoints", subsets=[{"addresses": [{"ip": "10.1.0.9", **target}]}])
+    status = {"phase": phase, "podIPs": [{"ip": "10.1.0.9"}]}
+    there = pod() | {"status": status, "spec": {"hostNetwork": host_network}}
     result = brief(plan(SYNC, own, None, FakeView(super_objects=[there])))
     assert result == ["refused subsets[0].addresses[0].ip"]
+
+
+def test_what_leads_to_a_pod_that_has_gone_is_removed() -> None:
+    """The address may be another tenant's by then."""
+    own = tenant_object("Endpoints", subsets=[{"addresses": [{"ip": "10.1.0.9", "targetRef": REF}]}])
+    result = plan(SYNC, own, super_object("Endpoints", subsets=own["subsets"]))
+    assert brief(result) == ["delete in super s-1", "refused subsets[0].addresses[0].ip"]

@@ -26,11 +26,11 @@ _READY = {"phase": "Ready", "dnsServiceIP": "10.32.0.10"}
 
 
 def _own(**fields: Any) -> Object:
-    return tenant_object("Network", "blue", "", **{"spec": {"type": "flat"}, "status": _READY, **fields})
+    return tenant_object("Network", "blue", "") | {"spec": {"type": "flat"}, "status": _READY} | fields
 
 
 def _found(owner: str = "t-1", **fields: Any) -> Object:
-    made = super_object("Network", "blue", **{"spec": {"type": "flat"}, "status": _READY, **fields})
+    made = super_object("Network", "blue") | {"spec": {"type": "flat"}, "status": _READY} | fields
     made["metadata"] |= {"namespace": _PLACE}
     made["metadata"]["annotations"] |= owner_annotations(owner, "kube-system")
     return made
@@ -38,7 +38,9 @@ def _found(owner: str = "t-1", **fields: Any) -> Object:
 
 def test_stands_beside_the_dns_services() -> None:
     meta = {"finalizers": ["vcnode.io/networks"], "labels": {"team": "a"}}
-    result = plan(SYNC, _own(meta=meta), None)
+    own = _own()
+    own["metadata"] |= meta
+    result = plan(SYNC, own, None)
     assert created(result) == {
         "kind": "Network",
         "metadata": {
