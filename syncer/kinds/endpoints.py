@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from daemonkit.kube.resources import Key, Resource
-from syncer.core.objects import Object, SyncedKind, namespace_of, uid_of
+from syncer.core.objects import Object, SyncedKind, name_of, namespace_of, uid_of
 from syncer.core.plan import NOTHING, Plan, Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds.downward import plan_down, plan_removal, start
@@ -19,6 +19,8 @@ from syncer.kinds.port import KindSync, SameName, Scope
 from syncer.policy import endpoints as policy
 
 KIND = SyncedKind(Resource("", "v1", "endpoints"), "Endpoints")
+# Where an API server publishes its own addresses.
+_DEFAULT, _API_SERVER = "default", "kubernetes"
 
 
 class EndpointsSync(SameName):
@@ -70,13 +72,25 @@ def endpoint_refusals(tenant: Object, view: View) -> tuple[Refusal, ...]:
         pod = pod_of(target, namespace_of(tenant), view)
         if pod is not None:
             own |= addresses_of(pod)
-    found = policy.refusals(tenant, view.policy, own)
+    api_server = _api_server_addresses(tenant, view)
+    found = policy.refusals(tenant, view.policy, own, api_server)
+    if not found:
+        return ()
     # Asked for only then: who asks is planned again at each change of a pod there.
-    return (
-        policy.refusals(tenant, view.policy, own.union(view.pod_addresses(namespace_of(tenant))))
-        if found
-        else ()
-    )
+    own.update(view.pod_addresses(namespace_of(tenant)))
+    return policy.refusals(tenant, view.policy, own, api_server)
+
+
+def _api_server_addresses(tenant: Object, view: View) -> set[str] | None:
+    """Where the tenant's API server is, for the Services `kubernetes-<network>` that lead to it."""
+    if namespace_of(tenant) != _DEFAULT or not name_of(tenant).startswith(f"{_API_SERVER}-"):
+        return None
+    published = view.in_tenant("EndpointSlice", _DEFAULT, _API_SERVER) or {}
+    return {
+        str(address)
+        for endpoint in published.get("endpoints") or ()
+        for address in endpoint.get("addresses") or ()
+    }
 
 
 def addresses_of(pod: Object) -> set[str]:

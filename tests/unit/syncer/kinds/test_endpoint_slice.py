@@ -121,3 +121,25 @@ def test_addresses_without_a_reference_are_those_of_the_tenants_pods() -> None:
     refused = "refused endpoints[0].addresses[0]"
     assert brief(plan(SYNC, slice_, found)) == ["delete in super s-1", refused]
     assert brief(plan(SYNC, slice_, None)) == [refused]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "address", "expected"),
+    [
+        ("default", "kubernetes-blue", "10.70.0.2", ["create in super kubernetes-blue"]),
+        ("default", "kubernetes-blue", "10.70.0.3", ["refused endpoints[0].addresses[0]"]),
+        ("ns", "kubernetes-blue", "10.70.0.2", ["refused endpoints[0].addresses[0]"]),
+        ("default", "blue", "10.70.0.2", ["refused endpoints[0].addresses[0]"]),
+    ],
+)
+def test_services_of_networks_lead_to_the_tenants_api_server(
+    namespace: str, name: str, address: str, expected: list[str]
+) -> None:
+    def slice_of(namespace: str, name: str, address: str) -> Object:
+        meta = {"labels": {"kubernetes.io/service-name": name}}
+        made = tenant_object("EndpointSlice", name, namespace, meta=meta, addressType="IPv4")
+        return made | {"endpoints": [{"addresses": [address]}]}
+
+    view = FakeView(tenant_objects=[slice_of("default", "kubernetes", "10.70.0.2")])
+    slice_ = slice_of(namespace, name, address)
+    assert brief(SYNC.plan((namespace, name), slice_, None, view)) == expected
