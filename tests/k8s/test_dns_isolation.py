@@ -47,7 +47,7 @@ class AllocatedAddresses:
 @pytest.fixture(scope="module")
 def allocated(ring: Ring) -> Iterator[AllocatedAddresses]:
     """All objects of all cases, and the webhook beside them."""
-    gate_networks.install(ring)
+    gate_networks.install(ring.super_cluster.api)
     api = ring.super_cluster.api
     given: dict[tuple[str, str], str] = {}
     made: list[str] = []

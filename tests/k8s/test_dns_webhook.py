@@ -38,7 +38,7 @@ _NAMES = (f"{webhook.SERVICE}.{webhook.NAMESPACE}.svc",)
 @pytest.fixture(scope="module")
 def address(ring: Ring) -> Iterator[str]:
     """What is shipped, applied; the address of its Service."""
-    gate_networks.install(ring)
+    gate_networks.install(ring.super_cluster.api)
     with webhook.installed(ring) as found:
         yield found
 

@@ -74,7 +74,7 @@ def tree() -> Path:
 
 @pytest.fixture(scope="module")
 def deployed(ring: Ring, acme: RingTenant, tree: Path) -> Iterator[Deployed]:
-    gate_networks.install(ring)
+    gate_networks.install(ring.super_cluster.api)
     with (
         webhook_pods.pod_apiserver(ring) as apiserver,
         gate_networks.network(ring, acme, "red", "10.88.0.1") as red,

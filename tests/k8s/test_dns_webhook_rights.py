@@ -28,7 +28,7 @@ _SERVED_S = 20.0
 @pytest.fixture(scope="module")
 def account(ring: Ring, acme: RingTenant) -> Iterator[KubernetesApi]:
     """The super cluster with the webhook's token; a network `red` of a tenant is there."""
-    gate_networks.install(ring)
+    gate_networks.install(ring.super_cluster.api)
     with webhook.installed(ring), gate_networks.network(ring, acme, "red", "10.88.0.1"):
         yield webhook.as_itself(ring, webhook.token(ring))
 

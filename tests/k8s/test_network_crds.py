@@ -40,7 +40,7 @@ def target(request: pytest.FixtureRequest, ring: Ring, acme: RingTenant) -> tupl
     """An apiserver, and where Networks are in it."""
     if request.param == "tenant":
         return request.getfixturevalue("tenant_api"), f"/apis/{_GROUP}/networks"
-    gate_networks.install(ring)
+    gate_networks.install(ring.super_cluster.api)
     ring.syncer.create_namespace(acme, "kube-system")
     namespace = acme.super_namespace("kube-system")
     return ring.super_cluster.api, f"/apis/{_GROUP}/namespaces/{namespace}/networks"

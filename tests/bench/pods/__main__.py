@@ -111,7 +111,7 @@ def _filled(ring: Ring, tenant: RingTenant, variants: list[StartVariant]) -> Exi
     services.create_runtime_classes(ring, KATA, AGENT)
     for namespace in {rounds.WARM, "shop", *(variant.namespace for variant in variants)}:
         ring.syncer.create_namespace(tenant, namespace)
-    gate_networks.install(ring)
+    gate_networks.install(ring.super_cluster.api)
     addresses = objects.Addresses()
     stack.enter_context(gate_networks.network(ring, tenant, "default", addresses.next()))
     shop = tenant.super_namespace("shop")

@@ -54,9 +54,8 @@ class TenantNetwork:
         self.api.delete(self._path)
 
 
-def install(ring: Ring) -> None:
+def install(api: KubernetesApi) -> None:
     """Install the Network CRD in the super cluster."""
-    api = ring.super_cluster.api
     crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     api.create(crds, yaml.safe_load(_CRD.read_text()), may_exist=True)
 
@@ -73,7 +72,7 @@ def install(ring: Ring) -> None:
 @contextmanager
 def naming(ring: Ring) -> Iterator[NodeDaemon]:
     """dnsconfig on the node; kata-bridge is to run there."""
-    install(ring)
+    install(ring.super_cluster.api)
     daemon = daemons.dnsconfig(ring, sys.executable)
     try:
         daemon.start()

@@ -13,7 +13,7 @@ from bridge_api.messages import GuestResult, SetResolvConfRequest
 from tests.k8s.ring import services, shipped
 from tests.k8s.ring.api import JsonObject, KubernetesApi
 from tests.k8s.ring.cluster import Ring
-from tests.k8s.ring.daemons import bridge_socket
+from tests.k8s.ring.daemons import DaemonHost, bridge_socket
 from tests.k8s.ring.pods import container
 from tests.k8s.ring.processes import RingProcess
 from tests.k8s.ring.tenants import RingTenant
@@ -47,7 +47,7 @@ def start_dns_server(ring: Ring) -> RingProcess:
     return RingProcess("dns", argv, ring.directory / "dns.log", enters_pid_namespace=True)
 
 
-def allow_bridge(ring: Ring) -> JsonObject:
+def allow_bridge(ring: DaemonHost) -> JsonObject:
     """Give kata-bridge its shipped rights; returns its settings below `gate`."""
     kubeconfig = shipped.let_in(
         ring.super_cluster, "kata-bridge", ring.node.name, ring.directory / "kata-bridge"

@@ -17,6 +17,7 @@ from tests.k8s.ring.processes import run
 PAUSE = "ring.test/pause:1"
 BUSYBOX = "ring.test/busybox:1"
 AGNHOST = "ring.test/agnhost:1"
+COREDNS = "ring.test/coredns:1"
 
 # What the sandbox runs: wait for ever, collect orphans, end on SIGTERM. The ring's node also has
 # it as process 1 of its process namespace.
@@ -94,6 +95,14 @@ def write_agnhost_image(archive: Path, binary: Path) -> None:
     """The same with the server of Kubernetes' own tests, which looks up names as Go programs do."""
     layer = _Layer().build(directories=[], files={"agnhost": (binary.read_bytes(), 0o755)}, links={})
     write_archive(archive, AGNHOST, [_busybox_layer(), layer], {"Entrypoint": ["/agnhost"]})
+
+
+def write_coredns_image(archive: Path, binary: str) -> None:
+    """An image with nothing but CoreDNS, which takes its arguments as the official one does."""
+    layer = _Layer().build(
+        directories=["etc"], files={"coredns": (Path(binary).read_bytes(), 0o755)}, links={}
+    )
+    write_archive(archive, COREDNS, [layer], {"Entrypoint": ["/coredns"]})
 
 
 def _busybox_layer() -> bytes:

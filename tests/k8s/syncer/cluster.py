@@ -21,7 +21,7 @@ from tests.k8s.ring.kubectl import Kubectl
 from tests.k8s.ring.network import NetworkNamespace
 from tests.k8s.ring.processes import RingProcess, wait_for
 from tests.k8s.ring.tenants import RingTenant
-from tests.k8s.syncer import provisioned
+from tests.k8s.syncer import policies, provisioned
 from tests.k8s.syncer.node import ClusterParts, SuperNode, start_node
 
 NODES = ("worker-1", "worker-2")
@@ -100,6 +100,7 @@ def start_synced_ring(binaries: Binaries, stack: ExitStack, *, nodes: int = 2) -
         processes[f"controllers {name}"] = manager
         stack.callback(manager.stop)
     virtual_clusters.install(super_cluster.api)
+    policies.install(super_cluster.api)
     for name, tenant in zip(TENANT_NAMES, tenants, strict=True):
         provisioned.provision(super_cluster.api, tenant, name, TENANT_CIDR)
     cluster = ClusterParts(directory, binaries, authorities, super_cluster, tenants)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.k8s.ring import daemons
 from tests.k8s.ring.images import AGNHOST
+from tests.k8s.syncer import policies
 from tests.k8s.syncer.cluster import SyncedRing
 from tests.k8s.syncer.shops import Shop, agnhost, deployment, object_of, pod, service
 
@@ -23,8 +24,10 @@ _HANDLER = "kata"
 
 @pytest.fixture(scope="module")
 def runtime_class(synced_ring: SyncedRing) -> Iterator[str]:
-    """kata-bridge and kubeproxy-ext on all nodes, and a published RuntimeClass of their guests."""
+    """kata-bridge and kubeproxy-ext on all nodes, and a RuntimeClass of their guests that pods may name."""
+    api = synced_ring.super_cluster.api
     with ExitStack() as stack:
+        stack.enter_context(policies.applied(api, pods={"runtimeClasses": [_HANDLER]}))
         for node in synced_ring.nodes:
             bridge = daemons.kata_bridge(node, sys.executable)
             proxy = daemons.kubeproxy_ext(node, sys.executable)
@@ -34,7 +37,6 @@ def runtime_class(synced_ring: SyncedRing) -> Iterator[str]:
             proxy.start()
         made = object_of("node.k8s.io/v1", "RuntimeClass", _HANDLER, handler=_HANDLER)
         made["metadata"]["labels"] = {"tenancy.x-k8s.io/super.public": "true"}
-        api = synced_ring.super_cluster.api
         api.create(_CLASSES, made, may_exist=True)
         stack.callback(api.delete, f"{_CLASSES}/{_HANDLER}")
         yield _HANDLER

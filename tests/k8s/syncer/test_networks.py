@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All daemons together: gate, rules and resolver of guests; DNS servers are the tenants' own pods."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+
+import pytest
+
+from tenancy import keys
+from tests.k8s.ring import daemons, gate_networks, gating, images
+from tests.k8s.ring.api import JsonObject, KubernetesApi
+from tests.k8s.ring.images import AGNHOST, COREDNS
+from tests.k8s.ring.processes import wait_for
+from tests.k8s.ring.tenants import RingTenant
+from tests.k8s.ring.virtual_clusters import CRDS
+from tests.k8s.syncer import policies
+from tests.k8s.syncer.cluster import SyncedRing
+from tests.k8s.syncer.daemon import SyncerDaemon
+from tests.k8s.syncer.node import SuperNode
+from tests.k8s.syncer.shops import Shop, agnhost, deployment, object_of, pod, service
+
+pytestmark = pytest.mark.timeout(300)
+
+_PORT = 8080
+_HANDLER = "kata"
+_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
+_NETWORKS = "/apis/arktos.futurewei.com/v1/networks"
+_DEFINITION = f"{CRDS}/networks.arktos.futurewei.com"
+_READY_S = 90.0
+# Nothing listens there: no name of another domain is asked for.
+_UPSTREAM = "10.70.0.1"
+_SETTINGS = {
+    "pods": {"dns": "node", "requiredPlugins": ["vcnode"]},
+    "networks": {"installsDefinition": True, "image": COREDNS, "upstream": [_UPSTREAM]},
+}
+
+
+@pytest.fixture(scope="module")
+def networked(synced_ring: SyncedRing, syncer: SyncerDaemon) -> Iterator[SyncedRing]:
+    """Every daemon on every node, and a syncer that serves Networks; afterwards all is as it was."""
+    api = synced_ring.super_cluster.api
+    gate_networks.install(api)
+    archive = synced_ring.directory / "coredns.tar"
+    images.write_coredns_image(archive, synced_ring.binaries["coredns"])
+    with ExitStack() as stack:
+        stack.enter_context(policies.applied(api, pods={"runtimeClasses": [_HANDLER]}))
+        made = object_of("node.k8s.io/v1", "RuntimeClass", _HANDLER, handler=_HANDLER)
+        made["metadata"]["labels"] = {keys.SUPER_PUBLIC: "true"}
+        api.create(_CLASSES, made, may_exist=True)
+        stack.callback(api.delete, f"{_CLASSES}/{_HANDLER}")
+        for node in synced_ring.nodes:
+            node.node.import_image(archive)
+            _start_daemons(node, stack)
+        stack.callback(_start_again, syncer, {})
+        stack.callback(_remove_networks, synced_ring, syncer)
+        _start_again(syncer, _SETTINGS)
+        for tenant in synced_ring.tenants:
+            wait_for(f"{tenant.key} has its network", partial(_is_ready, tenant), timeout_s=_READY_S)
+        yield synced_ring
+
+
+def _start_daemons(node: SuperNode, stack: ExitStack) -> None:
+    gate = {"policy": "enforce", **gating.allow_bridge(node)}
+    for daemon in (
+        daemons.kata_bridge(node, sys.executable, gate),
+        daemons.kubeproxy_ext(node, sys.executable),
+        daemons.dnsconfig(node, sys.executable),
+    ):
+        stack.callback(daemon.stop)
+        daemon.start()
+
+
+def _start_again(syncer: SyncerDaemon, settings: dict[str, object]) -> None:
+    syncer.stop()
+    syncer.configure(settings)
+    syncer.start()
+
+
+def _remove_networks(ring: SyncedRing, syncer: SyncerDaemon) -> None:
+    for tenant in ring.tenants:
+        tenant.api.delete(f"{_NETWORKS}/default")
+    for tenant in ring.tenants:
+        wait_for(f"{tenant.key} has no network", partial(_has_none, tenant), timeout_s=_READY_S)
+    syncer.stop()
+    for tenant in ring.tenants:
+        tenant.api.delete(_DEFINITION)
+
+
+def _phase(tenant: RingTenant, name: str = "default") -> str:
+    reply = tenant.api.endpoint.request("GET", f"{_NETWORKS}/{name}")
+    return str(reply.json().get("status", {}).get("phase", "")) if reply.status == 200 else ""
+
+
+def _is_ready(tenant: RingTenant) -> bool:
+    return _phase(tenant) == "Ready"
+
+
+def _has_none(tenant: RingTenant) -> bool:
+    return not _phase(tenant)
+
+
+def _guest(**metadata: object) -> JsonObject:
+    main = {"name": "main", "image": AGNHOST, "imagePullPolicy": "Never"}
+    spec = {
+        "runtimeClassName": _HANDLER,
+        "terminationGracePeriodSeconds": 1,
+        "containers": [{**main, "command": ["sh", "-c", "exec sleep 100000"]}],
+    }
+    return pod("guest", spec, **{"labels": {"app": "guest"}, **metadata})
+
+
+def _start(shop: Shop) -> None:
+    server = {
+        "containers": [agnhost("netexec", f"--http-port={_PORT}")],
+        "terminationGracePeriodSeconds": 1,
+    }
+    shop.apply(service("web", "web", _PORT), deployment("web", server), _guest())
+
+
+def _request(host: str) -> str:
+    return f"printf 'GET /hostname HTTP/1.0\\r\\n\\r\\n' | nc -w 3 {host} {_PORT} | tail -n 1"
+
+
+def _cluster_ip(api: KubernetesApi, namespace: str, name: str) -> str:
+    return str(api.get(f"/api/v1/namespaces/{namespace}/services/{name}")["spec"]["clusterIP"])
+
+
+def test_guest_reaches_a_service_by_its_name(networked: SyncedRing, shops: tuple[Shop, Shop]) -> None:
+    """By short and full name, and by both cluster IPs; each tenant has another answer."""
+    for shop in shops:
+        _start(shop)
+    for shop in shops:
+        (web,) = shop.wait_running("app=web")
+        shop.wait_running("app=guest")
+        own = _cluster_ip(shop.api, shop.namespace, "web")
+        below = _cluster_ip(shop.super_api, shop.super_namespace, "web")
+        assert own.startswith("10.32.")
+        assert below.startswith("10.96.")
+        full = f"web.{shop.namespace}.svc.cluster.local"
+        shop.wait_output("guest", f"nslookup -type=a {full}", own)
+        for host in ("web", full, own, below):
+            shop.wait_output("guest", _request(host), web["metadata"]["name"])
+
+
+def test_resolver_is_the_networks(networked: SyncedRing, shops: tuple[Shop, Shop]) -> None:
+    """The server is the tenant's own Service at its address below, and the names are the tenant's."""
+    servers = []
+    for shop in shops:
+        _start(shop)
+    for shop in shops:
+        shop.wait_running("app=guest")
+        text = shop.sh("guest", "cat /etc/resolv.conf").check().text
+        namespace = shop.tenant.super_namespace("kube-system")
+        server = _cluster_ip(shop.super_api, namespace, "kube-dns-default")
+        assert f"nameserver {server}\n" in text
+        assert f"search {shop.namespace}.svc.cluster.local svc.cluster.local cluster.local" in text
+        servers.append(server)
+        made = shop.in_super("pods", "guest")
+        assert made is not None
+        assert made["spec"]["dnsPolicy"] == "ClusterFirst"
+        assert gating.REQUIRED.items() <= made["metadata"]["annotations"].items()
+    assert len(set(servers)) == 2
+
+
+def test_guest_finds_its_apiserver_by_name(networked: SyncedRing, shop: Shop) -> None:
+    shop.apply(_guest())
+    shop.wait_running("app=guest")
+    connect = "/agnhost connect --timeout=3s kubernetes.default.svc.cluster.local:443 && echo reached"
+    shop.wait_output("guest", connect, "reached")
+
+
+def test_network_holds_its_own_services_alone(networked: SyncedRing, shop: Shop) -> None:
+    """A second network: its pods find its Services, and not those of the default network."""
+    label = {keys.ARKTOS_NETWORK: "blue"}
+    made = object_of("arktos.futurewei.com/v1", "Network", "blue", spec={"type": "flat"})
+    shop.api.create(_NETWORKS, made)
+    try:
+        shop.wait("it is ready", lambda: _phase(shop.tenant, "blue") == "Ready", timeout_s=_READY_S)
+        _start(shop)
+        other = service("sky", "web", _PORT)
+        other["metadata"]["labels"] = label
+        inside = _guest(labels={"app": "inside", **label})
+        inside["metadata"] |= {"name": "inside"}
+        shop.apply(other, inside)
+        shop.wait_running("app=inside")
+        shop.wait_running("app=guest")
+        found = _cluster_ip(shop.api, shop.namespace, "sky")
+        shop.wait_output("inside", f"nslookup -type=a sky.{shop.namespace}.svc.cluster.local", found)
+        shop.wait_output(
+            "inside", f"nslookup -type=a web.{shop.namespace}.svc.cluster.local 2>&1", "NXDOMAIN"
+        )
+        shop.wait_output("guest", f"nslookup -type=a sky.{shop.namespace}.svc.cluster.local 2>&1", "NXDOMAIN")
+        shop.kubectl("delete", "pod", "inside").check()
+    finally:
+        shop.api.delete(f"{_NETWORKS}/blue")
+    shop.wait("it has gone", lambda: not _phase(shop.tenant, "blue"), timeout_s=_READY_S)
