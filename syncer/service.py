@@ -1,17 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """One running vc-syncer: builds the parts, starts them in order, and ends them."""
 
-import random
 import secrets
 import socket
-import time
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from daemonkit import logs
-from daemonkit.kube.client import Client
-from daemonkit.kube.credentials import Credentials
-from daemonkit.kube.kubeconfig import Access, in_cluster, load
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap, wait_until_ready
 from daemonkit.run.lifecycle import Lifecycle
 from syncer.attachments import Attachments
@@ -29,6 +23,7 @@ from syncer.sharding.lease_objects import LeaseNames
 from syncer.sharding.port import SoleOwner
 from syncer.sharding.replica import Replica
 from syncer.super_cluster import NODE, SuperCaches, SuperChange
+from syncer.surroundings import COMPONENT, Surroundings
 from syncer.tenant_reports import TenantReports
 from syncer.tenants.conditions import write_condition
 from syncer.tenants.directory import DirectorySource
@@ -39,7 +34,6 @@ from syncer.token_sync import TokenSync
 from syncer.vnode_sync import VNodeSync
 from syncer.work_queue import WorkQueue
 
-COMPONENT = "vc-syncer"
 # A start that is not ready by then reports ready to systemd all the same; `/readyz` names what is missing.
 READY_WAIT_S = 10.0
 # For writes under way at a stop.
@@ -53,22 +47,30 @@ _log = logs.get(__name__)
 class SyncerService:
     """Everything that lives from start to stop."""
 
-    def __init__(self, config: SyncerConfiguration, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        config: SyncerConfiguration,
+        environment: Mapping[str, str],
+        surroundings: Surroundings | None = None,
+    ) -> None:
         """Build all parts without connecting. Raises CredentialsError for an unusable kubeconfig."""
         self._config = config
+        self._outside = outside = Surroundings() if surroundings is None else surroundings
         self._metrics = SyncerMetrics()
         self._published: Mapping[str, TenantState] = {}
-        self._shell = DaemonShell(COMPONENT)
+        self._shell = DaemonShell(COMPONENT, wall_clock=outside.wall)
         self._tasks = self._shell.tasks
         self._replica = _replica_name(environment)
         # A managed field's manager is what stands before the slash.
         self._user_agent = COMPONENT if config.sharding is None else f"{COMPONENT}/{self._replica}"
-        self._client = _client(config.super_cluster.kubeconfig_file, environment, self._user_agent)
+        self._client = outside.open_super(
+            config.super_cluster.kubeconfig_file, environment, SLOTS, self._user_agent
+        )
         self._kinds: dict[str, KindSync] = {each.kind.kind: each for each in _kinds(config)}
         self._ownership = self._make_ownership(config.sharding)
-        self._queue = WorkQueue(time.monotonic, random.random, self._metrics.queue_seconds)
+        self._queue = WorkQueue(outside.monotonic, outside.jitter, self._metrics.queue_seconds)
         self._super = SuperCaches(self._client, self._kinds.values(), self._super_changed)
-        self._reports = TenantReports(self._metrics, time.time, time.monotonic)
+        self._reports = TenantReports(self._metrics, outside.wall, outside.monotonic)
         self._attachments = Attachments(
             self._open_session,
             self._attach,
@@ -78,9 +80,17 @@ class SyncerService:
             self._tasks,
         )
         self._vnodes = VNodeSync(
-            self._client, self._super, config.vn_agent, self._tasks, time.time, random.random
+            self._client,
+            self._super,
+            config.vn_agent,
+            self._tasks,
+            outside.wall,
+            outside.jitter,
+            probe=outside.probe,
         )
-        self._tokens = TokenSync(self._client, self._super, self._owns, self._tasks, time.time, random.random)
+        self._tokens = TokenSync(
+            self._client, self._super, self._owns, self._tasks, outside.wall, outside.jitter
+        )
         self._patrol = Patrol(
             self._queue,
             self._metrics,
@@ -137,7 +147,7 @@ class SyncerService:
             return DirectorySource(tenants.directory, lambda: self._client.server, self._publish)
         meta = tenants.virtual_clusters
         if meta is not None and (path := meta.kubeconfig_file) is not None:
-            self._meta_client = _client(path, environment, self._user_agent)
+            self._meta_client = self._outside.open_super(path, environment, SLOTS, self._user_agent)
         return VirtualClusterSource(
             self._meta_client,
             self._client,
@@ -156,9 +166,21 @@ class SyncerService:
             self._config.status.listen_at,
             self._metrics.registry,
             readiness=self._report.readiness,
-            status=lambda: self._report.status(time.monotonic()),
+            status=self.status,
             pages={"/explain": self._report.explain},
         )
+        self.start_parts()
+        await wait_until_ready(life, self._report.readiness, READY_WAIT_S)
+        _log.info(
+            "started", tenants=len(self._attachments.sessions), is_ready=self._report.readiness().is_ready
+        )
+        life.ready()
+        await life.stopping.wait()
+        await self._stop()
+        return 0
+
+    def start_parts(self) -> None:
+        """Start all but the status pages."""
         if isinstance(self._ownership, Replica):
             self._tasks.spawn(self._ownership.run(), "sharding")
             self._tasks.spawn(self._ownership.cut_expired(), "cut of expired writes")
@@ -169,14 +191,14 @@ class SyncerService:
         self._tokens.start(self._tasks)
         self._tasks.spawn(self._engine.run(), "engine")
         self._tasks.spawn(self._patrol.run(), "patrol")
-        await wait_until_ready(life, self._report.readiness, READY_WAIT_S)
-        _log.info(
-            "started", tenants=len(self._attachments.sessions), is_ready=self._report.readiness().is_ready
-        )
-        life.ready()
-        await life.stopping.wait()
-        await self._stop()
-        return 0
+
+    def status(self) -> dict[str, object]:
+        """The page `/status`."""
+        return self._report.status(self._outside.monotonic())
+
+    async def patrol(self) -> int:
+        """Patrol all tenants now; returns how many objects are not verified."""
+        return sum([await self._patrol.check(each) for each in list(self._attachments.sessions.values())])
 
     async def _stop(self) -> None:
         self._report.is_draining = True
@@ -214,8 +236,10 @@ class SyncerService:
             self._queue.add,
             self._client,
             self._ownership,
+            open_client=self._outside.open_tenant,
             virtual_cluster=state.virtual_cluster,
             user_agent=self._user_agent,
+            clock=self._outside.monotonic,
         )
 
     def _attach(self, session: TenantSession) -> None:
@@ -279,7 +303,7 @@ class SyncerService:
 
     def _note_problem(self, problem: Unusable) -> None:
         if problem.virtual_cluster is not None:
-            self._tasks.spawn(write_condition(self._meta_client, problem, time.time), "condition")
+            self._tasks.spawn(write_condition(self._meta_client, problem, self._outside.wall), "condition")
 
     def _source_problem(self) -> str:
         source = self._source
@@ -296,13 +320,3 @@ def _kinds(config: SyncerConfiguration) -> Iterable[KindSync]:
 def _replica_name(environment: Mapping[str, str]) -> str:
     """The name of this running replica: its pod's, as the host name is the node's under hostNetwork."""
     return (environment.get("POD_NAME") or socket.gethostname()).lower()
-
-
-def _client(path: Path | None, environment: Mapping[str, str], user_agent: str) -> Client:
-    def access() -> Access:
-        return in_cluster(environment) if path is None else load(path)
-
-    watched = () if path is None else (path,)
-    return Client(
-        Credentials(access, watched=watched), user_agent=user_agent, max_idle=SLOTS, repeats_writes=True
-    )

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from daemonkit.kube.client import Client
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.freshness import Failure
 from daemonkit.kube.kubeconfig import Access
@@ -32,6 +31,7 @@ from syncer.policy.sync_policy import DEFAULT, SyncPolicy
 from syncer.sharding.fenced_client import CheckedRequester, FencedClient
 from syncer.sharding.port import TenantOwnership
 from syncer.super_cluster import EVENT, SuperCaches
+from syncer.surroundings import COMPONENT, ApiClient
 from syncer.tenant_quota import COUNTED, TenantQuota
 from syncer.vnodes.tenant_vnodes import TenantVNodes
 from tenancy.super_namespaces import SuperNamespaceOwner
@@ -64,8 +64,9 @@ class TenantSession:
         super_client: CheckedRequester,
         ownership: TenantOwnership,
         *,
+        open_client: Callable[[Credentials, int, str], ApiClient],
         virtual_cluster: Key | None = None,
-        user_agent: str = "vc-syncer",
+        user_agent: str = COMPONENT,
         timing: Timing | None = None,
         clock: Callable[[], float] = time.monotonic,
         new_token: Callable[[], str] = lambda: secrets.token_hex(4),
@@ -76,9 +77,7 @@ class TenantSession:
         self.virtual_cluster = virtual_cluster
         self._access = access
         self._credentials = Credentials(lambda: self._access)
-        self.reader = Client(
-            self._credentials, user_agent=user_agent, max_idle=MAX_IN_FLIGHT, repeats_writes=True
-        )
+        self.reader = open_client(self._credentials, MAX_IN_FLIGHT, user_agent)
         self.client = FencedClient(self.reader, ownership, tenant.key)
         """Of the tenant's API server."""
         self.super_client = FencedClient(super_client, ownership, tenant.key)

@@ -16,7 +16,7 @@ from syncer.session import TenantSession
 from syncer.super_cluster import SuperCaches, SuperChange
 from syncer.vnodes.controller import VNodes
 from syncer.vnodes.desired import AgentAddress, VNodePolicy, agent_addresses, quota_resources
-from syncer.vnodes.tls_probe import TlsAgentProbe
+from syncer.vnodes.super_nodes import AgentProbe
 
 
 class VNodeSync:
@@ -31,6 +31,7 @@ class VNodeSync:
         wall: Callable[[], float],
         jitter: Callable[[], float],
         *,
+        probe: AgentProbe,
         timing: Timing | None = None,
     ) -> None:
         self._super = super_cluster
@@ -45,7 +46,7 @@ class VNodeSync:
             self._agents = self._follow(
                 client, PODS, config.pod_namespace, timing, label_selector=config.pod_selector
             )
-        self.vnodes = VNodes(self._addresses, config.port, TlsAgentProbe(), tasks, wall, jitter)
+        self.vnodes = VNodes(self._addresses, config.port, probe, tasks, wall, jitter)
 
     def _follow(
         self,

@@ -45,7 +45,7 @@ async def run(kubeconfig: Path, name: str, tenants: list[str]) -> None:
                     number += 1
                     with contextlib.suppress(ApiError, UnreachableError):
                         await write(FencedClient(client, replica, tenant), name, tenant, number)
-            await asyncio.sleep(INTERVAL_S)
+            await asyncio.sleep(INTERVAL_S)  # pace: of its writes
 
 
 if __name__ == "__main__":

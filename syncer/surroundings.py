@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a syncer reaches outside itself: API servers, vn-agents and clocks. Tests put fakes in their place."""
+
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from daemonkit.kube.client import MAX_RESPONSE_BYTES, Client
+from daemonkit.kube.credentials import Credentials
+from daemonkit.kube.kubeconfig import Access, in_cluster, load
+from syncer.vnodes.super_nodes import AgentProbe
+from syncer.vnodes.tls_probe import TlsAgentProbe
+
+COMPONENT = "vc-syncer"
+
+
+class ApiClient(Protocol):
+    """What makes single requests and watches: a `Client`, or one in the process."""
+
+    @property
+    def server(self) -> str: ...
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        content_type: str = "application/json",
+        limit_bytes: int = MAX_RESPONSE_BYTES,
+        before_send: Callable[[], None] | None = None,
+    ) -> bytes: ...
+
+    def stream(
+        self, path: str, params: Mapping[str, str], *, idle_timeout_s: float, timeout_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]: ...
+
+    async def close(self) -> None: ...
+
+
+def open_super(
+    path: Path | None, environment: Mapping[str, str], max_idle: int, user_agent: str
+) -> ApiClient:
+    """A client by a kubeconfig, or by the pod's service account. Raises CredentialsError."""
+
+    def access() -> Access:
+        return in_cluster(environment) if path is None else load(path)
+
+    watched = () if path is None else (path,)
+    credentials = Credentials(access, watched=watched)
+    return Client(credentials, user_agent=user_agent, max_idle=max_idle, repeats_writes=True)
+
+
+def open_tenant(credentials: Credentials, max_idle: int, user_agent: str) -> ApiClient:
+    """A client of a tenant's API server."""
+    return Client(credentials, user_agent=user_agent, max_idle=max_idle, repeats_writes=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """`monotonic` and `wall` are in seconds, `jitter` draws from 0 to 1."""
+
+    open_super: Callable[[Path | None, Mapping[str, str], int, str], ApiClient] = open_super
+    open_tenant: Callable[[Credentials, int, str], ApiClient] = open_tenant
+    probe: AgentProbe = field(default_factory=TlsAgentProbe)
+    monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    jitter: Callable[[], float] = random.random
