@@ -58,6 +58,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", type=_parts, default=PARTS, metavar="PARTS", help=f"of {','.join(PARTS)}")
     parser.add_argument("--tenants", type=int, help="real API servers of tenants")
     parser.add_argument("--pods", type=int, help="pods of the part `throughput`")
+    parser.add_argument("--rate", type=float, help="pods a second of the parts `steady` and `hang`")
     parser.add_argument(
         "--peer", metavar="CMD", help="another syncer too: CMD gets the path of the super kubeconfig"
     )
@@ -93,7 +94,11 @@ def _available_bytes() -> int:
 
 def _amounts(arguments: argparse.Namespace) -> BenchAmounts:
     amounts = QUICK if arguments.quick else FULL
-    return dataclasses.replace(amounts, throughput=arguments.pods) if arguments.pods else amounts
+    return dataclasses.replace(
+        amounts,
+        throughput=arguments.pods or amounts.throughput,
+        steady_rate=arguments.rate or amounts.steady_rate,
+    )
 
 
 async def _measure(arguments: argparse.Namespace, tenants: int) -> dict[str, SyncerFigures]:
