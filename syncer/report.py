@@ -7,10 +7,11 @@ from daemonkit.status.server import Query, Readiness, Reply
 from syncer.attachments import Attachment, Attachments
 from syncer.cache import is_verified
 from syncer.core.plan import Side
+from syncer.core.plan_description import describe_plan
 from syncer.core.sharding import SHARDS
 from syncer.deletions import SyncKey
 from syncer.engine import Engine
-from syncer.session import TenantSession
+from syncer.session import NOT_WATCHED, TenantSession
 from syncer.sharding.replica import Replica
 from syncer.super_cluster import SuperCaches
 from syncer.tenant_reports import TenantReports
@@ -102,6 +103,9 @@ class StatusReport:
             "problem": None
             if each.problem is None
             else {"reason": each.problem.reason, "message": each.problem.message},
+            "virtualCluster": None
+            if each.state.virtual_cluster is None
+            else "/".join(each.state.virtual_cluster),
         }
         session = each.session
         if session is None:
@@ -163,6 +167,8 @@ class StatusReport:
             ),
             "reason": self._reports.last(session, item),
             "conflict": self._engine.conflicts.get((session.tenant.key, item), ""),
+            "policyProblem": session.policy if isinstance(session.policy, str) else "",
+            "plan": _fresh_plan(session, item),
         }
 
 
@@ -180,6 +186,27 @@ def _sharding(replica: Replica) -> dict[str, object]:
         "replicasAlive": replica.live_replicas,
         "isLeaseRenewed": replica.is_renewed,
         "lastError": replica.last_error,
+    }
+
+
+def _fresh_plan(session: TenantSession, item: SyncKey) -> dict[str, object] | None:
+    """What a plan of the cached objects would do now, and what it looked up if it waits. Nothing is done.
+
+    None without an object, and for Events, which are copied once.
+    """
+    cached, cached_super = session.cached(item), session.cached_super(item)
+    if item[0] in NOT_WATCHED or (cached is None and cached_super is None):
+        return None
+    view = session.view()
+    tenant = None if cached is None else cached.load()
+    found = None if cached_super is None else cached_super.load()
+    plan = session.sync_of(item[0]).plan((item[1], item[2]), tenant, found, view)
+    looked = sorted(view.looked) if plan.wait is not None else []
+    return describe_plan(plan) | {
+        "waitsFor": [
+            {"side": side.value, "kind": kind, "namespace": namespace, "name": name}
+            for side, kind, namespace, name in looked
+        ]
     }
 
 

@@ -188,6 +188,9 @@ class TenantSession:
     def has_kind(self, name: str) -> bool:
         return name in self._kinds
 
+    def sync_of(self, name: str) -> KindSync:
+        return self._kinds[name]
+
     def kind(self, name: str) -> SyncedKind:
         return self._kinds[name].kind
 

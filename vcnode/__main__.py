@@ -6,11 +6,13 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from vcnode import demo, explain, explain_dns, guests, status, tenant
+from vcnode import demo, explain, explain_dns, explain_object, guests, status, tenant, tenants
 from vcnode.program import run_verb
 from vcnode.terminal import ToolError
 
-VERBS = (status, guests, explain, tenant, demo)
+VERBS = (status, guests, tenants, explain, tenant, demo)
+# Second words of `explain`: argparse has no verbs of two words beside one of the first word alone.
+EXPLAINERS = {each.VERB: each for each in (explain_dns, explain_object)}
 
 
 def parser(verbs: Sequence[ModuleType] = VERBS) -> argparse.ArgumentParser:
@@ -32,9 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             demo.execute(words[1:])
         except ToolError as error:
             parser().error(str(error))
-    if words[:2] == ["explain", explain_dns.VERB]:
-        # argparse has no verbs of two words beside one of the first word alone.
-        arguments = parser((explain_dns,)).parse_args(words[1:])
+    if words[:1] == ["explain"] and len(words) > 1 and words[1] in EXPLAINERS:
+        arguments = parser((EXPLAINERS[words[1]],)).parse_args(words[1:])
     else:
         arguments = parser().parse_args(words)
     return run_verb(lambda terminal: arguments.run(arguments, terminal))

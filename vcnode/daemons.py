@@ -17,6 +17,7 @@ BRIDGE_STATUS = SOCKET_DIRECTORY / "kata-bridge-status.sock"
 # Daemons without privileges have a directory each: none can take the name of another's socket.
 PROXY_STATUS = SOCKET_DIRECTORY / "kubeproxy-ext" / "status.sock"
 DNS_STATUS = SOCKET_DIRECTORY / "dnsconfig" / "status.sock"
+SYNCER_STATUS = SOCKET_DIRECTORY / "vc-syncer" / "status.sock"
 # A daemon answers from its memory; one that takes longer is in trouble.
 TIMEOUT_S = 3.0
 

@@ -13,7 +13,8 @@ from guest_agent import __main__ as guest_agent
 from guest_agent import arguments as guest_arguments
 from kubeproxy_ext import render
 from kubeproxy_ext.__main__ import main as kubeproxy_ext
-from vcnode import demo, explain_dns, program, terminal
+from vcnode import demo, program, terminal
+from vcnode.__main__ import EXPLAINERS
 from vcnode.__main__ import parser as operators_tool
 from vcnode_demo import runner
 from vcnode_demo.__main__ import parser as demo_parser
@@ -23,7 +24,8 @@ DAEMONS = ("vn-agent", "kubeproxy-ext", "dnsconfig", "dnsconfig-webhook", "kata-
 _EXIT_WRONG_ARGUMENTS = 2
 _NEGATIVE = (
     "a verb that asks a question: the answer is no (a daemon is not ready, a guest or a pod's resolver is not"
-    " current, the desired and the applied rules differ, a tenant's file is bad, a tenant is still retained)"
+    " current, the desired and the applied rules differ, a tenant's file is bad, a tenant is still retained,"
+    " an object or a tenant is not synced)"
 )
 
 
@@ -63,7 +65,8 @@ def helps() -> Iterator[tuple[str, str]]:
         yield "vcnode", operators_tool().format_help()
         verbs = dict(_verbs(operators_tool()))
         verbs[demo.VERB] = demo_parser()
-        verbs[f"explain {explain_dns.VERB}"] = dict(_verbs(operators_tool((explain_dns,))))[explain_dns.VERB]
+        for name, each in EXPLAINERS.items():
+            verbs[f"explain {name}"] = dict(_verbs(operators_tool((each,))))[name]
         for name, verb in sorted(verbs.items()):
             yield f"vcnode {name}", verb.format_help()
 

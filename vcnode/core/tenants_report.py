@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vc-syncer's tenants, and one object of a tenant, as lines for people."""
+
+import json
+from typing import Any
+
+import msgspec
+
+from tenancy import keys
+from vcnode.terminal import columns, duration
+
+SYNCED = "Synced"
+
+
+class Problem(msgspec.Struct):
+    """Why a tenant cannot be synced."""
+
+    reason: str
+    message: str
+
+
+class HeldDeletions(msgspec.Struct):
+    """Deletions that a person must release."""
+
+    reason: str = ""
+    message: str = ""
+    token: str = ""
+
+
+class QueueDepths(msgspec.Struct, rename="camel"):
+    """How many objects of a tenant are in the queue."""
+
+    ready: int = 0
+    delayed: int = 0
+    in_flight: int = 0
+
+
+class UnsyncedObject(msgspec.Struct):
+    """An object that is not synced, with the reason that its tenant was given."""
+
+    kind: str
+    object: str
+    reason: str
+
+
+class SyncedTenant(msgspec.Struct, rename="camel"):
+    """A tenant in vc-syncer's /status."""
+
+    phase: str
+    problem: Problem | None = None
+    virtual_cluster: str | None = None
+    key: str = ""
+    weight: int = 1
+    queue: QueueDepths = msgspec.field(default_factory=QueueDepths)
+    oldest_item_seconds: float | None = None
+    held: dict[str, HeldDeletions] = {}
+    last_error: str = ""
+    network_problem: str = ""
+    not_synced: tuple[UnsyncedObject, ...] = ()
+    not_synced_count: int = 0
+
+    @property
+    def is_good(self) -> bool:
+        return self.phase == SYNCED and not self.held
+
+
+class SyncerStatus(msgspec.Struct, rename="camel"):
+    """The part of vc-syncer's /status that this verb reads."""
+
+    daemon: str
+    tenants: dict[str, SyncedTenant] = {}
+    source_problem: str = ""
+
+
+class PlannedAction(msgspec.Struct, rename="camel"):
+    """One request that a fresh plan would send."""
+
+    action: str
+    side: str
+    kind: str
+    subresource: str = ""
+    patch: Any = None
+    paths: tuple[str, ...] = ()
+    node: str = ""
+
+
+class Refused(msgspec.Struct):
+    """A field that may not go down."""
+
+    path: str
+    message: str
+
+
+class LookedUp(msgspec.Struct):
+    """An object that a plan which waits has looked up."""
+
+    side: str
+    kind: str
+    namespace: str
+    name: str
+
+
+class FreshPlan(msgspec.Struct, rename="camel"):
+    """What a plan of the object would do now."""
+
+    actions: tuple[PlannedAction, ...] = ()
+    refusals: tuple[Refused, ...] = ()
+    wait: Problem | None = None
+    conflict: str = ""
+    waits_for: tuple[LookedUp, ...] = ()
+
+
+class ObjectPage(msgspec.Struct, rename="camel"):
+    """vc-syncer's /explain of one object."""
+
+    tenant: str
+    kind: str
+    namespace: str
+    name: str
+    is_in_tenant: bool
+    is_in_super: bool
+    is_synced: bool
+    super_namespace: str | None = ""
+    owns_super_namespace: bool = False
+    super_name: str = ""
+    is_held: bool = False
+    reason: str = ""
+    conflict: str = ""
+    policy_problem: str = ""
+    plan: FreshPlan | None = None
+
+
+def render(status: SyncerStatus, tenants: dict[str, SyncedTenant]) -> list[str]:
+    """The lines about these tenants, by their sources."""
+    lines = [f"tenants cannot be read: {status.source_problem}"] if status.source_problem else []
+    if not tenants:
+        return [*lines, "no tenants"]
+    head = (
+        "TENANT",
+        "PHASE",
+        "WEIGHT",
+        "READY",
+        "DELAYED",
+        "IN FLIGHT",
+        "OLDEST",
+        "HELD",
+        "UNSYNCED",
+        "MESSAGE",
+    )
+    lines += columns([head, *(_row(source, each) for source, each in tenants.items())])
+    for source, each in tenants.items():
+        for side, held in each.held.items():
+            lines += ["", f"{each.key or source}: deletions are held on side {side}: {held.message}"]
+            lines.append(f"  if they are meant: {release_command(each, held.token)}")
+    return lines
+
+
+def render_unsynced(tenant: SyncedTenant) -> list[str]:
+    """The lines about the objects of a tenant that are not synced."""
+    if not tenant.not_synced:
+        return []
+    rows = ((each.kind, each.object, each.reason) for each in tenant.not_synced)
+    lines = ["", *columns([("KIND", "OBJECT", "REASON"), *rows])]
+    more = tenant.not_synced_count - len(tenant.not_synced)
+    return [*lines, f"and {more} more"] if more > 0 else lines
+
+
+def release_command(tenant: SyncedTenant, token: str) -> str:
+    """What a person runs to release held deletions."""
+    if tenant.virtual_cluster is None:
+        return (
+            "the tenant has no VirtualCluster that could say so: restore the tenant, or remove its kubeconfig"
+        )
+    namespace, _, name = tenant.virtual_cluster.partition("/")
+    annotation = f"{keys.RELEASE_HELD}={token}"
+    return f"kubectl annotate virtualcluster {name} --namespace {namespace} --overwrite {annotation}"
+
+
+def _row(source: str, each: SyncedTenant) -> tuple[str, ...]:
+    queue = each.queue
+    messages = (
+        "" if each.problem is None else f"{each.problem.reason}: {each.problem.message}",
+        each.network_problem,
+        each.last_error,
+    )
+    return (
+        each.key or source,
+        each.phase,
+        str(each.weight),
+        str(queue.ready),
+        str(queue.delayed),
+        str(queue.in_flight),
+        "-" if each.oldest_item_seconds is None else duration(each.oldest_item_seconds),
+        ",".join(each.held) or "-",
+        str(each.not_synced_count),
+        "; ".join(filter(None, messages)) or "-",
+    )
+
+
+def is_agreed(page: ObjectPage) -> bool:
+    """Whether both sides of the object are as they should be."""
+    plan = page.plan
+    return (
+        (page.is_in_tenant or page.is_in_super)
+        and not page.is_held
+        and not page.reason
+        and (plan is None or not (plan.actions or plan.refusals or plan.wait or plan.conflict))
+    )
+
+
+def render_object(page: ObjectPage) -> list[str]:
+    """The lines about one object."""
+    own = f"{page.namespace}/{page.name}" if page.namespace else page.name
+    rows = [
+        ("tenant", f"{page.kind} {own}" if page.is_in_tenant else f"{page.kind} {own} does not exist"),
+        ("super cluster", _super_object(page)),
+        ("state", _state(page)),
+    ]
+    if page.is_held:
+        rows.append(("held", "its deletion waits for a person: vcnode tenants"))
+    if page.policy_problem:
+        rows.append(("policy", f"{page.policy_problem}: nothing new goes down"))
+    if page.reason:
+        rows.append(("reported", page.reason))
+    if conflict := page.conflict or (page.plan.conflict if page.plan else ""):
+        rows.append(("conflict", f"{conflict}; it is left as it is"))
+    if page.plan is not None:
+        rows += _plan_rows(page.plan)
+    return columns(rows)
+
+
+def _super_object(page: ObjectPage) -> str:
+    if page.namespace and page.super_namespace is None:
+        return "no super namespace can have the name"
+    place = f"{page.super_namespace}/" if page.namespace else ""
+    if page.is_in_super:
+        return f"{page.kind} {place}{page.super_name}"
+    if page.namespace and not page.owns_super_namespace:
+        return f"namespace {page.super_namespace} is not there, or is not this tenant's"
+    return f"none in {page.super_namespace}" if page.namespace else "none"
+
+
+def _state(page: ObjectPage) -> str:
+    if not (page.is_in_tenant or page.is_in_super):
+        return "there is no such object on either side"
+    if is_agreed(page):
+        return "synced" if page.is_synced else "both sides agree"
+    return "not synced"
+
+
+def _plan_rows(plan: FreshPlan) -> list[tuple[str, str]]:
+    rows = [("refused", f"{each.path}: {each.message}") for each in plan.refusals]
+    if plan.wait is not None:
+        rows.append(("waits", f"{plan.wait.reason}: {plan.wait.message}"))
+        rows += [
+            ("looked up", f"{each.side}: {each.kind} {each.namespace}/{each.name}") for each in plan.waits_for
+        ]
+    rows += [("differs", _action(each)) for each in plan.actions]
+    return rows
+
+
+def _action(each: PlannedAction) -> str:
+    target = f"{each.kind}/{each.subresource}" if each.subresource else each.kind
+    text = f"{each.action} {target} in the {'tenant' if each.side == 'tenant' else 'super cluster'}"
+    if each.patch is not None:
+        return f"{text}: {json.dumps(each.patch, ensure_ascii=False)}"
+    if each.paths:
+        return f"{text}: {', '.join(each.paths)}"
+    return f"{text} to node {each.node}" if each.node else text
