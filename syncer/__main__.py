@@ -9,6 +9,7 @@ from daemonkit.run.command_line import EXIT_UNUSABLE, load_or_exit, parse_argume
 from daemonkit.run.lifecycle import Lifecycle, api_service, run
 from syncer.config import load
 from syncer.service import SyncerService
+from syncer.start_check import start_problems
 
 _log = logs.get(__name__)
 
@@ -17,7 +18,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the daemon; the exit code is 2 for a configuration that cannot be used."""
     arguments = parse_arguments("vc-syncer", sys.argv[1:] if argv is None else argv)
     logs.setup()
-    config = load_or_exit(arguments, load)
+    config = load_or_exit(arguments, load, start_problems)
 
     async def body(life: Lifecycle) -> int:
         try:

@@ -2,7 +2,7 @@
 """A daemon's command line: `--config FILE [--check-config]`, `--help` and `--version`."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -56,11 +56,18 @@ def _parse_all(name: str, argv: Sequence[str]) -> Arguments:
     return Arguments(parsed.config, parsed.check_config)
 
 
-def load_or_exit(arguments: Arguments, load: Callable[[Path], T]) -> T:
+def _no_problems(_: object) -> Iterable[str]:
+    return ()
+
+
+def load_or_exit(
+    arguments: Arguments, load: Callable[[Path], T], problems_of: Callable[[T], Iterable[str]] = _no_problems
+) -> T:
     """Return what `load` makes of the file, for a daemon that starts.
 
     On `ConfigError` all its errors go to stderr and the exit code is 2. With `--check-config` a good file
-    ends in exit code 0, or 2 if the start would fail at one of its directories. Raises `SystemExit` then.
+    ends in exit code 0, or 2 if the start would fail at one of its directories, or for one of `problems_of`.
+    Raises `SystemExit` then.
     """
     try:
         config = load(arguments.config)
@@ -68,7 +75,7 @@ def load_or_exit(arguments: Arguments, load: Callable[[Path], T]) -> T:
         sys.stderr.write(f"{error}\n")
         raise SystemExit(EXIT_UNUSABLE) from None
     if arguments.is_check:
-        if problems := _directory_problems(config):
+        if problems := [*problems_of(config), *_directory_problems(config)]:
             sys.stderr.write("".join(f"{arguments.config}: {each}\n" for each in problems))
             raise SystemExit(EXIT_UNUSABLE)
         sys.stderr.write(f"{arguments.config}: ok\n")
