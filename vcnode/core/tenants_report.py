@@ -12,7 +12,7 @@ from vcnode.terminal import columns, duration
 SYNCED = "Synced"
 
 
-class Problem(msgspec.Struct):
+class TenantProblem(msgspec.Struct):
     """Why a tenant cannot be synced."""
 
     reason: str
@@ -47,7 +47,7 @@ class SyncedTenant(msgspec.Struct, rename="camel"):
     """A tenant in vc-syncer's /status."""
 
     phase: str
-    problem: Problem | None = None
+    problem: TenantProblem | None = None
     virtual_cluster: str | None = None
     key: str = ""
     weight: int = 1
@@ -84,7 +84,7 @@ class PlannedAction(msgspec.Struct, rename="camel"):
     node: str = ""
 
 
-class Refused(msgspec.Struct):
+class RefusedField(msgspec.Struct):
     """A field that may not go down."""
 
     path: str
@@ -104,8 +104,8 @@ class FreshPlan(msgspec.Struct, rename="camel"):
     """What a plan of the object would do now."""
 
     actions: tuple[PlannedAction, ...] = ()
-    refusals: tuple[Refused, ...] = ()
-    wait: Problem | None = None
+    refusals: tuple[RefusedField, ...] = ()
+    wait: TenantProblem | None = None
     conflict: str = ""
     waits_for: tuple[LookedUp, ...] = ()
 

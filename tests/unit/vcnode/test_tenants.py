@@ -16,7 +16,7 @@ from vcnode.terminal import Terminal, ToolError
 
 NOW = dt.datetime(2027, 3, 1, tzinfo=dt.UTC)
 
-GOOD = {
+GOOD: dict[str, Any] = {
     "phase": "Synced",
     "problem": None,
     "virtualCluster": "customers/acme",

@@ -29,6 +29,13 @@ def patch(kind: SyncedKind, body: Object, subresource: str = "") -> Patch:
     return Patch(Side.SUPER, kind, "vc-a-shop", "web", "uid", body, subresource)
 
 
+def action_of(action: Action) -> dict[str, Any]:
+    """What is shown of one action."""
+    found: Any = describe_plan(Plan((action,)))["actions"]
+    (one,) = found
+    return dict(one)
+
+
 @pytest.mark.parametrize(
     ("action", "expected"),
     [
@@ -76,7 +83,7 @@ def test_actions_are_described(action: Action, expected: dict[str, Any]) -> None
 @pytest.mark.parametrize("kind", [SECRET, CONFIG_MAP])
 def test_values_of_secrets_are_never_shown(kind: SyncedKind) -> None:
     body = {"data": {"password": "c2VjcmV0", "tls.key": "a2V5", "old": None}, "type": "Opaque"}
-    (found,) = describe_plan(Plan((patch(kind, body),)))["actions"]  # type: ignore[misc]
+    found = action_of(patch(kind, body))
     assert found == {
         "action": "patch",
         "side": "super",
@@ -87,7 +94,7 @@ def test_values_of_secrets_are_never_shown(kind: SyncedKind) -> None:
 
 def test_large_patches_show_their_paths_within_bounds() -> None:
     body = {"metadata": {"annotations": {f"key-{number}": "x" * 100 for number in range(300)}}}
-    (found,) = describe_plan(Plan((patch(POD, body),)))["actions"]  # type: ignore[misc]
+    found = action_of(patch(POD, body))
     assert len(found["paths"]) == 201
     assert found["paths"][0] == "metadata.annotations.key-0"
     assert found["paths"][-1] == "and 100 more"
