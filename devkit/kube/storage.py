@@ -187,6 +187,11 @@ class Storage:
         exists = self._key(resource, value) in self._of(resource)
         return self.replace(resource, value) if exists else self.create(resource, value)
 
+    def restore(self, resource: Resource, value: Object) -> Object:
+        """Put an object back as a backup has it, with its UID."""
+        value = copied(value)
+        return self._write(resource, self._key(resource, value), value)
+
     def delete(self, resource: Resource, namespace: str, name: str) -> Object:
         """Remove an object and return how it was. Raises StatusError 404."""
         self.get(resource, namespace, name)
