@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from daemonkit import logs
 from daemonkit.kube.credentials import CredentialsError
 from daemonkit.tasks import Tasks
+from syncer.core.tenant_cluster import TenantCluster
 from syncer.session import TenantSession
 from syncer.tenants.port import Reachable, TenantState, Unusable
 
@@ -28,7 +29,8 @@ class Attachment:
 class Attachments:
     """`open_session` builds a session, `attach` is run once it is synced, `detached` when it ends.
 
-    `problem` is called with a tenant that cannot be synced, for its VirtualCluster's conditions.
+    `problem` is called with a tenant that cannot be synced, for its VirtualCluster's conditions, and
+    `resolved` when that is over. `changed` has the session whose tenant was another before.
     """
 
     def __init__(
@@ -37,6 +39,8 @@ class Attachments:
         attach: Callable[[TenantSession], None],
         detached: Callable[[TenantSession], None],
         problem: Callable[[Unusable], None],
+        resolved: Callable[[Unusable], None],
+        changed: Callable[[TenantSession, TenantCluster], None],
         wait_super_synced: Callable[[], object],
         tasks: Tasks,
     ) -> None:
@@ -44,6 +48,8 @@ class Attachments:
         self._attach = attach
         self._detached = detached
         self._problem = problem
+        self._resolved = resolved
+        self._changed = changed
         self._wait_super_synced = wait_super_synced
         self._tasks = tasks
         self.by_source: dict[str, Attachment] = {}
@@ -68,9 +74,13 @@ class Attachments:
         known = self.by_source.get(source)
         if known is not None and known.session is not None:
             if known.session.tenant.key == state.cluster.key:
+                self._end_problem(known)
+                before = known.session.tenant
                 known.session.use(state.access)
                 known.session.change_tenant(state.cluster)
-                known.state, known.problem = state, None
+                known.state = state
+                if before != state.cluster:
+                    self._changed(known.session, before)
                 return
             self._end(source)
         other = self.sessions.get(state.cluster.key)
@@ -86,6 +96,8 @@ class Attachments:
             unusable = Unusable(state.cluster.key, "CredentialsUnusable", str(error), state.virtual_cluster)
             self._set_problem(source, state, unusable)
             return
+        if known is not None:
+            self._end_problem(known)
         self.by_source[source] = Attachment(state, session)
         self.sessions[state.cluster.key] = session
         _log.info("tenant found, listing its objects", tenant=session.tenant.key)
@@ -98,6 +110,12 @@ class Attachments:
         self._attach(session)
         _log.info("tenant synced", tenant=session.tenant.key)
 
+    def _end_problem(self, known: Attachment) -> None:
+        problem, known.problem = known.problem, None
+        if problem is not None:
+            _log.info("tenant can be synced again", tenant=problem.key, reason=problem.reason)
+            self._resolved(problem)
+
     def _set_problem(self, source: str, state: TenantState, problem: Unusable) -> None:
         known = self.by_source.get(source)
         if known is None:
@@ -105,6 +123,8 @@ class Attachments:
         # A session goes on with the credentials it has: what replaced them may be a mistake.
         known.state = state
         if known.problem != problem:
+            if known.problem is not None and known.problem.reason != problem.reason:
+                self._resolved(known.problem)
             known.problem = problem
             _log.warning(
                 "tenant cannot be synced", tenant=problem.key, reason=problem.reason, problem=problem.message

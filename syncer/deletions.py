@@ -24,11 +24,18 @@ _log = logs.get(__name__)
 class Deletions:
     """`new_token` makes the token by which a person releases a hold; `now` is monotonic."""
 
-    def __init__(self, tenant: str, new_token: Callable[[], str], now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        tenant: str,
+        new_token: Callable[[], str],
+        now: Callable[[], float],
+        restored: Mapping[Side, str] | None = None,
+    ) -> None:
+        """`restored` are the tokens of holds that the VirtualCluster's condition has, by side."""
         self._tenant = tenant
         self._new_token = new_token
         self._now = now
-        self._guards = {side: DeletionGuard() for side in Side}
+        self._guards = {side: DeletionGuard((restored or {}).get(side, "")) for side in Side}
         self._suspected: dict[Side, set[SyncKey]] = {side: set() for side in Side}
         self._unconfirmed: dict[Side, set[SyncKey]] = {side: set() for side in Side}
 

@@ -11,6 +11,7 @@ from syncer.attachments import Attachments
 from syncer.cache import CachedObject
 from syncer.core.plan import Side
 from syncer.engine import Engine
+from syncer.orphans import OrphanCollector
 from syncer.report import StatusReport
 from syncer.sharding.port import SoleOwner
 from syncer.sharding.replica import Replica
@@ -36,6 +37,7 @@ class LiveParts:
     vnodes: VNodeCounts
     tokens: TokenCounts
     ownership: SoleOwner | Replica
+    orphans: OrphanCollector | None
 
 
 def add_live_metrics(registry: Registry, parts: LiveParts) -> None:
@@ -63,6 +65,11 @@ def add_live_metrics(registry: Registry, parts: LiveParts) -> None:
         "Time since the source that is the oldest was confirmed: of the super cluster, of synced tenants.",
         lambda: source_ages(parts.super_cluster, parts.attachments),
         ("source",),
+    )
+    registry.gauge_function(
+        "vcnode_syncer_held_namespaces",
+        "Super namespaces whose VirtualCluster is gone, and that are kept until that is confirmed.",
+        lambda: 0.0 if parts.orphans is None else float(parts.orphans.held),
     )
     registry.gauge_function(
         "vcnode_syncer_held_tenants",

@@ -51,6 +51,9 @@ class SyncerMetrics:
         self.repairs = registry.counter(
             "vcnode_syncer_repairs_total", "Objects that a patrol found to differ and had planned again."
         )
+        self.orphans = registry.counter(
+            "vcnode_syncer_orphans_deleted_total", "Super namespaces deleted as their VirtualCluster is gone."
+        )
         self.events = registry.counter(
             "vcnode_syncer_events_total", "Events for tenants, by result.", ("result",)
         )

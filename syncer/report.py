@@ -11,6 +11,7 @@ from syncer.core.plan_description import describe_plan
 from syncer.core.sharding import SHARDS
 from syncer.deletions import SyncKey
 from syncer.engine import Engine
+from syncer.orphans import OrphanCollector
 from syncer.session import NOT_WATCHED, TenantSession
 from syncer.sharding.replica import Replica
 from syncer.super_cluster import SuperCaches
@@ -34,6 +35,7 @@ class StatusReport:
         engine: Engine,
         source_problem: Callable[[], str],
         replica: Replica | None = None,
+        orphans: OrphanCollector | None = None,
     ) -> None:
         self._attachments = attachments
         self._super = super_cluster
@@ -42,6 +44,7 @@ class StatusReport:
         self._engine = engine
         self._source_problem = source_problem
         self._replica = replica
+        self._orphans = orphans
         self.is_draining = False
 
     def readiness(self) -> Readiness:
@@ -90,6 +93,7 @@ class StatusReport:
                 },
             },
             "sourceProblem": self._source_problem(),
+            "orphans": None if self._orphans is None else self._orphans.status(),
             "sharding": None if self._replica is None else _sharding(self._replica),
             "tenants": {
                 source: self._tenant(each, now)

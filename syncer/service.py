@@ -4,19 +4,27 @@
 import secrets
 import socket
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from daemonkit import logs
+from daemonkit.kube.resources import Key
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap, wait_until_ready
 from daemonkit.run.lifecycle import Lifecycle
+from syncer import reachability
 from syncer.attachments import Attachments
 from syncer.config import ShardingConfig, SyncerConfiguration
+from syncer.core import held_condition
+from syncer.core.plan import Side
+from syncer.core.tenant_cluster import TenantCluster
 from syncer.engine import SLOTS, Engine
 from syncer.kinds import table
 from syncer.kinds.port import KindSync
 from syncer.live_metrics import LiveParts, add_live_metrics
 from syncer.metrics import SyncerMetrics
 from syncer.networks.controller import NetworkController
+from syncer.orphans import OrphanCollector
 from syncer.patrol import Patrol
+from syncer.reachability import Reachability
 from syncer.report import StatusReport
 from syncer.session import TenantSession
 from syncer.sharding.lease_objects import LeaseNames
@@ -25,10 +33,11 @@ from syncer.sharding.replica import Replica
 from syncer.super_cluster import NODE, SuperCaches, SuperChange
 from syncer.surroundings import COMPONENT, Surroundings
 from syncer.tenant_reports import TenantReports
-from syncer.tenants.conditions import write_condition
+from syncer.tenants.conditions import ClusterCondition, ConditionWriter
 from syncer.tenants.directory import DirectorySource
 from syncer.tenants.policies import Policies
-from syncer.tenants.port import Reachable, TenantState, Unusable
+from syncer.tenants.port import UNUSABLE_REASONS, Reachable, TenantState, Unusable
+from syncer.tenants.virtual_cluster import true_condition
 from syncer.tenants.virtual_clusters import VirtualClusterSource
 from syncer.token_sync import TokenSync
 from syncer.vnode_sync import VNodeSync
@@ -76,6 +85,8 @@ class SyncerService:
             self._attach,
             self._detached,
             self._note_problem,
+            self._note_resolved,
+            self._tenant_changed,
             self._super.wait_synced,
             self._tasks,
         )
@@ -109,6 +120,13 @@ class SyncerService:
         )
         self._meta_client = self._client
         self._source = self._make_source(environment)
+        self._conditions = ConditionWriter(self._meta_client, self._outside.wall)
+        self._reachability = Reachability(
+            self._attachments.sessions,
+            self._note_reachability,
+            lambda session: self._has_condition(session.virtual_cluster, reachability.REASON),
+        )
+        self._orphans = self._make_orphans()
         self._policies = Policies(self._meta_client, self._policies_changed)
         self._report = StatusReport(
             self._attachments,
@@ -118,6 +136,7 @@ class SyncerService:
             self._engine,
             self._source_problem,
             self._ownership if isinstance(self._ownership, Replica) else None,
+            self._orphans,
         )
         add_live_metrics(
             self._metrics.registry,
@@ -131,6 +150,7 @@ class SyncerService:
                 self._vnodes.vnodes.counts,
                 self._tokens.issuer.counts,
                 self._ownership,
+                self._orphans,
             ),
         )
 
@@ -154,6 +174,23 @@ class SyncerService:
             lambda: self._client.server,
             self._publish,
             self._tasks,
+        )
+
+    def _make_orphans(self) -> OrphanCollector | None:
+        meta = self._config.tenants.virtual_clusters
+        if meta is None or not isinstance(self._source, VirtualClusterSource):
+            return None
+        return OrphanCollector(
+            self._meta_client,
+            self._client,
+            self._source,
+            self._super,
+            self._ownership,
+            self._metrics,
+            interval_s=self._config.patrol.interval_seconds,
+            # Several meta clusters may have their tenants in one super cluster.
+            needs_confirmation=meta.kubeconfig_file is not None,
+            clock=self._outside.monotonic,
         )
 
     # ---- life
@@ -187,6 +224,10 @@ class SyncerService:
         self._super.start(self._tasks)
         self._tasks.spawn(self._policies.reflector.run(), "policies")
         self._tasks.spawn(self._source.run(), "tenants")
+        self._tasks.spawn(self._conditions.run(), "conditions")
+        self._tasks.spawn(self._reachability.run(), "reachability")
+        if self._orphans is not None:
+            self._tasks.spawn(self._orphans.run(), "orphans")
         self._vnodes.start(self._tasks)
         self._tokens.start(self._tasks)
         self._tasks.spawn(self._engine.run(), "engine")
@@ -226,6 +267,7 @@ class SyncerService:
         self._attachments.update(held)
 
     def _open_session(self, state: Reachable) -> TenantSession:
+        self._end_conditions(state.virtual_cluster)
         return TenantSession(
             state.cluster,
             state.access,
@@ -237,6 +279,8 @@ class SyncerService:
             self._client,
             self._ownership,
             open_client=self._outside.open_tenant,
+            holds_changed=self._holds_changed,
+            held_tokens=self._held_tokens(state),
             virtual_cluster=state.virtual_cluster,
             user_agent=self._user_agent,
             clock=self._outside.monotonic,
@@ -301,9 +345,63 @@ class SyncerService:
                 self._vnodes.policy_changed(session)
                 session.tasks.spawn(self._patrol.check(session), "patrol after a policy's change")
 
+    def _tenant_changed(self, session: TenantSession, before: TenantCluster) -> None:
+        """A weight, a policy, prefixes or a release of a tenant changed."""
+        if not session.is_attached:
+            session.change_policy(self._policies.of(session.tenant))
+            return
+        self._queue.attach(session)
+        is_planned_anew = session.change_policy(self._policies.of(session.tenant))
+        # All but these is read when it is needed.
+        if replace(before, weight=0, policy="", release="") != replace(
+            session.tenant, weight=0, policy="", release=""
+        ):
+            session.forget_verified()
+            is_planned_anew = True
+        if is_planned_anew:
+            session.tasks.spawn(self._patrol.check(session), "patrol after a tenant's change")
+
     def _note_problem(self, problem: Unusable) -> None:
         if problem.virtual_cluster is not None:
-            self._tasks.spawn(write_condition(self._meta_client, problem, self._outside.wall), "condition")
+            self._conditions.set(problem.virtual_cluster, ClusterCondition(problem.reason, problem.message))
+
+    def _note_resolved(self, problem: Unusable) -> None:
+        if problem.virtual_cluster is not None:
+            condition = ClusterCondition(problem.reason, is_true=False)
+            self._conditions.set(problem.virtual_cluster, condition)
+
+    def _note_reachability(self, session: TenantSession, message: str) -> None:
+        if session.virtual_cluster is not None:
+            condition = ClusterCondition(reachability.REASON, message, is_true=bool(message))
+            self._conditions.set(session.virtual_cluster, condition)
+
+    def _has_condition(self, cluster: Key | None, reason: str) -> bool:
+        return self._condition_of(cluster, reason) is not None
+
+    def _condition_of(self, cluster: Key | None, reason: str) -> str | None:
+        """The message of a VirtualCluster's condition that is True."""
+        if cluster is None or not isinstance(self._source, VirtualClusterSource):
+            return None
+        found = self._source.objects.get(cluster)
+        return None if found is None else true_condition(found, reason)
+
+    def _end_conditions(self, cluster: Key | None) -> None:
+        """End what an earlier process wrote of a tenant that is usable now."""
+        for reason in UNUSABLE_REASONS:
+            if cluster is not None and self._has_condition(cluster, reason):
+                self._conditions.set(cluster, ClusterCondition(reason, is_true=False))
+
+    def _holds_changed(self, session: TenantSession) -> None:
+        if session.virtual_cluster is None:
+            return
+        message = held_condition.message_of(session.deletions.holds())
+        condition = ClusterCondition(held_condition.REASON, message, is_true=bool(message))
+        self._conditions.set(session.virtual_cluster, condition)
+
+    def _held_tokens(self, state: Reachable) -> Mapping[Side, str]:
+        """The tokens of holds that the VirtualCluster's condition has."""
+        message = self._condition_of(state.virtual_cluster, held_condition.REASON)
+        return {} if message is None else held_condition.tokens_in(message)
 
     def _source_problem(self) -> str:
         source = self._source

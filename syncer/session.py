@@ -20,6 +20,7 @@ from daemonkit.kube.resources import NODES, Key
 from daemonkit.kube.store import Added, Change, Deleted, Modified
 from daemonkit.tasks import Tasks
 from syncer.cache import CachedObject, is_verified, last_observed, parse, parse_with_spec
+from syncer.core.deletion_guard import Hold
 from syncer.core.objects import Object, SyncedKind, labels_of
 from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
@@ -65,6 +66,8 @@ class TenantSession:
         ownership: TenantOwnership,
         *,
         open_client: Callable[[Credentials, int, str], ApiClient],
+        holds_changed: Callable[["TenantSession"], None] = lambda _: None,
+        held_tokens: Mapping[Side, str] | None = None,
         virtual_cluster: Key | None = None,
         user_agent: str = COMPONENT,
         timing: Timing | None = None,
@@ -95,7 +98,10 @@ class TenantSession:
         self.nodes: Reflector[CachedObject] = Reflector(
             self.reader, NODES, parse, on_change=self._nodes_changed, timing=timing
         )
-        self.deletions = Deletions(tenant.key, new_token, clock)
+        self.deletions = Deletions(tenant.key, new_token, clock, held_tokens)
+        self._holds_changed = holds_changed
+        # What the condition has is to be judged anew, and ends if nothing is held.
+        self._reported_holds: dict[Side, Hold] | None = None if held_tokens else {}
         self.is_attached = False
         self.has_patrolled = False
         self._is_judging = False
@@ -152,8 +158,10 @@ class TenantSession:
             self._credentials.reload()
 
     def change_tenant(self, tenant: TenantCluster) -> None:
-        """Take another weight, policy or prefixes of the same tenant."""
-        self.tenant = tenant
+        """Take another weight, policy, prefixes or release of the same tenant."""
+        before, self.tenant = self.tenant, tenant
+        if tenant.release != before.release and self.has_patrolled:
+            self.judge_deletions()
 
     @property
     def policy(self) -> SyncPolicy | str:
@@ -382,6 +390,10 @@ class TenantSession:
             if is_any_allowed and self.is_attached:
                 for item in items:
                     self._enqueue(self, item)
+        holds = self.deletions.holds()
+        if holds != self._reported_holds and (holds or not is_first_patrol):
+            self._reported_holds = holds
+            self._holds_changed(self)
 
     def _known(self, side: Side) -> Counter[str]:
         """The tenant's objects of one side, by kind, whose deletion can follow from the other side's."""

@@ -33,5 +33,8 @@ class Unusable:
 
 TenantState = Reachable | Unusable
 
+UNUSABLE_REASONS = ("ClusterKeyRefused", "ClusterKeyTaken", "CredentialsUnusable", "VirtualClusterUnusable")
+"""Every reason of an `Unusable`."""
+
 PublishTenants = Callable[[Mapping[str, TenantState]], None]
 """Called with all tenants by source name: for a VirtualCluster `<namespace>/<name>/<uid>`."""

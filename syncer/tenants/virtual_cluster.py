@@ -131,17 +131,29 @@ def tenant_of(
 
 
 def with_condition(
-    conditions: list[dict[str, str]] | None, problem: Unusable, at: str
-) -> list[dict[str, str]]:
-    """The conditions with this problem, in upstream's form: one for each reason, status True."""
-    kept = [each for each in conditions or () if each.get("reason") != problem.reason]
-    condition = {
-        "status": "True",
-        "lastTransitionTime": at,
-        "reason": problem.reason,
-        "message": problem.message,
-    }
+    conditions: list[dict[str, str]] | None, reason: str, message: str, at: str, *, is_true: bool = True
+) -> list[dict[str, str]] | None:
+    """The conditions with this one, in upstream's form: one for each reason. None if that changes nothing.
+
+    One that was never there is not written as False.
+    """
+    status = "True" if is_true else "False"
+    before = next((each for each in conditions or () if each.get("reason") == reason), None)
+    if before is None and not is_true:
+        return None
+    if before is not None and (before.get("status"), before.get("message", "")) == (status, message):
+        return None
+    kept = [each for each in conditions or () if each.get("reason") != reason]
+    condition = {"status": status, "lastTransitionTime": at, "reason": reason, "message": message}
     return [*kept, condition]
+
+
+def true_condition(cluster: VirtualCluster, reason: str) -> str | None:
+    """The message of a condition whose status is True; None if there is none."""
+    for each in cluster.status.conditions or ():
+        if each.get("reason") == reason and each.get("status") == "True":
+            return each.get("message", "")
+    return None
 
 
 def _key_of(cluster: VirtualCluster) -> str | names.Refused:

@@ -8,13 +8,15 @@ name that an annotation gives is a watch.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from daemonkit import logs
 from daemonkit.kube.reflector import Reflector, Timing, Transport
-from daemonkit.kube.resources import SECRETS, VIRTUAL_CLUSTERS
+from daemonkit.kube.resources import SECRETS, VIRTUAL_CLUSTERS, Key
+from daemonkit.kube.store import Change, DecodeFailed, Deleted
 from daemonkit.tasks import Tasks
+from syncer.core.orphans import KnownClusters
 from syncer.tenants.port import PublishTenants, TenantState, Unusable
 from syncer.tenants.virtual_cluster import (
     SECRET,
@@ -61,11 +63,14 @@ class VirtualClusterSource:
             meta_cluster,
             VIRTUAL_CLUSTERS,
             VirtualCluster,
-            on_change=lambda _: self._changed.set(),
+            on_change=self._clusters_changed,
             timing=timing,
             clock=clock,
         )
         self._secrets: dict[str, Reflector[KubeconfigSecret]] = {}
+        self._deleted: dict[str, Key] = {}
+        self.cluster_deleted = asyncio.Event()
+        """Set when a watch reported the deletion of a VirtualCluster."""
 
     @property
     def objects(self) -> Any:
@@ -81,6 +86,33 @@ class VirtualClusterSource:
         """Why VirtualClusters cannot be read now; empty if they can."""
         failure = self._clusters.failure
         return "" if failure is None else f"{self._clusters.name}: {failure.message}"
+
+    def known(self) -> KnownClusters:
+        """All VirtualClusters, whether they are served or not."""
+        uids = {where: each.metadata.uid for where, each in self._clusters.objects.items()}
+        return KnownClusters(uids, frozenset(self._clusters.undecodable))
+
+    @property
+    def deleted_uids(self) -> frozenset[str]:
+        """The UIDs of VirtualClusters whose deletion a watch reported."""
+        return frozenset(self._deleted)
+
+    def forget_deleted(self, owners: Collection[str]) -> None:
+        """Forget reported deletions, but for these UIDs."""
+        present = {each.metadata.uid for each in self._clusters.objects.values()}
+        self._deleted = {
+            uid: where for uid, where in self._deleted.items() if uid in owners and uid not in present
+        }
+
+    def _clusters_changed(self, changes: Sequence[Change[VirtualCluster]]) -> None:
+        for change in changes:
+            if isinstance(change, Deleted) and not self._clusters.is_relisting:
+                self._deleted[change.old.metadata.uid] = change.key
+                self.cluster_deleted.set()
+            elif isinstance(change, DecodeFailed):
+                # It exists: what precedes this was no deletion.
+                self._deleted = {uid: each for uid, each in self._deleted.items() if each != change.key}
+        self._changed.set()
 
     async def run(self) -> None:
         """Watch until cancelled."""

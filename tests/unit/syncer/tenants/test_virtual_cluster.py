@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 import base64
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -188,9 +187,15 @@ def test_what_cannot_be_used_has_a_reason(
 
 
 def test_a_condition_stands_once_for_each_reason() -> None:
-    first = with_condition([{"reason": "Other", "status": "True"}], unusable("a"), "t1")
-    second = with_condition(first, replace(unusable("b")), "t2")
+    first = with_condition([{"reason": "Other", "status": "True"}], "CredentialsUnusable", "a", "t1")
+    second = with_condition(first, "CredentialsUnusable", "b", "t2")
     assert second == [
         {"reason": "Other", "status": "True"},
         {"status": "True", "lastTransitionTime": "t2", "reason": "CredentialsUnusable", "message": "b"},
     ]
+    assert with_condition(second, "CredentialsUnusable", "b", "t3") is None
+    assert with_condition(second, "CredentialsUnusable", "", "t4", is_true=False) == [
+        {"reason": "Other", "status": "True"},
+        {"status": "False", "lastTransitionTime": "t4", "reason": "CredentialsUnusable", "message": ""},
+    ]
+    assert with_condition(second, "Never", "", "t5", is_true=False) is None

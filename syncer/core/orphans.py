@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which super namespaces belong to a VirtualCluster that is gone. Pure.
+
+A super namespace names its VirtualCluster by namespace, name and UID. It is an orphan when none has that UID.
+A VirtualCluster keeps its namespaces whatever its phase, and so does one that cannot be decoded.
+
+That a VirtualCluster is gone is *confirmed* if a watch of this process saw its deletion. Else a list merely
+lacks it, as one of an empty backup lacks them all. `tenancy.removals` judges that: a list that lacks all
+owners, or more than half of them, deletes nothing. Nor does the first patrol after a start. Before a deletion
+the caller reads the VirtualCluster once more: `is_gone` judges the answer.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from daemonkit.kube.resources import Key
+from syncer.core.objects import Object, annotations_of, is_deleting, name_of, uid_of, version_of
+from tenancy import keys, removals
+from tenancy.removals import Distrust
+from tenancy.super_namespaces import SuperNamespaceOwner, owner_of
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRef:
+    """The VirtualCluster that a super namespace names."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def where(self) -> Key:
+        return self.namespace, self.name
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedNamespace:
+    """A super namespace of a VirtualCluster's tenant; `key` is the cluster key."""
+
+    name: str
+    uid: str
+    version: str
+    key: str
+    cluster: ClusterRef
+
+
+@dataclass(frozen=True, slots=True)
+class KnownClusters:
+    """All VirtualClusters: the UID of each, and where there are some that cannot be decoded."""
+
+    uids: Mapping[Key, str]
+    undecodable: Collection[Key] = ()
+
+    def has(self, cluster: ClusterRef) -> bool:
+        return cluster.uid in self.uids.values() or cluster.where in self.undecodable
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """`removable` may be deleted now, `held` wait; the distrust that goes on or begins."""
+
+    removable: tuple[OwnedNamespace, ...] = ()
+    held: tuple[OwnedNamespace, ...] = ()
+    distrust: Distrust | None = None
+
+
+def owned_namespace(value: Object) -> OwnedNamespace | None:
+    """A super namespace that was made for a VirtualCluster, or is its root namespace.
+
+    None for all others: the super cluster's own, a directory's tenants', those whose annotations contradict
+    each other, and those that are being deleted.
+    """
+    noted = annotations_of(value)
+    cluster = ClusterRef(
+        *(str(noted.get(each) or "") for each in (keys.VC_NAMESPACE, keys.VC_NAME, keys.VC_UID))
+    )
+    if not (cluster.namespace and cluster.name and cluster.uid) or is_deleting(value):
+        return None
+    name = name_of(value)
+    if noted.get(keys.VC_ROOT_NAMESPACE) == "true":
+        key = name if keys.NAMESPACE not in noted else ""
+    else:
+        owner = owner_of(name, noted)
+        key = owner.key if isinstance(owner, SuperNamespaceOwner) else ""
+    return OwnedNamespace(name, uid_of(value), version_of(value), key, cluster) if key else None
+
+
+def evaluate(
+    namespaces: Iterable[OwnedNamespace],
+    known: KnownClusters,
+    confirmed: Collection[str],
+    before: Distrust | None,
+    now_s: float,
+    *,
+    is_first_patrol: bool,
+    needs_confirmation: bool,
+) -> Orphans:
+    """Judge all super namespaces.
+
+    `confirmed` are the UIDs of VirtualClusters whose deletion a watch reported. `needs_confirmation`: a list
+    deletes nothing, as other VirtualClusters than the listed ones have namespaces here too.
+    """
+    owned = sorted(namespaces, key=lambda each: each.name)
+    owners = {each.cluster.uid: each.cluster for each in owned}
+    present = frozenset(uid for uid, cluster in owners.items() if known.has(cluster))
+    # A UID is never used again, so one that is there was not deleted.
+    deleted = frozenset(confirmed) - present
+    judged = removals.evaluate(frozenset(owners), present, deleted, before, now_s)
+    orphans = [each for each in owned if each.cluster.uid not in present]
+    removable = tuple(
+        each
+        for each in orphans
+        if not is_first_patrol
+        and (each.cluster.uid in deleted or not (needs_confirmation or each.cluster.uid in judged.retained))
+    )
+    held = tuple(each for each in orphans if each not in removable)
+    return Orphans(removable, held, judged.distrust)
+
+
+def is_gone(cluster: ClusterRef, code: int, message: str, found: Object | None) -> bool:
+    """Whether a read of the VirtualCluster shows that it is gone: another is there, or none of this name.
+
+    A server that does not know VirtualClusters answers 404 as well, without the name.
+    """
+    if found is not None:
+        return bool(uid_of(found)) and uid_of(found) != cluster.uid
+    return code == 404 and f'"{cluster.name}" not found' in message

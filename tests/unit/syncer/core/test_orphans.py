@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which super namespaces are deleted, as upstream's `namespace patrol` and with our brake."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncer.core.orphans import ClusterRef, KnownClusters, OwnedNamespace, evaluate, is_gone, owned_namespace
+from tenancy.removals import Distrust
+
+KEY = "tenants-0a1b2c-acme"
+
+
+def namespace(name: str, **annotations: str) -> dict[str, Any]:
+    """`vcuid` stands for `tenancy.x-k8s.io/vcuid`, and so on."""
+    noted = {f"tenancy.x-k8s.io/{key}": value for key, value in annotations.items()}
+    return {"metadata": {"name": name, "uid": f"uid-of-{name}", "resourceVersion": "7", "annotations": noted}}
+
+
+VC = {"vcnamespace": "tenants", "vcname": "acme", "vcuid": "u1"}
+WEB = {"cluster": KEY, "namespace": "web", "uid": "t1"}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (namespace(f"{KEY}-web", **VC, **WEB), KEY),
+        (namespace(KEY, **VC, vcrootns="true"), KEY),
+        (namespace("kube-system"), None),
+        (namespace(f"{KEY}-web", **WEB), None),  # a directory's tenant
+        (namespace(f"{KEY}-web", **WEB, vcname="acme", vcnamespace="tenants"), None),
+        (namespace("other", **VC, **WEB), None),  # the annotations were copied
+        (namespace(f"{KEY}-web", **VC), None),  # of no tenant's namespace
+        (namespace(f"{KEY}-web", **VC, **WEB, vcrootns="true"), None),  # both is neither
+    ],
+)
+def test_namespaces_of_virtual_clusters_are_recognised(value: Any, expected: str | None) -> None:
+    found = owned_namespace(value)
+    assert (None if found is None else found.key) == expected
+    if found is not None:
+        name = value["metadata"]["name"]
+        cluster = ClusterRef("tenants", "acme", "u1")
+        assert found == OwnedNamespace(name, f"uid-of-{name}", "7", KEY, cluster)
+
+
+def test_a_namespace_that_is_deleted_is_no_orphan() -> None:
+    value = namespace(f"{KEY}-web", **VC, **WEB)
+    value["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert owned_namespace(value) is None
+
+
+def owned(*tenants: str) -> list[OwnedNamespace]:
+    """A namespace `<tenant>-web` for each; the UID of the VirtualCluster `t/<tenant>` is `u-<tenant>`."""
+    return [
+        OwnedNamespace(f"{each}-web", "", "", each, ClusterRef("t", each, f"u-{each}")) for each in tenants
+    ]
+
+
+def known(*tenants: str, undecodable: tuple[str, ...] = (), **others: str) -> KnownClusters:
+    uids = {("t", each): f"u-{each}" for each in tenants} | {("t", each): uid for each, uid in others.items()}
+    return KnownClusters(uids, frozenset(("t", each) for each in undecodable))
+
+
+@pytest.mark.parametrize(
+    ("clusters", "confirmed", "removable", "held"),
+    [
+        # All are there, whether they run or not.
+        (known("a", "b", "c", "d"), (), "", ""),
+        # A deletion that was reported.
+        (known("a", "b", "c"), ("d",), "d", ""),
+        # One that a list lacks, of four: as upstream.
+        (known("a", "b", "c"), (), "d", ""),
+        # Another UID under the same name.
+        (known("a", "b", "c", d="u-new"), (), "d", ""),
+        # It exists, though it cannot be decoded.
+        (known("a", "b", "c", undecodable=("d",)), (), "", ""),
+        (known("a", "b", "c", undecodable=("d",)), ("d",), "", ""),
+        # Reported as deleted and there: a UID is never used again, so the report was wrong.
+        (known("a", "b", "c", "d"), ("d",), "", ""),
+        # An empty list, and an old backup.
+        (known(), (), "", "abcd"),
+        (known("a"), (), "", "bcd"),
+        # A backup that gave all other UIDs.
+        (known(a="x", b="x", c="x", d="x"), (), "", "abcd"),
+        # What was reported goes, whatever else a list lacks.
+        (known(), ("d",), "d", "abc"),
+        (known(), tuple("abcd"), "abcd", ""),
+    ],
+)
+def test_which_namespaces_go(
+    clusters: KnownClusters, confirmed: tuple[str, ...], removable: str, held: str
+) -> None:
+    uids = [f"u-{each}" for each in confirmed]
+    found = evaluate(
+        owned(*"abcd"), clusters, uids, None, 1.0, is_first_patrol=False, needs_confirmation=False
+    )
+    assert ["".join(each.key for each in part) for part in (found.removable, found.held)] == [removable, held]
+
+
+def test_the_first_patrol_deletes_nothing() -> None:
+    found = evaluate(
+        owned("a", "b"), known("a"), ["u-b"], None, 1.0, is_first_patrol=True, needs_confirmation=False
+    )
+    assert (found.removable, [each.key for each in found.held]) == ((), ["b"])
+
+
+def test_other_meta_clusters_keep_their_namespaces() -> None:
+    found = evaluate(
+        owned(*"abcd"), known("a", "b"), ["u-c"], None, 1.0, is_first_patrol=False, needs_confirmation=True
+    )
+    assert [[each.key for each in part] for part in (found.removable, found.held)] == [["c"], ["d"]]
+
+
+def test_new_tenants_do_not_make_a_loss_plausible() -> None:
+    before = evaluate(owned(*"ab"), known(), (), None, 1.0, is_first_patrol=False, needs_confirmation=False)
+    assert before.distrust == Distrust(1.0, frozenset({"u-a", "u-b"}))
+    found = evaluate(
+        owned(*"abcdef"),
+        known(*"cdef"),
+        (),
+        before.distrust,
+        2.0,
+        is_first_patrol=False,
+        needs_confirmation=False,
+    )
+    assert [each.key for each in found.held] == ["a", "b"]
+
+
+TENANTS = st.frozensets(st.sampled_from("abcdefgh"))
+
+
+@given(TENANTS, TENANTS, TENANTS, st.booleans(), st.booleans())
+def test_a_tenant_that_exists_keeps_its_namespaces(
+    have: frozenset[str], exist: frozenset[str], reported: frozenset[str], is_first: bool, needs: bool
+) -> None:
+    found = evaluate(
+        owned(*sorted(have)),
+        known(*exist),
+        [f"u-{each}" for each in reported],
+        None,
+        1.0,
+        is_first_patrol=is_first,
+        needs_confirmation=needs,
+    )
+    removable = {each.key for each in found.removable}
+    assert not removable & exist
+    assert removable | {each.key for each in found.held} == have - exist
+    if not exist:
+        assert removable <= reported
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "uid", "expected"),
+    [
+        (200, "", "u1", False),
+        (200, "", "u2", True),
+        (200, "", "", False),
+        (404, 'virtualclusters.tenancy.x-k8s.io "acme" not found', None, True),
+        (404, "the server could not find the requested resource", None, False),
+        (403, 'virtualclusters.tenancy.x-k8s.io "acme" is forbidden', None, False),
+        (503, "", None, False),
+    ],
+)
+def test_the_last_look_before_a_deletion(code: int, message: str, uid: str | None, expected: bool) -> None:
+    found = None if uid is None else {"metadata": {"uid": uid}}
+    assert is_gone(ClusterRef("tenants", "acme", "u1"), code, message, found) is expected
