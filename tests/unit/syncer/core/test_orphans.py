@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which super namespaces are deleted, as upstream's `namespace patrol` and with our brake."""
+"""Which super namespaces are deleted, as upstream's `namespace patrol` and what is held instead."""
 
 from typing import Any
 
