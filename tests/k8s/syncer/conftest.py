@@ -14,6 +14,7 @@ import pytest
 from tests.k8s import build
 from tests.k8s.ring.tenants import RingTenant
 from tests.k8s.syncer import daemon
+from tests.k8s.syncer.aging import start_aging
 from tests.k8s.syncer.cluster import SyncedRing, start_synced_ring
 from tests.k8s.syncer.daemon import SyncerDaemon
 from tests.k8s.syncer.shops import DirectShop, Shop
@@ -33,10 +34,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Before there is a syncer, only the tests of the ring itself run."""
+    """Before there is a syncer, only the tests of the ring itself run. What has to get old is tested last."""
+    here = Path(__file__).parent
+    items.sort(key=lambda i: i.path.is_relative_to(here) and i.get_closest_marker("slow") is not None)
     if daemon.is_built() or config.getoption("--syncer-direct", False):
         return
-    here = Path(__file__).parent
     waiting = [i for i in items if i.path.is_relative_to(here) and i.path.name != "test_ring.py"]
     if waiting:
         config.hook.pytest_deselected(items=waiting)
@@ -87,6 +89,8 @@ def shops(synced_ring: SyncedRing, request: pytest.FixtureRequest) -> Iterator[t
         one, other = (_direct(synced_ring, letter, f"{name}-{letter}") for letter in "ab")
     else:
         syncer: SyncerDaemon = request.getfixturevalue("syncer")
+        if any(item.get_closest_marker("slow") for item in request.session.items):
+            request.getfixturevalue("aging")
         one, other = (Shop(synced_ring, tenant, name, syncer) for tenant in synced_ring.tenants)
     for shop in (one, other):
         shop.create()
@@ -95,6 +99,12 @@ def shops(synced_ring: SyncedRing, request: pytest.FixtureRequest) -> Iterator[t
     finally:
         for shop in (one, other):
             shop.delete()
+
+
+@pytest.fixture(scope="session")
+def aging(synced_ring: SyncedRing, syncer: SyncerDaemon) -> Shop:
+    """The namespace of the pod that gets old."""
+    return start_aging(Shop(synced_ring, synced_ring.tenants[1], "", syncer))
 
 
 @pytest.fixture

@@ -8,9 +8,18 @@ import json
 import pytest
 
 from tests.k8s.ring.api import JsonObject
+from tests.k8s.syncer.aging import AGING_POD
 from tests.k8s.syncer.shops import Shop, deployment, object_of, pod, pod_spec
 
 pytestmark = pytest.mark.timeout(300)
+
+
+def _drain(node: str) -> tuple[str, ...]:
+    """The arguments of kubectl; the pod that is to get old stays."""
+    return (
+        *("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force"),
+        f"--pod-selector=app!={AGING_POD}",
+    )
 
 
 def _evict(shop: Shop, name: str) -> int:
@@ -53,12 +62,35 @@ def test_super_node_is_drained(shops: tuple[Shop, Shop]) -> None:
     node = shop.items("pods", "app=web")[0]["spec"]["nodeName"]
     host = shop.ring.super_kubectl
     try:
-        drain = ("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s")
-        host(*drain, timeout_s=90).check()
+        host(*_drain(node), "--timeout=60s", timeout_s=90).check()
         shop.wait("its vNode is cordoned or gone", lambda: _is_cordoned(shop, node))
         for each in shops:
             pods = each.wait_running("app=web", 2)
             assert node not in {p["spec"]["nodeName"] for p in pods}
+    finally:
+        host("uncordon", node).check()
+
+
+def test_budget_of_the_tenant_holds_up_a_drain(shop: Shop) -> None:
+    """Its share goes down as a number: super pods have no controller that the super cluster could ask."""
+    budget = {"maxUnavailable": "0%", "selector": {"matchLabels": {"app": "web"}}}
+    shop.apply(
+        object_of("policy/v1", "PodDisruptionBudget", "web", spec=budget),
+        deployment("web", pod_spec(), replicas=2),
+    )
+    pods = shop.wait_running("app=web", 2)
+    node = pods[0]["spec"]["nodeName"]
+    shop.wait("it counts both below", lambda: _allowed(shop) == (2, 0))
+    host = shop.ring.super_kubectl
+    try:
+        held = host(*_drain(node), "--timeout=6s", timeout_s=60)
+        assert held.code != 0
+        assert "disruption budget" in held.text + held.error_text
+        assert {p["metadata"]["uid"] for p in shop.items("pods")} == {p["metadata"]["uid"] for p in pods}
+        shop.api.patch(shop.path("poddisruptionbudgets", "web"), {"spec": {"maxUnavailable": 1}})
+        host(*_drain(node), "--timeout=60s", timeout_s=90).check()
+        moved = shop.wait_running("app=web", 2)
+        assert node not in {p["spec"]["nodeName"] for p in moved}
     finally:
         host("uncordon", node).check()
 
@@ -102,3 +134,10 @@ def _is_cordoned(shop: Shop, node: str) -> bool:
     found: JsonObject = reply.json()
     taints = {taint["key"] for taint in found["spec"].get("taints", [])}
     return bool(found["spec"].get("unschedulable")) and "node.kubernetes.io/unschedulable" in taints
+
+
+def _allowed(shop: Shop) -> tuple[int, int] | None:
+    """How many pods the budget below counts as healthy, and how many may go."""
+    found = shop.in_super("poddisruptionbudgets", "web")
+    status = {} if found is None else found.get("status", {})
+    return (status["currentHealthy"], status["disruptionsAllowed"]) if "currentHealthy" in status else None

@@ -9,6 +9,7 @@ import json
 import pytest
 
 from tests.k8s.ring.api import JsonObject, KubernetesApi
+from tests.k8s.syncer.aging import AGING_POD, AGING_TOKEN, aging_began
 from tests.k8s.syncer.shops import Shop, agnhost, object_of, pod, pod_spec
 
 pytestmark = pytest.mark.timeout(300)
@@ -41,6 +42,47 @@ def test_client_reaches_its_tenants_apiserver(shops: tuple[Shop, Shop]) -> None:
     for shop in shops:
         shop.wait_running("app=client")
         shop.wait_own("it was answered", lambda own: _healthy_polls(own.kubectl("logs", "client").text) > 1)
+
+
+def test_client_goes_on_with_another_token(shop: Shop) -> None:
+    """The Secret of its token is deleted below: it is issued again, and the kubelet mounts the new one."""
+    spec = {
+        "containers": [agnhost("inclusterclient", "--poll-interval=1")],
+        "terminationGracePeriodSeconds": 1,
+    }
+    shop.apply(pod("client", spec, labels={"app": "client"}))
+    shop.wait_running("app=client")
+    first = shop.sh("client", f"cat {_ACCOUNT}/token").check().text
+    (secret,) = [each for each in shop.super_items("secrets") if _mentions_in(each, first)]
+    name = secret["metadata"]["name"]
+    shop.super_api.delete(f"/api/v1/namespaces/{shop.super_namespace}/secrets/{name}")
+    shop.wait("another token is mounted", lambda: _mounted(shop, "client") not in ("", first))
+    second = _mounted(shop, "client")
+    assert _review(shop.api, second)["user"]["username"] == f"system:serviceaccount:{shop.namespace}:default"
+    polls = _healthy_polls(shop.kubectl("logs", "client").text)
+    shop.wait("it is answered on", lambda: _healthy_polls(shop.kubectl("logs", "client").text) > polls + 12)
+    assert "status=failed" not in shop.kubectl("logs", "client").text
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(700)
+def test_token_is_renewed_before_it_ends(aging: Shop) -> None:
+    """A token of the shortest lifetime, at 80 % of it: its pod has been there since the ring started."""
+    first = _claims(_mounted(aging, AGING_POD, AGING_TOKEN))
+    assert first["exp"] - first["iat"] == 600
+
+    def renewed() -> JsonObject | None:
+        token = _mounted(aging, AGING_POD, AGING_TOKEN)
+        claims = _claims(token) if token else {}
+        return claims if claims.get("iat", 0) > aging_began(aging) + 400 else None
+
+    aging.wait("a renewed token is mounted", renewed, timeout_s=600)
+    claims = renewed()
+    assert claims is not None
+    assert claims["kubernetes.io"]["pod"]["name"] == AGING_POD
+    status = _review(aging.api, _mounted(aging, AGING_POD, AGING_TOKEN))
+    assert status.get("authenticated") is True, status
+    assert aging.get("pods", AGING_POD)["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
 def test_mounted_account_is_the_tenants(shops: tuple[Shop, Shop]) -> None:
@@ -126,6 +168,14 @@ def _healthy_polls(log: str) -> int:
     return log.count("calling /healthz") - log.count("status=failed") - 1
 
 
+def _mounted(shop: Shop, name: str, path: str = f"{_ACCOUNT}/token") -> str:
+    """The token that a pod has now; empty while it cannot be read."""
+    return shop.sh(name, f"cat {path}").text
+
+
 def _mentions(shop: Shop, token: str) -> bool:
-    encoded = base64.b64encode(token.encode()).decode()
-    return any(encoded in json.dumps(secret) for secret in shop.super_items("secrets"))
+    return any(_mentions_in(secret, token) for secret in shop.super_items("secrets"))
+
+
+def _mentions_in(secret: JsonObject, token: str) -> bool:
+    return base64.b64encode(token.encode()).decode() in json.dumps(secret)

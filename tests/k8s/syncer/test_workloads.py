@@ -6,6 +6,8 @@ from __future__ import annotations
 import pytest
 
 from tests.k8s.ring.pods import container
+from tests.k8s.syncer import policies
+from tests.k8s.syncer.cluster import NODES
 from tests.k8s.syncer.shops import Shop, deployment, object_of, pod_spec, service, template
 
 pytestmark = pytest.mark.timeout(300)
@@ -152,6 +154,22 @@ def test_daemonset_runs_on_each_vnode(shop: Shop) -> None:
     assert {pod["spec"]["nodeName"] for pod in pods} == nodes
 
 
+def test_daemonset_runs_on_all_nodes_by_policy(shops: tuple[Shop, Shop]) -> None:
+    """With the scope All there are vNodes before there is a pod."""
+    spec = {"selector": {"matchLabels": {"app": "agent"}}, "template": template("agent", pod_spec())}
+    with policies.applied(shops[0].super_api, vNodes={"scope": "All"}):
+        for shop in shops:
+            shop.wait_own("all nodes are shown", lambda own: _ready_nodes(own) == set(NODES))
+            shop.apply(object_of("apps/v1", "DaemonSet", "agent", spec=spec))
+        for shop in shops:
+            pods = shop.wait_running("app=agent", len(NODES))
+            assert {pod["spec"]["nodeName"] for pod in pods} == set(NODES)
+            shop.kubectl("delete", "daemonset", "agent").check()
+            shop.wait_own("its pods are gone", lambda own: not own.super_items("pods"))
+    for shop in shops:
+        shop.wait_own("idle vNodes are gone", lambda own: not _idle_nodes(own))
+
+
 def test_init_containers_and_sidecars(shop: Shop) -> None:
     sidecar = container("proxy", ["sh", "-c", "exec sleep 100000"], restartPolicy="Always")
     setup = container("setup", ["sh", "-c", "echo set up"])
@@ -204,6 +222,19 @@ def test_missing_image_is_reported(shop: Shop) -> None:
         "and so does the kubelet's event",
         lambda: any(e["reason"] == "Failed" for e in shop.items("events")),
     )
+
+
+def _ready_nodes(shop: Shop) -> set[str]:
+    return {
+        node["metadata"]["name"]
+        for node in shop.api.get("/api/v1/nodes")["items"]
+        if any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"]["conditions"])
+    }
+
+
+def _idle_nodes(shop: Shop) -> set[str]:
+    used = {pod["spec"].get("nodeName") for pod in shop.api.get("/api/v1/pods")["items"]}
+    return _ready_nodes(shop) - used
 
 
 def _addresses(slices: list[dict[str, object]]) -> set[str]:

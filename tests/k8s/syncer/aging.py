@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pod that is there from the start of the ring, so that its token is old enough once all else is tested."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from tenancy import keys
+from tests.k8s.syncer.shops import Shop, pod, pod_spec
+
+AGING_POD = "aging"
+AGING_TOKEN = "/token/short"
+_NAMESPACE = "aging"
+_SHORTEST_S = 600
+
+
+def start_aging(shop: Shop) -> Shop:
+    """Create it in a namespace of its own; does not wait."""
+    made = Shop(shop.ring, shop.tenant, _NAMESPACE, shop.syncer)
+    made.create()
+    source = {"serviceAccountToken": {"expirationSeconds": _SHORTEST_S, "path": "short"}}
+    spec = pod_spec(volumes=[{"name": "token", "projected": {"sources": [source]}}])
+    spec["containers"][0]["volumeMounts"] = [{"name": "token", "mountPath": "/token"}]
+    made.wait("its account", lambda: made.find("serviceaccounts", "default") is not None)
+    # On a network of its own: the default one ends before it.
+    made.apply(pod(AGING_POD, spec, labels={"app": AGING_POD, keys.ARKTOS_NETWORK: AGING_POD}))
+    return made
+
+
+def aging_began(shop: Shop) -> float:
+    """When it was created, in seconds of the day's clock."""
+    text = shop.get("pods", AGING_POD)["metadata"]["creationTimestamp"]
+    return dt.datetime.fromisoformat(text).timestamp()
