@@ -17,11 +17,12 @@ from tests.k8s.ring.api import JsonObject
 from tests.k8s.syncer.cluster import SyncedRing
 from tests.k8s.syncer.daemon import SyncerDaemon
 from tests.k8s.syncer.provisioned import HOME
-from tests.k8s.syncer.shops import Shop, object_of, pod, pod_spec, service
+from tests.k8s.syncer.shops import Shop, is_ready, object_of, pod, pod_spec, service
 
 pytestmark = pytest.mark.timeout(300)
 
 _NAME = "acme"
+_PODS = ("web", "old")
 _SYNCED = ("configmaps", "secrets", "services", "pods")
 _PATROLS = "vcnode_syncer_patrol_duration_seconds_count"
 
@@ -114,20 +115,17 @@ def _put_pod(shop: Shop, own: JsonObject) -> None:
     made = _put(shop, "pods", own, spec=spec)
     # The Go syncer labels pods with their cluster too.
     path = f"/api/v1/namespaces/{shop.super_namespace}/pods/{made['metadata']['name']}"
-    shop.super_api.patch(path, {"metadata": {"labels": {keys.CLUSTER: shop.tenant.key, "app": "web"}}})
+    labels = {keys.CLUSTER: shop.tenant.key, **own["metadata"]["labels"]}
+    shop.super_api.patch(path, {"metadata": {"labels": labels}})
 
 
 def _put_service(shop: Shop, own: JsonObject) -> None:
-    made = _put(
-        shop,
-        "services",
-        own,
-        spec={"selector": own["spec"]["selector"], "ports": own["spec"]["ports"], "type": "ClusterIP"},
-    )
-    annotations = {
-        "tenancy.x-k8s.io/clusterIP": own["spec"]["clusterIP"],
-        "transparency.tenancy.x-k8s.io/clusterIP": made["spec"]["clusterIP"],
-    }
+    spec = {name: own["spec"][name] for name in ("selector", "ports", "type")}
+    is_headless = own["spec"]["clusterIP"] == "None"
+    made = _put(shop, "services", own, spec=spec | ({"clusterIP": "None"} if is_headless else {}))
+    annotations = {"transparency.tenancy.x-k8s.io/clusterIP": made["spec"]["clusterIP"]}
+    if not is_headless:
+        annotations["tenancy.x-k8s.io/clusterIP"] = own["spec"]["clusterIP"]
     path = f"/api/v1/namespaces/{shop.super_namespace}/services/{made['metadata']['name']}"
     shop.super_api.patch(path, {"metadata": {"annotations": annotations}})
 
@@ -148,60 +146,59 @@ def _versions(shop: Shop) -> dict[str, str]:
 def test_objects_of_the_go_syncer_are_adopted(unsynced: Shop, syncer: SyncerDaemon) -> None:
     shop = unsynced
     shop.wait("its account", lambda: shop.find("serviceaccounts", "default") is not None)
-    spec = pod_spec(automountServiceAccountToken=False)
-    shop.apply(
-        object_of("v1", "ConfigMap", "settings", data={"a": "b"}),
-        object_of("v1", "Secret", "password", data={"u": "dXNlcg=="}, type="Opaque"),
-        service("web", "web", 8080),
-        pod("web", spec, labels={"app": "web"}),
-    )
+    for resource, value in (
+        ("configmaps", object_of("v1", "ConfigMap", "settings", data={"a": "b"})),
+        ("secrets", object_of("v1", "Secret", "password", data={"u": "dXNlcg=="}, type="Opaque")),
+        ("services", service("web", "web", 8080)),
+        ("services", service("db", "web", 5432, clusterIP="None")),
+        ("pods", pod("web", pod_spec(automountServiceAccountToken=False), labels={"app": "web"})),
+        # With the token of the super cluster that the Go syncer lets it have.
+        ("pods", pod("old", pod_spec(), labels={"app": "old"})),
+    ):
+        shop.api.create(shop.path(resource), value)
     _put_namespace(shop)
     shop.wait("its account below", lambda: shop.in_super("serviceaccounts", "default") is not None)
-    last = "kubectl.kubernetes.io/last-applied-configuration"
-    for resource, name, fields in (
-        ("configmaps", "settings", ("data",)),
-        ("secrets", "password", ("data", "type")),
-    ):
-        own = shop.get(resource, name)
-        _put(shop, resource, own, **{field: own[field] for field in fields})
-    _put_service(shop, shop.get("services", "web"))
-    _put_pod(shop, shop.get("pods", "web"))
-    for resource, name in (
-        ("configmaps", "settings"),
-        ("secrets", "password"),
-        ("services", "web"),
-        ("pods", "web"),
-    ):
-        # An annotation of kubectl's goes down with the others.
-        note = {last: shop.get(resource, name)["metadata"]["annotations"][last]}
-        path = shop.path(resource, name).replace(shop.namespace, shop.super_namespace)
-        shop.super_api.patch(path, {"metadata": {"annotations": note}})
+    _put(shop, "configmaps", shop.get("configmaps", "settings"), data={"a": "b"})
+    _put(shop, "secrets", shop.get("secrets", "password"), data={"u": "dXNlcg=="}, type="Opaque")
+    for name in ("web", "db"):
+        _put_service(shop, shop.get("services", name))
+    for name in _PODS:
+        _put_pod(shop, shop.get("pods", name))
 
-    def runs_below() -> bool:
-        found = shop.in_super("pods", "web")
-        return found is not None and found["status"].get("phase") == "Running"
+    def all_run_below() -> bool:
+        found = [each for each in shop.super_items("pods") if is_ready(each)]
+        return len(found) == len(_PODS)
 
-    shop.wait("the pod runs below", runs_below)
-    before = shop.in_super("pods", "web")
+    shop.wait("the pods run below", all_run_below)
+    before = {each["metadata"]["name"]: each for each in shop.super_items("pods")}
     versions = _versions(shop)
-    assert set(versions) == {
-        "namespace",
-        "configmaps/settings",
-        "secrets/password",
-        "services/web",
-        "pods/web",
-    }
+    assert len(versions) == 1 + 1 + 1 + 2 + len(_PODS)
 
     syncer.start()
-    (web,) = shop.wait_running("app=web")
-    assert before is not None
-    assert web["spec"]["nodeName"] == before["spec"]["nodeName"]
-    assert web["status"]["podIP"] == before["status"]["podIP"]
-    statuses = (web["status"]["containerStatuses"], before["status"]["containerStatuses"])
-    assert [(each["containerID"], each["restartCount"]) for each in statuses[0]] == [
-        (each["containerID"], 0) for each in statuses[1]
-    ]
+    for name in _PODS:
+        (above,) = shop.wait_running(f"app={name}")
+        below = before[name]
+        assert above["spec"]["nodeName"] == below["spec"]["nodeName"]
+        assert above["status"]["podIP"] == below["status"]["podIP"]
+        assert _containers(above) == _containers(below)
+        assert shop.sh(name, "echo here").check().text == "here\n"
     patrols = syncer.metric(_PATROLS)
-    shop.wait("two patrols", lambda: syncer.metric(_PATROLS) >= patrols + 2)
+    shop.wait("two patrols of both tenants", lambda: syncer.metric(_PATROLS) >= patrols + 4)
     assert _versions(shop) == versions
-    assert shop.sh("web", "echo here").check().text == "here\n"
+    own = shop.get("services", "web")["metadata"]["annotations"]
+    found = shop.in_super("services", "web")
+    assert found is not None
+    assert own["transparency.tenancy.x-k8s.io/clusterIP"] == found["spec"]["clusterIP"]
+    # From now on they follow the tenant's.
+    shop.api.patch(shop.path("configmaps", "settings"), {"data": {"a": "c"}})
+    shop.wait(
+        "a change goes down",
+        lambda: (shop.in_super("configmaps", "settings") or {}).get("data") == {"a": "c"},
+    )
+    shop.kubectl("delete", "pod", *_PODS).check()
+    for name in _PODS:
+        shop.wait_gone("pods", name)
+
+
+def _containers(value: JsonObject) -> list[tuple[str, int]]:
+    return [(each["containerID"], each["restartCount"]) for each in value["status"]["containerStatuses"]]

@@ -33,15 +33,18 @@ _DEFINITION = f"{CRDS}/networks.arktos.futurewei.com"
 _READY_S = 90.0
 # Nothing listens there: no name of another domain is asked for.
 _UPSTREAM = "10.70.0.1"
-_SETTINGS = {
-    "pods": {"dns": "node", "requiredPlugins": ["vcnode"]},
-    "networks": {"installsDefinition": True, "image": COREDNS, "upstream": [_UPSTREAM]},
-}
+_NETWORKS_SETTINGS = {"installsDefinition": True, "image": COREDNS, "upstream": [_UPSTREAM]}
+# The policy of super pods, by who gives them their resolver.
+_POLICIES = {"node": "ClusterFirst", "syncer": "None"}
 
 
-@pytest.fixture(scope="module")
-def networked(synced_ring: SyncedRing, syncer: SyncerDaemon) -> Iterator[SyncedRing]:
-    """Every daemon on every node, and a syncer that serves Networks; afterwards all is as it was."""
+@pytest.fixture(scope="module", params=list(_POLICIES))
+def networked(synced_ring: SyncedRing, syncer: SyncerDaemon, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every daemon on every node, and a syncer that serves Networks; afterwards all is as it was.
+
+    By dnsconfig (`node`), or by the syncer itself, guests get their resolver.
+    """
+    by: str = request.param
     api = synced_ring.super_cluster.api
     gate_networks.install(api)
     archive = synced_ring.directory / "coredns.tar"
@@ -57,10 +60,11 @@ def networked(synced_ring: SyncedRing, syncer: SyncerDaemon) -> Iterator[SyncedR
             _start_daemons(node, stack)
         stack.callback(_start_again, syncer, {})
         stack.callback(_remove_networks, synced_ring, syncer)
-        _start_again(syncer, _SETTINGS)
+        pods = {"dns": by, "requiredPlugins": ["vcnode"]}
+        _start_again(syncer, {"pods": pods, "networks": _NETWORKS_SETTINGS})
         for tenant in synced_ring.tenants:
             wait_for(f"{tenant.key} has its network", partial(_is_ready, tenant), timeout_s=_READY_S)
-        yield synced_ring
+        yield by
 
 
 def _start_daemons(node: SuperNode, stack: ExitStack) -> None:
@@ -129,7 +133,7 @@ def _cluster_ip(api: KubernetesApi, namespace: str, name: str) -> str:
     return str(api.get(f"/api/v1/namespaces/{namespace}/services/{name}")["spec"]["clusterIP"])
 
 
-def test_guest_reaches_a_service_by_its_name(networked: SyncedRing, shops: tuple[Shop, Shop]) -> None:
+def test_guest_reaches_a_service_by_its_name(networked: str, shops: tuple[Shop, Shop]) -> None:
     """By short and full name, and by both cluster IPs; each tenant has another answer."""
     for shop in shops:
         _start(shop)
@@ -146,7 +150,7 @@ def test_guest_reaches_a_service_by_its_name(networked: SyncedRing, shops: tuple
             shop.wait_output("guest", _request(host), web["metadata"]["name"])
 
 
-def test_resolver_is_the_networks(networked: SyncedRing, shops: tuple[Shop, Shop]) -> None:
+def test_resolver_is_the_networks(networked: str, shops: tuple[Shop, Shop]) -> None:
     """The server is the tenant's own Service at its address below, and the names are the tenant's."""
     servers = []
     for shop in shops:
@@ -161,19 +165,19 @@ def test_resolver_is_the_networks(networked: SyncedRing, shops: tuple[Shop, Shop
         servers.append(server)
         made = shop.in_super("pods", "guest")
         assert made is not None
-        assert made["spec"]["dnsPolicy"] == "ClusterFirst"
+        assert made["spec"]["dnsPolicy"] == _POLICIES[networked]
         assert gating.REQUIRED.items() <= made["metadata"]["annotations"].items()
     assert len(set(servers)) == 2
 
 
-def test_guest_finds_its_apiserver_by_name(networked: SyncedRing, shop: Shop) -> None:
+def test_guest_finds_its_apiserver_by_name(networked: str, shop: Shop) -> None:
     shop.apply(_guest())
     shop.wait_running("app=guest")
     connect = "/agnhost connect --timeout=3s kubernetes.default.svc.cluster.local:443 && echo reached"
     shop.wait_output("guest", connect, "reached")
 
 
-def test_network_holds_its_own_services_alone(networked: SyncedRing, shop: Shop) -> None:
+def test_network_holds_its_own_services_alone(networked: str, shop: Shop) -> None:
     """A second network: its pods find its Services, and not those of the default network."""
     label = {keys.ARKTOS_NETWORK: "blue"}
     made = object_of("arktos.futurewei.com/v1", "Network", "blue", spec={"type": "flat"})

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tests.k8s.ring.pods import container
@@ -166,8 +168,13 @@ def test_daemonset_runs_on_all_nodes_by_policy(shops: tuple[Shop, Shop]) -> None
             assert {pod["spec"]["nodeName"] for pod in pods} == set(NODES)
             shop.kubectl("delete", "daemonset", "agent").check()
             shop.wait_own("its pods are gone", lambda own: not own.super_items("pods"))
+
+
+@pytest.mark.slow
+def test_idle_vnodes_go(shops: tuple[Shop, Shop]) -> None:
+    """Two minutes after the last pod of the tenant there."""
     for shop in shops:
-        shop.wait_own("idle vNodes are gone", lambda own: not _idle_nodes(own))
+        shop.wait("idle vNodes are gone", partial(_has_no_idle_node, shop), timeout_s=200)
 
 
 def test_init_containers_and_sidecars(shop: Shop) -> None:
@@ -232,9 +239,9 @@ def _ready_nodes(shop: Shop) -> set[str]:
     }
 
 
-def _idle_nodes(shop: Shop) -> set[str]:
+def _has_no_idle_node(shop: Shop) -> bool:
     used = {pod["spec"].get("nodeName") for pod in shop.api.get("/api/v1/pods")["items"]}
-    return _ready_nodes(shop) - used
+    return {node["metadata"]["name"] for node in shop.api.get("/api/v1/nodes")["items"]} <= used
 
 
 def _addresses(slices: list[dict[str, object]]) -> set[str]:
