@@ -14,7 +14,8 @@ import yaml
 
 from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, Resource
 from daemonkit.status.server import StatusError, fetch
-from devkit.kube.apiserver import FakeApiserver
+from devkit.kube.apiserver import FakeApiserver, Seen
+from devkit.kube.cluster import ClusterSettings
 from devkit.kube.storage import Object, Selection
 from devkit.pki import Authority
 from tenancy import keys
@@ -25,13 +26,32 @@ DEADLINE_S = 20.0
 
 
 class ControlPlane:
-    """A fake API server with an authority of its own."""
+    """A fake API server with an authority of its own, which keeps the rules of a cluster if it has `rules`.
 
-    def __init__(self, name: str) -> None:
-        authority = Authority.create(name)
+    `requests` has all that the syncer sent; `on_request` may refuse one.
+    """
+
+    def __init__(self, name: str, rules: ClusterSettings | None = None) -> None:
+        self.authority = Authority.create(name)
         self.key = name
-        self.leaf = authority.issue("vc-syncer", usages=["client"])
-        self.server = FakeApiserver(authority=authority, client_ca_pem=authority.cert_pem)
+        self.leaf = self.authority.issue("vc-syncer", usages=["client"])
+        self.requests: list[Seen] = []
+        self.on_request: Callable[[Seen], bool] = lambda _: True
+        self.server = FakeApiserver(
+            authority=self.authority,
+            client_ca_pem=self.authority.cert_pem,
+            authorize=self._note,
+            cluster=rules,
+        )
+
+    def _note(self, seen: Seen) -> bool:
+        self.requests.append(seen)
+        return self.on_request(seen)
+
+    def writes(self, resource: Resource, verb: str, subresource: str = "") -> list[Seen]:
+        """The requests of a kind."""
+        asked = (resource, verb, subresource)
+        return [each for each in self.requests if (each.resource, each.verb, each.subresource) == asked]
 
     @property
     def storage(self) -> Any:
@@ -63,11 +83,15 @@ class SyncedClusters:
     """Everything lies in `directory`; the log is `log`. Tenants come from a directory of kubeconfigs."""
 
     def __init__(
-        self, directory: Path, keys_of_tenants: tuple[str, ...], settings: dict[str, Any] | None = None
+        self,
+        directory: Path,
+        keys_of_tenants: tuple[str, ...],
+        settings: dict[str, Any] | None = None,
+        rules: ClusterSettings | None = None,
     ) -> None:
         self.directory = directory
-        self.super = ControlPlane("super")
-        self.tenants = {key: ControlPlane(key) for key in keys_of_tenants}
+        self.super = ControlPlane("super", rules)
+        self.tenants = {key: ControlPlane(key, rules) for key in keys_of_tenants}
         self.settings = settings or {}
         self.log = directory / "syncer.log"
         self.socket = directory / "status.sock"
@@ -111,7 +135,7 @@ class SyncedClusters:
                 stderr=log,
             )
         if waits_until_ready:
-            await self._until_ready()
+            await self.until_ready()
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """End the syncer; returns its exit code."""
@@ -133,16 +157,27 @@ class SyncedClusters:
         found: dict[str, Any] = json.loads(body)
         return found
 
+    async def until_status(self, condition: Callable[[Any], object], within_s: float = DEADLINE_S) -> Any:
+        """Wait for a condition of `/status` by tenant; returns that page."""
+        end = asyncio.get_running_loop().time() + within_s
+        while True:
+            found = (await self.status())["tenants"]
+            if condition(found):
+                return found
+            if asyncio.get_running_loop().time() > end:
+                raise AssertionError(f"not within {within_s} s, last seen:\n{found}\n{self._tail()}")
+            await asyncio.sleep(0.02)  # pace: the page is asked for again
+
     async def _fetch(self, path: str) -> tuple[int, bytes]:
         return await asyncio.to_thread(fetch, self.socket, path, 5.0)
 
     async def until(self, condition: Callable[[], object], within_s: float = DEADLINE_S) -> None:
         await waiting.until(condition, within_s=within_s, context=self._tail)
 
-    async def _until_ready(self) -> None:
+    async def until_ready(self) -> None:
         end = asyncio.get_running_loop().time() + DEADLINE_S
         while not await self.is_ready():
-            if self.process is None or self.process.returncode is not None:
+            if self.process is not None and self.process.returncode is not None:
                 raise AssertionError(f"the syncer has ended:\n{self._tail()}")
             if asyncio.get_running_loop().time() > end:
                 raise AssertionError(f"the syncer is not ready within {DEADLINE_S} s:\n{self._tail()}")
@@ -153,7 +188,9 @@ class SyncedClusters:
 
 
 @contextlib.asynccontextmanager
-async def synced_clusters(directory: Path, *tenants: str, **settings: Any) -> AsyncIterator[SyncedClusters]:
+async def synced_clusters(
+    directory: Path, *tenants: str, rules: ClusterSettings | None = None, **settings: Any
+) -> AsyncIterator[SyncedClusters]:
     """Start all; the syncer last, with `settings` in its configuration."""
-    async with SyncedClusters(directory, tenants or ("acme",), settings) as clusters:
+    async with SyncedClusters(directory, tenants or ("acme",), settings, rules) as clusters:
         yield clusters
