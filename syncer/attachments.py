@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which tenants are synced: attaches those that a source publishes, and detaches the others."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from syncer.tenants.port import Reachable, TenantState, Unusable
 
 # For a tenant's requests under way to end.
 _CLOSE_S = 2.0
+# How soon a control plane that went back is noticed.
+_POLL_S = 1.0
 
 _log = logs.get(__name__)
 
@@ -109,6 +112,24 @@ class Attachments:
         await self._wait_super_synced()  # type: ignore[misc]
         self._attach(session)
         _log.info("tenant synced", tenant=session.tenant.key)
+        while True:
+            await asyncio.sleep(_POLL_S)
+            if session.has_regressed:
+                self._reopen(session)
+                return
+
+    def _reopen(self, session: TenantSession) -> None:
+        """Begin anew, as after a start: what is missing now is no deletion that anybody saw."""
+        source = next((name for name, each in self.by_source.items() if each.session is session), None)
+        if source is None:
+            return
+        state = self.by_source[source].state
+        _log.warning(
+            "tenant's control plane went back, restored or wiped: listing its objects anew",
+            tenant=session.tenant.key,
+        )
+        self._end(source)
+        self.update({name: each.state for name, each in self.by_source.items()} | {source: state})
 
     def _end_problem(self, known: Attachment) -> None:
         problem, known.problem = known.problem, None

@@ -125,6 +125,7 @@ class StatusReport:
                 side.value: {"reason": hold.reason, "message": hold.message, "token": hold.token}
                 for side, hold in session.deletions.holds().items()
             },
+            "failure": None if session.failure is None else session.failure.message,
             "lastError": session.last_error,
             "networkProblem": session.network_problem,
             "notSynced": [

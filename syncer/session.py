@@ -43,6 +43,9 @@ NAMESPACE = "Namespace"
 # Unconfirmed deletions are judged together: a list that lacks one object may lack all.
 GATHER_S = 1.0
 
+# Lists past all caches that are older than what is cached, in a row: the storage itself went back.
+MIN_REGRESSIONS = 3
+
 _Looked = tuple[Side, str, str, str]
 """(side, kind, namespace, name) that a plan looked up; the name `*` is any."""
 
@@ -146,6 +149,11 @@ class TenantSession:
         """Why the tenant's API server cannot be read now; None if it can."""
         found = [each.failure for each in self.reflectors.values()]
         return next((each for each in found if each is not None), None)
+
+    @property
+    def has_regressed(self) -> bool:
+        """Whether the control plane is an older one by now, or another: restored from a backup, or wiped."""
+        return any(each.regressions >= MIN_REGRESSIONS for each in self.reflectors.values())
 
     async def close(self, timeout_s: float) -> None:
         await self._tasks.close(timeout_s)

@@ -155,6 +155,7 @@ class Reflector(Generic[T]):
         self._lists = 0
         self._confirmations = 0
         self._is_relisting = False
+        self._regressions = 0
         self._oversized_log = OversizedObjectLog(resource, clock)
         self._failure_log = FailureLog(self.name)
         self.synced = asyncio.Event()
@@ -199,6 +200,14 @@ class Reflector(Generic[T]):
         return self._is_relisting
 
     @property
+    def regressions(self) -> int:
+        """How many lists in a row that no cache can have answered were older than what is held.
+
+        One may come from a member of an etcd that lags. Several mean that the storage itself went back.
+        """
+        return self._regressions
+
+    @property
     def failure(self) -> Failure | None:
         """The failure since the server last proved that the objects are current; None without one."""
         return self._failure_log.current
@@ -235,6 +244,10 @@ class Reflector(Generic[T]):
                     traceback=logs.trace(error),
                 )
                 outcome = Garbage(f"{type(error).__name__} in the reflector")
+            if isinstance(outcome, Regressed):
+                self._regressions += state.step.action is Action.LIST and state.step.is_fresh
+            elif isinstance(outcome, Listed):
+                self._regressions = 0
             following = after(state, outcome, self._rng())
             self._report(state.step, outcome, following)
             state = following
