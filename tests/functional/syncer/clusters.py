@@ -37,12 +37,23 @@ class ControlPlane:
         self.leaf = self.authority.issue("vc-syncer", usages=["client"])
         self.requests: list[Seen] = []
         self.on_request: Callable[[Seen], bool] = lambda _: True
-        self.server = FakeApiserver(
+        self._rules = rules
+        self.server = self._new_server()
+
+    def _new_server(self) -> FakeApiserver:
+        return FakeApiserver(
             authority=self.authority,
             client_ca_pem=self.authority.cert_pem,
             authorize=self._note,
-            cluster=rules,
+            cluster=self._rules,
         )
+
+    async def wipe(self) -> None:
+        """Come back at the same address with an empty storage."""
+        await self.server.stop()
+        port, self.server = self.server.port, self._new_server()
+        self.server.port = port
+        await self.server.start()
 
     def _note(self, seen: Seen) -> bool:
         self.requests.append(seen)
@@ -124,11 +135,12 @@ class SyncedClusters:
         path.write_text(yaml.safe_dump(document | self.settings))
         return path
 
-    async def start(self, *, waits_until_ready: bool = True) -> None:
-        """Start the syncer, and wait until all tenants are synced."""
+    async def start(self, *, waits_until_ready: bool = True, launcher: tuple[str, ...] = ()) -> None:
+        """Start the syncer, and wait until all tenants are synced. `launcher` is a module that runs it."""
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "syncer", "--config", str(self.write_config())),
+                *(sys.executable, "-m", *launcher, "syncer"),
+                *("--config", str(self.write_config())),
                 cwd=ROOT,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,

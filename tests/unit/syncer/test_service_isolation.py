@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tenants are isolated whatever they write, whatever strangers do, and whatever is lost on the way."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import strategies as st
+
+from daemonkit.kube.client import UnreachableError
+from daemonkit.kube.resources import NAMESPACES, PODS
+from devkit.kube.storage import Object, StatusError
+from tenancy import keys, names
+from tests.unit.syncer.worlds import (
+    DOWN,
+    EVENTS,
+    FOREIGN,
+    FORGED,
+    MARKER,
+    Plane,
+    World,
+    annotations_of,
+    refused,
+    running,
+)
+
+pytestmark = pytest.mark.asyncio
+
+# `red` + `blue-green` and `red-blue` + `green` join to one name; `red` + `blue` is the root of `red-blue`.
+TENANTS = {"one": "red", "two": "red-blue"}
+# Two namespaces of `red` whose cut names end in one hash.
+_N = "n" * 55
+HASHED = (f"{_N}00000170", f"{_N}000002db")
+ALL_NAMESPACES = ("blue-green", "green", "blue", "web", *HASHED)
+_TENANTS = st.sampled_from(list(TENANTS))
+_NAMES = st.sampled_from(["a", "b"])
+_SIDES = st.sampled_from(["super", *TENANTS])
+_Act = tuple[Any, ...]
+
+FORGERY = {
+    keys.CLUSTER: FORGED,
+    keys.NAMESPACE: FORGED,
+    keys.UID: FORGED,
+    keys.VC_NAME: FORGED,
+    keys.VC_UID: FORGED,
+    keys.SUPER_PUBLIC: "true",
+    keys.POD_TOKENS: FORGED,
+    keys.CONTAINERS: FORGED,
+    keys.GATE_OPENED: FORGED,
+    keys.TRANSPARENT_PREFIX + "a": FORGED,
+    "node.vcnode.io/a": FORGED,
+}
+
+
+@st.composite
+def _histories(draw: st.DrawFn) -> list[_Act]:
+    """Acts on few names, so that they meet: two or three namespaces, some of which are there, and kinds."""
+    chosen = draw(st.lists(st.sampled_from(ALL_NAMESPACES), min_size=2, max_size=3, unique=True))
+    namespaces = st.sampled_from(chosen)
+    kinds = st.sampled_from(draw(st.lists(st.sampled_from(list(DOWN)), min_size=1, max_size=3, unique=True)))
+    acts = st.one_of(
+        st.tuples(st.just("namespace"), _TENANTS, namespaces, st.booleans()),
+        st.tuples(st.just("make"), _TENANTS, kinds, namespaces, _NAMES, st.booleans()),
+        st.tuples(st.just("edit"), _TENANTS, kinds, namespaces, _NAMES),
+        st.tuples(st.just("delete"), _TENANTS, kinds, namespaces, _NAMES),
+        st.tuples(st.just("delete namespace"), _TENANTS, namespaces),
+        st.tuples(st.just("recreate tenant"), _TENANTS),
+        st.tuples(st.just("foreign namespace"), _TENANTS, namespaces),
+        st.tuples(st.just("foreign object"), _TENANTS, kinds, namespaces, _NAMES),
+        st.tuples(st.just("stranger edits"), _TENANTS, kinds, namespaces, _NAMES),
+        st.tuples(st.just("stranger deletes"), _TENANTS, kinds, namespaces, _NAMES),
+        st.tuples(st.just("stranger strips"), _TENANTS, kinds, namespaces, _NAMES),
+        st.tuples(st.just("stranger takes over"), _TENANTS, namespaces),
+        st.tuples(st.just("event"), _TENANTS, namespaces, _NAMES),
+        st.tuples(st.just("fail"), _SIDES, st.sampled_from([0, 409, 429, 500, 503])),
+        st.tuples(st.just("lose answer"), _SIDES),
+        st.tuples(st.just("stall"), _SIDES),
+        st.tuples(st.just("flow"), _SIDES),
+        st.tuples(st.just("compact"), _SIDES),
+        st.tuples(st.just("kill")),
+        st.tuples(st.just("pass"), st.sampled_from([0.0, 0.002, 0.01, 0.1, 1.0, 4.0])),
+    )
+    first = [
+        ("namespace", tenant, each, False) for tenant in TENANTS for each in chosen if draw(st.booleans())
+    ]
+    return [*first, ("pass", 1.0), *draw(st.lists(acts, max_size=40))]
+
+
+def _object(kind: str, namespace: str, name: str, marker: str, *, is_forged: bool) -> Object:
+    notes = {MARKER: marker} | (FORGERY if is_forged else {})
+    labels = {"app": name} | (FORGERY if is_forged else {})
+    value: Object = {
+        "metadata": {"namespace": namespace, "name": name, "annotations": notes, "labels": labels}
+    }
+    match kind:
+        case "Pod":
+            env = [{"name": "MARKER", "value": marker}]
+            value["spec"] = {"containers": [{"name": "c", "image": "i", "env": env}]}
+        case "Service":
+            value["spec"] = {"selector": {"app": name}, "ports": [{"port": 80}]}
+        case "Endpoints":
+            value["subsets"] = [{"addresses": [{"ip": "198.51.100.7"}], "ports": [{"port": 80}]}]
+        case "EndpointSlice":
+            labels["kubernetes.io/service-name"] = "without-a-selector"
+            value |= {"addressType": "IPv4", "endpoints": [], "ports": [{"port": 80}]}
+        case "ConfigMap" | "Secret":
+            value["data"] = {"marker": marker}
+        case "PersistentVolumeClaim":
+            value["spec"] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        case "Ingress":
+            value["spec"] = {"rules": [{"host": "a.example.com"}]}
+        case "NetworkPolicy":
+            value["spec"] = {"podSelector": {"matchLabels": {"app": name}}}
+        case "PodDisruptionBudget":
+            value["spec"] = {"minAvailable": 1, "selector": {"matchLabels": {"app": name}}}
+    return value
+
+
+class _Actor:
+    """Carries out acts; one that its API server refuses is no act."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.count = 0
+
+    async def act(self, act: str, *args: Any) -> None:
+        self.count += 1
+        method = getattr(self, act.replace(" ", "_"))
+        try:
+            result = method(*args)
+        except StatusError:
+            return
+        if asyncio.iscoroutine(result):
+            await result
+
+    def _target(self, tenant: str, namespace: str) -> str:
+        found = names.super_namespace(TENANTS[tenant], namespace)
+        assert isinstance(found, str)
+        return found
+
+    def _plane(self, side: str) -> Plane:
+        return self.world.super if side == "super" else self.world.tenants[side]
+
+    # ---- tenants
+
+    def namespace(self, tenant: str, name: str, is_forged: bool) -> None:
+        plane = self.world.tenants[tenant]
+        value: Object = {"metadata": {"name": name, "annotations": {MARKER: plane.marker}}}
+        if is_forged:
+            value["metadata"]["annotations"] |= FORGERY
+            value["metadata"]["labels"] = dict(FORGERY)
+        plane.cluster.create(NAMESPACES, value)
+
+    def make(self, tenant: str, kind: str, namespace: str, name: str, is_forged: bool) -> None:
+        plane = self.world.tenants[tenant]
+        plane.cluster.create(DOWN[kind], _object(kind, namespace, name, plane.marker, is_forged=is_forged))
+
+    def edit(self, tenant: str, kind: str, namespace: str, name: str) -> None:
+        plane = self.world.tenants[tenant]
+        found = plane.storage.get(DOWN[kind], namespace, name)
+        found["metadata"].setdefault("annotations", {})["example.com/edited"] = str(self.count)
+        if kind in ("ConfigMap", "Secret"):
+            found["data"] = {"marker": plane.marker, "edited": str(self.count)}
+        plane.cluster.update(DOWN[kind], found)
+
+    def delete(self, tenant: str, kind: str, namespace: str, name: str) -> None:
+        self.world.tenants[tenant].cluster.delete(DOWN[kind], namespace, name)
+
+    def delete_namespace(self, tenant: str, name: str) -> None:
+        self.world.tenants[tenant].cluster.delete(NAMESPACES, "", name)
+
+    def recreate_tenant(self, tenant: str) -> None:
+        self.world.make_tenant(tenant)
+
+    # ---- strangers in the super cluster
+
+    def foreign_namespace(self, tenant: str, namespace: str) -> None:
+        made = self.world.super.cluster.create(
+            NAMESPACES, {"metadata": {"name": self._target(tenant, namespace)}}
+        )
+        self.world.foreign[NAMESPACES, ("", made["metadata"]["name"])] = made
+
+    def foreign_object(self, tenant: str, kind: str, namespace: str, name: str) -> None:
+        target = self._target(tenant, namespace)
+        value = _object(kind, target, name, FOREIGN, is_forged=False)
+        made = self.world.super.cluster.create(DOWN[kind], value)
+        self.world.foreign[DOWN[kind], (target, name)] = made
+
+    def stranger_edits(self, tenant: str, kind: str, namespace: str, name: str) -> None:
+        target = self._target(tenant, namespace)
+        found = self.world.super.storage.get(DOWN[kind], target, name)
+        if (DOWN[kind], (target, name)) not in self.world.foreign:
+            found["metadata"].setdefault("labels", {})["example.com/stranger"] = "x"
+            if "data" in found:
+                found["data"] = {"stranger": FOREIGN}
+            self.world.super.cluster.update(DOWN[kind], found)
+
+    def stranger_deletes(self, tenant: str, kind: str, namespace: str, name: str) -> None:
+        target = self._target(tenant, namespace)
+        self.world.super.cluster.delete(DOWN[kind], target, name)
+        self.world.foreign.pop((DOWN[kind], (target, name)), None)
+
+    def stranger_strips(self, tenant: str, kind: str, namespace: str, name: str) -> None:
+        target = self._target(tenant, namespace)
+        found = self.world.super.storage.get(DOWN[kind], target, name)
+        found["metadata"]["annotations"] = {}
+        stripped = self.world.super.cluster.update(DOWN[kind], found)
+        if kind not in ("Endpoints",) and name != "default":
+            self.world.foreign[DOWN[kind], (target, name)] = stripped
+
+    def stranger_takes_over(self, tenant: str, namespace: str) -> None:
+        """Give a super namespace the annotations of a tenant that would have the same name."""
+        plane = self.world.tenants[tenant]
+        own = plane.storage.get(NAMESPACES, "", namespace)
+        found = self.world.super.storage.get(NAMESPACES, "", self._target(tenant, namespace))
+        found["metadata"]["annotations"] = annotations_of(found) | {
+            keys.CLUSTER: TENANTS[tenant],
+            keys.NAMESPACE: namespace,
+            keys.UID: own["metadata"]["uid"],
+            keys.VC_UID: self.world.uids[tenant],
+        }
+        self.world.foreign.pop((NAMESPACES, ("", found["metadata"]["name"])), None)
+        self.world.super.cluster.update(NAMESPACES, found)
+
+    def event(self, tenant: str, namespace: str, name: str) -> None:
+        """An Event about a pod, with names of the super cluster in its text."""
+        target = self._target(tenant, namespace)
+        pod = self.world.super.storage.get(PODS, target, name)
+        about = {"kind": "Pod", "namespace": target, "name": name, "uid": pod["metadata"]["uid"]}
+        meta = {"namespace": target, "name": f"{name}.{self.count}"}
+        text = f"pod {target}/{name} is here"
+        value = {
+            "metadata": meta,
+            "involvedObject": about,
+            "reason": "Seen",
+            "message": text,
+            "type": "Normal",
+        }
+        self.world.super.cluster.create(EVENTS, value)
+
+    # ---- faults
+
+    def fail(self, side: str, code: int) -> None:
+        error = refused(code) if code else UnreachableError("connect")
+        self._plane(side).failures.append(error)
+
+    def lose_answer(self, side: str) -> None:
+        self._plane(side).lost += 1
+
+    def stall(self, side: str) -> None:
+        plane = self._plane(side)
+        if plane.flows.is_set():
+            plane.flows.clear()
+            plane.stalled_s = asyncio.get_running_loop().time()
+
+    def flow(self, side: str) -> None:
+        plane = self._plane(side)
+        plane.flows.set()
+        plane.stalled_s = None
+
+    def compact(self, side: str) -> None:
+        self._plane(side).storage.compact()
+
+    async def kill(self) -> None:
+        await self.world.kill_syncer()
+        self.world.start_syncer()
+
+    async def _pass(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "pass":  # a keyword, and the word for it
+            return self._pass
+        raise AttributeError(name)
+
+
+async def _run(acts: list[_Act]) -> None:
+    world = World(TENANTS)
+    async with running(world):
+        actor = _Actor(world)
+        await asyncio.sleep(5)
+        for number, act in enumerate(acts):
+            await actor.act(*act)
+            assert not world.problems, "\n".join([*world.problems, f"after {number}: {act}"])
+        await world.settle()
+        assert not world.problems, "\n".join(world.problems)
+
+
+_BUSY: list[_Act] = [
+    *(("namespace", tenant, namespace, True) for tenant in TENANTS for namespace in ("web", "green")),
+    *(("make", tenant, kind, "web", "a", True) for tenant in TENANTS for kind in DOWN),
+    ("pass", 4.0),
+]
+
+
+@settings(
+    max_examples=300,
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@example([])
+@example([*_BUSY])
+@example([*_BUSY, ("recreate tenant", "one"), ("namespace", "one", "web", False), ("pass", 4.0)])
+@given(_histories())
+async def test_no_order_of_events_mixes_tenants(acts: list[_Act]) -> None:
+    """The invariants hold at each write and each change, and at rest both sides agree."""
+    await _run(acts)
