@@ -15,6 +15,7 @@ from syncer.attachments import Attachments
 from syncer.config import ShardingConfig, SyncerConfiguration
 from syncer.core import held_condition
 from syncer.core.plan import Side
+from syncer.core.sharding import Instant
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.engine import SLOTS, Engine
 from syncer.kinds import table
@@ -158,8 +159,14 @@ class SyncerService:
         if sharding is None:
             return SoleOwner()
         leases = LeaseNames(sharding.lease.namespace, sharding.lease.name)
-        identity = f"{self._replica}_{secrets.token_hex(8)}"
-        return Replica(self._client, leases, self._replica, identity, self._update_tenants)
+        return Replica(
+            self._client,
+            leases,
+            self._replica,
+            f"{self._replica}_{secrets.token_hex(8)}",
+            self._update_tenants,
+            clocks=lambda: Instant(self._outside.monotonic(), self._outside.wall()),
+        )
 
     def _make_source(self, environment: Mapping[str, str]) -> DirectorySource | VirtualClusterSource:
         tenants = self._config.tenants

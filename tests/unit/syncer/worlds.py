@@ -34,11 +34,18 @@ from devkit.kube.cluster import Cluster, ClusterSettings
 from devkit.kube.in_process import InProcessClient
 from devkit.kube.storage import Object, Selection, Storage
 from devkit.syncer.fake_node import FakeNode
-from syncer.config import PatrolConfig, SyncerConfiguration, TenantsConfig, VirtualClustersConfig
+from syncer.config import (
+    PatrolConfig,
+    ShardingConfig,
+    SyncerConfiguration,
+    TenantsConfig,
+    VirtualClustersConfig,
+)
 from syncer.kinds import event as events
 from syncer.kinds.configmap import ROOT_CA, TENANT_ROOT_CA
 from syncer.kinds.metadata import LABEL_PREFIX, is_reserved
 from syncer.service import SyncerService
+from syncer.sharding.lease_objects import LEASES
 from syncer.surroundings import ApiClient, Surroundings
 from tenancy import keys, names
 
@@ -150,8 +157,9 @@ class _Probe:
 class World:
     """`problems` has each breach of an invariant, in words."""
 
-    def __init__(self, tenants: Mapping[str, str]) -> None:
+    def __init__(self, tenants: Mapping[str, str], sharding: ShardingConfig | None = None) -> None:
         """Tenants by the names of their VirtualClusters, with their cluster keys."""
+        self._sharding = sharding
         self.problems: list[str] = []
         self._ports = 1000
         self.writes = 0
@@ -238,6 +246,7 @@ class World:
             TenantsConfig(virtual_clusters=VirtualClustersConfig()),
             resources=("ingress",),
             patrol=PatrolConfig(interval_seconds=30),
+            sharding=self._sharding,
         )
         self.service = SyncerService(config, {}, outside)
         self.service.start_parts()
@@ -314,7 +323,7 @@ class World:
             self.problems.append(f"{method} {path}: {problem}")
 
     def _write_problems(self, target: wire.Target, method: str, value: Object) -> Iterator[str]:
-        if target.resource == VIRTUAL_CLUSTERS:
+        if target.resource in (VIRTUAL_CLUSTERS, LEASES):
             return
         for field in ("labels", "annotations"):
             for key, text in (value.get("metadata", {}).get(field) or {}).items():
