@@ -19,7 +19,7 @@ from daemonkit.kube import deep_json
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.tasks import Tasks
 from syncer.cache import is_verified
-from syncer.core.objects import Object, SyncedKind, is_deleting, version_of
+from syncer.core.objects import Object, SyncedKind, annotations_of, is_deleting, version_of
 from syncer.core.plan import (
     Action,
     Bind,
@@ -33,11 +33,12 @@ from syncer.core.plan import (
     Wait,
 )
 from syncer.deletions import SyncKey
-from syncer.kinds.port import KindSync
+from syncer.kinds.port import KindSync, Scope
 from syncer.metrics import SyncerMetrics, failure_cause
 from syncer.requests import ApiRequest, read_path, request_of
 from syncer.session import NAMESPACE, TenantSession
 from syncer.work_queue import WorkQueue
+from tenancy import keys
 
 # Plans and writes to the super cluster at once. Who waits for a tenant's API server gives its place back.
 SLOTS = 64
@@ -281,8 +282,13 @@ class Engine:
                 versions.tenant_version = None
                 return None
             case Delete():
+                is_without_super = action.side is Side.TENANT and versions.super_version == ""
                 self._note(action.side, versions, None)
                 if self._may_delete(session, item, action):
+                    if is_without_super:
+                        found = await self._unseen_super_object(session, item, action)
+                        if found is not None:
+                            return Side.SUPER, found
                     with _ignoring(404, 409):
                         await self._send(session, item, action.side, "delete", request_of(action))
                     session.deletions.note_deleted(action.side, item)
@@ -303,6 +309,27 @@ class Engine:
         other = session.cached(item) if action.side is Side.SUPER else session.cached_super(item)
         is_other_deleting = other is not None and is_deleting(other.load())
         return session.may_delete(action.side, item, is_other_deleting=is_other_deleting)
+
+    async def _unseen_super_object(
+        self, session: TenantSession, item: SyncKey, action: Delete
+    ) -> Object | None:
+        """The super object of one of the tenant's that is to go because it has none; None if that is so.
+
+        The super cluster's watch may lag behind the tenant's. It has then not brought yet what was created.
+        """
+        sync, cached = self._kinds[item[0]], session.cached(item)
+        super_namespace = session.super_name(item[1])
+        is_going = cached is not None and is_deleting(cached.load())
+        if sync.scope is not Scope.NAMESPACED or super_namespace is None or is_going:
+            return None
+        where: Object = {"metadata": {"namespace": super_namespace, "name": sync.super_name(item[2])}}
+        try:
+            found = await self._read(session, Side.SUPER, action.kind, where)
+        except ApiError as error:
+            if error.status.code != 404:
+                raise
+            return None
+        return found if annotations_of(found).get(keys.UID) == action.uid else None
 
     def _note(self, side: Side, versions: _Result, body: bytes | None) -> None:
         version = None if body is None else version_of(deep_json.decode(_OBJECT, body))
