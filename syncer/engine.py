@@ -17,6 +17,7 @@ import msgspec
 from daemonkit import logs
 from daemonkit.kube import deep_json
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
+from daemonkit.kube.resources import Named
 from daemonkit.tasks import Tasks
 from syncer.cache import is_verified
 from syncer.core.objects import Object, SyncedKind, annotations_of, is_deleting, version_of
@@ -48,6 +49,7 @@ _MAX_REPLANS = 3
 LOOK_AGAIN_S = 2.5
 
 _OBJECT = msgspec.json.Decoder(Object)
+_NAMED = msgspec.json.Decoder(Named)
 _log = logs.get(__name__)
 
 
@@ -332,7 +334,7 @@ class Engine:
         return found if annotations_of(found).get(keys.UID) == action.uid else None
 
     def _note(self, side: Side, versions: _Result, body: bytes | None) -> None:
-        version = None if body is None else version_of(deep_json.decode(_OBJECT, body))
+        version = None if body is None else deep_json.decode(_NAMED, body).metadata.resource_version
         if side is Side.SUPER:
             versions.super_version = version
         else:
