@@ -3,7 +3,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import msgspec
 
@@ -36,9 +36,12 @@ class InProcessClient:
         content_type: str = "application/json",
         limit_bytes: int = MAX_RESPONSE_BYTES,
         can_repeat: bool | None = None,
+        before_send: Callable[[], None] | None = None,
     ) -> bytes:
         """As `Client.request`."""
         del can_repeat  # No connection is dead here.
+        if before_send is not None:
+            before_send()
         self.requests += 1
         await asyncio.sleep(0)
         if self.failures:

@@ -225,7 +225,7 @@ class World:
 
     # ---- the syncer
 
-    def _open(self, credentials: Credentials, _: int) -> ApiClient:
+    def _open(self, credentials: Credentials, _: int, __: str) -> ApiClient:
         url = credentials.current().access.server
         plane = next((each for each in self.tenants.values() if each.url == url), None)
         return SyncerClient(self, plane or self._plane("gone"))
