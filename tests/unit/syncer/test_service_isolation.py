@@ -295,7 +295,7 @@ _BUSY: list[_Act] = [
 
 
 @settings(
-    max_examples=300,
+    max_examples=12,
     deadline=None,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow],

@@ -10,7 +10,7 @@ import asyncio
 import base64
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,10 +132,20 @@ class SyncerClient(InProcessClient):
     async def close(self) -> None:
         pass
 
-    async def request(self, method: str, path: str, params: Any = None, *args: Any, **more: Any) -> bytes:
+    async def request(
+        self,
+        method: str,
+        path: str,
+        params: Any = None,
+        *args: Any,
+        before_send: Callable[[], None] | None = None,
+        **more: Any,
+    ) -> bytes:
         if method == "GET":
             return await super().request(method, path, params, *args, **more)
         await asyncio.sleep(0.001)
+        if before_send is not None:
+            before_send()
         self._world.note_write(self._plane, method, path, args[0] if args else None)
         answer = await super().request(method, path, params, *args, **more)
         if self._plane.lost:
@@ -225,7 +235,7 @@ class World:
 
     # ---- the syncer
 
-    def _open(self, credentials: Credentials, _: int, __: str) -> ApiClient:
+    def _open(self, credentials: Credentials, *_: object) -> ApiClient:
         url = credentials.current().access.server
         plane = next((each for each in self.tenants.values() if each.url == url), None)
         return SyncerClient(self, plane or self._plane("gone"))
