@@ -2,14 +2,20 @@
 """Objects as they are cached: the API server's JSON without `managedFields`, decoded for each reader.
 
 A pod is some 3 KB so, and 25 KB as Python's dictionaries. Since each reader gets a copy of its own, no reader
-can change what others see.
+can change what others see. Pods whose sides agree are compressed to a third: most stay so for long, and each
+reader's copy takes 4 us more.
 """
+
+import zlib
 
 import msgspec
 
 from daemonkit.kube import deep_json
 from syncer.core.objects import Object
 from tenancy import keys
+
+# Level 6 makes it 7 % smaller still, for a third more time.
+_FASTEST = 1
 
 _RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _OBJECT = msgspec.json.Decoder(Object)
@@ -54,7 +60,15 @@ class CachedObject:
     of a super pod's tenant pod, `claim_namespace` the namespace of a volume's claim; else they are empty.
     """
 
-    __slots__ = ("body", "claim_namespace", "metadata", "node", "tenant_uid", "verified_with")
+    __slots__ = (
+        "_is_compressed",
+        "body",
+        "claim_namespace",
+        "metadata",
+        "node",
+        "tenant_uid",
+        "verified_with",
+    )
 
     def __init__(self, metadata: CachedMetadata, body: bytes) -> None:
         self.metadata = metadata
@@ -63,6 +77,7 @@ class CachedObject:
         self.tenant_uid = ""
         self.claim_namespace = ""
         self.verified_with: str | None = None
+        self._is_compressed = False
 
     @property
     def version(self) -> str:
@@ -70,7 +85,13 @@ class CachedObject:
 
     def load(self) -> Object:
         """A copy of the object, for one reader."""
-        return deep_json.decode(_OBJECT, self.body)
+        return deep_json.decode(_OBJECT, zlib.decompress(self.body) if self._is_compressed else self.body)
+
+    def compress(self) -> None:
+        """Keep less of it in memory. Only for kinds whose `body` has no other reader than `load`."""
+        if not self._is_compressed:
+            self.body = zlib.compress(self.body, _FASTEST)
+            self._is_compressed = True
 
 
 class _EventSeries(msgspec.Struct, frozen=True, rename="camel"):

@@ -40,6 +40,8 @@ from tenancy.super_namespaces import SuperNamespaceOwner
 # Requests of one tenant under way at once; kept connections to its API server are as many.
 MAX_IN_FLIGHT = 16
 NAMESPACE = "Namespace"
+# Most of what is cached. Other kinds are smaller, or read with each pod.
+_COMPRESSED = frozenset({"Pod"})
 # Unconfirmed deletions are judged together: a list that lacks one object may lack all.
 GATHER_S = 1.0
 
@@ -348,6 +350,7 @@ class TenantSession:
                     self.deletions.note_confirmed(Side.SUPER, item)
             elif assumed is not None and assumed[0] == change.value.version:
                 change.value.verified_with = assumed[1]
+                _note_rest(kind, change.value)
             self.touched(Side.TENANT, item)
 
     def super_changed(self, item: SyncKey, *, is_deleted: bool, is_relisting: bool) -> None:
@@ -449,14 +452,18 @@ class TenantSession:
                 # It has been copied, and is not read again.
                 event.verified_with, event.body = "", b""
             return
+        found = self.cached_super(item)
+        if found is not None and found.version == super_version:
+            _note_rest(item[0], found)
+        else:
+            found = None
         if cached is not None and cached.version == tenant_version:
             cached.verified_with = super_version
+            _note_rest(item[0], cached)
         elif tenant_version:
             self._assumed[item] = (tenant_version, super_version)
-        else:
-            found = self.cached_super(item)
-            if found is not None and found.version == super_version and cached is None:
-                found.verified_with = ""
+        elif found is not None and cached is None:
+            found.verified_with = ""
 
     def note_waiting(self, item: SyncKey, looked: Iterable[_Looked]) -> None:
         """Have the item planned again when one of these changes; none ends that."""
@@ -474,6 +481,12 @@ class TenantSession:
 
     def view(self) -> "TenantView":
         return TenantView(self, self._super, self._kinds)
+
+
+def _note_rest(kind: str, cached: CachedObject) -> None:
+    """Both sides agree, so the object is seldom read from now on."""
+    if kind in _COMPRESSED:
+        cached.compress()
 
 
 class TenantView:

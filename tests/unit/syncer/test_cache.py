@@ -32,6 +32,16 @@ def test_each_reader_has_a_copy() -> None:
     assert found.load()["data"] == {"k": "v"}
 
 
+def test_a_compressed_object_reads_the_same() -> None:
+    found = parse(raw(metadata={"name": "a", "resourceVersion": "7"}, data={"k": "v" * 1000, "ü": [1, None]}))
+    before, size = found.load(), len(found.body)
+    found.compress()
+    found.compress()
+    assert found.load() == before
+    assert len(found.body) < size / 2
+    assert found.version == "7"
+
+
 @pytest.mark.parametrize("value", [b"{}", b"[]", b'{"metadata": 1}', b'{"metadata": {"name": 1}}'])
 def test_an_object_without_metadata_does_not_parse(value: bytes) -> None:
     with pytest.raises(msgspec.ValidationError):
