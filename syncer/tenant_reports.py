@@ -167,7 +167,8 @@ class TenantReports:
             item[1], item[2], str(tenant["metadata"].get("uid", "")), kind.kind, kind.api_version
         )
         at = dt.datetime.fromtimestamp(self._wall(), dt.UTC)
-        source = EventSource(COMPONENT, session.tenant.key, COMPONENT)
+        # Not the cluster key: it is a name of the super cluster.
+        source = EventSource(COMPONENT, "", COMPONENT)
         event = build_event(involved, reason, text, source, at)
         try:
             await session.client.request("POST", EVENTS.path(event.namespace), {}, event.body)

@@ -97,8 +97,10 @@ class SyncerDaemon:
         return sum(map(float, found))
 
     def tail(self) -> str:
-        """The end of its log."""
-        return self.process.tail() if self.process is not None else ""
+        """The last error of each tenant, and the end of its log."""
+        tenants = self.status().get("tenants", {})
+        errors = [f"{each['key']}: {each['lastError']}" for each in tenants.values() if each.get("lastError")]
+        return "\n".join([*errors, self.process.tail() if self.process is not None else ""])
 
 
 def _let_in(ring: SyncedRing, directory: Path) -> Path:
