@@ -28,7 +28,7 @@ KILLS = 200
 NAMESPACE = "web"
 CONFIG_MAPS_OF_EACH = 30
 PODS_OF_EACH = 4
-# Fewer deletions than the brake takes for a wiped tenant, whatever a run misses.
+# Fewer deletions than the guard takes for a wiped tenant, whatever a run misses.
 MOST_DELETED = 4
 # A run that has nothing more to do is killed at rest.
 REST_S = 0.3

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tenants are isolated whatever they write, whatever strangers do, and whatever is lost on the way."""
+"""Tenants are isolated whatever they write, whatever outsiders do, and whatever is lost on the way."""
 
 import asyncio
 from typing import Any
@@ -68,10 +68,10 @@ def _histories(draw: st.DrawFn) -> list[_Act]:
         st.tuples(st.just("recreate tenant"), _TENANTS),
         st.tuples(st.just("foreign namespace"), _TENANTS, namespaces),
         st.tuples(st.just("foreign object"), _TENANTS, kinds, namespaces, _NAMES),
-        st.tuples(st.just("stranger edits"), _TENANTS, kinds, namespaces, _NAMES),
-        st.tuples(st.just("stranger deletes"), _TENANTS, kinds, namespaces, _NAMES),
-        st.tuples(st.just("stranger strips"), _TENANTS, kinds, namespaces, _NAMES),
-        st.tuples(st.just("stranger takes over"), _TENANTS, namespaces),
+        st.tuples(st.just("outsider edits"), _TENANTS, kinds, namespaces, _NAMES),
+        st.tuples(st.just("outsider deletes"), _TENANTS, kinds, namespaces, _NAMES),
+        st.tuples(st.just("outsider strips"), _TENANTS, kinds, namespaces, _NAMES),
+        st.tuples(st.just("outsider takes over"), _TENANTS, namespaces),
         st.tuples(st.just("event"), _TENANTS, namespaces, _NAMES),
         st.tuples(st.just("fail"), _SIDES, st.sampled_from([0, 409, 429, 500, 503])),
         st.tuples(st.just("lose answer"), _SIDES),
@@ -173,7 +173,7 @@ class _Actor:
     def recreate_tenant(self, tenant: str) -> None:
         self.world.make_tenant(tenant)
 
-    # ---- strangers in the super cluster
+    # ---- outsiders in the super cluster
 
     def foreign_namespace(self, tenant: str, namespace: str) -> None:
         made = self.world.super.cluster.create(
@@ -191,9 +191,9 @@ class _Actor:
         target = self._target(tenant, namespace)
         found = self.world.super.storage.get(DOWN[kind], target, name)
         if (DOWN[kind], (target, name)) not in self.world.foreign:
-            found["metadata"].setdefault("labels", {})["example.com/stranger"] = "x"
+            found["metadata"].setdefault("labels", {})["example.com/outsider"] = "x"
             if "data" in found:
-                found["data"] = {"stranger": FOREIGN}
+                found["data"] = {"outsider": FOREIGN}
             self.world.super.cluster.update(DOWN[kind], found)
 
     def stranger_deletes(self, tenant: str, kind: str, namespace: str, name: str) -> None:

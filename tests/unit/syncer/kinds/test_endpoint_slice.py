@@ -107,7 +107,7 @@ def test_what_is_in_sync_is_left_alone() -> None:
     assert brief(plan(SYNC, own(), there)) == []
 
 
-def test_addresses_without_a_reference_are_those_of_the_tenants_pods() -> None:
+def test_addresses_without_a_reference_are_of_tenants_pods() -> None:
     """As people write slices by hand. Once the pod has gone, so has the super slice."""
     slice_ = own(addresses=["10.1.0.9"])
     pod = {
