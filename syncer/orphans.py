@@ -83,14 +83,14 @@ class OrphanCollector:
 
     async def patrol(self) -> bool:
         """Judge all super namespaces once, and delete what may be deleted. False if not all of it is."""
-        before = self._last
+        before, is_first_patrol = self._last, not self._has_patrolled
         found = evaluate(
             self._namespaces(),
             self._source.known(),
             self._source.deleted_uids,
             before.distrust,
             self._clock(),
-            is_first_patrol=not self._has_patrolled,
+            is_first_patrol=is_first_patrol,
             needs_confirmation=self._needs_confirmation,
         )
         self._last, self._has_patrolled = found, True
@@ -110,7 +110,8 @@ class OrphanCollector:
             if gone[each.cluster] and await self._delete(each):
                 deleted += 1
         self._source.forget_deleted({each.cluster.uid for each in self._namespaces()})
-        return deleted == len(own)
+        # The first patrol deletes nothing, also of what was reported before it: the next comes soon then.
+        return deleted == len(own) and not (is_first_patrol and self._source.deleted_uids)
 
     def _namespaces(self) -> Iterator[OwnedNamespace]:
         for cached in list(self._super.objects(NAMESPACE).values()):

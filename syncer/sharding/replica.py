@@ -105,7 +105,7 @@ class Replica:
         self._ownership = Ownership(name, identity)
         self._reported: frozenset[int] = frozenset()
         self._was_renewed = False
-        self._under_way: set[FencedWrite] = set()
+        self._in_flight: set[FencedWrite] = set()
         self.last_error = ""
 
     # ---- ownership, as in `port`
@@ -120,8 +120,8 @@ class Replica:
         ticket = self._ownership.begin_write(tenant, self._clocks())
         if ticket is None:
             return None
-        write = FencedWrite(self._ownership, ticket, self._clocks, self._under_way.discard)
-        self._under_way.add(write)
+        write = FencedWrite(self._ownership, ticket, self._clocks, self._in_flight.discard)
+        self._in_flight.add(write)
         return write
 
     @property
@@ -154,7 +154,7 @@ class Replica:
             self._cut()
 
     def _cut(self) -> None:
-        for write in list(self._under_way):
+        for write in list(self._in_flight):
             if not write.may_send():
                 write.cut()
 

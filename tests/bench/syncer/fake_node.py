@@ -34,7 +34,7 @@ class _NodePodMetadata(NameOnly, frozen=True, rename="camel"):
     deletion_timestamp: str | None = None
 
 
-class _Container(msgspec.Struct, frozen=True):
+class _PodContainer(msgspec.Struct, frozen=True):
     name: str
     image: str
 
@@ -44,7 +44,7 @@ class _Gate(msgspec.Struct, frozen=True):
 
 
 class _NodePodSpec(msgspec.Struct, frozen=True, rename="camel"):
-    containers: tuple[_Container, ...]
+    containers: tuple[_PodContainer, ...]
     node_name: str = ""
     scheduling_gates: tuple[_Gate, ...] = ()
 

@@ -179,7 +179,7 @@ async def test_conflicts_are_tried_again(tmp_path: Path) -> None:
         assert len(clusters.super.objects(PODS)) == COUNT
 
 
-async def test_a_full_quota_is_told_and_tried_again(tmp_path: Path) -> None:
+async def test_a_full_quota_is_reported_and_tried_again(tmp_path: Path) -> None:
     async with synced_clusters(tmp_path, "acme", "blue", rules=RULES) as clusters:
         await clusters.start()
         is_full = True

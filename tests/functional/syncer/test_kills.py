@@ -161,7 +161,7 @@ def _owner(value: Object) -> str:
     return str((value["metadata"].get("annotations") or {}).get(keys.UID))
 
 
-def _strangers(clusters: SyncedClusters) -> list[tuple[Resource, Object]]:
+def _outsiders(clusters: SyncedClusters) -> list[tuple[Resource, Object]]:
     """Objects of the super cluster's own, some in names where a tenant's would go."""
     made = []
     cluster = clusters.super.server.cluster
@@ -182,7 +182,7 @@ async def test_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
     tenants = ("acme-web", "blue", "green")
     async with SyncedClusters(tmp_path, tenants, {"patrol": {"intervalSeconds": 2}}, settings) as clusters:
         # `acme` is no tenant: `acme-web` is a foreign namespace, and the root of tenant `acme-web`.
-        foreign = _strangers(clusters)
+        foreign = _outsiders(clusters)
         made, bound = (
             _Records(clusters.super, PODS),
             [_Records(each, PODS) for each in clusters.tenants.values()],

@@ -187,7 +187,7 @@ class _Actor:
         made = self.world.super.cluster.create(DOWN[kind], value)
         self.world.foreign[DOWN[kind], (target, name)] = made
 
-    def stranger_edits(self, tenant: str, kind: str, namespace: str, name: str) -> None:
+    def outsider_edits(self, tenant: str, kind: str, namespace: str, name: str) -> None:
         target = self._target(tenant, namespace)
         found = self.world.super.storage.get(DOWN[kind], target, name)
         if (DOWN[kind], (target, name)) not in self.world.foreign:
@@ -196,12 +196,12 @@ class _Actor:
                 found["data"] = {"outsider": FOREIGN}
             self.world.super.cluster.update(DOWN[kind], found)
 
-    def stranger_deletes(self, tenant: str, kind: str, namespace: str, name: str) -> None:
+    def outsider_deletes(self, tenant: str, kind: str, namespace: str, name: str) -> None:
         target = self._target(tenant, namespace)
         self.world.super.cluster.delete(DOWN[kind], target, name)
         self.world.foreign.pop((DOWN[kind], (target, name)), None)
 
-    def stranger_strips(self, tenant: str, kind: str, namespace: str, name: str) -> None:
+    def outsider_strips(self, tenant: str, kind: str, namespace: str, name: str) -> None:
         target = self._target(tenant, namespace)
         found = self.world.super.storage.get(DOWN[kind], target, name)
         found["metadata"]["annotations"] = {}
@@ -209,7 +209,7 @@ class _Actor:
         if kind not in ("Endpoints",) and name != "default":
             self.world.foreign[DOWN[kind], (target, name)] = stripped
 
-    def stranger_takes_over(self, tenant: str, namespace: str) -> None:
+    def outsider_takes_over(self, tenant: str, namespace: str) -> None:
         """Give a super namespace the annotations of a tenant that would have the same name."""
         plane = self.world.tenants[tenant]
         own = plane.storage.get(NAMESPACES, "", namespace)
