@@ -366,6 +366,7 @@ class SyncerService:
             session.forget_verified()
             is_planned_anew = True
         if is_planned_anew:
+            self._vnodes.policy_changed(session)
             session.tasks.spawn(self._patrol.check(session), "patrol after a tenant's change")
 
     def _note_problem(self, problem: Unusable) -> None:
