@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 import syncer.config
+from syncer.core.view import PodDns
 from syncer.kinds import table
 from syncer.kinds.port import KindSync, Scope
 from syncer.session import NOT_WATCHED
@@ -24,9 +25,9 @@ SUPER = PACKAGING / "rbac" / "vc-syncer.yaml"
 TENANT = PACKAGING / "rbac" / "options" / "vc-syncer-tenant.yaml"
 DEPLOYMENT = PACKAGING / "syncer" / "deployment.yaml"
 SHARDED = PACKAGING / "syncer" / "sharding.yaml"
-KINDS = table.kinds(sorted(table.optional_names()))
+KINDS = table.kinds(sorted(table.optional_names()), pod_dns=PodDns.NODE)
 # Kinds of which tenants' objects go down.
-DOWN = [each for each in KINDS if each.scope in (Scope.NAMESPACED, Scope.NAMESPACE)]
+DOWN = [each for each in KINDS if each.scope in (Scope.NAMESPACED, Scope.NAMESPACE, Scope.SYSTEM)]
 UP = [each for each in KINDS if each.scope in (Scope.PUBLISHED, Scope.CLAIMED)]
 
 
