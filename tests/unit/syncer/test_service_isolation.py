@@ -294,15 +294,64 @@ _BUSY: list[_Act] = [
 ]
 
 
+def _each_kind(act: str, tenant: str, name: str, *more: Any, namespace: str = "web") -> list[_Act]:
+    return [(act, tenant, kind, namespace, name, *more) for kind in DOWN]
+
+
+_IN_THE_WAY: list[_Act] = [
+    *_BUSY,
+    *_each_kind("foreign object", "one", "b"),
+    *_each_kind("make", "one", "b", False),
+    ("pass", 4.0),
+    *_each_kind("edit", "one", "b"),
+    *_each_kind("delete", "one", "b"),
+]
+_STRIPPED: list[_Act] = [
+    *_BUSY,
+    *_each_kind("stranger strips", "one", "a"),
+    ("pass", 1.0),
+    *_each_kind("edit", "one", "a"),
+    ("pass", 1.0),
+    *_each_kind("delete", "one", "a"),
+]
+_JOINED: list[_Act] = [
+    ("namespace", "one", "blue-green", False),
+    ("pass", 4.0),
+    ("namespace", "two", "green", False),
+    *_each_kind("make", "one", "a", False, namespace="blue-green"),
+    *_each_kind("make", "two", "a", False, namespace="green"),
+    ("pass", 4.0),
+    ("stranger takes over", "two", "green"),
+    ("pass", 4.0),
+    *_each_kind("edit", "one", "a", namespace="blue-green"),
+    *_each_kind("delete", "two", "a", namespace="green"),
+    ("delete namespace", "one", "blue-green"),
+]
+_HASHED: list[_Act] = [
+    ("namespace", "one", HASHED[0], False),
+    ("pass", 4.0),
+    ("namespace", "one", HASHED[1], False),
+    *(act for each in HASHED for act in _each_kind("make", "one", "a", False, namespace=each)),
+    ("pass", 4.0),
+    ("delete namespace", "one", HASHED[1]),
+]
+_RECREATED: list[_Act] = [*_BUSY, ("recreate tenant", "one"), ("pass", 0.0), *_BUSY]
+
+
+# To shrink a history takes minutes, and one that fails is short enough to read.
 @settings(
     max_examples=12,
     deadline=None,
-    phases=(Phase.explicit, Phase.generate),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow],
 )
 @example([])
-@example([*_BUSY])
-@example([*_BUSY, ("recreate tenant", "one"), ("namespace", "one", "web", False), ("pass", 4.0)])
+@example(_BUSY)
+@example(_IN_THE_WAY)
+@example(_STRIPPED)
+@example(_JOINED)
+@example(_HASHED)
+@example(_RECREATED)
 @given(_histories())
 async def test_no_order_of_events_mixes_tenants(acts: list[_Act]) -> None:
     """The invariants hold at each write and each change, and at rest both sides agree."""

@@ -43,7 +43,7 @@ from syncer.config import (
 )
 from syncer.kinds import event as events
 from syncer.kinds.configmap import ROOT_CA, TENANT_ROOT_CA
-from syncer.kinds.metadata import LABEL_PREFIX, is_reserved
+from syncer.kinds.metadata import LABEL_PREFIX
 from syncer.service import SyncerService
 from syncer.sharding.lease_objects import LEASES
 from syncer.surroundings import ApiClient, Surroundings
@@ -142,6 +142,7 @@ class SyncerClient(InProcessClient):
         **more: Any,
     ) -> bytes:
         if method == "GET":
+            self._world.reads.append(path)
             return await super().request(method, path, params, *args, **more)
         await asyncio.sleep(0.001)
         if before_send is not None:
@@ -173,6 +174,7 @@ class World:
         self.problems: list[str] = []
         self._ports = 1000
         self.writes = 0
+        self.reads: list[str] = []
         self.keys = dict(tenants)
         self.super = self._plane("super")
         self.tenants: dict[str, Plane] = {}
@@ -199,7 +201,7 @@ class World:
         self._ports += 1
         return Plane(name, f"http://127.0.0.1:{self._ports}", cluster, flows, [])
 
-    def make_tenant(self, name: str) -> None:
+    def make_tenant(self, name: str) -> Plane:
         """A VirtualCluster with a new control plane; one of this name is replaced."""
         self.end_tenant(name)
         made = self.super.storage.create(
@@ -217,6 +219,7 @@ class World:
         made["metadata"]["annotations"] = {keys.ADMIN_KUBECONFIG: _base64(kubeconfig)}
         made["status"] = {"phase": "Running", "clusterNamespace": self.keys[name]}
         self.super.storage.put(VIRTUAL_CLUSTERS, made)
+        return plane
 
     def end_tenant(self, name: str) -> None:
         """Delete a VirtualCluster. What it has in the super cluster stays."""
@@ -337,7 +340,7 @@ class World:
             return
         for field in ("labels", "annotations"):
             for key, text in (value.get("metadata", {}).get(field) or {}).items():
-                if FORGED in str(text) and is_reserved(key) and not key.startswith(_CARRYING):
+                if FORGED in str(text) and _is_ours(key) and not key.startswith(_CARRYING):
                     yield f"a tenant's {key}"
         if target.resource == NAMESPACES:
             name = target.name or value["metadata"]["name"]
@@ -493,6 +496,10 @@ class World:
                 is_known = (kind, f"{namespace}/{own_name}") in reported
                 if (twin is None or twin["metadata"]["uid"] != uid) and not is_known:
                     self.problems.append(f"{name}: super {kind} {target}/{super_name} is left over")
+
+
+def _is_ours(key: str) -> bool:
+    return "tenancy.x-k8s.io/" in key or "vcnode.io/" in key
 
 
 def _needs_no_twin(kind: str, value: Object, plane: Plane) -> bool:

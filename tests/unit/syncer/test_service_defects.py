@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Defects of the Go syncer that only a whole syncer can have: docs/spec/syncer-defects.md has them all."""
+
+import asyncio
+
+import pytest
+
+from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS
+from devkit.kube.storage import Object
+from syncer.kinds.persistent_volume import KIND as VOLUME
+from tenancy import keys
+from tests.unit.syncer.worlds import CLAIMS, Plane, World, annotations_of, running
+
+pytestmark = pytest.mark.asyncio
+
+TENANTS = {"one": "red", "two": "green"}
+
+
+def _config_map(name: str, text: str) -> Object:
+    return {"metadata": {"namespace": "web", "name": name}, "data": {"text": text}}
+
+
+def _pod(name: str) -> Object:
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    return {"metadata": {"namespace": "web", "name": name}, "spec": spec}
+
+
+def _furnish(plane: Plane) -> None:
+    plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
+    plane.cluster.create(CONFIG_MAPS, _config_map("c", plane.name))
+
+
+async def test_a_recreated_tenant_is_another_tenant() -> None:
+    """Nothing is written into its former namespaces: they go, and the new one gets its own."""
+    world = World({"one": "red"})
+    async with running(world):
+        _furnish(world.tenants["one"])
+        await asyncio.sleep(20)
+        former = world.super.storage.get(NAMESPACES, "", "red-web")["metadata"]["uid"]
+        plane = world.make_tenant("one")
+        _furnish(plane)
+        await asyncio.sleep(200)
+        found = world.super.storage.get(NAMESPACES, "", "red-web")
+        assert found["metadata"]["uid"] != former
+        assert annotations_of(found)[keys.VC_UID] == world.uids["one"]
+        assert world.super.storage.get(CONFIG_MAPS, "red-web", "c")["data"] == {"text": plane.name}
+        assert world.problems == []
+
+
+async def test_a_lost_answer_of_a_creation_is_adopted() -> None:
+    """The object is found in the way, read, and recognised: nothing is tried for ever."""
+    world = World({"one": "red"})
+    async with running(world):
+        plane = world.tenants["one"]
+        _furnish(plane)
+        await asyncio.sleep(20)
+        world.super.flows.clear()
+        world.super.lost = 1
+        plane.cluster.create(CONFIG_MAPS, _config_map("later", "x"))
+        await asyncio.sleep(5)
+        assert world.status()["one"]["queue"] == {"ready": 0, "delayed": 0, "inFlight": 0}
+        written = world.super.storage.written(CONFIG_MAPS)
+        world.super.flows.set()
+        await asyncio.sleep(20)
+        assert world.super.storage.written(CONFIG_MAPS) == written
+        assert world.super.storage.get(CONFIG_MAPS, "red-web", "later")["data"] == {"text": "x"}
+
+
+async def test_a_deletion_that_a_watch_missed_is_carried_out() -> None:
+    """Only a list shows it: of a tenant's object, and of a node of the super cluster."""
+    world = World({"one": "red"})
+    async with running(world):
+        plane = world.tenants["one"]
+        _furnish(plane)
+        for number in range(4):
+            plane.cluster.create(CONFIG_MAPS, _config_map(f"c-{number}", "x"))
+        await asyncio.sleep(20)
+        for each in (plane, world.super):
+            each.flows.clear()
+        plane.cluster.delete(CONFIG_MAPS, "web", "c")
+        plane.cluster.create(CONFIG_MAPS, _config_map("last", "x"))
+        world.super.cluster.delete(NODES, "", "node-1")
+        for each in (plane, world.super):
+            each.storage.bump(100)
+            each.storage.compact()
+            each.flows.set()
+        await asyncio.sleep(200)
+        assert ("red-web", "c") not in world.super.objects(CONFIG_MAPS)
+        assert ("red-web", "last") in world.super.objects(CONFIG_MAPS)
+        assert world.status()["one"]["queue"] == {"ready": 0, "delayed": 0, "inFlight": 0}
+
+
+async def test_a_pod_costs_no_list() -> None:
+    world = World({"one": "red"})
+    async with running(world):
+        plane = world.tenants["one"]
+        _furnish(plane)
+        await asyncio.sleep(20)
+        world.reads.clear()
+        for number in range(5):
+            plane.cluster.create(PODS, _pod(f"p-{number}"))
+        await asyncio.sleep(5)
+        assert len(world.super.objects(PODS)) == 5
+        lists = ("/pods", "/secrets", "/nodes", "/configmaps", "/serviceaccounts")
+        assert [path for path in world.reads if path.endswith(lists)] == []
+
+
+async def test_volumes_of_one_name_do_not_hide_each_other() -> None:
+    """One tenant has a volume of its own of the name of another's, and each keeps its own."""
+    world = World(TENANTS)
+    async with running(world):
+        one, two = world.tenants.values()
+        own: Object = {"metadata": {"name": "v"}, "spec": {"capacity": {"storage": "7Gi"}}}
+        two.cluster.create(VOLUME.resource, own)
+        for plane in (one, two):
+            _furnish(plane)
+        claim = {"metadata": {"namespace": "web", "name": "data"}, "spec": {"volumeName": "v"}}
+        one.cluster.create(CLAIMS, claim)
+        await asyncio.sleep(20)
+        found = world.super.storage.get(CLAIMS, "red-web", "data")
+        ref = {"namespace": "red-web", "name": "data", "uid": found["metadata"]["uid"]}
+        spec = {"capacity": {"storage": "1Gi"}, "claimRef": ref, "hostPath": {"path": "/secret"}}
+        made = {"metadata": {"name": "v"}, "spec": spec}
+        world.super.cluster.create(VOLUME.resource, made)
+        made = world.super.storage.get(VOLUME.resource, "", "v")
+        made["status"] = {"phase": "Bound"}
+        world.super.storage.put(VOLUME.resource, made)
+        await asyncio.sleep(20)
+        assert one.storage.get(VOLUME.resource, "", "v")["spec"]["capacity"] == {"storage": "1Gi"}
+        assert two.storage.get(VOLUME.resource, "", "v")["spec"] == own["spec"]
+        # One that the tenant deletes comes again, whatever the other has.
+        one.cluster.delete(VOLUME.resource, "", "v")
+        await asyncio.sleep(70)
+        assert one.storage.get(VOLUME.resource, "", "v")["spec"]["capacity"] == {"storage": "1Gi"}
+        assert "/secret" not in str(one.storage.get(VOLUME.resource, "", "v"))
