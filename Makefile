@@ -24,6 +24,7 @@ SIDE_BY_SIDE := $(call require,-n 3 --dist worksteal)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s k8s_syncer first_start programs guest-kernel
+.PHONY: conformance
 .PHONY: format examples reference mutants gate-soak bench bench-vnagent bench-attacks bench-services bench-pods bench-syncer clean
 
 help:  ## list the targets
@@ -91,6 +92,10 @@ k8s_syncer: $(VENV)/dev $(call require,programs)  ## vc-syncer between two real 
 
 first_start: $(TREE)/bin/vn-agent $(call require,programs)  ## the README's install section as it stands, on an empty Debian; needs root
 	$(recorded) $(BIN)/python -m tests.first_start $(call require,--require)
+
+conformance: $(VENV)/dev  ## Kubernetes' conformance tests through a tenant, and bare; FOCUS=node|quick|REGEX TENANT=0|1; needs root
+	python3 tests/k8s/build.py --conformance
+	$(BIN)/python -m tests.k8s.conformance --focus='$(FOCUS)' --tenant='$(TENANT)' $(ARGS)
 
 programs:  ## build the programs of k8s into a cache, or wait for a build that runs
 	python3 tests/k8s/build.py

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build the programs of the k8s ring from their Go modules, once, into a cache.
 
-    python3 tests/k8s/build.py [--cache DIR]
+    python3 tests/k8s/build.py [--cache DIR] [--conformance]
 
 Prints one line a component. A second run finds the binaries and ends at once. Needs nothing but
 the standard library and a Go compiler. Exit 1 when something cannot be built. What is built, and
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,12 +42,14 @@ class Component:
 
     `programs` maps the name of the binary to its package. `ldflags` is passed to the linker. Several may
     share the module `of`: a new program in a component of its own leaves the others' binaries as they are.
+    Those that `tests` names are packages of tests, whose program runs them.
     """
 
     name: str
     programs: dict[str, str]
     ldflags: str = "-s -w"
     of: str = ""
+    tests: tuple[str, ...] = ()
 
     @property
     def module(self) -> Path:
@@ -116,6 +119,21 @@ COMPONENTS = (
     ),
 )
 
+# Kubernetes' own end-to-end tests, and the programs of their images. No other ring needs them.
+CONFORMANCE = (
+    Component(
+        "conformance",
+        {
+            "e2e.test": "k8s.io/kubernetes/test/e2e",
+            "ginkgo": "github.com/onsi/ginkgo/v2/ginkgo",
+            "nnp": "k8s.io/kubernetes/test/images/nonewprivs",
+            "sample-apiserver": "k8s.io/sample-apiserver",
+        },
+        ldflags=_KUBERNETES_LDFLAGS,
+        tests=("e2e.test",),
+    ),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
@@ -138,11 +156,13 @@ def go_version() -> str | None:
     return done.stdout.strip()
 
 
-def find_binaries(cache: Path, version: str) -> tuple[Binaries, list[str]]:
+def find_binaries(
+    cache: Path, version: str, components: Sequence[Component] = COMPONENTS
+) -> tuple[Binaries, list[str]]:
     """The programs that are built, and the names of the components that are not."""
     paths: dict[str, Path] = {}
     missing: list[str] = []
-    for component in COMPONENTS:
+    for component in components:
         directory = component.directory(cache, version)
         if not directory.is_dir():
             missing.append(component.name)
@@ -155,7 +175,10 @@ def main() -> int:
     """Build what is missing; the exit code says whether everything is there now."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE)
-    cache: Path = parser.parse_args().cache
+    parser.add_argument("--conformance", action="store_true", help="also Kubernetes' own end-to-end tests")
+    arguments = parser.parse_args()
+    cache: Path = arguments.cache
+    components = (*COMPONENTS, *(CONFORMANCE if arguments.conformance else ()))
     version = go_version()
     if version is None:
         return _fail("no Go compiler: `go env GOVERSION` does not run")
@@ -163,8 +186,8 @@ def main() -> int:
     with (cache / ".lock").open("w") as lock:
         # Two builds at once would only take turns on the processors.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        missing = [c for c in COMPONENTS if not c.directory(cache, version).is_dir()]
-        for component in COMPONENTS:
+        missing = [c for c in components if not c.directory(cache, version).is_dir()]
+        for component in components:
             if component not in missing:
                 _say(f"{component.name}: already built, {component.directory(cache, version)}")
         free = shutil.disk_usage(cache).free
@@ -188,7 +211,10 @@ def _build(component: Component, cache: Path, version: str) -> str | None:
             done = subprocess.run(
                 [
                     *("nice", "env", "CGO_ENABLED=0", "GOFLAGS=-mod=readonly"),
-                    *("go", "build", "-trimpath", "-buildvcs=false"),
+                    # Vet would check all of Kubernetes: 15 minutes.
+                    "go",
+                    *(("test", "-c", "-vet=off") if name in component.tests else ("build",)),
+                    *("-trimpath", "-buildvcs=false"),
                     *("-ldflags", component.ldflags, "-o", str(output / name), package),
                 ],
                 cwd=component.module,

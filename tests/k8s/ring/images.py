@@ -120,42 +120,52 @@ def _busybox_layer() -> bytes:
     )
 
 
-def write_archive(archive: Path, name: str, layers: Sequence[bytes], settings: Mapping[str, object]) -> None:
-    """An OCI image layout with one image, as a tar that `ctr images import` reads.
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One image: `layers` are tars, the lowest first; `settings` are of its configuration."""
 
-    `layers` are tars, the lowest first; `settings` are of the image's configuration.
-    """
-    image = json.dumps(
-        {
-            "architecture": "amd64",
-            "os": "linux",
-            "config": {"Env": ["PATH=/bin"], **settings},
-            "rootfs": {"type": "layers", "diff_ids": [_digest(layer) for layer in layers]},
-        }
-    ).encode()
-    manifest = json.dumps(
-        {
-            "schemaVersion": 2,
-            "mediaType": "application/vnd.oci.image.manifest.v1+json",
-            "config": _descriptor("application/vnd.oci.image.config.v1+json", image),
-            "layers": [_descriptor("application/vnd.oci.image.layer.v1.tar", layer) for layer in layers],
-        }
-    ).encode()
-    index = json.dumps(
-        {
-            "schemaVersion": 2,
-            "manifests": [
-                {
-                    **_descriptor("application/vnd.oci.image.manifest.v1+json", manifest),
-                    # The name that containerd gives the image on import.
-                    "annotations": {"io.containerd.image.name": name},
-                }
-            ],
-        }
-    ).encode()
-    members = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}', "index.json": index}
-    for blob in (image, manifest, *layers):
-        members[f"blobs/sha256/{hashlib.sha256(blob).hexdigest()}"] = blob
+    name: str
+    layers: Sequence[bytes]
+    settings: Mapping[str, object]
+
+
+def write_archive(archive: Path, name: str, layers: Sequence[bytes], settings: Mapping[str, object]) -> None:
+    """An OCI image layout with one image, as a tar that `ctr images import` reads."""
+    write_images(archive, [Image(name, layers, settings)])
+
+
+def write_images(archive: Path, images: Sequence[Image]) -> None:
+    """The same with several images; a layer that some share is there once."""
+    members = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}'}
+    manifests: list[dict[str, object]] = []
+    for image in images:
+        configuration = json.dumps(
+            {
+                "architecture": "amd64",
+                "os": "linux",
+                "config": {"Env": ["PATH=/bin"], **image.settings},
+                "rootfs": {"type": "layers", "diff_ids": [_digest(layer) for layer in image.layers]},
+            }
+        ).encode()
+        layer_type = "application/vnd.oci.image.layer.v1.tar"
+        manifest = json.dumps(
+            {
+                "schemaVersion": 2,
+                "mediaType": "application/vnd.oci.image.manifest.v1+json",
+                "config": _descriptor("application/vnd.oci.image.config.v1+json", configuration),
+                "layers": [_descriptor(layer_type, layer) for layer in image.layers],
+            }
+        ).encode()
+        manifests.append(
+            {
+                **_descriptor("application/vnd.oci.image.manifest.v1+json", manifest),
+                # The name that containerd gives the image on import.
+                "annotations": {"io.containerd.image.name": image.name},
+            }
+        )
+        for blob in (configuration, manifest, *image.layers):
+            members[f"blobs/sha256/{hashlib.sha256(blob).hexdigest()}"] = blob
+    members["index.json"] = json.dumps({"schemaVersion": 2, "manifests": manifests}).encode()
     with tarfile.open(archive, "w") as tar:
         for path, content in members.items():
             entry = tarfile.TarInfo(path)

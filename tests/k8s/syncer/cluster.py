@@ -54,8 +54,12 @@ class SyncedRing:
         return {name: _resident_mb(process.pid) for name, process in self.processes.items()}
 
 
-def start_synced_ring(binaries: Binaries, stack: ExitStack, *, nodes: int = 2) -> SyncedRing:
+def start_synced_ring(
+    binaries: Binaries, stack: ExitStack, *, nodes: int = 2, dns_address: str = ""
+) -> SyncedRing:
     """Start all but the syncer; `stack` takes everything down again, also from half-way.
+
+    Pods of the super cluster itself use `dns_address`; who gives one starts a DNS server there.
 
     Raises:
         RingError: a part did not come up.
@@ -103,7 +107,7 @@ def start_synced_ring(binaries: Binaries, stack: ExitStack, *, nodes: int = 2) -
     policies.install(super_cluster.api)
     for name, tenant in zip(TENANT_NAMES, tenants, strict=True):
         provisioned.provision(super_cluster.api, tenant, name, TENANT_CIDR)
-    cluster = ClusterParts(directory, binaries, authorities, super_cluster, tenants)
+    cluster = ClusterParts(directory, binaries, authorities, super_cluster, tenants, dns_address)
     made = [
         start_node(worker.name.removeprefix(f"{prefix}-"), worker, pods, cluster, stack)
         for worker, pods in zip(workers, _POD_NETWORKS, strict=False)

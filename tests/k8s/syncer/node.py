@@ -17,13 +17,15 @@ from tests.k8s.ring.agent import AGENT_PORT
 from tests.k8s.ring.controlplane import Apiserver, Authorities, write_kubeconfig
 from tests.k8s.ring.network import NetworkNamespace
 from tests.k8s.ring.node import ROUTED, RealNode
-from tests.k8s.ring.processes import RingProcess
+from tests.k8s.ring.processes import SYSTEM_PATH, RingProcess
 from tests.k8s.ring.tenants import RingTenant
 from tests.k8s.ring.virtual_clusters import VirtualClusterAgent
 
 # Of all nodes' pods.
 PODS = "10.88.0.0/16"
 _TENANTS_ROLE = shipped.RBAC / "options" / "vn-agent-tenants.yaml"
+
+_SECOND_ADDRESSES = {"healthzBindAddress": "127.0.0.1:10266", "metricsBindAddress": "127.0.0.1:10259"}
 
 _KUBELET = {
     # So that a changed ConfigMap reaches its pods within seconds, and not within a minute or two.
@@ -59,13 +61,14 @@ class SuperNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterParts:
-    """What nodes of the super cluster are made from."""
+    """What nodes of the super cluster are made from. `dns_address` is the cluster's DNS, if it has one."""
 
     directory: Path
     binaries: Binaries
     authorities: Authorities
     apiserver: Apiserver
     tenants: Sequence[RingTenant]
+    dns_address: str = ""
 
 
 def start_node(
@@ -88,7 +91,15 @@ def start_node(
         group=f"{cluster.directory.name}/{name}",
         pod_network=pod_network,
         cni_plugins=ROUTED,
-        kubelet_settings={**_KUBELET, "resolvConf": str(_resolv_conf(directory))},
+        kubelet_settings={
+            **_KUBELET,
+            "resolvConf": str(_resolv_conf(directory)),
+            **(
+                {"clusterDNS": [cluster.dns_address], "clusterDomain": "cluster.local"}
+                if cluster.dns_address
+                else {}
+            ),
+        },
     )
     stack.callback(node.stop)
     node.start()
@@ -96,7 +107,7 @@ def start_node(
     if not agnhost.exists():
         images.write_agnhost_image(agnhost, Path(cluster.binaries["agnhost"]))
     node.import_image(agnhost)
-    proxy = _start_kube_proxy(node, cluster, directory)
+    proxy = start_kube_proxy(node, apiserver, cluster.binaries, directory)
     stack.callback(proxy.stop)
     agent = _agent(node, cluster, directory)
     stack.callback(agent.stop)
@@ -117,24 +128,38 @@ def _agent(node: RealNode, cluster: ClusterParts, directory: Path) -> VirtualClu
     )
 
 
-def _start_kube_proxy(node: RealNode, cluster: ClusterParts, directory: Path) -> RingProcess:
-    """Start kube-proxy in the node's network; does not wait for it."""
-    apiserver = cluster.apiserver
+def start_kube_proxy(
+    node: RealNode,
+    apiserver: Apiserver,
+    binaries: Binaries,
+    directory: Path,
+    *,
+    mode: str = "nftables",
+    path: str = SYSTEM_PATH,
+) -> RingProcess:
+    """Start kube-proxy in the node's network, for the Services of this API server; does not wait for it.
+
+    A second one on a node needs another mode, and a `path` without the programs of the first one's: at its
+    start a kube-proxy removes what other modes have left.
+    """
+    is_first = mode == "nftables"
+    name = "kube-proxy" if is_first else f"kube-proxy-{mode}"
     user = apiserver.authority.issue("system:kube-proxy", usages=("client",))
     endpoint = replace(apiserver.api.endpoint, leaf=user)
     server = f"https://{endpoint.address}:{endpoint.port}"
-    kubeconfig = write_kubeconfig(directory / "kube-proxy", server, endpoint)
-    config = directory / "kube-proxy.json"
+    kubeconfig = write_kubeconfig(directory / name, server, endpoint)
+    config = directory / f"{name}.json"
     config.write_text(
         json.dumps(
             {
                 "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
                 "kind": "KubeProxyConfiguration",
-                "mode": "nftables",
+                "mode": mode,
                 "clientConnection": {"kubeconfig": str(kubeconfig)},
                 "hostnameOverride": node.name,
                 "clusterCIDR": PODS,
                 "detectLocalMode": "ClusterCIDR",
+                **({} if is_first else _SECOND_ADDRESSES),
                 # These settings are the whole machine's.
                 "conntrack": {
                     "maxPerCore": 0,
@@ -146,9 +171,10 @@ def _start_kube_proxy(node: RealNode, cluster: ClusterParts, directory: Path) ->
         )
     )
     return RingProcess(
-        f"kube-proxy {node.name}",
-        [*node.namespace.enter, cluster.binaries["kube-proxy"], f"--config={config}"],
-        directory / "kube-proxy.log",
+        f"{name} {node.name}",
+        [*node.namespace.enter, binaries["kube-proxy"], f"--config={config}"],
+        directory / f"{name}.log",
+        path=path,
     )
 
 
