@@ -308,7 +308,7 @@ _IN_THE_WAY: list[_Act] = [
 ]
 _STRIPPED: list[_Act] = [
     *_BUSY,
-    *_each_kind("stranger strips", "one", "a"),
+    *_each_kind("outsider strips", "one", "a"),
     ("pass", 1.0),
     *_each_kind("edit", "one", "a"),
     ("pass", 1.0),
@@ -321,7 +321,7 @@ _JOINED: list[_Act] = [
     *_each_kind("make", "one", "a", False, namespace="blue-green"),
     *_each_kind("make", "two", "a", False, namespace="green"),
     ("pass", 4.0),
-    ("stranger takes over", "two", "green"),
+    ("outsider takes over", "two", "green"),
     ("pass", 4.0),
     *_each_kind("edit", "one", "a", namespace="blue-green"),
     *_each_kind("delete", "two", "a", namespace="green"),
