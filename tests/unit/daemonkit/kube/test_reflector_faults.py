@@ -58,6 +58,25 @@ async def test_a_stale_list_after_a_newer_watch_changes_nothing() -> None:
         assert len(env.changes_seen) == 3
 
 
+async def test_a_storage_that_went_back_is_counted() -> None:
+    """A restored backup: each list past the caches is older, until the versions have overtaken."""
+    env = ReflectorEnvironment()
+    env.put("a")
+    backup = wire.list_page(env.storage, EVERY, {})
+    async with env.running():
+        await env.reflector.synced.wait()
+        env.put("b")
+        await asyncio.sleep(1)
+        assert env.reflector.regressions == 0
+        env.transport.stale_list = backup
+        env.transport.inject(expired())
+        await asyncio.sleep(10)
+        assert env.reflector.regressions >= 3
+        env.transport.heal()
+        await asyncio.sleep(31)
+        assert env.reflector.regressions == 0
+
+
 async def test_an_undecodable_object_does_not_hide_others() -> None:
     env = ReflectorEnvironment()
     env.put("a")
