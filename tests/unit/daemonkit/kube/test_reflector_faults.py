@@ -59,7 +59,7 @@ async def test_a_stale_list_after_a_newer_watch_changes_nothing() -> None:
 
 
 async def test_a_storage_that_went_back_is_counted() -> None:
-    """A restored backup: each list past the caches is older, until the versions have overtaken."""
+    """A restored backup: each list past the caches is older, until its versions are higher again."""
     env = ReflectorEnvironment()
     env.put("a")
     backup = wire.list_page(env.storage, EVERY, {})
