@@ -133,3 +133,30 @@ async def test_volumes_of_one_name_do_not_hide_each_other() -> None:
         await asyncio.sleep(70)
         assert one.storage.get(VOLUME.resource, "", "v")["spec"]["capacity"] == {"storage": "1Gi"}
         assert "/secret" not in str(one.storage.get(VOLUME.resource, "", "v"))
+
+
+async def test_ownership_is_asked_again_before_each_write() -> None:
+    """A super namespace changes hands between a plan's actions: what follows is not sent."""
+    world = World({"one": "red"})
+    async with running(world):
+        plane = world.tenants["one"]
+        _furnish(plane)
+        await asyncio.sleep(20)
+        before = world.super.objects(PODS)
+
+        def change_hands(path: str) -> None:
+            if path.endswith("/red-web/secrets"):
+                found = world.super.storage.get(NAMESPACES, "", "red-web")
+                found["metadata"]["annotations"] = {}
+                world.super.cluster.update(NAMESPACES, found)
+
+        world.on_write = change_hands
+        token = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}}
+        pod = _pod("p")
+        pod["spec"]["volumes"] = [{"name": "t", "projected": {"sources": [token]}}]
+        pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "t", "mountPath": "/t"}]
+        plane.cluster.create(PODS, pod)
+        await asyncio.sleep(20)
+        assert world.super.storage.get(NAMESPACES, "", "red-web")["metadata"].get("annotations") is None
+        assert world.super.objects(PODS) == before
+        assert world.problems == []

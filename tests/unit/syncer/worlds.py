@@ -175,6 +175,7 @@ class World:
         self._ports = 1000
         self.writes = 0
         self.reads: list[str] = []
+        self.on_write: Callable[[str], None] = lambda _: None
         self.keys = dict(tenants)
         self.super = self._plane("super")
         self.tenants: dict[str, Plane] = {}
@@ -328,6 +329,7 @@ class World:
     def note_write(self, plane: Plane, method: str, path: str, body: bytes | None) -> None:
         """A write of the syncer, before it is carried out."""
         self.writes += 1
+        self.on_write(path)
         if plane is not self.super:
             return
         target = wire.full_target(path)
