@@ -22,6 +22,8 @@ from vnagent.upstream.kubelet import REFUSAL_S, KubeletConnection, KubeletPool
 LOG_HEAD_S = 60.0
 # Parts of a reply below this size are sent as one TLS record.
 _COALESCE_BYTES = 8192
+# Without its empty trailer, as `on_body` has it.
+_LAST_CHUNK = b"0\r\n"
 
 
 class LogExchange:
@@ -109,6 +111,9 @@ class LogExchange:
             self._unwritten += bytes(data)
         else:
             self._write()
+            if self._is_chunked and data[-3:] == _LAST_CHUNK:
+                data = data[:-3]
+                self._unwritten = _LAST_CHUNK
             self._transport.write(data)
 
     def on_batch_end(self) -> None:
@@ -124,9 +129,16 @@ class LogExchange:
         if self._refusal is not None:
             self._answer_refusal(self._refusal)
             return
+        # The last chunk is a record of its own. Go's reader else reports the end with the last bytes, and
+        # kube-apiserver, for a client that reads the log by WebSocket, drops them.
         if self._is_wrapped:
-            self._unwritten += b"0\r\n\r\n"
+            self._write()
+            self._unwritten = _LAST_CHUNK + b"\r\n"
         elif self._is_chunked:
+            if self._unwritten.endswith(_LAST_CHUNK):
+                self._unwritten = self._unwritten.removesuffix(_LAST_CHUNK)
+                self._write()
+                self._unwritten = _LAST_CHUNK
             self._unwritten += b"\r\n"
         self._write()
         self._transport.flush()
