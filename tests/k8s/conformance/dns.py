@@ -10,16 +10,19 @@ from tests.k8s.ring.processes import wait_for
 _NAMESPACE = "kube-system"
 _READY_S = 120.0
 
-# Other names do not exist: no resolver of the world is reachable here.
-_COREFILE = """.:53 {
+# Other names do not exist: no resolver of the world is reachable here. A block of its own has them, because
+# CoreDNS asks `template` before `kubernetes`.
+_COREFILE = """cluster.local:53 in-addr.arpa:53 ip6.arpa:53 {
     errors
     health
     ready
     kubernetes cluster.local in-addr.arpa ip6.arpa {
         pods insecure
-        fallthrough in-addr.arpa ip6.arpa
         ttl 5
     }
+}
+.:53 {
+    errors
     template ANY ANY {
         rcode NXDOMAIN
     }

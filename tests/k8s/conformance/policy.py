@@ -6,6 +6,7 @@ All nodes, as the tests expect to see them. Nothing else is allowed that no spec
 
 from __future__ import annotations
 
+from syncer.policy.sync_policy import VOLUME_TYPES
 from tests.k8s.ring.api import JsonObject
 
 SPEC: JsonObject = {
@@ -15,7 +16,14 @@ SPEC: JsonObject = {
         "labels": ["kubernetes.io/", "node-role.kubernetes.io/"],
     },
     "pods": {
+        # Lifecycle hooks that call another pod.
         "allowHandlerHosts": True,
+        # HostPort; the pod that evicts a StatefulSet's; SchedulerPredicates.
+        "hostPorts": [54323, 21017, 54321, 54322],
+        "allowNodeName": True,
+        # Pods in the node's network, from which specs dial pods and node ports; KubeletManagedEtcHosts.
+        "hostNamespaces": ["Network"],
+        "volumeTypes": [*sorted(VOLUME_TYPES), "hostPath"],
     },
     "services": {
         "types": ["ClusterIP", "ExternalName", "NodePort"],

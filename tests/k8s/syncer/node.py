@@ -172,9 +172,8 @@ def start_kube_proxy(
     )
     return RingProcess(
         f"{name} {node.name}",
-        [*node.namespace.enter, binaries["kube-proxy"], f"--config={config}"],
+        [*node.namespace.enter, "env", f"PATH={path}", binaries["kube-proxy"], f"--config={config}"],
         directory / f"{name}.log",
-        path=path,
     )
 
 
