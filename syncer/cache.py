@@ -36,7 +36,17 @@ class _ClaimRef(msgspec.Struct, frozen=True):
 
 class _PodOrVolumeSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
+    host_network: bool = False
     claim_ref: _ClaimRef | None = None
+
+
+class _PodIp(msgspec.Struct, frozen=True):
+    ip: str = ""
+
+
+class _PodState(msgspec.Struct, frozen=True):
+    phase: str = ""
+    pod_ips: list[_PodIp] | None = msgspec.field(name="podIPs", default=None)
 
 
 class _OwnerAnnotations(msgspec.Struct, frozen=True):
@@ -49,6 +59,7 @@ class _OwnedMetadata(msgspec.Struct, frozen=True):
 
 _OWNED = msgspec.json.Decoder(_OwnedMetadata)
 _IDENTIFIED = msgspec.json.Decoder(CachedMetadata)
+_POD_STATE = msgspec.json.Decoder(_PodState)
 _SPEC = msgspec.json.Decoder(_PodOrVolumeSpec)
 
 
@@ -57,11 +68,13 @@ class CachedObject:
 
     `verified_with` is the version of its peer on the other side with which a plan had nothing to do, empty
     where there was none; None if that is not known. `node` is a pod's node, `tenant_uid` the UID
-    of a super pod's tenant pod, `claim_namespace` the namespace of a volume's claim; else they are empty.
+    of a super pod's tenant pod, `claim_namespace` the namespace of a volume's claim,
+    `addresses` those that a pod holds in its network; else they are empty.
     """
 
     __slots__ = (
         "_is_compressed",
+        "addresses",
         "body",
         "claim_namespace",
         "metadata",
@@ -76,6 +89,7 @@ class CachedObject:
         self.node = ""
         self.tenant_uid = ""
         self.claim_namespace = ""
+        self.addresses: tuple[str, ...] = ()
         self.verified_with: str | None = None
         self._is_compressed = False
 
@@ -152,4 +166,9 @@ def parse_with_spec(raw: msgspec.Raw | bytes) -> CachedObject:
         facts = _SPEC.decode(fields["spec"])
         found.node = facts.node_name
         found.claim_namespace = "" if facts.claim_ref is None else facts.claim_ref.namespace
+        if facts.node_name and not facts.host_network and "status" in fields:
+            state = _POD_STATE.decode(fields["status"])
+            # One that has ended holds none: they may be another pod's by now.
+            if state.phase not in ("Succeeded", "Failed"):
+                found.addresses = tuple(each.ip for each in state.pod_ips or ())
     return found

@@ -26,7 +26,6 @@ from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import SyncSettings
 from syncer.deletions import Deletions, SyncKey
-from syncer.kinds.endpoints import addresses_of
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
 from syncer.sharding.fenced_client import CheckedRequester, FencedClient
@@ -536,11 +535,7 @@ class TenantView:
     def pod_addresses(self, namespace: str) -> Collection[str]:
         self.looked.add((Side.SUPER, "Pod", namespace, "*"))
         name = self._session.owned_namespace(namespace)
-        found: set[str] = set()
-        for key, each in self._super.objects("Pod").items():
-            if key[0] == name and each.node:
-                found |= addresses_of(each.load())
-        return found
+        return () if name is None else self._super.pod_addresses(name)
 
     def tenant_namespaces(self) -> Mapping[str, Mapping[str, str]]:
         self.looked.add((Side.TENANT, NAMESPACE, "", "*"))

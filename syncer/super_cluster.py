@@ -5,11 +5,12 @@ One watch a kind for all tenants. An object belongs to the tenant whose annotati
 (`tenancy.super_namespaces`); what it claims itself counts only as a second proof, in plans.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from daemonkit.kube.reflector import Reflector, Timing, Transport
-from daemonkit.kube.resources import NODES, SERVICES
+from daemonkit.kube.resources import NODES, PODS, SERVICES
 from daemonkit.kube.store import Added, Change, Deleted, Modified
 from daemonkit.tasks import Tasks
 from syncer.cache import CachedObject, parse, parse_with_spec
@@ -64,6 +65,7 @@ class SuperCaches:
         self._owners: dict[str, SuperNamespaceOwner | names.Refused] = {}
         self._service_names: dict[str, set[str]] = {}
         self._services: dict[str, tuple[Object, ...]] = {}
+        self._pod_addresses: dict[str, Counter[str]] = {}
         self._kinds = {each.kind.kind: each for each in kinds}
         self.reflectors: dict[str, Reflector[CachedObject]] = {}
         for sync in self._kinds.values():
@@ -120,6 +122,10 @@ class SuperCaches:
             self._services[super_namespace] = found
         return found
 
+    def pod_addresses(self, super_namespace: str) -> Collection[str]:
+        """The addresses that the pods of a super namespace hold. Read only: they are shared."""
+        return self._pod_addresses.get(super_namespace, {}).keys()
+
     # ---- changes
 
     def _changed(self, sync: KindSync, changes: Sequence[Change[CachedObject]]) -> None:
@@ -140,6 +146,8 @@ class SuperCaches:
                     continue
                 if sync.kind.resource == SERVICES:
                     self._note_service(namespace, name, is_there=not is_deleted)
+                elif sync.kind.resource == PODS:
+                    self._note_addresses(change)
                 self._report(sync, change, is_relisting=is_relisting)
             elif sync.scope is Scope.PUBLISHED:
                 self._on_change(SuperChange(kind, None, "", name, is_deleted, is_relisting))
@@ -186,6 +194,20 @@ class SuperCaches:
         if not found:
             del self._service_names[namespace]
         self._services.pop(namespace, None)
+
+    def _note_addresses(self, change: _ObjectChange) -> None:
+        before = () if isinstance(change, Added) else change.old.addresses
+        after = () if isinstance(change, Deleted) else change.value.addresses
+        if before == after:
+            return
+        found = self._pod_addresses.setdefault(change.key[0], Counter())
+        found.update(after)
+        found.subtract(before)
+        for address in before:
+            if not found[address]:
+                del found[address]
+        if not found:
+            del self._pod_addresses[change.key[0]]
 
     def _nodes_changed(self, changes: Sequence[Change[CachedObject]]) -> None:
         for change in changes:

@@ -6,7 +6,8 @@ controller makes the EndpointSlices of them.
 """
 
 import copy
-from collections.abc import Iterator
+import itertools
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -77,8 +78,24 @@ def endpoint_refusals(tenant: Object, view: View) -> tuple[Refusal, ...]:
     if not found:
         return ()
     # Asked for only then: who asks is planned again at each change of a pod there.
-    own.update(view.pod_addresses(namespace_of(tenant)))
-    return policy.refusals(tenant, view.policy, own, api_server)
+    everyone = _Either(own, view.pod_addresses(namespace_of(tenant)))
+    return policy.refusals(tenant, view.policy, everyone, api_server)
+
+
+class _Either(Collection[str]):
+    """Two collections as one, without a copy: a namespace may have thousands of pods."""
+
+    def __init__(self, one: Collection[str], other: Collection[str]) -> None:
+        self._both = (one, other)
+
+    def __contains__(self, address: object) -> bool:
+        return any(address in each for each in self._both)
+
+    def __iter__(self) -> Iterator[str]:
+        return itertools.chain(*self._both)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._both))
 
 
 def _api_server_addresses(tenant: Object, view: View) -> set[str] | None:

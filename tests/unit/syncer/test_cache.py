@@ -65,6 +65,21 @@ def test_facts_of_pods_and_volumes(
 
 
 @pytest.mark.parametrize(
+    ("spec", "status", "addresses"),
+    [
+        ({"nodeName": "n"}, {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}, ("10.0.0.1", "fd00::1")),
+        ({"nodeName": "n"}, {"phase": "Failed", "podIPs": [{"ip": "10.0.0.1"}]}, ()),
+        ({"nodeName": "n", "hostNetwork": True}, {"podIPs": [{"ip": "10.0.0.1"}]}, ()),
+        ({}, {"phase": "Pending"}, ()),
+    ],
+)
+def test_a_pod_holds_addresses_until_it_ends(
+    spec: dict[str, Any], status: dict[str, Any], addresses: tuple[str, ...]
+) -> None:
+    assert parse_with_spec(raw(metadata={"name": "p"}, spec=spec, status=status)).addresses == addresses
+
+
+@pytest.mark.parametrize(
     ("tenant", "found", "is_it"),
     [
         pytest.param(None, None, True, id="no object at all"),
