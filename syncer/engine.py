@@ -37,7 +37,8 @@ from syncer.deletions import SyncKey
 from syncer.kinds.port import KindSync, Scope
 from syncer.metrics import SyncerMetrics, failure_cause
 from syncer.requests import ApiRequest, read_path, request_of
-from syncer.session import NAMESPACE, TenantSession
+from syncer.session import TenantSession
+from syncer.tenant_view import NAMESPACE
 from syncer.work_queue import WorkQueue
 from tenancy import keys
 

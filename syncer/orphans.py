@@ -18,10 +18,10 @@ from daemonkit.kube.resources import NAMESPACES, VIRTUAL_CLUSTERS
 from syncer.core.objects import Object
 from syncer.core.orphans import ClusterRef, Orphans, OwnedNamespace, evaluate, is_gone, owned_namespace
 from syncer.metrics import SyncerMetrics
-from syncer.session import NAMESPACE
 from syncer.sharding.fenced_client import CheckedRequester, FencedClient
 from syncer.sharding.port import TenantOwnership
 from syncer.super_cluster import SuperCaches
+from syncer.tenant_view import NAMESPACE
 from syncer.tenants.virtual_clusters import VirtualClusterSource
 from tenancy import keys
 

@@ -8,7 +8,7 @@ import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -21,24 +21,25 @@ from daemonkit.kube.store import Added, Change, Deleted, Modified
 from daemonkit.tasks import Tasks
 from syncer.cache import CachedObject, is_verified, last_observed, parse, parse_with_spec
 from syncer.core.deletion_guard import Hold
-from syncer.core.objects import Object, SyncedKind, labels_of
+from syncer.core.objects import Object, SyncedKind
 from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import SyncSettings
 from syncer.deletions import Deletions, SyncKey
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
-from syncer.policy.sync_policy import DEFAULT, SyncPolicy
+from syncer.policy.sync_policy import SyncPolicy
 from syncer.sharding.fenced_client import CheckedRequester, FencedClient
 from syncer.sharding.port import TenantOwnership
 from syncer.super_cluster import EVENT, SuperCaches
 from syncer.surroundings import COMPONENT, ApiClient
 from syncer.tenant_quota import COUNTED, TenantQuota
+from syncer.tenant_view import NAMESPACE, Lookup, TenantView
 from syncer.vnodes.tenant_vnodes import TenantVNodes
 from tenancy.super_namespaces import SuperNamespaceOwner
 
 # Requests of one tenant under way at once; kept connections to its API server are as many.
 MAX_IN_FLIGHT = 16
-NAMESPACE = "Namespace"
+
 # Most of what is cached. Other kinds are smaller, or read with each pod.
 _COMPRESSED = frozenset({"Pod"})
 # Unconfirmed deletions are judged together: a list that lacks one object may lack all.
@@ -46,9 +47,6 @@ GATHER_S = 1.0
 
 # Lists past all caches that are older than what is cached, in a row: the storage itself went back.
 MIN_REGRESSIONS = 3
-
-_Looked = tuple[Side, str, str, str]
-"""(side, kind, namespace, name) that a plan looked up; the name `*` is any."""
 
 # Of these the tenant's objects are only written: it has many, and none goes down.
 NOT_WATCHED = frozenset({EVENT})
@@ -95,8 +93,8 @@ class TenantSession:
         self._tasks = Tasks(f"tenant {tenant.key}")
         self._super_names: dict[str, str | None] = {}
         self._assumed: dict[SyncKey, tuple[str, str]] = {}
-        self._waiting: dict[SyncKey, frozenset[_Looked]] = {}
-        self._waiters: dict[_Looked, set[SyncKey]] = {}
+        self._waiting: dict[SyncKey, frozenset[Lookup]] = {}
+        self._waiters: dict[Lookup, set[SyncKey]] = {}
         self.vnodes: TenantVNodes | None = None
         self.quota = TenantQuota()
         self.nodes: Reflector[CachedObject] = Reflector(
@@ -219,6 +217,11 @@ class TenantSession:
         return await self.client.request(method, path, {}, data, content_type=content_type)
 
     # ---- caches
+
+    @property
+    def namespaces(self) -> Mapping[Key, CachedObject]:
+        """The tenant's Namespaces."""
+        return self.reflectors[NAMESPACE].objects
 
     def cached(self, item: SyncKey) -> CachedObject | None:
         """The tenant's object."""
@@ -464,7 +467,7 @@ class TenantSession:
         elif found is not None and cached is None:
             found.verified_with = ""
 
-    def note_waiting(self, item: SyncKey, looked: Iterable[_Looked]) -> None:
+    def note_waiting(self, item: SyncKey, looked: Iterable[Lookup]) -> None:
         """Have the item planned again when one of these changes; none ends that."""
         for each in self._waiting.pop(item, ()):
             waiters = self._waiters.get(each)
@@ -478,7 +481,7 @@ class TenantSession:
             for each in found:
                 self._waiters.setdefault(each, set()).add(item)
 
-    def view(self) -> "TenantView":
+    def view(self) -> TenantView:
         return TenantView(self, self._super, self._kinds)
 
 
@@ -486,69 +489,3 @@ def _note_rest(kind: str, cached: CachedObject) -> None:
     """Both sides agree, so the object is seldom read from now on."""
     if kind in _COMPRESSED:
         cached.compress()
-
-
-class TenantView:
-    """The `View` of one plan, which notes what was looked up."""
-
-    def __init__(
-        self, session: TenantSession, super_cluster: SuperCaches, kinds: Mapping[str, KindSync]
-    ) -> None:
-        self._session = session
-        self._super = super_cluster
-        self._kinds = kinds
-        self.looked: set[_Looked] = set()
-
-    @property
-    def tenant(self) -> TenantCluster:
-        return self._session.tenant
-
-    @property
-    def policy(self) -> SyncPolicy:
-        """The policy; without one the built-in one, for objects that are in the super cluster already."""
-        found = self._session.policy
-        return DEFAULT if isinstance(found, str) else found
-
-    @property
-    def settings(self) -> SyncSettings:
-        return self._session.settings
-
-    def in_tenant(self, kind: str, namespace: str, name: str) -> Object | None:
-        self.looked.add((Side.TENANT, kind, namespace, name))
-        if kind not in self._kinds:
-            return None
-        found = self._session.cached((kind, namespace, name))
-        return None if found is None else found.load()
-
-    def in_super(self, kind: str, namespace: str, name: str) -> Object | None:
-        self.looked.add((Side.SUPER, kind, namespace, name))
-        if kind not in self._kinds:
-            return None
-        found = self._session.cached_super((kind, namespace, name))
-        return None if found is None else found.load()
-
-    def super_services(self, namespace: str) -> Iterable[Object]:
-        self.looked.add((Side.SUPER, "Service", namespace, "*"))
-        name = self._session.owned_namespace(namespace)
-        return () if name is None else self._super.services(name)
-
-    def pod_addresses(self, namespace: str) -> Collection[str]:
-        self.looked.add((Side.SUPER, "Pod", namespace, "*"))
-        name = self._session.owned_namespace(namespace)
-        return () if name is None else self._super.pod_addresses(name)
-
-    def tenant_namespaces(self) -> Mapping[str, Mapping[str, str]]:
-        self.looked.add((Side.TENANT, NAMESPACE, "", "*"))
-        objects = self._session.reflectors[NAMESPACE].objects
-        return {key[1]: labels_of(each.load()) for key, each in objects.items()}
-
-    def super_namespace(self, namespace: str) -> str | None:
-        self.looked.add((Side.SUPER, NAMESPACE, "", namespace))
-        name = self._session.owned_namespace(namespace)
-        if name is None:
-            return None
-        owner, own = self._super.owner(name), self._session.cached((NAMESPACE, "", namespace))
-        is_current = (
-            isinstance(owner, SuperNamespaceOwner) and own is not None and own.metadata.uid == owner.uid
-        )
-        return name if is_current else None
