@@ -33,6 +33,9 @@ _SYSTEM_CONDITIONS = frozenset(
 )
 
 
+SCHEDULED = "PodScheduled"
+
+
 def readiness_gates(pod: Object) -> frozenset[str]:
     """The types of conditions that the owner of the pod writes, and that its readiness waits for."""
     gates = pod["spec"].get("readinessGates")
@@ -50,6 +53,14 @@ def own_conditions(pod: Object) -> dict[str, Object]:
         }
         for each in (pod.get("status") or {}).get("conditions") or ()
     }
+
+
+def is_of_binding(status: Object) -> bool:
+    """Whether a change of a status has no more than a binding sets."""
+    conditions = status.get("conditions") or ()
+    return status.keys() <= {"conditions", "observedGeneration"} and all(
+        each.get("type") == SCHEDULED for each in conditions
+    )
 
 
 def tenant_status(tenant: Object, found: Object, view: View, *, in_sync: bool) -> Object:
@@ -106,7 +117,12 @@ def _conditions(tenant: Object, found: Object, generations: _Generations) -> lis
         kind = str(each.get("type"))
         if kind in dropped or kind.startswith(_OWN_CONDITIONS):
             continue
-        generations.translate(each, own.get(kind) or {})
+        mine = own.get(kind) or {}
+        if kind == SCHEDULED and mine.get("status") == each.get("status") == "True":
+            # The tenant's API server wrote it at the binding.
+            conditions[kind] = mine
+            continue
+        generations.translate(each, mine)
         conditions[kind] = each
     conditions |= {
         kind: each for kind, each in own.items() if kind in kept or kind.startswith(_OWN_CONDITIONS)

@@ -23,7 +23,7 @@ from syncer.kinds.downward import WAITS_FOR_NAMESPACE, owns
 from syncer.kinds.metadata import transparent_patch
 from syncer.kinds.pod.down import super_pod
 from syncer.kinds.pod.metadata import KIND
-from syncer.kinds.pod.status import readiness_gates, tenant_status
+from syncer.kinds.pod.status import is_of_binding, readiness_gates, tenant_status
 from syncer.kinds.pod.updates import plan_updates
 from syncer.kinds.port import KindSync, SameName, Scope
 from tenancy import keys
@@ -134,7 +134,10 @@ def _plan_both(tenant: Object, found: Object, view: View) -> Plan:
     is_status_later = (is_binding or bool(upward)) and bool(readiness_gates(tenant))
     actions += upward
     if not is_status_later:
-        actions += _status_actions(tenant, found, view, in_sync=in_sync)
+        status = _status_actions(tenant, found, view, in_sync=in_sync)
+        # Most super pods are bound before they have more to report: that saves a request a pod.
+        if not (is_binding and all(is_of_binding(each.body["status"]) for each in status)):
+            actions += status
     if is_deleting(found):
         actions.append(_delete(Side.TENANT, tenant, _grace(found)))
     return Plan(tuple(actions), refused, waiting, is_partial=bool(down) or is_status_later)
@@ -145,7 +148,7 @@ def _upward_metadata(tenant: Object, found: Object, view: View) -> list[Action]:
     return [_tenant_patch(tenant, {"metadata": changes})] if changes else []
 
 
-def _status_actions(tenant: Object, found: Object, view: View, *, in_sync: bool) -> tuple[Action, ...]:
+def _status_actions(tenant: Object, found: Object, view: View, *, in_sync: bool) -> tuple[Patch, ...]:
     if not found.get("status"):
         return ()
     wanted = tenant_status(tenant, found, view, in_sync=in_sync)
