@@ -24,7 +24,7 @@ SIDE_BY_SIDE := $(call require,-n 3 --dist worksteal)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s k8s_syncer first_start programs guest-kernel
-.PHONY: conformance
+.PHONY: conformance conformance_quick
 .PHONY: format examples reference mutants gate-soak bench bench-vnagent bench-attacks bench-services bench-pods bench-syncer clean
 
 help:  ## list the targets
@@ -50,7 +50,7 @@ t: $(VENV)/dev  ## one file of tests, or one test: make t F=tests/unit/ruleset/t
 	$(BIN)/python -m pytest $(F) $(ARGS)
 
 # CI runs the cases once: compiled, as packages install vn-agent.
-test: check functional $(if $(REQUIRE_RINGS),,cases) compiled lab lab_vm k8s k8s_syncer first_start  ## before every merge: every ring that this machine can run
+test: check functional $(if $(REQUIRE_RINGS),,cases) compiled lab lab_vm k8s k8s_syncer $(if $(REQUIRE_RINGS),conformance_quick) first_start  ## before every merge: every ring that this machine can run
 
 #@ Rings, from the fastest to the slowest (CONTRIBUTING.md)
 lint: $(VENV)/dev  ## format, lint, import layers, types
@@ -96,6 +96,10 @@ first_start: $(TREE)/bin/vn-agent $(call require,programs)  ## the README's inst
 conformance: $(VENV)/dev  ## Kubernetes' conformance tests through a tenant, and bare; FOCUS=node|quick|REGEX TENANT=0|1; needs root
 	python3 tests/k8s/build.py --conformance
 	$(BIN)/python -m tests.k8s.conformance --focus='$(FOCUS)' --tenant='$(TENANT)' $(ARGS)
+
+conformance_quick: $(VENV)/dev  ## the selection of conformance tests that CI runs, through a tenant alone; needs root
+	python3 tests/k8s/build.py --conformance
+	$(recorded) $(BIN)/python -m tests.k8s.conformance --focus=quick --tenant=1 --timeout=900
 
 programs:  ## build the programs of k8s into a cache, or wait for a build that runs
 	python3 tests/k8s/build.py

@@ -83,6 +83,8 @@ def main() -> int:
     ]
     for each in unexpected:
         _say(f"UNEXPECTED: sig-{each.area} {each.name}")
+    passed = sum(each.has_passed for found in runs.values() for each in found)
+    _say(f"{passed} passed, {len(unexpected)} failed")
     return int(bool(unexpected) or not any(runs.values()))
 
 

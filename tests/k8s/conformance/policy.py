@@ -16,6 +16,8 @@ SPEC: JsonObject = {
         "labels": ["kubernetes.io/", "node-role.kubernetes.io/"],
     },
     "pods": {
+        # Jobs whose privileged pods keep a mark in a directory of the node.
+        "privileged": "Always",
         # Lifecycle hooks that call another pod.
         "allowHandlerHosts": True,
         # HostPort; the pod that evicts a StatefulSet's; SchedulerPredicates.
