@@ -41,7 +41,7 @@ $(VENV)/dev: $(VENV)/runtime
 	@touch $@
 
 #@ Every day
-demo: $(VENV)/runtime  ## two tenants, one node, the real daemons, no cluster; as root also Services and DNS in guests
+demo: $(VENV)/runtime  ## tenants, one node, the real daemons, no cluster; as root also Services and DNS in guests
 	$(BIN)/python -m vcnode demo $(ARGS)
 
 check: lint unit  ## before every commit: format, lint, import layers, types, unit tests

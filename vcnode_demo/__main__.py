@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`vcnode demo`: all daemons on one machine, without a cluster. Two of its four scenarios need root."""
+"""`vcnode demo`: all daemons on one machine, without a cluster. Two of its five scenarios need root."""
 
 import argparse
 import sys
@@ -12,7 +12,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(
         prog="vcnode demo",
-        description="Start a fake super cluster and kubelet, the real daemons and two tenants,"
+        description="Start a fake super cluster and kubelet, the real daemons and tenants,"
         " and show what each tenant can do and cannot. Every step is checked; exit code 1 if a check"
         " fails. Services inside guests and DNS of each network need root, iptables or nft, and network"
         " namespaces; otherwise these scenarios are skipped. It runs from a clone only.",

@@ -6,6 +6,7 @@ from vcnode_demo.daemon import Daemon
 from vcnode_demo.dns_environment import DnsEnvironment
 from vcnode_demo.environment import Environment
 from vcnode_demo.services_environment import TENANTS_IP, ServicesEnvironment
+from vcnode_demo.syncer_environment import SyncerEnvironment
 
 
 def overview(environment: Environment) -> list[str]:
@@ -51,6 +52,7 @@ def commands(environment: Environment) -> list[str]:
         f"  {_shell(environment)}",
         *(_services(environment.services) if environment.services is not None else ()),
         *(_dns(environment.dns) if environment.dns is not None else ()),
+        *(_syncer(environment.syncer) if environment.syncer is not None else ()),
         "  # the status of the daemons",
         f"  vcnode status --socket {' '.join(str(daemon.socket) for daemon in _daemons(environment))}",
         f"  curl --unix-socket {environment.agent.socket} http://localhost/metrics",
@@ -62,11 +64,12 @@ def commands(environment: Environment) -> list[str]:
 
 
 def _daemons(environment: Environment) -> list[Daemon]:
-    services, dns = environment.services, environment.dns
+    services, dns, syncer = environment.services, environment.dns, environment.syncer
     return [
         environment.agent,
         *((services.bridge, services.proxy) if services is not None else ()),
         *((dns.bridge, dns.dns) if dns is not None else ()),
+        *((syncer.syncer,) if syncer is not None else ()),
     ]
 
 
@@ -103,6 +106,25 @@ def _dns(environment: DnsEnvironment) -> list[str]:
         f"  vcnode explain dns {first.name} db --query --tenant {key} {where}",
         f"  vcnode guests --socket {environment.bridge.socket}",
         f"  less {environment.bridge.log_file} {environment.dns.log_file}",
+    ]
+
+
+def _syncer(environment: SyncerEnvironment) -> list[str]:
+    """Commands for what vc-syncer makes."""
+    tenant, plane = environment.tenants["umbrella"], environment.planes["umbrella"]
+    leaf = environment.directory.parent / tenant.name / "admin"
+    curl = f"curl --cacert {environment.ca_files[tenant.name]} --cert {leaf}.crt --key {leaf}.key"
+    prices = f"'{plane.url}/api/v1/namespaces/shop/configmaps/prices'"
+    patch = "--request PATCH --header 'Content-Type: application/merge-patch+json'"
+    socket = f"--socket {environment.syncer.socket}"
+    return [
+        "  # umbrella's pod in its own API server, with the status that came up; change its ConfigMap",
+        f"  {curl} '{plane.url}/api/v1/namespaces/shop/pods/web'",
+        f'  {curl} {patch} --data \'{{"data": {{"anvil": "9"}}}}\' {prices}',
+        "  # vc-syncer's tenants (acme and globex have no control plane here), and one object on both sides",
+        f"  vcnode tenants {socket}",
+        f"  vcnode explain object ConfigMap shop/prices --tenant {tenant.key} {socket}",
+        f"  less {environment.syncer.log_file} {environment.syncer.config_file}",
     ]
 
 

@@ -9,7 +9,6 @@ import os
 import shutil
 import ssl
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from devkit.kubelet.pods import FakePod
@@ -20,24 +19,14 @@ from vcnode_demo.daemon import VnAgent
 from vcnode_demo.dns_environment import DnsEnvironment
 from vcnode_demo.services_environment import ServicesEnvironment
 from vcnode_demo.super_cluster import FakeSuperCluster
+from vcnode_demo.syncer_environment import SyncerEnvironment
+from vcnode_demo.tenant import DemoTenant
 from vcnode_demo.tenant_client import TenantClient
 
 # sockaddr_un.sun_path is 108 bytes with its NUL (unix(7)); the longest name in the directory is
 # shorter than this.
 _SOCKET_NAME_BYTES = 40
 _MAX_SOCKET_PATH_BYTES = 107
-
-
-@dataclass(frozen=True, slots=True)
-class DemoTenant:
-    """A tenant with its authority and the three certificates that it has issued."""
-
-    name: str
-    key: str
-    authority: Authority
-    apiserver: Leaf
-    metrics: Leaf
-    admin: Leaf
 
 
 class Environment:
@@ -51,6 +40,7 @@ class Environment:
         self._agent: VnAgent | None = None
         self.services: ServicesEnvironment | None = None
         self.dns: DnsEnvironment | None = None
+        self.syncer: SyncerEnvironment | None = None
         self.super_cluster = FakeSuperCluster(kubelet_script.NODE_NAME)
         self.tenants: dict[str, DemoTenant] = {}
         self.pods: dict[str, FakePod] = {}
@@ -64,7 +54,7 @@ class Environment:
             self.kubelet = FakeKubelet(
                 tls=self._kubelet_tls(),
                 node_name=kubelet_script.NODE_NAME,
-                script=lambda exchange: kubelet_script.script(exchange, tuple(self.pods.values())),
+                script=lambda exchange: kubelet_script.script(exchange, self.kubelet.pods),
             )
         except BaseException:
             self.close()
@@ -109,7 +99,7 @@ class Environment:
 
     def close(self) -> None:
         """End everything that was started, last first, and remove the directory. May be called twice."""
-        parts = [part for part in (self._agent, self.services, self.dns) if part is not None]
+        parts = [part for part in (self._agent, self.services, self.dns, self.syncer) if part is not None]
         self.last_log_lines = [
             line for part in parts for line in part.last_log_lines()
         ] or self.last_log_lines
@@ -131,6 +121,29 @@ class Environment:
         self.dns.open()
         return self.dns
 
+    def open_syncer(self) -> SyncerEnvironment:
+        """Start what the scenario of vc-syncer needs, with tenants of its own; `close` ends it.
+
+        Raises ToolError.
+        """
+        names = ("hooli", "umbrella")
+        for name in names:
+            self._add_tenant(name)
+        self.syncer = SyncerEnvironment(
+            self._subdirectory("syncer"),
+            self.super_cluster,
+            {name: self.tenants[name] for name in names},
+            self.agent_port,
+        )
+        self._ending.callback(self.syncer.close)
+        self.super_cluster.start_node(self._run_synced_pods)
+        self.syncer.open()
+        return self.syncer
+
+    def _run_synced_pods(self, synced: tuple[FakePod, ...]) -> None:
+        """What vc-syncer made and the scheduler bound runs in the kubelet, beside the pods made by hand."""
+        self.kubelet.pods = (*self.pods.values(), *synced)
+
     def _subdirectory(self, name: str) -> Path:
         directory = self.directory / name
         directory.mkdir()
@@ -145,9 +158,9 @@ class Environment:
         self.agent.start()
         self.agent_port = self.agent.port
 
-    def caller(self, name: str, leaf: Leaf | None) -> TenantClient:
+    def caller(self, name: str, leaf: Leaf | None, port: int = 0) -> TenantClient:
         """A client of the agent with this certificate."""
-        return TenantClient(name, self.agent_port, self.serving_ca_file, leaf)
+        return TenantClient(name, port or self.agent_port, self.serving_ca_file, leaf)
 
     def apiserver_of(self, tenant: str) -> TenantClient:
         return self.caller(tenant, self.tenants[tenant].apiserver)

@@ -57,12 +57,12 @@ class Narrator:
         self.checks += 1
         self._terminal.line(f"   ok: {claim}")
 
-    def wait_for(self, probe: Callable[[], bool], claim: str) -> float:
+    def wait_for(self, probe: Callable[[], bool], claim: str, *, within_s: float = DEADLINE_S) -> float:
         """Wait for the claim to become true; return the seconds that took. Raises CheckFailedError."""
         began_s = time.monotonic()
         while not probe():
-            if time.monotonic() - began_s > DEADLINE_S:
-                raise CheckFailedError(f"{claim} (waited {DEADLINE_S:.0f} s)")
+            if time.monotonic() - began_s > within_s:
+                raise CheckFailedError(f"{claim} (waited {within_s:.0f} s)")
             time.sleep(_POLL_S)
         took_s = time.monotonic() - began_s
         self.check(True, f"{claim} (after {took_s:.1f} s)")

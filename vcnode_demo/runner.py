@@ -6,14 +6,15 @@ import signal
 import time
 from types import FrameType
 
+from daemonkit import logs
 from vcnode.terminal import Terminal, ToolError
 from vcnode_demo import cheatsheet
 from vcnode_demo.environment import Environment
 from vcnode_demo.narrator import CheckFailedError, Narrator
-from vcnode_demo.scenarios import dns, outage, services, vnagent
+from vcnode_demo.scenarios import dns, outage, services, syncer, vnagent
 from vcnode_demo.tenant_client import RefusedError
 
-SCENARIOS = (vnagent.run, outage.run, services.run, dns.run)
+SCENARIOS = (vnagent.run, outage.run, services.run, dns.run, syncer.run)
 EXIT_CHECK_FAILED = 1
 # And the signal's number, as a shell reports it.
 EXIT_SIGNALED = 128
@@ -31,6 +32,7 @@ def run(terminal: Terminal, *, is_keeping: bool) -> int:
     # A shell starts background jobs with SIGINT ignored, but it must end the demo.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        logs.setup(level="warning")  # of the fakes, which run in this process
         terminal.line("vcnode demo: tenants that do not trust each other share a node")
         environment = Environment()
         with environment:

@@ -7,7 +7,11 @@ It runs on a thread of its own. The node's daemons may read what their roles all
 import base64
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
+
+import yaml
 
 from daemonkit.kube.resources import (
     CONFIG_MAPS,
@@ -20,9 +24,14 @@ from daemonkit.kube.resources import (
     VIRTUAL_CLUSTERS,
     Resource,
 )
+from daemonkit.tasks import Tasks
 from devkit.kube.apiserver import FakeApiserver, Seen
+from devkit.kube.cluster import ClusterSettings
+from devkit.kube.in_process import InProcessClient
+from devkit.kube.storage import Object, Selection
 from devkit.kubelet.pods import FakePod, pod_list
 from devkit.pki import Authority, Leaf
+from devkit.syncer.fake_node import FakeNode
 from dnsconfig.cluster.objects import NETWORKS
 from tenancy import keys, names
 from tenancy.tenant import Role
@@ -30,6 +39,11 @@ from vcnode_demo.loop_thread import LoopThread
 
 _READABLE_SECRETS = frozenset({"root-ca", "apiserver-ca"})
 _CLIENTS = "vn-agent-clients"
+SYNCER = "vc-syncer"
+SYNCER_ROLES = Path(__file__).parents[1] / "packaging" / "rbac" / "vc-syncer.yaml"
+# A node address of this host: vn-agent listens there.
+_NODE_IP = "127.0.0.1"
+_STOP_S = 1.0
 
 T = TypeVar("T")
 
@@ -44,8 +58,12 @@ class FakeSuperCluster:
             authority=Authority.create("super-cluster"),
             client_ca_pem=self._clients.cert_pem,
             authorize=self._may,
+            # The objects that the demo makes by hand go into the storage, past these rules.
+            cluster=ClusterSettings(with_status=frozenset({"virtualclusters"})),
         )
         self._thread = LoopThread("super cluster")
+        self._node: Tasks | None = None
+        self._syncer_rights = rights(SYNCER_ROLES)
         self._paused_port: socket.socket | None = None
 
     @property
@@ -60,6 +78,8 @@ class FakeSuperCluster:
         """Close the port and end the thread. May be called twice."""
         self._release_port()
         if self._thread.is_running:
+            if self._node is not None:
+                self._thread.run(self._node.close(_STOP_S))
             self._thread.run(self._server.stop())
             self._thread.stop()
 
@@ -111,6 +131,19 @@ class FakeSuperCluster:
 
         return self._call(add)
 
+    def put_admin_kubeconfig(self, key: str, kubeconfig: str) -> None:
+        """The credentials of a tenant's control plane, where VirtualCluster's provisioner puts them."""
+        data = {"admin-kubeconfig": base64.b64encode(kubeconfig.encode()).decode()}
+        self._put(SECRETS, {"metadata": {"namespace": key, "name": "admin-kubeconfig"}, "data": data})
+
+    def annotate_virtual_cluster(self, name: str, key: str, value: str) -> None:
+        def annotate() -> None:
+            found = self._server.storage.get(VIRTUAL_CLUSTERS, f"team-{name}", name)
+            found["metadata"].setdefault("annotations", {})[key] = value
+            self._server.storage.replace(VIRTUAL_CLUSTERS, found)
+
+        self._call(annotate)
+
     def remove_tenant(self, name: str) -> None:
         storage = self._server.storage
         self._call(lambda: storage.delete(VIRTUAL_CLUSTERS, f"team-{name}", name))
@@ -145,10 +178,64 @@ class FakeSuperCluster:
         # The API server gives the uid, and the kubelet has the one that it gave.
         return pod(self._call(lambda: storage.create(PODS, value))["metadata"]["uid"])
 
+    # ---- what vc-syncer makes
+
+    def start_node(self, on_pods: Callable[[tuple[FakePod, ...]], None]) -> None:
+        """Schedule pods, and let them run.
+
+        `on_pods` gets the running pods that vc-syncer made, on the server's thread.
+        """
+
+        async def begin() -> None:
+            node = FakeNode(
+                InProcessClient(self._server.cluster),
+                (self._node_name,),
+                host_ip=_NODE_IP,
+                pod_cidr="10.244.1.0/24",
+            )
+            await node.register()
+            self._node = Tasks("node")
+            self._node.spawn(node.run(), "fake node")
+
+        def pods_changed(resource: Resource | None) -> None:
+            if resource in (None, PODS):
+                on_pods(self._synced_pods())
+
+        self._server.storage.on_write.append(pods_changed)
+        self._thread.run(begin())
+
+    def _synced_pods(self) -> tuple[FakePod, ...]:
+        found = self._server.storage.select(Selection.parse(PODS, "", keys.VC_NAME))
+        return tuple(_fake_pod(each) for each in found if each["status"].get("phase") == "Running")
+
+    def find(self, resource: Resource, namespace: str, name: str) -> Object | None:
+        return self._call(lambda: self._server.storage.peek(resource, namespace, name))
+
+    def create(self, resource: Resource, namespace: str, name: str, **fields: Any) -> None:
+        """Create an object by the rules of a cluster."""
+        metadata = {"namespace": namespace, "name": name} | fields.pop("metadata", {})
+        value = {"metadata": metadata, **fields}
+        self._call(partial(self._server.cluster.create, resource, value))
+
+    def edit(self, resource: Resource, namespace: str, name: str, **fields: Any) -> None:
+        """Put other values into fields of an object, as a person with kubectl."""
+
+        def edit() -> None:
+            cluster = self._server.cluster
+            cluster.update(resource, self._server.storage.get(resource, namespace, name) | fields)
+
+        self._call(edit)
+
+    def delete(self, resource: Resource, namespace: str, name: str) -> None:
+        """Delete an object, as a person with kubectl."""
+        self._call(partial(self._server.cluster.delete, resource, namespace, name))
+
     # ---- Services
 
     def add_node(self) -> None:
-        self._put(NODES, {"metadata": {"name": self._node_name}})
+        addresses = [{"type": "InternalIP", "address": _NODE_IP}]
+        status = {"addresses": addresses, "conditions": [{"type": "Ready", "status": "True"}]}
+        self._put(NODES, {"metadata": {"name": self._node_name}, "status": status})
 
     def add_namespace(self, key: str, tenant_namespace: str) -> str:
         """Add a tenant's namespace, as the syncer copies it; return its name here."""
@@ -206,7 +293,11 @@ class FakeSuperCluster:
     # ---- access
 
     def _may(self, seen: Seen) -> bool:
-        """Apply the roles of the node's daemons."""
+        """Apply the roles of the node's daemons, and of vc-syncer."""
+        if seen.user_agent == SYNCER:
+            return _right(seen.resource.group, seen.resource.plural, seen.subresource, seen.verb) in (
+                self._syncer_rights
+            )
         if seen.verb not in ("list", "watch"):
             return False
         if seen.resource == SECRETS:
@@ -234,3 +325,33 @@ def _tls_secret(namespace: str, name: str, certificate_pem: bytes) -> dict[str, 
         "type": "kubernetes.io/tls",
         "data": {"tls.crt": base64.b64encode(certificate_pem).decode()},
     }
+
+
+def _fake_pod(pod: Object) -> FakePod:
+    """A pod of the API server, as the kubelet runs it."""
+    metadata = pod["metadata"]
+    return FakePod(
+        metadata["namespace"],
+        metadata["name"],
+        metadata["uid"],
+        containers=tuple(each["name"] for each in pod["spec"]["containers"]),
+        annotations=metadata.get("annotations") or {},
+        labels=metadata.get("labels") or {},
+    )
+
+
+def rights(manifest: Path) -> frozenset[tuple[str, str, str]]:
+    """What the ClusterRoles of a manifest allow: group, resource and verb."""
+    return frozenset(
+        (group, resource, verb)
+        for each in yaml.safe_load_all(manifest.read_text())
+        if each["kind"] == "ClusterRole"
+        for rule in each["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    )
+
+
+def _right(group: str, plural: str, subresource: str, verb: str) -> tuple[str, str, str]:
+    return group, f"{plural}/{subresource}" if subresource else plural, verb

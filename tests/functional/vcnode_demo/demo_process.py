@@ -11,7 +11,7 @@ from typing import Self
 
 from tests.waiting import wait_until
 
-# On an idle machine it takes three seconds, and eight as root; the rest is for one that does other things.
+# On an idle machine it takes ten seconds, and fifteen as root; the rest is for one that does other things.
 DEADLINE_S = 90.0
 
 

@@ -25,15 +25,15 @@ class Demo(DemoProcess):
         super().__init__(directory, *options, enter=_UNPRIVILEGED)
 
     def left_behind(self) -> list[str]:
-        """Files of the demo, and agents that still run with a configuration in its directory."""
-        return [*(str(path) for path in self.temporary.iterdir()), *self._agents()]
+        """Files of the demo, and daemons that still run with a configuration in its directory."""
+        return [*(str(path) for path in self.temporary.iterdir()), *self._daemons()]
 
-    def _agents(self) -> Iterator[str]:
+    def _daemons(self) -> Iterator[str]:
         mark = f"{self.temporary}/".encode()
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 command = path.read_bytes()
-                if b"vnagent" in command and mark in command:
+                if mark in command and any(name in command for name in (b"vnagent", b"syncer")):
                     yield str(path)
 
 
@@ -50,6 +50,28 @@ def test_all_scenarios_pass(short_dir: Path) -> None:
             "Scenario 3: Services inside guests: skipped, it needs root",
             "Scenario 4: DNS of each network: skipped, it needs root",
         ]
+        output = demo.text.partition("Scenario 5: vc-syncer, from tenants' objects to running pods\n")[2]
+        for claim in (
+            "both pods run",
+            "hooli's objects are in its own super namespace, and carry its cluster key",
+            "it is the log of the pod that runs for umbrella",
+            "umbrella's Service and that in the super cluster name each other's address",
+            "its tenant has an Event of it",
+            "it is as the tenant has it again",
+            "the tenant's pod is deleted too, so it is not lost unseen",
+            "vc-syncer holds its deletions",
+            "nothing of hooli's is deleted, and its pod runs on",
+            "hooli's namespace and pod are deleted in the super cluster",
+        ):
+            assert f"\n   ok: {claim}" in output, claim
+        assert demo.left_behind() == []
+
+
+def test_an_interrupt_ends_the_syncer(short_dir: Path) -> None:
+    with Demo(short_dir) as demo:
+        demo.until("As by kubectl logs: each tenant's API server asks")
+        demo.process.send_signal(signal.SIGTERM)
+        assert demo.ended() == 128 + signal.SIGTERM
         assert demo.left_behind() == []
 
 
@@ -68,6 +90,9 @@ def test_keep_runs_until_it_is_interrupted(short_dir: Path) -> None:
         status = next(line for line in lines if line.startswith("vcnode status"))
         output = output_of(sys.executable, "-m", *shlex.split(status), timeout_s=30)
         assert output.startswith("vn-agent on node-1: ready")
+        assert "\nvc-syncer: ready" in output
+        (explain,) = (line for line in lines if line.startswith("vcnode explain object"))
+        assert "synced" in output_of(sys.executable, "-m", *shlex.split(explain), timeout_s=30)
         files = {part for line in lines if line.startswith(("curl", "tail")) for part in shlex.split(line)}
         named = [Path(part) for part in files if part.startswith(str(demo.temporary))]
         assert len(named) >= 8
