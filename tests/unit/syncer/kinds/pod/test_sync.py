@@ -515,7 +515,7 @@ def check_super_pod(found: Object) -> None:
 
 
 def test_a_binding_comes_without_a_status_of_its_own() -> None:
-    """A binding sets PodScheduled in the tenant too, with a time of its own: that is one request a pod less."""
+    """A binding sets PodScheduled in the tenant too, with its own time: one request a pod less."""
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}
     found = super_pod(pod(), node="n1")
     found["status"] = {"phase": "Pending", "conditions": [scheduled]}
