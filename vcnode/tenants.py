@@ -8,7 +8,6 @@ import msgspec
 
 from vcnode import daemons
 from vcnode.core.tenants_report import (
-    SyncedTenant,
     SyncerStatus,
     release_command,
     render,
@@ -72,14 +71,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
 def _release(status: SyncerStatus, token: str) -> str:
     for each in status.tenants.values():
         if any(held.token == token for held in each.held.values()):
-            return release_command(_with_virtual_cluster(each), token)
+            return release_command(each, token)
     raise ToolError(f"{token}: no deletions are held under this token; `vcnode tenants` shows those that are")
-
-
-def _with_virtual_cluster(tenant: SyncedTenant) -> SyncedTenant:
-    if tenant.virtual_cluster is None:
-        raise ToolError(f"{tenant.key}: {release_command(tenant, '')}")
-    return tenant
 
 
 def _ask(arguments: argparse.Namespace) -> SyncerStatus:

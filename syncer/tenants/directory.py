@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A directory of kubeconfigs as the source of tenants: `<cluster key>.kubeconfig`, for imports and labs."""
+"""A directory of kubeconfigs as the source of tenants: `<cluster key>.kubeconfig`, for imports and labs.
+
+`<cluster key>.release` beside it has the token of the held deletions that a person releases.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -14,6 +17,9 @@ from syncer.tenants.port import PublishTenants, Reachable, TenantState, Unusable
 from tenancy import names
 
 SUFFIX = ".kubeconfig"
+RELEASE_SUFFIX = ".release"
+# A token has 8 characters.
+_MAX_RELEASE_BYTES = 256
 POLL_S = 1.0
 
 _log = logs.get(__name__)
@@ -24,6 +30,7 @@ class DirectorySource:
 
     def __init__(self, directory: Path, super_server: Callable[[], str], publish: PublishTenants) -> None:
         self._watched = Watched.directory(directory, f"*{SUFFIX}")
+        self._releases = Watched.directory(directory, f"*{RELEASE_SUFFIX}", max_file_bytes=_MAX_RELEASE_BYTES)
         self._directory = directory
         self._super_server = super_server
         self._publish = publish
@@ -38,23 +45,28 @@ class DirectorySource:
 
     def poll(self) -> None:
         """Publish if anything has changed."""
-        if not self._watched.poll() and self.has_synced:
+        is_changed = any([self._watched.poll(), self._releases.poll()])
+        if not is_changed and self.has_synced:
             return
         try:
             content = self._watched.snapshot()
+            releases = {path.stem: data for path, data in self._releases.snapshot().items()}
         except FilesError as error:
             if str(error) != self.problem:
                 _log.error("tenants' directory cannot be read, tenants stay as they are", reason=error)
             self.problem = str(error)
             return
         self.problem = ""
-        found = {path.name: self._tenant(path, data) for path, data in content.items()}
+        found = {
+            path.name: self._tenant(path, data, releases.get(_key(path), b""))
+            for path, data in content.items()
+        }
         for path, problem in self._watched.problems.items():
             found[path.name] = Unusable(_key(path), "CredentialsUnusable", problem)
         self.has_synced = True
         self._publish(found)
 
-    def _tenant(self, path: Path, data: bytes) -> TenantState:
+    def _tenant(self, path: Path, data: bytes, release: bytes) -> TenantState:
         key = _key(path)
         refusal = names.check_key(key)
         if refusal is not None:
@@ -65,7 +77,8 @@ class DirectorySource:
             return Unusable(key, "CredentialsUnusable", f"{path.name}: {error}")
         if access.server == self._super_server():
             return Unusable(key, "CredentialsUnusable", f"{path.name}: leads to the super cluster itself")
-        return Reachable(TenantCluster(key, "", key, ""), access)
+        token = release.decode("ascii", "replace").strip()
+        return Reachable(TenantCluster(key, "", key, "", release=token), access)
 
 
 def _key(path: Path) -> str:

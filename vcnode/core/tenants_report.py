@@ -168,9 +168,7 @@ def render_unsynced(tenant: SyncedTenant) -> list[str]:
 def release_command(tenant: SyncedTenant, token: str) -> str:
     """What a person runs to release held deletions."""
     if tenant.virtual_cluster is None:
-        return (
-            "the tenant has no VirtualCluster that could say so: restore the tenant, or remove its kubeconfig"
-        )
+        return f"echo {token} > {tenant.key}.release   # in tenants.directory, beside the tenant's kubeconfig"
     namespace, _, name = tenant.virtual_cluster.partition("/")
     annotation = f"{keys.RELEASE_HELD}={token}"
     return f"kubectl annotate virtualcluster {name} --namespace {namespace} --overwrite {annotation}"
