@@ -134,6 +134,11 @@ def last_observed(event: CachedObject) -> str:
     return max((each for each in times if each), default="")
 
 
+def has_moved(cached: CachedObject | None, planned: str | None) -> bool:
+    """Whether the cache has another version than a plan was made on; an object that is not there has none."""
+    return ("" if cached is None else cached.version) != planned
+
+
 def is_verified(tenant: CachedObject | None, found: CachedObject | None) -> bool:
     """Whether this pair has been planned and nothing was to be done; also for no object at all."""
     if tenant is not None:

@@ -19,7 +19,7 @@ from daemonkit.kube import deep_json
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.kube.resources import Named
 from daemonkit.tasks import Tasks
-from syncer.cache import is_verified
+from syncer.cache import has_moved, is_verified
 from syncer.core.objects import Object, SyncedKind, annotations_of, is_deleting, version_of
 from syncer.core.plan import (
     Action,
@@ -223,6 +223,7 @@ class Engine:
         versions = _Result(
             "" if tenant is None else version_of(tenant), "" if found is None else version_of(found)
         )
+        planned = versions.tenant_version, versions.super_version
         view = session.view()
         # `plan` may change what it is given: reports need the tenant's identity alone.
         subject = None if tenant is None else _subject(tenant)
@@ -253,6 +254,12 @@ class Engine:
             raise
         # What waits or conflicts is looked at again by each patrol, whatever it waits for.
         is_settled = plan.wait is None and plan.conflict is None and not plan.is_partial
+        # An answer to a patch has all writes before it, also those of others that came after the plan. Where
+        # events have come meanwhile, the item is queued again: that plan finds out whether both sides agree.
+        if plan.actions and (
+            has_moved(session.cached(item), planned[0]) or has_moved(session.cached_super(item), planned[1])
+        ):
+            is_settled = False
         if is_settled and versions.tenant_version is not None and versions.super_version is not None:
             session.note_verified(item, versions.tenant_version, versions.super_version)
         return None, None, False

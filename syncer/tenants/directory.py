@@ -30,7 +30,9 @@ class DirectorySource:
 
     def __init__(self, directory: Path, super_server: Callable[[], str], publish: PublishTenants) -> None:
         self._watched = Watched.directory(directory, f"*{SUFFIX}")
-        self._releases = Watched.directory(directory, f"*{RELEASE_SUFFIX}", max_file_bytes=_MAX_RELEASE_BYTES)
+        self._release_files = Watched.directory(
+            directory, f"*{RELEASE_SUFFIX}", max_file_bytes=_MAX_RELEASE_BYTES
+        )
         self._directory = directory
         self._super_server = super_server
         self._publish = publish
@@ -45,12 +47,12 @@ class DirectorySource:
 
     def poll(self) -> None:
         """Publish if anything has changed."""
-        is_changed = any([self._watched.poll(), self._releases.poll()])
+        is_changed = any([self._watched.poll(), self._release_files.poll()])
         if not is_changed and self.has_synced:
             return
         try:
             content = self._watched.snapshot()
-            releases = {path.stem: data for path, data in self._releases.snapshot().items()}
+            releases = {path.stem: data for path, data in self._release_files.snapshot().items()}
         except FilesError as error:
             if str(error) != self.problem:
                 _log.error("tenants' directory cannot be read, tenants stay as they are", reason=error)

@@ -34,6 +34,7 @@ _SYSTEM_CONDITIONS = frozenset(
 
 
 SCHEDULED = "PodScheduled"
+DISRUPTION_TARGET = "DisruptionTarget"
 
 
 def readiness_gates(pod: Object) -> frozenset[str]:
@@ -127,6 +128,9 @@ def _conditions(tenant: Object, found: Object, generations: _Generations) -> lis
     conditions |= {
         kind: each for kind, each in own.items() if kind in kept or kind.startswith(_OWN_CONDITIONS)
     }
+    # An eviction in the tenant writes it before it deletes the pod; a Job's failure policy asks for it.
+    if DISRUPTION_TARGET in own:
+        conditions.setdefault(DISRUPTION_TARGET, own[DISRUPTION_TARGET])
     if conditions == own:
         return list(own.values())  # in its own order
     return list(conditions.values())

@@ -25,6 +25,12 @@ SPEC: JsonObject = {
         "allowNodeName": True,
         # Pods in the node's network, from which specs dial pods and node ports; KubeletManagedEtcHosts.
         "hostNamespaces": ["Network"],
+        # NoExecuteTaintManager; the others are those that each pod of a DaemonSet has.
+        "tolerationKeys": [
+            "kubernetes.io/e2e-evict-taint-key",
+            *(f"node.kubernetes.io/{name}-pressure" for name in ("disk", "memory", "pid")),
+            "node.kubernetes.io/unschedulable",
+        ],
         "volumeTypes": [*sorted(VOLUME_TYPES), "hostPath"],
     },
     "services": {

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from syncer.cache import CachedObject, is_verified, last_observed, parse, parse_with_spec
+from syncer.cache import CachedObject, has_moved, is_verified, last_observed, parse, parse_with_spec
 
 
 def raw(**value: Any) -> bytes:
@@ -124,3 +124,17 @@ def test_a_pair_of_versions_is_verified(
 def test_when_an_event_last_occurred(event: dict[str, Any], at: str) -> None:
     metadata = {"name": "e", **event.pop("metadata", {})}
     assert last_observed(parse(raw(metadata=metadata, **event))) == at
+
+
+@pytest.mark.parametrize(
+    ("now", "planned", "expected"),
+    [
+        (cached("7"), "7", False),
+        (cached("8"), "7", True),
+        (cached("8"), "", True),
+        (None, "", False),
+        (None, "7", True),
+    ],
+)
+def test_whether_the_cache_has_moved(now: CachedObject | None, planned: str, expected: bool) -> None:
+    assert has_moved(now, planned) is expected

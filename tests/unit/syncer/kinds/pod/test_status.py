@@ -20,6 +20,8 @@ NOT_READY = {"type": "Ready", "status": "False"}
 GATE = {"type": "example.com/r", "status": "True"}
 OTHER_GATE = {"type": "example.com/r", "status": "False"}
 SUPER_GATE = {"type": "super.example.com/g", "status": "True"}
+EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+PREEMPTED = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
 OWN = {"type": "vcnode.io/Synced", "status": "True"}
 GATES = {"readinessGates": [{"conditionType": "example.com/r"}]}
 
@@ -54,6 +56,10 @@ def pair(
         pytest.param([], [READY, SUPER_GATE], [READY], id="a gate of super is dropped"),
         pytest.param([OWN, READY], [READY], None, id="the syncer's own is kept"),
         pytest.param([], [READY, {**OWN}], [READY], id="the super cluster's own is dropped"),
+        pytest.param(
+            [EVICTED, READY], [NOT_READY], [NOT_READY, EVICTED], id="an eviction in the tenant is kept"
+        ),
+        pytest.param([EVICTED], [PREEMPTED], [PREEMPTED], id="the super cluster's disruption goes up"),
         pytest.param([READY, GATE], [GATE, READY], None, id="in another order"),
     ],
 )
