@@ -71,7 +71,9 @@ class Patrol:
             cached, cached_super = session.cached(item), session.cached_super(item)
             if not is_verified(cached, cached_super):
                 found += 1
-                self._queue.add(session, item)
+                # What is on one side alone lacks something. A pair most often lacks nothing.
+                is_pair = cached is not None and cached_super is not None
+                self._queue.add(session, item, is_low_priority=is_pair)
             if count % _BATCH == 0:
                 await asyncio.sleep(0)
         self._patrolled(session)

@@ -39,10 +39,10 @@ class WorkQueue:
             del self._sessions[session.tenant.key]
             self._queue.remove_tenant(session.tenant.key)
 
-    def add(self, session: TenantSession, item: SyncKey) -> None:
+    def add(self, session: TenantSession, item: SyncKey, *, is_low_priority: bool = False) -> None:
         """Queue an item of an attached tenant; nothing happens if it is queued already."""
         if self._sessions.get(session.tenant.key) is session:
-            self._queue.add(session.tenant.key, item, self._now())
+            self._queue.add(session.tenant.key, item, self._now(), is_low_priority=is_low_priority)
             self._woken.set()
 
     def add_after(self, session: TenantSession, item: SyncKey, delay_s: float) -> None:

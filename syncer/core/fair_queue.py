@@ -5,6 +5,9 @@ To the engine this is client-go's workqueue, with a FIFO for each tenant. Tenant
 turns by weight. So a tenant with many items, or with failing ones, or with an API server that hangs, delays
 its own items alone.
 
+What a patrol finds has a low priority, as client-go's informers mark what an initial list brings: a tenant's
+changes pass it. So a change that comes in a restart does not wait for a comparison of all that is there.
+
 An item is *ready* in its tenant's FIFO, *delayed* until its time, or *in flight*. It is *dirty* from `add`
 to `get`: an item that is added in flight becomes ready again after `done`. That the tenant's FIFO is gone by
 then must not matter: what is dirty, in flight or delayed keeps the tenant's state alive, and state ends only
@@ -14,7 +17,7 @@ Times are of one clock that never goes back.
 """
 
 import heapq
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
@@ -26,6 +29,9 @@ T = TypeVar("T", bound=Hashable)
 
 # Replaced entries of the heap are dropped when they are more than half of it, but not below this.
 _FEW_REPLACED = 64
+
+# After so many of a tenant's items in a row, one of low priority is next: without end they must not wait.
+MAX_PASSED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +66,28 @@ class Depths:
 class _SubQueue(Generic[T]):
     """A tenant's items."""
 
-    __slots__ = ("delayed", "dirty", "in_flight", "is_waiting", "name", "ready")
+    __slots__ = ("delayed", "dirty", "in_flight", "is_waiting", "low_priority", "name", "passed", "ready")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.ready: deque[T] = deque()
+        self.low_priority: OrderedDict[T, None] = OrderedDict()  # ready too, in their own order
+        self.passed = 0  # how many of `ready` were delivered in a row while some of `low_priority` waited
         self.dirty: dict[T, float] = {}  # when it was added, oldest first
         self.in_flight: set[T] = set()
         self.delayed: dict[T, _Delayed[T]] = {}
         self.is_waiting = False  # for a turn: it has items ready, and room in flight
+
+    def has_ready(self) -> bool:
+        return bool(self.ready or self.low_priority)
+
+    def pop(self) -> T:
+        """Take the next one of what is ready."""
+        if self.low_priority and (not self.ready or self.passed == MAX_PASSED):
+            self.passed = 0
+            return self.low_priority.popitem(last=False)[0]
+        self.passed = self.passed + 1 if self.low_priority else 0
+        return self.ready.popleft()
 
     def is_at_rest(self) -> bool:
         return not (self.dirty or self.in_flight or self.delayed)
@@ -98,7 +117,7 @@ class FairQueue(Generic[T]):
 
     def __len__(self) -> int:
         """How many items are ready."""
-        return sum(len(each.ready) for each in self._sub_queues.values())
+        return sum(len(each.ready) + len(each.low_priority) for each in self._sub_queues.values())
 
     @property
     def in_flight(self) -> int:
@@ -118,7 +137,8 @@ class FairQueue(Generic[T]):
         if found is None:
             return Depths()
         oldest_s = next(iter(found.dirty.values()), None)
-        return Depths(len(found.ready), len(found.delayed), len(found.in_flight), oldest_s)
+        ready = len(found.ready) + len(found.low_priority)
+        return Depths(ready, len(found.delayed), len(found.in_flight), oldest_s)
 
     def failures(self, tenant: str, item: T) -> int:
         """How often in a row an item was to be retried."""
@@ -128,14 +148,17 @@ class FairQueue(Generic[T]):
         """A tenant's share of turns, from 1 to 100; 1 unless set. It stays until the tenant is removed."""
         self._turns.set_weight(tenant, weight)
 
-    def add(self, tenant: str, item: T, now_s: float) -> None:
-        """Have an item worked on; once more if it is in flight."""
+    def add(self, tenant: str, item: T, now_s: float, *, is_low_priority: bool = False) -> None:
+        """Have an item worked on; once more if it is in flight, and then at its usual priority.
+
+        One of low priority that is added again without comes behind those that are ready.
+        """
         if self._is_shut_down:
             return
         found = self._sub_queues.get(tenant)
         if found is None:
             found = self._sub_queues[tenant] = _SubQueue(tenant)
-        self._add(found, item, now_s)
+        self._add(found, item, now_s, is_low_priority=is_low_priority)
 
     def add_after(self, tenant: str, item: T, delay_s: float, now_s: float) -> None:
         """Add an item later. If it is delayed already, the earlier time counts."""
@@ -178,10 +201,10 @@ class FairQueue(Generic[T]):
         if tenant is None:
             return None
         found = self._sub_queues[tenant]
-        item = found.ready.popleft()
+        item = found.pop()
         found.in_flight.add(item)
         self._in_flight += 1
-        found.is_waiting = bool(found.ready) and len(found.in_flight) < self._max_in_flight
+        found.is_waiting = found.has_ready() and len(found.in_flight) < self._max_in_flight
         self._turns.take_turn(found.is_waiting)
         return Delivery(tenant, item, found.dirty.pop(item))
 
@@ -207,7 +230,7 @@ class FairQueue(Generic[T]):
         self._in_flight -= 1
         if item in found.dirty:
             found.ready.append(item)
-        if found.ready:
+        if found.has_ready():
             if not found.is_waiting:
                 found.is_waiting = True
                 self._turns.add(tenant)
@@ -235,13 +258,19 @@ class FairQueue(Generic[T]):
         self._turns = WeightedRoundRobin()
         self._delayed, self._replaced = [], 0
 
-    def _add(self, found: _SubQueue[T], item: T, now_s: float) -> None:
+    def _add(self, found: _SubQueue[T], item: T, now_s: float, *, is_low_priority: bool = False) -> None:
         if item in found.dirty:
+            if not is_low_priority and item in found.low_priority:
+                del found.low_priority[item]
+                found.ready.append(item)
             return
         found.dirty[item] = now_s
         if item in found.in_flight:
             return
-        found.ready.append(item)
+        if is_low_priority:
+            found.low_priority[item] = None
+        else:
+            found.ready.append(item)
         if not found.is_waiting and len(found.in_flight) < self._max_in_flight:
             found.is_waiting = True
             self._turns.add(found.name)
@@ -270,6 +299,7 @@ class FairQueue(Generic[T]):
     def _clear(self, found: _SubQueue[T]) -> None:
         self._replaced += len(found.delayed)
         found.ready.clear()
+        found.low_priority.clear()
         found.dirty.clear()
         found.delayed.clear()
         found.is_waiting = False

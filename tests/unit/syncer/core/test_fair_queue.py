@@ -36,6 +36,49 @@ def test_items_of_a_tenant_are_first_in_first_out() -> None:
     ]
 
 
+def test_changes_pass_what_a_patrol_found() -> None:
+    queue = fair_queue()
+    for item in ("found-1", "found-2", "found-3"):
+        queue.add("a", item, 0.0, is_low_priority=True)
+    queue.add("a", "change-1", 1.0)
+    queue.add("a", "found-2", 2.0)  # it changed, too
+    queue.add("a", "found-2", 3.0, is_low_priority=True)
+    queue.add("a", "change-1", 3.0, is_low_priority=True)
+    queue.add_after("a", "found-3", 1.0, 3.0)
+    assert queue.depths("a") == Depths(ready=4, delayed=1, oldest_s=0.0)
+    assert len(queue) == 4
+    assert get_all(queue, 4.0) == ["a/change-1", "a/found-2", "a/found-3", "a/found-1"]
+
+
+def test_changes_without_end_do_not_starve_a_patrol() -> None:
+    queue = fair_queue()
+    queue.add("a", "found-1", 0.0, is_low_priority=True)
+    queue.add("a", "found-2", 0.0, is_low_priority=True)
+    for number in range(25):
+        queue.add("a", f"change-{number}", 0.0)
+    order = get_all(queue)
+    assert [order.index("a/found-1"), order.index("a/found-2")] == [10, 21]
+
+
+def test_an_item_in_flight_comes_again_at_its_usual_priority() -> None:
+    queue = fair_queue()
+    queue.add("a", "changing", 0.0)
+    assert get_all(queue) == ["a/changing"]
+    queue.add("a", "found", 0.0, is_low_priority=True)
+    queue.add("a", "changing", 0.0, is_low_priority=True)
+    queue.done("a", "changing")
+    assert get_all(queue) == ["a/changing", "a/found"]
+
+
+def test_a_removed_tenant_leaves_no_item_of_a_patrol() -> None:
+    queue = fair_queue()
+    queue.add("a", "found", 0.0, is_low_priority=True)
+    queue.remove_tenant("a")
+    assert (queue.get(0.0), queue.depths("a"), len(queue)) == (None, Depths(), 0)
+    queue.add("a", "found", 1.0, is_low_priority=True)
+    assert queue.get(1.0) == Delivery("a", "found", 1.0)
+
+
 def test_tenants_take_turns() -> None:
     queue = fair_queue()
     for number in range(4):

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from syncer.core.fair_queue import Depths, FairQueue, FairQueueSettings
+from syncer.core.fair_queue import MAX_PASSED, Depths, FairQueue, FairQueueSettings
 from syncer.core.retry_backoff import RetryBackoff, RetrySettings
 
 MAX_IN_FLIGHT = 2
@@ -25,6 +25,8 @@ class TenantModel:
 
     def __init__(self) -> None:
         self.ready: list[str] = []
+        self.low_priority: list[str] = []
+        self.passed = 0
         self.dirty: dict[str, float] = {}
         self.in_flight: set[str] = set()
         self.delayed: dict[str, tuple[float, int]] = {}
@@ -34,18 +36,31 @@ class TenantModel:
 
     @property
     def is_waiting(self) -> bool:
-        return bool(self.ready) and len(self.in_flight) < MAX_IN_FLIGHT
+        return bool(self.ready or self.low_priority) and len(self.in_flight) < MAX_IN_FLIGHT
 
     @property
     def depths(self) -> Depths:
         oldest_s = min(self.dirty.values(), default=None)
-        return Depths(len(self.ready), len(self.delayed), len(self.in_flight), oldest_s)
+        return Depths(
+            len(self.ready) + len(self.low_priority), len(self.delayed), len(self.in_flight), oldest_s
+        )
 
-    def add(self, item: str, now_s: float) -> None:
+    def add(self, item: str, now_s: float, *, is_low_priority: bool = False) -> None:
         if item not in self.dirty:
             self.dirty[item] = now_s
             if item not in self.in_flight:
-                self.ready.append(item)
+                (self.low_priority if is_low_priority else self.ready).append(item)
+        elif item in self.low_priority and not is_low_priority:
+            self.low_priority.remove(item)
+            self.ready.append(item)
+
+    def next_item(self) -> str:
+        """Changes first, but for one in so many."""
+        if self.ready and (not self.low_priority or self.passed < MAX_PASSED):
+            self.passed = self.passed + 1 if self.low_priority else 0
+            return self.ready.pop(0)
+        self.passed = 0
+        return self.low_priority.pop(0)
 
     def add_after(self, item: str, due_s: float, number: int) -> None:
         if item not in self.delayed or due_s < self.delayed[item][0]:
@@ -59,6 +74,8 @@ class TenantModel:
 
     def clear(self) -> None:
         self.ready.clear()
+        self.low_priority.clear()
+        self.passed = 0
         self.dirty.clear()
         self.delayed.clear()
         self.retries = RetryBackoff(RETRY)
@@ -74,10 +91,10 @@ class FairQueueMachine(RuleBasedStateMachine):
         self.number = 0
         self.tenants = {name: TenantModel() for name in ("a", "b", "c")}
 
-    @rule(tenant=TENANTS, item=ITEMS)
-    def add(self, tenant: str, item: str) -> None:
-        self.queue.add(tenant, item, self.now_s)
-        self.tenants[tenant].add(item, self.now_s)
+    @rule(tenant=TENANTS, item=ITEMS, is_low_priority=st.booleans())
+    def add(self, tenant: str, item: str, is_low_priority: bool) -> None:
+        self.queue.add(tenant, item, self.now_s, is_low_priority=is_low_priority)
+        self.tenants[tenant].add(item, self.now_s, is_low_priority=is_low_priority)
 
     @rule(tenant=TENANTS, item=ITEMS, delay_s=SECONDS)
     def add_after(self, tenant: str, item: str, delay_s: float) -> None:
@@ -110,7 +127,7 @@ class FairQueueMachine(RuleBasedStateMachine):
         assert delivery.tenant in waiting
         taken = waiting.pop(delivery.tenant)
         assert delivery.item not in taken.in_flight
-        assert delivery.item == taken.ready.pop(0)
+        assert delivery.item == taken.next_item()
         assert delivery.added_s == taken.dirty.pop(delivery.item)
         taken.in_flight.add(delivery.item)
         taken.passed_by.clear()
@@ -156,7 +173,7 @@ class FairQueueMachine(RuleBasedStateMachine):
         assert {name: self.queue.depths(name) for name in self.queue.tenants()} == expected
         due = [due_s for each in self.tenants.values() for due_s, _ in each.delayed.values()]
         assert self.queue.next_due_s() == min(due, default=None)
-        assert len(self.queue) == sum(len(each.ready) for each in self.tenants.values())
+        assert len(self.queue) == sum(each.depths.ready for each in self.tenants.values())
         assert self.queue.in_flight == sum(len(each.in_flight) for each in self.tenants.values())
         for name, each in self.tenants.items():
             if not each.is_waiting:
