@@ -350,7 +350,7 @@ class TenantSession:
                     self.deletions.suspect(Side.SUPER, item)
                 else:
                     self.deletions.note_confirmed(Side.SUPER, item)
-            elif assumed is not None and assumed[0] == change.value.version:
+            elif assumed is not None and assumed[0] == change.value.version and not is_relisting:
                 change.value.verified_with = assumed[1]
                 _note_rest(kind, change.value)
             self.touched(Side.TENANT, item)
@@ -361,9 +361,22 @@ class TenantSession:
             self.deletions.suspect(Side.TENANT, item)
         elif is_deleted:
             self.deletions.note_confirmed(Side.TENANT, item)
+        self._forget_verified(item, is_relisting=is_relisting)
         if self.quota.counts:
             self.quota.changed(item, self.cached_super(item))
         self.touched(Side.SUPER, item)
+
+    def _forget_verified(self, item: SyncKey, *, is_relisting: bool) -> None:
+        """A patch's answer was noted as verified, and it has what others wrote before the patch.
+
+        Each event before that of the answer is such a write, and a new list may have left it out. Of a
+        tenant's own objects the first event that is not the answer's ends what was noted.
+        """
+        cached, found = self.cached(item), self.cached_super(item)
+        if cached is None or found is None or item[0] in NOT_WATCHED:
+            return
+        if is_relisting or found.version != cached.verified_with:
+            cached.verified_with = None
 
     def may_delete(self, side: Side, item: SyncKey, *, is_other_deleting: bool) -> bool:
         """Whether a plan's deletion on this side may be carried out now.

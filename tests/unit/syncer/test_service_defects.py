@@ -160,3 +160,60 @@ async def test_ownership_is_asked_again_before_each_write() -> None:
         assert world.super.storage.get(NAMESPACES, "", "red-web")["metadata"].get("annotations") is None
         assert world.super.objects(PODS) == before
         assert world.problems == []
+
+
+@pytest.mark.parametrize("is_late", [True, False], ids=["events-after-the-answer", "events-before-it"])
+async def test_an_edit_just_before_a_patch_is_repaired(is_late: bool) -> None:
+    """A patch is answered with what others wrote before it, whenever their events come."""
+    world = World({"one": "red"})
+    async with running(world):
+        plane = world.tenants["one"]
+        _furnish(plane)
+        await asyncio.sleep(20)
+
+        def write_first(path: str) -> None:
+            if path.endswith("/red-web/configmaps/c"):
+                world.on_write = lambda _: None
+                found = world.super.storage.get(CONFIG_MAPS, "red-web", "c")
+                found["data"]["stray"] = "x"
+                world.super.cluster.update(CONFIG_MAPS, found)
+                if is_late:
+                    world.super.flows.clear()
+
+        world.on_write = write_first
+        plane.cluster.update(CONFIG_MAPS, _config_map("c", "later"))
+        await asyncio.sleep(5)
+        assert world.super.flows.is_set() is not is_late
+        world.super.flows.set()
+        await asyncio.sleep(20)
+        assert world.super.storage.get(CONFIG_MAPS, "red-web", "c")["data"] == {"text": "later"}
+
+
+async def test_a_tenants_write_just_before_a_patch_goes_down() -> None:
+    """As above, with the tenant's object and its status."""
+    world = World({"one": "red"})
+    async with running(world):
+        plane = world.tenants["one"]
+        _furnish(plane)
+        spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        plane.cluster.create(CLAIMS, {"metadata": {"namespace": "web", "name": "v"}, "spec": spec})
+        await asyncio.sleep(20)
+
+        def write_first(path: str) -> None:
+            if path.endswith("/web/persistentvolumeclaims/v/status"):
+                world.on_write = lambda _: None
+                found = plane.storage.get(CLAIMS, "web", "v")
+                found["metadata"]["labels"] = {"own": "x"}
+                plane.cluster.update(CLAIMS, found)
+                plane.flows.clear()
+
+        world.on_write = write_first
+        found = world.super.storage.get(CLAIMS, "red-web", "v")
+        status = {"phase": "Pending", "conditions": [{"type": "Resizing", "status": "True"}]}
+        world.super.cluster.update(CLAIMS, {**found, "status": status}, "status")
+        await asyncio.sleep(5)
+        assert not plane.flows.is_set()
+        plane.flows.set()
+        await asyncio.sleep(20)
+        assert plane.storage.get(CLAIMS, "web", "v")["status"] == status
+        assert world.super.storage.get(CLAIMS, "red-web", "v")["metadata"]["labels"]["own"] == "x"
