@@ -41,7 +41,8 @@ def refusals(pod: Object, policy: SyncPolicy, super_pod: Object | None = None) -
     """What of a pod may not go down.
 
     Of a pod that is there already, its super pod says where it runs: a policy that forces VMs by now makes
-    none of it. And the tenant's pod may name the super pod's node, to which it is bound.
+    none of it. And the tenant's pod may name the super pod's node, to which it is bound. Its runtime class is
+    not judged again: nobody can change it.
     """
     found = RefusalList()
     allowed = policy.pods
@@ -55,8 +56,11 @@ def refusals(pod: Object, policy: SyncPolicy, super_pod: Object | None = None) -
         in_vm and allowed.privileged is Privileged.VM
     )
     _check_annotations(found, pod, allowed, may_be_privileged)
-    _check_pod(found, spec, allowed, in_vm, own_class)
+    _check_pod(found, spec, allowed, in_vm)
+    if super_pod is None:
+        _check_runtime_class(found, spec, allowed)
     _check_placement(found, spec, allowed, running.get("nodeName"))
+    _check_node_selectors(found, spec, allowed)
     _check_volumes(found, spec, policy)
     if (context := spec.get("securityContext")) is not None:
         _check_context(
@@ -106,9 +110,7 @@ def _check_annotations(found: RefusalList, pod: Object, allowed: PodPolicy, may_
             found.add(f"metadata.annotations[{shown(key)}]", "seccomp unconfined", "pods.privileged")
 
 
-def _check_pod(
-    found: RefusalList, spec: Mapping[str, Any], allowed: PodPolicy, in_vm: bool, own_class: str | None
-) -> None:
+def _check_pod(found: RefusalList, spec: Mapping[str, Any], allowed: PodPolicy, in_vm: bool) -> None:
     for name, namespace in _HOST_NAMESPACES:
         if spec.get(name) and namespace not in allowed.host_namespaces:
             found.add(f"spec.{name}", f"the node's {namespace} namespace", "pods.hostNamespaces")
@@ -120,10 +122,7 @@ def _check_pod(
             found.add(
                 "spec.hostUsers", "the node's user namespace, as without hostUsers: false", "pods.hostUsers"
             )
-    named = text_of(spec.get("runtimeClassName"))
-    if named and named not in (own_class, allowed.runtime_class) and named not in allowed.runtime_classes:
-        found.add("spec.runtimeClassName", f"runtime class {shown(named)}", "pods.runtimeClasses")
-    if spec.get("overhead") and not named:
+    if spec.get("overhead") and not spec.get("runtimeClassName"):
         found.add("spec.overhead", "overhead without a runtime class")
     if spec.get("resourceClaims") and not allowed.allow_resource_claims:
         found.add("spec.resourceClaims", "claims of devices", "pods.allowResourceClaims")
@@ -133,6 +132,12 @@ def _check_pod(
         or (not priority.startswith(_SYSTEM_CLASSES) and allowed.priority_classes.match(priority))
     ):
         found.add("spec.priorityClassName", f"priority class {shown(priority)}", "pods.priorityClasses")
+
+
+def _check_runtime_class(found: RefusalList, spec: Mapping[str, Any], allowed: PodPolicy) -> None:
+    named = text_of(spec.get("runtimeClassName"))
+    if named and named != allowed.runtime_class and named not in allowed.runtime_classes:
+        found.add("spec.runtimeClassName", f"runtime class {shown(named)}", "pods.runtimeClasses")
 
 
 def _check_placement(
@@ -149,6 +154,9 @@ def _check_placement(
         if key not in _ALWAYS_TOLERATED and not allowed.toleration_keys.match(key):
             what = f"toleration of {shown(key)}" if key else "toleration of every taint"
             found.add(path, what, "pods.tolerationKeys")
+
+
+def _check_node_selectors(found: RefusalList, spec: Mapping[str, Any], allowed: PodPolicy) -> None:
     for key in found.fields("spec.nodeSelector", spec.get("nodeSelector")):
         if not allowed.node_labels.match(key):
             found.add(f"spec.nodeSelector[{shown(key)}]", "selection of nodes by it", "pods.nodeLabels")

@@ -19,6 +19,7 @@ from syncer.kinds.pod.metadata import (
     pod_metadata_patch,
     super_metadata,
 )
+from syncer.kinds.pod.runtime_class import remove_class_scheduling
 from syncer.kinds.pod.status import own_conditions, readiness_gates
 from syncer.policy import pods as policy
 from tenancy import keys
@@ -36,6 +37,7 @@ def plan_updates(
 
     The policy is asked only about a change: a pod that is there stays as it was allowed.
     """
+    remove_class_scheduling(tenant, view)
     wanted = super_metadata(tenant, namespace_of(found), view)
     meta = pod_metadata_patch(wanted, found, view)
     spec = _spec_patch(tenant, found)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+from tenancy import keys
 from tests.k8s.build import Binaries
 from tests.k8s.conformance import dns, policy
 from tests.k8s.ring import virtual_clusters
@@ -54,6 +55,15 @@ class Ground:
                 "kind": "SyncPolicy",
                 "metadata": {"name": "default"},
                 "spec": policy.SPEC,
+            },
+        )
+        api.create(
+            "/apis/node.k8s.io/v1/runtimeclasses",
+            {
+                "apiVersion": "node.k8s.io/v1",
+                "kind": "RuntimeClass",
+                "metadata": {"name": policy.RUNTIME_CLASS, "labels": {keys.SUPER_PUBLIC: "true"}},
+                "handler": policy.HANDLER,
             },
         )
         syncer = SyncerDaemon(self.ring, {"networks": {"enabled": False}})

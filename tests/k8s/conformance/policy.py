@@ -9,6 +9,10 @@ from __future__ import annotations
 from syncer.policy.sync_policy import VOLUME_TYPES
 from tests.k8s.ring.api import JsonObject
 
+# The specs' pods ask for classes of their own with this handler. They need not start.
+HANDLER = "test-handler"
+RUNTIME_CLASS = "preconfigured"
+
 SPEC: JsonObject = {
     "vNodes": {
         "scope": "All",
@@ -32,6 +36,7 @@ SPEC: JsonObject = {
             "node.kubernetes.io/unschedulable",
         ],
         "volumeTypes": [*sorted(VOLUME_TYPES), "hostPath"],
+        "runtimeClasses": [RUNTIME_CLASS],
     },
     "services": {
         "types": ["ClusterIP", "ExternalName", "NodePort"],

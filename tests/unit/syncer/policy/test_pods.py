@@ -625,6 +625,8 @@ def test_a_policy_that_forces_vms_makes_none_of_running_pods() -> None:
 
 def test_a_pod_keeps_the_runtime_class_that_it_was_given() -> None:
     assert pods.refusals(pod(runtimeClassName="old"), with_pods(**VM), pod(runtimeClassName="old")) == ()
+    # The tenant's own class of the same handler.
+    assert pods.refusals(pod(runtimeClassName="own"), with_pods(**VM), pod(runtimeClassName="kata")) == ()
 
 
 @pytest.mark.parametrize(
