@@ -30,10 +30,11 @@ from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
 from syncer.policy.sync_policy import SyncPolicy
 from syncer.sharding.fenced_client import CheckedRequester, FencedClient
 from syncer.sharding.port import TenantOwnership
-from syncer.super_cluster import EVENT, SuperCaches
+from syncer.super_cluster import EVENT, NODE, SuperCaches
 from syncer.surroundings import COMPONENT, ApiClient
 from syncer.tenant_quota import COUNTED, TenantQuota
 from syncer.tenant_view import NAMESPACE, Lookup, TenantView
+from syncer.vnodes.desired import is_own_vnode
 from syncer.vnodes.tenant_vnodes import TenantVNodes
 from tenancy.super_namespaces import SuperNamespaceOwner
 
@@ -320,6 +321,12 @@ class TenantSession:
                 elif namespace == SYSTEM_NAMESPACE:
                     yield kind, "", name
 
+    def vnode(self, name: str) -> Object | None:
+        """The tenant's vNode; None for a Node of the tenant's own."""
+        found = self.nodes.objects.get(("", name))
+        node = None if found is None else found.load()
+        return node if node is not None and is_own_vnode(node) else None
+
     def super_pods(self) -> Iterable[CachedObject]:
         """The super pods of the tenant."""
         for item in self._super_items("Pod", self._kinds["Pod"]):
@@ -337,6 +344,7 @@ class TenantSession:
                 self.vnodes.tenant_node_changed(change.key[1], change.value.load())
             elif isinstance(change, Deleted):
                 self.vnodes.tenant_node_changed(change.key[1], None)
+            self._enqueue_waiters(Side.TENANT, (NODE, *change.key))
 
     def _changed(self, kind: str, changes: Sequence[Change[CachedObject]]) -> None:
         is_relisting = self.reflectors[kind].is_relisting
@@ -450,6 +458,9 @@ class TenantSession:
             return
         if not is_verified(self.cached(item), self.cached_super(item)):
             self._enqueue(self, item)
+        self._enqueue_waiters(side, item)
+
+    def _enqueue_waiters(self, side: Side, item: SyncKey) -> None:
         kind, namespace, name = item
         for looked in ((side, kind, namespace, name), (side, kind, namespace, "*")):
             for each in self._waiters.pop(looked, ()):

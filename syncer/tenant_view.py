@@ -13,7 +13,7 @@ from syncer.core.view import SyncSettings
 from syncer.deletions import SyncKey
 from syncer.kinds.port import KindSync
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
-from syncer.super_cluster import SuperCaches
+from syncer.super_cluster import NODE, SuperCaches
 from tenancy.super_namespaces import SuperNamespaceOwner
 
 NAMESPACE = "Namespace"
@@ -36,6 +36,7 @@ class TenantObjects(Protocol):
     def cached(self, item: SyncKey) -> CachedObject | None: ...
     def cached_super(self, item: SyncKey) -> CachedObject | None: ...
     def owned_namespace(self, namespace: str) -> str | None: ...
+    def vnode(self, name: str) -> Object | None: ...
 
 
 class TenantView:
@@ -90,6 +91,11 @@ class TenantView:
     def tenant_namespaces(self) -> Mapping[str, Mapping[str, str]]:
         self.looked.add((Side.TENANT, NAMESPACE, "", "*"))
         return {key[1]: labels_of(each.load()) for key, each in self._session.namespaces.items()}
+
+    def vnode_labels(self, name: str) -> Mapping[str, str] | None:
+        self.looked.add((Side.TENANT, NODE, "", name))
+        found = self._session.vnode(name)
+        return None if found is None else labels_of(found)
 
     def super_namespace(self, namespace: str) -> str | None:
         self.looked.add((Side.SUPER, NAMESPACE, "", namespace))

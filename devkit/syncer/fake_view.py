@@ -10,6 +10,7 @@ from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import SyncSettings
 from syncer.kinds.endpoints import addresses_of
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
+from syncer.vnodes.desired import is_own_vnode
 
 TENANT = TenantCluster("vcs-7aad2b-tenant-00", "vcs", "tenant-00", "07ec5e88-636d-4397-8319-8643864ff609")
 
@@ -48,6 +49,10 @@ class FakeView:
 
     def tenant_namespaces(self) -> Mapping[str, Mapping[str, str]]:
         return {name_of(each): labels_of(each) for each in self.tenant_objects if each["kind"] == "Namespace"}
+
+    def vnode_labels(self, name: str) -> Mapping[str, str] | None:
+        found = _find(self.tenant_objects, "Node", "", name)
+        return labels_of(found) if found is not None and is_own_vnode(found) else None
 
     def super_namespace(self, namespace: str) -> str | None:
         found = self.tenant.super_namespace(namespace) if namespace else ""

@@ -64,5 +64,8 @@ class View(Protocol):
     def tenant_namespaces(self) -> Mapping[str, Mapping[str, str]]:
         """The labels of each of the tenant's namespaces."""
 
+    def vnode_labels(self, name: str) -> Mapping[str, str] | None:
+        """All labels of the tenant's vNode of this name; None if there is none."""
+
     def super_namespace(self, namespace: str) -> str | None:
         """The super namespace of a tenant's namespace, once it exists and is known to be the tenant's."""

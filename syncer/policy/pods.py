@@ -42,7 +42,7 @@ def refusals(pod: Object, policy: SyncPolicy, super_pod: Object | None = None) -
 
     Of a pod that is there already, its super pod says where it runs: a policy that forces VMs by now makes
     none of it. And the tenant's pod may name the super pod's node, to which it is bound. Its runtime class is
-    not judged again: nobody can change it.
+    not judged again, nor its node selectors without scheduling gates: nobody can change them.
     """
     found = RefusalList()
     allowed = policy.pods
@@ -60,7 +60,8 @@ def refusals(pod: Object, policy: SyncPolicy, super_pod: Object | None = None) -
     if super_pod is None:
         _check_runtime_class(found, spec, allowed)
     _check_placement(found, spec, allowed, running.get("nodeName"))
-    _check_node_selectors(found, spec, allowed)
+    if super_pod is None or running.get("schedulingGates"):
+        _check_node_selectors(found, spec, allowed)
     _check_volumes(found, spec, policy)
     if (context := spec.get("securityContext")) is not None:
         _check_context(

@@ -19,6 +19,7 @@ from syncer.kinds.pod.metadata import (
     own_containers,
     super_metadata,
 )
+from syncer.kinds.pod.node_selector import translate_node_selector
 from syncer.kinds.pod.runtime_class import translate_runtime_class
 from syncer.kinds.pod.volumes import credential_refusals, missing_secret, translate_volumes
 from syncer.policy import pods as policy
@@ -50,10 +51,13 @@ class SuperPod:
 def super_pod(tenant: Object, super_namespace: str, view: View) -> SuperPod | Wait | tuple[Refusal, ...]:
     """The super pod of a tenant's pod, whose object is used up."""
     translate_runtime_class(tenant, view)
+    mismatch = translate_node_selector(tenant, view)
     refused = policy.refusals(tenant, view.policy)
     refused += tuple(each for each in credential_refusals(tenant) if each.path not in _paths(refused))
     if refused:
         return refused
+    if mismatch is not None:
+        return mismatch
     variables = pod_environment(tenant, view)
     if isinstance(variables, Wait):
         return variables

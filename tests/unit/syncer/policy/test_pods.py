@@ -629,6 +629,14 @@ def test_a_pod_keeps_the_runtime_class_that_it_was_given() -> None:
     assert pods.refusals(pod(runtimeClassName="own"), with_pods(**VM), pod(runtimeClassName="kata")) == ()
 
 
+def test_selectors_are_judged_while_they_can_change() -> None:
+    """That is until the super pod's scheduling gates are gone."""
+    chosen = pod(nodeSelector={"pool": "a"})
+    assert pods.refusals(chosen, DEFAULT, pod()) == ()
+    for there in (None, pod(schedulingGates=[{"name": "example.com/g"}])):
+        assert [each.path for each in pods.refusals(chosen, DEFAULT, there)] == ["spec.nodeSelector[pool]"]
+
+
 @pytest.mark.parametrize(
     ("own", "forced", "others", "expected"),
     [
