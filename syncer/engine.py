@@ -5,10 +5,9 @@ An item is one object of one tenant, both directions. `syncer.kinds` decides its
 the super cluster the ownership of the namespace is asked again, because time has passed.
 """
 
-import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,6 +37,7 @@ from syncer.kinds.port import KindSync, Scope
 from syncer.metrics import SyncerMetrics, failure_cause
 from syncer.requests import ApiRequest, read_path, request_of
 from syncer.session import TenantSession
+from syncer.slots import Slots
 from syncer.tenant_view import NAMESPACE
 from syncer.work_queue import WorkQueue
 from tenancy import keys
@@ -103,27 +103,6 @@ class _Result:
     super_version: str | None
 
 
-class Slots:
-    """Places for work; `yielded` gives one back while its work waits for somebody else."""
-
-    def __init__(self, most: int) -> None:
-        self._places = asyncio.Semaphore(most)
-
-    async def acquire(self) -> None:
-        await self._places.acquire()
-
-    def release(self) -> None:
-        self._places.release()
-
-    @contextlib.asynccontextmanager
-    async def yielded(self) -> AsyncIterator[None]:
-        self._places.release()
-        try:
-            yield
-        finally:
-            await self._places.acquire()
-
-
 class Engine:
     """`run` works until cancelled."""
 
@@ -136,6 +115,7 @@ class Engine:
         tokens: Tokens,
         reports: Reports,
         tasks: Tasks,
+        slots: Slots,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -147,7 +127,7 @@ class Engine:
         self._reports = reports
         self._tasks = tasks
         self._clock = clock
-        self._slots = Slots(SLOTS)
+        self._slots = slots
         self.conflicts: dict[tuple[str, SyncKey], str] = {}
 
     def forget(self, session: TenantSession) -> None:
@@ -234,10 +214,9 @@ class Engine:
         elif (refusal := session.quota.refusal(item, plan, found, session.policy)) is not None:
             plan = Plan(refusals=(refusal,))
         self._metrics.plans.inc()
-        if not await self._reports.planned(session, item, plan, subject):
-            self._queue.add_after(session, item, LOOK_AGAIN_S)
-        self._note_conflict(session, item, plan.conflict)
         is_waiting = plan.wait is not None or plan.conflict is not None or bool(plan.refusals)
+        if is_waiting:
+            await self._report(session, item, plan, subject)
         session.note_waiting(item, view.looked if is_waiting or sync.is_reactive else ())
         try:
             for action in plan.actions:
@@ -246,12 +225,15 @@ class Engine:
                     side, found_there = existing
                     return self._replanned(session, item, side, found_there)
         except NotReadyError as error:
-            await self._reports.planned(session, item, error.plan, subject)
-            self._note_conflict(session, item, error.plan.conflict)
+            await self._report(session, item, error.plan, subject)
             raise
         except ApiError as error:
             await self._reports.failed(session, item, error, subject)
             raise
+        if not is_waiting:
+            # Not before: a pod's condition that is taken back and set again at each try is two changes, and
+            # each change of a pod has it tried again at once.
+            await self._report(session, item, plan, subject)
         # What waits or conflicts is looked at again by each patrol, whatever it waits for.
         is_settled = plan.wait is None and plan.conflict is None and not plan.is_partial
         # An answer to a patch has all writes before it, also those of others that came after the plan. Where
@@ -263,6 +245,13 @@ class Engine:
         if is_settled and versions.tenant_version is not None and versions.super_version is not None:
             session.note_verified(item, versions.tenant_version, versions.super_version)
         return None, None, False
+
+    async def _report(
+        self, session: TenantSession, item: SyncKey, plan: Plan, subject: Object | None
+    ) -> None:
+        if not await self._reports.planned(session, item, plan, subject):
+            self._queue.add_after(session, item, LOOK_AGAIN_S)
+        self._note_conflict(session, item, plan.conflict)
 
     def _replanned(
         self, session: TenantSession, item: SyncKey, side: Side, there: Object
@@ -365,8 +354,12 @@ class Engine:
 
     async def _read(self, session: TenantSession, side: Side, kind: SyncedKind, body: Object) -> Object:
         self._metrics.requests.labels(side, "get").inc()
-        client = session.client if side is Side.TENANT else session.super_client
-        return deep_json.decode(_OBJECT, await client.request("GET", read_path(kind, body), {}))
+        if side is Side.TENANT:
+            async with self._slots.yielded():
+                found = await session.client.request("GET", read_path(kind, body), {})
+        else:
+            found = await session.super_client.request("GET", read_path(kind, body), {})
+        return deep_json.decode(_OBJECT, found)
 
     def _note_conflict(self, session: TenantSession, item: SyncKey, conflict: Conflict | None) -> None:
         where = (session.tenant.key, item)

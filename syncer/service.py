@@ -31,6 +31,7 @@ from syncer.session import TenantSession
 from syncer.sharding.lease_objects import LeaseNames
 from syncer.sharding.port import SoleOwner
 from syncer.sharding.replica import Replica
+from syncer.slots import Slots
 from syncer.super_cluster import NODE, SuperCaches, SuperChange
 from syncer.surroundings import COMPONENT, Surroundings
 from syncer.tenant_reports import TenantReports
@@ -80,7 +81,8 @@ class SyncerService:
         self._ownership = self._make_ownership(config.sharding)
         self._queue = WorkQueue(outside.monotonic, outside.jitter, self._metrics.queue_seconds)
         self._super = SuperCaches(self._client, self._kinds.values(), self._super_changed)
-        self._reports = TenantReports(self._metrics, outside.wall, outside.monotonic)
+        slots = Slots(SLOTS)
+        self._reports = TenantReports(self._metrics, outside.wall, outside.monotonic, slots)
         self._attachments = Attachments(
             self._open_session,
             self._attach,
@@ -118,6 +120,7 @@ class SyncerService:
             self._tokens,
             self._reports,
             self._tasks,
+            slots,
         )
         self._meta_client = self._client
         self._source = self._make_source(environment)

@@ -7,6 +7,7 @@ tenant's names of its namespaces. Conflicts with others are for the operator alo
 
 import datetime as dt
 from collections.abc import Callable
+from typing import NamedTuple
 
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.event_recorder import EVENTS, EventSource, InvolvedObject, build_event
@@ -18,16 +19,20 @@ from syncer.deletions import SyncKey
 from syncer.metrics import SyncerMetrics
 from syncer.requests import STRATEGIC_MERGE_PATCH
 from syncer.session import TenantSession
+from syncer.slots import Slots
 
 COMPONENT = "vc-syncer"
 SYNCED_CONDITION = "vcnode.io/Synced"
 # client-go's default for one source: 25 at once; then one a second.
 BURST = 25
 # Objects whose last report is remembered, for each tenant.
-_MAX_REMEMBERED = 10_000
+MAX_REMEMBERED = 10_000
 _MAX_SHOWN = 5
 # A wait that lasts is reported. `kubectl describe` is rarely faster.
 REPORT_WAIT_S = 2.0
+# What failed is tried again at least as often. Its answer may be another text each time, such as one with the
+# id of the request; and a report changes the object, which has it tried again at once.
+FAILED_AGAIN_S = 30.0
 
 
 class SyncEvent(EventReason):
@@ -47,14 +52,31 @@ EVENT_REASONS = {
 }
 
 
+class _Report(NamedTuple):
+    """What was last reported about an object, and when."""
+
+    line: str
+    at_s: float
+
+
 class TenantReports:
     """The engine's port `Reports`. `wall` is the time of day in seconds, `now` monotonic."""
 
-    def __init__(self, metrics: SyncerMetrics, wall: Callable[[], float], now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        metrics: SyncerMetrics,
+        wall: Callable[[], float],
+        now: Callable[[], float],
+        slots: Slots,
+        *,
+        max_remembered: int = MAX_REMEMBERED,
+    ) -> None:
         self._metrics = metrics
         self._wall = wall
         self._now = now
-        self._last: dict[str, dict[SyncKey, str]] = {}
+        self._slots = slots
+        self._max_remembered = max_remembered
+        self._last: dict[str, dict[SyncKey, _Report]] = {}
         self._waits: dict[str, dict[SyncKey, tuple[Wait, float]]] = {}
         self._buckets: dict[str, TokenBucket] = {}
 
@@ -66,7 +88,8 @@ class TenantReports:
 
     def last(self, session: TenantSession, item: SyncKey) -> str:
         """What was last reported about an object; empty if it is synced, or nothing was."""
-        return self._last.get(session.tenant.key, {}).get(item, "")
+        found = self._last.get(session.tenant.key, {}).get(item)
+        return "" if found is None else found.line
 
     def count(self) -> int:
         """The objects of all tenants that are not synced."""
@@ -74,7 +97,7 @@ class TenantReports:
 
     def reported(self, session: TenantSession) -> dict[SyncKey, str]:
         """All objects of a tenant that are not synced, with the reason."""
-        return dict(self._last.get(session.tenant.key, {}))
+        return {item: each.line for item, each in self._last.get(session.tenant.key, {}).items()}
 
     async def planned(self, session: TenantSession, item: SyncKey, plan: Plan, tenant: Object | None) -> bool:
         if plan.wait is None:
@@ -104,6 +127,10 @@ class TenantReports:
     ) -> None:
         if tenant is None or not isinstance(error, ApiError) or error.status.code not in (400, 403, 422):
             return
+        last = self._last.get(session.tenant.key, {}).get(item)
+        has_failed = last is not None and last.line.startswith(SyncEvent.FAILED)
+        if last is not None and has_failed and self._now() - last.at_s < FAILED_AGAIN_S:
+            return
         text = own_names(error.status.message, session)
         await self._report(session, item, SyncEvent.FAILED, SyncEvent.FAILED, text, tenant)
 
@@ -111,9 +138,10 @@ class TenantReports:
         """Note a wait; returns whether it lasts and is worth an Event. Most end with the next change."""
         waits = self._waits.setdefault(session.tenant.key, {})
         known = waits.get(item)
+        if known is None and len(waits) >= self._max_remembered:
+            return True  # to look at each again and again would be all that is done
         if known is None or known[0] != wait:
-            if len(waits) < _MAX_REMEMBERED:
-                waits[item] = (wait, self._now())
+            waits[item] = (wait, self._now())
             return False
         return self._now() - known[1] >= REPORT_WAIT_S
 
@@ -122,14 +150,29 @@ class TenantReports:
     ) -> None:
         line = f"{reason}: {text}"
         known = self._last.setdefault(session.tenant.key, {})
-        if known.get(item) == line:
+        last = known.get(item)
+        if last is not None and last.line == line:
             return
-        if len(known) >= _MAX_REMEMBERED:
+        is_within_rate = self._is_within_rate(session)
+        if last is None and len(known) >= self._max_remembered:
+            if not is_within_rate:
+                return  # else each patrol reports all of them anew
             known.pop(next(iter(known)))
-        known[item] = line
+        known[item] = _Report(line, self._now())
         if item[0] == "Pod":
             await self._set_condition(session, item, tenant, "False", reason, text)
-        await self._post(session, item, event, text, tenant)
+        if is_within_rate:
+            await self._post(session, item, event, text, tenant)
+
+    def _is_within_rate(self, session: TenantSession) -> bool:
+        now = self._now()
+        bucket = self._buckets.get(session.tenant.key)
+        if bucket is None:
+            bucket = self._buckets[session.tenant.key] = TokenBucket(BURST, 1.0, BURST, now)
+        if bucket.try_acquire(now):
+            return True
+        self._metrics.events.labels("dropped").inc()
+        return False
 
     async def _clear(self, session: TenantSession, item: SyncKey, tenant: Object) -> None:
         was_reported = self._last.get(session.tenant.key, {}).pop(item, None) is not None
@@ -150,18 +193,12 @@ class TenantReports:
         }
         body = {"metadata": {"uid": tenant["metadata"].get("uid")}, "status": {"conditions": [condition]}}
         path = kind.resource.path(item[1], item[2]) + "/status"
-        await session.send("PATCH", path, body, content_type=STRATEGIC_MERGE_PATCH)
+        async with self._slots.yielded():
+            await session.send("PATCH", path, body, content_type=STRATEGIC_MERGE_PATCH)
 
     async def _post(
         self, session: TenantSession, item: SyncKey, reason: SyncEvent, text: str, tenant: Object
     ) -> None:
-        now = self._now()
-        bucket = self._buckets.get(session.tenant.key)
-        if bucket is None:
-            bucket = self._buckets[session.tenant.key] = TokenBucket(BURST, 1.0, BURST, now)
-        if not bucket.try_acquire(now):
-            self._metrics.events.labels("dropped").inc()
-            return
         kind = session.kind(item[0])
         involved = InvolvedObject(
             item[1], item[2], str(tenant["metadata"].get("uid", "")), kind.kind, kind.api_version
@@ -171,7 +208,8 @@ class TenantReports:
         source = EventSource(COMPONENT, "", COMPONENT)
         event = build_event(involved, reason, text, source, at)
         try:
-            await session.client.request("POST", EVENTS.path(event.namespace), {}, event.body)
+            async with self._slots.yielded():
+                await session.client.request("POST", EVENTS.path(event.namespace), {}, event.body)
         except ApiError as error:
             self._metrics.events.labels("posted" if error.status.code == 409 else "refused").inc()
         except UnreachableError:

@@ -93,12 +93,16 @@ def annotations_of(value: Object) -> dict[str, str]:
 
 @dataclass(slots=True)
 class Plane:
-    """An API server; `lost` of its next writes are carried out and their answers lost."""
+    """An API server; `lost` of its next writes are carried out and their answers lost.
+
+    While `answers` is not set, it answers no write.
+    """
 
     name: str
     url: str
     cluster: Cluster
     flows: asyncio.Event
+    answers: asyncio.Event
     failures: list[Exception]
     lost: int = 0
     stalled_s: float | None = None
@@ -145,6 +149,7 @@ class SyncerClient(InProcessClient):
             self._world.reads.append(path)
             return await super().request(method, path, params, *args, **more)
         await asyncio.sleep(0.001)
+        await self._plane.answers.wait()
         if before_send is not None:
             before_send()
         self._world.note_write(self._plane, method, path, args[0] if args else None)
@@ -195,12 +200,13 @@ class World:
     # ---- planes
 
     def _plane(self, name: str) -> Plane:
-        flows = asyncio.Event()
+        flows, answers = asyncio.Event(), asyncio.Event()
         flows.set()
+        answers.set()
         cluster = Cluster(Storage(), ClusterSettings(), clock=self._wall)
         # Nothing listens there: plain HTTP is for loopback alone.
         self._ports += 1
-        return Plane(name, f"http://127.0.0.1:{self._ports}", cluster, flows, [])
+        return Plane(name, f"http://127.0.0.1:{self._ports}", cluster, flows, answers, [])
 
     def make_tenant(self, name: str) -> Plane:
         """A VirtualCluster with a new control plane; one of this name is replaced."""

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What fails for long is tried ever more seldom, and a tenant whose API server hangs holds up no other."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from daemonkit.kube.client import ApiError
+from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS, Status
+from devkit.kube.storage import Object
+from tests.unit.syncer.worlds import Plane, World, running
+
+pytestmark = pytest.mark.asyncio
+
+# `_add_refused_pods` for as many tenants takes all places of the engine.
+HANGING = ("a", "b", "c", "d")
+
+
+def _pod(name: str, **spec: Any) -> Object:
+    containers = [{"name": "c", "image": "i"}]
+    return {"metadata": {"namespace": "web", "name": name}, "spec": {"containers": containers, **spec}}
+
+
+def _config_map(name: str) -> Object:
+    return {"metadata": {"namespace": "web", "name": name}, "data": {"text": name}}
+
+
+def _count(path: str, found: list[str]) -> Callable[[str], None]:
+    def note(written: str) -> None:
+        if written.endswith(path):
+            found.append(written)
+
+    return note
+
+
+def _conditions(plane: Plane) -> list[tuple[str, str, str]]:
+    pod = plane.storage.get(PODS, "web", "p")
+    found = [each for each in pod["status"]["conditions"] if each["type"] == "vcnode.io/Synced"]
+    return [(each["status"], each["reason"], each["message"]) for each in found]
+
+
+@pytest.mark.parametrize("is_changing", [False, True])
+async def test_a_refused_pod_is_reported_at_a_bounded_rate(is_changing: bool) -> None:
+    """Each report changes the pod, which is planned at once: two reports at each try would never rest."""
+    world = World({"one": "red"})
+    async with running(world):
+        plane = world.tenants["one"]
+        plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
+        await asyncio.sleep(20)
+        creations: list[str] = []
+        reports: list[str] = []
+
+        def refuse(path: str) -> None:
+            _count("/pods/p/status", reports)(path)
+            if path.endswith("/red-web/pods"):
+                creations.append(path)
+                text = f"denied, request {len(creations)}" if is_changing else "exceeded quota"
+                raise ApiError(Status(code=403, reason="Forbidden", message=text))
+
+        world.on_write = refuse
+        plane.cluster.create(PODS, _pod("p"))
+        await asyncio.sleep(100)
+        assert len(creations) < 25
+        assert len(reports) == (3 if is_changing else 1)
+        [(status, reason, _)] = _conditions(plane)
+        assert (status, reason) == ("False", "FailedCreate")
+        world.on_write = lambda _: None
+        await asyncio.sleep(40)
+        assert _conditions(plane) == [("True", "Synced", "")]
+
+
+async def test_a_pod_without_its_vnode_is_reported_once() -> None:
+    world = World({"one": "red"})
+    async with running(world):
+        plane = world.tenants["one"]
+        plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
+        for name in ("node-0", "node-1"):
+            plane.cluster.create(NODES, {"metadata": {"name": name}})
+        await asyncio.sleep(20)
+        reports: list[str] = []
+        world.on_write = _count("/pods/p/status", reports)
+        plane.cluster.create(PODS, _pod("p"))
+        await asyncio.sleep(100)
+        assert len(reports) == 1
+        assert [each[:2] for each in _conditions(plane)] == [("False", "SyncConflict")]
+
+
+async def test_reports_that_hang_hold_up_no_other_tenant() -> None:
+    """The report of a refusal waits for the tenant's API server, as other writes to it do."""
+    world = World({name: f"key-{name}" for name in ("one", *HANGING)})
+    async with running(world):
+        for plane in world.tenants.values():
+            plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
+        await asyncio.sleep(20)
+        for name in HANGING:
+            plane = world.tenants[name]
+            plane.answers.clear()
+            for number in range(20):
+                plane.cluster.create(PODS, _pod(f"p-{number}", hostNetwork=True))
+        await asyncio.sleep(1)
+        world.tenants["one"].cluster.create(CONFIG_MAPS, _config_map("c"))
+        await asyncio.sleep(1)
+        assert ("key-one-web", "c") in world.super.objects(CONFIG_MAPS)
