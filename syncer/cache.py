@@ -109,7 +109,8 @@ class CachedObject:
 
 
 class _EventSeries(msgspec.Struct, frozen=True, rename="camel"):
-    last_observed_time: str = ""
+    # A series that is made by core/v1 may lack it: the API server writes null then.
+    last_observed_time: str | None = None
 
 
 class _EventMetadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -129,7 +130,7 @@ _EVENT_TIMES = msgspec.json.Decoder(_EventTimes)
 def last_observed(event: CachedObject) -> str:
     """When an Event last occurred: RFC 3339 in UTC, as the API server writes it; empty if it is not known."""
     found = _EVENT_TIMES.decode(event.body)
-    series = "" if found.series is None else found.series.last_observed_time
+    series = None if found.series is None else found.series.last_observed_time
     times = (series, found.last_timestamp, found.event_time, found.metadata.creation_timestamp)
     return max((each for each in times if each), default="")
 

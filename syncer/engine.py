@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -48,6 +48,8 @@ SLOTS = 64
 _MAX_REPLANS = 3
 # After which a wait that lasts is reported.
 LOOK_AGAIN_S = 2.5
+
+T = TypeVar("T")
 
 _OBJECT = msgspec.json.Decoder(Object)
 _NAMED = msgspec.json.Decoder(Named)
@@ -331,7 +333,7 @@ class Engine:
         return found if annotations_of(found).get(keys.UID) == action.uid else None
 
     def _note(self, side: Side, versions: _Result, body: bytes | None) -> None:
-        version = None if body is None else deep_json.decode(_NAMED, body).metadata.resource_version
+        version = None if body is None else _decoded(_NAMED, body).metadata.resource_version
         if side is Side.SUPER:
             versions.super_version = version
         else:
@@ -359,7 +361,7 @@ class Engine:
                 found = await session.client.request("GET", read_path(kind, body), {})
         else:
             found = await session.super_client.request("GET", read_path(kind, body), {})
-        return deep_json.decode(_OBJECT, found)
+        return _decoded(_OBJECT, found)
 
     def _note_conflict(self, session: TenantSession, item: SyncKey, conflict: Conflict | None) -> None:
         where = (session.tenant.key, item)
@@ -391,6 +393,14 @@ async def _ask(client: Requester, request: ApiRequest) -> bytes:
     return await client.request(
         request.method, request.path, {}, request.body, content_type=request.content_type
     )
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """What an API server answered; a tenant's may answer anything. Raises UnreachableError."""
+    try:
+        return deep_json.decode(decoder, body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UnreachableError(f"the answer is no object: {error}") from None
 
 
 @contextlib.contextmanager

@@ -67,13 +67,15 @@ def version_of(value: Object) -> str:
 
 
 def labels_of(value: Object) -> dict[str, str]:
-    """A copy; empty without labels."""
-    return dict(metadata(value).get("labels") or {})
+    """A copy; empty without labels. A tenant's API server may have anything in their place."""
+    found = metadata(value).get("labels")
+    return dict(found) if isinstance(found, dict) else {}
 
 
 def annotations_of(value: Object) -> dict[str, str]:
-    """A copy; empty without annotations."""
-    return dict(metadata(value).get("annotations") or {})
+    """A copy; empty without annotations, as with `labels_of`."""
+    found = metadata(value).get("annotations")
+    return dict(found) if isinstance(found, dict) else {}
 
 
 def is_deleting(value: Object) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from daemonkit import logs
 from daemonkit.backoff import backoff_s, spread_s
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.kube.resources import NODES, is_older
@@ -40,6 +41,8 @@ _TRIES = 3
 _MERGE_PATCH = "application/merge-patch+json"
 
 NOT_READY = "VNodeNotReady"
+
+_log = logs.get(__name__)
 
 VNodeOutcome = Wait | Conflict | None
 
@@ -273,8 +276,13 @@ class TenantVNodes:
     def _settle_if_desired(self, name: str, found: _VNode, actual: Object) -> bool:
         """Take the Node of the tenant as applied, if it is right; return whether it is."""
         desired = self._super_nodes.desired(name, self._policy)
-        if desired is None or not is_own_vnode(actual) or vnode_changes(desired, actual, self._policy):
+        if desired is None or not is_own_vnode(actual):
             return False
+        try:
+            if vnode_changes(desired, actual, self._policy):
+                return False
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return False  # no valid Node: what reads it next backs off
         found.uid = uid_of(actual)
         self._settle(name, found, desired)
         return True
@@ -327,6 +335,10 @@ class TenantVNodes:
             outcome = Wait(NOT_READY, f"node {name}: the tenant's API server answers {error.status.code}")
         except UnreachableError:
             outcome = Wait(NOT_READY, f"node {name}: the tenant's API server does not answer")
+        # A tenant's API server may answer anything, and a task that fails here ends the daemon.
+        except Exception as error:  # noqa: BLE001 - else one tenant stops all
+            _log.warning("vNode cannot be read", node=name, error=error)
+            outcome = Wait(NOT_READY, f"node {name}: the tenant's API server answers with no valid Node")
         if outcome is None:
             return None
         found.outcome = outcome

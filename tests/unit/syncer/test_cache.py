@@ -119,6 +119,13 @@ def test_a_pair_of_versions_is_verified(
             },
             "2026-01-01T00:09:00.0Z",
         ),
+        (
+            {
+                "metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"},
+                "series": {"count": 2, "lastObservedTime": None},
+            },
+            "2026-01-01T00:00:00Z",
+        ),
     ],
 )
 def test_when_an_event_last_occurred(event: dict[str, Any], at: str) -> None:

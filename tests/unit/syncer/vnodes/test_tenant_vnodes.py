@@ -49,6 +49,36 @@ async def test_caller_that_gives_up_does_not_end_the_others() -> None:
         assert await second is None
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"spec": 5}, {"spec": {"taints": True}}, {"status": 1.5}, {"status": {"conditions": 1.5}}],
+    ids=str,
+)
+async def test_invalid_node_of_the_tenant_fails_alone(change: Object) -> None:
+    """A tenant's API server answers what it likes; a task that fails would end the daemon for all tenants."""
+    async with VNodesEnvironment() as env:
+        tenant = env.tenant()
+        node = own_node(of="uid-node-7", label=True) | change
+        env.put(node)
+        tenant.pod_bound("node-7", "p")
+        tenant.tenant_node_changed("node-7", node)
+        assert await tenant.ensure("node-7") == Wait(
+            "VNodeNotReady", "node node-7: the tenant's API server answers with no valid Node"
+        )
+        env.put(own_node(of="uid-node-7", label=True))
+        await asyncio.sleep(20)
+        assert await tenant.ensure("node-7") is None
+
+
+async def test_labels_that_are_none_are_no_vnode() -> None:
+    async with VNodesEnvironment() as env:
+        tenant = env.tenant()
+        tenant.tenant_node_changed(
+            "node-7", {"metadata": {"name": "node-7", "labels": "x", "annotations": 5}}
+        )
+        assert env.take_requests() == []
+
+
 async def test_node_of_the_tenant_is_a_conflict() -> None:
     """Upstream filled it with the real node's addresses; we leave it, and the pod unbound."""
     async with VNodesEnvironment() as env:
