@@ -63,6 +63,9 @@ T = TypeVar("T", bound=KubeObject)
 
 # A page of 500 objects of 16 KB each, which few are. It is held twice while it is decoded.
 PAGE_BYTES = 8 << 20
+# Of a page, what is decoded in one turn of the loop: within some milliseconds.
+_SLICE_OBJECTS = 500
+_SLICE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,12 +308,19 @@ class Reflector(Generic[T]):
             if 2 * len(body) < PAGE_BYTES:
                 size = min(self._timing.page_size, 2 * size)
             page = self._page(body)
-            for item in (self._decoder.item(raw) for raw in page.items or ()):
+            taken_bytes = 0
+            for count, raw in enumerate(page.items or (), 1):
+                item = self._decoder.item(raw)
                 metadata = _metadata(item)
                 if self._is_included(metadata):
                     items.append(item)
                 elif self._is_filtered(metadata):
                     filtered.setdefault(metadata.namespace, set()).add(metadata.name)
+                taken_bytes += len(raw)
+                if count % _SLICE_OBJECTS == 0 or taken_bytes > _SLICE_BYTES:
+                    # A page may be as large as the server likes: let other tasks run in between.
+                    taken_bytes = 0
+                    await asyncio.sleep(0)
             version = version or page.metadata.resource_version
             if not page.metadata.continue_:
                 break

@@ -170,3 +170,25 @@ async def test_a_failing_handler_does_not_end_the_watch(capsys: pytest.CaptureFi
         await asyncio.sleep(1)
         assert list(reflector.objects) == [("ns", "a")]
     assert "handler of changes failed" in capsys.readouterr().err
+
+
+async def test_a_large_page_does_not_stall_other_tasks() -> None:
+    """A server may answer with more than the limit that it was asked for: any number of objects."""
+    env = ReflectorEnvironment()
+    for number in range(2_000):
+        env.put(f"c-{number}")
+    loop = asyncio.get_running_loop()
+    turns = [0]  # how many objects were decoded in each turn of the loop
+
+    def count(value: ConfigMap) -> ConfigMap:
+        if not turns[-1]:
+            loop.call_soon(turns.append, 0)
+        turns[-1] += 1
+        return value
+
+    reflector = Reflector(
+        env.transport, CONFIG_MAPS, ConfigMap, transform=count, timing=Timing(page_size=2_000)
+    )
+    async with running(reflector):
+        await reflector.synced.wait()
+    assert turns == [500, 500, 500, 500, 0]
