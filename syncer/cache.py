@@ -7,10 +7,13 @@ reader's copy takes 4 us more.
 """
 
 import zlib
+from collections.abc import Iterable
 
 import msgspec
 
 from daemonkit.kube import deep_json
+from daemonkit.kube.resources import Key
+from daemonkit.kube.store import Change, DecodeFailed
 from syncer.core.objects import Object
 from tenancy import keys
 
@@ -145,6 +148,11 @@ def is_verified(tenant: CachedObject | None, found: CachedObject | None) -> bool
     if tenant is not None:
         return tenant.verified_with == ("" if found is None else found.version)
     return found is None or found.verified_with == ""
+
+
+def unreadable_keys(changes: Iterable[Change[CachedObject]]) -> frozenset[Key]:
+    """The objects that are there and cannot be read any more. Their `Deleted` is no deletion."""
+    return frozenset(each.key for each in changes if isinstance(each, DecodeFailed))
 
 
 def parse(raw: msgspec.Raw | bytes) -> CachedObject:

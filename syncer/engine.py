@@ -17,6 +17,7 @@ from daemonkit import logs
 from daemonkit.kube import deep_json
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.kube.resources import Named
+from daemonkit.kube.store import DecodeFailed
 from daemonkit.tasks import Tasks
 from syncer.cache import has_moved, is_verified
 from syncer.core.objects import Object, SyncedKind, annotations_of, is_deleting, version_of
@@ -29,6 +30,7 @@ from syncer.core.plan import (
     IssueTokens,
     Patch,
     Plan,
+    Refusal,
     Side,
     Wait,
 )
@@ -84,6 +86,9 @@ class Tokens(Protocol):
 
 class Reports(Protocol):
     """Where tenants read what became of their objects."""
+
+    def forget_object(self, session: TenantSession, item: SyncKey) -> None:
+        """Neither side has the object any more."""
 
     async def planned(self, session: TenantSession, item: SyncKey, plan: Plan, tenant: Object | None) -> bool:
         """Report refusals, a wait or a conflict, or that there is none any more.
@@ -180,7 +185,14 @@ class Engine:
 
     async def _reconcile(self, session: TenantSession, item: SyncKey) -> None:
         cached, cached_super = session.cached(item), session.cached_super(item)
-        if is_verified(cached, cached_super) or not session.is_attached:
+        if not session.is_attached:
+            return
+        if (unreadable := session.unreadable(item)) is not None:
+            await self._hold_unreadable(session, item, *unreadable)
+            return
+        if is_verified(cached, cached_super):
+            if cached is None and cached_super is None:
+                self._reports.forget_object(session, item)
             return
         sync = self._kinds[item[0]]
         tenant = None if cached is None else cached.load()
@@ -192,6 +204,20 @@ class Engine:
             if tenant is None and found is None:
                 return
         self._queue.add(session, item)
+
+    async def _hold_unreadable(
+        self, session: TenantSession, item: SyncKey, side: Side, failed: DecodeFailed
+    ) -> None:
+        """One of both objects is there, and what it is now is not known: the other stays as it is."""
+        plan = Plan(refusals=(Refusal("object", failed.reason),))
+        subject: Object | None = {
+            "metadata": {"namespace": item[1], "name": item[2], "uid": failed.uid},
+        }
+        if side is Side.SUPER:
+            cached = session.cached(item)
+            plan = Plan(conflict=Conflict(f"the super object cannot be read: {failed.reason}"))
+            subject = None if cached is None else _subject(cached.load())
+        await self._report(session, item, plan, subject)
 
     async def _plan_once(
         self,

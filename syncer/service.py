@@ -301,6 +301,7 @@ class SyncerService:
         session.start_quota()
         self._queue.attach(session)
         session.is_attached = True
+        session.enqueue_unreadable()
         self._vnodes.attach(session)
         self._tokens.attach(session)
         session.tasks.spawn(self._patrol.start(session), "first patrol")

@@ -17,9 +17,16 @@ from daemonkit.kube.freshness import Failure
 from daemonkit.kube.kubeconfig import Access
 from daemonkit.kube.reflector import Reflector, Timing
 from daemonkit.kube.resources import NODES, Key
-from daemonkit.kube.store import Added, Change, Deleted, Modified
+from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
 from daemonkit.tasks import Tasks
-from syncer.cache import CachedObject, is_verified, last_observed, parse, parse_with_spec
+from syncer.cache import (
+    CachedObject,
+    is_verified,
+    last_observed,
+    parse,
+    parse_with_spec,
+    unreadable_keys,
+)
 from syncer.core.deletion_guard import Hold
 from syncer.core.objects import Object, SyncedKind
 from syncer.core.plan import Side
@@ -348,12 +355,15 @@ class TenantSession:
 
     def _changed(self, kind: str, changes: Sequence[Change[CachedObject]]) -> None:
         is_relisting = self.reflectors[kind].is_relisting
+        unreadable = unreadable_keys(changes)
         for change in changes:
-            if not isinstance(change, Added | Modified | Deleted):
-                continue
             item = (kind, *change.key)
             assumed = self._assumed.pop(item, None)
-            if isinstance(change, Deleted):
+            if isinstance(change, DecodeFailed) or change.key in unreadable:
+                if self.is_attached:
+                    self._enqueue(self, item)
+                continue
+            if isinstance(change, Deleted | UndecodableDeleted):
                 if is_relisting:
                     self.deletions.suspect(Side.SUPER, item)
                 else:
@@ -362,6 +372,33 @@ class TenantSession:
                 change.value.verified_with = assumed[1]
                 _note_rest(kind, change.value)
             self.touched(Side.TENANT, item)
+
+    def enqueue_unreadable(self) -> None:
+        """Have those reported that were unreadable from the first."""
+        for kind, reflector in self.reflectors.items():
+            for namespace, name in reflector.decode_failures:
+                self._enqueue(self, (kind, namespace, name))
+
+    def unreadable(self, item: SyncKey) -> tuple[Side, DecodeFailed] | None:
+        """The side whose object is there and cannot be read, or is too large; None if both can be."""
+        kind, namespace, name = item
+        if (reflector := self.reflectors.get(kind)) is not None:
+            failed = reflector.decode_failures.get((namespace, name))
+            if failed is not None:
+                return Side.TENANT, failed
+        failures = self._super.reflectors[kind].decode_failures
+        if failures and (key := self._super_key(item)) is not None and key in failures:
+            return Side.SUPER, failures[key]
+        return None
+
+    def _super_key(self, item: SyncKey) -> Key | None:
+        kind, namespace, name = item
+        sync = self._kinds[kind]
+        if sync.scope in (Scope.NAMESPACED, Scope.SYSTEM):
+            super_name = self.super_name(SYSTEM_NAMESPACE if sync.scope is Scope.SYSTEM else namespace)
+            return None if super_name is None else (super_name, sync.super_name(name))
+        super_name = self.super_name(name) if sync.scope is Scope.NAMESPACE else name
+        return None if super_name is None else ("", super_name)
 
     def super_changed(self, item: SyncKey, *, is_deleted: bool, is_relisting: bool) -> None:
         """A super object of the tenant changed, or one of all tenants."""

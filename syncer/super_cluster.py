@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from daemonkit.kube.reflector import Reflector, Timing, Transport
-from daemonkit.kube.resources import NODES, PODS, SERVICES
-from daemonkit.kube.store import Added, Change, Deleted, Modified
+from daemonkit.kube.resources import NODES, PODS, SERVICES, Key
+from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
 from daemonkit.tasks import Tasks
-from syncer.cache import CachedObject, parse, parse_with_spec
+from syncer.cache import CachedObject, parse, parse_with_spec, unreadable_keys
 from syncer.core.objects import Object, annotations_of
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
 from tenancy import keys, names
@@ -131,11 +131,18 @@ class SuperCaches:
     def _changed(self, sync: KindSync, changes: Sequence[Change[CachedObject]]) -> None:
         kind = sync.kind.kind
         is_relisting = self.reflectors[kind].is_relisting
+        unreadable = unreadable_keys(changes)
         for change in changes:
-            if not isinstance(change, Added | Modified | Deleted):
+            if isinstance(change, DecodeFailed):
+                continue
+            if isinstance(change, UndecodableDeleted):
+                self._unreadable_deleted(sync, change.key, is_relisting=is_relisting)
                 continue
             namespace, name = change.key
-            is_deleted = isinstance(change, Deleted)
+            is_unreadable = change.key in unreadable
+            is_deleted = isinstance(change, Deleted) and not is_unreadable
+            if is_unreadable and sync.scope is Scope.NAMESPACE:
+                continue  # it stays whose it was
             if sync.scope is Scope.NAMESPACE:
                 self._namespace_changed(change)
             elif sync.scope in (Scope.NAMESPACED, Scope.SYSTEM):
@@ -148,7 +155,7 @@ class SuperCaches:
                     self._note_service(namespace, name, is_there=not is_deleted)
                 elif sync.kind.resource == PODS:
                     self._note_addresses(change)
-                self._report(sync, change, is_relisting=is_relisting)
+                self._report(sync, change, is_deleted=is_deleted, is_relisting=is_relisting)
             elif sync.scope is Scope.PUBLISHED:
                 self._on_change(SuperChange(kind, None, "", name, is_deleted, is_relisting))
             else:
@@ -157,7 +164,7 @@ class SuperCaches:
                     if isinstance(owner, SuperNamespaceOwner):
                         self._on_change(SuperChange(kind, owner.key, "", name, is_deleted, is_relisting))
 
-    def _report(self, sync: KindSync, change: _ObjectChange, *, is_relisting: bool) -> None:
+    def _report(self, sync: KindSync, change: _ObjectChange, *, is_deleted: bool, is_relisting: bool) -> None:
         owner = self._owners.get(change.key[0])
         name = sync.tenant_name(change.key[1])
         if isinstance(owner, SuperNamespaceOwner) and name is not None:
@@ -170,11 +177,23 @@ class SuperCaches:
                     owner.key,
                     "" if sync.scope is Scope.SYSTEM else owner.namespace,
                     name,
-                    isinstance(change, Deleted),
+                    is_deleted,
                     is_relisting,
                     value,
                 )
             )
+
+    def _unreadable_deleted(self, sync: KindSync, key: Key, *, is_relisting: bool) -> None:
+        """One that could not be read was deleted. Of a namespaced one it is known whose it was."""
+        kind = sync.kind.kind
+        if sync.scope is Scope.NAMESPACE:
+            owner = self._owners.pop(key[1], None)
+            if isinstance(owner, SuperNamespaceOwner):
+                self._on_change(SuperChange(kind, owner.key, "", owner.namespace))
+            return
+        owner, name = self._owners.get(key[0]), sync.tenant_name(key[1])
+        if sync.scope is Scope.NAMESPACED and isinstance(owner, SuperNamespaceOwner) and name is not None:
+            self._on_change(SuperChange(kind, owner.key, owner.namespace, name, True, is_relisting))
 
     def _namespace_changed(self, change: _ObjectChange) -> None:
         name = change.key[1]

@@ -86,6 +86,11 @@ class TenantReports:
         self._waits.pop(session.tenant.key, None)
         self._buckets.pop(session.tenant.key, None)
 
+    def forget_object(self, session: TenantSession, item: SyncKey) -> None:
+        """Neither side has the object any more."""
+        self._last.get(session.tenant.key, {}).pop(item, None)
+        self._waits.get(session.tenant.key, {}).pop(item, None)
+
     def last(self, session: TenantSession, item: SyncKey) -> str:
         """What was last reported about an object; empty if it is synced, or nothing was."""
         found = self._last.get(session.tenant.key, {}).get(item)

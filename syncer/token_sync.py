@@ -54,7 +54,13 @@ class TokenSync:
         self.remove_orphans(session)
 
     def remove_orphans(self, session: TenantSession) -> None:
-        """Delete the Secrets of tokens whose super pod is gone, or was never created."""
+        """Delete the Secrets of tokens whose super pod is gone, or was never created.
+
+        None while one of the tenant's super pods cannot be read: whose tokens it mounts is not known.
+        """
+        unreadable = self._super.reflectors["Pod"].decode_failures
+        if any(session.owns_super_namespace(namespace) for namespace, _ in unreadable):
+            return
         pod_uids = {pod.tenant_uid for pod in session.super_pods()}
         self.issuer.remove_orphans(session.tenant.key, pod_uids)
 

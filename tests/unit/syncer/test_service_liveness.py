@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from daemonkit.kube.client import ApiError
-from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS, Status
+from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS, SECRETS, Resource, Status
 from devkit.kube.storage import Object
 from tests.unit.syncer.worlds import Plane, World, running
 
@@ -21,6 +21,13 @@ HANGING = ("a", "b", "c", "d")
 def _pod(name: str, **spec: Any) -> Object:
     containers = [{"name": "c", "image": "i"}]
     return {"metadata": {"namespace": "web", "name": name}, "spec": {"containers": containers, **spec}}
+
+
+def _make_too_large(plane: Plane, resource: Resource, namespace: str, name: str) -> None:
+    found = plane.storage.get(resource, namespace, name)
+    too_many = {f"label-{number}": "x" for number in range(1_200)}
+    found["metadata"]["labels"] = {**found["metadata"].get("labels", {}), **too_many}
+    plane.storage.put(resource, found)
 
 
 def _config_map(name: str) -> Object:
@@ -103,3 +110,55 @@ async def test_reports_that_hang_hold_up_no_other_tenant() -> None:
         world.tenants["one"].cluster.create(CONFIG_MAPS, _config_map("c"))
         await asyncio.sleep(1)
         assert ("key-one-web", "c") in world.super.objects(CONFIG_MAPS)
+
+
+async def test_an_object_that_grows_too_large_is_not_deleted() -> None:
+    """It is there, though nobody can read it: its super object stays, and the tenant is told."""
+    world = World({"one": "red"})
+    async with running(world):
+        plane = world.tenants["one"]
+        plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
+        plane.cluster.create(CONFIG_MAPS, _config_map("c"))
+        plane.cluster.create(PODS, _pod("p"))
+        await asyncio.sleep(20)
+        before = {each: found["metadata"]["uid"] for each, found in world.super.objects(PODS).items()}
+        assert before.keys() == {("red-web", "p")}
+        for resource, namespace, name in ((NAMESPACES, "", "web"), (PODS, "web", "p")):
+            _make_too_large(plane, resource, namespace, name)
+        await asyncio.sleep(100)
+        after = {each: found["metadata"]["uid"] for each, found in world.super.objects(PODS).items()}
+        assert (before, after) == (after, before)
+        assert ("red-web", "c") in world.super.objects(CONFIG_MAPS)
+        reports = {
+            (each["kind"], each["object"], each["reason"]) for each in world.status()["one"]["notSynced"]
+        }
+        text = "SyncRefused: object: too large: metadata.labels has more than 1000 entries"
+        assert reports == {("Namespace", "web", text), ("Pod", "web/p", text)}
+        plane.storage.delete(PODS, "web", "p")
+        await asyncio.sleep(60)
+        assert world.super.objects(PODS) == {}
+        assert world.status()["one"]["notSyncedCount"] == 1
+
+
+async def test_a_super_object_that_grows_too_large_is_not_lost() -> None:
+    """The tenant's pod stays, and so do its tokens, until the super object is gone."""
+    world = World({"one": "red"})
+    async with running(world):
+        plane = world.tenants["one"]
+        plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
+        pod = _pod("p")
+        token = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}}
+        pod["spec"]["volumes"] = [{"name": "t", "projected": {"sources": [token]}}]
+        pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "t", "mountPath": "/t"}]
+        plane.cluster.create(PODS, pod)
+        await asyncio.sleep(20)
+        uid = plane.storage.get(PODS, "web", "p")["metadata"]["uid"]
+        secrets = world.super.objects(SECRETS).keys()
+        assert [namespace for namespace, _ in secrets] == ["red-web"]
+        _make_too_large(world.super, PODS, "red-web", "p")
+        await asyncio.sleep(100)
+        assert plane.storage.get(PODS, "web", "p")["metadata"]["uid"] == uid
+        assert world.super.objects(SECRETS).keys() == secrets
+        world.super.storage.delete(PODS, "red-web", "p")
+        await asyncio.sleep(60)
+        assert plane.objects(PODS) == {}
