@@ -307,26 +307,22 @@ class TenantSession:
                     yield item
 
     def _super_items(self, kind: str, sync: KindSync) -> Iterable[SyncKey]:
-        objects = self._super.objects(kind)
         mine = {name: owner.namespace for name, owner in self._super.owned_namespaces(self.tenant.key)}
         if sync.scope is Scope.NAMESPACE:
             yield from ((kind, "", namespace) for namespace in mine.values())
         elif sync.scope is Scope.PUBLISHED:
-            yield from ((kind, "", name) for _, name in list(objects))
+            yield from ((kind, "", name) for _, name in list(self._super.objects(kind)))
         elif sync.scope is Scope.CLAIMED:
-            yield from (
-                (kind, "", key[1]) for key, each in list(objects.items()) if each.claim_namespace in mine
-            )
+            found = list(self._super.objects(kind).items())
+            yield from ((kind, "", key[1]) for key, each in found if each.claim_namespace in mine)
         else:
-            for super_namespace, super_name in list(objects):
-                namespace = mine.get(super_namespace)
-                name = sync.tenant_name(super_name)
-                if namespace is None or name is None:
+            for super_namespace, namespace in mine.items():
+                if sync.scope is Scope.SYSTEM and namespace != SYSTEM_NAMESPACE:
                     continue
-                if sync.scope is Scope.NAMESPACED:
-                    yield kind, namespace, name
-                elif namespace == SYSTEM_NAMESPACE:
-                    yield kind, "", name
+                for super_name in list(self._super.names_in(kind, super_namespace)):
+                    name = sync.tenant_name(super_name)
+                    if name is not None:
+                        yield kind, "" if sync.scope is Scope.SYSTEM else namespace, name
 
     def vnode(self, name: str) -> Object | None:
         """The tenant's vNode; None for a Node of the tenant's own."""
@@ -486,7 +482,7 @@ class TenantSession:
         if super_name is not None:
             for kind, sync in self._kinds.items():
                 if sync.scope in (Scope.NAMESPACED, Scope.SYSTEM):
-                    found[kind] = sum(1 for key in self._super.objects(kind) if key[0] == super_name)
+                    found[kind] = len(self._super.names_in(kind, super_name))
         return found
 
     def touched(self, side: Side, item: SyncKey) -> None:

@@ -63,6 +63,10 @@ class SuperCaches:
     ) -> None:
         self._on_change = on_change
         self._owners: dict[str, SuperNamespaceOwner | names.Refused] = {}
+        # Of each tenant's key its super namespaces, and of each kind and super namespace the names: what one
+        # tenant has is found without looking at what all others have.
+        self._owned: dict[str, dict[str, SuperNamespaceOwner]] = {}
+        self._names: dict[tuple[str, str], dict[str, None]] = {}
         self._service_names: dict[str, set[str]] = {}
         self._services: dict[str, tuple[Object, ...]] = {}
         self._pod_addresses: dict[str, Counter[str]] = {}
@@ -106,11 +110,11 @@ class SuperCaches:
 
     def owned_namespaces(self, key: str) -> list[tuple[str, SuperNamespaceOwner]]:
         """The super namespaces with this cluster key in their annotations."""
-        return [
-            (name, owner)
-            for name, owner in self._owners.items()
-            if isinstance(owner, SuperNamespaceOwner) and owner.key == key
-        ]
+        return list(self._owned.get(key, {}).items())
+
+    def names_in(self, kind: str, super_namespace: str) -> Collection[str]:
+        """The names of a kind's cached objects in a super namespace. Take a copy before the next await."""
+        return self._names.get((kind, super_namespace), {}).keys()
 
     def services(self, super_namespace: str) -> tuple[Object, ...]:
         """The Services of a super namespace in order of their names. Read only: they are shared."""
@@ -132,6 +136,7 @@ class SuperCaches:
         kind = sync.kind.kind
         is_relisting = self.reflectors[kind].is_relisting
         unreadable = unreadable_keys(changes)
+        self._note_names(kind, changes)
         for change in changes:
             if isinstance(change, DecodeFailed):
                 continue
@@ -187,7 +192,8 @@ class SuperCaches:
         """One that could not be read was deleted. Of a namespaced one it is known whose it was."""
         kind = sync.kind.kind
         if sync.scope is Scope.NAMESPACE:
-            owner = self._owners.pop(key[1], None)
+            owner = self._owners.get(key[1])
+            self._set_owner(key[1], None)
             if isinstance(owner, SuperNamespaceOwner):
                 self._on_change(SuperChange(kind, owner.key, "", owner.namespace))
             return
@@ -197,15 +203,34 @@ class SuperCaches:
 
     def _namespace_changed(self, change: _ObjectChange) -> None:
         name = change.key[1]
-        before = self._owners.pop(name, None)
-        if not isinstance(change, Deleted):
-            owner = owner_of(name, annotations_of(change.value.load()))
-            if owner is not None:
-                self._owners[name] = owner
-        after = self._owners.get(name)
+        before = self._owners.get(name)
+        after = None if isinstance(change, Deleted) else owner_of(name, annotations_of(change.value.load()))
+        self._set_owner(name, after)
         for owner in dict.fromkeys((before, after)):
             if isinstance(owner, SuperNamespaceOwner):
                 self._on_change(SuperChange("Namespace", owner.key, "", owner.namespace))
+
+    def _set_owner(self, name: str, owner: SuperNamespaceOwner | names.Refused | None) -> None:
+        before = self._owners.pop(name, None)
+        if isinstance(before, SuperNamespaceOwner):
+            del self._owned[before.key][name]
+            if not self._owned[before.key]:
+                del self._owned[before.key]
+        if owner is not None:
+            self._owners[name] = owner
+        if isinstance(owner, SuperNamespaceOwner):
+            self._owned.setdefault(owner.key, {})[name] = owner
+
+    def _note_names(self, kind: str, changes: Sequence[Change[CachedObject]]) -> None:
+        for change in changes:
+            where = kind, change.key[0]
+            if isinstance(change, Added):
+                self._names.setdefault(where, {})[change.key[1]] = None
+            elif isinstance(change, Deleted):
+                found = self._names.get(where, {})
+                found.pop(change.key[1], None)
+                if not found:
+                    self._names.pop(where, None)
 
     def _note_service(self, namespace: str, name: str, *, is_there: bool) -> None:
         found = self._service_names.setdefault(namespace, set())

@@ -41,12 +41,13 @@ class TokenSync:
         """A tenant is synced: take over the tokens that its pods have, and remove those without a pod."""
         key = session.tenant.key
         self.issuer.add_tenant(session.tenant, session.client, session.super_client)
-        mine = {name for name, _ in self._super.owned_namespaces(key)}
-        found = [
-            each.load()
-            for (namespace, _), each in self._super.objects(_SECRET).items()
-            if namespace in mine and _LABEL in each.body
-        ]
+        secrets = self._super.objects(_SECRET)
+        mine = (
+            secrets[namespace, name]
+            for namespace, _ in self._super.owned_namespaces(key)
+            for name in self._super.names_in(_SECRET, namespace)
+        )
+        found = [each.load() for each in mine if _LABEL in each.body]
         if not found:
             return
         for secret in found:
