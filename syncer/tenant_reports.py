@@ -52,7 +52,7 @@ EVENT_REASONS = {
 }
 
 
-class _Report(NamedTuple):
+class _LastReport(NamedTuple):
     """What was last reported about an object, and when."""
 
     line: str
@@ -76,7 +76,7 @@ class TenantReports:
         self._now = now
         self._slots = slots
         self._max_remembered = max_remembered
-        self._last: dict[str, dict[SyncKey, _Report]] = {}
+        self._last: dict[str, dict[SyncKey, _LastReport]] = {}
         self._waits: dict[str, dict[SyncKey, tuple[Wait, float]]] = {}
         self._buckets: dict[str, TokenBucket] = {}
 
@@ -158,18 +158,18 @@ class TenantReports:
         last = known.get(item)
         if last is not None and last.line == line:
             return
-        is_within_rate = self._is_within_rate(session)
+        is_within_rate = self._try_acquire_report(session)
         if last is None and len(known) >= self._max_remembered:
             if not is_within_rate:
                 return  # else each patrol reports all of them anew
             known.pop(next(iter(known)))
-        known[item] = _Report(line, self._now())
+        known[item] = _LastReport(line, self._now())
         if item[0] == "Pod":
             await self._set_condition(session, item, tenant, "False", reason, text)
         if is_within_rate:
             await self._post(session, item, event, text, tenant)
 
-    def _is_within_rate(self, session: TenantSession) -> bool:
+    def _try_acquire_report(self, session: TenantSession) -> bool:
         now = self._now()
         bucket = self._buckets.get(session.tenant.key)
         if bucket is None:
