@@ -17,7 +17,7 @@ from syncer.sharding.port import SoleOwner
 from syncer.sharding.replica import Replica
 from syncer.super_cluster import SuperCaches
 from syncer.tenant_reports import TenantReports
-from syncer.tokens.controller import TokenCounts
+from syncer.tokens.controller import RenewalFailure, TokenCounts
 from syncer.vnodes.tenant_vnodes import VNodeCounts
 from syncer.work_queue import WorkQueue
 
@@ -126,6 +126,12 @@ def _add_vnodes_and_tokens(registry: Registry, parts: LiveParts) -> None:
             ("removed",): tokens.removed,
         },
         ("result",),
+    )
+    registry.counter_function(
+        "vcnode_syncer_token_renewal_failures_total",
+        "Renewals of pods' tokens that failed, by cause: the pods' Events say why.",
+        lambda: {(each.value,): float(tokens.failures[each]) for each in RenewalFailure},
+        ("cause",),
     )
 
 

@@ -103,7 +103,7 @@ class SyncerService:
             probe=outside.probe,
         )
         self._tokens = TokenSync(
-            self._client, self._super, self._owns, self._tasks, outside.wall, outside.jitter
+            self._client, self._super, self._reports, self._owns, self._tasks, outside.wall, outside.jitter
         )
         self._patrol = Patrol(
             self._queue,

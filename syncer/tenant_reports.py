@@ -42,6 +42,7 @@ class SyncEvent(EventReason):
     WAITING = "SyncWaiting"
     CONFLICT = "SyncConflict"
     FAILED = "FailedCreate"
+    TOKEN_RENEWAL = "FailedTokenRenewal"  # noqa: S105 - a reason
 
 
 EVENT_REASONS = {
@@ -49,6 +50,7 @@ EVENT_REASONS = {
     SyncEvent.WAITING: "The object needs another one that is not there yet; the message names it.",
     SyncEvent.CONFLICT: "An object that is not this tenant's has the name in the super cluster; it stays.",
     SyncEvent.FAILED: "The super cluster's API server refused the object; the message has its reason.",
+    SyncEvent.TOKEN_RENEWAL: "Tokens that the pod mounts were not renewed and will end; it is tried again.",
 }
 
 
@@ -78,12 +80,14 @@ class TenantReports:
         self._max_remembered = max_remembered
         self._last: dict[str, dict[SyncKey, _LastReport]] = {}
         self._waits: dict[str, dict[SyncKey, tuple[Wait, float]]] = {}
+        self._failing_renewals: dict[str, dict[str, str]] = {}
         self._buckets: dict[str, TokenBucket] = {}
 
     def forget(self, session: TenantSession) -> None:
         """The tenant is no longer synced."""
         self._last.pop(session.tenant.key, None)
         self._waits.pop(session.tenant.key, None)
+        self._failing_renewals.pop(session.tenant.key, None)
         self._buckets.pop(session.tenant.key, None)
 
     def forget_object(self, session: TenantSession, item: SyncKey) -> None:
@@ -139,6 +143,24 @@ class TenantReports:
         text = own_names(error.status.message, session)
         await self._report(session, item, SyncEvent.FAILED, SyncEvent.FAILED, text, tenant)
 
+    async def renewal(self, session: TenantSession, item: SyncKey, pod_uid: str, problem: str) -> None:
+        """Report that tokens of a pod were not renewed; no `problem` if they are again.
+
+        One Event for as long as the problem is the same. What could not be posted comes with the next try.
+        """
+        known = self._failing_renewals.setdefault(session.tenant.key, {})
+        if not problem:
+            known.pop(pod_uid, None)
+        elif known.get(pod_uid) != problem:
+            pod = {"metadata": {"uid": pod_uid}}
+            is_posted = self._try_acquire_report(session) and await self._post(
+                session, item, SyncEvent.TOKEN_RENEWAL, problem, pod
+            )
+            if is_posted:
+                if len(known) >= self._max_remembered:
+                    known.pop(next(iter(known)))
+                known[pod_uid] = problem
+
     def _note_wait(self, session: TenantSession, item: SyncKey, wait: Wait) -> bool:
         """Note a wait; returns whether it lasts and is worth an Event. Most end with the next change."""
         waits = self._waits.setdefault(session.tenant.key, {})
@@ -167,7 +189,8 @@ class TenantReports:
         if item[0] == "Pod":
             await self._set_condition(session, item, tenant, "False", reason, text)
         if is_within_rate:
-            await self._post(session, item, event, text, tenant)
+            async with self._slots.yielded():
+                await self._post(session, item, event, text, tenant)
 
     def _try_acquire_report(self, session: TenantSession) -> bool:
         now = self._now()
@@ -203,7 +226,7 @@ class TenantReports:
 
     async def _post(
         self, session: TenantSession, item: SyncKey, reason: SyncEvent, text: str, tenant: Object
-    ) -> None:
+    ) -> bool:
         kind = session.kind(item[0])
         involved = InvolvedObject(
             item[1], item[2], str(tenant["metadata"].get("uid", "")), kind.kind, kind.api_version
@@ -213,14 +236,15 @@ class TenantReports:
         source = EventSource(COMPONENT, "", COMPONENT)
         event = build_event(involved, reason, text, source, at)
         try:
-            async with self._slots.yielded():
-                await session.client.request("POST", EVENTS.path(event.namespace), {}, event.body)
+            await session.client.request("POST", EVENTS.path(event.namespace), {}, event.body)
         except ApiError as error:
-            self._metrics.events.labels("posted" if error.status.code == 409 else "refused").inc()
+            result = "posted" if error.status.code == 409 else "refused"
         except UnreachableError:
-            self._metrics.events.labels("unreachable").inc()
+            result = "unreachable"
         else:
-            self._metrics.events.labels("posted").inc()
+            result = "posted"
+        self._metrics.events.labels(result).inc()
+        return result == "posted"
 
 
 def own_names(text: str, session: TenantSession) -> str:

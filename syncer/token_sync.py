@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connects tokens of pods with the caches, and lets a pod's creation wait for them."""
+"""Connects tokens of pods with the caches, and tells tenants of those that cannot be renewed."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,8 @@ from syncer.cache import CachedObject
 from syncer.core.plan import Conflict, IssueTokens, Wait
 from syncer.session import TenantSession
 from syncer.super_cluster import SuperCaches
-from syncer.tokens.controller import TokenIssuer
+from syncer.tenant_reports import TenantReports
+from syncer.tokens.controller import NotIssuedError, RenewalFailure, TokenIssuer
 from syncer.tokens.documents import PodTokens
 from tenancy import keys
 
@@ -26,13 +27,16 @@ class TokenSync:
         self,
         client: Requester,
         super_cluster: SuperCaches,
+        reports: TenantReports,
         owns: Callable[[str, str], bool],
         tasks: Tasks,
         wall: Callable[[], float],
         jitter: Callable[[], float],
     ) -> None:
         self._super = super_cluster
-        self.issuer = TokenIssuer(client, owns, _report, tasks, wall, jitter)
+        self._reports = reports
+        self._sessions: dict[str, TenantSession] = {}
+        self.issuer = TokenIssuer(client, owns, self._report, tasks, wall, jitter)
 
     def start(self, tasks: Tasks) -> None:
         tasks.spawn(self.issuer.run(), "tokens")
@@ -40,6 +44,7 @@ class TokenSync:
     def attach(self, session: TenantSession) -> None:
         """A tenant is synced: take over the tokens that its pods have, and remove those without a pod."""
         key = session.tenant.key
+        self._sessions[key] = session
         self.issuer.add_tenant(session.tenant, session.client, session.super_client)
         secrets = self._super.objects(_SECRET)
         mine = (
@@ -66,6 +71,7 @@ class TokenSync:
         self.issuer.remove_orphans(session.tenant.key, pod_uids)
 
     def detach(self, session: TenantSession) -> None:
+        self._sessions.pop(session.tenant.key, None)
         self.issuer.remove_tenant(session.tenant.key)
 
     def secret_changed(self, secret: CachedObject, *, is_deleted: bool) -> None:
@@ -84,14 +90,17 @@ class TokenSync:
             return Wait("NamespaceNotSynced", f"namespace {action.namespace} is not in the super cluster yet")
         return await self.issuer.issue(session.tenant.key, action, namespace)
 
-
-def _report(key: str, pod: PodTokens, wait: Wait | None) -> None:
-    if wait is None:
-        _log.info("tokens of a pod were renewed", tenant=key, pod=f"{pod.namespace}/{pod.name}")
-    else:
-        _log.warning(
-            "tokens of a pod cannot be renewed",
-            tenant=key,
-            pod=f"{pod.namespace}/{pod.name}",
-            reason=wait.message,
-        )
+    async def _report(self, key: str, pod: PodTokens, error: NotIssuedError | None) -> None:
+        where = f"{pod.namespace}/{pod.name}"
+        if error is None:
+            _log.info("tokens of a pod were renewed", tenant=key, pod=where)
+        else:
+            _log.warning(
+                "tokens of a pod cannot be renewed", tenant=key, pod=where, reason=error.wait.message
+            )
+            if error.cause is RenewalFailure.TENANT_UNREACHABLE:
+                return  # nor does it answer about an Event
+        session = self._sessions.get(key)
+        if session is not None:
+            problem = "" if error is None else error.wait.message
+            await self._reports.renewal(session, ("Pod", pod.namespace, pod.name), pod.uid, problem)

@@ -6,9 +6,10 @@ gone. Texts of tokens are held for the time of two requests, and are in no messa
 """
 
 import asyncio
+import enum
 import heapq
-from collections import deque
-from collections.abc import Callable, Set
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +43,7 @@ SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")
 NOT_ISSUED = "TokensNotIssued"
 
 MAX_RENEWALS_IN_FLIGHT = 4
-# A super pod is made right after its tokens; retries of its creation take longer, and issue them again.
+# Where tokens come before their super pod, that is made right after; its retries issue them again.
 ORPHAN_AGE_S = 60.0
 MAX_RESPONSE_BYTES = 256 * 1024
 FIRST_BACKOFF_S = 10.0
@@ -52,16 +53,29 @@ _MERGE_PATCH = "application/merge-patch+json"
 _REASON_EXISTS = "AlreadyExists"
 
 IssueResult = Wait | Conflict | None
-Report = Callable[[str, PodTokens, Wait | None], None]
+
+
+class RenewalFailure(enum.StrEnum):
+    """Why tokens were not renewed, for the metrics."""
+
+    TENANT_UNREACHABLE = "tenantUnreachable"
+    TENANT_REFUSES = "tenantRefuses"
+    SUPER_UNREACHABLE = "superUnreachable"
+    SUPER_REFUSES = "superRefuses"
+    NAMESPACE_NOT_OWNED = "namespaceNotOwned"
+    NAME_CONFLICT = "nameConflict"
 
 
 class NotIssuedError(Exception):
     """A request failed; `wait` says so to the tenant."""
 
-    def __init__(self, wait: Wait, *, is_tenant_unreachable: bool = False) -> None:
-        super().__init__(wait.message)
-        self.wait = wait
-        self.is_tenant_unreachable = is_tenant_unreachable
+    def __init__(self, message: str, cause: RenewalFailure) -> None:
+        super().__init__(message)
+        self.wait = Wait(NOT_ISSUED, message)
+        self.cause = cause
+
+
+Report = Callable[[str, PodTokens, NotIssuedError | None], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -72,6 +86,8 @@ class TokenCounts:
     renewed: int = 0
     renewals_failed: int = 0
     removed: int = 0
+    failures: Counter[RenewalFailure] = field(default_factory=Counter)
+    """Of renewals, by cause."""
 
 
 @dataclass(slots=True)
@@ -103,8 +119,8 @@ class _TenantTokens:
 class TokenIssuer:
     """The tokens of all tenants' pods.
 
-    `owns` says whether a super namespace is a tenant's now: it is asked before each write. `report` is called
-    with each failed renewal, and with None once it succeeds. `wall` is the time of day in seconds; `jitter`
+    `owns` says whether a super namespace is a tenant's now: it is asked before each write. `report` gets
+    each failed renewal, and None once it succeeds. `wall` is the time of day in seconds; `jitter`
     draws from 0 to 1.
     """
 
@@ -184,7 +200,8 @@ class TokenIssuer:
     def remove_orphans(self, key: str, pod_uids: Set[str]) -> int:
         """Delete the Secrets of pods that are not among these, all that have a super pod; return how many.
 
-        Young ones stay: tokens are issued before their super pod is made. Fit for each patrol.
+        Young ones stay: those of a pod that was made with a node are issued before its super pod is there.
+        Fit for each patrol.
         """
         tenant = self._tenants.get(key)
         if tenant is None:
@@ -327,34 +344,36 @@ class TokenIssuer:
             secret_uid = await self._write(tenant, pod, issued, record.secret_uid)
             if secret_uid is None:
                 message = f"Secret {pod.secret_name} stands in the way of the pod's tokens"
-                raise NotIssuedError(Wait(NOT_ISSUED, message))
+                raise NotIssuedError(message, RenewalFailure.NAME_CONFLICT)
         except NotIssuedError as error:
             self._note_failure(tenant, record, error)
+            if not record.is_leaving:
+                await self._report(tenant.cluster.key, record.pod, error)
             return
         tenant.failures = 0
         was_failing, record.failures = record.failures > 0, 0
         record.pod, record.secret_uid = pod, secret_uid
         self.counts.renewed += len(issued)
-        if was_failing:
-            self._report(tenant.cluster.key, pod, None)
         if record.is_leaving:
             self._schedule(tenant, record, 0.0)
         else:
             self._schedule_renewal(tenant, record)
+        if was_failing:
+            await self._report(tenant.cluster.key, pod, None)
 
     def _note_failure(self, tenant: _TenantTokens, record: _Record, error: NotIssuedError) -> None:
         self.counts.renewals_failed += 1
+        self.counts.failures[error.cause] += 1
+        is_tenant_unreachable = error.cause is RenewalFailure.TENANT_UNREACHABLE
         record.failures += 1
         failures = record.failures
-        if error.is_tenant_unreachable:
+        if is_tenant_unreachable:
             tenant.failures += 1
             failures = tenant.failures
         longest_s = backoff_s(failures, first_s=FIRST_BACKOFF_S, longest_s=MAX_BACKOFF_S)
         wait_s = spread_s(longest_s, self._jitter())
-        if error.is_tenant_unreachable:
+        if is_tenant_unreachable:
             tenant.blocked_until_s = asyncio.get_running_loop().time() + wait_s
-        if not record.is_leaving:
-            self._report(tenant.cluster.key, record.pod, error.wait)
         self._schedule(tenant, record, 0.0 if record.is_leaving else wait_s)
 
     async def _remove(self, tenant: _TenantTokens, record: _Record) -> None:
@@ -392,14 +411,14 @@ class TokenIssuer:
                 answer = await tenant.client.request("POST", path, {}, body, limit_bytes=MAX_RESPONSE_BYTES)
             except ApiError as error:
                 message = refusal_message(pod.service_account, pod.namespace, error.status.code)
-                raise NotIssuedError(Wait(NOT_ISSUED, message)) from None
+                raise NotIssuedError(message, RenewalFailure.TENANT_REFUSES) from None
             except UnreachableError:
                 message = "the tenant's API server does not answer a TokenRequest"
-                raise NotIssuedError(Wait(NOT_ISSUED, message), is_tenant_unreachable=True) from None
+                raise NotIssuedError(message, RenewalFailure.TENANT_UNREACHABLE) from None
             issued = issued_token(each, answer, now_s)
             if issued is None:
                 message = "the tenant's API server answers a TokenRequest without a token"
-                raise NotIssuedError(Wait(NOT_ISSUED, message))
+                raise NotIssuedError(message, RenewalFailure.TENANT_REFUSES)
             found.append(issued)
         return tuple(found)
 
@@ -412,7 +431,7 @@ class TokenIssuer:
         """
         if not self._owns(tenant.cluster.key, pod.super_namespace):
             message = f"namespace {pod.namespace} is not in the super cluster"
-            raise NotIssuedError(Wait(NOT_ISSUED, message))
+            raise NotIssuedError(message, RenewalFailure.NAMESPACE_NOT_OWNED)
         try:
             if secret_uid:
                 return await self._patch(tenant, pod, issued, secret_uid)
@@ -432,11 +451,12 @@ class TokenIssuer:
             code = error.status.code
         except UnreachableError:
             message = "the super cluster's API server does not answer"
-            raise NotIssuedError(Wait(NOT_ISSUED, message)) from None
+            raise NotIssuedError(message, RenewalFailure.SUPER_UNREACHABLE) from None
         record = tenant.records.get(pod.uid)
         if secret_uid and code in (404, 409) and record is not None:
             record.secret_uid = ""  # made again by the next try
-        raise NotIssuedError(Wait(NOT_ISSUED, f"the super cluster refuses the Secret of the tokens ({code})"))
+        message = f"the super cluster refuses the Secret of the tokens ({code})"
+        raise NotIssuedError(message, RenewalFailure.SUPER_REFUSES)
 
     async def _patch(
         self, tenant: _TenantTokens, pod: PodTokens, issued: tuple[IssuedToken, ...], secret_uid: str

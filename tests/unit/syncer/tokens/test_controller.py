@@ -19,7 +19,7 @@ from devkit.syncer.fake_control_plane import FakeControlPlane
 from devkit.syncer.fake_view import TENANT
 from syncer.core.objects import Object
 from syncer.core.plan import Conflict, IssueTokens, TokenRequest, Wait
-from syncer.tokens.controller import TokenIssuer
+from syncer.tokens.controller import NotIssuedError, RenewalFailure, TokenIssuer
 from syncer.tokens.documents import PodTokens
 from tests.unit.conftest import VirtualTimeLoop
 
@@ -63,9 +63,9 @@ class TokensEnvironment:
         self.issuer.add_tenant(TENANT, self.tenant)
         return self.issuer
 
-    def _report(self, key: str, pod: PodTokens, wait: Wait | None) -> None:
+    async def _report(self, key: str, pod: PodTokens, error: NotIssuedError | None) -> None:
         assert key == TENANT.key
-        self.reports.append((pod.name, wait))
+        self.reports.append((pod.name, None if error is None else error.wait))
 
     def _issue(self, path: str, body: Object) -> Object:
         assert path == TOKEN
@@ -306,6 +306,7 @@ async def test_failed_renewals_are_repeated_and_reported() -> None:
         )
         assert set(env.reports) == {("web-0", Wait("TokensNotIssued", message))}
         assert 5 <= len(env.reports) <= 12
+        assert env.issuer.counts.failures == {RenewalFailure.TENANT_REFUSES: len(env.reports)}
         assert env.issuer.waiting(TENANT.key) == 1
         env.refusal = None
         await asyncio.sleep(61)
