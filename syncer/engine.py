@@ -63,7 +63,7 @@ class ForeignNamespaceError(Exception):
 
 
 class NotReadyError(Exception):
-    """What a pod needs is not there yet, its vNode or its tokens: the rest of its plan is done later."""
+    """What a pod needs is not there yet: its vNode, for which the rest of its plan waits, or its tokens."""
 
     def __init__(self, why: Wait | Conflict) -> None:
         super().__init__(why.message)
@@ -247,11 +247,20 @@ class Engine:
             await self._report(session, item, plan, subject)
         session.note_waiting(item, view.looked if is_waiting or sync.is_reactive else ())
         try:
+            missing: NotReadyError | None = None
             for action in plan.actions:
-                existing = await self._carry_out(session, item, action, versions)
+                try:
+                    existing = await self._carry_out(session, item, action, versions)
+                except NotReadyError as error:
+                    if not isinstance(action, IssueTokens):
+                        raise
+                    # Nothing that follows needs them: the tenant sees a status while they are not issued.
+                    missing, existing = error, None
                 if existing is not None:
                     side, found_there = existing
                     return self._replanned(session, item, side, found_there)
+            if missing is not None:
+                raise missing
         except NotReadyError as error:
             await self._report(session, item, error.plan, subject)
             raise
@@ -261,7 +270,8 @@ class Engine:
         if not is_waiting:
             # Not before: a pod's condition that is taken back and set again at each try is two changes, and
             # each change of a pod has it tried again at once.
-            await self._report(session, item, plan, subject)
+            is_deleted = any(isinstance(each, Delete) and each.side is Side.TENANT for each in plan.actions)
+            await self._report(session, item, plan, None if is_deleted else subject)
         # What waits or conflicts is looked at again by each patrol, whatever it waits for.
         is_settled = plan.wait is None and plan.conflict is None and not plan.is_partial
         # An answer to a patch has all writes before it, also those of others that came after the plan. Where

@@ -28,7 +28,10 @@ def answer(storage: Storage, namespace: str, name: str, request: Object, now_s: 
     spec = {"audiences": audiences, "expirationSeconds": expires_in_s}
     reference = asked.get("boundObjectRef")
     if reference:
-        claims[reference["kind"].lower()] = _reference(_bound(storage, namespace, reference))
+        bound = _bound(storage, namespace, reference)
+        claims[reference["kind"].lower()] = _reference(bound)
+        if node := (bound.get("spec") or {}).get("nodeName"):
+            claims["node"] = {"name": node}
         spec["boundObjectRef"] = reference
     payload = {
         "aud": audiences,

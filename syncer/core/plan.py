@@ -73,7 +73,11 @@ class Bind:
 @dataclass(frozen=True, slots=True)
 class IssueTokens:
     """Have the tokens that a super pod mounts issued by the tenant, and put them into Secret `secret_name`
-    of the pod's super namespace, before the actions that follow."""
+    of the pod's super namespace.
+
+    The tenant's pod has its node before: only then does the tenant's API server put it into the tokens.
+    No action that follows needs them: the kubelet waits for the Secret.
+    """
 
     namespace: str
     name: str

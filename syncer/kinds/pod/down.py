@@ -7,7 +7,7 @@ What is not named here passes as it is, also fields that this version does not k
 from dataclasses import dataclass
 
 from syncer.core.objects import Object, labels_of, namespace_of
-from syncer.core.plan import IssueTokens, Refusal, Wait
+from syncer.core.plan import Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds.pod.affinity import translate_affinity
 from syncer.kinds.pod.dns import set_resolver
@@ -38,13 +38,12 @@ _MAX_VARIABLES = 5_000
 
 @dataclass(frozen=True, slots=True)
 class SuperPod:
-    """The body to create, and the tokens that have to be there before.
+    """The body to create.
 
     `has_more`: parts of the tenant's pod go to subresources of the super pod, once that is there.
     """
 
     body: Object
-    tokens: IssueTokens | None
     has_more: bool
 
 
@@ -82,20 +81,20 @@ def super_pod(tenant: Object, super_namespace: str, view: View) -> SuperPod | Wa
     for field in ("initContainers", "containers"):
         for container in spec.get(field) or ():
             translator.translate(container)
-    tokens = translate_volumes(spec, tenant, rules)
+    translate_volumes(spec, tenant, rules)
     translate_affinity(spec, labels_of(tenant), view)
     spec["hostAliases"] = [
         *(spec.get("hostAliases") or ()),
         {"ip": variables.api_address, "hostnames": list(API_HOSTNAMES)},
     ]
-    # Its tokens are those of `translate_volumes`: the kubelet's would be the super cluster's.
+    # Its tokens are the tenant's (`missing_tokens`): the kubelet's would be the super cluster's.
     spec["automountServiceAccountToken"] = False
     forced = policy.forced_runtime_class(tenant, view.policy)
     if forced is not None:
         spec["runtimeClassName"] = forced
     body = {name: value for name, value in tenant.items() if name != "status"}
     body["metadata"] = meta
-    return SuperPod(body, tokens, has_more)
+    return SuperPod(body, has_more)
 
 
 def _paths(refused: tuple[Refusal, ...]) -> frozenset[str]:

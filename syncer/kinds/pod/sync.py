@@ -25,6 +25,7 @@ from syncer.kinds.pod.down import super_pod
 from syncer.kinds.pod.metadata import KIND
 from syncer.kinds.pod.status import is_of_binding, readiness_gates, tenant_status
 from syncer.kinds.pod.updates import plan_updates
+from syncer.kinds.pod.volumes import missing_tokens, required_tokens
 from syncer.kinds.port import KindSync, SameName, Scope
 from tenancy import keys
 
@@ -78,14 +79,16 @@ def _plan_without_super_pod(tenant: Object, view: View) -> Plan:
     super_namespace = view.super_namespace(namespace)
     if super_namespace is None:
         return Plan(wait=Wait(WAITS_FOR_NAMESPACE, f"namespace {namespace} is not in the super cluster yet"))
+    # A pod that the tenant made with a node has it already. All others get their tokens once they are bound.
+    # Asked first, as `super_pod` changes the volumes.
+    tokens = required_tokens(tenant) if _node(tenant) else None
     made = super_pod(tenant, super_namespace, view)
     if isinstance(made, Wait):
         return Plan(wait=made)
     if isinstance(made, tuple):
         return Plan(refusals=made)
     create = Create(Side.SUPER, KIND, made.body)
-    actions = (create,) if made.tokens is None else (made.tokens, create)
-    return Plan(actions, is_partial=made.has_more)
+    return Plan((create,) if tokens is None else (tokens, create), is_partial=made.has_more)
 
 
 def _plan_with_foreign_pod(tenant: Object, found: Object) -> Plan:
@@ -128,6 +131,10 @@ def _plan_both(tenant: Object, found: Object, view: View) -> Plan:
     if super_node and not node and not tenant["spec"].get("schedulingGates") and not is_deleting(found):
         actions.append(Bind(namespace_of(tenant), name_of(tenant), uid_of(tenant), super_node))
         is_binding = True
+    # The kubelet waits with the mount until they are there: they come right after the binding.
+    if (is_binding or (node and super_node)) and _may_start(found):
+        tokens = missing_tokens(tenant, found, view)
+        actions += () if tokens is None else (tokens,)
     in_sync = not (down or refused or waiting or is_deleting(found))
     upward = _upward_metadata(tenant, found, view)
     # The version of the tenant's pod changes with these, and a status of one with readiness gates needs it.
@@ -141,6 +148,11 @@ def _plan_both(tenant: Object, found: Object, view: View) -> Plan:
     if is_deleting(found):
         actions.append(_delete(Side.TENANT, tenant, _grace(found)))
     return Plan(tuple(actions), refused, waiting, is_partial=bool(down) or is_status_later)
+
+
+def _may_start(found: Object) -> bool:
+    """Whether containers of a super pod will start, or run."""
+    return not is_deleting(found) and (found.get("status") or {}).get("phase") not in _TERMINAL
 
 
 def _upward_metadata(tenant: Object, found: Object, view: View) -> list[Action]:

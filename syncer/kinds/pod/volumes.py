@@ -2,13 +2,15 @@
 """Volumes: the tenant's CA, its tokens, and what its downward API volumes read. Pure."""
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
-from syncer.core.objects import Object, name_of, namespace_of, uid_of
+from syncer.core.objects import Object, labels_of, name_of, namespace_of, uid_of
 from syncer.core.plan import IssueTokens, Refusal, TokenRequest, Wait
 from syncer.core.view import View
 from syncer.kinds.configmap import ROOT_CA, TENANT_ROOT_CA
 from syncer.kinds.pod.metadata import MetadataRules, downward_items, mounted_path
+from tenancy import keys
 
 WAITS_FOR_SECRET = "FailedCreate"  # noqa: S105 - the reason of upstream's Event
 
@@ -49,10 +51,13 @@ def credential_refusals(tenant: Object) -> tuple[Refusal, ...]:
     )
 
 
-def translate_volumes(spec: Object, tenant: Object, rules: MetadataRules) -> IssueTokens | None:
-    """Change the volumes; return the tokens that they need, if any."""
-    tokens: list[TokenRequest] = []
-    secret_name = ""
+def translate_volumes(spec: Object, tenant: Object, rules: MetadataRules) -> None:
+    """Change the volumes.
+
+    Those with tokens mount a Secret that is not there yet (`required_tokens`). It is not optional, so the
+    kubelet waits for it.
+    """
+    number, secret_name = 0, ""
     has_group = (spec.get("securityContext") or {}).get("fsGroup") is not None
     for volume in spec.get("volumes") or ():
         if isinstance(source := volume.get("configMap"), dict):
@@ -71,32 +76,67 @@ def translate_volumes(spec: Object, tenant: Object, rules: MetadataRules) -> Iss
             if not isinstance(token := source.get("serviceAccountToken"), dict):
                 continue
             secret_name = secret_name or token_secret_name(tenant)
-            request = _request(token, len(tokens))
-            tokens.append(request)
-            item: Object = {"key": request.key, "path": token.get("path", "")}
+            item: Object = {"key": _key(number), "path": token.get("path", "")}
+            number += 1
             if has_group:
                 item["mode"] = _TOKEN_MODE
             sources[index] = {"secret": {"name": secret_name, "items": [item]}}
     for each in downward_items({"spec": spec}):
         each["fieldRef"]["fieldPath"] = mounted_path(str(each["fieldRef"].get("fieldPath", "")), rules)
+
+
+def required_tokens(tenant: Object) -> IssueTokens | None:
+    """The tokens that the super pod mounts, if any."""
+    tokens = [
+        source["serviceAccountToken"]
+        for source in _projected_sources(tenant)
+        # In the order in which `translate_volumes` counts them.
+        if isinstance(source.get("serviceAccountToken"), dict)
+    ]
     if not tokens:
         return None
     return IssueTokens(
         namespace_of(tenant),
         name_of(tenant),
         uid_of(tenant),
-        str(spec.get("serviceAccountName") or "default"),
-        secret_name,
-        tuple(tokens),
+        str(tenant["spec"].get("serviceAccountName") or "default"),
+        token_secret_name(tenant),
+        tuple(_request(token, number) for number, token in enumerate(tokens)),
     )
+
+
+def missing_tokens(tenant: Object, found: Object, view: View) -> IssueTokens | None:
+    """The tokens that a super pod mounts, as long as their Secret is not there.
+
+    One that mounts other Secrets, as upstream's does, needs none.
+    """
+    tokens = required_tokens(tenant)
+    if tokens is None:
+        return None
+    mounted = {(source.get("secret") or {}).get("name") for source in _projected_sources(found)}
+    if tokens.secret_name not in mounted:
+        return None
+    secret = view.in_super("Secret", tokens.namespace, tokens.secret_name)
+    is_there = secret is not None and labels_of(secret).get(keys.POD_TOKENS) == tokens.uid
+    return None if is_there else tokens
+
+
+def _projected_sources(pod: Object) -> Iterator[Object]:
+    for volume in pod["spec"].get("volumes") or ():
+        if isinstance(projected := volume.get("projected"), dict):
+            yield from projected.get("sources") or ()
 
 
 def _request(token: Object, number: int) -> TokenRequest:
     return TokenRequest(
-        f"token-{number}",
+        _key(number),
         str(token.get("audience") or ""),
         int(token.get("expirationSeconds") or _DEFAULT_EXPIRATION_S),
     )
+
+
+def _key(number: int) -> str:
+    return f"token-{number}"
 
 
 def token_secret_name(tenant: Object) -> str:

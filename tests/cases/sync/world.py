@@ -12,6 +12,7 @@ from syncer.core.tenant_cluster import TenantCluster
 from syncer.kinds import table
 from syncer.kinds.port import KindSync, Scope
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
+from tenancy import keys
 from tests.cases.sync.load import merged
 from tests.cases.sync.server_defaults import Object, set_defaults
 
@@ -150,7 +151,10 @@ class World:
             case Bind():
                 self._bind(action)
             case IssueTokens():
-                pass
+                labels = {keys.POD_TOKENS: action.uid}
+                target = str(self.tenant.super_namespace(action.namespace))
+                meta = {"name": action.secret_name, "namespace": target, "labels": labels}
+                self.create(Side.SUPER, "Secret", {"metadata": meta})
 
     def _bind(self, action: Bind) -> None:
         pod = self.sides[Side.TENANT][("Pod", action.namespace, action.name)]

@@ -105,6 +105,9 @@ def test_mounted_account_is_the_tenants(shops: tuple[Shop, Shop]) -> None:
         extra = status["user"]["extra"]
         assert extra["authentication.kubernetes.io/pod-name"] == ["web"]
         assert extra["authentication.kubernetes.io/pod-uid"] == [web["metadata"]["uid"]]
+        node = shop.api.get(f"/api/v1/nodes/{web['spec']['nodeName']}")["metadata"]
+        assert extra["authentication.kubernetes.io/node-name"] == [node["name"]]
+        assert extra["authentication.kubernetes.io/node-uid"] == [node["uid"]]
         # Neither the super cluster nor the other tenant knows it.
         other = shops[1 - shops.index(shop)]
         for elsewhere in (shop.super_api, other.api):

@@ -5,7 +5,7 @@ import asyncio
 
 import pytest
 
-from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS
+from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS, SECRETS
 from devkit.kube.storage import Object
 from syncer.kinds.persistent_volume import KIND as VOLUME
 from tenancy import keys
@@ -135,30 +135,60 @@ async def test_volumes_of_one_name_do_not_hide_each_other() -> None:
         assert "/secret" not in str(one.storage.get(VOLUME.resource, "", "v"))
 
 
+def _lose_namespace(world: World, path_end: str) -> list[str]:
+    """Have `red-web` change hands at the next write to such a path; returns the paths of those after."""
+    later: list[str] = []
+
+    def note(path: str) -> None:
+        found = world.super.storage.get(NAMESPACES, "", "red-web")
+        if not found["metadata"].get("annotations"):
+            later.append(path)
+        elif path.endswith(path_end):
+            found["metadata"]["annotations"] = {}
+            world.super.cluster.update(NAMESPACES, found)
+
+    world.on_write = note
+    return later
+
+
 async def test_ownership_is_asked_again_before_each_write() -> None:
     """A super namespace changes hands between a plan's actions: what follows is not sent."""
     world = World({"one": "red"})
     async with running(world):
         plane = world.tenants["one"]
         _furnish(plane)
+        plane.cluster.create(PODS, _pod("p"))
         await asyncio.sleep(20)
-        before = world.super.objects(PODS)
+        later = _lose_namespace(world, "/red-web/pods/p")
+        pod = plane.storage.get(PODS, "web", "p")
+        pod["metadata"]["annotations"] = {"first": "this"}
+        pod["spec"]["ephemeralContainers"] = [{"name": "then-this", "image": "i"}]
+        plane.storage.put(PODS, pod)
+        await asyncio.sleep(20)
+        found = world.super.storage.get(PODS, "red-web", "p")
+        assert found["metadata"]["annotations"]["first"] == "this"
+        assert "ephemeralContainers" not in found["spec"]
+        assert [path for path in later if "red-web" in path] == []
+        assert world.problems == []
 
-        def change_hands(path: str) -> None:
-            if path.endswith("/red-web/secrets"):
-                found = world.super.storage.get(NAMESPACES, "", "red-web")
-                found["metadata"]["annotations"] = {}
-                world.super.cluster.update(NAMESPACES, found)
 
-        world.on_write = change_hands
+async def test_ownership_is_asked_again_before_a_secret_of_tokens() -> None:
+    """The same while the tenant binds a pod and issues its token."""
+    world = World({"one": "red"})
+    async with running(world):
+        plane = world.tenants["one"]
+        _furnish(plane)
+        await asyncio.sleep(20)
+        later = _lose_namespace(world, "/pods/p/binding")
         token = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}}
         pod = _pod("p")
         pod["spec"]["volumes"] = [{"name": "t", "projected": {"sources": [token]}}]
         pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "t", "mountPath": "/t"}]
         plane.cluster.create(PODS, pod)
         await asyncio.sleep(20)
-        assert world.super.storage.get(NAMESPACES, "", "red-web")["metadata"].get("annotations") is None
-        assert world.super.objects(PODS) == before
+        assert ("red-web", "p") in world.super.objects(PODS)
+        assert [where for where in world.super.objects(SECRETS) if where[0] == "red-web"] == []
+        assert [path for path in later if "red-web" in path] == []
         assert world.problems == []
 
 

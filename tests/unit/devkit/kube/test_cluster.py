@@ -114,6 +114,7 @@ def test_a_token_names_its_account_and_pod() -> None:
         "iss": "https://kubernetes.default.svc",
         "kubernetes.io": {
             "namespace": "default",
+            "node": {"name": "n1"},
             "pod": {"name": "p", "uid": pod["metadata"]["uid"]},
             "serviceaccount": {"name": "default", "uid": account["metadata"]["uid"]},
         },

@@ -114,6 +114,18 @@ def super_pod(tenant: Object, seen: FakeView | None = None, node: str = "", **me
     return found
 
 
+def token_secret(action: IssueTokens) -> Object:
+    """The part of the Secret that plans look at."""
+    return {
+        "kind": "Secret",
+        "metadata": {
+            "name": action.secret_name,
+            "namespace": f"{KEY}-{action.namespace}",
+            "labels": {keys.POD_TOKENS: action.uid},
+        },
+    }
+
+
 def deleting(value: Object, grace_s: int) -> Object:
     found = copy.deepcopy(value)
     found["metadata"] |= {
@@ -195,6 +207,8 @@ class Clusters:
                 return done
             for action in found.actions:
                 self.carry_out(action)
+                if isinstance(action, IssueTokens):
+                    seen.super_objects.append(token_secret(action))
             done += found.actions
         raise AssertionError(f"does not settle: {found}")
 

@@ -1,12 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes of super pods: tokens, the tenant's CA, and what downward API volumes read."""
 
+from dataclasses import replace
+
 import pytest
 
 from syncer.core.objects import Object
-from syncer.core.plan import Create, IssueTokens, Refusal, TokenRequest, Wait
+from syncer.core.plan import Bind, Create, IssueTokens, Patch, Refusal, TokenRequest, Wait
 from syncer.kinds.pod.volumes import token_secret_name
-from tests.unit.syncer.kinds.pod.pods import UID, created, plan, pod, view
+from tests.unit.syncer.kinds.pod.pods import (
+    OPEN_POLICY,
+    SUPER_NAMESPACE,
+    UID,
+    bound,
+    created,
+    deleting,
+    plan,
+    pod,
+    super_pod,
+    token_secret,
+    view,
+)
 
 SECRET = "p-token-923d7897ef"
 ROOT_CA_ITEMS = [{"key": "ca.crt", "path": "ca.crt"}]
@@ -30,23 +44,73 @@ def field(path: str, reference: str) -> Object:
     return {"path": path, "fieldRef": {"apiVersion": "v1", "fieldPath": reference}}
 
 
-def test_tokens_are_issued_before_the_pod_is_made() -> None:
-    vault = {"serviceAccountToken": {"path": "vault", "audience": "vault", "expirationSeconds": 7200}}
-    spec = {
-        "serviceAccountName": "robot",
-        "volumes": [api_access(expirationSeconds=3607), {"name": "t", "projected": {"sources": [vault]}}],
-    }
-    tokens, create = plan(pod(spec)).actions
-    assert tokens == IssueTokens(
-        "plain",
-        "p",
-        UID,
-        "robot",
-        SECRET,
-        (TokenRequest("token-0", "", 3607), TokenRequest("token-1", "vault", 7200)),
-    )
+VAULT = {"serviceAccountToken": {"path": "vault", "audience": "vault", "expirationSeconds": 7200}}
+ROBOT = {
+    "serviceAccountName": "robot",
+    "volumes": [api_access(expirationSeconds=3607), {"name": "t", "projected": {"sources": [VAULT]}}],
+}
+TOKENS = IssueTokens(
+    "plain",
+    "p",
+    UID,
+    "robot",
+    SECRET,
+    (TokenRequest("token-0", "", 3607), TokenRequest("token-1", "vault", 7200)),
+)
+SECRET_OF_TOKENS = token_secret(TOKENS)
+FOREIGN_SECRET = {"kind": "Secret", "metadata": {"name": SECRET, "namespace": SUPER_NAMESPACE}}
+
+
+def test_tokens_are_issued_right_after_the_binding() -> None:
+    """An API server puts the node into the token of a bound pod only. The kubelet waits for the Secret."""
+    tenant = pod(ROBOT)
+    (create,) = plan(tenant).actions
     assert isinstance(create, Create)
-    assert create.body["spec"]["volumes"] == [
+    found = super_pod(tenant)
+    assert plan(tenant, found).actions == ()
+    found = super_pod(tenant, node="n1")
+    found["metadata"]["annotations"]["transparent.example.com/x"] = "y"
+    binding, tokens, upward = plan(tenant, found).actions
+    assert binding == Bind("plain", "p", UID, "n1")
+    assert tokens == TOKENS
+    assert isinstance(upward, Patch)
+
+
+@pytest.mark.parametrize(
+    ("found", "secrets", "expected"),
+    [
+        pytest.param(super_pod(pod(ROBOT), node="n1"), (), [TOKENS], id="lost between binding and Secret"),
+        pytest.param(super_pod(pod(ROBOT), node="n1"), (SECRET_OF_TOKENS,), [], id="there"),
+        pytest.param(super_pod(pod(ROBOT), node="n1"), (FOREIGN_SECRET,), [TOKENS], id="another's"),
+        pytest.param(deleting(super_pod(pod(ROBOT), node="n1"), 30), (), [], id="being deleted"),
+        pytest.param(super_pod(pod(), node="n1"), (), [], id="of upstream, with other Secrets"),
+    ],
+)
+def test_a_bound_pod_has_its_tokens_whatever_was_lost(
+    found: Object, secrets: tuple[Object, ...], expected: list[IssueTokens]
+) -> None:
+    actions = plan(bound(pod(ROBOT)), found, view(*secrets)).actions
+    assert [each for each in actions if isinstance(each, IssueTokens)] == expected
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_has_ended_needs_no_tokens(phase: str) -> None:
+    found = super_pod(pod(ROBOT), node="n1")
+    found["status"] = {"phase": phase}
+    actions = plan(bound(pod(ROBOT)), found).actions
+    assert [each for each in actions if isinstance(each, IssueTokens)] == []
+
+
+def test_a_pod_made_with_a_node_has_tokens_at_once() -> None:
+    """Its tenant's API server knows the node before there is a super pod."""
+    policy = replace(OPEN_POLICY, pods=replace(OPEN_POLICY.pods, allow_node_name=True))
+    tokens, create = plan(pod({**ROBOT, "nodeName": "n1"}), None, view(policy=policy)).actions
+    assert tokens == TOKENS
+    assert isinstance(create, Create)
+
+
+def test_tokens_are_mounted_from_a_secret() -> None:
+    assert created(pod(ROBOT))["spec"]["volumes"] == [
         {
             "name": "kube-api-access-x",
             "projected": {

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tokens of pods in a whole syncer: when they are asked for, what loses them, and who reads of a failure."""
+
+import asyncio
+import base64
+from collections.abc import Mapping
+
+import pytest
+
+from daemonkit.kube.resources import NAMESPACES, PODS, SECRETS
+from devkit.kube.storage import Object
+from devkit.kube.token_requests import claims_of
+from tests.unit.syncer.worlds import EVENTS, Plane, World, annotations_of, refused, running
+
+pytestmark = pytest.mark.asyncio
+
+TENANTS = {"one": "red"}
+_OF_NAMESPACES = ("/api/v1/namespaces/web/", "/api/v1/namespaces/red-web/")
+SYNCED = "vcnode.io/Synced"
+
+
+def _make_pod(plane: Plane, name: str = "p") -> None:
+    token = {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}
+    spec = {
+        "containers": [{"name": "c", "image": "i", "volumeMounts": [{"name": "t", "mountPath": "/t"}]}],
+        "volumes": [{"name": "t", "projected": {"sources": [token]}}],
+    }
+    plane.cluster.create(PODS, {"metadata": {"namespace": "web", "name": name}, "spec": spec})
+
+
+async def _furnished(world: World) -> Plane:
+    plane = world.tenants["one"]
+    plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
+    await asyncio.sleep(20)
+    return plane
+
+
+def _claims(world: World) -> Mapping[str, Object]:
+    """What the tokens in the super cluster say, by the pod's name."""
+    found = {}
+    for (namespace, _), secret in world.super.objects(SECRETS).items():
+        if namespace == "red-web":
+            claims = claims_of(base64.b64decode(secret["data"]["token-0"]).decode())["kubernetes.io"]
+            found[claims["pod"]["name"]] = claims
+    return found
+
+
+def _events(plane: Plane, reason: str) -> list[str]:
+    return [each["message"] for each in plane.objects(EVENTS).values() if each["reason"] == reason]
+
+
+def _conditions(plane: Plane) -> Mapping[str, str]:
+    status = plane.storage.get(PODS, "web", "p").get("status") or {}
+    return {each["type"]: each["status"] for each in status.get("conditions") or ()}
+
+
+async def test_a_token_names_the_node_and_costs_two_requests() -> None:
+    """The tenant's API server knows the node once the pod is bound. Then the Secret is the next write."""
+    world = World(TENANTS)
+    async with running(world):
+        plane = await _furnished(world)
+        paths: list[str] = []
+        world.on_write = paths.append
+        _make_pod(plane)
+        await asyncio.sleep(20)
+        found = [each for each in paths if each.startswith(_OF_NAMESPACES)]
+        assert found == [
+            "/api/v1/namespaces/red-web/pods",
+            "/api/v1/namespaces/web/pods/p/binding",
+            "/api/v1/namespaces/web/serviceaccounts/default/token",
+            "/api/v1/namespaces/red-web/secrets",
+            "/api/v1/namespaces/web/pods/p/status",
+        ]
+        (claims,) = _claims(world).values()
+        assert claims["node"]["name"] == plane.storage.get(PODS, "web", "p")["spec"]["nodeName"]
+
+
+@pytest.mark.parametrize("path", ["/serviceaccounts/default/token", "/red-web/secrets"])
+async def test_a_kill_after_the_binding_loses_no_token(path: str) -> None:
+    world = World(TENANTS)
+    async with running(world):
+        plane = await _furnished(world)
+        died = asyncio.Event()
+
+        def kill(written: str) -> None:
+            if written.endswith(path):
+                died.set()
+                raise asyncio.CancelledError
+
+        world.on_write = kill
+        _make_pod(plane)
+        await died.wait()
+        await world.kill_syncer()
+        assert plane.storage.get(PODS, "web", "p")["spec"]["nodeName"]
+        assert _claims(world) == {}
+        world.on_write = lambda _: None
+        world.start_syncer()
+        await asyncio.sleep(20)
+        assert set(_claims(world)) == {"p"}
+
+
+async def test_a_secret_deleted_while_nobody_looks_is_made_again() -> None:
+    world = World(TENANTS)
+    async with running(world):
+        plane = await _furnished(world)
+        _make_pod(plane)
+        await asyncio.sleep(20)
+        await world.kill_syncer()
+        ((_, name),) = [where for where in world.super.objects(SECRETS) if where[0] == "red-web"]
+        world.super.cluster.delete(SECRETS, "red-web", name)
+        world.start_syncer()
+        await asyncio.sleep(20)
+        assert set(_claims(world)) == {"p"}
+        assert annotations_of(world.super.storage.get(SECRETS, "red-web", name))
+
+
+async def test_a_pod_without_tokens_says_so_until_it_has_them() -> None:
+    """It is bound and has a status meanwhile; the Event comes once, however often it is tried."""
+    world = World(TENANTS)
+    async with running(world):
+        plane = await _furnished(world)
+
+        def refuse(path: str) -> None:
+            if path.endswith("/token"):
+                raise refused(403)
+
+        world.on_write = refuse
+        _make_pod(plane)
+        await asyncio.sleep(60)
+        message = (
+            "no token for service account web/default: the tenant's API server forbids TokenRequests (403)"
+        )
+        assert _events(plane, "SyncWaiting") == [message]
+        assert plane.storage.get(PODS, "web", "p")["status"]["phase"] == "Running"
+        assert _conditions(plane)[SYNCED] == "False"
+        world.on_write = lambda _: None
+        await asyncio.sleep(200)
+        assert set(_claims(world)) == {"p"}
+        assert _conditions(plane)[SYNCED] == "True"
+
+
+async def test_a_failing_renewal_is_an_event_of_its_pod() -> None:
+    """One Event, however often it is tried. Another comes once it fails for another reason."""
+    world = World(TENANTS)
+    async with running(world):
+        plane = await _furnished(world)
+        _make_pod(plane)
+        await asyncio.sleep(300)
+        code = 403
+
+        def refuse(path: str) -> None:
+            if path.endswith("/token"):
+                raise refused(code)
+
+        world.on_write = refuse
+        await asyncio.sleep(500)
+        prefix = "no token for service account web/default: the tenant's API server "
+        assert _events(plane, "FailedTokenRenewal") == [f"{prefix}forbids TokenRequests (403)"]
+        assert _conditions(plane).get(SYNCED) is None
+        code = 500
+        await asyncio.sleep(200)
+        assert sorted(_events(plane, "FailedTokenRenewal")) == [
+            f"{prefix}answers 500",
+            f"{prefix}forbids TokenRequests (403)",
+        ]
+        world.on_write = lambda _: None
+        await asyncio.sleep(100)
+        assert _claims(world)["p"]["pod"]["name"] == "p"
