@@ -14,6 +14,7 @@ MAX_HEAD_BYTES = 64 << 10
 # A chunk's size line: the size, and unused extensions.
 _MAX_LINE_BYTES = 4 << 10
 
+_TARGET = re.compile(r"[!-~]++")
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [\t -~\x80-\xff]*)?")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([\t -~\x80-\xff]*+)")
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
@@ -34,7 +35,12 @@ class Head:
 def request(
     method: str, target: str, params: Mapping[str, str], fields: Mapping[str, str], body: bytes | None
 ) -> bytes:
-    """The bytes of a request. Check untrusted values first: lines are not quoted."""
+    """The bytes of a request. Check untrusted values first: lines are not quoted.
+
+    Raises ValueError for a target that would end its line: what follows would be a request of its own.
+    """
+    if not _TARGET.fullmatch(target):
+        raise ValueError("the target of a request is not printable ASCII without spaces")
     query = f"?{urlencode(params)}" if params else ""
     lines = [f"{method} {target}{query} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
     if body is not None:

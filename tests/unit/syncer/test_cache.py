@@ -48,6 +48,22 @@ def test_an_object_without_metadata_does_not_parse(value: bytes) -> None:
         parse(value)
 
 
+@pytest.mark.parametrize("field", ["name", "namespace"])
+@pytest.mark.parametrize(
+    "text",
+    ["..", ".", "a/b", "a?b", "a#b", "a%2fb", "a b", "a\r\nb", "a\0", "\x7f", "\u00fc", "x" * 254],
+)
+def test_a_name_that_no_path_may_have_does_not_parse(field: str, text: str) -> None:
+    """Names stand in paths of requests to the super cluster, and a tenant's API server may serve any."""
+    with pytest.raises(msgspec.ValidationError, match="name"):
+        parse(raw(metadata={"name": "a", field: text}))
+
+
+@pytest.mark.parametrize("name", ["a", "system:a", "A_b.c-1", "x" * 253])
+def test_names_of_all_kinds_parse(name: str) -> None:
+    assert parse(raw(metadata={"name": name})).metadata.name == name
+
+
 @pytest.mark.parametrize(
     ("value", "node", "tenant_uid", "claim_namespace"),
     [

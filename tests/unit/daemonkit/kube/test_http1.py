@@ -34,6 +34,12 @@ def test_a_request_is_written_in_full() -> None:
     )
 
 
+@pytest.mark.parametrize("target", ["/a b", "/a\r\nX: y", "/a\nb", "/a\0", "/\u00fc", "/\x7f", ""])
+def test_no_target_has_more_than_one_request(target: str) -> None:
+    with pytest.raises(ValueError, match="the target of a request is not printable ASCII without spaces"):
+        request("GET", target, {}, {"Host": "x"}, None)
+
+
 @pytest.mark.parametrize(("data", "is_reusable"), [(PLAIN, True), (CHUNKED, True), (INFORMED, True)])
 @given(cuts=st.lists(st.integers(0, 200), max_size=8))
 def test_a_reply_does_not_depend_on_its_chunks(data: bytes, is_reusable: bool, cuts: list[int]) -> None:
