@@ -48,7 +48,8 @@ def has_prefix(key: str, prefix: str) -> bool:
 
 
 def is_reserved(key: str) -> bool:
-    return any(is_of(key, domain) for domain in _RESERVED)
+    # A directive of a strategic merge patch, as `$patch`, could take our own keys from a super object.
+    return key.startswith("$") or any(is_of(key, domain) for domain in _RESERVED)
 
 
 def is_withheld(key: str, tenant: TenantCluster, domains: tuple[str, ...]) -> bool:

@@ -78,6 +78,9 @@ def refusals(pod: Object, policy: SyncPolicy, super_pod: Object | None = None) -
         for index, each in enumerate(found.items(f"spec.{name}", containers)):
             path = f"spec.{name}[{index}]"
             container = found.fields(path, each)
+            if "$patch" in container:
+                # Ephemeral containers go down in a strategic merge patch.
+                found.add(f"{path}.$patch", "a directive of a patch")
             if (context := container.get("securityContext")) is not None:
                 path_below = f"{path}.securityContext"
                 _check_context(

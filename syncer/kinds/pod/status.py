@@ -47,10 +47,15 @@ def readiness_gates(pod: Object) -> frozenset[str]:
 
 
 def own_conditions(pod: Object) -> dict[str, Object]:
-    """The conditions by type, as the two sides can compare them: without nulls and without generations."""
+    """The conditions by type, as the two sides can compare them: without nulls and without generations.
+
+    Without directives of a patch too, as `$patch`: they would change the conditions of the super cluster.
+    """
     return {
         str(each.get("type")): {
-            name: value for name, value in each.items() if value is not None and name != "observedGeneration"
+            name: value
+            for name, value in each.items()
+            if value is not None and name != "observedGeneration" and not name.startswith("$")
         }
         for each in (pod.get("status") or {}).get("conditions") or ()
     }

@@ -240,3 +240,29 @@ def test_a_pod_that_is_there_is_not_judged_again() -> None:
     assert [each.path for each in plan(pod(spec, labels={"a": "1"}), found).refusals] == [
         "spec.containers[0].securityContext.privileged"
     ]
+
+
+@pytest.mark.parametrize("field", ["annotations", "labels"])
+@pytest.mark.parametrize("key", ["$patch", "$retainKeys", "$setElementOrder/x"])
+def test_directives_are_no_metadata(field: str, key: str) -> None:
+    """In a strategic merge patch `$patch: replace` would take our own annotations from the super pod."""
+    tenant = pod(**{field: {key: "replace", "a": "b"}})
+    assert brief(plan(tenant, super_pod(pod()))) == [
+        ("patch", "super", "", {"metadata": {field: {"a": "b"}}}),
+    ]
+
+
+def test_conditions_have_no_directives() -> None:
+    own = {"type": "example.com/r", "status": "True"}
+    tenant = pod(GATES, status={"phase": "Pending", "conditions": [{**own, "$patch": "replace"}]})
+    found = super_pod(tenant)
+    patches = [each for each in plan(tenant, found).actions if isinstance(each, Patch)]
+    assert [each.body for each in patches if each.side == "super"] == [{"status": {"conditions": [own]}}]
+
+
+def test_ephemeral_containers_have_no_directives() -> None:
+    tenant = pod({"ephemeralContainers": [{**DEBUG, "$patch": "replace"}]})
+    refused = plan(tenant, super_pod(pod())).refusals
+    assert [(each.path, each.message) for each in refused] == [
+        ("spec.ephemeralContainers[0].$patch", "a directive of a patch: no SyncPolicy allows it")
+    ]
