@@ -107,6 +107,8 @@ class InProcessClient:
             except TimeoutError:
                 if wait_s == idle_timeout_s < self._bookmark_interval_s:
                     raise DeadlineError("nothing came in time") from None
+                if since < storage.written(selection.resource):
+                    continue  # written at this very moment: the bookmark must not be ahead of it
                 since = storage.revision
                 yield wire.bookmark(selection.resource, since)
 

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects that a whole syncer cannot decode, or cannot report: unknown is not deleted."""
+
+import asyncio
+
+import pytest
+
+from daemonkit.kube.client import ApiError
+from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, PODS, Key, Resource, Status
+from devkit.kube.storage import Object
+from tests.unit.syncer.worlds import EVENTS, Plane, World, running
+
+pytestmark = pytest.mark.asyncio
+
+LABELS = {f"label-{number}-{'x' * 30}": "x" for number in range(1_001)}
+TOO_LARGE = "too large: metadata.labels has more than 1000 entries"
+
+
+def _pod(name: str) -> Object:
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    return {"metadata": {"namespace": "web", "name": name}, "spec": spec}
+
+
+def _furnish(plane: Plane) -> None:
+    plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
+    plane.cluster.create(CONFIG_MAPS, {"metadata": {"namespace": "web", "name": "c"}, "data": {}})
+    plane.cluster.create(PODS, _pod("app"))
+
+
+def _label(plane: Plane, resource: Resource, where: Key, labels: dict[str, str]) -> None:
+    value = plane.storage.get(resource, *where)
+    value["metadata"]["labels"] = labels
+    plane.storage.replace(resource, value)
+
+
+def _uid(plane: Plane, resource: Resource, where: Key) -> str:
+    return str(plane.storage.get(resource, *where)["metadata"]["uid"])
+
+
+def _reports(plane: Plane, name: str) -> set[tuple[str, str]]:
+    return {
+        (each["reason"], each["message"])
+        for each in plane.objects(EVENTS).values()
+        if each["involvedObject"]["name"] == name
+    }
+
+
+@pytest.mark.parametrize(
+    ("resource", "where", "super_where"),
+    [(PODS, ("web", "app"), ("red-web", "app")), (NAMESPACES, ("", "web"), ("", "red-web"))],
+    ids=["pod", "namespace"],
+)
+async def test_an_object_that_grows_too_large_stays(resource: Resource, where: Key, super_where: Key) -> None:
+    world = World({"one": "red", "two": "green"})
+    async with running(world):
+        plane, other = world.tenants.values()
+        for each in (plane, other):
+            _furnish(each)
+        await asyncio.sleep(20)
+        uid = _uid(world.super, resource, super_where)
+        _label(plane, resource, where, LABELS)
+        # Also a list, and a restart, show it so.
+        await asyncio.sleep(70)
+        await world.kill_syncer()
+        world.start_syncer()
+        await asyncio.sleep(120)
+        assert _uid(world.super, resource, super_where) == uid
+        assert _uid(world.super, PODS, ("red-web", "app")) == uid or resource == NAMESPACES
+        assert ("SyncRefused", f"object: {TOO_LARGE}") in _reports(plane, where[1])
+        assert "deletionTimestamp" not in plane.storage.get(resource, *where)["metadata"]
+        other.cluster.create(PODS, _pod("later"))
+        await asyncio.sleep(5)
+        assert ("green-web", "later") in world.super.objects(PODS)
+        # It becomes small again: what it has then goes down.
+        _label(plane, resource, where, {"team": "blue"})
+        await asyncio.sleep(20)
+        assert _uid(world.super, resource, super_where) == uid
+        assert "blue" in str(world.super.storage.get(resource, *super_where)["metadata"]["labels"])
+        assert world.status()["one"]["notSynced"] == []
+
+
+async def test_the_end_of_what_was_too_large_goes_down() -> None:
+    world = World({"one": "red"})
+    async with running(world):
+        plane = world.tenants["one"]
+        _furnish(plane)
+        await asyncio.sleep(20)
+        _label(plane, PODS, ("web", "app"), LABELS)
+        await asyncio.sleep(20)
+        plane.storage.delete(PODS, "web", "app")
+        await asyncio.sleep(5)
+        assert ("red-web", "app") not in world.super.objects(PODS)
+        assert world.status()["one"]["notSynced"] == []
+
+
+async def test_what_is_created_too_large_is_reported() -> None:
+    world = World({"one": "red"})
+    async with running(world):
+        plane = world.tenants["one"]
+        _furnish(plane)
+        plane.cluster.create(PODS, _pod("large") | {"metadata": {"namespace": "web", "name": "large"}})
+        _label(plane, PODS, ("web", "large"), LABELS)
+        await asyncio.sleep(20)
+        assert ("SyncRefused", f"object: {TOO_LARGE}") in _reports(plane, "large")
+
+
+@pytest.mark.parametrize(
+    ("resource", "where", "super_where"),
+    [(PODS, ("web", "app"), ("red-web", "app")), (NAMESPACES, ("", "web"), ("", "red-web"))],
+    ids=["pod", "namespace"],
+)
+async def test_a_super_object_that_is_too_large_is_kept(
+    resource: Resource, where: Key, super_where: Key
+) -> None:
+    """Somebody's webhook adds to it; the tenant's object must not go for that."""
+    world = World({"one": "red"})
+    async with running(world):
+        plane = world.tenants["one"]
+        _furnish(plane)
+        await asyncio.sleep(20)
+        uids = _uid(plane, resource, where), _uid(world.super, resource, super_where)
+        labels = world.super.storage.get(resource, *super_where)["metadata"].get("labels") or {}
+        _label(world.super, resource, super_where, labels | LABELS)
+        await asyncio.sleep(120)
+        assert (_uid(plane, resource, where), _uid(world.super, resource, super_where)) == uids
+        assert _uid(plane, PODS, ("web", "app"))
+        reason = f"its object in the super cluster cannot be read: {TOO_LARGE}"
+        assert ("SyncWaiting", reason) in _reports(plane, where[1])
+        _label(world.super, resource, super_where, labels)
+        await asyncio.sleep(20)
+        assert (_uid(plane, resource, where), _uid(world.super, resource, super_where)) == uids
+        assert world.status()["one"]["notSynced"] == []
+
+
+async def test_a_report_that_was_not_written_is_tried_again() -> None:
+    """The condition of the first try is refused: the next try writes it, and the Event."""
+    world = World({"one": "red"})
+    async with running(world):
+        plane = world.tenants["one"]
+        _furnish(plane)
+        await asyncio.sleep(20)
+        pod = _pod("refused")
+        pod["spec"]["hostNetwork"] = True
+        failed: list[str] = []
+
+        def fail_once(path: str) -> None:
+            if path.endswith("/refused/status") and not failed:
+                failed.append(path)
+                raise ApiError(Status(message="an error on demand", code=500))
+
+        world.on_write = fail_once
+        plane.cluster.create(PODS, pod)
+        await asyncio.sleep(20)
+        assert failed
+        assert [each for each, _ in _reports(plane, "refused")] == ["SyncRefused"]
+        conditions = plane.storage.get(PODS, "web", "refused")["status"]["conditions"]
+        assert [(each["type"], each["status"]) for each in conditions] == [("vcnode.io/Synced", "False")]
+
+
+async def test_what_was_refused_and_is_deleted_is_forgotten() -> None:
+    world = World({"one": "red"})
+    async with running(world):
+        plane = world.tenants["one"]
+        _furnish(plane)
+        pod = _pod("refused")
+        pod["spec"]["hostNetwork"] = True
+        plane.cluster.create(PODS, pod)
+        await asyncio.sleep(20)
+        assert len(world.status()["one"]["notSynced"]) == 1
+        plane.storage.delete(PODS, "web", "refused")
+        await asyncio.sleep(5)
+        assert world.status()["one"]["notSynced"] == []
