@@ -134,7 +134,9 @@ class TenantReports:
     async def failed(
         self, session: TenantSession, item: SyncKey, error: Exception, tenant: Object | None
     ) -> None:
-        if tenant is None or not isinstance(error, ApiError) or error.status.code not in (400, 403, 422):
+        if tenant is None or not isinstance(error, ApiError):
+            return
+        if error.status.code not in (400, 403, 422) and not error.is_too_large:
             return
         last = self._last.get(session.tenant.key, {}).get(item)
         has_failed = last is not None and last.line.startswith(SyncEvent.FAILED)

@@ -44,6 +44,14 @@ class ApiError(Exception):
         self.status = status
         self.retry_after_s = retry_after_s
 
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the object is larger than the API server reads or etcd stores."""
+        code, message = self.status.code, self.status.message
+        # What etcd, and the client's limit before it, refuse is passed on as an error of the server.
+        is_of_etcd = "request is too large" in message or "message larger than max" in message
+        return code == 413 or (code == 500 and is_of_etcd)
+
 
 class UnreachableError(Exception):
     """The server did not answer: connection, TLS, or a deadline."""

@@ -123,7 +123,7 @@ class FakeApiserver:
         await self.stop()
 
     async def start(self) -> None:
-        app = web.Application(client_max_size=4 * 1024 * 1024)
+        app = web.Application(client_max_size=16 * 1024 * 1024)
         app.router.add_route("*", "/{path:.*}", self._handle)
         # Live watches never finish by themselves: do not wait for them, and end one whose client left.
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, handler_cancellation=True)

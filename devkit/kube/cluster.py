@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, PODS, SERVICES, Resource
-from devkit.kube import patches, pod_rules, token_requests
+from devkit.kube import patches, pod_rules, size_rules, token_requests
 from devkit.kube.service_addresses import ServiceAddresses
 from devkit.kube.storage import (
     MODIFIED,
@@ -103,6 +103,7 @@ class Cluster:
         if _has_generation(resource, value):
             metadata["generation"] = 1
         self._complete(resource, value)
+        size_rules.check_object(resource, value)
         made = self.storage.create(resource, value)
         if resource == NAMESPACES and self.settings.has_controllers:
             self._fill(metadata["name"], self.settings.root_ca_pem)
@@ -212,6 +213,7 @@ class Cluster:
             return new
         if new == old:
             return old
+        size_rules.check_object(resource, new)
         stored = self.storage.replace(resource, new)
         if resource == NAMESPACES and is_deleting:
             self._finish(was["name"])

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from devkit.kube import size_rules
 from devkit.kube import wire as wire
 from devkit.kube.cluster import Cluster
 from devkit.kube.storage import Object, Selection, StatusError
@@ -27,6 +28,7 @@ def carry_out(
 ) -> tuple[int, Object]:
     """The code and the body of the answer. Raises StatusError."""
     check_installed(cluster, target)
+    size_rules.check_request(body)
     resource, namespace, name = target.resource, target.namespace, target.name
     match verb:
         case "list":

@@ -337,3 +337,25 @@ async def test_a_namespace_that_ends_takes_nothing(scene: WriteScene) -> None:
     value = {"metadata": {"name": "late"}}
     assert await scene.refused("POST", CONFIG_MAPS.path(name), value) == "403 Forbidden"
     await scene.ask("PATCH", CONFIG_MAPS.path(name, "kept"), {"metadata": {"finalizers": None}}, MERGE)
+
+
+async def test_what_is_too_large_is_refused(scene: WriteScene) -> None:
+    path = CONFIG_MAPS.path("default")
+
+    def config_map(suffix: str, data: dict[str, str], **metadata: Any) -> Object:
+        return {"metadata": {"name": scene.name(suffix), **metadata}, "data": data}
+
+    most = 256 * 1024
+    notes = {"a": "x" * (most - 1)}
+    await scene.create(CONFIG_MAPS, "a", metadata={"name": scene.name("a"), "annotations": notes})
+    more = config_map("b", {}, annotations={"a": "x" * most})
+    assert await scene.refused("POST", path, more) == "422 Invalid"
+    await scene.create(CONFIG_MAPS, "c", data={"a": "x" * (1024 * 1024)})
+    more = config_map("d", {"a": "x" * (1024 * 1024 + 1)})
+    assert await scene.refused("POST", path, more) == "422 Invalid"
+    long_keys = {f"{number:0250}": "x" * 250 for number in range(4_000)}
+    assert await scene.refused("POST", path, config_map("e", long_keys)) == "500 "
+    control_characters = {"a": "\x01" * (1024 * 1024)}
+    assert await scene.refused("POST", path, config_map("f", control_characters)) == (
+        "413 RequestEntityTooLarge"
+    )

@@ -157,6 +157,10 @@ class VirtualClusters:
             own = self.planes[name].names(CONFIG_MAPS, "web")
             await self.syncer.until(partial(self._has_synced, name, own - {"kube-root-ca.crt"}), within_s)
 
+    async def until_synced_object(self, resource: Resource, name: str, object_name: str) -> None:
+        """An object of `web` is in the super cluster."""
+        await self.syncer.until(lambda: object_name in self.super.names(resource, f"t-{name}-web"))
+
     def _has_synced(self, name: str, own: set[str]) -> bool:
         return own <= self.synced(name)
 

@@ -157,6 +157,38 @@ async def test_a_report_that_was_not_written_is_tried_again() -> None:
         assert [(each["type"], each["status"]) for each in conditions] == [("vcnode.io/Synced", "False")]
 
 
+@pytest.mark.parametrize(
+    ("code", "message", "is_reported"),
+    [
+        (413, "Request entity too large: limit is 3145728", True),
+        (500, "etcdserver: request is too large", True),
+        (
+            500,
+            "rpc error: code = ResourceExhausted desc = trying to send message larger than max (3 vs. 2)",
+            True,
+        ),
+        (500, "etcdserver: request timed out", False),
+        (503, "etcdserver: request is too large", False),
+    ],
+)
+async def test_a_refusal_for_the_size_is_reported(code: int, message: str, *, is_reported: bool) -> None:
+    """etcd's refusal comes with 500, as do errors that pass."""
+    world = World({"one": "red"})
+    async with running(world):
+        plane = world.tenants["one"]
+        _furnish(plane)
+        await asyncio.sleep(20)
+
+        def refuse(path: str) -> None:
+            if path == "/api/v1/namespaces/red-web/configmaps":
+                raise ApiError(Status(message=message, code=code))
+
+        world.on_write = refuse
+        plane.cluster.create(CONFIG_MAPS, {"metadata": {"namespace": "web", "name": "large"}, "data": {}})
+        await asyncio.sleep(20)
+        assert _reports(plane, "large") == ({("FailedCreate", message)} if is_reported else set())
+
+
 async def test_what_was_refused_and_is_deleted_is_forgotten() -> None:
     world = World({"one": "red"})
     async with running(world):
