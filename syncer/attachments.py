@@ -10,7 +10,7 @@ from daemonkit.kube.credentials import CredentialsError
 from daemonkit.tasks import Tasks
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.session import TenantSession
-from syncer.tenants.port import Reachable, TenantState, Unusable
+from syncer.tenants.port import IS_SUPER_CLUSTER, Reachable, TenantState, Unusable
 
 # For a tenant's requests under way to end.
 _CLOSE_S = 2.0
@@ -22,11 +22,15 @@ _log = logs.get(__name__)
 
 @dataclass(slots=True)
 class Attachment:
-    """One source's tenant; without a session it has a problem."""
+    """One source's tenant; without a session it has a problem.
+
+    `is_super_cluster`: its API server was found to be the super cluster's. Another state is tried again.
+    """
 
     state: TenantState
     session: TenantSession | None = None
     problem: Unusable | None = None
+    is_super_cluster: bool = False
 
 
 class Attachments:
@@ -34,6 +38,7 @@ class Attachments:
 
     `problem` is called with a tenant that cannot be synced, for its VirtualCluster's conditions, and
     `resolved` when that is over. `changed` has the session whose tenant was another before.
+    `is_super_cluster` says whether a synced session reads the super cluster, by whatever address.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class Attachments:
         resolved: Callable[[Unusable], None],
         changed: Callable[[TenantSession, TenantCluster], None],
         wait_super_synced: Callable[[], object],
+        is_super_cluster: Callable[[TenantSession], bool],
         tasks: Tasks,
     ) -> None:
         self._open_session = open_session
@@ -54,6 +60,7 @@ class Attachments:
         self._resolved = resolved
         self._changed = changed
         self._wait_super_synced = wait_super_synced
+        self._is_super_cluster = is_super_cluster
         self._tasks = tasks
         self.by_source: dict[str, Attachment] = {}
         self.sessions: dict[str, TenantSession] = {}
@@ -65,7 +72,11 @@ class Attachments:
             self._end(source)
         for source, state in tenants.items():
             known = self.by_source.get(source)
-            if known is not None and known.state == state and known.problem is None:
+            if (
+                known is not None
+                and known.state == state
+                and (known.problem is None or known.is_super_cluster)
+            ):
                 continue
             match state:
                 case Unusable():
@@ -110,17 +121,38 @@ class Attachments:
     async def _attach_when_synced(self, session: TenantSession) -> None:
         await session.wait_synced()
         await self._wait_super_synced()  # type: ignore[misc]
+        if self._is_super_cluster(session):
+            self._refuse_super_cluster(session)
+            return
         self._attach(session)
         _log.info("tenant synced", tenant=session.tenant.key)
         while True:
             await asyncio.sleep(_POLL_S)
+            # Rotated credentials may lead elsewhere.
+            if self._is_super_cluster(session):
+                self._refuse_super_cluster(session)
+                return
             if session.has_regressed:
                 self._reopen(session)
                 return
 
+    def _source_of(self, session: TenantSession) -> str | None:
+        return next((name for name, each in self.by_source.items() if each.session is session), None)
+
+    def _refuse_super_cluster(self, session: TenantSession) -> None:
+        """An address of the super cluster that differs in its text from the known one."""
+        source = self._source_of(session)
+        if source is None:
+            return
+        state = self.by_source[source].state
+        self._end(source)
+        problem = Unusable(session.tenant.key, "CredentialsUnusable", IS_SUPER_CLUSTER, state.virtual_cluster)
+        self._set_problem(source, state, problem)
+        self.by_source[source].is_super_cluster = True
+
     def _reopen(self, session: TenantSession) -> None:
         """Begin anew, as after a start: what is missing now is no deletion that anybody saw."""
-        source = next((name for name, each in self.by_source.items() if each.session is session), None)
+        source = self._source_of(session)
         if source is None:
             return
         state = self.by_source[source].state
@@ -143,6 +175,7 @@ class Attachments:
             known = self.by_source[source] = Attachment(state)
         # A session goes on with the credentials it has: what replaced them may be a mistake.
         known.state = state
+        known.is_super_cluster = False
         if known.problem != problem:
             if known.problem is not None and known.problem.reason != problem.reason:
                 self._resolved(known.problem)

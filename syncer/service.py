@@ -19,7 +19,7 @@ from syncer.core.sharding import Instant
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.engine import SLOTS, Engine
 from syncer.kinds import table
-from syncer.kinds.port import KindSync
+from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync
 from syncer.live_metrics import LiveParts, add_live_metrics
 from syncer.metrics import SyncerMetrics
 from syncer.networks.controller import NetworkController
@@ -35,6 +35,7 @@ from syncer.slots import Slots
 from syncer.super_cluster import NODE, SuperCaches, SuperChange
 from syncer.surroundings import COMPONENT, Surroundings
 from syncer.tenant_reports import TenantReports
+from syncer.tenant_view import NAMESPACE
 from syncer.tenants.conditions import ClusterCondition, ConditionWriter
 from syncer.tenants.directory import DirectorySource
 from syncer.tenants.policies import Policies
@@ -91,6 +92,7 @@ class SyncerService:
             self._note_resolved,
             self._tenant_changed,
             self._super.wait_synced,
+            self._is_super_cluster,
             self._tasks,
         )
         self._vnodes = VNodeSync(
@@ -295,6 +297,12 @@ class SyncerService:
             user_agent=self._user_agent,
             clock=self._outside.monotonic,
         )
+
+    def _is_super_cluster(self, session: TenantSession) -> bool:
+        """Whether a tenant's Namespace is one of the super cluster's itself: no two clusters share a UID."""
+        where = ("", SYSTEM_NAMESPACE)
+        own, found = session.namespaces.get(where), self._super.objects(NAMESPACE).get(where)
+        return own is not None and found is not None and own.metadata.uid == found.metadata.uid
 
     def _attach(self, session: TenantSession) -> None:
         self._vnodes.nodes_synced()

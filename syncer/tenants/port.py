@@ -33,6 +33,9 @@ class Unusable:
 
 TenantState = Reachable | Unusable
 
+IS_SUPER_CLUSTER = "the kubeconfig leads to the super cluster itself; give the tenant's own"
+"""The message of a tenant that the syncer would copy into itself."""
+
 UNUSABLE_REASONS = ("ClusterKeyRefused", "ClusterKeyTaken", "CredentialsUnusable", "VirtualClusterUnusable")
 """Every reason of an `Unusable`."""
 

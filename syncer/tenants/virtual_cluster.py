@@ -17,7 +17,7 @@ from daemonkit.kube import kubeconfig
 from daemonkit.kube.kubeconfig import Access, KubeconfigError
 from daemonkit.kube.resources import Key, ObjectMeta
 from syncer.core.tenant_cluster import TenantCluster
-from syncer.tenants.port import Reachable, TenantState, Unusable
+from syncer.tenants.port import IS_SUPER_CLUSTER, Reachable, TenantState, Unusable
 from tenancy import keys, names
 
 SECRET = "admin-kubeconfig"  # noqa: S105 - the name of an object, not a secret
@@ -106,12 +106,7 @@ def tenant_of(
     except ValueError as error:
         return Unusable(key, "CredentialsUnusable", str(error), where)
     if access.server == super_server:
-        return Unusable(
-            key,
-            "CredentialsUnusable",
-            "the kubeconfig leads to the super cluster itself; give the tenant's own",
-            where,
-        )
+        return Unusable(key, "CredentialsUnusable", IS_SUPER_CLUSTER, where)
     return Reachable(
         TenantCluster(
             key,

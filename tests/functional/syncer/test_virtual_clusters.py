@@ -85,6 +85,11 @@ async def test_bad_credentials_are_a_condition_and_no_more(tmp_path: Path) -> No
             "plugin": encoded(changed(text, user=exec_plugin)),
             "files": encoded(changed(text, user=files)),
             "super": encoded(clusters.super.kubeconfig()),
+            "super-by-name": encoded(
+                changed(
+                    clusters.super.kubeconfig(), server=f"https://localhost:{clusters.super.server.port}"
+                )
+            ),
         }
         for name, annotation in bad.items():
             clusters.add_cluster(name, {keys.ADMIN_KUBECONFIG: annotation})
@@ -95,10 +100,12 @@ async def test_bad_credentials_are_a_condition_and_no_more(tmp_path: Path) -> No
             await clusters.syncer.until(partial(clusters.has_condition, name, UNUSABLE))
         messages = {name: clusters.condition(name, UNUSABLE)[1] for name in (*bad, "without")}
         assert messages["without"] == "Secret t-without/admin-kubeconfig does not exist"
-        assert messages["super"] == "the kubeconfig leads to the super cluster itself; give the tenant's own"
+        for name in ("super", "super-by-name"):
+            assert messages[name] == "the kubeconfig leads to the super cluster itself; give the tenant's own"
+        assert not [each for each in clusters.super.names(NAMESPACES) if each.startswith("t-super")]
         assert messages["files"].endswith("it names files; embed certificates, key and token")
         assert "exec" in messages["plugin"]
-        assert 'vcnode_syncer_tenants{state="Unusable"} 7' in await clusters.syncer.metrics()
+        assert 'vcnode_syncer_tenants{state="Unusable"} 8' in await clusters.syncer.metrics()
         assert (await clusters.syncer.ready_page())[0] == 200
         # One is mended: the condition ends, and the tenant is synced.
         clusters.planes["without"] = plane

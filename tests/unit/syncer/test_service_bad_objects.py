@@ -6,7 +6,7 @@ import asyncio
 import pytest
 
 from daemonkit.kube.client import ApiError
-from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, PODS, Key, Resource, Status
+from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, PODS, VIRTUAL_CLUSTERS, Key, Resource, Status
 from devkit.kube.storage import Object
 from tests.unit.syncer.worlds import EVENTS, Plane, World, running
 
@@ -202,3 +202,19 @@ async def test_what_was_refused_and_is_deleted_is_forgotten() -> None:
         plane.storage.delete(PODS, "web", "refused")
         await asyncio.sleep(5)
         assert world.status()["one"]["notSynced"] == []
+
+
+async def test_the_super_cluster_is_no_tenant() -> None:
+    """Nothing is written for one whose kubeconfig leads there by another address."""
+    world = World({"one": "red", "two": "green"})
+    plane = world.tenants["one"]
+    plane.cluster = world.super.cluster
+    async with running(world):
+        _furnish(world.tenants["two"])
+        await asyncio.sleep(120)
+        page = world.status()["one"]
+        assert (page["phase"], page["problem"]["reason"]) == ("Unusable", "CredentialsUnusable")
+        assert [each for _, each in world.super.objects(NAMESPACES) if each.startswith("red-")] == []
+        assert ("green-web", "app") in world.super.objects(PODS)
+        found = world.super.storage.get(VIRTUAL_CLUSTERS, "tenants", "one")["status"]["conditions"]
+        assert [(each["reason"], each["status"]) for each in found] == [("CredentialsUnusable", "True")]
