@@ -10,8 +10,8 @@ import yaml
 
 DIFFERENCES = Path(__file__).with_name("differences.yaml")
 
-_RESULTS = ("super", "tenant", "tenant_gets", "every_tenant", "after")
-_CASE_KEYS = frozenset({"id", "kind", "direction", "tenant_events", "needs", "defect", "note", *_RESULTS})
+_RESULTS = ("super", "tenant", "tenant_gets", "tenant_events", "every_tenant", "after")
+_CASE_KEYS = frozenset({"id", "kind", "direction", "needs", "defect", "note", *_RESULTS})
 _STEP_KEYS = frozenset({"do", "patch", "super", "tenant", "deletion_seen", "defect", "note"})
 _DIFFERENCE_KEYS = frozenset({"id", "reason", "policy", "refused", *_RESULTS})
 
@@ -144,7 +144,7 @@ def with_difference(case: Case, entry: Mapping[str, Any]) -> Case:
     recorded, and so are steps that are not there.
     """
     expected = dict(case.expected)
-    for key in ("super", "tenant", "tenant_gets", "every_tenant", "refused"):
+    for key in ("super", "tenant", "tenant_gets", "tenant_events", "every_tenant", "refused"):
         if key not in entry:
             continue
         value = entry[key]

@@ -31,10 +31,13 @@ from tests.cases.sync.load import (
 from tests.cases.sync.placeholders import TIME, Placeholders, UnknownPlaceholderError
 from tests.cases.sync.policy import PERMISSIVE
 from tests.cases.sync.server_defaults import Object, compared
+from tests.cases.sync.tenant_events import events_of
+from tests.cases.sync.vnodes import VNodeRun
 from tests.cases.sync.world import KINDS, CaseError, World
 
 _AGAIN = re.compile(r"tenant delete \(grace 0\) and create again, (.*?)(?:, then wait for a patrol.*)?")
 _ENV = "${KUBERNETES_ENV}"
+_NODE = "Node"
 # What stands in for the super cluster's scheduler and kubelet.
 _RUNNING = {
     "phase": "Running",
@@ -76,7 +79,7 @@ class SyncRunner:
         for case in self._file.cases:
             if selected(case):
                 start_s = time.monotonic()
-                if case.kind not in KINDS:
+                if case.kind not in KINDS and case.kind != _NODE:
                     note = f"{case.kind} has no plan of its own: tests/unit/syncer covers it"
                     yield SyncCaseResult(case, (), 0.0, note, is_left_out=True)
                     continue
@@ -94,7 +97,8 @@ class SyncRunner:
 
     def _failures(self, case: Case) -> list[str]:
         try:
-            return list(_CaseRun(self._file, self._differences.everywhere, case).run())
+            found = _CaseRun(self._file, self._differences.everywhere, case)
+            return list(VNodeRun(case, found.placeholders).run() if case.kind == _NODE else found.run())
         except (CaseError, UnknownPlaceholderError) as problem:
             return [f"{type(problem).__name__}: {problem}"]
 
@@ -195,6 +199,11 @@ class _CaseRun:
         if wanted := self._case.expected.get("tenant_gets"):
             actual = self._tenant() or {}
             yield from differs(self.placeholders.replaced(wanted), _part(actual, wanted), "tenant_gets")
+        events = self._case.expected.get("tenant_events")
+        if events is not None:
+            own = self._tenant() or {}
+            found = events_of(self.world, (self._case.kind, self._namespace, self._name), own)
+            yield from differs(self.placeholders.replaced(events), found, "tenant_events")
         self._stand_in()
 
     def _is_made_first_in_super(self) -> bool:

@@ -40,6 +40,8 @@ class World:
         self._addresses: dict[_ObjectKey, str] = {}
         self._count = 0
         self.last_plan = Plan()
+        self.refused_by_server = ""
+        """Why an API server refused the last plan."""
 
     def address(self, side: Side, namespace: str, name: str) -> str:
         """The cluster IP that a Service gets; the same each time."""
@@ -54,21 +56,23 @@ class World:
         if where in self.sides[side]:
             raise CaseError(f"{where} is created, but exists")
         if kind == "Pod":
-            self._admit_pod(side, value["spec"])
+            self._admit_pod(side, value)
         self._count += 1
         value |= {"kind": kind}
         value["metadata"] |= {"uid": f"{side}-{self._count}", "generation": 1}
         self._store(side, where, value)
         return value
 
-    def _admit_pod(self, side: Side, spec: Object) -> None:
+    def _admit_pod(self, side: Side, value: Object) -> None:
         """The admission of priority classes."""
+        spec = value["spec"]
         name = spec.get("priorityClassName")
         if not name:
             return
         found = self.sides[side].get(("PriorityClass", "", name))
         if found is None and name not in _SYSTEM_PRIORITIES:
-            raise AdmissionError(f"no PriorityClass {name}")
+            pod = f'pods "{value["metadata"]["name"]}" is forbidden'
+            raise AdmissionError(f"{pod}: no PriorityClass with name {name} was found")
         spec["priority"] = _SYSTEM_PRIORITIES[name] if found is None else found["value"]
         spec["preemptionPolicy"] = "PreemptLowerPriority" if found is None else found["preemptionPolicy"]
 
@@ -92,6 +96,7 @@ class World:
 
     def reconcile(self, kind: str, namespace: str, name: str) -> None:
         """Plan and carry out until there is nothing left to do. Raises CaseError."""
+        self.refused_by_server = ""
         for _ in range(_MOST_ROUNDS):
             plan = self._plan(kind, namespace, name)
             if plan is None or not plan.actions:
@@ -99,7 +104,8 @@ class World:
             try:
                 for action in plan.actions:
                     self._carry_out(action)
-            except AdmissionError:
+            except AdmissionError as error:
+                self.refused_by_server = str(error)
                 return
         raise CaseError(f"{kind} {namespace}/{name}: {self.last_plan.actions}")
 

@@ -86,9 +86,7 @@ async def test_bad_credentials_are_a_condition_and_no_more(tmp_path: Path) -> No
             "files": encoded(changed(text, user=files)),
             "super": encoded(clusters.super.kubeconfig()),
             "super-by-name": encoded(
-                changed(
-                    clusters.super.kubeconfig(), server=f"https://localhost:{clusters.super.server.port}"
-                )
+                changed(clusters.super.kubeconfig(), server=f"https://localhost:{clusters.super.server.port}")
             ),
         }
         for name, annotation in bad.items():

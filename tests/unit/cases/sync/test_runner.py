@@ -129,3 +129,44 @@ def test_an_unreadable_case_is_named(tmp_path: Path, entry: dict[str, Any]) -> N
     path.write_text(yaml.safe_dump({"cases": [entry]}))
     with pytest.raises(SyncFileError, match=r"cases\.yaml"):
         read(path)
+
+
+WAITING_POD: dict[str, Any] = {
+    "id": "one",
+    "kind": "Pod",
+    "direction": "down",
+    "tenant": {
+        "metadata": {"name": "p", "namespace": "ns"},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "containers": [{"name": "c", "image": "app:1"}],
+            "volumes": [{"name": "s", "secret": {"secretName": "nowhere"}}],
+        },
+    },
+    "super": None,
+}
+
+
+def test_events_of_the_tenant_are_compared(tmp_path: Path) -> None:
+    event = {
+        "reason": "SyncWaiting",
+        "type": "Warning",
+        "message": 'Error creating: Secret "nowhere" not found',
+        "source": {"host": ""},
+        "reportingComponent": "vc-syncer",
+        "involvedObject": {"kind": "Pod", "namespace": "ns", "name": "p"},
+    }
+    assert failures(tmp_path, WAITING_POD | {"tenant_events": [event]}) == []
+    other = WAITING_POD | {"tenant_events": [event | {"reason": "FailedCreate"}]}
+    assert failures(tmp_path, other) == [
+        "tenant_events[0].reason: expected 'FailedCreate', found 'SyncWaiting'"
+    ]
+
+
+def test_a_vnode_is_compared(tmp_path: Path) -> None:
+    addresses = [{"type": "InternalIP", "address": "${NODE_IP}"}]
+    super_node = {"metadata": {"name": "${NODE}"}, "spec": {}, "status": {"addresses": addresses}}
+    case = {"id": "one", "kind": "Node", "direction": "up", "super": super_node, "tenant": super_node}
+    found = failures(tmp_path, case)
+    assert "tenant.spec.unschedulable: only found: True" in found
+    assert not [each for each in found if "addresses" in each]
