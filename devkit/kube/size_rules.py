@@ -14,7 +14,7 @@ MAX_ANNOTATIONS_BYTES = 256 << 10
 # core, MaxSecretSize; the same for ConfigMaps: values alone.
 MAX_DATA_BYTES = 1 << 20
 # etcd, --max-request-bytes.
-MAX_STORED_BYTES = 3 << 19
+MAX_OBJECT_BYTES = 3 << 19
 # kube-apiserver, MaxRequestBodyBytes.
 MAX_REQUEST_BYTES = 3 << 20
 
@@ -41,5 +41,5 @@ def check_object(resource: Resource, value: Object) -> None:
     if data > MAX_DATA_BYTES:
         field = '""' if resource == CONFIG_MAPS else "data"
         raise invalid(resource, name, f"{field}: Too long: may not be more than {MAX_DATA_BYTES} bytes")
-    if len(msgspec.json.encode(value)) > MAX_STORED_BYTES:
+    if len(msgspec.json.encode(value)) > MAX_OBJECT_BYTES:
         raise StatusError(500, "", "etcdserver: request is too large")

@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pod that is there from the start of the ring, so that its token is old enough once all else is tested."""
+"""What is there from the start of the ring, so that it is old enough once all else is tested.
+
+A pod whose token is renewed, and a CronJob that fires at the next minute.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 
 from tenancy import keys
-from tests.k8s.syncer.shops import Shop, pod, pod_spec
+from tests.k8s.syncer.shops import Shop, object_of, pod, pod_spec, template
 
 AGING_POD = "aging"
 AGING_TOKEN = "/token/short"
+CRON_JOB = "tick"
 _NAMESPACE = "aging"
 _SHORTEST_S = 600
 
 
 def start_aging(shop: Shop) -> Shop:
-    """Create it in a namespace of its own; does not wait."""
+    """Create both in a namespace of its own; does not wait."""
     made = Shop(shop.ring, shop.tenant, _NAMESPACE, shop.syncer)
     made.create()
     source = {"serviceAccountToken": {"expirationSeconds": _SHORTEST_S, "path": "short"}}
@@ -24,6 +28,14 @@ def start_aging(shop: Shop) -> Shop:
     made.wait("its account", lambda: made.find("serviceaccounts", "default") is not None)
     # On a network of its own: the default one ends before it.
     made.apply(pod(AGING_POD, spec, labels={"app": AGING_POD, keys.ARKTOS_NETWORK: AGING_POD}))
+    # Its job does not end, so that it fires once. A drain leaves the label alone.
+    job = {**pod_spec("echo ticked", "exec sleep 100000"), "restartPolicy": "Never"}
+    cron = {
+        "schedule": "* * * * *",
+        "concurrencyPolicy": "Forbid",
+        "jobTemplate": {"spec": {"template": template(AGING_POD, job)}},
+    }
+    made.apply(object_of("batch/v1", "CronJob", CRON_JOB, spec=cron))
     return made
 
 

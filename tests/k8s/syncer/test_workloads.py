@@ -9,8 +9,9 @@ import pytest
 
 from tests.k8s.ring.pods import container
 from tests.k8s.syncer import policies
+from tests.k8s.syncer.aging import CRON_JOB
 from tests.k8s.syncer.cluster import NODES
-from tests.k8s.syncer.shops import Shop, deployment, object_of, pod_spec, service, template
+from tests.k8s.syncer.shops import Shop, deployment, is_ready, object_of, pod_spec, service, template
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -137,6 +138,25 @@ def test_job_of_a_cronjob(shop: Shop) -> None:
     # Workloads themselves stay above: only pods and what they need are below.
     names = {pod["metadata"]["labels"]["job-name"] for pod in shop.super_items("pods")}
     assert names == {"tick-now"}
+
+
+@pytest.mark.slow
+def test_cronjob_fires(aging: Shop) -> None:
+    """The tenant's own controller makes a job at the full minute; it was there since the ring's start."""
+    aging.wait("it has fired", lambda: len(aging.items("pods", "job-name")) == 1, timeout_s=90)
+    (pod,) = aging.items("pods", "job-name")
+    name = pod["metadata"]["name"]
+    aging.wait("it runs", lambda: is_ready(aging.get("pods", name)))
+    job = aging.get("jobs", pod["metadata"]["labels"]["job-name"])
+    assert job["metadata"]["ownerReferences"][0]["name"] == CRON_JOB
+    assert aging.get("cronjobs", CRON_JOB)["status"]["lastScheduleTime"]
+    assert aging.kubectl("logs", name).check().text == "ticked\n"
+    made = aging.in_super("pods", name)
+    assert made is not None
+    assert made["status"]["phase"] == "Running"
+    # Neither the job nor its CronJob is below.
+    for kind in ("jobs", "cronjobs"):
+        assert aging.super_items(kind) == []
 
 
 def test_daemonset_runs_on_each_vnode(shop: Shop) -> None:
