@@ -20,7 +20,7 @@ _FIELDS = ("reason", "type", "message", "source", "reportingComponent", "involve
 _OBJECT_FIELDS = ("kind", "namespace", "name")
 
 
-class _Session:
+class _EventSession:
     """What reports need of a session; keeps the Events that are posted."""
 
     def __init__(self, tenant: TenantCluster) -> None:
@@ -42,7 +42,7 @@ class _Session:
 
 def events_of(world: World, item: SyncKey, tenant: Object) -> list[Object]:
     """The Events of the last plan, or of its refusal by the API server; in the fields that cases have."""
-    session: Any = _Session(world.tenant)
+    session: Any = _EventSession(world.tenant)
     clock = itertools.count(0.0, REPORT_WAIT_S)
     reports = TenantReports(SyncerMetrics(), lambda: 0.0, lambda: next(clock))
 
