@@ -489,7 +489,10 @@ class TenantSession:
         """An object changed on one side: plan it, and what waited for it."""
         if not self.is_attached:
             return
-        if not is_verified(self.cached(item), self.cached_super(item)):
+        cached, cached_super = self.cached(item), self.cached_super(item)
+        # Of what is gone on both sides a report may be left.
+        is_gone = cached is None and cached_super is None and item[0] not in NOT_WATCHED
+        if is_gone or not is_verified(cached, cached_super):
             self._enqueue(self, item)
         self._enqueue_waiters(side, item)
 

@@ -188,11 +188,18 @@ class TenantReports:
                 return  # else each patrol reports all of them anew
             known.pop(next(iter(known)))
         known[item] = _LastReport(line, self._now())
+        refused: ApiError | UnreachableError | None = None
         if item[0] == "Pod":
-            await self._set_condition(session, item, tenant, "False", reason, text)
+            try:
+                await self._set_condition(session, item, tenant, "False", reason, text)
+            except (ApiError, UnreachableError) as error:
+                refused = error
         if is_within_rate:
             async with self._slots.yielded():
                 await self._post(session, item, event, text, tenant)
+        if refused is not None:
+            known.pop(item, None)
+            raise refused  # with the item, the report is tried again
 
     def _try_acquire_report(self, session: TenantSession) -> bool:
         now = self._now()

@@ -12,6 +12,7 @@ from syncer.core.objects import SyncedKind
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.deletions import SyncKey
 from syncer.metrics import SyncerMetrics
+from syncer.slots import Slots
 from syncer.tenant_reports import REPORT_WAIT_S, TenantReports
 from tests.cases.sync.server_defaults import Object
 from tests.cases.sync.world import KINDS, World
@@ -44,7 +45,7 @@ def events_of(world: World, item: SyncKey, tenant: Object) -> list[Object]:
     """The Events of the last plan, or of its refusal by the API server; in the fields that cases have."""
     session: Any = _EventSession(world.tenant)
     clock = itertools.count(0.0, REPORT_WAIT_S)
-    reports = TenantReports(SyncerMetrics(), lambda: 0.0, lambda: next(clock))
+    reports = TenantReports(SyncerMetrics(), lambda: 0.0, lambda: next(clock), Slots(1))
 
     async def report() -> None:
         if world.refused_by_server:
