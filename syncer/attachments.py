@@ -16,6 +16,8 @@ from syncer.tenants.port import IS_SUPER_CLUSTER, Reachable, TenantState, Unusab
 _CLOSE_S = 2.0
 # How soon a control plane that went back is noticed.
 _POLL_S = 1.0
+# A session without one of its tasks is begun anew, and lists everything.
+_REOPEN_S = 30.0
 
 _log = logs.get(__name__)
 
@@ -62,6 +64,7 @@ class Attachments:
         self._wait_super_synced = wait_super_synced
         self._is_super_cluster = is_super_cluster
         self._tasks = tasks
+        self._failed: set[TenantSession] = set()
         self.by_source: dict[str, Attachment] = {}
         self.sessions: dict[str, TenantSession] = {}
         """By cluster key."""
@@ -133,6 +136,10 @@ class Attachments:
                 self._refuse_super_cluster(session)
                 return
             if session.has_regressed:
+                _log.warning(
+                    "tenant's control plane went back, restored or wiped: listing its objects anew",
+                    tenant=session.tenant.key,
+                )
                 self._reopen(session)
                 return
 
@@ -156,12 +163,19 @@ class Attachments:
         if source is None:
             return
         state = self.by_source[source].state
-        _log.warning(
-            "tenant's control plane went back, restored or wiped: listing its objects anew",
-            tenant=session.tenant.key,
-        )
         self._end(source)
         self.update({name: each.state for name, each in self.by_source.items()} | {source: state})
+
+    def note_failure(self, session: TenantSession) -> None:
+        """A task of the session has failed: what it did for the tenant nobody does until it is begun anew."""
+        if session not in self._failed and self.sessions.get(session.tenant.key) is session:
+            self._failed.add(session)
+            self._tasks.spawn(self._reopen_later(session), f"reopen {session.tenant.key}")
+
+    async def _reopen_later(self, session: TenantSession) -> None:
+        await asyncio.sleep(_REOPEN_S)
+        self._failed.discard(session)
+        self._reopen(session)
 
     def _end_problem(self, known: Attachment) -> None:
         problem, known.problem = known.problem, None

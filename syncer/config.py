@@ -19,6 +19,8 @@ from tenancy.document import DEFAULT_CLUSTER_DOMAIN
 KIND = "SyncerConfiguration"
 VN_AGENT_PORT = 10550
 PATROL_INTERVAL_S = 60
+# etcd's quota is 2 GiB unless set, and a server that fills it is rare.
+MAX_CACHE_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,12 @@ class TenantsConfig:
         None, doc="tenants are the running VirtualClusters of a cluster"
     )
     directory: Path | None = setting(None, doc="tenants are its files, `<cluster key>.kubeconfig`")
+    max_cache_bytes: int = setting(
+        MAX_CACHE_BYTES,
+        minimum=1 << 20,
+        maximum=1 << 40,
+        doc="what one tenant's objects may take in memory; what is beyond it is not synced",
+    )
 
     def problems(self) -> Iterator[str]:
         if (self.virtual_clusters is None) == (self.directory is None):

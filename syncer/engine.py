@@ -215,7 +215,7 @@ class Engine:
         }
         if side is Side.SUPER:
             cached = session.cached(item)
-            plan = Plan(conflict=Conflict(f"the super object cannot be read: {failed.reason}"))
+            plan = Plan(wait=Wait("SuperObjectUnreadable", f"it stays as it is: {failed.reason}"))
             subject = None if cached is None else _subject(cached.load())
         await self._report(session, item, plan, subject)
 

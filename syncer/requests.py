@@ -30,7 +30,7 @@ def request_of(action: Create | Patch | Delete | Bind) -> ApiRequest:
     match action:
         case Create(_, kind, body):
             namespace = namespace_of(body)
-            typed = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+            typed = {**body, "apiVersion": kind.api_version, "kind": kind.kind}
             return ApiRequest("POST", _path(kind, namespace), namespace, msgspec.json.encode(typed))
         case Patch():
             path = _path(action.kind, action.namespace, action.name)

@@ -131,6 +131,7 @@ class SyncerService:
             self._attachments.sessions,
             self._note_reachability,
             lambda session: self._has_condition(session.virtual_cluster, reachability.REASON),
+            clock=self._outside.monotonic,
         )
         self._orphans = self._make_orphans()
         self._policies = Policies(self._meta_client, self._policies_changed)
@@ -292,9 +293,11 @@ class SyncerService:
             self._ownership,
             open_client=self._outside.open_tenant,
             holds_changed=self._holds_changed,
+            task_failed=self._attachments.note_failure,
             held_tokens=self._held_tokens(state),
             virtual_cluster=state.virtual_cluster,
             user_agent=self._user_agent,
+            max_cache_bytes=self._config.tenants.max_cache_bytes,
             clock=self._outside.monotonic,
         )
 
@@ -326,6 +329,7 @@ class SyncerService:
             self._config.networks.settings(session.tenant.cluster_domain),
             report,
             may_write=lambda: self._ownership.may_write(session.tenant.key),
+            cache_budget=session.cache_budget,
         )
 
     def _detached(self, session: TenantSession) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from daemonkit.kube.byte_budget import ByteBudget
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.freshness import Failure
 from daemonkit.kube.kubeconfig import Access
@@ -77,10 +78,12 @@ class TenantSession:
         *,
         open_client: Callable[[Credentials, int, str], ApiClient],
         holds_changed: Callable[["TenantSession"], None] = lambda _: None,
+        task_failed: Callable[["TenantSession"], None] = lambda _: None,
         held_tokens: Mapping[Side, str] | None = None,
         virtual_cluster: Key | None = None,
         user_agent: str = COMPONENT,
         timing: Timing | None = None,
+        max_cache_bytes: int = 512 << 20,
         clock: Callable[[], float] = time.monotonic,
         new_token: Callable[[], str] = lambda: secrets.token_hex(4),
     ) -> None:
@@ -98,15 +101,16 @@ class TenantSession:
         self._kinds = kinds
         self._super = super_cluster
         self._enqueue = enqueue
-        self._tasks = Tasks(f"tenant {tenant.key}")
+        self._tasks = Tasks(f"tenant {tenant.key}", on_failure=lambda *_: task_failed(self))
         self._super_names: dict[str, str | None] = {}
         self._assumed: dict[SyncKey, tuple[str, str]] = {}
         self._waiting: dict[SyncKey, frozenset[Lookup]] = {}
         self._waiters: dict[Lookup, set[SyncKey]] = {}
         self.vnodes: TenantVNodes | None = None
         self.quota = TenantQuota()
+        self.cache_budget: ByteBudget[CachedObject] = ByteBudget(max_cache_bytes, lambda each: len(each.body))
         self.nodes: Reflector[CachedObject] = Reflector(
-            self.reader, NODES, parse, on_change=self._nodes_changed, timing=timing
+            self.reader, NODES, parse, budget=self.cache_budget, on_change=self._nodes_changed, timing=timing
         )
         self.deletions = Deletions(tenant.key, new_token, clock, held_tokens)
         self._holds_changed = holds_changed
@@ -127,6 +131,7 @@ class TenantSession:
             self.reader,
             sync.kind.resource,
             parse_with_spec if kind in ("Pod", "PersistentVolume") else parse,
+            budget=self.cache_budget,
             may_be_absent=True,
             on_change=lambda changes: self._changed(kind, changes),
             timing=timing,

@@ -72,13 +72,13 @@ class WorkQueue:
     def done(
         self, session: TenantSession, item: SyncKey, *, is_failed: bool, retry_after_s: float = 0.0
     ) -> None:
-        """End an item that `get` gave; a failed one comes again after its own backoff, or the server's."""
+        """End an item that `get` gave.
+
+        A failed one comes again after its own backoff, and not before the server allows it.
+        """
         tenant, now = session.tenant.key, self._now()
         if is_failed and self._sessions.get(tenant) is session:
-            if retry_after_s > 0:
-                self._queue.add_after(tenant, item, retry_after_s, now)
-            else:
-                self._queue.retry(tenant, item, now, self._jitter())
+            self._queue.retry(tenant, item, now, self._jitter(), at_least_s=retry_after_s)
         else:
             self._queue.forget(tenant, item)
         self._queue.done(tenant, item)

@@ -17,6 +17,7 @@ import msgspec
 
 from daemonkit import logs
 from daemonkit.kube import deep_json, oversized_objects
+from daemonkit.kube.byte_budget import OBJECT_BYTES, ByteBudget
 from daemonkit.kube.client import (
     MAX_RESPONSE_BYTES,
     AnswerTooLargeError,
@@ -107,6 +108,8 @@ class Reflector(Generic[T]):
     - `notes_filtered`: which names of those that `include` leaves out to keep in `filtered`.
     - `transform` drops what no handler needs, before an object is stored.
     - `annotations`: a Struct of those to keep of objects that do not decode, or are too large.
+    - `budget`: what the objects of the server may take in all. A list or watch that brings more is
+      refused, and tried again later; what is held stays.
     - `may_be_absent`: the resource need not be installed. A server that has never had it answers 404, which
       counts as synced and empty, and is asked again. (Since Kubernetes 1.23 a starting server answers 503 for
       resources that it may serve later: k8s.io/apiserver, util/notfoundhandler.) A later 404 removes nothing.
@@ -128,6 +131,7 @@ class Reflector(Generic[T]):
         notes_filtered: Callable[[Identity], bool] | None = None,
         transform: Callable[[T], T] | None = None,
         annotations: type[msgspec.Struct] | None = None,
+        budget: ByteBudget[T] | None = None,
         may_be_absent: bool = False,
         on_change: Callable[[Sequence[Change[T]]], None] | None = None,
         timing: Timing | None = None,
@@ -154,6 +158,7 @@ class Reflector(Generic[T]):
         self._decoder = EventDecoder(kind, transform, limits_of(resource), annotations)
         self._pages = msgspec.json.Decoder(Page)
         self._store: Store[T] = Store()
+        self._budget_part = None if budget is None else budget.part(self._store)
         self._confirmed_at: float | None = None
         self._lists = 0
         self._confirmations = 0
@@ -293,6 +298,7 @@ class Reflector(Generic[T]):
         items: list[Put[T] | Undecodable] = []
         filtered: dict[str, set[str]] = {}
         version = ""
+        listed_bytes = 0
         size = self._timing.page_size
         while True:
             if step.is_paged:
@@ -314,6 +320,8 @@ class Reflector(Generic[T]):
                 metadata = _metadata(item)
                 if self._is_included(metadata):
                     items.append(item)
+                    if self._budget_part is not None:
+                        listed_bytes += self._budget_part.size_of(item)
                 elif self._is_filtered(metadata):
                     filtered.setdefault(metadata.namespace, set()).add(metadata.name)
                 taken_bytes += len(raw)
@@ -321,6 +329,8 @@ class Reflector(Generic[T]):
                     # A page may be as large as the server likes: let other tasks run in between.
                     taken_bytes = 0
                     await asyncio.sleep(0)
+            if self._budget_part is not None:
+                self._budget_part.check_listed(listed_bytes)
             version = version or page.metadata.resource_version
             if not page.metadata.continue_:
                 break
@@ -330,6 +340,8 @@ class Reflector(Generic[T]):
             params["continue"] = page.metadata.continue_
         # No await from here: the store, the handlers and `synced` change as one.
         changes = self._store.replace(items, version)
+        if self._budget_part is not None:
+            self._budget_part.count()
         is_due = self.is_absent or not self.synced.is_set() or filtered.keys() != self._filtered.keys()
         self._filtered = filtered
         self._is_relisting = True
@@ -393,6 +405,8 @@ class Reflector(Generic[T]):
         ) as chunks:
             async for chunk in chunks:
                 lines = splitter.feed(chunk)
+                if self._budget_part is not None:
+                    self._budget_part.note_events(sum(map(len, lines)) + OBJECT_BYTES * len(lines))
                 self._apply(lines)
                 if lines:
                     # Buffered data is read without waiting: let other tasks run in between.

@@ -172,15 +172,19 @@ class FairQueue(Generic[T]):
             found = self._sub_queues[tenant] = _SubQueue(tenant)
         self._delay(found, item, now_s + delay_s)
 
-    def retry(self, tenant: str, item: T, now_s: float, jitter: float = 1.0) -> None:
+    def retry(
+        self, tenant: str, item: T, now_s: float, jitter: float = 1.0, *, at_least_s: float = 0.0
+    ) -> None:
         """Add an item that failed after its backoff, and when the tenant's rate of retries allows it.
 
-        `jitter` is drawn from 0 to 1. An item that is delayed already takes no token: one that fails at each
-        of its many changes must not use up what the tenant's other items need.
+        `jitter` is drawn from 0 to 1. `at_least_s` is what the server asked for: one that refuses thousands
+        of items, each for a second, would else get them all again each second. An item that is delayed
+        already takes no token: one that fails at each of its many changes must not use up what the tenant's
+        other items need.
         """
         if self._is_shut_down:
             return
-        delay_s = self._retries.on_failure(tenant, item, now_s, jitter)
+        delay_s = max(at_least_s, self._retries.on_failure(tenant, item, now_s, jitter))
         found = self._sub_queues.get(tenant)
         delayed = found.delayed.get(item) if found is not None else None
         if delayed is None or delayed[0] > now_s + delay_s:

@@ -18,6 +18,7 @@ import msgspec
 from daemonkit import logs
 from daemonkit.backoff import backoff_s, spread_s
 from daemonkit.kube import deep_json
+from daemonkit.kube.byte_budget import ByteBudget
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.kube.event_recorder import EVENTS, EventSource, InvolvedObject, build_event
 from daemonkit.kube.reflector import Reflector, Timing, Transport
@@ -90,6 +91,7 @@ class NetworkController:
         wall: Callable[[], float] = time.time,
         jitter: Callable[[], float] = random.random,
         timing: Timing | None = None,
+        cache_budget: ByteBudget[CachedObject] | None = None,
     ) -> None:
         self._client = client
         self._settings = settings
@@ -106,6 +108,7 @@ class NetworkController:
             watch_client,
             NETWORK.resource,
             parse,
+            budget=cache_budget,
             may_be_absent=True,
             on_change=self._networks_changed,
             timing=timing,

@@ -124,7 +124,7 @@ async def test_a_super_object_that_is_too_large_is_kept(
         await asyncio.sleep(120)
         assert (_uid(plane, resource, where), _uid(world.super, resource, super_where)) == uids
         assert _uid(plane, PODS, ("web", "app"))
-        assert [each for each, _ in _reports(plane, where[1])] == ["SyncConflict"]
+        assert [each for each, _ in _reports(plane, where[1])] == ["SyncWaiting"]
         _label(world.super, resource, super_where, labels)
         await asyncio.sleep(20)
         assert (_uid(plane, resource, where), _uid(world.super, resource, super_where)) == uids

@@ -8,8 +8,19 @@ from typing import Any
 import pytest
 
 from daemonkit.kube.client import ApiError
-from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS, SECRETS, Resource, Status
+from daemonkit.kube.resources import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SECRETS,
+    VIRTUAL_CLUSTERS,
+    Resource,
+    Status,
+)
 from devkit.kube.storage import Object
+from syncer.patrol import Patrol
+from syncer.session import TenantSession
 from tests.unit.syncer.worlds import Plane, World, running
 
 pytestmark = pytest.mark.asyncio
@@ -162,3 +173,49 @@ async def test_a_super_object_that_grows_too_large_is_not_lost() -> None:
         world.super.storage.delete(PODS, "red-web", "p")
         await asyncio.sleep(60)
         assert plane.objects(PODS) == {}
+
+
+async def test_a_tenant_with_too_many_objects_is_not_synced() -> None:
+    """Its VirtualCluster has the reason, what is there stays, and others go on."""
+    world = World({"one": "red", "two": "green"}, max_cache_bytes=1 << 20)
+    async with running(world):
+        for plane in world.tenants.values():
+            plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
+        plane = world.tenants["one"]
+        plane.cluster.create(CONFIG_MAPS, _config_map("first"))
+        await asyncio.sleep(20)
+        for number in range(40):
+            too_much = {**_config_map(f"large-{number}"), "data": {"text": "x" * 100_000}}
+            plane.cluster.create(CONFIG_MAPS, too_much)
+            await asyncio.sleep(1)
+        await asyncio.sleep(120)
+        world.tenants["two"].cluster.create(CONFIG_MAPS, _config_map("later"))
+        await asyncio.sleep(20)
+        assert world.super.storage.get(CONFIG_MAPS, "green-web", "later")["data"] == {"text": "later"}
+        assert world.super.storage.get(CONFIG_MAPS, "red-web", "first")["data"] == {"text": "first"}
+        copies = [name for _, name in world.super.objects(CONFIG_MAPS) if name.startswith("large-")]
+        assert 5 <= len(copies) <= 12
+        found = world.super.storage.get(VIRTUAL_CLUSTERS, "tenants", "one")
+        assert "take more than 1 MiB" in str(found["status"]["conditions"])
+
+
+async def test_a_tenant_whose_task_fails_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World({"one": "red", "two": "green"})
+    check = Patrol.check
+    failed: list[TenantSession] = []
+    patrolled: list[str] = []
+
+    async def fail_once(self: Patrol, session: TenantSession) -> int:
+        if session.tenant.key == "red" and not failed:
+            failed.append(session)
+            raise ValueError("an object that no code expects")
+        patrolled.append(session.tenant.key)
+        return await check(self, session)
+
+    monkeypatch.setattr(Patrol, "check", fail_once)
+    async with running(world):
+        await asyncio.sleep(20)
+        assert [each.has_patrolled for each in failed] == [False]
+        assert set(patrolled) == {"green"}
+        await asyncio.sleep(40)
+        assert set(patrolled) == {"red", "green"}

@@ -173,9 +173,16 @@ class _Probe:
 class World:
     """`problems` has each breach of an invariant, in words."""
 
-    def __init__(self, tenants: Mapping[str, str], sharding: ShardingConfig | None = None) -> None:
+    def __init__(
+        self,
+        tenants: Mapping[str, str],
+        sharding: ShardingConfig | None = None,
+        *,
+        max_cache_bytes: int = 64 << 20,
+    ) -> None:
         """Tenants by the names of their VirtualClusters, with their cluster keys."""
         self._sharding = sharding
+        self._max_cache_bytes = max_cache_bytes
         self.problems: list[str] = []
         self._ports = 1000
         self.writes = 0
@@ -263,7 +270,7 @@ class World:
             lambda *_: SyncerClient(self, self.super), self._open, _Probe(), clock, self._wall, lambda: 0.5
         )
         config = SyncerConfiguration(
-            TenantsConfig(virtual_clusters=VirtualClustersConfig()),
+            TenantsConfig(virtual_clusters=VirtualClustersConfig(), max_cache_bytes=self._max_cache_bytes),
             resources=("ingress",),
             patrol=PatrolConfig(interval_seconds=30),
             sharding=self._sharding,

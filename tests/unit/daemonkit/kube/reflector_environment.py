@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import msgspec
 
+from daemonkit.kube.byte_budget import ByteBudget
 from daemonkit.kube.client import ApiError
 from daemonkit.kube.reflector import Reflector, Timing
 from daemonkit.kube.resources import CONFIG_MAPS, Identity, ObjectMeta, Status, is_older
@@ -42,6 +43,7 @@ class ReflectorEnvironment:
         *,
         notes_filtered: Callable[[Identity], bool] | None = None,
         may_be_absent: bool = False,
+        budget: ByteBudget[ConfigMap] | None = None,
     ) -> None:
         self.storage = Storage()
         self.transport = StorageTransport(self.storage)
@@ -59,6 +61,7 @@ class ReflectorEnvironment:
             notes_filtered=notes_filtered,
             transform=transform,
             may_be_absent=may_be_absent,
+            budget=budget,
             on_change=self._checked,
             timing=timing,
             clock=asyncio.get_running_loop().time,

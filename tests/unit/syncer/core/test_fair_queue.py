@@ -346,6 +346,27 @@ def test_jitter_shortens_a_backoff() -> None:
     assert queue.next_due_s() == 0.75
 
 
+def test_a_servers_wish_does_not_shorten_a_backoff() -> None:
+    queue = fair_queue()
+    due = []
+    for _ in range(4):
+        queue.retry("a", "pod", 0.0, at_least_s=1.5)
+        due.append(queue.next_due_s())
+        assert queue.get(1_000.0) is not None
+        queue.done("a", "pod")
+    assert due == [1.5, 2.0, 4.0, 8.0]
+
+
+def test_a_servers_wish_is_within_the_tenants_rate() -> None:
+    queue = fair_queue(retry=RetrySettings(first_s=1.0, longest_s=64.0, burst=1.0, per_s=0.1))
+    due = []
+    for item in ("one", "two", "three"):
+        queue.retry("a", item, 0.0, at_least_s=1.5)
+        due.append(queue.next_due_s())
+        queue.get(1_000.0)
+    assert due == [1.5, 10.0, 20.0]
+
+
 def test_an_item_is_delayed_once_for_the_earlier_time() -> None:
     queue = fair_queue()
     for delay_s in (9.0, 5.0, 7.0):

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from daemonkit.kube.byte_budget import OBJECT_BYTES, ByteBudget
+from daemonkit.kube.reflector import Timing
+from tests.unit.daemonkit.kube.reflector_environment import ConfigMap, ReflectorEnvironment, lists
+
+pytestmark = pytest.mark.asyncio
+
+KIB = 1 << 10
+OVER = "the objects of this API server take more than 1 MiB"
+
+
+def budget(limit_bytes: int = 1024 * KIB) -> ByteBudget[ConfigMap]:
+    return ByteBudget(limit_bytes, lambda each: sum(map(len, each.data.values())))
+
+
+def text(kib: int) -> str:
+    """So much that an object with it takes `kib` KiB."""
+    return "x" * (kib * KIB - OBJECT_BYTES)
+
+
+def reason(env: ReflectorEnvironment) -> str:
+    failure = env.reflector.failure
+    return "" if failure is None else failure.message
+
+
+async def test_a_list_within_the_budget_is_taken() -> None:
+    env = ReflectorEnvironment(budget=budget())
+    for number in range(4):
+        env.put(f"{number}", text=text(256))
+    async with env.running():
+        await env.reflector.synced.wait()
+        assert len(env.reflector.objects) == 4
+
+
+async def test_a_list_beyond_the_budget_is_refused_until_it_is_smaller() -> None:
+    env = ReflectorEnvironment(Timing(page_size=2), budget=budget())
+    for number in range(100):
+        env.put(f"{number:02}", text=text(256))
+    async with env.running():
+        await asyncio.sleep(5)
+        assert (reason(env), env.reflector.synced.is_set()) == (OVER, False)
+        # Two pages fit, and nothing more was read of any list.
+        assert {query.get("continue") is None for query in lists(env)} == {True, False}
+        assert max(_pages(lists(env))) == 3
+        for number in range(4, 100):
+            env.delete(f"{number:02}")
+        await asyncio.sleep(60)
+        assert env.is_converged()
+        assert reason(env) == ""
+
+
+def _pages(queries: list[Mapping[str, str]]) -> list[int]:
+    counts: list[int] = []
+    for query in queries:
+        if "continue" not in query:
+            counts.append(0)
+        counts[-1] += 1
+    return counts
+
+
+async def test_a_list_without_end_is_ended() -> None:
+    env = ReflectorEnvironment(budget=budget())
+    item = {"metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7"}}
+    metadata = {"resourceVersion": "7", "continue": "more"}
+    env.transport.stale_list = {"metadata": metadata, "items": [item] * 500}
+    async with env.running():
+        await asyncio.sleep(0.1)
+        assert reason(env) == OVER
+        assert _pages(lists(env)) == [3]
+
+
+async def test_events_beyond_the_budget_end_the_watch() -> None:
+    env = ReflectorEnvironment(budget=budget())
+    env.put("first", text=text(256))
+    async with env.running():
+        await env.reflector.synced.wait()
+        for number in range(100):
+            env.put(f"{number}", text=text(256))
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(5)
+        assert reason(env) == OVER
+        assert len(env.reflector.objects) <= 5
+        for number in range(100):
+            env.delete(f"{number}")
+        await asyncio.sleep(60)
+        assert env.is_converged()
+
+
+async def test_changes_of_what_is_held_are_within_the_budget() -> None:
+    env = ReflectorEnvironment(budget=budget())
+    async with env.running():
+        await env.reflector.synced.wait()
+        for number in range(100):
+            env.put("same", text=text(256), number=str(number))
+            env.put(f"short-lived-{number}", text=text(256))
+            await asyncio.sleep(0.01)
+            env.delete(f"short-lived-{number}")
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1)
+        assert env.is_converged()
+        assert (reason(env), env.reflector.lists) == ("", 1)
+
+
+async def test_reflectors_of_one_server_share_the_budget() -> None:
+    shared = budget()
+    one, other = ReflectorEnvironment(budget=shared), ReflectorEnvironment(budget=shared)
+    for number in range(3):
+        one.put(f"{number}", text=text(256))
+        other.put(f"{number}", text=text(256))
+    async with one.running():
+        await one.reflector.synced.wait()
+        async with other.running():
+            await asyncio.sleep(5)
+            assert (reason(one), reason(other)) == ("", OVER)
+            one.delete("0")
+            one.delete("1")
+            await asyncio.sleep(60)
+            assert (reason(other), len(other.reflector.objects)) == ("", 3)
