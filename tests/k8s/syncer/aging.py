@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 
 from tenancy import keys
-from tests.k8s.syncer.shops import Shop, object_of, pod, pod_spec, template
+from tests.k8s.syncer.shops import Shop, object_of, pod, pod_spec
 
 AGING_POD = "aging"
 AGING_TOKEN = "/token/short"
@@ -26,14 +26,15 @@ def start_aging(shop: Shop) -> Shop:
     spec = pod_spec(volumes=[{"name": "token", "projected": {"sources": [source]}}])
     spec["containers"][0]["volumeMounts"] = [{"name": "token", "mountPath": "/token"}]
     made.wait("its account", lambda: made.find("serviceaccounts", "default") is not None)
-    # On a network of its own: the default one ends before it.
-    made.apply(pod(AGING_POD, spec, labels={"app": AGING_POD, keys.ARKTOS_NETWORK: AGING_POD}))
-    # Its job does not end, so that it fires once. A drain leaves the label alone.
+    # On a network of its own: the default one ends before them. A drain leaves `app` alone.
+    labels = {"app": AGING_POD, keys.ARKTOS_NETWORK: AGING_POD}
+    made.apply(pod(AGING_POD, spec, labels=labels))
+    # Its job does not end, so that it fires once.
     job = {**pod_spec("echo ticked", "exec sleep 100000"), "restartPolicy": "Never"}
     cron = {
         "schedule": "* * * * *",
         "concurrencyPolicy": "Forbid",
-        "jobTemplate": {"spec": {"template": template(AGING_POD, job)}},
+        "jobTemplate": {"spec": {"template": {"metadata": {"labels": labels}, "spec": job}}},
     }
     made.apply(object_of("batch/v1", "CronJob", CRON_JOB, spec=cron))
     return made
