@@ -2,7 +2,7 @@
 """Which tenants are synced: attaches those that a source publishes, and detaches the others."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from daemonkit import logs
@@ -51,7 +51,7 @@ class Attachments:
         problem: Callable[[Unusable], None],
         resolved: Callable[[Unusable], None],
         changed: Callable[[TenantSession, TenantCluster], None],
-        wait_super_synced: Callable[[], object],
+        wait_super_synced: Callable[[], Awaitable[None]],
         is_super_cluster: Callable[[TenantSession], bool],
         tasks: Tasks,
     ) -> None:
@@ -123,7 +123,7 @@ class Attachments:
 
     async def _attach_when_synced(self, session: TenantSession) -> None:
         await session.wait_synced()
-        await self._wait_super_synced()  # type: ignore[misc]
+        await self._wait_super_synced()
         if self._is_super_cluster(session):
             self._refuse_super_cluster(session)
             return
@@ -167,7 +167,7 @@ class Attachments:
         self.update({name: each.state for name, each in self.by_source.items()} | {source: state})
 
     def note_failure(self, session: TenantSession) -> None:
-        """A task of the session has failed: what it did for the tenant nobody does until it is begun anew."""
+        """Open the session of a tenant anew, later: one of its tasks has failed, and does not run again."""
         if session not in self._failed and self.sessions.get(session.tenant.key) is session:
             self._failed.add(session)
             self._tasks.spawn(self._reopen_later(session), f"reopen {session.tenant.key}")

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 
 class Slots:
-    """Whoever waits for a tenant's API server gives its place back for that time, by `yielded`.
+    """`acquire` one for each item. Release it with `yielded` during a request to a tenant's API server.
 
     Else a few tenants whose API servers hang would take all places from the others.
     """

@@ -42,7 +42,7 @@ def refusals(pod: Object, policy: SyncPolicy, super_pod: Object | None = None) -
 
     Of a pod that is there already, its super pod says where it runs: a policy that forces VMs by now makes
     none of it. And the tenant's pod may name the super pod's node, to which it is bound. Its runtime class is
-    not judged again, nor its node selectors without scheduling gates: nobody can change them.
+    not judged again, nor its node selectors without scheduling gates: both are immutable then.
     """
     found = RefusalList()
     allowed = policy.pods

@@ -124,7 +124,7 @@ async def test_reports_that_hang_hold_up_no_other_tenant() -> None:
 
 
 async def test_an_object_that_grows_too_large_is_not_deleted() -> None:
-    """It is there, though nobody can read it: its super object stays, and the tenant reads why."""
+    """The object exists and does not decode: its super object stays, and an Event has the reason."""
     world = World({"one": "red"})
     async with running(world):
         plane = world.tenants["one"]
