@@ -161,6 +161,11 @@ def unreadable_keys(changes: Iterable[Change[CachedObject]]) -> frozenset[Key]:
 
 def parse(raw: msgspec.Raw | bytes) -> CachedObject:
     """Parse an object of a list or a watch. Raises msgspec.ValidationError without usable metadata."""
+    return _parse(raw)[0]
+
+
+def _parse(raw: msgspec.Raw | bytes) -> tuple[CachedObject, dict[str, msgspec.Raw]]:
+    """The object, and the fields of its body."""
     fields = deep_json.decode(_RAW, raw)
     if "metadata" not in fields:
         raise msgspec.ValidationError("an object without metadata")
@@ -173,7 +178,7 @@ def parse(raw: msgspec.Raw | bytes) -> CachedObject:
         body = msgspec.json.encode(fields)
     else:
         body = bytes(raw)
-    return CachedObject(identity, body)
+    return CachedObject(identity, body), fields
 
 
 def _is_path_name(name: str) -> bool:
@@ -183,8 +188,7 @@ def _is_path_name(name: str) -> bool:
 
 def parse_with_spec(raw: msgspec.Raw | bytes) -> CachedObject:
     """As `parse`, for kinds whose node or claim matters: Pods, PersistentVolumes."""
-    found = parse(raw)
-    fields = deep_json.decode(_RAW, found.body)
+    found, fields = _parse(raw)
     owner = _OWNED.decode(fields["metadata"]).annotations
     found.tenant_uid = "" if owner is None else owner.uid
     if "spec" in fields:
