@@ -197,7 +197,7 @@ class ClientRun:
                 seen.closed_s = time.monotonic()
 
     def _await_reply(self, client: CaseClient, seen: CaseExchange, used: int) -> None:
-        """Receive until the first reply is complete; of a stream or tunnel, until its head is."""
+        """Receive until the first reply is complete; of a stream, until it pauses; of a tunnel, its head."""
         method = seen.request.split(b" ", 1)[0].decode("latin-1")
         limit_s = self._expect.within_s or _REPLY_DEADLINE_S
         hang_s = float((self._case.upstream or {}).get("hang_s", 0))
@@ -216,7 +216,7 @@ class ClientRun:
                 seen.detail = f"not HTTP: {problem}"
                 return
             if seen.reply is not None:
-                is_pausing = now - last_byte_s > _STREAM_PAUSE_S
+                is_pausing = not seen.reply.has_length and now - last_byte_s > _STREAM_PAUSE_S
                 if seen.reply.is_complete or seen.reply.status == 101 or is_pausing:
                     return
             if client.end is not None and not got:

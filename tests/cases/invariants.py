@@ -70,7 +70,8 @@ class CaseEvidence:
             return []
         with self.environment.audit_file.open("rb") as file:
             file.seek(self.before.audit_bytes)
-            lines = file.read().decode("utf-8", "replace").splitlines()
+            # What follows the last newline is a line that is being written.
+            lines = file.read().rpartition(b"\n")[0].decode("utf-8", "replace").splitlines()
         if self.tenant == "ten-b":
             return lines
         return [line for line in lines if '"ten-b"' not in line or '"bank"' not in line]
@@ -326,6 +327,9 @@ def _i14(evidence: CaseEvidence) -> list[str]:
         word = foreign_word(text, fixtures.foreign_words(tenant) | fixtures.super_words(), allowed)
         if word is not None:
             failures.append(f"{word!r} in the page")
+        if not seen.reply.is_complete:
+            failures.append(f"the page is cut after {len(seen.reply.body)} bytes")
+            continue
         failures += _page_rows(seen.reply, text, own)
     return failures[:4]
 

@@ -22,6 +22,10 @@ class ReceivedReply:
     is_complete: bool
     ends_with_connection: bool = False
 
+    @property
+    def has_length(self) -> bool:
+        return bool(self.values("Content-Length"))
+
     def values(self, header: str) -> list[str]:
         return [value for name, value in self.headers if name.lower() == header.lower()]
 

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +89,8 @@ class Runner:
             OSError,
         ) as problem:
             failures = [f"{type(problem).__name__}: {problem}"]
+        except Exception as error:  # noqa: BLE001 - else one case ends the run, and its name is lost
+            failures = traceback.format_exception(error)
         return CaseResult(case, tuple(failures), time.monotonic() - begin)
 
     def _run(self, case: RequestCase) -> list[str]:

@@ -119,6 +119,16 @@ def request(line: str, *headers: str) -> dict[str, Any]:
         ),
         ({"request": request("GET /pods HTTP/1.1"), "expect": {"hold": ["I14"]}}, "I14: "),
         (
+            {
+                "request": request("GET /pods HTTP/1.1"),
+                "upstream": {
+                    "raw": "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+                },
+                "expect": {"hold": ["I14"]},
+            },
+            "I14: the page is cut after 1 bytes",
+        ),
+        (
             {"request": request(OWN, "Host: n", "X-A: 1"), "expect": {"upstream_headers": {"X-A": ["2"]}}},
             "the kubelet saw X-A: ['1'], not ['2']",
         ),
@@ -163,6 +173,16 @@ def test_unknown_words_fail_their_case(
     message = failures(faulty, tmp_path, **({"request": request("GET /pods HTTP/1.1")} | raw))
     assert "harness does not know" in message
     assert expected in message
+
+
+def test_an_error_of_the_harness_fails_its_case(
+    faulty: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> list[str]:
+        raise ArithmeticError("a bug of the harness")
+
+    monkeypatch.setattr("tests.cases.runner.check_expectations", broken)
+    assert "ArithmeticError: a bug of the harness" in failures(faulty, tmp_path, request=request(OWN))
 
 
 def test_a_case_with_an_optional_part_needs_an_otherwise(faulty: Runner, tmp_path: Path) -> None:
