@@ -7,24 +7,13 @@ import pytest
 
 from daemonkit.kube.client import ApiError
 from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, PODS, VIRTUAL_CLUSTERS, Key, Resource, Status
-from devkit.kube.storage import Object
-from tests.unit.syncer.worlds import EVENTS, Plane, World, running
+from tests.unit.syncer import objects
+from tests.unit.syncer.worlds import EVENTS, Plane, World, furnish, running, synced_tenant
 
 pytestmark = pytest.mark.asyncio
 
 LABELS = {f"label-{number}-{'x' * 30}": "x" for number in range(1_001)}
 TOO_LARGE = "too large: metadata.labels has more than 1000 entries"
-
-
-def _pod(name: str) -> Object:
-    spec = {"containers": [{"name": "c", "image": "i"}]}
-    return {"metadata": {"namespace": "web", "name": name}, "spec": spec}
-
-
-def _furnish(plane: Plane) -> None:
-    plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
-    plane.cluster.create(CONFIG_MAPS, {"metadata": {"namespace": "web", "name": "c"}, "data": {}})
-    plane.cluster.create(PODS, _pod("app"))
 
 
 def _label(plane: Plane, resource: Resource, where: Key, labels: dict[str, str]) -> None:
@@ -55,7 +44,7 @@ async def test_an_object_that_grows_too_large_stays(resource: Resource, where: K
     async with running(world):
         plane, other = world.tenants.values()
         for each in (plane, other):
-            _furnish(each)
+            furnish(each, objects.pod("app"))
         await asyncio.sleep(20)
         uid = _uid(world.super, resource, super_where)
         _label(plane, resource, where, LABELS)
@@ -68,7 +57,7 @@ async def test_an_object_that_grows_too_large_stays(resource: Resource, where: K
         assert _uid(world.super, PODS, ("red-web", "app")) == uid or resource == NAMESPACES
         assert ("SyncRefused", f"object: {TOO_LARGE}") in _reports(plane, where[1])
         assert "deletionTimestamp" not in plane.storage.get(resource, *where)["metadata"]
-        other.cluster.create(PODS, _pod("later"))
+        other.cluster.create(PODS, objects.pod("later"))
         await asyncio.sleep(5)
         assert ("green-web", "later") in world.super.objects(PODS)
         # It becomes small again: what it has then goes down.
@@ -80,11 +69,7 @@ async def test_an_object_that_grows_too_large_stays(resource: Resource, where: K
 
 
 async def test_the_end_of_what_was_too_large_goes_down() -> None:
-    world = World({"one": "red"})
-    async with running(world):
-        plane = world.tenants["one"]
-        _furnish(plane)
-        await asyncio.sleep(20)
+    async with synced_tenant(objects.pod("app")) as (world, plane):
         _label(plane, PODS, ("web", "app"), LABELS)
         await asyncio.sleep(20)
         plane.storage.delete(PODS, "web", "app")
@@ -97,8 +82,8 @@ async def test_what_is_created_too_large_is_reported() -> None:
     world = World({"one": "red"})
     async with running(world):
         plane = world.tenants["one"]
-        _furnish(plane)
-        plane.cluster.create(PODS, _pod("large") | {"metadata": {"namespace": "web", "name": "large"}})
+        furnish(plane)
+        plane.cluster.create(PODS, objects.pod("large"))
         _label(plane, PODS, ("web", "large"), LABELS)
         await asyncio.sleep(20)
         assert ("SyncRefused", f"object: {TOO_LARGE}") in _reports(plane, "large")
@@ -113,11 +98,7 @@ async def test_a_super_object_that_is_too_large_is_kept(
     resource: Resource, where: Key, super_where: Key
 ) -> None:
     """Somebody's webhook adds to it; the tenant's object must not go for that."""
-    world = World({"one": "red"})
-    async with running(world):
-        plane = world.tenants["one"]
-        _furnish(plane)
-        await asyncio.sleep(20)
+    async with synced_tenant(objects.pod("app")) as (world, plane):
         uids = _uid(plane, resource, where), _uid(world.super, resource, super_where)
         labels = world.super.storage.get(resource, *super_where)["metadata"].get("labels") or {}
         _label(world.super, resource, super_where, labels | LABELS)
@@ -133,13 +114,8 @@ async def test_a_super_object_that_is_too_large_is_kept(
 
 async def test_a_report_that_was_not_written_is_tried_again() -> None:
     """The condition of the first try is refused: the next try writes it, and the Event."""
-    world = World({"one": "red"})
-    async with running(world):
-        plane = world.tenants["one"]
-        _furnish(plane)
-        await asyncio.sleep(20)
-        pod = _pod("refused")
-        pod["spec"]["hostNetwork"] = True
+    async with synced_tenant() as (world, plane):
+        pod = objects.pod("refused", hostNetwork=True)
         failed: list[str] = []
 
         def fail_once(path: str) -> None:
@@ -172,31 +148,20 @@ async def test_a_report_that_was_not_written_is_tried_again() -> None:
 )
 async def test_a_refusal_for_the_size_is_reported(code: int, message: str, *, is_reported: bool) -> None:
     """etcd's refusal comes with 500, as do errors that pass."""
-    world = World({"one": "red"})
-    async with running(world):
-        plane = world.tenants["one"]
-        _furnish(plane)
-        await asyncio.sleep(20)
+    async with synced_tenant() as (world, plane):
 
         def refuse(path: str) -> None:
             if path == "/api/v1/namespaces/red-web/configmaps":
                 raise ApiError(Status(message=message, code=code))
 
         world.on_write = refuse
-        plane.cluster.create(CONFIG_MAPS, {"metadata": {"namespace": "web", "name": "large"}, "data": {}})
+        plane.cluster.create(CONFIG_MAPS, objects.config_map("large"))
         await asyncio.sleep(20)
         assert _reports(plane, "large") == ({("FailedCreate", message)} if is_reported else set())
 
 
 async def test_what_was_refused_and_is_deleted_is_forgotten() -> None:
-    world = World({"one": "red"})
-    async with running(world):
-        plane = world.tenants["one"]
-        _furnish(plane)
-        pod = _pod("refused")
-        pod["spec"]["hostNetwork"] = True
-        plane.cluster.create(PODS, pod)
-        await asyncio.sleep(20)
+    async with synced_tenant(objects.pod("refused", hostNetwork=True)) as (world, plane):
         assert len(world.status()["one"]["notSynced"]) == 1
         plane.storage.delete(PODS, "web", "refused")
         await asyncio.sleep(5)
@@ -209,7 +174,7 @@ async def test_the_super_cluster_is_no_tenant() -> None:
     plane = world.tenants["one"]
     plane.cluster = world.super.cluster
     async with running(world):
-        _furnish(world.tenants["two"])
+        furnish(world.tenants["two"], objects.pod("app"))
         await asyncio.sleep(120)
         page = world.status()["one"]
         assert (page["phase"], page["problem"]["reason"]) == ("Unusable", "CredentialsUnusable")

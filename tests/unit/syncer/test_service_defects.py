@@ -9,36 +9,20 @@ from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS, SECRE
 from devkit.kube.storage import Object
 from syncer.kinds.persistent_volume import KIND as VOLUME
 from tenancy import keys
-from tests.unit.syncer.worlds import CLAIMS, Plane, World, annotations_of, running
+from tests.unit.syncer import objects
+from tests.unit.syncer.worlds import CLAIMS, World, annotations_of, furnish, running, synced_tenant
 
 pytestmark = pytest.mark.asyncio
 
 TENANTS = {"one": "red", "two": "green"}
 
 
-def _config_map(name: str, text: str) -> Object:
-    return {"metadata": {"namespace": "web", "name": name}, "data": {"text": text}}
-
-
-def _pod(name: str) -> Object:
-    spec = {"containers": [{"name": "c", "image": "i"}]}
-    return {"metadata": {"namespace": "web", "name": name}, "spec": spec}
-
-
-def _furnish(plane: Plane) -> None:
-    plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
-    plane.cluster.create(CONFIG_MAPS, _config_map("c", plane.name))
-
-
 async def test_a_recreated_tenant_is_another_tenant() -> None:
     """Nothing is written into its former namespaces: they go, and the new one gets its own."""
-    world = World({"one": "red"})
-    async with running(world):
-        _furnish(world.tenants["one"])
-        await asyncio.sleep(20)
+    async with synced_tenant(objects.config_map("c", "former")) as (world, _):
         former = world.super.storage.get(NAMESPACES, "", "red-web")["metadata"]["uid"]
         plane = world.make_tenant("one")
-        _furnish(plane)
+        furnish(plane, objects.config_map("c", plane.name))
         await asyncio.sleep(200)
         found = world.super.storage.get(NAMESPACES, "", "red-web")
         assert found["metadata"]["uid"] != former
@@ -49,14 +33,10 @@ async def test_a_recreated_tenant_is_another_tenant() -> None:
 
 async def test_a_lost_answer_of_a_creation_is_adopted() -> None:
     """The object is found in the way, read, and recognised: nothing is tried for ever."""
-    world = World({"one": "red"})
-    async with running(world):
-        plane = world.tenants["one"]
-        _furnish(plane)
-        await asyncio.sleep(20)
+    async with synced_tenant() as (world, plane):
         world.super.flows.clear()
         world.super.lost = 1
-        plane.cluster.create(CONFIG_MAPS, _config_map("later", "x"))
+        plane.cluster.create(CONFIG_MAPS, objects.config_map("later"))
         await asyncio.sleep(5)
         assert world.status()["one"]["queue"] == {"ready": 0, "delayed": 0, "inFlight": 0}
         written = world.super.storage.written(CONFIG_MAPS)
@@ -68,17 +48,12 @@ async def test_a_lost_answer_of_a_creation_is_adopted() -> None:
 
 async def test_a_deletion_that_a_watch_missed_is_carried_out() -> None:
     """Only a list shows it: of a tenant's object, and of a node of the super cluster."""
-    world = World({"one": "red"})
-    async with running(world):
-        plane = world.tenants["one"]
-        _furnish(plane)
-        for number in range(4):
-            plane.cluster.create(CONFIG_MAPS, _config_map(f"c-{number}", "x"))
-        await asyncio.sleep(20)
+    made = [objects.config_map(name) for name in ("c", "c-0", "c-1", "c-2", "c-3")]
+    async with synced_tenant(*made) as (world, plane):
         for each in (plane, world.super):
             each.flows.clear()
         plane.cluster.delete(CONFIG_MAPS, "web", "c")
-        plane.cluster.create(CONFIG_MAPS, _config_map("last", "x"))
+        plane.cluster.create(CONFIG_MAPS, objects.config_map("last"))
         world.super.cluster.delete(NODES, "", "node-1")
         for each in (plane, world.super):
             each.storage.bump(100)
@@ -91,14 +66,10 @@ async def test_a_deletion_that_a_watch_missed_is_carried_out() -> None:
 
 
 async def test_a_pod_costs_no_list() -> None:
-    world = World({"one": "red"})
-    async with running(world):
-        plane = world.tenants["one"]
-        _furnish(plane)
-        await asyncio.sleep(20)
+    async with synced_tenant() as (world, plane):
         world.reads.clear()
         for number in range(5):
-            plane.cluster.create(PODS, _pod(f"p-{number}"))
+            plane.cluster.create(PODS, objects.pod(f"p-{number}"))
         await asyncio.sleep(5)
         assert len(world.super.objects(PODS)) == 5
         lists = ("/pods", "/secrets", "/nodes", "/configmaps", "/serviceaccounts")
@@ -113,9 +84,8 @@ async def test_volumes_of_one_name_do_not_hide_each_other() -> None:
         own: Object = {"metadata": {"name": "v"}, "spec": {"capacity": {"storage": "7Gi"}}}
         two.cluster.create(VOLUME.resource, own)
         for plane in (one, two):
-            _furnish(plane)
-        claim = {"metadata": {"namespace": "web", "name": "data"}, "spec": {"volumeName": "v"}}
-        one.cluster.create(CLAIMS, claim)
+            furnish(plane)
+        one.cluster.create(CLAIMS, objects.claim("data", volumeName="v"))
         await asyncio.sleep(20)
         found = world.super.storage.get(CLAIMS, "red-web", "data")
         ref = {"namespace": "red-web", "name": "data", "uid": found["metadata"]["uid"]}
@@ -153,12 +123,7 @@ def _lose_namespace(world: World, path_end: str) -> list[str]:
 
 async def test_ownership_is_asked_again_before_each_write() -> None:
     """A super namespace changes hands between a plan's actions: what follows is not sent."""
-    world = World({"one": "red"})
-    async with running(world):
-        plane = world.tenants["one"]
-        _furnish(plane)
-        plane.cluster.create(PODS, _pod("p"))
-        await asyncio.sleep(20)
+    async with synced_tenant(objects.config_map("c"), objects.pod("p")) as (world, plane):
         later = _lose_namespace(world, "/red-web/pods/p")
         pod = plane.storage.get(PODS, "web", "p")
         pod["metadata"]["annotations"] = {"first": "this"}
@@ -174,17 +139,9 @@ async def test_ownership_is_asked_again_before_each_write() -> None:
 
 async def test_ownership_is_asked_again_before_a_secret_of_tokens() -> None:
     """The same while the tenant binds a pod and issues its token."""
-    world = World({"one": "red"})
-    async with running(world):
-        plane = world.tenants["one"]
-        _furnish(plane)
-        await asyncio.sleep(20)
+    async with synced_tenant(objects.config_map("c")) as (world, plane):
         later = _lose_namespace(world, "/pods/p/binding")
-        token = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}}
-        pod = _pod("p")
-        pod["spec"]["volumes"] = [{"name": "t", "projected": {"sources": [token]}}]
-        pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "t", "mountPath": "/t"}]
-        plane.cluster.create(PODS, pod)
+        plane.cluster.create(PODS, objects.pod_with_token("p", 3600))
         await asyncio.sleep(20)
         assert ("red-web", "p") in world.super.objects(PODS)
         assert [where for where in world.super.objects(SECRETS) if where[0] == "red-web"] == []
@@ -195,11 +152,7 @@ async def test_ownership_is_asked_again_before_a_secret_of_tokens() -> None:
 @pytest.mark.parametrize("is_late", [True, False], ids=["events-after-the-answer", "events-before-it"])
 async def test_an_edit_just_before_a_patch_is_repaired(is_late: bool) -> None:
     """A patch is answered with what others wrote before it, whenever their events come."""
-    world = World({"one": "red"})
-    async with running(world):
-        plane = world.tenants["one"]
-        _furnish(plane)
-        await asyncio.sleep(20)
+    async with synced_tenant(objects.config_map("c")) as (world, plane):
 
         def write_first(path: str) -> None:
             if path.endswith("/red-web/configmaps/c"):
@@ -211,7 +164,7 @@ async def test_an_edit_just_before_a_patch_is_repaired(is_late: bool) -> None:
                     world.super.flows.clear()
 
         world.on_write = write_first
-        plane.cluster.update(CONFIG_MAPS, _config_map("c", "later"))
+        plane.cluster.update(CONFIG_MAPS, objects.config_map("c", "later"))
         await asyncio.sleep(5)
         assert world.super.flows.is_set() is not is_late
         world.super.flows.set()
@@ -221,13 +174,9 @@ async def test_an_edit_just_before_a_patch_is_repaired(is_late: bool) -> None:
 
 async def test_a_tenants_write_just_before_a_patch_goes_down() -> None:
     """As above, with the tenant's object and its status."""
-    world = World({"one": "red"})
-    async with running(world):
-        plane = world.tenants["one"]
-        _furnish(plane)
-        spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-        plane.cluster.create(CLAIMS, {"metadata": {"namespace": "web", "name": "v"}, "spec": spec})
-        await asyncio.sleep(20)
+    requests = {"storage": "1Gi"}
+    made = objects.claim("v", accessModes=["ReadWriteOnce"], resources={"requests": requests})
+    async with synced_tenant(made) as (world, plane):
 
         def write_first(path: str) -> None:
             if path.endswith("/web/persistentvolumeclaims/v/status"):

@@ -3,7 +3,6 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -18,10 +17,10 @@ from daemonkit.kube.resources import (
     Resource,
     Status,
 )
-from devkit.kube.storage import Object
 from syncer.patrol import Patrol
 from syncer.session import TenantSession
-from tests.unit.syncer.worlds import Plane, World, running
+from tests.unit.syncer import objects
+from tests.unit.syncer.worlds import Plane, World, furnish, running, synced_tenant
 
 pytestmark = pytest.mark.asyncio
 
@@ -29,20 +28,11 @@ pytestmark = pytest.mark.asyncio
 HANGING = ("a", "b", "c", "d")
 
 
-def _pod(name: str, **spec: Any) -> Object:
-    containers = [{"name": "c", "image": "i"}]
-    return {"metadata": {"namespace": "web", "name": name}, "spec": {"containers": containers, **spec}}
-
-
 def _make_too_large(plane: Plane, resource: Resource, namespace: str, name: str) -> None:
     found = plane.storage.get(resource, namespace, name)
     too_many = {f"label-{number}": "x" for number in range(1_200)}
     found["metadata"]["labels"] = {**found["metadata"].get("labels", {}), **too_many}
     plane.storage.put(resource, found)
-
-
-def _config_map(name: str) -> Object:
-    return {"metadata": {"namespace": "web", "name": name}, "data": {"text": name}}
 
 
 def _count(path: str, found: list[str]) -> Callable[[str], None]:
@@ -62,11 +52,7 @@ def _conditions(plane: Plane) -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize("is_changing", [False, True])
 async def test_a_refused_pod_is_reported_at_a_bounded_rate(is_changing: bool) -> None:
     """Each report changes the pod, which is planned at once: two reports at each try would never rest."""
-    world = World({"one": "red"})
-    async with running(world):
-        plane = world.tenants["one"]
-        plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
-        await asyncio.sleep(20)
+    async with synced_tenant() as (world, plane):
         creations: list[str] = []
         reports: list[str] = []
 
@@ -78,7 +64,7 @@ async def test_a_refused_pod_is_reported_at_a_bounded_rate(is_changing: bool) ->
                 raise ApiError(Status(code=403, reason="Forbidden", message=text))
 
         world.on_write = refuse
-        plane.cluster.create(PODS, _pod("p"))
+        plane.cluster.create(PODS, objects.pod("p"))
         await asyncio.sleep(100)
         assert len(creations) < 25
         assert len(reports) == (3 if is_changing else 1)
@@ -93,13 +79,13 @@ async def test_a_pod_without_its_vnode_is_reported_once() -> None:
     world = World({"one": "red"})
     async with running(world):
         plane = world.tenants["one"]
-        plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
+        furnish(plane)
         for name in ("node-0", "node-1"):
             plane.cluster.create(NODES, {"metadata": {"name": name}})
         await asyncio.sleep(20)
         reports: list[str] = []
         world.on_write = _count("/pods/p/status", reports)
-        plane.cluster.create(PODS, _pod("p"))
+        plane.cluster.create(PODS, objects.pod("p"))
         await asyncio.sleep(100)
         assert len(reports) == 1
         assert [each[:2] for each in _conditions(plane)] == [("False", "SyncConflict")]
@@ -110,28 +96,22 @@ async def test_reports_that_hang_hold_up_no_other_tenant() -> None:
     world = World({name: f"key-{name}" for name in ("one", *HANGING)})
     async with running(world):
         for plane in world.tenants.values():
-            plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
+            furnish(plane)
         await asyncio.sleep(20)
         for name in HANGING:
             plane = world.tenants[name]
             plane.answers.clear()
             for number in range(20):
-                plane.cluster.create(PODS, _pod(f"p-{number}", hostNetwork=True))
+                plane.cluster.create(PODS, objects.pod(f"p-{number}", hostNetwork=True))
         await asyncio.sleep(1)
-        world.tenants["one"].cluster.create(CONFIG_MAPS, _config_map("c"))
+        world.tenants["one"].cluster.create(CONFIG_MAPS, objects.config_map("c"))
         await asyncio.sleep(1)
         assert ("key-one-web", "c") in world.super.objects(CONFIG_MAPS)
 
 
 async def test_an_object_that_grows_too_large_is_not_deleted() -> None:
     """The object exists and does not decode: its super object stays, and an Event has the reason."""
-    world = World({"one": "red"})
-    async with running(world):
-        plane = world.tenants["one"]
-        plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
-        plane.cluster.create(CONFIG_MAPS, _config_map("c"))
-        plane.cluster.create(PODS, _pod("p"))
-        await asyncio.sleep(20)
+    async with synced_tenant(objects.config_map("c"), objects.pod("p")) as (world, plane):
         before = {each: found["metadata"]["uid"] for each, found in world.super.objects(PODS).items()}
         assert before.keys() == {("red-web", "p")}
         for resource, namespace, name in ((NAMESPACES, "", "web"), (PODS, "web", "p")):
@@ -153,16 +133,7 @@ async def test_an_object_that_grows_too_large_is_not_deleted() -> None:
 
 async def test_a_super_object_that_grows_too_large_is_not_lost() -> None:
     """The tenant's pod stays, and so do its tokens, until the super object is gone."""
-    world = World({"one": "red"})
-    async with running(world):
-        plane = world.tenants["one"]
-        plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
-        pod = _pod("p")
-        token = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}}
-        pod["spec"]["volumes"] = [{"name": "t", "projected": {"sources": [token]}}]
-        pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "t", "mountPath": "/t"}]
-        plane.cluster.create(PODS, pod)
-        await asyncio.sleep(20)
+    async with synced_tenant(objects.pod_with_token("p", 3600)) as (world, plane):
         uid = plane.storage.get(PODS, "web", "p")["metadata"]["uid"]
         secrets = world.super.objects(SECRETS).keys()
         assert [namespace for namespace, _ in secrets] == ["red-web"]
@@ -180,16 +151,16 @@ async def test_a_tenant_with_too_many_objects_is_not_synced() -> None:
     world = World({"one": "red", "two": "green"}, max_cache_bytes=1 << 20)
     async with running(world):
         for plane in world.tenants.values():
-            plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
+            furnish(plane)
         plane = world.tenants["one"]
-        plane.cluster.create(CONFIG_MAPS, _config_map("first"))
+        plane.cluster.create(CONFIG_MAPS, objects.config_map("first", "first"))
         await asyncio.sleep(20)
         for number in range(40):
-            too_much = {**_config_map(f"large-{number}"), "data": {"text": "x" * 100_000}}
+            too_much = objects.config_map(f"large-{number}", "x" * 100_000)
             plane.cluster.create(CONFIG_MAPS, too_much)
             await asyncio.sleep(1)
         await asyncio.sleep(120)
-        world.tenants["two"].cluster.create(CONFIG_MAPS, _config_map("later"))
+        world.tenants["two"].cluster.create(CONFIG_MAPS, objects.config_map("later", "later"))
         await asyncio.sleep(20)
         assert world.super.storage.get(CONFIG_MAPS, "green-web", "later")["data"] == {"text": "later"}
         assert world.super.storage.get(CONFIG_MAPS, "red-web", "first")["data"] == {"text": "first"}

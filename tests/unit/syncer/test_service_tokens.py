@@ -7,32 +7,16 @@ from collections.abc import Mapping
 
 import pytest
 
-from daemonkit.kube.resources import NAMESPACES, PODS, SECRETS
+from daemonkit.kube.resources import PODS, SECRETS
 from devkit.kube.storage import Object
 from devkit.kube.token_requests import claims_of
-from tests.unit.syncer.worlds import EVENTS, Plane, World, annotations_of, refused, running
+from tests.unit.syncer import objects
+from tests.unit.syncer.worlds import EVENTS, Plane, World, annotations_of, refused, synced_tenant
 
 pytestmark = pytest.mark.asyncio
 
-TENANTS = {"one": "red"}
 _OF_NAMESPACES = ("/api/v1/namespaces/web/", "/api/v1/namespaces/red-web/")
 SYNCED = "vcnode.io/Synced"
-
-
-def _make_pod(plane: Plane, name: str = "p") -> None:
-    token = {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}
-    spec = {
-        "containers": [{"name": "c", "image": "i", "volumeMounts": [{"name": "t", "mountPath": "/t"}]}],
-        "volumes": [{"name": "t", "projected": {"sources": [token]}}],
-    }
-    plane.cluster.create(PODS, {"metadata": {"namespace": "web", "name": name}, "spec": spec})
-
-
-async def _furnished(world: World) -> Plane:
-    plane = world.tenants["one"]
-    plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
-    await asyncio.sleep(20)
-    return plane
 
 
 def _claims(world: World) -> Mapping[str, Object]:
@@ -56,12 +40,10 @@ def _conditions(plane: Plane) -> Mapping[str, str]:
 
 async def test_a_token_names_the_node_and_costs_two_requests() -> None:
     """The tenant's API server knows the node once the pod is bound. Then the Secret is the next write."""
-    world = World(TENANTS)
-    async with running(world):
-        plane = await _furnished(world)
+    async with synced_tenant() as (world, plane):
         paths: list[str] = []
         world.on_write = paths.append
-        _make_pod(plane)
+        plane.cluster.create(PODS, objects.pod_with_token("p", 600))
         await asyncio.sleep(20)
         found = [each for each in paths if each.startswith(_OF_NAMESPACES)]
         assert found == [
@@ -77,9 +59,7 @@ async def test_a_token_names_the_node_and_costs_two_requests() -> None:
 
 @pytest.mark.parametrize("path", ["/serviceaccounts/default/token", "/red-web/secrets"])
 async def test_a_kill_after_the_binding_loses_no_token(path: str) -> None:
-    world = World(TENANTS)
-    async with running(world):
-        plane = await _furnished(world)
+    async with synced_tenant() as (world, plane):
         died = asyncio.Event()
 
         def kill(written: str) -> None:
@@ -88,7 +68,7 @@ async def test_a_kill_after_the_binding_loses_no_token(path: str) -> None:
                 raise asyncio.CancelledError
 
         world.on_write = kill
-        _make_pod(plane)
+        plane.cluster.create(PODS, objects.pod_with_token("p", 600))
         await died.wait()
         await world.kill_syncer()
         assert plane.storage.get(PODS, "web", "p")["spec"]["nodeName"]
@@ -100,10 +80,8 @@ async def test_a_kill_after_the_binding_loses_no_token(path: str) -> None:
 
 
 async def test_a_secret_deleted_while_nobody_looks_is_made_again() -> None:
-    world = World(TENANTS)
-    async with running(world):
-        plane = await _furnished(world)
-        _make_pod(plane)
+    async with synced_tenant() as (world, plane):
+        plane.cluster.create(PODS, objects.pod_with_token("p", 600))
         await asyncio.sleep(20)
         await world.kill_syncer()
         ((_, name),) = [where for where in world.super.objects(SECRETS) if where[0] == "red-web"]
@@ -116,16 +94,14 @@ async def test_a_secret_deleted_while_nobody_looks_is_made_again() -> None:
 
 async def test_a_pod_without_tokens_says_so_until_it_has_them() -> None:
     """It is bound and has a status meanwhile; the Event comes once, however often it is tried."""
-    world = World(TENANTS)
-    async with running(world):
-        plane = await _furnished(world)
+    async with synced_tenant() as (world, plane):
 
         def refuse(path: str) -> None:
             if path.endswith("/token"):
                 raise refused(403)
 
         world.on_write = refuse
-        _make_pod(plane)
+        plane.cluster.create(PODS, objects.pod_with_token("p", 600))
         await asyncio.sleep(60)
         message = (
             "no token for service account web/default: the tenant's API server forbids TokenRequests (403)"
@@ -141,10 +117,8 @@ async def test_a_pod_without_tokens_says_so_until_it_has_them() -> None:
 
 async def test_a_failing_renewal_is_an_event_of_its_pod() -> None:
     """One Event, however often it is tried. Another comes once it fails for another reason."""
-    world = World(TENANTS)
-    async with running(world):
-        plane = await _furnished(world)
-        _make_pod(plane)
+    async with synced_tenant() as (world, plane):
+        plane.cluster.create(PODS, objects.pod_with_token("p", 600))
         await asyncio.sleep(300)
         code = 403
 

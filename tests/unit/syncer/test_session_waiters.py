@@ -5,34 +5,25 @@ import asyncio
 
 import pytest
 
-from daemonkit.kube.resources import NAMESPACES, NODES, PODS
+from daemonkit.kube.resources import NODES, PODS
 from devkit.kube.storage import Object
-from tests.unit.syncer.worlds import World, running
+from tests.unit.syncer import objects
+from tests.unit.syncer.worlds import synced_tenant
 
 pytestmark = pytest.mark.asyncio
-
-
-def _pod(name: str, **fields: Object) -> Object:
-    spec = {"containers": [{"name": "c", "image": "i"}], **fields}
-    return {"metadata": {"namespace": "web", "name": name}, "spec": spec}
 
 
 def _daemon_pod(node: str) -> Object:
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    found = _pod("d", affinity={"nodeAffinity": required}, nodeSelector={"color": "blue"})
+    found = objects.pod("d", affinity={"nodeAffinity": required}, nodeSelector={"color": "blue"})
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
     found["metadata"]["ownerReferences"] = [owner]
     return found
 
 
 async def test_a_daemon_pod_waits_for_the_label_of_its_vnode() -> None:
-    world = World({"one": "red"})
-    async with running(world):
-        plane = world.tenants["one"]
-        plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
-        plane.cluster.create(PODS, _pod("p"))
-        await asyncio.sleep(20)
+    async with synced_tenant(objects.pod("p")) as (world, plane):
         node = plane.storage.get(PODS, "web", "p")["spec"]["nodeName"]
         plane.cluster.create(PODS, _daemon_pod(node))
         # Patrols are every 30 s: the next one comes after what is asserted here.

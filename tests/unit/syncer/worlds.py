@@ -546,3 +546,21 @@ async def running(world: World) -> AsyncIterator[World]:
         yield world
     finally:
         await world.close()
+
+
+def furnish(plane: Plane, *objects: Object) -> None:
+    """Create a tenant's Namespace `web`, and objects of it."""
+    plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
+    for each in objects:
+        plane.cluster.create(DOWN[each["kind"]], each)
+
+
+@contextlib.asynccontextmanager
+async def synced_tenant(*objects: Object) -> AsyncIterator[tuple[World, Plane]]:
+    """A running world whose one tenant, `one` with the cluster key `red`, is furnished and synced."""
+    world = World({"one": "red"})
+    async with running(world):
+        plane = world.tenants["one"]
+        furnish(plane, *objects)
+        await asyncio.sleep(20)
+        yield world, plane
