@@ -193,6 +193,8 @@ class Engine:
         if is_verified(cached, cached_super):
             if cached is None and cached_super is None:
                 self._reports.forget_object(session, item)
+                session.forget_object(item)
+                self._note_conflict(session, item, None)
             return
         sync = self._kinds[item[0]]
         tenant = None if cached is None else cached.load()

@@ -54,6 +54,9 @@ _COMPRESSED = frozenset({"Pod"})
 # Unconfirmed deletions are judged together: a list that lacks one object may lack all.
 GATHER_S = 1.0
 
+# Names of super namespaces that are remembered: a tenant may make and delete Namespaces without end.
+_MAX_NAMES = 10_000
+
 # Lists past all caches that are older than what is cached, in a row: the storage itself went back.
 MIN_REGRESSIONS = 3
 
@@ -267,6 +270,8 @@ class TenantSession:
     def super_name(self, namespace: str) -> str | None:
         """The name that the super namespace has or would have."""
         if namespace not in self._super_names:
+            if len(self._super_names) >= _MAX_NAMES:
+                self._super_names.clear()
             found = self.tenant.super_namespace(namespace)
             self._super_names[namespace] = found if isinstance(found, str) else None
         return self._super_names[namespace]
@@ -545,6 +550,13 @@ class TenantSession:
             self._waiting[item] = found
             for each in found:
                 self._waiters.setdefault(each, set()).add(item)
+
+    def forget_object(self, item: SyncKey) -> None:
+        """Neither side has the object any more: whatever was noted of it ends."""
+        self.note_waiting(item, ())
+        self._assumed.pop(item, None)
+        for side in Side:
+            self.deletions.note_confirmed(side, item)
 
     def view(self) -> TenantView:
         return TenantView(self, self._super, self._kinds)

@@ -34,7 +34,7 @@ class SuperChange:
     """A super object of a tenant changed: `namespace` and `name` are the tenant's.
 
     Without a `key` it concerns all tenants: a published object, or a Node. `value` is what a
-    namespaced super object is, or last was.
+    namespaced super object is, or last was; None if it was never readable.
     """
 
     kind: str
@@ -70,6 +70,8 @@ class SuperCaches:
         self._service_names: dict[str, set[str]] = {}
         self._services: dict[str, tuple[Object, ...]] = {}
         self._pod_addresses: dict[str, Counter[str]] = {}
+        # What unreadable objects last were: who counts them hears of their end with it.
+        self._last_readable: dict[tuple[str, Key], CachedObject] = {}
         self._kinds = {each.kind.kind: each for each in kinds}
         self.reflectors: dict[str, Reflector[CachedObject]] = {}
         for sync in self._kinds.values():
@@ -157,9 +159,15 @@ class SuperCaches:
                         change.value.body = b""
                     continue
                 if sync.kind.resource == SERVICES:
-                    self._note_service(namespace, name, is_there=not is_deleted)
+                    # An unreadable one has no cached object either.
+                    self._note_service(namespace, name, is_there=not isinstance(change, Deleted))
                 elif sync.kind.resource == PODS:
                     self._note_addresses(change)
+                if isinstance(change, Deleted):
+                    if is_unreadable:
+                        self._last_readable[kind, change.key] = change.old
+                else:
+                    self._end_replaced(sync, change, is_relisting=is_relisting)
                 self._report(sync, change, is_deleted=is_deleted, is_relisting=is_relisting)
             elif sync.scope is Scope.PUBLISHED:
                 self._on_change(SuperChange(kind, None, "", name, is_deleted, is_relisting))
@@ -188,6 +196,14 @@ class SuperCaches:
                 )
             )
 
+    def _end_replaced(
+        self, sync: KindSync, change: Added[CachedObject] | Modified[CachedObject], *, is_relisting: bool
+    ) -> None:
+        """Report the end of an unreadable object in whose place a list has another one."""
+        last = self._last_readable.pop((sync.kind.kind, change.key), None)
+        if last is not None and last.metadata.uid != change.value.metadata.uid:
+            self._report(sync, Deleted(change.key, last), is_deleted=True, is_relisting=is_relisting)
+
     def _unreadable_deleted(self, sync: KindSync, key: Key, *, is_relisting: bool) -> None:
         """One that could not be read was deleted. Of a namespaced one it is known whose it was."""
         kind = sync.kind.kind
@@ -198,8 +214,9 @@ class SuperCaches:
                 self._on_change(SuperChange(kind, owner.key, "", owner.namespace))
             return
         owner, name = self._owners.get(key[0]), sync.tenant_name(key[1])
+        last = self._last_readable.pop((kind, key), None)
         if sync.scope is Scope.NAMESPACED and isinstance(owner, SuperNamespaceOwner) and name is not None:
-            self._on_change(SuperChange(kind, owner.key, owner.namespace, name, True, is_relisting))
+            self._on_change(SuperChange(kind, owner.key, owner.namespace, name, True, is_relisting, last))
 
     def _namespace_changed(self, change: _ObjectChange) -> None:
         name = change.key[1]

@@ -6,7 +6,17 @@ import asyncio
 import pytest
 
 from daemonkit.kube.client import ApiError
-from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, PODS, VIRTUAL_CLUSTERS, Key, Resource, Status
+from daemonkit.kube.resources import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SERVICES,
+    VIRTUAL_CLUSTERS,
+    Key,
+    Resource,
+    Status,
+)
 from tests.unit.syncer import objects
 from tests.unit.syncer.worlds import EVENTS, Plane, World, furnish, running, synced_tenant
 
@@ -182,3 +192,43 @@ async def test_the_super_cluster_is_no_tenant() -> None:
         assert ("green-web", "app") in world.super.objects(PODS)
         found = world.super.storage.get(VIRTUAL_CLUSTERS, "tenants", "one")["status"]["conditions"]
         assert [(each["reason"], each["status"]) for each in found] == [("CredentialsUnusable", "True")]
+
+
+async def test_an_unreadable_super_service_stops_no_pod() -> None:
+    """Pods have Services as variables. One that cannot be read is left out, and does not outlast its end."""
+    world = World({"one": "red"})
+    async with running(world):
+        plane = world.tenants["one"]
+        furnish(plane)
+        service = {"selector": {"app": "s"}, "ports": [{"port": 80, "protocol": "TCP"}]}
+        plane.cluster.create(SERVICES, {"metadata": {"namespace": "web", "name": "s"}, "spec": service})
+        await asyncio.sleep(20)
+        labels = world.super.storage.get(SERVICES, "red-web", "s")["metadata"]["labels"]
+        _label(world.super, SERVICES, ("red-web", "s"), labels | LABELS)
+        await asyncio.sleep(5)
+        plane.cluster.create(PODS, objects.pod("later"))
+        await asyncio.sleep(5)
+        assert ("red-web", "later") in world.super.objects(PODS)
+        plane.storage.delete(SERVICES, "web", "s")
+        world.super.storage.delete(SERVICES, "red-web", "s")
+        await asyncio.sleep(5)
+        plane.cluster.create(PODS, objects.pod("last"))
+        await asyncio.sleep(5)
+        assert ("red-web", "last") in world.super.objects(PODS)
+
+
+async def test_the_vnode_of_what_was_unreadable_goes() -> None:
+    """What counts pods hears of the end of one that could not be read."""
+    world = World({"one": "red"})
+    async with running(world):
+        plane = world.tenants["one"]
+        furnish(plane)
+        await asyncio.sleep(20)
+        assert len(plane.objects(NODES)) == 1
+        labels = world.super.storage.get(PODS, "red-web", "app")["metadata"]["labels"]
+        _label(world.super, PODS, ("red-web", "app"), labels | LABELS)
+        await asyncio.sleep(20)
+        world.super.storage.delete(PODS, "red-web", "app")
+        await asyncio.sleep(1_000)
+        assert ("web", "app") not in plane.objects(PODS)
+        assert plane.objects(NODES) == {}

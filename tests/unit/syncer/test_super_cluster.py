@@ -4,12 +4,14 @@ import asyncio
 import pytest
 
 from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES
+from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted
 from daemonkit.tasks import Tasks
 from devkit.kube.cluster import Cluster, ClusterSettings
 from devkit.kube.in_process import InProcessClient
 from devkit.kube.storage import Object, Storage
+from syncer.cache import CachedMetadata, CachedObject
 from syncer.kinds import table
-from syncer.super_cluster import SuperCaches
+from syncer.super_cluster import SuperCaches, SuperChange
 from tenancy import keys
 
 pytestmark = pytest.mark.asyncio
@@ -48,4 +50,38 @@ async def test_what_a_tenant_has_is_found_by_its_namespaces() -> None:
     assert caches.owned_namespaces("green") == []
     assert list(caches.names_in("ConfigMap", "red-web")) == ["b"]
     assert list(caches.names_in("ConfigMap", "red-db")) == []
+    await tasks.close(1.0)
+
+
+async def test_what_replaced_an_unreadable_object_ends_it() -> None:
+    """A list shows another object of the name: what counted the former one hears of its end."""
+    cluster = Cluster(Storage(), ClusterSettings(), clock=lambda: 0.0)
+    seen: list[SuperChange] = []
+    caches = SuperCaches(InProcessClient(cluster), table.kinds(()), seen.append)
+    tasks = Tasks("test")
+    cluster.storage.put(NAMESPACES, _namespace("red", "web"))
+    caches.start(tasks)
+    await caches.wait_synced()
+    seen.clear()
+    kind = next(each for each in table.kinds(()) if each.kind.kind == "ConfigMap")
+    key = "red-web", "a"
+    former, other = (CachedObject(CachedMetadata("a", "red-web", uid, "1"), b"") for uid in ("u1", "u2"))
+    batches: list[list[Change[CachedObject]]] = [
+        [Added(key, former)],
+        [Deleted(key, former), DecodeFailed(key, "too large", "u1")],
+        [Added(key, other)],
+        [Deleted(key, other), DecodeFailed(key, "too large", "u2")],
+        [Added(key, other)],
+    ]
+    for batch in batches:
+        caches._changed(kind, batch)  # noqa: SLF001 - in the order of a list
+    found = [(each.is_deleted, each.value.metadata.uid) for each in seen if each.value is not None]
+    assert found == [
+        (False, "u1"),
+        (False, "u1"),
+        (True, "u1"),
+        (False, "u2"),
+        (False, "u2"),
+        (False, "u2"),
+    ]
     await tasks.close(1.0)
