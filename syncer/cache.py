@@ -24,6 +24,9 @@ _FASTEST = 1
 # API servers take any segment of a path as a name of some kinds, but no `.`, `..`, `/` and `%`.
 _PATH_NAME = re.compile(r"""[!"$&-.0->@-~]{1,253}""")
 
+# A text of its own in a tuple.
+_ADDRESS_BYTES = 64
+
 _RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _OBJECT = msgspec.json.Decoder(Object)
 
@@ -103,6 +106,14 @@ class CachedObject:
     @property
     def version(self) -> str:
         return self.metadata.resource_version
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes, at most: of what stands beside the body a server bounds nothing."""
+        metadata = self.metadata
+        texts = metadata.name, metadata.namespace, metadata.uid, metadata.resource_version
+        beside = sum(map(len, texts)) + len(self.node) + len(self.tenant_uid) + len(self.claim_namespace)
+        return len(self.body) + beside + sum(_ADDRESS_BYTES + len(each) for each in self.addresses)
 
     def load(self) -> Object:
         """A copy of the object, for one reader."""

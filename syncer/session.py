@@ -111,7 +111,9 @@ class TenantSession:
         self._waiters: dict[Lookup, set[SyncKey]] = {}
         self.vnodes: TenantVNodes | None = None
         self.quota = TenantQuota()
-        self.cache_budget: ByteBudget[CachedObject] = ByteBudget(max_cache_bytes, lambda each: len(each.body))
+        self.cache_budget: ByteBudget[CachedObject] = ByteBudget(
+            max_cache_bytes, lambda each: each.size_bytes
+        )
         self.nodes: Reflector[CachedObject] = Reflector(
             self.reader, NODES, parse, budget=self.cache_budget, on_change=self._nodes_changed, timing=timing
         )

@@ -16,7 +16,8 @@ T = TypeVar("T", bound=KubeObject)
 
 # What an object takes beside its JSON: its entry in dictionaries, and its parsed metadata.
 OBJECT_BYTES = 1 << 10
-# Events add, and none subtracts. What is held is counted once they have added this part of the limit.
+# Events add, and none subtracts. Once those of all reflectors have added this part of the limit, and all may
+# take more than the limit, what is held is counted.
 _COUNT_AFTER = 16
 
 
@@ -31,6 +32,7 @@ class ByteBudget(Generic[T]):
         self.limit_bytes = limit_bytes
         self._size_of = size_of
         self._parts: list[BudgetPart[T]] = []
+        self._added_bytes = 0
 
     def part(self, store: Store[T]) -> "BudgetPart[T]":
         """The part of one more reflector, with what it holds."""
@@ -41,51 +43,76 @@ class ByteBudget(Generic[T]):
     def size_of(self, item: T | DecodeFailed | Undecodable) -> int:
         """The bytes of an object; of one that was not decoded only name and reason are kept."""
         if isinstance(item, DecodeFailed):
-            return OBJECT_BYTES + len(item.reason) + sum(map(len, item.key))
+            return OBJECT_BYTES + len(item.reason) + len(item.uid) + sum(map(len, item.key))
         if isinstance(item, Undecodable):
-            return OBJECT_BYTES + len(item.reason) + len(item.metadata.namespace) + len(item.metadata.name)
+            metadata = item.metadata
+            texts = item.reason, metadata.uid, metadata.namespace, metadata.name
+            return OBJECT_BYTES + sum(map(len, texts))
         return OBJECT_BYTES + self._size_of(item)
 
-    def check(self, part: "BudgetPart[T]", held_bytes: int) -> None:
-        """Raises OverBudgetError if this much, beside what the other reflectors hold, is too much."""
-        others = [each for each in self._parts if each is not part]
-        if held_bytes + sum(each.held_bytes for each in others) <= self.limit_bytes:
+    def is_due(self, size_bytes: int) -> bool:
+        """Add what events brought to a part; returns whether that is so much that it is to be checked."""
+        self._added_bytes += size_bytes
+        return self._added_bytes > self.limit_bytes // _COUNT_AFTER
+
+    def check(self, part: "BudgetPart[T]", added_bytes: int = 0) -> None:
+        """Raises OverBudgetError if a part, with so much more and beside the others, takes too much."""
+        if self._total_bytes(part) + added_bytes <= self.limit_bytes:
             return
-        for each in others:
+        for each in self._parts:
             each.count()
-        if held_bytes + sum(each.held_bytes for each in others) > self.limit_bytes:
+        if self._total_bytes(part) + added_bytes > self.limit_bytes:
             raise OverBudgetError(
                 f"the objects of this API server take more than {self.limit_bytes >> 20} MiB"
             )
+        # Not when it was too much: else others would bring a little more after each refusal.
+        self._added_bytes = 0
+
+    def _total_bytes(self, part: "BudgetPart[T]") -> int:
+        return part.next_bytes + sum(each.taken_bytes for each in self._parts if each is not part)
 
 
 class BudgetPart(Generic[T]):
-    """What one reflector holds, at most."""
+    """What one reflector holds, at most, and what a list under way has brought."""
 
     def __init__(self, budget: ByteBudget[T], store: Store[T]) -> None:
         self._budget = budget
         self._store = store
-        self._counted_bytes = 0
-        self.held_bytes = 0
+        self._held_bytes = 0
+        self._listed_bytes: int | None = None
+
+    @property
+    def next_bytes(self) -> int:
+        """What it holds once a list under way is taken over: one that is smaller must not be refused."""
+        return self._held_bytes if self._listed_bytes is None else self._listed_bytes
+
+    @property
+    def taken_bytes(self) -> int:
+        """The larger of a list under way and what it replaces: both do not fit for half of the limit."""
+        return max(self._held_bytes, self._listed_bytes or 0)
 
     def size_of(self, item: Put[T] | Undecodable) -> int:
         """The bytes that an item of a list would take."""
         return self._budget.size_of(item.value if isinstance(item, Put) else item)
 
-    def check_listed(self, listed_bytes: int) -> None:
-        """Raises OverBudgetError if so much of a list is too much."""
-        self._budget.check(self, listed_bytes)
+    def note_listed(self, size_bytes: int) -> None:
+        """Add a page of a list. Raises OverBudgetError if that is too much."""
+        self._listed_bytes = (self._listed_bytes or 0) + size_bytes
+        self._budget.check(self)
+
+    def end_list(self) -> None:
+        """A list was taken over, or given up."""
+        self._listed_bytes = None
+        self.count()
 
     def note_events(self, size_bytes: int) -> None:
         """Add what events brought, before they are applied. Raises OverBudgetError if that is too much."""
-        self.held_bytes += size_bytes
-        if self.held_bytes - self._counted_bytes > self._budget.limit_bytes // _COUNT_AFTER:
-            self.count()
-            self._budget.check(self, self.held_bytes + size_bytes)
+        if self._budget.is_due(size_bytes):
+            self._budget.check(self, size_bytes)
+        self._held_bytes += size_bytes
 
     def count(self) -> None:
         """Count what is held."""
         size_of = self._budget.size_of
-        self.held_bytes = sum(map(size_of, self._store.objects.values()))
-        self.held_bytes += sum(map(size_of, self._store.decode_failures.values()))
-        self._counted_bytes = self.held_bytes
+        self._held_bytes = sum(map(size_of, self._store.objects.values()))
+        self._held_bytes += sum(map(size_of, self._store.decode_failures.values()))

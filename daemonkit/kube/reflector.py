@@ -265,7 +265,11 @@ class Reflector(Generic[T]):
         confirmations = self._confirmations
         try:
             if step.action is Action.LIST:
-                await self._list(step)
+                try:
+                    await self._list(step)
+                finally:
+                    if self._budget_part is not None:
+                        self._budget_part.end_list()
                 return Listed()
             lasted_s = await self._watch()
             return Ended(lasted_s, is_useful=self._confirmations > confirmations)
@@ -298,7 +302,6 @@ class Reflector(Generic[T]):
         items: list[Put[T] | Undecodable] = []
         filtered: dict[str, set[str]] = {}
         version = ""
-        listed_bytes = 0
         size = self._timing.page_size
         while True:
             if step.is_paged:
@@ -314,14 +317,14 @@ class Reflector(Generic[T]):
             if 2 * len(body) < PAGE_BYTES:
                 size = min(self._timing.page_size, 2 * size)
             page = self._page(body)
-            taken_bytes = 0
+            taken_bytes = page_bytes = 0
             for count, raw in enumerate(page.items or (), 1):
                 item = self._decoder.item(raw)
                 metadata = _metadata(item)
                 if self._is_included(metadata):
                     items.append(item)
                     if self._budget_part is not None:
-                        listed_bytes += self._budget_part.size_of(item)
+                        page_bytes += self._budget_part.size_of(item)
                 elif self._is_filtered(metadata):
                     filtered.setdefault(metadata.namespace, set()).add(metadata.name)
                 taken_bytes += len(raw)
@@ -330,7 +333,7 @@ class Reflector(Generic[T]):
                     taken_bytes = 0
                     await asyncio.sleep(0)
             if self._budget_part is not None:
-                self._budget_part.check_listed(listed_bytes)
+                self._budget_part.note_listed(page_bytes)
             version = version or page.metadata.resource_version
             if not page.metadata.continue_:
                 break
@@ -340,8 +343,6 @@ class Reflector(Generic[T]):
             params["continue"] = page.metadata.continue_
         # No await from here: the store, the handlers and `synced` change as one.
         changes = self._store.replace(items, version)
-        if self._budget_part is not None:
-            self._budget_part.count()
         is_due = self.is_absent or not self.synced.is_set() or filtered.keys() != self._filtered.keys()
         self._filtered = filtered
         self._is_relisting = True

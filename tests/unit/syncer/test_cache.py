@@ -161,3 +161,17 @@ def test_when_an_event_last_occurred(event: dict[str, Any], at: str) -> None:
 )
 def test_whether_the_cache_has_moved(now: CachedObject | None, planned: str, expected: bool) -> None:
     assert has_moved(now, planned) is expected
+
+
+def test_what_stands_beside_a_compressed_body_has_its_size() -> None:
+    """A server may choose any UID, and addresses without number; they compress to almost nothing."""
+    addresses = [{"ip": "10.0.0.1"}] * 1_000
+    pod = {
+        "metadata": {"name": "p", "namespace": "n", "uid": "u" * 10_000, "resourceVersion": "1"},
+        "spec": {"nodeName": "node-0"},
+        "status": {"podIPs": addresses},
+    }
+    found = parse_with_spec(json.dumps(pod).encode())
+    found.compress()
+    assert len(found.body) < 1_000
+    assert found.size_bytes > 10_000 + 1_000 * 64

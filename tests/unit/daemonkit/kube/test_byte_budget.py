@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
+import contextlib
 from collections.abc import Mapping
 
 import pytest
 
 from daemonkit.kube.byte_budget import OBJECT_BYTES, ByteBudget
 from daemonkit.kube.reflector import Timing
+from daemonkit.kube.resources import NameOnly
+from daemonkit.kube.store import DecodeFailed
+from daemonkit.kube.watch import Undecodable
 from tests.unit.daemonkit.kube.reflector_environment import ConfigMap, ReflectorEnvironment, lists
 
 pytestmark = pytest.mark.asyncio
@@ -121,3 +125,70 @@ async def test_reflectors_of_one_server_share_the_budget() -> None:
             one.delete("1")
             await asyncio.sleep(60)
             assert (reason(other), len(other.reflector.objects)) == ("", 3)
+
+
+async def test_lists_under_way_share_the_budget() -> None:
+    """A server may begin all its lists, and end none of them."""
+    shared = budget()
+    envs = [ReflectorEnvironment(Timing(page_size=1), budget=shared) for _ in range(8)]
+    for env in envs:
+        for number in range(8):
+            env.put(f"{number}", text=text(256))
+    async with contextlib.AsyncExitStack() as stack:
+        for env in envs:
+            await stack.enter_async_context(env.running())
+        await asyncio.sleep(0.3)
+        assert [reason(env) for env in envs] == [OVER] * 8
+        # Each page has an object of 256 KiB, of which four fit. Of the lists 4, 2, 1, 1 and none go on.
+        assert sum(len(lists(env)) for env in envs) == 8 + 4 + 2 + 1 + 1
+
+
+async def test_events_of_reflectors_share_the_budget() -> None:
+    """A little of each, of no one of them enough to be counted."""
+    shared = budget()
+    envs = [ReflectorEnvironment(budget=shared) for _ in range(32)]
+    async with contextlib.AsyncExitStack() as stack:
+        for env in envs:
+            await stack.enter_async_context(env.running())
+            await env.reflector.synced.wait()
+        for env in envs:
+            env.put("a", text=text(56))
+            await asyncio.sleep(0.01)
+        held = sum(len(env.reflector.objects) for env in envs)
+        assert held * 56 * KIB <= 1024 * KIB * 17 // 16
+        assert OVER in {reason(env) for env in envs}
+
+
+async def test_a_smaller_list_is_taken_beside_what_is_held() -> None:
+    """Else what has been deleted meanwhile would stand in its own way, and in that of others."""
+    shared = budget()
+    one, other = (ReflectorEnvironment(budget=shared) for _ in range(2))
+    for number in range(3):
+        one.put(f"{number}", text=text(256))
+    other.put("0", text=text(256))
+    async with one.running(), other.running():
+        await one.reflector.synced.wait()
+        await other.reflector.synced.wait()
+        # So little is taken although it is too much with the rest.
+        other.put("little", text=text(32))
+        await asyncio.sleep(1)
+        assert (len(other.reflector.objects), reason(other)) == (2, "")
+        # No watch sees the deletions: only the next list brings them.
+        one.transport.is_stalled = True
+        for number in range(3):
+            one.delete(f"{number}")
+        one.storage.compact()
+        one.transport.heal()
+        await asyncio.sleep(60)
+        assert (reason(one), one.is_converged()) == ("", True)
+        other.put("1", text=text(256))
+        await asyncio.sleep(60)
+        assert (reason(other), other.is_converged()) == ("", True)
+
+
+async def test_what_is_unreadable_is_counted_with_its_uid() -> None:
+    """The UID is the server's to choose, as is all else that is kept of such an object."""
+    found = budget()
+    metadata = NameOnly(name="n", namespace="ns", uid="u" * KIB)
+    assert found.size_of(Undecodable(metadata, "reason")) == OBJECT_BYTES + KIB + 9
+    assert found.size_of(DecodeFailed(("ns", "n"), "reason", "u" * KIB)) == OBJECT_BYTES + KIB + 9
