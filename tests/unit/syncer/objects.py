@@ -19,6 +19,10 @@ def pod_with_token(name: str, expiration_s: int) -> Object:
     return value
 
 
+def service(name: str, **spec: Any) -> Object:
+    return _object("Service", name, spec=spec)
+
+
 def config_map(name: str, text: str = "x") -> Object:
     return _object("ConfigMap", name, data={"text": text})
 

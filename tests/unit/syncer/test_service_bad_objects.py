@@ -196,13 +196,8 @@ async def test_the_super_cluster_is_no_tenant() -> None:
 
 async def test_an_unreadable_super_service_stops_no_pod() -> None:
     """Pods have Services as variables. One that cannot be read is left out, and does not outlast its end."""
-    world = World({"one": "red"})
-    async with running(world):
-        plane = world.tenants["one"]
-        furnish(plane)
-        service = {"selector": {"app": "s"}, "ports": [{"port": 80, "protocol": "TCP"}]}
-        plane.cluster.create(SERVICES, {"metadata": {"namespace": "web", "name": "s"}, "spec": service})
-        await asyncio.sleep(20)
+    spec = {"selector": {"app": "s"}, "ports": [{"port": 80, "protocol": "TCP"}]}
+    async with synced_tenant(objects.service("s", **spec)) as (world, plane):
         labels = world.super.storage.get(SERVICES, "red-web", "s")["metadata"]["labels"]
         _label(world.super, SERVICES, ("red-web", "s"), labels | LABELS)
         await asyncio.sleep(5)
@@ -219,11 +214,7 @@ async def test_an_unreadable_super_service_stops_no_pod() -> None:
 
 async def test_the_vnode_of_what_was_unreadable_goes() -> None:
     """What counts pods hears of the end of one that could not be read."""
-    world = World({"one": "red"})
-    async with running(world):
-        plane = world.tenants["one"]
-        furnish(plane)
-        await asyncio.sleep(20)
+    async with synced_tenant(objects.pod("app")) as (world, plane):
         assert len(plane.objects(NODES)) == 1
         labels = world.super.storage.get(PODS, "red-web", "app")["metadata"]["labels"]
         _label(world.super, PODS, ("red-web", "app"), labels | LABELS)
