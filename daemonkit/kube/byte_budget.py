@@ -50,7 +50,7 @@ class ByteBudget(Generic[T]):
             return OBJECT_BYTES + sum(map(len, texts))
         return OBJECT_BYTES + self._size_of(item)
 
-    def is_due(self, size_bytes: int) -> bool:
+    def note_added(self, size_bytes: int) -> bool:
         """Add what events brought to a part; returns whether that is so much that it is to be checked."""
         self._added_bytes += size_bytes
         return self._added_bytes > self.limit_bytes // _COUNT_AFTER
@@ -69,7 +69,7 @@ class ByteBudget(Generic[T]):
         self._added_bytes = 0
 
     def _total_bytes(self, part: "BudgetPart[T]") -> int:
-        return part.next_bytes + sum(each.taken_bytes for each in self._parts if each is not part)
+        return part.next_bytes + sum(each.reserved_bytes for each in self._parts if each is not part)
 
 
 class BudgetPart(Generic[T]):
@@ -87,7 +87,7 @@ class BudgetPart(Generic[T]):
         return self._held_bytes if self._listed_bytes is None else self._listed_bytes
 
     @property
-    def taken_bytes(self) -> int:
+    def reserved_bytes(self) -> int:
         """The larger of a list under way and what it replaces: both do not fit for half of the limit."""
         return max(self._held_bytes, self._listed_bytes or 0)
 
@@ -107,7 +107,7 @@ class BudgetPart(Generic[T]):
 
     def note_events(self, size_bytes: int) -> None:
         """Add what events brought, before they are applied. Raises OverBudgetError if that is too much."""
-        if self._budget.is_due(size_bytes):
+        if self._budget.note_added(size_bytes):
             self._budget.check(self, size_bytes)
         self._held_bytes += size_bytes
 
