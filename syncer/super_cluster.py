@@ -6,7 +6,7 @@ One watch a kind for all tenants. An object belongs to the tenant whose annotati
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from daemonkit.kube.reflector import Reflector, Timing, Transport
@@ -24,7 +24,7 @@ EVENT = "Event"
 _WITH_SPEC = frozenset({"Pod", "PersistentVolume"})
 # Of these the super cluster, or the syncer beside its own labels, has objects without our labels that matter.
 _WITHOUT_LABELS = frozenset({"Namespace", "ServiceAccount", "Event", "PersistentVolume"})
-
+_IN_NAMESPACES = frozenset({Scope.NAMESPACED, Scope.SYSTEM})
 
 _ObjectChange = Added[CachedObject] | Modified[CachedObject] | Deleted[CachedObject]
 
@@ -63,6 +63,9 @@ class SuperCaches:
     ) -> None:
         self._on_change = on_change
         self._owners: dict[str, SuperNamespaceOwner | names.Refused] = {}
+        # Whose super namespaces were that are gone, as long as objects of them are cached: the ends of these
+        # may be seen later.
+        self._last_owners: dict[str, SuperNamespaceOwner] = {}
         # Of each tenant's key its super namespaces, and of each kind and super namespace the names: what one
         # tenant has is found without looking at what all others have.
         self._owned: dict[str, dict[str, SuperNamespaceOwner]] = {}
@@ -139,6 +142,9 @@ class SuperCaches:
         is_relisting = self.reflectors[kind].is_relisting
         unreadable = unreadable_keys(changes)
         self._note_names(kind, changes)
+        if sync.scope is Scope.NAMESPACE:
+            self._namespaces_changed(changes, unreadable)
+            return
         for change in changes:
             if isinstance(change, DecodeFailed):
                 continue
@@ -148,11 +154,7 @@ class SuperCaches:
             namespace, name = change.key
             is_unreadable = change.key in unreadable
             is_deleted = isinstance(change, Deleted) and not is_unreadable
-            if is_unreadable and sync.scope is Scope.NAMESPACE:
-                continue  # it stays whose it was
-            if sync.scope is Scope.NAMESPACE:
-                self._namespace_changed(change)
-            elif sync.scope in (Scope.NAMESPACED, Scope.SYSTEM):
+            if sync.scope in _IN_NAMESPACES:
                 if kind == EVENT and namespace not in self._owners:
                     # Most Events are of the super cluster itself, and of no use here.
                     if not isinstance(change, Deleted):
@@ -176,9 +178,11 @@ class SuperCaches:
                     owner = self._owners.get(value.claim_namespace)
                     if isinstance(owner, SuperNamespaceOwner):
                         self._on_change(SuperChange(kind, owner.key, "", name, is_deleted, is_relisting))
+        if self._last_owners:
+            self._forget_last_owners({each.key[0] for each in changes})
 
     def _report(self, sync: KindSync, change: _ObjectChange, *, is_deleted: bool, is_relisting: bool) -> None:
-        owner = self._owners.get(change.key[0])
+        owner = self._owner_of_objects(change.key[0], is_deleted=is_deleted)
         name = sync.tenant_name(change.key[1])
         if isinstance(owner, SuperNamespaceOwner) and name is not None:
             if sync.scope is Scope.SYSTEM and owner.namespace != SYSTEM_NAMESPACE:
@@ -196,6 +200,15 @@ class SuperCaches:
                 )
             )
 
+    def _owner_of_objects(
+        self, super_namespace: str, *, is_deleted: bool
+    ) -> SuperNamespaceOwner | names.Refused | None:
+        """Whose an object is; of one that was deleted, whose its super namespace was if that went first."""
+        owner = self._owners.get(super_namespace)
+        if owner is None and is_deleted:
+            return self._last_owners.get(super_namespace)
+        return owner
+
     def _end_replaced(
         self, sync: KindSync, change: Added[CachedObject] | Modified[CachedObject], *, is_relisting: bool
     ) -> None:
@@ -206,26 +219,48 @@ class SuperCaches:
 
     def _unreadable_deleted(self, sync: KindSync, key: Key, *, is_relisting: bool) -> None:
         """One that could not be read was deleted. Of a namespaced one it is known whose it was."""
-        kind = sync.kind.kind
-        if sync.scope is Scope.NAMESPACE:
-            owner = self._owners.get(key[1])
-            self._set_owner(key[1], None)
-            if isinstance(owner, SuperNamespaceOwner):
-                self._on_change(SuperChange(kind, owner.key, "", owner.namespace))
-            return
-        owner, name = self._owners.get(key[0]), sync.tenant_name(key[1])
+        kind, name = sync.kind.kind, sync.tenant_name(key[1])
+        owner = self._owner_of_objects(key[0], is_deleted=True)
         last = self._last_readable.pop((kind, key), None)
         if sync.scope is Scope.NAMESPACED and isinstance(owner, SuperNamespaceOwner) and name is not None:
             self._on_change(SuperChange(kind, owner.key, owner.namespace, name, True, is_relisting, last))
 
-    def _namespace_changed(self, change: _ObjectChange) -> None:
-        name = change.key[1]
-        before = self._owners.get(name)
-        after = None if isinstance(change, Deleted) else owner_of(name, annotations_of(change.value.load()))
-        self._set_owner(name, after)
-        for owner in dict.fromkeys((before, after)):
-            if isinstance(owner, SuperNamespaceOwner):
-                self._on_change(SuperChange("Namespace", owner.key, "", owner.namespace))
+    def _namespaces_changed(
+        self, changes: Sequence[Change[CachedObject]], unreadable: Collection[tuple[str, str]]
+    ) -> None:
+        has_synced, found = self.has_synced, set[str]()
+        for change in changes:
+            if isinstance(change, DecodeFailed):
+                continue
+            if change.key in unreadable and not isinstance(change, UndecodableDeleted):
+                continue  # it stays whose it was
+            name = change.key[1]
+            before, after = self._owners.get(name), None
+            if isinstance(change, Added | Modified):
+                after = owner_of(name, annotations_of(change.value.load()))
+            self._set_owner(name, after)
+            for owner in dict.fromkeys((before, after)):
+                if isinstance(owner, SuperNamespaceOwner):
+                    self._on_change(SuperChange("Namespace", owner.key, "", owner.namespace))
+            if has_synced and after != before and isinstance(after, SuperNamespaceOwner):
+                found.add(name)
+        if found:
+            self._report_cached(found)
+
+    def _report_cached(self, super_namespaces: Collection[str]) -> None:
+        """Report what is in super namespaces that are seen after it. Of Events nothing was kept."""
+        for kind, sync in self._kinds.items():
+            cached = self.reflectors[kind].objects
+            if sync.scope in _IN_NAMESPACES and kind != EVENT:
+                for namespace in super_namespaces:
+                    for name in tuple(self.names_in(kind, namespace)):
+                        change = Added((namespace, name), cached[namespace, name])
+                        self._report(sync, change, is_deleted=False, is_relisting=False)
+            elif sync.scope is Scope.CLAIMED:
+                for (_, name), value in tuple(cached.items()):
+                    owner = self._owners.get(value.claim_namespace)
+                    if value.claim_namespace in super_namespaces and isinstance(owner, SuperNamespaceOwner):
+                        self._on_change(SuperChange(kind, owner.key, "", name))
 
     def _set_owner(self, name: str, owner: SuperNamespaceOwner | names.Refused | None) -> None:
         before = self._owners.pop(name, None)
@@ -233,10 +268,21 @@ class SuperCaches:
             del self._owned[before.key][name]
             if not self._owned[before.key]:
                 del self._owned[before.key]
+            if owner is None and self._has_objects(name):
+                self._last_owners[name] = before
         if owner is not None:
             self._owners[name] = owner
+            self._last_owners.pop(name, None)
         if isinstance(owner, SuperNamespaceOwner):
             self._owned.setdefault(owner.key, {})[name] = owner
+
+    def _forget_last_owners(self, super_namespaces: Set[str]) -> None:
+        for namespace in super_namespaces & self._last_owners.keys():
+            if not self._has_objects(namespace):
+                del self._last_owners[namespace]
+
+    def _has_objects(self, super_namespace: str) -> bool:
+        return any((kind, super_namespace) in self._names for kind in self._kinds)
 
     def _note_names(self, kind: str, changes: Sequence[Change[CachedObject]]) -> None:
         for change in changes:

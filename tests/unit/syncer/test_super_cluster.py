@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -10,7 +12,7 @@ from devkit.kube.cluster import Cluster, ClusterSettings
 from devkit.kube.in_process import InProcessClient
 from devkit.kube.storage import Object, Storage
 from syncer.cache import CachedMetadata, CachedObject
-from syncer.kinds import table
+from syncer.kinds import persistent_volume, table
 from syncer.super_cluster import SuperCaches, SuperChange
 from tenancy import keys
 
@@ -24,6 +26,11 @@ def _namespace(key: str, namespace: str) -> Object:
 
 def _config_map(namespace: str, name: str) -> Object:
     return {"metadata": {"namespace": namespace, "name": name, "labels": {keys.VC_NAME: "v"}}}
+
+
+def _volume(name: str, claim_namespace: str) -> Object:
+    claim = {"namespace": claim_namespace, "name": "c"}
+    return {"metadata": {"name": name}, "spec": {"claimRef": claim}}
 
 
 async def test_what_a_tenant_has_is_found_by_its_namespaces() -> None:
@@ -51,6 +58,66 @@ async def test_what_a_tenant_has_is_found_by_its_namespaces() -> None:
     assert list(caches.names_in("ConfigMap", "red-web")) == ["b"]
     assert list(caches.names_in("ConfigMap", "red-db")) == []
     await tasks.close(1.0)
+
+
+@contextlib.asynccontextmanager
+async def _followed() -> AsyncIterator[tuple[Storage, list[SuperChange]]]:
+    """A super cluster whose caches are synced, and what they report from then on."""
+    cluster = Cluster(Storage(), ClusterSettings(), clock=lambda: 0.0)
+    seen: list[SuperChange] = []
+    caches = SuperCaches(InProcessClient(cluster), table.kinds(()), seen.append)
+    tasks = Tasks("test")
+    caches.start(tasks)
+    await caches.wait_synced()
+    yield cluster.storage, seen
+    await tasks.close(1.0)
+
+
+def _reported(seen: list[SuperChange]) -> list[tuple[str, str, str, bool]]:
+    return [(each.kind, each.namespace, each.name, each.is_deleted) for each in seen]
+
+
+async def test_what_came_before_its_namespace_is_reported_with_it() -> None:
+    """Each kind has a watch of its own, and any may be behind. What is reported already is not again."""
+    async with _followed() as (storage, seen):
+        storage.put(CONFIG_MAPS, _config_map("red-web", "a"))
+        storage.put(CONFIG_MAPS, _config_map("green-web", "b"))
+        storage.put(persistent_volume.KIND.resource, _volume("v", "red-web"))
+        await asyncio.sleep(1)
+        assert seen == []
+        storage.put(NAMESPACES, _namespace("red", "web"))
+        await asyncio.sleep(1)
+        assert _reported(seen) == [
+            ("Namespace", "", "web", False),
+            ("ConfigMap", "web", "a", False),
+            ("PersistentVolume", "", "v", False),
+        ]
+        seen.clear()
+        found = storage.get(NAMESPACES, "", "red-web")
+        storage.put(NAMESPACES, found | {"metadata": found["metadata"] | {"labels": {"a": "b"}}})
+        await asyncio.sleep(1)
+        assert _reported(seen) == [("Namespace", "", "web", False)]
+
+
+async def test_what_goes_after_its_namespace_is_reported() -> None:
+    """Whoever counts super objects hears of the end of each, in whatever order it is seen."""
+    async with _followed() as (storage, seen):
+        storage.put(NAMESPACES, _namespace("red", "web"))
+        for name in ("a", "b"):
+            storage.put(CONFIG_MAPS, _config_map("red-web", name))
+        await asyncio.sleep(1)
+        storage.delete(NAMESPACES, "", "red-web")
+        await asyncio.sleep(1)
+        seen.clear()
+        for name in ("a", "b"):
+            storage.delete(CONFIG_MAPS, "red-web", name)
+        await asyncio.sleep(1)
+        assert _reported(seen) == [("ConfigMap", "web", "a", True), ("ConfigMap", "web", "b", True)]
+        assert {each.key for each in seen} == {"red"}
+        seen.clear()
+        storage.put(CONFIG_MAPS, _config_map("red-web", "c"))
+        await asyncio.sleep(1)
+        assert seen == []
 
 
 async def test_what_replaced_an_unreadable_object_ends_it() -> None:
