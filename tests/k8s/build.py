@@ -93,6 +93,10 @@ COMPONENTS = (
         {"coredns": "github.com/coredns/coredns"},
     ),
     Component(
+        "metrics-server",
+        {"metrics-server": "sigs.k8s.io/metrics-server/cmd/metrics-server"},
+    ),
+    Component(
         "containerd",
         {
             name: f"github.com/containerd/containerd/v2/cmd/{name}"

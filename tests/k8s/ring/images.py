@@ -18,6 +18,7 @@ PAUSE = "ring.test/pause:1"
 BUSYBOX = "ring.test/busybox:1"
 AGNHOST = "ring.test/agnhost:1"
 COREDNS = "ring.test/coredns:1"
+METRICS_SERVER = "ring.test/metrics-server:1"
 
 # What the sandbox runs: wait for ever, collect orphans, end on SIGTERM. The ring's node also has
 # it as process 1 of its process namespace.
@@ -99,10 +100,17 @@ def write_agnhost_image(archive: Path, binary: Path) -> None:
 
 def write_coredns_image(archive: Path, binary: str) -> None:
     """An image with nothing but CoreDNS, which takes its arguments as the official one does."""
-    layer = _Layer().build(
-        directories=["etc"], files={"coredns": (Path(binary).read_bytes(), 0o755)}, links={}
-    )
-    write_archive(archive, COREDNS, [layer], {"Entrypoint": ["/coredns"]})
+    _write_program_image(archive, COREDNS, "coredns", binary)
+
+
+def write_metrics_server_image(archive: Path, binary: str) -> None:
+    """An image with nothing but metrics-server, as the official one is."""
+    _write_program_image(archive, METRICS_SERVER, "metrics-server", binary)
+
+
+def _write_program_image(archive: Path, image: str, name: str, binary: str) -> None:
+    layer = _Layer().build(directories=["etc"], files={name: (Path(binary).read_bytes(), 0o755)}, links={})
+    write_archive(archive, image, [layer], {"Entrypoint": [f"/{name}"]})
 
 
 def _busybox_layer() -> bytes:

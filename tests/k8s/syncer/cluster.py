@@ -41,6 +41,7 @@ class SyncedRing:
     directory: Path
     control: NetworkNamespace
     binaries: Binaries
+    authorities: Authorities
     super_cluster: Apiserver
     super_kubectl: Kubectl
     tenants: tuple[RingTenant, RingTenant]
@@ -118,6 +119,7 @@ def start_synced_ring(
         directory=directory,
         control=control,
         binaries=binaries,
+        authorities=authorities,
         super_cluster=super_cluster,
         super_kubectl=Kubectl(control, binaries["kubectl"], super_cluster.kubeconfig),
         tenants=(tenants[0], tenants[1]),
