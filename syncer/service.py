@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from daemonkit import logs
+from daemonkit.kube.reflector import Reflector
 from daemonkit.kube.resources import Key
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap, wait_until_ready
 from daemonkit.run.lifecycle import Lifecycle
 from syncer import reachability
 from syncer.attachments import Attachments
+from syncer.cache import CachedObject
 from syncer.config import ShardingConfig, SyncerConfiguration
 from syncer.core import held_condition
 from syncer.core.plan import Side
@@ -303,9 +305,8 @@ class SyncerService:
 
     def _is_super_cluster(self, session: TenantSession) -> bool:
         """Whether a tenant's Namespace is one of the super cluster's itself: no two clusters share a UID."""
-        where = ("", SYSTEM_NAMESPACE)
-        own, found = session.namespaces.get(where), self._super.objects(NAMESPACE).get(where)
-        return own is not None and found is not None and own.metadata.uid == found.metadata.uid
+        own = _system_uid(session.reflectors[NAMESPACE])
+        return bool(own) and own == _system_uid(self._super.reflectors[NAMESPACE])
 
     def _attach(self, session: TenantSession) -> None:
         self._vnodes.nodes_synced()
@@ -432,6 +433,15 @@ class SyncerService:
         if source.has_synced and not source.problem:
             return ""
         return source.problem or "not synced"
+
+
+def _system_uid(namespaces: Reflector[CachedObject]) -> str:
+    """The UID of a cluster's Namespace kube-system, also if unreadable; empty while not known."""
+    where = "", SYSTEM_NAMESPACE
+    if (found := namespaces.objects.get(where)) is not None:
+        return found.metadata.uid
+    failed = namespaces.decode_failures.get(where)
+    return "" if failed is None else failed.uid
 
 
 def _kinds(config: SyncerConfiguration) -> Iterable[KindSync]:

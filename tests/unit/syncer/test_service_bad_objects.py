@@ -178,14 +178,16 @@ async def test_what_was_refused_and_is_deleted_is_forgotten() -> None:
         assert world.status()["one"]["notSynced"] == []
 
 
-async def test_the_super_cluster_is_no_tenant() -> None:
+@pytest.mark.parametrize("labels", [{}, LABELS], ids=["readable", "unreadable"])
+async def test_the_super_cluster_is_no_tenant(labels: dict[str, str]) -> None:
     """Nothing is written for one whose kubeconfig leads there by another address."""
     world = World({"one": "red", "two": "green"})
     plane = world.tenants["one"]
     plane.cluster = world.super.cluster
+    _label(world.super, NAMESPACES, ("", "kube-system"), labels)
     async with running(world):
         furnish(world.tenants["two"], objects.pod("app"))
-        await asyncio.sleep(120)
+        await asyncio.sleep(3)
         page = world.status()["one"]
         assert (page["phase"], page["problem"]["reason"]) == ("Unusable", "CredentialsUnusable")
         assert [each for _, each in world.super.objects(NAMESPACES) if each.startswith("red-")] == []
