@@ -171,13 +171,19 @@ def unreadable_keys(changes: Iterable[Change[CachedObject]]) -> frozenset[Key]:
 
 
 def parse(raw: msgspec.Raw | bytes) -> CachedObject:
-    """Parse an object of a list or a watch. Raises msgspec.ValidationError without usable metadata."""
+    """Parse an object of a list or a watch.
+
+    Raises msgspec.DecodeError without usable metadata, and as `deep_json.decode` does. What it returns can be
+    loaded.
+    """
     return _parse(raw)[0]
 
 
 def _parse(raw: msgspec.Raw | bytes) -> tuple[CachedObject, dict[str, msgspec.Raw]]:
     """The object, and the fields of its body."""
     fields = deep_json.decode(_RAW, raw)
+    # What is not read here is only skipped, with numbers that are out of range and bytes that are no UTF-8.
+    deep_json.decode(_OBJECT, raw)
     if "metadata" not in fields:
         raise msgspec.ValidationError("an object without metadata")
     metadata = deep_json.decode(_RAW, fields["metadata"])

@@ -48,6 +48,26 @@ def test_an_object_without_metadata_does_not_parse(value: bytes) -> None:
         parse(value)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(b"1e400", id="a number out of range"),
+        pytest.param(b"1" * 5000, id="a whole number out of range"),
+        pytest.param(b'"\xff"', id="not UTF-8"),
+        pytest.param(b'"\\ud800"', id="half of a surrogate pair"),
+        pytest.param(b"NaN", id="not a number"),
+    ],
+)
+@pytest.mark.parametrize("field", ["data", "metadata"])
+def test_what_cannot_be_loaded_does_not_parse(field: str, value: bytes) -> None:
+    """It is held as unreadable then. Otherwise each reader would fail, of lists and of watches as well."""
+    text = b'{"metadata": {"name": "a"}, "data": {"a": %s}}'
+    if field == "metadata":
+        text = b'{"metadata": {"name": "a", "annotations": {"a": %s}}}'
+    with pytest.raises((msgspec.DecodeError, UnicodeDecodeError)):
+        parse(text % value)
+
+
 @pytest.mark.parametrize("field", ["name", "namespace"])
 @pytest.mark.parametrize(
     "text",
