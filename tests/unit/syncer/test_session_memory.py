@@ -7,13 +7,12 @@ import asyncio
 
 import pytest
 
-from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, PODS
-from devkit.kube.storage import Object
+from daemonkit.kube.resources import CONFIG_MAPS, PODS
 from syncer import session as sessions
 from syncer.core.plan import Side
 from syncer.session import TenantSession
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import Plane, World, running
+from tests.unit.syncer.worlds import World, running, synced_tenant
 
 pytestmark = pytest.mark.asyncio
 
@@ -23,24 +22,12 @@ def _session(world: World) -> TenantSession:
     return world.service._attachments.sessions["red"]
 
 
-def _refused_pod(name: str) -> Object:
-    """It looks for its Namespace, and waits for another policy."""
-    return objects.pod(name, nodeSelector={"disk": "fast"})
-
-
-async def _made(plane: Plane) -> None:
-    for number in range(20):
-        plane.cluster.create(PODS, _refused_pod(f"p{number}"))
-    await asyncio.sleep(10)
+# They look for their Namespace, and wait for another policy.
+_REFUSED_PODS = [objects.pod(f"p{number}", nodeSelector={"disk": "fast"}) for number in range(20)]
 
 
 async def test_what_waited_and_is_gone_is_waited_for_no_longer() -> None:
-    world = World({"one": "red"})
-    async with running(world):
-        plane = world.tenants["one"]
-        plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
-        await asyncio.sleep(20)
-        await _made(plane)
+    async with synced_tenant(*_REFUSED_PODS) as (world, plane):
         session = _session(world)
         assert len(session._waiting) == 20
         for number in range(20):
@@ -51,12 +38,7 @@ async def test_what_waited_and_is_gone_is_waited_for_no_longer() -> None:
 
 async def test_what_a_list_lacks_is_suspected_until_it_is_gone() -> None:
     """Objects without a super object: no event of one ever ends the suspicion."""
-    world = World({"one": "red"})
-    async with running(world):
-        plane = world.tenants["one"]
-        plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
-        await asyncio.sleep(20)
-        await _made(plane)
+    async with synced_tenant(*_REFUSED_PODS) as (world, plane):
         session = _session(world)
         for number in range(20):
             plane.storage.delete(PODS, "web", f"p{number}")
@@ -70,11 +52,7 @@ async def test_what_a_list_lacks_is_suspected_until_it_is_gone() -> None:
 
 async def test_the_conflict_of_what_is_gone_is_over() -> None:
     """What stands in the way has no label of ours, so that no cache has it."""
-    world = World({"one": "red"})
-    async with running(world):
-        plane = world.tenants["one"]
-        plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
-        await asyncio.sleep(20)
+    async with synced_tenant() as (world, plane):
         world.super.cluster.create(CONFIG_MAPS, {"metadata": {"namespace": "red-web", "name": "c"}})
         plane.cluster.create(CONFIG_MAPS, {"metadata": {"namespace": "web", "name": "c"}})
         await asyncio.sleep(5)
