@@ -43,7 +43,7 @@ def split_query(query: str) -> list[tuple[str, str]]:
     command may hold any byte but NUL. Raises QueryError."""
     if not query:
         return []
-    if ";" in query or ("%" in query and _BAD_ESCAPE.search(query)):
+    if not query.isascii() or ";" in query or ("%" in query and _BAD_ESCAPE.search(query)):
         raise QueryError("malformed-query")
     if query.count("&") >= MAX_PARAMETERS:
         raise QueryError("too-many-parameters")

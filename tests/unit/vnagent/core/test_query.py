@@ -50,6 +50,8 @@ def test_splitting(query: str, expected: list[tuple[str, str]]) -> None:
         ("a=%", "malformed-query"),
         ("a=%4", "malformed-query"),
         ("a=%zz", "malformed-query"),
+        ("a=+\x80", "malformed-query"),
+        ("a=\u20ac", "malformed-query"),
         ("a=%00", "malformed-query"),
         ("a=\0", "malformed-query"),
         ("&".join(["a=b"] * (MAX_PARAMETERS + 1)), "too-many-parameters"),
