@@ -382,8 +382,7 @@ async def _error(answer: _Answer, deadlines: _Deadlines) -> ApiError:
         # A proxy on the way answers in HTML.
         found = Status(message="the error response is not a Status")
     status = msgspec.structs.replace(found, code=answer.head.status)
-    asked = found.details.retry_after_seconds if found.details is not None else 0
-    return ApiError(status, max(float(asked), _retry_after_s(answer.head.fields.get("retry-after"))))
+    return ApiError(status, max(found.retry_after_s, _retry_after_s(answer.head.fields.get("retry-after"))))
 
 
 def _retry_after_s(header: str | None) -> float:

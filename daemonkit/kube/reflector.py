@@ -424,8 +424,7 @@ class Reflector(Generic[T]):
             for line in lines:
                 event = self._decoder.line(line)
                 if isinstance(event, Failed):
-                    details = event.status.details
-                    raise ApiError(event.status, details.retry_after_seconds if details else 0)
+                    raise ApiError(event.status, event.status.retry_after_s)
                 if isinstance(event, Bookmark) or self._is_included(metadata := _metadata(event)):
                     changes += self._store.apply(event)
                 else:

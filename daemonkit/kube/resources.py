@@ -83,6 +83,10 @@ class Page(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw] | None = None
 
 
+# Servers ask for seconds, or some minutes.
+MAX_RETRY_AFTER_S = 86_400
+
+
 class StatusCause(msgspec.Struct, frozen=True):
     reason: str = ""
 
@@ -99,6 +103,15 @@ class Status(msgspec.Struct, frozen=True):
     reason: str = ""
     message: str = ""
     details: StatusDetails | None = None
+
+    @property
+    def retry_after_s(self) -> float:
+        """The seconds after which the server asks to be asked again, within bounds.
+
+        JSON's integers have no end: one of 400 digits is no float any more.
+        """
+        asked = self.details.retry_after_seconds if self.details else 0
+        return float(max(0, min(asked, MAX_RETRY_AFTER_S)))
 
     @property
     def is_version_too_large(self) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from daemonkit import logs
 from daemonkit.backoff import backoff_s, spread_s
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.kube.resources import SECRETS, Resource
@@ -53,6 +54,8 @@ _MERGE_PATCH = "application/merge-patch+json"
 _REASON_EXISTS = "AlreadyExists"
 
 IssueResult = Wait | Conflict | None
+
+_log = logs.get(__name__)
 
 
 class RenewalFailure(enum.StrEnum):
@@ -321,10 +324,20 @@ class TokenIssuer:
             if record is None:
                 continue
             record.is_queued = False
-            if record.is_leaving:
-                await self._remove(tenant, record)
-            elif record.due_s <= asyncio.get_running_loop().time():
-                await self._renew(tenant, record)
+            try:
+                if record.is_leaving:
+                    await self._remove(tenant, record)
+                elif record.due_s <= asyncio.get_running_loop().time():
+                    await self._renew(tenant, record)
+            # A tenant's API server may answer anything, and a task that fails here ends the daemon.
+            except Exception as error:  # noqa: BLE001 - else one tenant stops all
+                # Not the error's text, nor its trace: it may have a token.
+                name = type(error).__name__
+                _log.error("tokens of a pod failed unexpectedly", tenant=tenant.cluster.key, error=name)
+                message = f"the answer to a TokenRequest is not understood: {name}"
+                self._note_failure(tenant, record, NotIssuedError(message, RenewalFailure.TENANT_REFUSES))
+                if record.is_leaving:
+                    self._schedule(tenant, record, FIRST_BACKOFF_S)
 
     # ---- One pod
 

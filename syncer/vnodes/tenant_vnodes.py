@@ -435,6 +435,10 @@ class TenantVNodes:
                 # The others are due again in the next interval, and would fail as well.
                 self._counts.renewals_failed += 1
                 self._leases.clear()
+            # A tenant's API server may answer anything, and a task that fails here ends the daemon.
+            except Exception as error:  # noqa: BLE001 - else one tenant stops all
+                _log.warning("Lease cannot be renewed", node=name, error=error)
+                self._counts.renewals_failed += 1
 
     async def _renew(self, name: str, found: _VNode) -> None:
         path, at_s = LEASES.path(LEASE_NAMESPACE, name), self._renew_time()

@@ -75,3 +75,18 @@ def test_a_too_large_version_is_recognised_in_a_status() -> None:
     body = b'{"code": 504, "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}}'
     assert msgspec.json.decode(body, type=Status).is_version_too_large
     assert not Status(code=504).is_version_too_large
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [("7", 7.0), ("0", 0.0), ("-5", 0.0), ("9" * 400, 86_400.0), ("-" + "9" * 400, 0.0)],
+    ids=["seconds", "none", "negative", "no-float", "negative-no-float"],
+)
+def test_a_status_asks_to_wait_within_bounds(asked: str, expected: float) -> None:
+    """JSON's integers have no end; what is made of one must not raise where answers are read."""
+    body = f'{{"code": 503, "details": {{"retryAfterSeconds": {asked}}}}}'
+    assert msgspec.json.decode(body, type=Status).retry_after_s == expected
+
+
+def test_a_status_without_details_asks_for_no_wait() -> None:
+    assert Status(code=503).retry_after_s == 0.0

@@ -39,7 +39,9 @@ class TokensEnvironment:
     """A tenant and a super cluster on fakes. Tokens are numbered; `refusal` is how the tenant answers."""
 
     def __init__(self) -> None:
-        self.tasks = Tasks("test")
+        self.failed: list[str] = []
+        """Tasks that failed: in a daemon each ends it."""
+        self.tasks = Tasks("test", on_failure=lambda name, _: self.failed.append(name))
         self.tenant = FakeControlPlane(on_token=self._issue)
         self.cluster = FakeControlPlane()
         self.reports: list[tuple[str, Wait | None]] = []
@@ -312,6 +314,23 @@ async def test_failed_renewals_are_repeated_and_reported() -> None:
         await asyncio.sleep(61)
         assert env.tokens() == {"token-0": f"{MARK}.2"}
         assert env.reports[-1] == ("web-0", None)
+        assert env.issuer.waiting(TENANT.key) == 0
+
+
+@pytest.mark.asyncio
+async def test_error_in_a_renewal_fails_alone() -> None:
+    """A task that fails would end the daemon for all tenants. The error's text may have a token."""
+    async with TokensEnvironment() as env:
+        assert await env.issue(action()) is None
+        await asyncio.sleep(2500)
+        env.refusal = lambda: OverflowError(MARK)
+        await asyncio.sleep(500)
+        assert env.failed == []
+        assert env.issuer.waiting(TENANT.key) == 1
+        assert env.issuer.counts.failures.keys() == {RenewalFailure.TENANT_REFUSES}
+        env.refusal = None
+        await asyncio.sleep(61)
+        assert env.tokens() == {"token-0": f"{MARK}.2"}
         assert env.issuer.waiting(TENANT.key) == 0
 
 

@@ -58,7 +58,9 @@ class VNodesEnvironment:
     """Use it as a context manager, within a test's loop."""
 
     def __init__(self) -> None:
-        self.tasks = Tasks("test")
+        self.failed: list[str] = []
+        """Tasks that failed: in a daemon each ends it."""
+        self.tasks = Tasks("test", on_failure=lambda name, _: self.failed.append(name))
         self.probe = FakeAgentProbe()
         self.now = EPOCH_S
         self.vnodes = VNodes(

@@ -398,6 +398,22 @@ async def test_tenant_that_hangs_holds_up_nobody() -> None:
         assert env.lease("o") is not None
 
 
+async def test_error_in_a_renewal_of_leases_fails_alone() -> None:
+    """A task that fails would end the daemon for all tenants."""
+    async with VNodesEnvironment() as env:
+        tenant = env.tenant()
+        tenant.pod_bound("node-7", "p1")
+        await asyncio.sleep(15)
+        before = env.lease()
+        env.planes["a"].failures = [OverflowError("int too large to convert to float")]
+        env.now += 30
+        await asyncio.sleep(25)
+        assert env.planes["a"].failures == []
+        assert env.failed == []
+        assert env.vnodes.counts.renewals_failed == 1
+        assert env.lease() != before
+
+
 async def test_removed_tenant_is_left_alone() -> None:
     async with VNodesEnvironment() as env:
         tenant = env.tenant()
