@@ -16,6 +16,8 @@ T = TypeVar("T", bound=KubeObject)
 
 # What an object takes beside its JSON: its entry in dictionaries, and its parsed metadata.
 OBJECT_BYTES = 1 << 10
+# Of a list each page counts as at least so much: one of empty pages must have an end, too.
+_MIN_PAGE_BYTES = 64 << 10
 # Events add, and none subtracts. Once those of all reflectors have added this part of the limit, and all may
 # take more than the limit, what is held is counted.
 _COUNT_AFTER = 16
@@ -33,6 +35,8 @@ class ByteBudget(Generic[T]):
         self._size_of = size_of
         self._parts: list[BudgetPart[T]] = []
         self._added_bytes = 0
+        self.whole_list: BudgetPart[T] | None = None
+        """The part whose list is under way without pages."""
 
     def part(self, store: Store[T]) -> "BudgetPart[T]":
         """The part of one more reflector, with what it holds."""
@@ -97,12 +101,23 @@ class BudgetPart(Generic[T]):
 
     def note_listed(self, size_bytes: int) -> None:
         """Add a page of a list. Raises OverBudgetError if that is too much."""
-        self._listed_bytes = (self._listed_bytes or 0) + size_bytes
+        self._listed_bytes = (self._listed_bytes or 0) + max(size_bytes, _MIN_PAGE_BYTES)
         self._budget.check(self)
+
+    def begin_whole_list(self) -> None:
+        """Begin a list without pages, whose answer may be of any size until it was read.
+
+        Raises OverBudgetError while another one of the server is under way.
+        """
+        if self._budget.whole_list not in (None, self):
+            raise OverBudgetError("another list of this API server is under way as a whole")
+        self._budget.whole_list = self
 
     def end_list(self) -> None:
         """A list was taken over, or given up."""
         self._listed_bytes = None
+        if self._budget.whole_list is self:
+            self._budget.whole_list = None
         self.count()
 
     def note_events(self, size_bytes: int) -> None:

@@ -303,6 +303,8 @@ class Reflector(Generic[T]):
         filtered: dict[str, set[str]] = {}
         version = ""
         size = self._timing.page_size
+        if not step.is_paged and self._budget_part is not None:
+            self._budget_part.begin_whole_list()
         while True:
             if step.is_paged:
                 params["limit"] = str(size)

@@ -155,7 +155,8 @@ def after(progress: Progress, outcome: Outcome, jitter: float) -> Progress:
         case Refused():
             return _refused(progress, outcome, jitter)
         case Unreachable():
-            return _failed(progress, again, jitter)
+            # The answer to a list without pages may be larger than is read, now and at each other try.
+            return _failed(progress, replace(again, is_paged=True), jitter)
 
 
 def pause_s(failures: int, jitter: float) -> float:

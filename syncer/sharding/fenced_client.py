@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from daemonkit.kube.client import MAX_RESPONSE_BYTES, UnreachableError
+from daemonkit.kube.object_limits import MAX_OBJECT_BYTES
 from syncer.sharding.port import TenantOwnership
 
 
@@ -28,6 +29,11 @@ class CheckedRequester(Protocol):
     ) -> bytes: ...
 
 
+# Each is about one object, which has its managed fields besides. A tenant's API server may send what it
+# likes, to each of its requests that are under way at once.
+MAX_ANSWER_BYTES = 2 * MAX_OBJECT_BYTES
+
+
 class FencedClient:
     """A `Requester` of one tenant, for either cluster. Reads are always sent.
 
@@ -48,7 +54,7 @@ class FencedClient:
         body: bytes | None = None,
         *,
         content_type: str = "application/json",
-        limit_bytes: int = MAX_RESPONSE_BYTES,
+        limit_bytes: int = MAX_ANSWER_BYTES,
     ) -> bytes:
         if method == "GET":
             return await self._client.request(method, path, params, limit_bytes=limit_bytes)

@@ -10,7 +10,7 @@ from daemonkit.kube.reflector import Timing
 from daemonkit.kube.resources import NameOnly
 from daemonkit.kube.store import DecodeFailed
 from daemonkit.kube.watch import Undecodable
-from tests.unit.daemonkit.kube.reflector_environment import ConfigMap, ReflectorEnvironment, lists
+from tests.unit.daemonkit.kube.reflector_environment import ConfigMap, ReflectorEnvironment, lists, refused
 
 pytestmark = pytest.mark.asyncio
 
@@ -192,3 +192,28 @@ async def test_what_is_unreadable_is_counted_with_its_uid() -> None:
     metadata = NameOnly(name="n", namespace="ns", uid="u" * KIB)
     assert found.size_of(Undecodable(metadata, "reason")) == OBJECT_BYTES + KIB + 9
     assert found.size_of(DecodeFailed(("ns", "n"), "reason", "u" * KIB)) == OBJECT_BYTES + KIB + 9
+
+
+async def test_a_list_of_empty_pages_without_end_is_ended() -> None:
+    env = ReflectorEnvironment(budget=budget())
+    env.transport.stale_list = {"metadata": {"resourceVersion": "7", "continue": "more"}, "items": []}
+    async with env.running():
+        await asyncio.sleep(0.25)
+        assert reason(env) == OVER
+        assert _pages(lists(env)) == [17]
+
+
+async def test_one_list_of_a_server_comes_whole_at_a_time() -> None:
+    """One that expires all pages would else have as much of it read as there are kinds."""
+    both = budget()
+    first, second = ReflectorEnvironment(budget=both), ReflectorEnvironment(budget=both)
+    first.put("a", text="x")
+    second.put("a", text="x")
+    first.transport.failures = [refused(410)]
+    second.transport.failures = [refused(410)]
+    async with first.running(), second.running():
+        await first.reflector.synced.wait()
+        assert reason(second) == "another list of this API server is under way as a whole"
+        assert [query.get("limit") for query in lists(second)] == ["500"]
+        await second.reflector.synced.wait()
+        assert [query.get("limit") for query in lists(second)] == ["500", None]

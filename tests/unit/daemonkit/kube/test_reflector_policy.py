@@ -113,6 +113,13 @@ def test_a_list_stays_unpaged_until_it_succeeds() -> None:
     assert after(after(failed, Listed(), 0.0), refused(410), 0.0).step.is_paged
 
 
+def test_a_list_that_does_not_come_whole_is_paged_again() -> None:
+    """Its answer may be larger than is read, now and at each other try."""
+    progress = Progress(listing(is_paged=False), 1)
+    failed = after(progress, Unreachable("a response of more than 134217728 bytes"), 0.0)
+    assert failed == Progress(listing(SECOND_S), 2)
+
+
 def test_the_first_list_is_fresh_until_it_succeeds() -> None:
     assert listing(is_fresh=True) == START
     assert after(Progress(), Unreachable("connect"), 0.0).step.is_fresh

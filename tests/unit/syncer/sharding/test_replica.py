@@ -207,6 +207,22 @@ async def test_a_write_that_is_late_is_not_sent() -> None:
     await environment.close()
 
 
+@pytest.mark.asyncio
+async def test_no_answer_about_one_object_is_read_without_end() -> None:
+    """A tenant's API server may send what it likes, to each of the requests that are under way at once."""
+    limits: list[int] = []
+
+    class Answering:
+        async def request(self, *_: object, limit_bytes: int = 0, **__: object) -> bytes:
+            limits.append(limit_bytes)
+            return b"{}"
+
+    fenced = FencedClient(Answering(), SoleOwner(), TENANTS[0])
+    await fenced.request("GET", "/api/v1/namespaces/a", {})
+    await fenced.request("POST", "/api/v1/namespaces", {}, b"{}")
+    assert limits == [10 << 20, 10 << 20]
+
+
 async def fails_as_not_held(client: FencedClient) -> str:
     """The message of a write's NotHeldError."""
     with pytest.raises(NotHeldError) as error:
