@@ -181,6 +181,8 @@ def parse(raw: msgspec.Raw | bytes) -> CachedObject:
 
 def _parse(raw: msgspec.Raw | bytes) -> tuple[CachedObject, dict[str, msgspec.Raw]]:
     """The object, and the fields of its body."""
+    if deep_json.has_too_many_values(raw):
+        raise msgspec.ValidationError(f"an object of more than {deep_json.MAX_VALUES} values")
     fields = deep_json.decode(_RAW, raw)
     # What is not read here is only skipped, with numbers that are out of range and bytes that are no UTF-8.
     deep_json.decode(_OBJECT, raw)

@@ -436,6 +436,8 @@ async def _ask(client: Requester, request: ApiRequest) -> bytes:
 def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     """What an API server answered; a tenant's may answer anything. Raises UnreachableError."""
     try:
+        if deep_json.has_too_many_values(body):
+            raise UnreachableError(f"the answer has more than {deep_json.MAX_VALUES} values")
         return deep_json.decode(decoder, body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreachableError(f"the answer is no object: {error}") from None

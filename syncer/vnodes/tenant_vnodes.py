@@ -13,6 +13,7 @@ import msgspec
 
 from daemonkit import logs
 from daemonkit.backoff import backoff_s, spread_s
+from daemonkit.kube import deep_json
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.kube.resources import NODES, is_older
 from daemonkit.tasks import Tasks
@@ -483,6 +484,8 @@ class TenantVNodes:
 
 def _decode(body: bytes) -> Object:
     try:
+        if deep_json.has_too_many_values(body):
+            raise UnreachableError(f"the answer has more than {deep_json.MAX_VALUES} values")
         return msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreachableError(f"the answer is no object: {type(error).__name__}") from None

@@ -68,6 +68,19 @@ def test_what_cannot_be_loaded_does_not_parse(field: str, value: bytes) -> None:
         parse(text % value)
 
 
+@pytest.mark.parametrize("value", [b"[],", b'{"":0},', b"0,"], ids=["lists", "maps", "numbers"])
+def test_what_takes_far_more_as_objects_does_not_parse(value: bytes) -> None:
+    """5 MiB of empty lists are 107 MB, and each copy takes a second in which nothing else is done."""
+    values = value * (1_500_000 // len(value)) + b"0"
+    with pytest.raises(msgspec.ValidationError, match="more than 200000 values"):
+        parse(b'{"metadata": {"name": "a"}, "spec": [%s]}' % values)
+
+
+def test_texts_of_any_characters_parse() -> None:
+    text = '[],{}\\"' * 150_000
+    assert parse(raw(metadata={"name": "a"}, data={"k": text})).load()["data"] == {"k": text}
+
+
 @pytest.mark.parametrize("field", ["name", "namespace"])
 @pytest.mark.parametrize(
     "text",

@@ -70,6 +70,15 @@ async def test_invalid_node_of_the_tenant_fails_alone(change: Object) -> None:
         assert await tenant.ensure("node-7") is None
 
 
+async def test_node_of_very_many_values_is_not_read() -> None:
+    async with VNodesEnvironment() as env:
+        tenant = env.tenant()
+        env.put(own_node(of="uid-node-7", label=True) | {"spec": {"taints": [0] * 200_001}})
+        assert await tenant.ensure("node-7") == Wait(
+            "VNodeNotReady", "node node-7: the tenant's API server does not answer"
+        )
+
+
 async def test_labels_that_are_none_are_no_vnode() -> None:
     async with VNodesEnvironment() as env:
         tenant = env.tenant()
