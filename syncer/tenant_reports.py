@@ -27,6 +27,8 @@ SYNCED_CONDITION = "vcnode.io/Synced"
 BURST = 25
 # Objects whose last report is remembered, for each tenant.
 MAX_REMEMBERED = 10_000
+# As many as Events have, and enough for people.
+MAX_TEXT = 1024
 _MAX_SHOWN = 5
 # A wait that lasts is reported. `kubectl describe` is rarely faster.
 REPORT_WAIT_S = 2.0
@@ -177,6 +179,7 @@ class TenantReports:
     async def _report(
         self, session: TenantSession, item: SyncKey, event: SyncEvent, reason: str, text: str, tenant: Object
     ) -> None:
+        text = text[:MAX_TEXT]
         line = f"{reason}: {text}"
         known = self._last.setdefault(session.tenant.key, {})
         last = known.get(item)
@@ -225,7 +228,7 @@ class TenantReports:
             "type": SYNCED_CONDITION,
             "status": status,
             "reason": reason,
-            "message": message[:1024],
+            "message": message[:MAX_TEXT],
             "lastTransitionTime": at,
         }
         body = {"metadata": {"uid": tenant["metadata"].get("uid")}, "status": {"conditions": [condition]}}

@@ -47,6 +47,8 @@ MAX_RENEWALS_IN_FLIGHT = 4
 # Where tokens come before their super pod, that is made right after; its retries issue them again.
 ORPHAN_AGE_S = 60.0
 MAX_RESPONSE_BYTES = 256 * 1024
+# Void entries of the timer are looked for when their number may have doubled, but not below this.
+_FEW_ENTRIES = 64
 FIRST_BACKOFF_S = 10.0
 # A token of the shortest lifetime has 120 s left when its renewal begins, and others have more.
 MAX_BACKOFF_S = 60.0
@@ -144,6 +146,7 @@ class TokenIssuer:
         self._jitter = jitter
         self._tenants: dict[str, _TenantTokens] = {}
         self._heap: list[tuple[float, str, str]] = []
+        self._sweep_at = _FEW_ENTRIES
         self._has_work = asyncio.Event()
         self.counts = TokenCounts()
 
@@ -274,16 +277,10 @@ class TokenIssuer:
         while True:
             self._has_work.clear()
             while self._heap and self._heap[0][0] <= loop.time():
-                due_s, key, uid = heapq.heappop(self._heap)
-                tenant = self._tenants.get(key)
-                record = None if tenant is None else tenant.records.get(uid)
-                # An entry that is not the record's latest is void.
-                if (
-                    tenant is not None
-                    and record is not None
-                    and record.due_s == due_s
-                    and not record.is_queued
-                ):
+                entry = heapq.heappop(self._heap)
+                _, key, uid = entry
+                tenant, record = self._tenants.get(key), self._record_of(entry)
+                if tenant is not None and record is not None and not record.is_queued:
                     record.is_queued = True
                     tenant.queue.append(uid)
                     self._start(tenant)
@@ -296,9 +293,20 @@ class TokenIssuer:
 
     def _schedule(self, tenant: _TenantTokens, record: _Record, wait_s: float) -> None:
         record.due_s = asyncio.get_running_loop().time() + wait_s
+        if len(self._heap) >= self._sweep_at:
+            self._heap = [entry for entry in self._heap if self._record_of(entry) is not None]
+            heapq.heapify(self._heap)
+            self._sweep_at = max(_FEW_ENTRIES, 2 * len(self._heap))
         heapq.heappush(self._heap, (record.due_s, tenant.cluster.key, record.pod.uid))
         if self._heap[0][0] == record.due_s:
             self._has_work.set()
+
+    def _record_of(self, entry: tuple[float, str, str]) -> _Record | None:
+        """The record that is due then; None for an entry that is not its latest, which is void."""
+        due_s, key, uid = entry
+        tenant = self._tenants.get(key)
+        record = None if tenant is None else tenant.records.get(uid)
+        return record if record is not None and record.due_s == due_s else None
 
     def _schedule_renewal(self, tenant: _TenantTokens, record: _Record) -> None:
         now_s = self._wall()

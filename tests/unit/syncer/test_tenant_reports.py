@@ -4,7 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from daemonkit.kube.resources import PODS
+from daemonkit.kube.client import ApiError
+from daemonkit.kube.resources import PODS, Status
 from syncer.core.objects import SyncedKind
 from syncer.core.plan import Plan, Wait
 from syncer.metrics import SyncerMetrics
@@ -57,3 +58,13 @@ async def test_reports_beyond_what_is_remembered_have_a_rate() -> None:
     for number in range(3 * BURST):
         await _plan(reports, clients, f"p-{number}")
     assert len(clients.sent) == 2 * BURST
+
+
+async def test_a_text_of_any_length_is_remembered_in_part() -> None:
+    """An API server answers 64 KB, of each of all the objects that are remembered."""
+    clients = _Clients()
+    reports = TenantReports(SyncerMetrics(), lambda: 0.0, lambda: 0.0, Slots(1))
+    session, item = cast("TenantSession", clients), ("Pod", "web", "a")
+    pod = {"metadata": {"namespace": "web", "name": "a", "uid": "u"}}
+    await reports.failed(session, item, ApiError(Status(422, message="x" * 60_000)), pod)
+    assert reports.last(session, item) == f"FailedCreate: {'x' * 1024}"

@@ -335,6 +335,19 @@ async def test_error_in_a_renewal_fails_alone() -> None:
 
 
 @pytest.mark.asyncio
+async def test_renewals_of_pods_that_are_gone_are_forgotten() -> None:
+    """Their times may be a day away, and a tenant makes and deletes pods without end."""
+    async with TokensEnvironment() as env:
+        for number in range(500):
+            assert await env.issue(action(f"web-{number}")) is None
+            env.issuer.pod_gone(TENANT.key, f"uid-web-{number}")
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1)
+        assert env.issuer.counts.removed == 500
+        assert len(env.issuer._heap) <= 130  # noqa: SLF001 - what is remembered has no reader outside
+
+
+@pytest.mark.asyncio
 async def test_unreachable_tenant_is_not_asked_for_each_pod() -> None:
     async with TokensEnvironment() as env:
         for number in range(50):
