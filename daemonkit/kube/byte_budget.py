@@ -73,7 +73,8 @@ class ByteBudget(Generic[T]):
         self._added_bytes = 0
 
     def _total_bytes(self, part: "BudgetPart[T]") -> int:
-        return part.next_bytes + sum(each.reserved_bytes for each in self._parts if each is not part)
+        others = sum(each.reserved_bytes for each in self._parts if each is not part)
+        return part.next_bytes + others + sum(each.pending_bytes for each in self._parts)
 
 
 class BudgetPart(Generic[T]):
@@ -84,6 +85,8 @@ class BudgetPart(Generic[T]):
         self._store = store
         self._held_bytes = 0
         self._listed_bytes: int | None = None
+        self.pending_bytes = 0
+        """What a watch holds of a line whose end has not come."""
 
     @property
     def next_bytes(self) -> int:
@@ -125,6 +128,16 @@ class BudgetPart(Generic[T]):
         if self._budget.note_added(size_bytes):
             self._budget.check(self, size_bytes)
         self._held_bytes += size_bytes
+
+    def note_pending(self, size_bytes: int) -> None:
+        """Note what a watch holds of a line. Raises OverBudgetError if that is too much."""
+        more_bytes, self.pending_bytes = size_bytes - self.pending_bytes, size_bytes
+        if more_bytes > 0 and self._budget.note_added(more_bytes):
+            self._budget.check(self)
+
+    def end_watch(self) -> None:
+        """A watch ended, and what it held of a line is gone."""
+        self.pending_bytes = 0
 
     def count(self) -> None:
         """Count what is held."""

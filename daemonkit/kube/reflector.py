@@ -271,7 +271,11 @@ class Reflector(Generic[T]):
                     if self._budget_part is not None:
                         self._budget_part.end_list()
                 return Listed()
-            lasted_s = await self._watch()
+            try:
+                lasted_s = await self._watch()
+            finally:
+                if self._budget_part is not None:
+                    self._budget_part.end_watch()
             return Ended(lasted_s, is_useful=self._confirmations > confirmations)
         except ApiError as error:
             if error.status.code == 404 and step.action is Action.LIST and self._accept_absence():
@@ -410,6 +414,7 @@ class Reflector(Generic[T]):
                 lines = splitter.feed(chunk)
                 if self._budget_part is not None:
                     self._budget_part.note_events(sum(map(len, lines)) + OBJECT_BYTES * len(lines))
+                    self._budget_part.note_pending(splitter.pending_bytes)
                 self._apply(lines)
                 if lines:
                     # Buffered data is read without waiting: let other tasks run in between.

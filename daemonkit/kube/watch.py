@@ -41,6 +41,11 @@ class LineSplitter:
         self._parts: list[bytes] = []
         self._pending_bytes = 0
 
+    @property
+    def pending_bytes(self) -> int:
+        """What is held of a line whose end has not come."""
+        return self._pending_bytes
+
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that `chunk` completes. Raises GarbageError when a line exceeds the bound."""
         head, *ends = chunk.split(b"\n")

@@ -217,3 +217,21 @@ async def test_one_list_of_a_server_comes_whole_at_a_time() -> None:
         assert [query.get("limit") for query in lists(second)] == ["500"]
         await second.reflector.synced.wait()
         assert [query.get("limit") for query in lists(second)] == ["500", None]
+
+
+async def test_lines_without_an_end_share_the_budget() -> None:
+    """Each watch holds up to 16 MiB of one, and a server has as many watches as there are kinds."""
+    both = budget()
+    first, second = ReflectorEnvironment(budget=both), ReflectorEnvironment(budget=both)
+    async with first.running(), second.running():
+        await asyncio.sleep(1)
+        first.transport.inject(b"x" * 600 * KIB)
+        await asyncio.sleep(1)
+        second.transport.inject(b"x" * 600 * KIB)
+        await asyncio.sleep(0.1)
+        assert (reason(first), reason(second)) == ("", OVER)
+        first.transport.cut()
+        await asyncio.sleep(60)
+        second.transport.inject(b"x" * 600 * KIB)
+        await asyncio.sleep(0.1)
+        assert (reason(first), reason(second)) == ("", "")
