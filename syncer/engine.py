@@ -289,6 +289,8 @@ class Engine:
     async def _report(
         self, session: TenantSession, item: SyncKey, plan: Plan, subject: Object | None
     ) -> None:
+        if not session.is_attached:
+            return  # what was reported is forgotten, and is not to be remembered anew
         if not await self._reports.planned(session, item, plan, subject):
             self._queue.add_after(session, item, LOOK_AGAIN_S)
         self._note_conflict(session, item, plan.conflict)
@@ -380,6 +382,9 @@ class Engine:
     async def _send(
         self, session: TenantSession, item: SyncKey, side: Side, verb: str, request: ApiRequest
     ) -> bytes:
+        if not session.is_attached:
+            # It ended while the tenant's API server kept an answer back. Another may work on the object.
+            raise UnreachableError("the tenant is not synced any more")
         self._metrics.requests.labels(side, verb).inc()
         if side is Side.TENANT:
             async with self._slots.yielded():
