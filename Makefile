@@ -25,7 +25,7 @@ SIDE_BY_SIDE := $(call require,-n 3 --dist worksteal)
 .DEFAULT_GOAL := help
 .PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s k8s_syncer first_start programs guest-kernel
 .PHONY: conformance conformance_quick
-.PHONY: format examples reference mutants gate-soak bench bench-vnagent bench-attacks bench-services bench-pods bench-syncer clean
+.PHONY: format examples reference locks packages deb rpm mutants gate-soak bench bench-vnagent bench-attacks bench-services bench-pods bench-syncer clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^#@ /{printf "\n%s\n", substr($$0, 4)} /^[a-z0-9_-]+:.*## /{printf "  %-16s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ help:  ## list the targets
 $(VENV)/runtime: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "vcnode needs Python 3.11 or newer with venv"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all]'
 	@touch $@
 
 $(VENV)/dev: $(VENV)/runtime
@@ -107,6 +107,15 @@ programs:  ## build the programs of k8s into a cache, or wait for a build that r
 guest-kernel:  ## build the guest kernel of lab_vm into a cache, or wait for a build that runs
 	python3 tests/lab_vm/build.py
 
+deb rpm: packages  ## as packages
+
+packages: build/packages/SHA256SUMS  ## debs and rpms into dist/; the same bytes for one commit
+	rm -rf dist
+	cp -R build/packages dist
+
+build/packages/SHA256SUMS: $(TREE)/bin/vn-agent $(wildcard packaging/*.py packaging/*.toml packaging/scripts/* packaging/guest/* systemd/* examples/*)
+	$(BIN)/python packaging/packages.py --tree $(TREE) --out build/packages
+
 #@ What is written for you
 format: $(VENV)/dev  ## the sources, in the house format
 	$(BIN)/ruff format $(SOURCES)
@@ -117,6 +126,12 @@ examples: $(VENV)/dev  ## examples/ into the READMEs that show them
 
 reference: $(VENV)/dev  ## docs/reference, from the code
 	$(BIN)/python -m tests.reference
+
+locks: $(VENV)/dev  ## the hashes of the libraries that packages and images install: packaging/requirements
+	for part in agent services syncer webhook tools; do \
+		$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --python-version 3.11 --only-binary :all: \
+			--python-platform x86_64-manylinux_2_28 --extra $$part --output-file packaging/requirements/$$part.txt pyproject.toml || exit 1; \
+	done
 
 #@ Long runs
 mutants: $(VENV)/dev  ## remove each cure of tests/mutation/cures.toml in turn: a test must fail; ARGS="NAME ..."
