@@ -12,6 +12,7 @@ from dns_webhook.config import load
 from dns_webhook.credentials import CredentialsError
 from dns_webhook.rotation import CHECK_INTERVAL_S, utc_now
 from dns_webhook.service import WebhookService
+from dns_webhook.start_check import start_problems
 
 
 def main(
@@ -26,7 +27,7 @@ def main(
     """
     arguments = parse_arguments("dnsconfig-webhook", sys.argv[1:] if argv is None else argv)
     logs.setup()
-    config = load_or_exit(arguments, load)
+    config = load_or_exit(arguments, load, start_problems)
     try:
         service = WebhookService(config, check_interval_s=check_interval_s, now=now)
     except CredentialsError as error:

@@ -75,8 +75,7 @@ class Credentials:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             directory.chmod(0o700)
             atomic.remove_leftovers(directory)
-            self.authorities = _read(directory / "authorities.pem")
-            leaves = _read(directory / "tls.pem")
+            self.authorities, leaves = read_state(directory)
         except OSError as error:
             raise CredentialsError(f"{error.filename or directory}: {error.strerror}") from None
         self.leaf = leaves[0] if leaves else None
@@ -133,6 +132,14 @@ class Credentials:
             raise CredentialsError(f"{self._directory / name}: {error.strerror}") from None
 
 
+def read_state(directory: Path) -> tuple[list[KeyPair], list[KeyPair]]:
+    """The authorities, and the certificate of the server if there is one. Raises CredentialsError."""
+    try:
+        return _read(directory / "authorities.pem"), _read(directory / "tls.pem")
+    except OSError as error:
+        raise CredentialsError(f"{error.filename or directory}: {error.strerror}") from None
+
+
 def _read(path: Path) -> list[KeyPair]:
     try:
         data = path.read_bytes()
@@ -147,8 +154,8 @@ def _read(path: Path) -> list[KeyPair]:
             if not isinstance(key, ec.EllipticCurvePrivateKey):
                 raise CredentialsError(f"{path}: a key of another kind; move the file away")
             found.append(KeyPair(certificate, key))
-    except ValueError as error:
-        raise CredentialsError(f"{path}: {error}; move the file away") from None
+    except ValueError:
+        raise CredentialsError(f"{path}: not certificates with their keys; move the file away") from None
     return found
 
 

@@ -106,10 +106,10 @@ class DnsConfigConfiguration(RelistGuardSettings, ResolverConfig):
     )
     status: StatusConfig = field(default_factory=StatusConfig)
 
-    def directories(self) -> Iterator[Path]:
+    def directories(self) -> Iterator[tuple[str, Path]]:
         """The directories that `--check-config` examines."""
         if self.state_directory is not None:
-            yield self.state_directory
+            yield "stateDirectory", self.state_directory
         yield from self.status.directories()
 
     def problems(self) -> Iterator[str]:

@@ -60,15 +60,19 @@ class NodeResolvConf:
         return has_changed
 
     def _read(self, path: Path) -> NodeDns:
-        content = self._watched.snapshot().get(path)
-        if content is None:
-            problem = self._watched.problems.get(path, "it does not exist")
-            message = f"{path} cannot be used: {problem}"
-            found = NodeDns(PodWaiting(WaitReason.NODE_RESOLVER_INVALID, message), self._ips)
-        else:
-            found = node_dns_of(content.decode("utf-8", "replace"), self._ips, str(path))
+        found = read_node_dns(self._watched, path, self._ips)
         problem = found.resolver.message if isinstance(found.resolver, PodWaiting) else ""
         if problem and problem != self.problem:
             _log.warning("node's resolv.conf cannot be used; repair it", file=path, reason=problem)
         self.problem = problem
         return found
+
+
+def read_node_dns(watched: Watched, path: Path, ips: tuple[str, ...]) -> NodeDns:
+    """The content of the node's file now; a `PodWaiting` in it has the reason why it cannot be used."""
+    content = watched.snapshot().get(path)
+    if content is None:
+        problem = watched.problems.get(path, "it does not exist")
+        message = f"{path} cannot be used: {problem}"
+        return NodeDns(PodWaiting(WaitReason.NODE_RESOLVER_INVALID, message), ips)
+    return node_dns_of(content.decode("utf-8", "replace"), ips, str(path))

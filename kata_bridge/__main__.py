@@ -9,6 +9,7 @@ from daemonkit.run.lifecycle import EXIT_FAILED, Lifecycle, run
 from kata_bridge.config import load
 from kata_bridge.lock import AlreadyRunningError
 from kata_bridge.service import CannotStartError, KataBridge
+from kata_bridge.start_check import start_problems
 
 _log = logs.get("kata_bridge")
 
@@ -17,7 +18,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the daemon; the exit code is 2 for an invalid configuration."""
     arguments = parse_arguments("kata-bridge", sys.argv[1:] if argv is None else argv)
     logs.setup()
-    config = load_or_exit(arguments, load)
+    config = load_or_exit(arguments, load, start_problems)
 
     async def body(life: Lifecycle) -> int:
         try:

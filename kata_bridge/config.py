@@ -40,12 +40,12 @@ class NodeApiConfig:
         if len(str(self.socket).encode()) > _MAX_SOCKET_BYTES:
             yield f"socket: more than {_MAX_SOCKET_BYTES} bytes"
         if self.group is not None and self.gid is None:
-            yield f"group: unknown group {self.group!r}"
+            yield f"group: unknown group {self.group!r}; create it (groupadd --system), or name another"
         for user in self.users:
             try:
                 pwd.getpwnam(user)
             except KeyError:
-                yield f"users: unknown user {user!r}"
+                yield f"users: unknown user {user!r}; create it (useradd --system), or name another"
 
     @property
     def gid(self) -> int | None:
@@ -168,7 +168,7 @@ class StockConfig:
     def problems(self) -> Iterator[str]:
         problem = read_policy(self.policy_file)[1]
         if problem:
-            yield f"policyFile: {problem}"
+            yield f"policyFile: {problem}; correct the file or its path"
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,20 +269,20 @@ class KataBridgeConfiguration:
         if self.gate is not None and self.sandboxes.nri is None:
             yield "gate: needs sandboxes.nri"
 
-    def shared_directories(self) -> Iterator[Path]:
-        """Directories of our sockets and files that others read and must not write."""
-        yield self.lock_file.parent
-        yield self.listen.socket.parent
+    def shared_directories(self) -> Iterator[tuple[str, Path]]:
+        """Directories of our sockets and files that others read and must not write, with their keys."""
+        yield "lockFile", self.lock_file.parent
+        yield "listen.socket", self.listen.socket.parent
         if self.agent is not None and self.agent.socket is not None:
-            yield self.agent.socket.parent
+            yield "agent.socket", self.agent.socket.parent
         yield from self.status.directories()
 
-    def directories(self) -> Iterator[Path]:
-        """All directories of our files: `--check-config` checks them."""
-        yield self.state_directory
+    def directories(self) -> Iterator[tuple[str, Path]]:
+        """All directories of our files, with their keys: `--check-config` checks them."""
+        yield "stateDirectory", self.state_directory
         yield from self.shared_directories()
         if self.gate is not None:
-            yield self.gate.directory
+            yield "gate.directory", self.gate.directory
 
     @property
     def inner_socket(self) -> Path:

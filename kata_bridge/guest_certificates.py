@@ -231,11 +231,47 @@ class GuestCertificates:
             raise
 
 
+def state_problem(directory: Path) -> str:
+    """Why `GuestCertificates.open` would fail at the files that are there; empty if it would not."""
+    try:
+        authority = _saved_authority(directory)
+        if authority is not None:
+            _saved_server(directory, authority[0])
+    except OSError as error:
+        return f"{error.filename or directory}: {error.strerror}"
+    except GuestCertificateError as error:
+        return str(error)
+    return ""
+
+
+def _saved_authority(directory: Path) -> tuple[x509.Certificate, _Key] | None:
+    certificate, key = directory / "ca.crt", directory / "ca.key"
+    if certificate.exists():
+        return _loaded(certificate, key)
+    if any((directory / "sandboxes").glob("*")):
+        raise GuestCertificateError(
+            f"{certificate} is missing, but guests have certificates of it; restore it, or remove {directory}"
+        )
+    return None
+
+
+def _saved_server(directory: Path, authority: x509.Certificate) -> tuple[x509.Certificate, _Key] | None:
+    certificate_file, key_file = directory / "server.crt", directory / "server.key"
+    if not certificate_file.exists():
+        return None
+    leaf, key = _loaded(certificate_file, key_file)
+    try:
+        leaf.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        raise GuestCertificateError(
+            f"{certificate_file} was not issued by {directory / 'ca.crt'}; remove it"
+        ) from None
+    return leaf, key
+
+
 def _authority(directory: Path) -> tuple[x509.Certificate, _Key]:
     certificate, key = directory / "ca.crt", directory / "ca.key"
-    if not certificate.exists():
-        if any((directory / "sandboxes").glob("*")):
-            raise GuestCertificateError(f"{certificate} is missing, but guests have certificates of it")
+    if _saved_authority(directory) is None:
         made = ec.generate_private_key(ec.SECP256R1())
         # The key first: the certificate marks a complete authority.
         atomic.write_atomically(key, _key_pem(made))
@@ -245,7 +281,7 @@ def _authority(directory: Path) -> tuple[x509.Certificate, _Key]:
 
 def _server(directory: Path, authority: x509.Certificate, key: _Key) -> ServerIdentity:
     certificate_file, key_file = directory / "server.crt", directory / "server.key"
-    if not certificate_file.exists():
+    if _saved_server(directory, authority) is None:
         own = ec.generate_private_key(ec.SECP256R1())
         leaf = _certificate(
             SERVER_NAME,
@@ -257,12 +293,6 @@ def _server(directory: Path, authority: x509.Certificate, key: _Key) -> ServerId
         atomic.write_atomically(key_file, _key_pem(own))
         atomic.write_atomically(certificate_file, _pem(leaf))
     leaf, own = _loaded(certificate_file, key_file)
-    try:
-        leaf.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        raise GuestCertificateError(
-            f"{certificate_file} was not issued by {directory / 'ca.crt'}; remove it"
-        ) from None
     return ServerIdentity(_pem(authority), _pem(leaf), _key_pem(own))
 
 

@@ -71,7 +71,7 @@ class KataBridge:
         """
         self._config = config
         self._path = path
-        for directory in config.shared_directories():
+        for _, directory in config.shared_directories():
             directories.prepare(directory)
         self._lock = NodeLock(config.lock_file)
         self._metrics = KataBridgeMetrics()

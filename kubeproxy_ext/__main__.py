@@ -22,11 +22,12 @@ def _run_daemon(argv: list[str]) -> int:
     from daemonkit.run.process_limits import return_large_blocks
     from kubeproxy_ext.config import load
     from kubeproxy_ext.service import KubeproxyExt
+    from kubeproxy_ext.start_check import start_problems
 
     return_large_blocks()  # saves 4 MB of resident memory at 1 000 Services
     arguments = parse_arguments("kubeproxy-ext", argv)
     logs.setup()
-    config = load_or_exit(arguments, load)
+    config = load_or_exit(arguments, load, start_problems)
 
     async def body(life: Lifecycle) -> int:
         return await KubeproxyExt(config).run(life)

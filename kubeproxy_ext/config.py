@@ -105,10 +105,10 @@ class KubeproxyExtConfiguration(RelistGuardSettings):
         None, key="canary", doc="the rules probe, for init containers that wait for a ruleset"
     )
 
-    def directories(self) -> Iterator[Path]:
+    def directories(self) -> Iterator[tuple[str, Path]]:
         """The directories that `--check-config` checks."""
         if self.state_directory is not None:
-            yield self.state_directory
+            yield "stateDirectory", self.state_directory
         yield from self.status.directories()
 
     def problems(self) -> Iterator[str]:

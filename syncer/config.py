@@ -183,7 +183,7 @@ class SyncerConfiguration:
             required_plugins=self.pods.required_plugins,
         )
 
-    def directories(self) -> Iterator[Path]:
+    def directories(self) -> Iterator[tuple[str, Path]]:
         """The directories that `--check-config` examines."""
         yield from self.status.directories()
 

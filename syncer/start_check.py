@@ -1,41 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a configuration's files would fail the start: for `--check-config`.
+"""The files that vc-syncer's configuration names, as its start will use them.
 
-A tenant's own kubeconfig is not looked at: one that cannot be used holds up nobody else.
+A tenant's own kubeconfig that cannot be used is a warning: it holds up nobody else.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from daemonkit.kube.credentials import Credentials, CredentialsError
-from daemonkit.kube.kubeconfig import load
+from daemonkit.run.start_check import FileProblem, Severity, directory_problem, kubeconfig_problems
 from syncer.config import SyncerConfiguration
+from syncer.tenants.directory import SUFFIX, key_of
+from tenancy import names
 
 
-def start_problems(config: SyncerConfiguration) -> Iterator[str]:
-    """Each with the path of its key. Nothing is written and nothing connected."""
-    yield from _kubeconfig_problems("superCluster.kubeconfigFile", config.super_cluster.kubeconfig_file)
+def start_problems(config: SyncerConfiguration, now_s: float) -> Iterator[FileProblem]:
+    """Each problem. Without its own API servers it does not start. `now_s` is since 1970."""
+    own = {"superCluster.kubeconfigFile": config.super_cluster.kubeconfig_file}
     tenants = config.tenants
     if tenants.virtual_clusters is not None:
-        meta = tenants.virtual_clusters.kubeconfig_file
-        yield from _kubeconfig_problems("tenants.virtualClusters.kubeconfigFile", meta)
+        own["tenants.virtualClusters.kubeconfigFile"] = tenants.virtual_clusters.kubeconfig_file
+    for key, path in own.items():
+        if path is not None:
+            yield from kubeconfig_problems(key, path, now_s, Severity.FATAL)
     if tenants.directory is not None:
-        yield from _directory_problems("tenants.directory", tenants.directory)
+        yield from _tenants_problems(tenants.directory, now_s)
 
 
-def _kubeconfig_problems(key: str, path: Path | None) -> Iterator[str]:
-    if path is None:
+def _tenants_problems(directory: Path, now_s: float) -> Iterator[FileProblem]:
+    key = "tenants.directory"
+    unreadable = directory_problem(key, directory)
+    if unreadable is not None:
+        yield unreadable
         return
-    try:
-        Credentials(lambda: load(path))
-    except CredentialsError as error:
-        text = str(error)
-        yield f"{key}: {text}" if str(path) in text else f"{key}: {path}: {text}"
-
-
-def _directory_problems(key: str, path: Path) -> Iterator[str]:
-    try:
-        for _ in path.iterdir():
-            break
-    except OSError as error:
-        yield f"{key}: {path}: {error.strerror}"
+    for path in sorted(directory.glob(f"[!.]*{SUFFIX}")):
+        refusal = names.check_key(key_of(path))
+        if refusal is not None:
+            remedy = f"name the file <cluster key>{SUFFIX}"
+            yield FileProblem(key, path, refusal.reason, remedy, Severity.WARNING)
+            continue
+        for each in kubeconfig_problems(key, path, now_s):
+            yield FileProblem(each.key, each.path, each.message, each.remedy, Severity.WARNING)

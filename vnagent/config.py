@@ -183,10 +183,10 @@ class VnAgentConfiguration:
     spiffe: Spiffe | None = setting(None, doc="accept client certificates that name the tenant in a URI")
     drain: Drain = field(default_factory=Drain)
 
-    def directories(self) -> Iterator[Path]:
+    def directories(self) -> Iterator[tuple[str, Path]]:
         """The directories of vn-agent's files, for `--check-config`."""
         if self.state_directory is not None:
-            yield self.state_directory
+            yield "stateDirectory", self.state_directory
         yield from self.status.directories()
 
     def problems(self) -> Iterator[str]:

@@ -24,10 +24,10 @@ class StatusConfig:
             return self.socket
         return None if self.address is None else (self.address, self.port)
 
-    def directories(self) -> Iterator[Path]:
-        """The directory of its socket, if it has one."""
+    def directories(self, key: str = "status") -> Iterator[tuple[str, Path]]:
+        """The directory of its socket, if it has one, with its key; `key` is that of the whole part."""
         if self.socket is not None:
-            yield self.socket.parent
+            yield f"{key}.socket", self.socket.parent
 
     def problems(self) -> Iterator[str]:
         if self.socket is not None and self.address is not None:

@@ -38,8 +38,8 @@ class UnusableDirectoryError(OSError):
 class HasDirectories(Protocol):
     """A configuration that names directories."""
 
-    def directories(self) -> Iterable[Path]:
-        """Where its daemon keeps files and sockets."""
+    def directories(self) -> Iterable[tuple[str, Path]]:
+        """Where its daemon keeps files and sockets, each with the key that names it."""
 
 
 def problem(path: Path) -> str:
@@ -51,8 +51,11 @@ def problem(path: Path) -> str:
         place, missing = _walk(path)
     except UnusableDirectoryError as error:
         return str(error)
-    if missing and not os.access(place, os.W_OK | os.X_OK):
-        return f"{path}: it does not exist, and uid {os.geteuid()} cannot create it in {place}"
+    if not os.access(place, os.W_OK | os.X_OK, effective_ids=True):
+        uid = os.geteuid()
+        if missing:
+            return f"{path}: it does not exist, and uid {uid} cannot create it in {place}; create it for it"
+        return f"{path}: uid {uid} cannot write to it; chown it to this user"
     return ""
 
 

@@ -106,12 +106,19 @@ def _context(access: Access) -> ssl.SSLContext:
     if ca_pem is None:
         context.load_default_certs()
     else:
-        context.load_verify_locations(cadata=ca_pem.decode("ascii"))
+        _load_authorities(context, ca_pem, access.ca_file or "certificate-authority-data")
     certificate = access.certificate_pem or _optional(access.certificate_file)
     key = access.key_pem or _optional(access.key_file)
     if certificate is not None and key is not None:
         _load_pem(context, certificate, key)
     return context
+
+
+def _load_authorities(context: ssl.SSLContext, pem: bytes, name: Path | str) -> None:
+    try:
+        context.load_verify_locations(cadata=pem.decode("ascii"))
+    except (ssl.SSLError, UnicodeDecodeError):
+        raise CredentialsError(f"{name}: not PEM certificates of an authority") from None
 
 
 def _load_pem(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
@@ -122,6 +129,12 @@ def _load_pem(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
             file.write(certificate.rstrip() + b"\n" + key)
         # Without a password OpenSSL would ask for one on the terminal.
         context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise CredentialsError("the client key is not the key of the client certificate") from None
+        raise CredentialsError(
+            "the client certificate or its key is not PEM, is cut or is encrypted"
+        ) from None
     finally:
         os.close(descriptor)
 

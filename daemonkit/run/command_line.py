@@ -1,27 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon's command line: `--config FILE [--check-config]`, `--help` and `--version`."""
+"""A daemon's command line: `--config FILE [--check-config [--user NAME]]`, `--help` and `--version`."""
 
+import datetime as dt
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from daemonkit import logs
 from daemonkit.config.binding import ConfigError
-from daemonkit.files import directories
-from daemonkit.files.directories import HasDirectories
+from daemonkit.run.start_check import FileProblem, Severity, directories_problems, unique
 
 EXIT_UNUSABLE = 2
 
 T = TypeVar("T")
 
+_log = logs.get(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What a daemon is started with; everything else is in its configuration."""
+    """What a daemon is started with; everything else is in its configuration.
+
+    `user` is whose permissions a check examines; empty: those of the caller.
+    """
 
     config: Path
     is_check: bool
+    user: str = ""
 
 
 def parse_arguments(name: str, argv: Sequence[str]) -> Arguments:
@@ -49,42 +57,91 @@ def _parse_all(name: str, argv: Sequence[str]) -> Arguments:
     parser.add_argument(
         "--check-config",
         action="store_true",
-        help="print every error of the configuration, exit 2 if it has any, and start nothing",
+        help="print every error of the configuration and of the files that it names, exit 2 if there is any,"
+        " and start nothing",
+    )
+    parser.add_argument(
+        "--user",
+        default="",
+        metavar="NAME",
+        help="with --check-config: check as this user; root only",
     )
     parser.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
     parsed = parser.parse_args(argv)
-    return Arguments(parsed.config, parsed.check_config)
+    if parsed.user and not parsed.check_config:
+        parser.error("--user goes with --check-config")
+    return Arguments(parsed.config, parsed.check_config, parsed.user)
 
 
-def _no_problems(_: object) -> Iterable[str]:
+def _no_problems(_: object, __: float) -> Iterable[FileProblem]:
     return ()
 
 
 def load_or_exit(
-    arguments: Arguments, load: Callable[[Path], T], problems_of: Callable[[T], Iterable[str]] = _no_problems
+    arguments: Arguments,
+    load: Callable[[Path], T],
+    problems_of: Callable[[T, float], Iterable[FileProblem]] = _no_problems,
 ) -> T:
     """Return what `load` makes of the file, for a daemon that starts.
 
-    On `ConfigError` all its errors go to stderr and the exit code is 2. With `--check-config` a good file
-    ends in exit code 0, or 2 if the start would fail at one of its directories, or for one of `problems_of`.
-    Raises `SystemExit` then.
+    `problems_of` examines the files that the configuration names; it gets the time now, in seconds since
+    1970.
+    On `ConfigError`, and for a FATAL problem, all errors go to stderr and the exit code is 2. A start logs
+    other problems and goes on. With `--check-config` the exit code is 2 for any error, the directories' too,
+    else 0. Raises `SystemExit` then.
     """
+    if arguments.user:
+        _switch_user(arguments.user)
     try:
         config = load(arguments.config)
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         raise SystemExit(EXIT_UNUSABLE) from None
+    problems = list(problems_of(config, dt.datetime.now(dt.UTC).timestamp()))
     if arguments.is_check:
-        if problems := [*problems_of(config), *_directory_problems(config)]:
-            sys.stderr.write("".join(f"{arguments.config}: {each}\n" for each in problems))
-            raise SystemExit(EXIT_UNUSABLE)
-        sys.stderr.write(f"{arguments.config}: ok\n")
-        raise SystemExit(0)
+        known = {each.key for each in problems}
+        problems += (each for each in directories_problems(config) if each.key not in known)
+        _report(arguments.config, unique(problems))
+    elif any(each.severity is Severity.FATAL for each in problems):
+        _write(arguments.config, unique(problems))
+        raise SystemExit(EXIT_UNUSABLE)
+    for each in unique(problems):
+        _log.warning(
+            "starting, though a file of the configuration has a problem",
+            key=each.key,
+            file=each.path,
+            reason=each.message,
+            remedy=each.remedy,
+        )
     return config
 
 
-def _directory_problems(config: object) -> list[str]:
-    if not isinstance(config, HasDirectories):
-        return []
-    found = (directories.problem(path) for path in config.directories())
-    return list(dict.fromkeys(filter(None, found)))
+def _report(config: Path, problems: Iterable[FileProblem]) -> NoReturn:
+    """End a check."""
+    found = list(problems)
+    _write(config, found)
+    if any(each.severity is not Severity.WARNING for each in found):
+        raise SystemExit(EXIT_UNUSABLE)
+    sys.stderr.write(f"{config}: ok\n")
+    raise SystemExit(0)
+
+
+def _write(config: Path, problems: Iterable[FileProblem]) -> None:
+    sys.stderr.write("".join(f"{config}: {each}\n" for each in problems))
+
+
+def _switch_user(name: str) -> None:
+    """Take the user, the group and the groups of `name`. Raises `SystemExit`."""
+    import pwd
+
+    try:
+        user = pwd.getpwnam(name)
+        os.initgroups(name, user.pw_gid)
+        os.setgid(user.pw_gid)
+        os.setuid(user.pw_uid)
+    except KeyError:
+        sys.stderr.write(f"--user: unknown user {name!r}\n")
+        raise SystemExit(EXIT_UNUSABLE) from None
+    except OSError as error:
+        sys.stderr.write(f"--user: cannot become {name}: {error.strerror}; run the check as root\n")
+        raise SystemExit(EXIT_UNUSABLE) from None

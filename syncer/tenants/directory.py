@@ -60,16 +60,16 @@ class DirectorySource:
             return
         self.problem = ""
         found = {
-            path.name: self._tenant(path, data, releases.get(_key(path), b""))
+            path.name: self._tenant(path, data, releases.get(key_of(path), b""))
             for path, data in content.items()
         }
         for path, problem in self._watched.problems.items():
-            found[path.name] = Unusable(_key(path), "CredentialsUnusable", problem)
+            found[path.name] = Unusable(key_of(path), "CredentialsUnusable", problem)
         self.has_synced = True
         self._publish(found)
 
     def _tenant(self, path: Path, data: bytes, release: bytes) -> TenantState:
-        key = _key(path)
+        key = key_of(path)
         refusal = names.check_key(key)
         if refusal is not None:
             return Unusable(key, "ClusterKeyRefused", refusal.reason)
@@ -83,5 +83,5 @@ class DirectorySource:
         return Reachable(TenantCluster(key, "", key, "", release=token), access)
 
 
-def _key(path: Path) -> str:
+def key_of(path: Path) -> str:
     return path.name.removesuffix(SUFFIX)

@@ -20,6 +20,14 @@ pytestmark = pytest.mark.asyncio
 
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE_S = 30.0
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+clusters: [{name: super, cluster: {server: "https://127.0.0.1:9"}}]
+users: [{name: webhook, user: {token: abc}}]
+contexts: [{name: super, context: {cluster: super, user: webhook}}]
+current-context: super
+"""
 
 
 def write_config(directory: Path, **changed: object) -> Path:
@@ -53,8 +61,18 @@ async def ended(process: asyncio.subprocess.Process) -> tuple[int, str]:
 
 
 async def test_check_config_exit_codes(tmp_path: Path) -> None:
-    code, errors = await ended(await started(write_config(tmp_path), "--check-config"))
-    assert (code, "expected" in errors) == (0, False)
+    config = write_config(tmp_path)
+    code, errors = await ended(await started(config, "--check-config"))
+    assert (code, errors.splitlines()) == (
+        2,
+        [
+            f"{config}: superCluster.kubeconfigFile: {tmp_path}/kubeconfig: No such file or directory;"
+            " create it, or correct the path in the configuration"
+        ],
+    )
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+    code, errors = await ended(await started(config, "--check-config"))
+    assert (code, errors) == (0, f"{config}: ok\n")
     code, errors = await ended(
         await started(
             write_config(tmp_path, clusterDomain="No Domain", listen={"names": []}), "--check-config"

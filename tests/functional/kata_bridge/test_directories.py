@@ -36,11 +36,11 @@ def test_missing_directories_are_made_on_a_fresh_node(short_dir: Path) -> None:
         "stateDirectory": str(short_dir / "var" / "lib" / "vcnode" / "kata-bridge"),
     }
     config = written(short_dir, **settings)
+    (short_dir / "guests").mkdir()
     assert ended(bridge_command(config, "--check-config")) == (0, f"{config}: ok\n")
     assert not vcnode.exists()
     process = subprocess.Popen(bridge_command(config), cwd=ROOT, stderr=subprocess.DEVNULL, umask=0o077)
     try:
-        (short_dir / "guests").mkdir()
         wait_until(lambda: (vcnode / "status.sock").exists() and is_ready(vcnode))
         assert stat.S_IMODE(vcnode.stat().st_mode) == 0o755
         assert stat.S_IMODE((short_dir / "var/lib/vcnode/kata-bridge").stat().st_mode) == 0o700

@@ -75,6 +75,7 @@ def place(directory: Path, name: str) -> None:
 
 def test_check_config_accepts_and_starts_nothing(tmp_path: Path) -> None:
     config = written(tmp_path)
+    (tmp_path / "guests").mkdir()
     ended = subprocess.run(
         bridge_command(config, "--check-config"), cwd=ROOT, capture_output=True, text=True, check=False
     )

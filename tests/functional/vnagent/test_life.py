@@ -99,7 +99,7 @@ def test_an_invalid_spiffe_authority_is_reported(node: AgentNode, what: str) -> 
     for arguments in ((), ("--check-config",)):
         ended = run_agent(node.daemon.config, *arguments)
         assert (ended.returncode, ended.stdout) == (2, "")
-        assert ("spiffe.trustDomain" if what == "domain" else f"spiffe: {path}") in ended.stderr
+        assert ("spiffe.trustDomain" if what == "domain" else f"spiffe.caFile: {path}") in ended.stderr
         assert len(ended.stderr.splitlines()) == 1
 
 

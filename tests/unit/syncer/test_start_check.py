@@ -15,6 +15,8 @@ users: [{name: syncer, user: {token: abc}}]
 contexts: [{name: super, context: {cluster: super, user: syncer}}]
 current-context: super
 """
+CREATE = "create it, or correct the path in the configuration"
+MISSING = f"No such file or directory; {CREATE}"
 HEAD = "apiVersion: vcnode.io/v1alpha1\nkind: SyncerConfiguration\n"
 
 
@@ -33,8 +35,8 @@ def configured(directory: Path, text: str) -> SyncerConfiguration:
         (
             "tenants: {directory: none}\nsuperCluster: {kubeconfigFile: missing}\n",
             [
-                "superCluster.kubeconfigFile: DIR/missing: No such file or directory",
-                "tenants.directory: DIR/none: No such file or directory",
+                f"superCluster.kubeconfigFile: DIR/missing: {MISSING}",
+                f"tenants.directory: DIR/none: {MISSING}",
             ],
         ),
         (
@@ -43,7 +45,7 @@ def configured(directory: Path, text: str) -> SyncerConfiguration:
         ),
         (
             "tenants: {directory: good}\nsuperCluster: {kubeconfigFile: good}\n",
-            ["tenants.directory: DIR/good: Not a directory"],
+            [f"tenants.directory: DIR/good: Not a directory; {CREATE}"],
         ),
     ],
 )
@@ -51,7 +53,9 @@ def test_files_that_a_start_needs_are_examined(tmp_path: Path, text: str, expect
     (tmp_path / "good").write_text(KUBECONFIG)
     (tmp_path / "empty").write_text("")
     (tmp_path / "tenants").mkdir()
-    found = [each.replace(str(tmp_path), "DIR") for each in start_problems(configured(tmp_path, text))]
+    found = [
+        str(each).replace(str(tmp_path), "DIR") for each in start_problems(configured(tmp_path, text), 0.0)
+    ]
     assert [each.partition("EMPTY")[0] for each in expected] == [
         each[: len(wanted.partition("EMPTY")[0])] for each, wanted in zip(found, expected, strict=True)
     ]
@@ -64,8 +68,8 @@ def test_check_prints_all_errors_and_exits_2(tmp_path: Path, capsys: pytest.Capt
         main(["--config", str(file), "--check-config"])
     assert caught.value.code == 2
     assert capsys.readouterr().err.splitlines() == [
-        f"{file}: superCluster.kubeconfigFile: {tmp_path}/missing: No such file or directory",
-        f"{file}: tenants.directory: {tmp_path}/none: No such file or directory",
+        f"{file}: superCluster.kubeconfigFile: {tmp_path}/missing: {MISSING}",
+        f"{file}: tenants.directory: {tmp_path}/none: {MISSING}",
     ]
 
 

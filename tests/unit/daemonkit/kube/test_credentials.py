@@ -111,8 +111,8 @@ def test_unusable_credentials_at_start_are_an_error(tmp_path: Path, authority: A
     os.truncate(big, 2 * 1024 * 1024)
     unusable = {
         "No such file": Access(SERVER, ca_file=tmp_path / "none"),
-        "certificate, key or CA": Access(SERVER, ca_pem=b"no certificate"),
-        "KEY_VALUES_MISMATCH": Access(
+        "certificate-authority-data: not PEM": Access(SERVER, ca_pem=b"no certificate"),
+        "not the key of the client certificate": Access(
             SERVER, ca_pem=authority.cert_pem, certificate_pem=leaf.cert_pem, key_pem=other.key_pem
         ),
         "is too large": Access(SERVER, token_file=big),

@@ -5,6 +5,7 @@ import pytest
 
 from daemonkit.config.binding import ConfigError
 from daemonkit.run.command_line import Arguments, load_or_exit, parse_arguments
+from daemonkit.run.start_check import FileProblem, Severity
 
 
 def test_config_and_check_config_are_parsed() -> None:
@@ -62,3 +63,42 @@ def test_check_of_a_good_configuration_exits_0(capsys: pytest.CaptureFixture[str
         load_or_exit(Arguments(Path("/a.yaml"), True), str)
     assert caught.value.code == 0
     assert capsys.readouterr() == ("", "/a.yaml: ok\n")
+
+
+def problem(severity: Severity) -> FileProblem:
+    return FileProblem("kubelet.caFile", Path("/ca.crt"), "Permission denied", "let it be read", severity)
+
+
+@pytest.mark.parametrize(
+    ("severity", "is_check", "code", "text"),
+    [
+        (Severity.FATAL, False, 2, "/a.yaml: kubelet.caFile: /ca.crt: Permission denied; let it be read\n"),
+        (Severity.FATAL, True, 2, "/a.yaml: kubelet.caFile: /ca.crt: Permission denied; let it be read\n"),
+        (Severity.ERROR, True, 2, "/a.yaml: kubelet.caFile: /ca.crt: Permission denied; let it be read\n"),
+        (
+            Severity.WARNING,
+            True,
+            0,
+            "/a.yaml: warning: kubelet.caFile: /ca.crt: Permission denied; let it be read\n/a.yaml: ok\n",
+        ),
+    ],
+)
+def test_problems_of_files_are_printed_once(
+    severity: Severity, is_check: bool, code: int, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        load_or_exit(Arguments(Path("/a.yaml"), is_check), str, lambda *_: [problem(severity)] * 2)
+    assert caught.value.code == code
+    assert capsys.readouterr() == ("", text)
+
+
+@pytest.mark.parametrize("severity", [Severity.ERROR, Severity.WARNING])
+def test_a_start_logs_problems_that_it_goes_on_with(
+    severity: Severity, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("WARNING"):
+        config = load_or_exit(Arguments(Path("/a.yaml"), False), str, lambda *_: [problem(severity)])
+    assert config == "/a.yaml"
+    assert [record.getMessage() for record in caplog.records] == [
+        "starting, though a file of the configuration has a problem"
+    ]
