@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from daemonkit import logs
 from daemonkit.config.binding import ConfigError
 from daemonkit.run.command_line import Arguments, load_or_exit, parse_arguments
 from daemonkit.run.start_check import FileProblem, Severity
@@ -94,11 +95,12 @@ def test_problems_of_files_are_printed_once(
 
 @pytest.mark.parametrize("severity", [Severity.ERROR, Severity.WARNING])
 def test_a_start_logs_problems_that_it_goes_on_with(
-    severity: Severity, caplog: pytest.LogCaptureFixture
+    severity: Severity, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with caplog.at_level("WARNING"):
-        config = load_or_exit(Arguments(Path("/a.yaml"), False), str, lambda *_: [problem(severity)])
+    logs.setup()
+    config = load_or_exit(Arguments(Path("/a.yaml"), False), str, lambda *_: [problem(severity)])
     assert config == "/a.yaml"
-    assert [record.getMessage() for record in caplog.records] == [
-        "starting, though a file of the configuration has a problem"
-    ]
+    assert capsys.readouterr().err.partition("WARNING ")[2] == (
+        'daemonkit.run.command_line "starting, though a file of the configuration has a problem"'
+        ' key=kubelet.caFile file=/ca.crt reason="Permission denied" remedy="let it be read"\n'
+    )
