@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from daemonkit import logs
 from daemonkit.config.binding import ConfigError
 from daemonkit.run.command_line import Arguments, load_or_exit, parse_arguments
 from daemonkit.run.start_check import FileProblem, Severity
@@ -97,7 +96,6 @@ def test_problems_of_files_are_printed_once(
 def test_a_start_logs_problems_that_it_goes_on_with(
     severity: Severity, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    logs.setup()
     config = load_or_exit(Arguments(Path("/a.yaml"), False), str, lambda *_: [problem(severity)])
     assert config == "/a.yaml"
     assert capsys.readouterr().err.partition("WARNING ")[2] == (
