@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks the configurations of all daemons on this node, each as its daemon's user.
+
+The checks are the daemons' own (`start_check`), in a process each: root may read what a daemon may not.
+"""
+
+import importlib
+import json
+import os
+import pwd
+import select
+import signal
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from daemonkit.config.binding import ConfigError
+from daemonkit.run.start_check import Severity, directories_problems, unique
+from vcnode.core.doctor_facts import ConfigFile, NamedFile
+
+DIRECTORY = Path("/etc/vcnode")
+# Loaders parse a few files; tenants' directories may have thousands.
+TIMEOUT_S = 10.0
+MAX_RESULT_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """A daemon that may be installed; `user` is empty for root, and for one that runs in a pod."""
+
+    name: str
+    package: str
+    user: str = ""
+
+    def load(self, path: Path) -> Any:
+        """Its configuration. Raises ConfigError, and ModuleNotFoundError where it is not installed."""
+        return importlib.import_module(f"{self.package}.config").load(path)
+
+
+DAEMONS = (
+    Daemon("vn-agent", "vnagent", "vn-agent"),
+    Daemon("kata-bridge", "kata_bridge"),
+    Daemon("kubeproxy-ext", "kubeproxy_ext", "kubeproxy-ext"),
+    Daemon("dnsconfig", "dnsconfig", "dnsconfig"),
+    Daemon("dnsconfig-webhook", "dns_webhook"),
+    Daemon("vc-syncer", "syncer", "vc-syncer"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChecks:
+    """`late` are daemons whose check did not end."""
+
+    configs: tuple[ConfigFile, ...]
+    files: tuple[NamedFile, ...]
+    late: tuple[str, ...]
+
+
+def installed(directory: Path) -> dict[Daemon, Path]:
+    """The daemons that have a configuration, and its path."""
+    found = {daemon: directory / f"{daemon.name}.yaml" for daemon in DAEMONS}
+    return {daemon: path for daemon, path in found.items() if path.exists()}
+
+
+def check_all(daemons: Mapping[Daemon, Path], now_s: float) -> ConfigChecks:
+    """Check all at once. Call it before any thread is started, as it forks."""
+    children = {daemon: _Child(daemon, path, now_s) for daemon, path in daemons.items()}
+    deadline = time.monotonic() + TIMEOUT_S
+    configs: list[ConfigFile] = []
+    files: list[NamedFile] = []
+    late: list[str] = []
+    for daemon, child in children.items():
+        result = child.result(deadline)
+        if result is None:
+            late.append(f"check of {daemon.name}'s configuration")
+            continue
+        configs.append(ConfigFile(daemon.name, str(daemons[daemon]), tuple(result["errors"])))
+        files += (NamedFile(daemon.name, *each) for each in result["files"])
+    return ConfigChecks(tuple(configs), tuple(files), tuple(late))
+
+
+class _Child:
+    """A process that checks one configuration and writes the result into a pipe."""
+
+    def __init__(self, daemon: Daemon, path: Path, now_s: float) -> None:
+        self._reader, writer = os.pipe()
+        self._pid = os.fork()
+        if self._pid:
+            os.close(writer)
+            return
+        code = 1
+        try:
+            os.close(self._reader)
+            _switch_user(daemon.user)
+            with os.fdopen(writer, "wb") as pipe:
+                pipe.write(json.dumps(_checked(daemon, path, now_s)).encode())
+            code = 0
+        finally:
+            # Never the parent's handlers and buffers.
+            os._exit(code)
+
+    def result(self, deadline: float) -> dict[str, Any] | None:
+        """What it wrote; None if it did not end in time or failed."""
+        data = bytearray()
+        try:
+            while len(data) <= MAX_RESULT_BYTES:
+                left_s = max(0.0, deadline - time.monotonic())
+                if not select.select([self._reader], [], [], left_s)[0]:
+                    return None
+                part = os.read(self._reader, 1 << 16)
+                if not part:
+                    break
+                data += part
+            value: dict[str, Any] = json.loads(data)
+        except ValueError:
+            return None
+        finally:
+            os.close(self._reader)
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+        return value
+
+
+def _checked(daemon: Daemon, path: Path, now_s: float) -> dict[str, Any]:
+    try:
+        config = daemon.load(path)
+        start_check = importlib.import_module(f"{daemon.package}.start_check")
+        problems = list(start_check.start_problems(config, now_s))
+    except ConfigError as error:
+        return {"errors": list(error.errors), "files": []}
+    except ModuleNotFoundError:
+        return {"errors": [f"{daemon.name} is not installed here; remove the file"], "files": []}
+    known = {each.key for each in problems}
+    problems += (each for each in directories_problems(config) if each.key not in known)
+    return {"errors": [], "files": list(_rows(unique(problems)))}
+
+
+def _rows(problems: Iterable[Any]) -> Iterator[tuple[str, str, str, str, bool]]:
+    for each in problems:
+        yield each.key, str(each.path), each.message, each.remedy, each.severity is Severity.WARNING
+
+
+def _switch_user(name: str) -> None:
+    """Become the daemon's user, where we may and it exists; else check as the caller."""
+    if os.geteuid() != 0 or not name:
+        return
+    try:
+        user = pwd.getpwnam(name)
+    except KeyError:
+        return
+    os.initgroups(name, user.pw_gid)
+    os.setgid(user.pw_gid)
+    os.setuid(user.pw_uid)

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`vcnode doctor`: what is wrong on this node, and what to do. It changes nothing."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from vcnode import config_checks
+from vcnode.core import findings
+from vcnode.core.doctor import diagnose
+from vcnode.node_probes import gather
+from vcnode.terminal import Terminal
+
+
+def add_to(verbs: Any) -> None:
+    """Add the verb to the command line."""
+    parser = verbs.add_parser(
+        "doctor",
+        help="what is wrong on this node, and what to do",
+        description="Examine the daemons that have a configuration on this node, what they ask, and the node"
+        " itself. Changes nothing. Exit code 0 without a finding, 1 with one, 3 if nothing answers.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--config-directory",
+        type=Path,
+        default=config_checks.DIRECTORY,
+        metavar="DIR",
+        help=f"of the daemons' configurations (default: {config_checks.DIRECTORY})",
+    )
+    parser.add_argument(
+        "--serving-ca",
+        type=Path,
+        metavar="FILE",
+        help="the CA by which tenants' apiservers verify vn-agent (their --kubelet-certificate-authority)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    """Gather, diagnose, print. Raises ToolError if no daemon has a configuration here."""
+    facts = gather(arguments.config_directory, arguments.serving_ca, terminal.now.timestamp())
+    found = diagnose(facts)
+    if arguments.json:
+        terminal.json({"findings": findings.as_json(found)})
+    elif found:
+        terminal.lines(findings.render(found))
+    else:
+        names = ", ".join(config.daemon for config in facts.configs)
+        terminal.line(f"no findings: {names}")
+    return findings.exit_code(found, allowed=frozenset())
