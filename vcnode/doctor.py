@@ -9,7 +9,7 @@ from vcnode import config_checks
 from vcnode.core import findings
 from vcnode.core.doctor import diagnose
 from vcnode.node_probes import gather
-from vcnode.terminal import Terminal
+from vcnode.terminal import Terminal, ToolError
 
 
 def add_to(verbs: Any) -> None:
@@ -39,8 +39,12 @@ def add_to(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
-    """Gather, diagnose, print. Raises ToolError if no daemon has a configuration here."""
-    facts = gather(arguments.config_directory, arguments.serving_ca, terminal.now.timestamp())
+    """Gather, diagnose, print."""
+    try:
+        facts = gather(arguments.config_directory, arguments.serving_ca, terminal.now.timestamp())
+    except ToolError as error:
+        terminal.warn(str(error))
+        return findings.EXIT_UNREACHABLE
     found = diagnose(facts)
     if arguments.json:
         terminal.json({"findings": findings.as_json(found)})

@@ -53,7 +53,7 @@ def gather(directory: Path, serving_ca: Path | None, now_s: float) -> DoctorFact
             f"{directory} has no configuration of a daemon: {names} (another: --config-directory)"
         )
     checks = config_checks.check_all(daemons, now_s)
-    node = _Node(_loaded(daemons), serving_ca, now_s)
+    node = _Node(load_all(daemons), serving_ca, now_s)
     results, late = run_probes(dict(node.probes()), DEADLINE_S)
 
     def every(kind: str) -> tuple[Any, ...]:
@@ -102,7 +102,7 @@ def run_probes(probes: Mapping[str, Probe], deadline_s: float) -> tuple[dict[str
     return {name: done[name] for name in probes if name in done}, tuple(n for n in probes if n not in done)
 
 
-def _loaded(daemons: Mapping[Daemon, Path]) -> dict[str, Any]:
+def load_all(daemons: Mapping[Daemon, Path]) -> dict[str, Any]:
     """The configurations that can be read, by daemon."""
     found = {}
     for daemon, path in daemons.items():

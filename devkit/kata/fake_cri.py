@@ -17,6 +17,7 @@ from bridge_api.rpc import service
 from kata_bridge.cri.messages import (
     LIST_POD_SANDBOX,
     POD_SANDBOX_STATUS,
+    VERSION,
     LinuxPodSandboxStatus,
     ListPodSandboxRequest,
     ListPodSandboxResponse,
@@ -29,6 +30,8 @@ from kata_bridge.cri.messages import (
     PodSandboxStatus,
     PodSandboxStatusRequest,
     PodSandboxStatusResponse,
+    VersionRequest,
+    VersionResponse,
 )
 
 NETNS = "/run/netns/two"
@@ -46,13 +49,18 @@ class FakeCri:
     sandboxes: dict[str, PodSandbox] = field(default_factory=dict)
     is_host_network: bool = False
     delay_s: float = 0.0
+    version: str = "v2.2.0"
     lists: int = 0
     status_requests: list[str] = field(default_factory=list)
     _server: grpc.aio.Server | None = None
 
     async def __aenter__(self) -> Self:
         self._server = grpc.aio.server()
-        handlers = service(LIST_POD_SANDBOX.bind(self._list), POD_SANDBOX_STATUS.bind(self._status))
+        handlers = service(
+            VERSION.bind(self._version),
+            LIST_POD_SANDBOX.bind(self._list),
+            POD_SANDBOX_STATUS.bind(self._status),
+        )
         self._server.add_generic_rpc_handlers((handlers,))
         self._server.add_insecure_port(f"unix:{self.path}")
         await self._server.start()
@@ -61,6 +69,9 @@ class FakeCri:
     async def __aexit__(self, *_: object) -> None:
         if self._server is not None:
             await self._server.stop(0)
+
+    async def _version(self, _: VersionRequest, __: object) -> VersionResponse:
+        return VersionResponse("containerd", self.version)
 
     async def _list(self, _: ListPodSandboxRequest, __: object) -> ListPodSandboxResponse:
         self.lists += 1

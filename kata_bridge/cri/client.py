@@ -11,10 +11,13 @@ from bridge_api.rpc import UnaryMethod
 from kata_bridge.cri.messages import (
     LIST_POD_SANDBOX,
     POD_SANDBOX_STATUS,
+    VERSION,
     ListPodSandboxRequest,
     PodSandbox,
     PodSandboxStatusRequest,
     PodSandboxStatusResponse,
+    VersionRequest,
+    VersionResponse,
 )
 
 Q = TypeVar("Q")
@@ -64,6 +67,10 @@ class CriClient:
     async def close(self) -> None:
         """Close the connection; calls in flight fail."""
         await self._channel.close()
+
+    async def version(self) -> VersionResponse:
+        """Return the runtime's name and version. Raises `CriError`."""
+        return await self._call(VERSION, VersionRequest())
 
     async def sandboxes(self) -> tuple[PodSandbox, ...]:
         """Return all sandboxes, also those that are stopped and not yet removed. Raises `CriError`."""

@@ -133,8 +133,22 @@ class PodSandboxStatusResponse:
     info: Mapping[str, str] = field(2, map_of(STRING))
 
 
+@dataclass(frozen=True, slots=True)
+class VersionRequest:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class VersionResponse:
+    """`runtime_name` is such as containerd, `runtime_version` such as v2.1.4."""
+
+    runtime_name: str = field(2, STRING)
+    runtime_version: str = field(3, STRING)
+
+
 _SERVICE = "runtime.v1.RuntimeService"
 
+VERSION = UnaryMethod(_SERVICE, "Version", VersionRequest, VersionResponse)
 LIST_POD_SANDBOX = UnaryMethod(_SERVICE, "ListPodSandbox", ListPodSandboxRequest, ListPodSandboxResponse)
 POD_SANDBOX_STATUS = UnaryMethod(
     _SERVICE, "PodSandboxStatus", PodSandboxStatusRequest, PodSandboxStatusResponse
