@@ -4,21 +4,20 @@
 The checks are the daemons' own (`start_check`), in a process each: root may read what a daemon may not.
 """
 
-import importlib
 import json
 import os
 import pwd
 import select
 import signal
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from daemonkit.config.binding import ConfigError
-from daemonkit.run.start_check import Severity, directories_problems, unique
+from daemonkit.run.start_check import FileProblem, Severity, directories_problems, unique
 from vcnode.core.doctor_facts import ConfigFile, NamedFile
 
 DIRECTORY = Path("/etc/vcnode")
@@ -27,26 +26,71 @@ TIMEOUT_S = 10.0
 MAX_RESULT_BYTES = 4 << 20
 
 
+LoadConfig = Callable[[Path], Any]
+ExamineFiles = Callable[[Any, float], Iterable[FileProblem]]
+
+
+# Each imports its daemon only when called: a node has not all of them installed.
+def _vn_agent() -> tuple[LoadConfig, ExamineFiles]:
+    from vnagent import config, start_check
+
+    return config.load, start_check.start_problems
+
+
+def _kata_bridge() -> tuple[LoadConfig, ExamineFiles]:
+    from kata_bridge import config, start_check
+
+    return config.load, start_check.start_problems
+
+
+def _kubeproxy_ext() -> tuple[LoadConfig, ExamineFiles]:
+    from kubeproxy_ext import config, start_check
+
+    return config.load, start_check.start_problems
+
+
+def _dnsconfig() -> tuple[LoadConfig, ExamineFiles]:
+    from dnsconfig import config, start_check
+
+    return config.load, start_check.start_problems
+
+
+def _dns_webhook() -> tuple[LoadConfig, ExamineFiles]:
+    from dns_webhook import config, start_check
+
+    return config.load, start_check.start_problems
+
+
+def _syncer() -> tuple[LoadConfig, ExamineFiles]:
+    from syncer import config, start_check
+
+    return config.load, start_check.start_problems
+
+
 @dataclass(frozen=True, slots=True)
-class Daemon:
-    """A daemon that may be installed; `user` is empty for root, and for one that runs in a pod."""
+class InstalledDaemon:
+    """A daemon that may be installed; `user` is empty for root, and for one that runs in a pod.
+
+    `parts` returns what loads its configuration and what examines the files that it names.
+    """
 
     name: str
     package: str
+    parts: Callable[[], tuple[LoadConfig, ExamineFiles]]
     user: str = ""
 
     def load(self, path: Path) -> Any:
         """Its configuration. Raises ConfigError, and ModuleNotFoundError where it is not installed."""
-        return importlib.import_module(f"{self.package}.config").load(path)
+        return self.parts()[0](path)
 
 
 DAEMONS = (
-    Daemon("vn-agent", "vnagent", "vn-agent"),
-    Daemon("kata-bridge", "kata_bridge"),
-    Daemon("kubeproxy-ext", "kubeproxy_ext", "kubeproxy-ext"),
-    Daemon("dnsconfig", "dnsconfig", "dnsconfig"),
-    Daemon("dnsconfig-webhook", "dns_webhook"),
-    Daemon("vc-syncer", "syncer", "vc-syncer"),
+    InstalledDaemon("vn-agent", "vnagent", _vn_agent, "vn-agent"),
+    InstalledDaemon("kata-bridge", "kata_bridge", _kata_bridge),
+    InstalledDaemon("kubeproxy-ext", "kubeproxy_ext", _kubeproxy_ext, "kubeproxy-ext"),
+    InstalledDaemon("dnsconfig", "dnsconfig", _dnsconfig, "dnsconfig"),
+    InstalledDaemon("dnsconfig-webhook", "dns_webhook", _dns_webhook),
+    InstalledDaemon("vc-syncer", "syncer", _syncer, "vc-syncer"),
 )
 
 
@@ -59,13 +103,13 @@ class ConfigChecks:
     late: tuple[str, ...]
 
 
-def installed(directory: Path) -> dict[Daemon, Path]:
+def installed(directory: Path) -> dict[InstalledDaemon, Path]:
     """The daemons that have a configuration, and its path."""
     found = {daemon: directory / f"{daemon.name}.yaml" for daemon in DAEMONS}
     return {daemon: path for daemon, path in found.items() if path.exists()}
 
 
-def check_all(daemons: Mapping[Daemon, Path], now_s: float) -> ConfigChecks:
+def check_all(daemons: Mapping[InstalledDaemon, Path], now_s: float) -> ConfigChecks:
     """Check all at once. Call it before any thread is started, as it forks."""
     children = {daemon: _Child(daemon, path, now_s) for daemon, path in daemons.items()}
     deadline = time.monotonic() + TIMEOUT_S
@@ -85,7 +129,7 @@ def check_all(daemons: Mapping[Daemon, Path], now_s: float) -> ConfigChecks:
 class _Child:
     """A process that checks one configuration and writes the result into a pipe."""
 
-    def __init__(self, daemon: Daemon, path: Path, now_s: float) -> None:
+    def __init__(self, daemon: InstalledDaemon, path: Path, now_s: float) -> None:
         self._reader, writer = os.pipe()
         self._pid = os.fork()
         if self._pid:
@@ -125,11 +169,11 @@ class _Child:
         return value
 
 
-def _checked(daemon: Daemon, path: Path, now_s: float) -> dict[str, Any]:
+def _checked(daemon: InstalledDaemon, path: Path, now_s: float) -> dict[str, Any]:
     try:
-        config = daemon.load(path)
-        start_check = importlib.import_module(f"{daemon.package}.start_check")
-        problems = list(start_check.start_problems(config, now_s))
+        load, examine = daemon.parts()
+        config = load(path)
+        problems = list(examine(config, now_s))
     except ConfigError as error:
         return {"errors": list(error.errors), "files": []}
     except ModuleNotFoundError:
@@ -139,7 +183,7 @@ def _checked(daemon: Daemon, path: Path, now_s: float) -> dict[str, Any]:
     return {"errors": [], "files": list(_rows(unique(problems)))}
 
 
-def _rows(problems: Iterable[Any]) -> Iterator[tuple[str, str, str, str, bool]]:
+def _rows(problems: Iterable[FileProblem]) -> Iterator[tuple[str, str, str, str, bool]]:
     for each in problems:
         yield each.key, str(each.path), each.message, each.remedy, each.severity is Severity.WARNING
 

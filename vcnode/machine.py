@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from vcnode.core.doctor_facts import GroupSocket, KernelState, Port, Runtime, SavedFile, Space
+from vcnode.core.doctor_facts import GroupSocket, KernelState, ListenPort, Runtime, SavedFile, Space
 
 PROC = Path("/proc")
 XTABLES_LOCK = Path("/run/xtables.lock")
@@ -21,7 +21,7 @@ MAX_STATE_FILES = 2_000
 _NRI_PLUGIN = "io.containerd.nri.v1.nri"
 
 
-def port_holders(ports: Iterable[Port]) -> tuple[Port, ...]:
+def port_holders(ports: Iterable[ListenPort]) -> tuple[ListenPort, ...]:
     """Each port with the process that listens on it. Raises ModuleNotFoundError without psutil."""
     # Loaded only when asked: half a megabyte, and of no use to other verbs.
     import psutil
@@ -108,11 +108,11 @@ def group_socket(path: Path, group: str | None, group_id: int | None) -> GroupSo
 
 def nri(socket_path: Path, containerd_config: Path = CONTAINERD_CONFIG) -> Runtime:
     """The runtime's NRI: its socket, and whether containerd's configuration disables it."""
-    is_disabled = not socket_path.exists() and _disables_nri(containerd_config)
+    is_disabled = not socket_path.exists() and _is_nri_disabled(containerd_config)
     return Runtime(str(socket_path), socket_path.exists(), str(containerd_config) if is_disabled else "")
 
 
-def _disables_nri(config: Path) -> bool:
+def _is_nri_disabled(config: Path) -> bool:
     try:
         document = tomllib.loads(config.read_text())
     except (OSError, ValueError):

@@ -16,13 +16,12 @@ from typing import Any
 
 from daemonkit.config import yaml_values
 from daemonkit.config.yaml_values import YamlError
-from daemonkit.tls.contexts import unverified_client_context
 from vcnode import machine
-from vcnode.config_checks import DAEMONS, Daemon
-from vcnode.core.doctor_facts import Cause, Peer, Port, Space
-from vcnode.core.node_check import KERNEL_PARTS, ContainerRuntime, KubeletState, NodeFacts, WantedPort
-from vcnode.node_probes import LOG_DIRECTORY, listened_ports, load_all, run_probes
-from vcnode.peer_probes import TIMEOUT_S, ask
+from vcnode.config_checks import DAEMONS, InstalledDaemon
+from vcnode.core.doctor_facts import ListenPort, Space
+from vcnode.core.node_check import KERNEL_PARTS, ContainerRuntime, KubeletState, NodeFacts, PortState
+from vcnode.node_probes import LOG_DIRECTORY, listen_ports, load_all, run_probes
+from vcnode.peer_probes import TIMEOUT_S, handshake_problem
 
 CRI_SOCKET = Path("/run/containerd/containerd.sock")
 NRI_SOCKET = Path("/var/run/nri/nri.sock")
@@ -34,12 +33,12 @@ _MAX_CONFIG_BYTES = 1 << 20
 _DEADLINE_S = 6.0
 # The ports that daemons have without a configuration of their own.
 _DEFAULT_PORTS = (
-    Port("vn-agent", "listen.port", "0.0.0.0", 10550),  # noqa: S104 - as its default
-    Port("kata-bridge", "agent.port", "0.0.0.0", 10560),  # noqa: S104
+    ListenPort("vn-agent", "listen.port", "0.0.0.0", 10550),  # noqa: S104 - as its default
+    ListenPort("kata-bridge", "agent.port", "0.0.0.0", 10560),  # noqa: S104
 )
 _SERVICE_PROXIES = frozenset({"kube-proxy", "cilium-agent", "kube-router"})
 # linux/timex.h
-_STA_UNSYNC = 0x40
+_UNSYNCHRONIZED = 0x40
 _TIME_ERROR = 5
 
 
@@ -52,7 +51,7 @@ class Places:
     kubelet: tuple[str, int] = KUBELET
 
 
-def gather(places: Places, daemons: Mapping[Daemon, Path]) -> NodeFacts:
+def gather(places: Places, daemons: Mapping[InstalledDaemon, Path]) -> NodeFacts:
     """All facts, in bounded time. `daemons` are those that have a configuration."""
     configs = load_all(daemons)
     agent = configs.get("vn-agent")
@@ -60,7 +59,7 @@ def gather(places: Places, daemons: Mapping[Daemon, Path]) -> NodeFacts:
     probes: dict[str, Callable[[], Any]] = {
         "runtime": lambda: container_runtime(places.cri_socket),
         "kubelet": lambda: kubelet_state(address),
-        "ports": lambda: tuple(wanted_ports(configs)),
+        "ports": lambda: tuple(port_states(configs)),
     }
     results, _ = run_probes(probes, _DEADLINE_S)
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -119,13 +118,10 @@ def container_runtime(socket: Path) -> ContainerRuntime:
 def kubelet_state(address: tuple[str, int], config: Path = _KUBELET_CONFIG) -> KubeletState:
     """Whether a TLS server answers there, and what the kubelet's configuration has."""
     where = f"{address[0]}:{address[1]}"
-    peer = ask(Peer("", where, ""), address, unverified_client_context(), ("/healthz",))
-    return KubeletState(
-        where, peer.problem if peer.cause is not Cause.NONE else "", _bootstraps(config), str(config)
-    )
+    return KubeletState(where, handshake_problem(address), _has_tls_bootstrap(config), str(config))
 
 
-def _bootstraps(config: Path) -> bool | None:
+def _has_tls_bootstrap(config: Path) -> bool | None:
     try:
         with config.open("rb") as file:
             document = yaml_values.decode(file.read(_MAX_CONFIG_BYTES).decode())
@@ -134,9 +130,9 @@ def _bootstraps(config: Path) -> bool | None:
     return isinstance(document, dict) and document.get("serverTLSBootstrap") is True
 
 
-def wanted_ports(configs: Mapping[str, Any]) -> Iterator[WantedPort]:
+def port_states(configs: Mapping[str, Any]) -> Iterator[PortState]:
     """The ports of the configurations; without a configuration the defaults."""
-    named = tuple(Port(*each) for each in listened_ports(configs))
+    named = tuple(ListenPort(*each) for each in listen_ports(configs))
     ports = named or tuple(port for port in _DEFAULT_PORTS if port.daemon not in configs)
     try:
         held = machine.port_holders(ports)
@@ -144,7 +140,7 @@ def wanted_ports(configs: Mapping[str, Any]) -> Iterator[WantedPort]:
         held = ports
     for port in held:
         is_free = machine.is_port_free(port.address, port.port)
-        yield WantedPort(port, is_free, not is_free and _is_daemon(port.holder_pid, port.daemon))
+        yield PortState(port, is_free, not is_free and _is_daemon(port.holder_pid, port.daemon))
 
 
 def _is_daemon(pid: int, daemon: str) -> bool:
@@ -178,7 +174,7 @@ def is_clock_synchronized() -> bool | None:
         return None
     if state < 0:
         return None
-    return state != _TIME_ERROR and not found.status & _STA_UNSYNC
+    return state != _TIME_ERROR and not found.status & _UNSYNCHRONIZED
 
 
 def _missing_users() -> Iterator[str]:

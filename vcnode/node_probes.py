@@ -16,8 +16,8 @@ from daemonkit.config.binding import ConfigError
 from daemonkit.status.server import ListenAddress, StatusError, fetch
 from daemonkit.tls.contexts import TlsError
 from vcnode import config_checks, machine
-from vcnode.config_checks import Daemon
-from vcnode.core.doctor_facts import DaemonAnswer, DoctorFacts, DoctorPage, Peer, Port
+from vcnode.config_checks import InstalledDaemon
+from vcnode.core.doctor_facts import DaemonAnswer, DoctorFacts, DoctorPage, PeerAnswer, ListenPort
 from vcnode.daemons import SOCKET_DIRECTORY
 from vcnode.peer_probes import ask, ask_api_server, served_certificate
 from vcnode.terminal import ToolError
@@ -26,7 +26,9 @@ from vcnode.terminal import ToolError
 DEADLINE_S = 6.0
 _STATUS_S = 3.0
 LOG_DIRECTORY = Path("/var/log/vcnode")
-_VERSION = re.compile(rb'^vcnode_build_info\{[^}\n]{0,200}version="([0-9A-Za-z.+-]{1,40})"', re.MULTILINE)
+_VERSION = re.compile(
+    rb'^[a-z]{1,40}_build_info\{[^}\n]{0,200}version="([0-9A-Za-z.+-]{1,40})"', re.MULTILINE
+)
 
 # What each daemon reads of its API server, as packaging/rbac grants it; {node} is the node's name.
 _NODE_PODS = "/api/v1/pods?fieldSelector=spec.nodeName%3D{node}&limit=1"
@@ -41,7 +43,7 @@ _READS = {
     "vc-syncer": ("/api/v1/pods?limit=1", "/api/v1/namespaces?limit=1", "/api/v1/nodes?limit=1"),
 }
 
-Probe = Callable[[], Any]
+CallProbe = Callable[[], Any]
 
 
 def gather(directory: Path, serving_ca: Path | None, now_s: float) -> DoctorFacts:
@@ -53,7 +55,7 @@ def gather(directory: Path, serving_ca: Path | None, now_s: float) -> DoctorFact
             f"{directory} has no configuration of a daemon: {names} (another: --config-directory)"
         )
     checks = config_checks.check_all(daemons, now_s)
-    node = _Node(load_all(daemons), serving_ca, now_s)
+    node = _NodeProbes(load_all(daemons), serving_ca, now_s)
     results, late = run_probes(dict(node.probes()), DEADLINE_S)
 
     def every(kind: str) -> tuple[Any, ...]:
@@ -79,14 +81,14 @@ def gather(directory: Path, serving_ca: Path | None, now_s: float) -> DoctorFact
     )
 
 
-def run_probes(probes: Mapping[str, Probe], deadline_s: float) -> tuple[dict[str, Any], tuple[str, ...]]:
+def run_probes(probes: Mapping[str, CallProbe], deadline_s: float) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The result of each probe, all side by side, and the names of those that did not end in time.
 
     Threads that still wait end with the process.
     """
     results: dict[str, Any] = {}
 
-    def call(name: str, probe: Probe) -> None:
+    def call(name: str, probe: CallProbe) -> None:
         results[name] = probe()
 
     threads = {
@@ -102,7 +104,7 @@ def run_probes(probes: Mapping[str, Probe], deadline_s: float) -> tuple[dict[str
     return {name: done[name] for name in probes if name in done}, tuple(n for n in probes if n not in done)
 
 
-def load_all(daemons: Mapping[Daemon, Path]) -> dict[str, Any]:
+def load_all(daemons: Mapping[InstalledDaemon, Path]) -> dict[str, Any]:
     """The configurations that can be read, by daemon."""
     found = {}
     for daemon, path in daemons.items():
@@ -113,7 +115,7 @@ def load_all(daemons: Mapping[Daemon, Path]) -> dict[str, Any]:
     return found
 
 
-class _Node:
+class _NodeProbes:
     """The configurations, and the probes that they call for."""
 
     def __init__(self, configs: Mapping[str, Any], serving_ca: Path | None, now_s: float) -> None:
@@ -121,7 +123,7 @@ class _Node:
         self._serving_ca = serving_ca
         self._now_s = now_s
 
-    def probes(self) -> Iterator[tuple[str, Probe]]:
+    def probes(self) -> Iterator[tuple[str, CallProbe]]:
         """Each with a name that begins with its kind."""
         for daemon, config in self._configs.items():
             if config.status.listen_at is not None:
@@ -142,7 +144,7 @@ class _Node:
         if "kata-bridge" in self._configs:
             yield from self._bridge_probes(self._configs["kata-bridge"])
 
-    def _agent_probes(self, config: Any) -> Iterator[tuple[str, Probe]]:
+    def _agent_probes(self, config: Any) -> Iterator[tuple[str, CallProbe]]:
         yield "kubelet", partial(_kubelet, config)
         if config.audit.path is not None:
             yield "space: audit", partial(machine.space, "vn-agent: audit.file", config.audit.path.parent)
@@ -151,7 +153,7 @@ class _Node:
             address = (listen.address, listen.port)
             yield "serving certificate", partial(served_certificate, address, file, self._serving_ca)
 
-    def _bridge_probes(self, config: Any) -> Iterator[tuple[str, Probe]]:
+    def _bridge_probes(self, config: Any) -> Iterator[tuple[str, CallProbe]]:
         listen, source = config.listen, config.sandboxes.nri
         yield "socket", partial(machine.group_socket, listen.socket, listen.group, listen.gid)
         if source is not None:
@@ -162,15 +164,15 @@ class _Node:
         config = self._configs.get("kata-bridge")
         return config is not None and any("netns" in rule.channels for rule in config.runtimes)
 
-    def _ports(self) -> tuple[Port, ...]:
+    def _ports(self) -> tuple[ListenPort, ...]:
         try:
-            return machine.port_holders(Port(*each) for each in listened_ports(self._configs))
+            return machine.port_holders(ListenPort(*each) for each in listen_ports(self._configs))
         except ModuleNotFoundError:  # psutil is not installed: who holds a port stays unknown
             return ()
 
 
-def listened_ports(configs: Mapping[str, Any]) -> Iterator[tuple[str, str, str, int]]:
-    """Daemon, key, address and number of each TCP port that configurations name."""
+def listen_ports(configs: Mapping[str, Any]) -> Iterator[tuple[str, str, str, int]]:
+    """InstalledDaemon, key, address and number of each TCP port that configurations name."""
     for daemon in ("vn-agent", "dnsconfig-webhook"):
         config = configs.get(daemon)
         if config is not None and config.listen.port:
@@ -219,7 +221,7 @@ def _answer(daemon: str, where: ListenAddress) -> DaemonAnswer:
     )
 
 
-def _kubelet(agent: Any) -> Peer | None:
+def _kubelet(agent: Any) -> PeerAnswer | None:
     # Only here: a node without vn-agent may not have it installed.
     from vnagent.trust import kubelet_context
 
@@ -229,7 +231,7 @@ def _kubelet(agent: Any) -> Peer | None:
     except TlsError:
         return None  # the check of files has that
     return ask(
-        Peer("vn-agent", f"{kubelet.address}:{kubelet.port}", "kubelet"),
+        PeerAnswer("vn-agent", f"{kubelet.address}:{kubelet.port}", "kubelet"),
         (kubelet.address, kubelet.port),
         context,
         ("/healthz", "/pods"),

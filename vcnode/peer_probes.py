@@ -19,7 +19,7 @@ from cryptography import x509
 from daemonkit.kube.credentials import Credentials, CredentialsError
 from daemonkit.kube.kubeconfig import load
 from daemonkit.tls.contexts import TlsError, client_context, pem_certificates, unverified_client_context
-from vcnode.core.doctor_facts import Cause, Peer, ServedCertificate
+from vcnode.core.doctor_facts import Cause, PeerAnswer, ServedCertificate
 
 TIMEOUT_S = 3.0
 # openssl/x509_vfy.h: not yet valid, expired; names.
@@ -28,14 +28,14 @@ _WRONG_NAME = frozenset({62, 63, 64})
 
 
 def ask(
-    peer: Peer,
+    peer: PeerAnswer,
     address: tuple[str, int],
     context: ssl.SSLContext | None,
     paths: Iterable[str],
     *,
     server_name: str = "",
     headers: Mapping[str, str] | None = None,
-) -> Peer:
+) -> PeerAnswer:
     """`peer` with the status code of each path and its clock, or with the cause of a failure."""
     deadline = time.monotonic() + TIMEOUT_S
     codes: list[tuple[str, int]] = []
@@ -53,6 +53,16 @@ def ask(
         problem = "the answer is not HTTP"
         return replace(peer, cause=Cause.OTHER, problem=problem, codes=tuple(codes), skew_s=skew_s)
     return replace(peer, codes=tuple(codes), skew_s=skew_s)
+
+
+def handshake_problem(address: tuple[str, int]) -> str:
+    """Why no TLS server answers there; empty if one does, whoever it is."""
+    deadline = time.monotonic() + TIMEOUT_S
+    try:
+        with _connected(address, unverified_client_context(), address[0], deadline):
+            return ""
+    except OSError as error:
+        return describe(error)[1]
 
 
 def describe(error: OSError) -> tuple[Cause, str]:
@@ -120,7 +130,7 @@ def _left_s(deadline: float) -> float:
     return left_s
 
 
-def ask_api_server(daemon: str, key: str, kubeconfig: Path, paths: Iterable[str]) -> Peer | None:
+def ask_api_server(daemon: str, key: str, kubeconfig: Path, paths: Iterable[str]) -> PeerAnswer | None:
     """The API server of a kubeconfig. None if the kubeconfig cannot be used: the check of files has that."""
     try:
         current = Credentials(lambda: load(kubeconfig)).current()
@@ -133,7 +143,7 @@ def ask_api_server(daemon: str, key: str, kubeconfig: Path, paths: Iterable[str]
     if current.token is not None:
         headers["Authorization"] = f"Bearer {current.token}"
     return ask(
-        Peer(daemon, f"{host}:{port}", key),
+        PeerAnswer(daemon, f"{host}:{port}", key),
         (host, port),
         current.tls,
         [f"{parts.path}{path}" for path in paths],
@@ -158,11 +168,11 @@ def served_certificate(address: tuple[str, int], file: Path, ca_file: Path | Non
     except (OSError, TlsError):
         of_file = shown  # the check of files has that
     missing = "" if where != address[0] or _has_address(shown, where) else where
-    found = replace(found, is_that_of_file=shown == of_file, missing_name=missing)
-    return found if ca_file is None else _against_ca(found, (where, address[1]), ca_file, deadline)
+    found = replace(found, is_current=shown == of_file, missing_name=missing)
+    return found if ca_file is None else _verified_by(found, (where, address[1]), ca_file, deadline)
 
 
-def _against_ca(
+def _verified_by(
     found: ServedCertificate, address: tuple[str, int], ca_file: Path, deadline: float
 ) -> ServedCertificate:
     try:

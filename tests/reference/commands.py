@@ -16,6 +16,7 @@ from kubeproxy_ext.__main__ import main as kubeproxy_ext
 from vcnode import demo, program, terminal
 from vcnode.__main__ import EXPLAINERS
 from vcnode.__main__ import parser as operators_tool
+from vcnode.core import findings
 from vcnode_demo import runner
 from vcnode_demo.__main__ import parser as demo_parser
 
@@ -25,7 +26,7 @@ _EXIT_WRONG_ARGUMENTS = 2
 _NEGATIVE = (
     "a verb that asks a question: the answer is no (a daemon is not ready, a guest or a pod's resolver is not"
     " current, the desired and the applied rules differ, a tenant's file is bad, a tenant is still retained,"
-    " an object or a tenant is not synced)"
+    " an object or a tenant is not synced, the node is not fit or has a finding)"
 )
 
 
@@ -47,6 +48,8 @@ def exit_codes() -> Iterator[tuple[str, int, str]]:
     yield "vcnode", program.EXIT_FAILED, "an error that stderr explains, or nobody reads the output"
     yield "vcnode", terminal.EXIT_NEGATIVE, _NEGATIVE
     yield "vcnode", _EXIT_WRONG_ARGUMENTS, "wrong arguments"
+    unknown = "nothing has failed that could be examined, and something could not"
+    yield "vcnode check, vcnode doctor", findings.EXIT_UNREACHABLE, unknown
     yield "vcnode", program.EXIT_INTERRUPTED, "SIGINT"
     yield f"vcnode {demo.VERB}", 0, "every check passed"
     yield f"vcnode {demo.VERB}", runner.EXIT_CHECK_FAILED, "a check failed, or a daemon did not start"

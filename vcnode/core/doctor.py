@@ -10,8 +10,8 @@ from vcnode.core.doctor_facts import (
     DoctorFacts,
     GroupSocket,
     KernelState,
-    Peer,
-    Port,
+    PeerAnswer,
+    ListenPort,
     Runtime,
     SavedFile,
     ServedCertificate,
@@ -102,7 +102,7 @@ _API_SERVER = {
 }
 
 
-def _kubelet(peer: Peer) -> Iterator[Finding]:
+def _kubelet(peer: PeerAnswer) -> Iterator[Finding]:
     where = f"kubelet {peer.address}"
     if peer.cause is not Cause.NONE:
         remedy = _KUBELET.get(peer.cause, "check kubelet.address and the node's network")
@@ -120,7 +120,7 @@ def _kubelet(peer: Peer) -> Iterator[Finding]:
     yield from _clock(peer, where)
 
 
-def _api_server(peer: Peer) -> Iterator[Finding]:
+def _api_server(peer: PeerAnswer) -> Iterator[Finding]:
     where = f"{peer.daemon}: API server {peer.address}"
     if peer.cause is not Cause.NONE:
         remedy = _API_SERVER.get(peer.cause, "check `server` in the kubeconfig, and the node's network")
@@ -135,7 +135,7 @@ def _api_server(peer: Peer) -> Iterator[Finding]:
     yield from _clock(peer, where)
 
 
-def _clock(peer: Peer, where: str) -> Iterator[Finding]:
+def _clock(peer: PeerAnswer, where: str) -> Iterator[Finding]:
     if peer.skew_s is None or abs(peer.skew_s) <= SKEW_WARNING_S:
         return
     direction = "behind" if peer.skew_s > 0 else "ahead of"
@@ -150,7 +150,7 @@ def _served(served: ServedCertificate) -> Iterator[Finding]:
     if served.problem:
         remedy = "see vn-agent's log; `vcnode status`"
         yield failed("serving", f"{where}: no TLS handshake: {served.problem}", remedy)
-    if not served.is_that_of_file:
+    if not served.is_current:
         message = f"{where} shows another certificate than {served.file} has"
         yield warning("serving", message, "systemctl reload vn-agent; check that the file's key fits")
     if served.untrusted:
@@ -165,7 +165,7 @@ def _served(served: ServedCertificate) -> Iterator[Finding]:
 # ---- this machine
 
 
-def _port(port: Port, daemon_pid: int) -> Iterator[Finding]:
+def _port(port: ListenPort, daemon_pid: int) -> Iterator[Finding]:
     if not port.holder_pid or port.holder_pid == daemon_pid:
         return
     holder = f"{port.holder or 'a process'}, pid {port.holder_pid}"

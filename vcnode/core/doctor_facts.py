@@ -82,7 +82,7 @@ class DaemonAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class PeerAnswer:
     """A server that a daemon asks, asked with that daemon's own credentials.
 
     `codes` are HTTP status codes by path. `skew_s` is how much its clock is ahead of ours, None if unknown.
@@ -103,14 +103,14 @@ class ServedCertificate:
 
     address: str
     file: str
-    is_that_of_file: bool = True
+    is_current: bool = True
     missing_name: str = ""
     untrusted: str = ""
     problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class ListenPort:
     """A TCP port that a daemon is to have. `holder_pid` 0: free, or its holder is not shown to us."""
 
     daemon: str
@@ -180,10 +180,10 @@ class DoctorFacts:
     configs: tuple[ConfigFile, ...] = ()
     files: tuple[NamedFile, ...] = ()
     daemons: tuple[DaemonAnswer, ...] = ()
-    kubelet: Peer | None = None
-    api_servers: tuple[Peer, ...] = ()
+    kubelet: PeerAnswer | None = None
+    api_servers: tuple[PeerAnswer, ...] = ()
     served: ServedCertificate | None = None
-    ports: tuple[Port, ...] = ()
+    ports: tuple[ListenPort, ...] = ()
     saved: tuple[SavedFile, ...] = ()
     spaces: tuple[Space, ...] = ()
     socket: GroupSocket | None = None

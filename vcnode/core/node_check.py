@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from vcnode.core.doctor_daemons import GATE_RUNTIME
-from vcnode.core.doctor_facts import Port, Runtime, Space
+from vcnode.core.doctor_facts import ListenPort, Runtime, Space
 from vcnode.core.findings import Finding, Level, failed, warning
 
 PYTHON = (3, 11)
@@ -37,19 +37,19 @@ class ContainerRuntime:
 
 @dataclass(frozen=True, slots=True)
 class KubeletState:
-    """The kubelet at `address`, and its configuration; `is_bootstrapped` is serverTLSBootstrap."""
+    """The kubelet at `address`, and its configuration; `has_tls_bootstrap` is serverTLSBootstrap."""
 
     address: str
     problem: str = ""
-    is_bootstrapped: bool | None = None
+    has_tls_bootstrap: bool | None = None
     config: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class WantedPort:
+class PortState:
     """A port that a daemon is to listen on. `is_ours`: the daemon itself holds it already."""
 
-    port: Port
+    port: ListenPort
     is_free: bool
     is_ours: bool = False
 
@@ -65,7 +65,7 @@ class NodeFacts:
     kubelet: KubeletState | None = None
     missing_users: tuple[str, ...] = ()
     missing_groups: tuple[str, ...] = ()
-    ports: tuple[WantedPort, ...] = ()
+    ports: tuple[PortState, ...] = ()
     is_clock_synchronized: bool | None = None
     spaces: tuple[Space, ...] = ()
     descriptors: int = DESCRIPTORS
@@ -152,12 +152,12 @@ def _kubelet(kubelet: KubeletState) -> Iterator[Finding]:
         yield failed("kubelet", f"{kubelet.address}: {kubelet.problem}", remedy)
     else:
         yield _ok("kubelet", f"{kubelet.address} answers")
-    if kubelet.is_bootstrapped:
+    if kubelet.has_tls_bootstrap:
         yield _ok(
             "kubelet-certificate",
             f"serverTLSBootstrap in {kubelet.config}: kubelet.caFile is the cluster's CA",
         )
-    elif kubelet.is_bootstrapped is False:
+    elif kubelet.has_tls_bootstrap is False:
         message = (
             f"no serverTLSBootstrap in {kubelet.config}: the kubelet signs its serving certificate itself"
         )
@@ -181,7 +181,7 @@ def _accounts(facts: NodeFacts) -> Iterator[Finding]:
         yield _ok("accounts", "users and groups exist")
 
 
-def _port(wanted: WantedPort) -> Finding:
+def _port(wanted: PortState) -> Finding:
     port = wanted.port
     text = f"{port.address}:{port.port} for {port.daemon}"
     if wanted.is_free or wanted.is_ours:

@@ -59,8 +59,7 @@ class FakeDaemon:
         if path == b"/readyz":
             return (200 if self.is_ready else 503), self.readyz.encode()
         if path == b"/metrics":
-            line = f'vcnode_build_info{{version="{self.version}",daemon="x"}} 1\n'
-            return 200, f"# TYPE vcnode_build_info gauge\n{line}".encode()
+            return 200, f'{"vcnode"}_build_info{{version="{self.version}",daemon="x"}} 1\n'.encode()
         return 200, json.dumps(self.status).encode()
 
 

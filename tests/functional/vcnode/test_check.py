@@ -13,8 +13,8 @@ import pytest
 
 from devkit.kata.fake_cri import FakeCri
 from tests.functional.vcnode.sick_node import ROOT, SickNode
-from vcnode import machine, node_facts
-from vcnode.core.doctor_facts import KernelState, Port, Runtime
+from vcnode import machine, node_facts, node_probes
+from vcnode.core.doctor_facts import KernelState, ListenPort, Runtime
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ async def test_faults_of_the_node_fail_the_check(node: SickNode) -> None:
 
 def test_the_holder_of_a_port_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = Port("vn-agent", "listen.port", "127.0.0.1", listener.getsockname()[1])
+        port = ListenPort("vn-agent", "listen.port", "127.0.0.1", listener.getsockname()[1])
         (held,) = machine.port_holders([port])
         assert (held.holder_pid, held.holder != "") == (os.getpid(), True)
         assert not machine.is_port_free("127.0.0.1", port.port)
@@ -146,13 +146,13 @@ def test_the_kubelets_configuration_is_read(tmp_path: Path, text: str | None, ex
     config = tmp_path / "config.yaml"
     if text is not None:
         config.write_text(text)
-    assert node_facts.kubelet_state(("127.0.0.1", 1), config).is_bootstrapped is expected
+    assert node_facts.kubelet_state(("127.0.0.1", 1), config).has_tls_bootstrap is expected
 
 
 def test_a_probe_that_hangs_is_reported_as_late() -> None:
     never = socket.socketpair()
     try:
-        results, late = node_facts.run_probes({"one": lambda: 1, "stuck": lambda: never[0].recv(1)}, 0.5)
+        results, late = node_probes.run_probes({"one": lambda: 1, "stuck": lambda: never[0].recv(1)}, 0.5)
         assert (results, late) == ({"one": 1}, ("stuck",))
         assert node_facts.is_clock_synchronized() in (True, False, None)
     finally:

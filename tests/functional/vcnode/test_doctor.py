@@ -28,7 +28,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SickNode]:
 
 
 @dataclass(frozen=True)
-class Fault:
+class PlantedFault:
     """`plant` breaks a healthy node. Doctor then has one finding: level and check, and these words in its
     message and its remedy."""
 
@@ -188,113 +188,119 @@ def socket_group(node: SickNode) -> None:
 
 
 FAULTS = {
-    "kubelet of another authority": Fault(
+    "kubelet of another authority": PlantedFault(
         untrusted_kubelet, "failed", "kubelet", "certificate verify failed", "give kubelet.caFile the CA of"
     ),
-    "kubelet of another name": Fault(
+    "kubelet of another name": PlantedFault(
         misnamed_kubelet, "failed", "kubelet", "Hostname mismatch", "set kubelet.serverName to a name"
     ),
-    "kubelet that does not run": Fault(
+    "kubelet that does not run": PlantedFault(
         lambda node: node.kubelet.pause(), "failed", "kubelet", "connection refused", "start the kubelet"
     ),
-    "kubelet that refuses the certificate": Fault(
+    "kubelet that refuses the certificate": PlantedFault(
         kubelet_says(401), "failed", "kubelet", "401", "issue kubelet.clientCertificateFile"
     ),
-    "kubelet that grants nothing": Fault(
+    "kubelet that grants nothing": PlantedFault(
         kubelet_says(403), "failed", "rights", "403 for /pods", "apply packaging/rbac/vn-agent.yaml"
     ),
-    "clocks that differ": Fault(
+    "clocks that differ": PlantedFault(
         late_kubelet, "failed", "clock", "ahead of that of kubelet", "start chrony or systemd-timesyncd"
     ),
-    "API server of another authority": Fault(
+    "API server of another authority": PlantedFault(
         untrusted_apiserver,
         "failed",
         "apiserver",
         "certificate verify failed",
         "give the kubeconfig the cert",
     ),
-    "API server that does not know us": Fault(
+    "API server that does not know us": PlantedFault(
         unknown_credentials, "failed", "apiserver", "401", "renew the client certificate or token"
     ),
-    "missing rights": Fault(
+    "missing rights": PlantedFault(
         no_rights,
         "failed",
         "rights",
         "403 for /apis/discovery.k8s.io/v1/endpointslices",
         "apply packaging/rbac/kubeproxy-ext.yaml",
     ),
-    "exec plugin": Fault(
+    "exec plugin": PlantedFault(
         exec_plugin, "failed", "file", "exec: credential plugins", "write a new one for this daemon"
     ),
-    "certificate that expires soon": Fault(
+    "certificate that expires soon": PlantedFault(
         ends_soon, "warning", "file", "kubelet.clientCertificateFile", "renew the certificate"
     ),
-    "expired authority": Fault(expired_spiffe, "failed", "file", "spiffe.caFile", "renew the certificate"),
-    "key of another certificate": Fault(other_key, "failed", "file", "serving.keyFile", "write both at once"),
-    "certificate that was not reloaded": Fault(
+    "expired authority": PlantedFault(
+        expired_spiffe, "failed", "file", "spiffe.caFile", "renew the certificate"
+    ),
+    "key of another certificate": PlantedFault(
+        other_key, "failed", "file", "serving.keyFile", "write both at once"
+    ),
+    "certificate that was not reloaded": PlantedFault(
         renewed_serving, "warning", "serving", "shows another certificate", "systemctl reload vn-agent"
     ),
-    "resolv.conf that leads to the pod": Fault(
+    "resolv.conf that leads to the pod": PlantedFault(
         loop, "warning", "file", "its nameserver 127.0.0.53", "name a file with the real servers"
     ),
-    "bad file of a tenant": Fault(
+    "bad file of a tenant": PlantedFault(
         bad_tenant_file, "failed", "file", "ten-b.yaml", "repair or remove the file"
     ),
-    "tenant that is not served": Fault(
+    "tenant that is not served": PlantedFault(
         bad_tenant, "failed", "tenant", "no certificate in it; it is not served", "`vcnode tenant list`"
     ),
-    "unknown key": Fault(
+    "unknown key": PlantedFault(
         unknown_key,
         "failed",
         "configuration",
         "colour: unknown key",
         "kubeproxy-ext --config DIR/kubeproxy-ext",
     ),
-    "daemon that never started": Fault(
+    "daemon that never started": PlantedFault(
         never_started, "failed", "daemon", "No such file or directory", "systemctl status dnsconfig"
     ),
-    "daemon that was killed": Fault(
+    "daemon that was killed": PlantedFault(
         killed, "failed", "daemon", "connection refused", "journalctl -u kubeproxy-ext"
     ),
-    "daemon that is not ready": Fault(
+    "daemon that is not ready": PlantedFault(
         not_ready, "failed", "readiness", "kata-bridge: not connected", "`vcnode status`"
     ),
-    "guest with a locked policy": Fault(
+    "guest with a locked policy": PlantedFault(
         locked_guest, "failed", "guest", "agent policy denies", "set stock.policyFile"
     ),
-    "guest that is away": Fault(
+    "guest that is away": PlantedFault(
         silent_guest, "failed", "guest", "unreachable for 10 min 0 s", "see the log of the guest's agent"
     ),
-    "guest's agent of another release": Fault(
+    "guest's agent of another release": PlantedFault(
         old_guest, "warning", "version", "its agent has version 0.0.9", "build the guest's image"
     ),
-    "containerd that is too old": Fault(
+    "containerd that is too old": PlantedFault(
         old_runtime, "warning", "version", "containerd 2.1.4", "upgrade containerd to 2.2"
     ),
-    "daemon of another release": Fault(
+    "daemon of another release": PlantedFault(
         old_daemon, "warning", "version", "runs version 0.0.1", "systemctl restart vn-agent"
     ),
-    "port that another process holds": Fault(
+    "port that another process holds": PlantedFault(
         stolen_port, "failed", "port", f"pid {os.getpid()}", "stop that process"
     ),
-    "runtime without NRI": Fault(no_nri, "failed", "nri", "no NRI socket", "start the runtime, with NRI"),
-    "damaged state": Fault(
+    "runtime without NRI": PlantedFault(
+        no_nri, "failed", "nri", "no NRI socket", "start the runtime, with NRI"
+    ),
+    "damaged state": PlantedFault(
         lambda node: state(node, "{", 0.0), "warning", "state", "it is damaged", "remove the file"
     ),
-    "old state": Fault(
+    "old state": PlantedFault(
         lambda node: state(node, "{}", 3 * 86_400.0),
         "warning",
         "state",
         "confirmed 3 d 0 h ago",
         "find out why kubeproxy-ext has not synced",
     ),
-    "state that others can write": Fault(
+    "state that others can write": PlantedFault(
         opened_state, "failed", "file", "users other than its owner", "chmod go-w"
     ),
-    "audit log without its directory": Fault(
+    "audit log without its directory": PlantedFault(
         no_audit_directory, "failed", "file", "audit.file", "create it, or correct the path"
     ),
-    "socket closed to its group": Fault(
+    "socket closed to its group": PlantedFault(
         socket_group, "failed", "socket", "group root may not connect", "restart kata-bridge"
     ),
 }

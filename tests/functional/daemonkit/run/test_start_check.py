@@ -54,7 +54,7 @@ def check(node: HealthyNode, daemon: str, capsys: pytest.CaptureFixture[str]) ->
 
 
 @dataclass(frozen=True)
-class Fault:
+class PlantedFault:
     """`plant` breaks a healthy node; `line` is what the daemon's check prints then."""
 
     daemon: str
@@ -147,48 +147,48 @@ YESTERDAY, TOMORROW, SOON = (f"{NOW + days * DAY:%Y-%m-%d}" for days in (-1, 1, 
 
 FAULTS = {
     # ---- kubeconfigs
-    "kubeproxy-ext without kubeconfig": Fault(
+    "kubeproxy-ext without kubeconfig": PlantedFault(
         "kubeproxy-ext", remove("kubeproxy-ext.kubeconfig"), f"{SUPER}kubeproxy-ext.kubeconfig: {MISSING}"
     ),
-    "dnsconfig without kubeconfig": Fault(
+    "dnsconfig without kubeconfig": PlantedFault(
         "dnsconfig", remove("dnsconfig.kubeconfig"), f"{SUPER}dnsconfig.kubeconfig: {MISSING}"
     ),
-    "webhook without kubeconfig": Fault(
+    "webhook without kubeconfig": PlantedFault(
         "dnsconfig-webhook",
         remove("dnsconfig-webhook.kubeconfig"),
         f"{SUPER}dnsconfig-webhook.kubeconfig: {MISSING}",
     ),
-    "gate without kubeconfig": Fault(
+    "gate without kubeconfig": PlantedFault(
         "kata-bridge", remove("kata-bridge.kubeconfig"), f"gate.{SUPER}kata-bridge.kubeconfig: {MISSING}"
     ),
-    "syncer without kubeconfig": Fault(
+    "syncer without kubeconfig": PlantedFault(
         "vc-syncer", remove("vc-syncer.kubeconfig"), f"{SUPER}vc-syncer.kubeconfig: {MISSING}"
     ),
-    "exec plugin in kubeproxy-ext": Fault(
+    "exec plugin in kubeproxy-ext": PlantedFault(
         "kubeproxy-ext", exec_plugin("kubeproxy-ext"), f"{SUPER}kubeproxy-ext.kubeconfig: {EXEC}"
     ),
-    "exec plugin in dnsconfig": Fault(
+    "exec plugin in dnsconfig": PlantedFault(
         "dnsconfig", exec_plugin("dnsconfig"), f"{SUPER}dnsconfig.kubeconfig: {EXEC}"
     ),
-    "exec plugin in the gate": Fault(
+    "exec plugin in the gate": PlantedFault(
         "kata-bridge", exec_plugin("kata-bridge"), f"gate.{SUPER}kata-bridge.kubeconfig: {EXEC}"
     ),
-    "kubeconfig that is no YAML": Fault(
+    "kubeconfig that is no YAML": PlantedFault(
         "kubeproxy-ext",
         put("kubeproxy-ext.kubeconfig", "clusters: [\n"),
         f"{SUPER}kubeproxy-ext.kubeconfig: not YAML at line 2; {REWRITE}",
     ),
-    "kubeconfig without its context": Fault(
+    "kubeconfig without its context": PlantedFault(
         "dnsconfig",
         no_context,
         f"{SUPER}dnsconfig.kubeconfig: current-context 'gone' is not among contexts; {REWRITE}",
     ),
-    "kubeconfig with a damaged certificate": Fault(
+    "kubeconfig with a damaged certificate": PlantedFault(
         "dnsconfig",
         lambda node: node.edit_kubeconfig("dnsconfig", "user", **{"client-certificate-data": "?"}),
         f"{SUPER}dnsconfig.kubeconfig: client-certificate-data is not base64; {REWRITE}",
     ),
-    "kubeconfig with a missing certificate": Fault(
+    "kubeconfig with a missing certificate": PlantedFault(
         "dnsconfig",
         lambda node: node.write_kubeconfig(
             node.kubeconfig("dnsconfig"),
@@ -197,18 +197,18 @@ FAULTS = {
         ),
         f"{SUPER}dnsconfig.kubeconfig: DIR/gone.crt: No such file or directory; {REWRITE}",
     ),
-    "kubeconfig with another key": Fault(
+    "kubeconfig with another key": PlantedFault(
         "kubeproxy-ext",
         other_kubeconfig_key,
         f"{SUPER}kubeproxy-ext.kubeconfig: the client key is not the key of the client certificate;"
         f" {REWRITE}",
     ),
-    "kubeconfig with an expired certificate": Fault(
+    "kubeconfig with an expired certificate": PlantedFault(
         "dnsconfig",
         expired,
         f"{SUPER}dnsconfig.kubeconfig: the client certificate expired on {YESTERDAY}; renew the certificate",
     ),
-    "kubeconfig with a missing authority": Fault(
+    "kubeconfig with a missing authority": PlantedFault(
         "kubeproxy-ext",
         lambda node: node.edit_kubeconfig(
             "kubeproxy-ext",
@@ -217,69 +217,69 @@ FAULTS = {
         ),
         f"{SUPER}kubeproxy-ext.kubeconfig: /nowhere/ca.crt: No such file or directory; {REWRITE}",
     ),
-    "kubeconfig with a damaged authority": Fault(
+    "kubeconfig with a damaged authority": PlantedFault(
         "dnsconfig",
         lambda node: node.edit_kubeconfig("dnsconfig", "cluster", **{"certificate-authority-data": "QUJD"}),
         f"{SUPER}dnsconfig.kubeconfig: certificate-authority-data: not PEM certificates of an authority;"
         f" {REWRITE}",
     ),
-    "kubeconfig that is a directory": Fault(
+    "kubeconfig that is a directory": PlantedFault(
         "dnsconfig",
         lambda node: node.write_config("dnsconfig", superCluster={"kubeconfigFile": str(node.directory)}),
         "superCluster.kubeconfigFile: DIR: not a regular file; name a file",
     ),
     # ---- resolv.conf
-    "missing resolv.conf": Fault(
+    "missing resolv.conf": PlantedFault(
         "dnsconfig", remove("resolv.conf"), f"resolvConf: DIR/resolv.conf: it does not exist; {RESOLVER}"
     ),
-    "resolv.conf without a server": Fault(
+    "resolv.conf without a server": PlantedFault(
         "dnsconfig",
         put("resolv.conf", "search example.org\n"),
         "resolvConf: DIR/resolv.conf: it has no nameserver; pods of policy Default resolve no names;"
         f" {RESOLVER}",
     ),
-    "resolv.conf with half a line": Fault(
+    "resolv.conf with half a line": PlantedFault(
         "dnsconfig-webhook",
         put("resolv.conf", "nameserver\n"),
         f"resolvConf: DIR/resolv.conf: a line `nameserver` without an address; {RESOLVER}",
     ),
-    "resolv.conf that is too large": Fault(
+    "resolv.conf that is too large": PlantedFault(
         "dnsconfig",
         put("resolv.conf", "#" * ((1 << 20) + 1)),
         f"resolvConf: DIR/resolv.conf: larger than 1048576 bytes; {RESOLVER}",
     ),
     # ---- vn-agent's certificates
-    "missing serving certificate": Fault(
+    "missing serving certificate": PlantedFault(
         "vn-agent", remove("serving.crt"), f"serving.certificateFile: DIR/serving.crt: {MISSING}"
     ),
-    "serving key of another certificate": Fault(
+    "serving key of another certificate": PlantedFault(
         "vn-agent",
         other_key,
         "serving.keyFile: DIR/serving.key: not the key of DIR/serving.crt; write both at once",
     ),
-    "serving certificate of the future": Fault(
+    "serving certificate of the future": PlantedFault(
         "vn-agent",
         future,
         f"serving.certificateFile: DIR/serving.crt: the certificate is not valid before {TOMORROW};"
         " check the node's clock, else renew the certificate",
     ),
-    "kubelet authority that is none": Fault(
+    "kubelet authority that is none": PlantedFault(
         "vn-agent",
         leaf_as_authority,
         "kubelet.caFile: DIR/kubelet-ca.crt: certificate 1 is not an authority (basicConstraints CA is not"
         " true); give the CA that issued it",
     ),
-    "missing client key": Fault(
+    "missing client key": PlantedFault(
         "vn-agent", remove("agent.key"), f"kubelet.clientKeyFile: DIR/agent.key: {MISSING}"
     ),
-    "missing spiffe authority": Fault("vn-agent", spiffe, f"spiffe.caFile: DIR/spiffe.crt: {MISSING}"),
+    "missing spiffe authority": PlantedFault("vn-agent", spiffe, f"spiffe.caFile: DIR/spiffe.crt: {MISSING}"),
     # ---- directories, sockets, other files
-    "missing directory of tenants": Fault(
+    "missing directory of tenants": PlantedFault(
         "vn-agent",
         lambda node: node.write_config("vn-agent", tenants={"directory": str(node.directory / "gone")}),
         f"tenants.directory: DIR/gone: {MISSING}",
     ),
-    "bad file of a tenant": Fault(
+    "bad file of a tenant": PlantedFault(
         "vn-agent",
         put("tenants/ten-b.yaml", "kind: Tenant\n"),
         "tenants.directory: DIR/tenants/ten-b.yaml: apiVersion: must be vcnode.io/v1alpha1;"
@@ -288,68 +288,68 @@ FAULTS = {
         " of at most"
         " 63 characters; repair or remove the file; `vcnode tenant list` shows all",
     ),
-    "file of pods that has none": Fault(
+    "file of pods that has none": PlantedFault(
         "vn-agent",
         pods_file,
         "pods.file: DIR/pods.json: not the JSON document that was expected; write it anew: `kubectl"
         " get pods -A -o json`",
     ),
-    "audit log in no directory": Fault(
+    "audit log in no directory": PlantedFault(
         "vn-agent",
         lambda node: node.write_config("vn-agent", audit={"file": str(node.directory / "gone" / "a.log")}),
         f"audit.file: DIR/gone/a.log: DIR/gone is not a directory; {CREATE}",
     ),
-    "state directory that is a file": Fault(
+    "state directory that is a file": PlantedFault(
         "vn-agent",
         lambda node: node.write_config("vn-agent", stateDirectory=str(node.directory / "pods.json")),
         "stateDirectory: DIR/pods.json: not a directory; name a directory",
     ),
-    "state directory that others write": Fault(
+    "state directory that others write": PlantedFault(
         "dnsconfig",
         opened_state,
         "stateDirectory: DIR/state/dnsconfig: users other than its owner can write to it (mode 0777);"
         " chmod go-w DIR/state/dnsconfig, and check its content",
     ),
-    "bridge socket that is a file": Fault(
+    "bridge socket that is a file": PlantedFault(
         "kubeproxy-ext",
         lambda node: node.write_config(
             "kubeproxy-ext", bridge={"socket": str(node.directory / "resolv.conf")}
         ),
         "bridge.socket: DIR/resolv.conf: not a socket; name the socket of kata-bridge",
     ),
-    "unknown group": Fault(
+    "unknown group": PlantedFault(
         "kata-bridge",
         lambda node: node.write_config(
             "kata-bridge", listen={"socket": str(node.directory / "b.sock"), "group": "no-such-group"}
         ),
         "listen.group: unknown group 'no-such-group'; create it (groupadd --system), or name another",
     ),
-    "missing policy of stock guests": Fault(
+    "missing policy of stock guests": PlantedFault(
         "kata-bridge",
         lambda node: node.write_config("kata-bridge", stock={"policyFile": str(node.directory / "p.rego")}),
         "stock.policyFile: DIR/p.rego: No such file or directory; correct the file or its path",
     ),
-    "authority of guests with another key": Fault(
+    "authority of guests with another key": PlantedFault(
         "kata-bridge",
         half_a_state,
         "stateDirectory: DIR/state/kata-bridge: DIR/state/kata-bridge/ca.key is not the key of"
         " DIR/state/kata-bridge/ca.crt; restore the directory, or remove it: guests then get new"
         " certificates",
     ),
-    "bad file of a guest": Fault(
+    "bad file of a guest": PlantedFault(
         "kata-bridge",
         put("guests/g.yaml", "kind: Guest\n"),
         "sandboxes.directory: DIR/guests/g.yaml: apiVersion: required; expected 'vcnode.io/v1alpha1';"
         " namespace: required; name: required; repair or remove the file",
     ),
-    "damaged state of the webhook": Fault(
+    "damaged state of the webhook": PlantedFault(
         "dnsconfig-webhook",
         damaged_state,
         "stateDirectory: DIR/state/webhook: DIR/state/webhook/authorities.pem: not certificates with"
         " their keys;"
         " move the file away",
     ),
-    "missing directory of kubeconfigs": Fault(
+    "missing directory of kubeconfigs": PlantedFault(
         "vc-syncer",
         lambda node: node.write_config("vc-syncer", tenants={"directory": str(node.directory / "gone")}),
         f"tenants.directory: DIR/gone: {MISSING}",
@@ -358,33 +358,33 @@ FAULTS = {
 
 # What works for now: exit code 0.
 WARNINGS = {
-    "certificate that expires in three days": Fault(
+    "certificate that expires in three days": PlantedFault(
         "vn-agent",
         lambda node: node.agent_clients.issue("a", not_after=NOW + 3 * DAY).write(node.directory, "agent"),
         f"kubelet.clientCertificateFile: DIR/agent.crt: the certificate expires on {SOON}, in less"
         " than 7 days;"
         " renew the certificate",
     ),
-    "resolv.conf that leads to the pod itself": Fault(
+    "resolv.conf that leads to the pod itself": PlantedFault(
         "dnsconfig",
         put("resolv.conf", "nameserver 127.0.0.53\n"),
         "resolvConf: DIR/resolv.conf: its nameserver 127.0.0.53 is a loopback address, which in a pod is the"
         " pod itself; name a file with the real servers, as /run/systemd/resolve/resolv.conf, here and in the"
         " kubelet's resolvConf",
     ),
-    "kata-bridge has not started": Fault(
+    "kata-bridge has not started": PlantedFault(
         "kubeproxy-ext",
         remove("run/bridge.sock"),
         "bridge.socket: DIR/run/bridge.sock: No such file or directory; start kata-bridge, or"
         " correct the path",
     ),
-    "runtime without NRI": Fault(
+    "runtime without NRI": PlantedFault(
         "kata-bridge",
         remove("run/nri.sock"),
         "sandboxes.nri.socket: DIR/run/nri.sock: No such file or directory; start the container runtime, with"
         " NRI enabled, or correct the path",
     ),
-    "kubeconfig of a tenant": Fault(
+    "kubeconfig of a tenant": PlantedFault(
         "vc-syncer",
         put("kubeconfigs/ten-a.kubeconfig", ""),
         "tenants.directory: DIR/kubeconfigs/ten-a.kubeconfig: not a kubeconfig: Expected `object`,"

@@ -15,8 +15,8 @@ from vcnode.core.doctor_facts import (
     GroupSocket,
     KernelState,
     NamedFile,
-    Peer,
-    Port,
+    PeerAnswer,
+    ListenPort,
     Runtime,
     SavedFile,
     ServedCertificate,
@@ -26,12 +26,12 @@ from vcnode.core.doctor_facts import (
 AGENT = DaemonAnswer(
     "vn-agent", "/run/a.sock", is_ready=True, page=DoctorPage("vn-agent", 7), version="1.0.0"
 )
-KUBELET = Peer(
+KUBELET = PeerAnswer(
     "vn-agent", "10.0.0.1:10250", "kubelet", codes=(("/healthz", 200), ("/pods", 200)), skew_s=-0.9
 )
-SERVER = Peer("dnsconfig", "10.0.0.9:6443", "superCluster.kubeconfigFile", codes=(("/version", 200),))
+SERVER = PeerAnswer("dnsconfig", "10.0.0.9:6443", "superCluster.kubeconfigFile", codes=(("/version", 200),))
 SERVED = ServedCertificate("10.0.0.1:10550", "/etc/serving.crt")
-PORT = Port("vn-agent", "listen.port", "0.0.0.0", 10550, 7, "vn-agent")  # noqa: S104 - a value
+PORT = ListenPort("vn-agent", "listen.port", "0.0.0.0", 10550, 7, "vn-agent")  # noqa: S104 - a value
 SPACE = Space("logs", "/var/log", 50 << 30, 100 << 30, 900, 1000)
 SOCKET = GroupSocket("/run/b.sock", "vcnode", 990, 990, 0o660)
 RUNTIME = Runtime("/run/nri.sock", True)
@@ -144,7 +144,7 @@ ROWS = [
         "see vn-agent's log",
     ),
     (
-        served(is_that_of_file=False),
+        served(is_current=False),
         "warning serving vn-agent 10.0.0.1:10550 shows another certificate than /etc/serving.crt has",
         "systemctl reload vn-agent",
     ),

@@ -5,20 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from vcnode.core.doctor_facts import Port, Runtime, Space
+from vcnode.core.doctor_facts import ListenPort, Runtime, Space
 from vcnode.core.findings import Level
 from vcnode.core.node_check import (
     KERNEL_PARTS,
     ContainerRuntime,
     KubeletState,
     NodeFacts,
-    WantedPort,
+    PortState,
     judge,
 )
 
-PORT = Port("vn-agent", "listen.port", "10.0.0.1", 10550)
+PORT = ListenPort("vn-agent", "listen.port", "10.0.0.1", 10550)
 RUNTIME = ContainerRuntime("/c.sock", "containerd", "v2.2.1")
-KUBELET = KubeletState("127.0.0.1:10250", is_bootstrapped=True, config="/kubelet.yaml")
+KUBELET = KubeletState("127.0.0.1:10250", has_tls_bootstrap=True, config="/kubelet.yaml")
 SPACE = Space("state", "/var/lib", 1 << 30, 2 << 30, 5, 10)
 FIT = NodeFacts(
     python=(3, 11),
@@ -26,7 +26,7 @@ FIT = NodeFacts(
     runtime=RUNTIME,
     nri=Runtime("/nri.sock", True),
     kubelet=KUBELET,
-    ports=(WantedPort(PORT, True),),
+    ports=(PortState(PORT, True),),
     is_clock_synchronized=True,
     spaces=(SPACE,),
     service_proxies=("kube-proxy",),
@@ -63,12 +63,12 @@ def test_a_fit_node_passes_each_check() -> None:
 
 
 def runtime(**values: str) -> NodeFacts:
-    return replace(FIT, runtime=replace(RUNTIME, **values))  # type: ignore[arg-type] # of its fields
+    return replace(FIT, runtime=replace(RUNTIME, **values))
 
 
 def wanted(**values: object) -> NodeFacts:
     port = replace(PORT, **values)  # type: ignore[arg-type] # of its fields
-    return replace(FIT, ports=(WantedPort(port, False),))
+    return replace(FIT, ports=(PortState(port, False),))
 
 
 ROWS = [
@@ -111,7 +111,7 @@ ROWS = [
         "start the kubelet",
     ),
     (
-        replace(FIT, kubelet=replace(KUBELET, is_bootstrapped=False)),
+        replace(FIT, kubelet=replace(KUBELET, has_tls_bootstrap=False)),
         "warning kubelet-certificate no serverTLSBootstrap in /kubelet.yaml: the kubelet signs its serving"
         " certificate itself",
         "/var/lib/kubelet/pki/kubelet.crt",
@@ -174,5 +174,5 @@ def test_each_misfit_has_one_result_and_its_remedy(facts: NodeFacts, text: str, 
 
 
 def test_a_port_that_its_daemon_holds_is_ok() -> None:
-    held = WantedPort(replace(PORT, holder_pid=7, holder="vn-agent"), False, is_ours=True)
+    held = PortState(replace(PORT, holder_pid=7, holder="vn-agent"), False, is_ours=True)
     assert {each.level for each in judge(replace(FIT, ports=(held,)))} == {Level.OK}
