@@ -17,7 +17,7 @@ from daemonkit.status.server import ListenAddress, StatusError, fetch
 from daemonkit.tls.contexts import TlsError
 from vcnode import config_checks, machine
 from vcnode.config_checks import InstalledDaemon
-from vcnode.core.doctor_facts import DaemonAnswer, DoctorFacts, DoctorPage, PeerAnswer, ListenPort
+from vcnode.core.doctor_facts import DaemonAnswer, DoctorFacts, DoctorPage, ListenPort, PeerAnswer
 from vcnode.daemons import SOCKET_DIRECTORY
 from vcnode.peer_probes import ask, ask_api_server, served_certificate
 from vcnode.terminal import ToolError

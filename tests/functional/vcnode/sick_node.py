@@ -107,12 +107,17 @@ class SickNode:
         self.daemons: dict[str, FakeDaemon] = {}
         self._others: list[FakeDaemon | TlsServer | socket.socket] = []
 
-    def start(self) -> None:
+    def start(self, *, with_daemons: bool = True) -> None:
+        """Start the servers and write all files; with the fake daemons, or for real ones."""
         self._thread.start()
         self._call(self.apiserver.start())
         self.kubelet.start()
         self.files.kubelet_port, self.files.server = self.kubelet.port, self.apiserver.url
         self.files.write()
+        if with_daemons:
+            self._start_daemons()
+
+    def _start_daemons(self) -> None:
         run = self.directory / "run"
         self.daemons = {name: FakeDaemon(name, run / f"{name}.sock") for name in DAEMONS}
         for name in ("bridge.sock", "nri.sock"):
