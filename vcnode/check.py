@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         for late in checks.late
     )
     if arguments.json:
-        terminal.json({"findings": findings.as_json(found)})
+        terminal.json({"items": findings.as_json(found)})
     else:
         terminal.lines(findings.render(found))
     return findings.exit_code(found, allowed=_ALLOWED)

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         return findings.EXIT_UNREACHABLE
     found = diagnose(facts)
     if arguments.json:
-        terminal.json({"findings": findings.as_json(found)})
+        terminal.json({"items": findings.as_json(found)})
     elif found:
         terminal.lines(findings.render(found))
     else:

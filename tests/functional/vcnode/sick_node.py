@@ -158,7 +158,7 @@ class SickNode:
         if not ended.stdout:
             return ended.returncode, [], ended.stderr
         text = ended.stdout.replace(str(self.directory), "DIR")
-        return ended.returncode, list(_rows(json.loads(text)["findings"])), ended.stderr
+        return ended.returncode, list(_rows(json.loads(text)["items"])), ended.stderr
 
     def _kubelet_tls(self) -> ssl.SSLContext:
         leaf = self.files.kubelet_authority.issue(NODE, sans_dns=[NODE], usages=("server",))

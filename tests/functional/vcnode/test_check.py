@@ -33,7 +33,7 @@ async def check(node: SickNode, *arguments: str) -> tuple[int, dict[str, list[tu
     async with asyncio.timeout(60):
         out, _ = await process.communicate()
     found: dict[str, list[tuple[str, str]]] = {}
-    for each in json.loads(out.decode().replace(str(node.directory), "DIR"))["findings"]:
+    for each in json.loads(out.decode().replace(str(node.directory), "DIR"))["items"]:
         assert (each["level"] == "ok") == (each["remedy"] == ""), each
         found.setdefault(each["check"], []).append((each["level"], each["message"]))
     assert process.returncode is not None
