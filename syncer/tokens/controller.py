@@ -42,6 +42,7 @@ from tenancy import keys, names
 
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")
 NOT_ISSUED = "TokensNotIssued"
+NOT_SYNCED = "the tenant is not synced any more"
 
 MAX_RENEWALS_IN_FLIGHT = 4
 # Where tokens come before their super pod, that is made right after; its retries issue them again.
@@ -228,7 +229,7 @@ class TokenIssuer:
         """Have the Secret there with tokens; None once it is. Again for the same pod it costs nothing."""
         tenant = self._tenants.get(key)
         if tenant is None:
-            return Wait(NOT_ISSUED, "the tenant is not synced any more")
+            return Wait(NOT_ISSUED, NOT_SYNCED)
         # They stand in paths, and a tenant's API server may serve any.
         parts = (action.secret_name, action.namespace, action.name, action.service_account)
         if not all(names.is_pod_name(each) for each in parts):
@@ -253,7 +254,7 @@ class TokenIssuer:
         if secret_uid is None:
             return Conflict(f"Secret {super_namespace}/{action.secret_name} is not of the tokens of the pod")
         self.counts.issued += len(issued)
-        if self._tenants.get(key) is tenant:
+        if self._is_served(tenant):
             record = tenant.records[action.uid] = _Record(pod, secret_uid)
             self._schedule_renewal(tenant, record)
         return None
@@ -263,6 +264,10 @@ class TokenIssuer:
         if record.is_leaving:
             record.is_leaving = False
             self._schedule_renewal(tenant, record)
+
+    def _is_served(self, tenant: _TenantTokens) -> bool:
+        """Whether it was not removed, nor replaced under its key."""
+        return self._tenants.get(tenant.cluster.key) is tenant
 
     def waiting(self, key: str) -> int:
         """How many pods of a tenant have a renewal that failed."""
@@ -450,15 +455,12 @@ class TokenIssuer:
 
         Without a `secret_uid` the Secret is made. Raises NotIssuedError, also for one that is gone.
         """
-        if not self._owns(tenant.cluster.key, pod.super_namespace):
-            message = f"namespace {pod.namespace} is not in the super cluster"
-            raise NotIssuedError(message, RenewalFailure.NAMESPACE_NOT_OWNED)
         try:
             if secret_uid:
                 return await self._patch(tenant, pod, issued, secret_uid)
             body = secret_of(pod, issued, tenant.cluster)
             try:
-                return uid_of(await self._send(tenant, "POST", SECRETS.path(pod.super_namespace), body))
+                return uid_of(await self._send(tenant, pod, "POST", SECRETS.path(pod.super_namespace), body))
             except ApiError as error:
                 if error.status.code != 409 or error.status.reason != _REASON_EXISTS:
                     raise
@@ -483,10 +485,19 @@ class TokenIssuer:
         self, tenant: _TenantTokens, pod: PodTokens, issued: tuple[IssuedToken, ...], secret_uid: str
     ) -> str:
         path = SECRETS.path(pod.super_namespace, pod.secret_name)
-        await self._send(tenant, "PATCH", path, secret_patch(pod, issued, secret_uid))
+        await self._send(tenant, pod, "PATCH", path, secret_patch(pod, issued, secret_uid))
         return secret_uid
 
-    async def _send(self, tenant: _TenantTokens, method: str, path: str, body: Object) -> Object:
+    async def _send(
+        self, tenant: _TenantTokens, pod: PodTokens, method: str, path: str, body: Object
+    ) -> Object:
+        """Write to the super cluster. Raises NotIssuedError if the namespace is not this tenant's."""
+        if not self._is_served(tenant):
+            # Its API server kept an answer back. Another tenant may have its key and its namespaces by now.
+            raise NotIssuedError(NOT_SYNCED, RenewalFailure.NAMESPACE_NOT_OWNED)
+        if not self._owns(tenant.cluster.key, pod.super_namespace):
+            message = f"namespace {pod.namespace} is not in the super cluster"
+            raise NotIssuedError(message, RenewalFailure.NAMESPACE_NOT_OWNED)
         content_type = _MERGE_PATCH if method == "PATCH" else "application/json"
         encoded = msgspec.json.encode(body)
         answer = await tenant.super_client.request(method, path, {}, encoded, content_type=content_type)

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from daemonkit.kube.resources import PODS, SECRETS
+from daemonkit.kube.resources import NAMESPACES, PODS, SECRETS
 from devkit.kube.storage import Object
 from devkit.kube.token_requests import claims_of
+from tenancy import keys
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import EVENTS, Plane, World, annotations_of, refused, synced_tenant
+from tests.unit.syncer.worlds import EVENTS, Plane, World, annotations_of, furnish, refused, synced_tenant
 
 pytestmark = pytest.mark.asyncio
 
@@ -55,6 +56,30 @@ async def test_a_token_names_the_node_and_costs_two_requests() -> None:
         ]
         (claims,) = _claims(world).values()
         assert claims["node"]["name"] == plane.storage.get(PODS, "web", "p")["spec"]["nodeName"]
+
+
+async def test_late_token_is_not_for_the_next_tenant() -> None:
+    """A VirtualCluster is deleted while its API server keeps a token back. Then another one has its key."""
+    async with synced_tenant() as (world, plane):
+
+        def keep_back(path: str) -> None:
+            if path.endswith("/binding"):
+                plane.answers.clear()
+
+        world.on_write = keep_back
+        plane.cluster.create(PODS, objects.pod_with_token("p", 600))
+        await asyncio.sleep(20)
+        furnish(world.make_tenant("one"))
+        await asyncio.sleep(100)
+        namespace = world.super.storage.get(NAMESPACES, "", "red-web")
+        assert annotations_of(namespace)[keys.VC_UID] == world.uids["one"]
+        paths: list[str] = []
+        world.on_write = paths.append
+        plane.answers.set()
+        await asyncio.sleep(20)
+        assert [each for each in paths if each.startswith(_OF_NAMESPACES)] == [
+            "/api/v1/namespaces/web/serviceaccounts/default/token"
+        ]
 
 
 @pytest.mark.parametrize("path", ["/serviceaccounts/default/token", "/red-web/secrets"])

@@ -5,6 +5,7 @@ import io
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -430,6 +431,17 @@ async def test_removed_tenant_is_left_alone() -> None:
         await asyncio.sleep(10_000)
         assert env.take_requests() == []
         assert await env.issue(action()) == Wait("TokensNotIssued", "the tenant is not synced any more")
+
+
+@pytest.mark.asyncio
+async def test_late_token_is_not_for_the_next_tenant() -> None:
+    """The API server of a tenant keeps a token back until another tenant has its key and namespace."""
+    async with TokensEnvironment() as env:
+        env.tenant.delay_s = 30.0
+        another = replace(TENANT, uid="another")
+        asyncio.get_running_loop().call_later(1, env.issuer.add_tenant, another, FakeControlPlane())
+        assert await env.issue(action()) == Wait("TokensNotIssued", "the tenant is not synced any more")
+        assert (env.issued, env.cluster.requests) == (1, [])
 
 
 _FAULTS = st.sampled_from(
