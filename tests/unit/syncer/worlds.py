@@ -445,14 +445,20 @@ class World:
             self._check_up(name, plane, reported)
         for (resource, where), value in self.foreign.items():
             now = self.super.objects(resource).get(where)
-            if (
-                now is None
-                and resource != NAMESPACES
-                and ("", where[0]) not in self.super.objects(NAMESPACES)
-            ):
+            if now is None and resource != NAMESPACES and self._is_without_home(resource, where, value):
                 continue  # went with its namespace
             if now is None or _content(now) != _content(value):
                 self.problems.append(f"foreign {resource} {where} was changed: {now}")
+
+    def _is_without_home(self, resource: Resource, where: Key, value: Object) -> bool:
+        """Whether the Namespace in which an object of this UID was made is gone, or another one by now."""
+        uid = value["metadata"]["uid"]
+        states = self._states[resource, where]
+        made_s = min(at for at, each in states if each is not None and each["metadata"]["uid"] == uid)
+        homes = self._states[NAMESPACES, ("", where[0])]
+        home = [each for at, each in homes if at <= made_s and each is not None][-1]
+        now = self.super.objects(NAMESPACES).get(("", where[0]))
+        return now is None or now["metadata"]["uid"] != home["metadata"]["uid"]
 
     def _owned(self, name: str, plane: Plane, namespace: str) -> str | None:
         """The super namespace, if it is this one's."""
