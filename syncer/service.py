@@ -353,6 +353,8 @@ class SyncerService:
         sessions = self._attachments.sessions
         found = sessions.values() if change.key is None else filter(None, [sessions.get(change.key)])
         for session in found:
+            if change.owner is not None and not change.owner.is_of(session.tenant.key, session.tenant.uid):
+                continue  # of an earlier tenant with this key, whose pods may run on
             session.super_changed(change.item, is_deleted=change.is_deleted, is_relisting=change.is_relisting)
             if change.value is None or not session.is_attached:
                 continue

@@ -34,7 +34,8 @@ class SuperChange:
     """A super object of a tenant changed: `namespace` and `name` are the tenant's.
 
     Without a `key` it concerns all tenants: a published object, or a Node. `value` is what a
-    namespaced super object is, or last was; None if it was never readable.
+    namespaced super object is, or last was; None if it was never readable. `owner` is that of its super
+    namespace. It is None for a Namespace: who has the key waits for one of an earlier tenant to go.
     """
 
     kind: str
@@ -44,6 +45,7 @@ class SuperChange:
     is_deleted: bool = False
     is_relisting: bool = False
     value: CachedObject | None = None
+    owner: SuperNamespaceOwner | None = None
 
     @property
     def item(self) -> tuple[str, str, str]:
@@ -177,7 +179,9 @@ class SuperCaches:
                 for value in _values(change):
                     owner = self._owners.get(value.claim_namespace)
                     if isinstance(owner, SuperNamespaceOwner):
-                        self._on_change(SuperChange(kind, owner.key, "", name, is_deleted, is_relisting))
+                        self._on_change(
+                            SuperChange(kind, owner.key, "", name, is_deleted, is_relisting, owner=owner)
+                        )
         if self._last_owners:
             self._forget_last_owners({each.key[0] for each in changes})
 
@@ -197,6 +201,7 @@ class SuperCaches:
                     is_deleted,
                     is_relisting,
                     value,
+                    owner,
                 )
             )
 
@@ -223,7 +228,9 @@ class SuperCaches:
         owner = self._owner_of_objects(key[0], is_deleted=True)
         last = self._last_readable.pop((kind, key), None)
         if sync.scope is Scope.NAMESPACED and isinstance(owner, SuperNamespaceOwner) and name is not None:
-            self._on_change(SuperChange(kind, owner.key, owner.namespace, name, True, is_relisting, last))
+            self._on_change(
+                SuperChange(kind, owner.key, owner.namespace, name, True, is_relisting, last, owner)
+            )
 
     def _namespaces_changed(
         self, changes: Sequence[Change[CachedObject]], unreadable: Collection[tuple[str, str]]
@@ -260,7 +267,7 @@ class SuperCaches:
                 for (_, name), value in tuple(cached.items()):
                     owner = self._owners.get(value.claim_namespace)
                     if value.claim_namespace in super_namespaces and isinstance(owner, SuperNamespaceOwner):
-                        self._on_change(SuperChange(kind, owner.key, "", name))
+                        self._on_change(SuperChange(kind, owner.key, "", name, owner=owner))
 
     def _set_owner(self, name: str, owner: SuperNamespaceOwner | names.Refused | None) -> None:
         before = self._owners.pop(name, None)

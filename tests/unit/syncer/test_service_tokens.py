@@ -3,11 +3,12 @@
 
 import asyncio
 import base64
+import json
 from collections.abc import Mapping
 
 import pytest
 
-from daemonkit.kube.resources import NAMESPACES, PODS, SECRETS
+from daemonkit.kube.resources import NAMESPACES, NODES, PODS, SECRETS
 from devkit.kube.storage import Object
 from devkit.kube.token_requests import claims_of
 from tenancy import keys
@@ -80,6 +81,42 @@ async def test_late_token_is_not_for_the_next_tenant() -> None:
         assert [each for each in paths if each.startswith(_OF_NAMESPACES)] == [
             "/api/v1/namespaces/web/serviceaccounts/default/token"
         ]
+
+
+async def test_next_tenant_learns_nothing_of_earlier_pods() -> None:
+    """Of one that had its key: no request for a token names its pod, and no vNode shows where it runs."""
+    async with synced_tenant() as (world, plane):
+        plane.cluster.create(PODS, objects.pod_with_token("p", 600))
+        await asyncio.sleep(20)
+        other = world.make_tenant("one")
+        paths: list[str] = []
+        world.on_write = paths.append
+        await asyncio.sleep(100)
+        assert not [each for each in paths if each.endswith("/token") or "/nodes" in each]
+        assert other.objects(NODES) == {}
+
+
+async def test_secrets_of_an_earlier_tenant_are_not_taken_over() -> None:
+    """They stay in its super namespace. Issued in the future by our clock, they would be renewed at once."""
+    async with synced_tenant() as (world, plane):
+        plane.cluster.create(PODS, objects.pod_with_token("p", 600))
+        await asyncio.sleep(20)
+        await world.kill_syncer()
+        ((where, secret),) = [
+            each for each in world.super.objects(SECRETS).items() if each[0][0] == "red-web"
+        ]
+        noted = secret["metadata"]["annotations"]
+        lifetimes = json.loads(noted[keys.POD_TOKEN_LIFETIMES])
+        lifetimes["tokens"][0]["issued"] += 1000
+        noted[keys.POD_TOKEN_LIFETIMES] = json.dumps(lifetimes)
+        world.super.storage.put(SECRETS, secret)
+        world.make_tenant("one")
+        paths: list[str] = []
+        world.on_write = paths.append
+        world.start_syncer()
+        await asyncio.sleep(100)
+        assert where in world.super.objects(SECRETS)
+        assert not [each for each in paths if each.endswith("/token")]
 
 
 @pytest.mark.parametrize("path", ["/serviceaccounts/default/token", "/red-web/secrets"])
