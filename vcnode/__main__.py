@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`vcnode VERB ...`, also `python -m vcnode`. Exit codes: 0 done, 1 failed, 2 wrong usage."""
+"""`vcnode VERB ...`, also `python -m vcnode`. Exit codes: 0 done, 1 the answer is no, 2 wrong usage,
+3 no answer."""
 
 import argparse
 import sys
@@ -7,6 +8,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from vcnode import check, demo, doctor, explain, explain_dns, explain_object, guests, status, tenant, tenants
+from vcnode.output import output_of
 from vcnode.program import run_verb
 from vcnode.terminal import ToolError
 
@@ -38,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = parser((EXPLAINERS[words[1]],)).parse_args(words[1:])
     else:
         arguments = parser().parse_args(words)
-    return run_verb(lambda terminal: arguments.run(arguments, terminal))
+    return run_verb(lambda terminal: arguments.run(arguments, terminal), output_of(arguments))
 
 
 if __name__ == "__main__":

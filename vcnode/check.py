@@ -12,7 +12,8 @@ from vcnode.core.findings import Finding, Level
 from vcnode.core.node_check import judge
 from vcnode.daemons import loopback
 from vcnode.node_facts import CRI_SOCKET, KUBELET, NRI_SOCKET, Places, gather
-from vcnode.terminal import Terminal
+from vcnode.output import add_output
+from vcnode.terminal import Terminal, exit_code
 
 _ALLOWED = frozenset({Level.OK, Level.WARNING})
 
@@ -47,7 +48,7 @@ def add_to(verbs: Any) -> None:
         metavar="HOST:PORT",
         help="(default: 127.0.0.1:10250)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_output(parser)
     parser.set_defaults(run=run)
 
 
@@ -61,11 +62,11 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         Finding("configuration", Level.UNKNOWN, f"{late}: no result in time", "run it again")
         for late in checks.late
     )
-    if arguments.json:
-        terminal.json({"items": findings.as_json(found)})
+    if terminal.is_document:
+        terminal.document("FindingList", {"items": findings.as_json(found)})
     else:
         terminal.lines(findings.render(found))
-    return findings.exit_code(found, allowed=_ALLOWED)
+    return exit_code(findings.verdict(found, allowed=_ALLOWED))
 
 
 def _configurations(configs: tuple[ConfigFile, ...], files: tuple[NamedFile, ...]) -> list[Finding]:

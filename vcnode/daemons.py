@@ -2,8 +2,9 @@
 """Reads pages of this node's status servers, as values."""
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -22,6 +23,14 @@ SYNCER_STATUS = SOCKET_DIRECTORY / "vc-syncer" / "status.sock"
 TIMEOUT_S = 3.0
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """A daemon's page: the fields that a verb reads, and the whole of it as JSON values."""
+
+    value: T
+    whole: dict[str, Any]
 
 
 class ErrorResponse(Exception):  # noqa: N818 - an answer that is not the page
@@ -61,7 +70,12 @@ def loopback(text: str) -> tuple[str, int]:
 
 
 def ask(where: ListenAddress, path: str, kind: type[T], daemon: str) -> T:
-    """A page of `daemon` as a value.
+    """The fields of a page of `daemon`; errors as in `ask_whole`."""
+    return ask_whole(where, path, kind, daemon).value
+
+
+def ask_whole(where: ListenAddress, path: str, kind: type[T], daemon: str) -> Page[T]:
+    """A page of `daemon`.
 
     Raises `ErrorResponse`, and ToolError if nothing answers, or something else than that daemon.
     """
@@ -71,6 +85,7 @@ def ask(where: ListenAddress, path: str, kind: type[T], daemon: str) -> T:
         if code != 200:
             raise ErrorResponse(body.decode("utf-8", "replace").strip())
         answer = msgspec.json.decode(body, type=kind)
+        whole = msgspec.json.decode(body, type=dict[str, Any])
     except TimeoutError:
         raise ToolError(f"{name}: no answer within {TIMEOUT_S:.0f} s; {daemon} is stopped or stuck") from None
     except FileNotFoundError as error:
@@ -83,4 +98,4 @@ def ask(where: ListenAddress, path: str, kind: type[T], daemon: str) -> T:
     actual: Any = getattr(answer, "daemon", daemon)
     if actual != daemon:
         raise ToolError(f"{name}: this is {actual}, not {daemon}")
-    return answer
+    return Page(answer, whole)

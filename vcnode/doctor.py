@@ -9,7 +9,8 @@ from vcnode import config_checks
 from vcnode.core import findings
 from vcnode.core.doctor import diagnose
 from vcnode.node_probes import gather
-from vcnode.terminal import Terminal, ToolError
+from vcnode.output import add_output
+from vcnode.terminal import EXIT_FAILED, Terminal, ToolError, exit_code
 
 
 def add_to(verbs: Any) -> None:
@@ -34,7 +35,7 @@ def add_to(verbs: Any) -> None:
         metavar="FILE",
         help="the CA by which tenants' apiservers verify vn-agent (their --kubelet-certificate-authority)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_output(parser)
     parser.set_defaults(run=run)
 
 
@@ -44,13 +45,13 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         facts = gather(arguments.config_directory, arguments.serving_ca, terminal.now.timestamp())
     except ToolError as error:
         terminal.warn(str(error))
-        return findings.EXIT_UNREACHABLE
+        return EXIT_FAILED
     found = diagnose(facts)
-    if arguments.json:
-        terminal.json({"items": findings.as_json(found)})
+    if terminal.is_document:
+        terminal.document("FindingList", {"items": findings.as_json(found)})
     elif found:
         terminal.lines(findings.render(found))
     else:
         names = ", ".join(config.daemon for config in facts.configs)
         terminal.line(f"no findings: {names}")
-    return findings.exit_code(found, allowed=frozenset())
+    return exit_code(findings.verdict(found, allowed=frozenset()))

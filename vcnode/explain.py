@@ -19,7 +19,8 @@ from ruleset.model import GuestRules, Protocol
 from ruletrace.packet import Packet
 from vcnode import daemons
 from vcnode.core.explain_report import DesiredRules, GuestIdentity, ReadBack, as_json, explain, render
-from vcnode.terminal import EXIT_NEGATIVE, Terminal, ToolError
+from vcnode.output import add_output
+from vcnode.terminal import EXIT_FAILED, EXIT_NEGATIVE, Terminal, ToolError
 
 # An agent has 10 s to read its rules back; on top of that, kata-bridge's queue for the guest.
 READ_S = 20.0
@@ -80,7 +81,7 @@ def add_to(verbs: Any) -> None:
         help="where a packet of a pod to an address goes, and why; `explain dns`: how a pod resolves names",
         description="Trace a packet through the model of a guest's rules and through the rules that the guest"
         " has installed; print where it goes, by which rule, and whether the two agree. Exit code 0 if the"
-        " packet goes where expected and the guest has its current rules, else 1.",
+        " packet goes where expected and the guest has its current rules, 1 if not, 3 if that is unknown.",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -101,7 +102,7 @@ def add_to(verbs: Any) -> None:
         metavar="PATH",
         help=f"kata-bridge's socket (default: {daemons.BRIDGE_SOCKET})",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_output(parser)
     parser.set_defaults(run=run)
 
 
@@ -136,10 +137,12 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
             page = f"kubeproxy-ext: {error}"
     packet = Packet(_source(guest, destination), Protocol(arguments.protocol), destination, port)
     explanation = explain(guest, packet, _desired(page, packet), rules)
-    if arguments.json:
-        terminal.json(as_json(explanation))
+    if terminal.is_document:
+        terminal.document("ServiceExplanation", as_json(explanation))
     else:
         terminal.lines(render(explanation))
+    if explanation.agrees is None:
+        return EXIT_FAILED
     return 0 if explanation.is_good else EXIT_NEGATIVE
 
 

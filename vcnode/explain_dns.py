@@ -13,6 +13,7 @@ from vcnode.core.dns_message import BadName, QueryResult, RecordType, candidates
 from vcnode.core.explain_dns_report import DnsPage, render, render_names, search_of, servers_of
 from vcnode.core.guests_report import BridgeStatus
 from vcnode.dns_query import ask_all
+from vcnode.output import add_output
 from vcnode.terminal import EXIT_NEGATIVE, Terminal, ToolError
 
 _DAEMON, _BRIDGE = "dnsconfig", "kata-bridge"
@@ -54,7 +55,7 @@ def add_to(verbs: Any) -> None:
         metavar="PATH",
         help=f"status socket of kata-bridge, for --query (default: {daemons.BRIDGE_STATUS})",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_output(parser)
     parser.set_defaults(run=run)
 
 
@@ -62,7 +63,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Ask and print. Raises ToolError."""
     if arguments.query and not arguments.name:
         raise ToolError("--query needs a NAME")
-    page = _page(arguments)
+    whole_page = _page(arguments)
+    page = whole_page.value
     name, type_ = _question(arguments)
     names = candidates(name, *search_of(page.text)) if name else ()
     results = _query(arguments, page, names, type_) if arguments.query else []
@@ -71,13 +73,14 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         and page.pod.state == "applied"
         and (not arguments.query or _has_answer(results))
     )
-    if arguments.json:
-        terminal.json(
+    if terminal.is_document:
+        terminal.document(
+            "ResolverExplanation",
             {
-                **msgspec.to_builtins(page),
+                "resolver": whole_page.whole,
                 "names": list(names),
-                "asked": [msgspec.to_builtins(each) for each in results],
-            }
+                "queries": [msgspec.to_builtins(each) for each in results],
+            },
         )
     else:
         terminal.lines(render(page))
@@ -85,13 +88,13 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     return 0 if is_good else EXIT_NEGATIVE
 
 
-def _page(arguments: argparse.Namespace) -> DnsPage:
+def _page(arguments: argparse.Namespace) -> daemons.Page[DnsPage]:
     query = {"pod" if "/" in arguments.pod else "guest": arguments.pod}
     if arguments.tenant is not None:
         query["tenant"] = arguments.tenant
     where = daemons.address_of(arguments)
     try:
-        return daemons.ask(where, f"/explain?{urlencode(query)}", DnsPage, _DAEMON)
+        return daemons.ask_whole(where, f"/explain?{urlencode(query)}", DnsPage, _DAEMON)
     except daemons.ErrorResponse as error:
         hint = "; add --tenant" if "more than one" in str(error) else ""
         raise ToolError(f"{arguments.pod}: {error}{hint}") from None

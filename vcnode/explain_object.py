@@ -6,10 +6,9 @@ import json
 from typing import Any
 from urllib.parse import urlencode
 
-import msgspec
-
 from vcnode import daemons
 from vcnode.core.tenants_report import ObjectPage, is_agreed, render_object
+from vcnode.output import add_output
 from vcnode.terminal import EXIT_NEGATIVE, Terminal, ToolError
 
 _DAEMON = "vc-syncer"
@@ -33,28 +32,28 @@ def add_to(verbs: Any) -> None:
     )
     parser.add_argument("--tenant", metavar="KEY", required=True, help="the tenant's cluster key")
     daemons.add_where(parser, daemons.SYNCER_STATUS, _DAEMON)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_output(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Ask and print. Raises ToolError."""
     page = _page(arguments)
-    if arguments.json:
-        terminal.json(msgspec.to_builtins(page))
+    if terminal.is_document:
+        terminal.document("ObjectExplanation", {"object": page.whole})
     else:
-        terminal.lines(render_object(page))
-    return 0 if is_agreed(page) else EXIT_NEGATIVE
+        terminal.lines(render_object(page.value))
+    return 0 if is_agreed(page.value) else EXIT_NEGATIVE
 
 
-def _page(arguments: argparse.Namespace) -> ObjectPage:
+def _page(arguments: argparse.Namespace) -> daemons.Page[ObjectPage]:
     namespace, _, name = arguments.name.rpartition("/")
     query = {"tenant": arguments.tenant, "kind": arguments.kind, "name": name}
     if namespace:
         query["namespace"] = namespace
     where = daemons.address_of(arguments)
     try:
-        return daemons.ask(where, f"/explain?{urlencode(query)}", ObjectPage, _DAEMON)
+        return daemons.ask_whole(where, f"/explain?{urlencode(query)}", ObjectPage, _DAEMON)
     except daemons.ErrorResponse as error:
         raise ToolError(f"{arguments.kind} {arguments.name}: {_reason(str(error))}") from None
 

@@ -5,10 +5,9 @@ that the start gate blocks, and why."""
 import argparse
 from typing import Any
 
-import msgspec
-
 from vcnode import daemons
-from vcnode.core.guests_report import BridgeStatus, render, render_blocked
+from vcnode.core.guests_report import BridgeStatus, listed, render, render_blocked
+from vcnode.output import add_output
 from vcnode.terminal import EXIT_NEGATIVE, Terminal, ToolError
 
 _DAEMON = "kata-bridge"
@@ -25,37 +24,30 @@ def add_to(verbs: Any) -> None:
     )
     daemons.add_where(parser, daemons.BRIDGE_STATUS, _DAEMON)
     parser.add_argument("--tenant", metavar="KEY", help="only this tenant's guests")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_output(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Ask and print. Raises ToolError."""
-    status = _ask(arguments)
+    page = _ask(arguments)
+    status = page.value
     guests = [guest for guest in status.guests if arguments.tenant in (None, guest.tenant)]
     pods = status.start_gate.blocked if status.start_gate else ()
     blocked = [pod for pod in pods if arguments.tenant in (None, pod.tenant)]
     is_good = (
         status.is_synced and all(guest.state in ("current", "noRuleset") for guest in guests) and not blocked
     )
-    if arguments.json:
-        terminal.json(
-            {
-                "isSynced": status.is_synced,
-                "unmanaged": status.unmanaged,
-                "problems": status.problems,
-                "guests": [msgspec.to_builtins(guest) for guest in guests],
-                "blocked": [msgspec.to_builtins(pod) for pod in blocked],
-            }
-        )
+    if terminal.is_document:
+        terminal.document("GuestList", listed(page.whole, arguments.tenant))
     else:
         terminal.lines(render(status, guests) + render_blocked(blocked))
     return 0 if is_good else EXIT_NEGATIVE
 
 
-def _ask(arguments: argparse.Namespace) -> BridgeStatus:
+def _ask(arguments: argparse.Namespace) -> daemons.Page[BridgeStatus]:
     where = daemons.address_of(arguments)
     try:
-        return daemons.ask(where, "/status", BridgeStatus, _DAEMON)
+        return daemons.ask_whole(where, "/status", BridgeStatus, _DAEMON)
     except daemons.ErrorResponse as error:
         raise ToolError(f"{where}: {error}") from None

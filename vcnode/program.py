@@ -7,18 +7,18 @@ import os
 import sys
 from collections.abc import Callable
 
-from vcnode.terminal import Terminal, ToolError
+from vcnode.output import Output
+from vcnode.terminal import EXIT_FAILED, Terminal, ToolError
 
-EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
 
-def run_verb(verb: Callable[[Terminal], int]) -> int:
+def run_verb(verb: Callable[[Terminal], int], output: Output = Output.TEXT) -> int:
     """Return the exit code of `verb`, which may raise ToolError."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal may lack a subject's characters
-    terminal = Terminal(sys.stdout, sys.stderr, dt.datetime.now(dt.UTC))
+    terminal = Terminal(sys.stdout, sys.stderr, dt.datetime.now(dt.UTC), output)
     try:
         code = verb(terminal)
         sys.stdout.flush()

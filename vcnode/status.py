@@ -5,12 +5,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from daemonkit.status.server import ListenAddress, StatusError, fetch
 from vcnode.core import status_report
 from vcnode.daemons import BRIDGE_SOCKET, SOCKET_DIRECTORY, TIMEOUT_S, loopback
-from vcnode.terminal import EXIT_NEGATIVE, Terminal, ToolError
+from vcnode.output import add_output
+from vcnode.terminal import EXIT_FAILED, EXIT_NEGATIVE, Terminal, ToolError
 
 
 def add_to(verbs: Any) -> None:
@@ -18,7 +17,8 @@ def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "status",
         help="whether each daemon on this node is ready, and its status",
-        description="Ask each daemon for /readyz and /status. Exit code 0 if all are ready, else 1.",
+        description="Ask each daemon for /readyz and /status. Exit code 0 if all are ready, 1 if one is not,"
+        " 3 if one does not answer.",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -36,7 +36,7 @@ def add_to(verbs: Any) -> None:
         metavar="HOST:PORT",
         help="a status address on loopback, instead of a socket",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_output(parser)
     parser.set_defaults(run=run)
 
 
@@ -47,9 +47,19 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     is_ready = all(
         isinstance(answer, status_report.DaemonReport) and answer.is_ready for _, answer in answers
     )
-    if arguments.json:
-        terminal.json([_as_json(_name(where), answer) for where, answer in answers])
-        return 0 if is_ready else EXIT_NEGATIVE
+    if terminal.is_document:
+        items = [_item(_name(where), answer) for where, answer in answers]
+        terminal.document("DaemonStatusList", {"items": items})
+    else:
+        _write_lines(answers, terminal)
+    if any(isinstance(answer, str) for _, answer in answers):
+        return EXIT_FAILED
+    return 0 if is_ready else EXIT_NEGATIVE
+
+
+def _write_lines(
+    answers: list[tuple[ListenAddress, status_report.DaemonReport | str]], terminal: Terminal
+) -> None:
     for number, (where, answer) in enumerate(answers):
         if number:
             terminal.line()
@@ -57,7 +67,6 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
             terminal.line(f"{_name(where)}: NO ANSWER: {answer}")
         else:
             terminal.lines(status_report.render(answer, _name(where), terminal.now.timestamp()))
-    return 0 if is_ready else EXIT_NEGATIVE
 
 
 def _sockets(directory: Path) -> list[Path]:
@@ -91,14 +100,14 @@ def _ask(where: ListenAddress) -> status_report.DaemonReport | str:
         return str(error)
 
 
-def _as_json(where: str, answer: status_report.DaemonReport | str) -> dict[str, object]:
+def _item(where: str, answer: status_report.DaemonReport | str) -> dict[str, object]:
     if isinstance(answer, str):
         return {"address": where, "isReady": False, "problem": answer}
     return {
         "address": where,
         "isReady": answer.is_ready,
         "readyz": list(answer.why),
-        "status": msgspec.to_builtins(answer.status),
+        "status": answer.whole,
     }
 
 

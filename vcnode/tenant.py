@@ -16,6 +16,7 @@ from tenancy.tenant import Role, Tenant
 from vcnode import tenant_release
 from vcnode.core import certificates, tenant_file, tenant_report
 from vcnode.core.certificates import Offer
+from vcnode.output import add_output
 from vcnode.terminal import EXIT_NEGATIVE, Terminal, ToolError, day_left
 from vnagent.sources.files import REMOVED_SUFFIX, SourceError, TenantDirectory
 
@@ -41,6 +42,7 @@ def add_to(verbs: Any) -> None:
         metavar="DIR",
         help="tenants.directory of vn-agent (default: %(default)s)",
     )
+    add_output(common)
     add = own.add_parser(
         "add",
         parents=[common],
@@ -57,11 +59,9 @@ def add_to(verbs: Any) -> None:
     add.add_argument("--cluster-domain", metavar="DOMAIN", help="of the tenant; default cluster.local")
     add.set_defaults(run=run_add, parser=add)
     listing = own.add_parser("list", parents=[common], help="all tenants and bad files", allow_abbrev=False)
-    listing.add_argument("--json", action="store_true", help="print JSON")
     listing.set_defaults(run=run_list)
     show = own.add_parser("show", parents=[common], help="one tenant, or what is wrong", allow_abbrev=False)
     show.add_argument("key", metavar="KEY", help="cluster key, or the name of a file")
-    show.add_argument("--json", action="store_true", help="print JSON")
     show.set_defaults(run=run_show)
     remove = own.add_parser(
         "remove", parents=[common], help="remove a tenant, or one of its clients", allow_abbrev=False
@@ -97,7 +97,10 @@ def run_add(arguments: argparse.Namespace, terminal: Terminal) -> int:
         _marker(path).unlink(missing_ok=True)
     for warning in offer.warnings:
         terminal.warn(f"warning: {warning}")
-    terminal.lines(_added(path, old, tenant, offer, terminal))
+    if terminal.is_document:
+        terminal.document("TenantFile", tenant_report.show_document(str(path), tenant, None, notes))
+    else:
+        terminal.lines(_added(path, old, tenant, offer, terminal))
     return 0
 
 
@@ -118,8 +121,8 @@ def run_list(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Print all files; exit code 1 if one of them is bad."""
     found = _read_all(arguments.directory)
     problems = tenant_report.problems(found)
-    if arguments.json:
-        terminal.json(tenant_report.list_json(found, problems))
+    if terminal.is_document:
+        terminal.document("TenantFileList", tenant_report.list_document(found, problems))
     elif found:
         terminal.lines(tenant_report.listing(found, problems, terminal.now))
     else:
@@ -140,8 +143,8 @@ def run_show(arguments: argparse.Namespace, terminal: Terminal) -> int:
     problem = tenant_report.problems(found).get(name)
     tenant = found[name]
     notes = _notes(path) if isinstance(tenant, Tenant) else {}
-    if arguments.json:
-        terminal.json(tenant_report.show_json(str(path), tenant, problem, notes))
+    if terminal.is_document:
+        terminal.document("TenantFile", tenant_report.show_document(str(path), tenant, problem, notes))
     else:
         terminal.lines(tenant_report.showing(str(path), tenant, problem, notes, terminal.now))
     return EXIT_NEGATIVE if problem else 0
@@ -155,13 +158,20 @@ def run_remove(arguments: argparse.Namespace, terminal: Terminal) -> int:
         if tenant is None:
             raise ToolError(f"no tenant {arguments.key} in {directory}")
         if arguments.client is None:
+            spki, clients_left = None, 0
             _remove(path, terminal.now.timestamp())
-            terminal.line(f"tenant {tenant.key}: removed; its live connections end within 5 s")
-            return 0
-        tenant, spki = tenant_file.without_client(tenant, arguments.client)
-        _write(path, tenant, _notes(path))
-    left = len(tenant.clients) or "none, so no client can connect"
-    terminal.line(f"tenant {tenant.key}: client {spki} removed; clients left: {left}")
+        else:
+            tenant, spki = tenant_file.without_client(tenant, arguments.client)
+            clients_left = len(tenant.clients)
+            _write(path, tenant, _notes(path))
+    if terminal.is_document:
+        removed = {"tenant": tenant.key, "file": str(path), "client": spki, "clientsLeft": clients_left}
+        terminal.document("TenantRemoval", removed)
+    elif spki is None:
+        terminal.line(f"tenant {tenant.key}: removed; its live connections end within 5 s")
+    else:
+        left = clients_left or "none, so no client can connect"
+        terminal.line(f"tenant {tenant.key}: client {spki} removed; clients left: {left}")
     return 0
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from vcnode import daemons
+from vcnode.output import add_output
 from vcnode.terminal import EXIT_NEGATIVE, Terminal, ToolError
 
 # Earlier examples have the second.
@@ -42,16 +43,18 @@ class _DaemonStatus(msgspec.Struct):
     @property
     def retained(self) -> tuple[str, ...]:
         """A line for each retained object."""
-        if "tenants" not in self.sources:
-            return ()
-        retained = self.sources["tenants"].retained
+        found = self.found
         return (
-            *(f"tenant {key}: retained, missing from its source" for key in retained.tenants),
+            *(f"tenant {key}: retained, missing from its source" for key in found.tenants),
             *(
                 f"vn-agent-clients of tenant {key}: retained, missing from its source"
-                for key in retained.client_lists
+                for key in found.client_lists
             ),
         )
+
+    @property
+    def found(self) -> _Retained:
+        return self.sources["tenants"].retained if "tenants" in self.sources else _Retained()
 
 
 def add_to(verbs: Any) -> None:
@@ -69,34 +72,51 @@ def add_to(verbs: Any) -> None:
         help=f"status socket of vn-agent (default: {AGENT_STATUS[0]})",
     )
     release.add_argument("--yes", action="store_true", help="remove them, and end their live connections")
+    add_output(release)
     release.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Signal the daemon behind the socket, and wait until it has removed the tenants."""
     where: Path = arguments.socket or next((each for each in AGENT_STATUS if each.exists()), AGENT_STATUS[0])
-    retained = _retained(where)
-    if not retained:
-        terminal.line("no tenant is retained")
-        return 0
-    for line in retained:
-        terminal.line(line)
-    if not arguments.yes:
+    status = _ask(where)
+    retained = status.retained
+    is_released = bool(arguments.yes and retained)
+    if not terminal.is_document:
+        terminal.lines(retained or ("no tenant is retained",))
+    if is_released:
+        _release(where)
+    if terminal.is_document:
+        terminal.document("RetainedTenantList", _document(status.found, is_released=is_released))
+    elif is_released:
+        terminal.line(f"removed: {len(retained)}; their live connections have ended")
+    elif retained:
         terminal.line("nothing removed: run it again with --yes, or restore the tenants in their source")
-        return EXIT_NEGATIVE
+    return 0 if is_released or not retained else EXIT_NEGATIVE
+
+
+def _document(retained: _Retained, *, is_released: bool) -> dict[str, object]:
+    """`clientLists` are tenants without their ConfigMap vn-agent-clients."""
+    return {
+        "isReleased": is_released,
+        "items": [{"tenant": key} for key in retained.tenants],
+        "clientLists": list(retained.client_lists),
+    }
+
+
+def _release(where: Path) -> None:
+    """Raises ToolError if tenants are still retained after `RELEASE_S`."""
     _signal(where)
     ends_at = time.monotonic() + RELEASE_S
-    while _retained(where):
+    while _ask(where).retained:
         if time.monotonic() > ends_at:
             raise ToolError(f"{where}: vn-agent still retains tenants; see its log")
         time.sleep(_POLL_S)
-    terminal.line(f"removed: {len(retained)}; their live connections have ended")
-    return 0
 
 
-def _retained(where: Path) -> tuple[str, ...]:
+def _ask(where: Path) -> _DaemonStatus:
     try:
-        return daemons.ask(where, "/status", _DaemonStatus, "vn-agent").retained
+        return daemons.ask(where, "/status", _DaemonStatus, "vn-agent")
     except daemons.ErrorResponse as error:
         raise ToolError(f"{where}: {error}") from None
 

@@ -4,15 +4,15 @@
 import argparse
 from typing import Any
 
-import msgspec
-
 from vcnode import daemons
 from vcnode.core.tenants_report import (
     SyncerStatus,
+    listed,
     release_command,
     render,
     render_unsynced,
 )
+from vcnode.output import add_output
 from vcnode.terminal import EXIT_NEGATIVE, Terminal, ToolError
 
 DAEMON = "vc-syncer"
@@ -35,15 +35,20 @@ def add_to(verbs: Any) -> None:
         help="print the kubectl command that releases the held deletions of this token; this tool has no"
         " credentials to run it",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_output(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Ask and print. Raises ToolError."""
-    status = _ask(arguments)
+    page = _ask(arguments)
+    status = page.value
     if arguments.release is not None:
-        terminal.line(_release(status, arguments.release))
+        command = _release(status, arguments.release)
+        if terminal.is_document:
+            terminal.document("ReleaseCommand", {"token": arguments.release, "command": command})
+        else:
+            terminal.line(command)
         return 0
     tenants = {
         source: each
@@ -52,13 +57,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     }
     if arguments.tenant is not None and not tenants:
         raise ToolError(f"{arguments.tenant}: vc-syncer has no such tenant")
-    if arguments.json:
-        terminal.json(
-            {
-                "sourceProblem": status.source_problem,
-                "tenants": {source: msgspec.to_builtins(each) for source, each in tenants.items()},
-            }
-        )
+    if terminal.is_document:
+        terminal.document("SyncedTenantList", listed(page.whole, tenants))
     else:
         terminal.lines(render(status, tenants))
         if arguments.tenant is not None:
@@ -75,9 +75,9 @@ def _release(status: SyncerStatus, token: str) -> str:
     raise ToolError(f"{token}: no deletions are held under this token; `vcnode tenants` shows those that are")
 
 
-def _ask(arguments: argparse.Namespace) -> SyncerStatus:
+def _ask(arguments: argparse.Namespace) -> daemons.Page[SyncerStatus]:
     where = daemons.address_of(arguments)
     try:
-        return daemons.ask(where, "/status", SyncerStatus, DAEMON)
+        return daemons.ask_whole(where, "/status", SyncerStatus, DAEMON)
     except daemons.ErrorResponse as error:
         raise ToolError(f"{where}: {error}") from None

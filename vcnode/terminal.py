@@ -2,29 +2,41 @@
 """The output of verbs: a terminal, aligned columns, and lengths of time."""
 
 import datetime as dt
-import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Any, TextIO
 
-# A verb that asks a question: the answer is no.
+from vcnode.output import Output, document, write
+
+# A verb that asks a question: the answer is no. That there is no answer is another code.
 EXIT_NEGATIVE = 1
+EXIT_FAILED = 3
 
 _COLUMN_GAP = "  "
 
 
 class ToolError(Exception):
-    """Why a verb failed, in one line: printed on stderr, exit code 1."""
+    """Why a verb has no answer, in one line: printed on stderr, exit code 3."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """Where a verb writes, and the time of its start (UTC)."""
+    """Where a verb writes, the time of its start (UTC), and what `-o` asks for."""
 
     out: TextIO
     err: TextIO
     now: dt.datetime
+    output: Output = Output.TEXT
+
+    @property
+    def is_document(self) -> bool:
+        """Whether the verb is to print one document, and no lines."""
+        return self.output in (Output.JSON, Output.YAML)
+
+    @property
+    def is_wide(self) -> bool:
+        return self.output is Output.WIDE
 
     def line(self, text: str = "") -> None:
         self.out.write(f"{printable(text)}\n")
@@ -33,12 +45,25 @@ class Terminal:
         for text in texts:
             self.line(text)
 
-    def json(self, value: object) -> None:
-        """One JSON document for programs to read."""
-        self.out.write(f"{json.dumps(value, indent=2)}\n")
+    def document(self, kind: str, value: Mapping[str, Any]) -> None:
+        """One document for programs: `value` below `apiVersion` and `kind`, such as GuestList with `items`.
+
+        Raises ToolError.
+        """
+        try:
+            self.out.write(write(document(kind, value), self.output))
+        except RecursionError:
+            raise ToolError(f"{kind}: the daemon's answer is nested too deeply") from None
 
     def warn(self, text: str) -> None:
         self.err.write(f"vcnode: {printable(text)}\n")
+
+
+def exit_code(verdict: bool | None) -> int:
+    """Of a verb that asks a question: the answer is yes, no, or cannot be had."""
+    if verdict is None:
+        return EXIT_FAILED
+    return 0 if verdict else EXIT_NEGATIVE
 
 
 def printable(text: str) -> str:

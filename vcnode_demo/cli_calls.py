@@ -6,6 +6,7 @@ import datetime as dt
 import io
 from types import ModuleType
 
+from vcnode.output import output_of
 from vcnode.terminal import Terminal
 from vcnode_demo.narrator import Narrator
 
@@ -22,5 +23,6 @@ def run(module: ModuleType, *argv: str) -> tuple[int, str]:
     module.add_to(top.add_subparsers())
     arguments = top.parse_args(argv)
     out = io.StringIO()
-    code: int = arguments.run(arguments, Terminal(out, out, dt.datetime.now(dt.UTC)))
+    terminal = Terminal(out, out, dt.datetime.now(dt.UTC), output_of(arguments))
+    code: int = arguments.run(arguments, terminal)
     return code, out.getvalue()

@@ -16,7 +16,6 @@ from kubeproxy_ext.__main__ import main as kubeproxy_ext
 from vcnode import demo, program, terminal
 from vcnode.__main__ import EXPLAINERS
 from vcnode.__main__ import parser as operators_tool
-from vcnode.core import findings
 from vcnode_demo import runner
 from vcnode_demo.__main__ import parser as demo_parser
 
@@ -45,11 +44,12 @@ def exit_codes() -> Iterator[tuple[str, int, str]]:
     yield "vcnode-guest-agent", guest_agent.EXIT_FAILED, "it cannot start; the log has why"
     yield "vcnode-guest-agent", _EXIT_WRONG_ARGUMENTS, "wrong arguments"
     yield "vcnode", 0, "done; a verb that asks a question: the answer is yes"
-    yield "vcnode", program.EXIT_FAILED, "an error that stderr explains, or nobody reads the output"
     yield "vcnode", terminal.EXIT_NEGATIVE, _NEGATIVE
     yield "vcnode", _EXIT_WRONG_ARGUMENTS, "wrong arguments"
+    no_answer = "no answer: a daemon cannot be asked, a file cannot be read; stderr explains it"
+    yield "vcnode", terminal.EXIT_FAILED, f"{no_answer}. Also if nobody reads the output"
     unknown = "nothing has failed that could be examined, and something could not"
-    yield "vcnode check, vcnode doctor", findings.EXIT_UNREACHABLE, unknown
+    yield "vcnode check, vcnode doctor", terminal.EXIT_FAILED, unknown
     yield "vcnode", program.EXIT_INTERRUPTED, "SIGINT"
     yield f"vcnode {demo.VERB}", 0, "every check passed"
     yield f"vcnode {demo.VERB}", runner.EXIT_CHECK_FAILED, "a check failed, or a daemon did not start"
@@ -66,20 +66,21 @@ def helps() -> Iterator[tuple[str, str]]:
         yield "kubeproxy-ext render", _printed(lambda: kubeproxy_ext(["render", "--help"]))
         yield "vcnode-guest-agent", _printed(lambda: guest_arguments.parse(["--help"]))
         yield "vcnode", operators_tool().format_help()
-        verbs = dict(_verbs(operators_tool()))
-        verbs[demo.VERB] = demo_parser()
+        found = dict(verbs(operators_tool()))
+        found[demo.VERB] = demo_parser()
         for name, each in EXPLAINERS.items():
-            verbs[f"explain {name}"] = dict(_verbs(operators_tool((each,))))[name]
-        for name, verb in sorted(verbs.items()):
+            found[f"explain {name}"] = dict(verbs(operators_tool((each,))))[name]
+        for name, verb in sorted(found.items()):
             yield f"vcnode {name}", verb.format_help()
 
 
-def _verbs(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+def verbs(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Each verb below a parser, such as `tenant add`."""
     for action in parser._actions:  # noqa: SLF001 - argparse shows its verbs in no other way
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - as above
             for name, verb in action.choices.items():
                 yield name, verb
-                yield from ((f"{name} {inner}", each) for inner, each in _verbs(verb))
+                yield from ((f"{name} {inner}", each) for inner, each in verbs(verb))
 
 
 def _printed(run: Callable[[], object]) -> str:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from vcnode.terminal import columns
 
-EXIT_UNREACHABLE = 3
-
 
 class Level(enum.Enum):
     """`unknown`: what was asked gave no answer, so nothing is known of it."""
@@ -56,9 +54,7 @@ def as_json(findings: Iterable[Finding]) -> list[dict[str, str]]:
     ]
 
 
-def exit_code(findings: Iterable[Finding], *, allowed: frozenset[Level]) -> int:
-    """0 if all are of an allowed level, 3 if the others are unknown, else 1."""
+def verdict(findings: Iterable[Finding], *, allowed: frozenset[Level]) -> bool | None:
+    """Whether all findings are of an allowed level; None if all others are unknown."""
     levels = {each.level for each in findings} - allowed
-    if not levels:
-        return 0
-    return EXIT_UNREACHABLE if levels == {Level.UNKNOWN} else 1
+    return None if levels == {Level.UNKNOWN} else not levels

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """kata-bridge's guests and the pods that its start gate blocks, as lines for people."""
 
+from typing import Any
+
 import msgspec
 
 from vcnode.terminal import columns, duration
@@ -56,6 +58,18 @@ class BridgeStatus(msgspec.Struct, rename="camel"):
     unmanaged: int = 0
     problems: dict[str, str] = {}
     start_gate: StartGateStatus | None = None
+
+
+def listed(status: dict[str, Any], tenant: str | None) -> dict[str, Any]:
+    """A document of kata-bridge's whole /status: guests in `items`, the rest in `status`; of one tenant's."""
+    rest = {key: value for key, value in status.items() if key != "guests"}
+    if gate := rest.get("startGate"):
+        rest["startGate"] = gate | {"blocked": _of_tenant(gate.get("blocked", []), tenant)}
+    return {"items": _of_tenant(status.get("guests", []), tenant), "status": rest}
+
+
+def _of_tenant(items: list[dict[str, Any]], tenant: str | None) -> list[dict[str, Any]]:
+    return [each for each in items if tenant in (None, each.get("tenant", ""))]
 
 
 def render(status: BridgeStatus, guests: list[GuestStatus]) -> list[str]:

@@ -120,11 +120,12 @@ class DaemonStatus(msgspec.Struct, rename="camel"):
 
 
 class DaemonReport(msgspec.Struct, frozen=True):
-    """One daemon's answers; `why` has the lines of /readyz."""
+    """One daemon's answers; `why` has the lines of /readyz, `whole` all of /status as JSON values."""
 
     is_ready: bool
     why: tuple[str, ...]
     status: DaemonStatus
+    whole: dict[str, Any]
 
 
 def read(readyz: tuple[int, bytes], status_body: bytes) -> DaemonReport:
@@ -133,9 +134,10 @@ def read(readyz: tuple[int, bytes], status_body: bytes) -> DaemonReport:
     why = tuple(line for line in body.decode("utf-8", "replace").splitlines() if line)
     try:
         status = msgspec.json.decode(status_body, type=DaemonStatus)
+        whole = msgspec.json.decode(status_body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ReportError("the answer is not a daemon's status") from None
-    return DaemonReport(code == 200, why, status)
+    return DaemonReport(code == 200, why, status, whole)
 
 
 def render(report: DaemonReport, where: str, now_s: float) -> list[str]:
@@ -177,7 +179,7 @@ def _rows(status: DaemonStatus, now_s: float) -> Iterator[tuple[str, str]]:
         for name, problem in sorted(status.problems.items()):
             yield "PROBLEM", f"{name}: {problem}"
     elif status.problems:
-        yield "ignored", f"{len(status.problems)} parts of tenants' Services: see --json"
+        yield "ignored", f"{len(status.problems)} parts of tenants' Services: see -o yaml"
     if status.node_resolver is not None and status.node_resolver.problem:
         yield "PROBLEM", f"the node's resolv.conf: {status.node_resolver.problem}"
     for bad in status.bad_tenants:
@@ -227,7 +229,7 @@ def _served(pods: tuple[ServedPod, ...]) -> Iterator[tuple[str, str]]:
         else:
             yield "POD FAILS", f"{pod.shown}: kata-bridge cannot deliver its resolv.conf: {pod.problem}"
     if len(wrong) > _MAX_NAMES:
-        yield "and", f"{len(wrong) - _MAX_NAMES} more pods: see --json"
+        yield "and", f"{len(wrong) - _MAX_NAMES} more pods: see -o yaml"
 
 
 def _address(host: str, port: int) -> str:

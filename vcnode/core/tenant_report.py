@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tenants of a directory, as lines for people and as JSON."""
+"""Tenants of a directory, as lines for people and as documents."""
 
 import datetime as dt
 from collections import Counter
@@ -55,11 +55,11 @@ def showing(
     return [f"tenant {tenant.key}", *indented(rows)]
 
 
-def list_json(found: Found, wrong: Mapping[str, str]) -> list[dict[str, object]]:
-    return [_summary(name, each, wrong.get(name)) for name, each in found.items()]
+def list_document(found: Found, wrong: Mapping[str, str]) -> dict[str, object]:
+    return {"items": [_summary(name, each, wrong.get(name)) for name, each in found.items()]}
 
 
-def show_json(
+def show_document(
     path: str, tenant: Tenant | Bad, problem: str | None, notes: Mapping[str, str]
 ) -> dict[str, object]:
     whole = _summary(path, tenant, problem)

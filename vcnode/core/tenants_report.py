@@ -2,6 +2,7 @@
 """vc-syncer's tenants, and one object of a tenant, as lines for people."""
 
 import json
+from collections.abc import Container
 from typing import Any
 
 import msgspec
@@ -128,6 +129,13 @@ class ObjectPage(msgspec.Struct, rename="camel"):
     conflict: str = ""
     policy_problem: str = ""
     plan: FreshPlan | None = None
+
+
+def listed(status: dict[str, Any], sources: Container[str]) -> dict[str, Any]:
+    """A document of vc-syncer's whole /status: tenants of these sources in `items`, the rest in `status`."""
+    tenants: dict[str, Any] = status.get("tenants", {})
+    items = [{"source": source, **each} for source, each in tenants.items() if source in sources]
+    return {"items": items, "status": {key: value for key, value in status.items() if key != "tenants"}}
 
 
 def render(status: SyncerStatus, tenants: dict[str, SyncedTenant]) -> list[str]:

@@ -249,7 +249,7 @@ def _has_rules(environment: ServicesEnvironment) -> bool:
 def _backend(environment: ServicesEnvironment, vpc: TenantPods) -> str:
     """The packet filter with the guest's rules."""
     _, text = cli_calls.run(
-        explain, "explain", *_explain_arguments(environment, vpc.tenant, f"{TENANTS_IP}:80"), "--json"
+        explain, "explain", *_explain_arguments(environment, vpc.tenant, f"{TENANTS_IP}:80"), "-o", "json"
     )
     steps = " ".join(json.loads(text)["actual"]["steps"])
     return "nft" if "vcnode nat-output" in steps else "iptables"

@@ -148,7 +148,7 @@ class SickNode:
         """Exit code; level, check, message and remedy of each finding; errors."""
         command = [sys.executable, "-m", "vcnode", "doctor", "--config-directory", str(self.directory)]
         ended = subprocess.run(
-            [*command, "--json", *arguments],
+            [*command, "-o", "json", *arguments],
             cwd=ROOT,
             capture_output=True,
             text=True,

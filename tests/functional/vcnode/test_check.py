@@ -27,7 +27,16 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SickNode]:
 
 async def check(node: SickNode, *arguments: str) -> tuple[int, dict[str, list[tuple[str, str]]]]:
     """Exit code; level and message of each result, by check."""
-    command = [sys.executable, "-m", "vcnode", "check", "--config-directory", str(node.directory), "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "vcnode",
+        "check",
+        "--config-directory",
+        str(node.directory),
+        "-o",
+        "json",
+    ]
     command += ["--nri-socket", str(node.directory / "run" / "nri.sock"), *arguments]
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
     async with asyncio.timeout(60):

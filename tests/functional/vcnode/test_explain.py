@@ -63,7 +63,7 @@ async def test_packet_gets_the_expected_verdict(tmp_path: Path) -> None:
         assert code == 0
         assert "-> is rejected: the sender fails at once, as expected" in out
         code, out, err = await explain(here, "default/front", "10.96.0.1:80")
-        assert (code, out) == (1, "")
+        assert (code, out) == (3, "")
         assert err == "vcnode: default/front: tenants a, b have a pod of that name: add --tenant\n"
 
 
@@ -102,14 +102,14 @@ async def test_drifted_or_unreadable_rules_are_reported(tmp_path: Path) -> None:
         digest = known.installed.digest
         known.installed = make_ruleset(known.installed.generation, ())
         object.__setattr__(known.installed, "digest", digest)
-        code, out, _ = await explain(here, "a1", "10.96.0.1:80", "--json")
+        code, out, _ = await explain(here, "a1", "10.96.0.1:80", "-o", "json")
         found = json.loads(out)
         assert (code, found["rules"], found["agrees"]) == (1, "drifted", False)
         assert found["actual"]["verdicts"] == ["pass"]
         assert found["expected"]["endpoints"] == ["10.1.0.1:8080", "10.1.0.2:8080"]
         known.unreachable = "the guest's agent is not attached"
         code, out, _ = await explain(here, "a1", "10.96.0.1:80")
-        assert code == 1
+        assert code == 3
         assert "actual outcome: the guest's agent is not attached" in out
 
 
@@ -119,20 +119,20 @@ async def test_each_daemon_alone_explains_one_half(tmp_path: Path) -> None:
         await here.bridge.stop()
         for argv in (("a-default/front",), ("default/front", "--tenant", "a"), ("a1",)):
             code, out, err = await explain(here, argv[0], "10.96.0.1:80", *argv[1:])
-            assert (code, err) == (1, "")
+            assert (code, err) == (3, "")
             assert "-> goes to one of 10.1.0.1:8080, 10.1.0.2:8080 if the guest has its rules" in out
             assert "actual outcome: kata-bridge: " in out
         code, out, err = await explain(here, "default/other", "10.96.0.1:80")
-        assert (code, out) == (1, "")
+        assert (code, out) == (3, "")
         assert "no such guest" in err
         await here.bridge.serve(here.bridge_socket)
         await here.stop()
         code, out, err = await explain(here, "a1", "10.96.0.1:80")
-        assert (code, err) == (1, "")
+        assert (code, err) == (3, "")
         assert "-> goes to one of 10.1.0.1:8080, 10.1.0.2:8080; the expected outcome is unknown" in out
         assert "does kubeproxy-ext run here?" in out
         await here.bridge.stop()
         code, out, err = await explain(here, "a1", "10.96.0.1:80")
-        assert (code, out) == (1, "")
+        assert (code, out) == (3, "")
         assert "kata-bridge: " in err
         assert "kubeproxy-ext: " in err

@@ -68,17 +68,17 @@ async def test_resolver_of_a_pod_is_explained(tmp_path: Path) -> None:
             "  api.example.org",
             "  api",
         ]
-        code, out, _ = await explain(here, "shop/web", "--tenant", "b", "--json")
-        assert (code, json.loads(out)["message"]) == (1, "network red does not exist")
+        code, out, _ = await explain(here, "shop/web", "--tenant", "b", "-o", "json")
+        assert (code, json.loads(out)["resolver"]["message"]) == (1, "network red does not exist")
         code, _, err = await explain(here, "shop/web")
         assert (code, err) == (
-            1,
+            3,
             "vcnode: shop/web: more than one pod has that name; add --tenant\n",
         )
         code, _, err = await explain(here, "a-shop/web", "api", "--query", "--bridge-status", "/nowhere")
-        assert (code, "kata-bridge" in err) == (1, True)
+        assert (code, "kata-bridge" in err) == (3, True)
     code, _, err = await explain(here, "a-shop/web")
-    assert (code, "does dnsconfig run here?" in err) == (1, True)
+    assert (code, "does dnsconfig run here?" in err) == (3, True)
 
 
 # ---- questions

@@ -110,7 +110,7 @@ def test_status_names_bad_files_and_missing_daemons(node: Node, capsys: pytest.C
     (node.tenants / "bad.yaml").write_text("kind: Nonsense\n")
     wait_until(lambda: b"bad.yaml" in node.agent.status_body())
     gone = node.directory / "gone.sock"
-    assert node.tool("status", "--socket", node.agent.socket, gone) == 1
+    assert node.tool("status", "--socket", node.agent.socket, gone) == 3
     out = capsys.readouterr().out
     assert out.startswith("vn-agent on node-1: ready")
     assert "BAD TENANT      bad.yaml: " in out
@@ -120,5 +120,5 @@ def test_status_names_bad_files_and_missing_daemons(node: Node, capsys: pytest.C
 
 def test_status_names_a_killed_daemon(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     node.agent.kill()
-    assert node.tool("status", "--socket", node.agent.socket) == 1
+    assert node.tool("status", "--socket", node.agent.socket) == 3
     assert "NO ANSWER: connection refused" in capsys.readouterr().out

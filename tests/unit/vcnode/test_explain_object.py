@@ -10,6 +10,7 @@ import pytest
 
 from vcnode import daemons, explain_object
 from vcnode.__main__ import parser
+from vcnode.output import output_of
 from vcnode.terminal import Terminal, ToolError
 
 NOW = dt.datetime(2027, 3, 1, tzinfo=dt.UTC)
@@ -43,7 +44,7 @@ def run(monkeypatch: pytest.MonkeyPatch, page: object, *argv: str, code: int = 2
     monkeypatch.setattr(daemons, "fetch", fetch)
     arguments = parser((explain_object,)).parse_args(["object", *argv])
     out = io.StringIO()
-    result: int = arguments.run(arguments, Terminal(out, io.StringIO(), NOW))
+    result: int = arguments.run(arguments, Terminal(out, io.StringIO(), NOW, output_of(arguments)))
     return result, out.getvalue(), paths[0]
 
 
@@ -178,5 +179,6 @@ def test_error_of_the_daemon_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_json_is_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = json.loads(run(monkeypatch, PAGE, *WEB, "--json")[1])
-    assert found == PAGE
+    found = json.loads(run(monkeypatch, PAGE | {"newKey": 1}, *WEB, "-o", "json")[1])
+    header = {"apiVersion": "vcnode.io/v1alpha1", "kind": "ObjectExplanation"}
+    assert found == header | {"object": PAGE | {"newKey": 1}}

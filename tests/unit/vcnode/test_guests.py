@@ -12,6 +12,7 @@ import pytest
 
 from daemonkit.status.server import ListenAddress
 from vcnode import daemons, guests
+from vcnode.output import output_of
 from vcnode.terminal import Terminal, ToolError
 
 NOW = dt.datetime(2027, 3, 1, tzinfo=dt.UTC)
@@ -67,7 +68,7 @@ def run(monkeypatch: pytest.MonkeyPatch, status: object, *argv: str) -> tuple[in
     guests.add_to(top.add_subparsers())
     out = io.StringIO()
     arguments = top.parse_args(["guests", *argv])
-    code: int = arguments.run(arguments, Terminal(out, io.StringIO(), NOW))
+    code: int = arguments.run(arguments, Terminal(out, io.StringIO(), NOW, output_of(arguments)))
     assert [path for _, path in requests] == ["/status"]
     return code, out.getvalue()
 
@@ -98,9 +99,25 @@ def test_guest_that_is_behind_reports_why_and_exits_1(monkeypatch: pytest.Monkey
 
 
 def test_tenant_option_filters_the_guests(monkeypatch: pytest.MonkeyPatch) -> None:
-    code, out = run(monkeypatch, _status(GOOD, AWAY), "--tenant", "vc-a", "--json")
+    code, out = run(monkeypatch, _status(GOOD, AWAY), "--tenant", "vc-a", "-o", "json")
     assert code == 0
-    assert [guest["id"] for guest in json.loads(out)["guests"]] == ["0123456789abcdef"]
+    assert [guest["id"] for guest in json.loads(out)["items"]] == ["0123456789abcdef"]
+
+
+def test_document_has_the_whole_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this version knows no field for is passed on."""
+    guest = GOOD | {"newKey": 1}
+    gate = {"policy": "enforce", "blocked": [], "newKey": 2}
+    code, out = run(monkeypatch, _status(guest, startGate=gate, pid=7), "-o", "json")
+    assert (code, json.loads(out)) == (
+        0,
+        {
+            "apiVersion": "vcnode.io/v1alpha1",
+            "kind": "GuestList",
+            "items": [guest],
+            "status": {"daemon": "kata-bridge", "isSynced": True, "startGate": gate, "pid": 7},
+        },
+    )
 
 
 def test_only_hexadecimal_ids_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +158,7 @@ def test_blocked_pods_report_why_and_exit_1(monkeypatch: pytest.MonkeyPatch) -> 
         "BLOCKED         TENANT  CONTAINERS  FOR   MESSAGE",
         f"vc-a-shop/cart  vc-a    main,side   12 s  {BLOCKED['message']}",
     ]
-    code, out = run(monkeypatch, status, "--tenant", "vc-a", "--json")
-    assert [pod["pod"] for pod in json.loads(out)["blocked"]] == ["vc-a-shop/cart"]
+    code, out = run(monkeypatch, status, "--tenant", "vc-a", "-o", "json")
+    assert [pod["pod"] for pod in json.loads(out)["status"]["startGate"]["blocked"]] == ["vc-a-shop/cart"]
     assert run(monkeypatch, _status(GOOD, startGate={"policy": "off", "blocked": []}))[0] == 0
     assert run(monkeypatch, _status(GOOD, startGate=None))[0] == 0

@@ -5,16 +5,33 @@ from pathlib import Path
 
 import pytest
 
-from vcnode.__main__ import main
+from tests.reference import commands
+from vcnode.__main__ import EXPLAINERS, main, parser
 
 
-def test_failing_verb_exits_1_with_a_line_on_stderr(
+def test_verb_without_an_answer_exits_3_with_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["tenant", "list", "--directory", str(tmp_path / "none")]) == 1
+    assert main(["tenant", "list", "--directory", str(tmp_path / "none")]) == 3
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err == f"vcnode: {tmp_path}/none: No such file or directory\n"
+
+
+def test_output_option_selects_a_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tenant", "list", "--directory", str(tmp_path), "-o", "yaml"]) == 0
+    assert capsys.readouterr().out == "apiVersion: vcnode.io/v1alpha1\nkind: TenantFileList\nitems: []\n"
+
+
+def test_every_verb_has_the_output_option() -> None:
+    """`tenant` alone is none, and the demo is a program of its own."""
+    lacking = [
+        name
+        for top in (parser(), *(parser((each,)) for each in EXPLAINERS.values()))
+        for name, verb in commands.verbs(top)
+        if "--output" not in verb.format_help()
+    ]
+    assert lacking == ["tenant", "demo"]
 
 
 def test_working_verb_exits_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

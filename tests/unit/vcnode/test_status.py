@@ -11,6 +11,7 @@ import pytest
 
 from daemonkit.status.server import ListenAddress, StatusError
 from vcnode import status
+from vcnode.output import output_of
 from vcnode.terminal import Terminal, ToolError
 
 NOW = dt.datetime(2027, 3, 1, tzinfo=dt.UTC)
@@ -21,7 +22,7 @@ def run(*argv: str) -> tuple[int, str]:
     status.add_to(top.add_subparsers())
     out = io.StringIO()
     arguments = top.parse_args(["status", *argv])
-    code: int = arguments.run(arguments, Terminal(out, io.StringIO(), NOW))
+    code: int = arguments.run(arguments, Terminal(out, io.StringIO(), NOW, output_of(arguments)))
     return code, out.getvalue()
 
 
@@ -34,7 +35,11 @@ def daemons(monkeypatch: pytest.MonkeyPatch) -> dict[ListenAddress, int | Except
         response = known.get(address, FileNotFoundError(2, "No such file or directory"))
         if isinstance(response, Exception):
             raise response
-        return (response, b"tenants: ok\n") if path == "/readyz" else (200, b'{"daemon": "vn-agent"}')
+        return (
+            (response, b"tenants: ok\n")
+            if path == "/readyz"
+            else (200, b'{"daemon": "vn-agent", "newKey": [1]}')
+        )
 
     monkeypatch.setattr(status, "fetch", fetch)
     return known
@@ -48,7 +53,12 @@ def test_ready_daemons_exit_0(daemons: dict[ListenAddress, int | Exception]) -> 
     )
 
 
-def test_daemons_that_are_unready_or_silent_exit_1(daemons: dict[ListenAddress, int | Exception]) -> None:
+def test_unready_daemons_exit_1(daemons: dict[ListenAddress, int | Exception]) -> None:
+    daemons |= {Path("/a"): 200, Path("/b"): 503}
+    assert run("--socket", "/a", "/b")[0] == 1
+
+
+def test_daemons_without_an_answer_exit_3(daemons: dict[ListenAddress, int | Exception]) -> None:
     daemons |= {
         Path("/a"): 503,
         Path("/b"): TimeoutError(),
@@ -56,7 +66,7 @@ def test_daemons_that_are_unready_or_silent_exit_1(daemons: dict[ListenAddress, 
         Path("/d"): StatusError("/d: the reply is cut"),
     }
     code, out = run("--socket", "/a", "/b", "/c", "/d", "--socket", "/e")
-    assert code == 1
+    assert code == 3
     assert [line for line in out.splitlines() if line] == [
         "vn-agent: NOT READY: tenants: ok  (/a)",
         "/b: NO ANSWER: no answer within 3 s; the daemon is stopped or stuck",
@@ -68,11 +78,13 @@ def test_daemons_that_are_unready_or_silent_exit_1(daemons: dict[ListenAddress, 
 
 def test_json_has_each_daemon(daemons: dict[ListenAddress, int | Exception]) -> None:
     daemons[Path("/a")] = 200
-    code, out = run("--json", "--socket", "/a", "/b")
-    first, second = json.loads(out)
-    assert code == 1
+    code, out = run("-o", "json", "--socket", "/a", "/b")
+    found = json.loads(out)
+    first, second = found.pop("items")
+    assert found == {"apiVersion": "vcnode.io/v1alpha1", "kind": "DaemonStatusList"}
+    assert code == 3
     assert (first["address"], first["isReady"], first["readyz"]) == ("/a", True, ["tenants: ok"])
-    assert first["status"]["daemon"] == "vn-agent"
+    assert first["status"] == {"daemon": "vn-agent", "newKey": [1]}, "the whole page"
     assert second == {"address": "/b", "isReady": False, "problem": "No such file or directory"}
 
 

@@ -18,6 +18,7 @@ from devkit.pki import Authority, Leaf
 from tenancy.document import parse_tenant
 from tenancy.tenant import Role, Tenant
 from vcnode import tenant
+from vcnode.output import output_of
 from vcnode.terminal import Terminal, ToolError
 from vnagent.sources.files import TenantDirectory
 
@@ -47,7 +48,7 @@ class Office:
         arguments = top.parse_args(
             ["tenant", verb, "--directory", str(self.tenants), *(str(each) for each in argv)]
         )
-        code: int = arguments.run(arguments, Terminal(out, err, NOW))
+        code: int = arguments.run(arguments, Terminal(out, err, NOW, output_of(arguments)))
         self.err = err.getvalue()
         return code, out.getvalue()
 
@@ -206,8 +207,8 @@ def test_list_exits_1_with_a_bad_file(office: Office) -> None:
         ["acme", "acme.yaml"],
         ["-", "bad.yaml"],
     ]
-    code, out = office.run("list", "--json")
-    assert (code, [each["tenant"] for each in json.loads(out)]) == (1, ["acme", None])
+    code, out = office.run("list", "-o", "json")
+    assert (code, [each["tenant"] for each in json.loads(out)["items"]]) == (1, ["acme", None])
 
 
 def test_show_finds_a_tenant_by_key_and_a_bad_file_by_name(office: Office) -> None:
@@ -218,7 +219,7 @@ def test_show_finds_a_tenant_by_key_and_a_bad_file_by_name(office: Office) -> No
         code, out = office.run("show", name)
         assert code == 1
         assert "  apiVersion: must be vcnode.io/v1alpha1\n" in out
-    assert json.loads(office.run("show", "acme", "--json")[1])["clients"][0]["note"].startswith(
+    assert json.loads(office.run("show", "acme", "-o", "json")[1])["clients"][0]["note"].startswith(
         "CN=apiserver"
     )
     with pytest.raises(ToolError, match="no tenant globex"):

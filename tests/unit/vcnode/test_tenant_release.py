@@ -4,12 +4,15 @@
 import argparse
 import datetime as dt
 import io
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from vcnode import daemons, tenant_release
+from vcnode.output import Output
 from vcnode.terminal import Terminal
 
 
@@ -25,3 +28,12 @@ def test_retained_tenants_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
         "tenant a: retained, missing from its source",
         "vn-agent-clients of tenant b: retained, missing from its source",
     ]
+    out = io.StringIO()
+    assert tenant_release.run(arguments, replace(terminal, out=out, output=Output.JSON)) == 1
+    assert json.loads(out.getvalue()) == {
+        "apiVersion": "vcnode.io/v1alpha1",
+        "kind": "RetainedTenantList",
+        "isReleased": False,
+        "items": [{"tenant": "a"}],
+        "clientLists": ["b"],
+    }

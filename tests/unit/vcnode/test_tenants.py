@@ -12,6 +12,7 @@ import pytest
 
 from daemonkit.status.server import ListenAddress
 from vcnode import daemons, tenants
+from vcnode.output import output_of
 from vcnode.terminal import Terminal, ToolError
 
 NOW = dt.datetime(2027, 3, 1, tzinfo=dt.UTC)
@@ -66,7 +67,7 @@ def run(monkeypatch: pytest.MonkeyPatch, answer: object, *argv: str) -> tuple[in
     tenants.add_to(top.add_subparsers())
     out = io.StringIO()
     arguments = top.parse_args(["tenants", *argv])
-    code: int = arguments.run(arguments, Terminal(out, io.StringIO(), NOW))
+    code: int = arguments.run(arguments, Terminal(out, io.StringIO(), NOW, output_of(arguments)))
     assert requests == [(Path("/run/vcnode/vc-syncer/status.sock"), "/status")]
     return code, out.getvalue()
 
@@ -134,6 +135,21 @@ def test_release_prints_the_command_of_that_token(monkeypatch: pytest.MonkeyPatc
     assert (code, text.partition("   #")[0]) == (0, f"echo a1b2c3d4 > {HELD['key']}.release")
 
 
-def test_json_has_every_field(monkeypatch: pytest.MonkeyPatch) -> None:
-    code, text = run(monkeypatch, status(a=GOOD), "--json")
-    assert (code, json.loads(text)) == (0, {"sourceProblem": "", "tenants": {"a": GOOD}})
+def test_document_has_the_whole_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = status(a=GOOD | {"newKey": 1}, b=GOOD | {"key": "vc-b"})
+    code, text = run(monkeypatch, page, "--tenant", GOOD["key"], "-o", "json")
+    assert (code, json.loads(text)) == (
+        0,
+        {
+            "apiVersion": "vcnode.io/v1alpha1",
+            "kind": "SyncedTenantList",
+            "items": [{"source": "a", **GOOD, "newKey": 1}],
+            "status": {key: value for key, value in page.items() if key != "tenants"},
+        },
+    )
+
+
+def test_release_command_as_a_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = json.loads(run(monkeypatch, status(a=HELD), "--release", "a1b2c3d4", "-o", "json")[1])
+    assert (found["kind"], found["token"]) == ("ReleaseCommand", "a1b2c3d4")
+    assert found["command"].endswith("vcnode.io/release-held=a1b2c3d4")

@@ -2,10 +2,13 @@
 import datetime as dt
 import io
 import json
+from collections.abc import Callable
 
 import pytest
+import yaml
 
-from vcnode.terminal import Terminal, columns, day_left, duration, printable, words
+from vcnode.output import Output
+from vcnode.terminal import Terminal, ToolError, columns, day_left, duration, printable, words
 
 NOW = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
 
@@ -51,11 +54,29 @@ def test_terminal_writes_one_line_each() -> None:
     terminal.warn("no\r")
     assert out.getvalue() == "two\ufffdlines\n"
     assert err.getvalue() == "vcnode: no\ufffd\n"
-    out.truncate(0)
-    out.seek(0)
-    terminal.json([{"a": "\x1b"}])
-    assert json.loads(out.getvalue()) == [{"a": "\x1b"}]
-    assert "\x1b" not in out.getvalue()
+
+
+@pytest.mark.parametrize(("output", "load"), [(Output.JSON, json.loads), (Output.YAML, yaml.safe_load)])
+def test_documents_hold_no_control_characters(output: Output, load: Callable[[str], object]) -> None:
+    out = io.StringIO()
+    terminal = Terminal(out, io.StringIO(), NOW, output)
+    assert terminal.is_document
+    terminal.document("GuestList", {"items": [{"a": "\x1b\u202e"}]})
+    assert load(out.getvalue()) == {
+        "apiVersion": "vcnode.io/v1alpha1",
+        "kind": "GuestList",
+        "items": [{"a": "\x1b\u202e"}],
+    }
+    assert not {"\x1b", "\u202e"} & set(out.getvalue())
+
+
+@pytest.mark.parametrize("output", [Output.JSON, Output.YAML])
+def test_deep_documents_are_an_error(output: Output) -> None:
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(ToolError, match="GuestList: the daemon's answer is nested too deeply"):
+        Terminal(io.StringIO(), io.StringIO(), NOW, output).document("GuestList", {"items": deep})
 
 
 @pytest.mark.parametrize(("state", "text"), [("synced", "synced"), ("notSynced", "not synced"), ("", "")])

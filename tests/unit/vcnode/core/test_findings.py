@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from vcnode.core.findings import Finding, Level, as_json, exit_code, failed, render, warning
+from vcnode.core.findings import Finding, Level, as_json, failed, render, verdict, warning
 
 OK = Finding("clock", Level.OK, "synchronized")
 UNKNOWN = Finding("probe", Level.UNKNOWN, "kubelet: no result in time", "run it again")
@@ -25,15 +25,17 @@ def test_each_finding_is_a_line_and_its_remedy() -> None:
 @pytest.mark.parametrize(
     ("found", "of_check", "of_doctor"),
     [
-        ([], 0, 0),
-        ([OK], 0, 1),
-        ([OK, WARNING], 0, 1),
-        ([OK, FAILED], 1, 1),
-        ([UNKNOWN], 3, 3),
-        ([UNKNOWN, FAILED], 1, 1),
-        ([UNKNOWN, WARNING], 3, 1),
+        ([], True, True),
+        ([OK], True, False),
+        ([OK, WARNING], True, False),
+        ([OK, FAILED], False, False),
+        ([UNKNOWN], None, None),
+        ([UNKNOWN, FAILED], False, False),
+        ([UNKNOWN, WARNING], None, False),
     ],
 )
-def test_exit_code_by_the_allowed_levels(found: list[Finding], of_check: int, of_doctor: int) -> None:
-    assert exit_code(found, allowed=frozenset({Level.OK, Level.WARNING})) == of_check
-    assert exit_code(found, allowed=frozenset()) == of_doctor
+def test_verdict_by_the_allowed_levels(
+    found: list[Finding], of_check: bool | None, of_doctor: bool | None
+) -> None:
+    assert verdict(found, allowed=frozenset({Level.OK, Level.WARNING})) is of_check
+    assert verdict(found, allowed=frozenset()) is of_doctor

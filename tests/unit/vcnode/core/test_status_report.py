@@ -98,7 +98,7 @@ def test_report_of_kubeproxy_ext() -> None:
         "  source services  not synced",
         "  tenants          2: vc-a, vc-b (not synced)",
         "  guests           3, of these 1 behind",
-        "  ignored          1 parts of tenants' Services: see --json",
+        "  ignored          1 parts of tenants' Services: see -o yaml",
     ]
 
 
@@ -142,7 +142,7 @@ def test_only_the_first_waiting_pods_are_named() -> None:
     lines = status_report.render(status_report.read((200, b""), json.dumps(body).encode()), "x", STARTED)
     assert lines[1] == "  pods       100 of tenants, of these 100 waiting"
     assert len(lines) == 15
-    assert lines[-1] == "  and        88 more pods: see --json"
+    assert lines[-1] == "  and        88 more pods: see -o yaml"
 
 
 def test_unready_daemon_reports_why() -> None:

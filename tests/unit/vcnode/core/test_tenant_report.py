@@ -62,7 +62,7 @@ def test_bad_file_is_shown_with_all_its_errors() -> None:
     ]
 
 
-def test_json_of_list_and_show() -> None:
+def test_documents_of_list_and_show() -> None:
     clients = [{"spkiSHA256": A, "role": "apiserver"}, {"spkiSHA256": B, "role": "metrics"}]
     summary = {
         "file": "acme.yaml",
@@ -73,9 +73,9 @@ def test_json_of_list_and_show() -> None:
     }
     bad = {"file": "bad.yaml", "tenant": None, "problem": "wrong"}
     found: Found = {"acme.yaml": ACME, "bad.yaml": Bad("wrong")}
-    assert tenant_report.list_json(found, {"bad.yaml": "wrong"}) == [summary, bad]
-    assert tenant_report.show_json("bad.yaml", Bad("wrong"), "wrong", {}) == bad
-    assert tenant_report.show_json("acme.yaml", ACME, None, {A: "CN=x"}) == summary | {
+    assert tenant_report.list_document(found, {"bad.yaml": "wrong"}) == {"items": [summary, bad]}
+    assert tenant_report.show_document("bad.yaml", Bad("wrong"), "wrong", {}) == bad
+    assert tenant_report.show_document("acme.yaml", ACME, None, {A: "CN=x"}) == summary | {
         "authorities": [
             {
                 "subject": "CN=kubernetes",
