@@ -140,7 +140,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     if terminal.is_document:
         terminal.document("ServiceExplanation", as_json(explanation))
     else:
-        terminal.lines(render(explanation))
+        terminal.lines(render(explanation, terminal.room))
     if explanation.agrees is None:
         return EXIT_FAILED
     return 0 if explanation.is_good else EXIT_NEGATIVE

@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
             },
         )
     else:
-        terminal.lines(render(page))
+        terminal.lines(render(page, terminal.room))
         terminal.lines(render_names(names, type_, results))
     return 0 if is_good else EXIT_NEGATIVE
 

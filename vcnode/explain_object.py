@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     if terminal.is_document:
         terminal.document("ObjectExplanation", {"object": page.whole})
     else:
-        terminal.lines(render_object(page.value))
+        terminal.lines(render_object(page.value, terminal.room))
     return 0 if is_agreed(page.value) else EXIT_NEGATIVE
 
 

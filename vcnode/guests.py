@@ -41,7 +41,9 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     if terminal.is_document:
         terminal.document("GuestList", listed(page.whole, arguments.tenant))
     else:
-        terminal.lines(render(status, guests) + render_blocked(blocked))
+        room, is_wide = terminal.room, terminal.is_wide
+        terminal.lines(render(status, guests, room, is_wide=is_wide))
+        terminal.lines(render_blocked(blocked, room, is_wide=is_wide))
     return 0 if is_good else EXIT_NEGATIVE
 
 

@@ -5,8 +5,9 @@ import datetime as dt
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from daemonkit.run.lifecycle import terminal_variables
 from vcnode.output import Output
 from vcnode.terminal import EXIT_FAILED, Terminal, ToolError
 
@@ -18,7 +19,14 @@ def run_verb(verb: Callable[[Terminal], int], output: Output = Output.TEXT) -> i
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal may lack a subject's characters
-    terminal = Terminal(sys.stdout, sys.stderr, dt.datetime.now(dt.UTC), output)
+    terminal = Terminal(
+        sys.stdout,
+        sys.stderr,
+        dt.datetime.now(dt.UTC),
+        output,
+        _width(),
+        has_colors=can_show_colors(terminal_variables(), is_terminal=sys.stdout.isatty()),
+    )
     try:
         code = verb(terminal)
         sys.stdout.flush()
@@ -33,3 +41,19 @@ def run_verb(verb: Callable[[Terminal], int], output: Output = Output.TEXT) -> i
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     return code
+
+
+def can_show_colors(environment: Mapping[str, str], *, is_terminal: bool) -> bool:
+    """Whether states are printed in colour.
+
+    no-color.org: NO_COLOR counts "when present and not an empty string (regardless of its value)".
+    """
+    return is_terminal and not environment.get("NO_COLOR") and environment.get("TERM", "dumb") != "dumb"
+
+
+def _width() -> int | None:
+    """The terminal's width in characters; None for a file or a pipe, and where it is not known."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except (OSError, ValueError):  # no terminal; a stream without a descriptor
+        return None

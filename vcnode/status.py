@@ -64,9 +64,10 @@ def _write_lines(
         if number:
             terminal.line()
         if isinstance(answer, str):
-            terminal.line(f"{_name(where)}: NO ANSWER: {answer}")
+            terminal.lines(status_report.render_silent(_name(where), answer, terminal.room))
         else:
-            terminal.lines(status_report.render(answer, _name(where), terminal.now.timestamp()))
+            now_s = terminal.now.timestamp()
+            terminal.lines(status_report.render(answer, _name(where), now_s, terminal.room))
 
 
 def _sockets(directory: Path) -> list[Path]:

@@ -124,7 +124,7 @@ def run_list(arguments: argparse.Namespace, terminal: Terminal) -> int:
     if terminal.is_document:
         terminal.document("TenantFileList", tenant_report.list_document(found, problems))
     elif found:
-        terminal.lines(tenant_report.listing(found, problems, terminal.now))
+        terminal.lines(tenant_report.listing(found, problems, terminal.now, terminal.room))
     else:
         terminal.line(f"no tenants: {arguments.directory} has no *.yaml")
     return EXIT_NEGATIVE if problems else 0

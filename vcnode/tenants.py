@@ -60,10 +60,10 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     if terminal.is_document:
         terminal.document("SyncedTenantList", listed(page.whole, tenants))
     else:
-        terminal.lines(render(status, tenants))
+        terminal.lines(render(status, tenants, terminal.room, is_wide=terminal.is_wide))
         if arguments.tenant is not None:
             for each in tenants.values():
-                terminal.lines(render_unsynced(each))
+                terminal.lines(render_unsynced(each, terminal.room))
     is_good = not status.source_problem and all(each.is_good for each in tenants.values())
     return 0 if is_good else EXIT_NEGATIVE
 

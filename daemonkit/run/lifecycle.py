@@ -56,6 +56,12 @@ def api_service() -> Mapping[str, str]:
     return {name: os.environ[name] for name in found if name in os.environ}  # noqa: TID251
 
 
+def terminal_variables() -> Mapping[str, str]:
+    """The variables by which a person says what a terminal can show: TERM, and NO_COLOR (no-color.org)."""
+    # As above: a terminal is described in no other way.
+    return {name: os.environ[name] for name in ("TERM", "NO_COLOR") if name in os.environ}  # noqa: TID251
+
+
 class Lifecycle:
     """One run of a daemon, between the service manager's signals and its notices.
 

@@ -91,18 +91,18 @@ def _is_address(values: list[str]) -> bool:
     return True
 
 
-def render(page: DnsPage) -> list[str]:
-    """The lines about the pod and its resolv.conf."""
+def render(page: DnsPage, width: int | None = None) -> list[str]:
+    """The lines about the pod and its resolv.conf, of at most `width` characters but for the file's own."""
     rows = list(_rows(page))
     lines = [f"{page.truncated[0]}"] if page.truncated else []
     pod = page.pod
     if page.text:
         state = "delivered to kata-bridge" if pod.state == "applied" else f"kata-bridge: {pod.state}"
         lines += ["", f"/etc/resolv.conf ({state}{f': {pod.problem}' if pod.problem else ''})"]
-        lines += [f"  {line}" for line in columns(_file_rows(page))]
+        lines += _file_lines(list(_file_rows(page)), width)
     elif pod.problem:
         lines.append(f"kata-bridge: {pod.state}: {pod.problem}")
-    return [*columns(rows), *lines]
+    return [*columns(rows, width), *lines]
 
 
 def _rows(page: DnsPage) -> Iterator[tuple[str, str]]:
@@ -138,6 +138,14 @@ def _revoked_row(pod: ResolverPod) -> Iterator[tuple[str, str]]:
     else:
         return
     yield "revoked", f"its network's Service gave up the server's address, which {removal}"
+
+
+def _file_lines(rows: list[tuple[str, str]], width: int | None) -> list[str]:
+    """The file's lines with their sources behind them, or below them where they do not fit."""
+    lines = [f"  {line}" for line in columns(rows)]
+    if width is None or max(map(len, lines), default=0) <= width:
+        return lines
+    return [line for text, source in rows for line in (f"  {text}", f"      {source}") if line.strip()]
 
 
 def _file_rows(page: DnsPage) -> Iterator[tuple[str, str]]:

@@ -17,7 +17,7 @@ from ruleset.names import Backend
 from ruletrace import iptables, nft
 from ruletrace.model_trace import trace_model
 from ruletrace.packet import Packet, PacketVerdict, Trace
-from vcnode.terminal import columns, duration, words
+from vcnode.terminal import Style, columns, duration, styled, words, wrapped
 
 _MAX_NAMED = 6
 _DIGITS = 12
@@ -304,21 +304,26 @@ def _probe_endpoints(rules: GuestRules, packet: Packet) -> EndpointSet | None:
 # ---- for people
 
 
-def render(explanation: Explanation) -> list[str]:
-    """The lines to print: the outcome, then the steps to it, then the state of the rules."""
+def render(explanation: Explanation, width: int | None = None) -> list[str]:
+    """The lines to print, of at most `width` characters: outcome, steps to it, state of the rules."""
     guest = explanation.guest
     sender = f"{guest.tenant_pod or guest.pod}"
     if guest.tenant:
         sender += f" of tenant {guest.tenant}"
-    lines = [f"{explanation.packet} from {sender}", f"-> {_conclusion(explanation)}", ""]
+    lines = [
+        *wrapped(f"{explanation.packet} from {sender}", width, "   "),
+        *wrapped(f"-> {_conclusion(explanation)}", width, "   "),
+        "",
+    ]
     rows = [("guest", _guest(guest))]
     rows += _steps("expected", explanation.expected)
     rows += _steps("actual", explanation.actual)
     rows += [("unknown", text) for text in explanation.unknown]
     message = f": {explanation.message}" if explanation.message else ""
-    rows.append(("rules", f"{explanation.state.value}{message}"))
+    style = Style.GOOD if explanation.state is RulesState.CURRENT else Style.BAD
+    rows.append(("rules", styled(explanation.state.value, style, message)))
     rows += [("note", note) for note in explanation.notes]
-    return [*lines, *columns(rows)]
+    return [*lines, *columns(rows, width)]
 
 
 def _guest(guest: GuestIdentity) -> str:

@@ -5,11 +5,13 @@ from typing import Any
 
 import msgspec
 
-from vcnode.terminal import columns, duration
+from vcnode.terminal import Style, duration, styled, table, wrapped
 
 # containerd's ids have 64 hex digits; twelve tell them apart, as in `crictl pods`.
 _ID_CHARACTERS = 12
 _HEX = frozenset("0123456789abcdef")
+# Any other state is a problem. A pod without Services is no guest that lacks something.
+_STYLES = {"current": Style.GOOD, "noRuleset": None}
 
 
 class GuestStatus(msgspec.Struct, rename="camel"):
@@ -72,52 +74,74 @@ def _of_tenant(items: list[dict[str, Any]], tenant: str | None) -> list[dict[str
     return [each for each in items if tenant in (None, each.get("tenant", ""))]
 
 
-def render(status: BridgeStatus, guests: list[GuestStatus]) -> list[str]:
-    """The lines to print."""
+def render(
+    status: BridgeStatus, guests: list[GuestStatus], width: int | None = None, *, is_wide: bool = False
+) -> list[str]:
+    """The lines to print, of at most `width` characters; `is_wide` adds columns."""
     lines = []
     if not status.is_synced:
         lines.append("kata-bridge has not listed the sandboxes of this node yet: guests may be missing")
     lines += (f"{name}: {problem}" for name, problem in sorted(status.problems.items()))
     if guests:
-        head = ("GUEST", "POD", "TENANT", "NETWORK", "CHANNEL", "GENERATION", "STATE", "MESSAGE")
-        lines += columns([head, *(_row(guest) for guest in guests)])
+        more = ("SUPER POD", "GUEST", "CHANNEL", "GENERATION") if is_wide else ()
+        head = ("POD", "TENANT", "NETWORK", "STATE", *more, "WHY")
+        lines += table([head, *(_row(guest, is_wide=is_wide) for guest in guests)], width)
     else:
         lines.append("no guests")
     if status.unmanaged:
         lines.append(
             f"{status.unmanaged} sandboxes are not managed: in the host's network, or of another runtime"
         )
-    return lines
+    return [part for line in lines for part in wrapped(line, width)]
 
 
-def render_blocked(pods: list[BlockedPod]) -> list[str]:
+def render_blocked(pods: list[BlockedPod], width: int | None = None, *, is_wide: bool = False) -> list[str]:
     """The lines about blocked pods."""
     if not pods:
         return []
-    head = ("BLOCKED", "TENANT", "CONTAINERS", "FOR", "MESSAGE")
+    more = ("CONTAINERS",) if is_wide else ()
+    head = ("BLOCKED", "TENANT", *more, "FOR", "WHY")
     rows = (
-        (pod.pod, pod.tenant or "-", ",".join(pod.containers), duration(pod.for_seconds), pod.message)
+        (
+            styled(pod.pod, Style.BAD),
+            pod.tenant or "-",
+            *((",".join(pod.containers),) if is_wide else ()),
+            duration(pod.for_seconds),
+            pod.message,
+        )
         for pod in pods
     )
-    return ["", *columns([head, *rows])]
+    return ["", *table([head, *rows], width)]
 
 
-def _row(guest: GuestStatus) -> tuple[str, ...]:
-    generation = str(guest.generation) if guest.digest else "-"
+def _row(guest: GuestStatus, *, is_wide: bool) -> tuple[str, ...]:
+    more = (guest.pod, _short_id(guest), guest.channel or "-", _generation(guest)) if is_wide else ()
+    return (
+        # As `vcnode explain` takes it: the tenant's own name is shorter, and TENANT has the rest.
+        guest.tenant_pod or guest.pod,
+        guest.tenant or "-",
+        ",".join(guest.networks),
+        styled(guest.state, _STYLES.get(guest.state, Style.BAD)),
+        *more,
+        _why(guest),
+    )
+
+
+def _short_id(guest: GuestStatus) -> str:
+    return guest.id[:_ID_CHARACTERS] if _HEX.issuperset(guest.id) else guest.id
+
+
+def _generation(guest: GuestStatus) -> str:
+    applied = str(guest.generation) if guest.digest else "-"
     if guest.desired_generation not in (None, guest.generation) and guest.state != "current":
-        generation += f" of {guest.desired_generation}"
+        return f"{applied} of {guest.desired_generation}"
+    return applied
+
+
+def _why(guest: GuestStatus) -> str:
     why = guest.message
     if guest.behind_seconds is not None and guest.state != "noRuleset":
         why = f"{why} (for {duration(guest.behind_seconds)})"
     if guest.ipv6_message:
         why = "; ".join(filter(None, (why, f"no IPv6 rules: {guest.ipv6_message}")))
-    return (
-        guest.id[:_ID_CHARACTERS] if _HEX.issuperset(guest.id) else guest.id,
-        guest.pod,
-        guest.tenant or "-",
-        ",".join(guest.networks),
-        guest.channel or "-",
-        generation,
-        guest.state,
-        why,
-    )
+    return why

@@ -6,9 +6,18 @@ from typing import Any
 
 import msgspec
 
-from vcnode.terminal import columns, duration, words
+from vcnode.terminal import Style, Styled, columns, duration, indented, styled, words, wrapped
 
 _MAX_NAMES = 12
+_STYLES = {
+    "PROBLEM": Style.BAD,
+    "BAD TENANT": Style.BAD,
+    "POD NOT SERVED": Style.BAD,
+    "POD FAILS": Style.BAD,
+    "POD WAITS": Style.WARNING,
+    "RETAINED": Style.WARNING,
+    "draining": Style.WARNING,
+}
 
 
 class ReportError(Exception):
@@ -140,15 +149,25 @@ def read(readyz: tuple[int, bytes], status_body: bytes) -> DaemonReport:
     return DaemonReport(code == 200, why, status, whole)
 
 
-def render(report: DaemonReport, where: str, now_s: float) -> list[str]:
-    """The lines to print. `now_s` is in seconds since the epoch."""
+def render(report: DaemonReport, where: str, now_s: float, width: int | None = None) -> list[str]:
+    """The lines to print, of at most `width` characters. `now_s` is in seconds since the epoch."""
     status = report.status
     on_node = f" on {status.node_name}" if status.node_name else ""
-    readiness = "ready" if report.is_ready else "NOT READY"
-    if not report.is_ready:
-        readiness += ": " + ("; ".join(report.why) or "no reason given")
-    head = f"{status.daemon}{on_node}: {readiness}  ({where})"
-    return [head, *(f"  {line}" for line in columns(_rows(status, now_s)))]
+    readiness, style = ("ready", Style.GOOD) if report.is_ready else ("NOT READY", Style.BAD)
+    why = "" if report.is_ready else f": {'; '.join(report.why) or 'no reason given'}"
+    name = f"{status.daemon}{on_node}: "
+    span = (len(name), len(name) + len(readiness), style)
+    head = Styled(f"{name}{readiness}{why}  ({where})", span)
+    rows = ((styled(label, _STYLES.get(label)), value) for label, value in _rows(status, now_s))
+    below = columns(rows, None if width is None else width - 2)
+    return [*wrapped(head, width, "    "), *map(indented, below)]
+
+
+def render_silent(where: str, problem: str, width: int | None = None) -> list[str]:
+    """The lines about a daemon that does not answer."""
+    start = len(where) + 2
+    line = f"{where}: NO ANSWER: {problem}"
+    return wrapped(Styled(line, (start, start + len("NO ANSWER"), Style.BAD)), width, "    ")
 
 
 def _rows(status: DaemonStatus, now_s: float) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tenancy.registry import Bad, Registry, merge
 from tenancy.tenant import Tenant
 from vcnode.core import certificates
-from vcnode.terminal import columns, day_left
+from vcnode.terminal import Style, columns, day_left, styled, table
 
 Found = Mapping[str, Tenant | Bad]
 
@@ -19,16 +19,18 @@ def problems(found: Found) -> dict[str, str]:
     return {problem.source: problem.reason for problem in bad}
 
 
-def listing(found: Found, wrong: Mapping[str, str], now: dt.datetime) -> list[str]:
-    """A table with a line for each file."""
+def listing(found: Found, wrong: Mapping[str, str], now: dt.datetime, width: int | None = None) -> list[str]:
+    """A table with a line for each file, of at most `width` characters."""
     rows: list[Sequence[str]] = [("TENANT", "FILE", "CLIENTS", "AUTHORITY UNTIL", "STATE")]
     for name, each in found.items():
-        state = f"BAD: {wrong[name]}" if name in wrong else "ok"
+        state = styled("ok", Style.GOOD)
+        if name in wrong:
+            state = styled("BAD", Style.BAD, f": {wrong[name]}")
         if isinstance(each, Bad):
             rows.append(("-", name, "-", "-", state))
         else:
             rows.append((each.key, name, _clients(each), _until(each, now), state))
-    return columns(rows)
+    return table(rows, width)
 
 
 def showing(

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from tenancy import keys
-from vcnode.terminal import columns, duration
+from vcnode.terminal import Style, columns, duration, styled, table
 
 SYNCED = "Synced"
 
@@ -138,24 +138,17 @@ def listed(status: dict[str, Any], sources: Container[str]) -> dict[str, Any]:
     return {"items": items, "status": {key: value for key, value in status.items() if key != "tenants"}}
 
 
-def render(status: SyncerStatus, tenants: dict[str, SyncedTenant]) -> list[str]:
-    """The lines about these tenants, by their sources."""
+def render(
+    status: SyncerStatus, tenants: dict[str, SyncedTenant], width: int | None = None, *, is_wide: bool = False
+) -> list[str]:
+    """The lines about these tenants, by their sources; of at most `width` characters but for commands."""
     lines = [f"tenants cannot be read: {status.source_problem}"] if status.source_problem else []
     if not tenants:
         return [*lines, "no tenants"]
-    head = (
-        "TENANT",
-        "PHASE",
-        "WEIGHT",
-        "READY",
-        "DELAYED",
-        "IN FLIGHT",
-        "OLDEST",
-        "HELD",
-        "UNSYNCED",
-        "MESSAGE",
-    )
-    lines += columns([head, *(_row(source, each) for source, each in tenants.items())])
+    queue = ("WEIGHT", "READY", "DELAYED", "IN FLIGHT") if is_wide else ("QUEUE",)
+    head = ("TENANT", "PHASE", *queue, "OLDEST", "HELD", "UNSYNCED", "WHY")
+    rows = (_row(source, each, is_wide=is_wide) for source, each in tenants.items())
+    lines += table([head, *rows], width)
     for source, each in tenants.items():
         for side, held in each.held.items():
             lines += ["", f"{each.key or source}: deletions are held on side {side}: {held.message}"]
@@ -163,12 +156,12 @@ def render(status: SyncerStatus, tenants: dict[str, SyncedTenant]) -> list[str]:
     return lines
 
 
-def render_unsynced(tenant: SyncedTenant) -> list[str]:
+def render_unsynced(tenant: SyncedTenant, width: int | None = None) -> list[str]:
     """The lines about the objects of a tenant that are not synced."""
     if not tenant.not_synced:
         return []
     rows = ((each.kind, each.object, each.reason) for each in tenant.not_synced)
-    lines = ["", *columns([("KIND", "OBJECT", "REASON"), *rows])]
+    lines = ["", *table([("KIND", "OBJECT", "REASON"), *rows], width)]
     more = tenant.not_synced_count - len(tenant.not_synced)
     return [*lines, f"and {more} more"] if more > 0 else lines
 
@@ -182,8 +175,9 @@ def release_command(tenant: SyncedTenant, token: str) -> str:
     return f"kubectl annotate virtualcluster {name} --namespace {namespace} --overwrite {annotation}"
 
 
-def _row(source: str, each: SyncedTenant) -> tuple[str, ...]:
+def _row(source: str, each: SyncedTenant, *, is_wide: bool) -> tuple[str, ...]:
     queue = each.queue
+    depths = (queue.ready, queue.delayed, queue.in_flight)
     messages = (
         "" if each.problem is None else f"{each.problem.reason}: {each.problem.message}",
         each.network_problem,
@@ -191,11 +185,8 @@ def _row(source: str, each: SyncedTenant) -> tuple[str, ...]:
     )
     return (
         each.key or source,
-        each.phase,
-        str(each.weight),
-        str(queue.ready),
-        str(queue.delayed),
-        str(queue.in_flight),
+        styled(each.phase, Style.GOOD if each.phase == SYNCED else Style.WARNING),
+        *map(str, (each.weight, *depths) if is_wide else (sum(depths),)),
         "-" if each.oldest_item_seconds is None else duration(each.oldest_item_seconds),
         ",".join(each.held) or "-",
         str(each.not_synced_count),
@@ -214,13 +205,13 @@ def is_agreed(page: ObjectPage) -> bool:
     )
 
 
-def render_object(page: ObjectPage) -> list[str]:
-    """The lines about one object."""
+def render_object(page: ObjectPage, width: int | None = None) -> list[str]:
+    """The lines about one object, of at most `width` characters."""
     own = f"{page.namespace}/{page.name}" if page.namespace else page.name
     rows = [
         ("tenant", f"{page.kind} {own}" if page.is_in_tenant else f"{page.kind} {own} does not exist"),
         ("super cluster", _super_object(page)),
-        ("state", _state(page)),
+        ("state", styled(_state(page), Style.GOOD if is_agreed(page) else Style.BAD)),
     ]
     if page.is_held:
         rows.append(("held", "its deletion waits for a person: vcnode tenants"))
@@ -232,7 +223,7 @@ def render_object(page: ObjectPage) -> list[str]:
         rows.append(("conflict", f"{conflict}; it is left as it is"))
     if page.plan is not None:
         rows += _plan_rows(page.plan)
-    return columns(rows)
+    return columns(rows, width)
 
 
 def _super_object(page: ObjectPage) -> str:

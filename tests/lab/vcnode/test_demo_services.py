@@ -74,7 +74,7 @@ def test_kept_demo_accepts_its_printed_commands(short_dir: Path) -> None:
     with Demo(short_dir, "--keep") as demo:
         lines = demo.cheatsheet()
         for start, expected in (
-            ("vcnode guests", "acme-front "),
+            ("vcnode guests", "web/front "),
             ("vcnode explain", "-> goes to 10.0.0.21:8080, as expected"),
             ("vcnode status", "\nkata-bridge: ready"),
             ("vcnode status", "\nkubeproxy-ext on node-1: ready"),

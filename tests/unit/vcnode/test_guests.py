@@ -54,7 +54,9 @@ def test_guest_without_ipv6_rules_reports_why(monkeypatch: pytest.MonkeyPatch) -
     )
 
 
-def run(monkeypatch: pytest.MonkeyPatch, status: object, *argv: str) -> tuple[int, str]:
+def run(
+    monkeypatch: pytest.MonkeyPatch, status: object, *argv: str, width: int | None = None
+) -> tuple[int, str]:
     requests: list[tuple[ListenAddress, str]] = []
 
     def fetch(address: ListenAddress, path: str, _timeout_s: float) -> tuple[int, bytes]:
@@ -68,7 +70,7 @@ def run(monkeypatch: pytest.MonkeyPatch, status: object, *argv: str) -> tuple[in
     guests.add_to(top.add_subparsers())
     out = io.StringIO()
     arguments = top.parse_args(["guests", *argv])
-    code: int = arguments.run(arguments, Terminal(out, io.StringIO(), NOW, output_of(arguments)))
+    code: int = arguments.run(arguments, Terminal(out, io.StringIO(), NOW, output_of(arguments), width))
     assert [path for _, path in requests] == ["/status"]
     return code, out.getvalue()
 
@@ -80,8 +82,8 @@ def _status(*found: dict[str, Any], **more: Any) -> dict[str, Any]:
 def test_guests_with_their_rulesets_exit_0(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(monkeypatch, _status(GOOD, unmanaged=3)) == (
         0,
-        "GUEST         POD            TENANT  NETWORK  CHANNEL  GENERATION  STATE    MESSAGE\n"
-        "0123456789ab  vc-a-shop/web  vc-a    blue     agent    7           current\n"
+        "POD       TENANT  NETWORK  STATE    WHY\n"
+        "shop/web  vc-a    blue     current\n"
         "3 sandboxes are not managed: in the host's network, or of another runtime\n",
     )
 
@@ -91,11 +93,38 @@ def test_guest_that_is_behind_reports_why_and_exits_1(monkeypatch: pytest.Monkey
     assert code == 1
     assert out.splitlines() == [
         "cri: no answer",
-        "GUEST         POD            TENANT  NETWORK  CHANNEL  GENERATION  STATE        MESSAGE",
-        "0123456789ab  vc-a-shop/web  vc-a    blue     agent    7           current",
-        "away          vc-a-shop/web  vc-b    blue     agent    7 of 9      unreachable  "
+        "POD       TENANT  NETWORK  STATE        WHY",
+        "shop/web  vc-a    blue     current",
+        "shop/web  vc-b    blue     unreachable  agent: the guest's agent has not attached (for 1 min 5 s)",
+    ]
+
+
+def test_wide_has_every_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, _status(GOOD, AWAY), "-o", "wide")[1].splitlines() == [
+        "POD       TENANT  NETWORK  STATE        SUPER POD      GUEST         CHANNEL  GENERATION  WHY",
+        "shop/web  vc-a    blue     current      vc-a-shop/web  0123456789ab  agent    7",
+        "shop/web  vc-b    blue     unreachable  vc-a-shop/web  away          agent    7 of 9      "
         "agent: the guest's agent has not attached (for 1 min 5 s)",
     ]
+
+
+def test_terminal_of_80_columns_is_not_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names are cut in the middle: replicas of a Deployment differ at their ends."""
+    pods = [f"payments-production/checkout-frontend-7d4f9c66b8-{end}" for end in ("abcde", "fghij")]
+    guests = [AWAY | {"tenantPod": pod, "tenant": "customers-7d3f1a-acme"} for pod in pods]
+    blocked = BLOCKED | {"pod": f"customers-7d3f1a-acme-{pods[0]}", "tenant": "customers-7d3f1a-acme"}
+    status = _status(*guests, startGate={"policy": "enforce", "blocked": [blocked]})
+    assert run(monkeypatch, status, width=80)[1].splitlines() == [
+        "POD              TENANT           NETWORK  STATE        WHY",
+        "payment…8-abcde  custome…1a-acme  blue     unreachable  agent: the guest's agen…",
+        "payment…8-fghij  custome…1a-acme  blue     unreachable  agent: the guest's agen…",
+        "",
+        "BLOCKED                   TENANT                 FOR   WHY",
+        "customers-7d…c66b8-abcde  customers-7d3f1a-acme  12 s  waiting: network blue is…",
+    ]
+    wide = run(monkeypatch, status, "-o", "wide", width=80)[1]
+    assert pods[0] in wide
+    assert str(AWAY["message"]) in wide
 
 
 def test_tenant_option_filters_the_guests(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,8 +150,8 @@ def test_document_has_the_whole_status(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_only_hexadecimal_ids_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, out = run(monkeypatch, _status(GOOD | {"id": "acme-web-front-0"}))
-    assert out.splitlines()[1].startswith("acme-web-front-0  vc-a-shop/web")
+    _, out = run(monkeypatch, _status(GOOD | {"id": "acme-web-front-0"}), "-o", "wide")
+    assert "  acme-web-front-0  " in out.splitlines()[1]
 
 
 def test_unsynced_kata_bridge_exits_1(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +184,12 @@ def test_blocked_pods_report_why_and_exit_1(monkeypatch: pytest.MonkeyPatch) -> 
     assert out.splitlines() == [
         "no guests",
         "",
-        "BLOCKED         TENANT  CONTAINERS  FOR   MESSAGE",
+        "BLOCKED         TENANT  FOR   WHY",
+        f"vc-a-shop/cart  vc-a    12 s  {BLOCKED['message']}",
+    ]
+    code, out = run(monkeypatch, status, "--tenant", "vc-a", "-o", "wide")
+    assert out.splitlines()[2:] == [
+        "BLOCKED         TENANT  CONTAINERS  FOR   WHY",
         f"vc-a-shop/cart  vc-a    main,side   12 s  {BLOCKED['message']}",
     ]
     code, out = run(monkeypatch, status, "--tenant", "vc-a", "-o", "json")

@@ -80,7 +80,7 @@ def run(monkeypatch: pytest.MonkeyPatch, answer: object, *argv: str) -> tuple[in
             status(a=GOOD, b=BUSY),
             0,
             "TENANT                 PHASE   WEIGHT  READY  DELAYED  IN FLIGHT  OLDEST     HELD  "
-            "UNSYNCED  MESSAGE\n"
+            "UNSYNCED  WHY\n"
             "customers-7d3f1a-acme  Synced  1       0      0        0          -          -     0         -\n"
             "customers-7d3f1a-zeta  Synced  4       120    3        16         1 min 5 s  -     3         "
             "Pod shop/web: 403\n",
@@ -89,7 +89,7 @@ def run(monkeypatch: pytest.MonkeyPatch, answer: object, *argv: str) -> tuple[in
             status(**{"customers/lost/uid": UNUSABLE}),
             1,
             "TENANT              PHASE     WEIGHT  READY  DELAYED  IN FLIGHT  OLDEST  HELD  "
-            "UNSYNCED  MESSAGE\n"
+            "UNSYNCED  WHY\n"
             "customers/lost/uid  Unusable  1       0      0        0          -       -     0         "
             "CredentialsUnusable: admin-kubeconfig: not YAML\n",
         ),
@@ -97,7 +97,7 @@ def run(monkeypatch: pytest.MonkeyPatch, answer: object, *argv: str) -> tuple[in
             status(a=HELD),
             1,
             "TENANT                 PHASE   WEIGHT  READY  DELAYED  IN FLIGHT  OLDEST  HELD   "
-            "UNSYNCED  MESSAGE\n"
+            "UNSYNCED  WHY\n"
             "customers-7d3f1a-acme  Synced  1       0      0        0          -       super  0         -\n"
             "\n"
             "customers-7d3f1a-acme: deletions are held on side super: the tenant lacks 40 of 40\n"
@@ -107,7 +107,15 @@ def run(monkeypatch: pytest.MonkeyPatch, answer: object, *argv: str) -> tuple[in
     ],
 )
 def test_tenants_are_listed(monkeypatch: pytest.MonkeyPatch, answer: Any, code: int, expected: str) -> None:
-    assert run(monkeypatch, answer) == (code, expected)
+    assert run(monkeypatch, answer, "-o", "wide") == (code, expected)
+
+
+def test_queue_is_one_column_unless_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, status(a=GOOD, b=BUSY))[1].splitlines() == [
+        "TENANT                 PHASE   QUEUE  OLDEST     HELD  UNSYNCED  WHY",
+        "customers-7d3f1a-acme  Synced  0      -          -     0         -",
+        "customers-7d3f1a-zeta  Synced  139    1 min 5 s  -     3         Pod shop/web: 403",
+    ]
 
 
 def test_one_tenant_has_its_unsynced_objects(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,3 +178,17 @@ def test_each_query_is_shown_with_its_result() -> None:
         "x A    @10.0.0.1  13 ms    NOERROR",
         "  x 30 s A 10.1.2.3",
     ]
+
+
+def test_sources_stand_below_the_lines_if_narrow() -> None:
+    lines = render(page(), 50)
+    assert lines[-8:] == [
+        "  search a b",
+        "      <- cluster domain, the default",
+        "         example.org",
+        "      <- the node's resolv.conf",
+        "  nameserver 10.96.0.53",
+        "      <- network blue",
+        "  options ndots:5",
+        "      <- policy ClusterFirst",
+    ]

@@ -308,3 +308,10 @@ def test_service_with_the_probes_address_is_not_the_probe() -> None:
     guest = replace(GUEST, digest=digest(text))
     found = explain(guest, to(PROBE, 10561), desired, ReadBack((text,), (text,)))
     assert (found.is_good, found.notes) == (True, ())
+
+
+def test_explanation_folds_at_the_width() -> None:
+    found = explain(GUEST, to("10.32.0.10"), DESIRED, APPLIED)
+    lines = render(found, 60)
+    assert max(map(len, lines)) <= 60
+    assert " ".join(" ".join(lines).split()) == " ".join(" ".join(render(found)).split())

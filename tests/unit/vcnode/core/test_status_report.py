@@ -169,3 +169,19 @@ def test_only_the_first_tenants_are_named() -> None:
 def test_other_bodies_are_refused(body: bytes) -> None:
     with pytest.raises(status_report.ReportError):
         status_report.read((200, b""), body)
+
+
+def test_narrow_terminal_gets_folded_lines() -> None:
+    why = b"pods: not synced: the super cluster refuses the connection, since 3 min 5 s; see its apiserver\n"
+    lines = status_report.render(report(503, why), "/run/vcnode/vn-agent/status.sock", STARTED, 60)
+    assert lines[:3] == [
+        "vn-agent on node-1: NOT READY: pods: not synced: the super",
+        "    cluster refuses the connection, since 3 min 5 s; see its",
+        "    apiserver  (/run/vcnode/vn-agent/status.sock)",
+    ]
+    assert max(map(len, lines)) <= 60
+    silent = status_report.render_silent("/run/vcnode/dnsconfig/status.sock", "No such file or directory", 60)
+    assert silent == [
+        "/run/vcnode/dnsconfig/status.sock: NO ANSWER: No such file",
+        "    or directory",
+    ]
