@@ -1,5 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses and paths of the running demo, and commands to try with `--keep`."""
+"""Addresses and paths of the running demo, and commands to try with `--keep`.
+
+They run as pasted into another terminal, in whatever directory: paths are absolute, also that of `vcnode`,
+which stands in the clone's environment and in no PATH.
+"""
+
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
 
 from vcnode.terminal import columns
 from vcnode_demo.daemon import Daemon
@@ -33,7 +43,8 @@ def commands(environment: Environment) -> list[str]:
         trust = f"--cacert {environment.serving_ca_file} --cert {leaf}.crt --key {leaf}.key"
         return f"curl {extra}{trust} '{base}{path}'"
 
-    return [
+    tool = vcnode()
+    lines = [
         "",
         "The demo keeps running. Try, in another terminal:",
         "",
@@ -50,17 +61,46 @@ def commands(environment: Environment) -> list[str]:
         f"  {curl('acme', 'metrics', '/metrics/resource')}",
         "  # a shell: type hostname, or cat /etc/owner",
         f"  {_shell(environment)}",
-        *(_services(environment.services) if environment.services is not None else ()),
-        *(_dns(environment.dns) if environment.dns is not None else ()),
-        *(_syncer(environment.syncer) if environment.syncer is not None else ()),
+        *(_services(environment.services, tool) if environment.services is not None else ()),
+        *(_dns(environment.dns, tool) if environment.dns is not None else ()),
+        *(_syncer(environment.syncer, tool) if environment.syncer is not None else ()),
         "  # the status of the daemons",
-        f"  vcnode status --socket {' '.join(str(daemon.socket) for daemon in _daemons(environment))}",
+        f"  {tool} status --socket {' '.join(str(daemon.socket) for daemon in _daemons(environment))}",
         f"  curl --unix-socket {environment.agent.socket} http://localhost/metrics",
         f"  tail -f {environment.agent.audit_file}",
         f"  less {environment.agent.log_file} {environment.agent.config_file}",
         "",
         "Ctrl-C takes it all down.",
     ]
+    return [without_missing(line, shutil.which) for line in lines]
+
+
+def vcnode(executable: str = sys.executable) -> str:
+    """The operator's tool as a shell takes it: the program beside this interpreter, or its module."""
+    program = Path(executable).with_name("vcnode")
+    return shlex.quote(str(program)) if program.exists() else f"{shlex.quote(executable)} -m vcnode"
+
+
+def programs(line: str) -> list[str]:
+    """The programs that a command runs, besides the shell's own: at its start, after `(`, `|` and nsenter."""
+    if not line.startswith("  "):
+        return []
+    words = shlex.shlex(line, posix=True, punctuation_chars="();|")
+    words.whitespace_split = True
+    found: list[str] = []
+    is_next = True
+    for word in words:
+        is_entering = found[-1:] == ["nsenter"] and not is_next
+        if is_next or (is_entering and not (word.startswith("-") or word.isdigit())):
+            found.append(word)
+        is_next = word in ("(", "|", ";")
+    return [word for word in found if word != "("]
+
+
+def without_missing(line: str, which: Callable[[str], str | None]) -> str:
+    """The line, as a comment if this machine lacks one of its programs."""
+    missing = [each for each in programs(line) if which(each) is None]
+    return f"  # {missing[0]} is not installed: {line.lstrip()}" if missing else line
 
 
 def _daemons(environment: Environment) -> list[Daemon]:
@@ -73,7 +113,7 @@ def _daemons(environment: Environment) -> list[Daemon]:
     ]
 
 
-def _services(environment: ServicesEnvironment) -> list[str]:
+def _services(environment: ServicesEnvironment, tool: str) -> list[str]:
     """Commands for guests and their Services."""
     where = f"--socket {environment.proxy.socket} --bridge {environment.bridge_socket}"
     acme = environment.tenants["acme"]
@@ -83,16 +123,21 @@ def _services(environment: ServicesEnvironment) -> list[str]:
         *(f"  {enter} curl http://{TENANTS_IP}/" for enter in inside.values()),
         f"  {inside['acme']} bash",
         "  # acme's rules in its kernel; another program deletes them",
-        f"  {inside['acme']} nft list ruleset       # or iptables-save",
-        f"  {inside['acme']} nft flush ruleset      # or iptables -t nat -F",
+        *(f"  {inside['acme']} {command}" for command in _rules_commands()),
         "  # the guests, and the explanation of a packet",
-        f"  vcnode guests --socket {environment.bridge.socket}",
-        f"  vcnode explain web/front {TENANTS_IP}:80 --tenant {acme.key} {where}",
+        f"  {tool} guests --socket {environment.bridge.socket}",
+        f"  {tool} explain web/front {TENANTS_IP}:80 --tenant {acme.key} {where}",
         f"  less {environment.bridge.log_file} {environment.proxy.log_file}",
     ]
 
 
-def _dns(environment: DnsEnvironment) -> list[str]:
+def _rules_commands() -> tuple[str, str]:
+    if shutil.which("nft") is not None:
+        return "nft list ruleset", "nft flush ruleset"
+    return "iptables-save", "iptables -t nat -F"
+
+
+def _dns(environment: DnsEnvironment, tool: str) -> list[str]:
     """Commands for DNS names."""
     where = f"--socket {environment.dns.socket} --bridge-status {environment.bridge.socket}"
     pods = [pod for pod in environment.pods.values() if pod.container is not None]
@@ -103,13 +148,13 @@ def _dns(environment: DnsEnvironment) -> list[str]:
         *(f"  nsenter -t {pod.app.pid} -n -m getent ahostsv4 db   # {pod.network.shown}" for pod in pods),
         f"  nsenter -t {first.app.pid} -n -m cat /etc/resolv.conf",
         "  # and the explanation of it",
-        f"  vcnode explain dns {first.name} db --query --tenant {key} {where}",
-        f"  vcnode guests --socket {environment.bridge.socket}",
+        f"  {tool} explain dns {first.name} db --query --tenant {key} {where}",
+        f"  {tool} guests --socket {environment.bridge.socket}",
         f"  less {environment.bridge.log_file} {environment.dns.log_file}",
     ]
 
 
-def _syncer(environment: SyncerEnvironment) -> list[str]:
+def _syncer(environment: SyncerEnvironment, tool: str) -> list[str]:
     """Commands for what vc-syncer makes."""
     tenant, plane = environment.tenants["umbrella"], environment.planes["umbrella"]
     leaf = environment.directory.parent / tenant.name / "admin"
@@ -122,8 +167,8 @@ def _syncer(environment: SyncerEnvironment) -> list[str]:
         f"  {curl} '{plane.url}/api/v1/namespaces/shop/pods/web'",
         f'  {curl} {patch} --data \'{{"data": {{"anvil": "9"}}}}\' {prices}',
         "  # vc-syncer's tenants (acme and globex have no control plane here), and one object on both sides",
-        f"  vcnode tenants {socket}",
-        f"  vcnode explain object ConfigMap shop/prices --tenant {tenant.key} {socket}",
+        f"  {tool} tenants {socket}",
+        f"  {tool} explain object ConfigMap shop/prices --tenant {tenant.key} {socket}",
         f"  less {environment.syncer.log_file} {environment.syncer.config_file}",
     ]
 

@@ -2,9 +2,10 @@
 """The demo in a process: its output, its cheatsheet and its exit."""
 
 import os
+import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -64,11 +65,20 @@ class DemoProcess:
     def cheatsheet(self) -> list[str]:
         """The commands that it prints at its end with `--keep`."""
         self.until("Ctrl-C takes it all down.")
-        return [line.strip() for line in self.text.splitlines() if line.startswith("  ")]
+        printed = self.text.partition("Try, in another terminal:")[2]
+        return [line.strip() for line in printed.splitlines() if line.startswith("  ")]
+
+
+def command_of(lines: Iterable[str], start: str) -> list[str]:
+    """The first printed command of a program that begins so, such as `vcnode status`: its words."""
+    commands = (shlex.split(line, comments=True) for line in lines)
+    return next(
+        words for words in commands if words and " ".join((Path(words[0]).name, *words[1:])).startswith(start)
+    )
 
 
 def output_of(*argv: str, timeout_s: float = DEADLINE_S) -> str:
-    """What a command that succeeds prints."""
-    done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=timeout_s)
+    """What a command that succeeds prints, in a directory that is not the clone's."""
+    done = subprocess.run(argv, cwd="/", check=False, capture_output=True, text=True, timeout=timeout_s)
     assert done.returncode == 0, done
     return done.stdout

@@ -5,14 +5,15 @@ import contextlib
 import os
 import re
 import shlex
+import shutil
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.functional.vcnode_demo.demo_process import DemoProcess, output_of
+from tests.functional.vcnode_demo.demo_process import DemoProcess, command_of, output_of
+from vcnode_demo import cheatsheet
 
 # Never as root: a user namespace without a mapping has no root. tests/lab runs the demo as root.
 _UNPRIVILEGED = ["unshare", "--user", "--"] if os.geteuid() == 0 else []
@@ -87,12 +88,14 @@ def test_an_interrupt_leaves_nothing_behind(short_dir: Path, number: signal.Sign
 def test_keep_runs_until_it_is_interrupted(short_dir: Path) -> None:
     with Demo(short_dir, "--keep") as demo:
         lines = demo.cheatsheet()
-        status = next(line for line in lines if line.startswith("vcnode status"))
-        output = output_of(sys.executable, "-m", *shlex.split(status), timeout_s=30)
+        programs = {name for line in lines for name in cheatsheet.programs(f"  {line}")}
+        left_out = set(re.findall(r"# (\S+) is not installed: ", "\n".join(lines)))
+        assert {cheatsheet.vcnode(), "curl", "openssl", "tail", "less"} <= programs | left_out
+        assert {name for name in programs | left_out if shutil.which(name) is None} == left_out
+        output = output_of(*command_of(lines, "vcnode status"), timeout_s=30)
         assert output.startswith("vn-agent on node-1: ready")
         assert "\nvc-syncer: ready" in output
-        (explain,) = (line for line in lines if line.startswith("vcnode explain object"))
-        assert "synced" in output_of(sys.executable, "-m", *shlex.split(explain), timeout_s=30)
+        assert "synced" in output_of(*command_of(lines, "vcnode explain object"), timeout_s=30)
         files = {part for line in lines if line.startswith(("curl", "tail")) for part in shlex.split(line)}
         named = [Path(part) for part in files if part.startswith(str(demo.temporary))]
         assert len(named) >= 8

@@ -5,13 +5,12 @@ import contextlib
 import re
 import shlex
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.functional.vcnode_demo.demo_process import output_of
+from tests.functional.vcnode_demo.demo_process import command_of, output_of
 from tests.lab.namespaces import Lab
 from tests.lab.vcnode.demo_run import Demo, assert_failure_is_reported, output_without_mounts
 
@@ -92,10 +91,8 @@ def test_kept_demo_accepts_its_printed_commands(short_dir: Path) -> None:
             "10.0.0.36",
             "10.0.0.35",
         ]
-        (explain,) = (line for line in lines if line.startswith("vcnode explain dns"))
-        assert "10.0.0.31" in output_of(sys.executable, "-m", *shlex.split(explain))
-        status = next(line for line in lines if line.startswith("vcnode status"))
-        assert "dnsconfig on node-1: ready" in output_of(sys.executable, "-m", *shlex.split(status))
+        assert "10.0.0.31" in output_of(*command_of(lines, "vcnode explain dns"))
+        assert "dnsconfig on node-1: ready" in output_of(*command_of(lines, "vcnode status"))
         demo.process.send_signal(signal.SIGINT)
         assert demo.ended() == 0
 

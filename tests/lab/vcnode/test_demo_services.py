@@ -2,15 +2,13 @@
 """The demo as root: complete, interrupted, failing, killed. Nothing is left behind."""
 
 import re
-import shlex
 import signal
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.functional.vcnode_demo.demo_process import output_of
+from tests.functional.vcnode_demo.demo_process import command_of, output_of
 from tests.lab.namespaces import Lab
 from tests.lab.vcnode.demo_run import Demo, assert_failure_is_reported, output_without_mounts
 
@@ -79,8 +77,7 @@ def test_kept_demo_accepts_its_printed_commands(short_dir: Path) -> None:
             ("vcnode status", "\nkata-bridge: ready"),
             ("vcnode status", "\nkubeproxy-ext on node-1: ready"),
         ):
-            command = next(line for line in lines if line.startswith(start))
-            assert expected in output_of(sys.executable, "-m", *shlex.split(command))
+            assert expected in output_of(*command_of(lines, start))
         enters = [line for line in lines if line.startswith("nsenter") and "curl" in line]
         assert len(enters) == 2
         demo.process.send_signal(signal.SIGINT)
