@@ -23,7 +23,7 @@ require = $(if $(REQUIRE_RINGS),$(1))
 SIDE_BY_SIDE := $(call require,-n 3 --dist worksteal)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s k8s_syncer first_start programs guest-kernel
+.PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s k8s_syncer systemd programs guest-kernel
 .PHONY: conformance conformance_quick
 .PHONY: format examples reference locks packages deb rpm mutants gate-soak bench bench-vnagent bench-attacks bench-services bench-pods bench-syncer clean
 
@@ -50,7 +50,7 @@ t: $(VENV)/dev  ## one file of tests, or one test: make t F=tests/unit/ruleset/t
 	$(BIN)/python -m pytest $(F) $(ARGS)
 
 # CI runs the cases once: compiled, as packages install vn-agent.
-test: check functional $(if $(REQUIRE_RINGS),,cases) compiled lab lab_vm k8s k8s_syncer $(if $(REQUIRE_RINGS),conformance_quick) first_start  ## before every merge: every ring that this machine can run
+test: check functional $(if $(REQUIRE_RINGS),,cases) compiled lab lab_vm k8s k8s_syncer $(if $(REQUIRE_RINGS),conformance_quick) systemd  ## before every merge: every ring that this machine can run
 
 #@ Rings, from the fastest to the slowest (CONTRIBUTING.md)
 lint: $(VENV)/dev  ## format, lint, import layers, types
@@ -90,8 +90,8 @@ k8s: $(VENV)/dev $(TREE)/bin/vn-agent $(call require,programs)  ## real kubectl,
 k8s_syncer: $(VENV)/dev $(call require,programs)  ## vc-syncer between two real tenants and a real super cluster; needs root
 	$(pytest) tests/k8s/syncer $(call require,--require-k8s) $(K8S_ARGS)
 
-first_start: $(TREE)/bin/vn-agent $(call require,programs)  ## the README's install section as it stands, on an empty Debian; needs root
-	$(recorded) $(BIN)/python -m tests.first_start $(call require,--require)
+systemd: $(TREE)/bin/vn-agent $(call require,programs)  ## the README's install section as it stands, on an empty Debian; needs root
+	$(recorded) $(BIN)/python -m tests.systemd $(call require,--require)
 
 conformance: $(VENV)/dev  ## Kubernetes' conformance tests through a tenant, and bare; FOCUS=node|quick|REGEX TENANT=0|1; needs root
 	python3 tests/k8s/build.py --conformance

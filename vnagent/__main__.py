@@ -7,7 +7,7 @@ from daemonkit import logs
 from daemonkit.run.command_line import load_or_exit, parse_arguments
 from daemonkit.run.lifecycle import Lifecycle, run
 from vnagent.config import load
-from vnagent.service import Service
+from vnagent.service import LISTENER, Service
 from vnagent.start_check import start_problems
 
 
@@ -18,7 +18,9 @@ def main(argv: list[str] | None = None) -> int:
     config = load_or_exit(arguments, load, start_problems)
 
     async def body(life: Lifecycle) -> int:
-        return await Service(config).run(life)
+        listen = config.listen
+        kept = life.manager.take_listener(LISTENER, listen.address, listen.port)
+        return await Service(config, kept).run(life)
 
     return run(body)
 

@@ -74,6 +74,7 @@ class SavedState:
         self._clock = clock
         self._due: dict[str, _Due] = {}
         self._written_at: dict[str, float] = {}
+        self._is_closed = False
 
     def prepare(self) -> None:
         """Make the directory and clear what a killed writer left. Raises OSError."""
@@ -148,6 +149,8 @@ class SavedState:
         lists: ClientLists = _NO_LISTS,
     ) -> None:
         now = self._clock()
+        if self._is_closed:
+            return
         if is_new or now - self._written_at.get(name, float("-inf")) >= CONFIRM_S:
             self._due[name] = _Due(content, now, distrust, lists)
 
@@ -155,6 +158,12 @@ class SavedState:
         """Write what is due, until cancelled; a failure is tried again in the next round."""
         while True:
             await asyncio.sleep(SETTLE_S)
+            await self.write_due()
+
+    async def close(self) -> None:
+        """Write what is due, and nothing after it: the files are the next process'."""
+        if not self._is_closed:
+            self._is_closed = True
             await self.write_due()
 
     async def write_due(self) -> None:

@@ -4,6 +4,7 @@
 import asyncio
 import functools
 import signal
+import socket
 import sys
 import time
 
@@ -13,6 +14,7 @@ from daemonkit.files.watched import Watched
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
 from daemonkit.run.lifecycle import Lifecycle
 from daemonkit.run.process_limits import raise_descriptor_limit
+from daemonkit.run.service_manager import ServiceManager
 from daemonkit.status.server import Readiness
 from daemonkit.tls.contexts import TlsError
 from tenancy.registry import Registry
@@ -42,6 +44,11 @@ from vnagent.upstream.kubelet import KubeletAddress, KubeletPool
 FIRST_READ_S = 5.0
 # A connection outlives its certificates by this at most.
 EXPIRY_PERIOD_S = 1.0
+# Of a client that has connected: its handshake and its request's head, when this process takes no others.
+FIRST_REQUEST_S = 1.0
+# Under which systemd keeps it between two processes.
+LISTENER = "tenants"
+_POLL_S = 0.01
 # How long the loop waits for a thread that renders a page; Python's own 5 ms are ten echoes.
 SWITCH_S = 0.0005
 
@@ -51,8 +58,11 @@ _log = logs.get(__name__)
 class Service:
     """Everything that lives from start to stop."""
 
-    def __init__(self, config: VnAgentConfiguration) -> None:
-        """Build all parts and bind the listener; nothing is dialled. Raises TlsError, OSError."""
+    def __init__(self, config: VnAgentConfiguration, kept_listener: socket.socket | None = None) -> None:
+        """Build all parts and bind the listener, unless an earlier process has; nothing is dialled.
+
+        Raises TlsError, OSError.
+        """
         self._config = config
         loop = asyncio.get_running_loop()
         self._metrics = AgentMetrics()
@@ -104,6 +114,7 @@ class Service:
             config.listen.port,
             self._handshakes.accept,
             self._handshakes.make_room,
+            kept_listener,
         )
 
     def _certificates(self) -> tuple[Reloadable, ...]:
@@ -189,6 +200,7 @@ class Service:
             source.poll()  # so that the present content is not a change later
         self._handshakes.start()
         self._listener.start()
+        life.manager.keep_listener(LISTENER, self._listener.sock.fileno())
         self._sources.start()
         await self._read_first()
         if self._saved is not None:
@@ -200,7 +212,7 @@ class Service:
         _log.info("serving", address=host, port=port, node=self._config.node_name)
         life.ready()
         await life.stopping.wait()
-        await self._stop()
+        await self._stop(life.manager)
         return 0
 
     async def _read_first(self) -> None:
@@ -214,6 +226,14 @@ class Service:
             if problem is not None:
                 _log.error("source could not be read", source=source.name, problem=problem)
 
+    async def _finish_first_requests(self) -> None:
+        """Give connections that were accepted the time to send a first request, or the rest of one."""
+        deadline = self._poller.now + FIRST_REQUEST_S
+        while len(self._handshakes) or self.state.has_awaited_requests:
+            if self._poller.now >= deadline:
+                return
+            await asyncio.sleep(_POLL_S)
+
     async def _end_expired(self) -> None:
         while True:
             self.state.end_expired(time.time())
@@ -226,8 +246,16 @@ class Service:
             _log.error("audit log cannot be reopened; the old file stays", reason=error)
         self._reloader.request_reload()
 
-    async def _stop(self) -> None:
+    async def _stop(self, manager: ServiceManager) -> None:
         self._listener.stop()
+        if manager.can_hand_over:
+            # The next process binds the status socket and owns the saved state. This one follows its sources
+            # to the end: what is revoked meanwhile loses its streams.
+            if self._saved is not None:
+                await self._saved.close()
+            await self._shell.stop()
+            manager.hand_over()
+        await self._finish_first_requests()
         self._handshakes.stop()
         _log.info(
             "shutting down: waiting for streams",
@@ -239,7 +267,7 @@ class Service:
         await self._shell.end_tasks()
         self._pages.close()
         if self._saved is not None:
-            await self._saved.write_due()
+            await self._saved.close()
         self._poller.stop()
         self._audit_log.close()
         await self._shell.stop()

@@ -161,6 +161,11 @@ class AgentState:
         self.release_tunnel(tunnel.caller)
         self._check_drained()
 
+    @property
+    def has_awaited_requests(self) -> bool:
+        """Whether a client has connected, or begun a request, and the whole head has not come yet."""
+        return any(connection.is_awaited for connection in self.connections)
+
     async def drain(self, seconds: float) -> None:
         """Finish requests in progress, begin none, and after `seconds` cut the rest."""
         self.is_draining = True

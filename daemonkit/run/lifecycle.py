@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a daemon: signals, notices to the service manager, exit code.
 
-Only this module talks to systemd and reads the environment.
-https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html is the protocol.
+Only this module and `service_manager` talk to systemd; both get the environment from here.
 
 Exit codes: what the body returns; 1 for an unexpected failure; 2 (`command_line`) for arguments or a
 configuration that cannot be used.
@@ -11,39 +10,17 @@ configuration that cannot be used.
 import asyncio
 import os
 import signal
-import socket
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 
 from daemonkit import logs
 from daemonkit.files.directories import UnusableDirectoryError
+from daemonkit.run.service_manager import ServiceManager, Supervision, send_notice, supervision
 
 EXIT_FAILED = 1
 # The first begins the drain; the second ends the process as a shell reports it: 128 and its number.
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _log = logs.get(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Supervision:
-    """What the service manager requests: the address for notices, and the watchdog interval."""
-
-    socket_address: str | None = None
-    watchdog_s: float | None = None
-
-
-def supervision(environment: Mapping[str, str], pid: int) -> Supervision:
-    """Read sd_notify(3)'s and sd_watchdog_enabled(3)'s variables; malformed ones count as not set."""
-    address = environment.get("NOTIFY_SOCKET", "")
-    usec = environment.get("WATCHDOG_USEC", "")
-    is_ours = environment.get("WATCHDOG_PID", str(pid)) == str(pid)
-    has_watchdog = is_ours and usec.isascii() and usec.isdigit() and int(usec) > 0
-    return Supervision(
-        # "/" is a path, "@" a name in the abstract space; others (vsock:) are not for us.
-        address if address[:1] in ("/", "@") else None,
-        int(usec) / 1e6 if has_watchdog else None,
-    )
 
 
 def api_service() -> Mapping[str, str]:
@@ -69,10 +46,9 @@ class Lifecycle:
     returns. A second signal ends the process at once.
     """
 
-    def __init__(self, manager: Supervision, *, send: Callable[[str, bytes], None]) -> None:
+    def __init__(self, found: Supervision, *, send: Callable[[str, bytes], None]) -> None:
         self.stopping = asyncio.Event()
-        self._manager = manager
-        self._send = send
+        self.manager = ServiceManager(found, send=send)
         self._reloads: list[Callable[[], None]] = []
         self._is_ready = False
         self._watchdog: asyncio.TimerHandle | None = None
@@ -89,24 +65,26 @@ class Lifecycle:
         """Send READY=1, once."""
         if not self._is_ready and not self.stopping.is_set():
             self._is_ready = True
-            self._notify(b"READY=1")
+            self.manager.notify(b"READY=1")
 
     def stop(self) -> None:
         """Begin to stop, as on SIGTERM."""
         if not self.stopping.is_set():
             self.stopping.set()
-            self._notify(b"STOPPING=1")
+            self.manager.notify(b"STOPPING=1")
 
     def start_watchdog(self) -> None:
         """Send WATCHDOG=1 at half the requested interval, as sd_watchdog_enabled(3) advises.
 
         From the loop's own timer: a loop that hangs sends none, and is restarted for it.
         """
-        if self._manager.watchdog_s is not None:
-            self._notify(b"WATCHDOG=1")
-            self._watchdog = asyncio.get_running_loop().call_later(
-                self._manager.watchdog_s / 2, self.start_watchdog
-            )
+        watchdog_s = self.manager.watchdog_s
+        if watchdog_s is not None:
+            self.manager.notify(b"WATCHDOG=1")
+            if self.manager.is_abandoned():
+                _log.error("the process that starts and stops this one has ended, stopping")
+                self.stop()
+            self._watchdog = asyncio.get_running_loop().call_later(watchdog_s / 2, self.start_watchdog)
 
     def stop_watchdog(self) -> None:
         if self._watchdog is not None:
@@ -130,22 +108,6 @@ class Lifecycle:
             except Exception as error:  # noqa: BLE001 - one bug must not keep the others from re-reading
                 _log.error("reload failed", error=error, traceback=logs.trace(error))
 
-    def _notify(self, message: bytes) -> None:
-        """Send a message of sd_notify(3)."""
-        if self._manager.socket_address is not None:
-            self._send(self._manager.socket_address, message)
-
-
-def send_notice(address: str, message: bytes) -> None:
-    """Send one message to the service manager; a failure is only logged."""
-    target = "\0" + address[1:] if address.startswith("@") else address
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
-            notifier.setblocking(False)
-            notifier.sendto(message, target)
-    except OSError as error:
-        _log.warning("the service manager cannot be reached", address=address, error=error)
-
 
 def run(body: Callable[[Lifecycle], Awaitable[int]]) -> int:
     """Run a daemon until `body` returns; return the process' exit code.
@@ -153,9 +115,9 @@ def run(body: Callable[[Lifecycle], Awaitable[int]]) -> int:
     What `body` raises is logged on one line and becomes exit code 1.
     """
     # The one place that reads the environment: systemd passes these no other way.
-    manager = supervision(os.environ, os.getpid())  # noqa: TID251
+    found = supervision(os.environ, os.getpid(), os.getppid())  # noqa: TID251
     try:
-        return asyncio.run(_run(body, Lifecycle(manager, send=send_notice)))
+        return asyncio.run(_run(body, Lifecycle(found, send=send_notice)))
     except UnusableDirectoryError as error:
         # The operator has to mend it: the text has what to do, and a trace would hide it.
         _log.error("cannot start", reason=str(error))

@@ -21,8 +21,8 @@ from syncer.policy import document as sync_policy_document
 from syncer.policy.sync_policy import SyncPolicy
 from tenancy import document
 from tests import examples
-from tests.first_start import commands
 from tests.k8s.ring import shipped
+from tests.systemd import guide
 
 DAEMONS: dict[str, Callable[[Path], Any]] = {
     "vn-agent.yaml": vnagent.config.load,
@@ -85,11 +85,11 @@ def test_kubeconfig_example_names_a_client_certificate() -> None:
     assert found.certificate_file == Path("/etc/vcnode/pki/dnsconfig/client.crt")
 
 
-def test_readme_has_the_steps_of_the_first_start() -> None:
+def test_readme_has_the_steps_of_the_install_guide() -> None:
     text = (examples.ROOT / "README.md").read_text()
-    assert tuple(commands.read(text)) == commands.STEPS
-    with pytest.raises(commands.MissingStepError, match="'node', 'check'"):
-        commands.read(text.replace("first start: cluster", "cluster"))
+    assert tuple(guide.read(text)) == guide.STEPS
+    with pytest.raises(guide.MissingStepError, match="'bundle', 'cluster'"):
+        guide.read(text.replace("install: authorities", "authorities"))
 
 
 def test_ring_changes_places_of_an_example_alone() -> None:

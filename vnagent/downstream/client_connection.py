@@ -101,6 +101,11 @@ class ClientConnection:
     def start(self) -> None:
         self.transport.start()
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether its first request is to come, or the rest of one."""
+        return self.exchange is None and (self.caller is HANDSHAKE_PENDING or self._is_request_begun)
+
     # ---- what the transport calls
 
     def on_handshake(self) -> None:

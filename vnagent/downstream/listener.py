@@ -31,44 +31,52 @@ class Listener:
         port: int,
         accept: Callable[[socket.socket, str], None],
         make_room: Callable[[], bool],
+        kept: socket.socket | None = None,
     ) -> None:
-        """Bind and listen. `accept` gets each connection with its peer's address; `make_room` closes one
-        that has proven nothing, if there is one. Raises OSError."""
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        """Bind and listen, or go on with the socket `kept` from an earlier process.
+
+        `accept` gets each connection with its peer's address; `make_room` closes one that has proven nothing,
+        if there is one. Raises OSError.
+        """
         self._loop = loop
         self._accept = accept
         self._make_room = make_room
-        self._sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        if kept is not None:
+            kept.setblocking(False)
+            self.sock = kept
+            return
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self.sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             # Accepted sockets have these from here (Linux): one call for all, not three for each.
-            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
-            self._sock.bind((address, port))
-            self._sock.listen(BACKLOG)
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
+            self.sock.bind((address, port))
+            self.sock.listen(BACKLOG)
         except OSError:
-            self._sock.close()
+            self.sock.close()
             raise
 
     @property
     def bound(self) -> tuple[str, int]:
         """The address and port it listens on."""
-        host, port = self._sock.getsockname()[:2]
+        host, port = self.sock.getsockname()[:2]
         return host, port
 
     def start(self) -> None:
-        self._loop.add_reader(self._sock.fileno(), self._on_readable)
+        self._loop.add_reader(self.sock.fileno(), self._on_readable)
 
     def stop(self) -> None:
-        if self._sock.fileno() >= 0:
-            self._loop.remove_reader(self._sock.fileno())
-            self._sock.close()
+        if self.sock.fileno() >= 0:
+            self._loop.remove_reader(self.sock.fileno())
+            self.sock.close()
 
     def _on_readable(self) -> None:
         for _ in range(_BATCH):
             try:
-                sock, peer = self._sock.accept()
+                sock, peer = self.sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -83,9 +91,9 @@ class Listener:
 
     def _pause(self, seconds: float) -> None:
         """Leave new connections in the backlog for so long."""
-        self._loop.remove_reader(self._sock.fileno())
+        self._loop.remove_reader(self.sock.fileno())
         self._loop.call_later(seconds, self._resume)
 
     def _resume(self) -> None:
-        if self._sock.fileno() >= 0:
+        if self.sock.fileno() >= 0:
             self.start()

@@ -28,6 +28,10 @@ class ClientPort(Protocol):
     identity: object
     exchange: Exchange | None
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether its first request is to come, or the rest of one."""
+
     def deny(self, request: Request | None, deny: Deny, retry_after_s: int | None = None) -> None:
         """Refuse a request under a new request identifier."""
 

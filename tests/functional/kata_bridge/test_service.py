@@ -11,7 +11,8 @@ import pytest
 
 from bridge_api.client import BridgeClient
 from bridge_api.messages import GuestResult, ResultCode
-from daemonkit.run.lifecycle import Lifecycle, Supervision
+from daemonkit.run.lifecycle import Lifecycle
+from daemonkit.run.service_manager import Supervision
 from devkit.kata.fake_agent import AgentQuirks
 from devkit.kata.fake_kata import FakeKata
 from devkit.kata.fake_runtime import FakeRuntime

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An empty Debian as a directory: Python and nothing else, made once and kept beside the ring's programs."""
+"""An empty Debian as a directory: Python, or given packages, made once and kept beside the programs."""
 
 from __future__ import annotations
 
 import hashlib
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.k8s.build import DEFAULT_CACHE
@@ -22,14 +23,14 @@ def suite() -> str:
     return platform.freedesktop_os_release()["VERSION_CODENAME"]
 
 
-def archive(cache: Path = DEFAULT_CACHE.parent / "debian") -> Path:
+def archive(packages: Sequence[str] = _PACKAGES, cache: Path = DEFAULT_CACHE.parent / "debian") -> Path:
     """The tree as a tar below `cache`; made where it is not there yet. Raises `RingError`."""
-    key = hashlib.sha256(" ".join((suite(), _VARIANT, *_PACKAGES)).encode()).hexdigest()[:16]
+    key = hashlib.sha256(" ".join((suite(), _VARIANT, *packages)).encode()).hexdigest()[:16]
     target = cache / f"debian-{suite()}-{key}.tar"
     if not target.exists():
         cache.mkdir(parents=True, exist_ok=True)
         partial = target.with_name(f".{target.name}")
-        argv = ["mmdebstrap", f"--variant={_VARIANT}", f"--include={','.join(_PACKAGES)}", "--quiet"]
+        argv = ["mmdebstrap", f"--variant={_VARIANT}", f"--include={','.join(packages)}", "--quiet"]
         run([*argv, "--format=tar", suite(), str(partial)], timeout_s=_MADE_S)
         partial.replace(target)
     return target

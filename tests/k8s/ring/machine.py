@@ -30,6 +30,11 @@ _PROGRAMS = {
 _CNI_PLUGINS = ("bridge", "host-local", "loopback")
 
 
+def lacking(program: str, package: str) -> list[str]:
+    """What to install for a further program, in words; nothing if it is there."""
+    return [] if shutil.which(program, path=SYSTEM_PATH) else [f"apt-get install {package}"]
+
+
 def find(cache: Path) -> tuple[build.Binaries, list[str]]:
     """The ring's programs, and everything that this machine lacks, in words."""
     nothing = build.Binaries({})

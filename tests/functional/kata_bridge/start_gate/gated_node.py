@@ -12,7 +12,8 @@ import pytest
 
 from bridge_api.client import BridgeClient
 from bridge_api.messages import ResultCode
-from daemonkit.run.lifecycle import Lifecycle, Supervision
+from daemonkit.run.lifecycle import Lifecycle
+from daemonkit.run.service_manager import Supervision
 from devkit.kata.fake_runtime import FakeRuntime
 from devkit.kata.sample_rulesets import sample
 from kata_bridge.config import (

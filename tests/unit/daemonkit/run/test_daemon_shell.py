@@ -7,7 +7,8 @@ import pytest
 from daemonkit import logs
 from daemonkit.metrics import Registry
 from daemonkit.run.daemon_shell import DaemonShell, wait_until_ready
-from daemonkit.run.lifecycle import Lifecycle, Supervision
+from daemonkit.run.lifecycle import Lifecycle
+from daemonkit.run.service_manager import Supervision
 from daemonkit.status.server import Readiness
 
 

@@ -6,7 +6,8 @@ import signal
 import pytest
 
 from daemonkit import logs
-from daemonkit.run.lifecycle import Lifecycle, Supervision, supervision
+from daemonkit.run.lifecycle import Lifecycle
+from daemonkit.run.service_manager import Supervision, supervision
 
 NOTIFY = "/run/systemd/notify"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The README's commands: the blocks of `sh` after lines `<!-- first start: NAME -->`."""
+"""The install guide's commands: the README's blocks of `sh` after lines `<!-- install: NAME -->`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 # In the order in which a reader comes to them.
-STEPS = ("cluster", "node", "check", "start", "ask", "tenant", "network")
+STEPS = ("authorities", "bundle", "cluster", "packages", "node", "start", "ask", "tenant", "network")
 Steps = Mapping[str, str]
-_BLOCK = re.compile(r"^<!-- first start: ([a-z]+) -->\n```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^<!-- install: ([a-z]+) -->\n```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 class MissingStepError(Exception):

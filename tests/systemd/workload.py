@@ -6,20 +6,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tenancy import keys
-from tests.first_start.site import NODE_ADDRESS, Site
 from tests.k8s.ring import guests
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.pods import HTTP_PORT, container
 from tests.k8s.ring.processes import RingError, wait_for
+from tests.k8s.ring.tenants import RingTenant
+from tests.systemd.site import NODE_ADDRESS, Site
 
 DAEMONS = 4
+PAGE = "page of shop"
 _NAMESPACE = "shop"
 # By the runtime handler of that name: runc, whose guest is the pod's own network namespace.
 _RUNTIME_CLASS = "kata"
 _STARTED_S = 60.0
 _SERVE = f"""
 echo web-0 serves
-mkdir -p /srv; echo page of shop > /srv/index.html
+mkdir -p /srv; echo {PAGE} > /srv/index.html
 exec httpd -f -p {HTTP_PORT} -h /srv
 """
 _ASK = """
@@ -29,7 +31,7 @@ exec sleep 100000
 """
 
 
-def check(site: Site) -> Iterator[str]:
+def check(site: Site, tenant: RingTenant) -> Iterator[str]:
     """Run the workload; a line for each thing that works. Raises `RingError` or `AssertionError`."""
     runtime = {
         "apiVersion": "node.k8s.io/v1",
@@ -39,41 +41,53 @@ def check(site: Site) -> Iterator[str]:
     }
     site.api.create("/apis/node.k8s.io/v1/runtimeclasses", runtime)
     web: JsonObject = {"containers": [container("main", ["sh", "-c", _SERVE])]}
-    site.syncer.create_pod(site.tenant, _NAMESPACE, "web-0", web, labels={"app": "web"})
-    site.syncer.wait_running(site.tenant, _NAMESPACE, "web-0")
-    logs = site.tenant.kubectl("logs", "web-0").check().text
+    site.syncer.create_pod(tenant, _NAMESPACE, "web-0", web, labels={"app": "web"})
+    site.syncer.wait_running(tenant, _NAMESPACE, "web-0")
+    logs = tenant.kubectl("logs", "web-0").check().text
     assert logs == "web-0 serves\n", logs
     yield f"vn-agent: the tenant's kubectl logs web-0: {logs.strip()}"
 
-    address = _make_service(site)
+    address = _make_service(site, tenant)
     ask = _ASK.format(address=address)
-    spec = guests.with_agent_at(
-        site.directory,
-        NODE_ADDRESS,
-        {"containers": [container("main", ["sh", "-c", ask])]},
-    )
-    runs_in = {"runtimeClassName": _RUNTIME_CLASS}
-    site.syncer.create_pod(site.tenant, _NAMESPACE, "client", spec, changed=runs_in)
-    try:
-        site.syncer.wait_running(site.tenant, _NAMESPACE, "client")
-    except RingError as error:
-        status = site.syncer.super_pod(site.tenant, _NAMESPACE, "client")["status"]
-        raise RingError(f"{error}: {status}") from None
-    yield site.run_on_node("/usr/lib/vcnode/bin/vcnode guests")
+    start_guest(site, tenant, "client", ask)
+    yield site.booted.run("vcnode guests")
 
-    lines = wait_for("the client's lines", lambda: _client_lines(site), timeout_s=_STARTED_S)
-    assert lines[0] == "page of shop", lines
+    lines = wait_for("the client's lines", lambda: _client_lines(tenant), timeout_s=_STARTED_S)
+    assert lines[0] == PAGE, lines
     yield f"kubeproxy-ext, kata-bridge: a guest's first connection, to the Service {address}: {lines[0]}"
-    namespace = site.tenant.super_namespace("kube-system")
+    namespace = tenant.super_namespace("kube-system")
     server = site.api.get(f"/api/v1/namespaces/{namespace}/services/kube-dns-default")["spec"]["clusterIP"]
     assert f"nameserver {server}" in lines, lines
     assert "search shop.svc.cluster.local svc.cluster.local cluster.local" in " ".join(lines), lines
     yield f"dnsconfig: a ClusterFirst pod has its own network's server: nameserver {server}"
 
 
-def _make_service(site: Site) -> str:
+def start_guest(site: Site, tenant: RingTenant, name: str, script: str) -> None:
+    """A pod whose rules come over the guest's agent; it runs when the start gate lets it. Raises `RingError`."""
+    spec = guests.with_agent_at(
+        site.directory,
+        NODE_ADDRESS,
+        {"containers": [container("main", ["sh", "-c", script])]},
+    )
+    runs_in = {"runtimeClassName": _RUNTIME_CLASS}
+    site.syncer.create_pod(tenant, _NAMESPACE, name, spec, changed=runs_in)
+    try:
+        site.syncer.wait_running(tenant, _NAMESPACE, name)
+    except RingError as error:
+        status = site.syncer.super_pod(tenant, _NAMESPACE, name)["status"]
+        raise RingError(f"{error}: {status}") from None
+
+
+def service_address(site: Site, tenant: RingTenant) -> str:
+    """The cluster IP of the Service that `check` has made."""
+    namespace = tenant.super_namespace(_NAMESPACE)
+    address: str = site.api.get(f"/api/v1/namespaces/{namespace}/services/web")["spec"]["clusterIP"]
+    return address
+
+
+def _make_service(site: Site, tenant: RingTenant) -> str:
     """A Service of the tenant's, brought down as a syncer does; returns its cluster IP."""
-    namespace = site.tenant.super_namespace(_NAMESPACE)
+    namespace = tenant.super_namespace(_NAMESPACE)
     made = site.api.create(
         f"/api/v1/namespaces/{namespace}/services",
         {
@@ -81,7 +95,7 @@ def _make_service(site: Site) -> str:
             "kind": "Service",
             "metadata": {
                 "name": "web",
-                "annotations": {keys.CLUSTER: site.tenant.key, keys.NAMESPACE: _NAMESPACE},
+                "annotations": {keys.CLUSTER: tenant.key, keys.NAMESPACE: _NAMESPACE},
             },
             "spec": {
                 "selector": {"app": "web"},
@@ -99,6 +113,6 @@ def _make_service(site: Site) -> str:
     return address
 
 
-def _client_lines(site: Site) -> list[str]:
-    lines = site.tenant.kubectl("logs", "client", "-c", "main").check().text.splitlines()
+def _client_lines(tenant: RingTenant) -> list[str]:
+    lines = tenant.kubectl("logs", "client", "-c", "main").check().text.splitlines()
     return lines if any(line.startswith("nameserver") for line in lines) else []

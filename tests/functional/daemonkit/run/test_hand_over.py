@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""systemd/hand-over, with a shell as the daemon: what systemd sees of it is its process and exit code."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[4] / "systemd/hand-over"
+_DEADLINE_S = 20.0
+
+
+@contextmanager
+def _running(daemon: str) -> Iterator[subprocess.Popen[str]]:
+    """The script with a daemon that prints its first line when its traps are set."""
+    process = subprocess.Popen(
+        [str(SCRIPT), "sh", "-c", daemon], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def _line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_it_ends_with_the_daemons_exit_code() -> None:
+    with _running("exit 2") as process:
+        assert process.wait(_DEADLINE_S) == 2
+
+
+def test_daemon_learns_who_waits_for_it() -> None:
+    with _running("echo $HAND_OVER_PID $PPID") as process:
+        assert _line(process) == f"{process.pid} {process.pid}"
+
+
+@pytest.mark.parametrize(
+    ("number", "name"), [(signal.SIGTERM, "TERM"), (signal.SIGHUP, "HUP"), (signal.SIGUSR1, "USR1")]
+)
+def test_signals_reach_the_daemon(number: signal.Signals, name: str) -> None:
+    with _running(f"trap 'echo {name}; exit 5' {name}; echo set; while :; do sleep 0.05; done") as process:
+        assert _line(process) == "set"
+        process.send_signal(number)
+        assert _line(process) == name
+        assert process.wait(_DEADLINE_S) == 5
+
+
+def test_it_ends_before_a_daemon_that_hands_over() -> None:
+    daemon = (
+        "trap 'kill -USR2 $PPID; read answer; echo outlived' TERM; echo set; while :; do sleep 0.05; done"
+    )
+    with _running(daemon) as process:
+        assert _line(process) == "set"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(_DEADLINE_S) == 0
+        # Its input is at its end, as that of a process in the background.
+        assert _line(process) == "outlived"

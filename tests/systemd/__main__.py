@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m tests.systemd --packages DIR --previous DIR`: follows the README's install section on a booted node.
+
+Then it restarts each daemon under load, goes to the previous build and back, and purges. Exit code 0 when all held,
+1 when something did not, 0 with one line where this machine cannot run it (1 with `--require`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.k8s.build import DEFAULT_CACHE, Binaries
+from tests.k8s.ring import debian, machine
+from tests.k8s.ring.processes import RingError
+from tests.systemd import guide, lifecycle, restarts, site, workload
+from tests.systemd.site import Site
+
+
+def main() -> int:
+    """Run it and print each step."""
+    parser = argparse.ArgumentParser(prog="python -m tests.systemd")
+    parser.add_argument("--packages", type=Path, required=True, metavar="DIR", help="debs of this build")
+    parser.add_argument("--previous", type=Path, required=True, metavar="DIR", help="of another version")
+    parser.add_argument("--require", action="store_true")
+    chosen = parser.parse_args()
+    binaries, lacks = machine.find(DEFAULT_CACHE)
+    lacks += machine.lacking("systemd-nspawn", "systemd-container")
+    if lacks:
+        _print_line(f"systemd: LEFT OUT: {'; '.join(lacks)}")
+        return 1 if chosen.require else 0
+    began = time.monotonic()
+    steps = guide.read((guide.ROOT / "README.md").read_text())
+    with ExitStack() as stack:
+        try:
+            _follow(binaries, steps, stack, chosen.packages.resolve(), chosen.previous.resolve())
+        except (RingError, AssertionError) as error:
+            _print_line(f"systemd: FAILED: {error}")
+            return 1
+    _print_line(f"systemd: all held, after {time.monotonic() - began:.0f} s")
+    return 0
+
+
+def _follow(binaries: Binaries, steps: guide.Steps, stack: ExitStack, packages: Path, previous: Path) -> None:
+    made = site.start(binaries, stack, packages, previous)
+    _print_line(
+        f"a booted {debian.suite()} with containerd and kubelet, beside a super cluster and a tenant's"
+    )
+    before = lifecycle.files(made), lifecycle.accounts(made)
+    began = time.monotonic()
+    for name in ("authorities", "bundle", "cluster"):
+        _show(name, steps[name], made.run_as_administrator(steps[name]))
+    site.copy_bundle(made)
+    _show("packages", steps["packages"], made.booted.run(steps["packages"], site.PACKAGES))
+    _show("node", steps["node"], made.booted.run(steps["node"]))
+    ours_s = time.monotonic() - began
+    tenant = site.start_tenant(made, binaries, stack)
+    try:
+        began = time.monotonic()
+        _show("start", steps["start"], made.booted.run(steps["start"]))
+        _show("tenant", steps["tenant"], made.booted.run(steps["tenant"]))
+        _show("network", steps["network"], made.run_as_administrator(steps["network"]))
+        lifecycle.wait_until_ready(made)
+        _show("ask", steps["ask"], made.booted.run(steps["ask"]))
+        ours_s += time.monotonic() - began
+        _print_line(f"installed: {ours_s:.1f} s of vcnode's own commands")
+        for check in (workload.check, restarts.check, lifecycle.check):
+            for line in check(made, tenant):
+                _print_line(line)
+        _print_line(lifecycle.check_purge(made, before))
+    except (RingError, AssertionError) as error:
+        raise RingError(f"{error}\n{_state(made)}") from None
+
+
+def _state(made: Site) -> str:
+    """What an operator would look at."""
+    return made.booted.try_run(
+        "vcnode status; vcnode guests; systemctl --no-pager --lines=0 status 'vcnode.slice'; "
+        "journalctl --no-pager --lines=60 --output=cat"
+    )[1]
+
+
+def _show(name: str, script: str, printed: str) -> None:
+    _print_line(f"{name}:\n{script}{printed}")
+
+
+def _print_line(text: str) -> None:
+    sys.stdout.write(f"{text.rstrip()}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Upgrade, downgrade and purge of the packages on a node that serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.k8s.ring.processes import wait_for
+from tests.k8s.ring.tenants import RingTenant
+from tests.systemd import restarts, workload
+from tests.systemd.site import PACKAGES, PREVIOUS, Site
+
+NODE_PACKAGES = (
+    "vcnode",
+    "vcnode-common",
+    "vcnode-cryptography",
+    "vcnode-agent",
+    "vcnode-services",
+    "vcnode-tools",
+)
+_READY_S = 60.0
+# What a purge of packages may leave: what dpkg, apt, systemd and the account tools write for themselves.
+_OTHERS = (
+    "/var/lib/dpkg",
+    "/var/lib/apt",
+    "/var/lib/systemd",
+    "/var/cache",
+    "/var/log",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/shadow",
+    "/etc/gshadow",
+    "/etc/.pwd.lock",
+    "/etc/subuid",
+    "/etc/subgid",
+    "/etc/machine-id",
+    "/tmp",
+    "/var/tmp",
+    "/root",
+)
+_FILES = "find / -xdev \\( {left_out} \\) -prune -o -print | sort"
+_KEPT = "/etc/vcnode /var/lib/vcnode"
+
+
+def files(site: Site) -> set[str]:
+    """All paths of the node's own file systems but those of `_OTHERS`."""
+    left_out = " -o ".join(f"-path {path}" for path in (*_OTHERS, "/proc", "/sys", "/dev", "/run"))
+    return set(site.booted.run(_FILES.format(left_out=left_out)).splitlines())
+
+
+def accounts(site: Site) -> set[str]:
+    """All users and groups."""
+    return set(site.booted.run("cut -d: -f1 /etc/passwd /etc/group").splitlines())
+
+
+def check(site: Site, tenant: RingTenant) -> Iterator[str]:
+    """A line for each thing that held. Raises `RingError` or `AssertionError`."""
+    configured = _configuration(site)
+    for name, directory in (("downgrade", PREVIOUS), ("upgrade", PACKAGES)):
+        with restarts.log_load(site, tenant) as load:
+            install(site, directory)
+            wait_until_ready(site)
+        version = site.booted.run("dpkg-query --show --showformat='${Version}' vcnode-agent")
+        assert _configuration(site) == configured, name
+        yield (
+            f"{name} to {version}: configuration and tenants kept, no question asked, {load.answered} requests "
+            "meanwhile, none refused or lost"
+        )
+
+
+def check_purge(site: Site, before: tuple[set[str], set[str]]) -> str:
+    """`before`: files and accounts before the packages came. Raises `AssertionError`."""
+    site.booted.run(f"DEBIAN_FRONTEND=noninteractive dpkg --purge {' '.join(NODE_PACKAGES)}")
+    left = (files(site) - before[0], accounts(site) - before[1])
+    assert left == (set(), set()), left
+    running = site.booted.run("ls -d /run/vcnode /sys/fs/cgroup/*/vcnode.slice 2>/dev/null || true")
+    assert running == "", running
+    return "purge: no file, user, group, process or socket is left"
+
+
+def install(site: Site, directory: str) -> None:
+    """The node's packages of one build."""
+    paths = " ".join(f"{directory}/{name}_*.deb" for name in NODE_PACKAGES)
+    site.booted.run(f"DEBIAN_FRONTEND=noninteractive dpkg --install {paths} 2>&1")
+
+
+def wait_until_ready(site: Site) -> None:
+    """All daemons are ready. Raises `RingError`."""
+    wait_for("every daemon is ready", lambda: _is_ready(site), timeout_s=_READY_S)
+
+
+def _is_ready(site: Site) -> bool:
+    code, out = site.booted.try_run("vcnode status")
+    return code == 0 and out.count(": ready") == workload.DAEMONS
+
+
+def _configuration(site: Site) -> str:
+    """The digests of what must outlive a version, but for state that changes as it is written."""
+    return site.booted.run(
+        "find /etc/vcnode -type f -exec sha256sum {} + | sort; ls /var/lib/vcnode/* | sort"
+    )
