@@ -7,12 +7,24 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from vcnode import check, demo, doctor, explain, explain_dns, explain_object, guests, status, tenant, tenants
+from vcnode import (
+    check,
+    demo,
+    doctor,
+    explain,
+    explain_dns,
+    explain_object,
+    guests,
+    init,
+    status,
+    tenant,
+    tenants,
+)
 from vcnode.output import output_of
 from vcnode.program import run_verb
 from vcnode.terminal import ToolError
 
-VERBS = (status, guests, tenants, explain, tenant, check, doctor, demo)
+VERBS = (status, guests, tenants, explain, tenant, init, check, doctor, demo)
 # Second words of `explain`: argparse has no verbs of two words beside one of the first word alone.
 EXPLAINERS = {each.VERB: each for each in (explain_dns, explain_object)}
 

@@ -91,6 +91,26 @@ def open_prepared(path: Path, mode: int = 0o755) -> int:
     return descriptor
 
 
+def open_existing(path: Path) -> int | None:
+    """A descriptor of the directory, or None if it does not exist. Changes nothing.
+
+    Raises `UnusableDirectoryError`.
+    """
+    place, missing = _walk(path)
+    if missing:
+        return None
+    try:
+        descriptor = os.open(place, _OPEN)
+    except OSError as error:
+        raise UnusableDirectoryError(path, error.strerror or "cannot be opened") from None
+    try:
+        _check(place, os.fstat(descriptor), is_last=True)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def _make(path: Path, mode: int) -> None:
     try:
         path.mkdir(mode=0o700)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from daemonkit.config.binding import API_VERSION, ConfigKey, Setting, keys
+from daemonkit.config.commented import item_type, number_text, plain
 from tests.reference.kinds import FileKind
 
 Schema = dict[str, Any]
@@ -69,23 +70,12 @@ def _type(hint: Any, limits: Setting) -> str:
     if limits.choices is not None:
         return _choices(limits.choices)
     if hint in (int, float):
-        return _number(hint, limits)
+        return number_text(hint, limits)
     return {bool: "boolean", str: "string", Path: "path"}[hint]
 
 
 def _choices(values: typing.Iterable[str]) -> str:
     return " or ".join(f"`{value}`" for value in values)
-
-
-def _number(hint: Any, limits: Setting) -> str:
-    noun = "integer" if hint is int else "number"
-    low, high = (
-        None if each is None else f"{each:g}" if abs(each) < 1e6 else str(int(each))
-        for each in (limits.minimum, limits.maximum)
-    )
-    if low is not None and high is not None:
-        return f"{noun}, {low} to {high}"
-    return noun if low is None else f"{noun}, {low} or more"
 
 
 def _default(key: ConfigKey) -> str:
@@ -109,33 +99,6 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return '""' if value == "" else str(value)
-
-
-def plain(value: Any) -> Any:
-    """A default as it would stand in the file."""
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, tuple | list):
-        return [plain(each) for each in value]
-    if dataclasses.is_dataclass(value):
-        found = keys(typing.cast("typing.Hashable", type(value)))
-        return {name: plain(getattr(value, key.field)) for name, key in found.items()}
-    return value
-
-
-def item_type(hint: Any) -> tuple[Any, str]:
-    """The type of one value, and `[]` for a list or `.*` for a mapping of any keys."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        (one,) = (each for each in arguments if each is not types.NoneType)
-        return item_type(one)
-    if origin is tuple:
-        return arguments[0], "[]"
-    if origin is dict:
-        return arguments[1], ".*"
-    return hint, ""
 
 
 def _object(cls: Any) -> Schema:

@@ -14,6 +14,7 @@ import jsonschema
 import pytest
 import yaml
 
+from daemonkit.config import commented
 from daemonkit.config.binding import ConfigError, ConfigKey, keys
 from tenancy.document import TenantError
 from tests import vocabulary
@@ -203,14 +204,14 @@ def _documents(kind: FileKind) -> Iterator[Any]:
 
 
 def _type_of(cls: Any, name: str) -> Any:
-    return configuration.item_type(keys(cls)[name].hint)[0]
+    return commented.item_type(keys(cls)[name].hint)[0]
 
 
 def _filled(cls: Any, given: Any, parent: str = "") -> Any:
     """`given` with the keys of `cls` that it lacks."""
     filled = dict(given)
     for name, key in keys(cls).items():
-        inner, mark = configuration.item_type(key.hint)
+        inner, mark = commented.item_type(key.hint)
         if dataclasses.is_dataclass(inner) and not mark:
             filled[name] = _filled(inner, given.get(name, {}), name)
         elif name in _VALUES:
@@ -223,8 +224,8 @@ def _filled(cls: Any, given: Any, parent: str = "") -> Any:
 def _value(key: ConfigKey) -> Any:
     """The default, or another value where that is nothing."""
     if key.default not in (dataclasses.MISSING, None, ()):
-        return configuration.plain(key.default)
-    inner, mark = configuration.item_type(key.hint)
+        return commented.plain(key.default)
+    inner, mark = commented.item_type(key.hint)
     if dataclasses.is_dataclass(inner):
         one = _filled(inner, {})
     elif isinstance(inner, type) and issubclass(inner, enum.Enum):

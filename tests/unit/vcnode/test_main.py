@@ -24,14 +24,14 @@ def test_output_option_selects_a_document(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_every_verb_has_the_output_option() -> None:
-    """`tenant` alone is none, and the demo is a program of its own."""
+    """`tenant` and `init` alone are none, and the demo is a program of its own."""
     lacking = [
         name
         for top in (parser(), *(parser((each,)) for each in EXPLAINERS.values()))
         for name, verb in commands.verbs(top)
         if "--output" not in verb.format_help()
     ]
-    assert lacking == ["tenant", "demo"]
+    assert lacking == ["tenant", "init", "demo"]
 
 
 def test_working_verb_exits_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`vcnode init bundle` issues a node's certificates elsewhere, `init certificates` is for cert-manager."""
+
+import argparse
+import datetime as dt
+import os
+from collections.abc import Iterator
+
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from daemonkit.files.open_directory import OpenDirectory, Owner
+from vcnode import init_inputs
+from vcnode.core import init_cert_manager, init_decision, init_plan, node_certificates
+from vcnode.core.init_decision import KEY_MODE, Done, FileAction, FileRequest, FoundContent
+from vcnode.core.init_plan import CertificateSpec, NodeDaemon, NodeSettings, Signer
+from vcnode.init_inputs import KUBELET_CA, MAX_FILE_BYTES, SETTINGS_FILE, SUPER_CA, Issuers
+from vcnode.terminal import Terminal, ToolError
+
+# vc-syncer runs in the super cluster unless it is asked for.
+_NODE_DAEMONS = (NodeDaemon.VN_AGENT, NodeDaemon.KATA_BRIDGE, NodeDaemon.KUBEPROXY_EXT, NodeDaemon.DNSCONFIG)
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    """Issue what the directory lacks, and write the rest beside it."""
+    try:
+        with OpenDirectory.prepare(arguments.out, 0o700) as directory:
+            done = _run(arguments, terminal, directory)
+    except OSError as error:
+        raise ToolError(f"{error.filename}: {error.strerror}") from None
+    steps = (
+        f"kubectl apply -f {arguments.out}/rbac   (as an administrator of the super cluster)",
+        f"copy {arguments.out} to the node as root, mode 0700",
+        "vcnode init node --bundle DIR, and remove DIR   (on the node)",
+    )
+    init_inputs.write_report(done, steps, terminal)
+    return 0
+
+
+def _run(arguments: argparse.Namespace, terminal: Terminal, directory: OpenDirectory) -> list[Done]:
+    saved = directory.read(SETTINGS_FILE, MAX_FILE_BYTES)
+    node = init_inputs.settings(
+        arguments, saved.data if saved else None, default_name=None, default_daemons=_NODE_DAEMONS
+    )
+    known = init_inputs.issuers(arguments, node, terminal)
+    init_inputs.missing_issuers(node.certificates(), known)
+    rights = init_inputs.manifests(arguments, node, terminal)
+    done: list[Done] = []
+    for spec in node.certificates():
+        done += _issue(spec, known, arguments, directory, terminal)
+    for name, chosen in ((SUPER_CA, arguments.super_ca), (KUBELET_CA, arguments.kubelet_ca)):
+        if chosen is not None:
+            done += _place(FileRequest(name, init_inputs.trusted(chosen, terminal)), directory)
+    done += _place(FileRequest(SETTINGS_FILE, init_plan.settings_json(node)), directory)
+    if rights:
+        with directory.child("rbac", _current_owner(), 0o755) as below:
+            for name, text in rights.items():
+                done += _place(FileRequest(name, text.encode()), below)
+    return done
+
+
+def _issue(
+    spec: CertificateSpec,
+    known: Issuers,
+    arguments: argparse.Namespace,
+    directory: OpenDirectory,
+    terminal: Terminal,
+) -> Iterator[Done]:
+    authority = known.by_signer[spec.signer]
+    with directory.child(spec.name, _current_owner(), 0o700) as below:
+        found = init_inputs.pair_in(below, "tls.crt", "tls.key")
+        decision = init_decision.decide_pair(
+            found, None, spec, authority.certificate, terminal.now, renew=arguments.renew
+        )
+        if found is None or decision.action is not FileAction.KEEP:
+            found = authority.issue(spec, dt.timedelta(days=arguments.days), terminal.now)
+        expires = node_certificates.certificates(found.certificate_pem)[0].not_valid_after_utc
+        for request in (
+            FileRequest("tls.key", found.key_pem, KEY_MODE),
+            FileRequest("tls.crt", found.certificate_pem),
+            FileRequest("ca.crt", authority.certificate.public_bytes(Encoding.PEM)),
+        ):
+            for each in _place(request, below):
+                is_noted = each.action is not FileAction.KEEP and request.path == "tls.crt"
+                yield Done(
+                    each.path, each.action, init_decision.until(expires, terminal.now) if is_noted else ""
+                )
+
+
+def _place(request: FileRequest, directory: OpenDirectory) -> Iterator[Done]:
+    found = directory.read(request.path, MAX_FILE_BYTES)
+    content = None if found is None else FoundContent(found.data, found.mode == request.mode)
+    decision = init_decision.decide_file(request, content, force=True)
+    if decision.action is not FileAction.KEEP:
+        directory.replace(request.path, request.data, request.mode)
+    yield Done(str(directory.path / request.path), decision.action)
+
+
+def _current_owner() -> Owner:
+    return Owner(os.geteuid(), os.getegid())
+
+
+def run_certificates(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    """Print cert-manager's objects."""
+    node = init_inputs.settings(
+        arguments, None, default_name=None, default_daemons=_NODE_DAEMONS, has_server=False
+    )
+    names = {
+        Signer.CLIENT: arguments.client_issuer,
+        Signer.KUBELET_CLIENT: arguments.kubelet_client_issuer or arguments.client_issuer,
+        Signer.SERVING: arguments.serving_issuer,
+    }
+    missing = [f"--{signer.value}-issuer" for signer in _ordered(node) if not names[signer]]
+    if missing:
+        raise ToolError(f"missing: {', '.join(missing)}")
+    lines = list(init_cert_manager.documents(node, names, arguments.issuer_kind, arguments.namespace))
+    if terminal.is_document:
+        import yaml  # not loaded for lines
+
+        terminal.document("CertificateList", {"items": list(yaml.safe_load_all("\n".join(lines)))})
+    else:
+        terminal.lines(lines)
+    return 0
+
+
+def _ordered(node: NodeSettings) -> list[Signer]:
+    return [signer for signer in Signer if signer in node.signers()]
