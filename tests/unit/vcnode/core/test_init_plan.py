@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `vcnode init` plans is what the examples, README.md and packaging/rbac have."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from daemonkit.config import yaml_values
+from tests.packages import ROOT
+from vcnode.core import init_plan
+from vcnode.core.init_plan import NodeDaemon, NodeSettings, Signer
+from vcnode.terminal import ToolError
+
+NODE = NodeSettings(
+    "node-1", "10.0.0.11", "https://10.0.0.1:6443", tuple(NodeDaemon), service_cidrs=("10.96.0.0/16",)
+)
+
+
+def document(name: str) -> Any:
+    return yaml_values.decode((ROOT / "examples" / name).read_text())
+
+
+@pytest.mark.parametrize("daemon", [each for each in NodeDaemon if each is not NodeDaemon.VC_SYNCER])
+def test_configuration_is_the_example(daemon: NodeDaemon) -> None:
+    expected = document(f"{daemon.value}.yaml")
+    del expected["apiVersion"], expected["kind"]
+    assert init_plan.configuration(daemon, NODE) == expected
+
+
+def test_vc_syncer_reads_virtual_clusters_by_its_kubeconfig() -> None:
+    assert init_plan.configuration(NodeDaemon.VC_SYNCER, NODE) == {
+        "superCluster": {"kubeconfigFile": "/etc/vcnode/vc-syncer.kubeconfig"},
+        "tenants": {"virtualClusters": {}},
+        "status": {"socket": "/run/vcnode/vc-syncer/status.sock"},
+    }
+
+
+def test_kubeconfig_is_the_example() -> None:
+    example = (ROOT / "examples" / "kubeconfig.yaml").read_text().replace("DAEMON", "dnsconfig")
+    assert yaml_values.decode(init_plan.kubeconfig(NodeDaemon.DNSCONFIG, NODE)) == yaml_values.decode(example)
+
+
+def test_certificates_are_those_of_the_readme() -> None:
+    rows = [
+        (each.certificate_path, each.common_name, each.organization, each.signer)
+        for each in NODE.certificates()
+    ]
+    pki = "/etc/vcnode/pki"
+    assert rows == [
+        (f"{pki}/vn-agent/serving.crt", "node-1", None, Signer.SERVING),
+        (f"{pki}/vn-agent/kubelet-client.crt", "vcnode:vn-agent:node-1", None, Signer.KUBELET_CLIENT),
+        *(
+            (f"{pki}/{name}/client.crt", f"vcnode:{name}:node-1", f"vcnode:{name}s", Signer.CLIENT)
+            for name in ("kata-bridge", "kubeproxy-ext", "dnsconfig", "vc-syncer")
+        ),
+    ]
+    readme = (ROOT / "README.md").read_text()
+    for spec in NODE.certificates():
+        if spec.signer is not Signer.SERVING and spec.daemon is not NodeDaemon.VC_SYNCER:
+            group = f", O={spec.organization}" if spec.organization else ""
+            assert f"{spec.daemon.value}/{spec.stem}.{{crt,key}}" in readme
+            assert f"CN={spec.common_name}{group}" in readme
+
+
+def test_the_serving_certificate_has_all_names_once() -> None:
+    node = dataclasses.replace(NODE, names=("10.0.0.11", "fd00:0::1", "node-1.example.com", "node-1"))
+    serving = node.certificates()[0]
+    assert serving.dns_names == ("node-1", "node-1.example.com")
+    assert serving.addresses == ("10.0.0.11", "fd00::1")
+
+
+@pytest.mark.parametrize("daemon", list(NodeDaemon))
+def test_rights_of_a_daemon_are_those_of_its_user(daemon: NodeDaemon) -> None:
+    """Its certificate's user or group is a subject of its shipped file, also for another node."""
+    node = NodeSettings("node-7", "10.0.0.17", "https://10.0.0.1:6443", (daemon,))
+    texts = [
+        init_plan.manifest((ROOT / "packaging" / "rbac" / name).read_text(), "node-7")
+        for name in node.manifests()
+    ]
+    spec = node.certificates()[-1]
+    assert any(f"name: {spec.organization or spec.common_name}\n" in text for text in texts)
+    assert "node-1" not in "".join(texts)
+
+
+def test_policies_are_applied_before_rights() -> None:
+    assert NODE.manifests()[1:3] == ("kata-bridge-policy.yaml", "kata-bridge.yaml")
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"node_name": "Node_1"}, "--node-name: expected the name of a node, got 'Node_1'"),
+        ({"address": "node-1"}, "--address: expected an IP address of the node, got 'node-1'"),
+        ({"address": "0.0.0.0"}, "--address: expected an IP address of the node, got '0.0.0.0'"),  # noqa: S104 - refused
+        ({"address": "::1"}, "--address: expected an IP address of the node, got '::1'"),
+        ({"names": ("a b",)}, "--name: expected a DNS name or an IP address, got 'a b'"),
+        ({"server": "http://10.0.0.1"}, "--server: expected https://HOST:PORT, got 'http://10.0.0.1'"),
+        ({"server": 'https://a"b'}, "--server: expected https://HOST:PORT, got 'https://a\"b'"),
+        ({"server": "https://a:x"}, "--server: expected https://HOST:PORT, got 'https://a:x'"),
+        ({"service_cidrs": ("10.0.0.1/8",)}, "--service-cidr: expected an address range, got '10.0.0.1/8'"),
+        ({"resolv_conf": "resolv"}, "--resolv-conf: expected an absolute path, got 'resolv'"),
+        ({"daemons": ()}, "--daemons: expected at least one"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_named(changed: dict[str, Any], problem: str) -> None:
+    assert list(dataclasses.replace(NODE, **changed).problems()) == [problem]
+
+
+def test_good_settings_have_no_problem() -> None:
+    assert list(NODE.problems()) == []
+    alone = NodeSettings("node-1", "10.0.0.11", "", (NodeDaemon.VN_AGENT,))
+    assert list(alone.problems()) == [], "vn-agent needs no API server"
+
+
+def test_a_bundle_has_the_settings() -> None:
+    assert NodeSettings(**init_plan.read_settings(init_plan.settings_json(NODE))) == NODE
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b'{"nodeName": "a"}', b'{"daemons": ["x"]}'])
+def test_other_files_are_no_settings(data: bytes) -> None:
+    with pytest.raises(ToolError, match=r"node.json is not one of vcnode init bundle"):
+        init_plan.read_settings(data)
+
+
+def test_an_edit_is_recognized() -> None:
+    text = init_plan.marked("a: 1\nb: 2\n")
+    assert init_plan.is_as_written(text)
+    assert not init_plan.is_as_written(text.replace("1", "2"))
+    assert not init_plan.is_as_written(text + "c: 3\n")
+    assert not init_plan.is_as_written("a: 1\nb: 2\n")
+
+
+def test_daemons_come_in_one_order() -> None:
+    assert init_plan.daemons_of(["dnsconfig", "vn-agent", "dnsconfig"]) == (
+        NodeDaemon.VN_AGENT,
+        NodeDaemon.DNSCONFIG,
+    )
+    with pytest.raises(ValueError, match="kubelet"):
+        init_plan.daemons_of(["kubelet"])
