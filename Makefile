@@ -90,8 +90,8 @@ k8s: $(VENV)/dev $(TREE)/bin/vn-agent $(call require,programs)  ## real kubectl,
 k8s_syncer: $(VENV)/dev $(call require,programs)  ## vc-syncer between two real tenants and a real super cluster; needs root
 	$(pytest) tests/k8s/syncer $(call require,--require-k8s) $(K8S_ARGS)
 
-systemd: $(TREE)/bin/vn-agent $(call require,programs)  ## the README's install section as it stands, on an empty Debian; needs root
-	$(recorded) $(BIN)/python -m tests.systemd $(call require,--require)
+systemd: build/packages/SHA256SUMS build/previous/SHA256SUMS $(call require,programs)  ## packages on a booted Debian: the README's install section, restarts under load, upgrade, purge; needs root
+	$(recorded) $(BIN)/python -m tests.systemd --packages=build/packages --previous=build/previous $(call require,--require)
 
 conformance: $(VENV)/dev  ## Kubernetes' conformance tests through a tenant, and bare; FOCUS=node|quick|REGEX TENANT=0|1; needs root
 	python3 tests/k8s/build.py --conformance
@@ -115,6 +115,9 @@ packages: build/packages/SHA256SUMS  ## debs and rpms into dist/; the same bytes
 
 build/packages/SHA256SUMS: $(TREE)/bin/vn-agent $(wildcard packaging/*.py packaging/*.toml packaging/scripts/* packaging/guest/* systemd/* examples/*)
 	$(BIN)/python packaging/packages.py --tree $(TREE) --out build/packages
+
+build/previous/SHA256SUMS: build/packages/SHA256SUMS
+	$(BIN)/python packaging/packages.py --tree $(TREE) --out build/previous --version 0.0.9
 
 #@ What is written for you
 format: $(VENV)/dev  ## the sources, in the house format

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.systemd --packages DIR --previous DIR`: follows the README's install section on a booted node.
+"""Follows the README's install section on a booted node.
 
-Then it restarts each daemon under load, goes to the previous build and back, and purges. Exit code 0 when all held,
-1 when something did not, 0 with one line where this machine cannot run it (1 with `--require`).
+    python -m tests.systemd --packages DIRECTORY --previous DIRECTORY
+
+Then it restarts each daemon under load, goes to the previous build and back, and purges. Exit code 0 when all
+held, 1 when something did not, 0 with one line where this machine cannot run it (1 with `--require`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ring's node as an operator finds it: a Debian that systemd-nspawn has booted, beside containerd and kubelet.
+"""The ring's node as an operator finds it: a Debian that systemd-nspawn booted, beside containerd and kubelet.
 
-It runs in the namespaces of `RealNode` and shares the sockets and network namespaces of its /run. Its root is an
-overlay over an unpacked Debian: nothing that the node writes outlives it.
+It runs in the namespaces of `RealNode` and shares the sockets and network namespaces of its /run. Its root is
+an overlay over an unpacked Debian: nothing that the node writes outlives it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COMMAND_S = 120.0
 _BOOTED_S = 60.0
 # Of containerd, shared with the node: its sockets, and network namespaces that it makes later.
 _SHARED = ("/run/containerd", "/run/nri", "/run/netns")
-# systemd finds its own control groups below that of its process; nspawn leaves no /run/systemd of another init.
+# systemd makes its control groups below that of its process; nspawn wants a /run/systemd of its own.
 _BOOT = """
 set -e
 group=$1; shift

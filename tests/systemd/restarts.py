@@ -100,8 +100,8 @@ def _restart_agent(site: Site, tenant: RingTenant) -> str:
         stream.echo("after")
         assert len(pids) == _RESTARTS + 1, pids
     return (
-        f"vn-agent: {_RESTARTS} restarts, {load.answered} requests over new connections, none refused or lost; "
-        "an exec of the first process went on"
+        f"vn-agent: {_RESTARTS} restarts, {load.answered} requests over new connections, none refused or"
+        " lost; an exec of the first process went on"
     )
 
 
@@ -120,8 +120,8 @@ def _restart_services(site: Site, tenant: RingTenant) -> str:
     )
     assert again.check().text.split("\n")[0] == workload.PAGE, again
     return (
-        f"kata-bridge, kubeproxy-ext, dnsconfig: restarted while a guest made {_CALLS} connections to a Service, "
-        "none lost; a guest that started meanwhile has its rules"
+        f"kata-bridge, kubeproxy-ext, dnsconfig: restarted while a guest made {_CALLS} connections to a"
+        " Service, none lost; a guest that started meanwhile has its rules"
     )
 
 

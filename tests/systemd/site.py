@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The install guide's site, with the names and addresses of its examples.
 
-A super cluster, a tenant's control plane, and `node-1` with containerd and kubelet. vcnode is not installed: the
-guide's commands do that, some of them where an administrator has the cluster's authority, the others on the node.
-containerd, the kubelet and the programs of both clusters are those of the k8s ring.
+A super cluster, a tenant's control plane, and `node-1` with containerd and kubelet. vcnode is not installed:
+the guide's commands do that, some of them where an administrator has the cluster's authority, the others on
+the node. containerd, the kubelet and the programs of both clusters are those of the k8s ring.
 """
 
 from __future__ import annotations
@@ -121,7 +121,10 @@ def copy_bundle(site: Site) -> None:
 
 
 def start_tenant(site: Site, binaries: Binaries, stack: ExitStack) -> RingTenant:
-    """A tenant's control plane that trusts the authority of `vcnode init ca`, with its vNode. Raises `RingError`."""
+    """A tenant's control plane that trusts the authority of `vcnode init ca`, with its vNode.
+
+    Raises `RingError`.
+    """
     authority = Authority.create("kubernetes")
     client = authority.issue("kube-apiserver-kubelet-client", usages=("client",))
     apiserver = start_apiserver(

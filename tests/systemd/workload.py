@@ -63,7 +63,10 @@ def check(site: Site, tenant: RingTenant) -> Iterator[str]:
 
 
 def start_guest(site: Site, tenant: RingTenant, name: str, script: str) -> None:
-    """A pod whose rules come over the guest's agent; it runs when the start gate lets it. Raises `RingError`."""
+    """A pod whose rules come over the guest's agent; it runs when the start gate lets it.
+
+    Raises `RingError`.
+    """
     spec = guests.with_agent_at(
         site.directory,
         NODE_ADDRESS,
