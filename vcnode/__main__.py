@@ -5,38 +5,27 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from types import ModuleType
 
-from vcnode import (
-    check,
-    demo,
-    doctor,
-    explain,
-    explain_dns,
-    explain_object,
-    guests,
-    init,
-    status,
-    tenant,
-    tenants,
-)
+from vcnode import demo
 from vcnode.output import output_of
 from vcnode.program import run_verb
 from vcnode.terminal import ToolError
+from vcnode.verbs import load
 
-VERBS = (status, guests, tenants, explain, tenant, init, check, doctor, demo)
-# Second words of `explain`: argparse has no verbs of two words beside one of the first word alone.
-EXPLAINERS = {each.VERB: each for each in (explain_dns, explain_object)}
+# Modules, each with the verb of its name.
+VERBS = ("status", "guests", "tenants", "explain", "tenant", "init", "check", "doctor", "demo")
+# Modules by the second word of `explain`: argparse has no verbs of two words beside one of the first alone.
+EXPLAINERS = {"dns": "explain_dns", "object": "explain_object"}
 
 
-def parser(verbs: Sequence[ModuleType] = VERBS) -> argparse.ArgumentParser:
-    """The command line; each verb adds its part."""
+def parser(verbs: Sequence[str] = VERBS) -> argparse.ArgumentParser:
+    """The command line; the modules `verbs` add a part each."""
     top = argparse.ArgumentParser(
         prog="vcnode", description="Operator's tool of the vcnode node data plane.", allow_abbrev=False
     )
     added = top.add_subparsers(metavar="VERB", required=True)
     for verb in verbs:
-        verb.add_to(added)
+        load(verb).add_to(added)
     return top
 
 
@@ -50,6 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser().error(str(error))
     if words[:1] == ["explain"] and len(words) > 1 and words[1] in EXPLAINERS:
         arguments = parser((EXPLAINERS[words[1]],)).parse_args(words[1:])
+    elif words[:1] != [] and words[0] in VERBS:
+        # The others would take as long to load.
+        arguments = parser(words[:1]).parse_args(words)
     else:
         arguments = parser().parse_args(words)
     return run_verb(lambda terminal: arguments.run(arguments, terminal), output_of(arguments))

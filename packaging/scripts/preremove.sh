@@ -8,6 +8,8 @@ remove | 0)
     if [ -d /run/systemd/system ]; then
         for unit in @UNITS@; do
             systemctl --no-reload disable --now "$unit"
+            # vn-agent may still finish streams of tenants. Its files go now.
+            systemctl kill --signal=KILL "$unit" 2>/dev/null || true
         done
     fi
     ;;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ring's node as an operator finds it: a Debian that systemd-nspawn booted, beside containerd and kubelet.
+"""The node as an operator finds it: a Debian that systemd-nspawn booted, beside containerd and kubelet.
 
 It runs in the namespaces of `RealNode` and shares the sockets and network namespaces of its /run. Its root is
 an overlay over an unpacked Debian: nothing that the node writes outlives it.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vcnode import daemons, explain_object
+from vcnode import daemons
 from vcnode.__main__ import parser
 from vcnode.output import output_of
 from vcnode.terminal import Terminal, ToolError
@@ -42,7 +42,7 @@ def run(monkeypatch: pytest.MonkeyPatch, page: object, *argv: str, code: int = 2
         return code, json.dumps(page).encode()
 
     monkeypatch.setattr(daemons, "fetch", fetch)
-    arguments = parser((explain_object,)).parse_args(["object", *argv])
+    arguments = parser(("explain_object",)).parse_args(["object", *argv])
     out = io.StringIO()
     result: int = arguments.run(arguments, Terminal(out, io.StringIO(), NOW, output_of(arguments)))
     return result, out.getvalue(), paths[0]

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads a verb's module when it is asked for: a node need not have the packages of all verbs."""
+
+import argparse
+import importlib
+from typing import Any, NoReturn, Protocol, cast
+
+from vcnode.terminal import Terminal, ToolError
+
+# By the module that is not there. Packages of ours; distributions that they bring.
+_PACKAGES = {
+    "vnagent": "vcnode-agent",
+    "bridge_api": "vcnode-services",
+    "kata_bridge": "vcnode-services",
+    "kubeproxy_ext": "vcnode-services",
+    "grpc": "vcnode-services",
+}
+
+
+class Verb(Protocol):
+    """A module of this package with a verb."""
+
+    def add_to(self, verbs: Any) -> None:
+        """Add the verb to the command line."""
+
+
+class MissingVerb:
+    """A verb whose package is not installed: it says which."""
+
+    def __init__(self, name: str, package: str) -> None:
+        self._name = name
+        self._package = package
+
+    def add_to(self, verbs: Any) -> None:
+        """Add it, with any arguments."""
+        # With another prefix all of them are positional, whatever they begin with.
+        parser = verbs.add_parser(
+            self._name, help=f"needs the package {self._package}", prefix_chars="\0", add_help=False
+        )
+        parser.add_argument("arguments", nargs="*")
+        parser.set_defaults(run=self.run)
+
+    def run(self, _: argparse.Namespace, __: Terminal) -> NoReturn:
+        """Raise ToolError."""
+        raise ToolError(f"vcnode {self._name} needs the package {self._package}: install it")
+
+
+def load(module: str) -> Verb:
+    """The verb of `vcnode.MODULE`, or what stands for it where a package of ours is missing.
+
+    Raises ModuleNotFoundError for any other module that is not there.
+    """
+    try:
+        return cast("Verb", importlib.import_module(f"vcnode.{module}"))
+    except ModuleNotFoundError as error:
+        package = _PACKAGES.get((error.name or "").partition(".")[0])
+        if package is None:
+            raise
+        return MissingVerb(module.replace("_", " "), package)
