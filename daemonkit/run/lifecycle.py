@@ -46,7 +46,7 @@ class Lifecycle:
     returns. A second signal ends the process at once.
     """
 
-    def __init__(self, found: Supervision, *, send: Callable[[str, bytes], None]) -> None:
+    def __init__(self, found: Supervision, *, send: Callable[[str, bytes], object]) -> None:
         self.stopping = asyncio.Event()
         self.manager = ServiceManager(found, send=send)
         self._reloads: list[Callable[[], None]] = []

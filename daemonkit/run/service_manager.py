@@ -7,6 +7,7 @@ daemon may have minutes of streams to finish then. So the main process is a scri
 starts the daemon, passes signals on, and ends when the daemon says that the next one may come.
 """
 
+import array
 import os
 import signal
 import socket
@@ -76,8 +77,8 @@ class ServiceManager:
         self,
         found: Supervision,
         *,
-        send: Callable[[str, bytes], None],
-        send_descriptor: Callable[[str, bytes, int], None] | None = None,
+        send: Callable[[str, bytes], object],
+        send_descriptor: Callable[[str, bytes, int], bool] | None = None,
         kill: Callable[[int, signal.Signals], None] = os.kill,
         parent_pid: Callable[[], int] = os.getppid,
     ) -> None:
@@ -123,8 +124,7 @@ class ServiceManager:
         """Have the service manager keep it open for the next process: its backlog waits meanwhile."""
         if self._address is not None:
             message = f"FDSTORE=1\nFDNAME={name}".encode()
-            self._send_descriptor(self._address, message, descriptor)
-            self._has_kept = True
+            self._has_kept = self._send_descriptor(self._address, message, descriptor)
 
     @property
     def can_hand_over(self) -> bool:
@@ -151,15 +151,22 @@ class ServiceManager:
         )
 
 
-def send_notice(address: str, message: bytes, descriptor: int | None = None) -> None:
-    """Send one message to the service manager, with a descriptor or without; a failure is only logged."""
+def send_notice(address: str, message: bytes, descriptor: int | None = None) -> bool:
+    """Send one message to the service manager, with a descriptor or without; False for a logged failure."""
     target = "\0" + address[1:] if address.startswith("@") else address
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
             notifier.setblocking(False)
-            if descriptor is None:
-                notifier.sendto(message, target)
-            else:
-                socket.send_fds(notifier, [message], [descriptor], 0, target)
+            # Not `socket.send_fds`: it leaves its argument `address` out (before Python 3.13).
+            rights = (
+                [] if descriptor is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, _bytes_of(descriptor))]
+            )
+            notifier.sendmsg([message], rights, 0, target)
     except OSError as error:
         _log.warning("the service manager cannot be reached", address=address, error=error)
+        return False
+    return True
+
+
+def _bytes_of(descriptor: int) -> bytes:
+    return array.array("i", [descriptor]).tobytes()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The node as an operator finds it: a Debian that systemd-nspawn booted, beside containerd and kubelet.
 
-It runs in the namespaces of `RealNode` and shares the sockets and network namespaces of its /run. Its root is
-an overlay over an unpacked Debian: nothing that the node writes outlives it.
+It runs in the namespaces of `RealNode` and shares the sockets and network namespaces of its /run. containerd
+sees the node's /var/lib/vcnode, where resolvers are.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ _SHARED = ("/run/containerd", "/run/nri", "/run/netns")
 # systemd makes its control groups below that of its process; nspawn wants a /run/systemd of its own.
 _BOOT = """
 set -e
-group=$1; shift
+group=$1 root=$2; shift 2
 for each in /sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/*/cgroup.procs; do
     own=${each%/cgroup.procs}/$group/cgroup.procs
     if [ -e "$own" ]; then echo $$ > "$own"; fi
 done
 mount --make-rshared /run
-mkdir -p /run/systemd/system /run/containerd /run/nri /run/netns
+mkdir -p /run/systemd/system /run/containerd /run/nri /run/netns "$root/var/lib/vcnode" /var/lib/vcnode
+mount --bind "$root/var/lib/vcnode" /var/lib/vcnode
 exec "$@"
 """
 
@@ -55,7 +56,7 @@ class BootedNode:
         cgroups.create(self._group)
         options = [
             *("--quiet", f"--directory={root}", f"--machine={self._node.name}", "--boot"),
-            *("--register=no", "--keep-unit", "--volatile=overlay", "--console=pipe"),
+            *("--register=no", "--keep-unit", "--console=pipe"),
             # Without a network of its own nspawn takes them away, and iptables is of no use.
             "--capability=CAP_NET_ADMIN,CAP_NET_RAW",
             "--kill-signal=SIGRTMIN+4",
@@ -64,7 +65,7 @@ class BootedNode:
         ]
         self._nspawn = RingProcess(
             "booted-node",
-            [*self._node.enter, "sh", "-c", _BOOT, "sh", self._group, "systemd-nspawn", *options],
+            [*self._node.enter, "sh", "-c", _BOOT, "sh", self._group, str(root), "systemd-nspawn", *options],
             self._directory / "booted-node.log",
             enters_pid_namespace=True,
         )

@@ -15,6 +15,8 @@ KEPT = {"LISTEN_FDS": "2", "LISTEN_FDNAMES": "tenants:status"}
 class Recorder:
     """A manager with a main process, whose notices and signals are recorded."""
 
+    is_reachable = True
+
     def __init__(self, found: Supervision) -> None:
         self.sent: list[tuple[str, int | None]] = []
         self.signals: list[tuple[int, signal.Signals]] = []
@@ -22,10 +24,14 @@ class Recorder:
         self.manager = ServiceManager(
             found,
             send=lambda _address, message: self.sent.append((message.decode(), None)),
-            send_descriptor=lambda _address, message, number: self.sent.append((message.decode(), number)),
+            send_descriptor=self._take,
             kill=lambda pid, number: self.signals.append((pid, number)),
             parent_pid=lambda: self.parent_pid,
         )
+
+    def _take(self, _address: str, message: bytes, descriptor: int) -> bool:
+        self.sent.append((message.decode(), descriptor))
+        return self.is_reachable
 
 
 @pytest.mark.parametrize(
@@ -65,6 +71,13 @@ def test_no_hand_over_without_manager_and_main_process(found: Supervision) -> No
     recorder.manager.keep_listener("tenants", LISTENER)
     recorder.manager.hand_over()
     assert (recorder.manager.can_hand_over, recorder.signals) == (False, [])
+
+
+def test_no_hand_over_after_a_notice_that_failed() -> None:
+    recorder = Recorder(Supervision(NOTIFY, main_pid=MAIN))
+    recorder.is_reachable = False
+    recorder.manager.keep_listener("tenants", LISTENER)
+    assert not recorder.manager.can_hand_over
 
 
 def test_no_hand_over_without_a_kept_listener() -> None:
