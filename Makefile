@@ -117,7 +117,7 @@ build/packages/SHA256SUMS: $(TREE)/bin/vn-agent $(wildcard packaging/*.py packag
 	$(BIN)/python packaging/packages.py --tree $(TREE) --out build/packages
 
 build/previous/SHA256SUMS: build/packages/SHA256SUMS
-	$(BIN)/python packaging/packages.py --tree $(TREE) --out build/previous --version 0.0.9
+	$(BIN)/python packaging/packages.py --tree $(TREE) --out build/previous --version 0.0.9 --form deb
 
 #@ What is written for you
 format: $(VENV)/dev  ## the sources, in the house format

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -34,6 +34,7 @@ GUEST = "vcnode-guest"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _MAINTAINER = "vcnode maintainers <maintainers@vcnode.io>"
 _LAUNCHER = "/usr/bin"
+FORMS = ("deb", "rpm")
 _CONFIGURATION = """\
 # SPDX-License-Identifier: Apache-2.0
 # `vcnode init` writes this file. An example with all keys is /usr/share/vcnode/examples/{daemon}.yaml.
@@ -115,19 +116,25 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tree", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--version", default=_version(), help="instead of the one in pyproject.toml")
+    parser.add_argument(
+        "--form", choices=FORMS, action="append", help="of packages; repeat for more (default: all)"
+    )
     arguments = parser.parse_args(argv)
     packages = read()
     try:
         with tempfile.TemporaryDirectory(prefix="vcnode-packages-") as scratch:
-            build(arguments.tree, packages, arguments.version, Path(scratch), arguments.out)
+            forms = arguments.form or FORMS
+            build(arguments.tree, packages, arguments.version, forms, Path(scratch), arguments.out)
     except (PackagingError, subprocess.CalledProcessError) as error:
         sys.stderr.write(f"packages: {error}\n")
         return 1
     return 0
 
 
-def build(tree: Path, packages: list[Package], version: str, scratch: Path, out: Path) -> None:
-    """Write every package into `out`, beside their checksums and SBOMs."""
+def build(
+    tree: Path, packages: list[Package], version: str, forms: Sequence[str], scratch: Path, out: Path
+) -> None:
+    """Write every package into `out` in these forms, beside their checksums and SBOMs."""
     divided = divide(tree, packages)
     made_at = _commit_time()
     shutil.rmtree(out, ignore_errors=True)
@@ -140,7 +147,7 @@ def build(tree: Path, packages: list[Package], version: str, scratch: Path, out:
         if package.libraries:
             sbom = bundled.sbom(tree, package.libraries, made_at)
             (out / f"{package.name}_{version}.cdx.json").write_text(sbom)
-        for form in ("deb", "rpm"):
+        for form in forms:
             _package(package, tree, stage, form, version, made_at, out)
     sums = [
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(out.iterdir())
