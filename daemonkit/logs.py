@@ -35,13 +35,13 @@ _RESERVED = frozenset({"time", "level", "logger", "message"})
 class _Sink:
     """Where lines go and in which form. Before `setup`: text at level info."""
 
-    __slots__ = ("clock", "dropped", "is_json", "level", "stream")
+    __slots__ = ("clock", "configured", "dropped", "is_json", "level", "stream")
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        self.level = INFO
+        self.level = self.configured = INFO
         self.is_json = False
         self.stream: TextIO | None = None
         self.clock: Callable[[], float] = time.time
@@ -127,17 +127,47 @@ def setup(
     manager reads it then). `clock` gives seconds since the epoch. Raises `ValueError` on a level
     that is none of `LEVELS`.
     """
-    if level not in LEVELS:
-        raise ValueError(f"level must be one of {', '.join(LEVELS)}, got {level!r}")
-    target = stream if stream is not None else sys.stderr
-    _sink.level = LEVELS[level]
-    _sink.is_json = not target.isatty() if is_json is None else is_json
     _sink.stream = stream
     _sink.clock = clock
-    root = logging.getLogger()
-    root.handlers[:] = [_Bridge()]
+    logging.getLogger().handlers[:] = [_Bridge()]
+    configure(level=level, is_json=is_json)
+
+
+def configure(*, level: str, is_json: bool | None) -> None:
+    """Change the form and the level, and make the latter the one that `restore_level` returns to.
+
+    Raises `ValueError` as `setup` does.
+    """
+    set_level(level)
+    _sink.configured = _sink.level
+    stream = _sink.stream if _sink.stream is not None else sys.stderr
+    _sink.is_json = not stream.isatty() if is_json is None else is_json
+
+
+def set_level(level: str) -> None:
+    """Log from this level on. Raises `ValueError` on one that is none of `LEVELS`."""
+    if level not in LEVELS:
+        raise ValueError(f"level must be one of {', '.join(LEVELS)}, got {level!r}")
+    _sink.level = LEVELS[level]
     # Libraries are quieter by one step: their "info" is our "debug".
-    root.setLevel(DEBUG if level == "debug" else max(LEVELS[level], WARNING))
+    logging.getLogger().setLevel(DEBUG if level == "debug" else max(LEVELS[level], WARNING))
+
+
+def restore_level() -> bool:
+    """Return to the configured level; whether another one was set."""
+    is_other = _sink.level != _sink.configured
+    set_level(configured_level())
+    return is_other
+
+
+def level_name() -> str:
+    """The least level that is logged now."""
+    return _LEVEL_NAMES[_sink.level]
+
+
+def configured_level() -> str:
+    """The level that `setup` or `configure` set."""
+    return _LEVEL_NAMES[_sink.configured]
 
 
 def reset() -> None:

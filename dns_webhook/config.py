@@ -7,6 +7,7 @@ from pathlib import Path
 
 from daemonkit.config import binding
 from daemonkit.config.binding import setting
+from daemonkit.config.logging_config import LoggingConfig
 from daemonkit.config.status_config import StatusConfig
 from dnsconfig.config import ResolverConfig, SuperCluster, is_address
 from tenancy import names
@@ -38,6 +39,7 @@ class DnsWebhookConfiguration(ResolverConfig):
     listen: Listen
     state_directory: Path = setting(doc="where its authority and certificate are kept")
     status: StatusConfig = field(default_factory=StatusConfig)
+    logging: LoggingConfig = field(default_factory=LoggingConfig)
 
 
 def load(path: Path) -> DnsWebhookConfiguration:

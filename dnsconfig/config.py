@@ -9,6 +9,7 @@ from pathlib import Path
 
 from daemonkit.config import binding
 from daemonkit.config.binding import setting
+from daemonkit.config.logging_config import LoggingConfig
 from daemonkit.config.status_config import StatusConfig
 from daemonkit.kube.relist_guard import RelistGuardSettings
 from dnsconfig.cluster.state import ResolverSettings
@@ -105,6 +106,7 @@ class DnsConfigConfiguration(RelistGuardSettings, ResolverConfig):
         True, doc="whether Events are posted: about truncated lists and pods that are too large"
     )
     status: StatusConfig = field(default_factory=StatusConfig)
+    logging: LoggingConfig = field(default_factory=LoggingConfig)
 
     def directories(self) -> Iterator[tuple[str, Path]]:
         """The directories that `--check-config` examines."""

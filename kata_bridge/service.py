@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from daemonkit import logs
 from daemonkit.config.binding import ConfigError
+from daemonkit.config.logging_config import apply_logging
 from daemonkit.files import directories
 from daemonkit.metrics import Registry
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
@@ -322,11 +323,12 @@ class KataBridge:
         except ConfigError as error:
             _log.error("the new configuration is invalid, the old one stays", problem="; ".join(error.errors))
             return
+        apply_logging(config)
         self._channels.configure(config.channel_settings())
         self.guests.reclassify()
         if self._start_gate is not None and config.gate is not None:
             self._start_gate.configure(config.gate.settings())
-        _log.info("configuration reloaded: runtimes, stock, and the start gate's policies and needs")
+        _log.info("configuration reloaded: logging, runtimes, stock, and the start gate's policies and needs")
 
     async def _stop(self, proxy: PeerAuthProxy) -> None:
         self._is_draining = True

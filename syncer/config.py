@@ -7,6 +7,7 @@ from pathlib import Path
 
 from daemonkit.config import binding
 from daemonkit.config.binding import setting
+from daemonkit.config.logging_config import LoggingConfig
 from daemonkit.config.status_config import StatusConfig
 from syncer.core.view import PodDns, SyncSettings
 from syncer.kinds import table
@@ -174,6 +175,7 @@ class SyncerConfiguration:
     patrol: PatrolConfig = field(default_factory=PatrolConfig)
     sharding: ShardingConfig | None = setting(None, doc="replicas; without it one process, alone")
     status: StatusConfig = field(default_factory=StatusConfig)
+    logging: LoggingConfig = field(default_factory=LoggingConfig)
 
     @property
     def settings(self) -> SyncSettings:

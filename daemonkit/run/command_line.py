@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 
 from daemonkit import logs
 from daemonkit.config.binding import ConfigError
+from daemonkit.config.logging_config import apply_logging
 from daemonkit.run.start_check import FileProblem, Severity, directories_problems, unique
 
 EXIT_UNUSABLE = 2
@@ -82,7 +83,7 @@ def load_or_exit(
     load: Callable[[Path], T],
     problems_of: Callable[[T, float], Iterable[FileProblem]] = _no_problems,
 ) -> T:
-    """Return what `load` makes of the file, for a daemon that starts.
+    """Return what `load` makes of the file, for a daemon that starts. It logs as the file says from now on.
 
     `problems_of` examines the files that the configuration names; it gets the time now, in seconds since
     1970.
@@ -105,6 +106,7 @@ def load_or_exit(
     elif any(each.severity is Severity.FATAL for each in problems):
         _write(arguments.config, unique(problems))
         raise SystemExit(EXIT_UNUSABLE)
+    apply_logging(config)
     for each in unique(problems):
         _log.warning(
             "starting, though a file of the configuration has a problem",

@@ -100,6 +100,8 @@ class Lifecycle:
         self.stop()
 
     def signal_reload(self) -> None:
+        if logs.restore_level():
+            _log.info("log level restored", log_level=logs.level_name())
         _log.info("reloading", signal="SIGHUP")
         for callback in self._reloads:
             try:

@@ -211,3 +211,32 @@ def test_lines_of_libraries_have_the_same_form() -> None:
     assert (third["level"], third["error"]) == ("error", "ValueError: bad")
     assert third["traceback"].startswith("Traceback (most recent call last):\n")
     assert third["traceback"].endswith("ValueError: bad\n")
+
+
+def test_the_level_changes_and_returns_to_the_configured_one() -> None:
+    stream = written(is_json=True, level="warning")
+    library = logging.getLogger("aiohttp.client")
+    logs.set_level("debug")
+    logs.get("x").debug("ours")
+    library.debug("theirs")
+    assert (logs.level_name(), logs.configured_level()) == ("debug", "warning")
+    assert logs.restore_level()
+    assert not logs.restore_level()
+    logs.get("x").info("ours")
+    library.info("theirs")
+    assert (logs.level_name(), logs.configured_level()) == ("warning", "warning")
+    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["ours", "theirs"]
+
+
+def test_an_unknown_level_changes_nothing() -> None:
+    written(is_json=True)
+    with pytest.raises(ValueError, match="got 'loud'"):
+        logs.set_level("loud")
+    assert logs.level_name() == "info"
+
+
+def test_a_new_form_keeps_the_stream() -> None:
+    stream = written(is_json=True)
+    logs.configure(level="error", is_json=False)
+    logs.get("x").error("m")
+    assert stream.getvalue() == '2026-11-20T16:10:29.123Z ERROR x "m"\n'

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from daemonkit import logs
 from daemonkit.config.binding import ConfigError
+from daemonkit.config.logging_config import LoggingConfig
 from daemonkit.run.command_line import Arguments, load_or_exit, parse_arguments
 from daemonkit.run.start_check import FileProblem, Severity
 
@@ -43,6 +46,17 @@ def test_version_needs_no_configuration(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_a_good_configuration_is_returned() -> None:
     assert load_or_exit(Arguments(Path("/a.yaml"), False), str) == "/a.yaml"
+
+
+def test_a_daemon_logs_as_its_configuration_says() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Configuration:
+        logging: LoggingConfig
+
+    arguments = Arguments(Path("/a.yaml"), False)
+    load_or_exit(arguments, lambda _: Configuration(LoggingConfig("error")))
+    assert logs.level_name() == "error"
+    logs.reset()
 
 
 def test_a_bad_configuration_exits_2_with_all_errors(

@@ -104,6 +104,17 @@ def test_a_failing_reload_callback_does_not_stop_others() -> None:
     assert stream.getvalue().count('"reload failed" error="ValueError: bad"') == 2
 
 
+def test_sighup_returns_to_the_configured_log_level() -> None:
+    stream = io.StringIO()
+    logs.setup(is_json=False, stream=stream, clock=lambda: 0)
+    manager = Manager()
+    manager.life.signal_reload()
+    logs.set_level("debug")
+    manager.life.signal_reload()
+    assert logs.level_name() == "info"
+    assert stream.getvalue().count('"log level restored" log_level=info') == 1
+
+
 def test_a_second_signal_ends_the_process_by_that_signal(monkeypatch: pytest.MonkeyPatch) -> None:
     raised: list[tuple[str, object]] = []
     monkeypatch.setattr(signal, "signal", lambda number, what: raised.append((number.name, what)))
