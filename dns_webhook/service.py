@@ -30,6 +30,8 @@ from dns_webhook.watches import ClusterWatches
 from dnsconfig.node_resolv_conf import NodeResolvConf
 
 POLL_S = 1.0
+# It serves from the start on, and until it is synced denies with a reason. API servers ask by `/readyz`.
+READY_WAIT_S = 0.0
 
 _log = logs.get(__name__)
 
@@ -99,8 +101,7 @@ class WebhookService:
         self.watches.start(self._shell.tasks)
         self._shell.tasks.spawn(self.rotation.run(), "certificates")
         self._shell.tasks.spawn(self._poll(), "node file")
-        _log.info("started", port=self._port, is_ready=self.readiness().is_ready)
-        life.ready()
+        await self._shell.announce(READY_WAIT_S, lambda: {"port": self._port})
         await life.stopping.wait()
         await self._server.stop()
         await self._shell.end_tasks()
@@ -142,14 +143,18 @@ class WebhookService:
         API servers may ask a replica that is not ready: without synced kinds it denies, with a reason.
         """
         missing, renewal = self.watches.missing, self.rotation.renewal_problem
+        reasons = [f"not synced: {', '.join(missing)}"] if missing else []
+        if not self.rotation.is_published:
+            reasons.append(f"registration: {self.rotation.problem or 'not published'}")
         return Readiness(
-            not missing and self.rotation.is_published,
+            not reasons,
             (
                 f"not synced: {', '.join(missing)}" if missing else "all kinds synced",
                 *self.watches.problems,
                 f"registration: {self.rotation.problem or 'ok'}",
                 *((f"certificate: cannot be renewed: {renewal}",) if renewal else ()),
             ),
+            "; ".join(reasons),
         )
 
     def status(self) -> dict[str, object]:

@@ -2,6 +2,7 @@
 """The daemon's status pages: readiness, `/status`, and `/explain` for one pod."""
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Protocol
 
 from daemonkit.status.server import Query, Readiness, Reply
@@ -60,7 +61,21 @@ class StatusReport:
         is_known = self._controller.snapshot.has_synced and not isinstance(
             self._file.node.resolver, PodWaiting
         )
-        return Readiness(self._session.is_synced and is_known and not self._is_draining, tuple(lines))
+        is_ready = self._session.is_synced and is_known and not self._is_draining
+        return Readiness(is_ready, tuple(lines), "" if is_ready else "; ".join(self._reasons()))
+
+    def _reasons(self) -> Iterator[str]:
+        """Why the daemon is not ready, without ages."""
+        if self._is_draining:
+            yield "draining"
+        if not self._session.is_synced:
+            yield f"kata-bridge: {self._session.problem or 'not synced'}"
+        if not self._controller.snapshot.has_synced:
+            yield from filter(
+                None, (each.wait_reason(name) for name, each in self._watch.freshness().items())
+            )
+        if isinstance(self._file.node.resolver, PodWaiting):
+            yield f"the node's resolver: {self._file.problem or self._file.node.resolver.message}"
 
     # ---- status
 

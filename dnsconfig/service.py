@@ -11,7 +11,7 @@ from daemonkit import logs
 from daemonkit.kube.event_recorder import EventRecorder, EventSource
 from daemonkit.kube.lazy_client import LazyClient
 from daemonkit.kube.resources import ObjectMeta
-from daemonkit.run.daemon_shell import DaemonShell, freeze_heap, wait_until_ready
+from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
 from daemonkit.run.lifecycle import Lifecycle
 from daemonkit.status.server import Query, Reply
 from dnsconfig.bridge import ResolverHandlers, ResolverSession
@@ -113,17 +113,13 @@ class DnsConfigService:
             self._tasks.spawn(self._events.run(), "events")
         if self._saved is not None:
             self._tasks.spawn(self._save_often(self._saved), "state")
-        await wait_until_ready(life, self._report.readiness, READY_WAIT_S)
-        _log.info(
-            "started",
-            node=self._config.node_name,
-            pods=len(self._controller.pods.by_pod),
-            is_ready=self._report.readiness().is_ready,
-        )
-        life.ready()
+        await self._shell.announce(READY_WAIT_S, self._start_fields)
         await life.stopping.wait()
         await self._stop()
         return 0
+
+    def _start_fields(self) -> dict[str, object]:
+        return {"node": self._config.node_name, "pods": len(self._controller.pods.by_pod)}
 
     def _record(self, pod: ObjectMeta, event: PodEvent, tenant: str) -> None:
         if self._config.events:

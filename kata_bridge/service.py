@@ -107,7 +107,6 @@ class KataBridge:
         if config.gate is not None:
             self._start_gate = self._build_start_gate(config.gate)
         self._server = BridgeServer(self.guests, self._watchers, self._metrics, self._start_gate)
-        self._synced = asyncio.Event()
         cri, files = config.sandboxes.cri, config.sandboxes.directory
         self._cri = None if cri is None else CriClient(cri.socket, timeout_s=cri.timeout_seconds)
         self._discovery = Discovery(
@@ -194,7 +193,6 @@ class KataBridge:
 
     def _sandboxes_synced(self) -> None:
         self.guests.mark_synced()
-        self._synced.set()
         self._channels.remove_stale_state(self.guests.drivers)
         if self._agents is not None:
             retain = self._agents.retain(tuple(self.guests.drivers))
@@ -222,7 +220,10 @@ class KataBridge:
             lines.append("sandboxes: not synced")
         if self._is_draining:
             lines.append("draining")
-        return Readiness(self._discovery.has_synced and not self._is_draining, tuple(lines))
+        missing = [] if self._discovery.has_synced else ["sandboxes not synced"]
+        if self._is_draining:
+            missing.append("draining")
+        return Readiness(not missing, tuple(lines), "; ".join(missing))
 
     def _problems(self) -> dict[str, str]:
         problem = self._start_gate.problem if self._start_gate is not None else ""
@@ -279,13 +280,9 @@ class KataBridge:
             self._start_gate.start()
         if self._plugin is not None:
             self._runtime_tasks.spawn(self._plugin.run(), "nri")
-        try:
-            async with asyncio.timeout(FIRST_SYNC_S):
-                await self._synced.wait()
-        except TimeoutError:
-            _log.warning("serving before sandboxes have synced", problems=self._discovery.problems)
-        _log.info("serving", socket=listen.socket, guests=len(self.guests))
-        life.ready()
+        await self._shell.announce(
+            FIRST_SYNC_S, lambda: {"socket": listen.socket, "guests": len(self.guests)}
+        )
         await life.stopping.wait()
         await self._stop(proxy)
         return 0

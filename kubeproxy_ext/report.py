@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the daemon reports: readiness, `/status`, and `/explain` for one guest."""
 
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from daemonkit.status.server import Query, Readiness, Reply
@@ -47,7 +48,17 @@ class Report:
         has_services = not missing and (self._watch.has_base_synced or bool(states))
         if self.is_draining:
             lines.append("draining")
-        return Readiness(self._bridge.is_synced and has_services and not self.is_draining, tuple(lines))
+        is_ready = self._bridge.is_synced and has_services and not self.is_draining
+        return Readiness(is_ready, tuple(lines), "" if is_ready else "; ".join(self._reasons(missing)))
+
+    def _reasons(self, missing: Mapping[str, str]) -> Iterator[str]:
+        """Why the daemon is not ready, without ages; `missing` are the tenants without Services."""
+        if self.is_draining:
+            yield "draining"
+        if not self._bridge.is_synced:
+            yield f"kata-bridge: {self._bridge.problem or 'not synced'}"
+        yield from filter(None, (each.wait_reason(name) for name, each in self._watch.freshness().items()))
+        yield from (f"tenant {name}: {_WORDS[state]}" for name, state in missing.items())
 
     # ---- metrics
 

@@ -6,9 +6,8 @@ import random
 import time
 
 from bridge_api.client import BridgeClient
-from daemonkit import logs
 from daemonkit.kube.lazy_client import LazyClient
-from daemonkit.run.daemon_shell import DaemonShell, freeze_heap, wait_until_ready
+from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
 from daemonkit.run.lifecycle import Lifecycle
 from daemonkit.status.server import Query, Reply
 from kubeproxy_ext.bridge import Pusher, PushHandlers
@@ -29,8 +28,6 @@ from kubeproxy_ext.watch import Watch
 # the missing sources.
 READY_WAIT_S = 10.0
 SAVE_S = 5.0
-
-_log = logs.get(__name__)
 
 
 class KubeproxyExt:
@@ -114,12 +111,13 @@ class KubeproxyExt:
         self._tasks.spawn(run_sync_loop(self._controller, self._act, self._woken, time.monotonic), "sync")
         if self._saved is not None:
             self._tasks.spawn(self._save(self._saved), "state")
-        await wait_until_ready(life, self._report.readiness, READY_WAIT_S)
-        _log.info("running", node=self._config.node_name, guests=len(self._controller.delivery.guests))
-        life.ready()
+        await self._shell.announce(READY_WAIT_S, self._start_fields)
         await life.stopping.wait()
         await self._stop()
         return 0
+
+    def _start_fields(self) -> dict[str, object]:
+        return {"node": self._config.node_name, "guests": len(self._controller.delivery.guests)}
 
     def _act(self, actions: SyncActions) -> None:
         for push in actions.pushes:

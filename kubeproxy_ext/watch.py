@@ -192,9 +192,10 @@ class Watch:
         kinds: dict[str, list[Reflector[Any]]] = {
             "namespaces": [self._namespaces],
             "node": [self._node],
-            "services": [each.services for each in pairs],
-            "endpointSlices": [each.slices for each in pairs],
         }
+        if pairs or self._followed:  # without tenants there is nothing to wait for
+            kinds["services"] = [each.services for each in pairs]
+            kinds["endpointSlices"] = [each.slices for each in pairs]
         now = self._clock()
         return {name: freshness_of(reflectors, now) for name, reflectors in kinds.items()}
 

@@ -55,27 +55,35 @@ class StatusReport:
         renewed.
         """
         lines: list[str] = []
+        reasons: list[str] = []
         unsynced = [each.name for each in self._super.reflectors.values() if not each.synced.is_set()]
         if unsynced:
             failures = [each.failure for each in self._super.reflectors.values() if each.failure is not None]
             reason = f": {failures[0].message}" if failures else ""
             lines.append(f"super cluster: not synced: {', '.join(unsynced[:5])}{reason}")
+            reasons.append(lines[-1])
         else:
             lines.append("super cluster: ok")
         problem = self._source_problem()
         lines.append(f"tenants: {problem or 'ok'}")
-        is_ready = not unsynced and not problem
+        if problem:
+            reasons.append(lines[-1])
         if self._replica is not None:
             lines.append(_replica_line(self._replica))
-            is_ready = is_ready and self._replica.is_renewed
+            if not self._replica.is_renewed:
+                reasons.append(lines[-1])
+        waited_for = 0
         for each in self._attachments.by_source.values():
             line, is_waited_for = _tenant_line(each)
             if line:
                 lines.append(line)
-            is_ready = is_ready and not is_waited_for
+            waited_for += is_waited_for
+        if waited_for:
+            reasons.append(f"{waited_for} tenants not synced")
         if self.is_draining:
             lines.append("draining")
-        return Readiness(is_ready and not self.is_draining, tuple(lines))
+            reasons.append("draining")
+        return Readiness(not reasons, tuple(lines), "; ".join(reasons))
 
     def status(self, now: float) -> dict[str, object]:
         """The page `/status`: each tenant with its phase, queue, oldest item, held objects and last error."""

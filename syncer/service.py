@@ -9,7 +9,7 @@ from dataclasses import replace
 from daemonkit import logs
 from daemonkit.kube.reflector import Reflector
 from daemonkit.kube.resources import Key
-from daemonkit.run.daemon_shell import DaemonShell, freeze_heap, wait_until_ready
+from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
 from daemonkit.run.lifecycle import Lifecycle
 from syncer import reachability
 from syncer.attachments import Attachments
@@ -222,11 +222,7 @@ class SyncerService:
             pages={"/explain": self._report.explain},
         )
         self.start_parts()
-        await wait_until_ready(life, self._report.readiness, READY_WAIT_S)
-        _log.info(
-            "started", tenants=len(self._attachments.sessions), is_ready=self._report.readiness().is_ready
-        )
-        life.ready()
+        await self._shell.announce(READY_WAIT_S, lambda: {"tenants": len(self._attachments.sessions)})
         await life.stopping.wait()
         await self._stop()
         return 0

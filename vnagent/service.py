@@ -39,8 +39,8 @@ from vnagent.transport.poller import SocketPoller
 from vnagent.trust import kubelet_context, spiffe_trust
 from vnagent.upstream.kubelet import KubeletAddress, KubeletPool
 
-# How long a start waits for its sources to sync. After that it listens: until
-# they have synced, requests are answered 503, or by saved state.
+# How long a start waits for a source to be read, and then for all to sync, before READY. It listens already:
+# until they have synced, requests are answered 503, or by saved state.
 FIRST_READ_S = 5.0
 # A connection outlives its certificates by this at most.
 EXPIRY_PERIOD_S = 1.0
@@ -148,8 +148,10 @@ class Service:
         lines.append(self._audit_log.report())
         if self.state.is_draining:
             lines.append("draining")
-        is_ready = all(each.age_s is not None for each in sources) and not self.state.is_draining
-        return Readiness(is_ready, tuple(lines))
+        missing = [f"{each.name} not synced" for each in sources if each.age_s is None]
+        if self.state.is_draining:
+            missing.append("draining")
+        return Readiness(not missing, tuple(lines), "; ".join(missing))
 
     def status(self) -> dict[str, object]:
         state = self.state
@@ -202,22 +204,26 @@ class Service:
         self._listener.start()
         life.manager.keep_listener(LISTENER, self._listener.sock.fileno())
         self._sources.start()
-        await self._read_first()
+        await self._read_first(life)
         if self._saved is not None:
             self._tasks.spawn(self._saved.run(), "state")
         self._tasks.spawn(self._sources.run(), "confirm")
         self._tasks.spawn(self._reloader.run(), "reload")
         self._tasks.spawn(self._end_expired(), "expiry")
-        host, port = self._listener.bound
-        _log.info("serving", address=host, port=port, node=self._config.node_name)
-        life.ready()
+        await self._shell.announce(FIRST_READ_S, self._start_fields)
         await life.stopping.wait()
         await self._stop(life.manager)
         return 0
 
-    async def _read_first(self) -> None:
+    def _start_fields(self) -> dict[str, object]:
+        host, port = self._listener.bound
+        return {"address": host, "port": port, "node": self._config.node_name}
+
+    async def _read_first(self, life: Lifecycle) -> None:
         """Read every source once before READY, with a deadline."""
         for source in self._reloadables[2:]:  # the certificates were read to get here
+            if life.stopping.is_set():
+                return
             try:
                 async with asyncio.timeout(FIRST_READ_S):
                     problem = await source.reload()

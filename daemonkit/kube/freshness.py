@@ -44,6 +44,12 @@ class Freshness:
             return f"{name}: not synced{because}"
         return f"{name}: {'stale' if self.problem else 'ok'}, age {self.age_s:.0f} s{because}"
 
+    def wait_reason(self, name: str) -> str:
+        """Why the kind is not synced, without ages; empty if it is."""
+        if self.age_s is not None:
+            return ""
+        return f"{name} not synced{f': {self.problem}' if self.problem else ''}"
+
     def document(self) -> dict[str, object]:
         """The same for machines."""
         found: dict[str, object] = {"ageSeconds": None if self.age_s is None else round(self.age_s, 3)}

@@ -18,6 +18,8 @@ GC_THRESHOLD = 20_000
 # For cancelled tasks to end.
 TASKS_END_S = 2.0
 _POLL_S = 0.02
+# How soon `systemctl status` shows that the daemon became ready, or why it is not.
+FOLLOW_S = 1.0
 
 _log = logs.get(__name__)
 
@@ -51,6 +53,7 @@ class DaemonShell:
             "startedAt": wall_clock(),
         }
         self._life: Lifecycle | None = None
+        self._readiness: Callable[[], Readiness] = lambda: Readiness(is_ready=True, lines=())
         self._status: StatusServer | None = None
 
     async def start(
@@ -68,6 +71,7 @@ class DaemonShell:
         Raises `StatusError` and `UnusableDirectoryError`.
         """
         self._life = life
+        self._readiness = readiness
         if status_at is None:
             return
         self._status = StatusServer(
@@ -78,6 +82,47 @@ class DaemonShell:
             own=pages,
         )
         await self._status.start()
+
+    async def announce(self, within_s: float, fields: Callable[[], dict[str, object]]) -> None:
+        """Report the start to the service manager and to the log, after `start`; then follow readiness.
+
+        It waits until the daemon is ready, for `within_s` at most: docs/decisions/0030 says why a daemon that
+        is not ready by then reports READY=1 all the same. `fields` of the log line are asked for after the
+        wait. A daemon that stops meanwhile has not started.
+        """
+        life = self._life
+        if life is None:
+            raise RuntimeError("announced before the start")
+        await wait_until_ready(life, self._readiness, within_s)
+        if life.stopping.is_set():
+            return
+        found = self._readiness()
+        if found.is_ready:
+            _log.info("started", **fields())
+        else:
+            _log.warning("started, not ready yet", reason=found.reason, **fields())
+        life.ready(found.summary())
+        self.tasks.spawn(self._follow_readiness(life, is_ready=found.is_ready), "readiness")
+
+    async def _follow_readiness(self, life: Lifecycle, *, is_ready: bool) -> None:
+        """Keep the service manager's status line current, and log each change of readiness."""
+        while True:
+            await asyncio.sleep(FOLLOW_S)
+            if life.stopping.is_set():
+                return
+            try:
+                found = self._readiness()
+            # As on `/readyz`: a bug in a part of the report must not stop the daemon.
+            except Exception as error:  # noqa: BLE001 - `/readyz` shows it at each request
+                _log.error("readiness failed", error=error, traceback=logs.trace(error))
+                return
+            life.set_status(found.summary())
+            if found.is_ready is not is_ready:
+                is_ready = found.is_ready
+                if is_ready:
+                    _log.info("ready")
+                else:
+                    _log.warning("not ready any more", reason=found.reason)
 
     async def end_tasks(self) -> None:
         await self.tasks.close(TASKS_END_S)

@@ -17,6 +17,8 @@ from daemonkit.files.directories import UnusableDirectoryError
 from daemonkit.run.service_manager import ServiceManager, Supervision, send_notice, supervision
 
 EXIT_FAILED = 1
+# `systemctl status` shows it on one line. systemd reads datagrams of 4096 bytes (PIPE_BUF).
+MAX_STATUS_CHARACTERS = 500
 # The first begins the drain; the second ends the process as a shell reports it: 128 and its number.
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -51,6 +53,7 @@ class Lifecycle:
         self.manager = ServiceManager(found, send=send)
         self._reloads: list[Callable[[], None]] = []
         self._is_ready = False
+        self._status = ""
         self._watchdog: asyncio.TimerHandle | None = None
 
     def on_reload(self, callback: Callable[[], None]) -> None:
@@ -61,17 +64,24 @@ class Lifecycle:
         """Call `callback` on the loop at each signal `number` of a daemon's own; it must not block."""
         asyncio.get_running_loop().add_signal_handler(number, callback)
 
-    def ready(self) -> None:
-        """Send READY=1, once."""
+    def ready(self, status: str = "") -> None:
+        """Send READY=1, once, with a status line if there is one."""
         if not self._is_ready and not self.stopping.is_set():
             self._is_ready = True
-            self.manager.notify(b"READY=1")
+            self._status = status
+            self.manager.notify(b"READY=1" + (b"\n" + _status_notice(status) if status else b""))
+
+    def set_status(self, status: str) -> None:
+        """Send STATUS= if the text differs from the last one, until the daemon stops."""
+        if status != self._status and not self.stopping.is_set():
+            self._status = status
+            self.manager.notify(_status_notice(status))
 
     def stop(self) -> None:
         """Begin to stop, as on SIGTERM."""
         if not self.stopping.is_set():
             self.stopping.set()
-            self.manager.notify(b"STOPPING=1")
+            self.manager.notify(b"STOPPING=1\n" + _status_notice("stopping"))
 
     def start_watchdog(self) -> None:
         """Send WATCHDOG=1 at half the requested interval, as sd_watchdog_enabled(3) advises.
@@ -109,6 +119,12 @@ class Lifecycle:
             # Certificates, tenants and settings are re-read by callbacks of their own.
             except Exception as error:  # noqa: BLE001 - one bug must not keep the others from re-reading
                 _log.error("reload failed", error=error, traceback=logs.trace(error))
+
+
+def _status_notice(text: str) -> bytes:
+    """STATUS= with a text that peers had a part in, on one line: the next line would be another notice."""
+    line = "".join(char if char.isprintable() else " " for char in text[:MAX_STATUS_CHARACTERS])
+    return f"STATUS={line}".encode()
 
 
 def run(body: Callable[[Lifecycle], Awaitable[int]]) -> int:

@@ -39,10 +39,20 @@ _log = logs.get(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether the daemon does its work, and one line for each part, such as `pods: ok, age 3 s`."""
+    """Whether the daemon does its work, and one line for each part, such as `pods: ok, age 3 s`.
+
+    `reason` is why it is not ready, on one line without ages: it changes only if the cause does.
+    """
 
     is_ready: bool
     lines: tuple[str, ...]
+    reason: str = ""
+
+    def summary(self) -> str:
+        """`ready`, or `not ready` and why."""
+        if self.is_ready:
+            return "ready"
+        return f"not ready: {self.reason}" if self.reason else "not ready"
 
 
 @dataclass(frozen=True, slots=True)

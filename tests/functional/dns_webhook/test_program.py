@@ -125,7 +125,7 @@ async def listening(process: asyncio.subprocess.Process) -> int:
         while True:
             line = (await process.stderr.readline()).decode()
             assert line, "it ended"
-            if '"started"' in line:
+            if '"started' in line:
                 return int(yaml.safe_load(line)["port"])
 
 

@@ -109,11 +109,11 @@ def test_ready_follows_the_first_sync_and_sigterm_stops(tmp_path: Path) -> None:
             bridge_command(written(tmp_path)), cwd=ROOT, env=environment, stderr=subprocess.DEVNULL
         )
         try:
-            assert manager.recv(100) == b"READY=1"
+            assert manager.recv(100) == b"READY=1\nSTATUS=ready"
             status = json.loads(fetch(tmp_path / "status.sock", "/status", 2.0)[1])
             assert [guest["id"] for guest in status["guests"]] == ["g"]
             process.send_signal(signal.SIGTERM)
-            assert manager.recv(100) == b"STOPPING=1"
+            assert manager.recv(100) == b"STOPPING=1\nSTATUS=stopping"
             assert process.wait(DEADLINE_S) == 0
         finally:
             process.kill()

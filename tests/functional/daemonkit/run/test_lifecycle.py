@@ -111,7 +111,7 @@ def test_a_daemon_starts_reloads_and_stops(tmp_path: Path, number: signal.Signal
         daemon.process.send_signal(signal.SIGHUP)
         wait_until((tmp_path / "reloaded").exists)
         daemon.process.send_signal(number)
-        assert daemon.next_message() == "STOPPING=1"
+        assert daemon.next_message() == "STOPPING=1\nSTATUS=stopping"
         code, log = daemon.end()
     assert code == 7
     assert [(line["message"], line["signal"]) for line in log] == [
@@ -130,7 +130,7 @@ def test_a_second_sigterm_kills_at_once(tmp_path: Path) -> None:
         (tmp_path / "busy").touch()
         assert daemon.next_message() == "READY=1"
         daemon.process.send_signal(signal.SIGTERM)
-        assert daemon.next_message() == "STOPPING=1"
+        assert daemon.next_message() == "STOPPING=1\nSTATUS=stopping"
         assert daemon.process.poll() is None
         daemon.process.send_signal(signal.SIGTERM)
         code, log = daemon.end()

@@ -52,8 +52,24 @@ def test_ready_and_stopping_are_sent_once() -> None:
     manager.life.stop()
     manager.life.stop()
     manager.life.ready()
-    assert manager.messages == ["READY=1", "STOPPING=1"]
+    assert manager.messages == ["READY=1", "STOPPING=1\nSTATUS=stopping"]
     assert manager.life.stopping.is_set()
+
+
+def test_the_status_line_is_sent_when_it_changes() -> None:
+    manager = Manager()
+    manager.life.ready("not ready: away")
+    for text in ("not ready: away", "ready", "ready", "two\nREADY=0", "x" * 600):
+        manager.life.set_status(text)
+    manager.life.stop()
+    manager.life.set_status("ready")
+    assert manager.messages == [
+        "READY=1\nSTATUS=not ready: away",
+        "STATUS=ready",
+        "STATUS=two READY=0",
+        f"STATUS={'x' * 500}",
+        "STOPPING=1\nSTATUS=stopping",
+    ]
 
 
 def test_without_a_service_manager_no_notice_is_sent() -> None:
