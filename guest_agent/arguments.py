@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from daemonkit.version import VERSION
+
 # The host (vsock(7), VMADDR_CID_HOST), and the port that kata-bridge listens on. The port is short:
 # hybrid vsock's socket is `<path>_<port>`, and the path takes 97 of 107 bytes.
 DEFAULT_NODE = "vsock:2:1033"
@@ -92,6 +94,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         help="a file that the node may write; repeatable (default: /etc/resolv.conf)",
     )
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
     parsed = parser.parse_args(argv)
     resolv_conf = tuple(parsed.resolv_conf or (Path("/etc/resolv.conf"),))
     return Arguments(parsed.node, parsed.credentials, parsed.state, resolv_conf, parsed.log_level)

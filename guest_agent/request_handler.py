@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bridge_api import rulesets
 from bridge_api.messages import Capabilities, Flow
+from daemonkit.version import VERSION
 from guest_agent import resolv_conf, state_file
 from guest_agent.api.messages import (
     AgentMessage,
@@ -29,7 +30,6 @@ from ruleset.delta import BaseMismatch
 from ruleset.model import Family
 
 # The release, as in pyproject.toml. The node shows it, and tries refused rules again when it changes.
-VERSION = "0.1.0"
 
 FlushFlows = Callable[[Iterable[Flow]], int]
 """Deletes conntrack entries: `NetfilterSocket.delete_flows`."""

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from daemonkit import logs
 from daemonkit.protobuf import BadMessage, decode, encode
+from daemonkit.version import VERSION
 from guest_agent.api.messages import ATTACH, AgentHello, AgentMessage, NodeRequest
 from guest_agent.arguments import sandbox_of
 from guest_agent.connection import ConnectionLostError, NodeConnection, dial
 from guest_agent.core.packet_filter import FilterUnavailableError, PacketFilter
 from guest_agent.reconciler import CheckLevel, RulesetReconciler
-from guest_agent.request_handler import VERSION, RequestHandler
+from guest_agent.request_handler import RequestHandler
 
 # A pod waits for its first packet until we have attached.
 _BACKOFF_FIRST_S, _BACKOFF_MAX_S, _BACKOFF_FACTOR = 0.1, 10.0, 1.6

@@ -27,6 +27,8 @@ from pathlib import Path
 import bundled
 import msgspec
 
+from daemonkit.version import VERSION
+
 SOURCE = Path(__file__).resolve().parents[1]
 PREFIX = "/usr/lib/vcnode"
 GUEST = "vcnode-guest"
@@ -115,7 +117,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="packages.py", allow_abbrev=False)
     parser.add_argument("--tree", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--version", default=_version(), help="instead of the one in pyproject.toml")
+    parser.add_argument("--version", default=VERSION, help="instead of the one in daemonkit/version.py")
     parser.add_argument(
         "--form", choices=FORMS, action="append", help="of packages; repeat for more (default: all)"
     )
@@ -303,11 +305,6 @@ def _scripts(package: Package, form: str, scratch: Path) -> dict[str, str]:
 def _copy(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(source, target)
-
-
-def _version() -> str:
-    version: str = tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]["version"]
-    return version
 
 
 def _commit_time() -> int:

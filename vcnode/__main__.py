@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from daemonkit.version import VERSION
 from vcnode import demo
 from vcnode.output import output_of
 from vcnode.program import run_verb
@@ -23,6 +24,7 @@ def parser(verbs: Sequence[str] = VERBS) -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="vcnode", description="Operator's tool of the vcnode node data plane.", allow_abbrev=False
     )
+    top.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
     added = top.add_subparsers(metavar="VERB", required=True)
     for verb in verbs:
         load(verb).add_to(added)

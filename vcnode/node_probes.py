@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import msgspec
 from daemonkit.config.binding import ConfigError
 from daemonkit.status.server import ListenAddress, StatusError, fetch
 from daemonkit.tls.contexts import TlsError
+from daemonkit.version import VERSION
 from vcnode import config_checks, machine
 from vcnode.config_checks import InstalledDaemon
 from vcnode.core.doctor_facts import DaemonAnswer, DoctorFacts, DoctorPage, ListenPort, PeerAnswer
@@ -64,7 +64,7 @@ def gather(directory: Path, serving_ca: Path | None, now_s: float) -> DoctorFact
         )
 
     return DoctorFacts(
-        version=metadata.version("vcnode"),
+        version=VERSION,
         configs=checks.configs,
         files=checks.files,
         daemons=every("daemon"),

@@ -13,6 +13,7 @@ from daemonkit import logs
 from daemonkit.config.binding import ConfigError
 from daemonkit.config.logging_config import apply_logging
 from daemonkit.run.start_check import FileProblem, Severity, directories_problems, unique
+from daemonkit.version import VERSION
 
 EXIT_UNUSABLE = 2
 
@@ -46,11 +47,10 @@ def parse_arguments(name: str, argv: Sequence[str]) -> Arguments:
 def _parse_all(name: str, argv: Sequence[str]) -> Arguments:
     # Only here: these and what they import (gettext, shutil, three compressors) take 0.7 MB of a process.
     import argparse
-    from importlib import metadata
 
     class Version(argparse.Action):
         def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-            print(parser.prog, metadata.version("vcnode"))  # noqa: T201 - this is what was asked for
+            print(parser.prog, VERSION)  # noqa: T201 - this is what was asked for
             parser.exit()
 
     parser = argparse.ArgumentParser(prog=name, allow_abbrev=False)

@@ -15,6 +15,7 @@ OURS = {
     "daemonkit",
     "daemonkit.logs",
     "daemonkit.protobuf",
+    "daemonkit.version",
     "bridge_api",
     "bridge_api.methods",
     "bridge_api.messages",

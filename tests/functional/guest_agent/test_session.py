@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bridge_api.messages import Capabilities, Flow
-from guest_agent.request_handler import VERSION
+from daemonkit.version import VERSION
 from kata_bridge.channels.port import GuestRefused, GuestState, NeedsFull, Unreachable
 from kata_bridge.guest_certificates import GuestCertificates
 from ruleset.delta import RulesetDelta, difference

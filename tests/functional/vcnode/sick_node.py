@@ -10,10 +10,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from daemonkit.version import VERSION
 from devkit.kube.apiserver import FakeApiserver
 from devkit.kubelet.server import FakeKubelet, kubelet_context
 from devkit.pki import Authority
@@ -21,7 +21,6 @@ from tests.cases.agent_files import NODE
 from tests.functional.healthy_node import DAEMONS, HealthyNode
 
 ROOT = Path(__file__).resolve().parents[3]
-VERSION = metadata.version("vcnode")
 
 
 class FakeDaemon:

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from daemonkit.version import VERSION
 from devkit.pki import Authority
 from guest_agent.arguments import TcpAddress, UnixAddress, VsockAddress, parse, sandbox_of
 
@@ -14,6 +15,12 @@ def test_the_defaults_are_those_of_a_guest_image() -> None:
     assert given.state == Path("/run/vcnode-guest")
     assert given.resolv_conf == (Path("/etc/resolv.conf"),)
     assert given.log_level == "info"
+
+
+def test_version_is_that_of_all_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match=r"^0$"):
+        parse(["--version"])
+    assert capsys.readouterr().out == f"vcnode-guest-agent {VERSION}\n"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The result of each request, with a fake packet filter."""
 
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from bridge_api import messages
 from bridge_api.messages import Capabilities, Flow, Part
 from bridge_api.rulesets import to_message
+from daemonkit.version import VERSION
 from devkit.fake_packet_filter import FakePacketFilter
 from guest_agent import state_file
 from guest_agent.api.messages import (
@@ -27,12 +27,11 @@ from guest_agent.api.messages import (
 )
 from guest_agent.kernel.netfilter_socket import NetfilterError
 from guest_agent.reconciler import AppliedRuleset, CheckLevel, RulesetReconciler
-from guest_agent.request_handler import VERSION, RequestHandler
+from guest_agent.request_handler import RequestHandler
 from ruleset.delta import difference
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.model import Family
 from ruleset.names import Backend
-from tests.packages import ROOT
 
 RULE = "-d 10.0.0.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.1.0.%d:80"
 
@@ -92,10 +91,6 @@ def test_capabilities_follow_the_supported_filters(guest: HandledGuest) -> None:
     assert handler.capabilities(guest.filter) == Capabilities(
         "agent", (), False, True, False, False, VERSION, ipv6_message="no ipv6 tables; no nft here"
     )
-
-
-def test_version_is_the_release() -> None:
-    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == VERSION
 
 
 def test_a_guest_without_ipv6_reports_why(guest: HandledGuest) -> None:

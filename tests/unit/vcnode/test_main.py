@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from daemonkit.version import VERSION
 from tests.reference import commands
 from vcnode.__main__ import EXPLAINERS, main, parser
 
@@ -32,6 +33,12 @@ def test_every_verb_has_the_output_option() -> None:
         if "--output" not in verb.format_help()
     ]
     assert lacking == ["tenant", "init", "demo"]
+
+
+def test_version_is_that_of_all_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"vcnode {VERSION}\n"
 
 
 def test_working_verb_exits_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
