@@ -29,9 +29,12 @@ from bridge_api.messages import (
     WatchGuestsRequest,
 )
 from bridge_api.rulesets import to_message
+from daemonkit import os_errors
+from daemonkit.remedies import Cause, Fault, Hop, HopKind
 from ruleset.delta import RulesetDelta
 from ruleset.document import Ruleset
 
+KATA_BRIDGE = Hop(HopKind.KATA_BRIDGE, "kata-bridge", "bridge.socket")
 # kata-bridge reports a result for each guest within 90 s, whatever the guest does.
 TIMEOUT_S = 120.0
 MAX_REPLY_BYTES = 32 << 20
@@ -45,7 +48,11 @@ A = TypeVar("A")
 
 
 class BridgeError(Exception):
-    """A call of kata-bridge failed."""
+    """A call of kata-bridge failed; `fault` has why, and what to do."""
+
+    def __init__(self, text: str, fault: Fault | None = None) -> None:
+        super().__init__(text)
+        self.fault = fault
 
 
 class BridgeUnavailableError(BridgeError):
@@ -151,10 +158,13 @@ class BridgeClient:
         return BridgeUnavailableError(f"{self._path}: this connection is closed")
 
     def _translated(self, error: grpc.aio.AioRpcError) -> BridgeError:
-        text = f"{self._path}: {error.details() or error.code().name}"
+        details = error.details() or error.code().name
+        text = f"{self._path}: {details}"
         if error.code() in _REFUSALS:
-            return BridgeRejectedError(text)
-        return BridgeUnavailableError(text)
+            return BridgeRejectedError(text, KATA_BRIDGE.fault(Cause.FORBIDDEN, details, str(self._path)))
+        # Of the operating system's errors gRPC keeps the text alone.
+        known, cause = os_errors.describe_text(details)
+        return BridgeUnavailableError(text, KATA_BRIDGE.fault(cause, known, str(self._path)))
 
 
 _REFUSALS = frozenset(

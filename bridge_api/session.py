@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from bridge_api.client import BridgeError
+from bridge_api.client import KATA_BRIDGE, BridgeError
 from bridge_api.messages import Guest, GuestEvent, GuestEventKind
 from daemonkit import logs
 from daemonkit.backoff import backoff_s, spread_s
+from daemonkit.remedies import Cause, Fault
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 5.0
@@ -34,6 +35,43 @@ class GuestHandlers:
     disconnected: Callable[[], None]
 
 
+class SessionState(Protocol):
+    """The part of a `BridgeSession` that daemons report."""
+
+    is_synced: bool
+    problem: str
+    fault: Fault | None
+
+    @property
+    def unsynced_s(self) -> float: ...
+
+
+def session_fault(session: SessionState) -> Fault | None:
+    """Why the guests of kata-bridge are not synced; None if they are."""
+    if session.is_synced:
+        return None
+    if session.fault is not None:
+        return session.fault
+    if session.problem:
+        return KATA_BRIDGE.fault(Cause.OTHER, session.problem)
+    return KATA_BRIDGE.fault(Cause.NOT_SYNCED, "connected, and not synced")
+
+
+def session_document(session: SessionState) -> dict[str, object]:
+    """The session as a part of `/status`."""
+    fault = session_fault(session)
+    found: dict[str, object] = {"isSynced": session.is_synced, "problem": session.problem}
+    return found if fault is None else found | {"failure": fault.failure_document(session.unsynced_s)}
+
+
+def session_line(session: SessionState) -> str:
+    """The session as a line of `/readyz`."""
+    fault = session_fault(session)
+    if fault is None:
+        return "kata-bridge: ok"
+    return f"kata-bridge: not synced for {session.unsynced_s:.0f} s: {fault.text}; {fault.remedy}"
+
+
 B = TypeVar("B", bound=SessionClient)
 H = TypeVar("H", bound=GuestHandlers)
 
@@ -42,7 +80,8 @@ class BridgeSession(Generic[B, H]):
     """Connects to kata-bridge again and again. `bridge` is the current client, None between two.
 
     `consequence` completes the log line about a lost connection. `problem` is why it is not connected; empty
-    when connected. Daemons add their calls, and handlers for the results.
+    when connected; `fault` has the remedy, where it is known. `clock` is monotonic, in seconds. Daemons add
+    their calls, and handlers for the results.
     """
 
     def __init__(
@@ -50,16 +89,25 @@ class BridgeSession(Generic[B, H]):
         connect: Callable[[], B],
         handlers: H,
         rng: Callable[[], float],
+        clock: Callable[[], float],
         *,
         consequence: str,
     ) -> None:
         self.bridge: B | None = None
         self.is_synced = False
         self.problem = "not connected yet"
+        self.fault: Fault | None = None
         self._connect = connect
         self.handlers = handlers
         self._rng = rng
+        self._clock = clock
+        self._unsynced_since = clock()
         self._consequence = consequence
+
+    @property
+    def unsynced_s(self) -> float:
+        """For how long it has not been synced; 0 if it is."""
+        return 0.0 if self.is_synced else self._clock() - self._unsynced_since
 
     async def run(self) -> None:
         """Connect and watch guests with backoff, until cancelled."""
@@ -70,12 +118,13 @@ class BridgeSession(Generic[B, H]):
                 async for event in bridge.watch_guests():
                     failures = 0
                     if self.problem:
-                        self.problem = ""
+                        self.problem, self.fault = "", None
                         _log.info("connected to kata-bridge")
                     self._handle(event.kind, event.guest)
-                self._disconnected("kata-bridge ended the watch of guests")
+                ended = "kata-bridge ended the watch of guests"
+                self._disconnected(ended, KATA_BRIDGE.fault(Cause.CLOSED, ended))
             except BridgeError as error:
-                self._disconnected(str(error))
+                self._disconnected(str(error), error.fault)
             finally:
                 self.bridge = None
                 await bridge.close()
@@ -94,8 +143,10 @@ class BridgeSession(Generic[B, H]):
         elif kind is GuestEventKind.GONE:
             self.handlers.gone(guest.id)
 
-    def _disconnected(self, message: str) -> None:
+    def _disconnected(self, message: str, fault: Fault | None) -> None:
         if message != self.problem:
             _log.warning(f"disconnected from kata-bridge; {self._consequence}", reason=message)
-        self.problem, self.is_synced = message, False
+        if self.is_synced:
+            self._unsynced_since = self._clock()
+        self.problem, self.fault, self.is_synced = message, fault, False
         self.handlers.disconnected()

@@ -143,13 +143,13 @@ class WebhookService:
         API servers may ask a replica that is not ready: without synced kinds it denies, with a reason.
         """
         missing, renewal = self.watches.missing, self.rotation.renewal_problem
-        reasons = [f"not synced: {', '.join(missing)}"] if missing else []
+        reasons = [*self.watches.wait_reasons]
         if not self.rotation.is_published:
             reasons.append(f"registration: {self.rotation.problem or 'not published'}")
         return Readiness(
-            not reasons,
+            not missing and self.rotation.is_published,
             (
-                f"not synced: {', '.join(missing)}" if missing else "all kinds synced",
+                f"kinds: not synced: {', '.join(missing)}" if missing else "kinds: ok",
                 *self.watches.problems,
                 f"registration: {self.rotation.problem or 'ok'}",
                 *((f"certificate: cannot be renewed: {renewal}",) if renewal else ()),

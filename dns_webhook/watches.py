@@ -11,6 +11,7 @@ from typing import Any
 from daemonkit.kube.freshness import freshness_of
 from daemonkit.kube.reflector import Reflector, Transport
 from daemonkit.kube.resources import NAMESPACES, SERVICES, VIRTUAL_CLUSTERS, Identity
+from daemonkit.remedies import Hop, HopKind
 from daemonkit.tasks import Tasks
 from dnsconfig.cluster import transform
 from dnsconfig.cluster.objects import (
@@ -22,6 +23,10 @@ from dnsconfig.cluster.objects import (
     is_dns_service,
 )
 from dnsconfig.cluster.state import ClusterState, ResolverSettings
+
+SUPER_CLUSTER = Hop(
+    HopKind.API_SERVER, "super cluster", "superCluster.kubeconfigFile", "packaging/webhook/rbac.yaml"
+)
 
 
 class ClusterWatches:
@@ -66,11 +71,22 @@ class ClusterWatches:
         return tuple(each.name for each in self._all() if not each.synced.is_set())
 
     @property
+    def wait_reasons(self) -> tuple[str, ...]:
+        """Why each kind that is not synced is not, without ages."""
+        now = self._clock()
+        found = (
+            freshness_of([each], now, SUPER_CLUSTER).wait_reason(each.resource.plural)
+            for each in self._all()
+            if not each.synced.is_set()
+        )
+        return tuple(filter(None, found))
+
+    @property
     def problems(self) -> tuple[str, ...]:
         """A line for each kind that cannot be read now; its last objects stay in use."""
         now = self._clock()
-        shown = [(each.resource.plural, freshness_of([each], now)) for each in self._all()]
-        return tuple(each.line(kind) for kind, each in shown if each.problem)
+        shown = [(each.resource.plural, freshness_of([each], now, SUPER_CLUSTER)) for each in self._all()]
+        return tuple(each.line(kind) for kind, each in shown if each.fault is not None)
 
     @property
     def unreadable(self) -> dict[str, str]:

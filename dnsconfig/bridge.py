@@ -40,8 +40,9 @@ class ResolverSession(BridgeSession[ResolverBridge, ResolverHandlers]):
         handlers: ResolverHandlers,
         tasks: Tasks,
         rng: Callable[[], float],
+        clock: Callable[[], float],
     ) -> None:
-        super().__init__(connect, handlers, rng, consequence="pods keep their resolvers")
+        super().__init__(connect, handlers, rng, clock, consequence="pods keep their resolvers")
         self._tasks = tasks
 
     def push(self, push: ResolverPush) -> None:

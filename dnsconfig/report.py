@@ -3,8 +3,8 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Protocol
 
+from bridge_api.session import SessionState, session_document, session_fault, session_line
 from daemonkit.status.server import Query, Readiness, Reply
 from dnsconfig.delivery.pod_resolvers import PodResolver
 from dnsconfig.delivery.queue import DeliveryState
@@ -16,13 +16,6 @@ from dnsconfig.sync import ResolverController
 from dnsconfig.watch import Watch
 
 
-class SessionStatus(Protocol):
-    """The part of `bridge.ResolverSession` that is reported."""
-
-    is_synced: bool
-    problem: str
-
-
 class StatusReport:
     """Ages are in seconds, None before a source has synced."""
 
@@ -30,7 +23,7 @@ class StatusReport:
         self,
         controller: ResolverController,
         watch: Watch,
-        session: SessionStatus,
+        session: SessionState,
         file: NodeResolvConf,
         *,
         hold_s: float,
@@ -50,7 +43,7 @@ class StatusReport:
 
     def readiness(self) -> Readiness:
         """Ready when kata-bridge has reported its guests, and all sources are synced or restored."""
-        lines = [f"kata-bridge: {self._session.problem or 'ok'}"]
+        lines = [session_line(self._session)]
         lines += [each.line(name) for name, each in self._watch.freshness().items()]
         if self._controller.is_restored:
             lines.append("saved state is used for sources that are not synced")
@@ -68,8 +61,8 @@ class StatusReport:
         """Why the daemon is not ready, without ages."""
         if self._is_draining:
             yield "draining"
-        if not self._session.is_synced:
-            yield f"kata-bridge: {self._session.problem or 'not synced'}"
+        if (fault := session_fault(self._session)) is not None:
+            yield f"guests not synced: {fault.text}"
         if not self._controller.snapshot.has_synced:
             yield from filter(
                 None, (each.wait_reason(name) for name, each in self._watch.freshness().items())
@@ -84,7 +77,7 @@ class StatusReport:
         return {
             "isDraining": self._is_draining,
             "holdSeconds": self._hold_s,
-            "bridge": {"isSynced": self._session.is_synced, "problem": self._session.problem},
+            "bridge": session_document(self._session),
             "sources": {name: each.document() for name, each in self._watch.freshness().items()},
             "watches": self._watch.count,
             "usesSavedState": controller.is_restored,

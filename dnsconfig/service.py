@@ -84,6 +84,7 @@ class DnsConfigService:
             ),
             self._tasks,
             random.random,
+            time.monotonic,
         )
         self._report = StatusReport(
             controller, self._watch, self._session, self._file, hold_s=config.hold_seconds

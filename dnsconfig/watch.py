@@ -18,6 +18,7 @@ from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.relist_guard import is_distrusted
 from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES, VIRTUAL_CLUSTERS, Identity, is_excluded
 from daemonkit.kube.store import Change, Deleted, Modified, UndecodableDeleted
+from daemonkit.remedies import Hop, HopKind
 from daemonkit.tasks import Tasks
 from dnsconfig.cluster import transform
 from dnsconfig.cluster.objects import (
@@ -40,6 +41,9 @@ MAX_NAMESPACES = 32
 # How long a tenant is watched after its last pod has gone: jobs come and go.
 LINGER_S = 120.0
 PAGE_SIZE = 200
+SUPER_CLUSTER = Hop(
+    HopKind.API_SERVER, "super cluster", "superCluster.kubeconfigFile", "packaging/rbac/dnsconfig.yaml"
+)
 
 _ALL_NAMESPACES = ""
 
@@ -341,7 +345,7 @@ class Watch:
             kinds["services"] = [each.services for each in pairs]
             kinds["networks"] = [each.networks for each in pairs]
         now = self._clock()
-        return {name: freshness_of(reflectors, now) for name, reflectors in kinds.items()}
+        return {name: freshness_of(reflectors, now, SUPER_CLUSTER) for name, reflectors in kinds.items()}
 
     def ages(self) -> dict[str, float | None]:
         """Seconds since each kind was last confirmed as a whole; None before its first list."""

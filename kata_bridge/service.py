@@ -12,6 +12,7 @@ from daemonkit import logs
 from daemonkit.config.binding import ConfigError
 from daemonkit.config.logging_config import apply_logging
 from daemonkit.files import directories
+from daemonkit.kube.freshness import Freshness
 from daemonkit.metrics import Registry
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
 from daemonkit.run.lifecycle import Lifecycle
@@ -37,7 +38,7 @@ from kata_bridge.nri.events import GATE, SANDBOXES, Event
 from kata_bridge.nri.plugin import Plugin
 from kata_bridge.sandboxes.core.sandbox import SandboxChange
 from kata_bridge.sandboxes.cri_source import CriLister
-from kata_bridge.sandboxes.discovery import Discovery
+from kata_bridge.sandboxes.discovery import NRI, Discovery
 from kata_bridge.sandboxes.file_source import GuestDirectory
 from kata_bridge.sandboxes.nri_source import CertificateUnavailableError, NriSource
 from kata_bridge.start_gate.resolv_conf import ResolvConfs
@@ -211,23 +212,39 @@ class KataBridge:
             self._discovery.nri_connected()
         return self._discovery.ages()
 
+    def _freshness(self) -> dict[str, Freshness]:
+        """How current each source of sandboxes is."""
+        ages, faults = self._source_ages(), self._discovery.faults()
+        if self._plugin is not None and (failure := self._plugin.failure()) is not None:
+            faults[NRI] = failure
+        return {
+            name: Freshness(ages.get(name), *faults.get(name, (None, 0.0)))
+            for name in sorted(ages.keys() | faults.keys())
+        }
+
     def readiness(self) -> Readiness:
         """Ready when the node's sandboxes have synced and it is not draining."""
-        ages = self._source_ages()
-        lines = [f"{name}: ok, age {age:.0f} s" for name, age in sorted(ages.items())]
-        lines += (f"{name}: {problem}" for name, problem in sorted(self._discovery.problems.items()))
+        sources = self._freshness()
+        lines = [each.line(name) for name, each in sources.items()]
+        problems = self._discovery.problems
+        lines += (f"{name}: {problem}" for name, problem in sorted(problems.items()) if name not in sources)
         if not self._discovery.has_synced:
             lines.append("sandboxes: not synced")
         if self._is_draining:
             lines.append("draining")
-        missing = [] if self._discovery.has_synced else ["sandboxes not synced"]
+        missing = []
+        if not self._discovery.has_synced:
+            reasons = [*filter(None, (each.wait_reason(name) for name, each in sources.items()))]
+            missing += reasons or ["sandboxes not synced"]
         if self._is_draining:
             missing.append("draining")
         return Readiness(not missing, tuple(lines), "; ".join(missing))
 
     def _problems(self) -> dict[str, str]:
         problem = self._start_gate.problem if self._start_gate is not None else ""
-        return self._discovery.problems | ({"super cluster": problem} if problem else {})
+        sources = self._discovery.faults()
+        problems = {name: text for name, text in self._discovery.problems.items() if name not in sources}
+        return problems | ({"super cluster": problem} if problem else {})
 
     @property
     def registry(self) -> Registry:
@@ -236,7 +253,7 @@ class KataBridge:
     def status(self) -> dict[str, object]:
         return {
             "socket": self._config.listen.socket,
-            "sources": {name: {"ageSeconds": round(age, 3)} for name, age in self._source_ages().items()},
+            "sources": {name: each.document() for name, each in self._freshness().items()},
             "problems": self._problems(),
             "runtime": self._plugin.runtime if self._plugin is not None else "",
             "isSynced": self._discovery.has_synced,

@@ -53,8 +53,9 @@ class Pusher(BridgeSession[RulesetClient, PushHandlers]):
         handlers: PushHandlers,
         tasks: Tasks,
         rng: Callable[[], float],
+        clock: Callable[[], float],
     ) -> None:
-        super().__init__(connect, handlers, rng, consequence="guests keep their rules")
+        super().__init__(connect, handlers, rng, clock, consequence="guests keep their rules")
         self._tasks = tasks
 
     def push(self, push: RulesetPush) -> None:

@@ -2,8 +2,8 @@
 """What the daemon reports: readiness, `/status`, and `/explain` for one guest."""
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol
 
+from bridge_api.session import SessionState, session_document, session_fault, session_line
 from daemonkit.status.server import Query, Readiness, Reply
 from kubeproxy_ext.cache.tenants import DISTRUSTED, LAST_KNOWN, NOT_SYNCED, SYNC_STATES, SYNCED, TenantSync
 from kubeproxy_ext.compute.guest_view import EVERY_NETWORK, GuestRulesResult, ObjectProblem
@@ -17,17 +17,10 @@ from tenancy import keys
 _WORDS = {SYNCED: "synced", LAST_KNOWN: "last known", DISTRUSTED: "distrusted", NOT_SYNCED: "not synced"}
 
 
-class BridgeStatus(Protocol):
-    """The part of `bridge.Pusher` that is reported."""
-
-    is_synced: bool
-    problem: str
-
-
 class Report:
     """Reads the state of the controller, the watches and the session with kata-bridge."""
 
-    def __init__(self, controller: RulesetController, watch: Watch, bridge: BridgeStatus) -> None:
+    def __init__(self, controller: RulesetController, watch: Watch, bridge: SessionState) -> None:
         self._controller = controller
         self._watch = watch
         self._bridge = bridge
@@ -40,7 +33,7 @@ class Report:
 
         Saved Services count. A node without tenants is ready as soon as that is known.
         """
-        lines = [f"kata-bridge: {self._bridge.problem or 'ok'}"]
+        lines = [session_line(self._bridge)]
         lines += [each.line(name) for name, each in self._watch.freshness().items()]
         states = {name: tenant.sync_state for name, tenant in sorted(self._controller.tenants.items())}
         missing = {name: state for name, state in states.items() if state in (NOT_SYNCED, DISTRUSTED)}
@@ -55,8 +48,8 @@ class Report:
         """Why the daemon is not ready, without ages; `missing` are the tenants without Services."""
         if self.is_draining:
             yield "draining"
-        if not self._bridge.is_synced:
-            yield f"kata-bridge: {self._bridge.problem or 'not synced'}"
+        if (fault := session_fault(self._bridge)) is not None:
+            yield f"guests not synced: {fault.text}"
         yield from filter(None, (each.wait_reason(name) for name, each in self._watch.freshness().items()))
         yield from (f"tenant {name}: {_WORDS[state]}" for name, state in missing.items())
 
@@ -79,7 +72,7 @@ class Report:
         services, slices = controller.cache.counts()
         return {
             "isDraining": self.is_draining,
-            "bridge": {"isSynced": self._bridge.is_synced, "problem": self._bridge.problem},
+            "bridge": session_document(self._bridge),
             "sources": {name: each.document() for name, each in self._watch.freshness().items()},
             "watches": self._watch.count,
             "services": services,

@@ -87,6 +87,7 @@ class KubeproxyExt:
             ),
             self._tasks,
             random.random,
+            time.monotonic,
         )
         self._report = Report(controller, self._watch, self._pusher)
         self._add_gauges()

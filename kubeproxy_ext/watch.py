@@ -16,6 +16,7 @@ from daemonkit.kube.freshness import Freshness, freshness_of
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import NAMESPACES, Identity, Key
 from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
+from daemonkit.remedies import Hop, HopKind
 from daemonkit.tasks import Tasks
 from kubeproxy_ext.cache import transform
 from kubeproxy_ext.cache.object_cache import ObjectCache, tenant_of
@@ -37,6 +38,9 @@ from tenancy import keys
 LINGER_S = 120.0
 # A page is in memory as bytes and as objects; this bounds what a list of thousands needs.
 PAGE_SIZE = 200
+SUPER_CLUSTER = Hop(
+    HopKind.API_SERVER, "super cluster", "superCluster.kubeconfigFile", "packaging/rbac/kubeproxy-ext.yaml"
+)
 
 
 class NodeTarget(Protocol):
@@ -197,7 +201,7 @@ class Watch:
             kinds["services"] = [each.services for each in pairs]
             kinds["endpointSlices"] = [each.slices for each in pairs]
         now = self._clock()
-        return {name: freshness_of(reflectors, now) for name, reflectors in kinds.items()}
+        return {name: freshness_of(reflectors, now, SUPER_CLUSTER) for name, reflectors in kinds.items()}
 
     def ages(self) -> dict[str, float | None]:
         """Seconds since each kind was last confirmed by all its watches; None before that."""

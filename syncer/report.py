@@ -3,6 +3,8 @@
 
 from collections.abc import Callable
 
+from daemonkit.kube.freshness import Failure, freshness_of
+from daemonkit.remedies import Hop, HopKind
 from daemonkit.status.server import Query, Readiness, Reply
 from syncer.attachments import Attachment, Attachments
 from syncer.cache import is_verified
@@ -20,6 +22,15 @@ from syncer.work_queue import WorkQueue
 
 # Objects that are not synced, of one tenant, in `/status`.
 MAX_SHOWN = 50
+SUPER_CLUSTER = Hop(
+    HopKind.API_SERVER, "super cluster", "superCluster.kubeconfigFile", "packaging/rbac/vc-syncer.yaml"
+)
+TENANT = Hop(
+    HopKind.API_SERVER,
+    "the tenant's API server",
+    "the tenant's kubeconfig",
+    "packaging/rbac/options/vc-syncer-tenant.yaml",
+)
 PHASES = ("Synced", "NotSynced", "Unusable")
 
 
@@ -36,6 +47,8 @@ class StatusReport:
         source_problem: Callable[[], str],
         replica: Replica | None = None,
         orphans: OrphanCollector | None = None,
+        *,
+        clock: Callable[[], float],
     ) -> None:
         self._attachments = attachments
         self._super = super_cluster
@@ -45,6 +58,7 @@ class StatusReport:
         self._source_problem = source_problem
         self._replica = replica
         self._orphans = orphans
+        self._clock = clock
         self.is_draining = False
 
     def readiness(self) -> Readiness:
@@ -56,12 +70,14 @@ class StatusReport:
         """
         lines: list[str] = []
         reasons: list[str] = []
+        found = freshness_of(self._super.reflectors.values(), self._clock(), SUPER_CLUSTER)
         unsynced = [each.name for each in self._super.reflectors.values() if not each.synced.is_set()]
         if unsynced:
-            failures = [each.failure for each in self._super.reflectors.values() if each.failure is not None]
-            reason = f": {failures[0].message}" if failures else ""
-            lines.append(f"super cluster: not synced: {', '.join(unsynced[:5])}{reason}")
-            reasons.append(lines[-1])
+            kinds = ", ".join(unsynced[:5])
+            lines.append(f"super cluster: not synced: {kinds}{found.because}")
+            reasons.append(f"{kinds} not synced{'' if found.fault is None else f': {found.fault.text}'}")
+        elif found.fault is not None:
+            lines.append(found.line("super cluster"))
         else:
             lines.append("super cluster: ok")
         problem = self._source_problem()
@@ -96,6 +112,7 @@ class StatusReport:
                         "isSynced": each.synced.is_set(),
                         "ageSeconds": each.age_s(),
                         "lists": each.lists,
+                        **_failure(each.failure, each.name, now),
                     }
                     for each in self._super.reflectors.values()
                 },
@@ -185,6 +202,13 @@ class StatusReport:
         }
 
 
+def _failure(failure: Failure | None, name: str, now: float) -> dict[str, object]:
+    """Why a kind of the super cluster cannot be read now."""
+    if failure is None:
+        return {}
+    return {"failure": failure.fault(SUPER_CLUSTER, name).failure_document(now - failure.since)}
+
+
 def _replica_line(replica: Replica) -> str:
     shards = f"{replica.held_shards} of {SHARDS} shards, {replica.live_replicas} replicas alive"
     if replica.is_renewed:
@@ -240,5 +264,6 @@ def _tenant_line(each: Attachment) -> tuple[str, bool]:
         return "", False
     failure = session.failure
     if failure is not None:
-        return f"tenant {session.tenant.key}: not reachable: {failure.message}", False
+        fault = TENANT.fault(failure.cause, failure.message, failure.server)
+        return f"tenant {session.tenant.key}: not reachable: {fault.text}; {fault.remedy}", False
     return f"tenant {session.tenant.key}: not synced", True

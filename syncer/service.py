@@ -146,6 +146,7 @@ class SyncerService:
             self._source_problem,
             self._ownership if isinstance(self._ownership, Replica) else None,
             self._orphans,
+            clock=outside.monotonic,
         )
         add_live_metrics(
             self._metrics.registry,

@@ -148,7 +148,7 @@ class Service:
         lines.append(self._audit_log.report())
         if self.state.is_draining:
             lines.append("draining")
-        missing = [f"{each.name} not synced" for each in sources if each.age_s is None]
+        missing = [*filter(None, (each.wait_reason() for each in sources))]
         if self.state.is_draining:
             missing.append("draining")
         return Readiness(not missing, tuple(lines), "; ".join(missing))

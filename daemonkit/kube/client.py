@@ -17,11 +17,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from daemonkit import os_errors
 from daemonkit.kube.connection import Connection, dial
 from daemonkit.kube.credentials import Credentials, Current
 from daemonkit.kube.http1 import Head, HttpError, Reply, request
 from daemonkit.kube.kubeconfig import load
 from daemonkit.kube.resources import Status
+from daemonkit.remedies import Cause, Fault, Hop, cause_of_status
 
 CONNECT_TIMEOUT_S = 10.0
 # The API server ends ordinary requests after 60 s itself (--request-timeout).
@@ -37,12 +39,13 @@ IDLE_S = 30.0
 
 
 class ApiError(Exception):
-    """The server answered with an error. `status.code` is the HTTP status code."""
+    """The server answered with an error. `status.code` is the HTTP status code, `server` the server's URL."""
 
     def __init__(self, status: Status, retry_after_s: float = 0.0) -> None:
         super().__init__(f"{status.code} {status.reason}: {status.message}"[:500])
         self.status = status
         self.retry_after_s = retry_after_s
+        self.server = ""
 
     @property
     def is_too_large(self) -> bool:
@@ -54,7 +57,18 @@ class ApiError(Exception):
 
 
 class UnreachableError(Exception):
-    """The server did not answer: connection, TLS, or a deadline."""
+    """The server did not answer: connection, TLS, or a deadline. `server` is its URL, where it is known."""
+
+    def __init__(self, text: str = "", cause: Cause = Cause.OTHER) -> None:
+        super().__init__(text)
+        self.cause = cause
+        self.server = ""
+
+
+def fault_of(hop: Hop, error: ApiError | UnreachableError) -> Fault:
+    """The error as an operator reads it; `hop` is the server as the configuration names it."""
+    cause = error.cause if isinstance(error, UnreachableError) else cause_of_status(error.status.code)
+    return hop.fault(cause, str(error), error.server)
 
 
 class AnswerTooLargeError(UnreachableError):
@@ -266,15 +280,16 @@ class Client:
         place = urlsplit(now.access.server)
         fields = {"Host": place.netloc, "User-Agent": self._user_agent, **_headers(now, body, content_type)}
         data = request(method, place.path + path, params, fields, body)
-        with _translated():
+        with _of_server(now.access.server), _translated():
             answer = await self._ask(now, data, deadlines, before_send, can_repeat=can_repeat)
         try:
-            if answer.head.status == 401:
-                # The files may have changed without a trace in their metadata.
-                self._credentials.reload()
-            if not 200 <= answer.head.status < 300:
-                raise await _error(answer, deadlines)
-            yield answer
+            with _of_server(now.access.server):
+                if answer.head.status == 401:
+                    # The files may have changed without a trace in their metadata.
+                    self._credentials.reload()
+                if not 200 <= answer.head.status < 300:
+                    raise await _error(answer, deadlines)
+                yield answer
         finally:
             if answer.reply.is_complete and answer.reply.is_reusable and answer.connection.is_quiet:
                 self._keep(now, answer.connection)
@@ -333,14 +348,7 @@ async def _connected(now: Current) -> Connection:
     host = place.hostname or ""
     port = place.port or (443 if place.scheme == "https" else 80)
     name = None if now.tls is None else now.access.server_name or host
-    try:
-        return await dial(host, port, now.tls, name)
-    except ssl.SSLCertVerificationError as error:
-        raise UnreachableError(f"certificate: {error.verify_message}") from None
-    except ssl.SSLError as error:
-        raise UnreachableError(f"TLS: {error.reason or error}") from None
-    except OSError as error:
-        raise UnreachableError(f"connect: {error}") from None
+    return await dial(host, port, now.tls, name)
 
 
 async def _asked(
@@ -396,8 +404,19 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except TimeoutError:
-        raise DeadlineError("nothing came in time") from None
+        raise DeadlineError("no answer in time", Cause.TIMEOUT) from None
     except HttpError as error:
-        raise UnreachableError(f"HTTP: {error}") from None
+        raise UnreachableError(f"HTTP: {error}", Cause.MALFORMED) from None
     except OSError as error:
-        raise UnreachableError(f"{type(error).__name__}: {error}"[:500]) from None
+        text, cause = os_errors.describe(error)
+        raise UnreachableError(text[:500], cause) from None
+
+
+@contextlib.contextmanager
+def _of_server(server: str) -> Iterator[None]:
+    """Note in errors which server they are of."""
+    try:
+        yield
+    except (ApiError, UnreachableError) as error:
+        error.server = error.server or server
+        raise

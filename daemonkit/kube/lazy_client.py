@@ -7,6 +7,7 @@ from pathlib import Path
 
 from daemonkit.kube.client import MAX_RESPONSE_BYTES, Client, UnreachableError
 from daemonkit.kube.credentials import CredentialsError
+from daemonkit.remedies import Cause
 
 
 class LazyClient:
@@ -48,7 +49,7 @@ class LazyClient:
             try:
                 self._client = Client.from_kubeconfig(self._kubeconfig, user_agent=self._user_agent)
             except CredentialsError as error:
-                raise UnreachableError(f"kubeconfig: {error}") from None
+                raise UnreachableError(f"kubeconfig: {error}", Cause.CONFIGURATION) from None
         return self._client
 
     async def close(self) -> None:

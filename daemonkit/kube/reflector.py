@@ -57,6 +57,7 @@ from daemonkit.kube.watch import (
     Removed,
     Undecodable,
 )
+from daemonkit.remedies import Cause, cause_of_status
 
 _log = logs.get(__name__)
 
@@ -280,15 +281,16 @@ class Reflector(Generic[T]):
         except ApiError as error:
             if error.status.code == 404 and step.action is Action.LIST and self._accept_absence():
                 return Absent()
-            return Refused(error.status, error.retry_after_s, is_useful=self._confirmations > confirmations)
+            is_useful = self._confirmations > confirmations
+            return Refused(error.status, error.retry_after_s, is_useful, error.server)
         except DeadlineError as error:
             if step.action is Action.WATCH:
                 return Stalled(is_useful=self._confirmations > confirmations)
-            return Unreachable(str(error))
+            return Unreachable(str(error), error.cause, error.server)
         except UnreachableError as error:
             if self._confirmations > confirmations:
                 return Ended(lasted_s=0.0, is_useful=True)
-            return Unreachable(str(error))
+            return Unreachable(str(error), error.cause, error.server)
         except RegressedError as error:
             return Regressed(error.known, error.offered)
         except GarbageError as error:
@@ -469,7 +471,7 @@ class Reflector(Generic[T]):
             "action": step.action,
             "version": self._store.version,
         }
-        code = 0
+        code, cause, server = 0, Cause.OTHER, ""
         match outcome:
             case Listed():
                 _log.info("listed", **fields, objects=len(self._store.objects))
@@ -484,14 +486,16 @@ class Reflector(Generic[T]):
                 _log.debug("watch brought nothing in time", **fields, next=following.step.action)
                 return
             case Refused(status):
-                code = status.code
+                code, cause, server = status.code, cause_of_status(status.code), outcome.server
                 reason = f"{status.code} {status.reason}: {status.message}"
             case Regressed(known, offered):
                 reason = f"the server offers version {offered}, which is older than {known}"
-            case Garbage(reason) | Unreachable(reason):
+            case Garbage(reason):
+                cause = Cause.MALFORMED
+            case Unreachable(reason, cause, server):
                 pass
-        version = self._store.version
-        self._failure_log.failed(step, reason, code, self._clock(), version=version, following=following)
+        failure = Failure(reason, self._clock(), code, cause, server)
+        self._failure_log.failed(step, failure, version=self._store.version, following=following)
 
 
 def _body_limit(params: Mapping[str, str]) -> int:

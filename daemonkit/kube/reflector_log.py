@@ -2,6 +2,7 @@
 """What a reflector logs: that it fails and works again, and objects that are too large."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from daemonkit import logs
 from daemonkit.kube.freshness import Failure
@@ -31,11 +32,11 @@ class FailureLog:
         self.current: Failure | None = None
         """What has failed since the server last proved that the objects are current."""
 
-    def failed(
-        self, step: Step, reason: str, code: int, now: float, *, version: str, following: Progress
-    ) -> None:
-        reason = reason[:MAX_REASON_CHARACTERS]
-        self.current = Failure(reason, now if self.current is None else self.current.since, code)
+    def failed(self, step: Step, failure: Failure, *, version: str, following: Progress) -> None:
+        """Note a failure of now; it began with the first since the last success."""
+        reason = failure.message[:MAX_REASON_CHARACTERS]
+        since = failure.since if self.current is None else self.current.since
+        self.current = replace(failure, message=reason, since=since)
         is_new = self._logged is None or self._logged[1] != reason
         self._logged = step.action, reason
         (_log.warning if is_new else _log.debug)(
@@ -43,6 +44,7 @@ class FailureLog:
             resource=self._resource,
             action=step.action,
             version=version,
+            server=failure.server,
             reason=reason,
             failures=following.failures,
             next=following.step.action,

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from daemonkit.backoff import backoff_s, spread_s
 from daemonkit.kube.resources import Status
+from daemonkit.remedies import Cause
 
 BACKOFF_FIRST_S = 0.5
 # client-go's reflector backs off to 30 s as well (tools/cache/reflector.go).
@@ -102,13 +103,16 @@ class Refused:
     status: Status
     retry_after_s: float = 0.0
     is_useful: bool = False
+    server: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """No answer: connection, TLS or a deadline."""
+    """No answer: connection, TLS or a deadline; `server` is empty where no kubeconfig names it."""
 
     reason: str
+    cause: Cause = Cause.OTHER
+    server: str = ""
 
 
 Outcome = Listed | Absent | Ended | Stalled | Garbage | Regressed | Refused | Unreachable

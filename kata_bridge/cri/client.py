@@ -8,6 +8,8 @@ import grpc
 import grpc.aio
 
 from bridge_api.rpc import UnaryMethod
+from daemonkit import os_errors
+from daemonkit.remedies import Fault, Hop, HopKind
 from kata_bridge.cri.messages import (
     LIST_POD_SANDBOX,
     POD_SANDBOX_STATUS,
@@ -29,6 +31,8 @@ TIMEOUT_S = 5.0
 # As the kubelet: a list of all sandboxes with their annotations can exceed gRPC's 4 MiB.
 _MAX_MESSAGE_BYTES = 16 << 20
 
+CRI_HOP = Hop(HopKind.CRI, "CRI", "sandboxes.cri.socket")
+
 _OPTIONS = (
     ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
     # A runtime that restarts is away for some two seconds; the default waits up to two minutes.
@@ -43,10 +47,11 @@ _OPTIONS = (
 
 
 class CriError(Exception):
-    """The runtime does not answer (`is_away`), or refuses."""
+    """The runtime does not answer (`is_away`), or refuses; `fault` has what to do."""
 
-    def __init__(self, text: str, *, is_away: bool) -> None:
+    def __init__(self, text: str, fault: Fault, *, is_away: bool) -> None:
         super().__init__(text)
+        self.fault = fault
         self.is_away = is_away
 
 
@@ -87,11 +92,15 @@ class CriClient:
         try:
             return await method.stub(self._channel)(request, timeout=self._timeout_s)
         except grpc.aio.AioRpcError as error:
-            code, text = error.code(), f"{self._socket}: {method.name}: {error.details()}"
+            code, details = error.code(), error.details() or error.code().name
+            text = f"{self._socket}: {method.name}: {details}"
+            # Of the operating system's errors gRPC keeps the text alone.
+            known, cause = os_errors.describe_text(details)
+            fault = CRI_HOP.fault(cause, f"{method.name}: {known}", str(self._socket))
             if code is grpc.StatusCode.NOT_FOUND:
-                raise _NotFoundError(text, is_away=False) from None
+                raise _NotFoundError(text, fault, is_away=False) from None
             is_away = code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-            raise CriError(text, is_away=is_away) from None
+            raise CriError(text, fault, is_away=is_away) from None
 
 
 class _NotFoundError(CriError):

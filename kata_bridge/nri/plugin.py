@@ -6,8 +6,9 @@ import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from daemonkit import logs
+from daemonkit import logs, os_errors
 from daemonkit.protobuf import encode
+from daemonkit.remedies import Cause, Fault, Hop, HopKind
 from daemonkit.tasks import Tasks
 from kata_bridge.nri.dispatch import Dispatch, Handler
 from kata_bridge.nri.events import SINCE_0_10, Event
@@ -42,6 +43,8 @@ DRAIN_S, QUIET_S = 0.6, 0.02
 _CONNECT_S = 2.0
 _READ_BYTES = 64 << 10
 _STOP_S = 1.0
+_REJECTED = "refused"
+_NRI = Hop(HopKind.NRI, "NRI", "sandboxes.nri")
 
 _log = logs.get(__name__)
 
@@ -62,12 +65,20 @@ class Plugin:
         self._handler = handler
         self._events = events
         self._session: Session | None = None
+        self._failure: tuple[Fault, float] | None = None
         self._tasks = Tasks("nri")
 
     @property
     def is_connected(self) -> bool:
         """Whether events arrive: the runtime has reported what is there."""
         return self._session is not None and self._session.is_synchronized
+
+    def failure(self) -> tuple[Fault, float] | None:
+        """Why no events arrive, and for how many seconds; None while they do, or before an attempt."""
+        if self.is_connected or self._failure is None:
+            return None
+        fault, since_s = self._failure
+        return fault, asyncio.get_running_loop().time() - since_s
 
     @property
     def runtime(self) -> str:
@@ -89,7 +100,8 @@ class Plugin:
         try:
             while True:
                 session = Session(self._events, is_reduced=is_reduced)
-                reason = await self._one_connection(session)
+                reason, cause = await self._one_connection(session)
+                self._note_failure(_NRI.fault(cause, reason, str(self._socket)), session)
                 if session.is_synchronized:
                     _log.warning("lost the NRI connection", runtime=session.runtime, reason=reason)
                     backoff_s, last_reported = FIRST_BACKOFF_S, reason
@@ -102,18 +114,25 @@ class Plugin:
         finally:
             await self._tasks.close(_STOP_S)
 
-    async def _one_connection(self, session: Session) -> str:
+    def _note_failure(self, fault: Fault, session: Session) -> None:
+        since_s = asyncio.get_running_loop().time()
+        if self._failure is not None and not session.is_synchronized:
+            since_s = self._failure[1]
+        self._failure = fault, since_s
+
+    async def _one_connection(self, session: Session) -> tuple[str, Cause]:
         """Return why it ended."""
         try:
             async with asyncio.timeout(_CONNECT_S):
                 reader, writer = await asyncio.open_unix_connection(self._socket)
         except TimeoutError:
-            return f"no connection within {_CONNECT_S:g} s"
+            return f"no connection within {_CONNECT_S:g} s", Cause.TIMEOUT
         except OSError as error:
-            return error.strerror or str(error)
+            return os_errors.describe(error)
         self._session = session
         try:
-            return await self._serve(session, reader, writer)
+            reason = await self._serve(session, reader, writer)
+            return reason, Cause.FORBIDDEN if reason.startswith(_REJECTED) else Cause.CLOSED
         finally:
             self._session = None
             writer.close()
@@ -170,7 +189,7 @@ class Plugin:
         try:
             await calls.call(RUNTIME, "RegisterPlugin", encode(self._register), REGISTER_S)
         except TtrpcError as error:
-            reason = f"refused: {error.message}"
+            reason = f"{_REJECTED}: {error.message}"
         except TimeoutError:
             reason = f"no answer to RegisterPlugin within {REGISTER_S:g} s"
         except ConnectionError:

@@ -37,7 +37,7 @@ class CriLister:
                 if status is not None:
                     found.append(detailed(item, status))
         except CriError as error:
-            raise ListError(str(error)) from None
+            raise ListError(str(error), error.fault) from None
         return tuple(found)
 
 

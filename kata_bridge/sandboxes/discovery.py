@@ -10,8 +10,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from daemonkit import logs
+from daemonkit import logs, os_errors
 from daemonkit.files.watched import FilesError
+from daemonkit.remedies import Cause, Fault, Hop, HopKind
+from kata_bridge.cri.client import CRI_HOP
 from kata_bridge.metrics import KataBridgeMetrics
 from kata_bridge.sandboxes.core.sandbox import SandboxChange, SandboxObservation, is_sandbox_id
 from kata_bridge.sandboxes.core.tracker import SandboxTracker
@@ -24,12 +26,20 @@ RETRY_S = 1.0
 LIST_S = 10.0
 
 NRI, CRI, DIRECTORY = "nri", "cri", "directory"
+_HOPS = {
+    CRI: CRI_HOP,
+    DIRECTORY: Hop(HopKind.FILE, "sandboxes.directory", "the directory and its files"),
+}
 
 _log = logs.get(__name__)
 
 
 class ListError(Exception):
     """The runtime did not list its sandboxes; nothing may be concluded from that."""
+
+    def __init__(self, text: str, fault: Fault | None = None) -> None:
+        super().__init__(text)
+        self.fault = fault
 
 
 class Lister(Protocol):
@@ -63,6 +73,7 @@ class Discovery:
         self._loop = asyncio.get_running_loop()
         self._last_success_s: dict[str, float] = {}
         self._failures: dict[str, str] = {}
+        self._faults: dict[str, tuple[Fault, float]] = {}
         self._needs_runtime = has_nri or lister is not None
         self._is_due = asyncio.Event()
         self._has_synced = False
@@ -84,6 +95,11 @@ class Discovery:
         """Sources that are away, and files that cannot be used."""
         files = {} if self._directory is None else self._directory.problems
         return self._failures | {f"file {name}": problem for name, problem in files.items()}
+
+    def faults(self) -> dict[str, tuple[Fault, float]]:
+        """Why the runtime's list or the directory is away, and for how many seconds."""
+        now_s = self._loop.time()
+        return {name: (fault, now_s - since_s) for name, (fault, since_s) in self._faults.items()}
 
     # ---- NRI
 
@@ -137,8 +153,12 @@ class Discovery:
         try:
             async with asyncio.timeout(LIST_S):
                 observations = await lister.sandboxes(self._tracker.is_known)
-        except (ListError, TimeoutError) as error:
-            self._failed(CRI, str(error) or f"no answer within {LIST_S:g} s")
+        except ListError as error:
+            self._failed(CRI, str(error), error.fault)
+            return False
+        except TimeoutError:
+            reason = f"no answer within {LIST_S:g} s"
+            self._failed(CRI, reason, CRI_HOP.fault(Cause.TIMEOUT, reason))
             return False
         # A lister reads what a runtime sent. Where NRI is off this loop alone finds sandboxes; it lists
         # again, and /status shows the error until then.
@@ -178,10 +198,14 @@ class Discovery:
 
     def _succeeded(self, source: str) -> None:
         self._last_success_s[source] = self._loop.time()
+        self._faults.pop(source, None)
         if self._failures.pop(source, None) is not None:
             _log.info("source of sandboxes is back", source=source)
 
-    def _failed(self, source: str, reason: str) -> None:
+    def _failed(self, source: str, reason: str, fault: Fault | None = None) -> None:
+        _, since_s = self._faults.get(source, (None, self._loop.time()))
+        fault = fault or _HOPS[source].fault(os_errors.describe_text(reason)[1], reason)
+        self._faults[source] = fault, since_s
         self._metrics.source_errors.labels(source).inc()
         if source not in self._failures:
             _log.warning("source of sandboxes is away, known sandboxes stay", source=source, reason=reason)

@@ -14,9 +14,10 @@ from pathlib import Path
 import msgspec
 
 from daemonkit import logs
-from daemonkit.kube.client import ApiError, UnreachableError
+from daemonkit.kube.client import ApiError, UnreachableError, fault_of
 from daemonkit.kube.lazy_client import LazyClient
 from daemonkit.kube.resources import PODS, MetadataOnly
+from daemonkit.remedies import Hop, HopKind
 from kata_bridge.sandboxes.core.sandbox import Sandbox
 
 JSON = "application/json"
@@ -27,6 +28,9 @@ REQUEST_S = 5.0
 # The client keeps four connections.
 PARALLEL = 4
 RETRIES_S = (0.2, 1.0)
+SUPER_CLUSTER = Hop(
+    HopKind.API_SERVER, "super cluster", "gate.superCluster.kubeconfigFile", "packaging/rbac/kata-bridge.yaml"
+)
 
 _log = logs.get(__name__)
 
@@ -96,6 +100,9 @@ class SuperClusterWriter:
 
     def _failed(self, error: Exception) -> None:
         reason = str(error) or f"no answer within {REQUEST_S:g} s"
+        if isinstance(error, (ApiError, UnreachableError)):
+            fault = fault_of(SUPER_CLUSTER, error)
+            reason = f"{fault.text}; {fault.remedy}"
         if not self._problem:
             _log.warning("cannot report blocked pods to the super cluster", reason=reason)
         self._problem = reason

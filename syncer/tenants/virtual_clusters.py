@@ -15,6 +15,7 @@ from daemonkit import logs
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import SECRETS, VIRTUAL_CLUSTERS, Key
 from daemonkit.kube.store import Change, DecodeFailed, Deleted
+from daemonkit.remedies import Hop, HopKind
 from daemonkit.tasks import Tasks
 from syncer.core.orphans import KnownClusters
 from syncer.tenants.port import PublishTenants, TenantState, Unusable
@@ -32,6 +33,13 @@ from syncer.tenants.virtual_cluster import (
 MAX_SECRET_NAMES = 64
 
 _log = logs.get(__name__)
+
+_META_CLUSTER = Hop(
+    HopKind.API_SERVER,
+    "cluster of VirtualClusters",
+    "tenants.virtualClusters.kubeconfigFile or superCluster.kubeconfigFile",
+    "packaging/rbac/vc-syncer.yaml",
+)
 
 
 class VirtualClusterSource:
@@ -85,7 +93,10 @@ class VirtualClusterSource:
     def problem(self) -> str:
         """Why VirtualClusters cannot be read now; empty if they can."""
         failure = self._clusters.failure
-        return "" if failure is None else f"{self._clusters.name}: {failure.message}"
+        if failure is None:
+            return ""
+        fault = failure.fault(_META_CLUSTER, self._clusters.name)
+        return f"{fault.text}; {fault.remedy}"
 
     def known(self) -> KnownClusters:
         """All VirtualClusters, whether they are served or not."""

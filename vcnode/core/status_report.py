@@ -10,6 +10,7 @@ from vcnode.terminal import Style, Styled, columns, duration, indented, styled, 
 
 _MAX_NAMES = 12
 _STYLES = {
+    "NOT READY": Style.BAD,
     "PROBLEM": Style.BAD,
     "BAD TENANT": Style.BAD,
     "POD NOT SERVED": Style.BAD,
@@ -25,8 +26,11 @@ class ReportError(Exception):
 
 
 class SourceFailure(msgspec.Struct):
+    """`remedy` is empty in the answer of an older daemon."""
+
     message: str = ""
     seconds: float = 0.0
+    remedy: str = ""
 
 
 class RetainedTenants(msgspec.Struct, rename="camel"):
@@ -149,16 +153,20 @@ def read(readyz: tuple[int, bytes], status_body: bytes) -> DaemonReport:
     return DaemonReport(code == 200, why, status, whole)
 
 
+def unready_lines(readyz: tuple[str, ...]) -> list[str]:
+    """Of `/readyz` the lines of what is not in order: each has its hop, error, since when, and what to do."""
+    return [line for line in readyz if not line.partition(": ")[2].startswith("ok")] or ["no reason given"]
+
+
 def render(report: DaemonReport, where: str, now_s: float, width: int | None = None) -> list[str]:
     """The lines to print, of at most `width` characters. `now_s` is in seconds since the epoch."""
     status = report.status
     on_node = f" on {status.node_name}" if status.node_name else ""
     readiness, style = ("ready", Style.GOOD) if report.is_ready else ("NOT READY", Style.BAD)
-    why = "" if report.is_ready else f": {'; '.join(report.why) or 'no reason given'}"
     name = f"{status.daemon}{on_node}: "
     span = (len(name), len(name) + len(readiness), style)
-    head = Styled(f"{name}{readiness}{why}  ({where})", span)
-    rows = ((styled(label, _STYLES.get(label)), value) for label, value in _rows(status, now_s))
+    head = Styled(f"{name}{readiness}  ({where})", span)
+    rows = ((styled(label, _STYLES.get(label)), value) for label, value in _rows(report, now_s))
     below = columns(rows, None if width is None else width - 2)
     return [*wrapped(head, width, "    "), *map(indented, below)]
 
@@ -170,7 +178,10 @@ def render_silent(where: str, problem: str, width: int | None = None) -> list[st
     return wrapped(Styled(line, (start, start + len("NO ANSWER"), Style.BAD)), width, "    ")
 
 
-def _rows(status: DaemonStatus, now_s: float) -> Iterator[tuple[str, str]]:
+def _rows(report: DaemonReport, now_s: float) -> Iterator[tuple[str, str]]:
+    status = report.status
+    if not report.is_ready:
+        yield from (("NOT READY", line) for line in unready_lines(report.why))
     if status.started_at is not None:
         yield "running", f"{duration(now_s - status.started_at)}, pid {status.pid}"
     if status.is_draining:
@@ -180,7 +191,7 @@ def _rows(status: DaemonStatus, now_s: float) -> Iterator[tuple[str, str]]:
     if status.kubelet is not None:
         yield "kubelet", f"{status.kubelet.address}, connections {status.kubelet.connections}"
     for name, source in sorted(status.sources.items()):
-        yield from _source(name, source)
+        yield from _source(name, source, is_failure_shown=report.is_ready)
     if isinstance(status.tenants, dict):
         known = {name: each.sync_state for name, each in status.tenants.items()}
         yield "tenants", _names(n if k == "synced" else f"{n} ({words(k)})" for n, k in sorted(known.items()))
@@ -217,15 +228,17 @@ def _rows(status: DaemonStatus, now_s: float) -> Iterator[tuple[str, str]]:
         yield "tunnels", str(status.tunnels)
 
 
-def _source(name: str, source: SourceStatus) -> Iterator[tuple[str, str]]:
+def _source(name: str, source: SourceStatus, *, is_failure_shown: bool) -> Iterator[tuple[str, str]]:
     if source.age_seconds is None:
         yield f"source {name}", "not synced"
     else:
         kind = "from saved state, not synced, " if source.is_saved_state else ""
         yield f"source {name}", f"{kind}age {duration(source.age_seconds)}"
-    if source.failure is not None:
+    if source.failure is not None and is_failure_shown:
         since = duration(source.failure.seconds)
         yield "PROBLEM", f"{name} cannot be read for {since}: {source.failure.message}"
+        if source.failure.remedy:
+            yield "REMEDY", source.failure.remedy
     if source.retained is not None:
         since, retained = duration(source.retained.seconds), source.retained
         remedy = "restore them, or `vcnode tenant release`"

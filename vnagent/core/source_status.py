@@ -3,12 +3,14 @@
 
 from dataclasses import dataclass
 
+from daemonkit.remedies import Fault
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why a source cannot be read, and for how long."""
 
-    message: str
+    fault: Fault
     for_s: float
 
 
@@ -57,7 +59,14 @@ class SourceStatus:
     def _failure_text(self) -> str:
         if self.failure is None:
             return ""
-        return f"; cannot be read for {self.failure.for_s:.0f} s: {self.failure.message}"
+        fault = self.failure.fault
+        return f"; cannot be read for {self.failure.for_s:.0f} s: {fault.text}; {fault.remedy}"
+
+    def wait_reason(self) -> str:
+        """Why it is not synced, without ages; empty if it is."""
+        if self.age_s is not None:
+            return ""
+        return f"{self.name} not synced{'' if self.failure is None else f': {self.failure.fault.text}'}"
 
     def document(self) -> dict[str, object]:
         """The same for machines."""
@@ -66,7 +75,7 @@ class SourceStatus:
             "isSavedState": self.is_saved,
         }
         if self.failure is not None:
-            found["failure"] = {"message": self.failure.message, "seconds": round(self.failure.for_s, 3)}
+            found["failure"] = self.failure.fault.failure_document(self.failure.for_s)
         if self.retained is not None:
             retained: dict[str, object] = {
                 "tenants": self.retained.tenants,

@@ -3,6 +3,7 @@
 
 import asyncio
 
+from daemonkit.remedies import Cause
 from daemonkit.tasks import Tasks
 from tenancy.ownership import ContainerPolicy
 from tenancy.registry import Registry
@@ -10,7 +11,7 @@ from tenancy.removals import present_in
 from vnagent.config import PodSource, VnAgentConfiguration
 from vnagent.core.source_status import SourceStatus
 from vnagent.reload import Reloadable
-from vnagent.sources.files import PodListFile, SourceError, TenantDirectory
+from vnagent.sources.files import DIRECTORY, PodListFile, SourceError, TenantDirectory
 from vnagent.sources.kubelet_pods import KubeletPods
 from vnagent.sources.port import RefreshablePods, RunningSource, Source
 from vnagent.sources.publisher import PODS, TENANTS, Publisher
@@ -152,8 +153,9 @@ class ConfiguredSources:
         except SourceError as error:
             return str(error)
         if not self._publisher.publish_tenants(reading):
-            directory.confirmation.fail("the certificate authorities cannot be used together")
-            return "the certificate authorities cannot be used together"
+            problem = "the certificate authorities cannot be used together"
+            directory.confirmation.fail(DIRECTORY.fault(Cause.CONFIGURATION, problem))
+            return problem
         directory.confirmation.confirm()
         problems = self._state.tenant_problems
         return "; ".join(f"{each.source}: {each.reason}" for each in problems) or None

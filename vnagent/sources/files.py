@@ -9,8 +9,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from daemonkit import os_errors
 from daemonkit.config import yaml_values
 from daemonkit.files.watched import FilesError, Watched, signature
+from daemonkit.remedies import Hop, HopKind
 from daemonkit.tls.contexts import TlsError, check_authorities
 from tenancy.document import TenantError, parse_tenant
 from tenancy.ownership import ContainerPolicy, Owned
@@ -25,6 +27,8 @@ from vnagent.tenants.reading import TenantsReading
 MAX_POD_LIST_BYTES = 64 << 20
 # `acme.yaml.removed` beside no `acme.yaml` confirms that the tenant was removed and the file not lost.
 REMOVED_SUFFIX = ".removed"
+DIRECTORY = Hop(HopKind.FILE, "tenants.directory", "the directory and its files")
+_POD_LIST = Hop(HopKind.FILE, "pods.file", "the file")
 
 
 class SourceError(Exception):
@@ -53,7 +57,7 @@ class TenantDirectory:
             markers = {path.stem: signature(path) for path in self._removed.snapshot()}
             content = self._watched.snapshot()
         except FilesError as error:
-            self.confirmation.fail(str(error))
+            self.confirmation.fail(DIRECTORY.fault(os_errors.describe_text(str(error))[1], str(error)))
             raise SourceError(str(error)) from None
         found: dict[str, Tenant | Bad] = {path.name: _tenant(data) for path, data in content.items()}
         found |= {path.name: Bad(problem) for path, problem in self._watched.problems.items()}
@@ -99,5 +103,6 @@ class PodListFile:
                 raise SourceError(self._watched.problems.get(self._path, "no such file"))
             return owned_pods(data, self._policy)
         except (PageError, SourceError) as error:
-            self.confirmation.fail(f"{self._path}: {error}")
+            cause = os_errors.describe_text(str(error))[1]
+            self.confirmation.fail(_POD_LIST.fault(cause, str(error), str(self._path)))
             raise SourceError(str(error)) from None

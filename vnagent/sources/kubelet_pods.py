@@ -5,8 +5,10 @@ while the control plane is away."""
 import asyncio
 
 from daemonkit import logs
+from daemonkit.remedies import Cause, Hop, HopKind
 from daemonkit.tasks import Tasks
 from tenancy.ownership import ContainerPolicy
+from vnagent.core.replies import TEXTS
 from vnagent.core.source_status import Failure
 from vnagent.pages.page import PageError
 from vnagent.pages.podlist import OwnedPods, OwnedPodsCollector, owned_pods
@@ -23,6 +25,17 @@ MIN_REFRESH_S = 0.1
 MAX_REFRESH_S = 1.0
 # How long a request waits for it. Kubernetes' own clients give up after 30 s at the earliest.
 REFRESH_S = 10.0
+
+_KUBELET = Hop(HopKind.KUBELET, "kubelet", "kubelet.address", "packaging/rbac/vn-agent.yaml")
+_CAUSES = {
+    "kubelet-unreachable": Cause.UNREACHABLE,
+    "kubelet-untrusted": Cause.UNTRUSTED,
+    "kubelet-timeout": Cause.TIMEOUT,
+    "kubelet-broke-off": Cause.CLOSED,
+    "kubelet-malformed": Cause.MALFORMED,
+    "kubelet-refused": Cause.FORBIDDEN,
+    "kubelet-failed": Cause.OVERLOADED,
+}
 
 _log = logs.get(__name__)
 
@@ -154,7 +167,11 @@ class KubeletPods:
     def _mark_failing(self, error: Exception) -> None:
         is_known = isinstance(error, (FetchError, PageError))
         message = str(error) if is_known else f"{type(error).__name__} in vn-agent, see its log"
-        self._confirmation.fail(f"kubelet /pods: {message}")
+        cause = _CAUSES.get(error.reason, Cause.OTHER) if isinstance(error, FetchError) else Cause.OTHER
+        text = TEXTS.get(message, message)
+        self._confirmation.fail(
+            _KUBELET.fault(cause, f"/pods: {text}", f"https://{self._kubelet.address.authority}")
+        )
         if self._is_failing:
             return
         self._is_failing = True

@@ -4,6 +4,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from daemonkit.remedies import Fault
 from tenancy.ownership import Owned
 from vnagent.core.source_status import Failure
 from vnagent.tenants.reading import TenantsReading
@@ -44,26 +45,26 @@ class Confirmation:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._confirmed_at: float | None = None
-        self._failure = ""
+        self._fault: Fault | None = None
         self._failing_since = 0.0
 
     def confirm(self) -> None:
         """The published objects are current."""
         self._confirmed_at = self._clock()
-        self._failure = ""
+        self._fault = None
 
     def confirm_unchanged(self) -> None:
         """The last read is still current. A source that failed, or was never read, stays unconfirmed."""
-        if self._confirmed_at is not None and not self._failure:
+        if self._confirmed_at is not None and self._fault is None:
             self._confirmed_at = self._clock()
 
-    def fail(self, message: str) -> None:
-        if not self._failure:
+    def fail(self, fault: Fault) -> None:
+        if self._fault is None:
             self._failing_since = self._clock()
-        self._failure = message
+        self._fault = fault
 
     def age_s(self) -> float | None:
         return None if self._confirmed_at is None else self._clock() - self._confirmed_at
 
     def failure(self) -> Failure | None:
-        return Failure(self._failure, self._clock() - self._failing_since) if self._failure else None
+        return None if self._fault is None else Failure(self._fault, self._clock() - self._failing_since)

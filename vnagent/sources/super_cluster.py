@@ -12,8 +12,10 @@ from pathlib import Path
 from daemonkit import logs
 from daemonkit.kube.client import Client
 from daemonkit.kube.credentials import CredentialsError
+from daemonkit.remedies import Cause, Hop
 from tenancy.ownership import ContainerPolicy
 from vnagent.core.source_status import Failure
+from vnagent.sources import super_pods, super_tenants
 from vnagent.sources.port import Confirmation, PublishPods, PublishTenants, RunningSource
 from vnagent.sources.super_pods import SuperPods
 from vnagent.sources.super_tenants import SuperTenants
@@ -27,12 +29,16 @@ _log = logs.get(__name__)
 
 def tenants(kubeconfig: Path, publish: PublishTenants, rotations: Mapping[str, Rotation]) -> RunningSource:
     """A source of the super cluster's tenants; `rotations` are those of before a restart."""
-    return _SourceWithClient(kubeconfig, lambda client: SuperTenants(client, publish, rotations=rotations))
+    return _SourceWithClient(
+        kubeconfig, super_tenants.HOP, lambda client: SuperTenants(client, publish, rotations=rotations)
+    )
 
 
 def pods(kubeconfig: Path, node_name: str, policy: ContainerPolicy, publish: PublishPods) -> RunningSource:
     """A source of the tenant pods on the node `node_name`."""
-    return _SourceWithClient(kubeconfig, lambda client: SuperPods(client, node_name, policy, publish))
+    return _SourceWithClient(
+        kubeconfig, super_pods.HOP, lambda client: SuperPods(client, node_name, policy, publish)
+    )
 
 
 class _SourceWithClient:
@@ -41,8 +47,9 @@ class _SourceWithClient:
     It waits for a usable kubeconfig: a restarted agent serves its saved state meanwhile.
     """
 
-    def __init__(self, kubeconfig: Path, make: Callable[[Client], RunningSource]) -> None:
+    def __init__(self, kubeconfig: Path, hop: Hop, make: Callable[[Client], RunningSource]) -> None:
         self._kubeconfig = kubeconfig
+        self._hop = hop
         self._make = make
         self._source: RunningSource | None = None
         self._confirmation = Confirmation(time.monotonic)
@@ -64,7 +71,8 @@ class _SourceWithClient:
             try:
                 return Client.from_kubeconfig(self._kubeconfig, user_agent="vn-agent")
             except CredentialsError as error:
-                self._confirmation.fail(f"kubeconfig {self._kubeconfig}: {error}")
+                reason = f"kubeconfig {self._kubeconfig}: {error}"
+                self._confirmation.fail(self._hop.fault(Cause.CONFIGURATION, reason))
                 if str(error) != known:
                     known = str(error)
                     _log.error("kubeconfig is invalid: correct it, it is read again", reason=known)

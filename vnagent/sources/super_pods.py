@@ -13,6 +13,7 @@ import msgspec
 
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import PODS, Key, ObjectMeta
+from daemonkit.remedies import Hop, HopKind
 from tenancy.ownership import ContainerPolicy, Owned, owned_pod
 from vnagent.core.source_status import Failure
 from vnagent.pages.podlist import OwnershipAnnotations
@@ -27,6 +28,11 @@ class _WatchedSpec(msgspec.Struct, frozen=True, rename="camel"):
     containers: tuple[_SuperContainer, ...] | None = None
     init_containers: tuple[_SuperContainer, ...] | None = None
     ephemeral_containers: tuple[_SuperContainer, ...] | None = None
+
+
+HOP = Hop(
+    HopKind.API_SERVER, "super cluster", "pods.kubeconfigFile", "packaging/rbac/options/vn-agent-pods.yaml"
+)
 
 
 class WatchedPod(msgspec.Struct, frozen=True):
@@ -79,7 +85,7 @@ class SuperPods:
         failure = self._reflector.failure
         if failure is None:
             return None
-        return Failure(f"{self._reflector.name}: {failure.message}", self._clock() - failure.since)
+        return Failure(failure.fault(HOP, self._reflector.name), self._clock() - failure.since)
 
     async def run(self) -> None:
         """Watch this node's pods until cancelled."""

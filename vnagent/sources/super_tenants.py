@@ -17,12 +17,14 @@ ConfigMaps likewise. Without its Secret a tenant is invalid, and keeps its last 
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from daemonkit import logs
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import CONFIG_MAPS, SECRETS, VIRTUAL_CLUSTERS, Key, KubeObject
 from daemonkit.kube.store import Change, Deleted, UndecodableDeleted
+from daemonkit.remedies import Hop, HopKind
 from tenancy.names import Refused
 from tenancy.registry import Bad
 from tenancy.tenant import Role, Tenant
@@ -44,7 +46,13 @@ from vnagent.tenants.virtualcluster import (
     source_of,
 )
 
-_NOT_FOUND, _FORBIDDEN = 404, 403
+_NOT_FOUND = 404
+HOP = Hop(
+    HopKind.API_SERVER,
+    "super cluster",
+    "tenants.kubeconfigFile",
+    "packaging/rbac/options/vn-agent-tenants.yaml",
+)
 
 _log = logs.get(__name__)
 
@@ -129,16 +137,15 @@ class SuperTenants:
             failure = reflector.failure
             if failure is None:
                 continue
-            message = failure.message
+            fault = failure.fault(HOP, reflector.name)
             if reflector is self._clusters and failure.code == _NOT_FOUND:
                 # API servers answer this with a text instead of a Status.
-                message = (
-                    "404, VirtualClusters are not installed in the super cluster: apply"
-                    " packaging/crds/virtualclusters.yaml, or give tenants by tenants.directory"
+                fault = replace(
+                    fault,
+                    error=f"{reflector.name}: 404, VirtualClusters are not installed",
+                    remedy="apply packaging/crds/virtualclusters.yaml, or give tenants by tenants.directory",
                 )
-            elif failure.code == _FORBIDDEN:
-                message += "; apply packaging/rbac/options/vn-agent-tenants.yaml"
-            return Failure(f"{reflector.name}: {message}", self._clock() - failure.since)
+            return Failure(fault, self._clock() - failure.since)
         return None
 
     async def run(self) -> None:

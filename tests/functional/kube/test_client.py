@@ -10,6 +10,7 @@ from daemonkit.kube.client import ApiError, Client, DeadlineError, UnreachableEr
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access, parse
 from daemonkit.kube.resources import CONFIG_MAPS
+from daemonkit.remedies import Cause
 from devkit.kube.apiserver import FakeApiserver
 from devkit.pki import Authority, self_signed
 
@@ -30,7 +31,7 @@ async def refusal(access: Access) -> Exception:
 async def test_a_client_without_credentials_is_refused(apiserver: FakeApiserver, tmp_path: Path) -> None:
     error = await refusal(parse(apiserver.kubeconfig(), tmp_path))
     assert isinstance(error, ApiError)
-    assert error.status.code == 401
+    assert (error.status.code, error.server) == (401, apiserver.url)
 
 
 async def test_a_certificate_of_another_authority_is_refused(
@@ -45,15 +46,18 @@ async def test_a_server_of_another_authority_is_refused(access: Access, apiserve
     wrong = Access(access.server, ca_pem=other.cert_pem, token="t")
     error = await refusal(wrong)
     assert isinstance(error, UnreachableError)
-    assert str(error).startswith("certificate: ")
+    assert str(error) == "certificate verify failed: self-signed certificate in certificate chain"
+    assert (error.cause, error.server) == (Cause.UNTRUSTED, access.server)
     assert not apiserver.seen
 
 
 async def test_a_server_of_another_name_is_refused(
     access: Access, apiserver: FakeApiserver, authority: Authority
 ) -> None:
-    elsewhere = Access(f"https://127.0.0.2:{apiserver.port}", ca_pem=authority.cert_pem, token="t")
-    assert isinstance(await refusal(elsewhere), UnreachableError)
+    elsewhere = Access(access.server, ca_pem=authority.cert_pem, token="t", server_name="elsewhere")
+    error = await refusal(elsewhere)
+    assert isinstance(error, UnreachableError)
+    assert error.cause is Cause.WRONG_NAME
     leaf = authority.issue("reader")
     named = Access(
         access.server,
@@ -69,7 +73,8 @@ async def test_a_server_of_another_name_is_refused(
 async def test_a_refused_connection_is_unreachable(authority: Authority) -> None:
     error = await refusal(Access("https://127.0.0.1:1", ca_pem=authority.cert_pem, token="t"))
     assert isinstance(error, UnreachableError)
-    assert str(error).startswith("connect: ")
+    assert str(error) == "connection refused"
+    assert (error.cause, error.server) == (Cause.REFUSED, "https://127.0.0.1:1")
 
 
 async def test_a_token_file_is_read_again(authority: Authority, tmp_path: Path) -> None:

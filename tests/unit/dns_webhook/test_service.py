@@ -144,7 +144,7 @@ async def test_ready_when_synced_and_published(tmp_path: Path) -> None:
         assert (readiness.is_ready, readiness.lines) == (
             False,
             (
-                "all kinds synced",
+                "kinds: ok",
                 "registration: dnsconfig.vcnode.io: the registration has no webhook of that name; "
                 "apply packaging/webhook/registration.yaml",
             ),
@@ -152,7 +152,7 @@ async def test_ready_when_synced_and_published(tmp_path: Path) -> None:
         here.client.registration.value["webhooks"][0]["name"] = registration.NAME
         await asyncio.sleep(5)
         assert here.service.readiness().is_ready
-        assert here.service.readiness().lines == ("all kinds synced", "registration: ok")
+        assert here.service.readiness().lines == ("kinds: ok", "registration: ok")
 
 
 async def test_a_failed_renewal_stays_on_readyz(tmp_path: Path) -> None:

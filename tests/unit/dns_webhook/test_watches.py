@@ -170,5 +170,5 @@ async def test_a_vanished_kind_is_named_with_its_age() -> None:
         await asyncio.sleep(100)
         (problem,) = here.watches.problems
         assert problem.startswith("services: stale, age 10")
-        assert "s: services: 404 " in problem
+        assert "s: super cluster: services: 404 " in problem
         assert here.watches.missing == ()

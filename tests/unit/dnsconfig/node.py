@@ -68,7 +68,7 @@ class SimulatedNode:
             controller.answered,
             controller.failed,
         )
-        self.session = ResolverSession(lambda: self.bridge, handlers, self.tasks, lambda: 0.5)
+        self.session = ResolverSession(lambda: self.bridge, handlers, self.tasks, lambda: 0.5, self.clock)
 
     def _record(self, pod: ObjectMeta, event: PodEvent, _tenant: str) -> None:
         self.events.append((pod.name, event))

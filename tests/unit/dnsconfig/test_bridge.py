@@ -41,6 +41,7 @@ class SessionFixture:
             ),
             self.tasks,
             lambda: 1.0,
+            lambda: 0.0,
         )
 
     def _connect(self) -> FakeBridge:

@@ -61,7 +61,8 @@ async def test_a_vanished_kind_is_stale_and_logged_once(capsys: pytest.CaptureFi
         readiness = report.readiness()
         assert readiness.is_ready
         (line,) = [line for line in readiness.lines if line.startswith("networks: ")]
-        stale = r"networks: stale, age \d+ s; cannot be read for 36\d\d s: networks\.\S+: 404 NotFound: .*"
+        stale = r"networks: stale, age \d+ s; cannot be read for 36\d\d s: super cluster: networks\.\S+: 404 "
+        stale += r"NotFound: .*; apply packaging/crds if it defines the resource; .*"
         assert re.fullmatch(stale, line)
         sources = report.status(here.clock())["sources"]
         assert isinstance(sources, dict)

@@ -79,7 +79,7 @@ class EngineNode:
             controller.on_failure,
             controller.on_done,
         )
-        self.pusher = Pusher(lambda: self.bridge, handlers, self.tasks, lambda: 0.5)
+        self.pusher = Pusher(lambda: self.bridge, handlers, self.tasks, lambda: 0.5, clock)
         self.report = Report(controller, self.watch, self.pusher)
         self.storage.put(NODES, {"metadata": {"name": "n1"}})
 

@@ -75,7 +75,7 @@ class RecordedResults:
             lambda push, guests, is_refused: self.lines.append(f"failed {sorted(guests)} {is_refused}"),
             lambda push: self.lines.append("done"),
         )
-        self.pusher = Pusher(script.connect, handlers, self.tasks, lambda: 1.0)
+        self.pusher = Pusher(script.connect, handlers, self.tasks, lambda: 1.0, lambda: 0.0)
 
     @contextlib.asynccontextmanager
     async def running(self, seconds: float = 0.05) -> AsyncIterator[None]:

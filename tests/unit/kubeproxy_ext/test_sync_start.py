@@ -67,7 +67,7 @@ async def test_refused_kind_is_stale_and_logged_once(
         readiness = it.report.readiness()
         assert readiness.is_ready
         assert readiness.lines[3].startswith("services: stale, age 36")
-        assert "s: services: 404 " in readiness.lines[3]
+        assert "s: super cluster: services: 404 " in readiness.lines[3]
 
 
 async def test_without_apiserver_new_guests_get_saved_services() -> None:

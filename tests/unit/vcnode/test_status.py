@@ -68,7 +68,8 @@ def test_daemons_without_an_answer_exit_3(daemons: dict[ListenAddress, int | Exc
     code, out = run("--socket", "/a", "/b", "/c", "/d", "--socket", "/e")
     assert code == 3
     assert [line for line in out.splitlines() if line] == [
-        "vn-agent: NOT READY: tenants: ok  (/a)",
+        "vn-agent: NOT READY  (/a)",
+        "  NOT READY  no reason given",
         "/b: NO ANSWER: no answer within 3 s; the daemon is stopped or stuck",
         "/c: NO ANSWER: connection refused; the daemon was killed or has not started",
         "/d: NO ANSWER: /d: the reply is cut",

@@ -62,6 +62,7 @@ class DiscoveryNode:
     nri: FakeRuntime
     cri: FakeCri
     reported: ReportedChanges
+    plugin: Plugin
 
     @property
     def sandboxes(self) -> dict[str, Sandbox]:
@@ -91,7 +92,7 @@ async def node(
         tasks.spawn(discovery.run(), "discovery")
         if has_nri:
             tasks.spawn(plugin.run(), "nri")
-        yield DiscoveryNode(directory, discovery, runtime, cri, reported)
+        yield DiscoveryNode(directory, discovery, runtime, cri, reported, plugin)
 
 
 @pytest_asyncio.fixture
@@ -195,3 +196,21 @@ async def test_guests_of_files_appear_and_vanish(tmp_path: Path) -> None:
         await until(lambda: len(changes) == 2)
     finally:
         await tasks.close(2.0)
+
+
+async def test_sources_that_are_away_name_socket_and_remedy(empty: DiscoveryNode) -> None:
+    directory = empty.directory
+    await until(lambda: "cri" in empty.discovery.faults() and empty.plugin.failure() is not None)
+    fault, seconds = empty.discovery.faults()["cri"]
+    assert fault.text == f"CRI {directory}/cri.sock: ListPodSandbox: no such file or directory"
+    assert fault.remedy.startswith("start the container runtime; check sandboxes.cri.socket")
+    assert seconds >= 0.0
+    failure = empty.plugin.failure()
+    assert failure is not None
+    nri, _ = failure
+    assert nri.text == f"NRI {directory}/nri.sock: no such file or directory"
+    assert nri.remedy == "start the container runtime and enable NRI in it, or remove sandboxes.nri"
+    async with empty.nri, empty.cri:
+        await empty.nri.wait_registered()
+        await until(lambda: not empty.discovery.faults())
+        await until(lambda: empty.plugin.failure() is None)

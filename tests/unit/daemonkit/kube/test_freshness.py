@@ -5,8 +5,10 @@ import pytest
 
 from daemonkit.kube.freshness import Failure, Freshness, freshness_of
 from daemonkit.kube.resources import PODS, SERVICES, Resource
+from daemonkit.remedies import Cause, Hop, HopKind
 
 NOW = 1_000.0
+HOP = Hop(HopKind.API_SERVER, "super cluster", "superCluster.kubeconfigFile", "packaging/rbac/x.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +36,20 @@ class FakeReflector:
             {"ageSeconds": None},
         ),
         (
-            [FakeReflector(PODS, None, Failure("403: no", 995.0, 403))],
-            "x: not synced; cannot be read for 5 s: pods: 403: no",
-            {"ageSeconds": None, "failure": {"message": "pods: 403: no", "seconds": 5.0}},
+            [FakeReflector(PODS, None, Failure("403: no", 995.0, 403, Cause.FORBIDDEN, "https://10.0.0.1"))],
+            "x: not synced; cannot be read for 5 s: super cluster https://10.0.0.1: pods: 403: no; apply"
+            " packaging/rbac/x.yaml, bound to the user of superCluster.kubeconfigFile",
+            {
+                "ageSeconds": None,
+                "failure": {
+                    "message": "super cluster https://10.0.0.1: pods: 403: no",
+                    "seconds": 5.0,
+                    "hop": "super cluster https://10.0.0.1",
+                    "reason": "Forbidden",
+                    "error": "pods: 403: no",
+                    "remedy": "apply packaging/rbac/x.yaml, bound to the user of superCluster.kubeconfigFile",
+                },
+            },
         ),
         (
             [
@@ -44,14 +57,34 @@ class FakeReflector:
                 FakeReflector(SERVICES, 900.0, Failure("404: gone", 910.0, 404)),
                 FakeReflector(PODS, 999.0),
             ],
-            "x: stale, age 100 s; cannot be read for 90 s: services: 404: gone",
-            {"ageSeconds": 100.0, "failure": {"message": "services: 404: gone", "seconds": 90.0}},
+            "x: stale, age 100 s; cannot be read for 90 s: super cluster: services: 404: gone; see this"
+            " daemon's log",
+            {
+                "ageSeconds": 100.0,
+                "failure": {
+                    "message": "super cluster: services: 404: gone",
+                    "seconds": 90.0,
+                    "hop": "super cluster",
+                    "reason": "Unknown",
+                    "error": "services: 404: gone",
+                    "remedy": "see this daemon's log",
+                },
+            },
         ),
     ],
 )
 def test_line_and_document_show_age_and_failure(
     reflectors: list[FakeReflector], line: str, document: dict[str, object]
 ) -> None:
-    found: Freshness = freshness_of(reflectors, NOW)
+    found: Freshness = freshness_of(reflectors, NOW, HOP)
     assert found.line("x") == line
     assert found.document() == document
+
+
+def test_the_reason_to_wait_has_no_age() -> None:
+    failing = FakeReflector(PODS, None, Failure("connection refused", 995.0, 0, Cause.REFUSED, "https://a"))
+    assert freshness_of([failing], NOW, HOP).wait_reason("x") == (
+        "x not synced: super cluster https://a: pods: connection refused"
+    )
+    assert freshness_of([], NOW, HOP).wait_reason("x") == "x not synced"
+    assert freshness_of([FakeReflector(PODS, 1.0)], NOW, HOP).wait_reason("x") == ""

@@ -149,9 +149,20 @@ def test_unready_daemon_reports_why() -> None:
     lines = status_report.render(
         report(503, b"tenants: not synced\npods: ok, age 1 s\n", isDraining=True), "x", STARTED
     )
-    assert lines[0] == "vn-agent on node-1: NOT READY: tenants: not synced; pods: ok, age 1 s  (x)"
-    assert lines[2] == "  draining        it finishes open requests and accepts no new ones"
-    assert "no reason given" in status_report.render(report(503), "x", STARTED)[0]
+    assert lines[:2] == ["vn-agent on node-1: NOT READY  (x)", "  NOT READY       tenants: not synced"]
+    assert lines[3] == "  draining        it finishes open requests and accepts no new ones"
+    assert "no reason given" in status_report.render(report(503), "x", STARTED)[1]
+
+
+def test_a_failing_source_is_shown_once_with_its_remedy() -> None:
+    failure = {"message": "kubelet: away", "seconds": 1.0, "remedy": "start it"}
+    sources = {"pods": {"ageSeconds": None, "failure": failure}}
+    readyz = b"pods: not synced; cannot be read for 1 s: kubelet: away; start it\n"
+    unready = status_report.render(report(503, readyz, sources=sources), "x", STARTED)
+    assert [line for line in unready if "away" in line] == [f"  NOT READY       {readyz.decode().strip()}"]
+    stale = status_report.render(report(sources=sources), "x", STARTED)
+    assert "  PROBLEM         pods cannot be read for 1 s: kubelet: away" in stale
+    assert "  REMEDY          start it" in stale
 
 
 def test_missing_fields_are_not_shown() -> None:
@@ -172,12 +183,14 @@ def test_other_bodies_are_refused(body: bytes) -> None:
 
 
 def test_narrow_terminal_gets_folded_lines() -> None:
-    why = b"pods: not synced: the super cluster refuses the connection, since 3 min 5 s; see its apiserver\n"
+    why = b"pods: not synced; cannot be read for 185 s: super cluster: connection refused; see its log\n"
     lines = status_report.render(report(503, why), "/run/vcnode/vn-agent/status.sock", STARTED, 60)
-    assert lines[:3] == [
-        "vn-agent on node-1: NOT READY: pods: not synced: the super",
-        "    cluster refuses the connection, since 3 min 5 s; see its",
-        "    apiserver  (/run/vcnode/vn-agent/status.sock)",
+    assert lines[:5] == [
+        "vn-agent on node-1: NOT READY",
+        "    (/run/vcnode/vn-agent/status.sock)",
+        "  NOT READY       pods: not synced; cannot be read for 185",
+        "                  s: super cluster: connection refused; see",
+        "                  its log",
     ]
     assert max(map(len, lines)) <= 60
     silent = status_report.render_silent("/run/vcnode/dnsconfig/status.sock", "No such file or directory", 60)

@@ -3,9 +3,19 @@
 
 import pytest
 
+from daemonkit.remedies import Cause, Hop, HopKind
 from vnagent.core.source_status import Failure, Retained, SourceStatus
 
-FAILURE = Failure("/t: No such file or directory", 5.25)
+FAULT = Hop(HopKind.FILE, "tenants.directory", "the directory").fault(Cause.MISSING, "no such file", "/t")
+FAILURE = Failure(FAULT, 5.25)
+DOCUMENT = {
+    "message": "tenants.directory /t: no such file",
+    "seconds": 5.25,
+    "hop": "tenants.directory /t",
+    "reason": "NotFound",
+    "error": "no such file",
+    "remedy": "make the directory, or correct the path in the configuration",
+}
 RETAINED = Retained(("ten-a", "ten-b"), 61.5)
 
 
@@ -15,11 +25,12 @@ RETAINED = Retained(("ten-a", "ten-b"), 61.5)
         (SourceStatus("pods", None), "pods: not synced", {"ageSeconds": None, "isSavedState": False}),
         (
             SourceStatus("tenants", None, failure=FAILURE),
-            "tenants: not synced; cannot be read for 5 s: /t: No such file or directory",
+            "tenants: not synced; cannot be read for 5 s: tenants.directory /t: no such file;"
+            " make the directory, or correct the path in the configuration",
             {
                 "ageSeconds": None,
                 "isSavedState": False,
-                "failure": {"message": FAILURE.message, "seconds": 5.25},
+                "failure": DOCUMENT,
             },
         ),
         (SourceStatus("pods", 0.4), "pods: ok, age 0 s", {"ageSeconds": 0.4, "isSavedState": False}),
@@ -30,11 +41,12 @@ RETAINED = Retained(("ten-a", "ten-b"), 61.5)
         ),
         (
             SourceStatus("tenants", 6.0, failure=FAILURE),
-            "tenants: stale, age 6 s; cannot be read for 5 s: /t: No such file or directory",
+            "tenants: stale, age 6 s; cannot be read for 5 s: tenants.directory /t: no such file;"
+            " make the directory, or correct the path in the configuration",
             {
                 "ageSeconds": 6.0,
                 "isSavedState": False,
-                "failure": {"message": FAILURE.message, "seconds": 5.25},
+                "failure": DOCUMENT,
             },
         ),
         (
@@ -61,3 +73,15 @@ RETAINED = Retained(("ten-a", "ten-b"), 61.5)
 )
 def test_lines_and_documents(status: SourceStatus, line: str, document: dict[str, object]) -> None:
     assert (status.line(), status.document()) == (line, document)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (SourceStatus("pods", 3.0, failure=FAILURE), ""),
+        (SourceStatus("pods", None), "pods not synced"),
+        (SourceStatus("pods", None, failure=FAILURE), "pods not synced: tenants.directory /t: no such file"),
+    ],
+)
+def test_the_reason_to_wait_has_no_age(status: SourceStatus, reason: str) -> None:
+    assert status.wait_reason() == reason

@@ -144,7 +144,7 @@ async def test_a_truncated_long_list_changes_nothing() -> None:
     assert len(reader.published) == 1
     failure = reader.feed.failure()
     assert failure is not None
-    assert failure.message == "kubelet /pods: the list cannot be split: it is cut off"
+    assert failure.fault.error == "/pods: the list cannot be split: it is cut off"
 
 
 async def test_an_endless_list_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ async def test_an_endless_list_changes_nothing(monkeypatch: pytest.MonkeyPatch) 
     assert (len(reader.published), listed.pool.abort_count) == (1, 1)
     failure = reader.feed.failure()
     assert failure is not None
-    assert failure.message == "kubelet /pods: kubelet-too-large"
+    assert failure.fault.error.startswith("/pods: the kubelet of this node sent a page above")
 
 
 @pytest.mark.parametrize("whole_bytes", [1 << 30, 0])

@@ -273,7 +273,7 @@ async def test_the_age_of_files_counts_from_the_last_good_read(setting: SourcesS
             (
                 each.name,
                 each.age_s,
-                "" if each.failure is None else f"{each.failure.message}, {each.failure.for_s}",
+                "" if each.failure is None else f"{each.failure.fault.text}, {each.failure.for_s}",
             )
             for each in setting.sources.statuses()
         ]
@@ -283,11 +283,12 @@ async def test_the_age_of_files_counts_from_the_last_good_read(setting: SourcesS
     (setting.directory / "pods.json").rename(setting.directory / "gone.json")
     gone, missing = setting.directory / "tenants", setting.directory / "pods.json"
     assert await poll(6) == [
-        ("tenants", 6.0, f"{gone}: No such file or directory, 5.0"),
-        ("pods", 6.0, f"{missing}: no such file, 5.0"),
+        ("tenants", 6.0, f"tenants.directory: {gone}: No such file or directory, 5.0"),
+        ("pods", 6.0, f"pods.file {missing}: no such file, 5.0"),
     ]
     assert setting.sources.statuses()[0].line() == (
-        f"tenants: stale, age 6 s; cannot be read for 5 s: {gone}: No such file or directory"
+        f"tenants: stale, age 6 s; cannot be read for 5 s: tenants.directory: {gone}: No such file or"
+        " directory; make the directory and its files, or correct the path in the configuration"
     )
     (setting.directory / "elsewhere").rename(gone)
     missing.write_text("{", encoding="utf-8")

@@ -349,9 +349,9 @@ async def test_a_missing_crd_is_reported_with_the_remedy() -> None:
         failure = setting.source.failure()
         assert failure is not None
         assert failure.for_s > 5
-        assert failure.message == (
-            "virtualclusters.tenancy.x-k8s.io: 404, VirtualClusters are not installed in the super cluster:"
-            " apply packaging/crds/virtualclusters.yaml, or give tenants by tenants.directory"
+        assert (failure.fault.text, failure.fault.remedy) == (
+            "super cluster: virtualclusters.tenancy.x-k8s.io: 404, VirtualClusters are not installed",
+            "apply packaging/crds/virtualclusters.yaml, or give tenants by tenants.directory",
         )
         transport.is_missing = False
         await asyncio.sleep(60)
