@@ -18,13 +18,12 @@ from cryptography import x509
 
 from daemonkit.kube.credentials import Credentials, CredentialsError
 from daemonkit.kube.kubeconfig import load
+from daemonkit.os_errors import describe
+from daemonkit.remedies import Cause
 from daemonkit.tls.contexts import TlsError, client_context, pem_certificates, unverified_client_context
-from vcnode.core.doctor_facts import Cause, PeerAnswer, ServedCertificate
+from vcnode.core.doctor_facts import PeerAnswer, ServedCertificate
 
 TIMEOUT_S = 3.0
-# openssl/x509_vfy.h: not yet valid, expired; names.
-_EXPIRED = frozenset({9, 10})
-_WRONG_NAME = frozenset({62, 63, 64})
 
 
 def ask(
@@ -47,11 +46,11 @@ def ask(
             codes.append((path.partition("?")[0], code))
             skew_s = ahead_s if skew_s is None else skew_s
     except OSError as error:
-        cause, problem = describe(error)
+        problem, cause = describe(error)
         return replace(peer, cause=cause, problem=problem, codes=tuple(codes), skew_s=skew_s)
     except http.client.HTTPException:
         problem = "the answer is not HTTP"
-        return replace(peer, cause=Cause.OTHER, problem=problem, codes=tuple(codes), skew_s=skew_s)
+        return replace(peer, cause=Cause.MALFORMED, problem=problem, codes=tuple(codes), skew_s=skew_s)
     return replace(peer, codes=tuple(codes), skew_s=skew_s)
 
 
@@ -62,23 +61,7 @@ def handshake_problem(address: tuple[str, int]) -> str:
         with _connected(address, unverified_client_context(), address[0], deadline):
             return ""
     except OSError as error:
-        return describe(error)[1]
-
-
-def describe(error: OSError) -> tuple[Cause, str]:
-    """An error of a connection: its cause, and a text for people."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        text = f"certificate verify failed: {error.verify_message}"
-        if error.verify_code in _EXPIRED:
-            return Cause.EXPIRED, text
-        return (Cause.WRONG_NAME if error.verify_code in _WRONG_NAME else Cause.UNTRUSTED), text
-    if isinstance(error, ssl.SSLError):
-        return Cause.TLS, f"TLS: {error.reason or error}"
-    if isinstance(error, TimeoutError):
-        return Cause.TIMEOUT, f"no answer within {TIMEOUT_S:.0f} s"
-    if isinstance(error, ConnectionRefusedError):
-        return Cause.REFUSED, "connection refused"
-    return Cause.OTHER, error.strerror or type(error).__name__
+        return describe(error)[0]
 
 
 def _connected(
@@ -162,7 +145,7 @@ def served_certificate(address: tuple[str, int], file: Path, ca_file: Path | Non
             assert isinstance(connection, ssl.SSLSocket)  # noqa: S101 - it has a context
             shown = connection.getpeercert(binary_form=True) or b""
     except OSError as error:
-        return replace(found, problem=describe(error)[1])
+        return replace(found, problem=describe(error)[0])
     try:
         of_file = pem_certificates(file.read_bytes())[0]
     except (OSError, TlsError):
@@ -183,7 +166,7 @@ def _verified_by(
     except TlsError as error:
         return replace(found, untrusted=str(error))
     except OSError as error:
-        return replace(found, untrusted=describe(error)[1])
+        return replace(found, untrusted=describe(error)[0])
 
 
 def _has_address(der: bytes, address: str) -> bool:

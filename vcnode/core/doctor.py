@@ -4,9 +4,9 @@
 import re
 from collections.abc import Iterator
 
+from daemonkit.remedies import Cause, Hop, HopKind, cause_of_status
 from vcnode.core import doctor_daemons
 from vcnode.core.doctor_facts import (
-    Cause,
     DoctorFacts,
     GroupSocket,
     KernelState,
@@ -83,54 +83,34 @@ def _configurations(facts: DoctorFacts) -> Iterator[Finding]:
 
 # ---- peers
 
-_KUBELET = {
-    Cause.REFUSED: "start the kubelet; compare kubelet.address and kubelet.port with its configuration",
-    Cause.TIMEOUT: "see the kubelet's log; check kubelet.address",
-    Cause.UNTRUSTED: "give kubelet.caFile the CA of the kubelet's serving certificate: with"
-    " serverTLSBootstrap the cluster's, else /var/lib/kubelet/pki/kubelet.crt",
-    Cause.EXPIRED: "renew the kubelet's serving certificate (`kubectl get csr`), or correct the node's clock",
-    Cause.WRONG_NAME: "set kubelet.serverName to a name in the kubelet's serving certificate",
-    Cause.TLS: "check kubelet.clientCertificateFile, and that the kubelet listens on kubelet.port",
-}
-_API_SERVER = {
-    Cause.REFUSED: "check that the API server runs, and `server` in the kubeconfig",
-    Cause.TIMEOUT: "check routes and firewalls from this node to the API server",
-    Cause.UNTRUSTED: "give the kubeconfig the certificate-authority that issued the API server's certificate",
-    Cause.EXPIRED: "renew the API server's certificate, or correct the node's clock",
-    Cause.WRONG_NAME: "check `server` and tls-server-name in the kubeconfig",
-    Cause.TLS: "check the client certificate in the kubeconfig",
-}
-
 
 def _kubelet(peer: PeerAnswer) -> Iterator[Finding]:
+    hop = Hop(HopKind.KUBELET, "kubelet", "kubelet.address", "packaging/rbac/vn-agent.yaml")
     where = f"kubelet {peer.address}"
-    if peer.cause is not Cause.NONE:
-        remedy = _KUBELET.get(peer.cause, "check kubelet.address and the node's network")
-        yield failed("kubelet", f"{where}: {peer.problem}", remedy)
-    codes = dict(peer.codes)
-    pods = codes.get("/pods", 0)
-    if pods == 401:
-        remedy = "issue kubelet.clientCertificateFile by the authority of the kubelet's authentication.x509"
+    if peer.cause is not None:
+        yield failed("kubelet", f"{where}: {peer.problem}", hop.remedy(peer.cause))
+    code = dict(peer.codes).get("/pods", 200)
+    remedy = hop.remedy(cause_of_status(code))
+    if code == 401:
         yield failed("kubelet", f"{where}: 401: it does not know vn-agent's client certificate", remedy)
-    elif pods == 403:
-        remedy = "apply packaging/rbac/vn-agent.yaml for this node, bound to the certificate's user"
+    elif code == 403:
         yield failed("rights", f"{where}: 403 for /pods: vn-agent lacks its rights", remedy)
-    elif pods and pods != 200:
-        yield failed("kubelet", f"{where}: {pods} for /pods", "see the kubelet's log")
+    elif code != 200:
+        yield failed("kubelet", f"{where}: {code} for /pods", "see the kubelet's log")
     yield from _clock(peer, where)
 
 
 def _api_server(peer: PeerAnswer) -> Iterator[Finding]:
+    hop = Hop(HopKind.API_SERVER, "API server", peer.key, f"packaging/rbac/{peer.daemon}.yaml")
     where = f"{peer.daemon}: API server {peer.address}"
-    if peer.cause is not Cause.NONE:
-        remedy = _API_SERVER.get(peer.cause, "check `server` in the kubeconfig, and the node's network")
-        yield failed("apiserver", f"{where}: {peer.problem}", f"{remedy} ({peer.key})")
+    if peer.cause is not None:
+        yield failed("apiserver", f"{where}: {peer.problem}", hop.remedy(peer.cause))
     refused = [path for path, code in peer.codes if code == 403]
     if any(code == 401 for _, code in peer.codes):
-        remedy = f"renew the client certificate or token in the kubeconfig ({peer.key})"
+        remedy = hop.remedy(Cause.UNAUTHENTICATED)
         yield failed("apiserver", f"{where}: 401: it does not know these credentials", remedy)
     elif refused:
-        remedy = f"apply packaging/rbac/{peer.daemon}.yaml, bound to the user of the kubeconfig ({peer.key})"
+        remedy = hop.remedy(Cause.FORBIDDEN)
         yield failed("rights", f"{where}: 403 for {', '.join(refused)}", remedy)
     yield from _clock(peer, where)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from vcnode.core.doctor_facts import DaemonAnswer, DoctorFacts, DoctorGuest, DoctorPage
 from vcnode.core.findings import Finding, failed, warning
+from vcnode.core.status_report import unready_lines
 from vcnode.terminal import duration
 
 # Starting guests are unreachable until their agent attaches.
@@ -35,8 +36,8 @@ def _life(answer: DaemonAnswer) -> Iterator[Finding]:
         remedy = f"systemctl status {answer.daemon}; journalctl -u {answer.daemon}"
         yield failed("daemon", message, remedy)
     elif not answer.is_ready:
-        why = "; ".join(answer.why) or "no reason given"
-        remedy = f"`vcnode status` shows the hop; journalctl -u {answer.daemon}"
+        why = "; ".join(unready_lines(answer.why))
+        remedy = f"as the lines advise; journalctl -u {answer.daemon}"
         yield failed("readiness", f"{answer.daemon} is not ready: {why}", remedy)
 
 

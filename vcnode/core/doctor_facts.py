@@ -1,25 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `vcnode doctor` gathers about a node, as values; `vcnode.core.doctor` makes findings of them."""
 
-import enum
 from dataclasses import dataclass
 
 import msgspec
 
+from daemonkit.remedies import Cause
 from vcnode.core.status_report import BadTenant, SourceStatus
-
-
-class Cause(enum.Enum):
-    """Why a peer could not be asked."""
-
-    NONE = ""
-    REFUSED = "refused"
-    TIMEOUT = "timeout"
-    UNTRUSTED = "untrusted"
-    EXPIRED = "expired"
-    WRONG_NAME = "wrongName"
-    TLS = "tls"
-    OTHER = "other"
 
 
 class DoctorGuest(msgspec.Struct, rename="camel"):
@@ -85,13 +72,14 @@ class DaemonAnswer:
 class PeerAnswer:
     """A server that a daemon asks, asked with that daemon's own credentials.
 
-    `codes` are HTTP status codes by path. `skew_s` is how much its clock is ahead of ours, None if unknown.
+    `cause` is None if it answered. `codes` are HTTP status codes by path. `skew_s` is how much its clock is
+    ahead of ours, None if unknown.
     """
 
     daemon: str
     address: str
     key: str
-    cause: Cause = Cause.NONE
+    cause: Cause | None = None
     problem: str = ""
     codes: tuple[tuple[str, int], ...] = ()
     skew_s: float | None = None

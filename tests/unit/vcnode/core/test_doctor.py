@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from daemonkit.remedies import Cause
 from vcnode.core.doctor import diagnose
 from vcnode.core.doctor_facts import (
-    Cause,
     ConfigFile,
     DaemonAnswer,
     DoctorFacts,
@@ -126,12 +126,12 @@ ROWS = [
     (
         server(cause=Cause.REFUSED, problem="connection refused", codes=()),
         "failed apiserver dnsconfig: API server 10.0.0.9:6443: connection refused",
-        "check that the API server runs, and `server` in the kubeconfig (superCluster.kubeconfigFile)",
+        "check that the API server runs, and `server` in superCluster.kubeconfigFile",
     ),
     (
         server(codes=(("/version", 401),)),
         "failed apiserver dnsconfig: API server 10.0.0.9:6443: 401: it does not know these credentials",
-        "renew the client certificate or token",
+        "renew the client certificate or token in superCluster.kubeconfigFile",
     ),
     (
         server(codes=(("/version", 200), ("/api/v1/pods", 403))),
