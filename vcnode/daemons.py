@@ -19,6 +19,15 @@ BRIDGE_STATUS = SOCKET_DIRECTORY / "kata-bridge-status.sock"
 PROXY_STATUS = SOCKET_DIRECTORY / "kubeproxy-ext" / "status.sock"
 DNS_STATUS = SOCKET_DIRECTORY / "dnsconfig" / "status.sock"
 SYNCER_STATUS = SOCKET_DIRECTORY / "vc-syncer" / "status.sock"
+# The status sockets of all daemons, where packages have them.
+STATUS_SOCKETS = {
+    "vn-agent": SOCKET_DIRECTORY / "vn-agent" / "status.sock",
+    "kata-bridge": BRIDGE_STATUS,
+    "kubeproxy-ext": PROXY_STATUS,
+    "dnsconfig": DNS_STATUS,
+    "vc-syncer": SYNCER_STATUS,
+    "dnsconfig-webhook": SOCKET_DIRECTORY / "dnsconfig-webhook" / "status.sock",
+}
 # A daemon answers from its memory; one that takes longer is in trouble.
 TIMEOUT_S = 3.0
 
@@ -37,15 +46,18 @@ class ErrorResponse(Exception):  # noqa: N818 - an answer that is not the page
     """The daemon answered with another code than 200; the text is the answer's body."""
 
 
-def add_where(parser: argparse.ArgumentParser, default: Path, daemon: str) -> None:
-    """Add `--socket` and `--address`, which exclude each other; `address_of` reads them."""
+def add_where(parser: argparse.ArgumentParser, default: Path | None, daemon: str) -> None:
+    """Add `--socket` and `--address`, which exclude each other; `address_of` reads them.
+
+    Without a default each daemon has the one of `STATUS_SOCKETS`.
+    """
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--socket",
         type=Path,
         default=default,
         metavar="PATH",
-        help=f"status socket of {daemon} (default: {default})",
+        help=f"status socket of {daemon} (default: {default or f'{SOCKET_DIRECTORY}/{daemon}/status.sock'})",
     )
     where.add_argument(
         "--address",
@@ -74,14 +86,14 @@ def ask(where: ListenAddress, path: str, kind: type[T], daemon: str) -> T:
     return ask_whole(where, path, kind, daemon).value
 
 
-def ask_whole(where: ListenAddress, path: str, kind: type[T], daemon: str) -> Page[T]:
-    """A page of `daemon`.
+def ask_whole(where: ListenAddress, path: str, kind: type[T], daemon: str, method: str = "GET") -> Page[T]:
+    """A page of `daemon`; with PUT, after the change that `path` has.
 
     Raises `ErrorResponse`, and ToolError if nothing answers, or something else than that daemon.
     """
     name = str(where) if isinstance(where, Path) else f"{where[0]}:{where[1]}"
     try:
-        code, body = fetch(where, path, TIMEOUT_S)
+        code, body = fetch(where, path, TIMEOUT_S, method)
         if code != 200:
             raise ErrorResponse(body.decode("utf-8", "replace").strip())
         answer = msgspec.json.decode(body, type=kind)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from daemonkit import logs
 from daemonkit.metrics import Registry
 from daemonkit.run.lifecycle import Lifecycle
+from daemonkit.status import log_level
 from daemonkit.status.server import ListenAddress, Readiness, RenderPage, StatusServer
 from daemonkit.tasks import Tasks
 
@@ -78,7 +79,7 @@ class DaemonShell:
             status_at,
             registry,
             readiness=readiness,
-            status=lambda: self._identity | status(),
+            status=lambda: self._identity | {"logging": log_level.document()} | status(),
             own=pages,
         )
         await self._status.start()

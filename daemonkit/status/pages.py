@@ -2,7 +2,7 @@
 """The responses of the status server, without a socket.
 
 One request without a body in, one whole response out. Everything but a plain GET or HEAD of a known
-page is refused (RFC 9112, 2.2: a recipient SHOULD respond with 400 and close).
+page, and the PUT of `log_level`, is refused (RFC 9112, 2.2: a recipient SHOULD respond with 400 and close).
 """
 
 import re
@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from daemonkit import logs, metrics
+from daemonkit.status import log_level
 
 _REQUEST_LINE = re.compile(rb"([A-Z]{1,10}) (/[!->@-~]*)(\?[!-~]*)? HTTP/1\.[01]")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[\t -~\x80-\xff]*")
@@ -23,6 +24,7 @@ _REFUSED_HEADERS = frozenset({b"content-length", b"transfer-encoding", b"upgrade
 _REASONS = {
     200: "OK",
     400: "Bad Request",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     431: "Request Header Fields Too Large",
@@ -76,7 +78,7 @@ RenderPage = Callable[[Query], Reply]
 
 
 class Pages:
-    """The pages of a daemon: `/healthz`, `/readyz`, `/metrics`, `/status`, and those of its own.
+    """The pages of a daemon: `/healthz`, `/readyz`, `/metrics`, `/status`, `/log-level`, and its own.
 
     `readiness` and `status` are asked at each request and must not block; what `status` returns
     must be made of values that msgspec encodes, and paths. `own` are further pages by their path;
@@ -96,9 +98,10 @@ class Pages:
         self._status = status
         self._own = {path.encode("ascii"): page for path, page in (own or {}).items()}
 
-    def answer(self, head: bytes) -> bytes:
+    def answer(self, head: bytes, *, can_change: bool = False) -> bytes:
         """Return the response to a request, given its head with the empty line at the end.
 
+        `can_change` is whether the peer may change the log level.
         A page that fails is logged and answered with 500: a page's bug must not look like a dead
         daemon.
         """
@@ -110,14 +113,17 @@ class Pages:
         is_head = request[1] == b"HEAD"
         if not _REFUSED_HEADERS.isdisjoint(field[1].lower() for field in fields if field):
             return _response(Reply(400, b"requests with a body or an upgrade are not served\n"), is_head)
+        path, query = request[2], request[3] or b""
+        if (request[1], path) == (b"PUT", log_level.PATH):
+            return _response(_change_level(query) if can_change else Reply(403, log_level.DENIED))
         if not is_head and request[1] != b"GET":
             return _response(Reply(405, b"only GET and HEAD\n"))
         try:
-            return _response(self._page(request[2], request[3] or b""), is_head)
+            return _response(self._page(path, query), is_head)
         # A page asks every part of the daemon for its state, and any of them may have a bug. A probe takes
         # an answer without a status line for a dead daemon.
         except Exception as error:  # noqa: BLE001 - a probe would restart the daemon for one faulty page
-            _log.error("status page failed", path=request[2], error=error, traceback=logs.trace(error))
+            _log.error("status page failed", path=path, error=error, traceback=logs.trace(error))
             return _response(Reply(500, b"this page failed; the log has the error\n"), is_head)
 
     def _page(self, path: bytes, query: bytes) -> Reply:
@@ -131,12 +137,20 @@ class Pages:
             return Reply(200, self._registry.render(), metrics.CONTENT_TYPE)
         if path == b"/status":
             return Reply.json(self._status())
+        if path == log_level.PATH:
+            return Reply.json(log_level.document())
         page = self._own.get(path)
         if page is None:
-            known = b" ".join([b"/healthz /readyz /metrics /status", *self._own])
+            known = b" ".join([b"/healthz /readyz /metrics /status", log_level.PATH, *self._own])
             return Reply(404, b"no such page: " + known + b"\n")
         fields = _fields(query[1:])
         return Reply(400, b"malformed query\n") if fields is None else page(fields)
+
+
+def _change_level(query: bytes) -> Reply:
+    fields = _fields(query[1:])
+    problem = "malformed query" if fields is None else log_level.change(fields)
+    return Reply(400, f"{problem}\n".encode()) if problem else Reply.json(log_level.document())
 
 
 def _fields(query: bytes) -> Query | None:

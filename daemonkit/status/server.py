@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serves a daemon's status pages over HTTP on a unix socket or on loopback, and fetches them.
 
-`/healthz` (the loop runs), `/readyz` (200 or 503 and the reasons), `/metrics`, `/status` (JSON), and the
-daemon's own pages. Never on another address: an apiserver proxies to any port of a node's address, without
-a client certificate (`nodes/https:N:PORT/proxy`), so every tenant could read them.
+`/healthz` (the loop runs), `/readyz` (200 or 503 and the reasons), `/metrics`, `/status` (JSON),
+`/log-level`, and the daemon's own pages. Never on another address: an apiserver proxies to any port of a
+node's address, without a client certificate (`nodes/https:N:PORT/proxy`), so every tenant could read them.
 
 The server reads one request without a body, answers and closes, within bounds. It needs no
 HTTP framework.
@@ -16,6 +16,7 @@ import os
 import re
 import socket
 import stat
+import struct
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -49,6 +50,7 @@ _READS_AFTER_REPLY = 16
 SOCKET_MODE = 0o660
 _MAX_SOCKET_PATH_BYTES = 107  # sockaddr_un.sun_path, 108 with its NUL (unix(7))
 
+_CREDENTIALS = struct.Struct("3i")  # struct ucred, unix(7): pid, uid, gid
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: [ -~]*)?")
 
 
@@ -156,7 +158,8 @@ class StatusServer:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            response = self._pages.answer(await reader.readuntil(b"\r\n\r\n"))
+            head = await reader.readuntil(b"\r\n\r\n")
+            response = self._pages.answer(head, can_change=_can_change(writer))
         except asyncio.LimitOverrunError:
             response = too_large()
         writer.write(response)
@@ -169,7 +172,17 @@ class StatusServer:
                 break
 
 
-def fetch(address: ListenAddress, path: str, timeout_s: float) -> tuple[int, bytes]:
+def _can_change(writer: asyncio.StreamWriter) -> bool:
+    """Whether the peer is root or the daemon's own user: of a TCP connection nobody knows."""
+    connection: socket.socket = writer.get_extra_info("socket")
+    if connection.family != socket.AF_UNIX:
+        return False
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, uid, _ = _CREDENTIALS.unpack(credentials)
+    return uid in (0, os.geteuid())
+
+
+def fetch(address: ListenAddress, path: str, timeout_s: float, method: str = "GET") -> tuple[int, bytes]:
     """Ask a status server for a page; return status code and body.
 
     Blocks for at most `timeout_s`: for tools and tests, not for a loop. Raises `OSError` (also
@@ -182,7 +195,7 @@ def fetch(address: ListenAddress, path: str, timeout_s: float) -> tuple[int, byt
     with socket.socket(family) as client:
         client.settimeout(timeout_s)
         client.connect(str(address) if isinstance(address, Path) else address)
-        client.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode("ascii"))
+        client.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode("ascii"))
         while data := client.recv(1 << 16):
             reply += data
             if len(reply) > MAX_REPLY_BYTES:

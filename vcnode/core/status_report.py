@@ -111,6 +111,19 @@ class KubeletStatus(msgspec.Struct):
     connections: int = 0
 
 
+class LogLevel(msgspec.Struct):
+    """The level now, and the one to which SIGHUP and a restart return."""
+
+    level: str = ""
+    configured: str = ""
+
+    @property
+    def text(self) -> str:
+        if self.level == self.configured:
+            return self.level
+        return f"{self.level} until SIGHUP or a restart; configured: {self.configured}"
+
+
 class DaemonStatus(msgspec.Struct, rename="camel"):
     """A daemon's /status. Fields that a daemon lacks are None or empty; fields unknown here are ignored."""
 
@@ -118,6 +131,7 @@ class DaemonStatus(msgspec.Struct, rename="camel"):
     node_name: str = ""
     pid: int = 0
     started_at: float | None = None
+    logging: LogLevel = msgspec.field(default_factory=LogLevel)
     listen: ListenAddress | None = None
     kubelet: KubeletStatus | None = None
     sources: dict[str, SourceStatus] = {}
@@ -184,6 +198,8 @@ def _rows(report: DaemonReport, now_s: float) -> Iterator[tuple[str, str]]:
         yield from (("NOT READY", line) for line in unready_lines(report.why))
     if status.started_at is not None:
         yield "running", f"{duration(now_s - status.started_at)}, pid {status.pid}"
+    if status.logging.level != status.logging.configured:
+        yield "log level", status.logging.text
     if status.is_draining:
         yield "draining", "it finishes open requests and accepts no new ones"
     if status.listen is not None:

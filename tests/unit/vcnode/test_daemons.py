@@ -23,7 +23,7 @@ class StatusPage(msgspec.Struct):
 
 
 def _responding(monkeypatch: pytest.MonkeyPatch, response: tuple[int, bytes] | Exception) -> None:
-    def fetch(_address: ListenAddress, _path: str, _timeout_s: float) -> tuple[int, bytes]:
+    def fetch(_address: ListenAddress, _path: str, _timeout_s: float, _method: str) -> tuple[int, bytes]:
         if isinstance(response, Exception):
             raise response
         return response

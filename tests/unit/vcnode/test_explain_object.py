@@ -37,7 +37,7 @@ PAGE: dict[str, Any] = {
 def run(monkeypatch: pytest.MonkeyPatch, page: object, *argv: str, code: int = 200) -> tuple[int, str, str]:
     paths: list[str] = []
 
-    def fetch(_address: object, path: str, _timeout_s: float) -> tuple[int, bytes]:
+    def fetch(_address: object, path: str, _timeout_s: float, _method: str) -> tuple[int, bytes]:
         paths.append(path)
         return code, json.dumps(page).encode()
 

@@ -59,7 +59,7 @@ def run(
 ) -> tuple[int, str]:
     requests: list[tuple[ListenAddress, str]] = []
 
-    def fetch(address: ListenAddress, path: str, _timeout_s: float) -> tuple[int, bytes]:
+    def fetch(address: ListenAddress, path: str, _timeout_s: float, _method: str) -> tuple[int, bytes]:
         requests.append((address, path))
         if isinstance(status, Exception):
             raise status

@@ -58,7 +58,7 @@ def status(**found: object) -> dict[str, object]:
 def run(monkeypatch: pytest.MonkeyPatch, answer: object, *argv: str) -> tuple[int, str]:
     requests: list[tuple[ListenAddress, str]] = []
 
-    def fetch(address: ListenAddress, path: str, _timeout_s: float) -> tuple[int, bytes]:
+    def fetch(address: ListenAddress, path: str, _timeout_s: float, _method: str) -> tuple[int, bytes]:
         requests.append((address, path))
         return 200, json.dumps(answer).encode()
 

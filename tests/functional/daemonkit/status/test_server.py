@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
 import contextlib
+import os
 import socket
 import stat
+import sys
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+import daemonkit
+from daemonkit import logs
 from daemonkit.files.directories import UnusableDirectoryError
 from daemonkit.metrics import Registry
 from daemonkit.status.server import ListenAddress, Readiness, StatusError, StatusServer, fetch
@@ -73,6 +78,63 @@ async def test_all_pages_on_every_kind_of_address(address: ListenAddress) -> Non
         bound = server.bound
     with pytest.raises(OSError, match=r"refused|No such file"):
         await fetched(bound, "/healthz")
+
+
+@pytest.fixture
+def restored_log() -> Iterator[None]:
+    yield
+    logs.restore_level()
+
+
+async def log_level_set(address: ListenAddress, level: str) -> int:
+    code, _ = await asyncio.to_thread(fetch, address, f"/log-level?level={level}", 5.0, "PUT")
+    return code
+
+
+@pytest.mark.asyncio
+async def test_the_log_level_changes_over_the_socket_alone(
+    address: ListenAddress, restored_log: None
+) -> None:
+    async with running(address) as server:
+        is_socket = isinstance(address, Path)
+        assert await log_level_set(server.bound, "debug") == (200 if is_socket else 403)
+        assert logs.level_name() == ("debug" if is_socket else "info")
+        assert (await fetched(server.bound, "/log-level"))[0] == 200
+
+
+def open_to_all(path: Path) -> None:
+    path.parent.chmod(0o755)
+    path.chmod(0o666)
+
+
+_PUT = """
+import sys
+from pathlib import Path
+from daemonkit.status.server import fetch
+print(fetch(Path(sys.argv[1]), "/log-level?level=debug", 5.0, "PUT")[0])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.asyncio
+async def test_another_user_may_not_change_the_log_level() -> None:
+    """One of the socket's group may read the pages."""
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name, "status.sock")
+        async with running(path):
+            open_to_all(path)
+            sources = Path(daemonkit.__path__[0]).parent
+            client = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-c", _PUT, str(path)),
+                user=65534,
+                group=65534,
+                extra_groups=[],
+                cwd=sources,
+                stdout=asyncio.subprocess.PIPE,
+            )
+            printed, _ = await client.communicate()
+        assert printed == b"403\n"
+        assert logs.level_name() == "info"
 
 
 @pytest.mark.asyncio

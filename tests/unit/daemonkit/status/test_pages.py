@@ -86,6 +86,9 @@ def test_not_ready_is_503_with_reasons() -> None:
         (get("/%6detrics"), 404),
         (get("//metrics"), 404),
         (get("/healthz", method="POST"), 405),
+        (get("/healthz", method="PUT"), 405),
+        (get("/log-level?level=debug", method="POST"), 405),
+        (get("/log-level?level=debug", method="PUT"), 403),
         (get("/healthz", method="get"), 400),
         (get("/healthz", method=""), 400),
         (get("healthz"), 400),
@@ -114,6 +117,28 @@ def test_other_requests_are_refused(request_: bytes, status: int) -> None:
     response = pages().answer(request_)
     assert response.startswith(b"HTTP/1.1 %d " % status)
     assert (b"\r\nAllow: GET, HEAD\r\n" in response) is (status == 405)
+
+
+def test_an_operator_changes_the_log_level() -> None:
+    logs.setup(is_json=False, stream=io.StringIO(), clock=lambda: 0)
+    served = pages()
+    changed = served.answer(get("/log-level?level=debug", method="PUT"), can_change=True)
+    assert changed.endswith(b'\r\n\r\n{"level":"debug","configured":"info"}\n')
+    for query, problem in (
+        ("?level=loud", b"level must be one of debug, info, warning, error\n"),
+        ("", b"level must be one of debug, info, warning, error\n"),
+        ("?level", b"malformed query\n"),
+    ):
+        refused = served.answer(get(f"/log-level{query}", method="PUT"), can_change=True)
+        assert refused.startswith(b"HTTP/1.1 400 ")
+        assert refused.endswith(problem)
+    assert served.answer(get("/log-level?level=error")).endswith(b'{"level":"debug","configured":"info"}\n')
+
+
+def test_others_do_not_change_the_log_level() -> None:
+    response = pages().answer(get("/log-level?level=debug", method="PUT"))
+    assert response.startswith(b"HTTP/1.1 403 Forbidden\r\n")
+    assert logs.level_name() == "info"
 
 
 def test_a_failing_page_is_500_and_logged() -> None:
@@ -166,7 +191,7 @@ def own_pages() -> Pages:
         ("/explain?why=%ff", 400, b"malformed query\n"),
         ("/explain?" + "&".join(["a=b"] * 17), 400, b"malformed query\n"),
         ("/broken", 500, b"this page failed; the log has the error\n"),
-        ("/other", 404, b"no such page: /healthz /readyz /metrics /status /explain /broken\n"),
+        ("/other", 404, b"no such page: /healthz /readyz /metrics /status /log-level /explain /broken\n"),
     ],
 )
 def test_a_daemons_own_pages_get_the_query(target: str, status: int, body: bytes) -> None:

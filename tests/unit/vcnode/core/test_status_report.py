@@ -165,6 +165,14 @@ def test_a_failing_source_is_shown_once_with_its_remedy() -> None:
     assert "  REMEDY          start it" in stale
 
 
+def test_a_changed_log_level_is_shown() -> None:
+    level = {"level": "debug", "configured": "info"}
+    shown = status_report.render(report(logging=level), "x", STARTED)
+    assert "  log level       debug until SIGHUP or a restart; configured: info" in shown
+    level["configured"] = "debug"
+    assert not any("log level" in each for each in status_report.render(report(logging=level), "x", STARTED))
+
+
 def test_missing_fields_are_not_shown() -> None:
     less = status_report.read((200, b""), b'{"daemon": "kata-bridge"}')
     assert status_report.render(less, "x", STARTED) == ["kata-bridge: ready  (x)"]
