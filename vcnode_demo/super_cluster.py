@@ -40,7 +40,7 @@ from vcnode_demo.loop_thread import LoopThread
 _READABLE_SECRETS = frozenset({"root-ca", "apiserver-ca"})
 _CLIENTS = "vn-agent-clients"
 SYNCER = "vc-syncer"
-SYNCER_ROLES = Path(__file__).parents[1] / "packaging" / "rbac" / "vc-syncer.yaml"
+SYNCER_ROLES = Path(__file__).parents[1] / "packaging" / "syncer" / "rbac.yaml"
 # A node address of this host: vn-agent listens there.
 _NODE_IP = "127.0.0.1"
 _STOP_S = 1.0

@@ -21,7 +21,7 @@ from tests import examples
 from tests.reference import metrics
 
 PACKAGING = examples.ROOT / "packaging"
-SUPER = PACKAGING / "rbac" / "vc-syncer.yaml"
+SUPER = PACKAGING / "syncer" / "rbac.yaml"
 TENANT = PACKAGING / "rbac" / "options" / "vc-syncer-tenant.yaml"
 DEPLOYMENT = PACKAGING / "syncer" / "deployment.yaml"
 SHARDED = PACKAGING / "syncer" / "sharding.yaml"
@@ -146,7 +146,7 @@ def test_policy_covers_each_kind_that_is_written() -> None:
     """But PersistentVolumes and classes, to which it has no right."""
     policies = [
         each
-        for each in documents(PACKAGING / "rbac" / "vc-syncer-policy.yaml")
+        for each in documents(PACKAGING / "syncer" / "policy.yaml")
         if each["kind"] == "ValidatingAdmissionPolicy"
     ]
     covered = {

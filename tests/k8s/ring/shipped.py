@@ -20,9 +20,12 @@ from tests.k8s.ring.api import JsonObject, KubernetesApi
 from tests.k8s.ring.controlplane import Apiserver, write_kubeconfig
 
 ROOT = Path(__file__).resolve().parents[3]
-RBAC = ROOT / "packaging" / "rbac"
+PACKAGING = ROOT / "packaging"
+RBAC = PACKAGING / "rbac"
 _EXAMPLES = ROOT / "examples"
 _NODE = "node-1"
+# What runs in the super cluster has its rights beside its Deployment.
+_RIGHTS = {"vc-syncer": ("../syncer/policy.yaml", "../syncer/rbac.yaml")}
 
 # Names, addresses and paths, which differ from machine to machine.
 SITE_SETTINGS = frozenset(
@@ -85,9 +88,14 @@ def _mapping(made: JsonObject, key: str) -> JsonObject:
 
 
 def apply_rights(api: KubernetesApi, node: str, *names: str) -> None:
-    """Create everything in these files of `packaging/rbac`, for this node."""
+    """Create all policies and roles in these files of `packaging/rbac`, for this node.
+
+    Accounts are left out: daemons of rings are users, with client certificates.
+    """
     for name in names:
         for value in yaml.safe_load_all((RBAC / name).read_text().replace(_NODE, node)):
+            if value["kind"] == "ServiceAccount":
+                continue
             group = value["apiVersion"]
             kind = f"{value['kind'].lower()}s".replace("policys", "policies")
             api.create(f"/apis/{group}/{kind}", value, may_exist=True)
@@ -103,7 +111,7 @@ def issue_user(cluster: Apiserver, daemon: str, node: str) -> Leaf:
 def let_in(cluster: Apiserver, daemon: str, node: str, directory: Path) -> Path:
     """Give a daemon its shipped rights; returns its kubeconfig in `directory`."""
     # The policy first: between the two the rights would be wider than what is shipped.
-    for name in (f"{daemon}-policy.yaml", f"{daemon}.yaml"):
+    for name in _RIGHTS.get(daemon, (f"{daemon}-policy.yaml", f"{daemon}.yaml")):
         if (RBAC / name).exists():
             apply_rights(cluster.api, node, name)
     directory.mkdir(exist_ok=True)

@@ -104,8 +104,9 @@ def deployed(ring: Ring, apiserver: Apiserver, tree: Path) -> Iterator[Kubectl]:
     kubectl = Kubectl(ring.control, ring.binaries["kubectl"], apiserver.kubeconfig, NAMESPACE)
     endpoint = ring.super_cluster.api.endpoint
     files = []
-    for name in ("policy.yaml", "rbac.yaml", "deployment.yaml", "registration.yaml"):
-        file = ring.directory / f"webhook-{name}"
+    shipped = ("../namespace/namespace.yaml", "policy.yaml", "rbac.yaml", "deployment.yaml", "registration.yaml")
+    for name in shipped:
+        file = ring.directory / f"webhook-{Path(name).name}"
         file.write_text(manifest(name, f"https://{endpoint.address}:{endpoint.port}"))
         files.append(str(file))
     ended = threading.Event()
