@@ -8,6 +8,7 @@ from collections.abc import Callable
 from daemonkit import logs
 from daemonkit.run.command_line import EXIT_UNUSABLE, load_or_exit, parse_arguments
 from daemonkit.run.lifecycle import Lifecycle, run
+from daemonkit.tls.contexts import TlsError
 from dns_webhook.config import load
 from dns_webhook.credentials import CredentialsError
 from dns_webhook.rotation import CHECK_INTERVAL_S, utc_now
@@ -30,14 +31,14 @@ def main(
     config = load_or_exit(arguments, load, start_problems)
     try:
         service = WebhookService(config, check_interval_s=check_interval_s, now=now)
-    except CredentialsError as error:
+    except (CredentialsError, TlsError) as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_UNUSABLE
 
     async def body(life: Lifecycle) -> int:
         try:
             return await service.run(life)
-        except CredentialsError as error:
+        except (CredentialsError, TlsError) as error:
             sys.stderr.write(f"{error}\n")
             return EXIT_UNUSABLE
 

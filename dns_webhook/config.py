@@ -34,12 +34,30 @@ class Listen:
 
 
 @dataclass(frozen=True, slots=True)
+class Serving:
+    """A certificate that another program issues and renews, as cert-manager does."""
+
+    certificate_file: Path = setting(doc="PEM, leaf first; its names are those by which API servers dial")
+    key_file: Path = setting(doc="PEM, without a passphrase")
+
+
+@dataclass(frozen=True, slots=True)
 class DnsWebhookConfiguration(ResolverConfig):
     super_cluster: SuperCluster
     listen: Listen
-    state_directory: Path = setting(doc="where its authority and certificate are kept")
+    state_directory: Path | None = setting(
+        None, doc="where its own authority and certificate are kept; needed without `serving`"
+    )
+    serving: Serving | None = setting(
+        None, doc="a certificate that another program issues; then the webhook writes no registration"
+    )
     status: StatusConfig = field(default_factory=StatusConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
+
+    def problems(self) -> Iterator[str]:
+        yield from ResolverConfig.problems(self)
+        if (self.state_directory is None) == (self.serving is None):
+            yield "expected one of stateDirectory and serving"
 
 
 def load(path: Path) -> DnsWebhookConfiguration:

@@ -80,9 +80,9 @@ class WebhookServer:
         self._context: ssl.SSLContext | None = None
         self._runner: web.AppRunner | None = None
 
-    async def start(self, address: str, port: int, certificate: Path) -> int:
-        """Listen; returns the port. The file `certificate` also has the key. Raises OSError and TlsError."""
-        self.show(certificate)
+    async def start(self, address: str, port: int, certificate: Path, key: Path | None = None) -> int:
+        """Listen; returns the port. Without `key` the certificate's file has it. Raises OSError and TlsError."""
+        self.show(certificate, key)
         app = web.Application()
         app.router.add_post(PATH, self._answer)
         app.router.add_get(LIVE, self._live)
@@ -108,9 +108,9 @@ class WebhookServer:
         self._connections = Connections(self._runner.server, self._current_context, self._max_connections)
         return self._connections.start(address, port)
 
-    def show(self, certificate: Path) -> None:
+    def show(self, certificate: Path, key: Path | None = None) -> None:
         """Use this certificate for connections from now on. Raises TlsError."""
-        context = contexts.anonymous_server_context(certificate, certificate)
+        context = contexts.anonymous_server_context(certificate, key or certificate)
         inspect(context, {Message.CLIENT_HELLO: client_hello.may_read})
         self._context = context
 

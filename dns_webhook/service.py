@@ -23,6 +23,7 @@ from daemonkit.status.server import Readiness
 from dns_webhook import review
 from dns_webhook.config import DnsWebhookConfiguration
 from dns_webhook.credentials import Credentials
+from dns_webhook.given_certificate import GivenCertificate
 from dns_webhook.review import ReviewError
 from dns_webhook.rotation import CHECK_INTERVAL_S, Rotation, utc_now
 from dns_webhook.server import WebhookServer
@@ -54,7 +55,7 @@ class WebhookService:
         check_interval_s: float = CHECK_INTERVAL_S,
         now: Callable[[], dt.datetime] = utc_now,
     ) -> None:
-        """Build all parts. Raises CredentialsError."""
+        """Build all parts. Raises CredentialsError for an unusable state directory."""
         self._config = config
         self._shell = DaemonShell("dnsconfig-webhook")
         self._client = client or LazyClient(config.super_cluster.kubeconfig_file, "dnsconfig-webhook")
@@ -66,15 +67,25 @@ class WebhookService:
         )
         path = Path(config.resolv_conf) if config.resolv_conf else None
         self._file = NodeResolvConf(path, (), clock)
-        self._credentials = Credentials(config.state_directory, config.listen.names)
         self._server = WebhookServer(self.handle_review, self.readiness)
-        self.rotation = Rotation(
-            self._client,
-            self._credentials,
-            lambda: self._server.show(self._credentials.certificate_file),
-            now,
-            check_interval_s=check_interval_s,
-        )
+        self._credentials: Credentials | None = None
+        self.rotation: Rotation | GivenCertificate
+        if config.serving is not None:
+            files = (config.serving.certificate_file, config.serving.key_file)
+            self._certificate: tuple[Path, Path | None] = files
+            self.rotation = GivenCertificate(config.serving, self._show_certificate)
+        elif config.state_directory is not None:
+            self._credentials = Credentials(config.state_directory, config.listen.names)
+            self._certificate = (self._credentials.certificate_file, None)
+            self.rotation = Rotation(
+                self._client,
+                self._credentials,
+                self._show_certificate,
+                now,
+                check_interval_s=check_interval_s,
+            )
+        else:
+            raise AssertionError("the configuration has one of both")
         self.registry = metrics.Registry()
         oversized_objects.add_metric(self.registry)
         self._reviews = self.registry.counter(
@@ -97,7 +108,7 @@ class WebhookService:
         gc.collect()
         gc.freeze()
         listen = self._config.listen
-        self._port = await self._server.start(listen.address, listen.port, self._credentials.certificate_file)
+        self._port = await self._server.start(listen.address, listen.port, *self._certificate)
         self.watches.start(self._shell.tasks)
         self._shell.tasks.spawn(self.rotation.run(), "certificates")
         self._shell.tasks.spawn(self._poll(), "node file")
@@ -130,6 +141,9 @@ class WebhookService:
             )
         return web.Response(body=response.body(), content_type="application/json")
 
+    def _show_certificate(self) -> None:
+        self._server.show(*self._certificate)
+
     async def _poll(self) -> None:
         while True:
             await asyncio.sleep(POLL_S)
@@ -151,17 +165,21 @@ class WebhookService:
             (
                 f"kinds: not synced: {', '.join(missing)}" if missing else "kinds: ok",
                 *self.watches.problems,
-                f"registration: {self.rotation.problem or 'ok'}",
+                f"registration: {self.rotation.problem or self._registration}",
                 *((f"certificate: cannot be renewed: {renewal}",) if renewal else ()),
             ),
             "; ".join(reasons),
         )
 
+    @property
+    def _registration(self) -> str:
+        return "ok" if self._config.serving is None else "written by another program"
+
     def status(self) -> dict[str, object]:
-        leaf = self._credentials.leaf
+        leaf = None if self._credentials is None else self._credentials.leaf
         return {
             "port": self._port,
-            "authorities": len(self._credentials.authorities),
+            "authorities": 0 if self._credentials is None else len(self._credentials.authorities),
             "unreadable": self.watches.unreadable,
             "certificateUntil": None if leaf is None else leaf.certificate.not_valid_after_utc.isoformat(),
         }

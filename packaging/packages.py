@@ -31,6 +31,7 @@ from daemonkit.version import VERSION
 
 SOURCE = Path(__file__).resolve().parents[1]
 PREFIX = "/usr/lib/vcnode"
+COMMON = "vcnode-common"
 GUEST = "vcnode-guest"
 # nfpm's name of the machine, and what each format calls it.
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -138,7 +139,7 @@ def build(
 ) -> None:
     """Write every package into `out` in these forms, beside their checksums and SBOMs."""
     divided = divide(tree, packages)
-    made_at = _commit_time()
+    made_at = commit_time()
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     pages = scratch / "documents"
@@ -161,17 +162,8 @@ def _stage(package: Package, tree: Path, entries: list[str], pages: Path, stage:
     """The files of one package below `stage`, at their places in the root of a node."""
     target = stage / PREFIX[1:]
     target.mkdir(parents=True)
-    for entry in entries:
-        source = tree / entry
-        if source.is_dir():
-            shutil.copytree(source, target / entry)
-            continue
-        shutil.copy2(source, target / entry)
-        for code in (tree / "__pycache__").glob(f"{source.stem}.*.pyc"):
-            (target / "__pycache__").mkdir(exist_ok=True)
-            shutil.copy2(code, target / "__pycache__" / code.name)
+    stage_tree(package, tree, entries, target)
     for program in package.programs:
-        _copy(tree / "bin" / program, target / "bin" / program)
         (stage / _LAUNCHER[1:]).mkdir(parents=True, exist_ok=True)
         (stage / _LAUNCHER[1:] / program).symlink_to(f"{PREFIX}/bin/{program}")
     if package.name == GUEST:
@@ -181,7 +173,7 @@ def _stage(package: Package, tree: Path, entries: list[str], pages: Path, stage:
     for daemon in package.daemons:
         _copy(SOURCE / "systemd" / f"{daemon}.service", stage / f"usr/lib/systemd/system/{daemon}.service")
         _write_configuration(daemon, stage)
-    if package.name == "vcnode-common":
+    if package.name == COMMON:
         _copy(SOURCE / "systemd/vcnode.slice", stage / "usr/lib/systemd/system/vcnode.slice")
         _copy(SOURCE / "systemd/hand-over", target / "hand-over")
         for folder in ("namespace", "crds", "rbac", "gate", "syncer", "webhook", "cluster"):
@@ -195,6 +187,30 @@ def _stage(package: Package, tree: Path, entries: list[str], pages: Path, stage:
         if page.is_file() and page.name.partition(".")[0].lstrip("_") in package.programs:
             _copy(page, stage / page.relative_to(pages))
     _write_documents(package, tree, stage, version)
+    set_modes(stage)
+
+
+def stage_tree(package: Package, tree: Path, entries: list[str], target: Path) -> None:
+    """The package's part of the tree, with its launchers, below `target`."""
+    if package.name == COMMON:
+        # `--version` reads it.
+        notes = next(tree.glob("vcnode-*.dist-info"))
+        shutil.copytree(notes, target / notes.name)
+    for entry in entries:
+        source = tree / entry
+        if source.is_dir():
+            shutil.copytree(source, target / entry)
+            continue
+        shutil.copy2(source, target / entry)
+        for code in (tree / "__pycache__").glob(f"{source.stem}.*.pyc"):
+            (target / "__pycache__").mkdir(exist_ok=True)
+            shutil.copy2(code, target / "__pycache__" / code.name)
+    for program in package.programs:
+        _copy(tree / "bin" / program, target / "bin" / program)
+
+
+def set_modes(stage: Path) -> None:
+    """Modes of all files, whatever the umask of the machine."""
     for path in stage.rglob("*"):
         if not path.is_symlink():
             is_program = path.is_dir() or path.stat().st_mode & 0o100
@@ -226,7 +242,7 @@ def _write_documents(package: Package, tree: Path, stage: Path, version: str) ->
     folder.mkdir(parents=True)
     (folder / "copyright").write_text(bundled.copyright_text(tree, package.libraries))
     entry = f"vcnode ({version}) unstable; urgency=medium\n\n  * CHANGELOG.md has the changes.\n\n"
-    trailer = f" -- {_MAINTAINER}  {_rfc_2822(_commit_time())}\n"
+    trailer = f" -- {_MAINTAINER}  {_rfc_2822(commit_time())}\n"
     (folder / "changelog.gz").write_bytes(gzip.compress((entry + trailer).encode(), 9, mtime=0))
 
 
@@ -284,7 +300,7 @@ def _contents(stage: Path) -> Iterator[dict[str, object]]:
 
 def _scripts(package: Package, form: str, scratch: Path) -> dict[str, str]:
     """The scripts of one package: the templates of packaging/scripts with its names."""
-    if not (package.daemons or package.name == "vcnode-common"):
+    if not (package.daemons or package.name == COMMON):
         return {}
     values = {
         "PACKAGE": package.name,
@@ -307,7 +323,7 @@ def _copy(source: Path, target: Path) -> None:
     shutil.copy2(source, target)
 
 
-def _commit_time() -> int:
+def commit_time() -> int:
     """Seconds since the epoch: SOURCE_DATE_EPOCH, or the time of the last commit.
 
     https://reproducible-builds.org/specs/source-date-epoch/

@@ -23,7 +23,7 @@ from syncer.work_queue import WorkQueue
 # Objects that are not synced, of one tenant, in `/status`.
 MAX_SHOWN = 50
 SUPER_CLUSTER = Hop(
-    HopKind.API_SERVER, "super cluster", "superCluster.kubeconfigFile", "packaging/rbac/vc-syncer.yaml"
+    HopKind.API_SERVER, "super cluster", "superCluster.kubeconfigFile", "packaging/syncer/rbac.yaml"
 )
 TENANT = Hop(
     HopKind.API_SERVER,

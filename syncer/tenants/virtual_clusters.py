@@ -38,7 +38,7 @@ _META_CLUSTER = Hop(
     HopKind.API_SERVER,
     "cluster of VirtualClusters",
     "tenants.virtualClusters.kubeconfigFile or superCluster.kubeconfigFile",
-    "packaging/rbac/vc-syncer.yaml",
+    "packaging/syncer/rbac.yaml",
 )
 
 

@@ -97,6 +97,10 @@ COMPONENTS = (
         {"metrics-server": "sigs.k8s.io/metrics-server/cmd/metrics-server"},
     ),
     Component(
+        "helm",
+        {"helm": "helm.sh/helm/v4/cmd/helm"},
+    ),
+    Component(
         "containerd",
         {
             name: f"github.com/containerd/containerd/v2/cmd/{name}"

@@ -61,7 +61,13 @@ def shipped(file: str, kind: str) -> JsonObject:
 @contextmanager
 def installed(ring: Ring) -> Iterator[str]:
     """Apply what is shipped, by kubectl and with strict validation; gives the address of the Service."""
-    for name in ("../namespace/namespace.yaml", "policy.yaml", "rbac.yaml", "deployment.yaml", "registration.yaml"):
+    for name in (
+        "../namespace/namespace.yaml",
+        "policy.yaml",
+        "rbac.yaml",
+        "deployment.yaml",
+        "registration.yaml",
+    ):
         apply(ring, name)
     service = ring.super_cluster.api.get(f"/api/v1/namespaces/{NAMESPACE}/services/{SERVICE}")
     address = service["spec"]["clusterIP"]

@@ -5,7 +5,7 @@ import pytest
 
 from daemonkit.config.binding import ConfigError, parse
 from daemonkit.config.status_config import StatusConfig
-from dns_webhook.config import KIND, DnsWebhookConfiguration, Listen, load
+from dns_webhook.config import KIND, DnsWebhookConfiguration, Listen, Serving, load
 from dnsconfig.config import SuperCluster, TenantDomain
 
 LEAST = """
@@ -103,3 +103,18 @@ def test_all_problems_are_reported_at_once(text: str, errors: tuple[str, ...]) -
     with pytest.raises(ConfigError) as caught:
         read(text)
     assert caught.value.errors == errors
+
+
+def test_a_certificate_of_another_program_needs_no_state() -> None:
+    text = LEAST.replace("stateDirectory: state", "serving: {certificateFile: tls.crt, keyFile: tls.key}")
+    config = read(text)
+    assert config.state_directory is None
+    assert config.serving == Serving(Path("/etc/tls.crt"), Path("/etc/tls.key"))
+
+
+@pytest.mark.parametrize(
+    "text", [LEAST + "serving: {certificateFile: a, keyFile: b}", LEAST.replace("stateDirectory: state", "")]
+)
+def test_either_state_or_a_given_certificate_is_needed(text: str) -> None:
+    with pytest.raises(ConfigError, match="expected one of stateDirectory and serving"):
+        read(text)

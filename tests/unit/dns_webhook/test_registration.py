@@ -109,6 +109,7 @@ async def test_the_shipped_manifests_fit_together() -> None:
     name = f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
     assert config.listen.names == (name,)
     assert [each["containerPort"] for each in container["ports"]] == [config.listen.port]
+    assert config.state_directory is not None
     assert config.state_directory.is_relative_to(mounts["state"])
     assert config.super_cluster.kubeconfig_file.parent == mounts["config"]
     assert config.super_cluster.kubeconfig_file.name in files

@@ -4,7 +4,7 @@
 {{- define "vcnode.file" }}
 {{- $root := index . 0 }}
 {{- range $text := splitList "\n---\n" ($root.Files.Get (index . 1) | required (printf "%s is missing" (index . 1))) }}
-{{- $object := $text | replace "vcnode-system" $root.Release.Namespace | fromYaml }}
+{{- $object := printf "%s\n" $text | replace "vcnode-system" $root.Release.Namespace | fromYaml }}
 ---
 {{ include "vcnode.object" (list $root $object) }}
 {{- end }}
@@ -26,7 +26,10 @@
 {{- $root := index . 0 }}
 {{- $values := index . 2 }}
 {{- range $text := splitList "\n---\n" ($root.Files.Get (index . 1) | required (printf "%s is missing" (index . 1))) }}
-{{- $object := $text | replace "vcnode-system" $root.Release.Namespace | fromYaml }}
+{{- $object := printf "%s\n" $text | replace "vcnode-system" $root.Release.Namespace | fromYaml }}
+{{- if dig "certManager" "enabled" false $values }}
+{{- include "vcnode.withCertManager" (list $root $object) }}
+{{- end }}
 {{- if eq $object.kind "Deployment" }}
 {{- $pod := $object.spec.template.spec }}
 {{- $container := first $pod.containers }}
@@ -38,6 +41,9 @@
 {{- end }}
 {{- $_ := set $container "imagePullPolicy" $image.pullPolicy }}
 {{- $_ := set $container "resources" (mergeOverwrite $container.resources $values.resources) }}
+{{- if $values.env }}
+{{- $_ := set $container "env" (concat (default list $container.env) $values.env) }}
+{{- end }}
 {{- $_ := set $object.spec "replicas" (int $values.replicas) }}
 {{- $_ := mergeOverwrite $pod $values.pod }}
 {{- else if eq $object.kind "ConfigMap" }}
@@ -51,5 +57,50 @@
 {{- end }}
 ---
 {{ include "vcnode.object" (list $root $object) }}
+{{- end }}
+{{- end }}
+
+{{- /* The changes of packaging/webhook-cert-manager, made to one object: (list ROOT OBJECT). */}}
+{{- define "vcnode.withCertManager" }}
+{{- $root := index . 0 }}
+{{- $object := index . 1 }}
+{{- if eq $object.kind "ClusterRole" }}
+{{- $rules := list }}
+{{- range $rule := $object.rules }}
+{{- if not (has "mutatingwebhookconfigurations" $rule.resources) }}{{ $rules = append $rules $rule }}{{ end }}
+{{- end }}
+{{- $_ := set $object "rules" $rules }}
+{{- end }}
+{{- range $text := splitList "\n---\n" ($root.Files.Get "files/webhook-cert-manager/patches.yaml") }}
+{{- $patch := printf "%s\n" $text | replace "vcnode-system" $root.Release.Namespace | fromYaml }}
+{{- if eq $patch.kind $object.kind }}
+{{- if eq $patch.kind "Deployment" }}
+{{- $volume := first $patch.spec.template.spec.volumes }}
+{{- range $each := $object.spec.template.spec.volumes }}
+{{- if eq $each.name $volume.name }}
+{{- $_ := unset $each "emptyDir" }}
+{{- $_ := set $each "secret" $volume.secret }}
+{{- end }}
+{{- end }}
+{{- else }}
+{{- $_ := mergeOverwrite $object $patch }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* The webhook's certificate, with an authority of its own unless an issuer is given: (list ROOT ISSUER). */}}
+{{- define "vcnode.certificates" }}
+{{- $root := index . 0 }}
+{{- $issuer := index . 1 }}
+{{- range $text := splitList "\n---\n" ($root.Files.Get "files/webhook-cert-manager/certificates.yaml") }}
+{{- $object := printf "%s\n" $text | replace "vcnode-system" $root.Release.Namespace | fromYaml }}
+{{- if and $issuer (eq $object.metadata.name "dnsconfig-webhook") (eq $object.kind "Certificate") }}
+{{- $_ := set $object.spec "issuerRef" (merge (dict "group" "cert-manager.io") $issuer) }}
+{{- end }}
+{{- if or (not $issuer) (and (eq $object.metadata.name "dnsconfig-webhook") (eq $object.kind "Certificate")) }}
+---
+{{ include "vcnode.object" (list $root $object) }}
+{{- end }}
 {{- end }}
 {{- end }}
