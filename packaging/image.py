@@ -3,7 +3,7 @@
 `python packaging/image.py --tree TREE --out DIRECTORY [--newest]`, or writes the lock with `--lock`.
 
 An image has a base of Debian's packages (the interpreter and its libraries: no shell, no package manager),
-and of TREE (packaging/tree.py), the packages of packages.toml that its program needs. Both are locked by hashes:
+and of TREE (packaging/tree.py), the packages of packages.toml that its program needs. Hashes lock both:
 `requirements/debian.lock` has name, version and SHA-256 of each of Debian's. apt gets them, into a cache;
 `--newest` takes what apt has now instead, for a machine whose mirror lacks a locked version. One commit makes
 the same digest. DIRECTORY gets an OCI archive for each image, and `digests.json`:
@@ -26,6 +26,8 @@ from pathlib import Path
 
 import oci
 import packages
+
+from daemonkit.version import VERSION
 
 LOCK = packages.SOURCE / "packaging/requirements/debian.lock"
 CACHE = Path.home() / ".cache/vcnode/debs"
@@ -163,7 +165,7 @@ def build(tree: Path, out: Path, debs: list[Deb], registry: str = "", cache: Pat
             name = f"{registry}/{image.name}" if registry else f"docker.io/library/{image.name}"
             archive = out / f"{image.program}.tar"
             layers = [base, oci.layer(root)]
-            digests[image.name] = oci.write(archive, name, packages.VERSION, layers, settings, made_at)
+            digests[image.name] = oci.write(archive, name, VERSION, layers, settings, made_at)
             size = sum(len(each.blob) for each in layers) >> 20
             sys.stdout.write(f"{name}@{digests[image.name]} {size} MiB\n")
     (out / DIGESTS).write_text(json.dumps(digests, indent=2) + "\n")
