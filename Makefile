@@ -8,6 +8,8 @@ PYTHON ?= $(shell for p in /usr/bin/python3 python3 python3.13 python3.12 python
 	&& { echo $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
+# The first part of images' names, such as registry.example/vcnode.
+REGISTRY ?=
 # What packages install: the byte path compiled.
 TREE := build/tree
 PACKAGES := tenancy ruleset ruletrace daemonkit bridge_api guest_agent kata_bridge kubeproxy_ext dnsconfig dns_webhook syncer vnagent vcnode
@@ -25,7 +27,7 @@ SIDE_BY_SIDE := $(call require,-n 3 --dist worksteal)
 .DEFAULT_GOAL := help
 .PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s k8s_syncer systemd programs guest-kernel
 .PHONY: conformance conformance_quick
-.PHONY: format examples reference locks packages deb rpm mutants gate-soak bench bench-vnagent bench-attacks bench-services bench-pods bench-syncer clean
+.PHONY: format examples reference locks packages images deb rpm mutants gate-soak bench bench-vnagent bench-attacks bench-services bench-pods bench-syncer clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^#@ /{printf "\n%s\n", substr($$0, 4)} /^[a-z0-9_-]+:.*## /{printf "  %-16s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -119,6 +121,14 @@ build/packages/SHA256SUMS: $(TREE)/bin/vn-agent $(wildcard packaging/*.py packag
 build/previous/SHA256SUMS: build/packages/SHA256SUMS
 	$(BIN)/python packaging/packages.py --tree $(TREE) --out build/previous --version 0.0.9 --form deb
 
+images: build/images/digests.json  ## OCI archives of webhook and vc-syncer, and the manifests that name their digests, into dist/
+	mkdir -p dist
+	cp build/images/*.tar dist
+	$(BIN)/python packaging/manifests.py --images build/images --out dist --registry '$(REGISTRY)'
+
+build/images/digests.json: $(TREE)/bin/vn-agent $(wildcard packaging/*.py packaging/*.toml packaging/requirements/*)
+	$(BIN)/python packaging/image.py --tree $(TREE) --out build/images --registry '$(REGISTRY)'
+
 #@ What is written for you
 format: $(VENV)/dev  ## the sources, in the house format
 	$(BIN)/ruff format $(SOURCES)
@@ -130,11 +140,12 @@ examples: $(VENV)/dev  ## examples/ into the READMEs that show them
 reference: $(VENV)/dev  ## docs/reference, from the code
 	$(BIN)/python -m tests.reference
 
-locks: $(VENV)/dev  ## the hashes of the libraries that packages and images install: packaging/requirements
+locks: $(VENV)/dev  ## the hashes of what packages and images install: packaging/requirements
 	for part in agent services syncer webhook tools; do \
 		$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --python-version 3.11 --only-binary :all: \
 			--python-platform x86_64-manylinux_2_28 --extra $$part --output-file packaging/requirements/$$part.txt pyproject.toml || exit 1; \
 	done
+	$(BIN)/python packaging/image.py --lock
 
 #@ Long runs
 mutants: $(VENV)/dev  ## remove each cure of tests/mutation/cures.toml in turn: a test must fail; ARGS="NAME ..."

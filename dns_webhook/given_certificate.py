@@ -10,7 +10,7 @@ from daemonkit.tls.contexts import TlsError
 from dns_webhook.config import Serving
 
 # cert-manager renews weeks before the end; a kubelet has the Secret in the pod a minute later.
-POLL_S = 10.0
+POLL_S = 2.0
 
 _log = logs.get(__name__)
 

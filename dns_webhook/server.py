@@ -81,7 +81,7 @@ class WebhookServer:
         self._runner: web.AppRunner | None = None
 
     async def start(self, address: str, port: int, certificate: Path, key: Path | None = None) -> int:
-        """Listen; returns the port. Without `key` it is in the certificate's file. Raises OSError, TlsError."""
+        """Listen; returns the port. Without `key`, `certificate` has it too. Raises OSError and TlsError."""
         self.show(certificate, key)
         app = web.Application()
         app.router.add_post(PATH, self._answer)

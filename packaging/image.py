@@ -3,7 +3,7 @@
 `python packaging/image.py --tree TREE --out DIRECTORY [--newest]`, or writes the lock with `--lock`.
 
 An image has a base of Debian's packages (the interpreter and its libraries: no shell, no package manager),
-and of TREE (packaging/tree.py), the packages of packages.toml that its program needs. Hashes lock both:
+and of TREE (packaging/tree.py) the packages of packages.toml that its program needs. Hashes lock both:
 `requirements/debian.lock` has name, version and SHA-256 of each of Debian's. apt gets them, into a cache;
 `--newest` takes what apt has now instead, for a machine whose mirror lacks a locked version. One commit makes
 the same digest. DIRECTORY gets an OCI archive for each image, and `digests.json`:
@@ -34,7 +34,7 @@ CACHE = Path.home() / ".cache/vcnode/debs"
 DIGESTS = "digests.json"
 # Of Debian 12, whose Python the tree is built for. libuuid1 and below: modules of the standard library.
 _BASE = (
-    *("base-files", "libc6", "libgcc-s1", "libpython3.11-minimal", "libpython3.11-stdlib"),
+    *("base-files", "libc6", "libgcc-s1", "libstdc++6", "libpython3.11-minimal", "libpython3.11-stdlib"),
     *(
         "python3.11-minimal",
         "zlib1g",
@@ -240,7 +240,7 @@ def _fetched(deb: Deb, cache: Path) -> Path:
             try:
                 _run("apt-get", "--quiet", "download", f"{deb.name}={deb.version}", directory=scratch)
             except ImageError as error:
-                raise ImageError(f"{error}; for the newest: make image-lock, or --newest") from None
+                raise ImageError(f"{error}; for the newest: make locks, or --newest") from None
             (found,) = Path(scratch).glob("*.deb")
             found.replace(target)
     actual = hashlib.sha256(target.read_bytes()).hexdigest()

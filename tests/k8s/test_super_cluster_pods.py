@@ -22,6 +22,9 @@ from tests.k8s.ring.processes import RingError, wait_for
 from tests.k8s.ring.shipped import ROOT
 from tests.k8s.ring.tenants import RingTenant
 
+# Its first test waits for the ring, the images and all pods.
+pytestmark = pytest.mark.timeout(400)
+
 _AVAILABLE_S = 90.0
 _REPLICAS = 2
 _DEPLOYMENTS = f"/apis/apps/v1/namespaces/{webhook.NAMESPACE}/deployments"

@@ -14,7 +14,9 @@ import aiohttp
 import pytest
 import yaml
 
+from devkit.pki import Authority
 from dns_webhook.server import LIVE, READY
+from tests import waiting
 
 pytestmark = pytest.mark.asyncio
 
@@ -116,6 +118,49 @@ async def test_without_an_api_server_it_denies_and_stops_cleanly(tmp_path: Path)
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+async def test_certificate_of_another_program_is_served_and_followed(tmp_path: Path) -> None:
+    """As cert-manager renews it: both files change, and connections after that see the new one."""
+    authority = Authority.create("cert-manager")
+    names = [path.name for path in authority.issue("first", sans_ip=["127.0.0.1"]).write(tmp_path, "tls")]
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+    config = write_config(tmp_path, serving={"certificateFile": names[0], "keyFile": names[1]})
+    document = yaml.safe_load(config.read_text())
+    del document["stateDirectory"]
+    config.write_text(yaml.safe_dump(document))
+    code, errors = await ended(await started(config, "--check-config"))
+    assert (code, errors) == (0, f"{config}: ok\n")
+    process = await started(config)
+    try:
+        port = await listening(process)
+        context = ssl.create_default_context(cadata=authority.cert_pem.decode())
+        assert await served_name(port, context) == "first"
+        authority.issue("second", sans_ip=["127.0.0.1"]).write(tmp_path, "tls")
+
+        async def is_second() -> None:
+            assert await served_name(port, context) == "second"
+
+        await waiting.until_it_succeeds(is_second, AssertionError)
+        assert not (tmp_path / "state").exists()
+        process.send_signal(signal.SIGTERM)
+        assert (await ended(process))[0] == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def served_name(port: int, context: ssl.SSLContext) -> str:
+    """The common name of the certificate that a new connection sees."""
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    try:
+        certificate = writer.get_extra_info("peercert")
+    finally:
+        writer.close()
+        await writer.wait_closed()
+    names = {key: value for part in certificate["subject"] for key, value in part}
+    return str(names["commonName"])
 
 
 async def listening(process: asyncio.subprocess.Process) -> int:

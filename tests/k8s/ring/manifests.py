@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What runs in the super cluster as it is released: images, kustomize bases and the Helm chart.
 
-A site's own part is small: images by digest, and the API server's address. It is written once for kustomize, as a kustomization on `packaging/cluster`, and once for Helm, as values.
+A site's own part is small: images by digest, and the API server's address. It is written once for kustomize,
+as a kustomization on `packaging/cluster`, and once for Helm, as values.
 """
 
 from __future__ import annotations
