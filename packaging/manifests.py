@@ -20,6 +20,8 @@ from pathlib import Path
 import image
 import packages
 
+from daemonkit.version import VERSION
+
 _PACKAGING = packages.SOURCE / "packaging"
 _CHART = _PACKAGING / "helm/vcnode"
 _BASES = ("namespace", "crds", "syncer", "webhook", "webhook-cert-manager", "cluster")
@@ -35,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--registry", default="", help="as given to image.py")
     arguments = parser.parse_args(argv)
     digests = json.loads((arguments.images / image.DIGESTS).read_text())
-    release = packages.version()
+    release = VERSION
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name, files in (
         (f"vcnode-{release}.tgz", chart(digests, arguments.registry, release)),
