@@ -261,7 +261,7 @@ FAULTS = {
         killed, "failed", "daemon", "connection refused", "journalctl -u kubeproxy-ext"
     ),
     "daemon that is not ready": PlantedFault(
-        not_ready, "failed", "readiness", "kata-bridge: not connected", "`vcnode status`"
+        not_ready, "failed", "readiness", "kata-bridge: not connected", "as the lines advise"
     ),
     "guest with a locked policy": PlantedFault(
         locked_guest, "failed", "guest", "agent policy denies", "set stock.policyFile"

@@ -101,7 +101,10 @@ def test_a_missing_directory_retains_tenants_and_ages(node: AgentNode) -> None:
 
     wait_until(lambda: reported().startswith("tenants: stale, age "), within_s=DEADLINE_S)
     wait_until(lambda: source()["ageSeconds"] > POLLS_S, within_s=DEADLINE_S)
-    assert source()["failure"]["message"] == f"{node.tenants_directory}: No such file or directory"
+    assert (
+        source()["failure"]["message"]
+        == f"tenants.directory: {node.tenants_directory}: No such file or directory"
+    )
     assert is_served(node, "ten-a", "shop")
     # Also over a restart: the saved state is served, and /readyz has the reason.
     node.daemon.stop()
