@@ -13,6 +13,7 @@ from daemonkit.run.lifecycle import Lifecycle
 from daemonkit.status import log_level
 from daemonkit.status.server import ListenAddress, Readiness, RenderPage, StatusServer
 from daemonkit.tasks import Tasks
+from daemonkit.version import VERSION
 
 # Daemons keep many values that form no cycles; Python's default starts a collection each 700 allocations.
 GC_THRESHOLD = 20_000
@@ -73,6 +74,13 @@ class DaemonShell:
         """
         self._life = life
         self._readiness = readiness
+        name = str(self._identity["daemon"])
+        registry.gauge_function(
+            "vcnode_build_info",
+            "1, with the version that runs.",
+            lambda: {(VERSION, name): 1.0},
+            ("version", "daemon"),
+        )
         if status_at is None:
             return
         self._status = StatusServer(

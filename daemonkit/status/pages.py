@@ -17,7 +17,8 @@ from daemonkit import logs, metrics
 from daemonkit.status import log_level
 
 _REQUEST_LINE = re.compile(rb"([A-Z]{1,10}) (/[!->@-~]*)(\?[!-~]*)? HTTP/1\.[01]")
-_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[\t -~\x80-\xff]*")
+_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~\x80-\xff]*)")
+_WEIGHT = re.compile(r"[01](?:\.[0-9]{0,3})?")
 # A body would have to be read, and the others ask for another protocol.
 _REFUSED_HEADERS = frozenset({b"content-length", b"transfer-encoding", b"upgrade", b"expect"})
 
@@ -76,6 +77,9 @@ Query = Mapping[str, str]
 
 RenderPage = Callable[[Query], Reply]
 
+PageResponse = bytes | Callable[[], bytes]
+"""A response, or what makes it: a call for a thread, as the metrics of 1 000 tenants take 30 ms."""
+
 
 class Pages:
     """The pages of a daemon: `/healthz`, `/readyz`, `/metrics`, `/status`, `/log-level`, and its own.
@@ -98,7 +102,7 @@ class Pages:
         self._status = status
         self._own = {path.encode("ascii"): page for path, page in (own or {}).items()}
 
-    def answer(self, head: bytes, *, can_change: bool = False) -> bytes:
+    def answer(self, head: bytes, *, can_change: bool = False) -> PageResponse:
         """Return the response to a request, given its head with the empty line at the end.
 
         `can_change` is whether the peer may change the log level.
@@ -118,13 +122,20 @@ class Pages:
             return _response(_change_level(query) if can_change else Reply(403, log_level.DENIED))
         if not is_head and request[1] != b"GET":
             return _response(Reply(405, b"only GET and HEAD\n"))
+        if path == b"/metrics":
+            accept = b",".join(field[2] for field in fields if field and field[1].lower() == b"accept")
+            return self._metrics(prefers_openmetrics(accept.decode("latin-1")), is_head)
+        return _response(_reply_or_500(path, lambda: self._page(path, query)), is_head)
+
+    def _metrics(self, is_openmetrics: bool, is_head: bool) -> PageResponse:
+        """Read the metrics now, and render them where the server likes."""
         try:
-            return _response(self._page(path, query), is_head)
-        # A page asks every part of the daemon for its state, and any of them may have a bug. A probe takes
-        # an answer without a status line for a dead daemon.
-        except Exception as error:  # noqa: BLE001 - a probe would restart the daemon for one faulty page
-            _log.error("status page failed", path=path, error=error, traceback=logs.trace(error))
-            return _response(Reply(500, b"this page failed; the log has the error\n"), is_head)
+            snapshots = self._registry.snapshot()
+        except Exception as error:  # noqa: BLE001 - as any page
+            return _response(_failed(b"/metrics", error), is_head)
+        return lambda: _response(
+            _reply_or_500(b"/metrics", lambda: _exposition(snapshots, is_openmetrics)), is_head
+        )
 
     def _page(self, path: bytes, query: bytes) -> Reply:
         if path == b"/healthz":
@@ -133,8 +144,6 @@ class Pages:
             readiness = self._readiness()
             body = "".join(f"{line}\n" for line in readiness.lines).encode()
             return Reply(200 if readiness.is_ready else 503, body)
-        if path == b"/metrics":
-            return Reply(200, self._registry.render(), metrics.CONTENT_TYPE)
         if path == b"/status":
             return Reply.json(self._status())
         if path == log_level.PATH:
@@ -151,6 +160,48 @@ def _change_level(query: bytes) -> Reply:
     fields = _fields(query[1:])
     problem = "malformed query" if fields is None else log_level.change(fields)
     return Reply(400, f"{problem}\n".encode()) if problem else Reply.json(log_level.document())
+
+
+def _reply_or_500(path: bytes, make: Callable[[], Reply]) -> Reply:
+    # A page asks every part of the daemon for its state, and any of them may have a bug. A probe takes
+    # an answer without a status line for a dead daemon.
+    try:
+        return make()
+    except Exception as error:  # noqa: BLE001 - a probe would restart the daemon for one faulty page
+        return _failed(path, error)
+
+
+def _failed(path: bytes, error: Exception) -> Reply:
+    _log.error("status page failed", path=path, error=error, traceback=logs.trace(error))
+    return Reply(500, b"this page failed; the log has the error\n")
+
+
+def _exposition(snapshots: tuple[metrics.Snapshot, ...], is_openmetrics: bool) -> Reply:
+    # At the first scrape: it takes 3 MB (docs/decisions/0031).
+    from daemonkit.status import exposition
+
+    body = exposition.page(snapshots, is_openmetrics=is_openmetrics)
+    return Reply(200, body, exposition.OPENMETRICS_TYPE if is_openmetrics else exposition.TEXT_TYPE)
+
+
+def prefers_openmetrics(accept: str) -> bool:
+    """Whether a request's Accept header asks for OpenMetrics 1.0, at least as much as for the older text.
+
+    Media ranges such as `*/*` mean the older text. RFC 9110, 12.5.1: a `q` of 0 is "not acceptable".
+    """
+    weights = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
+    for each in accept.split(","):
+        media, *given = (part.strip() for part in each.lower().split(";"))
+        parameters = dict(part.partition("=")[::2] for part in given)
+        if media in weights and (media == "text/plain" or parameters.get("version", "1.0.0") == "1.0.0"):
+            weights[media] = max(weights[media], _weight(parameters.get("q", "1")))
+    openmetrics, text = weights.values()
+    return openmetrics > 0 and openmetrics >= text
+
+
+def _weight(text: str) -> float:
+    """Of a media range; a malformed one counts for nothing."""
+    return float(text) if _WEIGHT.fullmatch(text) else 0.0
 
 
 def _fields(query: bytes) -> Query | None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from daemonkit import metrics
 from daemonkit.files import directories
 from daemonkit.listeners import stop_accepting
-from daemonkit.status.pages import Pages, Query, Readiness, RenderPage, Reply, too_large
+from daemonkit.status.pages import PageResponse, Pages, Query, Readiness, RenderPage, Reply, too_large
 from daemonkit.tasks import Tasks
 
 __all__ = [
@@ -157,12 +157,14 @@ class StatusServer:
             pass  # the client is gone or too slow
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        response: PageResponse
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             response = self._pages.answer(head, can_change=_can_change(writer))
         except asyncio.LimitOverrunError:
             response = too_large()
-        writer.write(response)
+        # The loop of vn-agent also carries tenants' bytes.
+        writer.write(await asyncio.to_thread(response) if callable(response) else response)
         await writer.drain()
         writer.write_eof()
         # Wait for the client to close: an abort with its bytes unread would be a reset, and a

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from daemonkit.metrics import Registry
+from daemonkit.status import exposition
 from tests import links
 from tests.packages import PACKAGES, ROOT
 
@@ -32,6 +33,8 @@ _PROGRAMS = {
 }
 # A shared module registers its metric in a function of this name, which each program calls.
 _SHARED = "add_metric"
+# Or it is of the shell of all programs.
+_SHELL = "daemonkit/run/daemon_shell.py"
 _NAMED = re.compile(r"(?<![\w./-])vcnode_[a-z0-9_]*[a-z0-9](?![\w/])")
 # What a histogram's series add to its name.
 _SERIES = re.compile(r"_(?:bucket|count|sum)$")
@@ -143,6 +146,20 @@ def by_programs(metrics: Collection[Metric]) -> dict[tuple[str, ...], list[Metri
     return result
 
 
+def of_the_library() -> list[Metric]:
+    """Those of the process and the platform, which prometheus-client reads in every program."""
+    return sorted(
+        Metric(
+            family.name + ("_total" if family.type == "counter" else ""),
+            family.type,
+            tuple(dict.fromkeys(label for sample in family.samples for label in sample.labels)),
+            family.documentation,
+            "prometheus_client",
+        )
+        for family in exposition.platform().collect()
+    )
+
+
 def table(metrics: list[Metric]) -> str:
     rows = (
         f"| `{metric.name}` | {metric.type} | {', '.join(f'`{label}`' for label in metric.labels)} |"
@@ -157,6 +174,8 @@ def _programs(metric: Metric) -> tuple[str, ...]:
     package = Path(metric.place).parts[0]
     if package in _PROGRAMS:
         return (_PROGRAMS[package],)
+    if metric.place == _SHELL:
+        return tuple(sorted(_PROGRAMS.values()))
     function = ".".join((*Path(metric.place).with_suffix("").parts, _SHARED))
     found = tuple(sorted(name for each, name in _PROGRAMS.items() if function in _called(each)))
     if not found:

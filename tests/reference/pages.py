@@ -64,9 +64,11 @@ def _metrics() -> str:
         f"## {', '.join(programs)}\n\n{metrics.table(each)}"
         for programs, each in sorted(found.items(), key=lambda each: (len(each[0]) == 1, each[0]))
     )
+    library = metrics.table(metrics.of_the_library())
     return (
         f"# Metrics\n\n{_MADE}\nEach daemon serves them at `/metrics` of its status address."
-        f" Names are `vcnode_<daemon>_<name>_<unit>`.\n\n{sections}"
+        f" Names are `vcnode_<daemon>_<name>_<unit>`.\n\n"
+        f"## All, of the process and the platform\n\n{library}\n{sections}"
     )
 
 

@@ -24,10 +24,10 @@ EVENTS = Resource("", "v1", "events")
 EXPECTED = {
     'vcnode_dnsconfig_pods{state="applied"} 2.0',
     'vcnode_dnsconfig_waiting_pods{reason="NotFound"} 1.0',
-    'vcnode_dnsconfig_pushes_total{result="applied"} 2',
+    'vcnode_dnsconfig_pushes_total{result="applied"} 2.0',
     "vcnode_dnsconfig_bridge_connected 1.0",
-    "vcnode_dnsconfig_retained_pods 0",
-    "vcnode_dnsconfig_revoked_pods 0",
+    "vcnode_dnsconfig_retained_pods 0.0",
+    "vcnode_dnsconfig_revoked_pods 0.0",
 }
 
 
@@ -86,7 +86,7 @@ async def test_truncation_is_reported_by_one_event(tmp_path: Path) -> None:
         await here.start()
 
         async def is_posted() -> bool:
-            return 'vcnode_dnsconfig_events_total{result="posted"} 1' in (await here.get("/metrics"))[1]
+            return 'vcnode_dnsconfig_events_total{result="posted"} 1.0' in (await here.get("/metrics"))[1]
 
         await here.until(is_posted)
         assert len(events(here)) == 1

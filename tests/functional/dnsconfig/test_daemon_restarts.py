@@ -77,7 +77,7 @@ async def test_revoked_server_is_removed_after_a_restart(tmp_path: Path) -> None
 
         async def is_counted() -> bool:
             lines = (await here.get("/metrics"))[1].splitlines()
-            return {"vcnode_dnsconfig_revoked_pods 1", "vcnode_dnsconfig_retained_pods 0"} <= set(lines)
+            return {"vcnode_dnsconfig_revoked_pods 1.0", "vcnode_dnsconfig_retained_pods 0.0"} <= set(lines)
 
         await here.until(is_counted)
         assert here.servers(theirs) == ["10.96.0.21"]

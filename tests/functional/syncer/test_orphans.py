@@ -34,7 +34,7 @@ async def test_a_deleted_cluster_takes_its_namespaces_along(tmp_path: Path) -> N
             lambda: not any(each.startswith("t-acme") for each in clusters.super.names(NAMESPACES))
         )
         await clusters.until_follows("blue", "later")
-        assert "vcnode_syncer_orphans_deleted_total 5" in await clusters.syncer.metrics()
+        assert "vcnode_syncer_orphans_deleted_total 5.0" in await clusters.syncer.metrics()
         assert clusters.planes["acme"].names(CONFIG_MAPS, "web") >= {"settings-0"}
 
 

@@ -103,7 +103,7 @@ async def test_bad_credentials_are_a_condition_and_no_more(tmp_path: Path) -> No
         assert not [each for each in clusters.super.names(NAMESPACES) if each.startswith("t-super")]
         assert messages["files"].endswith("it names files; embed certificates, key and token")
         assert "exec" in messages["plugin"]
-        assert 'vcnode_syncer_tenants{state="Unusable"} 8' in await clusters.syncer.metrics()
+        assert 'vcnode_syncer_tenants{state="Unusable"} 8.0' in await clusters.syncer.metrics()
         assert (await clusters.syncer.ready_page())[0] == 200
         # One is mended: the condition ends, and the tenant is synced.
         clusters.planes["without"] = plane

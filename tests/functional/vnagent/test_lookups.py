@@ -31,7 +31,7 @@ def test_a_tenants_lookups_are_bounded(tmp_path: Path) -> None:
             client.send(head("GET /containerLogs/web/nothing/app"))
 
         def lookups_with(status: int) -> int:
-            name = f'vcnode_vnagent_requests_total{{tenant="ten-a",endpoint="containerLogs",code="{status}"}}'
+            name = f'vcnode_vnagent_requests_total{{code="{status}",endpoint="containerLogs",tenant="ten-a"}}'
             return int(node.daemon.samples().get(name, 0))
 
         wait_until(lambda: lookups_with(429) == MORE, within_s=DEADLINE_S)

@@ -104,7 +104,8 @@ def statuses(node: AgentNode, endpoint: str) -> dict[str, int]:
     """How many of ten-a's requests got which status."""
     found = {}
     for name, value in node.daemon.samples().items():
-        if name.startswith(f'vcnode_vnagent_requests_total{{tenant="ten-a",endpoint="{endpoint}"'):
+        is_of_requests = name.startswith("vcnode_vnagent_requests_total{")
+        if is_of_requests and f'endpoint="{endpoint}",tenant="ten-a"' in name:
             found[name.partition('code="')[2][:3]] = int(value)
     return found
 

@@ -7,6 +7,7 @@ import pytest
 from daemonkit import logs
 from daemonkit.metrics import Registry
 from daemonkit.tasks import Tasks, add_metric
+from tests.metric_samples import samples_of
 
 pytestmark = pytest.mark.asyncio
 
@@ -125,9 +126,9 @@ async def test_the_metric_counts_all_tasks_of_the_loop() -> None:
     tasks = Tasks("pods")
     before = len(asyncio.all_tasks())
     tasks.spawn(asyncio.sleep(1), "nap")
-    assert f"\nvcnode_tasks {before + 1}\n".encode() in registry.render()
+    assert samples_of(registry) == {"vcnode_tasks": before + 1}
     await tasks.close(1)
-    assert f"\nvcnode_tasks {before}\n".encode() in registry.render()
+    assert samples_of(registry) == {"vcnode_tasks": before}
 
 
 @pytest.mark.asyncio

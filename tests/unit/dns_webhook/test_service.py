@@ -19,6 +19,7 @@ from dns_webhook.config import DnsWebhookConfiguration, Listen
 from dns_webhook.credentials import Credentials
 from dns_webhook.service import WebhookService
 from dnsconfig.config import SuperCluster, TenantDomain
+from tests.metric_samples import samples_of
 from tests.unit.dns_webhook.registration_api import Api
 from tests.unit.dns_webhook.test_review import review_of
 from tests.unit.dnsconfig.node import RESOURCES
@@ -130,10 +131,10 @@ async def test_an_invalid_review_is_400_and_counted(tmp_path: Path) -> None:
         here.reviewed(pod("a"))
         here.reviewed(pod("a", network="red"))
         here.reviewed(pod("", tenant_namespace="kube-system"))
-        lines = here.service.registry.render().decode().splitlines()
-        counted = {line for line in lines if line.startswith("vcnode_dnswebhook_reviews_total{")}
+        counted = samples_of(here.service.registry)
         results = ("invalid", "patched", "denied", "unchanged")
-        assert counted == {f'vcnode_dnswebhook_reviews_total{{result="{each}"}} 1' for each in results}
+        series = [f'vcnode_dnswebhook_reviews_total{{result="{each}"}}' for each in results]
+        assert [counted[each] for each in series] == [1, 1, 1, 1]
 
 
 async def test_ready_when_synced_and_published(tmp_path: Path) -> None:

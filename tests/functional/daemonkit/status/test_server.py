@@ -72,7 +72,8 @@ async def test_all_pages_on_every_kind_of_address(address: ListenAddress) -> Non
     async with running(address) as server:
         assert await fetched(server.bound, "/healthz") == (200, b"ok\n")
         assert await fetched(server.bound, "/readyz") == (200, b"pods: ok, age 3 s\n")
-        assert await fetched(server.bound, "/metrics") == (200, b"")
+        status, page = await fetched(server.bound, "/metrics")
+        assert (status, b"\nprocess_open_fds " in page) == (200, True)
         assert await fetched(server.bound, "/status") == (200, b'{"node":"n1"}\n')
         assert (await fetched(server.bound, "/other"))[0] == 404
         bound = server.bound

@@ -42,6 +42,7 @@ from kata_bridge.start_gate.core.decision import Policy
 from kata_bridge.ttrpc.status import TtrpcError
 from tenancy import keys
 from tests.functional.kata_bridge.served_bridge import DEADLINE_S
+from tests.metric_samples import samples_of
 from tests.waiting import until
 
 NETNS = LinuxPodSandbox((LinuxNamespace("network", "/run/netns/x"),))
@@ -113,8 +114,8 @@ class GatedNode:
         return Mount("/etc/resolv.conf", "bind", source, ("rbind", "ro", "rprivate"))
 
     def metric(self, name: str) -> float:
-        page = self.bridge.registry.render().decode()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith(name))
+        found = samples_of(self.bridge.registry).items()
+        return sum(value for series, value in found if series.startswith(name))
 
 
 @asynccontextmanager

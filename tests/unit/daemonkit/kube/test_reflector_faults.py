@@ -12,6 +12,7 @@ from daemonkit.kube.reflector import PAGE_BYTES, Timing
 from daemonkit.kube.resources import CONFIG_MAPS
 from daemonkit.metrics import Registry
 from devkit.kube import wire as wire
+from tests.metric_samples import samples_of
 from tests.unit.daemonkit.kube.reflector_environment import (
     EVERY,
     ReflectorEnvironment,
@@ -106,7 +107,7 @@ async def test_an_oversized_object_does_not_hide_others() -> None:
         assert failure.uid
         metric = Registry()
         oversized_objects.add_metric(metric)
-        assert b'vcnode_process_oversized_objects{kind="configmaps"} 1' in metric.render()
+        assert samples_of(metric) == {'vcnode_process_oversized_objects{kind="configmaps"}': 1}
         env.put("large", text="y" * MAX_OBJECT_BYTES)
         await asyncio.sleep(1)
         batches = env.batches

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from daemonkit import logs
 from daemonkit.metrics import Registry
-from daemonkit.status.pages import Pages, Query, Readiness, Reply, too_large
+from daemonkit.status.pages import Pages, Query, Readiness, Reply, prefers_openmetrics, too_large
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,17 @@ def pages(readiness: Readiness = READY) -> Pages:
     return Pages(registry, readiness=lambda: readiness, status=lambda: status)
 
 
+def answer(given: Pages, head: bytes) -> bytes:
+    response = given.answer(head)
+    return response() if callable(response) else response
+
+
 def get(path: str, *headers: str, method: str = "GET") -> bytes:
     return "\r\n".join([f"{method} {path} HTTP/1.1", *headers, "", ""]).encode("latin-1")
 
 
 def test_a_response_is_written_in_full() -> None:
-    assert pages().answer(get("/healthz", "Host: x")) == (
+    assert answer(pages(), get("/healthz", "Host: x")) == (
         b"HTTP/1.1 200 OK\r\n"
         b"Content-Type: text/plain; charset=utf-8\r\n"
         b"Content-Length: 3\r\n"
@@ -51,11 +56,6 @@ def test_a_response_is_written_in_full() -> None:
         ("/healthz?verbose", b"text/plain; charset=utf-8", b"ok\n"),
         ("/readyz", b"text/plain; charset=utf-8", b"pods: ok, age 3 s\n"),
         (
-            "/metrics",
-            b"text/plain; version=0.0.4; charset=utf-8",
-            b"# HELP vcnode_x X.\n# TYPE vcnode_x gauge\nvcnode_x 1\n",
-        ),
-        (
             "/status",
             b"application/json",
             b'{"socket":"/run/x","sources":[{"name":"pods","age_s":1.5}]}\n',
@@ -63,16 +63,71 @@ def test_a_response_is_written_in_full() -> None:
     ],
 )
 def test_get_and_head_of_a_page(path: str, content_type: bytes, body: bytes) -> None:
-    response = pages().answer(get(path))
+    response = answer(pages(), get(path))
     head, _, got = response.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\nContent-Type: " + content_type + b"\r\n")
     assert b"\r\nContent-Length: %d\r\n" % len(body) in head
     assert got == body
-    assert pages().answer(get(path, method="HEAD")) == head + b"\r\n\r\n"
+    assert answer(pages(), get(path, method="HEAD")) == head + b"\r\n\r\n"
+
+
+PROMETHEUS_3 = (
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
+    "application/openmetrics-text;version=0.0.1;q=0.5,"
+    "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+)
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        ("", False),
+        ("*/*", False),
+        ("text/html, */*", False),
+        (PROMETHEUS_3, True),
+        ("application/openmetrics-text", True),
+        ("Application/OpenMetrics-Text; Version=1.0.0", True),
+        ("application/openmetrics-text;version=2.0.0", False),
+        ("application/openmetrics-text;q=0", False),
+        ("application/openmetrics-text;q=0.3, text/plain;q=0.4", False),
+        ("application/openmetrics-text;q=0.4, text/plain;q=0.4", True),
+        ("application/openmetrics-text;q=1e3", False),
+        ("application/openmetrics-text;version;;=,", False),
+    ],
+)
+def test_openmetrics_is_served_when_preferred(accept: str, expected: bool) -> None:
+    assert prefers_openmetrics(accept) is expected
+
+
+def test_metrics_in_both_formats() -> None:
+    head, _, text = answer(pages(), get("/metrics", "Host: x")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n")
+    assert text.startswith(b"# HELP vcnode_x X.\n# TYPE vcnode_x gauge\nvcnode_x 1.0\n")
+    head, _, openmetrics = answer(pages(), get("/metrics", f"Accept: {PROMETHEUS_3}")).partition(b"\r\n\r\n")
+    assert (
+        b"\r\nContent-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n" in head + b"\r\n"
+    )
+    assert openmetrics.endswith(b"# EOF\n")
+
+
+def test_metrics_are_read_before_they_are_rendered() -> None:
+    """A thread renders them."""
+    registry = Registry()
+    gauge = registry.gauge("vcnode_x", "X.")
+    response = Pages(registry, readiness=lambda: READY, status=dict).answer(get("/metrics"))
+    gauge.set(7)
+    assert callable(response)
+    assert b"\nvcnode_x 0.0\n" in response()
+
+
+def test_head_of_metrics_has_no_body() -> None:
+    response = answer(pages(), get("/metrics", method="HEAD"))
+    assert response.endswith(b"\r\n\r\n")
+    assert response.count(b"\r\n\r\n") == 1
 
 
 def test_not_ready_is_503_with_reasons() -> None:
-    response = pages(Readiness(False, ("pods: never synced", "tenants: ok"))).answer(get("/readyz"))
+    response = answer(pages(Readiness(False, ("pods: never synced", "tenants: ok"))), get("/readyz"))
     assert response.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
     assert response.endswith(b"\r\n\r\npods: never synced\ntenants: ok\n")
 
@@ -114,7 +169,7 @@ def test_not_ready_is_503_with_reasons() -> None:
     ],
 )
 def test_other_requests_are_refused(request_: bytes, status: int) -> None:
-    response = pages().answer(request_)
+    response = answer(pages(), request_)
     assert response.startswith(b"HTTP/1.1 %d " % status)
     assert (b"\r\nAllow: GET, HEAD\r\n" in response) is (status == 405)
 
@@ -148,7 +203,7 @@ def test_a_failing_page_is_500_and_logged() -> None:
     registry.gauge_function("x", "", lambda: 1 / 0)
     failing = Pages(registry, readiness=lambda: Readiness(True, ()), status=lambda: {"x": object()})
     for path in ("/metrics", "/status"):
-        response = failing.answer(get(path))
+        response = answer(failing, get(path))
         assert response.startswith(b"HTTP/1.1 500 ")
         assert response.endswith(b"\r\n\r\nthis page failed; the log has the error\n")
     assert "path=/metrics" in stream.getvalue()
@@ -163,7 +218,7 @@ def test_a_too_large_head_is_431() -> None:
 @given(st.binary(max_size=200))
 @example(b"GET /healthz HTTP/1.1\r\n")
 def test_any_bytes_get_one_whole_response(data: bytes) -> None:
-    head, _, body = pages().answer(data.replace(b"\r\n\r\n", b"") + b"\r\n\r\n").partition(b"\r\n\r\n")
+    head, _, body = answer(pages(), data.replace(b"\r\n\r\n", b"") + b"\r\n\r\n").partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 ")
     assert b"\r\nContent-Length: %d\r\n" % len(body) in head
 
@@ -195,6 +250,6 @@ def own_pages() -> Pages:
     ],
 )
 def test_a_daemons_own_pages_get_the_query(target: str, status: int, body: bytes) -> None:
-    head, _, got = own_pages().answer(get(target)).partition(b"\r\n\r\n")
+    head, _, got = answer(own_pages(), get(target)).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 %d " % status)
     assert got == body
