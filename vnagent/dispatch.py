@@ -84,7 +84,7 @@ class Dispatcher:
     def _answer_health(self, client: ClientPort, health: Health) -> None:
         state = self._state
         request_id = state.request_log.next_request_id()
-        state.request_log.record(client.caller, health, OWN_ANSWER, 200, request_id)
+        state.request_log.record(client.caller, health, OWN_ANSWER, 200, request_id, client.begun_s)
         client.answer(
             replies.whole_reply(
                 200,

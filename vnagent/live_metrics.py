@@ -35,6 +35,12 @@ def watch(
         "Bytes that tenants' clients have not read yet, and bytes of incomplete requests.",
         lambda: state.buffered_bytes,
     )
+    metrics.counter_function(
+        "vcnode_vnagent_sent_bytes_total",
+        "Bytes of answers and streams that were sent to the clients of a tenant, before encryption.",
+        state.sent_bytes,
+        ("tenant",),
+    )
     metrics.gauge_function("vcnode_vnagent_tunnels", "Upgraded streams.", lambda: len(state.tunnels))
     metrics.gauge_function(
         "vcnode_vnagent_kubelet_connections", "Connections to the kubelet.", lambda: kubelet.open_count

@@ -3,8 +3,20 @@
 nothing in a request can add a series."""
 
 from daemonkit.kube import oversized_objects
-from daemonkit.metrics import Counter, Registry
+from daemonkit.metrics import Counter, Histogram, Registry
+from vnagent.core.requests import STREAMS, Endpoint
 from vnagent.transport.handler import EndReason
+
+# From a refusal of its own to a log that the kubelet reads backwards; a quiet followed log may take hours.
+_DURATION_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0)
+# Others are pages.
+_ENDPOINT_CLASSES = {
+    str(Endpoint.CONTAINER_LOGS): "log",
+    **{str(each): "stream" for each in STREAMS},
+    **dict.fromkeys(
+        map(str, (Endpoint.HEALTHZ, Endpoint.DENIED, Endpoint.UNKNOWN, Endpoint.MALFORMED)), "other"
+    ),
+}
 
 
 class AgentMetrics:
@@ -18,7 +30,13 @@ class AgentMetrics:
             "Decisions, by tenant, endpoint and the status of the answer.",
             ("tenant", "endpoint", "code"),
         )
-        self._cells: dict[tuple[str | None, str, int], Counter] = {}
+        self._durations = self.registry.histogram(
+            "vcnode_vnagent_request_duration_seconds",
+            "Time from a whole request head to the first bytes of its answer; of a stream, to its opening.",
+            _DURATION_BOUNDS,
+            ("endpoint_class", "code_class"),
+        )
+        self._cells: dict[tuple[str | None, str, int], tuple[Counter, Histogram]] = {}
         self.reloads = self.registry.counter(
             "vcnode_reloads_total",
             "Reloads of sources after a change or SIGHUP.",
@@ -65,9 +83,14 @@ class AgentMetrics:
         if reason not in (EndReason.CLOSED, EndReason.RESET):
             self._handshake_failures.inc()
 
-    def count_request(self, tenant: str | None, endpoint: str, status: int) -> None:
+    def count_request(self, tenant: str | None, endpoint: str, status: int, duration_s: float) -> None:
         key = (tenant, endpoint, status)
-        cell = self._cells.get(key)
-        if cell is None:
-            cell = self._cells[key] = self._requests.labels(tenant or "", endpoint, str(status))
-        cell.inc()
+        cells = self._cells.get(key)
+        if cells is None:
+            cells = self._cells[key] = (
+                self._requests.labels(tenant or "", endpoint, str(status)),
+                # Not by tenant: 15 series for each of 1 000 tenants.
+                self._durations.labels(_ENDPOINT_CLASSES.get(endpoint, "page"), f"{status // 100}xx"),
+            )
+        cells[0].inc()
+        cells[1].observe(duration_s)

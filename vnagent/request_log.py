@@ -55,10 +55,15 @@ class RequestLog:
         reason: str,
         status: int,
         request_id: str,
+        begun_s: float,
         *,
         is_reserved: bool = False,
     ) -> None:
-        """Write the line of one decision and count it. `is_reserved`: `try_reserve` has room for it."""
+        """Write the line of one decision and count it, when the first bytes of its answer are known.
+
+        `begun_s`: when its request was whole, by the monotonic clock. `is_reserved`: `try_reserve` has room
+        for the line.
+        """
         who = (caller.tenant, caller.spki)
         identity = self._callers.get(who)
         if identity is None:
@@ -66,7 +71,7 @@ class RequestLog:
                 self._callers.clear()
             identity = self._callers[who] = audit.identity_of(caller)
         endpoint = Endpoint.MALFORMED if request is None else request.endpoint
-        self._metrics.count_request(caller.tenant, endpoint, status)
+        self._metrics.count_request(caller.tenant, endpoint, status, time.monotonic() - begun_s)
         line = audit.render(self._timestamp(), identity, request, reason, status, request_id)
         self._audit_log.write(line, caller.tenant or "", is_reserved=is_reserved)
 

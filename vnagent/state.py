@@ -10,6 +10,7 @@ import contextlib
 import ssl
 from collections.abc import Callable
 
+from daemonkit.metrics import MAX_CELLS, OVERFLOW
 from tenancy import identity
 from tenancy.ownership import OwnerIndex
 from tenancy.registry import Problem, Registry
@@ -96,6 +97,14 @@ class AgentState:
         if usage is None:
             usage = self._usages[tenant] = TenantUsage(max_unsent_bytes=self.limits.buffered_bytes)
         return usage
+
+    def sent_bytes(self) -> dict[tuple[str, ...], float]:
+        """Bytes that were sent to clients, by tenant; beyond a bound on tenants, the rest together."""
+        found: dict[tuple[str, ...], float] = {}
+        for tenant, usage in self._usages.items():
+            key = (tenant if len(found) < MAX_CELLS else OVERFLOW,)
+            found[key] = found.get(key, 0.0) + usage.sent_bytes
+        return found
 
     def usage_of_caller(self, caller: Caller) -> TenantUsage:
         """The usage that the caller's bytes count in."""

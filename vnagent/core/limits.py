@@ -27,6 +27,7 @@ class TenantUsage:
     `waiting` counts connections with a queued request, `lookups` requests that wait for a read of the pods.
     `unsent_bytes` sums the unread bytes of all its streams and replies, and incomplete heads.
     `handshake_bytes` sums the handshakes of its connections and streams.
+    `sent_bytes` only grows: what was written to its clients, before encryption.
     """
 
     max_unsent_bytes: int = 0
@@ -38,6 +39,7 @@ class TenantUsage:
     refusals: TokenBucket | None = None
     waiting: int = 0
     lookups: int = 0
+    sent_bytes: int = 0
 
     @property
     def is_idle(self) -> bool:

@@ -3,6 +3,7 @@
 
 import socket
 import ssl
+import time
 
 from vnagent.core import replies
 from vnagent.core.access import Caller, Deny, Forward
@@ -51,6 +52,7 @@ class ClientConnection:
         "_scanned",
         "_state",
         "_wants_close",
+        "begun_s",
         "caller",
         "client_address",
         "exchange",
@@ -84,6 +86,7 @@ class ClientConnection:
         self.caller = HANDSHAKE_PENDING
         self.identity: object = None
         self.exchange: Exchange | None = None
+        self.begun_s = 0.0
         self._buffer = bytearray()
         self._scanned = 0  # bytes of the buffer without an end of a head
         self._charged_bytes = 0  # of the buffer, to the tenant
@@ -203,6 +206,8 @@ class ClientConnection:
             # It does not read its answers: read no request of it until it does.
             self.transport.pause()
             return
+        if not has_waited:
+            self.begun_s = time.monotonic()
         self._is_head_method = False  # a refusal of this request has a body, whatever the last method was
         try:
             end = find_head(self._buffer, self._scanned)
@@ -286,7 +291,7 @@ class ClientConnection:
         """Record and send a refusal, and end the exchange."""
         log = self._state.request_log
         is_close = is_close or self._state.is_draining
-        log.record(self.caller, request, reason, status, request_id, is_reserved=is_reserved)
+        log.record(self.caller, request, reason, status, request_id, self.begun_s, is_reserved=is_reserved)
         self.answer(
             replies.refusal(
                 Endpoint.MALFORMED if request is None else request.endpoint,

@@ -156,7 +156,8 @@ class LogExchange:
     def _write(self) -> None:
         if not self._is_sent:
             self._is_sent = True
-            self._state.request_log.record(self._client.caller, self._request, OWNED, 200, self._request_id)
+            client, log = self._client, self._state.request_log
+            log.record(client.caller, self._request, OWNED, 200, self._request_id, client.begun_s)
         if self._unwritten:
             self._transport.write(self._unwritten)
             self._unwritten = b""
@@ -181,5 +182,5 @@ class LogExchange:
         if kubelet is not None:
             kubelet.abort()
         if not self._is_sent:
-            log = self._state.request_log
-            log.record(self._client.caller, self._request, "client-left", 499, self._request_id)
+            client, log = self._client, self._state.request_log
+            log.record(client.caller, self._request, "client-left", 499, self._request_id, client.begun_s)

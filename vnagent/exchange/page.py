@@ -70,7 +70,7 @@ class PageExchange:
         if not can_hold(self._usage, len(page.body)):
             self._fail(429, "too-much-unread")
             return
-        log.record(client.caller, self._page, OWN_VIEW, 200, self._request_id)
+        log.record(client.caller, self._page, OWN_VIEW, 200, self._request_id, client.begun_s)
         self._is_sent = True
         reply = replies.whole_reply(
             200,
@@ -126,5 +126,5 @@ class PageExchange:
         if self._task is not None:
             self._task.cancel()
         if not self._is_sent:
-            log = self._state.request_log
-            log.record(self._client.caller, self._page, "client-left", 499, self._request_id)
+            client, log = self._client, self._state.request_log
+            log.record(client.caller, self._page, "client-left", 499, self._request_id, client.begun_s)

@@ -27,6 +27,8 @@ class ClientPort(Protocol):
     caller: Caller
     identity: object
     exchange: Exchange | None
+    begun_s: float
+    """When the request was whole, as time.monotonic() counts."""
 
     @property
     def is_awaited(self) -> bool:

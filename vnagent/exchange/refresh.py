@@ -76,4 +76,5 @@ class RefreshExchange:
         self._stop_waiting()
         if self._task is not None:
             self._task.cancel()
-        self._log.record(self._client.caller, self._request, LEFT_UNDECIDED, 499, self._log.next_request_id())
+        client, log = self._client, self._log
+        log.record(client.caller, self._request, LEFT_UNDECIDED, 499, log.next_request_id(), client.begun_s)

@@ -150,6 +150,7 @@ class StreamExchange:
             reason,
             status,
             self._request_id,
+            self._client.begun_s,
             is_reserved=self._is_reserved,
         )
 

@@ -38,11 +38,12 @@ class ConnectionHandler(Protocol):
 
 
 class ByteUsage(Protocol):
-    """Counts, for a tenant, unsent bytes and handshake bytes of its connections."""
+    """Counts, for a tenant: unsent bytes, handshake bytes, bytes sent to its clients."""
 
     handshake_bytes: int
     unsent_bytes: int
     max_unsent_bytes: int
+    sent_bytes: int
 
 
 class _NoUsage:
@@ -51,6 +52,7 @@ class _NoUsage:
     handshake_bytes = 0
     unsent_bytes = 0
     max_unsent_bytes = 0
+    sent_bytes = 0
 
 
 NO_USAGE = _NoUsage()

@@ -278,6 +278,8 @@ class TlsConnection(PolledSocket):
         cipher = self._cipher
         if cipher is None or self._is_closing:
             return
+        if cipher.is_server:
+            self.usage.sent_bytes += len(data)
         try:
             cipher.encrypt(data)
         except ssl.SSLError:

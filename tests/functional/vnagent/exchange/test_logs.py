@@ -24,7 +24,7 @@ def _relayed(pieces: list[bytes]) -> list[bytes]:
         await_if_congested=lambda: False,
         group=None,
     )
-    client = SimpleNamespace(transport=transport, caller=None, finish=lambda **_: None)
+    client = SimpleNamespace(transport=transport, caller=None, begun_s=0.0, finish=lambda **_: None)
     log = SimpleNamespace(next_request_id=lambda: "1", record=lambda *_: None, date="")
     pool = SimpleNamespace(address=SimpleNamespace(authority="node"), acquire=lambda *_, **__: object())
     exchange = LogExchange(

@@ -39,7 +39,7 @@ class FakeClient(SimpleNamespace):
     """As much of a connection and of the state as a page needs."""
 
     def __init__(self, link: ConnectionLink, use: TenantUsage, request_log: RequestLog) -> None:
-        super().__init__(transport=link.transport, caller=Caller("ten-a", Role.APISERVER, "00"))
+        super().__init__(transport=link.transport, begun_s=0.0, caller=Caller("ten-a", Role.APISERVER, "00"))
         self.exchange: PageExchange | None = None
         self.index, self.is_draining, self.request_log = None, False, request_log
         self._use = use

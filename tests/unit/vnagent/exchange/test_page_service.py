@@ -306,6 +306,7 @@ class PageClient:
         self.tasks = Tasks("test")
         self.caller = Caller("ten-a", Role.APISERVER, "00")
         self.exchange: object = None
+        self.begun_s = 0.0
         self.refused: list[tuple[int, str]] = []
 
     def refuse(self, _page: PageRequest, _id: str, status: int, reason: str, *, is_close: bool) -> None:
