@@ -8,6 +8,7 @@ from pathlib import Path
 from daemonkit.config import binding
 from daemonkit.config.binding import setting
 from daemonkit.config.logging_config import LoggingConfig
+from daemonkit.config.scrape_config import ScrapeConfig
 from daemonkit.config.status_config import StatusConfig
 from dnsconfig.config import ResolverConfig, SuperCluster, is_address
 from tenancy import names
@@ -53,6 +54,7 @@ class DnsWebhookConfiguration(ResolverConfig):
     )
     status: StatusConfig = field(default_factory=StatusConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
+    metrics: ScrapeConfig = field(default_factory=ScrapeConfig)
 
     def problems(self) -> Iterator[str]:
         yield from ResolverConfig.problems(self)

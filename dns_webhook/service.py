@@ -102,6 +102,7 @@ class WebhookService:
             self.registry,
             readiness=self.readiness,
             status=self.status,
+            scrapes=self._config.metrics,
         )
         self.rotation.begin()
         # These objects live as long as the process: the collections of `connections` skip them.

@@ -11,6 +11,7 @@ from daemonkit.run.start_check import (
     date_problems,
     kubeconfig_problems,
     read_at_most,
+    scrape_problems,
     writable_problem,
 )
 from daemonkit.tls.contexts import anonymous_server_context
@@ -35,6 +36,7 @@ def start_problems(config: DnsWebhookConfiguration, now_s: float) -> Iterator[Fi
         )
     if config.state_directory is not None:
         yield from _state_problems(config.state_directory, now_s)
+    yield from scrape_problems(config.metrics, now_s)
 
 
 def _state_problems(directory: Path, now_s: float) -> Iterator[FileProblem]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from daemonkit.config import binding
 from daemonkit.config.binding import setting
 from daemonkit.config.logging_config import LoggingConfig
+from daemonkit.config.scrape_config import ScrapeConfig
 from daemonkit.config.status_config import StatusConfig
 from daemonkit.kube.relist_guard import RelistGuardSettings
 from dnsconfig.cluster.state import ResolverSettings
@@ -107,6 +108,7 @@ class DnsConfigConfiguration(RelistGuardSettings, ResolverConfig):
     )
     status: StatusConfig = field(default_factory=StatusConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
+    metrics: ScrapeConfig = field(default_factory=ScrapeConfig)
 
     def directories(self) -> Iterator[tuple[str, Path]]:
         """The directories that `--check-config` examines."""

@@ -104,6 +104,7 @@ class DnsConfigService:
             readiness=self._report.readiness,
             status=lambda: self._report.status(time.monotonic()),
             pages={"/explain": self._explain},
+            scrapes=self._config.metrics,
         )
         self._watch.start()
         self._tasks.spawn(self._session.run(), "kata-bridge")

@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from daemonkit.files.watched import Watched
-from daemonkit.run.start_check import FileProblem, Severity, kubeconfig_problems, socket_problem
+from daemonkit.run.start_check import (
+    FileProblem,
+    Severity,
+    kubeconfig_problems,
+    scrape_problems,
+    socket_problem,
+)
 from dnsconfig.config import DnsConfigConfiguration
 from dnsconfig.node_resolv_conf import read_node_dns
 from dnsconfig.resolve.waiting import PodWaiting
@@ -21,6 +27,7 @@ def start_problems(config: DnsConfigConfiguration, now_s: float) -> Iterator[Fil
     bridge = socket_problem("bridge.socket", config.bridge.socket, "kata-bridge")
     if bridge is not None:
         yield bridge
+    yield from scrape_problems(config.metrics, now_s)
 
 
 def resolv_conf_problems(resolv_conf: str, *, needs_servers: bool = True) -> Iterator[FileProblem]:

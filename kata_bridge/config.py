@@ -11,6 +11,7 @@ from pathlib import Path
 from daemonkit.config import binding
 from daemonkit.config.binding import setting
 from daemonkit.config.logging_config import LoggingConfig
+from daemonkit.config.scrape_config import ScrapeConfig
 from daemonkit.config.status_config import StatusConfig
 from kata_bridge.channels.agent.guest_addresses import Network
 from kata_bridge.channels.settings import ChannelSettings
@@ -259,6 +260,7 @@ class KataBridgeConfiguration:
     drift: DriftConfig = field(default_factory=DriftConfig)
     status: StatusConfig = field(default_factory=StatusConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
+    metrics: ScrapeConfig = field(default_factory=ScrapeConfig)
     drain: DrainConfig = field(default_factory=DrainConfig)
     gate: StartGateConfig | None = setting(None, doc="block containers until the needs of their pod are met")
 

@@ -278,6 +278,7 @@ class KataBridge:
             self._metrics.registry,
             readiness=self.readiness,
             status=self.status,
+            scrapes=self._config.metrics,
         )
         inner = self._config.inner_socket
         inner.unlink(missing_ok=True)

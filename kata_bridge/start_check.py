@@ -8,6 +8,7 @@ from daemonkit.run.start_check import (
     Severity,
     directory_problem,
     kubeconfig_problems,
+    scrape_problems,
     socket_problem,
 )
 from kata_bridge.config import KataBridgeConfiguration, SandboxSources
@@ -22,6 +23,7 @@ def start_problems(config: KataBridgeConfiguration, now_s: float) -> Iterator[Fi
         yield from kubeconfig_problems("gate.superCluster.kubeconfigFile", path, now_s)
     if config.agent is not None:
         yield from _state_problems(config)
+    yield from scrape_problems(config.metrics, now_s)
 
 
 def _sandboxes_problems(sandboxes: SandboxSources) -> Iterator[FileProblem]:

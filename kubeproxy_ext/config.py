@@ -9,6 +9,7 @@ from pathlib import Path
 from daemonkit.config import binding
 from daemonkit.config.binding import setting
 from daemonkit.config.logging_config import LoggingConfig
+from daemonkit.config.scrape_config import ScrapeConfig
 from daemonkit.config.status_config import StatusConfig
 from daemonkit.kube.relist_guard import RelistGuardSettings
 from kubeproxy_ext.compute import rules_probe
@@ -103,6 +104,7 @@ class KubeproxyExtConfiguration(RelistGuardSettings):
     state_directory: Path | None = setting(None, doc="where the saved state is; without it new guests wait")
     status: StatusConfig = field(default_factory=StatusConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
+    metrics: ScrapeConfig = field(default_factory=ScrapeConfig)
     rules_probe: RulesProbeSettings | None = setting(
         None, key="canary", doc="the rules probe, for init containers that wait for a ruleset"
     )

@@ -106,6 +106,7 @@ class KubeproxyExt:
             readiness=self._report.readiness,
             status=self._status,
             pages={"/explain": self._explain},
+            scrapes=self._config.metrics,
         )
         self._watch.start()
         self._tasks.spawn(self._pusher.run(), "kata-bridge")

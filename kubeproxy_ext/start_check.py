@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 
-from daemonkit.run.start_check import FileProblem, kubeconfig_problems, socket_problem
+from daemonkit.run.start_check import FileProblem, kubeconfig_problems, scrape_problems, socket_problem
 from kubeproxy_ext.config import KubeproxyExtConfiguration
 
 
@@ -13,3 +13,4 @@ def start_problems(config: KubeproxyExtConfiguration, now_s: float) -> Iterator[
     bridge = socket_problem("bridge.socket", config.bridge.socket, "kata-bridge")
     if bridge is not None:
         yield bridge
+    yield from scrape_problems(config.metrics, now_s)

@@ -8,6 +8,7 @@ from pathlib import Path
 from daemonkit.config import binding
 from daemonkit.config.binding import setting
 from daemonkit.config.logging_config import LoggingConfig
+from daemonkit.config.scrape_config import ScrapeConfig
 from daemonkit.config.status_config import StatusConfig
 from syncer.core.view import PodDns, SyncSettings
 from syncer.kinds import table
@@ -176,6 +177,7 @@ class SyncerConfiguration:
     sharding: ShardingConfig | None = setting(None, doc="replicas; without it one process, alone")
     status: StatusConfig = field(default_factory=StatusConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
+    metrics: ScrapeConfig = field(default_factory=ScrapeConfig)
 
     @property
     def settings(self) -> SyncSettings:

@@ -221,6 +221,7 @@ class SyncerService:
             readiness=self._report.readiness,
             status=self.status,
             pages={"/explain": self._report.explain},
+            scrapes=self._config.metrics,
         )
         self.start_parts()
         await self._shell.announce(READY_WAIT_S, lambda: {"tenants": len(self._attachments.sessions)})

@@ -7,7 +7,13 @@ A tenant's own kubeconfig that cannot be used is a warning: it holds up nobody e
 from collections.abc import Iterator
 from pathlib import Path
 
-from daemonkit.run.start_check import FileProblem, Severity, directory_problem, kubeconfig_problems
+from daemonkit.run.start_check import (
+    FileProblem,
+    Severity,
+    directory_problem,
+    kubeconfig_problems,
+    scrape_problems,
+)
 from syncer.config import SyncerConfiguration
 from syncer.tenants.directory import SUFFIX, key_of
 from tenancy import names
@@ -24,6 +30,7 @@ def start_problems(config: SyncerConfiguration, now_s: float) -> Iterator[FilePr
             yield from kubeconfig_problems(key, path, now_s, Severity.FATAL)
     if tenants.directory is not None:
         yield from _tenants_problems(tenants.directory, now_s)
+    yield from scrape_problems(config.metrics, now_s)
 
 
 def _tenants_problems(directory: Path, now_s: float) -> Iterator[FileProblem]:

@@ -25,7 +25,7 @@ _NOT_BASE_UNIT = re.compile(
     "|[mun]?s|[mun]?secs?|[kmgt]i?bs?|mins?|minutes?|hours?|days?|weeks?|months?|years?|bits?"
     "|percent(?:age)?s?"
 )
-_SHARED_METRICS = ("vcnode_build_info", "vcnode_reloads_total", "vcnode_tasks")
+_SHARED_METRICS = ("vcnode_build_info", "vcnode_process_ready", "vcnode_reloads_total", "vcnode_tasks")
 
 # Words that this code once used with a meaning of its own, where the field has a word.
 _LEFT_WORDS = frozenset(

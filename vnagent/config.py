@@ -11,6 +11,7 @@ from pathlib import Path
 from daemonkit.config import binding
 from daemonkit.config.binding import setting
 from daemonkit.config.logging_config import LoggingConfig
+from daemonkit.config.scrape_config import ScrapeConfig
 from daemonkit.config.status_config import StatusConfig
 from tenancy.names import is_pod_name
 
@@ -180,6 +181,7 @@ class VnAgentConfiguration:
     audit: Audit = field(default_factory=Audit)
     status: StatusConfig = field(default_factory=StatusConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
+    metrics: ScrapeConfig = field(default_factory=ScrapeConfig)
     pages: Pages = field(default_factory=Pages)
     limits: TenantLimits = field(default_factory=TenantLimits)
     spiffe: Spiffe | None = setting(None, doc="accept client certificates that name the tenant in a URI")

@@ -196,6 +196,7 @@ class Service:
             self._metrics.registry,
             readiness=self.readiness,
             status=self.status,
+            scrapes=self._config.metrics,
         )
         self._publisher.restore()
         for source in self._reloadables:

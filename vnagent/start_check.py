@@ -11,6 +11,7 @@ from daemonkit.run.start_check import (
     certificate_problems,
     directory_problem,
     kubeconfig_problems,
+    scrape_problems,
     writable_problem,
 )
 from daemonkit.tls.contexts import check_certificate
@@ -33,6 +34,7 @@ def start_problems(config: VnAgentConfiguration, now_s: float) -> Iterator[FileP
     if config.pods.file is not None:
         yield from _pods_problems(config, config.pods.file)
     yield from _unwritable(config)
+    yield from scrape_problems(config.metrics, now_s)
 
 
 def _tls_problems(config: VnAgentConfiguration, now_s: float) -> Iterator[FileProblem]:

@@ -6,14 +6,20 @@ import gc
 import os
 import time
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from daemonkit import logs
+from daemonkit.config.scrape_config import ScrapeConfig
 from daemonkit.metrics import Registry
 from daemonkit.run.lifecycle import Lifecycle
 from daemonkit.status import log_level
+from daemonkit.status.pages import Pages
 from daemonkit.status.server import ListenAddress, Readiness, RenderPage, StatusServer
 from daemonkit.tasks import Tasks
 from daemonkit.version import VERSION
+
+if TYPE_CHECKING:
+    from daemonkit.status.scrape_listener import ScrapeListener
 
 # Daemons keep many values that form no cycles; Python's default starts a collection each 700 allocations.
 GC_THRESHOLD = 20_000
@@ -22,6 +28,8 @@ TASKS_END_S = 2.0
 _POLL_S = 0.02
 # How soon `systemctl status` shows that the daemon became ready, or why it is not.
 FOLLOW_S = 1.0
+# What a scraper on another machine gets.
+SCRAPED = frozenset({"/metrics", "/healthz"})
 
 _log = logs.get(__name__)
 
@@ -57,6 +65,7 @@ class DaemonShell:
         self._life: Lifecycle | None = None
         self._readiness: Callable[[], Readiness] = lambda: Readiness(is_ready=True, lines=())
         self._status: StatusServer | None = None
+        self._scrapes: ScrapeListener | None = None
 
     async def start(
         self,
@@ -67,8 +76,10 @@ class DaemonShell:
         readiness: Callable[[], Readiness],
         status: Callable[[], dict[str, object]],
         pages: Mapping[str, RenderPage] | None = None,
+        scrapes: ScrapeConfig | None = None,
     ) -> None:
         """Serve the status pages at `status_at`, unless it is None; `pages` are the daemon's own, by path.
+        Serve /metrics to the scrapers of `scrapes`, where it has an address.
 
         Raises `StatusError` and `UnusableDirectoryError`.
         """
@@ -81,6 +92,23 @@ class DaemonShell:
             lambda: {(VERSION, name): 1.0},
             ("version", "daemon"),
         )
+        registry.gauge_function(
+            "vcnode_process_ready",
+            "1 while /readyz is 200: all that the daemon needs has synced.",
+            lambda: float(readiness().is_ready),
+        )
+        results = registry.counter(
+            "vcnode_process_scrapes_total",
+            "Connections to the listener for scrapers, by result.",
+            ("result",),
+        )
+        if scrapes is not None and scrapes.address is not None:
+            # Only here: a process without scrapers of other machines saves its memory.
+            from daemonkit.status.scrape_listener import ScrapeListener
+
+            served = Pages(registry, readiness=readiness, status=dict, only=SCRAPED)
+            self._scrapes = ScrapeListener(scrapes, served, results)
+            await self._scrapes.start()
         if status_at is None:
             return
         self._status = StatusServer(
@@ -138,6 +166,8 @@ class DaemonShell:
 
     async def stop(self) -> None:
         """Stop to serve the status pages: last, so that they can be read while the daemon drains."""
+        if self._scrapes is not None:
+            await self._scrapes.stop()
         if self._status is not None:
             await self._status.stop()
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daemonkit.config.scrape_config import ScrapeConfig
 from daemonkit.files import directories
 from daemonkit.files.directories import HasDirectories
 from daemonkit.tls.contexts import MAX_PEM_BYTES, TlsError
@@ -115,6 +116,18 @@ def _tls_problem(files: Mapping[str, Path], text: str, severity: Severity) -> Fi
     )
     message, _, remedy = _without(text, path).partition("; ")
     return FileProblem(key, path, message, remedy or "replace it", severity)
+
+
+def scrape_problems(config: ScrapeConfig, now_s: float) -> Iterator[FileProblem]:
+    """Why scrapers of other machines would not be served; the daemon starts, and tries again."""
+    files = config.files
+    if config.address is None or files is None:
+        return
+    # The listener alone needs it, on nodes that have one.
+    from daemonkit.status.scrape_listener import context_of
+
+    keys = ("metrics.certificateFile", "metrics.keyFile", "metrics.clientCAFile")
+    yield from certificate_problems(dict(zip(keys, files, strict=True)), lambda: context_of(files), now_s)
 
 
 def date_problems(

@@ -86,7 +86,7 @@ class Pages:
 
     `readiness` and `status` are asked at each request and must not block; what `status` returns
     must be made of values that msgspec encodes, and paths. `own` are further pages by their path;
-    they too are called on the loop.
+    they too are called on the loop. With `only` other paths are refused.
     """
 
     def __init__(
@@ -96,10 +96,12 @@ class Pages:
         readiness: Callable[[], Readiness],
         status: Callable[[], dict[str, object]],
         own: Mapping[str, RenderPage] | None = None,
+        only: frozenset[str] | None = None,
     ) -> None:
         self._registry = registry
         self._readiness = readiness
         self._status = status
+        self._only = None if only is None else frozenset(path.encode("ascii") for path in only)
         self._own = {path.encode("ascii"): page for path, page in (own or {}).items()}
 
     def answer(self, head: bytes, *, can_change: bool = False) -> PageResponse:
@@ -118,6 +120,8 @@ class Pages:
         if not _REFUSED_HEADERS.isdisjoint(field[1].lower() for field in fields if field):
             return _response(Reply(400, b"requests with a body or an upgrade are not served\n"), is_head)
         path, query = request[2], request[3] or b""
+        if self._only is not None and path not in self._only:
+            return _response(Reply(404, b"no such page: " + b" ".join(sorted(self._only)) + b"\n"), is_head)
         if (request[1], path) == (b"PUT", log_level.PATH):
             return _response(_change_level(query) if can_change else Reply(403, log_level.DENIED))
         if not is_head and request[1] != b"GET":
@@ -222,6 +226,11 @@ def _fields(query: bytes) -> Query | None:
 def too_large() -> bytes:
     """Return the response to a head that is larger than the server reads."""
     return _response(Reply(431, b"the request is too large\n"))
+
+
+def forbidden() -> bytes:
+    """Return the response to a client whose certificate has no name that may scrape."""
+    return _response(Reply(403, b"no name of the client's certificate is in metrics.clientNames\n"))
 
 
 def _response(reply: Reply, is_head: bool = False) -> bytes:

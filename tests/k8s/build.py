@@ -125,6 +125,10 @@ COMPONENTS = (
         ldflags=_KUBERNETES_LDFLAGS,
         of="kubernetes",
     ),
+    Component(
+        "promtool",
+        {"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
+    ),
 )
 
 # Kubernetes' own end-to-end tests, and the programs of their images. No other ring needs them.

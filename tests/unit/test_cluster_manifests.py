@@ -34,7 +34,6 @@ LEFT_OUT = {
     "crds/virtualclusters.yaml": "one of two, where nothing else installs VirtualClusters",
     "crds/virtualclusters-vc-manager.yaml": "one of two, where nothing else installs VirtualClusters",
     "syncer/sharding.yaml": "instead of deployment.yaml",
-    "syncer/alerts.yaml": "needs prometheus-operator",
 }
 # A daemon's file, the modules that list and watch in the super cluster, and its other requests.
 OTHER = {

@@ -43,12 +43,23 @@ _VALUES: dict[str, Any] = {
     "users": ["root"],
 }
 # Keys that exclude others of their mapping, and mappings that have them.
-_EXCLUSIVE = ("pods.file", "status.address", "tenants.directory", "tenants.kubeconfigFile")
+_EXCLUSIVE = ("metrics.address", "pods.file", "status.address", "tenants.directory", "tenants.kubeconfigFile")
 _ALTERNATIVES: tuple[tuple[str, Any], ...] = (
     ("tenants", {"kubeconfigFile": "/x"}),
     ("tenants", {"directory": "/x"}),
     ("pods", {"source": "file", "file": "/x"}),
     ("status", {"address": "127.0.0.1", "port": 0}),
+    (
+        "metrics",
+        {
+            "address": "192.0.2.1",
+            "port": 9100,
+            "certificateFile": "/c",
+            "keyFile": "/k",
+            "clientCAFile": "/a",
+            "clientNames": ["prometheus"],
+        },
+    ),
 )
 
 

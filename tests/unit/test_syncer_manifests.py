@@ -123,7 +123,7 @@ def test_both_deployments_run_the_same_pod() -> None:
 
 
 def test_alerts_say_what_is_wrong_and_what_to_do() -> None:
-    (group,) = of_kind(PACKAGING / "syncer" / "alerts.yaml", "PrometheusRule")["spec"]["groups"]
+    (group,) = of_kind(PACKAGING / "observability" / "alerts.yaml", "PrometheusRule")["spec"]["groups"]
     names = [each["alert"] for each in group["rules"]]
     assert len(set(names)) == len(names)
     for each in group["rules"]:
@@ -132,7 +132,7 @@ def test_alerts_say_what_is_wrong_and_what_to_do() -> None:
 
 
 def test_alerts_use_labels_that_their_metrics_have() -> None:
-    (group,) = of_kind(PACKAGING / "syncer" / "alerts.yaml", "PrometheusRule")["spec"]["groups"]
+    (group,) = of_kind(PACKAGING / "observability" / "alerts.yaml", "PrometheusRule")["spec"]["groups"]
     labels = {each.name: each.labels for each in metrics.registered()}
     for each in group["rules"]:
         for found in re.finditer(r"(vcnode_\w+)\{(\w+)=", each["expr"]):

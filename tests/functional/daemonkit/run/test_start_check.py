@@ -124,6 +124,29 @@ def pods_file(node: HealthyNode) -> None:
     node.write_config("vn-agent", pods={"source": "file", "file": str(node.directory / "pods.json")})
 
 
+def scrapers_without_authority(daemon: str) -> Callable[[HealthyNode], object]:
+    def plant(node: HealthyNode) -> None:
+        certificate, key = node.serving.issue(NODE).write(node.directory, "metrics")
+        node.write_config(
+            daemon,
+            metrics={
+                "address": "192.0.2.1",
+                "port": 10551,
+                "certificateFile": str(certificate),
+                "keyFile": str(key),
+                "clientCAFile": str(node.directory / "scrapers.crt"),
+                "clientNames": ["prometheus"],
+            },
+        )
+
+    return plant
+
+
+def scrapers_of_a_leaf(node: HealthyNode) -> None:
+    scrapers_without_authority("vn-agent")(node)
+    (node.directory / "scrapers.crt").write_bytes(node.serving.issue("leaf").cert_pem)
+
+
 def put(name: str, text: str) -> Callable[[HealthyNode], object]:
     return lambda node: (node.directory / name).write_text(text)
 
@@ -348,6 +371,19 @@ FAULTS = {
         "stateDirectory: DIR/state/webhook: DIR/state/webhook/authorities.pem: not certificates with"
         " their keys;"
         " move the file away",
+    ),
+    # ---- scrapers of other machines
+    **{
+        f"missing authority of scrapers of {daemon}": PlantedFault(
+            daemon, scrapers_without_authority(daemon), f"metrics.clientCAFile: DIR/scrapers.crt: {MISSING}"
+        )
+        for daemon in DAEMONS
+    },
+    "authority of scrapers that is none": PlantedFault(
+        "vn-agent",
+        scrapers_of_a_leaf,
+        "metrics.clientCAFile: DIR/scrapers.crt: certificate 1 is not an authority"
+        " (basicConstraints CA is not true); give the CA that issued it",
     ),
     "missing directory of kubeconfigs": PlantedFault(
         "vc-syncer",
