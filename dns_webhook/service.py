@@ -33,6 +33,7 @@ from dnsconfig.node_resolv_conf import NodeResolvConf
 POLL_S = 1.0
 # It serves from the start on, and until it is synced denies with a reason. API servers ask by `/readyz`.
 READY_WAIT_S = 0.0
+RESULTS = ("unchanged", "patched", "denied", "invalid")
 
 _log = logs.get(__name__)
 
@@ -91,6 +92,9 @@ class WebhookService:
         self._reviews = self.registry.counter(
             "vcnode_dnswebhook_reviews_total", "Reviews of pods, by result.", ("result",)
         )
+        # Zeros from the start: an alert sees the first one.
+        for result in RESULTS:
+            self._reviews.labels(result)
         self._port = 0
 
     async def run(self, life: Lifecycle) -> int:

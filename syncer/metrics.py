@@ -20,6 +20,10 @@ def tenant_class(weight: int) -> str:
     return "default" if weight < _RAISED else "raised" if weight < _HIGH else "high"
 
 
+# Causes that no retry removes: zeros from the start, so that an alert sees the first one.
+PERMANENT_CAUSES = ("unexpected", "forbidden", "unauthorized", "foreignNamespace")
+
+
 def failure_cause(error: Exception) -> str:
     """One of a few words for why a request failed."""
     if isinstance(error, UnreachableError):
@@ -45,6 +49,8 @@ class SyncerMetrics:
         self.failures = registry.counter(
             "vcnode_syncer_failures_total", "Objects that will be tried again, by cause.", ("cause",)
         )
+        for cause in PERMANENT_CAUSES:
+            self.failures.labels(cause)
         self.refusals = registry.counter(
             "vcnode_syncer_refusals_total", "Objects that the tenant's SyncPolicy refused."
         )

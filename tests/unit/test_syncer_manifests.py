@@ -4,7 +4,6 @@
 That they are enough is what tests/k8s/syncer shows, which runs under these roles alone.
 """
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from syncer.kinds import table
 from syncer.kinds.port import KindSync, Scope
 from syncer.session import NOT_WATCHED
 from tests import examples
-from tests.reference import metrics
 
 PACKAGING = examples.ROOT / "packaging"
 SUPER = PACKAGING / "syncer" / "rbac.yaml"
@@ -120,26 +118,6 @@ def test_both_deployments_run_the_same_pod() -> None:
     assert sharded["template"] == alone["template"]
     # Without Leases a second one would write too.
     assert (alone["replicas"], alone["strategy"]) == (1, {"type": "Recreate"})
-
-
-def test_alerts_say_what_is_wrong_and_what_to_do() -> None:
-    (group,) = of_kind(PACKAGING / "observability" / "alerts.yaml", "PrometheusRule")["spec"]["groups"]
-    names = [each["alert"] for each in group["rules"]]
-    assert len(set(names)) == len(names)
-    for each in group["rules"]:
-        assert each["labels"]["severity"] in ("critical", "warning", "info"), each["alert"]
-        assert each["annotations"].keys() == {"summary", "action"}, each["alert"]
-
-
-def test_alerts_use_labels_that_their_metrics_have() -> None:
-    (group,) = of_kind(PACKAGING / "observability" / "alerts.yaml", "PrometheusRule")["spec"]["groups"]
-    labels = {each.name: each.labels for each in metrics.registered()}
-    for each in group["rules"]:
-        for found in re.finditer(r"(vcnode_\w+)\{(\w+)=", each["expr"]):
-            assert found[2] in labels[found[1]], each["alert"]
-        named = re.findall(r"vcnode_\w+", each["expr"])
-        assert named, each["alert"]
-        assert set(named) <= labels.keys(), each["alert"]
 
 
 def test_policy_covers_each_kind_that_is_written() -> None:

@@ -2,7 +2,6 @@
 """`vcnode doctor` beside the real daemons of a node: nothing is found while all is well."""
 
 import contextlib
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,17 +11,12 @@ import pytest
 
 from daemonkit.status.server import StatusError, fetch
 from tests.functional.healthy_node import DAEMONS
+from tests.functional.scraped_node import free_port
 from tests.functional.vcnode.sick_node import ROOT, SickNode
 from tests.waiting import wait_until
 
 STARTED = ("kata-bridge", "kubeproxy-ext", "dnsconfig", "vn-agent")
 DEADLINE_S = 60.0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def is_ready(path: Path) -> bool:
