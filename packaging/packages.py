@@ -275,7 +275,16 @@ def _package(
     }
     config = stage.parent / f"{package.name}.{form}.json"
     config.write_text(json.dumps(description))
-    words = ["nfpm", "package", "--config", str(config), "--packager", form, "--target", f"{out}/"]
+    words = [
+        str(Path(sys.executable).with_name("nfpm")),
+        "package",
+        "--config",
+        str(config),
+        "--packager",
+        form,
+        "--target",
+        f"{out}/",
+    ]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(made_at)}  # noqa: TID251 - nfpm reads it
     done = subprocess.run(words, check=False, capture_output=True, text=True, env=environment)  # noqa: S603
     if done.returncode:
