@@ -24,6 +24,7 @@ import vnagent.sources.super_tenants
 from daemonkit.kube.event_recorder import EVENTS
 from daemonkit.kube.resources import Resource
 from tests import examples
+from vcnode.core.init_plan import NodeDaemon
 
 PACKAGING = examples.ROOT / "packaging"
 CHART = PACKAGING / "helm" / "vcnode"
@@ -77,6 +78,15 @@ def watched(modules: tuple[ModuleType, ...]) -> set[tuple[str, str, str]]:
 def test_role_is_what_the_daemon_asks_for_and_no_more(file: str) -> None:
     modules, more = OTHER[file]
     assert rights(PACKAGING / file) == watched(modules) | more
+
+
+@pytest.mark.parametrize("daemon", NodeDaemon, ids=lambda daemon: daemon.value)
+def test_init_finds_the_rights_of_each_daemon(daemon: NodeDaemon) -> None:
+    for name in daemon.manifests:
+        found = PACKAGING / "rbac" / name
+        assert documents(found), name
+        # A link leads to the one file, beside the Deployment.
+        assert found.is_symlink() == (daemon is NodeDaemon.VC_SYNCER)
 
 
 def test_no_role_has_wildcards_or_leads_to_more_rights() -> None:

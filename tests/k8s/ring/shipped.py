@@ -24,8 +24,6 @@ PACKAGING = ROOT / "packaging"
 RBAC = PACKAGING / "rbac"
 _EXAMPLES = ROOT / "examples"
 _NODE = "node-1"
-# What runs in the super cluster has its rights beside its Deployment.
-_RIGHTS = {"vc-syncer": ("../syncer/policy.yaml", "../syncer/rbac.yaml")}
 
 # Names, addresses and paths, which differ from machine to machine.
 SITE_SETTINGS = frozenset(
@@ -111,7 +109,7 @@ def issue_user(cluster: Apiserver, daemon: str, node: str) -> Leaf:
 def let_in(cluster: Apiserver, daemon: str, node: str, directory: Path) -> Path:
     """Give a daemon its shipped rights; returns its kubeconfig in `directory`."""
     # The policy first: between the two the rights would be wider than what is shipped.
-    for name in _RIGHTS.get(daemon, (f"{daemon}-policy.yaml", f"{daemon}.yaml")):
+    for name in (f"{daemon}-policy.yaml", f"{daemon}.yaml"):
         if (RBAC / name).exists():
             apply_rights(cluster.api, node, name)
     directory.mkdir(exist_ok=True)
