@@ -47,7 +47,7 @@ class DnsWebhookConfiguration(ResolverConfig):
     super_cluster: SuperCluster
     listen: Listen
     state_directory: Path | None = setting(
-        None, doc="where its own authority and certificate are kept; needed without `serving`"
+        None, doc="where its own authority and certificate are kept; needed, and used, without `serving` alone"
     )
     serving: Serving | None = setting(
         None, doc="a certificate that another program issues; then the webhook writes no registration"
@@ -58,8 +58,8 @@ class DnsWebhookConfiguration(ResolverConfig):
 
     def problems(self) -> Iterator[str]:
         yield from ResolverConfig.problems(self)
-        if (self.state_directory is None) == (self.serving is None):
-            yield "expected one of stateDirectory and serving"
+        if self.state_directory is None and self.serving is None:
+            yield "expected stateDirectory or serving"
 
 
 def load(path: Path) -> DnsWebhookConfiguration:

@@ -34,7 +34,7 @@ def start_problems(config: DnsWebhookConfiguration, now_s: float) -> Iterator[Fi
             now_s,
             Severity.FATAL,
         )
-    if config.state_directory is not None:
+    elif config.state_directory is not None:
         yield from _state_problems(config.state_directory, now_s)
     yield from scrape_problems(config.metrics, now_s)
 

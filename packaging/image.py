@@ -58,7 +58,7 @@ _FILES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class ShippedImage:
     """`packages` are of packages.toml; what they depend on comes with them. `tools` are more launchers."""
 
     program: str
@@ -72,10 +72,10 @@ class Image:
 
 # vc-syncer's readiness is `vcnode status`. That tool imports modules of the node's daemons.
 IMAGES = (
-    Image(
+    ShippedImage(
         "vc-syncer", ("vcnode-syncer", "vcnode-tools", "vcnode-agent", "vcnode-services"), tools=("vcnode",)
     ),
-    Image("dnsconfig-webhook", ("vcnode-webhook",)),
+    ShippedImage("dnsconfig-webhook", ("vcnode-webhook",)),
 )
 
 
@@ -184,7 +184,7 @@ def _closure(names: tuple[str, ...], read: dict[str, packages.Package]) -> list[
     return sorted(found)
 
 
-def _cached_base(debs: list[Deb], cache: Path, root: Path) -> oci.Layer:
+def _cached_base(debs: list[Deb], cache: Path, root: Path) -> oci.LayerBlob:
     """The base, which changes with its packages, with this file and with the interpreter alone."""
     parts = [sys.version, *(repr(each) for each in debs)]
     parts += [Path(module).read_text() for module in (__file__, oci.__file__)]
@@ -198,7 +198,7 @@ def _cached_base(debs: list[Deb], cache: Path, root: Path) -> oci.Layer:
     return oci.read_layer(tar.read_bytes())
 
 
-def _base(debs: list[Deb], cache: Path, root: Path) -> oci.Layer:
+def _base(debs: list[Deb], cache: Path, root: Path) -> oci.LayerBlob:
     root.mkdir()
     for deb in debs:
         file = _fetched(deb, cache)

@@ -21,14 +21,14 @@ _LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class LayerBlob:
     """One layer: `diff_id` is the digest of the tar in `blob`."""
 
     blob: bytes
     diff_id: str
 
 
-def layer(root: Path) -> Layer:
+def layer(root: Path) -> LayerBlob:
     """All below `root`, in the order of names, owned by root, without times."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
@@ -43,16 +43,16 @@ def layer(root: Path) -> Layer:
                     tar.addfile(entry, content)
             else:
                 tar.addfile(entry)
-    return Layer(gzip.compress(buffer.getvalue(), 6, mtime=0), _digest(buffer.getvalue()))
+    return LayerBlob(gzip.compress(buffer.getvalue(), 6, mtime=0), _digest(buffer.getvalue()))
 
 
-def read_layer(blob: bytes) -> Layer:
+def read_layer(blob: bytes) -> LayerBlob:
     """A layer that was made before."""
-    return Layer(blob, _digest(gzip.decompress(blob)))
+    return LayerBlob(blob, _digest(gzip.decompress(blob)))
 
 
 def write(
-    archive: Path, name: str, tag: str, layers: list[Layer], settings: dict[str, object], made_at: int
+    archive: Path, name: str, tag: str, layers: list[LayerBlob], settings: dict[str, object], made_at: int
 ) -> str:
     """Write the archive, and return the digest of the image's manifest.
 

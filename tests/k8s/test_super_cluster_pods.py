@@ -142,7 +142,7 @@ def test_syncer_has_no_problem_with_its_shipped_rights(deployed: Deployed) -> No
     words = ("vcnode", "status", "--address", "127.0.0.1:10551", "-o", "json")
     result = deployed.node_kubectl("exec", pod["metadata"]["name"], "--", *words).check()
     (item,) = json.loads(result.text)["items"]
-    assert item["ready"] is True, result.text
+    assert item["isReady"] is True, result.text
 
 
 def test_chart_is_clean(ring: Ring) -> None:

@@ -12,7 +12,7 @@ from dns_webhook.given_certificate import GivenCertificate
 
 
 class Files:
-    """Both files, and how often the server was told to use them."""
+    """Both files, and how often the server began to use them."""
 
     def __init__(self, directory: Path) -> None:
         self._serving = Serving(directory / "tls.crt", directory / "tls.key")
