@@ -176,7 +176,17 @@ def _stage(package: Package, tree: Path, entries: list[str], pages: Path, stage:
     if package.name == COMMON:
         _copy(SOURCE / "systemd/vcnode.slice", stage / "usr/lib/systemd/system/vcnode.slice")
         _copy(SOURCE / "systemd/hand-over", target / "hand-over")
-        for folder in ("namespace", "crds", "rbac", "gate", "syncer", "webhook", "cluster", "observability"):
+        for folder in (
+            "namespace",
+            "crds",
+            "rbac",
+            "gate",
+            "syncer",
+            "webhook",
+            "webhook-cert-manager",
+            "cluster",
+            "observability",
+        ):
             shutil.copytree(SOURCE / "packaging" / folder, stage / "usr/share/vcnode" / folder)
         shutil.copytree(SOURCE / "examples", stage / "usr/share/vcnode/examples")
     for kind, folder in (("sysusers", "sysusers.d"), ("tmpfiles", "tmpfiles.d")):

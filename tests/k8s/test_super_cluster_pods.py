@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dns_webhook.registration import NAME, PATH, split
 from tests.k8s.ring import gate_networks, manifests, services, webhook, webhook_pods
@@ -19,7 +20,7 @@ from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.controlplane import Apiserver
 from tests.k8s.ring.kubectl import Kubectl
 from tests.k8s.ring.processes import RingError, wait_for
-from tests.k8s.ring.shipped import ROOT
+from tests.k8s.ring.shipped import PACKAGING, ROOT
 from tests.k8s.ring.tenants import RingTenant
 
 # Its first test waits for the ring, the images and all pods.
@@ -147,6 +148,40 @@ def test_syncer_has_no_problem_with_its_shipped_rights(deployed: Deployed) -> No
 
 def test_chart_is_clean(ring: Ring) -> None:
     manifests.helm_lint(ring.binaries["helm"])
+
+
+def test_images_of_one_tree_have_one_digest(deployed: Deployed, tree: Path, tmp_path: Path) -> None:
+    assert manifests.build_images(tree, tmp_path / "again").digests == deployed.images.digests
+
+
+def test_chart_and_base_agree_about_cert_manager(ring: Ring, tmp_path: Path) -> None:
+    """cert-manager itself is not here: what both render is compared, not applied."""
+    base = PACKAGING / "webhook-cert-manager"
+    expected = _by_name(manifests.kustomize(ring.binaries["kubectl"], base))
+    values = {
+        "webhook": {"certManager": {"enabled": True}},
+        "syncer": {"enabled": False},
+        "crds": {"networks": False, "syncPolicies": False},
+        "nodes": {"kataBridge": False, "kubeproxyExt": False, "dnsconfig": False},
+    }
+    rendered = manifests.helm_template(ring.binaries["helm"], values, tmp_path, webhook.NAMESPACE)
+    assert _by_name(rendered) == expected
+    role = expected["ClusterRole", "vcnode:dnsconfig-webhook"]
+    assert not [rule for rule in role["rules"] if "patch" in rule["verbs"]]
+
+
+def _by_name(text: str) -> dict[tuple[str, str], JsonObject]:
+    """All objects, without what a release of Helm adds: labels, and the image with its tag."""
+    found: dict[tuple[str, str], JsonObject] = {}
+    for value in filter(None, yaml.safe_load_all(text)):
+        value["metadata"].pop("labels", None)
+        if value["kind"] == "Deployment":
+            pod = value["spec"]["template"]["spec"]
+            pod["volumes"].sort(key=lambda each: each["name"])
+            for key in ("image", "imagePullPolicy"):
+                pod["containers"][0].pop(key, None)
+        found[value["kind"], value["metadata"]["name"]] = value
+    return found
 
 
 def test_chart_applies_what_kustomize_applied(ring: Ring, deployed: Deployed, tmp_path: Path) -> None:
