@@ -151,6 +151,23 @@ async def test_certificate_of_another_program_is_served_and_followed(tmp_path: P
             await process.wait()
 
 
+async def test_check_finds_a_missing_certificate_and_a_start_ends(tmp_path: Path) -> None:
+    Authority.create("cert-manager").issue("first", sans_ip=["127.0.0.1"]).write(tmp_path, "tls")
+    (tmp_path / "tls.key").unlink()
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+    config = write_config(tmp_path, serving={"certificateFile": "tls.crt", "keyFile": "tls.key"})
+    code, errors = await ended(await started(config, "--check-config"))
+    assert (code, errors.splitlines()) == (
+        2,
+        [
+            f"{config}: serving.keyFile: {tmp_path}/tls.key: No such file or directory;"
+            " create it, or correct the path in the configuration"
+        ],
+    )
+    code, errors = await ended(await started(config))
+    assert (code, "Traceback" in errors) == (2, False)
+
+
 async def served_name(port: int, context: ssl.SSLContext) -> str:
     """The common name of the certificate that a new connection sees."""
     _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
