@@ -47,7 +47,8 @@ class DnsWebhookConfiguration(ResolverConfig):
     super_cluster: SuperCluster
     listen: Listen
     state_directory: Path | None = setting(
-        None, doc="where its own authority and certificate are kept; needed, and used, without `serving` alone"
+        None,
+        doc="where its own authority and certificate are kept; needed, and used, without `serving` alone",
     )
     serving: Serving | None = setting(
         None, doc="a certificate that another program issues; then the webhook writes no registration"
