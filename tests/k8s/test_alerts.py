@@ -17,7 +17,7 @@ from tests import promql
 from tests.functional import scraped_node
 from tests.functional.vcnode.sick_node import SickNode
 from tests.k8s import build
-from tests.k8s.alerts.faults import FAULTS, Fault
+from tests.k8s.alerts.faults import FAULTS, AlertFault
 from tests.promql import FOLDER
 
 ON_NODE = ("kata-bridge", "kubeproxy-ext", "dnsconfig", "vn-agent")
@@ -108,7 +108,7 @@ def test_each_alert_has_its_fault() -> None:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_its_fault_alone_fires_an_alert(promtool: str, rules: Path, name: str) -> None:
-    fault: Fault = FAULTS[name]
+    fault: AlertFault = FAULTS[name]
     judge(promtool, rules, world(fault.series, fault.at, {name: [fault.labels]}))
 
 

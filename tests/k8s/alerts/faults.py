@@ -17,7 +17,7 @@ GROWS = "0x139 10+10x61"
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class AlertFault:
     """`series` and `rest` are values by name and labels; `labels` are the labels of the alert that fires."""
 
     what: str
@@ -42,18 +42,18 @@ def _all(severity: str, job: str, **labels: str) -> dict[str, str]:
     return _node(severity, job=job, instance="10.0.0.11:10571") | labels
 
 
-def _simple(what: str, series: str, values: str, labels: dict[str, str], rest: str = REST) -> Fault:
-    return Fault(what, {series: values}, labels, {series: rest})
+def _simple(what: str, series: str, values: str, labels: dict[str, str], rest: str = REST) -> AlertFault:
+    return AlertFault(what, {series: values}, labels, {series: rest})
 
 
-def _slow(what: str, name: str, job: str, bound: str, above: str, **labels: str) -> Fault:
+def _slow(what: str, name: str, job: str, bound: str, above: str, **labels: str) -> AlertFault:
     """A histogram of which all observations are above `bound` and below `above`; else below it."""
 
     def series(below: str) -> dict[str, str]:
         bounds = {bound: below, above: "0+60x200", "+Inf": "0+60x200"}
         return {on_node(f"{name}_bucket", job, le=le, **labels): values for le, values in bounds.items()}
 
-    return Fault(what, series(REST), _node("warning"), series("0+60x200"))
+    return AlertFault(what, series(REST), _node("warning"), series("0+60x200"))
 
 
 VN, KB, KP, DNS, WEB, SYNC = (
@@ -65,12 +65,12 @@ _RENEWALS = "vcnode_syncer_vnode_renewals_total"
 _REVIEWS = "vcnode_dnswebhook_reviews_total"
 _STALE = "30+60x200"
 
-FAULTS: dict[str, Fault] = {
+FAULTS: dict[str, AlertFault] = {
     # ---- all daemons
     "VcnodeDaemonDown": _simple(
         "the daemon was stopped", on_node("up", KB), "1x169 0x31", _all("critical", KB), "1x200"
     ),
-    "VcnodeDaemonAbsent": Fault(
+    "VcnodeDaemonAbsent": AlertFault(
         "the node is no target any more",
         {
             _BUILD % ("node-1", "a", "0.1.0"): "1x149 stale",
@@ -93,7 +93,7 @@ FAULTS: dict[str, Fault] = {
         _all("warning", VN),
         "1000x169 1001x31",
     ),
-    "VcnodeVersionsDiffer": Fault(
+    "VcnodeVersionsDiffer": AlertFault(
         "an upgrade that stopped half way",
         {
             _BUILD % ("node-1", "a", "0.1.0"): f"1x{DAY}",
@@ -106,13 +106,13 @@ FAULTS: dict[str, Fault] = {
         },
         at=f"{DAY}m",
     ),
-    "VcnodeFileDescriptors": Fault(
+    "VcnodeFileDescriptors": AlertFault(
         "a leak of sockets",
         {on_node("process_open_fds", VN): "950x200", on_node("process_max_fds", VN): "1024x200"},
         _all("warning", VN),
         {on_node("process_open_fds", VN): "95x200", on_node("process_max_fds", VN): "1024x200"},
     ),
-    "VcnodeStateNotSaved": Fault(
+    "VcnodeStateNotSaved": AlertFault(
         "the disk is full",
         {
             on_node("vcnode_vnagent_state_errors_total", VN): REST,
@@ -156,7 +156,7 @@ FAULTS: dict[str, Fault] = {
         LATE,
         _node("warning"),
     ),
-    "VnAgentTenantsRetained": Fault(
+    "VnAgentTenantsRetained": AlertFault(
         "the directory of tenants was emptied",
         {
             on_node("vcnode_vnagent_retained_tenants", VN): "0x130 7x70",
@@ -165,7 +165,7 @@ FAULTS: dict[str, Fault] = {
         _node("warning"),
         {on_node("vcnode_vnagent_retained_client_lists", VN): REST},
     ),
-    "VnAgentErrors": Fault(
+    "VnAgentErrors": AlertFault(
         "the kubelet answers 502",
         {
             on_node(_REQUESTS, VN, tenant="a", endpoint="containerLogs", code="200"): "0+60x200",
@@ -343,7 +343,7 @@ FAULTS: dict[str, Fault] = {
         _all("warning", DNS),
         ONCE,
     ),
-    "DnsWebhookDenies": Fault(
+    "DnsWebhookDenies": AlertFault(
         "no replica has synced",
         {
             on_node(_REVIEWS, WEB, result="patched"): "5x200",
@@ -407,7 +407,7 @@ FAULTS: dict[str, Fault] = {
         {"severity": "info"},
         "0x100 150x100",
     ),
-    "VcSyncerVNodeLeases": Fault(
+    "VcSyncerVNodeLeases": AlertFault(
         "API servers of tenants are away",
         {
             on_node(_RENEWALS, SYNC, result="renewed"): "0+60x200",
