@@ -28,8 +28,8 @@ def pages(readiness: Readiness = READY) -> Pages:
     return Pages(registry, readiness=lambda: readiness, status=lambda: status)
 
 
-def answer(given: Pages, head: bytes) -> bytes:
-    response = given.answer(head)
+def answer(given: Pages, head: bytes, *, can_change: bool = False) -> bytes:
+    response = given.answer(head, can_change=can_change)
     return response() if callable(response) else response
 
 
@@ -177,22 +177,33 @@ def test_other_requests_are_refused(request_: bytes, status: int) -> None:
 def test_an_operator_changes_the_log_level() -> None:
     logs.setup(is_json=False, stream=io.StringIO(), clock=lambda: 0)
     served = pages()
-    changed = served.answer(get("/log-level?level=debug", method="PUT"), can_change=True)
+    changed = answer(served, get("/log-level?level=debug", method="PUT"), can_change=True)
     assert changed.endswith(b'\r\n\r\n{"level":"debug","configured":"info"}\n')
     for query, problem in (
         ("?level=loud", b"level must be one of debug, info, warning, error\n"),
         ("", b"level must be one of debug, info, warning, error\n"),
         ("?level", b"malformed query\n"),
     ):
-        refused = served.answer(get(f"/log-level{query}", method="PUT"), can_change=True)
+        refused = answer(served, get(f"/log-level{query}", method="PUT"), can_change=True)
         assert refused.startswith(b"HTTP/1.1 400 ")
         assert refused.endswith(problem)
-    assert served.answer(get("/log-level?level=error")).endswith(b'{"level":"debug","configured":"info"}\n')
+    assert answer(served, get("/log-level?level=error")).endswith(b'{"level":"debug","configured":"info"}\n')
 
 
 def test_others_do_not_change_the_log_level() -> None:
-    response = pages().answer(get("/log-level?level=debug", method="PUT"))
+    response = answer(pages(), get("/log-level?level=debug", method="PUT"))
     assert response.startswith(b"HTTP/1.1 403 Forbidden\r\n")
+    assert logs.level_name() == "info"
+
+
+def test_pages_for_scrapers_alone_change_nothing() -> None:
+    """Not even for a peer that might: the listener for scrapers has no such peers."""
+    scraped = Pages(
+        Registry(), readiness=lambda: READY, status=dict, only=frozenset({"/metrics", "/healthz"})
+    )
+    for method, path in (("PUT", "/log-level?level=debug"), ("GET", "/log-level"), ("GET", "/status")):
+        response = answer(scraped, get(path, method=method), can_change=True)
+        assert response.startswith(b"HTTP/1.1 404 ")
     assert logs.level_name() == "info"
 
 
