@@ -2,8 +2,7 @@
 """Loads a verb's module when it is asked for: a node need not have the packages of all verbs."""
 
 import argparse
-import importlib
-from typing import Any, NoReturn, Protocol, cast
+from typing import Any, NoReturn, Protocol
 
 from vcnode.terminal import Terminal, ToolError
 
@@ -46,14 +45,68 @@ class MissingVerb:
 
 
 def load(module: str) -> Verb:
-    """The verb of `vcnode.MODULE`, or what stands for it where a package of ours is missing.
+    """The verb of this module, or what stands for it where a package of ours is missing.
 
     Raises ModuleNotFoundError for any other module that is not there.
     """
     try:
-        return cast("Verb", importlib.import_module(f"vcnode.{module}"))
+        return _module_of(module)
     except ModuleNotFoundError as error:
         package = _PACKAGES.get((error.name or "").partition(".")[0])
         if package is None:
             raise
         return MissingVerb(module.replace("_", " "), package)
+
+
+def _module_of(module: str) -> Verb:
+    match module:
+        case "status":
+            from vcnode import status
+
+            return status
+        case "guests":
+            from vcnode import guests
+
+            return guests
+        case "tenants":
+            from vcnode import tenants
+
+            return tenants
+        case "explain":
+            from vcnode import explain
+
+            return explain
+        case "explain_dns":
+            from vcnode import explain_dns
+
+            return explain_dns
+        case "explain_object":
+            from vcnode import explain_object
+
+            return explain_object
+        case "tenant":
+            from vcnode import tenant
+
+            return tenant
+        case "log_level":
+            from vcnode import log_level
+
+            return log_level
+        case "init":
+            from vcnode import init
+
+            return init
+        case "check":
+            from vcnode import check
+
+            return check
+        case "doctor":
+            from vcnode import doctor
+
+            return doctor
+        case "demo":
+            from vcnode import demo
+
+            return demo
+        case _:
+            raise ValueError(module)

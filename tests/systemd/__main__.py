@@ -79,10 +79,15 @@ def _follow(binaries: Binaries, steps: guide.Steps, stack: ExitStack, packages: 
 
 def _state(made: Site) -> str:
     """What an operator would look at."""
-    return made.booted.try_run(
-        "vcnode status; vcnode guests; systemctl --no-pager --lines=0 status 'vcnode.slice'; "
-        "journalctl --no-pager --lines=60 --output=cat"
-    )[1]
+    pods = made.api.get("/api/v1/pods")["items"]
+    states = [str({**each["status"], "name": each["metadata"]["name"]}) for each in pods]
+    return (
+        "\n".join(states)
+        + made.booted.try_run(
+            "vcnode status; vcnode guests; systemctl --no-pager --lines=0 status 'vcnode.slice'; "
+            "journalctl --no-pager --lines=60 --output=cat"
+        )[1]
+    )
 
 
 def _show(name: str, script: str, printed: str) -> None:

@@ -69,7 +69,7 @@ class BootedNode:
             self._directory / "booted-node.log",
             enters_pid_namespace=True,
         )
-        self._nspawn.wait_until(self._has_leader, timeout_s=_BOOTED_S)
+        self._nspawn.wait_until(self._find_leader, timeout_s=_BOOTED_S)
         state = self.run("systemctl is-system-running --wait || true").strip()
         if state != "running":
             raise RingError(f"booted node: {state}: {self.run('systemctl --failed --no-legend || true')}")
@@ -101,7 +101,7 @@ class BootedNode:
         script = f"umask 077; mkdir -p $(dirname {path}); cat > {path}"
         run(self.command(script), stdin=content, timeout_s=_COMMAND_S)
 
-    def _has_leader(self) -> bool:
+    def _find_leader(self) -> bool:
         assert self._nspawn is not None
         children = Path(f"/proc/{self._nspawn.pid}/task/{self._nspawn.pid}/children").read_text().split()
         if not children:

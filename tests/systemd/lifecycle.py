@@ -86,10 +86,10 @@ def install(site: Site, directory: str) -> None:
 
 def wait_until_ready(site: Site) -> None:
     """All daemons are ready. Raises `RingError`."""
-    wait_for("every daemon is ready", lambda: _is_ready(site), timeout_s=_READY_S)
+    wait_for("every daemon is ready", lambda: _ask_ready(site), timeout_s=_READY_S)
 
 
-def _is_ready(site: Site) -> bool:
+def _ask_ready(site: Site) -> bool:
     code, out = site.booted.try_run("vcnode status")
     return code == 0 and out.count(": ready") == workload.DAEMONS
 

@@ -33,6 +33,8 @@ def _selectors(value: Any) -> Iterator[Any]:
 
 def _manifests() -> Iterator[tuple[Path, Any]]:
     for path in sorted((examples.ROOT / "packaging").rglob("*.yaml")):
+        if "templates" in path.parts:
+            continue  # of the chart, which reads the others
         for value in yaml.safe_load_all(path.read_text(encoding="utf-8")):
             if isinstance(value, dict) and str(value.get("kind")).endswith(_KINDS):
                 yield path, value

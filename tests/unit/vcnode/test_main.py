@@ -7,7 +7,12 @@ import pytest
 
 from daemonkit.version import VERSION
 from tests.reference import commands
-from vcnode.__main__ import EXPLAINERS, main, parser
+from vcnode import verbs
+from vcnode.__main__ import EXPLAINERS, VERBS, main, parser
+
+# Before a test: what they import takes the clock as a default, and fixtures ban it.
+for _verb in (*VERBS, *EXPLAINERS.values()):
+    verbs.load(_verb)
 
 
 def test_verb_without_an_answer_exits_3_with_a_line(

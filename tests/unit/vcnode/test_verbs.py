@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from vcnode import status, verbs
+from vcnode import status, tenant, verbs
 from vcnode.__main__ import main
 
 
@@ -17,7 +17,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def test_a_verb_is_its_module() -> None:
-    assert verbs.load("status") is status
+    assert (verbs.load("status"), verbs.load("tenant")) == (status, tenant)
 
 
 def test_verb_without_its_package_names_it(
