@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The node as an operator finds it: a Debian that systemd-nspawn booted, beside containerd and kubelet.
 
-It runs in the namespaces of `RealNode` and shares the sockets and network namespaces of its /run. containerd
-sees the node's /var/lib/vcnode, where resolvers are.
+It runs in the namespaces of `RealNode` and shares with it what containerd and the daemons have in /run.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from tests.k8s.ring.processes import SYSTEM_PATH, RingError, RingProcess, run
 PACKAGES = ("python3", "systemd", "systemd-sysv", "dbus", "iptables", "conntrack", "procps")
 _COMMAND_S = 120.0
 _BOOTED_S = 60.0
-# Of containerd, shared with the node: its sockets, and network namespaces that it makes later.
-_SHARED = ("/run/containerd", "/run/nri", "/run/netns")
+# What containerd shares with the node: its sockets, network namespaces, and resolvers that it mounts.
+RESOLVERS = "/run/vcnode"
+_SHARED = ("/run/containerd", "/run/nri", "/run/netns", RESOLVERS)
 # systemd makes its control groups below that of its process; nspawn wants a /run/systemd of its own.
 _BOOT = """
 set -e
-group=$1 root=$2; shift 2
+group=$1; shift
 for each in /sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/*/cgroup.procs; do
     own=${each%/cgroup.procs}/$group/cgroup.procs
     if [ -e "$own" ]; then echo $$ > "$own"; fi
 done
 mount --make-rshared /run
-mkdir -p /run/systemd/system /run/containerd /run/nri /run/netns "$root/var/lib/vcnode" /var/lib/vcnode
-mount --bind "$root/var/lib/vcnode" /var/lib/vcnode
+mkdir -p /run/systemd/system /run/containerd /run/nri /run/netns /run/vcnode
 exec "$@"
 """
 
@@ -65,7 +64,7 @@ class BootedNode:
         ]
         self._nspawn = RingProcess(
             "booted-node",
-            [*self._node.enter, "sh", "-c", _BOOT, "sh", self._group, str(root), "systemd-nspawn", *options],
+            [*self._node.enter, "sh", "-c", _BOOT, "sh", self._group, "systemd-nspawn", *options],
             self._directory / "booted-node.log",
             enters_pid_namespace=True,
         )

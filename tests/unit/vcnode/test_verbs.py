@@ -13,6 +13,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name in list(sys.modules):
         if name.partition(".")[0] == "vnagent" or name == "vcnode.tenant":
             monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr("vcnode.tenant")
     return monkeypatch
 
 
