@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The node as an operator finds it: a Debian that systemd-nspawn booted, beside containerd and kubelet.
 
-It runs in the namespaces of `RealNode` and shares with it what containerd and the daemons have in /run.
+It runs in the namespaces of `RealNode`. The two share what containerd and the daemons have in /run, and
+the node's /var/lib/vcnode: containerd mounts resolvers and guests' credentials.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ _SHARED = ("/run/containerd", "/run/nri", "/run/netns", RESOLVERS)
 # systemd makes its control groups below that of its process; nspawn wants a /run/systemd of its own.
 _BOOT = """
 set -e
-group=$1; shift
+group=$1 root=$2; shift 2
 for each in /sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/*/cgroup.procs; do
     own=${each%/cgroup.procs}/$group/cgroup.procs
     if [ -e "$own" ]; then echo $$ > "$own"; fi
 done
 mount --make-rshared /run
-mkdir -p /run/systemd/system /run/containerd /run/nri /run/netns /run/vcnode
+mkdir -p /run/systemd/system /run/containerd /run/nri /run/netns /run/vcnode "$root/var/lib/vcnode" /var/lib/vcnode
+mount --bind "$root/var/lib/vcnode" /var/lib/vcnode
 exec "$@"
 """
 
@@ -64,7 +66,7 @@ class BootedNode:
         ]
         self._nspawn = RingProcess(
             "booted-node",
-            [*self._node.enter, "sh", "-c", _BOOT, "sh", self._group, "systemd-nspawn", *options],
+            [*self._node.enter, "sh", "-c", _BOOT, "sh", self._group, str(root), "systemd-nspawn", *options],
             self._directory / "booted-node.log",
             enters_pid_namespace=True,
         )
