@@ -32,7 +32,8 @@ for each in /sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/*/cgroup.procs; do
     if [ -e "$own" ]; then echo $$ > "$own"; fi
 done
 mount --make-rshared /run
-mkdir -p /run/systemd/system /run/containerd /run/nri /run/netns /run/vcnode "$root/var/lib/vcnode" /var/lib/vcnode
+mkdir -p /run/systemd/system /run/containerd /run/nri /run/netns /run/vcnode
+mkdir -p "$root/var/lib/vcnode" /var/lib/vcnode
 mount --bind "$root/var/lib/vcnode" /var/lib/vcnode
 exec "$@"
 """
