@@ -115,7 +115,7 @@ packages: build/packages/SHA256SUMS  ## debs and rpms into dist/; the same bytes
 	rm -rf dist
 	cp -R build/packages dist
 
-build/packages/SHA256SUMS: $(TREE)/bin/vn-agent $(wildcard packaging/*.py packaging/*.toml packaging/scripts/* packaging/guest/* systemd/* examples/*)
+build/packages/SHA256SUMS: $(TREE)/bin/vn-agent $(wildcard packaging/*.py packaging/*.toml packaging/scripts/* packaging/guest/* systemd/* examples/*) docs/reference/commands.md
 	$(BIN)/python packaging/packages.py --tree $(TREE) --out build/packages
 
 build/previous/SHA256SUMS: build/packages/SHA256SUMS

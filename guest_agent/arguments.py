@@ -58,8 +58,8 @@ class Arguments:
     log_level: str
 
 
-def parse(argv: Sequence[str]) -> Arguments:
-    """Parse the command line. Exits with status 2 for an invalid one."""
+def command_parser() -> argparse.ArgumentParser:
+    """The options; the man page is made from them."""
     parser = argparse.ArgumentParser(
         prog="vcnode-guest-agent",
         description="Installs the Service rules of this guest and repairs them with its node.",
@@ -95,7 +95,12 @@ def parse(argv: Sequence[str]) -> Arguments:
     )
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
-    parsed = parser.parse_args(argv)
+    return parser
+
+
+def parse(argv: Sequence[str]) -> Arguments:
+    """Parse the command line. Exits with status 2 for an invalid one."""
+    parsed = command_parser().parse_args(argv)
     resolv_conf = tuple(parsed.resolv_conf or (Path("/etc/resolv.conf"),))
     return Arguments(parsed.node, parsed.credentials, parsed.state, resolv_conf, parsed.log_level)
 

@@ -36,7 +36,7 @@ def main(argv: Sequence[str], stdin: BinaryIO, stdout: TextIO, stderr: TextIO) -
 
     Raises `SystemExit` with code 2 for wrong arguments.
     """
-    arguments = _parser().parse_args(argv)
+    arguments = command_parser().parse_args(argv)
     try:
         view = _view(arguments)
         state = read_state(_read(arguments.objects, stdin))
@@ -125,7 +125,8 @@ def _read(name: str, stdin: BinaryIO) -> bytes:
         raise UnusableInputError(f"{name}: {error.strerror}") from error
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
+    """The options of `kubeproxy-ext render`; the man page is made from them."""
     parser = argparse.ArgumentParser(
         prog="kubeproxy-ext render",
         allow_abbrev=False,

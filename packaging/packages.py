@@ -193,8 +193,10 @@ def _stage(package: Package, tree: Path, entries: list[str], pages: Path, stage:
         fragment = SOURCE / "systemd" / f"{package.name}.{kind}"
         if fragment.exists():
             _copy(fragment, stage / f"usr/lib/{folder}/{package.name}.conf")
+    # The guest's program is in its overlay, not in the tree.
+    documented = (*package.programs, *(["vcnode-guest-agent"] if package.name == GUEST else []))
     for page in pages.rglob("*"):
-        if page.is_file() and page.name.partition(".")[0].lstrip("_") in package.programs:
+        if page.is_file() and page.name.partition(".")[0].lstrip("_") in documented:
             _copy(page, stage / page.relative_to(pages))
     _write_documents(package, tree, stage, version)
     set_modes(stage)

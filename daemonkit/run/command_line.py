@@ -7,13 +7,12 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from daemonkit import logs
 from daemonkit.config.binding import ConfigError
 from daemonkit.config.logging_config import apply_logging
 from daemonkit.run.start_check import FileProblem, Severity, directories_problems, unique
-from daemonkit.version import VERSION
 
 EXIT_UNUSABLE = 2
 
@@ -45,29 +44,10 @@ def parse_arguments(name: str, argv: Sequence[str]) -> Arguments:
 
 
 def _parse_all(name: str, argv: Sequence[str]) -> Arguments:
-    # Only here: these and what they import (gettext, shutil, three compressors) take 0.7 MB of a process.
-    import argparse
+    # Only here: argparse takes 0.7 MB of a process.
+    from daemonkit.run.command_parser import command_parser
 
-    class Version(argparse.Action):
-        def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-            print(parser.prog, VERSION)  # noqa: T201 - this is what was asked for
-            parser.exit()
-
-    parser = argparse.ArgumentParser(prog=name, allow_abbrev=False)
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE")
-    parser.add_argument(
-        "--check-config",
-        action="store_true",
-        help="print every error of the configuration and of the files that it names, exit 2 if there is any,"
-        " and start nothing",
-    )
-    parser.add_argument(
-        "--user",
-        default="",
-        metavar="NAME",
-        help="with --check-config: check as this user; root only",
-    )
-    parser.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
+    parser = command_parser(name)
     parsed = parser.parse_args(argv)
     if parsed.user and not parsed.check_config:
         parser.error("--user goes with --check-config")
