@@ -143,6 +143,7 @@ class DaemonShell:
 
     async def _follow_readiness(self, life: Lifecycle, *, is_ready: bool) -> None:
         """Keep the service manager's status line current, and log each change of readiness."""
+        has_failed = False
         while True:
             await asyncio.sleep(FOLLOW_S)
             if life.stopping.is_set():
@@ -151,8 +152,11 @@ class DaemonShell:
                 found = self._readiness()
             # As on `/readyz`: a bug in a part of the report must not stop the daemon.
             except Exception as error:  # noqa: BLE001 - `/readyz` shows it at each request
-                _log.error("readiness failed", error=error, traceback=logs.trace(error))
-                return
+                if not has_failed:
+                    _log.error("readiness failed", error=error, traceback=logs.trace(error))
+                has_failed = True
+                continue
+            has_failed = False
             life.set_status(found.summary())
             if found.is_ready is not is_ready:
                 is_ready = found.is_ready

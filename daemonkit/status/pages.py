@@ -9,12 +9,15 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from daemonkit import logs, metrics
 from daemonkit.status import log_level
+
+T = TypeVar("T")
 
 _REQUEST_LINE = re.compile(rb"([A-Z]{1,10}) (/[!->@-~]*)(\?[!-~]*)? HTTP/1\.[01]")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~\x80-\xff]*)")
@@ -129,16 +132,15 @@ class Pages:
         if path == b"/metrics":
             accept = b",".join(field[2] for field in fields if field and field[1].lower() == b"accept")
             return self._metrics(prefers_openmetrics(accept.decode("latin-1")), is_head)
-        return _response(_reply_or_500(path, lambda: self._page(path, query)), is_head)
+        return _response(_result_or_500(path, lambda: self._page(path, query)), is_head)
 
     def _metrics(self, is_openmetrics: bool, is_head: bool) -> PageResponse:
         """Read the metrics now, and render them where the server likes."""
-        try:
-            snapshots = self._registry.snapshot()
-        except Exception as error:  # noqa: BLE001 - as any page
-            return _response(_failed(b"/metrics", error), is_head)
+        snapshots = _result_or_500(b"/metrics", self._registry.snapshot)
+        if isinstance(snapshots, Reply):
+            return _response(snapshots, is_head)
         return lambda: _response(
-            _reply_or_500(b"/metrics", lambda: _exposition(snapshots, is_openmetrics)), is_head
+            _result_or_500(b"/metrics", lambda: _exposition(snapshots, is_openmetrics)), is_head
         )
 
     def _page(self, path: bytes, query: bytes) -> Reply:
@@ -166,18 +168,14 @@ def _change_level(query: bytes) -> Reply:
     return Reply(400, f"{problem}\n".encode()) if problem else Reply.json(log_level.document())
 
 
-def _reply_or_500(path: bytes, make: Callable[[], Reply]) -> Reply:
+def _result_or_500(path: bytes, make: Callable[[], T]) -> T | Reply:
     # A page asks every part of the daemon for its state, and any of them may have a bug. A probe takes
     # an answer without a status line for a dead daemon.
     try:
         return make()
     except Exception as error:  # noqa: BLE001 - a probe would restart the daemon for one faulty page
-        return _failed(path, error)
-
-
-def _failed(path: bytes, error: Exception) -> Reply:
-    _log.error("status page failed", path=path, error=error, traceback=logs.trace(error))
-    return Reply(500, b"this page failed; the log has the error\n")
+        _log.error("status page failed", path=path, error=error, traceback=logs.trace(error))
+        return Reply(500, b"this page failed; the log has the error\n")
 
 
 def _exposition(snapshots: tuple[metrics.Snapshot, ...], is_openmetrics: bool) -> Reply:

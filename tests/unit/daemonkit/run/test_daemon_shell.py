@@ -155,3 +155,6 @@ async def test_a_bug_in_readiness_does_not_stop_the_daemon() -> None:
         await asyncio.sleep(3 * FOLLOW_S)
         assert not start.life.stopping.is_set()
         assert start.log.getvalue().count("readiness failed") == 1
+        start.readiness = NOT_SYNCED
+        await asyncio.sleep(2 * FOLLOW_S)
+        assert start.notices[1:] == ["STATUS=not ready: pods not synced: connection refused"]
