@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files that vc-syncer's configuration names, as its start will use them.
 
-A tenant's own kubeconfig that cannot be used is a warning: it holds up nobody else.
+An unusable kubeconfig of one tenant is a warning: the other tenants go on.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`vcnode VERB ...`, also `python -m vcnode`. Exit codes: 0 done, 1 the answer is no, 2 wrong usage,
-3 no answer."""
+"""`vcnode VERB ...`, also `python -m vcnode`. Exit codes: 0 done, 1 a negative result, 2 wrong
+usage, 3 the question failed."""
 
 import argparse
 import sys

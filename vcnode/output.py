@@ -13,7 +13,7 @@ _HEADER = ("apiVersion", "kind")
 
 
 class Output(enum.Enum):
-    """What a verb prints. `WIDE` is text of which nothing is cut or left out."""
+    """What a verb prints. `WIDE` is text with whole columns."""
 
     TEXT = "text"
     WIDE = "wide"
@@ -27,8 +27,8 @@ def add_output(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         choices=[each.value for each in (Output.WIDE, Output.JSON, Output.YAML)],
-        help="wide: text with every column, of which nothing is cut; json, yaml: a document with all that the"
-        " daemons report",
+        help="wide: text with every column in full; json, yaml: a document with everything that the daemons"
+        " report",
     )
 
 

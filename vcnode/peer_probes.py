@@ -55,7 +55,7 @@ def ask(
 
 
 def handshake_problem(address: tuple[str, int]) -> str:
-    """Why no TLS server answers there; empty if one does, whoever it is."""
+    """Why no TLS server answers there; empty if one does, with any certificate."""
     deadline = time.monotonic() + TIMEOUT_S
     try:
         with _connected(address, unverified_client_context(), address[0], deadline):

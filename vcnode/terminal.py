@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from vcnode.output import Output, document, write
 
-# A verb that asks a question: the answer is no. That there is no answer is another code.
+# A verb that asks a question has a negative result. A question that failed has another code.
 EXIT_NEGATIVE = 1
 EXIT_FAILED = 3
 

@@ -145,7 +145,7 @@ class ServiceManager:
             _log.warning("the main process cannot be signalled", error=error)
 
     def is_abandoned(self) -> bool:
-        """Whether the main process has ended without a hand-over: nobody would stop this one."""
+        """Whether the main process has ended without a hand-over. Nothing could stop this process then."""
         return (
             self._main_pid is not None and not self._has_handed_over and self._parent_pid() != self._main_pid
         )

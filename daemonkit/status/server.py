@@ -175,7 +175,7 @@ class StatusServer:
 
 
 def _can_change(writer: asyncio.StreamWriter) -> bool:
-    """Whether the peer is root or the daemon's own user: of a TCP connection nobody knows."""
+    """Whether the peer is root or the daemon's own user. A TCP connection does not name its user."""
     connection: socket.socket = writer.get_extra_info("socket")
     if connection.family != socket.AF_UNIX:
         return False

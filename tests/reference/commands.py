@@ -23,7 +23,7 @@ DAEMONS = ("vn-agent", "kubeproxy-ext", "dnsconfig", "dnsconfig-webhook", "kata-
 # What argparse exits with for wrong arguments.
 _EXIT_WRONG_ARGUMENTS = 2
 _NEGATIVE = (
-    "a verb that asks a question: the answer is no (a daemon is not ready, a guest or a pod's resolver is not"
+    "a verb that asks a question has a negative result (a daemon is not ready, a guest or a resolver is not"
     " current, the desired and the applied rules differ, a tenant's file is bad, a tenant is still retained,"
     " an object or a tenant is not synced, the node is not fit or has a finding)"
 )
@@ -46,8 +46,8 @@ def exit_codes() -> Iterator[tuple[str, int, str]]:
     yield "vcnode", 0, "done; a verb that asks a question: the answer is yes"
     yield "vcnode", terminal.EXIT_NEGATIVE, _NEGATIVE
     yield "vcnode", _EXIT_WRONG_ARGUMENTS, "wrong arguments"
-    no_answer = "no answer: a daemon cannot be asked, a file cannot be read; stderr explains it"
-    yield "vcnode", terminal.EXIT_FAILED, f"{no_answer}. Also if nobody reads the output"
+    failed = "the question failed: a daemon does not answer, a file cannot be read; stderr explains it"
+    yield "vcnode", terminal.EXIT_FAILED, f"{failed}. Also if the reader of the output has closed it"
     unknown = "nothing has failed that could be examined, and something could not"
     yield "vcnode check, vcnode doctor", terminal.EXIT_FAILED, unknown
     yield "vcnode", program.EXIT_INTERRUPTED, "SIGINT"

@@ -29,7 +29,7 @@ class FileAction(enum.Enum):
 class FileRequest:
     """A file that a node is to have. `owner` is a user; an edited file of `is_editable` is not replaced.
 
-    `shipped` is the package's version of it, which has no key: nobody has edited a file that equals it.
+    `shipped` is the package's version of it, which has no key. A file that equals it is unedited.
     """
 
     path: str

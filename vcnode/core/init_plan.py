@@ -290,7 +290,7 @@ def marked(text: str) -> str:
 
 
 def is_as_written(text: str) -> bool:
-    """Whether it is a file of ours that nobody has edited since."""
+    """Whether `init` wrote this text and it is unedited since."""
     header = _HEADER_LINE.match(text)
     return header is not None and header[1] == _digest(text[header.end() :])
 
