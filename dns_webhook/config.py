@@ -7,10 +7,11 @@ from pathlib import Path
 
 from daemonkit.config import binding
 from daemonkit.config.binding import setting
+from daemonkit.config.ip_addresses import is_address
 from daemonkit.config.logging_config import LoggingConfig
 from daemonkit.config.scrape_config import ScrapeConfig
 from daemonkit.config.status_config import StatusConfig
-from dnsconfig.config import ResolverConfig, SuperCluster, is_address
+from dnsconfig.config import ResolverConfig, SuperCluster
 from tenancy import names
 
 KIND = "DnsWebhookConfiguration"

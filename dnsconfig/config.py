@@ -2,13 +2,13 @@
 """dnsconfig's configuration: `kind: DnsConfigConfiguration`, one file, all errors at once."""
 
 import enum
-import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from daemonkit.config import binding
 from daemonkit.config.binding import setting
+from daemonkit.config.ip_addresses import is_address
 from daemonkit.config.logging_config import LoggingConfig
 from daemonkit.config.scrape_config import ScrapeConfig
 from daemonkit.config.status_config import StatusConfig
@@ -129,15 +129,6 @@ class DnsConfigConfiguration(RelistGuardSettings, ResolverConfig):
 def _domain_problems(text: str) -> Iterator[str]:
     if not names.is_pod_name(text):
         yield f"clusterDomain: expected a domain, got {text!r}"
-
-
-def is_address(text: str) -> bool:
-    """Whether the text is an IPv4 or IPv6 address."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def load(path: Path) -> DnsConfigConfiguration:

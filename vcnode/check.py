@@ -28,13 +28,7 @@ def add_to(verbs: Any) -> None:
         " 1 if something did, 3 if something could not be examined.",
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "--config-directory",
-        type=Path,
-        default=config_checks.DIRECTORY,
-        metavar="DIR",
-        help=f"of the daemons' configurations (default: {config_checks.DIRECTORY})",
-    )
+    config_checks.add_directory(parser)
     parser.add_argument(
         "--cri-socket", type=Path, default=CRI_SOCKET, metavar="PATH", help=f"(default: {CRI_SOCKET})"
     )

@@ -4,6 +4,7 @@
 The checks are the daemons' own (`start_check`), in a process each: root may read what a daemon may not.
 """
 
+import argparse
 import json
 import os
 import pwd
@@ -20,10 +21,21 @@ from daemonkit.config.binding import ConfigError
 from daemonkit.run.start_check import FileProblem, Severity, directories_problems, unique
 from vcnode.core.doctor_facts import ConfigFile, NamedFile
 
-DIRECTORY = Path("/etc/vcnode")
+_DIRECTORY = Path("/etc/vcnode")
 # Loaders parse a few files; tenants' directories may have thousands.
 TIMEOUT_S = 10.0
 MAX_RESULT_BYTES = 4 << 20
+
+
+def add_directory(parser: argparse.ArgumentParser) -> None:
+    """Add `--config-directory`."""
+    parser.add_argument(
+        "--config-directory",
+        type=Path,
+        default=_DIRECTORY,
+        metavar="DIR",
+        help="of the daemons' configurations (default: %(default)s)",
+    )
 
 
 LoadConfig = Callable[[Path], Any]

@@ -22,13 +22,7 @@ def add_to(verbs: Any) -> None:
         " itself. Changes nothing. Exit code 0 without a finding, 1 with one, 3 if nothing answers.",
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "--config-directory",
-        type=Path,
-        default=config_checks.DIRECTORY,
-        metavar="DIR",
-        help=f"of the daemons' configurations (default: {config_checks.DIRECTORY})",
-    )
+    config_checks.add_directory(parser)
     parser.add_argument(
         "--serving-ca",
         type=Path,

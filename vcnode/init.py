@@ -63,9 +63,7 @@ def add_to(verbs: Any) -> None:
     node.add_argument(
         "--root", type=Path, default=Path("/"), metavar="DIR", help="root of another file system, for images"
     )
-    node.add_argument(
-        "--manifests", type=Path, metavar="DIR", help="the daemons' rights as shipped (packaging/rbac)"
-    )
+    _add_manifests(node)
     add_output(node)
     node.set_defaults(run=run_node)
 
@@ -79,9 +77,7 @@ def add_to(verbs: Any) -> None:
     _add_node(bundle)
     _add_authorities(bundle)
     bundle.add_argument("--out", type=Path, required=True, metavar="DIR", help="made if needed, mode 0700")
-    bundle.add_argument(
-        "--manifests", type=Path, metavar="DIR", help="the daemons' rights as shipped (packaging/rbac)"
-    )
+    _add_manifests(bundle)
     add_output(bundle)
     bundle.set_defaults(run=run_bundle)
 
@@ -103,6 +99,12 @@ def add_to(verbs: Any) -> None:
     manager.add_argument("--namespace", default="vcnode-system", metavar="NAME", help="default: %(default)s")
     add_output(manager)
     manager.set_defaults(run=run_certificates)
+
+
+def _add_manifests(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--manifests", type=Path, metavar="DIR", help="the daemons' rights as shipped (packaging/rbac)"
+    )
 
 
 def _add_node(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,8 @@ from vcnode import init_inputs
 from vcnode.core import init_cert_manager, init_decision, init_plan, node_certificates
 from vcnode.core.init_decision import KEY_MODE, Done, FileAction, FileRequest, FoundContent
 from vcnode.core.init_plan import CertificateSpec, NodeDaemon, NodeSettings, Signer
-from vcnode.init_inputs import KUBELET_CA, MAX_FILE_BYTES, SETTINGS_FILE, SUPER_CA, Issuers
+from vcnode.init_inputs import KUBELET_CA, SETTINGS_FILE, SUPER_CA, Issuers
+from vcnode.input_file import MAX_FILE_BYTES
 from vcnode.terminal import Terminal, ToolError
 
 # vc-syncer runs in the super cluster unless it is asked for.

@@ -8,6 +8,7 @@ from daemonkit.files.open_directory import OpenDirectory
 from vcnode import init_authority, init_inputs
 from vcnode.core import init_decision, node_certificates
 from vcnode.core.init_decision import FILE_MODE, KEY_MODE, Done, FileAction
+from vcnode.input_file import MAX_FILE_BYTES
 from vcnode.terminal import Terminal, ToolError, columns
 
 # Subjects of the authorities, by the stem of their files.
@@ -28,7 +29,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
                 if pair is None:
                     # Half a pair may be all that is left of an authority which nodes trust.
                     for name in names:
-                        if directory.read(name, init_inputs.MAX_FILE_BYTES) is not None:
+                        if directory.read(name, MAX_FILE_BYTES) is not None:
                             raise ToolError(f"{directory.path / name} is there without its other half")
                     life = timedelta(days=arguments.days)
                     pair = init_authority.create(

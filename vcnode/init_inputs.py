@@ -19,9 +19,9 @@ from vcnode.core.init_decision import Done, FileAction
 from vcnode.core.init_plan import CertificateSpec, NodeDaemon, NodeSettings, Signer
 from vcnode.core.node_certificates import KeyPair
 from vcnode.init_authority import Authority
+from vcnode.input_file import MAX_FILE_BYTES, read
 from vcnode.terminal import Terminal, ToolError
 
-MAX_FILE_BYTES = 1 << 20
 SETTINGS_FILE = "node.json"
 SUPER_CA, KUBELET_CA = "super-ca.crt", "kubelet-ca.crt"
 # From the packages; in a clone packaging/rbac.
@@ -39,18 +39,6 @@ class Issuers:
     def certificate(self, signer: Signer) -> x509.Certificate | None:
         authority = self.by_signer.get(signer)
         return None if authority is None else authority.certificate
-
-
-def read(path: Path) -> bytes:
-    """A file that the operator names. Raises ToolError."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise ToolError(f"{path}: {error.strerror}") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise ToolError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
-    return data
 
 
 def write_report(

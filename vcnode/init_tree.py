@@ -8,12 +8,12 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 
 from daemonkit.files.open_directory import OpenDirectory, Owner
-from vcnode import init_inputs
+from vcnode import input_file
 from vcnode.core import init_decision
 from vcnode.core.init_decision import FileAction, FileDecision, FileRequest, FoundContent
 from vcnode.core.init_plan import CONFIGURATION, PKI, NodeDaemon
 from vcnode.core.node_certificates import KeyPair
-from vcnode.init_inputs import MAX_FILE_BYTES
+from vcnode.input_file import MAX_FILE_BYTES
 from vcnode.terminal import ToolError
 
 _PROGRAMS = "usr/bin"
@@ -45,7 +45,7 @@ class NodeTree:
     def shipped(self, daemon: NodeDaemon) -> bytes | None:
         """The configuration that the daemon's package has installed, if it exists."""
         path = self._root / _SHIPPED / f"{daemon.value}.yaml"
-        return init_inputs.read(path) if path.exists() else None
+        return input_file.read(path) if path.exists() else None
 
     def read(self, path: str) -> bytes | None:
         """The content of a file, if it exists."""
@@ -137,7 +137,7 @@ class NodeTree:
                 raise ToolError(f"user {name} does not exist: {remedy}") from None
             return Owner(user.pw_uid, user.pw_gid)
         users = self._root / "etc/passwd"
-        for line in init_inputs.read(users).decode("utf-8", "replace").splitlines():
+        for line in input_file.read(users).decode("utf-8", "replace").splitlines():
             fields = line.split(":")
             if len(fields) > 3 and fields[0] == name and fields[2].isdigit() and fields[3].isdigit():
                 return Owner(int(fields[2]), int(fields[3]))

@@ -16,6 +16,7 @@ from tenancy.tenant import Role, Tenant
 from vcnode import tenant_release
 from vcnode.core import certificates, tenant_file, tenant_report
 from vcnode.core.certificates import Offer
+from vcnode.input_file import read
 from vcnode.output import add_output
 from vcnode.terminal import EXIT_NEGATIVE, Terminal, ToolError, day_left
 from vnagent.sources.files import REMOVED_SUFFIX, SourceError, TenantDirectory
@@ -23,7 +24,6 @@ from vnagent.sources.files import REMOVED_SUFFIX, SourceError, TenantDirectory
 DEFAULT_DIRECTORY = Path("/etc/vcnode/tenants")
 # A tenant's file has no secrets, and vn-agent does not run as root.
 FILE_MODE = 0o644
-MAX_PEM_BYTES = 1 << 20
 # By then each vn-agent has read the removal, or has no saved state of the tenant.
 MARKER_LIFE_S = 24 * 3600.0
 
@@ -81,7 +81,7 @@ def run_add(arguments: argparse.Namespace, terminal: Terminal) -> int:
     if arguments.kubeconfig is not None:
         ca_pem, client_pem = _from_kubeconfig(arguments.kubeconfig)
     else:
-        ca_pem, client_pem = _read(arguments.ca), _read(arguments.client_cert)
+        ca_pem, client_pem = read(arguments.ca), read(arguments.client_cert)
     offer = certificates.check(ca_pem, client_pem, terminal.now)
     directory: Path = arguments.directory
     with _editing(directory):
@@ -201,24 +201,13 @@ def _from_kubeconfig(path: Path) -> tuple[bytes, bytes]:
         access = kubeconfig.load(path)
     except kubeconfig.KubeconfigError as error:
         raise ToolError(f"{path}: {error}") from None
-    ca = access.ca_pem or (_read(access.ca_file) if access.ca_file else None)
-    client = access.certificate_pem or (_read(access.certificate_file) if access.certificate_file else None)
+    ca = access.ca_pem or (read(access.ca_file) if access.ca_file else None)
+    client = access.certificate_pem or (read(access.certificate_file) if access.certificate_file else None)
     if ca is None:
         raise ToolError(f"{path}: its current context has no certificate-authority")
     if client is None:
         raise ToolError(f"{path}: its current context has no client-certificate")
     return ca, client
-
-
-def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_PEM_BYTES + 1)
-    except OSError as error:
-        raise ToolError(f"{path}: {error.strerror}") from None
-    if len(data) > MAX_PEM_BYTES:
-        raise ToolError(f"{path}: larger than {MAX_PEM_BYTES} bytes")
-    return data
 
 
 def _read_all(directory: Path) -> Found:

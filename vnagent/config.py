@@ -2,7 +2,6 @@
 """vn-agent's configuration: `kind: VnAgentConfiguration`, one file, all errors at once."""
 
 import enum
-import ipaddress
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from daemonkit.config import binding
 from daemonkit.config.binding import setting
+from daemonkit.config.ip_addresses import is_address
 from daemonkit.config.logging_config import LoggingConfig
 from daemonkit.config.scrape_config import ScrapeConfig
 from daemonkit.config.status_config import StatusConfig
@@ -32,7 +32,7 @@ class Listen:
     port: int = setting(DEFAULT_PORT, minimum=0, maximum=65535, doc="0 takes any; /status tells which")
 
     def problems(self) -> Iterator[str]:
-        if not _is_ip(self.address):
+        if not is_address(self.address):
             yield f"address: expected an IP address, got {self.address!r}"
 
 
@@ -62,10 +62,10 @@ class Kubelet:
 
     def problems(self) -> Iterator[str]:
         # A name would have to be resolved at each dial, and nothing else could be served meanwhile.
-        if not _is_ip(self.address) and self.address != "localhost":
+        if not is_address(self.address) and self.address != "localhost":
             yield f"address: expected an IP address, got {self.address!r}"
         name = self.server_name
-        if name is not None and not _is_ip(name) and not is_pod_name(name.lower()):
+        if name is not None and not is_address(name) and not is_pod_name(name.lower()):
             yield f"serverName: expected a DNS name or an IP address, got {name!r}"
 
 
@@ -209,14 +209,6 @@ class VnAgentConfiguration:
     @property
     def pods_kubeconfig_file(self) -> Path | None:
         return self.pods.kubeconfig_file or self.tenants.kubeconfig_file
-
-
-def _is_ip(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def load(path: Path) -> VnAgentConfiguration:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of every daemon's configuration for scrapers on other machines."""
 
-import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from daemonkit.config.binding import setting
+from daemonkit.config.ip_addresses import is_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ScrapeConfig:
     def problems(self) -> Iterator[str]:
         if self.address is None:
             return
-        if not _is_ip(self.address):
+        if not is_address(self.address):
             yield f"address: expected an IP address, got {self.address!r}"
         needed = {
             "certificateFile": self.certificate_file,
@@ -49,11 +49,3 @@ class ScrapeConfig:
                 yield f"{name}: needed with address"
         if not self.client_names:
             yield "clientNames: expected at least one name"
-
-
-def _is_ip(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of every daemon's configuration for its status endpoints."""
 
-import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from daemonkit.config.binding import setting
+from daemonkit.config.ip_addresses import is_loopback
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,5 @@ class StatusConfig:
     def problems(self) -> Iterator[str]:
         if self.socket is not None and self.address is not None:
             yield "socket: give socket or address, not both"
-        if self.address is not None and not _is_loopback(self.address):
+        if self.address is not None and not is_loopback(self.address):
             yield f"address: expected a loopback address, got {self.address!r}"
-
-
-def _is_loopback(text: str) -> bool:
-    try:
-        return text == "localhost" or ipaddress.ip_address(text).is_loopback
-    except ValueError:
-        return False
