@@ -27,7 +27,7 @@ SIDE_BY_SIDE := $(call require,-n 3 --dist worksteal)
 .DEFAULT_GOAL := help
 .PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s k8s_syncer systemd programs guest-kernel
 .PHONY: conformance conformance_quick
-.PHONY: format examples reference locks packages images deb rpm mutants gate-soak bench bench-vnagent bench-attacks bench-services bench-pods bench-syncer clean
+.PHONY: format examples reference locks packages lint_packages images deb rpm mutants gate-soak bench bench-vnagent bench-attacks bench-services bench-pods bench-syncer clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^#@ /{printf "\n%s\n", substr($$0, 4)} /^[a-z0-9_-]+:.*## /{printf "  %-16s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,7 +92,7 @@ k8s: $(VENV)/dev $(TREE)/bin/vn-agent $(call require,programs)  ## real kubectl,
 k8s_syncer: $(VENV)/dev $(call require,programs)  ## vc-syncer between two real tenants and a real super cluster; needs root
 	$(pytest) tests/k8s/syncer $(call require,--require-k8s) $(K8S_ARGS)
 
-systemd: build/packages/SHA256SUMS build/previous/SHA256SUMS $(call require,programs)  ## packages on a booted Debian: the README's install section, restarts under load, upgrade, purge; needs root
+systemd: build/packages/SHA256SUMS build/previous/SHA256SUMS $(call require,programs lint_packages)  ## packages on a booted Debian: the README's install section, restarts under load, upgrade, purge; needs root
 	$(recorded) $(BIN)/python -m tests.systemd --packages=build/packages --previous=build/previous $(call require,--require)
 
 conformance: $(VENV)/dev  ## Kubernetes' conformance tests through a tenant, and bare; FOCUS=node|quick|REGEX TENANT=0|1; needs root
@@ -111,6 +111,9 @@ guest-kernel:  ## build the guest kernel of lab_vm into a cache, or wait for a b
 
 deb rpm: packages  ## as packages
 
+lint_packages: build/packages/SHA256SUMS  ## lintian, rpmlint and sizes of the packages
+	$(BIN)/python packaging/lint.py build/packages
+
 packages: build/packages/SHA256SUMS  ## debs and rpms into dist/; the same bytes for one commit
 	rm -rf dist
 	cp -R build/packages dist
@@ -119,7 +122,7 @@ build/packages/SHA256SUMS: $(TREE)/bin/vn-agent $(wildcard packaging/*.py packag
 	$(BIN)/python packaging/packages.py --tree $(TREE) --out build/packages
 
 build/previous/SHA256SUMS: build/packages/SHA256SUMS
-	$(BIN)/python packaging/packages.py --tree $(TREE) --out build/previous --version 0.0.9 --form deb
+	$(BIN)/python packaging/packages.py --tree $(TREE) --out build/previous --version 0.0.9 --form deb --compression gzip
 
 images: build/images/digests.json  ## OCI archives of webhook and vc-syncer, and the manifests that name their digests, into dist/
 	mkdir -p dist

@@ -23,6 +23,11 @@ OURS = "Apache-2.0"
 _OLDER_NAMES = {each: each for each in ("Apache-2.0", "BSD-3-Clause", "MIT", "PSF-2.0")} | {
     "Apache 2.0": "Apache-2.0"
 }
+# What the full texts have, and their names in Debian's base-files.
+_COMMON_LICENCES = {
+    "Version 2.0, January 2004": "Apache-2.0",
+    "Version 2, June 1991": "GPL-2",
+}
 _LICENCE_FILES = re.compile(r"(?i)(.*/)?(licen[cs]e|copying|notice|authors)[^/]*")
 
 
@@ -89,7 +94,7 @@ def copyright_text(tree: Path, libraries: Iterable[str]) -> str:
     paragraphs = [
         "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n"
         "Upstream-Name: vcnode\nSource: https://vcnode.io\n",
-        f"Files: *\nCopyright: The vcnode authors\nLicense: {OURS}\n",
+        f"Files: *\nCopyright: 2026 The vcnode authors\nLicense: {OURS}\n",
     ]
     texts = [
         f"License: {OURS}\n"
@@ -102,10 +107,34 @@ def copyright_text(tree: Path, libraries: Iterable[str]) -> str:
         paragraphs.append(
             f"Files: {files}\nCopyright: the authors of {each.name} {each.version}\nLicense: {_tag(each)}\n"
         )
-        text = "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in each.licence_files())
+        text = "\n".join(_reference(_text(path)) or _text(path) for path in each.licence_files())
         indented = "".join(f" {line.rstrip() or '.'}\n" for line in text.splitlines())
         texts.append(f"License: {_tag(each)}\n{indented or f' {each.licence}'}")
     return "\n".join([*paragraphs, *texts])
+
+
+def licence_texts(tree: Path, libraries: Iterable[str]) -> str:
+    """All licences of a package in full, for systems that have no common ones."""
+    known = distributions(tree)
+    ours = Path(__file__).resolve().parents[1] / "LICENSE"
+    parts = [f"vcnode: {OURS}\n\n{_text(ours)}"]
+    for name in libraries:
+        each = known[name]
+        text = "\n".join(_text(path) for path in each.licence_files())
+        parts.append(f"{each.name} {each.version}: {each.licence}\n\n{text}")
+    return f"\n{'-' * 72}\n\n".join(parts)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _reference(text: str) -> str:
+    """Where Debian has this text (Policy 12.5); empty for one that it has not."""
+    for mark, name in _COMMON_LICENCES.items():
+        if mark in text:
+            return f"On Debian systems, the complete text is in /usr/share/common-licenses/{name}."
+    return ""
 
 
 def _tag(distribution: Distribution) -> str:

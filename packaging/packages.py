@@ -18,8 +18,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -38,6 +40,9 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _MAINTAINER = "vcnode maintainers <maintainers@vcnode.io>"
 _LAUNCHER = "/usr/bin"
 FORMS = ("deb", "rpm")
+# Of a description: Debian Policy 5.6.13 and rpmlint want terminals of 80 columns.
+_LINE = 76
+_CHANGES = "CHANGELOG.md in the source has the changes."
 _CONFIGURATION = """\
 # SPDX-License-Identifier: Apache-2.0
 # `vcnode init` writes this file. An example with all keys is /usr/share/vcnode/examples/{daemon}.yaml.
@@ -67,10 +72,15 @@ class Package:
     deb_recommends: tuple[str, ...] = ()
     rpm_recommends: tuple[str, ...] = ()
 
-    @property
-    def is_independent(self) -> bool:
-        """Whether no file of it depends on the machine: neither libraries nor the compiled byte path."""
-        return not (self.modules or self.libraries)
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What all packages of one build share. `made_at` is in seconds since 1970."""
+
+    version: str
+    made_at: int
+    forms: tuple[str, ...]
+    compression: str
 
 
 def read(path: Path = SOURCE / "packaging/packages.toml") -> list[Package]:
@@ -120,52 +130,62 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--version", default=VERSION, help="instead of the one in daemonkit/version.py")
     parser.add_argument(
+        "--compression",
+        choices=("xz", "gzip"),
+        default="xz",
+        help="of debs: gzip where they are not published",
+    )
+    parser.add_argument(
         "--form", choices=FORMS, action="append", help="of packages; repeat for more (default: all)"
     )
     arguments = parser.parse_args(argv)
     packages = read()
     try:
         with tempfile.TemporaryDirectory(prefix="vcnode-packages-") as scratch:
-            forms = arguments.form or FORMS
-            build(arguments.tree, packages, arguments.version, forms, Path(scratch), arguments.out)
+            release = Release(
+                arguments.version, commit_time(), tuple(arguments.form or FORMS), arguments.compression
+            )
+            build(arguments.tree, packages, release, Path(scratch), arguments.out)
     except (PackagingError, subprocess.CalledProcessError) as error:
         sys.stderr.write(f"packages: {error}\n")
         return 1
     return 0
 
 
-def build(
-    tree: Path, packages: list[Package], version: str, forms: Sequence[str], scratch: Path, out: Path
-) -> None:
-    """Write every package into `out` in these forms, beside their checksums and SBOMs."""
+def build(tree: Path, packages: list[Package], release: Release, scratch: Path, out: Path) -> None:
+    """Write every package into `out`, beside their checksums and SBOMs."""
     divided = divide(tree, packages)
-    made_at = commit_time()
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     pages = scratch / "documents"
-    _write_pages(pages, made_at)
-    for package in packages:
+    _write_pages(pages, release.made_at)
+
+    def write(package: Package) -> None:
         stage = scratch / package.name
-        _stage(package, tree, divided[package.name], pages, stage, version)
+        _stage(package, tree, divided[package.name], pages, stage)
         if package.libraries:
-            sbom = bundled.sbom(tree, package.libraries, made_at)
-            (out / f"{package.name}_{version}.cdx.json").write_text(sbom)
-        for form in forms:
-            _package(package, tree, stage, form, version, made_at, out)
+            sbom = bundled.sbom(tree, package.libraries, release.made_at)
+            (out / f"{package.name}_{release.version}.cdx.json").write_text(sbom)
+        for form in release.forms:
+            _package(package, tree, stage, form, release, out)
+
+    # nfpm compresses on one core.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(write, packages))
     sums = [
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(out.iterdir())
     ]
     (out / "SHA256SUMS").write_text("".join(sums))
 
 
-def _stage(package: Package, tree: Path, entries: list[str], pages: Path, stage: Path, version: str) -> None:
+def _stage(package: Package, tree: Path, entries: list[str], pages: Path, stage: Path) -> None:
     """The files of one package below `stage`, at their places in the root of a node."""
     target = stage / PREFIX[1:]
     target.mkdir(parents=True)
     stage_tree(package, tree, entries, target)
     for program in package.programs:
         (stage / _LAUNCHER[1:]).mkdir(parents=True, exist_ok=True)
-        (stage / _LAUNCHER[1:] / program).symlink_to(f"{PREFIX}/bin/{program}")
+        (stage / _LAUNCHER[1:] / program).symlink_to(f"..{PREFIX.removeprefix('/usr')}/bin/{program}")
     if package.name == GUEST:
         subprocess.run([str(SOURCE / "packaging/guest/overlay.sh"), str(stage)], check=True)  # noqa: S603
     if not any(target.iterdir()):
@@ -198,7 +218,6 @@ def _stage(package: Package, tree: Path, entries: list[str], pages: Path, stage:
     for page in pages.rglob("*"):
         if page.is_file() and page.name.partition(".")[0].lstrip("_") in documented:
             _copy(page, stage / page.relative_to(pages))
-    _write_documents(package, tree, stage, version)
     set_modes(stage)
 
 
@@ -249,26 +268,56 @@ def _write_configuration(daemon: str, stage: Path) -> None:
         path.write_text(text)
 
 
-def _write_documents(package: Package, tree: Path, stage: Path, version: str) -> None:
-    folder = stage / "usr/share/doc" / package.name
-    folder.mkdir(parents=True)
+def _documents(
+    package: Package, tree: Path, form: str, release: Release, scratch: Path
+) -> Iterator[dict[str, object]]:
+    """Licences, and for debs the changelog and lintian's exceptions, with their places."""
+    folder = scratch / f"{package.name}.{form}"
+    folder.mkdir()
+    if form == "rpm":
+        (folder / "LICENSE").write_text(bundled.licence_texts(tree, package.libraries))
+        yield {
+            "src": str(folder / "LICENSE"),
+            "dst": f"/usr/share/licenses/{package.name}/LICENSE",
+            "type": "license",
+        }
+        return
     (folder / "copyright").write_text(bundled.copyright_text(tree, package.libraries))
-    entry = f"vcnode ({version}) unstable; urgency=medium\n\n  * CHANGELOG.md has the changes.\n\n"
-    trailer = f" -- {_MAINTAINER}  {_rfc_2822(commit_time())}\n"
+    entry = f"vcnode ({release.version}) unstable; urgency=medium\n\n  * {_CHANGES}\n\n"
+    trailer = f" -- {_MAINTAINER}  {_rfc_2822(release.made_at)}\n"
     (folder / "changelog.gz").write_bytes(gzip.compress((entry + trailer).encode(), 9, mtime=0))
+    for name in ("copyright", "changelog.gz"):
+        yield {"src": str(folder / name), "dst": f"/usr/share/doc/{package.name}/{name}"}
+    exceptions = exceptions_of(package.name)
+    if exceptions:
+        (folder / "overrides").write_text(exceptions)
+        yield {"src": str(folder / "overrides"), "dst": f"/usr/share/lintian/overrides/{package.name}"}
 
 
-def _package(
-    package: Package, tree: Path, stage: Path, form: str, version: str, made_at: int, out: Path
-) -> None:
-    own = package.deb if form == "deb" else package.rpm
-    sign = f"(= {version})" if form == "deb" else f"= {version}"
-    recommends = package.deb_recommends if form == "deb" else package.rpm_recommends
+def exceptions_of(name: str) -> str:
+    """What `packaging/lintian.toml` excepts for this package, as lintian reads it."""
+    entries = tomllib.loads((SOURCE / "packaging/lintian.toml").read_text())["exception"]
+    return "".join(
+        f"# {each['reason']}\n{name}: {each['tag']} {each.get('context', '*')}\n"
+        for each in entries
+        if name in each["packages"]
+    )
+
+
+def _package(package: Package, tree: Path, stage: Path, form: str, release: Release, out: Path) -> None:
+    is_deb = form == "deb"
+    own = package.deb if is_deb else package.rpm
+    sign = f"(= {release.version})" if is_deb else f"= {release.version}"
+    # Wheels are for glibc 2.28 (manylinux_2_28), and ours for the interpreter of the distribution.
+    is_binary = any(stage.rglob("*.so"))
+    libc = [] if not is_binary else ["libc6 (>= 2.28)" if is_deb else "glibc >= 2.28"]
     architecture = ARCHITECTURES[os.uname().machine]
+    history = stage.parent / f"{package.name}.changelog.yaml"
+    history.write_text(json.dumps([_history(release)]))
     description = {
         "name": package.name,
-        "arch": "all" if package.is_independent else architecture,
-        "version": version,
+        "arch": architecture if is_binary else "all",
+        "version": release.version,
         "version_schema": "none",
         "section": "net",
         "priority": "optional",
@@ -276,14 +325,20 @@ def _package(
         "vendor": "vcnode",
         "homepage": "https://vcnode.io",
         "license": bundled.license_expression(tree, package.libraries),
-        "description": f"{package.summary}\n{package.description.strip()}",
-        "depends": [*own, *(f"{name} {sign}" for name in package.depends)],
-        "recommends": list(recommends),
-        "mtime": _iso(made_at),
-        "contents": list(_contents(stage)),
+        "description": f"{package.summary}\n{textwrap.fill(package.description.strip(), _LINE)}",
+        "depends": [*own, *libc, *(f"{name} {sign}" for name in package.depends)],
+        "recommends": list(package.deb_recommends if is_deb else package.rpm_recommends),
+        "mtime": _iso(release.made_at),
+        "contents": [*_contents(stage, form), *_documents(package, tree, form, release, stage.parent)],
         "scripts": _scripts(package, form, stage.parent),
-        "deb": {"compression": "xz"},
-        "rpm": {"compression": "zstd", "buildhost": "vcnode", "summary": package.summary},
+        "deb": {"compression": release.compression},
+        "rpm": {
+            "compression": "zstd",
+            "buildhost": "vcnode",
+            "group": "System Environment/Daemons",
+            "summary": package.summary[0].upper() + package.summary[1:],
+        },
+        **({} if is_deb else {"changelog": str(history)}),
     }
     config = stage.parent / f"{package.name}.{form}.json"
     config.write_text(json.dumps(description))
@@ -297,13 +352,24 @@ def _package(
         "--target",
         f"{out}/",
     ]
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(made_at)}  # noqa: TID251 - nfpm reads it
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(release.made_at)}  # noqa: TID251 - nfpm reads it
     done = subprocess.run(words, check=False, capture_output=True, text=True, env=environment)  # noqa: S603
     if done.returncode:
         raise PackagingError(f"{package.name}: nfpm: {done.stdout}{done.stderr}")
 
 
-def _contents(stage: Path) -> Iterator[dict[str, object]]:
+def _history(release: Release) -> dict[str, object]:
+    """One entry of a changelog as nfpm reads it: https://github.com/goreleaser/chglog"""
+    return {
+        # nfpm gives an rpm release 1.
+        "semver": f"{release.version}-1",
+        "date": _iso(release.made_at),
+        "packager": _MAINTAINER,
+        "changes": [{"note": _CHANGES}],
+    }
+
+
+def _contents(stage: Path, form: str) -> Iterator[dict[str, object]]:
     """Each file, with its kind: nfpm takes modes from the stage, and owners are root."""
     for path in sorted(stage.rglob("*")):
         place = f"/{path.relative_to(stage)}"
@@ -315,6 +381,8 @@ def _contents(stage: Path) -> Iterator[dict[str, object]]:
                 yield {"dst": place, "type": "dir", "file_info": {"mode": 0o755}}
         elif place.startswith("/etc/"):
             yield {"src": str(path), "dst": place, "type": "config|noreplace"}
+        elif form == "rpm" and place.startswith(("/usr/share/man/", "/usr/share/doc/")):
+            yield {"src": str(path), "dst": place, "type": "doc"}
         else:
             yield {"src": str(path), "dst": place}
 
@@ -330,7 +398,8 @@ def _scripts(package: Package, form: str, scratch: Path) -> dict[str, str]:
     }
     made = {}
     for name in ("postinstall", "preremove", "postremove"):
-        text = (SOURCE / "packaging/scripts" / f"{name}.sh").read_text()
+        own = f"{name}-{form}" if name == "postremove" else name
+        text = (SOURCE / "packaging/scripts" / f"{own}.sh").read_text()
         for key, value in values.items():
             text = text.replace(f"@{key}@", value)
         path = scratch / f"{package.name}.{form}.{name}"

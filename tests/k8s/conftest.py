@@ -72,13 +72,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--gate-pods",
         type=int,
-        default=200,
+        default=120,
         help="how many pods start while kata-bridge is ended again and again",
     )
     group.addoption(
         "--gate-wave",
         type=int,
-        default=200,
+        default=120,
         help="how many of them start between two checks of kata-bridge's memory",
     )
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# After files are removed. Configuration, certificates and state go with `purge`, which only dpkg has.
+# After files are removed. Configuration, certificates and state go with `purge`.
 set -e
 
 if [ "${1:-}" = purge ]; then
