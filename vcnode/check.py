@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     if terminal.is_document:
         terminal.document("FindingList", {"items": findings.as_json(found)})
     else:
-        terminal.lines(findings.render(found))
+        terminal.lines(findings.render(found, terminal.room))
     return exit_code(findings.verdict(found, allowed=_ALLOWED))
 
 

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     if terminal.is_document:
         terminal.document("FindingList", {"items": findings.as_json(found)})
     elif found:
-        terminal.lines(findings.render(found))
+        terminal.lines(findings.render(found, terminal.room))
     else:
         names = ", ".join(config.daemon for config in facts.configs)
         terminal.line(f"no findings: {names}")

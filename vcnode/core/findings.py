@@ -5,7 +5,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from vcnode.terminal import columns
+from vcnode.terminal import Style, styled, wrapped
 
 
 class Level(enum.Enum):
@@ -15,6 +15,14 @@ class Level(enum.Enum):
     WARNING = "warning"
     FAILED = "failed"
     UNKNOWN = "unknown"
+
+
+_STYLES = {
+    Level.OK: Style.GOOD,
+    Level.WARNING: Style.WARNING,
+    Level.FAILED: Style.BAD,
+    Level.UNKNOWN: Style.WARNING,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +43,19 @@ def warning(check: str, message: str, remedy: str) -> Finding:
     return Finding(check, Level.WARNING, message, remedy)
 
 
-def render(findings: Iterable[Finding]) -> list[str]:
-    """Two lines a finding: what it is, and what to do."""
+def render(findings: Iterable[Finding], width: int | None = None) -> list[str]:
+    """What each finding is, and what to do; both fold at `width` characters."""
     found = list(findings)
-    heads = columns([(each.level.value, each.check, each.message) for each in found])
+    level_width = max((len(each.level.value) for each in found), default=0)
+    check_width = max((len(each.check) for each in found), default=0)
     lines = []
-    for each, head in zip(found, heads, strict=True):
-        lines.append(head)
+    for each in found:
+        level = each.level.value
+        about = f"{' ' * (level_width - len(level))}  {each.check:<{check_width}}  "
+        head = styled(level, _STYLES[each.level], f"{about}{each.message}")
+        lines += wrapped(head, width, " " * (len(level) + len(about)))
         if each.remedy:
-            lines.append(f"    -> {each.remedy}")
+            lines += wrapped(f"    -> {each.remedy}", width, " " * len("    -> "))
     return lines
 
 
