@@ -14,7 +14,19 @@ from vcnode.terminal import ToolError
 from vcnode.verbs import load
 
 # Modules, each with the verb of its name.
-VERBS = ("status", "guests", "tenants", "explain", "tenant", "log_level", "init", "check", "doctor", "demo")
+VERBS = (
+    "status",
+    "top",
+    "guests",
+    "tenants",
+    "explain",
+    "tenant",
+    "log_level",
+    "init",
+    "check",
+    "doctor",
+    "demo",
+)
 # Modules by the second word of `explain`: argparse has no verbs of two words beside one of the first alone.
 EXPLAINERS = {"dns": "explain_dns", "object": "explain_object"}
 

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from daemonkit.status.server import ListenAddress, StatusError, fetch
+from vcnode.core import status_report
 from vcnode.terminal import ToolError
 
 SOCKET_DIRECTORY = Path("/run/vcnode")
@@ -67,6 +68,52 @@ def add_where(parser: argparse.ArgumentParser, default: Path | None, daemon: str
     )
 
 
+def add_addresses(parser: argparse.ArgumentParser) -> None:
+    """Add `--socket` and `--address` for any number of daemons; `addresses_of` reads them."""
+    parser.add_argument(
+        "--socket",
+        type=Path,
+        nargs="+",
+        action="extend",
+        metavar="PATH",
+        help=f"status sockets to ask (default: {SOCKET_DIRECTORY}/*.sock and */status.sock)",
+    )
+    parser.add_argument(
+        "--address",
+        type=loopback,
+        action="append",
+        metavar="HOST:PORT",
+        help="a status address on loopback, instead of a socket",
+    )
+
+
+def addresses_of(arguments: argparse.Namespace) -> list[ListenAddress]:
+    """The values of `--socket` and `--address`, or all status sockets of this node. Raises ToolError."""
+    return [*(arguments.socket or ()), *(arguments.address or ())] or [*_sockets(SOCKET_DIRECTORY)]
+
+
+def _sockets(directory: Path) -> list[Path]:
+    try:
+        every = [path for path in directory.iterdir() if path.suffix == ".sock"]
+        # Each daemon without privileges has a directory of its own.
+        own = [path / "status.sock" for path in directory.iterdir() if (path / "status.sock").exists()]
+        found = sorted(path for path in (*every, *own) if path.name != BRIDGE_SOCKET.name)
+    except FileNotFoundError:
+        found = []
+    except OSError as error:
+        raise ToolError(f"{directory}: {error.strerror}") from None
+    if not found:
+        raise ToolError(
+            f"no daemon runs here: {directory} has no *.sock or */status.sock (another place: --socket PATH)"
+        )
+    return found
+
+
+def name_of(where: ListenAddress) -> str:
+    """The address as operators write it: a path, or HOST:PORT."""
+    return str(where) if isinstance(where, Path) else f"{where[0]}:{where[1]}"
+
+
 def address_of(arguments: argparse.Namespace) -> ListenAddress:
     """The value of `--address` or `--socket`."""
     address: ListenAddress = arguments.address or arguments.socket
@@ -81,6 +128,20 @@ def loopback(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def ask_report(where: ListenAddress) -> status_report.DaemonReport | str:
+    """A daemon's /readyz and /status, or why there is no answer."""
+    try:
+        return status_report.read(fetch(where, "/readyz", TIMEOUT_S), fetch(where, "/status", TIMEOUT_S)[1])
+    except TimeoutError:
+        return f"no answer within {TIMEOUT_S:.0f} s; the daemon is stopped or stuck"
+    except ConnectionRefusedError:
+        return "connection refused; the daemon was killed or has not started"
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    except (StatusError, status_report.ReportError) as error:
+        return str(error)
+
+
 def ask(where: ListenAddress, path: str, kind: type[T], daemon: str) -> T:
     """The fields of a page of `daemon`; errors as in `ask_whole`."""
     return ask_whole(where, path, kind, daemon).value
@@ -91,7 +152,7 @@ def ask_whole(where: ListenAddress, path: str, kind: type[T], daemon: str, metho
 
     Raises `ErrorResponse`, and ToolError if nothing answers, or something else than that daemon.
     """
-    name = str(where) if isinstance(where, Path) else f"{where[0]}:{where[1]}"
+    name = name_of(where)
     try:
         code, body = fetch(where, path, TIMEOUT_S, method)
         if code != 200:

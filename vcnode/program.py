@@ -26,6 +26,7 @@ def run_verb(verb: Callable[[Terminal], int], output: Output = Output.TEXT) -> i
         output,
         _width(),
         has_colors=can_show_colors(terminal_variables(), is_terminal=sys.stdout.isatty()),
+        can_redraw=can_redraw(terminal_variables(), is_terminal=sys.stdout.isatty()),
     )
     try:
         code = verb(terminal)
@@ -48,7 +49,12 @@ def can_show_colors(environment: Mapping[str, str], *, is_terminal: bool) -> boo
 
     no-color.org: NO_COLOR counts "when present and not an empty string (regardless of its value)".
     """
-    return is_terminal and not environment.get("NO_COLOR") and environment.get("TERM", "dumb") != "dumb"
+    return not environment.get("NO_COLOR") and can_redraw(environment, is_terminal=is_terminal)
+
+
+def can_redraw(environment: Mapping[str, str], *, is_terminal: bool) -> bool:
+    """Whether the terminal acts upon control sequences."""
+    return is_terminal and environment.get("TERM", "dumb") != "dumb"
 
 
 def _width() -> int | None:

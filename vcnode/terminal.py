@@ -54,7 +54,7 @@ class Styled(str):
 class Terminal:
     """Where a verb writes, the time of its start (UTC), and what `-o` asks for.
 
-    `width` in characters is None unless `out` is a terminal.
+    `width` in characters is None unless `out` is a terminal. Some terminals cannot redraw.
     """
 
     out: TextIO
@@ -63,6 +63,7 @@ class Terminal:
     output: Output = Output.TEXT
     width: int | None = None
     has_colors: bool = False
+    can_redraw: bool = False
 
     @property
     def is_document(self) -> bool:
@@ -88,6 +89,14 @@ class Terminal:
     def lines(self, texts: Iterable[str]) -> None:
         for text in texts:
             self.line(text)
+
+    def redraw(self, texts: Iterable[str]) -> None:
+        """The lines in place of all that is on the screen; below it where the terminal cannot do that."""
+        if self.can_redraw:
+            # ECMA-48: CUP to the first line, and ED of all that follows.
+            self.out.write("\x1b[H\x1b[J")
+        self.lines(texts)
+        self.out.flush()
 
     def document(self, kind: str, value: Mapping[str, Any]) -> None:
         """One document for programs: `value` below `apiVersion` and `kind`, such as GuestList with `items`.

@@ -104,6 +104,10 @@ def _module_of(module: str) -> Verb:
             from vcnode import doctor
 
             return doctor
+        case "top":
+            from vcnode import top
+
+            return top
         case "demo":
             from vcnode import demo
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """kata-bridge's guests and the pods that its start gate blocks, as lines for people."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -75,7 +76,7 @@ def _of_tenant(items: list[dict[str, Any]], tenant: str | None) -> list[dict[str
 
 
 def render(
-    status: BridgeStatus, guests: list[GuestStatus], width: int | None = None, *, is_wide: bool = False
+    status: BridgeStatus, guests: Sequence[GuestStatus], width: int | None = None, *, is_wide: bool = False
 ) -> list[str]:
     """The lines to print, of at most `width` characters; `is_wide` adds columns."""
     lines = []
@@ -95,7 +96,9 @@ def render(
     return [part for line in lines for part in wrapped(line, width)]
 
 
-def render_blocked(pods: list[BlockedPod], width: int | None = None, *, is_wide: bool = False) -> list[str]:
+def render_blocked(
+    pods: Sequence[BlockedPod], width: int | None = None, *, is_wide: bool = False
+) -> list[str]:
     """The lines about blocked pods."""
     if not pods:
         return []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from daemonkit.status.server import ListenAddress, StatusError
-from vcnode import status
+from vcnode import daemons, status
 from vcnode.output import output_of
 from vcnode.terminal import Terminal, ToolError
 
@@ -27,7 +27,7 @@ def run(*argv: str) -> tuple[int, str]:
 
 
 @pytest.fixture
-def daemons(monkeypatch: pytest.MonkeyPatch) -> dict[ListenAddress, int | Exception]:
+def answers(monkeypatch: pytest.MonkeyPatch) -> dict[ListenAddress, int | Exception]:
     """By address: the status code of /readyz, or what fetching raises."""
     known: dict[ListenAddress, int | Exception] = {}
 
@@ -41,25 +41,25 @@ def daemons(monkeypatch: pytest.MonkeyPatch) -> dict[ListenAddress, int | Except
             else (200, b'{"daemon": "vn-agent", "newKey": [1]}')
         )
 
-    monkeypatch.setattr(status, "fetch", fetch)
+    monkeypatch.setattr(daemons, "fetch", fetch)
     return known
 
 
-def test_ready_daemons_exit_0(daemons: dict[ListenAddress, int | Exception]) -> None:
-    daemons |= {Path("/a.sock"): 200, ("127.0.0.1", 99): 200}
+def test_ready_daemons_exit_0(answers: dict[ListenAddress, int | Exception]) -> None:
+    answers |= {Path("/a.sock"): 200, ("127.0.0.1", 99): 200}
     assert run("--socket", "/a.sock", "--address", "127.0.0.1:99") == (
         0,
         "vn-agent: ready  (/a.sock)\n\nvn-agent: ready  (127.0.0.1:99)\n",
     )
 
 
-def test_unready_daemons_exit_1(daemons: dict[ListenAddress, int | Exception]) -> None:
-    daemons |= {Path("/a"): 200, Path("/b"): 503}
+def test_unready_daemons_exit_1(answers: dict[ListenAddress, int | Exception]) -> None:
+    answers |= {Path("/a"): 200, Path("/b"): 503}
     assert run("--socket", "/a", "/b")[0] == 1
 
 
-def test_daemons_without_an_answer_exit_3(daemons: dict[ListenAddress, int | Exception]) -> None:
-    daemons |= {
+def test_daemons_without_an_answer_exit_3(answers: dict[ListenAddress, int | Exception]) -> None:
+    answers |= {
         Path("/a"): 503,
         Path("/b"): TimeoutError(),
         Path("/c"): ConnectionRefusedError(111, "Connection refused"),
@@ -77,8 +77,8 @@ def test_daemons_without_an_answer_exit_3(daemons: dict[ListenAddress, int | Exc
     ]
 
 
-def test_json_has_each_daemon(daemons: dict[ListenAddress, int | Exception]) -> None:
-    daemons[Path("/a")] = 200
+def test_json_has_each_daemon(answers: dict[ListenAddress, int | Exception]) -> None:
+    answers[Path("/a")] = 200
     code, out = run("-o", "json", "--socket", "/a", "/b")
     found = json.loads(out)
     first, second = found.pop("items")
@@ -90,9 +90,9 @@ def test_json_has_each_daemon(daemons: dict[ListenAddress, int | Exception]) -> 
 
 
 def test_without_socket_the_whole_directory_is_queried(
-    daemons: dict[ListenAddress, int | Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    answers: dict[ListenAddress, int | Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status, "SOCKET_DIRECTORY", tmp_path)
+    monkeypatch.setattr(daemons, "SOCKET_DIRECTORY", tmp_path)
     with pytest.raises(ToolError, match="no daemon runs here"):
         run()
     for name in ("b.sock", "a.sock", "a.pid", "kata-bridge.sock"):
@@ -101,7 +101,7 @@ def test_without_socket_the_whole_directory_is_queried(
     own = tmp_path / "vn-agent" / "status.sock"
     own.parent.mkdir()
     own.touch()
-    daemons |= {tmp_path / "a.sock": 200, tmp_path / "b.sock": 200, own: 200}
+    answers |= {tmp_path / "a.sock": 200, tmp_path / "b.sock": 200, own: 200}
     code, out = run()
     assert code == 0
     assert out.index("a.sock") < out.index("b.sock") < out.index("vn-agent/status.sock")
