@@ -25,6 +25,7 @@ VERBS = (
     "init",
     "check",
     "doctor",
+    "bugreport",
     "demo",
 )
 # Modules by the second word of `explain`: argparse has no verbs of two words beside one of the first alone.

@@ -108,6 +108,10 @@ def _module_of(module: str) -> Verb:
             from vcnode import top
 
             return top
+        case "bugreport":
+            from vcnode import bugreport
+
+            return bugreport
         case "demo":
             from vcnode import demo
 

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`vcnode doctor` beside the real daemons of a node: nothing is found while all is well."""
+"""The real daemons of a node, beside a fake kubelet and a fake API server."""
 
 import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from daemonkit.status.server import StatusError, fetch
 from tests.functional.healthy_node import DAEMONS
@@ -50,21 +48,3 @@ def daemons(node: SickNode) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
             for process in processes.values():
                 process.kill()
                 process.wait()
-
-
-@pytest.fixture
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SickNode]:
-    node = SickNode(tmp_path_factory.mktemp("n"))
-    node.start(with_daemons=False)
-    yield node
-    node.stop()
-
-
-def test_real_daemons_that_are_well_have_no_finding(node: SickNode) -> None:
-    with daemons(node) as processes:
-        ca = node.files.serving.write(node.directory, "ca")
-        assert node.doctor("--serving-ca", str(ca)) == (0, [], "")
-        processes["kata-bridge"].kill()
-        processes["kata-bridge"].wait()
-        code, found, _ = node.doctor()
-        assert (code, ("failed", "daemon") in {each[:2] for each in found}) == (1, True), found
