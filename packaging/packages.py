@@ -79,7 +79,6 @@ class Release:
 
     version: str
     made_at: int
-    forms: tuple[str, ...]
     compression: str
 
 
@@ -135,16 +134,11 @@ def main(argv: list[str] | None = None) -> int:
         default="xz",
         help="of debs: gzip where they are not published",
     )
-    parser.add_argument(
-        "--form", choices=FORMS, action="append", help="of packages; repeat for more (default: all)"
-    )
     arguments = parser.parse_args(argv)
     packages = read()
     try:
         with tempfile.TemporaryDirectory(prefix="vcnode-packages-") as scratch:
-            release = Release(
-                arguments.version, commit_time(), tuple(arguments.form or FORMS), arguments.compression
-            )
+            release = Release(arguments.version, commit_time(), arguments.compression)
             build(arguments.tree, packages, release, Path(scratch), arguments.out)
     except (PackagingError, subprocess.CalledProcessError) as error:
         sys.stderr.write(f"packages: {error}\n")
@@ -166,7 +160,7 @@ def build(tree: Path, packages: list[Package], release: Release, scratch: Path, 
         if package.libraries:
             sbom = bundled.sbom(tree, package.libraries, release.made_at)
             (out / f"{package.name}_{release.version}.cdx.json").write_text(sbom)
-        for form in release.forms:
+        for form in FORMS:
             _package(package, tree, stage, form, release, out)
 
     # nfpm compresses on one core.
@@ -209,6 +203,7 @@ def _stage(package: Package, tree: Path, entries: list[str], pages: Path, stage:
         ):
             shutil.copytree(SOURCE / "packaging" / folder, stage / "usr/share/vcnode" / folder)
         shutil.copytree(SOURCE / "examples", stage / "usr/share/vcnode/examples")
+        _copy(SOURCE / "NOTICE", stage / f"usr/share/doc/{COMMON}/NOTICE")
     for kind, folder in (("sysusers", "sysusers.d"), ("tmpfiles", "tmpfiles.d")):
         fragment = SOURCE / "systemd" / f"{package.name}.{kind}"
         if fragment.exists():
