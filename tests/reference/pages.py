@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.packages import ROOT
-from tests.reference import commands, configuration, events, metrics
+from tests.reference import commands, configuration, events, metrics, screenshots, terminals
 from tests.reference.kinds import KINDS
 
 DIRECTORY = ROOT / "docs" / "reference"
@@ -26,6 +26,8 @@ def pages() -> Mapping[Path, str]:
         "metrics.md": _metrics(),
         "events.md": f"# Events and conditions\n\n{_MADE}\n{events.page()}",
         "commands.md": _commands(),
+        "terminal.md": _terminal(),
+        **{f"terminal/{name}.svg": screenshots.svg(*screen) for name, screen in terminals.screens().items()},
         **{f"schema/{kind.name}.json": _json(configuration.schema(kind)) for kind in KINDS},
     }
     return {Path(name): text for name, text in made.items()}
@@ -77,6 +79,14 @@ def _commands() -> str:
     codes = "\n".join(f"| {name} | {code} | {meaning} |" for name, code, meaning in commands.exit_codes())
     table = f"| program | code | meaning |\n|---|---|---|\n{codes}\n"
     return f"# Commands and exit codes\n\n{_MADE}\n## Exit codes\n\n{table}\n{sections}"
+
+
+def _terminal() -> str:
+    shown = "\n".join(
+        f"## {name}\n\n![`{command}` on a terminal of {screenshots.COLUMNS} columns](terminal/{name}.svg)\n"
+        for name, (command, _) in terminals.screens().items()
+    )
+    return f"# The tool on a terminal\n\n{_MADE}\n{shown}"
 
 
 def _json(value: object) -> str:
