@@ -122,7 +122,7 @@ build/packages/SHA256SUMS: $(TREE)/bin/vn-agent $(wildcard packaging/*.py packag
 	$(BIN)/python packaging/packages.py --tree $(TREE) --out build/packages
 
 build/previous/SHA256SUMS: build/packages/SHA256SUMS
-	$(BIN)/python packaging/packages.py --tree $(TREE) --out build/previous --version 0.0.9 --form deb --compression gzip
+	$(BIN)/python packaging/packages.py --tree $(TREE) --out build/previous --version 0.0.9 --compression gzip
 
 images: build/images/digests.json  ## OCI archives of webhook and vc-syncer, and the manifests that name their digests, into dist/
 	mkdir -p dist

@@ -3,8 +3,9 @@
 
     python -m tests.systemd --packages DIRECTORY --previous DIRECTORY
 
-Then it restarts each daemon under load, goes to the previous build and back, and purges. Exit code 0 when all
-held, 1 when something did not, 0 with one line where this machine cannot run it (1 with `--require`).
+Then it restarts each daemon under load, goes to the previous build and back, and purges. The rpms come after
+that. Exit code 0 when all held, 1 when something did not, 0 with one line where this machine cannot run it
+(1 with `--require`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from tests.k8s.build import DEFAULT_CACHE, Binaries
 from tests.k8s.ring import debian, machine
 from tests.k8s.ring.processes import RingError
-from tests.systemd import guide, lifecycle, restarts, site, workload
+from tests.systemd import guide, lifecycle, restarts, rpms, site, units, workload
 from tests.systemd.site import Site
 
 
@@ -27,6 +28,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.systemd")
     parser.add_argument("--packages", type=Path, required=True, metavar="DIR", help="debs of this build")
     parser.add_argument("--previous", type=Path, required=True, metavar="DIR", help="of another version")
+    parser.add_argument("--record", type=Path, metavar="DIR", help="write pages for tests/reference there")
     parser.add_argument("--require", action="store_true")
     chosen = parser.parse_args()
     binaries, lacks = machine.find(DEFAULT_CACHE)
@@ -38,7 +40,7 @@ def main() -> int:
     steps = guide.read((guide.ROOT / "README.md").read_text())
     with ExitStack() as stack:
         try:
-            _follow(binaries, steps, stack, chosen.packages.resolve(), chosen.previous.resolve())
+            _follow(binaries, steps, stack, chosen)
         except (RingError, AssertionError) as error:
             _print_line(f"systemd: FAILED: {error}")
             return 1
@@ -46,11 +48,13 @@ def main() -> int:
     return 0
 
 
-def _follow(binaries: Binaries, steps: guide.Steps, stack: ExitStack, packages: Path, previous: Path) -> None:
-    made = site.start(binaries, stack, packages, previous)
+def _follow(binaries: Binaries, steps: guide.Steps, stack: ExitStack, chosen: argparse.Namespace) -> None:
+    packages = chosen.packages.resolve()
+    made = site.start(binaries, stack, packages, chosen.previous.resolve())
     _print_line(
         f"a booted {debian.suite()} with containerd and kubelet, beside a super cluster and a tenant's"
     )
+    guide_began = time.monotonic()
     before = lifecycle.files(made), lifecycle.accounts(made)
     began = time.monotonic()
     for name in ("authorities", "bundle", "cluster"):
@@ -68,13 +72,30 @@ def _follow(binaries: Binaries, steps: guide.Steps, stack: ExitStack, packages: 
         lifecycle.wait_until_ready(made)
         _show("ask", steps["ask"], made.booted.run(steps["ask"]))
         ours_s += time.monotonic() - began
-        _print_line(f"installed: {ours_s:.1f} s of vcnode's own commands")
-        for check in (workload.check, restarts.check, lifecycle.check):
+        first_logs = workload.check_logs(made, tenant)
+        _print_line(first_logs)
+        _print_line(
+            f"the install section: {time.monotonic() - guide_began:.0f} s (at most 300) until that,"
+            f" {ours_s:.1f} s (at most 60) of vcnode's own commands"
+        )
+        for line in workload.check(made, tenant):
+            _print_line(line)
+        if chosen.record is not None:
+            _record(made, chosen.record)
+        for check in (units.check, restarts.check, lifecycle.check):
             for line in check(made, tenant):
                 _print_line(line)
         _print_line(lifecycle.check_purge(made, before))
+        _print_line(rpms.check_files(packages))
+        for line in rpms.check(made, tenant, steps, before[0]):
+            _print_line(line)
     except (RingError, AssertionError) as error:
         raise RingError(f"{error}\n{_state(made)}") from None
+
+
+def _record(made: Site, directory: Path) -> None:
+    for verb in ("status", "guests"):
+        (directory / f"{verb}.json").write_text(made.booted.run(f"vcnode {verb} -o json"))
 
 
 def _state(made: Site) -> str:
@@ -84,8 +105,8 @@ def _state(made: Site) -> str:
     return (
         "\n".join(states)
         + made.booted.try_run(
-            "vcnode status; vcnode guests; systemctl --no-pager --lines=0 status 'vcnode.slice'; "
-            "journalctl --no-pager --lines=60 --output=cat"
+            "set +e; vcnode status; vcnode guests; systemctl --no-pager --lines=0 status 'vcnode.slice'; "
+            "journalctl --no-pager --lines=200 --output=short-precise"
         )[1]
     )
 

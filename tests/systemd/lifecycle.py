@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tests.k8s.ring.processes import wait_for
 from tests.k8s.ring.tenants import RingTenant
@@ -54,15 +55,44 @@ def accounts(site: Site) -> set[str]:
     return set(site.booted.run("cut -d: -f1 /etc/passwd /etc/group").splitlines())
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What must outlive a version: digests of /etc/vcnode, and the names of saved states."""
+
+    configuration: str
+    states: frozenset[str]
+
+    @classmethod
+    def of(cls, site: Site) -> Kept:
+        """As it is now."""
+        configuration = site.booted.run("find /etc/vcnode -type f -exec sha256sum {} + | sort")
+        states = site.booted.run("find /var/lib/vcnode -mindepth 2 -maxdepth 2")
+        return cls(configuration, frozenset(states.split()))
+
+    def check(self, site: Site) -> None:
+        """It is there still. Raises `AssertionError`."""
+        after = Kept.of(site)
+        assert after.configuration == self.configuration, (after.configuration, self.configuration)
+        assert self.states <= after.states, self.states - after.states
+
+
+def running(site: Site) -> str:
+    """Process ids in the slice; nothing when vcnode is gone."""
+    # systemd may keep the slice's empty group for a while.
+    return site.booted.try_run(
+        "find /sys/fs/cgroup -path '*/vcnode.slice/*' -name cgroup.procs -exec cat {} + 2>/dev/null"
+    )[1]
+
+
 def check(site: Site, tenant: RingTenant) -> Iterator[str]:
     """A line for each thing that held. Raises `RingError` or `AssertionError`."""
-    configured = _configuration(site)
+    kept = Kept.of(site)
     for name, directory in (("downgrade", PREVIOUS), ("upgrade", PACKAGES)):
         with restarts.log_load(site, tenant) as load:
             install(site, directory)
             wait_until_ready(site)
         version = site.booted.run("dpkg-query --show --showformat='${Version}' vcnode-agent")
-        assert _configuration(site) == configured, name
+        kept.check(site)
         yield (
             f"{name} to {version}: configuration and tenants kept, no question asked, "
             f"{load.answered} requests meanwhile, none refused or lost"
@@ -76,12 +106,8 @@ def check_purge(site: Site, before: tuple[set[str], set[str]]) -> str:
     site.booted.run(f"DEBIAN_FRONTEND=noninteractive dpkg --purge {' '.join(NODE_PACKAGES)}")
     left = (files(site) - before[0], accounts(site) - before[1])
     assert left == (set(), set()), left
-    # systemd may keep the slice's empty group for a while.
-    pids = (
-        "find /sys/fs/cgroup -path '*/vcnode.slice/*' -name cgroup.procs -exec cat {} + ; ls -d /run/vcnode"
-    )
-    running = site.booted.try_run(f"({pids}) 2>/dev/null")[1]
-    assert running == "", running
+    assert running(site) == "", running(site)
+    assert site.booted.try_run("test -e /run/vcnode")[0] == 1
     return "purge: no file, user, group, process or socket is left"
 
 
@@ -99,10 +125,3 @@ def wait_until_ready(site: Site) -> None:
 def _ask_ready(site: Site) -> bool:
     code, out = site.booted.try_run("vcnode status")
     return code == 0 and out.count(": ready") == workload.DAEMONS
-
-
-def _configuration(site: Site) -> str:
-    """The digests of what must outlive a version, but for state that changes as it is written."""
-    return site.booted.run(
-        "find /etc/vcnode -type f -exec sha256sum {} + | sort; ls /var/lib/vcnode/* | sort"
-    )

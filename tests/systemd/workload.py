@@ -31,8 +31,8 @@ exec sleep 100000
 """
 
 
-def check(site: Site, tenant: RingTenant) -> Iterator[str]:
-    """Run the workload; a line for each thing that works. Raises `RingError` or `AssertionError`."""
+def check_logs(site: Site, tenant: RingTenant) -> str:
+    """Start the tenant's first pod and read its log. Raises `RingError` or `AssertionError`."""
     runtime = {
         "apiVersion": "node.k8s.io/v1",
         "kind": "RuntimeClass",
@@ -45,8 +45,14 @@ def check(site: Site, tenant: RingTenant) -> Iterator[str]:
     site.syncer.wait_running(tenant, _NAMESPACE, "web-0")
     logs = tenant.kubectl("logs", "web-0").check().text
     assert logs == "web-0 serves\n", logs
-    yield f"vn-agent: the tenant's kubectl logs web-0: {logs.strip()}"
+    return f"vn-agent: the tenant's kubectl logs web-0: {logs.strip()}"
 
+
+def check(site: Site, tenant: RingTenant) -> Iterator[str]:
+    """Ask `check_logs`' pod by a Service, from a guest; a line for each thing that works.
+
+    Raises `RingError` or `AssertionError`.
+    """
     address = _make_service(site, tenant)
     ask = _ASK.format(address=address)
     start_guest(site, tenant, "client", ask)
