@@ -25,7 +25,7 @@ require = $(if $(REQUIRE_RINGS),$(1))
 SIDE_BY_SIDE := $(call require,-n 3 --dist worksteal)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s k8s_syncer systemd programs guest-kernel
+.PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s k8s_syncer systemd site programs guest-kernel
 .PHONY: conformance conformance_quick
 .PHONY: format examples reference locks packages lint_packages images deb rpm mutants gate-soak bench bench-vnagent bench-attacks bench-services bench-pods bench-syncer clean
 
@@ -52,7 +52,7 @@ t: $(VENV)/dev  ## one file of tests, or one test: make t F=tests/unit/ruleset/t
 	$(BIN)/python -m pytest $(F) $(ARGS)
 
 # CI runs the cases once: compiled, as packages install vn-agent.
-test: check functional $(if $(REQUIRE_RINGS),,cases) compiled lab lab_vm k8s k8s_syncer $(if $(REQUIRE_RINGS),conformance_quick) systemd  ## before every merge: every ring that this machine can run
+test: check functional $(if $(REQUIRE_RINGS),,cases) compiled lab lab_vm k8s k8s_syncer $(if $(REQUIRE_RINGS),conformance_quick) systemd site  ## before every merge: every ring that this machine can run
 
 #@ Rings, from the fastest to the slowest (CONTRIBUTING.md)
 lint: $(VENV)/dev  ## format, lint, import layers, types
@@ -94,6 +94,10 @@ k8s_syncer: $(VENV)/dev $(call require,programs)  ## vc-syncer between two real 
 
 systemd: build/packages/SHA256SUMS build/previous/SHA256SUMS $(call require,programs lint_packages)  ## packages on a booted Debian: the README's install section, restarts under load, upgrade, purge; needs root
 	$(recorded) $(BIN)/python -m tests.systemd --packages=build/packages --previous=build/previous $(call require,--require)
+
+site: $(VENV)/dev  ## the documentation as a site in build/site: no warning, no dead link, each page in a browser
+	$(BIN)/python packaging/site.py build/site
+	$(recorded) $(BIN)/python -m tests.site build/site $(call require,--require)
 
 conformance: $(VENV)/dev  ## Kubernetes' conformance tests through a tenant, and bare; FOCUS=node|quick|REGEX TENANT=0|1; needs root
 	python3 tests/k8s/build.py --conformance

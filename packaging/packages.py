@@ -271,11 +271,10 @@ def _documents(
     folder.mkdir()
     if form == "rpm":
         (folder / "LICENSE").write_text(bundled.licence_texts(tree, package.libraries))
-        yield {
-            "src": str(folder / "LICENSE"),
-            "dst": f"/usr/share/licenses/{package.name}/LICENSE",
-            "type": "license",
-        }
+        place = f"/usr/share/licenses/{package.name}"
+        # rpm removes no folder that no package has.
+        yield {"dst": place, "type": "dir", "file_info": {"mode": 0o755}}
+        yield {"src": str(folder / "LICENSE"), "dst": f"{place}/LICENSE", "type": "license"}
         return
     (folder / "copyright").write_text(bundled.copyright_text(tree, package.libraries))
     entry = f"vcnode ({release.version}) unstable; urgency=medium\n\n  * {_CHANGES}\n\n"
