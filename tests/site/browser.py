@@ -42,7 +42,7 @@ for (const page of pages) {{
 """
 
 
-class _Handler(http.server.SimpleHTTPRequestHandler):
+class _SiteHandler(http.server.SimpleHTTPRequestHandler):
     """Serves a directory; what it does not have goes to `failed`."""
 
     def __init__(self, *arguments: Any, script: str, failed: list[str], **more: Any) -> None:
@@ -71,7 +71,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 
 @contextmanager
 def _serve(site: Path, script: str, failed: list[str]) -> Iterator[int]:
-    handler = functools.partial(_Handler, directory=str(site), script=script, failed=failed)
+    handler = functools.partial(_SiteHandler, directory=str(site), script=script, failed=failed)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

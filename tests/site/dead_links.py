@@ -14,7 +14,7 @@ _ELSEWHERE = frozenset({"http", "https", "mailto", "data"})
 _TARGETS = frozenset({("a", "href"), ("link", "href"), ("img", "src"), ("script", "src"), ("iframe", "src")})
 
 
-class _Page(HTMLParser):
+class _HtmlPage(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.anchors: set[str] = set()
@@ -37,21 +37,20 @@ def find(site: Path) -> Iterator[str]:
                 yield f"{path.relative_to(site)}: {link}"
 
 
-def _is_dead(site: Path, pages: dict[Path, _Page], path: Path, tag: str, link: str) -> bool:
+def _is_dead(site: Path, pages: dict[Path, _HtmlPage], path: Path, tag: str, link: str) -> bool:
     parts = urlsplit(link)
     if parts.scheme:
         # Only a reader who follows a link may leave the site.
         return parts.scheme not in _ELSEWHERE or (tag != "a" and parts.scheme != "data")
-    target = Path(os.path.normpath(path.parent / unquote(parts.path))) if parts.path else path
-    if target.is_dir():
-        target /= "index.html"
+    named = Path(os.path.normpath(path.parent / unquote(parts.path))) if parts.path else path
+    target = named / "index.html" if named.is_dir() else named
     if not target.is_file() or not target.is_relative_to(site):
         return True
     anchor = unquote(parts.fragment)
     return bool(anchor) and target in pages and anchor not in pages[target].anchors
 
 
-def _read(path: Path) -> _Page:
-    page = _Page()
+def _read(path: Path) -> _HtmlPage:
+    page = _HtmlPage()
     page.feed(path.read_text(encoding="utf-8"))
     return page
