@@ -27,7 +27,7 @@ SIDE_BY_SIDE := $(call require,-n 3 --dist worksteal)
 .DEFAULT_GOAL := help
 .PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s k8s_syncer systemd site programs guest-kernel
 .PHONY: conformance conformance_quick
-.PHONY: format examples reference locks packages lint_packages images deb rpm mutants gate-soak bench bench-vnagent bench-attacks bench-services bench-pods bench-syncer clean
+.PHONY: format examples reference locks packages lint_packages reproducible images deb rpm mutants gate-soak bench bench-vnagent bench-attacks bench-services bench-pods bench-syncer clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^#@ /{printf "\n%s\n", substr($$0, 4)} /^[a-z0-9_-]+:.*## /{printf "  %-16s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -117,6 +117,9 @@ deb rpm: packages  ## as packages
 
 lint_packages: build/packages/SHA256SUMS  ## lintian, rpmlint and sizes of the packages
 	$(BIN)/python packaging/lint.py build/packages
+
+reproducible: $(VENV)/dev  ## build all packages of the last commit twice, in different surroundings: the same bytes
+	$(BIN)/python packaging/reproducible.py
 
 packages: build/packages/SHA256SUMS  ## debs and rpms into dist/; the same bytes for one commit
 	rm -rf dist

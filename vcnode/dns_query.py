@@ -2,20 +2,24 @@
 """Queries a DNS server from a pod's network namespace: over UDP, and over TCP if the answer is truncated."""
 
 import asyncio
+import contextlib
 import secrets
 import socket
-import struct
 import time
+
+import dns.exception
+import dns.flags
+import dns.message
+import dns.query
 
 from kata_bridge.channels.netns.executor import NetnsExecutor
 from kata_bridge.channels.port import NotInjectable, Unreachable
-from vcnode.core.dns_message import DnsAnswer, Malformed, QueryResult, RecordType, decode, question
+from vcnode.core.dns_message import DnsAnswer, QueryResult, RecordType, answer, question
 
 PORT = 53
 # A resolver waits 5 s and tries twice (resolv.conf(5)); a person at a terminal waits less.
 TIMEOUT_S = 2.0
 TRIES = 2
-_MAX_BYTES = 65_535
 
 
 def ask_all(
@@ -36,9 +40,9 @@ async def _ask_all(
     namespaces = NetnsExecutor()
     try:
         for name in names:
-            data = question(name, type_, secrets.randbelow(1 << 16))
+            query = question(name, type_, secrets.randbelow(1 << 16))
             for server in servers:
-                result = await _ask(namespaces, name, (server, port), data, netns)
+                result = await _ask(namespaces, name, (server, port), query, netns)
                 found.append(result)
                 if result.answer is not None and result.answer.records:
                     return found
@@ -52,67 +56,46 @@ async def _ask_all(
 
 
 async def _ask(
-    namespaces: NetnsExecutor, name: str, server: tuple[str, int], data: bytes, netns: str | None
+    namespaces: NetnsExecutor,
+    name: str,
+    server: tuple[str, int],
+    query: dns.message.QueryMessage,
+    netns: str | None,
 ) -> QueryResult:
     started = time.monotonic()
-    answer, problem = None, ""
+    found, problem = None, ""
     try:
         if netns is None:
-            answer = await asyncio.to_thread(_exchange, server, data)
+            found = await asyncio.to_thread(_exchange, server, query)
         else:
-            answer = await namespaces.submit(netns, lambda: _exchange(server, data))
+            found = await namespaces.submit(netns, lambda: _exchange(server, query))
     except TimeoutError:
         problem = f"no answer within {TIMEOUT_S * TRIES:.0f} s"
     except OSError as error:
         problem = error.strerror or type(error).__name__
-    except (Malformed, Unreachable, NotInjectable) as error:
+    except (dns.exception.DNSException, EOFError) as error:
+        problem = f"malformed answer: {str(error) or type(error).__name__}"
+    except (Unreachable, NotInjectable) as error:
         problem = str(error)
-    return QueryResult(name, server[0], answer, problem, time.monotonic() - started)
+    return QueryResult(name, server[0], found, problem, time.monotonic() - started)
 
 
-def _exchange(server: tuple[str, int], data: bytes) -> DnsAnswer:
-    """Raises OSError, TimeoutError, Malformed."""
-    family = socket.AF_INET6 if ":" in server[0] else socket.AF_INET
-    for number in range(TRIES):
-        try:
-            answer = _by_udp(family, server, data)
-        except TimeoutError:
-            if number == TRIES - 1:
-                raise
-            continue
-        return _by_tcp(family, server, data) if answer.is_truncated else answer
+def _exchange(server: tuple[str, int], query: dns.message.QueryMessage) -> DnsAnswer:
+    """Raises OSError, TimeoutError, `dns.exception.DNSException` for what is no answer to this question."""
+    for _ in range(TRIES):
+        with contextlib.suppress(dns.exception.Timeout):
+            return answer(_response(server, query))
     raise TimeoutError
 
 
-def _by_udp(family: socket.AddressFamily, server: tuple[str, int], data: bytes) -> DnsAnswer:
+def _response(server: tuple[str, int], query: dns.message.QueryMessage) -> dns.message.Message:
+    address, port = server
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as client:
-        client.settimeout(TIMEOUT_S)
-        # A connected socket drops other senders' answers, and reports a closed port.
+        # Of a connected socket the kernel reports a closed port.
         client.connect(server)
-        client.send(data)
-        return decode(client.recv(_MAX_BYTES), data)
-
-
-def _by_tcp(family: socket.AddressFamily, server: tuple[str, int], data: bytes) -> DnsAnswer:
-    end_s = time.monotonic() + TIMEOUT_S
-    with socket.socket(family, socket.SOCK_STREAM) as client:
-        client.settimeout(TIMEOUT_S)
-        client.connect(server)
-        client.sendall(struct.pack("!H", len(data)) + data)
-        (length,) = struct.unpack("!H", _exactly(client, 2, end_s))
-        return decode(_exactly(client, length, end_s), data)
-
-
-def _exactly(client: socket.socket, size: int, end_s: float) -> bytes:
-    """Raises TimeoutError at `end_s`, also if bytes keep trickling in."""
-    found = b""
-    while len(found) < size:
-        left_s = end_s - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError
-        client.settimeout(left_s)
-        data = client.recv(size - len(found))
-        if not data:
-            raise Malformed("the answer is cut short")
-        found += data
-    return found
+        client.setblocking(False)
+        response = dns.query.udp(query, address, TIMEOUT_S, port, sock=client, ignore_trailing=True)
+    if response.flags & dns.flags.TC:
+        return dns.query.tcp(query, address, TIMEOUT_S, port)
+    return response

@@ -13,6 +13,7 @@ _PACKAGES = {
     "kata_bridge": "vcnode-services",
     "kubeproxy_ext": "vcnode-services",
     "grpc": "vcnode-services",
+    "dns": "vcnode-tools",
 }
 
 

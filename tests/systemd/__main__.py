@@ -37,10 +37,11 @@ def main() -> int:
         _print_line(f"systemd: LEFT OUT: {'; '.join(lacks)}")
         return 1 if chosen.require else 0
     began = time.monotonic()
-    steps = guide.read((guide.ROOT / "README.md").read_text())
+    steps = guide.read("README.md", guide.STEPS)
+    operate = guide.read("docs/operate.md", guide.OPERATE_STEPS)
     with ExitStack() as stack:
         try:
-            _follow(binaries, steps, stack, chosen)
+            _follow(binaries, {**steps, **operate}, stack, chosen)
         except (RingError, AssertionError) as error:
             _print_line(f"systemd: FAILED: {error}")
             return 1
@@ -82,10 +83,12 @@ def _follow(binaries: Binaries, steps: guide.Steps, stack: ExitStack, chosen: ar
             _print_line(line)
         if chosen.record is not None:
             _record(made, chosen.record)
-        for check in (units.check, restarts.check, lifecycle.check):
+        for check in (units.check, restarts.check):
             for line in check(made, tenant):
                 _print_line(line)
-        _print_line(lifecycle.check_purge(made, before))
+        for line in lifecycle.check(made, tenant, steps):
+            _print_line(line)
+        _print_line(lifecycle.check_purge(made, before, steps))
         _print_line(rpms.check_files(packages))
         for line in rpms.check(made, tenant, steps, before[0]):
             _print_line(line)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from tests.k8s.ring.processes import wait_for
 from tests.k8s.ring.tenants import RingTenant
-from tests.systemd import restarts, workload
+from tests.systemd import guide, restarts, workload
 from tests.systemd.booted import RESOLVERS
-from tests.systemd.site import PACKAGES, PREVIOUS, Site
+from tests.systemd.site import PACKAGES, PREVIOUS, Site, copy_bundle
 
 NODE_PACKAGES = (
     "vcnode",
@@ -84,12 +84,14 @@ def running(site: Site) -> str:
     )[1]
 
 
-def check(site: Site, tenant: RingTenant) -> Iterator[str]:
+def check(site: Site, tenant: RingTenant, steps: guide.Steps) -> Iterator[str]:
     """A line for each thing that held. Raises `RingError` or `AssertionError`."""
     kept = Kept.of(site)
-    for name, directory in (("downgrade", PREVIOUS), ("upgrade", PACKAGES)):
+    paths = " ".join(f"{PREVIOUS}/{name}_*.deb" for name in NODE_PACKAGES)
+    downgrade = f"DEBIAN_FRONTEND=noninteractive dpkg --install {paths} 2>&1"
+    for name, commands in (("downgrade", downgrade), ("upgrade", steps["upgrade"])):
         with restarts.log_load(site, tenant) as load:
-            install(site, directory)
+            site.booted.run(commands, PACKAGES)
             wait_until_ready(site)
         version = site.booted.run("dpkg-query --show --showformat='${Version}' vcnode-agent")
         kept.check(site)
@@ -97,24 +99,31 @@ def check(site: Site, tenant: RingTenant) -> Iterator[str]:
             f"{name} to {version}: configuration and tenants kept, no question asked, "
             f"{load.answered} requests meanwhile, none refused or lost"
         )
+    yield _check_renewal(site, steps)
 
 
-def check_purge(site: Site, before: tuple[set[str], set[str]]) -> str:
+def _check_renewal(site: Site, steps: guide.Steps) -> str:
+    """Certificates are taken from a new bundle; a registered tenant stays as it is."""
+    copy_bundle(site)
+    printed = site.booted.run(steps["renew"])
+    assert printed.startswith("nothing to do"), printed
+    tenants = "vcnode tenant show tenant-1-70b001-test -o json"
+    before = site.booted.run(tenants)
+    site.booted.run(f"{steps['register']}rm -r node-1")
+    assert site.booted.run(tenants) == before
+    return "renewal: what is valid stays, and a client that is registered again"
+
+
+def check_purge(site: Site, before: tuple[set[str], set[str]], steps: guide.Steps) -> str:
     """`before`: files and accounts before the packages came. Raises `AssertionError`."""
     # The ring's own mount, which would keep the directory.
     site.booted.run(f"systemctl stop 'vcnode.slice' && umount --lazy {RESOLVERS}")
-    site.booted.run(f"DEBIAN_FRONTEND=noninteractive dpkg --purge {' '.join(NODE_PACKAGES)}")
+    site.booted.run(steps["remove"])
     left = (files(site) - before[0], accounts(site) - before[1])
     assert left == (set(), set()), left
     assert running(site) == "", running(site)
     assert site.booted.try_run("test -e /run/vcnode")[0] == 1
     return "purge: no file, user, group, process or socket is left"
-
-
-def install(site: Site, directory: str) -> None:
-    """The node's packages of one build."""
-    paths = " ".join(f"{directory}/{name}_*.deb" for name in NODE_PACKAGES)
-    site.booted.run(f"DEBIAN_FRONTEND=noninteractive dpkg --install {paths} 2>&1")
 
 
 def wait_until_ready(site: Site) -> None:

@@ -85,11 +85,13 @@ def test_kubeconfig_example_names_a_client_certificate() -> None:
     assert found.certificate_file == Path("/etc/vcnode/pki/dnsconfig/client.crt")
 
 
-def test_readme_has_the_steps_of_the_install_guide() -> None:
-    text = (examples.ROOT / "README.md").read_text()
-    assert tuple(guide.read(text)) == guide.STEPS
-    with pytest.raises(guide.MissingStepError, match="'bundle', 'cluster'"):
-        guide.read(text.replace("install: authorities", "authorities"))
+@pytest.mark.parametrize(
+    ("document", "steps"), [("README.md", guide.STEPS), ("docs/operate.md", guide.OPERATE_STEPS)]
+)
+def test_documents_have_the_steps_that_the_ring_runs(document: str, steps: tuple[str, ...]) -> None:
+    assert tuple(guide.read(document, steps)) == steps
+    with pytest.raises(guide.MissingStepError, match=f"{document} has .* expected .*another"):
+        guide.read(document, (*steps, "another"))
 
 
 def test_ring_changes_places_of_an_example_alone() -> None:

@@ -178,6 +178,30 @@ def test_silent_servers_end_the_lookup() -> None:
     assert [(each.name, each.problem) for each in found] == [("a", "no answer within 4 s")]
 
 
+@pytest.mark.parametrize("damage", ["cut", "of another question", "with another number"])
+def test_malformed_response_is_refused(damage: str) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        udp.bind(("127.0.0.1", 0))
+
+        def serve() -> None:
+            query, peer = udp.recvfrom(512)
+            whole = reply(query, "10.1.2.3")
+            damaged = {
+                "cut": whole[:-3],
+                "of another question": whole.replace(b"\x01a\x07", b"\x01b\x07"),
+                "with another number": bytes((whole[0] ^ 1,)) + whole[1:],
+            }
+            udp.sendto(damaged[damage], peer)
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        try:
+            (found,) = ask_all(("a.example",), RecordType.A, ("127.0.0.1",), None, udp.getsockname()[1])
+        finally:
+            serving.join()
+    assert (found.answer, found.problem.partition(":")[0]) == (None, "malformed answer")
+
+
 def test_response_that_trickles_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
