@@ -26,7 +26,6 @@ _OLDER_NAMES = {each: each for each in ("Apache-2.0", "BSD-3-Clause", "MIT", "PS
 # What the full texts have, and their names in Debian's base-files.
 _COMMON_LICENCES = {
     "Version 2.0, January 2004": "Apache-2.0",
-    "Version 2, June 1991": "GPL-2",
 }
 _LICENCE_FILES = re.compile(r"(?i)(.*/)?(licen[cs]e|copying|notice|authors)[^/]*")
 

@@ -28,7 +28,7 @@ _DECIDING = frozenset(
         functools hashlib heapq ipaddress itertools json math operator posixpath re string struct types
         typing urllib.parse weakref zlib
         cryptography cryptography.exceptions cryptography.hazmat.primitives.serialization
-        cryptography.x509.oid msgspec msgspec.structs yaml
+        cryptography.x509.oid dns.exception dns.flags dns.message dns.rcode msgspec msgspec.structs yaml
         """,
     )
 )

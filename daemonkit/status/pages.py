@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import parse_qsl
 
+import h11
 import msgspec
 
 from daemonkit import logs, metrics
@@ -19,8 +20,7 @@ from daemonkit.status import log_level
 
 T = TypeVar("T")
 
-_REQUEST_LINE = re.compile(rb"([A-Z]{1,10}) (/[!->@-~]*)(\?[!-~]*)? HTTP/1\.[01]")
-_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~\x80-\xff]*)")
+_TARGET = re.compile(rb"(/[!->@-~]*)(\?[!-~]*)?")
 _WEIGHT = re.compile(r"[01](?:\.[0-9]{0,3})?")
 # A body would have to be read, and the others ask for another protocol.
 _REFUSED_HEADERS = frozenset({b"content-length", b"transfer-encoding", b"upgrade", b"expect"})
@@ -114,23 +114,28 @@ class Pages:
         A page that fails is logged and answered with 500: a page's bug must not look like a dead
         daemon.
         """
-        request_line, *headers = head[:-4].split(b"\r\n")
-        request = _REQUEST_LINE.fullmatch(request_line)
-        fields = [_HEADER.fullmatch(header) for header in headers]
-        if request is None or None in fields:
+        connection = h11.Connection(h11.SERVER, max_incomplete_event_size=len(head))
+        try:
+            connection.receive_data(head)
+            request = connection.next_event()
+        except h11.RemoteProtocolError:
+            request = None
+        target = _TARGET.fullmatch(request.target) if isinstance(request, h11.Request) else None
+        is_known = isinstance(request, h11.Request) and request.http_version in (b"1.0", b"1.1")
+        if not isinstance(request, h11.Request) or target is None or not is_known:
             return _response(Reply(400, b"malformed request\n"))
-        is_head = request[1] == b"HEAD"
-        if not _REFUSED_HEADERS.isdisjoint(field[1].lower() for field in fields if field):
+        is_head = request.method == b"HEAD"
+        if not _REFUSED_HEADERS.isdisjoint(name for name, _ in request.headers):
             return _response(Reply(400, b"requests with a body or an upgrade are not served\n"), is_head)
-        path, query = request[2], request[3] or b""
+        path, query = target[1], target[2] or b""
         if self._only is not None and path not in self._only:
             return _response(Reply(404, b"no such page: " + b" ".join(sorted(self._only)) + b"\n"), is_head)
-        if (request[1], path) == (b"PUT", log_level.PATH):
+        if (request.method, path) == (b"PUT", log_level.PATH):
             return _response(_change_level(query) if can_change else Reply(403, log_level.DENIED))
-        if not is_head and request[1] != b"GET":
+        if not is_head and request.method != b"GET":
             return _response(Reply(405, b"only GET and HEAD\n"))
         if path == b"/metrics":
-            accept = b",".join(field[2] for field in fields if field and field[1].lower() == b"accept")
+            accept = b",".join(value for name, value in request.headers if name == b"accept")
             return self._metrics(prefers_openmetrics(accept.decode("latin-1")), is_head)
         return _response(_result_or_500(path, lambda: self._page(path, query)), is_head)
 

@@ -5,21 +5,21 @@
 `/log-level`, and the daemon's own pages. Never on another address: an apiserver proxies to any port of a
 node's address, without a client certificate (`nodes/https:N:PORT/proxy`), so every tenant could read them.
 
-The server reads one request without a body, answers and closes, within bounds. It needs no
-HTTP framework.
+The server reads one request without a body, answers and closes, within bounds. h11 knows the grammar.
 """
 
 import asyncio
 import errno
 import ipaddress
 import os
-import re
 import socket
 import stat
 import struct
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+import h11
 
 from daemonkit import metrics
 from daemonkit.files import directories
@@ -51,7 +51,6 @@ SOCKET_MODE = 0o660
 _MAX_SOCKET_PATH_BYTES = 107  # sockaddr_un.sun_path, 108 with its NUL (unix(7))
 
 _CREDENTIALS = struct.Struct("3i")  # struct ucred, unix(7): pid, uid, gid
-_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: [ -~]*)?")
 
 
 class StatusError(Exception):
@@ -193,27 +192,36 @@ def fetch(address: ListenAddress, path: str, timeout_s: float, method: str = "GE
     """
     deadline = time.monotonic() + timeout_s
     family = socket.AF_UNIX if isinstance(address, Path) else _family(address)
-    reply = bytearray()
-    with socket.socket(family) as client:
+    connection = h11.Connection(h11.CLIENT)
+    request = connection.send(h11.Request(method=method, target=path, headers=[("Host", "localhost")]))
+    received, body, status = 0, bytearray(), 0
+    with socket.socket(family, socket.SOCK_STREAM) as client:
         client.settimeout(timeout_s)
         client.connect(str(address) if isinstance(address, Path) else address)
-        client.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode("ascii"))
-        while data := client.recv(1 << 16):
-            reply += data
-            if len(reply) > MAX_REPLY_BYTES:
-                raise StatusError(f"{_name(address)}: the reply is larger than {MAX_REPLY_BYTES}")
-            if (left_s := deadline - time.monotonic()) <= 0:
-                raise TimeoutError(f"{_name(address)}: no whole reply within {timeout_s} s")
-            client.settimeout(left_s)
-    head, _, body = bytes(reply).partition(b"\r\n\r\n")
-    status_line, *headers = head.split(b"\r\n")
-    match = _STATUS_LINE.fullmatch(status_line)
-    if match is None:
-        raise StatusError(f"{_name(address)}: not a status server's reply")
-    fields = dict(header.lower().split(b": ", 1) for header in headers if b": " in header)
-    if fields.get(b"content-length") != str(len(body)).encode():
-        raise StatusError(f"{_name(address)}: the reply is cut")
-    return int(match[1]), body
+        client.sendall((request or b"") + (connection.send(h11.EndOfMessage()) or b""))
+        try:
+            while not isinstance(event := connection.next_event(), h11.EndOfMessage):
+                if isinstance(event, h11.Response):
+                    status = event.status_code
+                    # Without it a reply that is cut looks like a whole one.
+                    if not any(name == b"content-length" for name, _ in event.headers):
+                        raise StatusError(f"{_name(address)}: the reply has no length")
+                elif isinstance(event, h11.Data):
+                    body += event.data
+                elif event is h11.NEED_DATA:
+                    data = client.recv(1 << 16)
+                    connection.receive_data(data)
+                    received += len(data)
+                    if received > MAX_REPLY_BYTES:
+                        raise StatusError(f"{_name(address)}: the reply is larger than {MAX_REPLY_BYTES}")
+                    if (left_s := deadline - time.monotonic()) <= 0:
+                        raise TimeoutError(f"{_name(address)}: no whole reply within {timeout_s} s")
+                    client.settimeout(left_s)
+                else:
+                    raise StatusError(f"{_name(address)}: not a status server's reply")
+        except h11.RemoteProtocolError as error:
+            raise StatusError(f"{_name(address)}: not a whole reply of a status server: {error}") from None
+    return status, bytes(body)
 
 
 def _checked(address: ListenAddress) -> ListenAddress:

@@ -2,15 +2,16 @@
 """One HTTP request to a shim's unix socket.
 
 A connection carries one request (`Connection: close`), and the reply ends with the connection: both shims,
-Go's net/http and Rust's hyper, close as asked. An HTTP library would cost 14 MB; this is the part we need.
+Go's net/http and Rust's hyper, close as asked. h11 reads it (docs/decisions/0035).
 """
 
 import asyncio
 import os
-import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+
+import h11
 
 from kata_bridge.channels.stock.faults import NoAnswerError
 
@@ -21,9 +22,6 @@ MAX_INTERIM_REPLIES = 4
 MAX_HEAD_BYTES = 16 << 10
 _READ_BYTES = 1 << 16
 _MAX_SOCKET_PATH_BYTES = 107  # sockaddr_un.sun_path, 108 with its NUL (unix(7))
-
-_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: [^\r\n]*+)?")
-_CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*+(?:;.*+)?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,49 +36,29 @@ class HttpReplyError(Exception):
 
 def parse(data: bytes) -> HttpReply:
     """Parse all bytes of a connection as one reply. Raises `HttpReplyError`."""
-    status, at, lines = 100, 0, list[bytes]()
-    for _ in range(1 + MAX_INTERIM_REPLIES):  # "100 Continue" is legal without "Expect"
-        end = data.find(b"\r\n\r\n", at, at + MAX_HEAD_BYTES)
-        status_line, *lines = data[at : max(at, end)].split(b"\r\n")
-        match = _STATUS_LINE.fullmatch(status_line)
-        if match is None:
-            raise HttpReplyError("not an HTTP reply")
-        status, at = int(match[1]), end + 4
-        if status >= 200:
-            break
-    else:
-        raise HttpReplyError(f"more than {MAX_INTERIM_REPLIES} interim replies")
-    body = data[at:]
-    fields = {
-        name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)
-    }
-    if fields.get(b"transfer-encoding", b"").lower() == b"chunked":
-        return HttpReply(status, _joined(body))
-    length = fields.get(b"content-length")
-    if length is None:
-        return HttpReply(status, body)
-    if not length.isdigit() or len(length) > 12 or int(length) > len(body):
-        raise HttpReplyError("the reply is incomplete")
-    return HttpReply(status, body[: int(length)])
-
-
-def _joined(body: bytes) -> bytes:
-    """Undo `Transfer-Encoding: chunked` (RFC 9112 7.1); trailers are skipped."""
-    parts: list[bytes] = []
-    at = 0
-    while True:
-        end = body.find(b"\r\n", at)
-        match = _CHUNK_SIZE.fullmatch(body, at, end) if end >= 0 else None
-        if match is None:
-            raise HttpReplyError("the reply is incomplete")
-        size = int(match[1], 16)
-        if size == 0:
-            return b"".join(parts)
-        start = end + 2
-        if body[start + size : start + size + 2] != b"\r\n":
-            raise HttpReplyError("the reply is incomplete")
-        parts.append(body[start : start + size])
-        at = start + size + 2
+    if data.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES) < 0:
+        raise HttpReplyError("not an HTTP reply, or one with too long a head")
+    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
+    connection.send(h11.Request(method="GET", target="/", headers=[("Host", "shim")]))
+    connection.send(h11.EndOfMessage())
+    status, interim, parts = 0, 0, list[bytes]()
+    try:
+        connection.receive_data(data)
+        connection.receive_data(b"")
+        while not isinstance(event := connection.next_event(), h11.EndOfMessage):
+            if isinstance(event, h11.InformationalResponse):  # legal without "Expect"
+                interim += 1
+                if interim > MAX_INTERIM_REPLIES:
+                    raise HttpReplyError(f"more than {MAX_INTERIM_REPLIES} interim replies")
+            elif isinstance(event, h11.Response):
+                status = event.status_code
+            elif isinstance(event, h11.Data):
+                parts.append(bytes(event.data))
+            else:
+                raise HttpReplyError("not an HTTP reply")
+    except h11.RemoteProtocolError as error:
+        raise HttpReplyError(f"not a complete HTTP reply: {error}") from None
+    return HttpReply(status, b"".join(parts))
 
 
 async def request(socket_path: Path, method: str, target: str, body: bytes, timeout_s: float) -> HttpReply:

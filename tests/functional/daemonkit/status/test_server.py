@@ -300,10 +300,11 @@ def answering(reply: bytes, *, pause: threading.Event | None = None) -> Iterator
 @pytest.mark.parametrize(
     ("reply", "message"),
     [
-        (b"", "not a status server's reply"),
-        (b"SSH-2.0-x\r\n", "not a status server's reply"),
-        (b"HTTP/1.1 200 OK\r\n\r\nok", "the reply is cut"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok", "the reply is cut"),
+        (b"", "not a whole reply of a status server"),
+        (b"SSH-2.0-x\r\n", "not a whole reply of a status server"),
+        (b"HTTP/1.1 200 OK\r\n\r\nok", "the reply has no length"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok", "not a whole reply of a status server"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok", "not a whole reply"),
     ],
 )
 def test_another_server_is_a_status_error(reply: bytes, message: str) -> None:
