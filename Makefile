@@ -120,8 +120,10 @@ guest-kernel:  ## build the guest kernel of lab_vm into a cache, or wait for a b
 
 deb rpm: packages  ## as packages
 
-lint_packages: build/packages/SHA256SUMS  ## lintian, rpmlint and sizes of the packages
+lint_packages: build/packages/SHA256SUMS  ## lintian, rpmlint and sizes of the packages; a second build has the same bytes
 	$(BIN)/python packaging/lint.py build/packages
+	umask 077; TZ=Asia/Kathmandu $(BIN)/python packaging/packages.py --tree $(TREE) --out build/again
+	cmp build/packages/SHA256SUMS build/again/SHA256SUMS
 
 reproducible: $(VENV)/dev  ## build all packages of the last commit twice, in different surroundings: the same bytes
 	$(BIN)/python packaging/reproducible.py

@@ -271,6 +271,7 @@ def _documents(
     folder.mkdir()
     if form == "rpm":
         (folder / "LICENSE").write_text(bundled.licence_texts(tree, package.libraries))
+        set_modes(folder)
         place = f"/usr/share/licenses/{package.name}"
         # rpm removes no folder that no package has.
         yield {"dst": place, "type": "dir", "file_info": {"mode": 0o755}}
@@ -280,11 +281,13 @@ def _documents(
     entry = f"vcnode ({release.version}) unstable; urgency=medium\n\n  * {_CHANGES}\n\n"
     trailer = f" -- {_MAINTAINER}  {_rfc_2822(release.made_at)}\n"
     (folder / "changelog.gz").write_bytes(gzip.compress((entry + trailer).encode(), 9, mtime=0))
-    for name in ("copyright", "changelog.gz"):
-        yield {"src": str(folder / name), "dst": f"/usr/share/doc/{package.name}/{name}"}
     exceptions = exceptions_of(package.name)
     if exceptions:
         (folder / "overrides").write_text(exceptions)
+    set_modes(folder)
+    for name in ("copyright", "changelog.gz"):
+        yield {"src": str(folder / name), "dst": f"/usr/share/doc/{package.name}/{name}"}
+    if exceptions:
         yield {"src": str(folder / "overrides"), "dst": f"/usr/share/lintian/overrides/{package.name}"}
 
 
