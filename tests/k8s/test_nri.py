@@ -154,6 +154,7 @@ def _try_classes(ring: Ring, watcher: WatchingPlugin) -> None:
 def test_the_plugin_survives_a_containerd_restart(ring: Ring) -> None:
     with WatchingPlugin(ring.node.nri_socket, SANDBOXES) as watcher, pod(ring) as before:
         wait_for("running", lambda: is_running(ring, before), timeout_s=_STARTED_S)
+        known = len(watcher.snapshots)
         ring.node.stop_containerd()
         try:
             wait_for("connection lost", lambda: not watcher.plugin.is_connected, timeout_s=5)
@@ -162,7 +163,9 @@ def test_the_plugin_survives_a_containerd_restart(ring: Ring) -> None:
             assert away.value.is_away
         finally:
             ring.node.start_containerd()
-        wait_for("registered again", lambda: watcher.plugin.is_connected, timeout_s=15)
+        # The runtime sends its pods after the registration.
+        wait_for("synchronized again", lambda: len(watcher.snapshots) > known, timeout_s=15)
+        assert watcher.plugin.is_connected
         assert before in {each.name for each in watcher.snapshots[-1].pods}
         with pod(ring) as after:
             wait_for("running after it", lambda: is_running(ring, after), timeout_s=60)
