@@ -37,7 +37,8 @@ class HttpReplyError(Exception):
 def parse(data: bytes) -> HttpReply:
     """Parse all bytes of a connection as one reply. Raises `HttpReplyError`."""
     if data.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES) < 0:
-        raise HttpReplyError("not an HTTP reply, or one with too long a head")
+        is_large = len(data) > MAX_HEAD_BYTES
+        raise HttpReplyError("the head of the reply is too large" if is_large else "not an HTTP reply")
     connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
     connection.send(h11.Request(method="GET", target="/", headers=[("Host", "shim")]))
     connection.send(h11.EndOfMessage())
