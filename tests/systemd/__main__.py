@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.k8s.build import DEFAULT_CACHE, Binaries
 from tests.k8s.ring import debian, machine
 from tests.k8s.ring.processes import RingError
-from tests.systemd import guide, lifecycle, restarts, rpms, site, units, workload
+from tests.systemd import guide, lifecycle, netns_channel, restarts, rpms, site, units, workload
 from tests.systemd.site import Site
 
 
@@ -83,7 +83,7 @@ def _follow(binaries: Binaries, steps: guide.Steps, stack: ExitStack, chosen: ar
             _print_line(line)
         if chosen.record is not None:
             _record(made, chosen.record)
-        for check in (units.check, restarts.check):
+        for check in (netns_channel.check, units.check, restarts.check):
             for line in check(made, tenant):
                 _print_line(line)
         for line in lifecycle.check(made, tenant, steps):

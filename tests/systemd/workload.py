@@ -15,7 +15,7 @@ from tests.systemd.site import NODE_ADDRESS, Site
 
 DAEMONS = 4
 PAGE = "page of shop"
-_NAMESPACE = "shop"
+NAMESPACE = "shop"
 # By the runtime handler of that name: runc, whose guest is the pod's own network namespace.
 _RUNTIME_CLASS = "kata"
 _STARTED_S = 60.0
@@ -33,16 +33,10 @@ exec sleep 100000
 
 def check_logs(site: Site, tenant: RingTenant) -> str:
     """Start the tenant's first pod and read its log. Raises `RingError` or `AssertionError`."""
-    runtime = {
-        "apiVersion": "node.k8s.io/v1",
-        "kind": "RuntimeClass",
-        "metadata": {"name": _RUNTIME_CLASS},
-        "handler": _RUNTIME_CLASS,
-    }
-    site.api.create("/apis/node.k8s.io/v1/runtimeclasses", runtime)
+    site.api.create("/apis/node.k8s.io/v1/runtimeclasses", runtime_class(_RUNTIME_CLASS))
     web: JsonObject = {"containers": [container("main", ["sh", "-c", _SERVE])]}
-    site.syncer.create_pod(tenant, _NAMESPACE, "web-0", web, labels={"app": "web"})
-    site.syncer.wait_running(tenant, _NAMESPACE, "web-0")
+    site.syncer.create_pod(tenant, NAMESPACE, "web-0", web, labels={"app": "web"})
+    site.syncer.wait_running(tenant, NAMESPACE, "web-0")
     logs = tenant.kubectl("logs", "web-0").check().text
     assert logs == "web-0 serves\n", logs
     return f"vn-agent: the tenant's kubectl logs web-0: {logs.strip()}"
@@ -54,11 +48,10 @@ def check(site: Site, tenant: RingTenant) -> Iterator[str]:
     Raises `RingError` or `AssertionError`.
     """
     address = _make_service(site, tenant)
-    ask = _ASK.format(address=address)
-    start_guest(site, tenant, "client", ask)
+    start_guest(site, tenant, "client", asking(address))
     yield site.booted.run("vcnode guests")
 
-    lines = wait_for("the client's lines", lambda: _client_lines(tenant), timeout_s=_STARTED_S)
+    lines = wait_for("the client's lines", lambda: client_lines(tenant, "client"), timeout_s=_STARTED_S)
     assert lines[0] == PAGE, lines
     yield f"kubeproxy-ext, kata-bridge: a guest's first connection, to the Service {address}: {lines[0]}"
     namespace = tenant.super_namespace("kube-system")
@@ -78,25 +71,44 @@ def start_guest(site: Site, tenant: RingTenant, name: str, script: str) -> None:
         NODE_ADDRESS,
         {"containers": [container("main", ["sh", "-c", script])]},
     )
-    runs_in = {"runtimeClassName": _RUNTIME_CLASS}
-    site.syncer.create_pod(tenant, _NAMESPACE, name, spec, changed=runs_in)
+    start_pod(site, tenant, name, spec, _RUNTIME_CLASS)
+
+
+def start_pod(site: Site, tenant: RingTenant, name: str, spec: JsonObject, handler: str) -> None:
+    """A pod of that runtime handler; it runs when the start gate lets it. Raises `RingError`."""
+    site.syncer.create_pod(tenant, NAMESPACE, name, spec, changed={"runtimeClassName": handler})
     try:
-        site.syncer.wait_running(tenant, _NAMESPACE, name)
+        site.syncer.wait_running(tenant, NAMESPACE, name)
     except RingError as error:
-        status = site.syncer.super_pod(tenant, _NAMESPACE, name)["status"]
+        status = site.syncer.super_pod(tenant, NAMESPACE, name)["status"]
         raise RingError(f"{error}: {status}") from None
+
+
+def runtime_class(handler: str) -> JsonObject:
+    """The RuntimeClass of a handler, by its name."""
+    return {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": handler},
+        "handler": handler,
+    }
+
+
+def asking(address: str) -> str:
+    """What a pod runs to ask the Service at once, and to print its resolv.conf."""
+    return _ASK.format(address=address)
 
 
 def service_address(site: Site, tenant: RingTenant) -> str:
     """The cluster IP of the Service that `check` has made."""
-    namespace = tenant.super_namespace(_NAMESPACE)
+    namespace = tenant.super_namespace(NAMESPACE)
     address: str = site.api.get(f"/api/v1/namespaces/{namespace}/services/web")["spec"]["clusterIP"]
     return address
 
 
 def _make_service(site: Site, tenant: RingTenant) -> str:
     """A Service of the tenant's, brought down as a syncer does; returns its cluster IP."""
-    namespace = tenant.super_namespace(_NAMESPACE)
+    namespace = tenant.super_namespace(NAMESPACE)
     made = site.api.create(
         f"/api/v1/namespaces/{namespace}/services",
         {
@@ -104,7 +116,7 @@ def _make_service(site: Site, tenant: RingTenant) -> str:
             "kind": "Service",
             "metadata": {
                 "name": "web",
-                "annotations": {keys.CLUSTER: tenant.key, keys.NAMESPACE: _NAMESPACE},
+                "annotations": {keys.CLUSTER: tenant.key, keys.NAMESPACE: NAMESPACE},
             },
             "spec": {
                 "selector": {"app": "web"},
@@ -122,6 +134,7 @@ def _make_service(site: Site, tenant: RingTenant) -> str:
     return address
 
 
-def _client_lines(tenant: RingTenant) -> list[str]:
-    lines = tenant.kubectl("logs", "client", "-c", "main").check().text.splitlines()
+def client_lines(tenant: RingTenant, name: str) -> list[str]:
+    """What such a pod has printed; nothing before all of it is there."""
+    lines = tenant.kubectl("logs", name, "-c", "main").check().text.splitlines()
     return lines if any(line.startswith("nameserver") for line in lines) else []
