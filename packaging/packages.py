@@ -248,7 +248,9 @@ def _write_pages(target: Path, made_at: int) -> None:
     script = SOURCE / "packaging/documents.py"
     if not script.exists():
         return
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(made_at)}  # noqa: TID251 - as for nfpm
+    # The day of a page is that of its time zone.
+    fixed = {"SOURCE_DATE_EPOCH": str(made_at), "TZ": "UTC"}
+    environment = {**os.environ, **fixed}  # noqa: TID251 - as for nfpm
     subprocess.run([sys.executable, str(script), str(target)], check=True, env=environment)  # noqa: S603
 
 
