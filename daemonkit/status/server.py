@@ -19,8 +19,6 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import h11
-
 from daemonkit import metrics
 from daemonkit.files import directories
 from daemonkit.listeners import stop_accepting
@@ -190,6 +188,9 @@ def fetch(address: ListenAddress, path: str, timeout_s: float, method: str = "GE
     `TimeoutError`) without an answer. Raises `StatusError` when the reply is not that of a status server, is
     cut, or is too large.
     """
+    # A daemon that imports this module asks nobody.
+    import h11
+
     deadline = time.monotonic() + timeout_s
     family = socket.AF_UNIX if isinstance(address, Path) else _family(address)
     connection = h11.Connection(h11.CLIENT)
@@ -219,6 +220,8 @@ def fetch(address: ListenAddress, path: str, timeout_s: float, method: str = "GE
                     client.settimeout(left_s)
                 else:
                     raise StatusError(f"{_name(address)}: not a status server's reply")
+            if connection.trailing_data[0]:
+                raise StatusError(f"{_name(address)}: bytes after the reply")
         except h11.RemoteProtocolError as error:
             raise StatusError(f"{_name(address)}: not a whole reply of a status server: {error}") from None
     return status, bytes(body)

@@ -11,8 +11,6 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-import h11
-
 from kata_bridge.channels.stock.faults import NoAnswerError
 
 # A shim passes on a ttrpc message of at most 4 MiB; and a head.
@@ -36,6 +34,9 @@ class HttpReplyError(Exception):
 
 def parse(data: bytes) -> HttpReply:
     """Parse all bytes of a connection as one reply. Raises `HttpReplyError`."""
+    # Loaded with the first guest of stock Kata.
+    import h11
+
     if data.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES) < 0:
         is_large = len(data) > MAX_HEAD_BYTES
         raise HttpReplyError("the head of the reply is too large" if is_large else "not an HTTP reply")

@@ -174,6 +174,7 @@ def test_the_start_imports_no_large_module() -> None:
     assert not loaded & {
         "aiohttp",
         "cryptography",
+        "h11",
         "prometheus_client",
         "importlib.metadata",
         "email",

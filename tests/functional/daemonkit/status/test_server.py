@@ -304,6 +304,7 @@ def answering(reply: bytes, *, pause: threading.Event | None = None) -> Iterator
         (b"SSH-2.0-x\r\n", "not a whole reply of a status server"),
         (b"HTTP/1.1 200 OK\r\n\r\nok", "the reply has no length"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok", "not a whole reply of a status server"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok, and more", "bytes after the reply"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok", "not a whole reply"),
     ],
 )
