@@ -13,6 +13,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +21,29 @@ from daemonkit.status.server import ListenAddress, StatusError, fetch
 from daemonkit.version import VERSION
 from vcnode import config_checks, daemons, input_file
 from vcnode.core import findings
-from vcnode.core.bug_report import Redaction, collect, names_left, remove_secrets, replace_names
+from vcnode.core.bug_report import (
+    Redaction,
+    TooManyNamesError,
+    collect,
+    last_lines,
+    names_left,
+    remove_secrets,
+    replace_names,
+)
 from vcnode.core.doctor import diagnose
 from vcnode.node_probes import gather
 from vcnode.output import add_output, document
 from vcnode.terminal import EXIT_NEGATIVE, Terminal, ToolError
 
-MAX_PART_BYTES = 4 << 20
+# In characters.
+MAX_PART = 4 << 20
 LOG_LINES = 2_000
 _COMMAND_S = 10.0
 _PAGES = ("readyz", "status", "metrics")
 _README = """\
 A report about one node of vcnode, version {version}, written at {now}.
 manifest.json lists its files, and what could not be had. Secrets are removed. {names}
-Read it before you send it: programs may log what nobody expects.
+Read it before you send it: log lines may contain names that vcnode does not recognize.
 """
 _NAMES_REPLACED = "Names of tenants and of their objects are replaced by pseudonyms, the same in all files."
 _NAMES_KEPT = "Names of tenants and of their objects are in it."
@@ -47,15 +57,15 @@ class Parts:
     problems: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, read: Callable[[], str]) -> None:
-        """What `read` returns, at most `MAX_PART_BYTES` of its end, or why it raised."""
+        """What `read` returns, of that at most `MAX_PART` characters in whole lines; or why it raised."""
         try:
             text = read()
         except (OSError, ToolError, StatusError, subprocess.SubprocessError) as error:
             self.problems[name] = str(error) or type(error).__name__
             return
-        if len(text) > MAX_PART_BYTES:
-            self.problems[name] = f"cut to its last {MAX_PART_BYTES} characters"
-        self.texts[name] = text[-MAX_PART_BYTES:]
+        if len(text) > MAX_PART:
+            self.problems[name] = f"longer than {MAX_PART} characters: only its last lines are here"
+        self.texts[name] = last_lines(text, MAX_PART)
 
 
 def add_to(verbs: Any) -> None:
@@ -149,16 +159,14 @@ def _gather(arguments: argparse.Namespace, terminal: Terminal) -> Parts:
     for where in addresses:
         readers |= _of_daemon(where)
     for path in sorted(directory.glob("*.yaml")):
-        readers[f"configuration/{path.name}"] = lambda path=path: input_file.read(path).decode(
-            errors="replace"
-        )  # type: ignore[misc] # a default binds the loop's variable
+        readers[f"configuration/{path.name}"] = partial(_configuration, path)
     for daemon in daemons.STATUS_SOCKETS:
         if (directory / f"{daemon}.yaml").exists():
             readers |= _of_unit(daemon)
     readers |= {
-        "node/doctor.json": lambda: _doctor(directory, terminal),
+        "node/doctor.json": partial(_doctor, directory, terminal),
         "node/platform.txt": _platform,
-        "node/containerd.txt": lambda: _run("containerd", "--version"),
+        "node/containerd.txt": partial(_run, "containerd", "--version"),
         "node/packages.txt": _packages,
     }
     with ThreadPoolExecutor(8) as pool:
@@ -168,7 +176,11 @@ def _gather(arguments: argparse.Namespace, terminal: Terminal) -> Parts:
 
 def _of_daemon(where: ListenAddress) -> dict[str, Callable[[], str]]:
     name = daemons.name_of(where).strip("/").replace("/", "-").removesuffix(".sock")
-    return {f"daemons/{name}/{page}": lambda page=page: _page(where, page) for page in _PAGES}  # type: ignore[misc] # a default binds the loop's variable
+    return {f"daemons/{name}/{page}": partial(_page, where, page) for page in _PAGES}
+
+
+def _configuration(path: Path) -> str:
+    return input_file.read(path).decode(errors="replace")
 
 
 def _page(where: ListenAddress, page: str) -> str:
@@ -180,9 +192,9 @@ def _page(where: ListenAddress, page: str) -> str:
 
 def _of_unit(daemon: str) -> dict[str, Callable[[], str]]:
     return {
-        f"units/{daemon}.txt": lambda: _run("systemctl", "show", f"{daemon}.service"),
-        f"logs/{daemon}.txt": lambda: _run(
-            "journalctl", f"--unit={daemon}", f"--lines={LOG_LINES}", "--no-pager", "--output=short-iso"
+        f"units/{daemon}.txt": partial(_run, "systemctl", "show", f"{daemon}.service"),
+        f"logs/{daemon}.txt": partial(
+            _run, "journalctl", f"--unit={daemon}", f"--lines={LOG_LINES}", "--no-pager", "--output=short-iso"
         ),
     }
 
@@ -225,11 +237,14 @@ def _redact(parts: Parts, *, keep_names: bool) -> Redaction:
     parts.problems = {name: remove_secrets(redaction, text) for name, text in parts.problems.items()}
     if keep_names:
         return redaction
-    for text in list(parts.texts.values()):
-        for value in _documents(text):
-            collect(redaction, value)
-    parts.texts = replace_names(redaction, parts.texts)
-    parts.problems = replace_names(redaction, parts.problems)
+    try:
+        for text in list(parts.texts.values()):
+            for value in _documents(text):
+                collect(redaction, value)
+        parts.texts = replace_names(redaction, parts.texts)
+        parts.problems = replace_names(redaction, parts.problems)
+    except TooManyNamesError as error:
+        raise ToolError(f"{error}: not all of them can be replaced; no report was written") from None
     if names_left(redaction, [*parts.texts.values(), *parts.problems.values()]):
         raise ToolError("a tenant's name could not be replaced everywhere; no report was written")
     return redaction

@@ -30,7 +30,7 @@ _KINDS = {
 }
 # Lists and mappings of tenants by their keys.
 _TENANTS = frozenset({"tenants", "retained", "clientLists"})
-# Words of Kubernetes and of ours, which name nobody.
+# Words of Kubernetes and of vcnode, which are no names of tenants or of their objects.
 _COMMON = frozenset(
     {
         *(
@@ -68,7 +68,11 @@ _WORD = re.compile(r"[A-Za-z0-9_.-]+")
 _PATHS = frozenset(
     {"etc", "var", "run", "usr", "proc", "sys", "tmp", "application", "text", "api", "apis", "n"}
 )
-_MAX_NAMES = 50_000
+MAX_NAMES = 50_000
+
+
+class TooManyNamesError(Exception):
+    """There are more names than a report replaces."""
 
 
 @dataclass(slots=True)
@@ -81,10 +85,12 @@ class Redaction:
     _counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, name: str, kind: str) -> str:
-        """The name's pseudonym, which is new if the name is."""
+        """The name's pseudonym, which is new if the name is. Raises TooManyNamesError."""
         known = name.lower()
         if known in self.pseudonyms:
             return self.pseudonyms[known]
+        if len(self.pseudonyms) >= MAX_NAMES:
+            raise TooManyNamesError(f"more than {MAX_NAMES} names")
         number = self._counts[kind] = self._counts.get(kind, 0) + 1
         self.pseudonyms[known] = f"{kind}-{number}"
         if kind == "tenant":
@@ -93,7 +99,7 @@ class Redaction:
 
 
 def collect(redaction: Redaction, document: Any, key: str = "") -> None:
-    """Add all names of a JSON document."""
+    """Add all names of a JSON document. Raises TooManyNamesError."""
     if isinstance(document, Mapping):
         for inner, value in document.items():
             if key in _TENANTS and isinstance(inner, str):
@@ -110,9 +116,15 @@ def _collect_name(redaction: Redaction, text: str, kind: str) -> None:
     parts = text.split("/")
     kinds = ["namespace", *[kind] * (len(parts) - 1)] if len(parts) > 1 else [kind]
     for part, kind_of_part in zip(parts, kinds, strict=True):
-        is_name = bool(part) and part not in _COMMON and " " not in part
-        if is_name and len(redaction.pseudonyms) < _MAX_NAMES:
+        if part and part not in _COMMON and " " not in part:
             redaction.add(part, kind_of_part)
+
+
+def last_lines(text: str, most: int) -> str:
+    """The last whole lines of at most `most` characters together: half a line cannot be read as JSON."""
+    if len(text) <= most:
+        return text
+    return text[len(text) - most - 1 :].partition("\n")[2]
 
 
 def remove_secrets(redaction: Redaction, text: str) -> str:
@@ -148,12 +160,15 @@ def _without_pem(redaction: Redaction, text: str) -> str:
 
 
 def replace_names(redaction: Redaction, texts: Mapping[str, str]) -> dict[str, str]:
-    """All texts with pseudonyms for the names that are known, contain a tenant's key, or stand as pairs."""
+    """All texts with pseudonyms for the names that are known, contain a tenant's key, or stand as pairs.
+
+    Raises TooManyNamesError.
+    """
     for text in texts.values():
         for namespace, name in _PAIR.findall(text):
             if namespace not in _PATHS and not namespace.replace(".", "").isdigit():
                 for part, kind in ((namespace, "namespace"), (name, "object")):
-                    if part not in _COMMON and len(redaction.pseudonyms) < _MAX_NAMES:
+                    if part not in _COMMON:
                         redaction.add(part, kind)
     keys = _long_keys(redaction)
     replaced: dict[str, str] = {}
@@ -184,5 +199,5 @@ def _pseudonymous(redaction: Redaction, keys: Iterable[str], word: str) -> str:
 
 
 def _long_keys(redaction: Redaction) -> tuple[str, ...]:
-    """Tenants' keys. One of two characters is a part of many words that name nobody."""
+    """Tenants' keys of three characters or more: a shorter one is also a part of ordinary words."""
     return tuple(sorted(key for key in redaction.keys if len(key) > 2))

@@ -2,7 +2,7 @@
 """What daemons and tenants of this node use, from two readings of their pages."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from vcnode.core.guests_report import BridgeStatus
@@ -88,7 +88,7 @@ class NodeUse:
 
     seconds: float
     daemons: tuple[DaemonRow, ...]
-    tenants: tuple[TenantRow, ...] = field(default=())
+    tenants: tuple[TenantRow, ...] = ()
 
     @property
     def verdict(self) -> bool | None:

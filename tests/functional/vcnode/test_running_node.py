@@ -13,7 +13,7 @@ import pytest
 from tests.functional.vcnode.running_node import STARTED, daemons
 from tests.functional.vcnode.sick_node import ROOT, SickNode
 
-PASSWORD = "hunter2-of-nobody"
+PASSWORD = "hunter2"
 
 
 @pytest.fixture

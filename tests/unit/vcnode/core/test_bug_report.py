@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcnode.core.bug_report import REMOVED, Redaction, collect, names_left, remove_secrets, replace_names
+from vcnode.core import bug_report
+from vcnode.core.bug_report import (
+    REMOVED,
+    Redaction,
+    collect,
+    last_lines,
+    names_left,
+    remove_secrets,
+    replace_names,
+)
 
 PEM = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIA\n-----END EC PRIVATE KEY-----"
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl"
@@ -89,6 +98,25 @@ def test_a_name_has_one_pseudonym_in_all_texts() -> None:
         "node-1",
         "current",
     )
+
+
+def test_too_many_names_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name without a pseudonym would stay in the report."""
+    monkeypatch.setattr(bug_report, "MAX_NAMES", 2)
+    redaction = Redaction()
+    collect(redaction, {"tenants": ["vc-a", "vc-b", "vc-a"]})
+    with pytest.raises(bug_report.TooManyNamesError):
+        collect(redaction, {"pod": "web-0"})
+    with pytest.raises(bug_report.TooManyNamesError):
+        replace_names(redaction, {"log": "shop/web-0: timed out"})
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"), [(12, "one\ntwo\nsix\n"), (11, "two\nsix\n"), (8, "two\nsix\n"), (3, ""), (0, "")]
+)
+def test_texts_are_cut_between_lines(most: int, expected: str) -> None:
+    assert last_lines("one\ntwo\nsix\n", most) == expected
+    assert last_lines("x" * 20, most) == ""
 
 
 LABELS = st.from_regex(r"[a-z0-9]([a-z0-9-]{1,20}[a-z0-9])", fullmatch=True)
