@@ -101,7 +101,7 @@ systemd: build/packages/SHA256SUMS build/previous/SHA256SUMS $(call require,prog
 	$(recorded) $(BIN)/python -m tests.systemd --packages=build/packages --previous=build/previous $(call require,--require)
 
 site: $(VENV)/dev  ## the documentation as a site in build/site: no warning, no dead link, each page in a browser
-	$(BIN)/python packaging/site.py build/site
+	$(BIN)/python packaging/docs_site.py build/site
 	$(recorded) $(BIN)/python -m tests.site build/site $(call require,--require)
 
 conformance: $(VENV)/dev  ## Kubernetes' conformance tests through a tenant, and bare; FOCUS=node|quick|REGEX TENANT=0|1; needs root

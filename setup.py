@@ -8,9 +8,12 @@ sources of tenants, pages and settings stay as they are.
 """
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import cast
 
 from setuptools import Extension, setup
+from setuptools.command.sdist import sdist
 
 COMPILED = (
     "daemonkit/admission/handshake_accounts.py",
@@ -56,4 +59,18 @@ def extensions() -> list[Extension]:
     return cast("list[Extension]", mypycify(list(COMPILED), opt_level="3", debug_level="0"))
 
 
-setup(ext_modules=extensions())
+class SdistWithLinks(sdist):
+    """With links as links. setuptools leaves out those to folders, and copies the others."""
+
+    def make_release_tree(self, base_dir: str, files: Sequence[str]) -> None:
+        """Make the tree that is packed."""
+        super().make_release_tree(base_dir, files)
+        for link in Path("packaging").rglob("*"):
+            if link.is_symlink():
+                copy = Path(base_dir) / link
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.unlink(missing_ok=True)
+                copy.symlink_to(link.readlink())
+
+
+setup(ext_modules=extensions(), cmdclass={"sdist": SdistWithLinks})

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import shtab
-from argparse_manpage.manpage import Manpage  # type: ignore[import-untyped]
+from argparse_manpage.manpage import Manpage  # type: ignore[import-untyped] # it has no types
 
 from daemonkit.run.command_parser import command_parser
 from daemonkit.version import VERSION
@@ -101,7 +101,8 @@ def completion_parser(program: str) -> argparse.ArgumentParser:
             if action.type is Path:
                 # shtab reads this attribute of an action.
                 is_directory = action.metavar == "DIRECTORY"
-                action.complete = shtab.DIRECTORY if is_directory else shtab.FILE  # type: ignore[attr-defined]
+                completer = shtab.DIRECTORY if is_directory else shtab.FILE
+                action.complete = completer  # type: ignore[attr-defined] # argparse does not know it
     return parser
 
 

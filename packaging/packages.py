@@ -246,8 +246,6 @@ def set_modes(stage: Path) -> None:
 def _write_pages(target: Path, made_at: int) -> None:
     """Man pages and completions of all programs below `target`, at their places in the root of a node."""
     script = SOURCE / "packaging/documents.py"
-    if not script.exists():
-        return
     # The day of a page is that of its time zone.
     fixed = {"SOURCE_DATE_EPOCH": str(made_at), "TZ": "UTC"}
     environment = {**os.environ, **fixed}  # noqa: TID251 - as for nfpm

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the documentation as a site: `python packaging/site.py OUT`.
+"""Builds the documentation as a site: `python packaging/docs_site.py OUT`.
 
 Its pages are the Markdown files of the repository, at their places, with all that they link to. Sphinx reads
 them by MyST, which is CommonMark with GitHub's anchors. A warning, such as a link or an anchor that leads
