@@ -75,16 +75,22 @@ def settings(
     base = init_plan.read_settings(saved) if saved is not None else {}
     node_name: str = arguments.node_name or base.get("node_name") or default_name or ""
     address: str = arguments.address or base.get("address") or ""
-    missing = [option for option, value in (("--node-name", node_name), ("--address", address)) if not value]
-    if missing:
-        raise ToolError(f"missing: {', '.join(missing)}")
     if arguments.daemons is not None:
         try:
             daemons = init_plan.daemons_of(arguments.daemons.split(","))
         except ValueError as error:
             raise ToolError(f"--daemons: unknown daemon {error}") from None
     else:
-        daemons = tuple(installed or base.get("daemons", ()) or default_daemons)
+        bundled = base.get("daemons", ())
+        # A bundle has nothing for other daemons.
+        daemons = tuple(each for each in installed if not bundled or each in bundled)
+        daemons = daemons or tuple(bundled or default_daemons)
+    needed = [("--node-name", node_name)]
+    if not daemons or any(daemon.has_address for daemon in daemons):
+        needed.append(("--address", address))
+    missing = [option for option, value in needed if not value]
+    if missing:
+        raise ToolError(f"missing: {', '.join(missing)}")
     node = NodeSettings(
         node_name,
         address,

@@ -51,6 +51,11 @@ class NodeDaemon(enum.Enum):
         return self is not NodeDaemon.VN_AGENT
 
     @property
+    def has_address(self) -> bool:
+        """Whether others connect to it at the node's address."""
+        return self in (NodeDaemon.VN_AGENT, NodeDaemon.KATA_BRIDGE)
+
+    @property
     def manifests(self) -> tuple[str, ...]:
         """Its files of packaging/rbac, in the order in which to apply them."""
         restricted = self in (NodeDaemon.KATA_BRIDGE, NodeDaemon.VC_SYNCER)
@@ -116,7 +121,8 @@ class NodeSettings:
         if not is_pod_name(self.node_name):
             yield f"--node-name: expected the name of a node, got {self.node_name!r}"
         address = _address(self.address)
-        if address is None or address.is_unspecified or address.is_loopback:
+        is_needed = bool(self.address) or any(daemon.has_address for daemon in self.daemons)
+        if is_needed and (address is None or address.is_unspecified or address.is_loopback):
             yield f"--address: expected an IP address of the node, got {self.address!r}"
         for name in self.names:
             if _address(name) is None and not is_pod_name(name):

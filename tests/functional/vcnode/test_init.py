@@ -288,6 +288,18 @@ def test_a_bundle_has_all_that_a_node_needs(site: NodeRoot) -> None:
     assert "a later one was given" in site.run("node", "--root", site.root, "--bundle", out)[1]
 
 
+def test_a_bundle_of_vc_syncer_needs_no_address(site: NodeRoot) -> None:
+    out = site.directory / "bundle"
+    options = ("--node-name", "control", "--server", "https://10.0.0.1:6443", "--daemons", "vc-syncer")
+    authorities = ("--super-ca", site.super_ca, "--ca-directory", site.ca)
+    with (site.root / "etc/passwd").open("a") as users:
+        users.write("vc-syncer:x:0:0::/:/bin/sh\n")
+    assert site.run("bundle", "--out", out, *options, *authorities)[0] == 0
+    code, _, err = site.run("node", "--root", site.root, "--bundle", out)
+    assert (code, err) == (0, "")
+    verify(site.ca / "client-ca.crt", site.root / PKI / "vc-syncer/client.crt", "sslclient")
+
+
 def test_a_bundle_that_others_can_write_is_refused(site: NodeRoot) -> None:
     bundle = site.directory / "bundle"
     bundle.mkdir()

@@ -111,6 +111,8 @@ def test_good_settings_have_no_problem() -> None:
     assert list(NODE.problems()) == []
     alone = NodeSettings("node-1", "10.0.0.11", "", (NodeDaemon.VN_AGENT,))
     assert list(alone.problems()) == [], "vn-agent needs no API server"
+    alone = NodeSettings("control", "", "https://10.0.0.1:6443", (NodeDaemon.VC_SYNCER,))
+    assert list(alone.problems()) == [], "no other program connects to vc-syncer"
 
 
 def test_a_bundle_has_the_settings() -> None:
