@@ -2,6 +2,7 @@
 """Admission by certificate: rotation, SPIFFE, removal, and the effect of each on open streams."""
 
 import datetime as dt
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from devkit.pki import Authority, Leaf
 from tests.cases.client import CaseClient
 from tests.cases.daemon import VnAgentProcess
-from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received
+from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, AgentNode, head, received
 from tests.functional.vnagent.shop_and_bank import BANK, SHOP
 from tests.waiting import wait_until
 
@@ -57,6 +58,20 @@ def test_the_right_spiffe_name_is_the_tenant(node: AgentNode, spiffe: Authority)
 def test_an_inexact_spiffe_name_is_unregistered(node: AgentNode, spiffe: Authority) -> None:
     leaf = spiffe.issue("ten-a", uris=["spiffe://super.example/tenant/ten-a/apiserver/more"])
     assert status(node, "ten-a", "GET /pods", leaf=leaf) == 403
+
+
+def test_a_client_gets_no_session_to_resume(node: AgentNode) -> None:
+    """A resumed session has no verified chain."""
+    with (
+        socket.create_connection(("127.0.0.1", node.daemon.port), DEADLINE_S) as raw,
+        node.context("ten-a").wrap_socket(raw, server_hostname=NAME) as connection,
+    ):
+        connection.sendall(head("GET /healthz"))
+        # TLS 1.3 sends tickets behind the handshake: they would be here with the reply.
+        assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
+        assert connection.version() == "TLSv1.3"
+        assert connection.session is not None
+        assert not connection.session.has_ticket
 
 
 def test_removing_a_tenant_cuts_its_connections_only(node: AgentNode) -> None:
