@@ -25,7 +25,7 @@ require = $(if $(REQUIRE_RINGS),$(1))
 SIDE_BY_SIDE := $(call require,-n 3 --dist worksteal)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s k8s_syncer systemd site side_by_side programs guest-kernel
+.PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s k8s_syncer systemd lab_nodes lab-up lab-down site side_by_side programs guest-kernel
 .PHONY: conformance conformance_quick
 .PHONY: format examples reference locks packages lint_packages reproducible images deb rpm mutants gate-soak bench bench-vnagent bench-attacks bench-services bench-pods bench-syncer clean
 
@@ -52,12 +52,18 @@ t: $(VENV)/dev  ## one file of tests, or one test: make t F=tests/unit/ruleset/t
 	$(BIN)/python -m pytest $(F) $(ARGS)
 
 # CI runs the cases once: compiled, as packages install vn-agent.
-test: check functional $(if $(REQUIRE_RINGS),lab lab_vm k8s side_by_side conformance_quick,cases compiled lab lab_vm k8s k8s_syncer systemd site)  ## before every merge: every ring that this machine can run
+test: check functional $(if $(REQUIRE_RINGS),lab lab_vm k8s side_by_side conformance_quick,cases compiled lab lab_vm k8s k8s_syncer systemd lab_nodes site)  ## before every merge: every ring that this machine can run
 
 # k8s_syncer waits for API servers for half of its time. The other rings fill it, and print after it.
 side_by_side:
-	@mkdir -p build/rings; $(MAKE) --keep-going systemd site compiled >build/rings/beside.log 2>&1 & \
+	@mkdir -p build/rings; $(MAKE) --keep-going systemd lab_nodes site compiled >build/rings/beside.log 2>&1 & \
 	code=0; $(MAKE) k8s_syncer || code=$$?; wait $$! || code=$$?; cat build/rings/beside.log; exit $$code
+
+lab-up: build/packages/SHA256SUMS programs  ## the lab of lab/ on this machine, without Vagrant; needs root
+	$(BIN)/python -m tests.lab_nodes up
+
+lab-down: $(VENV)/dev  ## end it
+	$(BIN)/python -m tests.lab_nodes down
 
 #@ Rings, from the fastest to the slowest (CONTRIBUTING.md)
 lint: $(VENV)/dev  ## format, lint, import layers, types
@@ -99,6 +105,9 @@ k8s_syncer: $(VENV)/dev $(call require,programs)  ## vc-syncer between two real 
 
 systemd: build/packages/SHA256SUMS build/previous/SHA256SUMS $(call require,programs lint_packages)  ## packages on a booted Debian: the README's install section, restarts under load, upgrade, purge; needs root
 	$(recorded) $(BIN)/python -m tests.systemd --packages=build/packages --previous=build/previous $(call require,--require)
+
+lab_nodes: build/packages/SHA256SUMS $(call require,programs)  ## lab/: two workers and two tenants by the scripts that Vagrant runs, on booted Debians; needs root
+	$(recorded) $(BIN)/python -m tests.lab_nodes check $(call require,--require)
 
 site: $(VENV)/dev  ## the documentation as a site in build/site: no warning, no dead link, each page in a browser
 	$(BIN)/python packaging/docs_site.py build/site

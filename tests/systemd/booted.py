@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The node as an operator finds it: a Debian that systemd-nspawn booted, beside containerd and kubelet.
 
-It runs in the namespaces of `RealNode`. The two share what containerd and the daemons have in /run, and
-the node's /var/lib/vcnode: containerd mounts resolvers and guests' credentials.
+It runs in the namespaces of a host, such as `RealNode`. The two share what containerd and the daemons have
+in /run, and the node's /var/lib/vcnode: containerd mounts resolvers and guests' credentials.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 from tests.k8s.ring import cgroups, debian
-from tests.k8s.ring.node import RealNode
 from tests.k8s.ring.processes import SYSTEM_PATH, RingError, RingProcess, run
 
 # What a worker node has before vcnode comes. iptables: for guests that share the node's kernel; rpm: for
-# packages of that form.
-PACKAGES = ("python3", "systemd", "systemd-sysv", "dbus", "iptables", "conntrack", "procps", "rpm")
+# packages of that form; openssl: for the certificates of the lab's tenants.
+PACKAGES = ("python3", "systemd", "systemd-sysv", "dbus", "iptables", "conntrack", "procps", "rpm", "openssl")
 _COMMAND_S = 120.0
 _BOOTED_S = 60.0
 # What containerd shares with the node: its sockets, network namespaces, and resolvers that it mounts.
@@ -40,25 +40,34 @@ exec "$@"
 """
 
 
-class BootedNode:
-    """A booted Debian on `node`; `shared` are files of the host, by their paths inside, read-only."""
+class Host(Protocol):
+    """Namespaces with a network and a /run of their own. `enter` runs a command there."""
 
-    def __init__(self, node: RealNode, group: str, directory: Path, shared: Mapping[str, Path]) -> None:
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def enter(self) -> list[str]: ...
+
+
+class BootedNode:
+    """A booted Debian on `host`; `shared` are files of this machine, by their paths inside, read-only."""
+
+    def __init__(self, host: Host, group: str, directory: Path, shared: Mapping[str, Path]) -> None:
         """`group` is a new control group below one that exists; `directory` has logs and the root."""
-        self._node = node
+        self._host = host
         self._group = group
         self._directory = directory
         self._shared = dict(shared)
         self._nspawn: RingProcess | None = None
-        self._leader = 0
+        self.leader = 0
 
     def start(self) -> None:
         """Boot it and wait until systemd has started everything. Raises `RingError`."""
-        root = self._directory / "root"
-        debian.unpack(debian.archive(PACKAGES), root)
+        debian.unpack(debian.archive(PACKAGES), self.root)
         cgroups.create(self._group)
         options = [
-            *("--quiet", f"--directory={root}", f"--machine={self._node.name}", "--boot"),
+            *("--quiet", f"--directory={self.root}", f"--machine={self._host.name}", "--boot"),
             *("--register=no", "--keep-unit", "--console=pipe"),
             # Without a network of its own nspawn takes them away, and iptables is of no use.
             "--capability=CAP_NET_ADMIN,CAP_NET_RAW",
@@ -68,7 +77,17 @@ class BootedNode:
         ]
         self._nspawn = RingProcess(
             "booted-node",
-            [*self._node.enter, "sh", "-c", _BOOT, "sh", self._group, str(root), "systemd-nspawn", *options],
+            [
+                *self._host.enter,
+                "sh",
+                "-c",
+                _BOOT,
+                "sh",
+                self._group,
+                str(self.root),
+                "systemd-nspawn",
+                *options,
+            ],
             self._directory / "booted-node.log",
             enters_pid_namespace=True,
         )
@@ -76,6 +95,11 @@ class BootedNode:
         state = self.run("systemctl is-system-running --wait || true").strip()
         if state != "running":
             raise RingError(f"booted node: {state}: {self.run('systemctl --failed --no-legend || true')}")
+
+    @property
+    def root(self) -> Path:
+        """Its file system, from outside."""
+        return self._directory / "root"
 
     def stop(self) -> None:
         """Power it off."""
@@ -86,11 +110,11 @@ class BootedNode:
         """The command that runs a script as root on the node."""
         inside = ["sh", "-ec", f"cd {directory}\n{script}"]
         environment = ["env", "-i", f"PATH={SYSTEM_PATH}", "LANG=C.UTF-8", "HOME=/root"]
-        return ["nsenter", f"--target={self._leader}", "--all", *environment, *inside]
+        return ["nsenter", f"--target={self.leader}", "--all", *environment, *inside]
 
-    def run(self, script: str, directory: str = "/root") -> str:
+    def run(self, script: str, directory: str = "/root", *, timeout_s: float = _COMMAND_S) -> str:
         """Run it to its end; what it printed. Raises `RingError`."""
-        return run(self.command(script, directory), timeout_s=_COMMAND_S).decode()
+        return run(self.command(script, directory), timeout_s=timeout_s).decode()
 
     def try_run(self, script: str) -> tuple[int, str]:
         """Run it to its end; exit code and all that it printed."""
@@ -109,7 +133,7 @@ class BootedNode:
         children = Path(f"/proc/{self._nspawn.pid}/task/{self._nspawn.pid}/children").read_text().split()
         if not children:
             return False
-        self._leader = int(children[0])
+        self.leader = int(children[0])
         try:
             self.run("test -S /run/systemd/private")
         except RingError:

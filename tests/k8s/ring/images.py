@@ -87,9 +87,9 @@ def write_pause_image(archive: Path, binary: Path) -> None:
     write_archive(archive, PAUSE, [layer], {"Entrypoint": ["/pause"]})
 
 
-def write_busybox_image(archive: Path) -> None:
+def write_busybox_image(archive: Path, image: str = BUSYBOX) -> None:
     """An image with Debian's static busybox under all its names."""
-    write_archive(archive, BUSYBOX, [_busybox_layer()], {"Cmd": ["/bin/sh"]})
+    write_archive(archive, image, [_busybox_layer()], {"Cmd": ["/bin/sh"]})
 
 
 def write_agnhost_image(archive: Path, binary: Path) -> None:
@@ -98,9 +98,9 @@ def write_agnhost_image(archive: Path, binary: Path) -> None:
     write_archive(archive, AGNHOST, [_busybox_layer(), layer], {"Entrypoint": ["/agnhost"]})
 
 
-def write_coredns_image(archive: Path, binary: str) -> None:
+def write_coredns_image(archive: Path, binary: str, image: str = COREDNS) -> None:
     """An image with nothing but CoreDNS, which takes its arguments as the official one does."""
-    _write_program_image(archive, COREDNS, "coredns", binary)
+    _write_program_image(archive, image, "coredns", binary)
 
 
 def write_metrics_server_image(archive: Path, binary: str) -> None:

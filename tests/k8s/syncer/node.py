@@ -80,14 +80,36 @@ def start_node(
         RingError: a part did not come up.
     """
     directory = cluster.directory / name
+    node = start_bare_node(name, namespace, pod_network, cluster, stack)
+    agnhost = cluster.directory / "agnhost.tar"
+    if not agnhost.exists():
+        images.write_agnhost_image(agnhost, Path(cluster.binaries["agnhost"]))
+    node.import_image(agnhost)
+    proxy = start_kube_proxy(node, cluster.apiserver, cluster.binaries, directory)
+    stack.callback(proxy.stop)
+    agent = _agent(node, cluster, directory)
+    stack.callback(agent.stop)
+    return SuperNode(directory, node, cluster.apiserver, cluster.tenants, agent, proxy)
+
+
+def start_bare_node(
+    name: str, namespace: NetworkNamespace, pod_network: str, cluster: ClusterParts, stack: ExitStack
+) -> RealNode:
+    """Start containerd and kubelet alone; `stack` stops them. The apiserver must be ready.
+
+    Raises:
+        RingError: a part did not come up.
+    """
+    directory = cluster.directory / name
     directory.mkdir()
-    authorities, apiserver = cluster.authorities, cluster.apiserver
     node = RealNode(
         name,
         namespace,
         cluster.binaries,
         directory,
-        identities.kubelet_identity(authorities, apiserver, name, namespace.address, directory),
+        identities.kubelet_identity(
+            cluster.authorities, cluster.apiserver, name, namespace.address, directory
+        ),
         group=f"{cluster.directory.name}/{name}",
         pod_network=pod_network,
         cni_plugins=ROUTED,
@@ -103,15 +125,7 @@ def start_node(
     )
     stack.callback(node.stop)
     node.start()
-    agnhost = cluster.directory / "agnhost.tar"
-    if not agnhost.exists():
-        images.write_agnhost_image(agnhost, Path(cluster.binaries["agnhost"]))
-    node.import_image(agnhost)
-    proxy = start_kube_proxy(node, apiserver, cluster.binaries, directory)
-    stack.callback(proxy.stop)
-    agent = _agent(node, cluster, directory)
-    stack.callback(agent.stop)
-    return SuperNode(directory, node, apiserver, cluster.tenants, agent, proxy)
+    return node
 
 
 def _agent(node: RealNode, cluster: ClusterParts, directory: Path) -> VirtualClusterAgent:

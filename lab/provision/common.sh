@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh
+# What the scripts of this directory share. They run as root, with the repository at /vagrant.
+set -eu
+# shellcheck source=lab/topology.env
+. /vagrant/lab/topology.env
+
+# The administrator's directory on the control machine, with authorities and keys.
+export DESK=/root/lab
+# What workers fetch from the control machine: their bundles, and tenants' certificates.
+export SHARED=/srv/lab
+export DEBIAN_FRONTEND=noninteractive
+
+# step NAME DIRECTORY [SED-ARGUMENT...]: run the README's block of that name there, as the install section has it.
+step() {
+    block=$1 directory=$2
+    shift 2
+    commands=$(awk -v begin="<!-- install: $block -->" '
+        $0 == begin { inside = 1; next }
+        inside && $0 == "```" { exit }
+        inside && $0 != "```sh"
+    ' /vagrant/README.md | sed -e '' "$@")
+    if [ -z "$commands" ]; then
+        echo "README.md has no block $block" >&2
+        exit 1
+    fi
+    printf '%s\n' "$commands" | sed 's/^/+ /'
+    (cd "$directory" && sh -ec "$commands")
+}
+
+# retry SECONDS COMMAND...: until it succeeds, or fail when the time is over. The output of the last try is shown.
+retry() {
+    left=$1
+    shift
+    until "$@" >/tmp/retry.log 2>&1; do
+        left=$((left - 1))
+        if [ "$left" -le 0 ]; then
+            echo "still failing: $*" >&2
+            cat /tmp/retry.log >&2
+            exit 1
+        fi
+        sleep 1
+    done
+    cat /tmp/retry.log
+}
+
+# of TENANT ARGUMENT...: kubectl as that tenant's administrator, on the control machine.
+of() {
+    tenant_name=$1
+    shift
+    kubectl --kubeconfig="/etc/kubernetes/tenants/$tenant_name/admin.conf" "$@"
+}

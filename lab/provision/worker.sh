@@ -1,0 +1,29 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# worker.sh NAME, on a worker: the README's install section, with every tenant registered. /srv/lab has what the control
+# machine made for it.
+# shellcheck source=lab/provision/common.sh
+. /vagrant/lab/provision/common.sh
+name=$1
+
+step packages /vagrant/dist
+if [ -d "$SHARED/$name" ]; then
+    step node "$SHARED" -e "s/node-1/$name/g"
+fi
+# Without Kata the handler `kata` is runc: such a guest's rules go into the pod's own network namespace.
+if [ ! -e /opt/kata/bin/containerd-shim-kata-v2 ] && ! grep -q '^runtimes:' /etc/vcnode/kata-bridge.yaml; then
+    cat >>/etc/vcnode/kata-bridge.yaml <<'END'
+
+# Of the lab: this machine has no Kata.
+runtimes:
+- handlers: [kata]
+  channels: [netns]
+END
+fi
+step start /
+for tenant in $TENANTS; do
+    tenant=${tenant%%,*}
+    step tenant "$SHARED/tenants/$tenant" -e "s/tenant-1-70b001-test/$(cat "$SHARED/tenants/$tenant/key")/"
+done
+retry 60 vcnode status
+step ask /
