@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`vcnode init ca|node|bundle|certificates`: certificates, configuration and rights of a node's daemons."""
+"""`vcnode init ca|node|bundle|scraper|certificates`: certificates and configuration of a node's daemons."""
 
 import argparse
 import contextlib
@@ -17,6 +17,7 @@ Make a node ready to start its daemons: keys and certificates in /etc/vcnode/pki
 configuration, and the daemons' rights as files for kubectl. Whatever is there and valid stays: a second run
 changes nothing, and renews a certificate in the last third of its life.
 """
+_METRICS = "certificates of scrapers, and of the listeners that they scrape"
 
 
 def add_to(verbs: Any) -> None:
@@ -36,7 +37,9 @@ def add_to(verbs: Any) -> None:
     )
     authority.add_argument("directory", type=Path, metavar="DIRECTORY", help="made if needed, mode 0700")
     authority.add_argument(
-        "--only", choices=("client", "serving"), help="one authority; default: client-ca and serving-ca"
+        "--only",
+        choices=("client", "serving", "metrics"),
+        help="one authority; default: client-ca and serving-ca. metrics-ca is for scrapers",
     )
     _add_days(authority, 3650)
     add_output(authority)
@@ -81,6 +84,21 @@ def add_to(verbs: Any) -> None:
     add_output(bundle)
     bundle.set_defaults(run=run_bundle)
 
+    scraper = own.add_parser(
+        "scraper",
+        help="issue a scraper's certificate into a directory",
+        description="Issue the client certificate of a scraper, such as Prometheus: tls.crt, tls.key, and"
+        " ca.crt, which verifies the daemons. Nodes whose `init` had --scraper NAME serve it metrics.",
+        allow_abbrev=False,
+    )
+    scraper.add_argument("name", metavar="NAME", help="common name, such as prometheus")
+    scraper.add_argument("--out", type=Path, required=True, metavar="DIR", help="made if needed, mode 0700")
+    _add_ca_directory(scraper)
+    _add_issuing(scraper, "metrics", _METRICS)
+    _add_renewal(scraper)
+    add_output(scraper)
+    scraper.set_defaults(run=run_scraper)
+
     manager = own.add_parser(
         "certificates",
         help="print cert-manager's Certificates for a node",
@@ -93,6 +111,7 @@ def add_to(verbs: Any) -> None:
         ("client", "client certificates for the super cluster"),
         ("kubelet-client", "vn-agent's client certificate for the kubelet (default: the client issuer)"),
         ("serving", "vn-agent's serving certificate"),
+        ("metrics", _METRICS),
     ):
         manager.add_argument(f"--{kind}-issuer", metavar="NAME", help=f"issuer of {whom}")
     manager.add_argument("--issuer-kind", choices=("Issuer", "ClusterIssuer"), default="ClusterIssuer")
@@ -134,6 +153,12 @@ def _add_node(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,...",
         help=f"of {', '.join(daemon.value for daemon in NodeDaemon)}; `node`: default those with a package",
     )
+    own.add_argument(
+        "--scraper",
+        action="append",
+        metavar="NAME",
+        help="common name of a certificate that may read metrics from another machine; repeat for more",
+    )
 
 
 def _add_authorities(parser: argparse.ArgumentParser) -> None:
@@ -143,20 +168,39 @@ def _add_authorities(parser: argparse.ArgumentParser) -> None:
     )
     own.add_argument("--kubelet-ca", type=Path, metavar="FILE", help="authority of the kubelet's certificate")
     own.add_argument(
+        "--scraper-ca",
+        type=Path,
+        metavar="FILE",
+        help="authority of scrapers' certificates; default: the one of metrics",
+    )
+    _add_ca_directory(own)
+    for kind, whom in (
+        ("client", "client certificates for the super cluster (kubeadm: /etc/kubernetes/pki/ca.crt)"),
+        ("kubelet-client", "vn-agent's client certificate for the kubelet; default: that of clients"),
+        ("serving", "vn-agent's serving certificate: tenants' --kubelet-certificate-authority"),
+        ("metrics", _METRICS),
+    ):
+        _add_issuing(own, kind, whom)
+    _add_renewal(own)
+
+
+def _add_ca_directory(parser: Any) -> None:
+    parser.add_argument(
         "--ca-directory",
         type=Path,
         metavar="DIR",
         help="authorities from `vcnode init ca`, unless options name others",
     )
-    for kind, whom in (
-        ("client", "client certificates for the super cluster (kubeadm: /etc/kubernetes/pki/ca.crt)"),
-        ("kubelet-client", "vn-agent's client certificate for the kubelet; default: that of clients"),
-        ("serving", "vn-agent's serving certificate: tenants' --kubelet-certificate-authority"),
-    ):
-        own.add_argument(f"--{kind}-ca", type=Path, metavar="FILE", help=f"issues {whom}")
-        own.add_argument(f"--{kind}-ca-key", type=Path, metavar="FILE", help="its key")
-    _add_days(own, 365)
-    own.add_argument("--renew", action="store_true", help="replace certificates that are still valid")
+
+
+def _add_issuing(parser: Any, kind: str, whom: str) -> None:
+    parser.add_argument(f"--{kind}-ca", type=Path, metavar="FILE", help=f"issues {whom}")
+    parser.add_argument(f"--{kind}-ca-key", type=Path, metavar="FILE", help="its key")
+
+
+def _add_renewal(parser: Any) -> None:
+    _add_days(parser, 365)
+    parser.add_argument("--renew", action="store_true", help="replace certificates that are still valid")
 
 
 def _add_days(parser: Any, default: int) -> None:
@@ -194,6 +238,12 @@ def run_bundle(arguments: argparse.Namespace, terminal: Terminal) -> int:
 
     with _long_names():
         return init_bundle.run(arguments, terminal)
+
+
+def run_scraper(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    from vcnode import init_bundle
+
+    return init_bundle.run_scraper(arguments, terminal)
 
 
 def run_certificates(arguments: argparse.Namespace, terminal: Terminal) -> int:

@@ -2,6 +2,7 @@
 """Authorities that issue the certificates of nodes: read, created, and used."""
 
 import datetime as dt
+import enum
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,13 @@ SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 _MIN_RSA_BITS = 2048
 # A machine whose clock is somewhat behind must accept what another one just issued.
 _BACKDATED = dt.timedelta(hours=1)
+
+
+class CertificateUsage(enum.Enum):
+    """What the certificates of an authority are for (RFC 5280, 4.2.1.12)."""
+
+    SERVING = ExtendedKeyUsageOID.SERVER_AUTH
+    CLIENT = ExtendedKeyUsageOID.CLIENT_AUTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +92,16 @@ def load(
     return Authority(chain, key)
 
 
-def create(name: str, *, is_serving: bool, life: dt.timedelta, now: dt.datetime) -> KeyPair:
-    """A new authority for serving or for client certificates, and no other ones."""
+def create(name: str, usages: Sequence[CertificateUsage], *, life: dt.timedelta, now: dt.datetime) -> KeyPair:
+    """A new authority for serving certificates, for client certificates, or both, and no other ones."""
     key = ec.generate_private_key(ec.SECP256R1())
-    usage = ExtendedKeyUsageOID.SERVER_AUTH if is_serving else ExtendedKeyUsageOID.CLIENT_AUTH
     # With the date, verifiers that compare subjects distinguish two authorities.
     subject = _subject(f"{name} {now:%Y-%m-%dT%H:%M:%SZ}", None)
     certificate = (
         certificate_builder(subject, subject, key, now - _BACKDATED, now + life)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(authority_usage(crl_sign=True), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([usage.value for usage in usages]), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )

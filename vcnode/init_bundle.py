@@ -4,6 +4,7 @@
 import argparse
 import datetime as dt
 import os
+import shlex
 from collections.abc import Iterator
 
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -12,8 +13,9 @@ from daemonkit.files.open_directory import OpenDirectory, Owner
 from vcnode import init_inputs
 from vcnode.core import init_cert_manager, init_decision, init_plan, node_certificates
 from vcnode.core.init_decision import KEY_MODE, Done, FileAction, FileRequest, FoundContent
-from vcnode.core.init_plan import CertificateSpec, NodeDaemon, NodeSettings, Signer
-from vcnode.init_inputs import KUBELET_CA, SETTINGS_FILE, SUPER_CA, Issuers
+from vcnode.core.init_plan import SCRAPERS_CA, CertificateSpec, NodeDaemon, NodeSettings, Signer
+from vcnode.init_authority import Authority
+from vcnode.init_inputs import KUBELET_CA, SETTINGS_FILE, SUPER_CA
 from vcnode.input_file import MAX_FILE_BYTES
 from vcnode.terminal import Terminal, ToolError
 
@@ -42,15 +44,23 @@ def _run(arguments: argparse.Namespace, terminal: Terminal, directory: OpenDirec
     node = init_inputs.settings(
         arguments, saved.data if saved else None, default_name=None, default_daemons=_NODE_DAEMONS
     )
-    known = init_inputs.issuers(arguments, node, terminal)
+    known = init_inputs.issuers(arguments, node.certificates(), terminal)
     init_inputs.missing_issuers(node.certificates(), known)
     rights = init_inputs.manifests(arguments, node, terminal)
     done: list[Done] = []
     for spec in node.certificates():
-        done += _issue(spec, known, arguments, directory, terminal)
-    for name, chosen in ((SUPER_CA, arguments.super_ca), (KUBELET_CA, arguments.kubelet_ca)):
+        with directory.child(spec.name, _current_owner(), 0o700) as below:
+            done += _issue(spec, known.by_signer[spec.signer], arguments, below, terminal)
+    for name, chosen in (
+        (SUPER_CA, arguments.super_ca),
+        (KUBELET_CA, arguments.kubelet_ca),
+        (SCRAPERS_CA, arguments.scraper_ca),
+    ):
         if chosen is not None:
             done += _place(FileRequest(name, init_inputs.trusted(chosen, terminal)), directory)
+    scrapers = known.certificate(Signer.METRICS)
+    if scrapers is not None and arguments.scraper_ca is None:
+        done += _place(FileRequest(SCRAPERS_CA, scrapers.public_bytes(Encoding.PEM)), directory)
     done += _place(FileRequest(SETTINGS_FILE, init_plan.settings_json(node)), directory)
     if rights:
         with directory.child("rbac", _current_owner(), 0o755) as below:
@@ -61,30 +71,27 @@ def _run(arguments: argparse.Namespace, terminal: Terminal, directory: OpenDirec
 
 def _issue(
     spec: CertificateSpec,
-    known: Issuers,
+    authority: Authority,
     arguments: argparse.Namespace,
     directory: OpenDirectory,
     terminal: Terminal,
 ) -> Iterator[Done]:
-    authority = known.by_signer[spec.signer]
-    with directory.child(spec.name, _current_owner(), 0o700) as below:
-        found = init_inputs.pair_in(below, "tls.crt", "tls.key")
-        decision = init_decision.decide_pair(
-            found, None, spec, authority.certificate, terminal.now, renew=arguments.renew
-        )
-        if found is None or decision.action is not FileAction.KEEP:
-            found = authority.issue(spec, dt.timedelta(days=arguments.days), terminal.now)
-        expires = node_certificates.certificates(found.certificate_pem)[0].not_valid_after_utc
-        for request in (
-            FileRequest("tls.key", found.key_pem, KEY_MODE),
-            FileRequest("tls.crt", found.certificate_pem),
-            FileRequest("ca.crt", authority.certificate.public_bytes(Encoding.PEM)),
-        ):
-            for each in _place(request, below):
-                is_noted = each.action is not FileAction.KEEP and request.path == "tls.crt"
-                yield Done(
-                    each.path, each.action, init_decision.until(expires, terminal.now) if is_noted else ""
-                )
+    found = init_inputs.pair_in(directory, "tls.crt", "tls.key")
+    decision = init_decision.decide_pair(
+        found, None, spec, authority.certificate, terminal.now, renew=arguments.renew
+    )
+    if found is None or decision.action is not FileAction.KEEP:
+        found = authority.issue(spec, dt.timedelta(days=arguments.days), terminal.now)
+    expires = node_certificates.certificates(found.certificate_pem)[0].not_valid_after_utc
+    for request in (
+        FileRequest("tls.key", found.key_pem, KEY_MODE),
+        FileRequest("tls.crt", found.certificate_pem),
+        FileRequest("ca.crt", authority.certificate.public_bytes(Encoding.PEM)),
+    ):
+        for each in _place(request, directory):
+            is_noted = each.action is not FileAction.KEEP and request.path == "tls.crt"
+            note = init_decision.until(expires, terminal.now) if is_noted else ""
+            yield Done(each.path, each.action, note)
 
 
 def _place(request: FileRequest, directory: OpenDirectory) -> Iterator[Done]:
@@ -100,6 +107,26 @@ def _current_owner() -> Owner:
     return Owner(os.geteuid(), os.getegid())
 
 
+def run_scraper(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    """Issue the client certificate of a scraper."""
+    if not init_plan.is_scraper(arguments.name):
+        raise ToolError(f"NAME: expected at most 64 printable characters, got {arguments.name!r}")
+    spec = init_plan.scraper(arguments.name)
+    known = init_inputs.issuers(arguments, [spec], terminal)
+    init_inputs.missing_issuers([spec], known)
+    try:
+        with OpenDirectory.prepare(arguments.out, 0o700) as directory:
+            done = list(_issue(spec, known.by_signer[spec.signer], arguments, directory, terminal))
+    except OSError as error:
+        raise ToolError(f"{error.filename}: {error.strerror}") from None
+    steps = (
+        f"vcnode init bundle, or init node, with --scraper {shlex.quote(arguments.name)}   (each node)",
+        "the scraper's tls_config: ca_file ca.crt, cert_file tls.crt, key_file tls.key",
+    )
+    init_inputs.write_report(done, steps, terminal)
+    return 0
+
+
 def run_certificates(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Print cert-manager's objects."""
     node = init_inputs.settings(
@@ -109,6 +136,7 @@ def run_certificates(arguments: argparse.Namespace, terminal: Terminal) -> int:
         Signer.CLIENT: arguments.client_issuer,
         Signer.KUBELET_CLIENT: arguments.kubelet_client_issuer or arguments.client_issuer,
         Signer.SERVING: arguments.serving_issuer,
+        Signer.METRICS: arguments.metrics_issuer,
     }
     missing = [f"--{signer.value}-issuer" for signer in _ordered(node) if not names[signer]]
     if missing:

@@ -2,23 +2,42 @@
 """`vcnode init ca`: authorities of the operator's own, in a directory that belongs on no node."""
 
 import argparse
+from dataclasses import dataclass
 from datetime import timedelta
 
 from daemonkit.files.open_directory import OpenDirectory
 from vcnode import init_authority, init_inputs
 from vcnode.core import init_decision, node_certificates
 from vcnode.core.init_decision import FILE_MODE, KEY_MODE, Done, FileAction
+from vcnode.init_authority import CertificateUsage
 from vcnode.input_file import MAX_FILE_BYTES
 from vcnode.terminal import Terminal, ToolError, columns
 
-# Subjects of the authorities, by the stem of their files.
-NAMES = {"client-ca": "vcnode client authority", "serving-ca": "vcnode serving authority"}
+
+@dataclass(frozen=True, slots=True)
+class _AuthorityKind:
+    """An authority to create. Those that are no default are created only if they are named."""
+
+    subject: str
+    usages: tuple[CertificateUsage, ...]
+    is_default: bool = True
+
+
+# By the stem of their files.
+_KINDS = {
+    "client-ca": _AuthorityKind("vcnode client authority", (CertificateUsage.CLIENT,)),
+    "serving-ca": _AuthorityKind("vcnode serving authority", (CertificateUsage.SERVING,)),
+    "metrics-ca": _AuthorityKind(
+        "vcnode metrics authority", (CertificateUsage.CLIENT, CertificateUsage.SERVING), is_default=False
+    ),
+}
 _STEPS = ("vcnode init bundle", "vcnode init node")
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Create the authorities that are not there."""
-    stems = [f"{arguments.only}-ca"] if arguments.only else list(NAMES)
+    default = [stem for stem, kind in _KINDS.items() if kind.is_default]
+    stems = [f"{arguments.only}-ca"] if arguments.only else default
     done: list[Done] = []
     try:
         with OpenDirectory.prepare(arguments.directory, 0o700) as directory:
@@ -32,9 +51,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
                         if directory.read(name, MAX_FILE_BYTES) is not None:
                             raise ToolError(f"{directory.path / name} is there without its other half")
                     life = timedelta(days=arguments.days)
-                    pair = init_authority.create(
-                        NAMES[stem], is_serving=stem == "serving-ca", life=life, now=terminal.now
-                    )
+                    kind = _KINDS[stem]
+                    pair = init_authority.create(kind.subject, kind.usages, life=life, now=terminal.now)
                     directory.replace(names[1], pair.key_pem, KEY_MODE)
                     directory.replace(names[0], pair.certificate_pem, FILE_MODE)
                     action = FileAction.CREATE

@@ -16,7 +16,7 @@ from vcnode import init_authority
 from vcnode.core import init_decision, init_plan, node_certificates
 from vcnode.core.certificates import subject_text
 from vcnode.core.init_decision import Done, FileAction
-from vcnode.core.init_plan import CertificateSpec, NodeDaemon, NodeSettings, Signer
+from vcnode.core.init_plan import SCRAPERS_CA, CertificateSpec, NodeDaemon, NodeSettings, Signer
 from vcnode.core.node_certificates import KeyPair
 from vcnode.init_authority import Authority
 from vcnode.input_file import MAX_FILE_BYTES, read
@@ -85,12 +85,6 @@ def settings(
         # A bundle has nothing for other daemons.
         daemons = tuple(each for each in installed if not bundled or each in bundled)
         daemons = daemons or tuple(bundled or default_daemons)
-    needed = [("--node-name", node_name)]
-    if not daemons or any(daemon.has_address for daemon in daemons):
-        needed.append(("--address", address))
-    missing = [option for option, value in needed if not value]
-    if missing:
-        raise ToolError(f"missing: {', '.join(missing)}")
     node = NodeSettings(
         node_name,
         address,
@@ -99,21 +93,27 @@ def settings(
         names=tuple(arguments.name or base.get("names", ())),
         service_cidrs=tuple(arguments.service_cidr or base.get("service_cidrs", ())),
         resolv_conf=arguments.resolv_conf or base.get("resolv_conf", "/etc/resolv.conf"),
+        scrapers=tuple(arguments.scraper or base.get("scrapers", ())),
     )
+    needed = [("--node-name", node_name)]
+    if not daemons or node.needs_address:
+        needed.append(("--address", address))
+    missing = [option for option, value in needed if not value]
+    if missing:
+        raise ToolError(f"missing: {', '.join(missing)}")
     problems = [each for each in node.problems() if has_server or not each.startswith("--server")]
     if problems:
         raise ToolError("; ".join(problems))
     return node
 
 
-def issuers(arguments: argparse.Namespace, node: NodeSettings, terminal: Terminal) -> Issuers:
+def issuers(arguments: argparse.Namespace, specs: Sequence[CertificateSpec], terminal: Terminal) -> Issuers:
     """The authorities that the options name, each checked for what it is to issue. Raises ToolError."""
     found: dict[Signer, Authority] = {}
     serving_file = None
-    specs = node.certificates()
     with ExitStack() as stack:
         own = _ca_directory(arguments.ca_directory, stack)
-        for signer in sorted(node.signers(), key=lambda each: each.value):
+        for signer in sorted({spec.signer for spec in specs}, key=lambda each: each.value):
             option = signer.value.replace("-", "_")
             certificate_file: Path | None = getattr(arguments, f"{option}_ca")
             key_file: Path | None = getattr(arguments, f"{option}_ca_key")
@@ -126,7 +126,8 @@ def issuers(arguments: argparse.Namespace, node: NodeSettings, terminal: Termina
                 pair = KeyPair(read(certificate_file), _read_key(key_file, terminal))
                 where = str(certificate_file)
             elif own is not None:
-                stem = "serving-ca" if signer is Signer.SERVING else "client-ca"
+                # Of the usual ones `vcnode init ca` creates one for all clients.
+                stem = "client-ca" if signer is Signer.KUBELET_CLIENT else f"{signer.value}-ca"
                 pair = KeyPair(_in(own, f"{stem}.crt").data, _in(own, f"{stem}.key").data)
                 where = str(own.path / f"{stem}.crt")
             else:
@@ -200,8 +201,7 @@ class Bundle:
 
     pairs: Mapping[str, KeyPair]
     settings: bytes | None
-    super_ca: bytes | None
-    kubelet_ca: bytes | None
+    authorities: Mapping[str, bytes]
 
 
 def read_bundle(path: Path) -> Bundle:
@@ -215,12 +215,13 @@ def read_bundle(path: Path) -> Bundle:
                     with child:
                         pairs[name] = KeyPair(_in(child, "tls.crt").data, _in(child, "tls.key").data)
             beside = {
-                name: found.data if (found := directory.read(name, MAX_FILE_BYTES)) else None
-                for name in (SETTINGS_FILE, SUPER_CA, KUBELET_CA)
+                name: found.data
+                for name in (SETTINGS_FILE, SUPER_CA, KUBELET_CA, SCRAPERS_CA)
+                if (found := directory.read(name, MAX_FILE_BYTES))
             }
         except OSError as error:
             raise ToolError(f"{error.filename}: {error.strerror}") from None
-    return Bundle(pairs, beside[SETTINGS_FILE], beside[SUPER_CA], beside[KUBELET_CA])
+    return Bundle(pairs, beside.pop(SETTINGS_FILE, None), beside)
 
 
 def pair_in(directory: OpenDirectory | None, certificate: str, key: str) -> KeyPair | None:

@@ -9,11 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.serialization import Encoding
+
 from daemonkit.config import commented
 from vcnode import init_inputs
 from vcnode.core import init_decision, init_plan, node_certificates
 from vcnode.core.init_decision import KEY_MODE, Done, FileAction, FileRequest, PairDecision, decide_pair
-from vcnode.core.init_plan import CONFIGURATION, PKI, CertificateSpec, NodeDaemon, NodeSettings
+from vcnode.core.init_plan import (
+    CONFIGURATION,
+    PKI,
+    SCRAPERS_CA,
+    CertificateSpec,
+    NodeDaemon,
+    NodeSettings,
+    Signer,
+)
 from vcnode.core.node_certificates import KeyPair
 from vcnode.init_inputs import KUBELET_CA, SETTINGS_FILE, SUPER_CA, Bundle, Issuers
 from vcnode.init_tree import NodeTree
@@ -35,7 +45,7 @@ class PlannedPair:
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Write all files of the node, or none if one of them cannot be decided."""
-    bundle = init_inputs.read_bundle(arguments.bundle) if arguments.bundle else Bundle({}, None, None, None)
+    bundle = init_inputs.read_bundle(arguments.bundle) if arguments.bundle else Bundle({}, None, {})
     root = arguments.root.absolute()
     try:
         with NodeTree(root) as tree:
@@ -57,7 +67,7 @@ def _run(
         default_name=platform.node().lower() if is_here else None,
         installed=tree.installed(),
     )
-    known = init_inputs.issuers(arguments, node, terminal)
+    known = init_inputs.issuers(arguments, node.certificates(), terminal)
     pairs = list(_plan_pairs(node, tree, bundle, known, terminal.now, renew=arguments.renew))
     init_inputs.missing_issuers(
         (
@@ -69,7 +79,7 @@ def _run(
     )
     rights = init_inputs.manifests(arguments, node, terminal)
     requests = [
-        *_authorities(arguments, node, tree, bundle, terminal),
+        *_authorities(arguments, node, tree, bundle, known, terminal),
         *_configurations(node, tree),
         *(FileRequest(f"{RIGHTS}/{name}", text.encode()) for name, text in rights.items()),
     ]
@@ -130,7 +140,7 @@ def _finish_pair(
     if decision.reason:
         note = f"{decision.reason}; {note}"
     # The key first: a daemon that reads between both keeps what it has, as they do not match.
-    user = spec.daemon.user
+    user = spec.user
     for request in (
         FileRequest(spec.key_path, pair.key_pem, KEY_MODE, user),
         FileRequest(spec.certificate_path, pair.certificate_pem, owner=user),
@@ -148,20 +158,29 @@ def _finish(request: FileRequest, tree: NodeTree, *, force: bool, is_dry_run: bo
 
 
 def _authorities(
-    arguments: argparse.Namespace, node: NodeSettings, tree: NodeTree, bundle: Bundle, terminal: Terminal
+    arguments: argparse.Namespace,
+    node: NodeSettings,
+    tree: NodeTree,
+    bundle: Bundle,
+    known: Issuers,
+    terminal: Terminal,
 ) -> Iterator[FileRequest]:
-    """The authorities that the daemons trust: given, in the bundle, or there already."""
+    """The authorities that the daemons trust: given, in the bundle, at hand, or there already."""
     needed = []
     if any(daemon.has_kubeconfig for daemon in node.daemons):
-        needed.append((SUPER_CA, arguments.super_ca, bundle.super_ca, "--super-ca"))
+        needed.append((SUPER_CA, arguments.super_ca, "--super-ca"))
     if NodeDaemon.VN_AGENT in node.daemons:
-        needed.append((KUBELET_CA, arguments.kubelet_ca, bundle.kubelet_ca, "--kubelet-ca"))
-    for name, chosen, bundled, option in needed:
+        needed.append((KUBELET_CA, arguments.kubelet_ca, "--kubelet-ca"))
+    if node.scrapers:
+        needed.append((SCRAPERS_CA, arguments.scraper_ca, "--scraper-ca"))
+    for name, chosen, option in needed:
         path = f"{PKI}/{name}"
         if chosen is not None:
             data = init_inputs.trusted(chosen, terminal)
-        elif bundled is not None:
+        elif (bundled := bundle.authorities.get(name)) is not None:
             data = init_inputs.authorities_of(bundled, f"{arguments.bundle}/{name}", terminal)
+        elif name == SCRAPERS_CA and (issuer := known.certificate(Signer.METRICS)) is not None:
+            data = issuer.public_bytes(Encoding.PEM)
         elif (there := tree.read(path)) is not None:
             data = there
         else:

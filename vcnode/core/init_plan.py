@@ -21,6 +21,7 @@ from vcnode.terminal import ToolError
 
 CONFIGURATION = "/etc/vcnode"
 PKI = f"{CONFIGURATION}/pki"
+SCRAPERS_CA = "scrapers-ca.crt"
 # Before each of our files: without edits the digest is that of the rest.
 _HEADER = "# Written by vcnode init; digest {digest}. After an edit, vcnode init leaves this file as it is.\n"
 _HEADER_LINE = re.compile(r"# Written by vcnode init; digest ([0-9a-f]{16})\.[^\n]{0,100}\n")
@@ -28,6 +29,8 @@ _HEADER_LINE = re.compile(r"# Written by vcnode init; digest ([0-9a-f]{16})\.[^\
 _EXAMPLE_NODE = "node-1"
 _AGENT_PORT = 10550
 _VSOCK_PORT = 1033
+# RFC 5280, ub-common-name.
+_MAX_SCRAPER_CHARS = 64
 
 Values = Mapping[str, Any]
 
@@ -51,6 +54,11 @@ class NodeDaemon(enum.Enum):
         return self is not NodeDaemon.VN_AGENT
 
     @property
+    def metrics_port(self) -> int:
+        """Where scrapers find it: docs/observability.md."""
+        return _METRICS_PORTS[self]
+
+    @property
     def has_address(self) -> bool:
         """Whether others connect to it at the node's address."""
         return self in (NodeDaemon.VN_AGENT, NodeDaemon.KATA_BRIDGE)
@@ -62,6 +70,15 @@ class NodeDaemon(enum.Enum):
         return (*((f"{self.value}-policy.yaml",) if restricted else ()), f"{self.value}.yaml")
 
 
+_METRICS_PORTS = {
+    NodeDaemon.VN_AGENT: 10571,
+    NodeDaemon.KATA_BRIDGE: 10572,
+    NodeDaemon.KUBEPROXY_EXT: 10573,
+    NodeDaemon.DNSCONFIG: 10574,
+    NodeDaemon.VC_SYNCER: 10575,
+}
+
+
 class Signer(enum.Enum):
     """Who issues a certificate: by whom it is verified."""
 
@@ -71,14 +88,19 @@ class Signer(enum.Enum):
     """Client certificates for the kubelet."""
     SERVING = "serving"
     """vn-agent's serving certificate, which tenants' apiservers verify."""
+    METRICS = "metrics"
+    """Certificates of scrapers, and of the listeners that they scrape."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateSpec:
-    """One certificate of one daemon. `name` is its directory in a bundle and the name of its Secret."""
+    """One certificate of one daemon, or of a scraper, which is no daemon of a node.
+
+    `name` is its directory in a bundle and the name of its Secret.
+    """
 
     name: str
-    daemon: NodeDaemon
+    daemon: NodeDaemon | None
     stem: str
     signer: Signer
     common_name: str
@@ -88,15 +110,24 @@ class CertificateSpec:
 
     @property
     def is_serving(self) -> bool:
-        return self.signer is Signer.SERVING
+        return bool(self.dns_names or self.addresses)
+
+    @property
+    def user(self) -> str:
+        """Who owns its key."""
+        return "root" if self.daemon is None else self.daemon.user
 
     @property
     def certificate_path(self) -> str:
-        return f"{PKI}/{self.daemon.value}/{self.stem}.crt"
+        return f"{self._directory}/{self.stem}.crt"
 
     @property
     def key_path(self) -> str:
-        return f"{PKI}/{self.daemon.value}/{self.stem}.key"
+        return f"{self._directory}/{self.stem}.key"
+
+    @property
+    def _directory(self) -> str:
+        return self.name if self.daemon is None else f"{PKI}/{self.daemon.value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +135,7 @@ class NodeSettings:
     """What the operator says of a node.
 
     `server` is the URL of the super cluster's API server, `names` are further names and addresses of
-    vn-agent's certificate.
+    vn-agent's certificate, `scrapers` the names that may read metrics from other machines.
     """
 
     node_name: str
@@ -114,6 +145,12 @@ class NodeSettings:
     names: tuple[str, ...] = ()
     service_cidrs: tuple[str, ...] = ()
     resolv_conf: str = "/etc/resolv.conf"
+    scrapers: tuple[str, ...] = ()
+
+    @property
+    def needs_address(self) -> bool:
+        """Whether another machine connects to one of its daemons."""
+        return bool(self.scrapers) or any(daemon.has_address for daemon in self.daemons)
 
     def problems(self) -> Iterator[str]:
         """What cannot be used, with the option that gave it."""
@@ -121,7 +158,7 @@ class NodeSettings:
         if not is_pod_name(self.node_name):
             yield f"--node-name: expected the name of a node, got {self.node_name!r}"
         address = _address(self.address)
-        is_needed = bool(self.address) or any(daemon.has_address for daemon in self.daemons)
+        is_needed = bool(self.address) or self.needs_address
         if is_needed and (address is None or address.is_unspecified or address.is_loopback):
             yield f"--address: expected an IP address of the node, got {self.address!r}"
         for name in self.names:
@@ -136,6 +173,9 @@ class NodeSettings:
                 yield f"--service-cidr: expected an address range, got {cidr!r}"
         if not self.resolv_conf.startswith("/") or not self.resolv_conf.isprintable():
             yield f"--resolv-conf: expected an absolute path, got {self.resolv_conf!r}"
+        for each in self.scrapers:
+            if not is_scraper(each):
+                yield f"--scraper: expected at most {_MAX_SCRAPER_CHARS} printable characters, got {each!r}"
         if not self.daemons:
             yield "--daemons: expected at least one"
 
@@ -145,23 +185,32 @@ class NodeSettings:
 
     def _certificates(self, daemon: NodeDaemon) -> Iterator[CertificateSpec]:
         user = f"vcnode:{daemon.value}:{self.node_name}"
+        if self.scrapers:
+            own = (self.node_name, self.address)
+            yield self._serving(f"{daemon.value}-metrics", daemon, "metrics", Signer.METRICS, own)
         if daemon is not NodeDaemon.VN_AGENT:
             group = f"vcnode:{daemon.value}s"
             name = f"{daemon.value}-client"
             yield CertificateSpec(name, daemon, "client", Signer.CLIENT, user, group)
             return
-        names = dict.fromkeys((self.node_name, self.address, *self.names))
-        yield CertificateSpec(
-            "vn-agent-serving",
-            daemon,
-            "serving",
-            Signer.SERVING,
-            self.node_name,
-            dns_names=tuple(name for name in names if _address(name) is None),
-            addresses=tuple(str(address) for name in names if (address := _address(name)) is not None),
-        )
+        names = (self.node_name, self.address, *self.names)
+        yield self._serving("vn-agent-serving", daemon, "serving", Signer.SERVING, names)
         yield CertificateSpec(
             "vn-agent-kubelet-client", daemon, "kubelet-client", Signer.KUBELET_CLIENT, user
+        )
+
+    def _serving(
+        self, name: str, daemon: NodeDaemon, stem: str, signer: Signer, names: Sequence[str]
+    ) -> CertificateSpec:
+        once = dict.fromkeys(names)
+        return CertificateSpec(
+            name,
+            daemon,
+            stem,
+            signer,
+            self.node_name,
+            dns_names=tuple(each for each in once if _address(each) is None),
+            addresses=tuple(str(address) for each in once if (address := _address(each)) is not None),
         )
 
     def signers(self) -> frozenset[Signer]:
@@ -174,8 +223,18 @@ class NodeSettings:
 
 def certificate_names() -> tuple[str, ...]:
     """The names of all certificates that a node may have."""
-    every = NodeSettings("node", "192.0.2.1", "https://host", tuple(NodeDaemon))
+    every = NodeSettings("node", "192.0.2.1", "https://host", tuple(NodeDaemon), scrapers=("any",))
     return tuple(spec.name for spec in every.certificates())
+
+
+def scraper(name: str) -> CertificateSpec:
+    """The client certificate of a scraper. `name` has been checked: `is_scraper`."""
+    return CertificateSpec("scraper", None, "tls", Signer.METRICS, name)
+
+
+def is_scraper(name: str) -> bool:
+    """Whether a scraper's certificate may have this common name."""
+    return 0 < len(name) <= _MAX_SCRAPER_CHARS and name.isascii() and name.isprintable()
 
 
 class _SavedSettings(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -186,6 +245,7 @@ class _SavedSettings(msgspec.Struct, rename="camel", forbid_unknown_fields=True)
     names: tuple[str, ...] = ()
     service_cidrs: tuple[str, ...] = ()
     resolv_conf: str = "/etc/resolv.conf"
+    scrapers: tuple[str, ...] = ()
 
 
 def settings_json(node: NodeSettings) -> bytes:
@@ -198,6 +258,7 @@ def settings_json(node: NodeSettings) -> bytes:
         node.names,
         node.service_cidrs,
         node.resolv_conf,
+        node.scrapers,
     )
     return msgspec.json.format(msgspec.json.encode(saved)) + b"\n"
 
@@ -239,6 +300,23 @@ current-context: super
 
 def configuration(daemon: NodeDaemon, node: NodeSettings) -> Values:
     """The keys that are set in /etc/vcnode/DAEMON.yaml; all others have their defaults."""
+    own = _configuration(daemon, node)
+    return {**own, "metrics": _metrics(daemon, node)} if node.scrapers else own
+
+
+def _metrics(daemon: NodeDaemon, node: NodeSettings) -> Values:
+    directory = f"{PKI}/{daemon.value}"
+    return {
+        "address": node.address,
+        "port": daemon.metrics_port,
+        "certificateFile": f"{directory}/metrics.crt",
+        "keyFile": f"{directory}/metrics.key",
+        "clientCAFile": f"{PKI}/{SCRAPERS_CA}",
+        "clientNames": list(node.scrapers),
+    }
+
+
+def _configuration(daemon: NodeDaemon, node: NodeSettings) -> Values:
     name = daemon.value
     shared: dict[str, Any] = {
         "stateDirectory": f"/var/lib/vcnode/{name}",

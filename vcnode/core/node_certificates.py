@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from vcnode.core.certificates import subject_text
-from vcnode.core.init_plan import CertificateSpec, Signer
+from vcnode.core.init_plan import CertificateSpec
 from vcnode.terminal import ToolError
 
 # A certificate is issued again in the last third of its life, so that a yearly one has four months' notice.
@@ -225,9 +225,7 @@ def _is_authority(certificate: x509.Certificate) -> bool:
 
 
 def _usage_of(spec: CertificateSpec) -> x509.ObjectIdentifier:
-    return (
-        ExtendedKeyUsageOID.SERVER_AUTH if spec.signer is Signer.SERVING else ExtendedKeyUsageOID.CLIENT_AUTH
-    )
+    return ExtendedKeyUsageOID.SERVER_AUTH if spec.is_serving else ExtendedKeyUsageOID.CLIENT_AUTH
 
 
 def _attributes(certificate: x509.Certificate, kind: x509.ObjectIdentifier) -> list[str]:

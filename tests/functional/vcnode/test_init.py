@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`vcnode init` writes files that daemons, OpenSSL and a second run accept."""
 
+import contextlib
 import json
 import os
 import ssl
@@ -10,9 +11,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 
 from daemonkit.config import binding
+from daemonkit.tls import contexts
 from devkit.pki import Authority
+from tests.systemd import guide
 from vcnode import init_authority
 from vcnode.__main__ import main
 from vcnode.core import init_plan
@@ -298,6 +302,66 @@ def test_a_bundle_of_vc_syncer_needs_no_address(site: NodeRoot) -> None:
     code, _, err = site.run("node", "--root", site.root, "--bundle", out)
     assert (code, err) == (0, "")
     verify(site.ca / "client-ca.crt", site.root / PKI / "vc-syncer/client.crt", "sslclient")
+
+
+def test_a_scraper_and_the_listeners_verify_each_other(site: NodeRoot) -> None:
+    """By the commands of docs/observability.md, and a bundle."""
+    steps = guide.read("docs/observability.md", ("scraper",))["scraper"]
+    (site.directory / "authorities").symlink_to(site.ca)
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    subprocess.run(
+        ["sh", "-ec", steps], cwd=site.directory, env={"PATH": path}, check=True, capture_output=True
+    )
+    out = site.directory / "bundle"
+    trusted = ("--super-ca", site.super_ca, "--kubelet-ca", site.kubelet_ca, "--ca-directory", site.ca)
+    assert site.run("bundle", "--out", out, *NODE, "--scraper", "prometheus", *trusted)[0] == 0
+    code, _, err = site.run("node", "--root", site.root, "--bundle", out)
+    assert (code, err) == (0, "")
+    scraper = site.directory / "prometheus"
+    for daemon in ("vn-agent", "kata-bridge", "kubeproxy-ext", "dnsconfig"):
+        configured = yaml.safe_load((site.root / f"etc/vcnode/{daemon}.yaml").read_text())["metrics"]
+        assert configured["clientNames"] == ["prometheus"]
+        certificate, key, authority = (
+            site.root / configured[each].removeprefix("/")
+            for each in ("certificateFile", "keyFile", "clientCAFile")
+        )
+        server = contexts.server_context(certificate, key, [_der(authority)])
+        client = ssl.create_default_context(cafile=str(scraper / "ca.crt"))
+        client.load_cert_chain(scraper / "tls.crt", scraper / "tls.key")
+        assert common_name_of_client(server, client, "node-7") == "prometheus"
+    verify(site.ca / "metrics-ca.crt", scraper / "tls.crt", "sslclient")
+    assert site.run("scraper", "prometheus", "--out", scraper, "--ca-directory", site.ca)[1] == (
+        "nothing to do: 3 files are as they should be\n"
+    )
+
+
+def test_a_scraper_needs_a_name_and_an_authority(site: NodeRoot) -> None:
+    out = site.directory / "prometheus"
+    assert site.run("scraper", "", "--out", out, "--ca-directory", site.ca)[0] == 3
+    assert (
+        "metrics-ca.crt: no such file" in site.run("scraper", "a", "--out", out, "--ca-directory", site.ca)[2]
+    )
+    assert "give --metrics-ca with --metrics-ca-key" in site.run("scraper", "a", "--out", out)[2]
+    assert not out.exists()
+
+
+def _der(authority: Path) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(authority.read_text())
+
+
+def common_name_of_client(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> str:
+    """Of the client that the server has verified, after a handshake in memory. Raises SSLError."""
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server, server_hostname=name),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for end in (*ends, *ends):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+    subject = ends[1].getpeercert()
+    assert subject is not None
+    return dict(pairs[0] for pairs in subject["subject"])["commonName"]  # type: ignore[misc] # typeshed's union
 
 
 def test_a_bundle_that_others_can_write_is_refused(site: NodeRoot) -> None:

@@ -58,6 +58,7 @@ def test_certificates_are_those_of_the_readme() -> None:
     readme = (ROOT / "README.md").read_text()
     for spec in NODE.certificates():
         if spec.signer is not Signer.SERVING and spec.daemon is not NodeDaemon.VC_SYNCER:
+            assert spec.daemon is not None
             group = f", O={spec.organization}" if spec.organization else ""
             assert f"{spec.daemon.value}/{spec.stem}.{{crt,key}}" in readme
             assert f"CN={spec.common_name}{group}" in readme
@@ -68,6 +69,32 @@ def test_the_serving_certificate_has_all_names_once() -> None:
     serving = node.certificates()[0]
     assert serving.dns_names == ("node-1", "node-1.example.com")
     assert serving.addresses == ("10.0.0.11", "fd00::1")
+
+
+def test_scrapers_have_a_listener_of_each_daemon() -> None:
+    node = dataclasses.replace(NODE, names=("node-1.example.com",), scrapers=("prometheus", "other"))
+    for daemon in NodeDaemon:
+        metrics = init_plan.configuration(daemon, node)["metrics"]
+        (spec,) = (
+            each for each in node.certificates() if (each.daemon, each.signer) == (daemon, Signer.METRICS)
+        )
+        assert spec.is_serving
+        assert (spec.dns_names, spec.addresses) == (("node-1",), ("10.0.0.11",)), (
+            "vn-agent's names are not its"
+        )
+        assert (metrics["certificateFile"], metrics["keyFile"]) == (spec.certificate_path, spec.key_path)
+        assert (metrics["address"], metrics["clientNames"]) == ("10.0.0.11", ["prometheus", "other"])
+
+
+def test_metrics_ports_are_those_of_the_documentation() -> None:
+    document = (ROOT / "docs" / "observability.md").read_text()
+    for daemon in NodeDaemon:
+        assert f"| {daemon.value} | {daemon.metrics_port} |\n" in document
+
+
+def test_without_scrapers_nothing_listens() -> None:
+    assert all("metrics" not in init_plan.configuration(daemon, NODE) for daemon in NodeDaemon)
+    assert Signer.METRICS not in NODE.signers()
 
 
 @pytest.mark.parametrize("daemon", list(NodeDaemon))
@@ -101,6 +128,8 @@ def test_policies_are_applied_before_rights() -> None:
         ({"service_cidrs": ("10.0.0.1/8",)}, "--service-cidr: expected an address range, got '10.0.0.1/8'"),
         ({"resolv_conf": "resolv"}, "--resolv-conf: expected an absolute path, got 'resolv'"),
         ({"daemons": ()}, "--daemons: expected at least one"),
+        ({"scrapers": ("",)}, "--scraper: expected at most 64 printable characters, got ''"),
+        ({"scrapers": ("a\nb",)}, "--scraper: expected at most 64 printable characters, got 'a\\nb'"),
     ],
 )
 def test_settings_that_cannot_be_used_are_named(changed: dict[str, Any], problem: str) -> None:
@@ -113,10 +142,13 @@ def test_good_settings_have_no_problem() -> None:
     assert list(alone.problems()) == [], "vn-agent needs no API server"
     alone = NodeSettings("control", "", "https://10.0.0.1:6443", (NodeDaemon.VC_SYNCER,))
     assert list(alone.problems()) == [], "no other program connects to vc-syncer"
+    scraped = dataclasses.replace(alone, scrapers=("prometheus",))
+    assert list(scraped.problems()) == ["--address: expected an IP address of the node, got ''"]
 
 
 def test_a_bundle_has_the_settings() -> None:
-    assert NodeSettings(**init_plan.read_settings(init_plan.settings_json(NODE))) == NODE
+    for node in (NODE, dataclasses.replace(NODE, scrapers=("prometheus",))):
+        assert NodeSettings(**init_plan.read_settings(init_plan.settings_json(node))) == node
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b'{"nodeName": "a"}', b'{"daemons": ["x"]}'])
