@@ -17,9 +17,9 @@ _DEADLINE_S = 20.0
 @contextmanager
 def _running(daemon: str) -> Iterator[subprocess.Popen[str]]:
     """The script with a daemon that prints its first line when its traps are set."""
-    process = subprocess.Popen(
-        [str(SCRIPT), "sh", "-c", daemon], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+    # As systemd starts it. A shell cannot trap what it inherits as ignored, such as SIGHUP below nohup.
+    argv = ["env", "--default-signal", str(SCRIPT), "sh", "-c", daemon]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
     with process:
         try:
             yield process
