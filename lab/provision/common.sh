@@ -11,12 +11,12 @@ export DESK=/root/lab
 export SHARED=/srv/lab
 export DEBIAN_FRONTEND=noninteractive
 
-# step NAME DIRECTORY [SED-ARGUMENT...]: run the README's block of that name there, as the install section has it.
+# step NAME DIRECTORY [SED-ARGUMENT...]: run the README's block of that name there.
 step() {
     block=$1 directory=$2
     shift 2
-    commands=$(awk -v begin="<!-- install: $block -->" '
-        $0 == begin { inside = 1; next }
+    commands=$(awk -v block="$block" '
+        $0 == "<!-- install: " block " -->" || $0 == "<!-- look: " block " -->" { inside = 1; next }
         inside && $0 == "```" { exit }
         inside && $0 != "```sh"
     ' /vagrant/README.md | sed -e '' "$@")

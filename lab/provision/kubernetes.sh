@@ -64,7 +64,7 @@ kind: KubeletConfiguration
 serverTLSBootstrap: true
 END
     install -d -m 700 /root/.ssh
-    cat /tmp/machines-key.pub >>/root/.ssh/authorized_keys
+    grep -qxFf /tmp/machines-key.pub /root/.ssh/authorized_keys 2>/dev/null || cat /tmp/machines-key.pub >>/root/.ssh/authorized_keys
     exit 0
 fi
 
@@ -79,6 +79,7 @@ cat >/etc/cni/net.d/10-lab.conflist <<END
 END
 
 install -D -m 0600 /tmp/machines-key /root/.ssh/machines-key
+rm /tmp/machines-key
 on_control() {
     ssh -i /root/.ssh/machines-key -o StrictHostKeyChecking=accept-new "root@$CONTROL_ADDRESS" "KUBECONFIG=/etc/kubernetes/admin.conf; export KUBECONFIG; $1"
 }

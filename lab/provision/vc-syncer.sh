@@ -37,3 +37,5 @@ END
 fi
 systemctl enable --now vc-syncer
 retry 60 vcnode status
+# As a pod it would be the second one: its objects are valid, and not made.
+step syncer "$DESK" -e 's/kubectl apply/kubectl apply --dry-run=server/'

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -93,9 +94,24 @@ def _run(packages: Path) -> None:
         except RingError as error:
             raise RingError(f"{error}\n{_state(lab)}") from None
         for worker in lab.topology.workers:
-            _print_line(lab.by_name[worker.name].run("vcnode guests"))
             _print_line(lab.by_name[worker.name].run("vcnode doctor"))
+        looked = "\n".join(lab.provision(name, "look") for name in lab.by_name)
+        _print_line(looked)
+        for tenant in lab.topology.tenants:
+            _check_looked(looked, lab.control.run(f"cat /srv/lab/tenants/{tenant}/key").strip())
     _print_line(f"lab_nodes: all held, after {time.monotonic() - began:.0f} s")
+
+
+def _check_looked(looked: str, key: str) -> None:
+    """Whether the README's commands have shown this tenant's own. Raises AssertionError."""
+    for expected in (
+        f"super cluster  Pod {key}-shop/client\nstate          synced\n",
+        # No Service has the addresses of the README.
+        f"tcp [0-9.]+ -> 10.96.0.10:80 from shop/client of tenant {key}\n-> is rejected: .*, as expected\n",
+        # A plus sign begins the next command.
+        f"pod +shop/client .super cluster: {key}-shop/client[^+]* A  @[0-9.]+ .* NOERROR\n",
+    ):
+        assert re.search(expected, looked), f"no machine shows {expected}"
 
 
 def _start(packages: Path, stack: ExitStack) -> machines.Machines:
