@@ -237,7 +237,8 @@ def is_scraper(name: str) -> bool:
     return 0 < len(name) <= _MAX_SCRAPER_CHARS and name.isascii() and name.isprintable()
 
 
-class _SavedSettings(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+# What has its default is left out: earlier versions read the file if no newer setting is used.
+class _SavedSettings(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     node_name: str
     address: str
     server: str = ""
