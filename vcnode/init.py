@@ -59,7 +59,7 @@ def add_to(verbs: Any) -> None:
         type=Path,
         metavar="DIR",
         help="certificates from `vcnode init bundle`, or Secrets of cert-manager: NAME/tls.crt and"
-        " NAME/tls.key, super-ca.crt, kubelet-ca.crt",
+        " NAME/tls.key, super-ca.crt, kubelet-ca.crt, scrapers-ca.crt",
     )
     node.add_argument("--force", action="store_true", help="replace configuration that has been edited")
     node.add_argument("--dry-run", action="store_true", help="print what would be done")
@@ -171,7 +171,7 @@ def _add_authorities(parser: argparse.ArgumentParser) -> None:
         "--scraper-ca",
         type=Path,
         metavar="FILE",
-        help="authority of scrapers' certificates; default: the one of metrics",
+        help="authority of scrapers' certificates; default: what is there, else the one of metrics",
     )
     _add_ca_directory(own)
     for kind, whom in (

@@ -59,7 +59,8 @@ def _run(arguments: argparse.Namespace, terminal: Terminal, directory: OpenDirec
         if chosen is not None:
             done += _place(FileRequest(name, init_inputs.trusted(chosen, terminal)), directory)
     scrapers = known.certificate(Signer.METRICS)
-    if scrapers is not None and arguments.scraper_ca is None:
+    # What was chosen before stays.
+    if scrapers is not None and directory.read(SCRAPERS_CA, MAX_FILE_BYTES) is None:
         done += _place(FileRequest(SCRAPERS_CA, scrapers.public_bytes(Encoding.PEM)), directory)
     done += _place(FileRequest(SETTINGS_FILE, init_plan.settings_json(node)), directory)
     if rights:
@@ -114,9 +115,17 @@ def run_scraper(arguments: argparse.Namespace, terminal: Terminal) -> int:
     spec = init_plan.scraper(arguments.name)
     known = init_inputs.issuers(arguments, [spec], terminal)
     init_inputs.missing_issuers([spec], known)
+    authority = known.by_signer[spec.signer]
     try:
-        with OpenDirectory.prepare(arguments.out, 0o700) as directory:
-            done = list(_issue(spec, known.by_signer[spec.signer], arguments, directory, terminal))
+        # A directory that is there may be the scraper's own: its mode stays, and what it trusts.
+        with OpenDirectory.find(arguments.out) or OpenDirectory.prepare(arguments.out, 0o700) as directory:
+            trusted = directory.read("ca.crt", MAX_FILE_BYTES)
+            own = authority.certificate.public_bytes(Encoding.PEM)
+            if trusted is not None and trusted.data != own and not arguments.renew:
+                raise ToolError(
+                    f"{directory.path / 'ca.crt'} is of another authority: give another --out, or --renew"
+                )
+            done = list(_issue(spec, authority, arguments, directory, terminal))
     except OSError as error:
         raise ToolError(f"{error.filename}: {error.strerror}") from None
     steps = (

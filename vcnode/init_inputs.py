@@ -65,11 +65,13 @@ def settings(
     *,
     default_name: str | None,
     installed: Sequence[NodeDaemon] = (),
+    is_bundle: bool = False,
     default_daemons: Sequence[NodeDaemon] = (),
     has_server: bool = True,
 ) -> NodeSettings:
-    """The node from the options, then a bundle's file, then defaults. Raises ToolError with all problems.
+    """The node from the options, then a saved file, then defaults. Raises ToolError with all problems.
 
+    `is_bundle`: the file came with certificates, which are for its daemons alone.
     Without `has_server` the super cluster's address need not be given.
     """
     base = init_plan.read_settings(saved) if saved is not None else {}
@@ -81,10 +83,9 @@ def settings(
         except ValueError as error:
             raise ToolError(f"--daemons: unknown daemon {error}") from None
     else:
-        bundled = base.get("daemons", ())
-        # A bundle has nothing for other daemons.
-        daemons = tuple(each for each in installed if not bundled or each in bundled)
-        daemons = daemons or tuple(bundled or default_daemons)
+        named = base.get("daemons", ())
+        daemons = tuple(each for each in installed if not is_bundle or each in named)
+        daemons = daemons or tuple(named or default_daemons)
     node = NodeSettings(
         node_name,
         address,
@@ -138,7 +139,20 @@ def issuers(arguments: argparse.Namespace, specs: Sequence[CertificateSpec], ter
                 raise ToolError(f"{where}: {error}") from None
             if signer is Signer.SERVING:
                 serving_file = where
+    _refuse_shared_authority(found)
     return Issuers(found, serving_file)
+
+
+def _refuse_shared_authority(found: Mapping[Signer, Authority]) -> None:
+    """A listener's key must not pass for vn-agent, whose authority tenants' apiservers trust."""
+    keys = [
+        found[each].certificate.public_key() for each in (Signer.METRICS, Signer.SERVING) if each in found
+    ]
+    if len(keys) == 2 and keys[0] == keys[1]:
+        raise ToolError(
+            "--metrics-ca and --serving-ca are one authority: listeners of metrics could pass for vn-agent;"
+            " create one for metrics (vcnode init ca DIRECTORY --only metrics)"
+        )
 
 
 def _ca_directory(path: Path | None, stack: ExitStack) -> OpenDirectory | None:

@@ -52,7 +52,9 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
             done, steps = _run(arguments, terminal, tree, bundle, is_here=root == Path("/"))
     except OSError as error:
         raise ToolError(f"{error.filename}: {error.strerror}") from None
-    has_keys = arguments.ca_directory or arguments.client_ca_key or arguments.serving_ca_key
+    has_keys = arguments.ca_directory or any(
+        getattr(arguments, f"{signer.value.replace('-', '_')}_ca_key") for signer in Signer
+    )
     notes = [_KEYS_NOTE] if has_keys else []
     init_inputs.write_report(done, steps, terminal, notes, is_dry_run=arguments.dry_run)
     return 0
@@ -66,6 +68,7 @@ def _run(
         bundle.settings or tree.read(f"{CONFIGURATION}/{SETTINGS_FILE}"),
         default_name=platform.node().lower() if is_here else None,
         installed=tree.installed(),
+        is_bundle=bundle.settings is not None,
     )
     known = init_inputs.issuers(arguments, node.certificates(), terminal)
     pairs = list(_plan_pairs(node, tree, bundle, known, terminal.now, renew=arguments.renew))
@@ -165,7 +168,7 @@ def _authorities(
     known: Issuers,
     terminal: Terminal,
 ) -> Iterator[FileRequest]:
-    """The authorities that the daemons trust: given, in the bundle, at hand, or there already."""
+    """The authorities that the daemons trust: given, in the bundle, there already, or at hand."""
     needed = []
     if any(daemon.has_kubeconfig for daemon in node.daemons):
         needed.append((SUPER_CA, arguments.super_ca, "--super-ca"))
@@ -179,10 +182,10 @@ def _authorities(
             data = init_inputs.trusted(chosen, terminal)
         elif (bundled := bundle.authorities.get(name)) is not None:
             data = init_inputs.authorities_of(bundled, f"{arguments.bundle}/{name}", terminal)
-        elif name == SCRAPERS_CA and (issuer := known.certificate(Signer.METRICS)) is not None:
-            data = issuer.public_bytes(Encoding.PEM)
         elif (there := tree.read(path)) is not None:
             data = there
+        elif name == SCRAPERS_CA and (issuer := known.certificate(Signer.METRICS)) is not None:
+            data = issuer.public_bytes(Encoding.PEM)
         else:
             raise ToolError(f"missing: {option}")
         yield FileRequest(path, data)

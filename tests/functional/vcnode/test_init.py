@@ -335,6 +335,57 @@ def test_a_scraper_and_the_listeners_verify_each_other(site: NodeRoot) -> None:
     )
 
 
+def test_the_authority_of_scrapers_stays(site: NodeRoot) -> None:
+    other = Authority.create("other").write(site.directory, "other")
+    assert site.run("ca", site.ca, "--only", "metrics")[0] == 0
+    trusted = site.root / PKI / "scrapers-ca.crt"
+    site.init("--scraper", "prometheus", "--scraper-ca", other)
+    site.init()
+    assert _der(trusted) == _der(other)
+    out = site.directory / "bundle"
+    options = ("--super-ca", site.super_ca, "--kubelet-ca", site.kubelet_ca, "--ca-directory", site.ca)
+    for more in (("--scraper-ca", other), ()):
+        assert site.run("bundle", "--out", out, *NODE, "--scraper", "prometheus", *options, *more)[0] == 0
+        assert _der(out / "scrapers-ca.crt") == _der(other)
+
+
+def test_listeners_cannot_pass_for_vn_agent(site: NodeRoot) -> None:
+    shared = ("--metrics-ca", site.ca / "serving-ca.crt", "--metrics-ca-key", site.ca / "serving-ca.key")
+    code, _, err = site.node("--ca-directory", site.ca, "--scraper", "prometheus", *shared)
+    assert code == 3
+    assert "listeners of metrics could pass for vn-agent" in err
+    assert site.files() == {}
+
+
+def test_each_authoritys_key_is_noted(site: NodeRoot) -> None:
+    assert site.run("ca", site.ca, "--only", "metrics")[0] == 0
+    site.init()
+    own = ("--metrics-ca", site.ca / "metrics-ca.crt", "--metrics-ca-key", site.ca / "metrics-ca.key")
+    code, out, _ = site.node("--scraper", "prometheus", *own)
+    assert code == 0
+    assert "Keys of authorities were read here." in out
+
+
+def test_a_scrapers_own_directory_keeps_its_mode_and_trust(site: NodeRoot) -> None:
+    assert site.run("ca", site.ca, "--only", "metrics")[0] == 0
+    out = site.directory / "prometheus"
+    out.mkdir(0o755)
+    (out / "ca.crt").write_text("another one")
+    words = ("scraper", "prometheus", "--out", out, "--ca-directory", site.ca)
+    assert "ca.crt is of another authority" in site.run(*words)[2]
+    assert sorted(out.iterdir()) == [out / "ca.crt"]
+    assert site.run(*words, "--renew")[0] == 0
+    assert out.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_package_that_comes_later_is_configured(site: NodeRoot) -> None:
+    (site.root / "usr/bin/dnsconfig").unlink()
+    site.init()
+    (site.root / "usr/bin/dnsconfig").touch()
+    site.init()
+    assert "dnsconfig.yaml" in site.files()
+
+
 def test_a_scraper_needs_a_name_and_an_authority(site: NodeRoot) -> None:
     out = site.directory / "prometheus"
     assert site.run("scraper", "", "--out", out, "--ca-directory", site.ca)[0] == 3
