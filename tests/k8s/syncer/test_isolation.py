@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator
 
@@ -68,7 +69,8 @@ def test_super_namespaces_hold_one_tenant_each(synced_ring: SyncedRing, marked: 
     for shop, other in (marked, marked[::-1]):
         for resource in ("pods", "configmaps", "secrets", "services", "serviceaccounts", "endpointslices"):
             for value in shop.super_items(resource):
-                assert _mark(other) not in str(value)
+                for mark in _marks(other):
+                    assert mark not in str(value)
     assert synced_ring.super_cluster.api.is_ready()
 
 
@@ -77,9 +79,15 @@ def _mark(shop: Shop) -> str:
     return f"mark-of-{'first' if shop.tenant is shop.ring.tenants[0] else 'second'}"
 
 
+def _marks(shop: Shop) -> set[str]:
+    """The mark as it is, and as Secrets have it."""
+    mark = _mark(shop)
+    return {mark, base64.b64encode(mark.encode()).decode()}
+
+
 def _foreign(other: Shop, shop: Shop) -> set[str]:
     """What must not be in a list of the tenant of `shop`."""
-    found = {_mark(other), other.super_namespace}
+    found = {*_marks(other), other.super_namespace}
     if not shop.tenant.key.startswith(other.tenant.key):
         found.add(other.tenant.key)
     for value in (*other.items("pods"), *other.super_items("pods")):
