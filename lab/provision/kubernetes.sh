@@ -17,7 +17,7 @@ swapoff -a
 sed -i '/\sswap\s/d' /etc/fstab
 
 apt-get update
-apt-get install --yes ca-certificates curl gpg
+apt-get install --yes ca-certificates curl gpg xz-utils zstd
 mkdir -p "$keyrings"
 curl -fsSL "$kubernetes/Release.key" | gpg --batch --yes --dearmor -o "$keyrings/kubernetes.gpg"
 curl -fsSL "$docker/gpg" | gpg --batch --yes --dearmor -o "$keyrings/docker.gpg"
@@ -49,6 +49,23 @@ END
 systemctl restart containerd
 echo "KUBELET_EXTRA_ARGS=--node-ip=$address" >/etc/default/kubelet
 
+# Kubelets ask for serving certificates (serverTLSBootstrap), and no controller approves them by itself.
+approve="requests=\$(kubectl get csr --field-selector spec.signerName=kubernetes.io/kubelet-serving --output \
+    'jsonpath={range .items[?(@.spec.username==\"system:node:$name\")]}{.metadata.name} {end}')
+    [ -n \"\$requests\" ] && kubectl certificate approve \$requests"
+on_control() {
+    if [ "$name" = "$CONTROL" ]; then
+        KUBECONFIG=/etc/kubernetes/admin.conf sh -c "$1"
+    else
+        ssh -i /root/.ssh/machines-key -o StrictHostKeyChecking=accept-new "root@$CONTROL_ADDRESS" \
+            "KUBECONFIG=/etc/kubernetes/admin.conf; export KUBECONFIG; $1"
+    fi
+}
+approve_serving() {
+    # After a first start the kubelet has its certificate, and the request is gone.
+    [ -e /var/lib/kubelet/pki/kubelet-server-current.pem ] || on_control "$approve"
+}
+
 if [ "$name" = "$CONTROL" ]; then
     [ -e /etc/kubernetes/admin.conf ] || kubeadm init --node-name "$name" --config /dev/stdin <<END
 apiVersion: kubeadm.k8s.io/v1beta4
@@ -63,6 +80,7 @@ apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 serverTLSBootstrap: true
 END
+    retry 60 approve_serving
     install -d -m 700 /root/.ssh
     grep -qxFf /tmp/machines-key.pub /root/.ssh/authorized_keys 2>/dev/null || cat /tmp/machines-key.pub >>/root/.ssh/authorized_keys
     exit 0
@@ -80,16 +98,12 @@ END
 
 install -D -m 0600 /tmp/machines-key /root/.ssh/machines-key
 rm /tmp/machines-key
-on_control() {
-    ssh -i /root/.ssh/machines-key -o StrictHostKeyChecking=accept-new "root@$CONTROL_ADDRESS" "KUBECONFIG=/etc/kubernetes/admin.conf; export KUBECONFIG; $1"
-}
-[ -e /etc/kubernetes/kubelet.conf ] || $(on_control 'kubeadm token create --print-join-command') --node-name "$name"
-serving() {
-    requests=$(on_control "kubectl get csr --field-selector spec.signerName=kubernetes.io/kubelet-serving --output \
-        'jsonpath={range .items[?(@.spec.username==\"system:node:$name\")]}{.metadata.name} {end}'")
-    [ -n "$requests" ] && on_control "kubectl certificate approve $requests"
-}
-retry 60 serving
-mkdir -p "$SHARED"
-chmod 700 "$SHARED"
-on_control "tar --create --directory $SHARED tenants $name" | tar --extract --directory "$SHARED"
+if [ ! -e /etc/kubernetes/kubelet.conf ]; then
+    join=$(on_control 'kubeadm token create --print-join-command')
+    $join --node-name "$name"
+fi
+retry 60 approve_serving
+install -d -m 700 "$SHARED"
+on_control "tar --create --directory $SHARED tenants $name" >/root/shared.tar
+tar --extract --file /root/shared.tar --directory "$SHARED"
+rm /root/shared.tar

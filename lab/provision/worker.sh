@@ -7,14 +7,18 @@
 name=$1
 
 step packages /vagrant/dist
-if [ -d "$SHARED/$name" ]; then
+# Without a new bundle the node keeps what it has.
+if [ -d "$SHARED/$name" ] || [ ! -e /etc/vcnode/node.json ]; then
     step node "$SHARED" -e "s/node-1/$name/g"
 fi
 # Without Kata the handler `kata` is runc: such a guest's rules go into the pod's own network namespace.
-if [ ! -e /opt/kata/bin/containerd-shim-kata-v2 ] && ! grep -q '^runtimes:' /etc/vcnode/kata-bridge.yaml; then
-    cat >>/etc/vcnode/kata-bridge.yaml <<'END'
+begin='# Of the lab: this machine has no Kata.'
+if [ -e /opt/kata/bin/containerd-shim-kata-v2 ]; then
+    sed -i "/^$begin\$/,\$d" /etc/vcnode/kata-bridge.yaml
+elif ! grep -q "^$begin\$" /etc/vcnode/kata-bridge.yaml; then
+    cat >>/etc/vcnode/kata-bridge.yaml <<END
 
-# Of the lab: this machine has no Kata.
+$begin
 runtimes:
 - handlers: [kata]
   channels: [netns]
@@ -23,7 +27,8 @@ fi
 step start /
 for tenant in $TENANTS; do
     tenant=${tenant%%,*}
-    step tenant "$SHARED/tenants/$tenant" -e "s/tenant-1-70b001-test/$(cat "$SHARED/tenants/$tenant/key")/"
+    key=$(cat "$SHARED/tenants/$tenant/key")
+    step tenant "$SHARED/tenants/$tenant" -e "s/tenant-1-70b001-test/$key/"
 done
 retry 60 vcnode status
 step ask /

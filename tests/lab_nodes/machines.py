@@ -52,7 +52,7 @@ class _ControlHost:
         """The command prefix that runs a program there, in mount and process namespaces of its own."""
         fresh = 'mount -t tmpfs tmpfs /run; mount -t tmpfs tmpfs /var/lib; exec "$@"'
         return [
-            *("nsenter", f"--net={self.namespace.path}"),
+            *("nsenter", f"--net={self.namespace.path}", "setpriv", "--pdeathsig", "KILL"),
             *("unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"),
             *("sh", "-ec", fresh, "sh"),
         ]
