@@ -2,7 +2,6 @@
 """Authorities that issue the certificates of nodes: read, created, and used."""
 
 import datetime as dt
-import enum
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import NameOID
 
 from daemonkit.tls.issuing import authority_usage, certificate_builder
 from vcnode.core import node_certificates
@@ -24,13 +23,6 @@ SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 _MIN_RSA_BITS = 2048
 # A machine whose clock is somewhat behind must accept what another one just issued.
 _BACKDATED = dt.timedelta(hours=1)
-
-
-class CertificateUsage(enum.Enum):
-    """What the certificates of an authority are for (RFC 5280, 4.2.1.12)."""
-
-    SERVING = ExtendedKeyUsageOID.SERVER_AUTH
-    CLIENT = ExtendedKeyUsageOID.CLIENT_AUTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +40,7 @@ class Authority:
         """A certificate of a new P-256 key; it ends no later than its authority."""
         key = ec.generate_private_key(ec.SECP256R1())
         authority = self.certificate
-        usage = ExtendedKeyUsageOID.SERVER_AUTH if spec.is_serving else ExtendedKeyUsageOID.CLIENT_AUTH
+        usage = node_certificates.usage_of(spec)
         builder = (
             certificate_builder(
                 _subject(spec.common_name, spec.organization),
@@ -92,8 +84,10 @@ def load(
     return Authority(chain, key)
 
 
-def create(name: str, usages: Sequence[CertificateUsage], *, life: dt.timedelta, now: dt.datetime) -> KeyPair:
-    """A new authority for serving certificates, for client certificates, or both, and no other ones."""
+def create(
+    name: str, usages: Sequence[x509.ObjectIdentifier], *, life: dt.timedelta, now: dt.datetime
+) -> KeyPair:
+    """A new authority for these extended key usages (RFC 5280, 4.2.1.12), and no other ones."""
     key = ec.generate_private_key(ec.SECP256R1())
     # With the date, verifiers that compare subjects distinguish two authorities.
     subject = _subject(f"{name} {now:%Y-%m-%dT%H:%M:%SZ}", None)
@@ -101,7 +95,7 @@ def create(name: str, usages: Sequence[CertificateUsage], *, life: dt.timedelta,
         certificate_builder(subject, subject, key, now - _BACKDATED, now + life)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(authority_usage(crl_sign=True), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([usage.value for usage in usages]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )

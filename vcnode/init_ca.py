@@ -5,11 +5,13 @@ import argparse
 from dataclasses import dataclass
 from datetime import timedelta
 
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
 from daemonkit.files.open_directory import OpenDirectory
 from vcnode import init_authority, init_inputs
 from vcnode.core import init_decision, node_certificates
 from vcnode.core.init_decision import FILE_MODE, KEY_MODE, Done, FileAction
-from vcnode.init_authority import CertificateUsage
 from vcnode.input_file import MAX_FILE_BYTES
 from vcnode.terminal import Terminal, ToolError, columns
 
@@ -19,16 +21,18 @@ class _AuthorityKind:
     """An authority to create. Those that are no default are created only if they are named."""
 
     subject: str
-    usages: tuple[CertificateUsage, ...]
+    usages: tuple[x509.ObjectIdentifier, ...]
     is_default: bool = True
 
 
 # By the stem of their files.
 _KINDS = {
-    "client-ca": _AuthorityKind("vcnode client authority", (CertificateUsage.CLIENT,)),
-    "serving-ca": _AuthorityKind("vcnode serving authority", (CertificateUsage.SERVING,)),
+    "client-ca": _AuthorityKind("vcnode client authority", (ExtendedKeyUsageOID.CLIENT_AUTH,)),
+    "serving-ca": _AuthorityKind("vcnode serving authority", (ExtendedKeyUsageOID.SERVER_AUTH,)),
     "metrics-ca": _AuthorityKind(
-        "vcnode metrics authority", (CertificateUsage.CLIENT, CertificateUsage.SERVING), is_default=False
+        "vcnode metrics authority",
+        (ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH),
+        is_default=False,
     ),
 }
 _STEPS = ("vcnode init bundle", "vcnode init node")

@@ -140,7 +140,7 @@ def authority_problems(
     # Go and OpenSSL want the usage of a leaf in each certificate above it that lists usages.
     extended = _extension(authority, x509.ExtendedKeyUsage)
     for spec in specs:
-        wanted = _usage_of(spec)
+        wanted = usage_of(spec)
         if extended is not None and not {wanted, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE} & set(extended):
             kind = "serving" if spec.is_serving else "client"
             yield f"its extended key usage does not allow {kind} certificates ({spec.name})"
@@ -148,6 +148,11 @@ def authority_problems(
         constraints = _extension(each, x509.NameConstraints)
         if constraints is not None:
             yield from _constraint_problems(constraints, specs)
+
+
+def usage_of(spec: CertificateSpec) -> x509.ObjectIdentifier:
+    """The extended key usage of the certificate (RFC 5280, 4.2.1.12)."""
+    return ExtendedKeyUsageOID.SERVER_AUTH if spec.is_serving else ExtendedKeyUsageOID.CLIENT_AUTH
 
 
 def serving_names(certificate: x509.Certificate) -> frozenset[str]:
@@ -177,7 +182,7 @@ def _differences(
     if _is_authority(leaf):
         yield "it is an authority's certificate"
     extended = _extension(leaf, x509.ExtendedKeyUsage)
-    if extended is not None and _usage_of(spec) not in extended:
+    if extended is not None and usage_of(spec) not in extended:
         yield f"its extended key usage does not allow {'serving' if spec.is_serving else 'clients'}"
     if issuer is not None and not _is_issued_by(leaf, issuer):
         yield f"another authority issued it, not {subject_text(issuer)}"
@@ -222,10 +227,6 @@ def _is_within(name: str, tree: x509.GeneralName) -> bool:
 def _is_authority(certificate: x509.Certificate) -> bool:
     constraints = _extension(certificate, x509.BasicConstraints)
     return constraints is not None and constraints.ca
-
-
-def _usage_of(spec: CertificateSpec) -> x509.ObjectIdentifier:
-    return ExtendedKeyUsageOID.SERVER_AUTH if spec.is_serving else ExtendedKeyUsageOID.CLIENT_AUTH
 
 
 def _attributes(certificate: x509.Certificate, kind: x509.ObjectIdentifier) -> list[str]:
