@@ -98,7 +98,7 @@ def _run(packages: Path) -> None:
         looked = "\n".join(lab.provision(name, "look") for name in lab.by_name)
         _print_line(looked)
         for tenant in lab.topology.tenants:
-            _check_looked(looked, lab.control.run(f"cat /srv/lab/tenants/{tenant}/key").strip())
+            _check_looked(looked, lab.key_of(tenant))
     _print_line(f"lab_nodes: all held, after {time.monotonic() - began:.0f} s")
 
 

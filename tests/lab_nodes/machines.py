@@ -20,13 +20,13 @@ import yaml
 from devkit.pki import Authority, Leaf
 from tests.k8s.build import Binaries
 from tests.k8s.ring import cgroups, controllers, images, network, traces
+from tests.k8s.ring.booted import BootedNode, Host
 from tests.k8s.ring.controlplane import Apiserver, Authorities, start_apiserver, start_etcd
 from tests.k8s.ring.network import NetworkNamespace
 from tests.k8s.ring.processes import RingProcess, run
 from tests.k8s.syncer import provisioned
 from tests.k8s.syncer.node import ClusterParts, start_bare_node, start_kube_proxy
 from tests.lab_nodes.topology import LAB, Topology, Worker
-from tests.systemd.booted import BootedNode, Host
 
 _REPOSITORY = LAB.parent
 # Long enough for a machine that builds beside it.
@@ -71,6 +71,10 @@ class Machines:
     @property
     def control(self) -> BootedNode:
         return self.by_name[self.topology.control]
+
+    def key_of(self, tenant: str) -> str:
+        """The cluster key that the scripts gave it. Raises `RingError`."""
+        return self.control.run(f"cat {_SHARED}/tenants/{tenant}/key").strip()
 
     def provision(self, machine: str, script: str, *arguments: str) -> str:
         """Run a script of `lab/provision` there; what it printed. Raises `RingError`."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from devkit.pki import Authority, Leaf
 from tests.k8s.build import Binaries
 from tests.k8s.ring.api import KubernetesApi
+from tests.k8s.ring.booted import BootedNode
 from tests.k8s.ring.certs import write_leaf
 from tests.k8s.ring.controlplane import (
     Apiserver,
@@ -31,7 +32,6 @@ from tests.k8s.ring.network import NetworkNamespace
 from tests.k8s.ring.node import KubeletIdentity, RealNode
 from tests.k8s.ring.processes import SYSTEM_PATH, RingError, run, wait_for
 from tests.k8s.ring.tenants import HandSyncer, RingTenant
-from tests.systemd.booted import BootedNode
 from tests.systemd.guide import ROOT
 
 NODE, TENANT = "node-1", "tenant-1-70b001-test"
