@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Prometheus text format, version 0.0.4, read and written.
+"""The Prometheus text format, version 0.0.4, read and written; OpenMetrics 1.0, read.
 
 https://github.com/prometheus/docs/blob/main/docs/instrumenting/exposition_formats.md
+https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md
+
+OpenMetrics is written as the older format: times in ms, no exemplars, and no types that only it has.
 
 A label value may contain anything, also the text of other labels. So every label block is scanned
 from brace to brace by the grammar, and no search for `namespace="` decides. A cadvisor
@@ -21,14 +24,22 @@ _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*+"
 _GAP, _BLANKS = r"[ \t]*+", r"[ \t]++"
 _BLOCK = r'\{(?:[^"{}\n]*+"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+")*+[^"{}\n]*+\}'
 # What Go's ParseFloat takes of the numbers that Prometheus writes.
-_VALUE = r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|[+-]?Inf|NaN"
+_VALUE = r"(?:[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|[+-]?Inf|NaN)"
 _SAMPLE = re.compile(rf"({_NAME}){_GAP}({_BLOCK})?{_GAP}({_VALUE})(?:{_BLANKS}(-?[0-9]{{1,19}}))?{_GAP}")
+# In OpenMetrics, times are in seconds, and an exemplar may follow: labels of a trace, its value and time.
+_SECONDS = r"-?[0-9]{1,19}(?:\.[0-9]{0,19})?"
+_OPENMETRICS_SAMPLE = re.compile(
+    rf"({_NAME})({_BLOCK})?{_BLANKS}({_VALUE})(?:{_BLANKS}({_SECONDS}))?"
+    rf"(?:{_BLANKS}#{_BLANKS}{_BLOCK}{_BLANKS}{_VALUE}(?:{_BLANKS}{_SECONDS})?)?"
+)
+_EOF = "# EOF"
 _LABEL = re.compile(
     rf"{_GAP}(?P<name>[a-zA-Z_][a-zA-Z0-9_]*+){_GAP}={_GAP}"
     rf'"(?P<value>(?:[^"\\\n]++|\\[\\"n])*+)"{_GAP}(?P<more>,?)'
 )
 _COMMENT = re.compile(rf"#{_BLANKS}(HELP|TYPE){_BLANKS}({_NAME})(?:{_BLANKS}(.*+))?")
 _TYPES = frozenset({"counter", "gauge", "histogram", "summary", "untyped"})
+_OPENMETRICS_TYPES = frozenset({"unknown", "info", "stateset", "gaugehistogram"})
 
 _ESCAPED = re.compile(r"\\(.)")
 _PLAIN = {"\\": "\\", '"': '"', "n": "\n"}
@@ -55,7 +66,7 @@ def lines(page: bytes) -> Iterator[Sample | Comment]:
     """The rows and the HELP and TYPE lines of a page, in order. Raises PageError.
 
     Label blocks are delimited here and taken apart by `labels`. Every line has to end, the last one
-    too, which is how a page that was cut off is known.
+    too, which is how a page that was cut off is known. A page that ends in `# EOF` is OpenMetrics.
     """
     try:
         text = page.decode("utf-8")
@@ -63,24 +74,34 @@ def lines(page: bytes) -> Iterator[Sample | Comment]:
         raise PageError("not UTF-8") from error
     if text and not text.endswith("\n"):
         raise PageError("cut off within a line")
+    is_openmetrics = text.endswith(f"\n{_EOF}\n") or text == f"{_EOF}\n"
+    if is_openmetrics:
+        text = text[: -len(_EOF) - 1]
     for line in text.split("\n"):
         if line.startswith("#"):
+            if line == _EOF:
+                raise PageError("goes on after its end")
             comment = _COMMENT.fullmatch(line)
             if comment is not None:
-                yield _comment(comment)
+                yield _comment(comment, is_openmetrics=is_openmetrics)
             continue
         if not line:
             continue
-        sample = _SAMPLE.fullmatch(line)
-        if sample is None:
+        match = _OPENMETRICS_SAMPLE.fullmatch(line) if is_openmetrics else _SAMPLE.fullmatch(line)
+        if match is None:
             raise PageError("a line is neither a sample nor a comment")
-        yield Sample(*sample.groups(""))
+        sample = Sample(*match.groups(""))
+        if is_openmetrics and sample.time:
+            sample = sample._replace(time=str(round(float(sample.time) * 1000)))
+        yield sample
 
 
-def _comment(match: re.Match[str]) -> Comment:
+def _comment(match: re.Match[str], *, is_openmetrics: bool) -> Comment:
     comment = Comment(*match.groups(""))
     if comment.word == "TYPE" and comment.text.strip() not in _TYPES:
-        raise PageError("a family is of no known type")
+        if not is_openmetrics or comment.text.strip() not in _OPENMETRICS_TYPES:
+            raise PageError("a family is of no known type")
+        return comment._replace(text="untyped")
     return comment
 
 

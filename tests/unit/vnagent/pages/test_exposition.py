@@ -83,6 +83,51 @@ def test_malformed_lines(bad: bytes) -> None:
         list(lines(b"good 1\n" + bad))
 
 
+OPENMETRICS = r"""# TYPE a counter
+# UNIT a seconds
+# HELP a Words.
+a_total{x="y # {"} 1 1395066363.25 # {trace="\"} 9"} 0.5 1395066363.1
+a_total 2 # {} 1
+a_created 1395066363
+# TYPE b info
+b_info{v="1"} 1
+# EOF
+"""
+
+
+def test_openmetrics_is_read_as_the_older_format() -> None:
+    assert list(lines(OPENMETRICS.encode())) == [
+        Comment("TYPE", "a", "counter"),
+        Comment("HELP", "a", "Words."),
+        Sample("a_total", '{x="y # {"}', "1", "1395066363250"),
+        Sample("a_total", "", "2", ""),
+        Sample("a_created", "", "1395066363", ""),
+        Comment("TYPE", "b", "untyped"),
+        Sample("b_info", '{v="1"}', "1", ""),
+    ]
+    assert list(lines(b"# EOF\n")) == []
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"# EOF\na 1\n# EOF\n",
+        b"a 1\n# EOF\n# EOF\n",
+        b"# EOF\na 1\n",
+        b"a 1 1.5.5\n# EOF\n",
+        b"a 1 # 1\n# EOF\n",
+        b"a 1 # {}\n# EOF\n",
+        b"a 1 # {} 1 1 1\n# EOF\n",
+        # An exemplar is of OpenMetrics alone.
+        b"a 1 # {} 1\n",
+        b"# TYPE a weird\n# EOF\n",
+    ],
+)
+def test_malformed_openmetrics(bad: bytes) -> None:
+    with pytest.raises(PageError):
+        list(lines(bad))
+
+
 @pytest.mark.parametrize(
     ("block", "found"),
     [
