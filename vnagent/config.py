@@ -122,10 +122,20 @@ class Audit:
         return None if self.file.name == "-" else self.file
 
 
+class NodeFigures(enum.Enum):
+    OWN_PODS = "ownPods"
+    NODE = "node"
+
+
 @dataclass(frozen=True, slots=True)
 class Pages:
     max_age_seconds: float = setting(
         2.0, minimum=0.0, maximum=60.0, doc="tenants share one read of a kubelet page for so long; 0: never"
+    )
+    node_figures: NodeFigures = setting(
+        NodeFigures.OWN_PODS,
+        doc="what a vNode's processor time and memory are: sums over the tenant's own pods, or the node's,"
+        " which show what its neighbours use",
     )
 
 

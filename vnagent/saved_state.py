@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last good state on disk: the tenants, their certificates in rotation, and the tenants' pods.
+"""The last good state on disk: the tenants, their certificates in rotation, the tenants' pods, and the
+processor time that these pods have used.
 
 It is served after a restart until the sources have synced, so that logs work while the control plane is
 away. Nothing else depends on it: a full disk is reported, and a damaged file is reported and ignored.
@@ -22,15 +23,21 @@ from tenancy.ownership import Owned, OwnerIndex
 from tenancy.registry import Problem, Registry, SpiffeTrust
 from tenancy.removals import Distrust
 from tenancy.tenant import Role
+from vnagent.pages import node_cpu
+from vnagent.pages.node_cpu import NodeCpu
 from vnagent.tenants.client_lists import ClientLists
 
 TENANTS_FILE = "tenants.json"
 PODS_FILE = "pods.json"
 ROTATIONS_FILE = "rotations.json"
+NODE_CPU_FILE = "node-cpu.json"
 # 10 000 tenants of 20 KB.
 MAX_FILE_BYTES = 256 << 20
 # How often what did not change is confirmed on disk: so much older than true a saved age may be.
 CONFIRM_S = 60.0
+# As the interval of metrics-server. What a pod has used since the last write is lost if the daemon is killed
+# and the pod ends before the next start: a vNode's total then falls by it.
+NODE_CPU_S = 15.0
 # Changes come in bursts.
 SETTLE_S = 0.5
 
@@ -110,6 +117,15 @@ class SavedState:
             return None
         return Loaded(OwnerIndex(pods), saved.age_s)
 
+    def load_node_cpu(self) -> dict[str, NodeCpu]:
+        """The processor times of vNodes, by page; empty if none can be used."""
+        saved = self._load(NODE_CPU_FILE)
+        try:
+            return {} if saved is None else node_cpu.load(saved.value.content)
+        except (ValueError, RecursionError) as error:
+            _log.error("saved processor times are invalid: vNodes' totals start again", reason=error)
+            return {}
+
     def _load(self, name: str) -> Loaded[_Saved] | None:
         return self._files.load(
             name,
@@ -139,19 +155,24 @@ class SavedState:
     def pods_confirmed(self, index: OwnerIndex, *, is_new: bool) -> None:
         self._confirm(PODS_FILE, lambda: msgspec.json.encode(tuple(index)), is_new=is_new)
 
+    def node_cpu_confirmed(self, totals: Mapping[str, NodeCpu], *, is_new: bool) -> None:
+        """`is_new`: a pod has begun or ended. `totals` is read when it is written."""
+        self._confirm(NODE_CPU_FILE, lambda: node_cpu.dump(totals), is_new=is_new, confirm_s=NODE_CPU_S)
+
     def _confirm(
         self,
         name: str,
         content: Callable[[], bytes],
         *,
         is_new: bool,
+        confirm_s: float = CONFIRM_S,
         distrust: Distrust | None = None,
         lists: ClientLists = _NO_LISTS,
     ) -> None:
         now = self._clock()
         if self._is_closed:
             return
-        if is_new or now - self._written_at.get(name, float("-inf")) >= CONFIRM_S:
+        if is_new or now - self._written_at.get(name, float("-inf")) >= confirm_s:
             self._due[name] = _Due(content, now, distrust, lists)
 
     async def run(self) -> None:

@@ -20,13 +20,14 @@ from daemonkit.tls.contexts import TlsError
 from tenancy.registry import Registry
 from vnagent import live_metrics
 from vnagent.audit_log import AuditLog
-from vnagent.config import VnAgentConfiguration
+from vnagent.config import NodeFigures, VnAgentConfiguration
 from vnagent.core.limits import Limits
 from vnagent.dispatch import Dispatcher
 from vnagent.downstream.admission import Admission
 from vnagent.downstream.client_connection import open_client
 from vnagent.downstream.handshakes import Handshakes
 from vnagent.downstream.listener import Listener
+from vnagent.exchange.node_totals import NodeTotals
 from vnagent.exchange.page_service import PageService
 from vnagent.metrics import AgentMetrics
 from vnagent.reload import Reloadable, Reloader
@@ -74,7 +75,6 @@ class Service:
         kubelet = config.kubelet
         address = KubeletAddress(kubelet.address, kubelet.port, kubelet.server_name or kubelet.address)
         self._kubelet = KubeletPool(self._poller, address, kubelet_context(config))
-        self._pages = PageService(self._kubelet, config.pages.max_age_seconds, self._tasks)
         self.state = AgentState(
             poller=self._poller,
             limits=Limits(
@@ -91,6 +91,14 @@ class Service:
         if config.state_directory is not None:
             self._saved = SavedState(config.state_directory, self._metrics.state_errors)
             self._saved.prepare()
+        self._totals = NodeTotals(lambda: self.state.registry.tenants, self._saved)
+        self._pages = PageService(
+            self._kubelet,
+            config.pages.max_age_seconds,
+            self._tasks,
+            self._totals,
+            has_node_figures=config.pages.node_figures is NodeFigures.NODE,
+        )
         self._publisher = Publisher(config, self.state, self._saved)
         self._sources = ConfiguredSources(config, self.state, self._publisher, self._kubelet, self._tasks)
         live_metrics.watch(self._metrics.registry, self.state, self._kubelet, self._publisher, self._sources)
@@ -199,6 +207,7 @@ class Service:
             scrapes=self._config.metrics,
         )
         self._publisher.restore()
+        self._totals.restore()
         for source in self._reloadables:
             source.poll()  # so that the present content is not a change later
         self._handshakes.start()
@@ -255,6 +264,7 @@ class Service:
 
     async def _stop(self, manager: ServiceManager) -> None:
         self._listener.stop()
+        self._totals.save()
         if manager.can_hand_over:
             # The next process binds the status socket and owns the saved state. This one follows its sources
             # to the end: what is revoked meanwhile loses its streams.

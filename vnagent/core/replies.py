@@ -121,6 +121,11 @@ def refusal(
     )
 
 
+# Of pages, which clients get compressed or not as they ask (RFC 9110, 12.5.5).
+VARIES = "Vary: Accept-Encoding\r\n"
+GZIP = "Content-Encoding: gzip\r\n"
+
+
 def whole_reply(
     status: int,
     content_type: str,

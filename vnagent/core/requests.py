@@ -112,6 +112,7 @@ class PageRequest(NamedTuple):
     endpoint: Endpoint
     is_head: bool
     only_cpu_and_memory: bool
+    accepts_gzip: bool = False
 
 
 class Health(NamedTuple):
@@ -248,7 +249,26 @@ def _parse_page(head: RequestHead, endpoint: Endpoint, query: str) -> PageReques
         only_cpu_and_memory = parse_page_options(query) if is_stats else False
     except QueryError as error:
         return Refusal(endpoint, 400, error.reason, must_close=True)
-    return PageRequest(endpoint, head.method == "HEAD", only_cpu_and_memory)
+    return PageRequest(endpoint, head.method == "HEAD", only_cpu_and_memory, _accepts_gzip(head))
+
+
+# A member of Accept-Encoding (RFC 9110, 12.5.3). A weight of zero refuses the coding.
+_CODING = re.compile(
+    rb"[ \t]{0,8}(gzip|x-gzip|\*)[ \t]{0,8}(?:;[ \t]{0,8}[qQ]=([01](?:\.[0-9]{0,3})?))?[ \t]{0,8}"
+)
+_MAX_MEMBERS = 16
+
+
+def _accepts_gzip(head: RequestHead) -> bool:
+    """Whether the client takes gzip: by its own name, or by `*` where the name is not listed."""
+    weights: dict[bytes, bool] = {}
+    for line in head.fields.all(b"accept-encoding"):
+        for member in line.lower().split(b",", _MAX_MEMBERS)[:_MAX_MEMBERS]:
+            found = _CODING.fullmatch(member)
+            if found is not None:
+                name = found[1].removeprefix(b"x-")
+                weights[name] = found[2] is None or float(found[2]) > 0
+    return weights.get(b"gzip", weights.get(b"*", False))
 
 
 def _parse_logs(namespace: str, pod: str, container: str, query: str) -> ContainerLogs | Refusal:

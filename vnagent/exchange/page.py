@@ -67,7 +67,10 @@ class PageExchange:
         client, log = self._client, self._state.request_log
         if client.exchange is not self:
             return
-        if not can_hold(self._usage, len(page.body)):
+        body, coding = page.body, ""
+        if self._page.accepts_gzip and page.compressed is not None:
+            body, coding = page.compressed, replies.GZIP
+        if not can_hold(self._usage, len(body)):
             self._fail(429, "too-much-unread")
             return
         log.record(client.caller, self._page, OWN_VIEW, 200, self._request_id, client.begun_s)
@@ -75,19 +78,20 @@ class PageExchange:
         reply = replies.whole_reply(
             200,
             page.content_type,
-            page.body if len(page.body) <= PIECE_BYTES else b"",
+            body if len(body) <= PIECE_BYTES else b"",
             self._request_id,
             is_close=self._state.is_draining,
             is_head=self._page.is_head,
-            length=len(page.body),
+            length=len(body),
             date=log.date,
+            extra=replies.VARIES + coding,
         )
-        if len(page.body) <= PIECE_BYTES or self._page.is_head:
+        if len(body) <= PIECE_BYTES or self._page.is_head:
             client.answer(reply, is_close=False)
             return
         client.transport.write(reply)
-        self._rest = memoryview(page.body)
-        self._usage.unsent_bytes += len(page.body)
+        self._rest = memoryview(body)
+        self._usage.unsent_bytes += len(body)
         is_wanted = True
         while is_wanted:
             is_wanted = self._send_piece()

@@ -3,15 +3,17 @@
 
 A row is kept if its family is listed here, and its parsed namespace and pod labels are those of a super pod
 of the tenant. Its pod uid (where it has one) must be that pod's, its container (where it has one) the
-tenant's. Its listed labels are kept, with the tenant's own namespace, pod and pod uid. The node's rows are
-replaced: those of `resource` are sums over the tenant's pods, and its scrape errors are zero.
+tenant's. Its listed labels are kept, with the tenant's own namespace, pod and pod uid. The node's rows of
+`resource` are replaced by sums over the tenant's pods. The processor time has that of ended pods, too
+(`node_cpu`). Scrape errors are the kubelet's: they are about the read that tenants share.
 """
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tenancy.ownership import Owned, OwnerIndex
+from tenancy.ownership import Owned
 from vnagent.pages.exposition import (
     Comment,
     Sample,
@@ -22,7 +24,13 @@ from vnagent.pages.exposition import (
     number,
     sample_text,
 )
-from vnagent.pages.page import PROMETHEUS_TEXT, PageError, PageKind
+from vnagent.pages.node_cpu import CpuReading, CpuSample, PodKey
+from vnagent.pages.page import PROMETHEUS_TEXT, PageError, PageKind, View
+
+_POD_CPU, _NODE_CPU = "pod_cpu_usage_seconds_total", "node_cpu_usage_seconds_total"
+_NS_PER_S = 10**9
+# metrics-server takes zero for a failure, and leaves out the node (pkg/scraper/client/resource/decode.go).
+_LEAST = {_NODE_CPU: "0.000000001", "node_memory_working_set_bytes": "1"}
 
 # The cgroup of a pod ends in its uid, which distinguishes it from an earlier pod of its name:
 # .../pod<uid> with the cgroupfs driver, ...-pod<uid with underscores>.slice with systemd's
@@ -71,8 +79,8 @@ class RowFamily:
 
     name: str
     comments: dict[str, str] = field(default_factory=dict)
-    rows: dict[tuple[str, str], dict[tuple[str, RowOwner], Sample]] = field(default_factory=dict)
-    node_time: str = ""
+    rows: dict[PodKey, dict[tuple[str, RowOwner], Sample]] = field(default_factory=dict)
+    node: Sample | None = None
 
 
 Families = dict[str, RowFamily]
@@ -90,7 +98,8 @@ def _parse(page: bytes, allowed: Allowed) -> Families:
         is_empty = False
         name = line.name
         if name in allowed.node or name in allowed.errors:
-            families.setdefault(name, RowFamily(name)).node_time = line.time
+            if not line.block:
+                families.setdefault(name, RowFamily(name)).node = line
             continue
         family_name = allowed.families.get(name)
         if family_name is None:
@@ -107,7 +116,8 @@ def _parse(page: bytes, allowed: Allowed) -> Families:
     if is_empty and not allowed.may_be_empty:
         raise PageError("holds no samples")
     for family in families.values():
-        family.comments = comments.get(family.name, {})
+        # OpenMetrics has a counter's comments without the suffix.
+        family.comments = comments.get(family.name) or comments.get(family.name.removesuffix("_total"), {})
     return families
 
 
@@ -151,16 +161,18 @@ class _RowOwners:
         return self._known.setdefault((*fields, who), RowOwner(*fields, who)) if is_sandbox else who
 
 
-def _render(families: Families, index: OwnerIndex, tenant: str, allowed: Allowed) -> bytes:
-    pods = index.pods_of(tenant)
+def _render(families: Families, view: View, allowed: Allowed) -> bytes:
+    pods = view.index.pods_of(view.tenant)
     text: list[str] = []
     for family in families.values():
-        if family.name in allowed.errors:
-            rows = [sample_text(family.name, "", "0", family.node_time)]
-        elif family.name in allowed.node:
-            rows = _sum(family, families.get(allowed.node[family.name]), pods)
-        else:
+        if family.node is None:
             rows = [row for pod in pods for row in _rows_of(family, pod)]
+        elif family.name in allowed.errors or view.has_node_figures:
+            rows = [sample_text(family.name, "", family.node.value, family.node.time)]
+        elif family.name == _NODE_CPU:
+            rows = [_cpu_total(family.node, view.cpu)]
+        else:
+            rows = [_sum(family.node, families.get(allowed.node[family.name]), pods)]
         if rows:
             text.append(family_text(family.name, family.comments))
             text += rows
@@ -183,23 +195,45 @@ def _rows_of(family: RowFamily, pod: Owned) -> Iterable[str]:
         yield sample_text(name, f"{who.before}{whose}{uid}{who.after}", sample.value, sample.time)
 
 
-def _sum(node: RowFamily, family: RowFamily | None, pods: Iterable[Owned]) -> list[str]:
-    """The node's row as the sum over `pods`, of the time of the latest of them.
+def _cpu_total(node: Sample, total: CpuSample | None) -> str:
+    """The node's processor time as that of the tenant's pods, in seconds; never zero."""
+    if total is None or not total.ns:
+        return sample_text(node.name, "", _LEAST[node.name], node.time)
+    whole, part = divmod(total.ns, _NS_PER_S)
+    seconds = f"{whole}.{part:09d}".rstrip("0").rstrip(".")
+    return sample_text(node.name, "", seconds, str(total.at_ms) if total.at_ms > 0 else node.time)
 
-    Without pods it is zero, at the time of the node's own row: metrics-server takes a page without node
-    rows for a broken one.
-    """
+
+def _sum(node: Sample, family: RowFamily | None, pods: Iterable[Owned]) -> str:
+    """The node's row as the sum over `pods`, of the time of the latest of them; without pods, of the time of
+    the node's own row."""
     samples = [sample for pod in pods if family is not None for _, _, sample in _rows_of_pod(family, pod)]
     total = sum((float(sample.value) for sample in samples), start=0.0)
     times = [int(sample.time) for sample in samples if sample.time]
-    return [sample_text(node.name, "", number(total), str(max(times)) if times else node.node_time)]
+    value = _LEAST.get(node.name, "0") if total == 0 else number(total)
+    return sample_text(node.name, "", value, str(max(times)) if times else node.time)
 
 
-def _page(allowed: Allowed) -> PageKind[Families]:
+def _read_cpu(families: Families) -> CpuReading:
+    """The processor times of all pods. One that is no time, or has none, is left out."""
+    found: dict[PodKey, CpuSample] = {}
+    family = families.get(_POD_CPU)
+    for pod, rows in (family.rows if family is not None else {}).items():
+        sample = next(iter(rows.values()))
+        seconds = float(sample.value)
+        if sample.time and math.isfinite(seconds) and seconds >= 0:
+            found[pod] = CpuSample(round(seconds * _NS_PER_S), int(sample.time))
+    node = families.get(_NODE_CPU)
+    node_time = node.node.time if node is not None and node.node is not None else ""
+    return CpuReading(found, int(node_time or 0))
+
+
+def _page(allowed: Allowed, *, has_cpu: bool = False) -> PageKind[Families]:
     return PageKind(
         PROMETHEUS_TEXT,
         lambda page: _parse(page, allowed),
-        lambda families, index, tenant: _render(families, index, tenant, allowed),
+        lambda families, view: _render(families, view, allowed),
+        read_cpu=_read_cpu if has_cpu else None,
     )
 
 
@@ -215,18 +249,19 @@ RESOURCE = _page(
             "container_start_time_seconds",
             "container_swap_limit_bytes",
             "container_swap_usage_bytes",
-            "pod_cpu_usage_seconds_total",
+            _POD_CPU,
             "pod_memory_working_set_bytes",
             "pod_swap_usage_bytes",
         ),
         labels=frozenset({"container"}),
         node={
-            "node_cpu_usage_seconds_total": "pod_cpu_usage_seconds_total",
+            _NODE_CPU: _POD_CPU,
             "node_memory_working_set_bytes": "pod_memory_working_set_bytes",
             "node_swap_usage_bytes": "pod_swap_usage_bytes",
         },
         errors=frozenset({"scrape_error", "resource_scrape_error"}),
-    )
+    ),
+    has_cpu=True,
 )
 
 # Left out on purpose: `id` and `name` (cgroup path with the super uid, runtime id), `image` (as the

@@ -10,6 +10,7 @@ import msgspec
 from daemonkit.kube import deep_json
 from tenancy.ownership import OwnerIndex
 from vnagent.core.list_splitter import Item
+from vnagent.pages.node_cpu import CpuReading, CpuSample, NodeCpu
 
 JSON = "application/json"
 # The text format that the kubelet answers with where no other is asked for.
@@ -42,23 +43,41 @@ class Collector(Protocol[Collected]):
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """For whom a page is rendered. The index has to be synced: a caller that has none answers 503, as an
+    empty page would be a lie.
+
+    `cpu` is the processor time of the tenant's pods on this node, ended ones included. `has_node_figures`:
+    the tenant sees the figures of the node itself, in place of the sums over its own pods.
+    """
+
+    index: OwnerIndex
+    tenant: str
+    cpu: CpuSample | None = None
+    has_node_figures: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PageKind(Generic[Parsed]):
     """One of the kubelet's pages as a tenant sees it.
 
     `parse` reads the kubelet's bytes once for all tenants; `render` writes what one tenant may see
-    of it, and looks at that tenant's pods only. The index has to be synced: a caller that has none
-    answers 503, as an empty page would be a lie.
+    of it, and looks at that tenant's pods only. `read_cpu` is of pages with processor times.
     """
 
     content_type: str
     parse: Callable[[bytes], Parsed]
-    render: Callable[[Parsed, OwnerIndex, str], bytes]
+    render: Callable[[Parsed, View], bytes]
     # Only for a list whose items are objects that tenants write, and so as large as they like.
     collector: Callable[[], Collector[Parsed]] | None = None
+    read_cpu: Callable[[Parsed], CpuReading] | None = None
 
     def rebuild(self, page: bytes, index: OwnerIndex, tenant: str) -> bytes:
-        """The kubelet's `page` as `tenant` sees it. Raises PageError."""
-        return self.render(self.parse(page), index, tenant)
+        """The kubelet's `page` as `tenant` sees it, if it is the first one. Raises PageError."""
+        parsed, node_cpu = self.parse(page), NodeCpu()
+        if self.read_cpu is not None:
+            node_cpu.take(self.read_cpu(parsed), index)
+        return self.render(parsed, View(index, tenant, node_cpu.total(tenant)))
 
 
 def decode(decoder: msgspec.json.Decoder[Value], page: msgspec.Raw | bytes) -> Value:

@@ -15,9 +15,9 @@ import msgspec
 
 from daemonkit.kube.object_limits import limits_of
 from daemonkit.kube.resources import PODS as PODS_RESOURCE
-from tenancy.ownership import Owned, OwnerIndex
+from tenancy.ownership import Owned
 from vnagent.core.list_splitter import Item, TooLarge
-from vnagent.pages.page import JSON, PageError, PageKind, collect, decode, encode
+from vnagent.pages.page import JSON, PageError, PageKind, View, collect, decode, encode
 
 _CONDITIONS = frozenset(
     {
@@ -196,13 +196,13 @@ def parse(page: bytes) -> Pods:
     return collect(page, PodsCollector())
 
 
-def render(pods: Pods, index: OwnerIndex, tenant: str) -> bytes:
-    """The PodList of `tenant`'s pods, in its own names and uids, as JSON."""
+def render(pods: Pods, view: View) -> bytes:
+    """The PodList of the tenant's pods, in its own names and uids, as JSON."""
     return encode(
         _Rebuilt(
             [
                 _translated(pod, owned)
-                for owned in index.pods_of(tenant)
+                for owned in view.index.pods_of(view.tenant)
                 if (pod := pods.get((owned.super_namespace, owned.super_name, owned.super_uid)))
             ]
         )

@@ -7,8 +7,7 @@ containers are kept; the page's image is the runtime's id and is left out.
 
 import msgspec
 
-from tenancy.ownership import OwnerIndex
-from vnagent.pages.page import JSON, PageError, PageKind, decode, encode
+from vnagent.pages.page import JSON, PageError, PageKind, View, decode, encode
 
 
 class RunningContainer(msgspec.Struct):
@@ -65,10 +64,10 @@ def parse(page: bytes) -> Running:
     }
 
 
-def render(running: Running, index: OwnerIndex, tenant: str) -> bytes:
-    """The PodList of the pods that are `tenant`'s, in its own names and uids, as JSON."""
+def render(running: Running, view: View) -> bytes:
+    """The PodList of the pods that are the tenant's, in its own names and uids, as JSON."""
     pods = []
-    for owned in index.pods_of(tenant):
+    for owned in view.index.pods_of(view.tenant):
         containers = running.get((owned.super_namespace, owned.super_name, owned.super_uid))
         if containers is not None:
             mine = [container for container in containers if container.name in owned.containers]

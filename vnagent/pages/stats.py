@@ -9,11 +9,13 @@ cluster injected.
 """
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 import msgspec
 
-from tenancy.ownership import Owned, OwnerIndex
-from vnagent.pages.page import JSON, PageKind, decode, encode
+from tenancy.ownership import Owned
+from vnagent.pages.node_cpu import CpuReading, CpuSample, PodKey
+from vnagent.pages.page import JSON, PageKind, View, decode, encode
 
 
 class _StatsStruct(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -137,7 +139,7 @@ class PodStats(_StatsStruct):
 
 
 class NodeStats(_StatsStruct):
-    """The node's name and time of measurement. All else is sums."""
+    """The node's own figures, or the sums over a tenant's pods."""
 
     node_name: str
     start_time: str | None = None
@@ -169,13 +171,13 @@ def parse(page: bytes) -> Summary:
     )
 
 
-def render(summary: Summary, index: OwnerIndex, tenant: str) -> bytes:
-    """The Summary of the pods that are `tenant`'s, in its own names and uids, as JSON."""
-    pods = _pods_of(summary, index, tenant)
-    return encode(_Summary(_node_of(summary.node, pods), pods))
+def render(summary: Summary, view: View) -> bytes:
+    """The Summary of the pods that are the tenant's, in its own names and uids, as JSON."""
+    pods = _pods_of(summary, view)
+    return encode(_Summary(_node_of(summary.node, pods, view), pods))
 
 
-def render_only_cpu_and_memory(summary: Summary, index: OwnerIndex, tenant: str) -> bytes:
+def render_only_cpu_and_memory(summary: Summary, view: View) -> bytes:
     """As `render`, for a caller that asked with `only_cpu_and_memory=true`."""
     pods = [
         PodStats(
@@ -189,15 +191,50 @@ def render_only_cpu_and_memory(summary: Summary, index: OwnerIndex, tenant: str)
             pod.memory,
             swap=pod.swap,
         )
-        for pod in _pods_of(summary, index, tenant)
+        for pod in _pods_of(summary, view)
     ]
-    return encode(_Summary(_node_of(summary.node, pods), pods))
+    return encode(_Summary(_node_of(summary.node, pods, view), pods))
 
 
-def _pods_of(summary: Summary, index: OwnerIndex, tenant: str) -> list[PodStats]:
+def read_cpu(summary: Summary) -> CpuReading:
+    """The processor times of all pods. A pod without one, or without a time, is left out."""
+    found: dict[PodKey, CpuSample] = {}
+    for (namespace, name, _), pod in summary.pods.items():
+        sample = _sample(pod.cpu)
+        # A pod and its predecessor may both be listed.
+        if sample is not None and sample.at_ms >= found.get((namespace, name), sample).at_ms:
+            found[namespace, name] = sample
+    node = summary.node.cpu
+    return CpuReading(found, (_milliseconds(node.time) if node is not None else None) or 0)
+
+
+def _sample(cpu: Cpu | None) -> CpuSample | None:
+    at_ms = None if cpu is None else _milliseconds(cpu.time)
+    if cpu is None or at_ms is None or cpu.usage_core_nano_seconds is None:
+        return None
+    return CpuSample(max(0, cpu.usage_core_nano_seconds), at_ms)
+
+
+def _milliseconds(text: str | None) -> int | None:
+    """RFC 3339, as metav1.Time writes it; None for another text."""
+    try:
+        time = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+    return None if time is None or time.tzinfo is None else int(time.timestamp() * 1000)
+
+
+def _time(at_ms: int) -> str | None:
+    """As metav1.Time writes it; None before any time is known."""
+    if at_ms <= 0:
+        return None
+    return datetime.fromtimestamp(at_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _pods_of(summary: Summary, view: View) -> list[PodStats]:
     return [
         _translated(pod, owned)
-        for owned in index.pods_of(tenant)
+        for owned in view.index.pods_of(view.tenant)
         if (pod := summary.pods.get((owned.super_namespace, owned.super_name, owned.super_uid)))
     ]
 
@@ -225,20 +262,24 @@ def _volume(volume: Volume, owned: Owned) -> Volume:
     )
 
 
-def _node_of(node: NodeStats, pods: list[PodStats]) -> NodeStats:
-    """The node's section as the sum of `pods`, measured when the latest of them was.
+def _node_of(node: NodeStats, pods: list[PodStats], view: View) -> NodeStats:
+    """The node's section as the sum of `pods`, measured when the latest of them was. The processor time has
+    that of ended pods, too.
 
     Without pods the sums are zero, and the time is that of the node's own measurement.
     """
+    if view.has_node_figures:
+        return node
     cpus = [pod.cpu for pod in pods if pod.cpu is not None]
     memories = [pod.memory for pod in pods if pod.memory is not None]
+    total = view.cpu or CpuSample(0, 0)
     return NodeStats(
         node.node_name,
         min((pod.start_time for pod in pods if pod.start_time), default=node.start_time),
         Cpu(
-            _latest((cpu.time for cpu in cpus), node.cpu.time if node.cpu else None),
+            _time(total.at_ms) or (node.cpu.time if node.cpu else None),
             sum(cpu.usage_nano_cores or 0 for cpu in cpus),
-            sum(cpu.usage_core_nano_seconds or 0 for cpu in cpus),
+            total.ns,
         ),
         Memory(
             _latest((memory.time for memory in memories), node.memory.time if node.memory else None),
@@ -254,5 +295,5 @@ def _latest(times: Iterable[str | None], otherwise: str | None) -> str | None:
     return max(filter(None, times), default=otherwise)
 
 
-SUMMARY = PageKind(JSON, parse, render)
-SUMMARY_ONLY_CPU_AND_MEMORY = PageKind(JSON, parse, render_only_cpu_and_memory)
+SUMMARY = PageKind(JSON, parse, render, read_cpu=read_cpu)
+SUMMARY_ONLY_CPU_AND_MEMORY = PageKind(JSON, parse, render_only_cpu_and_memory, read_cpu=read_cpu)

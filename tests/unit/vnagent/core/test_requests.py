@@ -24,6 +24,35 @@ from vnagent.core.requests import (
 
 
 @pytest.mark.parametrize(
+    ("values", "accepts"),
+    [
+        ([], False),
+        (["gzip"], True),
+        (["GZIP"], True),
+        (["x-gzip"], True),
+        (["deflate, gzip;q=0.5"], True),
+        (["deflate", "gzip"], True),
+        (["gzip ; q=1.000 "], True),
+        (["*"], True),
+        (["*;q=0"], False),
+        (["gzip;q=0"], False),
+        (["gzip;q=0.000, *"], False),
+        (["gzip, *;q=0"], True),
+        (["identity"], False),
+        (["identity;q=1, gzip;q=0"], False),
+        (["gzipped"], False),
+        (["gzip;q=2"], False),
+        (["gzip;level=9"], False),
+        ([""], False),
+        ([",".join(["br"] * 40 + ["gzip"])], False),  # only the first ones are read
+    ],
+)
+def test_gzip_for_those_who_take_it(values: list[str], accepts: bool) -> None:
+    found = request("GET /pods", *(f"Accept-Encoding: {value}" for value in values))
+    assert found == PageRequest(Endpoint.PODS, False, False, accepts_gzip=accepts)
+
+
+@pytest.mark.parametrize(
     ("line", "expected"),
     [
         ("GET /healthz", Health(is_head=False)),

@@ -2,14 +2,18 @@
 """Pages: one read of the kubelet's page for all tenants, and a render for each."""
 
 import asyncio
+import gzip
+import itertools
 import json
 import threading
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import cast
 
 import pytest
 
+from daemonkit.metrics import Registry
 from daemonkit.tasks import Tasks
 from devkit.kubelet.pods import FakePod, page_for
 from tenancy import keys
@@ -22,6 +26,7 @@ from vnagent.core.limits import TenantUsage
 from vnagent.core.requests import Endpoint, PageRequest
 from vnagent.downstream.client_connection import ClientConnection
 from vnagent.exchange import page_service
+from vnagent.exchange.node_totals import NodeTotals
 from vnagent.exchange.page import PIECE_BYTES, PageExchange
 from vnagent.exchange.page_service import (
     PAGE_BURST_BYTES,
@@ -31,6 +36,7 @@ from vnagent.exchange.page_service import (
 )
 from vnagent.pages import page as pages
 from vnagent.pages.page import PageError
+from vnagent.saved_state import SavedState
 from vnagent.state import AgentState
 from vnagent.upstream.page_fetch import INLINE_BYTES, FetchError
 
@@ -54,11 +60,12 @@ def owned(each: FakePod) -> Owned:
 class ServedPages:
     """A service over a kubelet, and its tasks' failures."""
 
-    def __init__(self, kubelet: FakeKubeletPool, max_age_s: float) -> None:
+    def __init__(self, kubelet: FakeKubeletPool, max_age_s: float, totals: NodeTotals | None = None) -> None:
         self.kubelet = kubelet
         self.failures: list[str] = []
         tasks = Tasks("test", on_failure=lambda name, _error: self.failures.append(name))
-        self.service = PageService(kubelet.as_pool, max_age_s, tasks)
+        self.totals = totals or NodeTotals(lambda: {"ten-a", "ten-b"})
+        self.service = PageService(kubelet.as_pool, max_age_s, tasks, self.totals)
         self.index = OwnerIndex([owned(each) for each in kubelet.pods])
 
     async def uids(self, tenant: str, page: PageRequest = PODS) -> list[str]:
@@ -150,6 +157,68 @@ async def test_a_cancelled_waiter_leaves_the_read_to_others() -> None:
     assert served.kubelet.paths == ["/pods"]
 
 
+async def test_a_page_that_is_costly_to_parse_is_shared_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that parsing takes a twentieth of a core at most, whatever tenants ask."""
+    cost_s = 0.3
+    monkeypatch.setattr("time.thread_time", itertools.count(0.0, cost_s).__next__)
+    served, loop = ServedPages(FakeKubeletPool(A), 2.0), asyncio.get_running_loop()
+    end_s = loop.time() + 60
+    while loop.time() < end_s:
+        await served.uids("ten-a")
+        await asyncio.sleep(0.5)
+    assert len(served.kubelet.paths) == 60 * page_service.READ_PART / cost_s
+
+
+async def test_a_page_is_compressed_for_a_client_that_takes_it() -> None:
+    served = ServedPages(FakeKubeletPool(*(pod("ten-a", f"p{number}") for number in range(20))), 30.0)
+    taken = []
+    for page in (PODS, PODS._replace(accepts_gzip=True)):
+        async with served.service.rendered(page, lambda: served.index, "ten-a") as found:
+            taken.append(found)
+    plain, packed = taken
+    assert plain.compressed is None
+    assert packed.compressed is not None
+    assert gzip.decompress(packed.compressed) == packed.body == plain.body
+    assert len(packed.compressed) < len(plain.body) / 4
+
+
+async def test_a_small_page_is_not_compressed() -> None:
+    served = ServedPages(FakeKubeletPool(A), 30.0)
+    page = PODS._replace(accepts_gzip=True)
+    async with served.service.rendered(page, lambda: served.index, "none") as found:
+        assert (found.compressed, len(found.body)) == (None, 61)
+
+
+RESOURCE = PageRequest(Endpoint.METRICS_RESOURCE, is_head=False, only_cpu_and_memory=False)
+
+
+async def node_seconds(served: ServedPages, tenant: str) -> float:
+    async with served.service.rendered(RESOURCE, lambda: served.index, tenant) as found:
+        rows = [line.split() for line in found.body.decode().splitlines()]
+    return next(float(row[1]) for row in rows if row[0] == "node_cpu_usage_seconds_total")
+
+
+async def test_a_vnodes_processor_time_outlives_a_pod_and_a_restart(tmp_path: Path) -> None:
+    errors = Registry().counter("vcnode_vnagent_state_errors_total", "Errors.")
+    saved = SavedState(tmp_path, errors, lambda: 1e9)
+    saved.prepare()
+    more = pod("ten-a", "more")
+    kubelet = FakeKubeletPool(A, B, more)
+    served = ServedPages(kubelet, 0.0, NodeTotals(lambda: {"ten-a", "ten-b"}, saved))
+    both, other = await node_seconds(served, "ten-a"), await node_seconds(served, "ten-b")
+    kubelet.pods = (A, B)
+    served.index = OwnerIndex([owned(each) for each in kubelet.pods])
+    assert await node_seconds(served, "ten-a") == both > other
+    served.totals.save()
+    await saved.close()
+    restarted = NodeTotals(lambda: {"ten-a"}, SavedState(tmp_path, errors, lambda: 1e9))
+    restarted.restore()
+    served = ServedPages(kubelet, 0.0, restarted)
+    assert await node_seconds(served, "ten-a") == both
+    # A tenant that was removed meanwhile has no total, and one that comes back begins anew.
+    assert await node_seconds(served, "ten-b") == 1e-9
+
+
 async def test_a_page_rendered_in_a_thread_is_the_same() -> None:
     """Parsed and rendered in a thread."""
     many = [pod("ten-a", f"p{number}") for number in range(200)]
@@ -177,7 +246,8 @@ class RecordedRenders:
         page = pages.PageKind(pages.JSON, lambda raw: raw, self._render)
         monkeypatch.setitem(page_service.PAGE_KINDS, Endpoint.PODS, page)
 
-    def _render(self, _parsed: bytes, _index: OwnerIndex, tenant: str) -> bytes:
+    def _render(self, _parsed: bytes, view: pages.View) -> bytes:
+        tenant = view.tenant
         self.count += 1
         self.now[tenant] += 1
         self.most[tenant] = max(self.most[tenant], self.now[tenant])

@@ -7,7 +7,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tenancy.ownership import ContainerPolicy, Owned, OwnerIndex
 from vnagent.pages.metrics import CADVISOR, PROBES, RESOURCE
-from vnagent.pages.page import PageError, PageKind
+from vnagent.pages.node_cpu import CpuSample, NodeCpu
+from vnagent.pages.page import PageError, PageKind, View
 from vnagent.pages.podlist import owned_pods
 
 SAMPLES = Path(__file__).parents[3] / "k8s" / "samples"
@@ -100,10 +101,10 @@ pod_memory_working_set_bytes{namespace="web",pod="shop"} 2097152 1795192090150
 pod_memory_working_set_bytes{namespace="back",pod="db"} 1.048576e+06 1795192090150
 # HELP resource_scrape_error [STABLE] Words
 # TYPE resource_scrape_error gauge
-resource_scrape_error 0
+resource_scrape_error 1
 # HELP scrape_error [ALPHA] Words
 # TYPE scrape_error gauge
-scrape_error 0
+scrape_error 1
 """
     )
 
@@ -111,12 +112,56 @@ scrape_error 0
 def test_resource_without_pods_has_an_idle_node() -> None:
     rows = [line for line in rebuilt(RESOURCE, RESOURCE_PAGE, "ten-c").splitlines() if line[0] != "#"]
     assert rows == [
-        "node_cpu_usage_seconds_total 0 1795192099999",
-        "node_memory_working_set_bytes 0 1795192099999",
+        "node_cpu_usage_seconds_total 0.000000001 1795192099999",
+        "node_memory_working_set_bytes 1 1795192099999",
         "node_swap_usage_bytes 0 1795192099999",
-        "resource_scrape_error 0",
-        "scrape_error 0",
+        "resource_scrape_error 1",
+        "scrape_error 1",
     ]
+
+
+NODE_ROWS = {
+    "node_cpu_usage_seconds_total": "987654.5 1795192099999",
+    "node_memory_working_set_bytes": "4.294967296e+09 1795192099999",
+    "node_swap_usage_bytes": "77 1795192099999",
+}
+
+
+def node_rows(page: bytes) -> dict[str, str]:
+    rows = (line.partition(" ") for line in page.decode().splitlines())
+    return {name: value for name, _, value in rows if name in NODE_ROWS}
+
+
+def test_the_nodes_own_figures_where_configured() -> None:
+    parsed = RESOURCE.parse(RESOURCE_PAGE.encode())
+    own = CpuSample(3_750_000_000, 1795192090160)
+    view = View(INDEX, "ten-a", own, has_node_figures=True)
+    assert node_rows(RESOURCE.render(parsed, view)) == NODE_ROWS
+
+
+def test_a_pods_end_leaves_its_processor_time() -> None:
+    """`top node` has a figure after a pod's end, and `rate()` sees no restart of the counter."""
+    node_cpu = NodeCpu()
+    assert RESOURCE.read_cpu is not None
+    shown = []
+    for page in (
+        RESOURCE_PAGE,
+        RESOURCE_PAGE.replace(
+            'pod_cpu_usage_seconds_total{namespace="ten-a-web",pod="shop"} 2.25 1795192090160\n', ""
+        ).replace('pod="db"} 1.5 1795192090150', 'pod="db"} 1.625 1795192105150'),
+    ):
+        parsed = RESOURCE.parse(page.encode())
+        node_cpu.take(RESOURCE.read_cpu(parsed), INDEX)
+        rows = node_rows(RESOURCE.render(parsed, View(INDEX, "ten-a", node_cpu.total("ten-a"))))
+        shown.append(rows["node_cpu_usage_seconds_total"])
+    assert shown == ["3.75 1795192090160", "3.875 1795192105150"]
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1"])
+def test_a_processor_time_that_is_none_is_not_summed(value: str) -> None:
+    page = RESOURCE_PAGE.replace('pod="shop"} 2.25', f'pod="shop"}} {value}')
+    rows = node_rows(rebuilt(RESOURCE, page).encode())
+    assert rows["node_cpu_usage_seconds_total"] == "1.5 1795192090150"
 
 
 POD = f"/kubepods/besteffort/pod{SHOP_UID}"
@@ -174,7 +219,7 @@ container_fs_reads_total{container="app",device="/dev/vda",namespace="web",pod="
 container_network_receive_bytes_total{container="",interface="eth0",namespace="web",pod="shop"} 4876 17
 # HELP container_scrape_error Words
 # TYPE container_scrape_error gauge
-container_scrape_error 0
+container_scrape_error 1
 """
     )
 

@@ -13,7 +13,8 @@ from tenancy.ownership import ContainerPolicy, OwnerIndex
 from vnagent.core.kubelet_request import PAGE_PATHS
 from vnagent.core.requests import PAGE_ENDPOINTS
 from vnagent.exchange.page_service import PAGE_KINDS
-from vnagent.pages.page import JSON, PROMETHEUS_TEXT, PageError, PageKind
+from vnagent.pages.node_cpu import NodeCpu
+from vnagent.pages.page import JSON, PROMETHEUS_TEXT, PageError, PageKind, View
 from vnagent.pages.podlist import owned_pods
 from vnagent.pages.stats import SUMMARY_ONLY_CPU_AND_MEMORY
 
@@ -71,10 +72,12 @@ def test_no_byte_of_another_tenant_reaches_a_tenant(
     if page.content_type == JSON:
         raw = json.dumps(with_planted(json.loads(raw), "planted")).encode()
     index = OwnerIndex(owned_pods(listing[1], POLICY)[0])
-    parsed = page.parse(raw)
+    parsed, node_cpu = page.parse(raw), NodeCpu()
+    if page.read_cpu is not None:
+        node_cpu.take(page.read_cpu(parsed), index)
     shown: set[str] = set()
     for tenant in {pod.tenant for pod in index} | {"a", "nobody"}:
-        out = page.render(parsed, index, tenant)
+        out = page.render(parsed, View(index, tenant, node_cpu.total(tenant)))
         # One reading serves all: rendering for others has not changed it.
         assert out == page.rebuild(raw, index, tenant)
         text = out.decode()

@@ -14,6 +14,7 @@ from tenancy.ownership import ContainerPolicy, Owned, OwnerIndex
 from tests.unit.vnagent.fake_kubelet_pool import FakeKubeletPool
 from vnagent.core.list_splitter import MAX_ITEM_BYTES
 from vnagent.core.requests import Endpoint, PageRequest
+from vnagent.exchange.node_totals import NodeTotals
 from vnagent.exchange.page_service import PageService
 from vnagent.sources.kubelet_pods import KubeletPods
 from vnagent.upstream import page_fetch as fetching
@@ -175,7 +176,7 @@ async def test_a_neighbours_page_is_served_meanwhile(
     index = OwnerIndex(
         [owned("ten-a", name) for name in ("large", "much", "vast")] + [owned("ten-b", "bank")]
     )
-    service = PageService(listed.pool.as_pool, 30.0, Tasks("test"))
+    service = PageService(listed.pool.as_pool, 30.0, Tasks("test"), NodeTotals(tuple))
     found = {}
     for tenant in ("ten-a", "ten-b"):
         async with service.rendered(PODS_PAGE, lambda: index, tenant) as page:
