@@ -4,7 +4,7 @@
 import math
 import statistics
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,10 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class RatioRow:
-    """A figure with its numbers: medians over the rounds, and the quartiles of the ratio."""
+    """A figure with its numbers: medians over the rounds, and the quartiles of the ratio.
+
+    `beside` is the second peer's median, and `beside_ratio` ours/that; both are NaN without one.
+    """
 
     figure: Figure
     ours: float
@@ -50,6 +53,8 @@ class RatioRow:
     ratio: float
     low: float
     high: float
+    beside: float = math.nan
+    beside_ratio: float = math.nan
 
     def cells(self) -> tuple[str, ...]:
         figure = self.figure
@@ -62,6 +67,7 @@ class RatioRow:
             f"{_ratio(self.low)}-{_ratio(self.high)}",
             self._against(figure.now),
             self._against(figure.target),
+            *((number(self.beside), _ratio(self.beside_ratio)) if not math.isnan(self.beside) else ()),
         )
 
     def _against(self, bound: Bound | None) -> str:
@@ -69,19 +75,21 @@ class RatioRow:
 
 
 HEADINGS = ("", "unit", "ours", "go", "ours/go", "quartiles", "now at least", "target")
+BESIDE_HEADINGS = ("nginx", "ours/nginx")
 
 
-def row(figure: Figure, ours: Sequence[float], peer: Sequence[float]) -> RatioRow:
+def row(
+    figure: Figure, ours: Sequence[float], peer: Sequence[float], beside: Sequence[float] = ()
+) -> RatioRow:
     """Pair the rounds: number n of ours was measured right beside number n of the peer's.
 
     The ratio is the median of the rounds' ratios, not the ratio of the medians: a disturbance of a
     round affects both halves of it. A round in which the peer has nothing (a latency "added" that
     drowned in noise) makes no ratio.
     """
-    ratios = [mine / theirs for mine, theirs in zip(ours, peer, strict=True) if theirs > 0]
-    ratios = ratios or [math.nan]
+    ratios = _ratios(ours, peer)
     low, high = quartiles(ratios)
-    return RatioRow(
+    made = RatioRow(
         figure,
         statistics.median(ours),
         statistics.median(peer),
@@ -89,6 +97,15 @@ def row(figure: Figure, ours: Sequence[float], peer: Sequence[float]) -> RatioRo
         low,
         high,
     )
+    if not beside:
+        return made
+    ratio = statistics.median(_ratios(ours, beside))
+    return replace(made, beside=statistics.median(beside), beside_ratio=ratio)
+
+
+def _ratios(ours: Sequence[float], peer: Sequence[float]) -> list[float]:
+    ratios = [mine / theirs for mine, theirs in zip(ours, peer, strict=True) if theirs > 0]
+    return ratios or [math.nan]
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float]:
@@ -101,7 +118,11 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
 
 def table(rows: Sequence[RatioRow]) -> str:
     """Lay the rows out in columns: words to the left, numbers to the right."""
-    return laid_out([HEADINGS, *(row.cells() for row in rows)], (0, 1, 6, 7))
+    has_second = any(not math.isnan(row.beside) for row in rows)
+    headings = (*HEADINGS, *BESIDE_HEADINGS) if has_second else HEADINGS
+    lines = [row.cells() for row in rows]
+    padded = [(*line, *[""] * (len(headings) - len(line))) for line in lines]
+    return laid_out([headings, *padded], (0, 1, 6, 7))
 
 
 def laid_out(lines: Sequence[Sequence[str]], left: Collection[int]) -> str:

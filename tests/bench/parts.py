@@ -4,6 +4,7 @@
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from tests.bench.figures import Bound, Figure, RatioRow, row
 from tests.bench.measuring import (
@@ -16,10 +17,13 @@ from tests.bench.measuring import (
     MemorySample,
     ProxyBench,
 )
+from tests.bench.nginx import NGINX
 from tests.bench.subjects import OURS, PEER, MeasuredProxy, RunningProxy
 
 DIRECT = "direct"
 GB = 1_000_000_000
+
+Sample = TypeVar("Sample", LoadSample, MemorySample)
 
 Log = Callable[[str], None]
 
@@ -183,25 +187,28 @@ def rows(collected: Collected) -> list[RatioRow]:
     made: list[RatioRow] = []
     for name, samples in collected.load.items():
         for figure, value in _FIGURES[name]:
-            ours, peer = ([value(sample) for sample in samples[who]] for who in (OURS, PEER))
-            made.append(row(figure, ours, peer))
+            made.append(row(figure, *([value(each) for each in got] for got in _of_proxies(samples))))
         if name == PACED.name:
             made.extend(_added_rows(samples))
     for what, memory in _MEMORY if collected.memory else ():
-        ours, peer = ([memory(sample) for sample in collected.memory[who]] for who in (OURS, PEER))
-        made.append(row(what, ours, peer))
+        made.append(row(what, *([memory(each) for each in got] for got in _of_proxies(collected.memory))))
     return made
+
+
+def _of_proxies(samples: dict[str, list[Sample]]) -> list[list[Sample]]:
+    """Of vn-agent, of the peer, and of the second peer if there is one."""
+    return [samples[who] for who in (OURS, PEER, NGINX) if who in samples]
 
 
 def _added_rows(samples: dict[str, list[LoadSample]]) -> list[RatioRow]:
     made = []
     for figure, value in _ADDED:
-        ours, peer = (
+        added = (
             [
                 value(with_proxy) - value(without)
-                for with_proxy, without in zip(samples[who], samples[DIRECT], strict=True)
+                for with_proxy, without in zip(got, samples[DIRECT], strict=True)
             ]
-            for who in (OURS, PEER)
+            for got in _of_proxies(samples)
         )
-        made.append(row(figure, ours, peer))
+        made.append(row(figure, *added))
     return made

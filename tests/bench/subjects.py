@@ -113,7 +113,7 @@ class VnAgent:
     def start(self) -> RunningProxy:
         begin = time.monotonic()
         directory = self.machine.directory
-        port = _free_port()
+        port = free_port()
         status = directory / "status.sock"
         config = directory / "vn-agent.yaml"
         config.write_text(self._config(port, status))
@@ -156,7 +156,8 @@ status:
 {limits}"""
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of loopback on which nothing listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures vn-agent beside a tuned Go reverse proxy: `python -m tests.bench.vnagent`.
+"""Measures vn-agent beside a tuned Go reverse proxy and nginx: `python -m tests.bench.vnagent`.
 
 README.md beside this file explains the method and the output.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.bench import fixture
 from tests.bench.figures import table
 from tests.bench.measuring import ProxyBench, as_json
+from tests.bench.nginx import PROGRAM, NginxPeer
 from tests.bench.parts import PARTS, SLICES, Collected, rows, run_loads, run_memory
 from tests.bench.programs import run_with
 from tests.bench.subjects import OURS, BenchMachine, GoPeer, MeasuredProxy, VnAgent, start_upstream
@@ -111,7 +112,11 @@ def _subjects(
     peer = GoPeer(machine, files, upstream)
     if arguments.null:
         return [GoPeer(machine, files, upstream, name=OURS), peer]
-    return [VnAgent(machine, files, upstream, shlex.split(arguments.program)), peer]
+    ours = VnAgent(machine, files, upstream, shlex.split(arguments.program))
+    if not PROGRAM.exists():
+        _log(f"{PROGRAM} is not installed: without nginx as a second peer")
+        return [ours, peer]
+    return [ours, peer, NginxPeer(machine, files, upstream)]
 
 
 def _log(line: str) -> None:
@@ -157,6 +162,8 @@ def _document(collected: Collected, arguments: argparse.Namespace) -> dict[str, 
                 "go": made.peer,
                 "ratio": made.ratio,
                 "quartiles": [made.low, made.high],
+                "nginx": made.beside,
+                "ratio_nginx": made.beside_ratio,
             }
         )
     return {
