@@ -9,6 +9,7 @@ from daemonkit.run.lifecycle import Lifecycle, run
 from vnagent.config import load
 from vnagent.service import LISTENER, Service
 from vnagent.start_check import start_problems
+from vnagent.token_listeners import kept_name
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -18,8 +19,10 @@ def main(argv: list[str] | None = None) -> int:
     config = load_or_exit(arguments, load, start_problems)
 
     async def body(life: Lifecycle) -> int:
-        listen = config.listen
-        kept = life.manager.take_listener(LISTENER, listen.address, listen.port)
+        address = config.listen.address
+        ports = {LISTENER: config.listen.port}
+        ports |= {kept_name(each.port): each.port for each in config.token_listeners}
+        kept = life.manager.take_listeners(address, ports)
         return await Service(config, kept).run(life)
 
     return run(body)

@@ -18,6 +18,8 @@ from tenancy.names import is_pod_name
 KIND = "VnAgentConfiguration"
 DEFAULT_PORT = 10550
 KUBELET_PORT = 10250
+# systemd passes 64 listening sockets to a process (daemonkit/run/service_manager.py), one for certificates.
+MAX_TOKEN_LISTENERS = 63
 # vcnode's own containers in tenants' pods (packaging/guest/sidecar.yaml). An exec into one could read
 # its certificate: no tenant may have one, whatever else is configured.
 OWN_CONTAINERS = frozenset({"vcnode-guest-agent"})
@@ -168,6 +170,24 @@ class Spiffe:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenListener:
+    """A port on which one tenant's scrapers show a bearer token, and no certificate."""
+
+    tenant: str = setting(minimum_length=1, doc="key of the tenant, whose pages the port serves")
+    port: int = setting(minimum=1, maximum=65535, doc="of this tenant alone, on listen.address")
+    issuer: str = setting(minimum_length=1, doc="iss of its tokens: the tenant's --service-account-issuer")
+    audience: str = setting(minimum_length=1, doc="one that aud has; not that of the tenant's API server")
+    jwks_file: Path = setting(doc="keys of the issuer: kubectl get --raw /openid/v1/jwks")
+    subjects: tuple[str, ...] = setting(
+        minimum_length=1, doc="sub of its tokens, such as system:serviceaccount:NAMESPACE:NAME"
+    )
+
+    def problems(self) -> Iterator[str]:
+        if not self.subjects:
+            yield "subjects: expected at least one"
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     seconds: float = setting(
         10.0, minimum=0.0, maximum=3600.0, doc="how long open streams go on after SIGTERM"
@@ -195,6 +215,9 @@ class VnAgentConfiguration:
     pages: Pages = field(default_factory=Pages)
     limits: TenantLimits = field(default_factory=TenantLimits)
     spiffe: Spiffe | None = setting(None, doc="accept client certificates that name the tenant in a URI")
+    token_listeners: tuple[TokenListener, ...] = setting(
+        (), doc="ports for scrapers with bearer tokens; off by default"
+    )
     drain: Drain = field(default_factory=Drain)
 
     def directories(self) -> Iterator[tuple[str, Path]]:
@@ -207,6 +230,11 @@ class VnAgentConfiguration:
         # Node names follow the same rules as the names of pods: RFC 1123 subdomains.
         if not is_pod_name(self.node_name):
             yield f"nodeName: expected the name of a node, got {self.node_name!r}"
+        if len(self.token_listeners) > MAX_TOKEN_LISTENERS:
+            yield f"tokenListeners: more than {MAX_TOKEN_LISTENERS}"
+        ports = [self.listen.port, *(each.port for each in self.token_listeners)]
+        for port in sorted({each for each in ports if ports.count(each) > 1}):
+            yield f"tokenListeners: port {port} is used more than once; listen.port counts too"
         is_watched = self.pods.source is PodSource.SUPER_CLUSTER
         if is_watched and self.pods_kubeconfig_file is None:
             yield "pods.kubeconfigFile: needed for source: superCluster"

@@ -66,6 +66,11 @@ class AgentMetrics:
             "vcnode_vnagent_connections_expired_total",
             "Connections and streams that ended when their certificates expired.",
         )
+        self._token_refusals = self.registry.counter(
+            "vcnode_vnagent_token_refusals_total",
+            "Requests on a tenant's port for bearer tokens that were refused, by reason.",
+            ("tenant", "reason"),
+        )
         self.audit_lost = self.registry.counter(
             "vcnode_vnagent_audit_lines_lost_total",
             "Audit lines that were lost while the file could not be written.",
@@ -82,6 +87,10 @@ class AgentMetrics:
         """Count a handshake that ended for this reason, unless its client left."""
         if reason not in (EndReason.CLOSED, EndReason.RESET):
             self._handshake_failures.inc()
+
+    def count_token_refusal(self, tenant: str, reason: str) -> None:
+        """Count a request on the port of `tenant` without a valid token."""
+        self._token_refusals.labels(tenant, reason).inc()
 
     def count_request(self, tenant: str | None, endpoint: str, status: int, duration_s: float) -> None:
         key = (tenant, endpoint, status)

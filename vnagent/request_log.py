@@ -64,7 +64,7 @@ class RequestLog:
         `begun_s`: when its request was whole, by the monotonic clock. `is_reserved`: `try_reserve` has room
         for the line.
         """
-        who = (caller.tenant, caller.spki)
+        who = (caller.tenant, caller.identity)
         identity = self._callers.get(who)
         if identity is None:
             if len(self._callers) >= MAX_CALLERS:

@@ -7,6 +7,8 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from daemonkit import logs
 from daemonkit.admission.handshake_accounts import HandshakeAccounts
@@ -36,6 +38,7 @@ from vnagent.saved_state import SavedState
 from vnagent.sources.configured import ConfiguredSources
 from vnagent.sources.publisher import Publisher
 from vnagent.state import AgentState
+from vnagent.token_listeners import TokenListeners
 from vnagent.transport.poller import SocketPoller
 from vnagent.trust import kubelet_context, spiffe_trust
 from vnagent.upstream.kubelet import KubeletAddress, KubeletPool
@@ -52,6 +55,7 @@ LISTENER = "tenants"
 _POLL_S = 0.01
 # How long the loop waits for a thread that renders a page; Python's own 5 ms are ten echoes.
 SWITCH_S = 0.0005
+_NONE_KEPT: Mapping[str, socket.socket] = MappingProxyType({})
 
 _log = logs.get(__name__)
 
@@ -59,8 +63,10 @@ _log = logs.get(__name__)
 class Service:
     """Everything that lives from start to stop."""
 
-    def __init__(self, config: VnAgentConfiguration, kept_listener: socket.socket | None = None) -> None:
-        """Build all parts and bind the listener, unless an earlier process has; nothing is dialled.
+    def __init__(
+        self, config: VnAgentConfiguration, kept_listeners: Mapping[str, socket.socket] = _NONE_KEPT
+    ) -> None:
+        """Build all parts and bind the listeners that no earlier process has bound; nothing is dialled.
 
         Raises TlsError, OSError.
         """
@@ -102,8 +108,6 @@ class Service:
         self._publisher = Publisher(config, self.state, self._saved)
         self._sources = ConfiguredSources(config, self.state, self._publisher, self._kubelet, self._tasks)
         live_metrics.watch(self._metrics.registry, self.state, self._kubelet, self._publisher, self._sources)
-        self._reloadables = (*self._certificates(), *self._sources.reloadables)
-        self._reloader = Reloader(self._reloadables, self._metrics.reloads)
         dispatcher = Dispatcher(
             self.state,
             self._kubelet,
@@ -122,8 +126,12 @@ class Service:
             config.listen.port,
             self._handshakes.accept,
             self._handshakes.make_room,
-            kept_listener,
+            kept_listeners.get(LISTENER),
         )
+        self._token_listeners = TokenListeners(config, loop, self._handshakes, self._metrics, kept_listeners)
+        own = (*self._certificates(), *self._token_listeners.reloadables)
+        self._reloadables = (*own, *self._sources.reloadables)
+        self._reloader = Reloader(self._reloadables, self._metrics.reloads)
 
     def _certificates(self) -> tuple[Reloadable, ...]:
         serving, kubelet = self._config.serving, self._config.kubelet
@@ -166,6 +174,7 @@ class Service:
         host, port = self._listener.bound
         return {
             "listen": {"address": host, "port": port},
+            "tokenListeners": self._token_listeners.document(),
             "kubelet": {
                 "address": self._kubelet.address.authority,
                 "connections": self._kubelet.open_count,
@@ -213,6 +222,7 @@ class Service:
         self._handshakes.start()
         self._listener.start()
         life.manager.keep_listener(LISTENER, self._listener.sock.fileno())
+        self._token_listeners.start(life.manager)
         self._sources.start()
         await self._read_first(life)
         if self._saved is not None:
@@ -231,7 +241,7 @@ class Service:
 
     async def _read_first(self, life: Lifecycle) -> None:
         """Read every source once before READY, with a deadline."""
-        for source in self._reloadables[2:]:  # the certificates were read to get here
+        for source in self._sources.reloadables:  # certificates and keys were read to get here
             if life.stopping.is_set():
                 return
             try:
@@ -265,6 +275,7 @@ class Service:
     async def _stop(self, manager: ServiceManager) -> None:
         self._listener.stop()
         self._totals.save()
+        self._token_listeners.stop()
         if manager.can_hand_over:
             # The next process binds the status socket and owns the saved state. This one follows its sources
             # to the end: what is revoked meanwhile loses its streams.

@@ -18,6 +18,7 @@ from daemonkit.tls.contexts import check_certificate
 from tenancy.ownership import ContainerPolicy
 from tenancy.registry import Bad
 from vnagent.config import VnAgentConfiguration
+from vnagent.core.jwks import JwksError
 from vnagent.saved_state import TENANTS_FILE
 from vnagent.sources.files import PodListFile, SourceError, TenantDirectory
 from vnagent.trust import kubelet_context, spiffe_trust
@@ -33,6 +34,7 @@ def start_problems(config: VnAgentConfiguration, now_s: float) -> Iterator[FileP
         yield from _tenants_problems(config, directory)
     if config.pods.file is not None:
         yield from _pods_problems(config, config.pods.file)
+    yield from _token_problems(config)
     yield from _unwritable(config)
     yield from scrape_problems(config.metrics, now_s)
 
@@ -77,6 +79,21 @@ def _tenants_problems(config: VnAgentConfiguration, directory: Path) -> Iterator
         if isinstance(tenant, Bad):
             remedy = "repair or remove the file; `vcnode tenant list` shows all"
             yield FileProblem(key, directory / name, tenant.reason, remedy)
+
+
+def _token_problems(config: VnAgentConfiguration) -> Iterator[FileProblem]:
+    if not config.token_listeners:
+        return
+    # A large import, which a node without such a listener does not need.
+    from vnagent.token_keys import load
+
+    for number, each in enumerate(config.token_listeners):
+        try:
+            load(each.jwks_file)
+        except JwksError as error:
+            # One tenant's keys must not stop the node: its tokens are refused.
+            remedy = "write it anew: `kubectl get --raw /openid/v1/jwks` in the tenant"
+            yield FileProblem(f"tokenListeners[{number}].jwksFile", each.jwks_file, str(error), remedy)
 
 
 def _has_saved_tenants(config: VnAgentConfiguration) -> bool:

@@ -15,6 +15,7 @@ from tenancy import identity
 from tenancy.ownership import OwnerIndex
 from tenancy.registry import Problem, Registry
 from vnagent.core.access import Caller
+from vnagent.core.bearer_token import VerifiedToken
 from vnagent.core.limits import Limits, RateVerdict, TenantUsage, admit_request, is_below, ready_count
 from vnagent.exchange.port import ClientPort
 from vnagent.metrics import AgentMetrics
@@ -49,6 +50,8 @@ class AgentState:
         self.pod_problems: tuple[str, ...] = ()
         # None while no tenant is registered: every connection is refused.
         self.context: ssl.SSLContext | None = None
+        # Of the ports for bearer tokens, if there are any.
+        self.token_context: ssl.SSLContext | None = None
         self.connections: set[ClientPort] = set()
         self.tunnels: set[Tunnel] = set()
         # One bound method for all tunnels: one for each would be a part of a tunnel's size.
@@ -60,11 +63,23 @@ class AgentState:
 
     # ---- what sources set
 
+    def context_for(self, token_tenant: str | None) -> ssl.SSLContext | None:
+        """For the next client: of the port with certificates, or of the port for tokens of this tenant. None
+        while it can serve no client."""
+        if token_tenant is None:
+            return self.context
+        return self.token_context if token_tenant in self.registry.tenants else None
+
     def serve_tenants(
-        self, registry: Registry, context: ssl.SSLContext | None, problems: tuple[Problem, ...]
+        self,
+        registry: Registry,
+        context: ssl.SSLContext | None,
+        problems: tuple[Problem, ...],
+        token_context: ssl.SSLContext | None = None,
     ) -> None:
-        """Serve these tenants from now on, and cut what their removed certificates opened."""
+        """Serve these tenants from now on, and cut what their removed certificates and tokens opened."""
         self.registry, self.context, self.tenant_problems = registry, context, problems
+        self.token_context = token_context
         idle = [key for key, usage in self._usages.items() if key not in registry.tenants and usage.is_idle]
         for key in idle:
             del self._usages[key]
@@ -197,7 +212,9 @@ class AgentState:
 
 
 def _is_revoked(identified: object, registry: Registry) -> bool:
-    """Without an identity there is nothing to revoke: such a connection is answered 403."""
+    """Without an identity there is nothing to revoke: such a connection is answered 401 or 403."""
+    if isinstance(identified, VerifiedToken):
+        return identified.tenant not in registry.tenants
     return isinstance(identified, identity.Identified) and not identity.still_identified(identified, registry)
 
 

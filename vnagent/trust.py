@@ -6,6 +6,7 @@ import ssl
 from daemonkit.admission import client_hello
 from daemonkit.tls.contexts import (
     TlsError,
+    anonymous_server_context,
     check_authorities,
     client_context,
     pem_certificates,
@@ -17,7 +18,8 @@ from tenancy.registry import SpiffeTrust
 from vnagent.config import VnAgentConfiguration
 from vnagent.core import client_chain
 
-_INSPECTED = {Message.CLIENT_HELLO: client_hello.may_read, Message.CERTIFICATE: client_chain.accept}
+_HELLOS = {Message.CLIENT_HELLO: client_hello.may_read}
+_INSPECTED = {**_HELLOS, Message.CERTIFICATE: client_chain.accept}
 
 
 def kubelet_context(config: VnAgentConfiguration) -> ssl.SSLContext:
@@ -34,6 +36,17 @@ def tenants_context(config: VnAgentConfiguration, authorities: tuple[bytes, ...]
     serving = config.serving
     context = server_context(serving.certificate_file, serving.key_file, authorities)
     inspect(context, _INSPECTED)
+    return context
+
+
+def tokens_context(config: VnAgentConfiguration) -> ssl.SSLContext | None:
+    """The server side towards clients with bearer tokens: the same certificate, and none of the client's.
+    None if no port for tokens is configured. Raises TlsError."""
+    if not config.token_listeners:
+        return None
+    serving = config.serving
+    context = anonymous_server_context(serving.certificate_file, serving.key_file)
+    inspect(context, _HELLOS)
     return context
 
 

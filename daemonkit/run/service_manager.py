@@ -8,6 +8,7 @@ starts the daemon, passes signals on, and ends when the daemon says that the nex
 """
 
 import array
+import contextlib
 import os
 import signal
 import socket
@@ -91,12 +92,27 @@ class ServiceManager:
         self._kill = kill
         self._parent_pid = parent_pid
         self._has_kept = False
+        self._has_failed_to_keep = False
         self._has_handed_over = False
 
     def notify(self, message: bytes) -> None:
         """Send a message of sd_notify(3). After the hand-over it would count as the next process' own."""
         if self._address is not None and not self._has_handed_over:
             self._send(self._address, message)
+
+    def take_listeners(self, address: str, ports: Mapping[str, int]) -> dict[str, socket.socket]:
+        """`take_listener` for each name with its port.
+
+        All others are closed, here and in the service manager: they would take connections that no process
+        accepts.
+        """
+        found = {name: self.take_listener(name, address, port) for name, port in ports.items()}
+        for name, descriptor in self._listeners.items():
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+            self._forget(name)
+        self._listeners.clear()
+        return {name: kept for name, kept in found.items() if kept is not None}
 
     def take_listener(self, name: str, address: str, port: int) -> socket.socket | None:
         """The listening socket that an earlier process kept under this name, if it has this address.
@@ -117,14 +133,20 @@ class ServiceManager:
             found.set_inheritable(False)
             return found
         found.close()
-        self.notify(f"FDSTOREREMOVE=1\nFDNAME={name}".encode())
+        self._forget(name)
         return None
+
+    def _forget(self, name: str) -> None:
+        self.notify(f"FDSTOREREMOVE=1\nFDNAME={name}".encode())
 
     def keep_listener(self, name: str, descriptor: int) -> None:
         """Have the service manager keep it open for the next process: its backlog waits meanwhile."""
         if self._address is not None:
             message = f"FDSTORE=1\nFDNAME={name}".encode()
-            self._has_kept = self._send_descriptor(self._address, message, descriptor)
+            is_kept = self._send_descriptor(self._address, message, descriptor)
+            self._has_failed_to_keep |= not is_kept
+            # Of several each must outlive this process.
+            self._has_kept = not self._has_failed_to_keep
 
     @property
     def can_hand_over(self) -> bool:

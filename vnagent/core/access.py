@@ -14,11 +14,15 @@ from vnagent.core.requests import ContainerLogs, Health, PageRequest, Refusal, R
 
 
 class Caller(NamedTuple):
-    """The identity that the client's certificate proved; `tenant` is None for an unregistered one."""
+    """The identity that the client's certificate or token proved; `tenant` is None for an unregistered one.
+
+    `identity` is the SHA-256 of the certificate's public key in hex, or `token:` and that of the token's
+    issuer and subject.
+    """
 
     tenant: str | None
     role: Role | None
-    spki: str
+    identity: str
 
 
 class Forward(NamedTuple):

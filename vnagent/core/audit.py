@@ -19,7 +19,7 @@ def _text(value: str | None) -> str:
 
 def identity_of(caller: Caller) -> str:
     """The two fields of the caller, equal for every line of a connection."""
-    return f'"tenant":{_text(caller.tenant)},"identity":{_text(caller.spki)}'
+    return f'"tenant":{_text(caller.tenant)},"identity":{_text(caller.identity)}'
 
 
 def render(

@@ -17,6 +17,7 @@ from vnagent.core.requests import STREAMS, SUBPROTOCOL, ContainerLogs, Endpoint,
 
 _REASONS = {
     400: "BadRequest",
+    401: "Unauthorized",
     403: "Forbidden",
     404: "NotFound",
     405: "MethodNotAllowed",
@@ -36,7 +37,10 @@ TEXTS = {
     "endpoint-denied": "this endpoint of the node is not open to tenants",
     "unregistered-identity": "this client certificate is not registered for a tenant; "
     "ask the operator to register the apiserver's kubelet client certificate",
-    "role-not-allowed": "this client certificate is registered for metrics pages only",
+    "role-not-allowed": "this client certificate or token is for metrics pages only",
+    "token-with-certificate": "this port takes a client certificate and no Authorization header; "
+    "send one of them",
+    "too-many-tokens": "too many new tokens from this client's address; try again later",
     "method-not-allowed": "method not allowed",
     "not-synced": "the node agent has not synced the pods of this node yet; try again",
     "pods-stale": "the node agent cannot read the pods of this node now, and its last list lacks this pod or "
@@ -109,7 +113,8 @@ def refusal(
     else:
         kind = "text/plain; charset=utf-8"
         body = message.encode() + b"\n"
-    extra = ""
+    # RFC 6750, 3. Without an error code: each fault of a token has the same answer.
+    extra = 'WWW-Authenticate: Bearer realm="vn-agent"\r\n' if status == 401 else ""
     if allow is not None:
         extra += f"Allow: {allow}\r\n"
     if retry_after_s is not None:

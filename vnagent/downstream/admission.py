@@ -11,9 +11,11 @@ from typing import Protocol
 from daemonkit.admission.connection_slots import ConnectionSlots
 from daemonkit.admission.handshake_accounts import HandshakeAccounts
 from daemonkit.tls.contexts import TlsError, verified_chain
+from daemonkit.tls.openssl import end_inspection
 from tenancy import identity
 from tenancy.registry import Registry
 from vnagent.core.access import Caller
+from vnagent.core.bearer_token import VerifiedToken
 from vnagent.core.limits import is_below
 from vnagent.state import AgentState
 from vnagent.transport.tls_connection import TlsConnection
@@ -67,8 +69,7 @@ class Admission:
 
     def admit(self, connection: Admitted) -> bool:
         """Identify the client of a completed handshake. True if its tenant has room for the connection."""
-        transport, state = connection.transport, self._state
-        tls = transport.tls
+        tls = connection.transport.tls
         try:
             chain = verified_chain(tls) if tls is not None else ()
         except TlsError:
@@ -81,15 +82,34 @@ class Admission:
             self._bound_heavy(connection)
             return False
         connection.caller = Caller(found.tenant, found.role, found.spki)
-        usage = state.usage_of(found.tenant)
+        return self._count(connection, found.tenant)
+
+    def admit_without_certificate(self, connection: Admitted) -> None:
+        """A handshake on a port for tokens is done. The client is unknown until it has shown one."""
+        self.charge(connection, "")
+        connection.caller = Caller(None, None, "")
+        self._bound_heavy(connection)
+        tls = connection.transport.tls
+        if tls is not None:
+            end_inspection(tls)
+
+    def admit_token(self, connection: Admitted, token: VerifiedToken) -> bool:
+        """The client of a connection has shown its first valid token. True if its tenant has room for the
+        connection."""
+        return self._count(connection, token.tenant)
+
+    def _count(self, connection: Admitted, tenant: str) -> bool:
+        transport, state = connection.transport, self._state
+        usage = state.usage_of(tenant)
         is_light = usage.handshake_bytes + transport.handshake_bytes <= MAX_TENANT_HANDSHAKE_BYTES
         if not is_light or not is_below(usage.connections, state.limits.connections):
             self._bound_heavy(connection)
             return False
         usage.connections += 1
         transport.bind(usage)
-        transport.join(state.poller.group_of(found.tenant, usage))
+        transport.join(state.poller.group_of(tenant, usage))
         self._uncounted.discard(connection)
+        self._heavy.discard(connection)
         return True
 
     def _bound_heavy(self, connection: Admitted) -> None:

@@ -5,6 +5,7 @@ import socket
 import ssl
 import time
 
+from tenancy.tenant import Role
 from vnagent.core import replies
 from vnagent.core.access import Caller, Deny, Forward
 from vnagent.core.head import END_OF_HEAD, HeadError, RequestHead, find_head, parse_request_head
@@ -13,6 +14,7 @@ from vnagent.core.log_routes import LogRouteCache
 from vnagent.core.requests import ContainerLogs, Endpoint, Request, Stream, parse
 from vnagent.dispatch import Dispatcher
 from vnagent.downstream.admission import Admission
+from vnagent.downstream.token_port import MAX_HEAD_BYTES, TokenPort
 from vnagent.exchange.port import Exchange
 from vnagent.state import AgentState
 from vnagent.transport.cipher import Cipher
@@ -59,6 +61,7 @@ class ClientConnection:
         "identity",
         "is_on_loop",
         "loop_account",
+        "token_port",
         "transport",
     )
 
@@ -71,8 +74,10 @@ class ClientConnection:
         client_address: str,
         context: ssl.SSLContext,
         cipher: Cipher | None = None,
+        token_port: TokenPort | None = None,
     ) -> None:
-        """`cipher`: of a handshake that is done already. Nothing happens before `start`.
+        """`cipher`: of a handshake that is done already. `token_port`: where it was accepted, if not on the
+        port for certificates. Nothing happens before `start`.
 
         Raises OSError where the kernel has no room to watch the socket.
         """
@@ -80,6 +85,7 @@ class ClientConnection:
         self._admission = admission
         self._dispatcher = dispatcher
         self.client_address = client_address
+        self.token_port = token_port
         self.is_on_loop = cipher is None
         # Counts its handshake while that runs on the loop.
         self.loop_account: str | None = None
@@ -114,7 +120,10 @@ class ClientConnection:
     def on_handshake(self) -> None:
         self.transport.deadline = self._state.poller.now + HEAD_S
         self._is_request_begun = True
-        self._is_counted = self._admission.admit(self)
+        if self.token_port is None:
+            self._is_counted = self._admission.admit(self)
+        else:
+            self._admission.admit_without_certificate(self)
 
     def on_data(self, data: memoryview) -> None:
         self._buffer += data
@@ -211,12 +220,20 @@ class ClientConnection:
         self._is_head_method = False  # a refusal of this request has a body, whatever the last method was
         try:
             end = find_head(self._buffer, self._scanned)
+            if self.token_port is not None and (end if end >= 0 else len(self._buffer)) > MAX_HEAD_BYTES:
+                raise HeadError(431, "head-too-large")
             if end < 0:
                 self._scanned = len(self._buffer)
                 self.transport.resume()  # it may have been paused for too much data ahead of this head
                 if not self._is_request_begun:
                     self._is_request_begun = True
                     self.transport.deadline = self._state.poller.now + HEAD_S
+                return
+            if (
+                self.token_port is not None
+                and self.caller.tenant is None
+                and not self._authenticate_first(end)
+            ):
                 return
             verdict = self._state.admit_request(self.caller, has_waited=has_waited, head_bytes=end)
             if verdict is RateVerdict.WAIT:
@@ -251,6 +268,10 @@ class ClientConnection:
         self._wants_close = parsed.wants_close
         self._is_head_method = parsed.method == "HEAD"
         request = parse(parsed)
+        refusal = self._check_token(parsed)
+        if refusal is not None:
+            self.deny(request, refusal)
+            return
         if is_refused:
             self.deny(request, Deny(429, "too-many-requests", must_close=isinstance(request, Stream)))
             return
@@ -258,6 +279,39 @@ class ClientConnection:
         if isinstance(decision, Forward) and isinstance(request, ContainerLogs):
             self._log_routes.add(parsed, request, decision.pod)
         self._dispatcher.act(self, request, decision)
+
+    def _authenticate_first(self, head_bytes: int) -> bool:
+        """Check the token of a first request before its tenant's rate; False if it was refused."""
+        parsed = parse_request_head(bytes(self._buffer[:head_bytes]))
+        refusal = self._check_token(parsed)
+        if refusal is None:
+            return True
+        self._is_head_method = parsed.method == "HEAD"
+        self.deny(parse(parsed), refusal)
+        return False
+
+    def _check_token(self, head: RequestHead) -> Deny | None:
+        """Certificate or token, never both: why a request is refused that does not have what its port takes.
+
+        A client for metrics with a certificate may send a token too, which is not read: metrics-server does
+        (cmd/metrics-server/app/options/kubelet_client.go, v0.9.0). An apiserver never does.
+        """
+        port = self.token_port
+        if port is None:
+            has_both = self.caller.role is Role.APISERVER and b"authorization" in head.fields.last
+            return Deny(400, "token-with-certificate", must_close=True) if has_both else None
+        state = self._state
+        now_s = state.poller.loop.time()
+        found = port.authenticate(head.fields, state.registry, self.client_address, time.time(), now_s)
+        if isinstance(found, Deny):
+            # An earlier request's identity is not this one's. The connection still counts for its tenant.
+            self.caller = Caller(self.caller.tenant, None, "")
+            return found
+        self.identity = found
+        if self.caller.tenant is None:
+            self._is_counted = self._admission.admit_token(self, found)
+        self.caller = Caller(found.tenant, Role.METRICS, found.identity)
+        return None if self._is_counted else Deny(429, "too-many-connections", must_close=True)
 
     # ---- what the dispatcher and exchanges call
 
@@ -370,14 +424,18 @@ def open_client(
     sock: socket.socket,
     client_address: str,
     cipher: Cipher | None,
+    token_port: TokenPort | None = None,
 ) -> None:
-    """Serve a client that has sent its first byte; `cipher` if its handshake is done."""
-    context = state.context
+    """Serve a client that has sent its first byte; `cipher` if its handshake is done. `token_port`: where it
+    was accepted, if not on the port for certificates."""
+    context = state.context_for(None if token_port is None else token_port.tenant)
     if context is None or state.is_draining:
         sock.close()
         return
     try:
-        connection = ClientConnection(state, admission, dispatcher, sock, client_address, context, cipher)
+        connection = ClientConnection(
+            state, admission, dispatcher, sock, client_address, context, cipher, token_port
+        )
     except OSError:  # the kernel has no room to watch it
         sock.close()
         return

@@ -16,6 +16,7 @@ import fcntl
 import functools
 import select
 import socket
+import ssl
 import sys
 import termios
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from daemonkit.admission.connection_slots import ConnectionSlots, client_address_of
 from daemonkit.admission.fair_queue import FairQueue
 from daemonkit.admission.handshake_accounts import HandshakeAccounts
+from vnagent.downstream.token_port import TokenPort
 from vnagent.state import AgentState
 from vnagent.transport.cipher import Cipher
 from vnagent.transport.handler import EndReason
@@ -43,7 +45,7 @@ _EVENTS = 64
 _READ = select.EPOLLIN | select.EPOLLRDHUP
 _GONE = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 
-OpenClient = Callable[[socket.socket, str, Cipher | None], None]
+OpenClient = Callable[[socket.socket, str, Cipher | None, TokenPort | None], None]
 
 
 class _PendingConnection:
@@ -59,10 +61,14 @@ class _PendingConnection:
         "is_ended",
         "is_long",
         "sock",
+        "token_port",
     )
 
-    def __init__(self, sock: socket.socket, client_address: str, deadline: float) -> None:
+    def __init__(
+        self, sock: socket.socket, client_address: str, deadline: float, token_port: TokenPort | None
+    ) -> None:
         self.sock = sock
+        self.token_port = token_port
         self.fd = sock.fileno()
         self.client_address = client_address
         self.account = client_address
@@ -83,7 +89,8 @@ class Handshakes:
         accounts: HandshakeAccounts,
         open_client: OpenClient,
     ) -> None:
-        """`open_client` serves a socket from its client address, with the cipher of a completed handshake."""
+        """`open_client` serves a socket from its client address, with the cipher of a completed handshake,
+        and the port for tokens if it was accepted there."""
         self._loop = loop
         self._state = state
         self._accounts = accounts
@@ -126,12 +133,13 @@ class Handshakes:
 
     # ---- before the first byte
 
-    def accept(self, sock: socket.socket, host: str) -> None:
-        """Take a connection from the listener, or close it while no tenant is served."""
-        if self._state.context is None or self._state.is_draining or self._is_stopped:
+    def accept(self, sock: socket.socket, host: str, token_port: TokenPort | None = None) -> None:
+        """Take a connection from a listener, or close it while no tenant is served there."""
+        if self._context_for(token_port) is None or self._state.is_draining or self._is_stopped:
             sock.close()
             return
-        pending = _PendingConnection(sock, client_address_of(host), self._loop.time() + HANDSHAKE_S)
+        deadline = self._loop.time() + HANDSHAKE_S
+        pending = _PendingConnection(sock, client_address_of(host), deadline, token_port)
         evicted = self._waiting.add(pending, pending.client_address)
         if evicted is not None:
             self._evict(evicted)
@@ -140,6 +148,9 @@ class Handshakes:
             self._epoll.register(pending.fd, _READ)
         except OSError:  # the kernel has no room to watch it
             self._end(pending)
+
+    def _context_for(self, token_port: TokenPort | None) -> ssl.SSLContext | None:
+        return self._state.context_for(None if token_port is None else token_port.tenant)
 
     def make_room(self) -> bool:
         """Close one connection, for its descriptor; False if there is none."""
@@ -168,7 +179,7 @@ class Handshakes:
                 self._epoll.unregister(fd)
                 self._release(pending)
                 self._state.metrics.handshakes["loop"].inc()
-                self._open_client(pending.sock, pending.client_address, None)
+                self._open_client(pending.sock, pending.client_address, None, pending.token_port)
             else:
                 self._epoll.modify(fd, 0)
                 self._enqueue(pending)
@@ -224,7 +235,7 @@ class Handshakes:
         return data
 
     def _begin(self, pending: _PendingConnection) -> bool:
-        context = self._state.context
+        context = self._context_for(pending.token_port)
         if context is None:
             self._end(pending)
             return False
@@ -268,7 +279,7 @@ class Handshakes:
         if failed is None and cipher.is_handshake_done:
             self._epoll.unregister(pending.fd)
             self._forget(pending)
-            self._open_client(pending.sock, pending.client_address, cipher)
+            self._open_client(pending.sock, pending.client_address, cipher, pending.token_port)
             return
         if failed is None and not pending.bytes_left:
             failed = EndReason.HANDSHAKE_TOO_LARGE

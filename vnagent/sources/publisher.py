@@ -20,7 +20,7 @@ from vnagent.state import AgentState
 from vnagent.tenants.client_lists import ClientLists, retain_lists
 from vnagent.tenants.reading import TenantsReading
 from vnagent.tenants.rotation import OVERLAP_S, Rotation, dump_rotations, load_rotations
-from vnagent.trust import spiffe_trust, tenants_context
+from vnagent.trust import spiffe_trust, tenants_context, tokens_context
 
 TENANTS = "tenants"
 PODS = "pods"
@@ -255,12 +255,13 @@ class Publisher:
         state = self._state
         try:
             context = tenants_context(self._config, registry.authorities())
+            token_context = tokens_context(self._config)
         except TlsError as error:
             _log.error("trust could not be rebuilt; the last good one stays", reason=error)
             return False
         if context is None and state.context is not None:
             _log.warning("the last tenant was removed: every connection is refused")
-        state.serve_tenants(registry, context, problems)
+        state.serve_tenants(registry, context, problems, token_context)
         return True
 
     def _now(self) -> float:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 UNWANTED = {
-    *("aiohttp", "cryptography", "h11", "prometheus_client"),
+    *("aiohttp", "cryptography", "h11", "jwt", "prometheus_client"),
     *("argparse", "secrets", "shutil", "stringprep", "typing_extensions"),
 }
 PROGRAM = """

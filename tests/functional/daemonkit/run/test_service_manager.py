@@ -5,6 +5,8 @@ import os
 import socket
 from pathlib import Path
 
+import pytest
+
 from daemonkit.run.service_manager import ServiceManager, Supervision, send_notice
 
 _DEADLINE_S = 20.0
@@ -46,6 +48,25 @@ def test_a_listener_of_another_address_is_given_back(tmp_path: Path) -> None:
         assert manager.take_listener("tenants", host, port + 1) is None
         assert systemd.recv(4096) == b"FDSTOREREMOVE=1\nFDNAME=tenants"
         assert manager.take_listener("tenants", host, port) is None
+
+
+def test_listeners_that_nobody_takes_are_closed(tmp_path: Path) -> None:
+    """The configuration has them no longer: nothing would accept their connections."""
+    address = str(tmp_path / "notify")
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd,
+        _listening() as first,
+        _listening() as left,
+    ):
+        systemd.bind(address)
+        (host, port), gone = first.getsockname(), left.getsockname()
+        manager = _manager(address, {"tenants": first.detach(), "tokens-10551": left.detach()})
+        taken = manager.take_listeners(host, {"tenants": port, "tokens-10552": 10552})
+        assert list(taken) == ["tenants"]
+        with taken["tenants"], socket.create_connection((host, port), timeout=_DEADLINE_S):
+            assert systemd.recv(4096) == b"FDSTOREREMOVE=1\nFDNAME=tokens-10551"
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(gone, timeout=_DEADLINE_S)
 
 
 def test_a_descriptor_that_is_no_socket_is_left(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from daemonkit.admission.handshake_accounts import HandshakeAccounts
 from vnagent.downstream.handshakes import Handshakes
 from vnagent.metrics import AgentMetrics
 from vnagent.state import AgentState
-from vnagent.transport.cipher import Cipher
 
 COUNT = 5
 
@@ -23,12 +22,14 @@ class RecordingState:
     """The part of the state that `Handshakes` uses. Records the loop iteration in which each began."""
 
     iterations: list[int]
-    context: object = True
     is_draining: bool = False
     metrics: AgentMetrics = field(default_factory=AgentMetrics)
     began: list[int] = field(default_factory=list)
 
-    def open_client(self, sock: socket.socket, _client_address: str, _cipher: Cipher | None) -> None:
+    def context_for(self, _token_tenant: str | None) -> object:
+        return True
+
+    def open_client(self, sock: socket.socket, *_: object) -> None:
         self.began.append(len(self.iterations))
         sock.close()
 

@@ -20,7 +20,6 @@ from vnagent.core.head import ResponseHead
 from vnagent.downstream.handshakes import Handshakes
 from vnagent.metrics import AgentMetrics
 from vnagent.state import AgentState
-from vnagent.transport.cipher import Cipher
 from vnagent.transport.poller import SocketPoller
 from vnagent.upstream.kubelet import KubeletAddress, KubeletPool
 
@@ -47,7 +46,7 @@ def test_a_client_without_an_epoll_watch_leaves_nothing(tmp_path: Path) -> None:
         state = state_with_context(poller, tmp_path)
         near, far = loopback_pair()
         with no_room(poller.shared, "epoll"):
-            open_client_for(state, HandshakeAccounts())(near, "127.0.0.1", None)
+            open_client_for(state, HandshakeAccounts())(near, "127.0.0.1", None, None)
         try:
             assert has_ended(far)
             assert (poller.by_fd, poller.shared.size, state.connections) == ({}, 0, set())
@@ -125,15 +124,18 @@ class FullState:
     """The part of the state that `Handshakes` uses. `open_client` has no room for the first connection."""
 
     def __init__(self) -> None:
-        self.context, _ = contexts()
+        self._context, _ = contexts()
         self.is_draining = False
         self.metrics = AgentMetrics()
         self.taken = 0
 
+    def context_for(self, _token_tenant: str | None) -> ssl.SSLContext:
+        return self._context
+
     def has_taken(self, count: int) -> bool:
         return self.taken == count
 
-    def open_client(self, sock: socket.socket, _client_address: str, _cipher: Cipher | None) -> None:
+    def open_client(self, sock: socket.socket, *_: object) -> None:
         sock.close()
         self.taken += 1
         if self.taken == 1:

@@ -80,6 +80,15 @@ def test_no_hand_over_after_a_notice_that_failed() -> None:
     assert not recorder.manager.can_hand_over
 
 
+def test_no_hand_over_unless_each_listener_is_kept() -> None:
+    recorder = Recorder(Supervision(NOTIFY, main_pid=MAIN))
+    recorder.is_reachable = False
+    recorder.manager.keep_listener("tenants", LISTENER)
+    recorder.is_reachable = True
+    recorder.manager.keep_listener("tokens-10551", LISTENER)
+    assert not recorder.manager.can_hand_over
+
+
 def test_no_hand_over_without_a_kept_listener() -> None:
     recorder = Recorder(Supervision(NOTIFY, main_pid=MAIN))
     recorder.manager.hand_over()
