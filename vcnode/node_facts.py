@@ -55,7 +55,8 @@ def gather(places: Places, daemons: Mapping[InstalledDaemon, Path]) -> NodeFacts
     """All facts, in bounded time. `daemons` are those that have a configuration."""
     configs = load_all(daemons)
     agent = configs.get("vn-agent")
-    address = places.kubelet if agent is None else (agent.kubelet.address, agent.kubelet.port)
+    kubelet = None if agent is None else agent.kubelet
+    address = places.kubelet if kubelet is None else (kubelet.address, kubelet.port)
     probes: dict[str, Callable[[], Any]] = {
         "runtime": lambda: container_runtime(places.cri_socket),
         "kubelet": lambda: kubelet_state(address),

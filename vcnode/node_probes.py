@@ -145,7 +145,8 @@ class _NodeProbes:
             yield from self._bridge_probes(self._configs["kata-bridge"])
 
     def _agent_probes(self, config: Any) -> Iterator[tuple[str, CallProbe]]:
-        yield "kubelet", partial(_kubelet, config)
+        if config.kubelet is not None:
+            yield "kubelet", partial(_kubelet, config.kubelet)
         if config.audit.path is not None:
             yield "space: audit", partial(machine.space, "vn-agent: audit.file", config.audit.path.parent)
         listen, file = config.listen, config.serving.certificate_file
@@ -190,7 +191,11 @@ def _reads(daemon: str, node: str) -> tuple[str, ...]:
 def _kubeconfigs(daemon: str, config: Any) -> dict[str, Path]:
     """The kubeconfigs of a configuration, by key."""
     if daemon == "vn-agent":
-        found = {"tenants.kubeconfigFile": config.tenants.kubeconfig_file}
+        upstream = config.super_apiserver
+        found = {
+            "tenants.kubeconfigFile": config.tenants.kubeconfig_file,
+            "superApiserver.kubeconfigFile": None if upstream is None else upstream.kubeconfig_file,
+        }
     elif daemon == "kata-bridge":
         cluster = None if config.gate is None else config.gate.super_cluster
         found = {"gate.superCluster.kubeconfigFile": None if cluster is None else cluster.kubeconfig_file}
@@ -221,13 +226,12 @@ def _answer(daemon: str, where: ListenAddress) -> DaemonAnswer:
     )
 
 
-def _kubelet(agent: Any) -> PeerAnswer | None:
+def _kubelet(kubelet: Any) -> PeerAnswer | None:
     # Only here: a node without vn-agent may not have it installed.
     from vnagent.trust import kubelet_context
 
-    kubelet = agent.kubelet
     try:
-        context = kubelet_context(agent)
+        context = kubelet_context(kubelet)
     except TlsError:
         return None  # the check of files has that
     return ask(

@@ -72,6 +72,15 @@ class Kubelet:
 
 
 @dataclass(frozen=True, slots=True)
+class SuperApiserver:
+    """The super cluster's API server, for nodes that hide their kubelet. It asks the kubelet then."""
+
+    kubeconfig_file: Path = setting(
+        doc="server, CA and credential of vn-agent; packaging/rbac/options/vn-agent-apiserver*.yaml"
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Tenants:
     """Where tenants come from: files in a directory, or VirtualCluster objects."""
 
@@ -198,8 +207,11 @@ class Drain:
 class VnAgentConfiguration:
     node_name: str = setting(minimum_length=1, doc="name of the Node that this daemon runs on")
     serving: Serving = setting(doc="the certificate that tenants' apiservers verify")
-    kubelet: Kubelet = setting(doc="the node's kubelet, and the credential for it")
     tenants: Tenants = setting(doc="where tenants come from: one of the two")
+    kubelet: Kubelet | None = setting(None, doc="the node's kubelet, and the credential for it")
+    super_apiserver: SuperApiserver | None = setting(
+        None, doc="instead of kubelet: the super cluster's API server, where a node hides its kubelet"
+    )
     listen: Listen = field(default_factory=Listen)
     pods: Pods = field(default_factory=Pods)
     injected_containers: tuple[str, ...] = setting(
@@ -235,6 +247,8 @@ class VnAgentConfiguration:
         ports = [self.listen.port, *(each.port for each in self.token_listeners)]
         for port in sorted({each for each in ports if ports.count(each) > 1}):
             yield f"tokenListeners: port {port} is used more than once; listen.port counts too"
+        if (self.kubelet is None) == (self.super_apiserver is None):
+            yield "kubelet: give exactly one of kubelet and superApiserver"
         is_watched = self.pods.source is PodSource.SUPER_CLUSTER
         if is_watched and self.pods_kubeconfig_file is None:
             yield "pods.kubeconfigFile: needed for source: superCluster"

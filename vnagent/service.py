@@ -18,7 +18,6 @@ from daemonkit.run.lifecycle import Lifecycle
 from daemonkit.run.process_limits import raise_descriptor_limit
 from daemonkit.run.service_manager import ServiceManager
 from daemonkit.status.server import Readiness
-from daemonkit.tls.contexts import TlsError
 from tenancy.registry import Registry
 from vnagent import live_metrics
 from vnagent.audit_log import AuditLog
@@ -40,8 +39,9 @@ from vnagent.sources.publisher import Publisher
 from vnagent.state import AgentState
 from vnagent.token_listeners import TokenListeners
 from vnagent.transport.poller import SocketPoller
-from vnagent.trust import kubelet_context, spiffe_trust
-from vnagent.upstream.kubelet import KubeletAddress, KubeletPool
+from vnagent.trust import spiffe_trust
+from vnagent.upstream.configured import upstream_of
+from vnagent.upstream.facts_reader import FactsReader
 
 # How long a start waits for a source to be read, and then for all to sync, before READY. It listens already:
 # until they have synced, requests are answered 503, or by saved state.
@@ -78,9 +78,9 @@ class Service:
         self._audit_log = AuditLog(loop, config.audit.path, self._metrics.audit_lost)
         self._audit_log.open()
         self._poller = SocketPoller(loop)
-        kubelet = config.kubelet
-        address = KubeletAddress(kubelet.address, kubelet.port, kubelet.server_name or kubelet.address)
-        self._kubelet = KubeletPool(self._poller, address, kubelet_context(config))
+        self._upstream = upstream_of(config, self._poller)
+        self._kubelet = self._upstream.pool
+        self._facts = FactsReader(self._kubelet)
         self.state = AgentState(
             poller=self._poller,
             limits=Limits(
@@ -134,25 +134,17 @@ class Service:
         self._reloader = Reloader(self._reloadables, self._metrics.reloads)
 
     def _certificates(self) -> tuple[Reloadable, ...]:
-        serving, kubelet = self._config.serving, self._config.kubelet
+        serving = self._config.serving
         own = [serving.certificate_file, serving.key_file]
         if self._config.spiffe is not None:
             own.append(self._config.spiffe.ca_file)
-        theirs = (kubelet.ca_file, kubelet.client_certificate_file, kubelet.client_key_file)
 
         async def reload_serving() -> str | None:
             return self._sources.reload_trust()
 
-        async def reload_kubelet() -> str | None:
-            try:
-                self._kubelet.replace_context(kubelet_context(self._config))
-            except TlsError as error:
-                return str(error)
-            return None
-
         return (
             Reloadable("serving", Watched.files(own).poll, reload_serving),
-            Reloadable("kubelet", Watched.files(theirs).poll, reload_kubelet),
+            self._upstream.reloadable,
         )
 
     # ---- status
@@ -176,8 +168,11 @@ class Service:
             "listen": {"address": host, "port": port},
             "tokenListeners": self._token_listeners.document(),
             "kubelet": {
-                "address": self._kubelet.address.authority,
+                "address": self._kubelet.requests.authority,
+                "server": self._upstream.server,
                 "connections": self._kubelet.open_count,
+                **self._facts.facts.document(),
+                "streamProtocols": self._kubelet.stream_protocols.document(),
             },
             "sources": {each.name: each.document() for each in self._sources.statuses()},
             "tenants": sorted(state.registry.tenants),
@@ -223,7 +218,10 @@ class Service:
         self._listener.start()
         life.manager.keep_listener(LISTENER, self._listener.sock.fileno())
         self._token_listeners.start(life.manager)
+        await self._upstream.start()
+        self._tasks.spawn(self._upstream.run(), "upstream")
         self._sources.start()
+        self._tasks.spawn(self._facts.run(), "kubelet facts")
         await self._read_first(life)
         if self._saved is not None:
             self._tasks.spawn(self._saved.run(), "state")

@@ -14,7 +14,7 @@ from daemonkit.run.start_check import (
     scrape_problems,
     writable_problem,
 )
-from daemonkit.tls.contexts import check_certificate
+from daemonkit.tls.contexts import TlsError, check_certificate
 from tenancy.ownership import ContainerPolicy
 from tenancy.registry import Bad
 from vnagent.config import VnAgentConfiguration
@@ -40,19 +40,39 @@ def start_problems(config: VnAgentConfiguration, now_s: float) -> Iterator[FileP
 
 
 def _tls_problems(config: VnAgentConfiguration, now_s: float) -> Iterator[FileProblem]:
-    kubelet, serving = config.kubelet, config.serving
+    serving = config.serving
     certificate, key = serving.certificate_file, serving.key_file
     ours = {"serving.certificateFile": certificate, "serving.keyFile": key}
-    theirs = {
-        "kubelet.caFile": kubelet.ca_file,
-        "kubelet.clientCertificateFile": kubelet.client_certificate_file,
-        "kubelet.clientKeyFile": kubelet.client_key_file,
-    }
     check = partial(certificate_problems, now_s=now_s, severity=Severity.FATAL)
     yield from check(ours, lambda: check_certificate(certificate, key))
-    yield from check(theirs, lambda: kubelet_context(config))
+    kubelet, apiserver = config.kubelet, config.super_apiserver
+    if kubelet is not None:
+        theirs = {
+            "kubelet.caFile": kubelet.ca_file,
+            "kubelet.clientCertificateFile": kubelet.client_certificate_file,
+            "kubelet.clientKeyFile": kubelet.client_key_file,
+        }
+        yield from check(theirs, lambda: kubelet_context(kubelet))
+    if apiserver is not None:
+        yield from _apiserver_problems(apiserver.kubeconfig_file, now_s)
     if config.spiffe is not None:
         yield from check({"spiffe.caFile": config.spiffe.ca_file}, lambda: spiffe_trust(config))
+
+
+def _apiserver_problems(path: Path, now_s: float) -> Iterator[FileProblem]:
+    key = "superApiserver.kubeconfigFile"
+    found = tuple(kubeconfig_problems(key, path, now_s, Severity.FATAL))
+    yield from found
+    if any(each.severity is Severity.FATAL for each in found):
+        return
+    # Loads the parser of kubeconfigs, which other nodes do not need.
+    from vnagent.upstream.apiserver import load_access
+
+    try:
+        load_access(path)
+    except TlsError as error:
+        text = str(error).removeprefix(f"{path}: ")
+        yield FileProblem(key, path, text, "correct the kubeconfig", Severity.FATAL)
 
 
 def _kubeconfigs(config: VnAgentConfiguration) -> dict[str, Path]:

@@ -15,16 +15,15 @@ from daemonkit.tls.contexts import (
 from daemonkit.tls.openssl import Message, inspect
 from tenancy import x509
 from tenancy.registry import SpiffeTrust
-from vnagent.config import VnAgentConfiguration
+from vnagent.config import Kubelet, VnAgentConfiguration
 from vnagent.core import client_chain
 
 _HELLOS = {Message.CLIENT_HELLO: client_hello.may_read}
 _INSPECTED = {**_HELLOS, Message.CERTIFICATE: client_chain.accept}
 
 
-def kubelet_context(config: VnAgentConfiguration) -> ssl.SSLContext:
+def kubelet_context(kubelet: Kubelet) -> ssl.SSLContext:
     """The client side towards the kubelet. Raises TlsError."""
-    kubelet = config.kubelet
     return client_context(kubelet.ca_file, kubelet.client_certificate_file, kubelet.client_key_file)
 
 

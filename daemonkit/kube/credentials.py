@@ -72,7 +72,7 @@ class Credentials:
         try:
             access = self._load()
             tls = _context(access) if access.server.startswith("https:") else None
-            return Current(access, tls, _token(access))
+            return Current(access, tls, token_of(access))
         except KubeconfigError as error:
             raise CredentialsError(str(error)) from None
         except ssl.SSLError as error:
@@ -139,7 +139,9 @@ def _load_pem(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
         os.close(descriptor)
 
 
-def _token(access: Access) -> str | None:
+def token_of(access: Access) -> str | None:
+    """The bearer token of an access, its file read now; None without one. Raises OSError and ValueError,
+    CredentialsError among them."""
     token = access.token
     if access.token_file is not None:
         token = _read_file(access.token_file).decode("ascii").strip()

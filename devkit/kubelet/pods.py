@@ -379,14 +379,27 @@ def page_for(path: str, pods: Iterable[FakePod], node_name: str) -> tuple[str, b
         case "/metrics/probes":
             return prometheus, probes_page(known).encode()
         case "/metrics":
-            return prometheus, "".join(_volume_rows(known)).encode()
+            return prometheus, (_OWN_ROWS + "".join(_volume_rows(known))).encode()
         case "/configz":
-            return "application/json", _json({"kubeletconfig": {"staticPodURL": MACHINE_ID}})
+            config = {"staticPodURL": MACHINE_ID, "enableDebuggingHandlers": True}
+            return "application/json", _json({"kubeletconfig": config})
         case "/healthz":
             return "text/plain; charset=utf-8", b"ok"
     if path.startswith(("/logs", "/debug", "/statusz", "/flagz", "/spec", "/run", "/checkpoint")):
         return "text/plain; charset=utf-8", f"{MACHINE_ID}\n".encode()
     return None
+
+
+# As a kubelet of 1.34 has them.
+_OWN_ROWS = """\
+# HELP kubernetes_build_info [BETA] A metric with a constant '1' value labeled by git version.
+# TYPE kubernetes_build_info gauge
+kubernetes_build_info{compiler="gc",git_version="v1.34.4",platform="linux/amd64"} 1
+# HELP kubernetes_feature_enabled [BETA] The stage and enablement of a feature.
+# TYPE kubernetes_feature_enabled gauge
+kubernetes_feature_enabled{name="KubeletFineGrainedAuthz",stage="BETA"} 1
+kubernetes_feature_enabled{name="PodLogsQuerySplitStreams",stage="ALPHA"} 0
+"""
 
 
 def _volume_rows(pods: Iterable[FakePod]) -> Iterator[str]:

@@ -117,6 +117,16 @@ class AgentEnvironment:
             holds_within(lambda: not self.daemon.is_running or self._found_port(), 10)
             return
         self.daemon.start()
+        # Cases count the kubelet's requests: those of the start are over.
+        holds_within(self._has_read_facts, 10)
+
+    def _has_read_facts(self) -> bool:
+        """Whether the agent has read, or failed to read, what the kubelet reports of itself."""
+        try:
+            kubelet = self.daemon.status().get("kubelet", {})
+        except (DaemonError, ValueError):
+            return True  # another program than ours
+        return "version" not in kubelet or bool(kubelet["version"] or kubelet["problems"])
 
     def _found_port(self) -> bool:
         try:

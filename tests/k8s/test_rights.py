@@ -67,6 +67,9 @@ def test_vn_agent_uses_the_kubelet_of_its_node_alone(rights: Ring, verb: str, pa
         ("vn-agent", "get", "/nodes/configz"),
         ("vn-agent", "get", "/nodes"),
         ("vn-agent", "list", "/pods"),
+        # Only with packaging/rbac/options.
+        ("vn-agent", "get", "/pods/log"),
+        ("vn-agent", "create", "/pods/exec"),
         ("vn-agent", "list", "/secrets"),
         ("kubeproxy-ext", "list", "/pods"),
         ("kubeproxy-ext", "list", "/secrets"),

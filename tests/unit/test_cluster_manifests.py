@@ -48,6 +48,18 @@ OTHER = {
         },
     ),
     "rbac/options/vn-agent-pods.yaml": ((vnagent.sources.super_pods,), set[tuple[str, str, str]]()),
+    "rbac/options/vn-agent-apiserver.yaml": (
+        (),
+        {
+            ("", "pods/log", "get"),
+            *(
+                ("", f"pods/{part}", verb)
+                for part in ("exec", "attach", "portforward")
+                for verb in ("get", "create")
+            ),
+        },
+    ),
+    "rbac/options/vn-agent-apiserver-pages.yaml": ((), {("", "nodes/proxy", "get")}),
     "rbac/options/vn-agent-tenants.yaml": ((vnagent.sources.super_tenants,), set[tuple[str, str, str]]()),
 }
 

@@ -43,7 +43,12 @@ _VALUES: dict[str, Any] = {
     "users": ["root"],
 }
 # Keys that exclude others of their mapping, and mappings that have them.
-_EXCLUSIVE = ("metrics.address", "pods.file", "status.address", "tenants.directory", "tenants.kubeconfigFile")
+_EXCLUSIVE = (
+    *("metrics.address", "pods.file", "status.address", "tenants.directory", "tenants.kubeconfigFile"),
+    ".superApiserver",
+)
+# A section that another one replaces.
+_INSTEAD: tuple[tuple[str, str, Any], ...] = (("kubelet", "superApiserver", {"kubeconfigFile": "/x"}),)
 _ALTERNATIVES: tuple[tuple[str, Any], ...] = (
     ("tenants", {"kubeconfigFile": "/x"}),
     ("tenants", {"directory": "/x"}),
@@ -212,6 +217,9 @@ def _documents(kind: FileKind) -> Iterator[Any]:
     for name, other in _ALTERNATIVES:
         if name in keys(kind.cls) and other.keys() <= keys(_type_of(kind.cls, name)).keys():
             yield {**filled, name: other}
+    for replaced, name, other in _INSTEAD:
+        if name in keys(kind.cls):
+            yield {key: value for key, value in filled.items() if key != replaced} | {name: other}
 
 
 def _type_of(cls: Any, name: str) -> Any:
@@ -223,11 +231,13 @@ def _filled(cls: Any, given: Any, parent: str = "") -> Any:
     filled = dict(given)
     for name, key in keys(cls).items():
         inner, mark = commented.item_type(key.hint)
+        if f"{parent}.{name}" in _EXCLUSIVE:
+            continue
         if dataclasses.is_dataclass(inner) and not mark:
             filled[name] = _filled(inner, given.get(name, {}), name)
         elif name in _VALUES:
             filled[name] = _VALUES[name]
-        elif name not in given and f"{parent}.{name}" not in _EXCLUSIVE:
+        elif name not in given:
             filled[name] = _value(key)
     return filled
 

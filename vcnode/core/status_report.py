@@ -109,6 +109,15 @@ class ListenAddress(msgspec.Struct):
 class KubeletStatus(msgspec.Struct):
     address: str
     connections: int = 0
+    server: str = "kubelet"
+    version: str | None = None
+
+    @property
+    def text(self) -> str:
+        """One line: where requests go, and which kubelet serves them."""
+        server = ", by the super API server" if self.server == "superApiserver" else ""
+        version = "" if self.version is None else f", {self.version}"
+        return f"{self.address}{server}{version}, connections {self.connections}"
 
 
 class LogLevel(msgspec.Struct):
@@ -205,7 +214,7 @@ def _rows(report: DaemonReport, now_s: float) -> Iterator[tuple[str, str]]:
     if status.listen is not None:
         yield "listens on", _address(status.listen.address, status.listen.port)
     if status.kubelet is not None:
-        yield "kubelet", f"{status.kubelet.address}, connections {status.kubelet.connections}"
+        yield "kubelet", status.kubelet.text
     for name, source in sorted(status.sources.items()):
         yield from _source(name, source, is_failure_shown=report.is_ready)
     if isinstance(status.tenants, dict):

@@ -53,21 +53,21 @@ OWN_ANSWER = "own-answer"
 ALLOWED = frozenset({OWNED, OWN_VIEW, OWN_ANSWER})
 # The client left before the decision: nothing was allowed.
 LEFT_UNDECIDED = "client-left-undecided"
-# Why an allowed request failed.
+_FAILURES = (
+    "unreachable",
+    "untrusted",
+    "timeout",
+    "broke-off",
+    "malformed",
+    "too-large",
+    "refused",
+    "failed",
+    "rejected",
+    "not-found",
+    "refused-upgrade",
+)
+# Why an allowed request failed: by the server upstream, for its page, or as the client left.
 HOP_FAILURES = frozenset(
-    {
-        "kubelet-unreachable",
-        "kubelet-untrusted",
-        "kubelet-timeout",
-        "kubelet-broke-off",
-        "kubelet-malformed",
-        "kubelet-too-large",
-        "kubelet-refused",
-        "kubelet-failed",
-        "kubelet-rejected",
-        "kubelet-not-found",
-        "kubelet-refused-upgrade",
-        "page-malformed",
-        "client-left",
-    }
+    [f"{hop}-{failure}" for hop in ("kubelet", "apiserver") for failure in _FAILURES]
+    + ["page-malformed", "client-left"]
 )

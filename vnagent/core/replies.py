@@ -62,19 +62,31 @@ TEXTS = {
     "no-stream-asked": "you must specify at least 1 of stdin, stdout, stderr",
     "no-stream-protocol": "unable to upgrade: the client offered no stream protocol of Kubernetes",
     "page-malformed": "the kubelet of this node sent an invalid page",
-    "kubelet-unreachable": "the node agent cannot reach the kubelet of this node",
-    "kubelet-untrusted": "the node agent cannot verify the kubelet of this node",
-    "kubelet-timeout": "the kubelet of this node did not answer in time",
-    "kubelet-broke-off": "the kubelet of this node broke off its answer",
-    "kubelet-malformed": "the kubelet of this node sent an invalid answer",
-    "kubelet-too-large": "the kubelet of this node sent a page above the node agent's size limit; "
-    "ask the operator of this node",
-    "kubelet-refused": "the kubelet of this node refused the node agent",
-    "kubelet-failed": "the kubelet of this node failed to serve the request",
-    "kubelet-refused-upgrade": "unable to upgrade: the kubelet of this node did not switch protocols",
 }
+# What tenants read for the server upstream (`UpstreamRequests.hop`), and for its failures: `kubelet-timeout`.
+_HOPS = {"kubelet": "the kubelet of this node", "apiserver": "the super cluster's API server"}
+_FAILURES = {
+    "unreachable": "the node agent cannot reach {hop}",
+    "untrusted": "the node agent cannot verify {hop}",
+    "timeout": "{hop} did not answer in time",
+    "broke-off": "{hop} broke off its answer",
+    "malformed": "{hop} sent an invalid answer",
+    "too-large": "{hop} sent a page above the node agent's size limit; ask the operator of this node",
+    "refused": "{hop} refused the node agent",
+    "failed": "{hop} failed to serve the request",
+    "refused-upgrade": "unable to upgrade: {hop} did not switch protocols",
+}
+TEXTS.update(
+    {
+        f"{hop}-{failure}": text.format(hop=name)
+        for hop, name in _HOPS.items()
+        for failure, text in _FAILURES.items()
+    }
+)
 # These get one answer: a difference would tell what other tenants run.
-_SAME_AS_MISSING = frozenset({"no-such-container-of-tenant", "other-uid", "kubelet-not-found"})
+_SAME_AS_MISSING = frozenset(
+    {"no-such-container-of-tenant", "other-uid", "kubelet-not-found", "apiserver-not-found"}
+)
 
 MISSING = "no-such-pod-of-tenant"
 
@@ -265,24 +277,35 @@ _SENTENCES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] =
 
 
 _NO_SUBPROTOCOL = (
-    "unable to upgrade: the kubelet of this node speaks none of the WebSocket subprotocols "
+    "unable to upgrade: {hop} speaks none of the WebSocket subprotocols "
     "that were offered; try v4.channel.k8s.io, or SPDY"
 )
+# An API server's message for the text of a kubelet's 500 (apimachinery, NewInternalError).
+_INTERNAL_ERROR = "Internal error occurred: "
+
+
+def failure_status(reason: str) -> int:
+    """The status for a failure of the server upstream."""
+    return 504 if reason.endswith("-timeout") else 502
 
 
 def translate_refusal(
-    request: ContainerLogs | Stream, status: int, body: bytes
+    request: ContainerLogs | Stream, status: int, body: bytes, hop: str = "kubelet"
 ) -> tuple[int, str, str | None]:
-    """Map a kubelet's refusal to (status, reason, text) for the tenant.
+    """Map a refusal of the server upstream, `hop`, to (status, reason, text) for the tenant.
 
     400, 404, 422 and 429 are about the request and keep their number; a 401 or 403 is about vn-agent's
-    credential, and the rest about the node: 502. `body` is at most a few KiB of the kubelet's text.
+    credential, and the rest about the node: 502. `body` is at most a few KiB: a kubelet's text, or the v1
+    Status of an API server, whose message has the kubelet's text.
 
     A 403 with an empty body for a WebSocket is about the stream: no subprotocol in common
     (golang.org/x/net/websocket writes only a status line; tests/k8s/samples/replies.yaml,
     "exec by WebSocket version 5"). A 403 about the credential has a text.
     """
-    text = body[:2048].decode("utf-8", "replace").strip()
+    text = body.decode("utf-8", "replace").strip()
+    if hop == "apiserver":
+        text = _message_of_status(text)
+    text = text[:2048]
     sentence = None
     for pattern, rewrite in _SENTENCES:
         match = pattern.fullmatch(text)
@@ -290,14 +313,25 @@ def translate_refusal(
             sentence = rewrite(match)
             break
     if status == 404:
-        return 404, "kubelet-not-found", None
+        return 404, f"{hop}-not-found", None
     if status in {400, 422, 429}:
-        return status, "kubelet-rejected", sentence or "the kubelet of this node rejected the request"
+        return status, f"{hop}-rejected", sentence or f"{_HOPS[hop]} rejected the request"
     is_websocket = isinstance(request, Stream) and request.upgrade.protocol is Protocol.WEBSOCKET
     if status == 403 and is_websocket and not body:
-        return 403, "kubelet-refused-upgrade", _NO_SUBPROTOCOL
+        return 403, f"{hop}-refused-upgrade", _NO_SUBPROTOCOL.format(hop=_HOPS[hop])
     if status in {401, 403}:
-        return 502, "kubelet-refused", None
+        return 502, f"{hop}-refused", None
     if sentence is not None:
-        return 502 if not isinstance(request, Stream) else 500, "kubelet-failed", sentence
-    return 502, "kubelet-refused-upgrade" if isinstance(request, Stream) else "kubelet-failed", None
+        return 502 if not isinstance(request, Stream) else 500, f"{hop}-failed", sentence
+    return 502, f"{hop}-refused-upgrade" if isinstance(request, Stream) else f"{hop}-failed", None
+
+
+def _message_of_status(text: str) -> str:
+    """The kubelet's text in a v1 Status; `text` itself where it is none: a kubelet's answer to an upgrade
+    passes an API server unchanged."""
+    try:
+        status = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    message = status.get("message") if isinstance(status, dict) else None
+    return message.removeprefix(_INTERNAL_ERROR).strip() if isinstance(message, str) else text

@@ -10,7 +10,6 @@ from vnagent.core import replies
 from vnagent.core.audit import OWNED
 from vnagent.core.head import ResponseHead
 from vnagent.core.kubelet_refusal import KubeletRefusal
-from vnagent.core.kubelet_request import build_logs
 from vnagent.core.requests import ContainerLogs
 from vnagent.exchange.port import ClientPort
 from vnagent.state import AgentState
@@ -70,7 +69,7 @@ class LogExchange:
         pool = self._pool
         self._kubelet = pool.acquire(
             self,
-            build_logs(self._request, self._pod, pool.address.authority),
+            pool.requests.logs(self._request, self._pod),
             timeout_s=None if self._request.is_follow else LOG_HEAD_S,
             is_upgrade=False,
             group=self._transport.group,
@@ -88,7 +87,7 @@ class LogExchange:
             return
         if head.status != 200 or head.fields.get(b"content-encoding") not in {None, b"identity"}:
             kubelet.abort()
-            self.on_failure("kubelet-malformed")
+            self.on_failure(f"{self._pool.requests.hop}-malformed")
             return
         if not self._request.is_follow:
             kubelet.set_deadline(None)  # the client reads at its own pace
@@ -150,8 +149,7 @@ class LogExchange:
             self._transport.flush()
             self._client.abort()
             return
-        status = 504 if reason == "kubelet-timeout" else 502
-        self._refuse(status, reason, None)
+        self._refuse(replies.failure_status(reason), reason, None)
 
     def _write(self) -> None:
         if not self._is_sent:
@@ -163,7 +161,8 @@ class LogExchange:
             self._unwritten = b""
 
     def _answer_refusal(self, refusal: KubeletRefusal) -> None:
-        self._refuse(*replies.translate_refusal(self._request, refusal.head.status, refusal.text()))
+        hop = self._pool.requests.hop
+        self._refuse(*replies.translate_refusal(self._request, refusal.head.status, refusal.text(), hop))
 
     def _refuse(self, status: int, reason: str, text: str | None) -> None:
         # After a failure of the kubelet's side the connection ends.

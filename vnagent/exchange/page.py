@@ -50,7 +50,7 @@ class PageExchange:
             async with self._service.rendered(self._page, lambda: state.index, tenant) as page:
                 await self._answer(page)
         except FetchError as error:
-            self._fail(504 if error.reason == "kubelet-timeout" else 502, error.reason)
+            self._fail(replies.failure_status(error.reason), error.reason)
         except PageError:
             self._fail(502, "page-malformed")
         except PageQueueTimeoutError:

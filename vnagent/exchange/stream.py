@@ -11,7 +11,6 @@ from vnagent.core import replies
 from vnagent.core.audit import OWNED
 from vnagent.core.head import ResponseHead
 from vnagent.core.kubelet_refusal import KubeletRefusal
-from vnagent.core.kubelet_request import build_stream
 from vnagent.core.requests import Stream
 from vnagent.exchange.port import ClientPort
 from vnagent.state import AgentState
@@ -64,7 +63,7 @@ class StreamExchange:
         pool = self._pool
         self._kubelet = pool.acquire(
             self,
-            build_stream(self._request, self._pod, pool.address.authority),
+            pool.requests.stream(self._request, self._pod),
             timeout_s=UPGRADE_S,
             is_upgrade=True,
             group=self._client.transport.group,
@@ -83,9 +82,10 @@ class StreamExchange:
         switching = replies.switching_head(self._request, head, self._request_id)
         if head.status != 101 or switching is None:
             kubelet.abort()
-            self.on_failure("kubelet-refused-upgrade")
+            self.on_failure(f"{self._pool.requests.hop}-refused-upgrade")
             return
         self._kubelet = None
+        self._pool.stream_protocols.accepted(self._request, head)
         self._open_tunnel(kubelet, switching)
 
     def _open_tunnel(self, kubelet: KubeletConnection, switching: bytes) -> None:
@@ -117,18 +117,22 @@ class StreamExchange:
         self._kubelet = None
         refusal = self._refusal
         if refusal is None:
-            self.on_failure("kubelet-malformed")
+            self.on_failure(f"{self._pool.requests.hop}-malformed")
             return
+        hop = self._pool.requests.hop
         protocols = replies.accepted_protocols(refusal.head) if refusal.head.status == 403 else None
         if protocols is not None:
-            self._refuse(403, "kubelet-refused-upgrade", None, protocols)
+            self._pool.stream_protocols.refused(self._request)
+            self._refuse(403, f"{hop}-refused-upgrade", None, protocols)
             return
-        status, reason, text = replies.translate_refusal(self._request, refusal.head.status, refusal.text())
-        self._refuse(status, reason, text)
+        found = replies.translate_refusal(self._request, refusal.head.status, refusal.text(), hop)
+        if found[:2] == (403, f"{hop}-refused-upgrade"):
+            self._pool.stream_protocols.refused(self._request)
+        self._refuse(*found)
 
     def on_failure(self, reason: str) -> None:
         self._kubelet = None
-        self._refuse(504 if reason == "kubelet-timeout" else 502, reason, None)
+        self._refuse(replies.failure_status(reason), reason, None)
 
     def _refuse(self, status: int, reason: str, text: str | None, protocols: str | None = None) -> None:
         self._state.release_tunnel(self._client.caller)

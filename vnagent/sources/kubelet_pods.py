@@ -26,15 +26,24 @@ MAX_REFRESH_S = 1.0
 # How long a request waits for it. Kubernetes' own clients give up after 30 s at the earliest.
 REFRESH_S = 10.0
 
-_KUBELET = Hop(HopKind.KUBELET, "kubelet", "kubelet.address", "packaging/rbac/vn-agent.yaml")
+_HOPS = {
+    "kubelet": Hop(HopKind.KUBELET, "kubelet", "kubelet.address", "packaging/rbac/vn-agent.yaml"),
+    "apiserver": Hop(
+        HopKind.API_SERVER,
+        "super API server",
+        "superApiserver.kubeconfigFile",
+        "packaging/rbac/options/vn-agent-apiserver-pages.yaml",
+    ),
+}
+# By the failure in `FetchError.reason`, behind the hop.
 _CAUSES = {
-    "kubelet-unreachable": Cause.UNREACHABLE,
-    "kubelet-untrusted": Cause.UNTRUSTED,
-    "kubelet-timeout": Cause.TIMEOUT,
-    "kubelet-broke-off": Cause.CLOSED,
-    "kubelet-malformed": Cause.MALFORMED,
-    "kubelet-refused": Cause.FORBIDDEN,
-    "kubelet-failed": Cause.OVERLOADED,
+    "unreachable": Cause.UNREACHABLE,
+    "untrusted": Cause.UNTRUSTED,
+    "timeout": Cause.TIMEOUT,
+    "broke-off": Cause.CLOSED,
+    "malformed": Cause.MALFORMED,
+    "refused": Cause.FORBIDDEN,
+    "failed": Cause.OVERLOADED,
 }
 
 _log = logs.get(__name__)
@@ -167,10 +176,12 @@ class KubeletPods:
     def _mark_failing(self, error: Exception) -> None:
         is_known = isinstance(error, (FetchError, PageError))
         message = str(error) if is_known else f"{type(error).__name__} in vn-agent, see its log"
-        cause = _CAUSES.get(error.reason, Cause.OTHER) if isinstance(error, FetchError) else Cause.OTHER
+        failure = error.reason.partition("-")[2] if isinstance(error, FetchError) else ""
+        cause = _CAUSES.get(failure, Cause.OTHER)
         text = TEXTS.get(message, message)
+        requests = self._kubelet.requests
         self._confirmation.fail(
-            _KUBELET.fault(cause, f"/pods: {text}", f"https://{self._kubelet.address.authority}")
+            _HOPS[requests.hop].fault(cause, f"/pods: {text}", f"https://{requests.authority}")
         )
         if self._is_failing:
             return

@@ -16,6 +16,9 @@ from typing import Protocol
 from daemonkit.tls.client_session import ClientSession, clear_errors
 from vnagent.core.framing import Body, FramingError, body_of
 from vnagent.core.head import END_OF_HEAD, HeadError, ResponseHead, find_head, parse_response_head
+from vnagent.core.kubelet_facts import StreamProtocols
+from vnagent.core.kubelet_request import KubeletRequests
+from vnagent.core.upstream_request import UpstreamRequests
 from vnagent.transport.cipher import Cipher
 from vnagent.transport.handler import EndReason
 from vnagent.transport.poller import PollGroup, SocketPoller
@@ -61,7 +64,8 @@ class ResponseHandler(Protocol):
     def on_batch_end(self) -> None: ...
 
     def on_failure(self, reason: str) -> None:
-        """`kubelet-unreachable`, `-untrusted`, `-timeout`, `-broke-off` or `-malformed`."""
+        """`HOP-unreachable`, `-untrusted`, `-timeout`, `-broke-off` or `-malformed`: HOP is that of
+        `UpstreamRequests`."""
 
 
 class KubeletConnection:
@@ -204,7 +208,7 @@ class KubeletConnection:
         try:
             found = self._pool.read_head(self._buffer)
         except HeadError:
-            self._fail("kubelet-malformed")
+            self._fail("malformed")
             return
         if found is None:
             return
@@ -219,7 +223,7 @@ class KubeletConnection:
             return
         self._buffer = b""
         if head.status < 200:
-            self._fail("kubelet-malformed")
+            self._fail("malformed")
             return
         if head.is_last:
             self._is_last = True
@@ -234,7 +238,7 @@ class KubeletConnection:
         try:
             fed = body.feed(data)
         except FramingError:
-            self._fail("kubelet-malformed")
+            self._fail("malformed")
             return
         if fed.take:
             exchange.on_body(data[: fed.take])
@@ -273,9 +277,9 @@ class KubeletConnection:
             # rejects the session.
             self._dial_again()
         elif self._is_established:
-            self._fail("kubelet-broke-off")
+            self._fail("broke-off")
         else:
-            self._fail("kubelet-untrusted" if reason is EndReason.UNTRUSTED else "kubelet-unreachable")
+            self._fail("untrusted" if reason is EndReason.UNTRUSTED else "unreachable")
 
     def _may_replay(self) -> bool:
         return self._exchange is not None and not self._has_answered and not self._is_upgrade
@@ -303,23 +307,32 @@ class KubeletConnection:
             self._dial_again()
             return
         if not self._is_established:
-            self._fail("kubelet-unreachable")
+            self._fail("unreachable")
         else:
-            self._fail("kubelet-timeout")
+            self._fail("timeout")
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, failure: str) -> None:
         exchange = self._exchange
         self.abort()
         if exchange is not None:
-            exchange.on_failure(reason)
+            exchange.on_failure(f"{self._pool.requests.hop}-{failure}")
 
 
 class KubeletPool:
     """Idle connections, newest first; a spare one for the next stream; dials new ones."""
 
-    def __init__(self, poller: SocketPoller, address: KubeletAddress, context: ssl.SSLContext) -> None:
+    def __init__(
+        self,
+        poller: SocketPoller,
+        address: KubeletAddress,
+        context: ssl.SSLContext,
+        requests: UpstreamRequests | None = None,
+    ) -> None:
+        """`requests` are built for the server at `address`; default: a kubelet."""
         self.poller = poller
         self.address = address
+        self.requests: UpstreamRequests = requests or KubeletRequests(address.authority)
+        self.stream_protocols = StreamProtocols()
         self._context = context
         self._session = KubeletSession(time.time)
         # Completed handshakes: with the kubelet's certificates verified, and resumed.
@@ -353,9 +366,10 @@ class KubeletPool:
     def open_count(self) -> int:
         return len(self._all)
 
-    def replace_context(self, context: ssl.SSLContext) -> None:
-        """Dial with new certificates from now on. Idle connections are dropped, busy ones after their
-        request."""
+    def replace(self, address: KubeletAddress, context: ssl.SSLContext, requests: UpstreamRequests) -> None:
+        """Dial with new certificates, and perhaps to a new address, from now on. Idle connections are
+        dropped, busy ones after their request."""
+        self.address, self.requests = address, requests
         self._context = context
         self._session = KubeletSession(time.time)
         self.generation += 1
@@ -475,6 +489,9 @@ class KubeletPool:
     def dial(self, connection: KubeletConnection, *, may_resume: bool = True) -> None:
         """Give the connection a new transport."""
         address = self.address
+        if not address.host:  # a DNS name that is not resolved yet
+            self.poller.loop.call_soon(connection.on_end, EndReason.RESET)
+            return
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         try:
             sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)

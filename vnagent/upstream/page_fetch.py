@@ -8,7 +8,6 @@ from typing import Generic, TypeVar
 
 from vnagent.core.framing import Unchunker
 from vnagent.core.head import ResponseHead
-from vnagent.core.kubelet_request import build_page
 from vnagent.core.list_splitter import Item, ListSplitter, SplitError
 from vnagent.pages.page import Collector, PageError
 from vnagent.upstream.kubelet import KubeletConnection, KubeletPool
@@ -32,7 +31,7 @@ Collected = TypeVar("Collected")
 
 
 class FetchError(Exception):
-    """The page could not be fetched; `reason` is one of the kubelet reasons of `core.replies`."""
+    """The page could not be fetched; `reason` is one of `core.replies`, as `kubelet-timeout` is."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -42,8 +41,9 @@ class FetchError(Exception):
 class _PageFetch:
     """Handles the response: collects the body for a future."""
 
-    def __init__(self, done: "asyncio.Future[bytes]") -> None:
+    def __init__(self, done: "asyncio.Future[bytes]", hop: str) -> None:
         self.done = done
+        self._hop = hop
         self._parts: list[bytes] = []
         self.size = 0
         self._is_chunked = False
@@ -51,18 +51,18 @@ class _PageFetch:
 
     def on_response(self, head: ResponseHead) -> None:
         if head.status in {401, 403}:
-            self._give_up(FetchError("kubelet-refused"))
+            self._give_up_for("refused")
         elif head.status != 200:
-            self._give_up(FetchError("kubelet-failed" if head.status >= 400 else "kubelet-malformed"))
+            self._give_up_for("failed" if head.status >= 400 else "malformed")
         elif head.fields.get(b"content-encoding") not in {None, b"identity"}:
             # The request asks for plain text; an encoded page cannot be filtered.
-            self._give_up(FetchError("kubelet-malformed"))
+            self._give_up_for("malformed")
         self._is_chunked = head.is_chunked
 
     def on_body(self, data: memoryview) -> None:
         self.size += len(data)
         if self.size > self._max_bytes():
-            self._give_up(FetchError("kubelet-too-large"))
+            self._give_up_for("too-large")
             return
         self._take(data)
 
@@ -97,6 +97,9 @@ class _PageFetch:
             self.kubelet.abort()
             self.kubelet = None
 
+    def _give_up_for(self, failure: str) -> None:
+        self._give_up(FetchError(f"{self._hop}-{failure}"))
+
     def _give_up(self, error: Exception) -> None:
         self.abort()
         self._fail(error)
@@ -106,9 +109,9 @@ class _ListFetch(_PageFetch):
     """Keeps a short list whole; passes the items of a longer one to a collector as they come."""
 
     def __init__(
-        self, done: "asyncio.Future[bytes]", splitter: ListSplitter, add: Callable[[Item], None]
+        self, done: "asyncio.Future[bytes]", hop: str, splitter: ListSplitter, add: Callable[[Item], None]
     ) -> None:
-        super().__init__(done)
+        super().__init__(done, hop)
         self._splitter = splitter
         self._add = add
         self._unchunker = Unchunker()
@@ -159,7 +162,7 @@ class _ListFetch(_PageFetch):
 
 async def fetch_page(pool: KubeletPool, path: str) -> bytes:
     """GET `path` from the kubelet. Raises FetchError. Cancelling closes the connection."""
-    fetch = _PageFetch(pool.poller.loop.create_future())
+    fetch = _PageFetch(pool.poller.loop.create_future(), pool.requests.hop)
     return await _send(pool, path, fetch, FETCH_S)
 
 
@@ -185,7 +188,7 @@ async def fetch_list(
 
     Raises FetchError, PageError and the collector's errors. Cancelling closes the connection.
     """
-    fetch = _ListFetch(pool.poller.loop.create_future(), ListSplitter(), collector.add)
+    fetch = _ListFetch(pool.poller.loop.create_future(), pool.requests.hop, ListSplitter(), collector.add)
     try:
         body = await _send(pool, path, fetch, LIST_S)
     except SplitError as error:
@@ -194,15 +197,13 @@ async def fetch_list(
 
 
 async def _send(pool: KubeletPool, path: str, fetch: _PageFetch, timeout_s: float) -> bytes:
-    fetch.kubelet = pool.acquire(
-        fetch, build_page(path, pool.address.authority), timeout_s=FETCH_S, is_upgrade=False
-    )
+    fetch.kubelet = pool.acquire(fetch, pool.requests.page(path), timeout_s=FETCH_S, is_upgrade=False)
     try:
         async with asyncio.timeout(timeout_s):
             return await fetch.done
     except TimeoutError:
         fetch.abort()
-        raise FetchError("kubelet-timeout") from None
+        raise FetchError(f"{pool.requests.hop}-timeout") from None
     except asyncio.CancelledError:
         fetch.abort()
         raise

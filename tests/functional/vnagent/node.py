@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
@@ -79,7 +79,7 @@ class AgentNode:
         self.tenants_directory = directory / "tenants"
         self.tenants_directory.mkdir(parents=True)
         self._contexts: dict[str, ssl.SSLContext] = {}
-        self.kubelet = FakeKubelet(pods, tls=self.kubelet_tls())
+        self.kubelet = self.new_kubelet(pods)
         self.proxy_port: int | None = None  # where the agent dials, if the kubelet is not there
         self.daemon = VnAgentProcess(directory / "config.yaml", directory / "status.sock")
 
@@ -95,12 +95,19 @@ class AgentNode:
             self.write_tenant(key)
         self.write_config()
         self.daemon.start()
+        # Tests count the kubelet's requests: those of the start are over.
+        wait_until(self.has_read_facts, within_s=DEADLINE_S)
+
+    def has_read_facts(self) -> bool:
+        """Whether the agent has read, or failed to read, what the kubelet reports of itself."""
+        kubelet = self.daemon.status()["kubelet"]
+        return bool(kubelet["version"] or kubelet["problems"])
 
     def stop(self) -> None:
         self.daemon.stop()
         self.kubelet.stop()
 
-    def __enter__(self) -> "AgentNode":
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -144,6 +151,10 @@ class AgentNode:
         leaf = (authority or self.kubelet_authority).issue(NAME, sans_dns=[NAME], usages=("server",))
         certificate, key = leaf.write(self.directory, "kubelet")
         return kubelet_context(str(certificate), str(key), self.agent_clients.cert_pem.decode())
+
+    def new_kubelet(self, pods: Iterable[FakePod]) -> FakeKubelet:
+        """The server upstream."""
+        return FakeKubelet(pods, tls=self.kubelet_tls())
 
     # ---- pods
 

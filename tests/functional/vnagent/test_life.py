@@ -77,6 +77,41 @@ def test_all_errors_of_a_configuration_are_printed(tmp_path: Path, arguments: tu
     assert not socket.exists()
 
 
+@pytest.mark.parametrize(
+    ("has_kubelet", "kubeconfig", "expected"),
+    [
+        (True, "users: []", "kubelet: give exactly one of kubelet and superApiserver"),
+        (False, None, "kubelet: give exactly one of kubelet and superApiserver"),
+        (False, "users: []", "current-context '' is not among contexts"),
+        (
+            False,
+            "{current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],"
+            " clusters: [{name: c, cluster: {server: 'https://10.0.0.1'}}],"
+            " users: [{name: u, user: {token: secret}}]}",
+            "no certificate-authority: the API server has to be verified; correct the kubeconfig",
+        ),
+    ],
+)
+def test_a_super_api_server_is_checked_before_start(
+    node: AgentNode, has_kubelet: bool, kubeconfig: str | None, expected: str
+) -> None:
+    node.daemon.stop()
+    document = yaml.safe_load(node.daemon.config.read_text(encoding="utf-8"))
+    if not has_kubelet:
+        del document["kubelet"]
+    if kubeconfig is not None:
+        path = node.directory / "super.kubeconfig"
+        path.write_text(kubeconfig, encoding="utf-8")
+        document["superApiserver"] = {"kubeconfigFile": str(path)}
+    node.daemon.config.write_text(yaml.safe_dump(document), encoding="utf-8")
+    for arguments in ((), ("--check-config",)):
+        ended = run_agent(node.daemon.config, *arguments)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert expected in ended.stderr
+        assert len(ended.stderr.splitlines()) == 1
+        assert "secret" not in ended.stderr
+
+
 def test_missing_files_are_reported_before_start(node: AgentNode) -> None:
     node.daemon.stop()
     for name in ("serving.key", "kubelet-ca.crt"):

@@ -11,6 +11,8 @@ from typing import cast
 
 from devkit.kubelet.pods import FakePod, page_for
 from vnagent.core.head import parse_response_head
+from vnagent.core.kubelet_facts import StreamProtocols
+from vnagent.core.kubelet_request import KubeletRequests
 from vnagent.upstream.kubelet import KubeletAddress, KubeletPool, ResponseHandler
 from vnagent.upstream.page_fetch import FETCH_S, LIST_S
 
@@ -63,10 +65,13 @@ class FakeKubeletPool:
     ) -> None:
         self.poller = SimpleNamespace(loop=asyncio.get_running_loop())
         self.address = ADDRESS
+        self.requests = KubeletRequests(ADDRESS.authority)
         self.pods = pods
         self.takes_s = takes_s
         self.pieces = pieces
         self.status = 200
+        self.full_count = 0
+        self.stream_protocols = StreamProtocols()
         self.is_cut = False
         self.error: Exception | None = None
         self.connections: list[FakePooledConnection] = []

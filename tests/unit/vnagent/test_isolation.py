@@ -26,7 +26,7 @@ from tenancy.ownership import ContainerPolicy, OwnerIndex
 from tenancy.tenant import Role
 from vnagent.core.access import AnswerHealth, Caller, Deny, Forward, NotYetKnown, Serve, decide
 from vnagent.core.head import parse_request_head
-from vnagent.core.kubelet_request import PAGE_PATHS, build_logs, build_stream, page_path
+from vnagent.core.kubelet_request import PAGE_PATHS, KubeletRequests, page_path
 from vnagent.core.requests import ContainerLogs, Endpoint, Refusal, Request, Stream, parse
 from vnagent.exchange.page_service import PAGE_KINDS
 from vnagent.pages.page import PageKind
@@ -40,6 +40,7 @@ PAGES: dict[str, PageKind[Any]] = {
 INJECTED = "mesh"
 POLICY = ContainerPolicy(injected=frozenset({INJECTED}))
 HOST = "127.0.0.1:10250"
+REQUESTS = KubeletRequests(HOST)
 SPDY = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n"
 
 _PARTS = ["a", "b", "c"]
@@ -210,9 +211,9 @@ def check(model: Model, request_fields: tuple[str, str, str, str, str, str | Non
         return
     assert mine is not None
     if isinstance(request, ContainerLogs):
-        sent = build_logs(request, decision.pod, HOST)
+        sent = REQUESTS.logs(request, decision.pod)
     else:
-        sent = build_stream(request, decision.pod, HOST)
+        sent = REQUESTS.stream(request, decision.pod)
     status, reply_bytes = kubelet_reply(model, sent)
     assert status == (200 if kind == "containerLogs" else 101)
     # All markers in it are of this one pod, and it has one.

@@ -8,6 +8,7 @@ import pytest
 
 from tenancy.ownership import Owned
 from vnagent.core.head import Fields, ResponseHead
+from vnagent.core.kubelet_request import KubeletRequests
 from vnagent.core.requests import ContainerLogs
 from vnagent.exchange.logs import LogExchange
 from vnagent.exchange.port import ClientPort
@@ -26,7 +27,7 @@ def _relayed(pieces: list[bytes]) -> list[bytes]:
     )
     client = SimpleNamespace(transport=transport, caller=None, begun_s=0.0, finish=lambda **_: None)
     log = SimpleNamespace(next_request_id=lambda: "1", record=lambda *_: None, date="")
-    pool = SimpleNamespace(address=SimpleNamespace(authority="node"), acquire=lambda *_, **__: object())
+    pool = SimpleNamespace(requests=KubeletRequests("node"), acquire=lambda *_, **__: object())
     exchange = LogExchange(
         cast(ClientPort, client),
         cast(AgentState, SimpleNamespace(request_log=log, is_draining=False)),

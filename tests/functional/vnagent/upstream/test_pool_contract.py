@@ -18,7 +18,6 @@ from tests.unit.vnagent.fake_kubelet_pool import FakeKubeletPool
 from tests.unit.vnagent.upstream.fake_transports import ResponseRecorder
 from tests.waiting import until
 from vnagent.core.head import ResponseHead
-from vnagent.core.kubelet_request import build_page
 from vnagent.transport.poller import SocketPoller
 from vnagent.upstream.kubelet import KubeletAddress, KubeletPool
 from vnagent.upstream.page_fetch import FETCH_S, FetchError, fetch_page
@@ -88,7 +87,7 @@ async def test_each_refusal_is_an_error(open_pool: OpenPool, tmp_path: Path) -> 
 async def test_callbacks_come_in_order_and_after_acquire(open_pool: OpenPool, tmp_path: Path) -> None:
     recorder = ResponseRecorder()
     async with open_pool(tmp_path, 200) as pool:
-        request = build_page("/pods", pool.address.authority)
+        request = pool.requests.page("/pods")
         pool.acquire(recorder, request, timeout_s=FETCH_S, is_upgrade=False)
         assert recorder.events == []
         await until(lambda: recorder.events == ["200", "end"])
@@ -99,7 +98,7 @@ async def test_callbacks_come_in_order_and_after_acquire(open_pool: OpenPool, tm
 async def test_an_aborted_request_gets_no_call(open_pool: OpenPool, tmp_path: Path) -> None:
     aborted, later = ResponseRecorder(), ResponseRecorder()
     async with open_pool(tmp_path, 200) as pool:
-        request = build_page("/pods", pool.address.authority)
+        request = pool.requests.page("/pods")
         pool.acquire(aborted, request, timeout_s=FETCH_S, is_upgrade=False).abort()
         pool.acquire(later, request, timeout_s=FETCH_S, is_upgrade=False)
         await until(lambda: later.events[-1:] == ["end"])
@@ -111,7 +110,7 @@ class AbortingRecorder(ResponseRecorder):
 
     def __init__(self, pool: KubeletPool) -> None:
         super().__init__()
-        request = build_page("/pods", pool.address.authority)
+        request = pool.requests.page("/pods")
         self.connection = pool.acquire(self, request, timeout_s=FETCH_S, is_upgrade=False)
 
     def on_response(self, head: ResponseHead) -> None:

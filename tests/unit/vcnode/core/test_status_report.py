@@ -52,6 +52,12 @@ def test_report_shows_each_field_of_a_status() -> None:
     ]
 
 
+def test_the_way_to_the_kubelet_and_its_version_are_shown() -> None:
+    kubelet = {"address": "super:6443", "connections": 3, "server": "superApiserver", "version": "v1.34.4"}
+    lines = status_report.render(report(kubelet=kubelet), "/run/x.sock", STARTED)
+    assert "  kubelet         super:6443, by the super API server, v1.34.4, connections 3" in lines
+
+
 def test_failing_sources_and_retained_tenants_are_shown() -> None:
     sources = {
         "tenants": {

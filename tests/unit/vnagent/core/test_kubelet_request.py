@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from devkit.kubelet.replies import Exchange, parse_head
 from tenancy.ownership import Owned
 from vnagent.core.head import HeadError, parse_request_head
-from vnagent.core.kubelet_request import build_logs, build_page, build_stream, page_path
+from vnagent.core.kubelet_request import KubeletRequests, page_path
 from vnagent.core.requests import (
     ContainerLogs,
     Endpoint,
@@ -23,6 +23,7 @@ from vnagent.core.requests import (
 
 POD = Owned("ten-a", "web", "shop", "a-1", "ten-a-web", "shop-x7", "s-1", frozenset({"app"}))
 HOST = "127.0.0.1:10250"
+REQUESTS = KubeletRequests(HOST)
 KEY = base64.b64encode(bytes(16)).decode()
 SPDY = Upgrade(Protocol.SPDY, ("v5.channel.k8s.io", "v4.channel.k8s.io"), None)
 WEBSOCKET = Upgrade(Protocol.WEBSOCKET, ("v5.channel.k8s.io", "v4.channel.k8s.io"), KEY)
@@ -49,7 +50,7 @@ WEBSOCKET = Upgrade(Protocol.WEBSOCKET, ("v5.channel.k8s.io", "v4.channel.k8s.io
     ],
 )
 def test_logs(request_: ContainerLogs, expected: bytes) -> None:
-    assert build_logs(request_, POD, HOST) == expected
+    assert REQUESTS.logs(request_, POD) == expected
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_logs(request_: ContainerLogs, expected: bytes) -> None:
     ],
 )  # fmt: skip
 def test_streams(request_: Stream, expected: bytes) -> None:
-    assert build_stream(request_, POD, HOST) == expected
+    assert REQUESTS.stream(request_, POD) == expected
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ def test_streams(request_: Stream, expected: bytes) -> None:
 def test_pages(page: PageRequest, expected: str) -> None:
     assert page_path(page) == expected
     assert (
-        build_page(expected, HOST)
+        REQUESTS.page(expected)
         == (
             f"GET {expected} HTTP/1.1\r\n"
             "Host: 127.0.0.1:10250\r\n"
@@ -195,9 +196,9 @@ def test_no_client_header_or_name_is_forwarded(
     request = parse(head)
     assert isinstance(request, ContainerLogs | Stream)
     if isinstance(request, ContainerLogs):
-        sent = build_logs(request, pod, HOST)
+        sent = REQUESTS.logs(request, pod)
     else:
-        sent = build_stream(request, pod, HOST)
+        sent = REQUESTS.stream(request, pod)
     assert sent.count(b"\r\n\r\n") == 1
     assert sent.endswith(b"\r\n\r\n")
     # As a kubelet reads it.

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vnagent.core.audit import HOP_FAILURES
 from vnagent.core.head import ResponseHead, parse_response_head
 from vnagent.core.replies import (
+    TEXTS,
     accepted_protocols,
     log_head,
     refusal,
@@ -339,6 +341,94 @@ def test_a_silent_websocket_refusal_names_the_subprotocol() -> None:
     assert translate_refusal(WEBSOCKET, 401, b"") == refused
     assert translate_refusal(SPDY, 403, b"") == refused
     assert translate_refusal(LOGS, 403, b"") == refused
+
+
+def status_of(code: int, message: str) -> bytes:
+    return json.dumps({"kind": "Status", "status": "Failure", "message": message, "code": code}).encode()
+
+
+REFUSED = "the super cluster's API server rejected the request"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "of_logs", "of_streams"),
+    [
+        (
+            404,
+            status_of(404, 'pods "shop-x7" not found'),
+            (404, "apiserver-not-found", None),
+            (404, "apiserver-not-found", None),
+        ),
+        # About our credential.
+        (
+            401,
+            status_of(401, "Unauthorized"),
+            (502, "apiserver-refused", None),
+            (502, "apiserver-refused", None),
+        ),
+        (
+            403,
+            status_of(403, 'User "vcnode:vn-agent:node-1" cannot get resource "pods/log"'),
+            (502, "apiserver-refused", None),
+            (502, "apiserver-refused", None),
+        ),
+        # The kubelet's sentences, of a log in a Status, of an upgrade as they are.
+        (
+            400,
+            status_of(400, WAITING.decode()),
+            (400, "apiserver-rejected", "container is waiting to start: ContainerCreating"),
+            (400, "apiserver-rejected", "container is waiting to start: ContainerCreating"),
+        ),
+        (
+            500,
+            status_of(500, 'Internal error occurred: container not found ("app_ten-a-web")'),
+            (502, "apiserver-failed", "container is not running"),
+            (500, "apiserver-failed", "container is not running"),
+        ),
+        (
+            500,
+            b'unable to upgrade connection: container not found ("app_ten-a-web")',
+            (502, "apiserver-failed", "container is not running"),
+            (500, "apiserver-failed", "container is not running"),
+        ),
+        # Others, with names of the super cluster, do not pass.
+        (
+            400,
+            status_of(400, "container app is not valid for pod shop-x7"),
+            (400, "apiserver-rejected", REFUSED),
+            (400, "apiserver-rejected", REFUSED),
+        ),
+        (422, b"{", (422, "apiserver-rejected", REFUSED), (422, "apiserver-rejected", REFUSED)),
+        (429, b"[" * 4096, (429, "apiserver-rejected", REFUSED), (429, "apiserver-rejected", REFUSED)),
+        (400, b'{"message": 7}', (400, "apiserver-rejected", REFUSED), (400, "apiserver-rejected", REFUSED)),
+        (400, b"[1]", (400, "apiserver-rejected", REFUSED), (400, "apiserver-rejected", REFUSED)),
+        (
+            500,
+            status_of(500, "Internal error occurred: error dialing backend: dial tcp 10.0.0.7:10250"),
+            (502, "apiserver-failed", None),
+            (502, "apiserver-refused-upgrade", None),
+        ),
+        (503, b"", (502, "apiserver-failed", None), (502, "apiserver-refused-upgrade", None)),
+    ],
+)
+def test_refusals_of_the_super_api_server(
+    status: int,
+    body: bytes,
+    of_logs: tuple[int, str, str | None],
+    of_streams: tuple[int, str, str | None],
+) -> None:
+    assert translate_refusal(LOGS, status, body, "apiserver") == of_logs
+    assert translate_refusal(SPDY, status, body, "apiserver") == of_streams
+
+
+def test_each_failure_of_each_hop_has_a_text() -> None:
+    """What is not answered in words of its own."""
+    own = {"rejected", "not-found"}
+    for reason in HOP_FAILURES - {"page-malformed", "client-left"}:
+        hop, _, failure = reason.partition("-")
+        assert (reason in TEXTS) == (failure not in own)
+        if reason in TEXTS:
+            assert ("API server" in TEXTS[reason]) == (hop == "apiserver")
 
 
 @pytest.mark.parametrize(

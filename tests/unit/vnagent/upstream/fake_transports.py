@@ -6,6 +6,7 @@ from typing import cast
 
 from daemonkit.tls.client_session import ClientSession
 from vnagent.core.head import ResponseHead
+from vnagent.core.upstream_request import UpstreamRequests
 from vnagent.transport.poller import PollGroup, SocketPoller
 from vnagent.transport.tls_connection import TlsConnection
 from vnagent.upstream.kubelet import KubeletAddress, KubeletConnection, KubeletPool
@@ -92,8 +93,8 @@ class PoolOverFakeTransports(KubeletPool):
         self.may_resume = True  # the last one
         self._session = self.session = FakeSession()
 
-    def replace_context(self, context: ssl.SSLContext) -> None:
-        super().replace_context(context)
+    def replace(self, address: KubeletAddress, context: ssl.SSLContext, requests: UpstreamRequests) -> None:
+        super().replace(address, context, requests)
         self._session = self.session
 
     def dial(self, connection: KubeletConnection, *, may_resume: bool = True) -> None:

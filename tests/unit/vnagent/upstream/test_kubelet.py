@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.vnagent.upstream.fake_transports import (
+    ADDRESS,
     GET,
     OK,
     POST,
@@ -303,7 +304,7 @@ async def test_new_certificates_drop_idle_and_returned_connections(pool: PoolOve
     busy_exchange, busy, busy_channel = start_request(pool)
     feed(idle, OK)
     pool.dial_spare()
-    pool.replace_context(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    pool.replace(ADDRESS, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), pool.requests)
     assert (idle_channel.is_open, busy_channel.is_open) == (False, True)
     feed(busy, OK)
     assert busy_exchange.events == ["200", "end"]
@@ -315,7 +316,7 @@ async def test_new_certificates_drop_idle_and_returned_connections(pool: PoolOve
 async def test_a_spare_with_old_certificates_is_not_used(pool: PoolOverFakeTransports) -> None:
     pool.dial_spare()
     (warming,) = pool.dialled
-    pool.replace_context(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    pool.replace(ADDRESS, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), pool.requests)
     response, _, transport = start_request(pool)
     assert cast(object, transport) is not warming
     assert (response.events, transport.written) == ([], GET)

@@ -10,6 +10,7 @@ import pytest
 
 from daemonkit.tls.client_session import ClientSession
 from tests.unit.vnagent.upstream.fake_transports import (
+    ADDRESS,
     GET,
     POST,
     FakeTransport,
@@ -157,7 +158,7 @@ async def test_sessions_of_replaced_certificates_are_not_kept(
     """OpenSSL would take it for no connection that is made with the new ones."""
     response, connection, _ = start_request(pool, POST, is_upgrade=True)
     if is_replaced:
-        pool.replace_context(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+        pool.replace(ADDRESS, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), pool.requests)
     stream_begins(pool, connection, response)
     assert pool.session.events == ([] if is_replaced else ["keep"])
 

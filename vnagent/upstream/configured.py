@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server upstream that the configuration names, with a pool that follows its certificates and address."""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daemonkit import logs
+from daemonkit.files.watched import Watched
+from daemonkit.tls.contexts import TlsError
+from vnagent.config import Kubelet, VnAgentConfiguration
+from vnagent.core.apiserver_request import ApiserverRequests
+from vnagent.reload import Reloadable
+from vnagent.transport.poller import SocketPoller
+from vnagent.trust import kubelet_context
+from vnagent.upstream.kubelet import KubeletAddress, KubeletPool
+
+if TYPE_CHECKING:
+    from vnagent.upstream.apiserver import ApiserverAccess
+
+# How often the DNS name of an API server is resolved: load balancers change their addresses within minutes.
+RESOLVE_S = 30.0
+# After a failure, and how long an answer may take.
+RESOLVE_AGAIN_S = 5.0
+
+_log = logs.get(__name__)
+
+
+class KubeletUpstream:
+    """The node's kubelet."""
+
+    server = "kubelet"
+
+    def __init__(self, config: Kubelet, poller: SocketPoller) -> None:
+        """Raises TlsError."""
+        self._config = config
+        address = KubeletAddress(config.address, config.port, config.server_name or config.address)
+        self.pool = KubeletPool(poller, address, kubelet_context(config))
+        files = (config.ca_file, config.client_certificate_file, config.client_key_file)
+        self.reloadable = Reloadable("kubelet", Watched.files(files).poll, self._reload)
+
+    async def _reload(self) -> str | None:
+        try:
+            context = kubelet_context(self._config)
+        except TlsError as error:
+            return str(error)
+        self.pool.replace(self.pool.address, context, self.pool.requests)
+        return None
+
+    async def start(self) -> None:
+        """Nothing is resolved: the address is an IP address."""
+
+    async def run(self) -> None:
+        """Nothing to follow."""
+
+
+class ApiserverUpstream:
+    """The super cluster's API server."""
+
+    server = "superApiserver"
+
+    def __init__(self, kubeconfig: Path, node_name: str, poller: SocketPoller) -> None:
+        """Raises TlsError."""
+        self._kubeconfig = kubeconfig
+        self._node_name = node_name
+        self._access = access = self._load()
+        self._resolved = ""
+        self._is_resolved = True
+        self.pool = KubeletPool(poller, self._address(), access.context, self._requests())
+        watched = Watched(lambda: self._access.files)
+        self.reloadable = Reloadable(self.server, watched.poll, self._reload)
+
+    def _load(self) -> "ApiserverAccess":
+        # Some MB, for nodes that hide their kubelet alone.
+        from vnagent.upstream.apiserver import load_access
+
+        return load_access(self._kubeconfig)
+
+    def _address(self) -> KubeletAddress:
+        access = self._access
+        host = self._resolved if access.is_name else access.host
+        return KubeletAddress(host, access.port, access.server_name)
+
+    def _requests(self) -> ApiserverRequests:
+        access = self._access
+        return ApiserverRequests(access.authority, access.path, self._node_name, access.token)
+
+    async def _reload(self) -> str | None:
+        host = self._access.host
+        try:
+            self._access = self._load()
+        except TlsError as error:
+            return str(error)
+        if self._access.host != host:
+            self._resolved = ""
+            await self._resolve()
+        self.pool.replace(self._address(), self._access.context, self._requests())
+        return None
+
+    async def start(self) -> None:
+        """Resolve the name of the server once, in RESOLVE_AGAIN_S at most."""
+        await self._resolve()
+        self.pool.address = self._address()
+
+    async def run(self) -> None:
+        """Follow the address of a DNS name, until cancelled."""
+        while True:
+            await asyncio.sleep(RESOLVE_S if self._is_resolved else RESOLVE_AGAIN_S)
+            await self.start()
+
+    async def _resolve(self) -> None:
+        """Resolve the name; keep the last address of it after a failure."""
+        from vnagent.upstream.apiserver import resolve
+
+        access = self._access
+        if not access.is_name:
+            return
+        try:
+            async with asyncio.timeout(RESOLVE_AGAIN_S):
+                found = await resolve(access.host, access.port)
+        # TimeoutError is an OSError, and a name that cannot be encoded a UnicodeError.
+        except (OSError, UnicodeError) as error:
+            if self._is_resolved:
+                self._is_resolved = False
+                reason = getattr(error, "strerror", None) or type(error).__name__
+                _log.warning(
+                    "name of the super API server cannot be resolved", name=access.host, reason=reason
+                )
+            return
+        if access is self._access:
+            self._resolved = found
+        self._is_resolved = True
+
+
+Upstream = KubeletUpstream | ApiserverUpstream
+
+
+def upstream_of(config: VnAgentConfiguration, poller: SocketPoller) -> Upstream:
+    """The server that the configuration names. Raises TlsError."""
+    if config.kubelet is not None:
+        return KubeletUpstream(config.kubelet, poller)
+    if config.super_apiserver is not None:
+        return ApiserverUpstream(config.super_apiserver.kubeconfig_file, config.node_name, poller)
+    raise AssertionError("a configuration names one of kubelet and superApiserver")
