@@ -164,6 +164,7 @@ class TenantLimits:
         minimum=0,
         doc="unread bytes of the tenant's clients above which its sources are paused; 0: no limit",
     )
+    log_follows_per_tenant: int = setting(64, minimum=0, doc="logs followed at once; 0: no limit")
 
 
 @dataclass(frozen=True, slots=True)

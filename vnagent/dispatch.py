@@ -8,7 +8,7 @@ from tenancy.ownership import Owned
 from vnagent.core import replies
 from vnagent.core.access import AnswerHealth, Caller, Decision, Deny, Forward, NotYetKnown, Serve, decide
 from vnagent.core.audit import OWN_ANSWER
-from vnagent.core.limits import has_memory
+from vnagent.core.limits import LimitReason, has_memory
 from vnagent.core.requests import ContainerLogs, Health, PageRequest, Request, Stream
 from vnagent.exchange.logs import LogExchange
 from vnagent.exchange.page import PageExchange
@@ -55,6 +55,10 @@ class Dispatcher:
         return decide(request, caller, self._state.index, is_stale=is_stale or self._are_pods_stale())
 
     def start_log(self, client: ClientPort, request: ContainerLogs, pod: Owned) -> None:
+        """Relay a log; `LogExchange` releases a followed one."""
+        if request.is_follow and not self._state.try_acquire_log_follow(client.caller):
+            client.deny(request, Deny(429, LimitReason.LOG_FOLLOWS))
+            return
         LogExchange(client, self._state, self._kubelet, request, pod).start()
 
     def act(
@@ -70,7 +74,7 @@ class Dispatcher:
                 if has_memory(self._state.usage_of_caller(client.caller)):
                     PageExchange(client, self._state, page, self._pages, self._tasks).start()
                 else:
-                    client.deny(request, Deny(429, "too-much-unread"))
+                    client.deny(request, Deny(429, LimitReason.UNREAD))
             case AnswerHealth(request=health):
                 self._answer_health(client, health)
             case NotYetKnown() | Deny(status=404) if not is_final and self._can_refresh_pods(request):
@@ -101,7 +105,7 @@ class Dispatcher:
     def _open_stream(self, client: ClientPort, stream: Stream, pod: Owned) -> None:
         state, caller = self._state, client.caller
         if not state.try_acquire_tunnel(caller):
-            client.deny(stream, Deny(429, "too-many-tunnels", must_close=True))
+            client.deny(stream, Deny(429, LimitReason.TUNNELS, must_close=True))
             return
         is_reserved = state.request_log.try_reserve(caller.tenant or "")
         if is_reserved or not self._is_audit_required:
@@ -117,7 +121,7 @@ class Dispatcher:
         usage, source = self._state.usage_of_caller(client.caller), self._refreshable
         if source is None or usage.lookups >= MAX_LOOKUPS:
             is_stream = isinstance(request, Stream)
-            client.deny(request, Deny(429, "too-many-lookups", must_close=is_stream))
+            client.deny(request, Deny(429, LimitReason.LOOKUPS, must_close=is_stream))
             return
         log = self._state.request_log
         RefreshExchange(client, request, source, usage, log, self._tasks, self._decide_again).start()

@@ -38,10 +38,19 @@ def watch(
     metrics.counter_function(
         "vcnode_vnagent_sent_bytes_total",
         "Bytes of answers and streams that were sent to the clients of a tenant, before encryption.",
-        state.sent_bytes,
+        lambda: state.by_tenant(lambda usage: usage.sent_bytes),
+        ("tenant",),
+    )
+    metrics.counter_function(
+        "vcnode_vnagent_loop_seconds_total",
+        "Time of the event loop that events of a tenant's connections and streams took.",
+        lambda: state.by_tenant(lambda usage: usage.loop_s),
         ("tenant",),
     )
     metrics.gauge_function("vcnode_vnagent_tunnels", "Upgraded streams.", lambda: len(state.tunnels))
+    metrics.gauge_function(
+        "vcnode_vnagent_log_follows", "Logs that are followed.", lambda: state.log_follow_count
+    )
     metrics.gauge_function(
         "vcnode_vnagent_kubelet_connections", "Connections to the kubelet.", lambda: kubelet.open_count
     )

@@ -4,11 +4,13 @@ nothing in a request can add a series."""
 
 from daemonkit.kube import oversized_objects
 from daemonkit.metrics import Counter, Histogram, Registry
+from vnagent.core.limits import LimitReason
 from vnagent.core.requests import STREAMS, Endpoint
 from vnagent.transport.handler import EndReason
 
 # From a refusal of its own to a log that the kubelet reads backwards; a quiet followed log may take hours.
 _DURATION_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0)
+_LIMIT_REASONS = frozenset(map(str, LimitReason))
 # Others are pages.
 _ENDPOINT_CLASSES = {
     str(Endpoint.CONTAINER_LOGS): "log",
@@ -29,6 +31,11 @@ class AgentMetrics:
             "vcnode_vnagent_requests_total",
             "Decisions, by tenant, endpoint and the status of the answer.",
             ("tenant", "endpoint", "code"),
+        )
+        self._limited = self.registry.counter(
+            "vcnode_vnagent_limited_requests_total",
+            "Requests that were answered 429 for a limit of their tenant, by the reason in the audit line.",
+            ("tenant", "reason"),
         )
         self._durations = self.registry.histogram(
             "vcnode_vnagent_request_duration_seconds",
@@ -91,6 +98,11 @@ class AgentMetrics:
     def count_token_refusal(self, tenant: str, reason: str) -> None:
         """Count a request on the port of `tenant` without a valid token."""
         self._token_refusals.labels(tenant, reason).inc()
+
+    def count_limited(self, tenant: str | None, reason: str) -> None:
+        """Count a 429 if a limit of the tenant's is its reason."""
+        if reason in _LIMIT_REASONS:
+            self._limited.labels(tenant or "", reason).inc()
 
     def count_request(self, tenant: str | None, endpoint: str, status: int, duration_s: float) -> None:
         key = (tenant, endpoint, status)

@@ -72,6 +72,8 @@ class RequestLog:
             identity = self._callers[who] = audit.identity_of(caller)
         endpoint = Endpoint.MALFORMED if request is None else request.endpoint
         self._metrics.count_request(caller.tenant, endpoint, status, time.monotonic() - begun_s)
+        if status == 429:
+            self._metrics.count_limited(caller.tenant, reason)
         line = audit.render(self._timestamp(), identity, request, reason, status, request_id)
         self._audit_log.write(line, caller.tenant or "", is_reserved=is_reserved)
 

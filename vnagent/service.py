@@ -88,6 +88,7 @@ class Service:
                 config.limits.tunnels_per_tenant,
                 config.limits.requests_per_second_per_tenant,
                 config.limits.buffered_bytes_per_tenant,
+                config.limits.log_follows_per_tenant,
             ),
             metrics=self._metrics,
             request_log=RequestLog(self._audit_log, self._metrics),

@@ -16,7 +16,15 @@ from tenancy.ownership import OwnerIndex
 from tenancy.registry import Problem, Registry
 from vnagent.core.access import Caller
 from vnagent.core.bearer_token import VerifiedToken
-from vnagent.core.limits import Limits, RateVerdict, TenantUsage, admit_request, is_below, ready_count
+from vnagent.core.limits import (
+    Limits,
+    RateVerdict,
+    TenantUsage,
+    admit_request,
+    is_below,
+    ready_count,
+    retry_after_s,
+)
 from vnagent.exchange.port import ClientPort
 from vnagent.metrics import AgentMetrics
 from vnagent.request_log import RequestLog
@@ -113,12 +121,12 @@ class AgentState:
             usage = self._usages[tenant] = TenantUsage(max_unsent_bytes=self.limits.buffered_bytes)
         return usage
 
-    def sent_bytes(self) -> dict[tuple[str, ...], float]:
-        """Bytes that were sent to clients, by tenant; beyond a bound on tenants, the rest together."""
+    def by_tenant(self, count: Callable[[TenantUsage], float]) -> dict[tuple[str, ...], float]:
+        """What `count` returns, by tenant; beyond a bound on tenants, the rest together."""
         found: dict[tuple[str, ...], float] = {}
         for tenant, usage in self._usages.items():
             key = (tenant if len(found) < MAX_CELLS else OVERFLOW,)
-            found[key] = found.get(key, 0.0) + usage.sent_bytes
+            found[key] = found.get(key, 0.0) + count(usage)
         return found
 
     def usage_of_caller(self, caller: Caller) -> TenantUsage:
@@ -159,6 +167,25 @@ class AgentState:
 
     def release_tunnel(self, caller: Caller) -> None:
         self.usage_of_caller(caller).tunnels -= 1
+
+    def try_acquire_log_follow(self, caller: Caller) -> bool:
+        """Count a followed log of the tenant's; False if the tenant follows too many."""
+        usage = self.usage_of_caller(caller)
+        if not is_below(usage.log_follows, self.limits.log_follows):
+            return False
+        usage.log_follows += 1
+        return True
+
+    def release_log_follow(self, caller: Caller) -> None:
+        self.usage_of_caller(caller).log_follows -= 1
+
+    def retry_after_s(self, caller: Caller, reason: str) -> int | None:
+        """The Retry-After of a 429 for this reason, in seconds."""
+        return retry_after_s(reason, self.usage_of_caller(caller), self.limits, self.poller.loop.time())
+
+    @property
+    def log_follow_count(self) -> int:
+        return sum(usage.log_follows for usage in self._usages.values())
 
     @property
     def buffered_bytes(self) -> int:

@@ -45,6 +45,7 @@ class Fixture:
     neighbour_pod: str
     tenants: Path
     pod_list: Path
+    resource_page: Path
     all_tenant_cas: Path
     peer_table: Path
 
@@ -78,6 +79,7 @@ def make(directory: Path) -> Fixture:
     table = {"clients": clients, "pods": pods}
     (directory / "peer-table.json").write_text(json.dumps(table))
     (directory / "pods.json").write_text(json.dumps(_pod_list(pods)))
+    (directory / "resource.txt").write_text(_resource_page(pods))
     node = f"system:node:{NODE}"
     return Fixture(
         directory=directory,
@@ -92,6 +94,7 @@ def make(directory: Path) -> Fixture:
         neighbour_pod=next(str(pod["name"]) for pod in pods if pod["tenant"] == tenant_key(1)),
         tenants=tenants,
         pod_list=directory / "pods.json",
+        resource_page=directory / "resource.txt",
         all_tenant_cas=directory / "tenant-cas.pem",
         peer_table=directory / "peer-table.json",
     )
@@ -143,6 +146,24 @@ def _pod_list(pods: list[dict[str, object]]) -> dict[str, object]:
         for pod in pods
     ]
     return {"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items}
+
+
+def _resource_page(pods: list[dict[str, object]]) -> str:
+    """The kubelet's `/metrics/resource`: two families by container, two by pod."""
+    lines = []
+    for name, unit in (("cpu_usage_seconds_total", "counter"), ("memory_working_set_bytes", "gauge")):
+        lines.append(f"# TYPE container_{name} {unit}")
+        for pod in pods:
+            labels = f'namespace="{pod["superNamespace"]}",pod="{pod["superName"]}"'
+            lines += [
+                f'container_{name}{{container="{each}",{labels}}} 4.25 1764000000000'
+                for each in (CONTAINER, "sidecar")
+            ]
+        lines.append(f"# TYPE pod_{name} {unit}")
+        for pod in pods:
+            labels = f'namespace="{pod["superNamespace"]}",pod="{pod["superName"]}"'
+            lines.append(f"pod_{name}{{{labels}}} 8.5 1764000000000")
+    return "\n".join(lines) + "\n"
 
 
 def _tenant_file(key: str, authority_pem: str, spki: str) -> str:

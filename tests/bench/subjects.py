@@ -56,6 +56,7 @@ def start_upstream(machine: BenchMachine, files: Fixture, flags: Sequence[str] =
             machine.programs / "upstream",
             *("-cert", files.kubelet.certificate, "-key", files.kubelet.key),
             *("-client-ca", files.super_ca, "-pods", files.pod_list),
+            *("-resource", files.resource_page),
             *("-namespace-prefix", KEY_PREFIX),
             *flags,
         ],

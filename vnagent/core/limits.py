@@ -2,6 +2,7 @@
 """The limits of one tenant on this node, so that no tenant can starve another."""
 
 import enum
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +18,7 @@ class Limits:
     tunnels: int
     requests_per_second: int
     buffered_bytes: int = 0
+    log_follows: int = 0
 
 
 @dataclass(slots=True)
@@ -27,7 +29,8 @@ class TenantUsage:
     `waiting` counts connections with a queued request, `lookups` requests that wait for a read of the pods.
     `unsent_bytes` sums the unread bytes of all its streams and replies, and incomplete heads.
     `handshake_bytes` sums the handshakes of its connections and streams.
-    `sent_bytes` only grows: what was written to its clients, before encryption.
+    `sent_bytes` only grows: what was written to its clients, before encryption. So does `loop_s`: the time of
+    the event loop that events of its sockets took.
     """
 
     max_unsent_bytes: int = 0
@@ -35,15 +38,18 @@ class TenantUsage:
     unsent_bytes: int = 0
     connections: int = 0
     tunnels: int = 0
+    log_follows: int = 0
     requests: TokenBucket | None = None
     refusals: TokenBucket | None = None
     waiting: int = 0
     lookups: int = 0
     sent_bytes: int = 0
+    loop_s: float = 0.0
 
     @property
     def is_idle(self) -> bool:
-        return not (self.connections or self.tunnels or self.unsent_bytes or self.waiting or self.lookups)
+        held = self.connections or self.tunnels or self.log_follows
+        return not (held or self.unsent_bytes or self.waiting or self.lookups)
 
 
 class RateVerdict(enum.Enum):
@@ -91,6 +97,52 @@ def ready_count(usage: TenantUsage, limits: Limits, now_s: float) -> int:
         return usage.waiting
     requests, _ = _buckets(usage, rate, now_s)
     return max(0, min(usage.waiting, int(requests.available(now_s))))
+
+
+class LimitReason(enum.StrEnum):
+    """Which limit a 429 is about: the reason of its audit line."""
+
+    CONNECTIONS = "too-many-connections"
+    TUNNELS = "too-many-tunnels"
+    LOG_FOLLOWS = "too-many-log-follows"
+    REQUESTS = "too-many-requests"
+    LOOKUPS = "too-many-lookups"
+    PAGES = "too-many-pages"
+    UNREAD = "too-much-unread"
+
+
+# What a client holds ends when the client ends it, which nobody can compute. A refused connection costs a
+# handshake, 1 ms: at one retry a second 1 000 refused clients would be a core.
+HELD_RETRY_S = 10
+# A read of the pods begins each second at the latest.
+LOOKUP_RETRY_S = 1
+# Of a bucket: a client must not take a long queue for a failure.
+MAX_RETRY_S = 60
+
+
+def retry_after_s(reason: str, usage: TenantUsage, limits: Limits, now_s: float) -> int | None:
+    """The Retry-After of a 429, in whole seconds (RFC 9110, 10.2.3); None where vn-agent cannot know.
+
+    None for a kubelet's own 429, `kubelet-rejected`. `too-many-pages` has a bucket of its own, which
+    `exchange.page_service` reads: without it, LOOKUP_RETRY_S.
+    """
+    if reason == LimitReason.REQUESTS:
+        if not limits.requests_per_second:
+            return LOOKUP_RETRY_S
+        requests, _ = _buckets(usage, limits.requests_per_second, now_s)
+        # Queued requests go first.
+        missing = 1 + usage.waiting - requests.available(now_s)
+        return whole_seconds(missing / limits.requests_per_second)
+    if reason in (LimitReason.LOOKUPS, LimitReason.PAGES):
+        return LOOKUP_RETRY_S
+    if reason in (LimitReason.CONNECTIONS, LimitReason.TUNNELS, LimitReason.LOG_FOLLOWS, LimitReason.UNREAD):
+        return HELD_RETRY_S
+    return None
+
+
+def whole_seconds(seconds: float) -> int:
+    """`seconds` as a value of Retry-After: rounded up, within 1 and MAX_RETRY_S."""
+    return max(1, min(MAX_RETRY_S, math.ceil(seconds)))
 
 
 def _buckets(usage: TenantUsage, rate: int, now_s: float) -> tuple[TokenBucket, TokenBucket]:

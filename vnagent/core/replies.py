@@ -47,6 +47,8 @@ TEXTS = {
     "container; try again, and ask the operator of this node if this persists",
     "draining": "the node agent is shutting down; try again",
     "too-many-tunnels": "too many open streams of this tenant on this node; close some or try again",
+    "too-many-log-follows": "too many followed logs of this tenant on this node; end some, or read the logs "
+    "without following",
     "too-many-requests": "too many requests of this tenant on this node; try again later",
     "too-many-connections": "too many connections of this tenant on this node; try again later",
     "too-many-lookups": "too many requests of this tenant wait for pods that are unknown on this node; "

@@ -9,7 +9,7 @@ from tenancy.tenant import Role
 from vnagent.core import replies
 from vnagent.core.access import Caller, Deny, Forward
 from vnagent.core.head import END_OF_HEAD, HeadError, RequestHead, find_head, parse_request_head
-from vnagent.core.limits import RateVerdict, has_memory
+from vnagent.core.limits import LimitReason, RateVerdict, has_memory
 from vnagent.core.log_routes import LogRouteCache
 from vnagent.core.requests import ContainerLogs, Endpoint, Request, Stream, parse
 from vnagent.dispatch import Dispatcher
@@ -135,7 +135,7 @@ class ClientConnection:
             self._charge_buffer()
             if self._charged_bytes and exchange is None and not has_memory(self.transport.usage):
                 # Part of a head is of no use to anyone.
-                self.deny(None, Deny(429, "too-much-unread", must_close=True))
+                self.deny(None, Deny(429, LimitReason.UNREAD, must_close=True))
                 return
         if len(self._buffer) > MAX_EARLY_BYTES and not self._is_request_begun:
             if exchange is None or exchange.is_bounded:
@@ -252,7 +252,7 @@ class ClientConnection:
     def _serve(self, head: bytes, *, is_refused: bool) -> None:
         """Parse one head and act on it. `is_refused`: the tenant is above its rate."""
         if self.caller.tenant is not None and not self._is_counted:
-            self.deny(None, Deny(429, "too-many-connections", must_close=True))
+            self.deny(None, Deny(429, LimitReason.CONNECTIONS, must_close=True))
             return
         if not is_refused:
             route = self._log_routes.find(head, self._previous, self._state.index)
@@ -273,7 +273,7 @@ class ClientConnection:
             self.deny(request, refusal)
             return
         if is_refused:
-            self.deny(request, Deny(429, "too-many-requests", must_close=isinstance(request, Stream)))
+            self.deny(request, Deny(429, LimitReason.REQUESTS, must_close=isinstance(request, Stream)))
             return
         decision = self._dispatcher.decide(request, self.caller)
         if isinstance(decision, Forward) and isinstance(request, ContainerLogs):
@@ -345,6 +345,8 @@ class ClientConnection:
         """Record and send a refusal, and end the exchange."""
         log = self._state.request_log
         is_close = is_close or self._state.is_draining
+        if status == 429 and retry_after_s is None:
+            retry_after_s = self._state.retry_after_s(self.caller, reason)
         log.record(self.caller, request, reason, status, request_id, self.begun_s, is_reserved=is_reserved)
         self.answer(
             replies.refusal(
@@ -357,7 +359,7 @@ class ClientConnection:
                 allow=allow,
                 text=text,
                 protocols=protocols,
-                retry_after_s=1 if status == 429 else retry_after_s,
+                retry_after_s=retry_after_s,
                 date=log.date,
             ),
             is_close=is_close,

@@ -31,6 +31,7 @@ class LogExchange:
     __slots__ = (
         "_client",
         "_is_chunked",
+        "_is_counted",
         "_is_sent",
         "_is_started",
         "_is_wrapped",
@@ -58,6 +59,7 @@ class LogExchange:
         self._request_id = state.request_log.next_request_id()
         self._kubelet: KubeletConnection | None = None
         self._unwritten = b""
+        self._is_counted = request.is_follow  # by the tenant's usage, as a followed log
         self._is_started = False
         self._is_sent = False
         self._is_chunked = False
@@ -141,13 +143,14 @@ class LogExchange:
             self._unwritten += b"\r\n"
         self._write()
         self._transport.flush()
+        self._release()
         self._client.finish(is_close=False)
 
     def on_failure(self, reason: str) -> None:
         self._kubelet = None
         if self._is_sent:
             self._transport.flush()
-            self._client.abort()
+            self._client.abort()  # which cancels this
             return
         self._refuse(replies.failure_status(reason), reason, None)
 
@@ -164,7 +167,14 @@ class LogExchange:
         hop = self._pool.requests.hop
         self._refuse(*replies.translate_refusal(self._request, refusal.head.status, refusal.text(), hop))
 
+    def _release(self) -> None:
+        """Stop counting a followed log: it has ended in some way."""
+        if self._is_counted:
+            self._is_counted = False
+            self._state.release_log_follow(self._client.caller)
+
     def _refuse(self, status: int, reason: str, text: str | None) -> None:
+        self._release()
         # After a failure of the kubelet's side the connection ends.
         self._client.refuse(
             self._request, self._request_id, status, reason, is_close=status >= 500, text=text
@@ -177,6 +187,7 @@ class LogExchange:
             self._kubelet.resume()
 
     def cancel(self) -> None:
+        self._release()
         kubelet, self._kubelet = self._kubelet, None
         if kubelet is not None:
             kubelet.abort()

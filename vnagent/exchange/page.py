@@ -7,7 +7,7 @@ from daemonkit.tasks import Tasks
 from vnagent.core import replies
 from vnagent.core.audit import OWN_VIEW
 from vnagent.core.kubelet_request import page_path
-from vnagent.core.limits import TenantUsage, can_hold
+from vnagent.core.limits import LimitReason, TenantUsage, can_hold, whole_seconds
 from vnagent.core.requests import PageRequest
 from vnagent.exchange.page_service import PageQueueTimeoutError, PageService, RenderedPage, log_unexpected
 from vnagent.exchange.port import ClientPort
@@ -53,8 +53,8 @@ class PageExchange:
             self._fail(replies.failure_status(error.reason), error.reason)
         except PageError:
             self._fail(502, "page-malformed")
-        except PageQueueTimeoutError:
-            self._fail(429, "too-many-pages")
+        except PageQueueTimeoutError as error:
+            self._fail(429, LimitReason.PAGES, whole_seconds(error.wait_s))
         # The client's connection serves no other request before this one is answered.
         except Exception as error:  # noqa: BLE001 - this task alone answers the client
             log_unexpected(page_path(self._page), error)
@@ -71,7 +71,7 @@ class PageExchange:
         if self._page.accepts_gzip and page.compressed is not None:
             body, coding = page.compressed, replies.GZIP
         if not can_hold(self._usage, len(body)):
-            self._fail(429, "too-much-unread")
+            self._fail(429, LimitReason.UNREAD)
             return
         log.record(client.caller, self._page, OWN_VIEW, 200, self._request_id, client.begun_s)
         self._is_sent = True
@@ -115,9 +115,11 @@ class PageExchange:
             return False
         return not transport.await_if_congested()
 
-    def _fail(self, status: int, reason: str) -> None:
+    def _fail(self, status: int, reason: str, retry_after_s: int | None = None) -> None:
         if self._client.exchange is self and not self._is_sent:
-            self._client.refuse(self._page, self._request_id, status, reason, is_close=False)
+            self._client.refuse(
+                self._page, self._request_id, status, reason, is_close=False, retry_after_s=retry_after_s
+            )
 
     def on_client_writable(self) -> None:
         """Send one piece whenever the tenant's group is served, as long as the client takes more."""

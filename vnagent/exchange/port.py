@@ -47,9 +47,10 @@ class ClientPort(Protocol):
         is_close: bool,
         text: str | None = None,
         protocols: str | None = None,
+        retry_after_s: int | None = None,
         is_reserved: bool = False,
     ) -> None:
-        """Record and send a refusal, and end the exchange."""
+        """Record and send a refusal, and end the exchange. Without `retry_after_s` a 429 has its limit's."""
 
     def answer(self, reply: bytes, *, is_close: bool) -> None:
         """Send a whole reply and end the exchange."""

@@ -38,12 +38,13 @@ class ConnectionHandler(Protocol):
 
 
 class ByteUsage(Protocol):
-    """Counts, for a tenant: unsent bytes, handshake bytes, bytes sent to its clients."""
+    """Counts, for a tenant: unsent bytes, handshake bytes, bytes sent to its clients, time of the loop."""
 
     handshake_bytes: int
     unsent_bytes: int
     max_unsent_bytes: int
     sent_bytes: int
+    loop_s: float
 
 
 class _NoUsage:
@@ -53,6 +54,7 @@ class _NoUsage:
     unsent_bytes = 0
     max_unsent_bytes = 0
     sent_bytes = 0
+    loop_s = 0.0
 
 
 NO_USAGE = _NoUsage()

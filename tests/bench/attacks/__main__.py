@@ -12,16 +12,17 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from daemonkit.status.server import StatusError, fetch
 from tests.bench import fixture, handshakes, setting, usage
+from tests.bench.attacked import NeighbourLatency, NeighbourLoad, attacking, measure_neighbour
 from tests.bench.attacks.attacker import ATTACKS
 from tests.bench.figures import laid_out, number
-from tests.bench.fixture import CONTAINER, NAMESPACE, NODE, PODS, Fixture
-from tests.bench.processes import Process, RunError
+from tests.bench.fixture import CONTAINER, NAMESPACE, Fixture
+from tests.bench.processes import RunError
 from tests.bench.programs import run_with
 from tests.bench.subjects import BenchMachine, RunningProxy, VnAgent, start_upstream
 
@@ -30,14 +31,6 @@ BOUND = 1.3
 KEPT, NEW = "kept connections", "new connections"
 _CONNECTIONS, _RATE = 4, 200
 _SETTLED_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class NeighbourLatency:
-    """The neighbour's latencies in one slice."""
-
-    p50_ms: float
-    p99_ms: float
 
 
 @dataclass(slots=True)
@@ -92,60 +85,22 @@ class AttackBench:
 
     def _neighbour(self, agent: RunningProxy, kind: str) -> NeighbourLatency:
         """Raises RunError where it is not served."""
-        files = self.files
-        targets = self.machine.directory / "neighbour-targets"
-        base = f"{NAMESPACE}/{files.neighbour_pod}/{CONTAINER}"
+        base = f"{NAMESPACE}/{self.files.neighbour_pod}/{CONTAINER}"
         if kind == KEPT:
-            targets.write_text("\n".join(f"/containerLogs/{base}?tailLines={n}" for n in range(1, 51)))
-            mode = ["-mode", "paced", "-rate", str(_RATE), "-conns", str(_CONNECTIONS)]
+            load = NeighbourLoad(
+                ("-mode", "paced", "-rate", str(_RATE), "-conns", str(_CONNECTIONS)),
+                tuple(f"/containerLogs/{base}?tailLines={n}" for n in range(1, 51)),
+            )
         else:
-            targets.write_text(f"/exec/{base}?command=true&input=1&output=1&error=1")
-            mode = ["-mode", "exec", "-conns", "1"]
-        load = Process(
-            f"neighbour, {kind}",
-            [
-                self.machine.programs / "load",
-                *(*mode, "-address", agent.address, "-server-name", NODE),
-                *("-cert", files.neighbour.certificate, "-key", files.neighbour.key),
-                *("-ca", files.serving_ca, "-targets", targets, "-duration", f"{self.seconds:.1f}s"),
-            ],
-            self.machine.load_core,
-            self.machine.directory / "neighbour.log",
-        )
-        try:
-            load.read_line()
-            load.write_line("go")
-            reply = json.loads(load.read_line())
-            load.finish()
-        finally:
-            load.stop()
-        return NeighbourLatency(reply["p50_us"] / 1e3, reply["p99_us"] / 1e3)
+            target = f"/exec/{base}?command=true&input=1&output=1&error=1"
+            load = NeighbourLoad(("-mode", "exec", "-conns", "1"), (target,))
+        return measure_neighbour(self.machine, self.files, agent.address, {kind: load}, self.seconds)[kind]
 
-    @contextlib.contextmanager
-    def _attacker(self, agent: RunningProxy, name: str, result: AttackResult) -> Iterator[None]:
-        files = self.files
-        attacker = Process(
-            name,
-            [
-                # Attackers have machines of their own. A process of the idle policy yields the core at
-                # once; one of a low priority keeps it for some milliseconds.
-                *("chrt", "--idle", "0", sys.executable, "-m", "tests.bench.attacks.attacker", name),
-                *("--address", agent.address, "--server-name", NODE, "--ca", files.serving_ca),
-                *("--certificate", files.caller.certificate, "--key", files.caller.key),
-                *("--log-path", f"/containerLogs/{NAMESPACE}/{PODS[0]}/{CONTAINER}"),
-                *("--chains", str(files.directory)),
-            ],
-            self.machine.load_core,
-            self.machine.directory / f"attacker-{name}.log",
-        )
-        try:
-            attacker.read_line()
-            yield
-            attacker.close_input()
-            for what, count in json.loads(attacker.read_line()).items():
-                result.counted[what] = result.counted.get(what, 0) + count
-        finally:
-            attacker.stop()
+    def _attacker(
+        self, agent: RunningProxy, name: str, result: AttackResult
+    ) -> contextlib.AbstractContextManager[None]:
+        program = "tests.bench.attacks.attacker"
+        return attacking(self.machine, self.files, agent.address, program, name, result.counted)
 
     def _metric(self, name: str) -> float:
         try:

@@ -19,7 +19,7 @@ import ssl
 import sys
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -87,7 +87,7 @@ async def none(target: AttackTarget) -> None:
 
 async def pipelined_healthz(target: AttackTarget) -> None:
     """A tenant's 200 connections, each with 100 requests for /healthz in flight."""
-    await _many(target, 200, _send_ahead)
+    await many(target, 200, _send_ahead)
 
 
 async def _send_ahead(target: AttackTarget) -> None:
@@ -109,7 +109,7 @@ async def _send_ahead(target: AttackTarget) -> None:
 
 async def unread_pages(target: AttackTarget) -> None:
     """A tenant's 200 connections that request its own pages, one after the other, and read nothing."""
-    await _many(target, 200, _request_and_never_read)
+    await many(target, 200, _request_and_never_read)
 
 
 async def _request_and_never_read(target: AttackTarget) -> None:
@@ -127,15 +127,17 @@ async def _request_and_never_read(target: AttackTarget) -> None:
 
 async def pages(target: AttackTarget) -> None:
     """A tenant's 8 connections that request its own pages in a closed loop."""
-    await _many(target, 8, _request_page("/pods"))
+    await many(target, 8, request_pages("/pods"))
 
 
 async def logs(target: AttackTarget) -> None:
     """A tenant's 8 connections that request a log of its own in a closed loop."""
-    await _many(target, 8, _request_page(f"{target.log_path}?tailLines=10"))
+    await many(target, 8, request_pages(f"{target.log_path}?tailLines=10"))
 
 
-def _request_page(path: str) -> Attack:
+def request_pages(path: str) -> Attack:
+    """One connection that requests `path` in a closed loop, and counts the statuses."""
+
     async def request_page(target: AttackTarget) -> None:
         reader, writer = await target.tls()
         try:
@@ -169,10 +171,10 @@ async def own_handshakes(target: AttackTarget) -> None:
             target.count("handshakes")
             writer.transport.abort()
 
-    await _many(target, 4, handshake)
+    await many(target, 4, handshake)
 
 
-async def _many(target: AttackTarget, count: int, each: Attack) -> None:
+async def many(target: AttackTarget, count: int, each: Attack) -> None:
     """So many at once; each reconnects after an error."""
 
     async def again() -> None:
@@ -218,8 +220,8 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-async def _run(name: str, target: AttackTarget) -> None:
-    attack = asyncio.ensure_future(ATTACKS[name](target))  # noqa: TID251 - the one task of a program
+async def _run(name: str, attacks: Mapping[str, Attack], target: AttackTarget) -> None:
+    attack = asyncio.ensure_future(attacks[name](target))  # noqa: TID251 - the one task of a program
     ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     done, _ = await asyncio.wait([attack, ended], return_when=asyncio.FIRST_COMPLETED)
     if attack in done:
@@ -234,9 +236,10 @@ def _log(line: str) -> None:
     sys.stdout.flush()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.attacks.attacker")
-    parser.add_argument("name", choices=sorted(ATTACKS))
+def main(prog: str, attacks: Mapping[str, Attack]) -> None:
+    """Run the attack that the command line names until standard input ends."""
+    parser = argparse.ArgumentParser(prog=prog)
+    parser.add_argument("name", choices=sorted(attacks))
     parser.add_argument("--address", required=True)
     parser.add_argument("--server-name", required=True)
     for option in ("--ca", "--certificate", "--key"):
@@ -255,8 +258,8 @@ def main() -> None:
         chosen.log_path,
         chosen.chains,
     )
-    asyncio.run(_run(chosen.name, target))
+    asyncio.run(_run(chosen.name, attacks, target))
 
 
 if __name__ == "__main__":
-    main()
+    main("python -m tests.bench.attacks.attacker", ATTACKS)

@@ -6,6 +6,7 @@
 //	paced     open loop at -rate requests a second over -conns kept connections
 //	stream    -conns downloads at once, -bytes each
 //	exec      closed loop of exec set-ups, -conns at once, each on a connection of its own
+//	echoes    open loop of -rate echoes a second over -conns exec tunnels
 //	tunnels   -conns exec tunnels that stay open and idle
 //
 // The driver measures the proxy's CPU time from outside, so what comes before the measured part must
@@ -46,6 +47,7 @@ type load struct {
 	conns    int
 	rate     int
 	bytes    int64
+	small    int
 	duration time.Duration
 	cipher   string
 }
@@ -54,7 +56,7 @@ func main() {
 	log.SetFlags(0)
 	var files tlsfiles.Files
 	var l load
-	mode := flag.String("mode", "", "requests, paced, stream, exec or tunnels")
+	mode := flag.String("mode", "", "requests, paced, echoes, stream, exec or tunnels")
 	name := flag.String("server-name", "", "name in the server's certificate")
 	flag.StringVar(&files.Cert, "cert", "", "client certificate")
 	flag.StringVar(&files.Key, "key", "", "client key")
@@ -62,8 +64,9 @@ func main() {
 	flag.StringVar(&l.address, "address", "", "host:port of the proxy, or of the kubelet itself")
 	targets := flag.String("targets", "", "file of request targets, one a line; connections go round them")
 	flag.IntVar(&l.conns, "conns", 1, "connections, downloads or set-ups at once")
-	flag.IntVar(&l.rate, "rate", 2000, "requests a second (paced)")
+	flag.IntVar(&l.rate, "rate", 2000, "requests or echoes a second (paced, echoes)")
 	flag.Int64Var(&l.bytes, "bytes", 0, "body bytes a download must have (stream)")
+	flag.IntVar(&l.small, "small", smallBytes, "body bytes that each small answer must have, 0: any (requests, paced)")
 	flag.DurationVar(&l.duration, "duration", time.Second, "length of the measured part")
 	flag.Parse()
 	settings, err := files.Client(*name)
@@ -77,7 +80,7 @@ func main() {
 	}
 	l.targets = strings.Fields(string(text))
 	modes := map[string]func() (result, error){
-		"requests": l.requests, "paced": l.paced, "stream": l.stream, "exec": l.exec, "tunnels": l.tunnels,
+		"requests": l.requests, "paced": l.paced, "echoes": l.echoes, "stream": l.stream, "exec": l.exec, "tunnels": l.tunnels,
 	}
 	run, known := modes[*mode]
 	if !known {

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"bufio"
+	"crypto/tls"
 	"encoding/binary"
 	"os"
 	"syscall"
@@ -27,13 +29,35 @@ func ticks(period time.Duration) (*os.File, error) {
 	return os.NewFile(fd, "timer"), nil
 }
 
-// paced sends at fixed times whatever the answers do. A latency counts from the time at which the
-// request should have gone, so a proxy that stalls pays for all that waited behind it.
+// paced sends small requests on kept connections.
 func (l *load) paced() (result, error) {
 	all, err := l.keepAll()
 	if err != nil {
 		return result{}, err
 	}
+	return l.atRate(func(i int) error { return all[i].ask() })
+}
+
+// echoes sends a little over tunnels that are open.
+func (l *load) echoes() (result, error) {
+	conns := make([]*tls.Conn, l.conns)
+	readers := make([]*bufio.Reader, l.conns)
+	err := together(l.conns, func(i int) (err error) {
+		if conns[i], readers[i], _, err = l.setUp(); err != nil {
+			return err
+		}
+		return echo(conns[i], readers[i])
+	})
+	if err != nil {
+		return result{}, err
+	}
+	l.noteCipher(conns[0])
+	return l.atRate(func(i int) error { return echo(conns[i], readers[i]) })
+}
+
+// atRate calls ask for each connection at fixed times whatever the answers do. A latency counts from the time
+// at which the request should have gone, so a proxy that stalls pays for all that waited behind it.
+func (l *load) atRate(ask func(i int) error) (result, error) {
 	if err := waitForGo(); err != nil {
 		return result{}, err
 	}
@@ -53,7 +77,7 @@ func (l *load) paced() (result, error) {
 	each := make([][]time.Duration, l.conns)
 	err = together(l.conns, func(i int) error {
 		for at := range due[i] {
-			if err := all[i].ask(); err != nil {
+			if err := ask(i); err != nil {
 				return err
 			}
 			each[i] = append(each[i], time.Since(at))

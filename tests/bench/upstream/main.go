@@ -7,6 +7,7 @@
 //
 //	flood-*  ?limitBytes= bytes in chunks of 32 KB with their frame
 //	sized-*  1 KB with a Content-Length
+//	others   with ?follow=true: chunks as those of flood-* without an end
 //	others   1 KB as the kubelet sends a log: one flushed chunk, then the last chunk by itself
 //
 // A namespace that is not one of the super cluster's is 404: a proxy that does not translate fails.
@@ -23,6 +24,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -43,7 +45,7 @@ const (
 
 type kubelet struct {
 	namespacePrefix string
-	pods            []byte
+	pods, resource  []byte
 	small, sized    []byte
 	chunk           []byte
 }
@@ -55,16 +57,21 @@ func main() {
 	flag.StringVar(&files.Key, "key", "", "serving key")
 	flag.StringVar(&files.CA, "client-ca", "", "authority of clients")
 	podList := flag.String("pods", "", "PodList in JSON for /pods")
+	resource := flag.String("resource", "", "page for /metrics/resource")
 	prefix := flag.String("namespace-prefix", "", "what every namespace of the super cluster begins with")
 	noTickets := flag.Bool("no-tickets", false, "let no client resume a session")
 	flag.Parse()
-	if err := serve(files, *podList, *prefix, *noTickets); err != nil {
+	if err := serve(files, *podList, *resource, *prefix, *noTickets); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func serve(files tlsfiles.Files, podList, prefix string, noTickets bool) error {
+func serve(files tlsfiles.Files, podList, resourcePage, prefix string, noTickets bool) error {
 	pods, err := os.ReadFile(podList)
+	if err != nil {
+		return err
+	}
+	resource, err := os.ReadFile(resourcePage)
 	if err != nil {
 		return err
 	}
@@ -78,7 +85,7 @@ func serve(files tlsfiles.Files, podList, prefix string, noTickets bool) error {
 		return err
 	}
 	fmt.Println(listener.Addr())
-	k := newKubelet(pods, prefix)
+	k := newKubelet(pods, resource, prefix)
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
@@ -88,11 +95,12 @@ func serve(files tlsfiles.Files, podList, prefix string, noTickets bool) error {
 	}
 }
 
-func newKubelet(pods []byte, prefix string) *kubelet {
+func newKubelet(pods, resource []byte, prefix string) *kubelet {
 	body := bytes.Repeat([]byte("a line of a container's log, 32\n"), 1024/32)
 	return &kubelet{
 		namespacePrefix: prefix,
 		pods:            withLength("application/json", pods),
+		resource:        withLength("text/plain; version=0.0.4; charset=utf-8", resource),
 		small:           []byte(chunkedHead + chunk(body)),
 		sized:           withLength("text/plain", body),
 		chunk:           []byte(chunk(bytes.Repeat([]byte("x"), chunkBytes))),
@@ -133,6 +141,8 @@ func (k *kubelet) connection(conn *tls.Conn) {
 			_, err = conn.Write(withLength("text/plain", []byte("ok")))
 		case path == "/pods" || path == "/pods/":
 			_, err = conn.Write(k.pods)
+		case path == "/metrics/resource":
+			_, err = conn.Write(k.resource)
 		case len(parts) < 4 || !strings.HasPrefix(parts[2], k.namespacePrefix):
 			_, err = io.WriteString(conn, notFound)
 		case parts[1] == "containerLogs":
@@ -153,6 +163,9 @@ func (k *kubelet) logs(conn *tls.Conn, pod, query string, scratch []byte) ([]byt
 	if strings.HasPrefix(pod, "flood-") {
 		return scratch, k.flood(conn, query)
 	}
+	if query == "follow=true" {
+		return scratch, k.follow(conn)
+	}
 	if strings.HasPrefix(pod, "sized-") {
 		scratch = dated(k.sized, scratch)
 		_, err := conn.Write(scratch)
@@ -164,6 +177,16 @@ func (k *kubelet) logs(conn *tls.Conn, pod, query string, scratch []byte) ([]byt
 	}
 	_, err := io.WriteString(conn, lastChunk)
 	return scratch, err
+}
+
+// follow sends until the client leaves.
+func (k *kubelet) follow(conn *tls.Conn) error {
+	_, err := conn.Write(dated([]byte(chunkedHead), nil))
+	for err == nil {
+		_, err = conn.Write(k.chunk)
+		runtime.Gosched() // others of this one core are not to wait until the scheduler preempts it
+	}
+	return err
 }
 
 func (k *kubelet) flood(conn *tls.Conn, query string) error {
@@ -179,6 +202,7 @@ func (k *kubelet) flood(conn *tls.Conn, query string) error {
 		if _, err := conn.Write(k.chunk); err != nil {
 			return err
 		}
+		runtime.Gosched()
 	}
 	_, err = io.WriteString(conn, lastChunk)
 	return err

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from devkit.kubelet.pods import FakePod, pod_list
-from devkit.kubelet.replies import Exchange, FakeReply, Tunnel, switching
+from devkit.kubelet.replies import Exchange, FakeReply, ReplyEnd, Tunnel, switching
 from devkit.pki import common_name
 from tests.cases.client import CaseClient
 from tests.functional.vnagent.attacks import chain_bytes, client_context
@@ -33,6 +33,7 @@ from tests.functional.vnagent.node import (
 )
 from tests.functional.vnagent.shop_and_bank import BANK, SHOP, status_of
 from tests.waiting import holds_within, wait_until
+from vnagent.dispatch import MAX_LOOKUPS
 from vnagent.downstream.admission import MAX_TENANT_HANDSHAKE_BYTES
 
 MIB = 1 << 20
@@ -198,6 +199,43 @@ def test_memory_of_tunnels(tmp_path: Path) -> None:
             assert received(client, SHOP.marker.encode())
         assert node.daemon.metric("vcnode_vnagent_tunnels") == limit
         assert settled_peak_bytes(node) <= bound_bytes(tunnels=limit)
+
+
+def test_memory_of_followed_logs(tmp_path: Path) -> None:
+    limit = 300
+    line = head("GET /containerLogs/web/shop/app?follow=true")
+    with running(tmp_path, logFollowsPerTenant=limit) as node, readers(node, limit) as clients:
+        for client in clients:
+            client.send(line)
+            assert received(client, SHOP.marker.encode())
+        with readers(node, 1) as (late,):
+            late.send(line)
+            assert received(late, b"HTTP/1.1 429 ")
+        assert node.daemon.metric("vcnode_vnagent_log_follows") == limit
+        assert settled_peak_bytes(node) <= bound_bytes(connections=2 * limit)
+
+
+def test_memory_of_incomplete_heads(tmp_path: Path) -> None:
+    """Heads of 180 KiB whose ends do not come. Above the limit they are answered 429."""
+    part = head("GET /containerLogs/web/shop/app?x=")[:-4] + b"\r\nX: " + b"x" * (60 << 10)
+    with running(tmp_path) as node, readers(node, READERS) as clients:
+        for client in clients:
+            client.send(part + b"\r\nY: " + part[-(60 << 10) :] + b"\r\nZ: " + part[-(60 << 10) :])
+        wait_until(lambda: statuses(node, "malformed").get("429", 0) > 0, within_s=4 * DEADLINE_S)
+        most = settled_peak_bytes(node)
+        assert most <= bound_bytes(connections=READERS, buffered_tenants=1)
+        assert status_of(node.ask("ten-b", "GET /healthz")) == 200
+
+
+def test_memory_of_lookups(tmp_path: Path) -> None:
+    """All lookups of a tenant wait for a kubelet that does not answer; more are answered 429."""
+    with AgentNode(tmp_path / "n", ["ten-a", "ten-b"], [SHOP, BANK]) as node:
+        node.kubelet.script = lambda exchange: FakeReply(raw=b"", ending=ReplyEnd.SILENT)
+        with readers(node, MAX_LOOKUPS + 1) as clients:
+            for client in clients:
+                client.send(head("GET /containerLogs/web/missing/app"))
+            wait_until(lambda: statuses(node, "containerLogs").get("429", 0) == 1, within_s=DEADLINE_S)
+            assert peak_bytes(node) <= bound_bytes(connections=MAX_LOOKUPS + 8)
 
 
 def test_memory_of_unread_tunnels(tmp_path: Path) -> None:

@@ -4,7 +4,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemonkit.token_bucket import TokenBucket
-from vnagent.core.limits import Limits, RateVerdict, TenantUsage, admit_request, is_below, ready_count
+from vnagent.core.limits import (
+    LimitReason,
+    Limits,
+    RateVerdict,
+    TenantUsage,
+    admit_request,
+    is_below,
+    ready_count,
+    retry_after_s,
+    whole_seconds,
+)
+from vnagent.core.replies import TEXTS
 
 
 @pytest.mark.parametrize(
@@ -109,3 +120,64 @@ def test_queued_requests_go_first() -> None:
     assert served == [RateVerdict.SERVE, RateVerdict.SERVE, RateVerdict.WAIT]
     assert ready_count(use, rate(2), 10.4) == 0
     assert ready_count(use, rate(0), 10.4) == 3
+
+
+@pytest.mark.parametrize(
+    ("per_second", "taken", "waiting", "expected"),
+    [
+        # A token comes within a second, behind those of queued requests.
+        (1000, 1000, 0, 1),
+        (1000, 1000, 3000, 4),
+        (1, 1, 0, 1),
+        (1, 1, 7, 8),
+        (1, 1, 500, 60),
+        (0, 0, 0, 1),
+    ],
+)
+def test_retry_after_of_the_request_rate(per_second: int, taken: int, waiting: int, expected: int) -> None:
+    use = TenantUsage()
+    for _ in range(taken):
+        assert admit_request(use, rate(per_second), 10.0) is RateVerdict.SERVE
+    use.waiting = waiting
+    assert retry_after_s("too-many-requests", use, rate(per_second), 10.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("too-many-connections", 10),
+        ("too-many-tunnels", 10),
+        ("too-many-log-follows", 10),
+        ("too-much-unread", 10),
+        ("too-many-lookups", 1),
+        ("too-many-pages", 1),
+        # A kubelet's own 429, whose time is not known here.
+        ("kubelet-rejected", None),
+    ],
+)
+def test_retry_after_of_other_limits(reason: str, expected: int | None) -> None:
+    assert retry_after_s(reason, TenantUsage(), rate(1000), 10.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(-1.0, 1), (0.0, 1), (0.2, 1), (1.0, 1), (1.001, 2), (59.5, 60), (1e9, 60)]
+)
+def test_retry_after_is_a_whole_number_of_seconds(seconds: float, expected: int) -> None:
+    assert whole_seconds(seconds) == expected
+
+
+@pytest.mark.parametrize("reason", list(LimitReason))
+def test_each_limit_has_a_sentence_and_a_retry_after(reason: LimitReason) -> None:
+    """The sentence ends with what to do."""
+    assert retry_after_s(reason, TenantUsage(), rate(1000), 10.0) is not None
+    assert any(word in TEXTS[reason] for word in ("try again", "end some"))
+
+
+@pytest.mark.parametrize(
+    "held", ["connections", "tunnels", "log_follows", "unsent_bytes", "waiting", "lookups"]
+)
+def test_a_tenant_that_holds_something_is_not_idle(held: str) -> None:
+    use = TenantUsage()
+    assert use.is_idle
+    setattr(use, held, 1)
+    assert not use.is_idle

@@ -379,8 +379,18 @@ class PageClient:
         self.begun_s = 0.0
         self.refused: list[tuple[int, str]] = []
 
-    def refuse(self, _page: PageRequest, _id: str, status: int, reason: str, *, is_close: bool) -> None:
+    def refuse(
+        self,
+        _page: PageRequest,
+        _id: str,
+        status: int,
+        reason: str,
+        *,
+        is_close: bool,
+        retry_after_s: int | None,
+    ) -> None:
         assert not is_close
+        assert retry_after_s is None
         self.refused.append((status, reason))
 
 

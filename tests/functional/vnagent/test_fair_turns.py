@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The time that a tenant's sockets may take in a turn of the loop, and what happens after a longer one."""
+
+import asyncio
+import contextlib
+import functools
+import itertools
+
+from tests.functional.vnagent.connection_links import ConnectionLink, connected_link, run, until
+from vnagent.core.limits import TenantUsage
+from vnagent.transport.handler import NO_USAGE, ByteUsage
+from vnagent.transport.poller import MAX_DEBT_S, SHARED_EVENTS, TENANT_EVENTS, TURN_S, SocketPoller
+from vnagent.transport.tls_connection import SHARED_RECEIVE_BYTES
+
+# Three of them exceed a turn.
+EVENT_S = 0.45 * TURN_S
+MANY = 3 * TENANT_EVENTS
+
+
+class WorkClock:
+    """Advances by what the handlers of a test take."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def take(self, link: ConnectionLink, seconds: float) -> None:
+        """Each event of the link takes so long."""
+
+        def work() -> None:
+            self.now_s += seconds
+
+        link.handler.at_data = work
+
+
+async def links_of(
+    stack: contextlib.AsyncExitStack,
+    poller: SocketPoller,
+    tenant: str | None,
+    count: int = 1,
+    usage: ByteUsage = NO_USAGE,
+) -> list[ConnectionLink]:
+    """So many of the tenant's connections behind their handshakes; None: of clients without a tenant."""
+    links = []
+    for _ in range(count):
+        link = await stack.enter_async_context(connected_link(poller, is_server=True))
+        if tenant is not None:
+            link.transport.join(poller.group_of(tenant, usage))
+        links.append(link)
+    return links
+
+
+def send(links: list[ConnectionLink], data: bytes = b"x") -> None:
+    for link in links:
+        link.far.write(data)
+        link.far.push()
+
+
+async def served_by_iteration(links: list[ConnectionLink]) -> list[int]:
+    """How many links had their event, after each iteration until all had."""
+    served = [0]
+    while served[-1] < len(links):
+        await asyncio.sleep(0)  # pace: iterations are counted
+        served.append(sum(bool(link.handler.received) for link in links))
+    return [now - before for before, now in itertools.pairwise(served)]
+
+
+def test_a_turn_beside_other_tenants_ends_by_its_time() -> None:
+    """Those that it had no time for are next: each of 48 is served in its order."""
+
+    async def body(poller: SocketPoller) -> None:
+        clock = WorkClock()
+        async with contextlib.AsyncExitStack() as stack:
+            many = await links_of(stack, poller, "ten-a", MANY)
+            await links_of(stack, poller, "ten-b")
+            poller.clock = clock
+            for link in many:
+                clock.take(link, EVENT_S)
+            send(many)
+            counts = await served_by_iteration(many)
+            assert (max(counts), sum(counts)) == (3, MANY)
+
+    run(body)
+
+
+def test_sockets_that_stay_ready_take_turns() -> None:
+    """With one poll for a turn, epoll reported them in the same order each time: the last had to wait."""
+
+    async def body(poller: SocketPoller) -> None:
+        clock, served = WorkClock(), list[int]()
+
+        def work(number: int) -> None:
+            served.append(number)
+            clock.now_s += EVENT_S
+
+        async with contextlib.AsyncExitStack() as stack:
+            busy = await links_of(stack, poller, "ten-a", TENANT_EVENTS)
+            await links_of(stack, poller, "ten-b")
+            poller.clock = clock
+            for number, link in enumerate(busy):
+                link.handler.at_data = functools.partial(work, number)
+            for _ in range(16):
+                send(busy, b"x" * 1000)  # several receives each
+            await until(lambda: len(served) > TENANT_EVENTS)
+            assert sorted(served[:TENANT_EVENTS]) == list(range(TENANT_EVENTS))
+
+    run(body)
+
+
+def test_a_tenant_alone_is_not_bounded_by_time() -> None:
+    async def body(poller: SocketPoller) -> None:
+        clock = WorkClock()
+        async with contextlib.AsyncExitStack() as stack:
+            many = await links_of(stack, poller, "ten-a", MANY)
+            poller.clock = clock
+            for link in many:
+                clock.take(link, 10 * TURN_S)
+            send(many)
+            assert max(await served_by_iteration(many)) == TENANT_EVENTS
+
+    run(body)
+
+
+def test_unidentified_clients_are_bounded_by_time_too() -> None:
+    """The end of a handshake takes 1 ms: one in a turn as soon as a tenant has a connection."""
+
+    async def body(poller: SocketPoller) -> None:
+        clock = WorkClock()
+        async with contextlib.AsyncExitStack() as stack:
+            unknown = await links_of(stack, poller, None, 3 * SHARED_EVENTS)
+            poller.clock = clock
+            for link in unknown:
+                clock.take(link, 5 * TURN_S)
+            send(unknown[SHARED_EVENTS:])
+            assert max(await served_by_iteration(unknown[SHARED_EVENTS:])) == SHARED_EVENTS
+            await links_of(stack, poller, "ten-b")
+            send(unknown[:SHARED_EVENTS])
+            assert max(await served_by_iteration(unknown[:SHARED_EVENTS])) == 1
+
+    run(body)
+
+
+async def turns_left(poller: SocketPoller, event_s: float, *, is_other_busy: bool) -> tuple[int, int]:
+    """Iterations from the first of two events of ten-a to the second, and turns of ten-b meanwhile.
+
+    Both are ready from the start, and each takes `event_s`. Ten-b has an event in each iteration, or none.
+    """
+    clock = WorkClock()
+    async with contextlib.AsyncExitStack() as stack:
+        slow = await links_of(stack, poller, "ten-a", 2)
+        (other,) = await links_of(stack, poller, "ten-b")
+        poller.clock = clock
+        if is_other_busy:
+            other.far.write(bytes(8 << 20))
+            await until(lambda: other.handler.received != b"", other.far.push)
+        for link in slow:
+            clock.take(link, event_s)
+        clock.take(other, TURN_S)
+        send(slow)
+        ended_s, iterations = 0.0, 0
+        while not all(link.handler.received for link in slow):
+            other.far.push()
+            await asyncio.sleep(0)  # pace: iterations are counted
+            is_one_done = any(link.handler.received for link in slow)
+            if not is_one_done:
+                ended_s = clock.now_s + event_s
+            iterations += is_one_done
+            assert iterations < 10_000
+        return iterations, round((clock.now_s - ended_s - event_s) / TURN_S)
+
+
+def test_a_longer_turn_is_left_to_others() -> None:
+    async def body(poller: SocketPoller) -> None:
+        _, others = await turns_left(poller, 10 * TURN_S, is_other_busy=True)
+        # Nine are owed; ten-b's turn may come first in the first iteration, and in the last one.
+        assert 9 <= others <= 11
+
+    run(body)
+
+
+def test_what_a_tenant_owes_is_bounded() -> None:
+    async def body(poller: SocketPoller) -> None:
+        _, others = await turns_left(poller, 1000 * MAX_DEBT_S, is_other_busy=True)
+        most = MAX_DEBT_S / TURN_S
+        assert most <= others <= most + 2
+
+    run(body)
+
+
+def test_a_tenant_owes_nothing_while_nobody_else_works() -> None:
+    async def body(poller: SocketPoller) -> None:
+        iterations, others = await turns_left(poller, 1000 * MAX_DEBT_S, is_other_busy=False)
+        assert (iterations <= 3, others) == (True, 0)
+
+    run(body)
+
+
+def test_a_tenants_turns_are_counted() -> None:
+    async def body(poller: SocketPoller) -> None:
+        clock, usage = WorkClock(), TenantUsage()
+        async with contextlib.AsyncExitStack() as stack:
+            links = await links_of(stack, poller, "ten-a", 5, usage)
+            before_s = usage.loop_s
+            poller.clock = clock
+            for link in links:
+                clock.take(link, 0.25)
+            send(links)
+            await served_by_iteration(links)
+            assert usage.loop_s - before_s == 5 * 0.25
+
+    run(body)
+
+
+def test_receives_are_smaller_beside_other_tenants() -> None:
+    """Of a kubelet's output: 128 KiB at once would exceed a turn."""
+
+    async def body(poller: SocketPoller) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            link = await stack.enter_async_context(connected_link(poller, is_server=False))
+            link.transport.join(poller.group_of("ten-a", NO_USAGE))
+            sizes = [0]
+            link.handler.at_data = lambda: sizes.append(len(link.handler.received))
+            link.far.write(bytes(2 << 20))
+            await until(lambda: link.has_received(2 << 20), link.far.push)
+            assert max(now - before for before, now in itertools.pairwise(sizes)) > SHARED_RECEIVE_BYTES
+            await links_of(stack, poller, "ten-b")
+            link.handler.received.clear()
+            sizes[:] = [0]
+            link.far.write(bytes(2 << 20))
+            await until(lambda: link.has_received(2 << 20), link.far.push)
+            most = max(now - before for before, now in itertools.pairwise(sizes))
+            # With the rest of a record that was received before.
+            assert most < SHARED_RECEIVE_BYTES + (16 << 10)
+
+    run(body)
