@@ -34,6 +34,8 @@ _FIXED_BYTES = {_I64: 8, _I32: 4}
 _U64 = (1 << 64) - 1
 # Field number 2^29 - 1 and three bits of wire type.
 _MAX_TAG = (1 << 32) - 1
+# Of a tag or a length, also where more of them add zeros alone: google.protobuf refuses such a message.
+_MAX_SHORT_BYTES = 5
 
 T = TypeVar("T")
 E = TypeVar("E", bound="OpenEnum")
@@ -246,16 +248,21 @@ class _Codec:
         tag = 0
         try:
             while position < end:
+                begin = position
                 tag, position = _read_varint(data, position, end)
+                if position - begin > _MAX_SHORT_BYTES:
+                    raise BadMessage("not a field number")
                 keep = self._readers.get(tag)
                 if keep is None:
                     self._check_unknown(tag)
                 wire = tag & 7
                 if wire == _RANGE:
                     length, start = _read_varint(data, position, end)
-                    position = start + length
-                    if position > end:
+                    if start + length > end:
                         raise BadMessage("cut short")
+                    if start - position > _MAX_SHORT_BYTES:
+                        raise BadMessage("length too long")
+                    position = start + length
                     if keep is not None:
                         keep(values, data, start, position)
                 elif wire == _VARINT:

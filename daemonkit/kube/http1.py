@@ -93,9 +93,10 @@ class Reply:
         """Read the head if it is there; the bytes after it. Informational replies are skipped."""
         while self.head is None:
             end = self._pending.find(b"\r\n\r\n")
+            # The limit is the same for a head that comes in one piece.
+            if (len(self._pending) if end < 0 else end + 4) > MAX_HEAD_BYTES:
+                raise HttpError("the head of the reply is too large")
             if end < 0:
-                if len(self._pending) > MAX_HEAD_BYTES:
-                    raise HttpError("the head of the reply is too large")
                 return b""
             lines = bytes(self._pending[:end]).split(b"\r\n")
             del self._pending[: end + 4]
@@ -129,13 +130,14 @@ class Reply:
         length, coding = fields.get("content-length"), fields.get("transfer-encoding")
         if coding is not None and (length is not None or coding.lower() != "chunked" or is_old):
             raise HttpError("a transfer coding that is not plainly chunked")
+        # Also where it does not end the body: a reply with a malformed one is refused whole (RFC 9112, 6.3).
+        if length is not None and not (length.isascii() and length.isdigit() and len(length) <= 15):
+            raise HttpError("a malformed Content-Length")
         if status in (204, 304):
             self._left, self.is_complete = 0, True
         elif coding is not None:
             self._is_chunked, self._left = True, 0
         elif length is not None:
-            if not (length.isascii() and length.isdigit() and len(length) <= 15):
-                raise HttpError("a malformed Content-Length")
             self._left = int(length)
             self.is_complete = self._left == 0
         else:

@@ -9,6 +9,7 @@ plain HTTP to another machine). Unknown fields are ignored, as kubectl does.
 import base64
 import binascii
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ import msgspec
 import yaml
 
 SERVICE_ACCOUNT_DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+# As of a request's target and its Host field.
+_PRINTABLE = re.compile(r"[!-~]++")
 # A kubeconfig with embedded certificates is about 6 KB; one with hundreds of contexts still fits.
 MAX_BYTES = 4 * 1024 * 1024
 
@@ -136,6 +139,9 @@ def parse(text: bytes | str, directory: Path) -> Access:
         raise KubeconfigError(f"not YAML{place}") from None
     except (msgspec.ValidationError, RecursionError, ValueError) as error:
         raise KubeconfigError(f"not a kubeconfig: {error}") from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError):
+        # PyYAML's constructors raise them for a tag that its value does not fit, such as `!!bool x`.
+        raise KubeconfigError("not a kubeconfig: a tag that its value does not fit") from None
     name = whole.current_context
     context = next((c.context for c in whole.contexts or () if c.name == name), None)
     if not name or context is None:
@@ -168,7 +174,10 @@ def server_url(url: str) -> str:
     VirtualCluster writes a DNS name within brackets, as if it were an IPv6 address
     (pkg/controller/kubeconfig/kubeconfig.go): they are taken off.
     """
-    scheme, separator, rest = url.strip().partition("://")
+    url = url.strip()
+    if not _PRINTABLE.fullmatch(url):
+        raise KubeconfigError("server is not a URL: it has a character other than printable ASCII")
+    scheme, separator, rest = url.partition("://")
     if not separator:
         scheme, rest = "https", scheme
     authority, slash, path = rest.partition("/")

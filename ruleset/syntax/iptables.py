@@ -77,7 +77,11 @@ def read(text: str) -> Objects:
         elif not table:
             raise BadDocument(number, line, "outside a table")
         elif declared := _DECLARATION.fullmatch(line):
-            found[f"{table}/{declared[1]}"]
+            name = f"{table}/{declared[1]}"
+            if name in HOOKS:
+                # `write` declares our chains alone: of a hook without a rule nothing would be written.
+                raise BadDocument(number, line, "a hook is not declared")
+            found[name]
         else:
             command, _, rest = line.partition(" ")
             chain, _, rule = rest.partition(" ")

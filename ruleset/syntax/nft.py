@@ -25,8 +25,13 @@ def check(name: str, lines: tuple[str, ...]) -> None:
     if not _NAME.fullmatch(name):
         raise BadDocument(0, name, "not a chain, map or set")
     is_chain = name.startswith("chain ")
+    has_elements = False
     for line in lines:
         check_within(line)
+        if not is_chain:
+            if has_elements and is_property(line):
+                raise BadDocument(0, line, "a property behind an element: it would be written before it")
+            has_elements = has_elements or not is_property(line)
         if not is_chain and ("{" in line or ";" in line or line.startswith("elements")):
             raise BadDocument(0, line, f"not a property or element of a {name.partition(' ')[0]}")
 

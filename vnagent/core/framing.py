@@ -155,7 +155,8 @@ class ChunkedBody:
 
     def _feed_trailer(self, data: memoryview, at: int) -> Fed:
         before = len(self._trailer)
-        self._trailer += bytes(data[at : at + _MAX_TRAILER_BYTES])
+        # The limit counts from the trailer's begin, however it is divided.
+        self._trailer += bytes(data[at : at + _MAX_TRAILER_BYTES - before])
         found = self._trailer.find(b"\r\n\r\n")
         end = 2 if self._trailer.startswith(b"\r\n") else found + 4 if found >= 0 else 0
         if end:

@@ -98,8 +98,9 @@ def lines(page: bytes) -> Iterator[Sample | Comment]:
 
 def _comment(match: re.Match[str], *, is_openmetrics: bool) -> Comment:
     comment = Comment(*match.groups(""))
-    if comment.word == "TYPE" and comment.text.strip() not in _TYPES:
-        if not is_openmetrics or comment.text.strip() not in _OPENMETRICS_TYPES:
+    # ASCII's blanks alone: `str.strip` takes others too, which a scraper would see.
+    if comment.word == "TYPE" and (kind := comment.text.strip(" \t")) not in _TYPES:
+        if not is_openmetrics or kind not in _OPENMETRICS_TYPES:
             raise PageError("a family is of no known type")
         return comment._replace(text="untyped")
     return comment

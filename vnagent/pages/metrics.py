@@ -181,11 +181,24 @@ def _render(families: Families, view: View, allowed: Allowed) -> bytes:
 
 def _rows_of_pod(family: RowFamily, pod: Owned) -> Iterable[tuple[str, RowOwner, Sample]]:
     rows = family.rows.get((pod.super_namespace, pod.super_name), {})
+    identified: set[tuple[object, ...]] | None = None
     for (name, who), sample in rows.items():
         is_own_container = not who.container or who.container in pod.containers
         is_twice = who.whole is not None and (name, who.whole) in rows
-        if is_own_container and not is_twice and who.uid in ("", pod.super_uid):
-            yield name, who, sample
+        if not is_own_container or is_twice or who.uid not in ("", pod.super_uid):
+            continue
+        if not who.uid:
+            # A scraper refuses a page with one row twice. So the row that names the pod's uid stands.
+            if identified is None:
+                identified = {(each, *_written(other)) for each, other in rows if other.uid == pod.super_uid}
+            if identified and (name, *_written(who)) in identified:
+                continue
+        yield name, who, sample
+
+
+def _written(who: RowOwner) -> tuple[object, ...]:
+    """What distinguishes the rows of one pod and name on a tenant's page."""
+    return who.before, who.after, who.is_uid_written
 
 
 def _rows_of(family: RowFamily, pod: Owned) -> Iterable[str]:

@@ -92,6 +92,9 @@ def test_replies_without_a_body_are_complete(status: bytes) -> None:
         b"HTTP/1.1 200 OK\r\na: b\x00\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\n",
+        # A reader that does not know that these have no body would read another one.
+        b"HTTP/1.1 204 No Content\r\nContent-Length: x\r\n\r\n",
+        b"HTTP/1.1 304 Not Modified\r\nContent-Length:\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
         b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -105,6 +108,7 @@ def test_replies_without_a_body_are_complete(status: bytes) -> None:
         CHUNKED.replace(b"0\r\n\r\n", b"0\r\nTrailer: x\r\n\r\n"),
         CHUNKED.replace(b"3\r\n", b"3;" + b"x" * 5000),
         b"HTTP/1.1 200 OK\r\nx: " + b"x" * (MAX_HEAD_BYTES + 1),
+        b"HTTP/1.1 204 OK\r\nx: " + b"x" * MAX_HEAD_BYTES + b"\r\n\r\n",
     ],
 )
 def test_malformed_replies_are_refused(data: bytes) -> None:

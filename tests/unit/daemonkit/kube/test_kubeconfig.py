@@ -100,6 +100,13 @@ def test_other_documents_are_refused(broken: str) -> None:
         parse(broken, HERE)
 
 
+@pytest.mark.parametrize("tagged", ["!!bool x", "!!int ''", "!!float ''", "!!timestamp x", "!!int 0b"])
+def test_a_tag_that_its_value_does_not_fit_is_refused(tagged: str) -> None:
+    """PyYAML's constructors raise errors of five classes (found by `make fuzz TARGETS=kubeconfigs`)."""
+    with pytest.raises(KubeconfigError, match=r"not a kubeconfig|not YAML"):
+        parse(f"current-context: {tagged}\n", HERE)
+
+
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
@@ -133,6 +140,11 @@ def test_server_urls_are_normalized(url: str, expected: str) -> None:
         "https://host#x",
         "https://host:port",
         "https://[name",
+        "https://m\u00fcnchen.example",
+        "https://host/\u00e9",
+        "https://ho st",
+        "https://host\r\nX: y",
+        "https://ho\x00st",
         "http://example.com",
     ],
 )

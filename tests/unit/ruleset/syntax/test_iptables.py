@@ -59,6 +59,9 @@ def test_long_rule_is_refused_in_time() -> None:
         ("*nat\n:VCN-SERVICES - [0:0]\n-A VCN-SERVICES -t raw -j DROP\nCOMMIT\n", 3),
         ("*nat\n-X VCN-SERVICES\nCOMMIT\n", 2),
         ("*nat\n*filter\nCOMMIT\n", 2),
+        # Of a hook without a rule nothing would be written (found by `make fuzz TARGETS=rulesets`).
+        ("*nat\n:OUTPUT - [0:0]\nCOMMIT\n", 2),
+        ("*nat\n:VCN-A - [0:0]\n:OUTPUT - [0:0]\n-A OUTPUT -j VCN-A\nCOMMIT\n", 3),
     ],
 )
 def test_other_text_is_refused_with_its_line(text: str, number: int) -> None:

@@ -70,6 +70,15 @@ def test_lines_that_are_not_elements_are_refused(line: str) -> None:
         check("map m", (line,))
 
 
+def test_a_property_behind_an_element_is_refused() -> None:
+    """It would be written in front of it: another document (found by `make fuzz TARGETS=rulesets`)."""
+    check("set s", ("type ipv4_addr", "10.0.0.1", "10.0.0.2"))
+    for lines in (("10.0.0.1", "type ipv4_addr"), ("type ipv4_addr", "10.0.0.1", "flags interval")):
+        with pytest.raises(BadDocument, match="a property behind an element"):
+            check("set s", lines)
+    check("chain c", ("drop", "type nat hook output priority -100;"))
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [

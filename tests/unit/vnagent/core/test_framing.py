@@ -120,6 +120,20 @@ def test_malformed_chunked_bodies(pieces: list[bytes]) -> None:
         feed(ChunkedBody(), *pieces)
 
 
+@pytest.mark.parametrize("size", [1, 7, 4096, 5000])
+@pytest.mark.parametrize("excess", [0, 1])
+def test_the_limit_of_a_trailer_is_the_same_in_any_pieces(size: int, excess: int) -> None:
+    """Divided, a trailer of up to twice the limit once passed (found by `make fuzz TARGETS=chunked`)."""
+    trailer = b"X: " + b"1" * (4096 - 7 + excess) + b"\r\n\r\n"
+    body = ChunkedBody()
+    pieces = [b"0\r\n", *(trailer[at : at + size] for at in range(0, len(trailer), size))]
+    if excess:
+        with pytest.raises(FramingError):
+            feed(body, *pieces)
+    else:
+        assert feed(body, *pieces)[1].is_end
+
+
 _CHUNKS = st.lists(st.binary(min_size=1, max_size=40), max_size=6)
 _TRAILERS = st.lists(st.sampled_from([b"X: 1\r\n", b"Y:\r\n", b"Z: \xe9\r\n"]), max_size=3).map(b"".join)
 

@@ -75,6 +75,8 @@ def test_lines() -> None:
         b'a{x="\xff"} 1\n',
         b"\x1f\x8b\x08\n",
         b"# TYPE a weird\n",
+        # A blank of Unicode's, which scrapers take as part of the type (found by `make fuzz TARGETS=page`).
+        b"# TYPE a \xc2\x85counter\n",
         b"# TYPE a\n",
     ],
 )

@@ -357,3 +357,13 @@ def test_a_real_kubelets_page(name: str, page: PageKind[Any]) -> None:
             "container_scrape_error",
         }
         assert not any(word in out for word in ("mesh-proxy", "tenant-1", "machine", "pause", "/kubepods"))
+
+
+def test_a_row_without_its_uid_does_not_come_twice() -> None:
+    """A scraper refuses a page with one row twice (found by `make fuzz TARGETS=page`)."""
+    row = 'container_memory_rss{{container="app",id="{id}",namespace="ten-a-web",pod="shop"}} {value}\n'
+    identified = row.format(id=f"/kubepods/pod{SHOP_UID}/x", value=2)
+    for page in (row.format(id="/x", value=1) + identified, identified + row.format(id="/x", value=1)):
+        assert rebuilt(CADVISOR, page) == (
+            'container_memory_rss{container="app",namespace="web",pod="shop"} 2\n'
+        )
