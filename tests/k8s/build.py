@@ -42,7 +42,7 @@ class Component:
 
     `programs` maps the name of the binary to its package. `ldflags` is passed to the linker. Several may
     share the module `of`: a new program in a component of its own leaves the others' binaries as they are.
-    Those that `tests` names are packages of tests, whose program runs them.
+    Those that `tests` names are packages of tests, whose program runs them. `tags` are build tags, by commas.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Component:
     ldflags: str = "-s -w"
     of: str = ""
     tests: tuple[str, ...] = ()
+    tags: str = ""
 
     @property
     def module(self) -> Path:
@@ -57,7 +58,7 @@ class Component:
         return MODULES / (self.of or self.name)
 
     def directory(self, cache: Path, go_version: str) -> Path:
-        """Where the finished binaries are kept: a new go.sum, source or compiler is a new directory."""
+        """Where the finished binaries are kept: a new go.sum, source, tag or compiler is a new directory."""
         digest = hashlib.sha256(
             "\0".join(
                 [
@@ -65,6 +66,7 @@ class Component:
                     go_version,
                     self.ldflags,
                     repr(sorted(self.programs.items())),
+                    *([self.tags] if self.tags else []),
                     # A program that is written here changes without its go.sum.
                     *(p.read_text() for p in sorted(self.module.glob("*.go")) if p.name != "tools.go"),
                 ]
@@ -126,8 +128,10 @@ COMPONENTS = (
         of="kubernetes",
     ),
     Component(
-        "promtool",
-        {"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
+        "prometheus",
+        {name: f"github.com/prometheus/prometheus/cmd/{name}" for name in ("promtool", "prometheus")},
+        # Without the clients of clouds, which are a third of promtool, and without assets of web pages.
+        tags="remove_all_sd,enable_kubernetes_sd",
     ),
 )
 
@@ -226,7 +230,7 @@ def _build(component: Component, cache: Path, version: str) -> str | None:
                     # Vet would check all of Kubernetes: 15 minutes.
                     "go",
                     *(("test", "-c", "-vet=off") if name in component.tests else ("build",)),
-                    *("-trimpath", "-buildvcs=false"),
+                    *("-trimpath", "-buildvcs=false", "-tags", component.tags),
                     *("-ldflags", component.ldflags, "-o", str(output / name), package),
                 ],
                 cwd=component.module,

@@ -16,6 +16,13 @@ from tests.k8s.ring.processes import RingProcess
 # Neither program serves anything here; several of a kind in one namespace would want the same port.
 _SHARED = ("--leader-elect=false", "--secure-port=0", "--kube-api-qps=200", "--kube-api-burst=400")
 
+# By default an autoscaler waits up to 15 s between two looks, and 5 minutes for a new pod's first figures.
+_AUTOSCALER = (
+    "--horizontal-pod-autoscaler-sync-period=2s",
+    "--horizontal-pod-autoscaler-cpu-initialization-period=1s",
+    "--horizontal-pod-autoscaler-initial-readiness-delay=1s",
+)
+
 
 def start_controllers(
     namespace: NetworkNamespace, binaries: Binaries, apiserver: Apiserver, directory: Path
@@ -39,6 +46,7 @@ def start_controllers(
             f"--root-ca-file={home / 'ca.crt'}",
             f"--cluster-signing-cert-file={home / 'ca.crt'}",
             f"--cluster-signing-key-file={authority_key}",
+            *_AUTOSCALER,
             *_SHARED,
         ],
         directory / f"controllers-{apiserver.name}.log",

@@ -26,6 +26,8 @@ _SERVICE_NAMES = (
     "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
 )
+# Of accounts' tokens.
+WHOLE_CLUSTER_ISSUER = f"https://{_SERVICE_NAMES[-1]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ def start_apiserver(
         *([] if accounts_of is None else ["--enable-aggregator-routing=true"]),
         *(_whole_cluster_flags(home) if is_whole else []),
     ]
-    issuer = f"https://{_SERVICE_NAMES[-1]}" if is_whole else "https://kubernetes.default"
+    issuer = WHOLE_CLUSTER_ISSUER if is_whole else "https://kubernetes.default"
     admin = authority.issue(f"{name}-admin", organization="system:masters", usages=("client",))
     endpoint = TlsEndpoint(namespace, address, _APISERVER_PORT, authority.cert_pem, admin)
     kubeconfig = write_kubeconfig(home / "admin", f"https://{address}:{_APISERVER_PORT}", endpoint)

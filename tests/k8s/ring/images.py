@@ -19,6 +19,7 @@ BUSYBOX = "ring.test/busybox:1"
 AGNHOST = "ring.test/agnhost:1"
 COREDNS = "ring.test/coredns:1"
 METRICS_SERVER = "ring.test/metrics-server:1"
+PROMETHEUS = "ring.test/prometheus:1"
 
 # What the sandbox runs: wait for ever, collect orphans, end on SIGTERM. The ring's node also has
 # it as process 1 of its process namespace.
@@ -106,6 +107,11 @@ def write_coredns_image(archive: Path, binary: str, image: str = COREDNS) -> Non
 def write_metrics_server_image(archive: Path, binary: str) -> None:
     """An image with nothing but metrics-server, as the official one is."""
     _write_program_image(archive, METRICS_SERVER, "metrics-server", binary)
+
+
+def write_prometheus_image(archive: Path, binary: str) -> None:
+    """An image with nothing but Prometheus, as the official distroless one is."""
+    _write_program_image(archive, PROMETHEUS, "prometheus", binary)
 
 
 def _write_program_image(archive: Path, image: str, name: str, binary: str) -> None:

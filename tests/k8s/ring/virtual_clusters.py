@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import yaml
@@ -69,6 +70,7 @@ class VirtualClusterAgent(VnAgentDaemon):
         directory: Path,
         port: int,
         kubeconfig: Path,
+        token_listeners: Iterable[JsonObject] = (),
     ) -> None:
         super().__init__(node, namespace, sys.executable, directory, identity)
         self.directory = directory
@@ -77,6 +79,7 @@ class VirtualClusterAgent(VnAgentDaemon):
         configuration = json.loads(self._configuration.read_text())
         configuration["listen"]["port"] = port
         configuration["tenants"] = {"kubeconfigFile": str(kubeconfig)}
+        configuration["tokenListeners"] = list(token_listeners)
         self._configuration.write_text(json.dumps(configuration, indent=1))
 
     def start(self) -> None:

@@ -1,25 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stock metrics-server as a tenant's own Deployment, and its registration with vn-agent.
+"""Stock metrics-server as a tenant's own Deployment, with a certificate that vn-agent serves.
 
 The objects are those of metrics-server's manifests (v0.9.0, manifests/base), with these changes:
 
 - Its token is the tenant's, which no kubelet of the super cluster knows. It gets a client certificate, by
   which vn-agent identifies the tenant, and the authority of vn-agent's own certificate.
 - `priorityClassName: system-cluster-critical` is left out: a tenant's pods may not preempt others'.
-- It reads as often as it can, and its probe does not wait.
+- It reads as often as it can. Its probe does not wait, and takes 5 s on a slow machine.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from devkit.pki import Leaf
-from tests.k8s.ring.api import JsonObject, KubernetesApi
+from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.images import METRICS_SERVER
-from tests.k8s.ring.tenants import RingTenant
+from tests.k8s.syncer.clients import registered, tls_secret
 from tests.k8s.syncer.shops import Shop, deployment, object_of
 
 NAMESPACE = "kube-system"
@@ -29,7 +27,6 @@ APP = f"app={NAME}"
 _GROUP = "metrics.k8s.io"
 _SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 _RBAC = "rbac.authorization.k8s.io/v1"
-_CLIENTS = "vn-agent-clients"
 _PORT = 10250
 _ACCOUNT = {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}
 _READER = "extension-apiserver-authentication-reader"
@@ -40,32 +37,20 @@ _FLAGS = ("--metric-resolution=10s", "--kubelet-request-timeout=8s")
 @contextmanager
 def installed(shop: Shop) -> Iterator[None]:
     """metrics-server in the tenant of this namespace, which is `NAMESPACE`; does not wait for it."""
-    tenant, super_api = shop.tenant, shop.super_api
-    authority_pem = shop.ring.authorities.agent_serving.cert_pem
-    leaf = tenant.apiserver.authority.issue(NAME, usages=("client",))
-    register(super_api, tenant, leaf)
     created: list[str] = []
-    try:
-        for path, value in _cluster_objects():
-            tenant.api.create(path, value, may_exist=True)
-            created.append(f"{path}/{value['metadata']['name']}")
-        shop.apply(*_own_objects(leaf, authority_pem))
-        yield
-    finally:
-        # The APIService comes first: while one has no server, no namespace of the cluster can be deleted.
-        for path in reversed(created):
-            tenant.api.delete(path)
-        kinds = "deployment,service,secret,serviceaccount"
-        shop.kubectl("delete", kinds, NAME, "--ignore-not-found", "--wait=false").check()
-        super_api.delete(f"/api/v1/namespaces/{tenant.key}/configmaps/{_CLIENTS}")
-
-
-def register(super_api: KubernetesApi, tenant: RingTenant, leaf: Leaf) -> None:
-    """What the operator does, in the tenant's root namespace: vn-agent gives this key the pages."""
-    made = object_of("v1", "ConfigMap", _CLIENTS)
-    # JSON is YAML.
-    made["data"] = {"clients.yaml": json.dumps([{"spkiSHA256": leaf.spki_sha256, "role": "metrics"}])}
-    super_api.create(f"/api/v1/namespaces/{tenant.key}/configmaps", made)
+    with registered(shop, NAME) as (leaf,):
+        try:
+            for path, value in _cluster_objects():
+                shop.api.create(path, value, may_exist=True)
+                created.append(f"{path}/{value['metadata']['name']}")
+            shop.apply(*_own_objects(leaf, shop.ring.authorities.agent_serving.cert_pem))
+            yield
+        finally:
+            # The APIService comes first: while one has no server, no namespace of the cluster can be deleted.
+            for path in reversed(created):
+                shop.api.delete(path)
+            kinds = "deployment,service,secret,serviceaccount"
+            shop.kubectl("delete", kinds, NAME, "--ignore-not-found", "--wait=false").check()
 
 
 def _cluster_objects() -> list[tuple[str, JsonObject]]:
@@ -116,9 +101,7 @@ def _binding(kind: str, name: str, role_kind: str, role: str) -> JsonObject:
 
 def _own_objects(leaf: Leaf, authority_pem: bytes) -> list[JsonObject]:
     """The account, the Deployment with its Secret, and the Service."""
-    content = {"tls.crt": leaf.cert_pem, "tls.key": leaf.key_pem, "ca.crt": authority_pem}
-    secret = object_of("v1", "Secret", NAME)
-    secret["data"] = {key: base64.b64encode(value).decode() for key, value in content.items()}
+    secret = tls_secret(NAME, leaf, authority_pem)
     service = object_of(
         "v1",
         "Service",
@@ -147,9 +130,11 @@ def _pod_spec() -> JsonObject:
             "--kubelet-certificate-authority=/kubelet/ca.crt",
         ],
         "ports": [{"name": "https", "containerPort": _PORT, "protocol": "TCP"}],
+        "resources": {"requests": {"cpu": "100m", "memory": "200Mi"}},
         "readinessProbe": {
             "httpGet": {"path": "/readyz", "port": "https", "scheme": "HTTPS"},
             "periodSeconds": 1,
+            "timeoutSeconds": 5,
         },
         "securityContext": {
             "readOnlyRootFilesystem": True,

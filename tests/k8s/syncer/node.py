@@ -20,6 +20,7 @@ from tests.k8s.ring.node import ROUTED, RealNode
 from tests.k8s.ring.processes import SYSTEM_PATH, RingProcess
 from tests.k8s.ring.tenants import RingTenant
 from tests.k8s.ring.virtual_clusters import VirtualClusterAgent
+from tests.k8s.syncer import scraper_tokens
 
 # Of all nodes' pods.
 PODS = "10.88.0.0/16"
@@ -137,8 +138,9 @@ def _agent(node: RealNode, cluster: ClusterParts, directory: Path) -> VirtualClu
         apiserver.api.create(f"/apis/rbac.authorization.k8s.io/v1/{kind}", document, may_exist=True)
     client = identities.issue_agent_client(authorities.kubelet_clients, node.name)
     identity = identities.agent_identity(authorities, client, node.name, address, directory)
+    listeners = scraper_tokens.listeners(cluster.tenants, directory / "vn-agent")
     return VirtualClusterAgent(
-        node.name, node.namespace, identity, directory / "vn-agent", AGENT_PORT, kubeconfig
+        node.name, node.namespace, identity, directory / "vn-agent", AGENT_PORT, kubeconfig, listeners
     )
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kubectl top` in a tenant: stock metrics-server, as the tenant's own pod, reads vn-agent's pages."""
+"""`kubectl top` and autoscalers in a tenant: its own stock metrics-server reads vn-agent's pages."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -15,13 +15,18 @@ from tests.k8s.ring.api import JsonObject
 from tests.k8s.syncer import metrics_server
 from tests.k8s.syncer.cluster import NODES, SyncedRing
 from tests.k8s.syncer.daemon import SyncerDaemon
-from tests.k8s.syncer.shops import Shop, pod, pod_spec
+from tests.k8s.syncer.shops import WAIT_S, Shop, deployment, object_of, pod, pod_spec
 
 pytestmark = pytest.mark.timeout(300)
 
 _NAMESPACE = "measured"
 _FILLED_MIB = 256
+_BUSY_LOOP = "while true; do :; done"
 _BUSY = {"limits": {"cpu": "200m"}}
+# Of an autoscaled StatefulSet, whose pods have the same names in both tenants.
+_SCALED = "scaled"
+_MOST = 2
+_TARGET_PERCENT = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,7 @@ def measured(synced_ring: SyncedRing, syncer: SyncerDaemon) -> Iterator[tuple[Sh
 
 
 def _busy_pod() -> JsonObject:
-    spec = _first_node_spec("while true; do :; done")
+    spec = _first_node_spec(_BUSY_LOOP)
     spec["containers"][0]["resources"] = _BUSY
     return pod("web", spec)
 
@@ -86,6 +91,46 @@ def _large_pod() -> JsonObject:
 
 def _first_node_spec(*commands: str, **fields: object) -> JsonObject:
     return pod_spec(*commands, nodeSelector={"kubernetes.io/hostname": NODES[0]}, **fields)
+
+
+@pytest.fixture
+def autoscaled(measured: tuple[Shop, Shop]) -> Iterator[tuple[Shop, Shop]]:
+    """A namespace of autoscaled pods in each tenant. The first one's are busy."""
+    busy, idle = (replace(shop, namespace=_SCALED) for shop in measured)
+    with ExitStack() as stack:
+        for shop, commands in ((busy, [_BUSY_LOOP]), (idle, [])):
+            shop.create()
+            stack.callback(shop.delete)
+            shop.apply(*_autoscaled(*commands))
+        yield busy, idle
+
+
+def _autoscaled(*commands: str) -> list[JsonObject]:
+    """A StatefulSet of one pod, and an autoscaler that wants it to use half of what its pods request."""
+    spec = pod_spec(*commands)
+    spec["containers"][0]["resources"] = {"requests": {"cpu": "100m"}, "limits": {"cpu": "200m"}}
+    pods = deployment(_SCALED, spec)
+    pods["kind"] = "StatefulSet"
+    autoscaler = object_of(
+        "autoscaling/v2",
+        "HorizontalPodAutoscaler",
+        _SCALED,
+        spec={
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": _SCALED},
+            "minReplicas": 1,
+            "maxReplicas": _MOST,
+            "metrics": [
+                {
+                    "type": "Resource",
+                    "resource": {
+                        "name": "cpu",
+                        "target": {"type": "Utilization", "averageUtilization": _TARGET_PERCENT},
+                    },
+                }
+            ],
+        },
+    )
+    return [pods, autoscaler]
 
 
 def _top(shop: Shop, kind: str) -> dict[str, Usage]:
@@ -146,3 +191,44 @@ def test_top_node_shows_the_vnodes(measured: tuple[Shop, Shop]) -> None:
 
     busy.wait("the node's figures are its own", busy_is_measured)
     large.wait("the node's figures are its own", large_is_measured)
+
+
+def test_autoscalers_scale_by_their_own_pods(autoscaled: tuple[Shop, Shop]) -> None:
+    """Of StatefulSets with pods of the same names, that is scaled whose own pods are busy."""
+    busy, idle = autoscaled
+
+    def busy_is_scaled() -> bool:
+        status = _autoscaler_status(busy)
+        used = _utilization(status)
+        counts = (status.get("currentReplicas"), status.get("desiredReplicas"))
+        return counts == (_MOST, _MOST) and used is not None and used > _TARGET_PERCENT
+
+    def idle_is_measured() -> bool:
+        used = _utilization(_autoscaler_status(idle))
+        return used is not None and used < _TARGET_PERCENT
+
+    # Two pods start, one after the other, and have figures after two readings of metrics-server.
+    busy.wait("it is scaled to its maximum", busy_is_scaled, timeout_s=2 * WAIT_S)
+    busy.wait_running(f"app={_SCALED}", _MOST)
+    idle.wait("its own figures", idle_is_measured)
+    busy.wait("all its pods are measured", lambda: _top(busy, "pod").keys() == {"scaled-0", "scaled-1"})
+    status = _autoscaler_status(idle)
+    # It has not been scaled since it is there.
+    assert (status["currentReplicas"], status["desiredReplicas"]) == (1, 1)
+    assert "lastScaleTime" not in status
+    assert _top(idle, "pod").keys() == {"scaled-0"}
+
+
+def _autoscaler_status(shop: Shop) -> JsonObject:
+    path = f"/apis/autoscaling/v2/namespaces/{_SCALED}/horizontalpodautoscalers/{_SCALED}"
+    status: JsonObject = shop.api.get(path)["status"]
+    return status
+
+
+def _utilization(status: JsonObject) -> int | None:
+    """What the pods use, in percent of what they request; None while they have no figures."""
+    for metric in status.get("currentMetrics") or ():
+        current = (metric or {}).get("resource", {}).get("current", {})
+        if "averageUtilization" in current:
+            return int(current["averageUtilization"])
+    return None
