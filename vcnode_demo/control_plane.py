@@ -9,6 +9,7 @@ from daemonkit.kube.resources import Resource
 from devkit.kube.apiserver import FakeApiserver
 from devkit.kube.cluster import ClusterSettings
 from devkit.kube.storage import Object, Selection
+from vcnode_demo.held_port import HeldPort
 from vcnode_demo.loop_thread import LoopThread
 from vcnode_demo.tenant import DemoTenant
 
@@ -25,6 +26,7 @@ class DemoControlPlane:
         self._tenant = tenant
         self._thread = LoopThread(f"control plane of {tenant.name}")
         self._server = self._new_server()
+        self._port = HeldPort()
 
     @property
     def url(self) -> str:
@@ -36,9 +38,20 @@ class DemoControlPlane:
 
     def stop(self) -> None:
         """Close the port and end the thread. May be called twice."""
+        self._port.release()
         if self._thread.is_running:
             self._thread.run(self._server.stop())
             self._thread.stop()
+
+    def pause(self) -> None:
+        """Stop listening and cut every connection. The objects stay."""
+        self._thread.run(self._server.stop())
+        self._port.hold(self._server.port)
+
+    def resume(self) -> None:
+        """Listen again at the same port."""
+        self._thread.run(self._server.start())
+        self._port.release()
 
     def wipe(self) -> None:
         """Come back at the same address with the storage of a new cluster, as with a lost etcd."""
@@ -56,6 +69,9 @@ class DemoControlPlane:
             {"name": name} | ({"namespace": namespace} if namespace else {}) | fields.pop("metadata", {})
         )
         return self._call(partial(self._server.cluster.create, resource, {"metadata": metadata, **fields}))
+
+    def delete(self, resource: Resource, namespace: str, name: str) -> None:
+        self._call(partial(self._server.cluster.delete, resource, namespace, name))
 
     def find(self, resource: Resource, namespace: str, name: str) -> Object | None:
         return self._call(lambda: self._server.storage.peek(resource, namespace, name))

@@ -26,7 +26,8 @@ class Daemon:
     """`start` waits until it is ready; `stop` lets it drain.
 
     Python runs `module`. `config` is its configuration without kind and status. `name` begins the names of
-    its files. `start_by` is a prefix of its command.
+    its files. `start_by` is a prefix of its command. `run_by` is a module with its arguments that runs the
+    other one, such as tests/moved_clock.py.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Daemon:
         config: Mapping[str, Any],
         *,
         start_by: tuple[str, ...] = (),
+        run_by: tuple[str, ...] = (),
     ) -> None:
         self.name = name
         self.config_file = directory / f"{name}.yaml"
@@ -45,6 +47,7 @@ class Daemon:
         self.socket = directory / f"{name}.sock"
         self._module = module
         self._start_by = start_by
+        self._run_by = run_by
         self._config = {
             "apiVersion": keys.API_VERSION,
             "kind": kind,
@@ -64,7 +67,8 @@ class Daemon:
 
     def launch(self) -> None:
         self.config_file.write_text(yaml.safe_dump(self._config, sort_keys=False))
-        command = [*self._start_by, sys.executable, "-m", self._module, "--config", str(self.config_file)]
+        module = (*self._run_by, self._module)
+        command = [*self._start_by, sys.executable, "-m", *module, "--config", str(self.config_file)]
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(command, stderr=log, stdin=subprocess.DEVNULL)  # noqa: S603 - our own program
 
@@ -118,6 +122,10 @@ class Daemon:
         lines = (line for line in text.splitlines() if line.startswith((f"{family} ", f"{family}{{")))
         return sum(float(line.rpartition(" ")[2]) for line in lines)
 
+    def exit_code(self) -> int | None:
+        """Of its last process; None while that runs."""
+        return self._process.poll() if self._process is not None else None
+
     def last_log_lines(self) -> list[str]:
         try:
             lines = self.log_file.read_text(errors="replace").splitlines()[-_LOG_LINES:]
@@ -135,10 +143,17 @@ class Daemon:
 class VnAgent(Daemon):
     """vn-agent, with its audit log, on a port that it chooses."""
 
-    def __init__(self, directory: Path, config: Mapping[str, Any]) -> None:
-        self.audit_file = directory / "audit.jsonl"
-        audited = {**config, "audit": {"file": str(self.audit_file)}}
-        super().__init__("vn-agent", "vnagent", directory, "VnAgentConfiguration", audited)
+    def __init__(self, directory: Path, config: Mapping[str, Any], *, run_by: tuple[str, ...] = ()) -> None:
+        audit = config.get("audit") or {"file": str(directory / "audit.jsonl")}
+        self.audit_file = Path(audit["file"])
+        super().__init__(
+            "vn-agent",
+            "vnagent",
+            directory,
+            "VnAgentConfiguration",
+            {**config, "audit": audit},
+            run_by=run_by,
+        )
 
     @property
     def port(self) -> int:

@@ -91,8 +91,16 @@ class DnsPod:
 class DnsEnvironment:
     """`open` and `close`; its objects in the super cluster stay."""
 
-    def __init__(self, directory: Path, super_cluster: FakeSuperCluster, tenants: dict[str, str]) -> None:
-        """`tenants` are the cluster keys by name. The caller removes `directory`."""
+    def __init__(
+        self,
+        directory: Path,
+        super_cluster: FakeSuperCluster,
+        tenants: dict[str, str],
+        *,
+        run_by: tuple[str, ...] = (),
+    ) -> None:
+        """`tenants` are the cluster keys by name, `run_by` is as a `Daemon` has it. The caller removes
+        `directory`."""
         self.directory = directory
         self.super_cluster = super_cluster
         self.tenants = tenants
@@ -105,9 +113,17 @@ class DnsEnvironment:
         self.bridge_socket = directory / "bridge.sock"
         bridge, dns = self._bridge_config(), self._dns_config()
         self.bridge = Daemon(
-            "kata-bridge", "kata_bridge", directory, "KataBridgeConfiguration", bridge, start_by=BOUND
+            "kata-bridge",
+            "kata_bridge",
+            directory,
+            "KataBridgeConfiguration",
+            bridge,
+            start_by=BOUND,
+            run_by=run_by,
         )
-        self.dns = Daemon("dnsconfig", "dnsconfig", directory, "DnsConfigConfiguration", dns, start_by=BOUND)
+        self.dns = Daemon(
+            "dnsconfig", "dnsconfig", directory, "DnsConfigConfiguration", dns, start_by=BOUND, run_by=run_by
+        )
 
     # ---- life
 

@@ -50,8 +50,16 @@ class TenantPods:
 class ServicesEnvironment:
     """`open` and `close`; its objects in the super cluster stay."""
 
-    def __init__(self, directory: Path, super_cluster: FakeSuperCluster, tenants: dict[str, str]) -> None:
-        """`tenants` are the cluster keys by name. The caller removes `directory`."""
+    def __init__(
+        self,
+        directory: Path,
+        super_cluster: FakeSuperCluster,
+        tenants: dict[str, str],
+        *,
+        run_by: tuple[str, ...] = (),
+    ) -> None:
+        """`tenants` are the cluster keys by name, `run_by` is as a `Daemon` has it. The caller removes
+        `directory`."""
         self.directory = directory
         self.super_cluster = super_cluster
         self.vpcs = Vpcs()
@@ -66,6 +74,7 @@ class ServicesEnvironment:
             "KataBridgeConfiguration",
             self._bridge_config(),
             start_by=BOUND,
+            run_by=run_by,
         )
         self.proxy = Daemon(
             "kubeproxy-ext",
@@ -74,6 +83,7 @@ class ServicesEnvironment:
             "KubeproxyExtConfiguration",
             self._proxy_config(),
             start_by=BOUND,
+            run_by=run_by,
         )
 
     # ---- life

@@ -5,7 +5,6 @@ It runs on a thread of its own. The node's daemons may read what their roles all
 """
 
 import base64
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -35,6 +34,7 @@ from devkit.syncer.fake_node import FakeNode
 from dnsconfig.cluster.objects import NETWORKS
 from tenancy import keys, names
 from tenancy.tenant import Role
+from vcnode_demo.held_port import HeldPort
 from vcnode_demo.loop_thread import LoopThread
 
 _READABLE_SECRETS = frozenset({"root-ca", "apiserver-ca"})
@@ -64,7 +64,7 @@ class FakeSuperCluster:
         self._thread = LoopThread("super cluster")
         self._node: Tasks | None = None
         self._syncer_rights = rights(SYNCER_ROLES)
-        self._paused_port: socket.socket | None = None
+        self._port = HeldPort()
 
     @property
     def url(self) -> str:
@@ -76,7 +76,7 @@ class FakeSuperCluster:
 
     def stop(self) -> None:
         """Close the port and end the thread. May be called twice."""
-        self._release_port()
+        self._port.release()
         if self._thread.is_running:
             if self._node is not None:
                 self._thread.run(self._node.close(_STOP_S))
@@ -84,24 +84,14 @@ class FakeSuperCluster:
             self._thread.stop()
 
     def pause(self) -> None:
-        """Stop listening and cut every connection. The objects stay.
-
-        The port stays bound, so that a daemon that starts meanwhile on any free port gets another one.
-        """
+        """Stop listening and cut every connection. The objects stay."""
         self._thread.run(self._server.stop())
-        self._paused_port = socket.socket()
-        self._paused_port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._paused_port.bind(("127.0.0.1", self._server.port))
+        self._port.hold(self._server.port)
 
     def resume(self) -> None:
         """Listen again at the same port."""
         self._thread.run(self._server.start())
-        self._release_port()
-
-    def _release_port(self) -> None:
-        if self._paused_port is not None:
-            self._paused_port.close()
-            self._paused_port = None
+        self._port.release()
 
     def kubeconfig(self, daemon: str) -> str:
         """A kubeconfig with the credential of one of the node's daemons."""
@@ -210,6 +200,9 @@ class FakeSuperCluster:
 
     def find(self, resource: Resource, namespace: str, name: str) -> Object | None:
         return self._call(lambda: self._server.storage.peek(resource, namespace, name))
+
+    def objects(self, resource: Resource, namespace: str = "") -> list[Object]:
+        return self._call(lambda: self._server.storage.select(Selection(resource, namespace)))
 
     def create(self, resource: Resource, namespace: str, name: str, **fields: Any) -> None:
         """Create an object by the rules of a cluster."""

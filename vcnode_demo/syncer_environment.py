@@ -29,8 +29,10 @@ class SyncerEnvironment:
         super_cluster: FakeSuperCluster,
         tenants: dict[str, DemoTenant],
         agent_port: int,
+        *,
+        run_by: tuple[str, ...] = (),
     ) -> None:
-        """`agent_port` is vn-agent's. The caller removes `directory`."""
+        """`agent_port` is vn-agent's, `run_by` as a `Daemon` has it. The caller removes `directory`."""
         self.directory = directory
         self.super_cluster = super_cluster
         self.tenants = tenants
@@ -46,6 +48,7 @@ class SyncerEnvironment:
             "SyncerConfiguration",
             self._config(agent_port),
             start_by=BOUND if has_program(BOUND[0]) else (),
+            run_by=run_by,
         )
 
     def open(self) -> None:

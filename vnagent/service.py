@@ -80,7 +80,7 @@ class Service:
         self._poller = SocketPoller(loop)
         self._upstream = upstream_of(config, self._poller)
         self._kubelet = self._upstream.pool
-        self._facts = FactsReader(self._kubelet)
+        self._facts = FactsReader(self._kubelet, self._tasks)
         self.state = AgentState(
             poller=self._poller,
             limits=Limits(
@@ -172,7 +172,7 @@ class Service:
                 "address": self._kubelet.requests.authority,
                 "server": self._upstream.server,
                 "connections": self._kubelet.open_count,
-                **self._facts.facts.document(),
+                **self._facts.current().document(),
                 "streamProtocols": self._kubelet.stream_protocols.document(),
             },
             "sources": {each.name: each.document() for each in self._sources.statuses()},
@@ -221,8 +221,8 @@ class Service:
         self._token_listeners.start(life.manager)
         await self._upstream.start()
         self._tasks.spawn(self._upstream.run(), "upstream")
+        await self._facts.read_first()
         self._sources.start()
-        self._tasks.spawn(self._facts.run(), "kubelet facts")
         await self._read_first(life)
         if self._saved is not None:
             self._tasks.spawn(self._saved.run(), "state")

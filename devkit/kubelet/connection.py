@@ -165,10 +165,10 @@ class FakeKubeletConnection:
 
     async def _follow(self, key: tuple[str, str, str], sent: int) -> None:
         while not self._is_eof:
-            lines = self._kubelet.log_lines(key)
-            for line in lines[sent:]:
+            # Others append to the list while these are written.
+            for line in self._kubelet.log_lines(key)[sent:]:
                 await self._write(chunk(f"{line}\n".encode()))
-            sent = len(lines)
+                sent += 1
             await self._wait(_FOLLOW_POLL_S)
 
     async def _tunnel(self, exchange: Exchange, reply: FakeReply) -> bool:

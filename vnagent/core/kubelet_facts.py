@@ -20,6 +20,10 @@ MAX_PROTOCOLS = 64
 _VERSION = re.compile(r"v[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}[0-9A-Za-z.+~-]{0,40}")
 
 
+# Ends of the reasons of `upstream.page_fetch.FetchError` with which a kubelet has answered.
+_ANSWERS = ("-refused", "-failed", "-malformed", "-too-large")
+
+
 @dataclass(frozen=True, slots=True)
 class KubeletFacts:
     """`problems` has, for each page that could not be read, why."""
@@ -29,6 +33,11 @@ class KubeletFacts:
     has_debugging_handlers: bool | None = None
     read_only_port: int | None = None
     problems: tuple[str, ...] = ()
+
+    @property
+    def has_no_answer(self) -> bool:
+        """Whether the kubelet has not answered, not even with a refusal."""
+        return any(not each.endswith(_ANSWERS) for each in self.problems)
 
     def document(self) -> dict[str, object]:
         """The facts in /status; null is unknown."""

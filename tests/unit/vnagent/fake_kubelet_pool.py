@@ -70,6 +70,7 @@ class FakeKubeletPool:
         self.takes_s = takes_s
         self.pieces = pieces
         self.status = 200
+        self.failure: str | None = None  # instead of a response
         self.full_count = 0
         self.stream_protocols = StreamProtocols()
         self.is_cut = False
@@ -121,5 +122,7 @@ class FakeKubeletPool:
         return (page[1][: 100 if self.is_cut else None],)
 
     def _respond(self, connection: FakePooledConnection, page: Iterable[bytes]) -> None:
-        if not connection.is_aborted:
+        if self.failure is not None and not connection.is_aborted:
+            connection.exchange.on_failure(self.failure)
+        elif not connection.is_aborted:
             connection.respond(self.status, page, is_chunked=self.pieces is not None)

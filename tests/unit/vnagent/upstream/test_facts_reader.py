@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the kubelet's own facts are read: at start, after a new handshake, and again after a failure."""
+"""When the kubelet's own facts are read: at the start, and for a reader of /status who finds them old."""
 
 import asyncio
 
@@ -9,49 +9,63 @@ from daemonkit.tasks import Tasks
 from tests.unit.vnagent.fake_kubelet_pool import FakeKubeletPool
 from vnagent.core.kubelet_facts import KubeletFacts
 from vnagent.core.requests import Endpoint, Protocol, Stream, Upgrade
-from vnagent.upstream.facts_reader import PERIOD_S, RETRY_S, FactsReader
+from vnagent.upstream.facts_reader import FIRST_READ_S, MAX_AGE_S, RETRY_S, FactsReader
 
 pytestmark = pytest.mark.asyncio
 
 BOTH = ["/metrics", "/configz"]
 
 
-async def test_facts_are_read_once_for_each_handshake() -> None:
-    pool, tasks = FakeKubeletPool(), Tasks("test")
-    reader = FactsReader(pool.as_pool)
-    tasks.spawn(reader.run(), "facts")
-    await asyncio.sleep(10 * PERIOD_S)
-    assert pool.paths == BOTH
+async def test_old_facts_are_read_for_those_who_ask() -> None:
+    pool = FakeKubeletPool()
+    reader = FactsReader(pool.as_pool, Tasks("test"))
+    await reader.read_first()
     assert (reader.facts.version, reader.facts.has_debugging_handlers) == ("v1.34.4", True)
-    pool.full_count += 1
-    await asyncio.sleep(10 * PERIOD_S)
+    await asyncio.sleep(10 * MAX_AGE_S)
+    assert pool.paths == BOTH
+    for _ in range(3):
+        assert reader.current().version == "v1.34.4"
+    await asyncio.sleep(MAX_AGE_S - 1.0)
+    assert reader.current().version == "v1.34.4"
     assert pool.paths == BOTH * 2
-    await tasks.close(1.0)
 
 
 @pytest.mark.parametrize(
-    ("status", "failure", "again_s"), [(500, "failed", RETRY_S), (403, "refused", PERIOD_S)]
+    ("status", "failure", "again_s"),
+    [(404, "failed", MAX_AGE_S), (403, "refused", MAX_AGE_S), (None, "unreachable", RETRY_S)],
 )
-async def test_a_page_that_cannot_be_read_is_unknown(status: int, failure: str, again_s: float) -> None:
-    pool, tasks = FakeKubeletPool(), Tasks("test")
-    pool.status = status
-    reader = FactsReader(pool.as_pool)
-    tasks.spawn(reader.run(), "facts")
-    await asyncio.sleep(RETRY_S / 2)
+async def test_a_page_that_cannot_be_read_is_unknown(
+    status: int | None, failure: str, again_s: float
+) -> None:
+    pool = FakeKubeletPool()
+    pool.status, pool.failure = status or 200, None if status else f"kubelet-{failure}"
+    reader = FactsReader(pool.as_pool, Tasks("test"))
+    await reader.read_first()
     assert reader.facts.version is None
     assert reader.facts.problems == (f"/metrics: kubelet-{failure}", f"/configz: kubelet-{failure}")
-    pool.status = 200
-    await asyncio.sleep(again_s - RETRY_S / 2 - 1.0)
+    pool.status, pool.failure = 200, None
+    await asyncio.sleep(again_s - 1.0)
+    reader.current()
+    await asyncio.sleep(0.5)
     assert pool.paths == BOTH
-    await asyncio.sleep(RETRY_S / 2)
-    assert reader.facts.document()["version"] == "v1.34.4"
-    assert reader.facts.document()["problems"] == []
-    await tasks.close(1.0)
+    await asyncio.sleep(1.0)
+    reader.current()
+    await asyncio.sleep(0.5)
+    assert reader.current().document()["version"] == "v1.34.4"
+    assert reader.current().document()["problems"] == []
+
+
+async def test_a_hanging_kubelet_does_not_hold_up_the_start() -> None:
+    pool, loop = FakeKubeletPool(takes_s=3600.0), asyncio.get_running_loop()
+    begun_s = loop.time()
+    reader = FactsReader(pool.as_pool, Tasks("test"))
+    await reader.read_first()
+    assert (loop.time() - begun_s, reader.facts) == (FIRST_READ_S, KubeletFacts())
 
 
 async def test_another_version_has_other_stream_protocols() -> None:
     pool = FakeKubeletPool()
-    reader = FactsReader(pool.as_pool)
+    reader = FactsReader(pool.as_pool, Tasks("test"))
     await reader.read()
     offered = Upgrade(Protocol.SPDY, ("v4.channel.k8s.io",), None)
     pool.stream_protocols.refused(Stream(Endpoint.EXEC, "web", "shop", None, "app", (), offered))
