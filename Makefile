@@ -25,7 +25,7 @@ require = $(if $(REQUIRE_RINGS),$(1))
 SIDE_BY_SIDE := $(call require,-n 3 --dist worksteal)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s k8s_syncer systemd lab_nodes lab-up lab-down site fuzz side_by_side programs guest-kernel
+.PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s k8s_syncer systemd lab_nodes lab-up lab-down site fuzz soak side_by_side programs guest-kernel
 .PHONY: conformance conformance_quick
 .PHONY: format examples reference locks packages lint_packages reproducible images deb rpm mutants gate-soak bench bench-vnagent bench-attacks bench-neighbours bench-pages bench-services bench-pods bench-syncer clean
 

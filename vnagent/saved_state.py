@@ -172,7 +172,8 @@ class SavedState:
         now = self._clock()
         if self._is_closed:
             return
-        if is_new or now - self._written_at.get(name, float("-inf")) >= confirm_s:
+        # Also where the clock was set back.
+        if is_new or abs(now - self._written_at.get(name, float("-inf"))) >= confirm_s:
             self._due[name] = _Due(content, now, distrust, lists)
 
     async def run(self) -> None:

@@ -130,9 +130,10 @@ class Service:
             kept_listeners.get(LISTENER),
         )
         self._token_listeners = TokenListeners(config, loop, self._handshakes, self._metrics, kept_listeners)
-        own = (*self._certificates(), *self._token_listeners.reloadables)
-        self._reloadables = (*own, *self._sources.reloadables)
-        self._reloader = Reloader(self._reloadables, self._metrics.reloads)
+        # Token listeners have polled before they loaded: a change since then must not be missed.
+        self._polled_at_start = (*self._certificates(), *self._sources.reloadables)
+        reloadables = (*self._polled_at_start, *self._token_listeners.reloadables)
+        self._reloader = Reloader(reloadables, self._metrics.reloads)
 
     def _certificates(self) -> tuple[Reloadable, ...]:
         serving = self._config.serving
@@ -213,7 +214,7 @@ class Service:
         )
         self._publisher.restore()
         self._totals.restore()
-        for source in self._reloadables:
+        for source in self._polled_at_start:
             source.poll()  # so that the present content is not a change later
         self._handshakes.start()
         self._listener.start()

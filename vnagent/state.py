@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable
 
 from daemonkit.metrics import MAX_CELLS, OVERFLOW
+from daemonkit.token_bucket import TokenBucket
 from tenancy import identity
 from tenancy.ownership import OwnerIndex
 from tenancy.registry import Problem, Registry
@@ -32,6 +33,8 @@ from vnagent.request_queue import RequestQueue
 from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tunnel import Tunnel
 
+# Audit lines of clients without a valid token, on all ports for tokens: 2 KB/s. A metric counts all.
+UNKNOWN_LINES_BURST, UNKNOWN_LINES_PER_S = 100.0, 10.0
 # After the drain, for the last bytes to leave.
 LAST_BYTES_S = 1.0
 
@@ -67,6 +70,8 @@ class AgentState:
         self.is_draining = False
         self._drained = asyncio.Event()
         self._usages: dict[str, TenantUsage] = {}
+        burst, rate = UNKNOWN_LINES_BURST, UNKNOWN_LINES_PER_S
+        self._unknown_lines = TokenBucket(burst, rate, burst, poller.loop.time())
         self._queue = RequestQueue(poller, self.usage_of, self._ready_count)
 
     # ---- what sources set
@@ -146,6 +151,10 @@ class AgentState:
         return admit_request(
             self.usage_of(tenant), self.limits, now_s, has_waited=has_waited, head_bytes=head_bytes
         )
+
+    def try_acquire_unknown_line(self) -> bool:
+        """Take one audit line of a client on a port for tokens that has shown none: anyone may connect."""
+        return self._unknown_lines.try_acquire(self.poller.loop.time())
 
     def queue_request(self, connection: ClientPort) -> None:
         """Call `stop_waiting` of the connection when its request may be served."""

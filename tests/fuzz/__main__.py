@@ -130,7 +130,9 @@ def _quoted(token: bytes) -> str:
 def _logged(command: Sequence[str], log: Path, within_s: float) -> int:
     """The exit code of a command; 124 if it did not end in time."""
     with log.open("wb") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+        # It ends with this process, also where that is killed.
+        bound = ("setpriv", "--pdeathsig", "KILL", *command)
+        process = subprocess.Popen(bound, stdout=file, stderr=subprocess.STDOUT)
         try:
             return process.wait(within_s)
         except subprocess.TimeoutExpired:

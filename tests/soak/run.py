@@ -31,7 +31,8 @@ _GAUGES = ("vcnode_vnagent_tunnels", "vcnode_vnagent_connections", "vcnode_vnage
 FAULT_S, QUIET_S = 2.0, 3.0
 # Rounds of a busy machine: a client waits 10 s for an answer, and a round has several.
 ROUND_S = 120.0
-RECOVERY_S = 120.0
+# A patient round, which waits for 180 s, may be under way, and a whole one has to come after it.
+RECOVERY_S = 300.0
 _SETTLE_S = 60.0
 _CHURN_REST_S = 0.5
 

@@ -10,7 +10,7 @@ import base64
 import enum
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -44,6 +44,8 @@ class TokenFault(enum.StrEnum):
     NOT_YET_VALID = "token-not-yet-valid"
     # The tenant of the port is not registered on this node, or no longer.
     TENANT = "token-tenant-unregistered"
+    # Not checked: too many others were.
+    TOO_MANY = "too-many-tokens"
 
 
 class TokenTerms(NamedTuple):
@@ -113,10 +115,19 @@ def token_of(fields: Fields) -> bytes | TokenFault:
     return match[1] if len(match[1]) <= MAX_TOKEN_BYTES else TokenFault.TOO_LARGE
 
 
+def _always() -> bool:
+    return True
+
+
 def decide(
-    token: bytes, keys: Mapping[str, SignatureKey], terms: TokenTerms, now_s: float
+    token: bytes,
+    keys: Mapping[str, SignatureKey],
+    terms: TokenTerms,
+    now_s: float,
+    may_verify: Callable[[], bool] = _always,
 ) -> VerifiedToken | TokenFault:
-    """Verify the token of a request. `keys` by their `kid`; `now_s` is since 1970."""
+    """Verify the token of a request. `keys` by their `kid`; `now_s` is since 1970. `may_verify` is asked
+    before a signature is checked, which is what costs."""
     if len(token) > MAX_TOKEN_BYTES:
         return TokenFault.TOO_LARGE
     match = _TOKEN.fullmatch(token)
@@ -135,6 +146,8 @@ def decide(
         return TokenFault.KEY
     if header.alg not in key.algorithms:
         return TokenFault.ALGORITHM
+    if not may_verify():
+        return TokenFault.TOO_MANY
     payload = key.payload_of(token, header.alg)
     if payload is None:
         return TokenFault.SIGNATURE

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from daemonkit.token_bucket import TokenBucket
+from vnagent.core.bearer_token import TokenFault
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,8 @@ class LimitReason(enum.StrEnum):
 HELD_RETRY_S = 10
 # A read of the pods begins each second at the latest.
 LOOKUP_RETRY_S = 1
+# Of the rate at which new tokens of a client address are verified (`core.verification_rate`).
+TOKEN_RETRY_S = 2
 # Of a bucket: a client must not take a long queue for a failure.
 MAX_RETRY_S = 60
 
@@ -135,6 +138,8 @@ def retry_after_s(reason: str, usage: TenantUsage, limits: Limits, now_s: float)
         return whole_seconds(missing / limits.requests_per_second)
     if reason in (LimitReason.LOOKUPS, LimitReason.PAGES):
         return LOOKUP_RETRY_S
+    if reason == TokenFault.TOO_MANY:
+        return TOKEN_RETRY_S
     if reason in (LimitReason.CONNECTIONS, LimitReason.TUNNELS, LimitReason.LOG_FOLLOWS, LimitReason.UNREAD):
         return HELD_RETRY_S
     return None

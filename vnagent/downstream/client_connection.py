@@ -145,7 +145,10 @@ class ClientConnection:
                 self.abort()
 
     def _charge_buffer(self) -> None:
-        """Count the buffer as the tenant's."""
+        """Count the buffer as the tenant's. Before its tenant is known, other bounds hold: of heads, and of
+        connections that count for no tenant."""
+        if self.caller.tenant is None:
+            return
         size = len(self._buffer) if self.transport.is_open else 0
         size = size if size > _FREE_BUFFER_BYTES else 0
         self.transport.usage.unsent_bytes += size - self._charged_bytes
@@ -347,7 +350,14 @@ class ClientConnection:
         is_close = is_close or self._state.is_draining
         if status == 429 and retry_after_s is None:
             retry_after_s = self._state.retry_after_s(self.caller, reason)
-        log.record(self.caller, request, reason, status, request_id, self.begun_s, is_reserved=is_reserved)
+        if (
+            self.token_port is None
+            or self.caller.tenant is not None
+            or self._state.try_acquire_unknown_line()
+        ):
+            log.record(
+                self.caller, request, reason, status, request_id, self.begun_s, is_reserved=is_reserved
+            )
         self.answer(
             replies.refusal(
                 Endpoint.MALFORMED if request is None else request.endpoint,

@@ -26,7 +26,6 @@ MAX_VERIFIED = 64
 # Of a request on such a port: a token of 8 KiB, and what scrapers send else. Any client that connects may
 # send one, before it is known.
 MAX_HEAD_BYTES = 16 * 1024
-TOO_MANY = "too-many-tokens"
 # The same for each fault: a client that guesses learns nothing from it.
 REFUSAL_TEXT = (
     "a valid bearer token is required; ask the operator of this node for its issuer, audience and subjects"
@@ -45,7 +44,6 @@ class TokenPort:
         self._keys: Mapping[str, SignatureKey] = {}
         # By the SHA-256 of the token: no token stays in memory.
         self._verified: OrderedDict[bytes, VerifiedToken] = OrderedDict()
-        self._verified_by: Registry | None = None
 
     def use_keys(self, keys: Mapping[str, SignatureKey]) -> None:
         """Verify by these keys from now on, also tokens that others have verified."""
@@ -64,17 +62,14 @@ class TokenPort:
         if isinstance(found, VerifiedToken):
             return found
         self._count_refusal(found)
-        if found == TOO_MANY:
-            return Deny(429, TOO_MANY, must_close=True)
+        if found is TokenFault.TOO_MANY:
+            return Deny(429, found, must_close=True)
         # It closes: the next guess costs a handshake, which is bounded for each client address.
         return Deny(401, found, must_close=True, text=REFUSAL_TEXT)
 
     def _find(
         self, fields: Fields, registry: Registry, client_address: str, wall_s: float, now_s: float
-    ) -> VerifiedToken | str:
-        if self._verified_by is not registry:
-            self._verified_by = registry
-            self._verified.clear()
+    ) -> VerifiedToken | TokenFault:
         if self.tenant not in registry.tenants:
             return TokenFault.TENANT
         token = token_of(fields)
@@ -83,10 +78,13 @@ class TokenPort:
         digest = hashlib.sha256(token).digest()
         cached = self._verified.get(digest)
         if cached is not None:
+            self._verified.move_to_end(digest)
             return TokenFault.EXPIRED if cached.is_expired(wall_s) else cached
-        if not self._rate.try_acquire(client_address, now_s):
-            return TOO_MANY
-        found = decide(token, self._keys, self._terms, wall_s)
+
+        def may_verify() -> bool:
+            return self._rate.try_acquire(client_address, now_s)
+
+        found = decide(token, self._keys, self._terms, wall_s, may_verify)
         if isinstance(found, VerifiedToken):
             self._rate.prove(client_address)
             self._verified[digest] = found

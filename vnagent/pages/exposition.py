@@ -26,8 +26,9 @@ _BLOCK = r'\{(?:[^"{}\n]*+"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+")*+[^"{}\n]*+\}'
 # What Go's ParseFloat takes of the numbers that Prometheus writes.
 _VALUE = r"(?:[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|[+-]?Inf|NaN)"
 _SAMPLE = re.compile(rf"({_NAME}){_GAP}({_BLOCK})?{_GAP}({_VALUE})(?:{_BLANKS}(-?[0-9]{{1,19}}))?{_GAP}")
-# In OpenMetrics, times are in seconds, and an exemplar may follow: labels of a trace, its value and time.
-_SECONDS = r"-?[0-9]{1,19}(?:\.[0-9]{0,19})?"
+# In OpenMetrics, times are in seconds (Go writes 1.7e+09), and an exemplar may follow: labels of a trace, its
+# value and time.
+_SECONDS = r"-?[0-9]{1,19}(?:\.[0-9]{0,19})?(?:[eE][+-]?[0-9]{1,2})?"
 _OPENMETRICS_SAMPLE = re.compile(
     rf"({_NAME})({_BLOCK})?{_BLANKS}({_VALUE})(?:{_BLANKS}({_SECONDS}))?"
     rf"(?:{_BLANKS}#{_BLANKS}{_BLOCK}{_BLANKS}{_VALUE}(?:{_BLANKS}{_SECONDS})?)?"

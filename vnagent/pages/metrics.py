@@ -8,7 +8,6 @@ tenant's. Its listed labels are kept, with the tenant's own namespace, pod and p
 (`node_cpu`). Scrape errors are the kubelet's: they are about the read that tenants share.
 """
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from vnagent.pages.exposition import (
     number,
     sample_text,
 )
-from vnagent.pages.node_cpu import CpuReading, CpuSample, PodKey
+from vnagent.pages.node_cpu import MAX_NS, CpuReading, CpuSample, PodKey
 from vnagent.pages.page import PROMETHEUS_TEXT, PageError, PageKind, View
 
 _POD_CPU, _NODE_CPU = "pod_cpu_usage_seconds_total", "node_cpu_usage_seconds_total"
@@ -234,11 +233,12 @@ def _read_cpu(families: Families) -> CpuReading:
     for pod, rows in (family.rows if family is not None else {}).items():
         sample = next(iter(rows.values()))
         seconds = float(sample.value)
-        if sample.time and math.isfinite(seconds) and seconds >= 0:
+        # NaN is not within any bounds.
+        if sample.time and 0 < int(sample.time) <= MAX_NS and 0 <= seconds <= MAX_NS / _NS_PER_S:
             found[pod] = CpuSample(round(seconds * _NS_PER_S), int(sample.time))
     node = families.get(_NODE_CPU)
     node_time = node.node.time if node is not None and node.node is not None else ""
-    return CpuReading(found, int(node_time or 0))
+    return CpuReading(found, min(max(0, int(node_time or 0)), MAX_NS))
 
 
 def _page(allowed: Allowed, *, has_cpu: bool = False) -> PageKind[Families]:

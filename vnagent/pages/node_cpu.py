@@ -19,9 +19,10 @@ import msgspec
 
 from tenancy.ownership import OwnerIndex
 
-# Ended pods that a tenant's total lists by name. Older ones are one number: a pod of theirs that comes back,
-# as after a page without it, would be counted twice.
-MAX_ENDED_PODS = 64
+# Ended pods that a tenant's total lists by name, as the index may get them back. Older ones are one number.
+MAX_ENDED_PODS = 8
+# A counter of nanoseconds has 64 bits in Go. This is 292 years.
+MAX_NS = (1 << 63) - 1
 # A sample that is so much older than the last one was measured after the clock had been set back. Others
 # that are older are of a read that began earlier and took longer.
 CLOCK_SET_BACK_MS = 60_000
@@ -53,10 +54,12 @@ class PodShare:
     earlier_ns: int = 0
 
     def take(self, sample: CpuSample) -> None:
-        if self.at_ms - CLOCK_SET_BACK_MS < sample.at_ms < self.at_ms:
+        # One of the same time is the same one: /stats/summary has whole seconds, and two reads of a second
+        # may end in another order than they began.
+        if self.at_ms - CLOCK_SET_BACK_MS < sample.at_ms <= self.at_ms:
             return
         if sample.ns < self.last_ns:
-            self.earlier_ns += self.last_ns
+            self.earlier_ns = min(MAX_NS, self.earlier_ns + self.last_ns)
         self.last_ns, self.at_ms = sample.ns, sample.at_ms
 
 
@@ -81,13 +84,21 @@ class TenantCpu:
             share.take(sample)
         self.pods[key] = share
 
+    def keep(self, key: PodKey) -> bool:
+        """Have a pod without a sample listed still; False if it is not."""
+        share = self.pods.pop(key, None)
+        if share is None:
+            return False
+        self.pods[key] = share
+        return True
+
     def end_round(self, newest_ms: int, present: int) -> None:
-        """`newest_ms`: of the samples of `present` pods, or of the node where there are none."""
+        """`newest_ms`: of the samples, or of the node without any. The last `present` pods have not ended."""
         if newest_ms > self.at_ms or 0 < newest_ms <= self.at_ms - CLOCK_SET_BACK_MS:
             self.at_ms = newest_ms
         while len(self.pods) - present > MAX_ENDED_PODS:
             share = self.pods.pop(next(iter(self.pods)))
-            self.ended_ns += share.earlier_ns + share.last_ns
+            self.ended_ns = min(MAX_NS, self.ended_ns + share.earlier_ns + share.last_ns)
 
 
 class NodeCpu:
@@ -109,7 +120,8 @@ class NodeCpu:
     def take(self, reading: CpuReading, index: OwnerIndex) -> bool:
         """Take the samples of a page. Return whether a pod has begun or ended since the last page.
 
-        A pod without a sample keeps its share: it has ended, or the kubelet could not measure it.
+        A pod without a sample keeps its share: it has ended, or the kubelet could not measure it. It has
+        ended if the index lacks it too.
         """
         newest: dict[str, int] = {}
         present: Counter[str] = Counter()
@@ -117,6 +129,8 @@ class NodeCpu:
             key = (pod.super_namespace, pod.super_name)
             sample = reading.pods.get(key)
             if sample is None:
+                known = self._tenants.get(pod.tenant)
+                present[pod.tenant] += known is not None and known.keep(key)
                 continue
             self._tenants.setdefault(pod.tenant, TenantCpu()).take(key, sample)
             newest[pod.tenant] = max(newest.get(pod.tenant, 0), sample.at_ms)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from tenancy.ownership import Owned
-from vnagent.pages.node_cpu import CpuReading, CpuSample, PodKey
+from vnagent.pages.node_cpu import MAX_NS, CpuReading, CpuSample, PodKey
 from vnagent.pages.page import JSON, PageKind, View, decode, encode
 
 
@@ -210,9 +210,10 @@ def read_cpu(summary: Summary) -> CpuReading:
 
 def _sample(cpu: Cpu | None) -> CpuSample | None:
     at_ms = None if cpu is None else _milliseconds(cpu.time)
-    if cpu is None or at_ms is None or cpu.usage_core_nano_seconds is None:
+    ns = None if cpu is None else cpu.usage_core_nano_seconds
+    if at_ms is None or at_ms <= 0 or ns is None or not 0 <= ns <= MAX_NS:
         return None
-    return CpuSample(max(0, cpu.usage_core_nano_seconds), at_ms)
+    return CpuSample(ns, at_ms)
 
 
 def _milliseconds(text: str | None) -> int | None:
@@ -279,7 +280,7 @@ def _node_of(node: NodeStats, pods: list[PodStats], view: View) -> NodeStats:
         Cpu(
             _time(total.at_ms) or (node.cpu.time if node.cpu else None),
             sum(cpu.usage_nano_cores or 0 for cpu in cpus),
-            total.ns,
+            min(total.ns, MAX_NS),
         ),
         Memory(
             _latest((memory.time for memory in memories), node.memory.time if node.memory else None),

@@ -133,9 +133,19 @@ class PollGroup:
         return True
 
     def _end_turn(self, begun_s: float, now_s: float) -> None:
-        poller, took_s = self._poller, now_s - begun_s
-        poller.turns += 1
-        self._turns_seen, self._seen_s = poller.turns, now_s
+        self._poller.turns += 1
+        self._turns_seen, self._seen_s = self._poller.turns, now_s
+        self._charge(now_s - begun_s)
+
+    def _end_calls(self, begun_s: float, now_s: float) -> None:
+        """Calls come before the events of an iteration. What others did since the last turn still pays for
+        it, and the calls' own time does not."""
+        self._poller.turns += 1
+        self._turns_seen += 1
+        self._seen_s += now_s - begun_s
+        self._charge(now_s - begun_s)
+
+    def _charge(self, took_s: float) -> None:
         self.usage.loop_s += took_s
         if took_s > TURN_S and self._has_debt:
             self._debt_s = min(MAX_DEBT_S, self._debt_s + took_s - TURN_S)
@@ -154,7 +164,7 @@ class PollGroup:
                 poller.call_guarded(*self._calls.popleft())
                 if self._is_bounded() and poller.clock() - begun_s > TURN_S:
                     break
-            self._end_turn(begun_s, poller.clock())
+            self._end_calls(begun_s, poller.clock())
         finally:  # also after what `call_guarded` does not catch, or the calls behind it would wait for good
             self._schedule()
 

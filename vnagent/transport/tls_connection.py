@@ -186,7 +186,9 @@ class TlsConnection(PolledSocket):
         self.group.call_soon(self, call)
 
     def bind(self, usage: ByteUsage) -> None:
-        """`usage` counts this connection's bytes from now on."""
+        """`usage` counts this connection's bytes from now on, also those that wait already."""
+        self.usage.unsent_bytes -= self._unsent_bytes
+        usage.unsent_bytes += self._unsent_bytes
         self.usage = usage
         self._handshake_bytes = self.handshake_bytes
         usage.handshake_bytes += self._handshake_bytes

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from daemonkit.config.ip_addresses import is_address
 from daemonkit.kube import kubeconfig
 from daemonkit.kube.credentials import token_of
 from daemonkit.kube.kubeconfig import Access
 from daemonkit.tls.contexts import TlsError, client_context
+from tenancy.names import is_pod_name
 
 # Of a server's URL without one (RFC 9110, 4.2.2).
 DEFAULT_PORT = 443
@@ -67,11 +69,15 @@ def load_access(path: Path) -> ApiserverAccess:
         raise TlsError(f"{path}: the server is not https: requests would show the credential")
     if not _AUTHORITY.fullmatch(server.netloc) or not _PATH.fullmatch(server.path):
         raise TlsError(f"{path}: the server's URL has characters that requests cannot have")
+    name = access.server_name or host
+    for each in (host, name):
+        if not is_address(each) and not is_pod_name(each.lower()):
+            raise TlsError(f"{path}: {each!r} is no DNS name or IP address")
     return ApiserverAccess(
         host,
         server.port or DEFAULT_PORT,
         server.path,
-        access.server_name or host,
+        name,
         server.netloc,
         _context(path, access, token),
         token,

@@ -86,21 +86,31 @@ class ApiserverUpstream:
         return ApiserverRequests(access.authority, access.path, self._node_name, access.token)
 
     async def _reload(self) -> str | None:
-        host = self._access.host
+        """Ask the server of the new kubeconfig from now on. The last good one stays while the new one's name
+        cannot be resolved."""
         try:
-            self._access = self._load()
+            access = self._load()
+            found = self._resolved if access.host == self._access.host else await self._resolve(access)
         except TlsError as error:
             return str(error)
-        if self._access.host != host:
-            self._resolved = ""
-            await self._resolve()
-        self.pool.replace(self._address(), self._access.context, self._requests())
+        self._access, self._resolved, self._is_resolved = access, found, True
+        self.pool.replace(self._address(), access.context, self._requests())
         return None
 
     async def start(self) -> None:
-        """Resolve the name of the server once, in RESOLVE_AGAIN_S at most."""
-        await self._resolve()
-        self.pool.address = self._address()
+        """Resolve the name of the server once, in RESOLVE_AGAIN_S at most; after a failure its last address
+        stays."""
+        access = self._access
+        try:
+            found = await self._resolve(access)
+        except TlsError as error:
+            if access is self._access and self._is_resolved:
+                self._is_resolved = False
+                _log.warning("name of the super API server cannot be resolved", reason=error)
+            return
+        if access is self._access:
+            self._resolved, self._is_resolved = found, True
+            self.pool.address = self._address()
 
     async def run(self) -> None:
         """Follow the address of a DNS name, until cancelled."""
@@ -108,28 +118,19 @@ class ApiserverUpstream:
             await asyncio.sleep(RESOLVE_S if self._is_resolved else RESOLVE_AGAIN_S)
             await self.start()
 
-    async def _resolve(self) -> None:
-        """Resolve the name; keep the last address of it after a failure."""
+    async def _resolve(self, access: "ApiserverAccess") -> str:
+        """An address of the server; empty where its host is one. Raises TlsError."""
         from vnagent.upstream.apiserver import resolve
 
-        access = self._access
         if not access.is_name:
-            return
+            return ""
         try:
             async with asyncio.timeout(RESOLVE_AGAIN_S):
-                found = await resolve(access.host, access.port)
+                return await resolve(access.host, access.port)
         # TimeoutError is an OSError, and a name that cannot be encoded a UnicodeError.
         except (OSError, UnicodeError) as error:
-            if self._is_resolved:
-                self._is_resolved = False
-                reason = getattr(error, "strerror", None) or type(error).__name__
-                _log.warning(
-                    "name of the super API server cannot be resolved", name=access.host, reason=reason
-                )
-            return
-        if access is self._access:
-            self._resolved = found
-        self._is_resolved = True
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            raise TlsError(f"{self._kubeconfig}: {access.host} cannot be resolved: {reason}") from None
 
 
 Upstream = KubeletUpstream | ApiserverUpstream

@@ -23,6 +23,7 @@ from tests.functional.vnagent.test_life import run_agent
 from tests.functional.vnagent.token_node import TokenNode, request
 from tests.token_issuer import ISSUER, SUBJECT, TokenIssuer, segment
 from tests.waiting import wait_until
+from vnagent.state import UNKNOWN_LINES_BURST, UNKNOWN_LINES_PER_S
 
 PAGE = "GET /metrics/resource"
 IDENTITY = "token:" + hashlib.sha256(f'["{ISSUER}","{SUBJECT}"]'.encode()).hexdigest()
@@ -102,7 +103,7 @@ def test_a_token_reads_no_logs_and_opens_no_stream(shared: TokenNode, line: str)
 def test_the_kubelet_gets_no_token(tokens: TokenNode) -> None:
     token = tokens.issuers["ten-a"].token()
     assert answers(tokens, "ten-a", token) == 200
-    exchanges = tokens.node.kubelet.requests("/metrics")
+    exchanges = tokens.node.kubelet.requests("/metrics/")
     assert exchanges
     for each in exchanges:
         assert "authorization" not in {name.lower() for name, _ in each.headers}
@@ -192,7 +193,7 @@ def test_faults_get_one_answer_and_a_reason_each(tokens: TokenNode, fault: str) 
         401,
     )
     assert refusals(tokens) == {reason: 1.0}
-    assert not tokens.node.kubelet.requests("/metrics")
+    assert not tokens.node.kubelet.requests("/metrics/")
 
 
 @pytest.mark.parametrize(
@@ -269,7 +270,7 @@ def test_a_token_beside_a_metrics_certificate_is_not_read(tokens: TokenNode) -> 
         assert reply.status == 200
         assert b'pod="shop"' in reply.body
         assert tokens.audit_line(reply)["identity"] == leaf.spki_sha256
-    for each in tokens.node.kubelet.requests("/metrics"):
+    for each in tokens.node.kubelet.requests("/metrics/"):
         assert "authorization" not in {name.lower() for name, _ in each.headers}
 
 
@@ -409,3 +410,33 @@ def test_a_thousand_bad_tokens_disturb_nobody(tokens: TokenNode) -> None:
     assert verified <= 11 + (time.monotonic() - began_s) / 2
     assert refusals(tokens) == {"token-signature": verified, "too-many-tokens": 1000 - verified}
     assert refusals(tokens, "ten-b") == {}
+
+
+def test_heads_in_pieces_leave_nothing_counted(tmp_path: Path) -> None:
+    """Their first pieces came before their tenant was known, and were once subtracted from its bytes."""
+    with TokenNode(tmp_path / "n") as tokens:
+        token = tokens.issuers["ten-a"].token()
+        whole = head("GET /healthz", f"Authorization: Bearer {token}", "X-Pad: " + "a" * 12_000)
+        for _ in range(3):
+            with tokens.client("ten-a") as client:
+                client.send(whole[:9_000])
+                wait_until(lambda: tokens.node.daemon.status()["connections"] == 1, within_s=DEADLINE_S)
+                client.send(whole[9_000:])
+                reply = reply_of(client)
+                assert reply is not None
+                assert reply.status == 200
+        assert tokens.node.daemon.metric("vcnode_vnagent_buffered_bytes") == 0
+
+
+def test_unverified_clients_do_not_fill_the_audit_log(tmp_path: Path) -> None:
+    """Anyone may connect to a port for tokens. The metric counts them all."""
+    count = 400
+    with TokenNode(tmp_path / "n") as tokens:
+        begun_s = time.monotonic()
+        for _ in range(count):
+            assert answers(tokens, "ten-a", None) == 401
+        most = UNKNOWN_LINES_BURST + UNKNOWN_LINES_PER_S * (time.monotonic() - begun_s) + 1
+        assert refusals(tokens) == {"token-missing": float(count)}
+        tokens.node.daemon.stop()
+        lines = (tokens.node.directory / "audit.jsonl").read_text(encoding="utf-8").count("token-missing")
+        assert UNKNOWN_LINES_BURST <= lines <= most

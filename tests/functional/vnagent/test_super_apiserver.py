@@ -15,7 +15,7 @@ from devkit.kubelet.pod_proxy import FakePodProxy, pod_proxy_context
 from devkit.kubelet.pods import FakePod, FakePodState
 from devkit.kubelet.replies import Exchange, FakeReply, text
 from devkit.pki import Authority
-from tests.cases.agent_files import configuration
+from tests.cases.agent_files import configuration, tenant_document
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, AgentNode, head, received, reply_of
 from tests.functional.vnagent.shop_and_bank import BANK, SHOP
 from tests.waiting import wait_until
@@ -177,8 +177,8 @@ def test_a_foreign_pod_causes_no_request(hidden: HiddenKubelet) -> None:
 
 def test_a_callers_fields_do_not_travel(hidden: HiddenKubelet) -> None:
     theirs = (
-        *("Authorization: Bearer theirs", "Impersonate-User: theirs", "Impersonate-Group: theirs"),
-        *("X-Remote-User: theirs", "X-Forwarded-For: 192.0.2.1", "Cookie: theirs"),
+        *("Impersonate-User: theirs", "Impersonate-Group: theirs", "X-Remote-User: theirs"),
+        *("X-Forwarded-For: 192.0.2.1", "Cookie: theirs"),
     )
     assert hidden.ask("ten-a", "GET /containerLogs/web/shop/app", *theirs) is not None
     seen = last(hidden, PODS)
@@ -196,13 +196,34 @@ def test_a_callers_fields_do_not_travel(hidden: HiddenKubelet) -> None:
     )
 
 
+def test_a_scrapers_token_does_not_travel(tmp_path: Path) -> None:
+    """metrics-server sends its own beside its certificate. The API server gets one credential, vn-agent's."""
+    node = HiddenKubelet(tmp_path / "n")
+    node.users = {"tokenFile": "token"}
+    node.server.tokens = {"ours"}
+    replace_file(node.directory / "token", "ours\n")
+    with node:
+        scraper = node.tenants["ten-a"].authority.issue("metrics-server")
+        document = tenant_document(
+            "ten-a", node.tenants["ten-a"].authority.cert_pem, [(scraper.spki_sha256, "metrics")]
+        )
+        node.daemon.after_reload(
+            lambda: replace_file(node.tenants_directory / "ten-a.yaml", yaml.safe_dump(document))
+        )
+        reply = node.ask("ten-a", "GET /metrics/resource", "Authorization: Bearer theirs", leaf=scraper)
+        assert reply is not None
+        assert reply.status == 200
+        seen = node.server.requests("/api/v1/nodes/node-1/proxy/metrics/resource")
+        assert [each.values("Authorization") for each in seen] == [["Bearer ours"]]
+
+
 def test_a_rotated_token_is_used(tmp_path: Path) -> None:
     node = HiddenKubelet(tmp_path / "n")
     node.users = {"tokenFile": "token"}
     node.server.tokens = {"first-token"}
     replace_file(node.directory / "token", "first-token\n")
     with node:
-        assert node.ask("ten-a", "GET /containerLogs/web/shop/app", "Authorization: Bearer x") is not None
+        assert node.ask("ten-a", "GET /containerLogs/web/shop/app") is not None
         assert last(node, PODS).values("Authorization") == ["Bearer first-token"]
         node.server.tokens = {"second-token"}
         replace_file(node.directory / "token", "second-token\n")

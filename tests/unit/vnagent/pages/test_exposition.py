@@ -90,7 +90,7 @@ OPENMETRICS = r"""# TYPE a counter
 # HELP a Words.
 a_total{x="y # {"} 1 1395066363.25 # {trace="\"} 9"} 0.5 1395066363.1
 a_total 2 # {} 1
-a_created 1395066363
+a_created 1395066363 1.713900000123e+09 # {} 1 1.7e+09
 # TYPE b info
 b_info{v="1"} 1
 # EOF
@@ -103,7 +103,7 @@ def test_openmetrics_is_read_as_the_older_format() -> None:
         Comment("HELP", "a", "Words."),
         Sample("a_total", '{x="y # {"}', "1", "1395066363250"),
         Sample("a_total", "", "2", ""),
-        Sample("a_created", "", "1395066363", ""),
+        Sample("a_created", "", "1395066363", "1713900000123"),
         Comment("TYPE", "b", "untyped"),
         Sample("b_info", '{v="1"}', "1", ""),
     ]

@@ -157,11 +157,17 @@ def test_a_pods_end_leaves_its_processor_time() -> None:
     assert shown == ["3.75 1795192090160", "3.875 1795192105150"]
 
 
-@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1"])
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "1e300", "1e10"])
 def test_a_processor_time_that_is_none_is_not_summed(value: str) -> None:
     page = RESOURCE_PAGE.replace('pod="shop"} 2.25', f'pod="shop"}} {value}')
     rows = node_rows(rebuilt(RESOURCE, page).encode())
     assert rows["node_cpu_usage_seconds_total"] == "1.5 1795192090150"
+
+
+def test_a_time_before_1970_is_none() -> None:
+    """As Go's zero time. It would be saved, and could not be read again."""
+    page = RESOURCE_PAGE.replace('pod="shop"} 2.25 1795192090160', 'pod="shop"} 2.25 -62135596800000')
+    assert node_rows(rebuilt(RESOURCE, page).encode())["node_cpu_usage_seconds_total"] == "1.5 1795192090150"
 
 
 POD = f"/kubepods/besteffort/pod{SHOP_UID}"

@@ -81,6 +81,22 @@ def test_a_clock_that_is_set_back_is_followed() -> None:
     assert found == [CpuSample(50, late), CpuSample(51, 10 * S), CpuSample(53, 11 * S)]
 
 
+def test_a_page_without_pods_ends_none() -> None:
+    """The kubelet cannot read its runtime. A node has more pods than are listed of the ended ones."""
+    keys = [("ten-a-web", f"p-{number}") for number in range(4 * MAX_ENDED_PODS)]
+    index = OwnerIndex([owned(key, f"s-{number}") for number, key in enumerate(keys)])
+    node_cpu = NodeCpu()
+    for second, count in enumerate((len(keys), 2 * MAX_ENDED_PODS, 1, len(keys), 0, len(keys)), start=1):
+        at_ms = second * S
+        node_cpu.take(CpuReading({key: CpuSample(10, at_ms) for key in keys[:count]}, at_ms), index)
+        assert node_cpu.total("ten-a") == CpuSample(10 * len(keys), at_ms)
+
+
+def test_two_reads_of_one_time_are_one() -> None:
+    """/stats/summary has whole seconds, and has two forms that are read apart."""
+    assert totals(reading(S, web=1_000_500), reading(S, web=1_000_000)) == [CpuSample(1_000_500, S)] * 2
+
+
 def test_a_pod_outside_the_index_is_not_taken() -> None:
     node_cpu = NodeCpu()
     node_cpu.take(reading(S, web=5), OwnerIndex([owned(BANK)]))
