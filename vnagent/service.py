@@ -152,13 +152,18 @@ class Service:
     # ---- status
 
     def readiness(self) -> Readiness:
-        """Ready when both tenants and pods are known (also from saved state), and not draining."""
+        """Ready when both tenants and pods are known (also from saved state), and not draining.
+
+        The first read of the kubelet's facts is over then: afterwards vn-agent asks for none by itself.
+        """
         sources = self._sources.statuses()
         lines = [each.line() for each in sources]
         lines.append(self._audit_log.report())
         if self.state.is_draining:
             lines.append("draining")
         missing = [*filter(None, (each.wait_reason() for each in sources))]
+        if self._facts.is_starting:
+            missing.append("the kubelet's facts are being read")
         if self.state.is_draining:
             missing.append("draining")
         return Readiness(not missing, tuple(lines), "; ".join(missing))
@@ -222,7 +227,7 @@ class Service:
         self._token_listeners.start(life.manager)
         await self._upstream.start()
         self._tasks.spawn(self._upstream.run(), "upstream")
-        await self._facts.read_first()
+        self._tasks.spawn(self._facts.read_first(), "first facts")
         self._sources.start()
         await self._read_first(life)
         if self._saved is not None:

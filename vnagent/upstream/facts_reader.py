@@ -15,13 +15,13 @@ from vnagent.upstream.page_fetch import FetchError, fetch_page
 MAX_AGE_S = 600.0
 # After a kubelet that did not answer. One that answered with a refusal would do it again.
 RETRY_S = 60.0
-# The start waits so long: the kubelet's usual answer takes milliseconds.
+# READY waits so long: the kubelet's usual answer takes milliseconds.
 FIRST_READ_S = 0.5
 
 
 class FactsReader:
-    """Reads at the start, before anything else is asked. Later only for a reader of /status who finds them
-    old: nothing in vn-agent depends on them.
+    """Reads at the start, before vn-agent is ready. Later only for a reader of /status who finds them old:
+    nothing in vn-agent depends on them.
 
     A page that cannot be read leaves its facts unknown.
     """
@@ -31,11 +31,13 @@ class FactsReader:
         self._tasks = tasks
         self._is_reading = False
         self._read_at_s = float("-inf")
+        self.is_starting = True
         self.facts = KubeletFacts()
 
     async def read_first(self) -> None:
         """Begin to read, and wait for `FIRST_READ_S` at most."""
         await asyncio.wait([self._begin()], timeout=FIRST_READ_S)
+        self.is_starting = False
 
     def current(self) -> KubeletFacts:
         """The facts that are known. Old ones are read again meanwhile, for the next caller."""
