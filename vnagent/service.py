@@ -162,7 +162,7 @@ class Service:
         if self.state.is_draining:
             lines.append("draining")
         missing = [*filter(None, (each.wait_reason() for each in sources))]
-        if self._facts.is_starting:
+        if not self._facts.is_first_read_done:
             missing.append("the kubelet's facts are being read")
         if self.state.is_draining:
             missing.append("draining")

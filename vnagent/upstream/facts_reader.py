@@ -31,13 +31,13 @@ class FactsReader:
         self._tasks = tasks
         self._is_reading = False
         self._read_at_s = float("-inf")
-        self.is_starting = True
+        self.is_first_read_done = False
         self.facts = KubeletFacts()
 
     async def read_first(self) -> None:
         """Begin to read, and wait for `FIRST_READ_S` at most."""
         await asyncio.wait([self._begin()], timeout=FIRST_READ_S)
-        self.is_starting = False
+        self.is_first_read_done = True
 
     def current(self) -> KubeletFacts:
         """The facts that are known. Old ones are read again meanwhile, for the next caller."""

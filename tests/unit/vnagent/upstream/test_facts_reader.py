@@ -59,10 +59,10 @@ async def test_a_hanging_kubelet_does_not_hold_up_the_start() -> None:
     pool, loop = FakeKubeletPool(takes_s=3600.0), asyncio.get_running_loop()
     begun_s = loop.time()
     reader = FactsReader(pool.as_pool, Tasks("test"))
-    assert reader.is_starting
+    assert not reader.is_first_read_done
     await reader.read_first()
     assert (loop.time() - begun_s, reader.facts) == (FIRST_READ_S, KubeletFacts())
-    assert not reader.is_starting
+    assert reader.is_first_read_done
 
 
 async def test_another_version_has_other_stream_protocols() -> None:
