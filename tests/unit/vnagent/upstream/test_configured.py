@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The super API server is followed to a new kubeconfig and to a new address; the last good ones stay."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.unit.vnagent.upstream.test_apiserver import CERTIFICATE, CLUSTER, kubeconfig
+from vnagent.transport.poller import SocketPoller
+from vnagent.upstream import apiserver
+from vnagent.upstream.configured import ApiserverUpstream
+
+pytestmark = pytest.mark.asyncio
+
+
+class Names:
+    """DNS: the addresses of names. Without one, a name does not resolve."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.found = {"api.example": "192.0.2.1"}
+        monkeypatch.setattr(apiserver, "resolve", self.resolve)
+
+    async def resolve(self, host: str, _port: int) -> str:
+        if host not in self.found:
+            raise OSError(-2, "Name or service not known")
+        return self.found[host]
+
+
+def write(directory: Path, host: str) -> Path:
+    return kubeconfig(directory, CLUSTER | {"server": f"https://{host}:6443"}, CERTIFICATE)
+
+
+def asked(upstream: ApiserverUpstream) -> tuple[str, str]:
+    """The address that is dialled, and the name in requests."""
+    return upstream.pool.address.host, upstream.pool.requests.authority
+
+
+async def test_a_name_without_an_address_leaves_the_last_good_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistyped name once cut all tenants, and the reload counted as one that succeeded."""
+    names = Names(monkeypatch)
+    poller = SocketPoller(asyncio.get_running_loop())
+    upstream = ApiserverUpstream(write(tmp_path, "api.example"), "node-1", poller)
+    await upstream.start()
+    good = ("192.0.2.1", "api.example:6443")
+    assert asked(upstream) == good
+    path = write(tmp_path, "mistyped.example")
+    problem = await upstream.reloadable.reload()
+    assert problem == f"{path}: mistyped.example cannot be resolved: Name or service not known"
+    assert asked(upstream) == good
+    names.found = {"other.example": "192.0.2.7"}
+    write(tmp_path, "other.example")
+    assert await upstream.reloadable.reload() is None
+    assert asked(upstream) == ("192.0.2.7", "other.example:6443")
+
+
+async def test_an_address_is_followed_and_outlives_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = Names(monkeypatch)
+    poller = SocketPoller(asyncio.get_running_loop())
+    upstream = ApiserverUpstream(write(tmp_path, "api.example"), "node-1", poller)
+    seen = []
+    for found in (
+        {"api.example": "192.0.2.1"},
+        {"api.example": "192.0.2.2"},
+        {},
+        {"api.example": "192.0.2.3"},
+    ):
+        names.found = found
+        await upstream.start()
+        seen.append(asked(upstream)[0])
+    assert seen == ["192.0.2.1", "192.0.2.2", "192.0.2.2", "192.0.2.3"]
