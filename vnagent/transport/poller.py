@@ -138,10 +138,8 @@ class PollGroup:
         self._charge(now_s - begun_s)
 
     def _end_calls(self, begun_s: float, now_s: float) -> None:
-        """Calls come before the events of an iteration. What others did since the last turn still pays for
-        it, and the calls' own time does not."""
-        self._poller.turns += 1
-        self._turns_seen += 1
+        """Calls come before the events of an iteration, and are no turn of their own. What others did since
+        the last turn still pays for it, and the calls' own time does not."""
         self._seen_s += now_s - begun_s
         self._charge(now_s - begun_s)
 
