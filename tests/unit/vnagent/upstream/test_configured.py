@@ -14,7 +14,7 @@ from vnagent.upstream.configured import ApiserverUpstream
 pytestmark = pytest.mark.asyncio
 
 
-class Names:
+class FakeDns:
     """DNS: the addresses of names. Without one, a name does not resolve."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +40,7 @@ async def test_a_name_without_an_address_leaves_the_last_good_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mistyped name once cut all tenants, and the reload counted as one that succeeded."""
-    names = Names(monkeypatch)
+    names = FakeDns(monkeypatch)
     poller = SocketPoller(asyncio.get_running_loop())
     upstream = ApiserverUpstream(write(tmp_path, "api.example"), "node-1", poller)
     await upstream.start()
@@ -59,7 +59,7 @@ async def test_a_name_without_an_address_leaves_the_last_good_server(
 async def test_an_address_is_followed_and_outlives_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = Names(monkeypatch)
+    names = FakeDns(monkeypatch)
     poller = SocketPoller(asyncio.get_running_loop())
     upstream = ApiserverUpstream(write(tmp_path, "api.example"), "node-1", poller)
     seen = []
