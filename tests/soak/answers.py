@@ -81,7 +81,7 @@ def _explains(window: FaultWindow, answer: LoadAnswer) -> bool:
 def fault_problems(answers: Sequence[LoadAnswer], windows: Sequence[FaultWindow]) -> list[Violation]:
     """Faults after which the load did not succeed again, and those without their documented effect.
 
-    A fault that nobody notices tests nothing.
+    A fault without an effect tests nothing.
     """
     found = [
         Violation(window.end_s, f"the load did not succeed again after {window.name}")

@@ -36,7 +36,7 @@ SHARED_POD = "web"
 RESIDENTS = ("acme", "globex")
 # They have control planes, which vc-syncer reads; all of theirs in the super cluster is its work.
 SYNCED = ("hooli", "umbrella")
-# Requests that the fake kubelet remembers; nobody reads them all.
+# Requests that the fake kubelet remembers: the load reads the last ones.
 _MOST_EXCHANGES = 2000
 
 

@@ -112,8 +112,8 @@ class LimitReason(enum.StrEnum):
     UNREAD = "too-much-unread"
 
 
-# What a client holds ends when the client ends it, which nobody can compute. A refused connection costs a
-# handshake, 1 ms: at one retry a second 1 000 refused clients would be a core.
+# What a client holds ends when the client ends it, and vn-agent cannot compute when. A refused connection
+# costs a handshake, 1 ms: at one retry a second 1 000 refused clients would be a core.
 HELD_RETRY_S = 10
 # A read of the pods begins each second at the latest.
 LOOKUP_RETRY_S = 1

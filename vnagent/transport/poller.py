@@ -67,7 +67,7 @@ class PollGroup:
     sockets. `usage` is the tenant's: above its limit the sockets receive little at once.
 
     While other tenants have connections, each turn is bounded by its time too. A group with `has_debt` owes
-    what it took beyond: it leaves its turns to others until they had as long, or until nobody else works.
+    what it took beyond: it skips its turns until others had as long, or until no other group has an event.
     """
 
     __slots__ = (
@@ -123,7 +123,7 @@ class PollGroup:
         """Whether the group owes time, and others work. The time since its last turn pays for it."""
         turns = self._poller.turns
         if turns == self._turns_seen or not self._is_bounded():
-            self._debt_s = 0.0  # nobody else has worked
+            self._debt_s = 0.0  # no other group had a turn
             return False
         self._debt_s -= now_s - self._seen_s
         if self._debt_s <= 0.0:

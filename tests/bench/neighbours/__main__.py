@@ -36,7 +36,7 @@ Latencies = dict[str, NeighbourLatency]
 
 @dataclass(slots=True)
 class NeighbourResult:
-    """One abuser: the neighbour's slices, of which one more is alone: each is between two of those."""
+    """One abuser. Each slice beside it stands between two slices of the neighbour alone."""
 
     name: str
     alone: list[Latencies] = field(default_factory=list)

@@ -186,7 +186,7 @@ def test_a_longer_turn_is_left_to_others() -> None:
 
 
 def test_a_tenant_with_calls_owes_what_it_took() -> None:
-    """As one that pipelines, or reads a large page: its calls once looked as if nobody else had worked."""
+    """A tenant that pipelines or reads a large page. Its calls once made the others look idle."""
 
     async def body(poller: SocketPoller) -> None:
         _, others = await turns_left(poller, 10 * TURN_S, is_other_busy=True, has_calls=True)

@@ -147,7 +147,7 @@ class _DiffersError(Exception):
 
 def _look_for_differences(data: bytes, fields: list[ProtoField], *, is_entry: bool = False) -> None:
     """Raise for a message field that comes twice, which google.protobuf merges, and for an unknown field in
-    an entry of a map, of which it keeps nothing."""
+    an entry of a map, which it drops."""
     known = {each.number: each for each in fields}
     seen: set[int] = set()
     at = 0

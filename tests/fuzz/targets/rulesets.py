@@ -81,7 +81,7 @@ def _check_document(document: Document) -> None:
 
 
 def _check_names(document: Document) -> None:
-    """Nothing but our chains, hooks and table is named."""
+    """The document names our chains, hooks and table alone."""
     if document.backend is Backend.IPTABLES:
         assert all(name in HOOKS or is_our_chain(name.partition("/")[2]) for name in document.objects)
         for line in document.text().split("\n"):

@@ -110,7 +110,7 @@ def write_metrics_server_image(archive: Path, binary: str) -> None:
 
 
 def write_prometheus_image(archive: Path, binary: str) -> None:
-    """An image with nothing but Prometheus, as the official distroless one is."""
+    """An image with Prometheus alone, as the official distroless one."""
     _write_program_image(archive, PROMETHEUS, "prometheus", binary)
 
 

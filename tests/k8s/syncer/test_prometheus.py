@@ -161,7 +161,7 @@ def test_prometheus_never_names_the_other_tenant(watched: tuple[ScrapedTenant, S
         stored = _stored(each.server)
         assert each.own.namespace in stored
         foreign = _foreign_names(each, neighbour)
-        # The kubelet's page, of which these series are made, has names of both.
+        # These series come from the kubelet's page, which names both tenants.
         path = f"/api/v1/nodes/{NODES[0]}/proxy/metrics/cadvisor"
         page = each.shop.super_api.endpoint.request("GET", path).text
         assert {neighbour.own.namespace, *TENANT_KEYS} <= {name for name in foreign if name in page}

@@ -90,7 +90,7 @@ def test_a_changed_registry_costs_no_check() -> None:
 
 
 def test_tokens_that_need_no_check_take_nothing_from_the_rate() -> None:
-    """Whoever connects may send them: a scraper's new token must still be verified."""
+    """Any client can send them, and vn-agent must still verify a scraper's new token."""
     setting = PortUnderTest()
     for number in range(1000):
         address = f"192.0.2.{number % 250}"
