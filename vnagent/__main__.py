@@ -11,10 +11,18 @@ from vnagent.service import LISTENER, Service
 from vnagent.start_check import start_problems
 from vnagent.token_listeners import kept_name
 
+# The first argument of a worker, which the main process starts.
+WORKER = "--worker"
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run the daemon; the exit code is 2 for a configuration that cannot be used."""
-    arguments = parse_arguments("vn-agent", sys.argv[1:] if argv is None else argv)
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == [WORKER]:
+        from vnagent.workers.process import main as run_worker
+
+        return run_worker(argv)
+    arguments = parse_arguments("vn-agent", argv)
     logs.setup()
     config = load_or_exit(arguments, load, start_problems)
 

@@ -15,6 +15,7 @@ import select
 import stat
 import sys
 from pathlib import Path
+from typing import Protocol
 
 from daemonkit import logs
 from daemonkit.metrics import Counter
@@ -42,11 +43,40 @@ _PAGE_BYTES = 4096
 _log = logs.get(__name__)
 
 
-class AuditLog:
-    """Appends to a file, or to stderr for None. `lost` counts lost lines."""
+class WriteTurn(Protocol):
+    """Whose turn it is to write, where several processes append to one file."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, path: Path | None, lost: Counter) -> None:
+    def try_acquire(self) -> bool:
+        """Take the turn, if no other process has it; True also if this one has it already."""
+
+    def release(self) -> None: ...
+
+
+class OwnTurn:
+    """One process writes: it is always its turn."""
+
+    def try_acquire(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        """There is nothing to give back."""
+
+
+class AuditLog:
+    """Appends to a file, or to stderr for None. `lost` counts lost lines.
+
+    Between a part of a line and its rest no other process may write: this one keeps its `turn` until then.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        path: Path | None,
+        lost: Counter,
+        turn: WriteTurn | None = None,
+    ) -> None:
         self._loop = loop
+        self._turn = turn or OwnTurn()
         self._path = path
         self._lost = lost
         self._descriptor = sys.stderr.fileno() if path is None else -1
@@ -187,6 +217,16 @@ class AuditLog:
     def _write_out(self) -> None:
         if self._is_awaiting_reader and not self._try_open_pipe():
             return
+        if not self._turn.try_acquire():
+            self._fall_behind(0, "")
+            return
+        try:
+            self._write_lines()
+        finally:
+            if not self._written_part:
+                self._turn.release()
+
+    def _write_lines(self) -> None:
         while self._lines:
             data = b"".join(self._lines[:_BATCH_LINES])
             written, failure = self._write(data)
@@ -300,6 +340,7 @@ class AuditLog:
             self._written_part = b""
         self._is_behind = self._is_losing = self._is_awaiting_reader = False
         self._failure = ""
+        self._turn.release()
         if self._path is not None and self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

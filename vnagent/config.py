@@ -14,6 +14,7 @@ from daemonkit.config.logging_config import LoggingConfig
 from daemonkit.config.scrape_config import ScrapeConfig
 from daemonkit.config.status_config import StatusConfig
 from tenancy.names import is_pod_name
+from vnagent.core.limits import Limits
 
 KIND = "VnAgentConfiguration"
 DEFAULT_PORT = 10550
@@ -115,6 +116,11 @@ class Pods:
         False, doc="trust vcnode.io/containers; only where the syncer owns that key"
     )
 
+    @property
+    def is_read_on_demand(self) -> bool:
+        """Whether the pods can be read for a request."""
+        return self.source is PodSource.KUBELET
+
     def problems(self) -> Iterator[str]:
         if (self.source is PodSource.FILE) != (self.file is not None):
             yield "file: goes with source: file, and only with it"
@@ -165,6 +171,16 @@ class TenantLimits:
         doc="unread bytes of the tenant's clients above which its sources are paused; 0: no limit",
     )
     log_follows_per_tenant: int = setting(64, minimum=0, doc="logs followed at once; 0: no limit")
+
+    def limits(self) -> Limits:
+        """The same, as decisions take them."""
+        return Limits(
+            self.connections_per_tenant,
+            self.tunnels_per_tenant,
+            self.requests_per_second_per_tenant,
+            self.buffered_bytes_per_tenant,
+            self.log_follows_per_tenant,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +248,12 @@ class VnAgentConfiguration:
         (), doc="ports for scrapers with bearer tokens; off by default"
     )
     drain: Drain = field(default_factory=Drain)
+    workers: int = setting(
+        1,
+        minimum=1,
+        maximum=64,
+        doc="processes that serve connections; above 1 they are beside the main process, on a core each",
+    )
 
     def directories(self) -> Iterator[tuple[str, Path]]:
         """The directories of vn-agent's files, for `--check-config`."""

@@ -11,12 +11,11 @@ from vnagent.core.audit import OWN_ANSWER
 from vnagent.core.limits import LimitReason, has_memory
 from vnagent.core.requests import ContainerLogs, Health, PageRequest, Request, Stream
 from vnagent.exchange.logs import LogExchange
-from vnagent.exchange.page import PageExchange
-from vnagent.exchange.page_service import PageService
+from vnagent.exchange.page import PageExchange, RenderedPages
 from vnagent.exchange.port import ClientPort
 from vnagent.exchange.refresh import RefreshExchange
 from vnagent.exchange.stream import StreamExchange
-from vnagent.sources.port import RefreshablePods
+from vnagent.sources.port import PodsOnDemand
 from vnagent.state import AgentState
 from vnagent.upstream.kubelet import KubeletPool
 
@@ -36,10 +35,10 @@ class Dispatcher:
         self,
         state: AgentState,
         kubelet: KubeletPool,
-        pages: PageService,
+        pages: RenderedPages,
         tasks: Tasks,
         *,
-        refreshable: RefreshablePods | None,
+        refreshable: PodsOnDemand | None,
         are_pods_stale: Callable[[], bool],
         is_audit_required: bool = True,
     ) -> None:
@@ -119,7 +118,7 @@ class Dispatcher:
 
     def _refresh_pods(self, client: ClientPort, request: Request) -> None:
         usage, source = self._state.usage_of_caller(client.caller), self._refreshable
-        if source is None or usage.lookups >= MAX_LOOKUPS:
+        if source is None or not usage.try_acquire_lookup(MAX_LOOKUPS):
             is_stream = isinstance(request, Stream)
             client.deny(request, Deny(429, LimitReason.LOOKUPS, must_close=is_stream))
             return

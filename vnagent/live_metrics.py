@@ -15,15 +15,8 @@ def _by_source(values: Mapping[str, float]) -> dict[tuple[str, ...], float]:
     return {(name,): float(value) for name, value in values.items()}
 
 
-def watch(
-    metrics: Registry,
-    state: AgentState,
-    kubelet: KubeletPool,
-    publisher: Publisher,
-    sources: ConfiguredSources,
-) -> None:
-    """Register the metrics of a running agent."""
-
+def watch_connections(metrics: Registry, state: AgentState, kubelet: KubeletPool) -> None:
+    """Register what a process that serves connections counts. Of several processes these are summed."""
     tasks.add_metric(metrics, lambda: state.busy_count)
     metrics.gauge_function(
         "vcnode_vnagent_connections",
@@ -60,6 +53,12 @@ def watch(
         lambda: {("full",): float(kubelet.full_count), ("resumed",): float(kubelet.resumed_count)},
         ("kind",),
     )
+
+
+def watch_sources(
+    metrics: Registry, state: AgentState, publisher: Publisher, sources: ConfiguredSources
+) -> None:
+    """Register what the process that reads the sources knows."""
     metrics.gauge_function(
         "vcnode_vnagent_tenants", "Tenants that are registered.", lambda: len(state.registry.tenants)
     )

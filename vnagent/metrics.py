@@ -24,8 +24,8 @@ _ENDPOINT_CLASSES = {
 class AgentMetrics:
     """The registered counters. `live_metrics` adds what is read from live state."""
 
-    def __init__(self) -> None:
-        self.registry = Registry()
+    def __init__(self, registry: Registry | None = None) -> None:
+        self.registry = registry or Registry()
         oversized_objects.add_metric(self.registry)
         self._requests = self.registry.counter(
             "vcnode_vnagent_requests_total",

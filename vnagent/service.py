@@ -2,16 +2,15 @@
 """One running vn-agent: builds the parts, starts them in order, drains them at the end."""
 
 import asyncio
-import functools
 import signal
 import socket
 import sys
 import time
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from daemonkit import logs
-from daemonkit.admission.handshake_accounts import HandshakeAccounts
 from daemonkit.files.watched import Watched
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
 from daemonkit.run.lifecycle import Lifecycle
@@ -22,11 +21,8 @@ from tenancy.registry import Registry
 from vnagent import live_metrics
 from vnagent.audit_log import AuditLog
 from vnagent.config import NodeFigures, VnAgentConfiguration
-from vnagent.core.limits import Limits
+from vnagent.core.kubelet_facts import merged_protocols
 from vnagent.dispatch import Dispatcher
-from vnagent.downstream.admission import Admission
-from vnagent.downstream.client_connection import open_client
-from vnagent.downstream.handshakes import Handshakes
 from vnagent.downstream.listener import Listener
 from vnagent.exchange.node_totals import NodeTotals
 from vnagent.exchange.page_service import PageService
@@ -37,22 +33,24 @@ from vnagent.saved_state import SavedState
 from vnagent.sources.configured import ConfiguredSources
 from vnagent.sources.publisher import Publisher
 from vnagent.state import AgentState
+from vnagent.tenant_server import TenantServer
 from vnagent.token_listeners import TokenListeners
 from vnagent.transport.poller import SocketPoller
 from vnagent.trust import spiffe_trust
 from vnagent.upstream.configured import upstream_of
 from vnagent.upstream.facts_reader import FactsReader
+from vnagent.workers.metric_sums import SummedRegistry
+
+if TYPE_CHECKING:
+    from vnagent.workers.pool import WorkerPool
 
 # How long a start waits for a source to be read, and then for all to sync, before READY. It listens already:
 # until they have synced, requests are answered 503, or by saved state.
 FIRST_READ_S = 5.0
 # A connection outlives its certificates by this at most.
 EXPIRY_PERIOD_S = 1.0
-# Of a client that has connected: its handshake and its request's head, when this process takes no others.
-FIRST_REQUEST_S = 1.0
 # Under which systemd keeps it between two processes.
 LISTENER = "tenants"
-_POLL_S = 0.01
 # How long the loop waits for a thread that renders a page; Python's own 5 ms are ten echoes.
 SWITCH_S = 0.0005
 _NONE_KEPT: Mapping[str, socket.socket] = MappingProxyType({})
@@ -72,7 +70,8 @@ class Service:
         """
         self._config = config
         loop = asyncio.get_running_loop()
-        self._metrics = AgentMetrics()
+        self._registry = SummedRegistry()
+        self._metrics = AgentMetrics(self._registry)
         self._shell = DaemonShell("vn-agent", node_name=config.node_name, stops_on_failure=False)
         self._tasks = self._shell.tasks
         self._audit_log = AuditLog(loop, config.audit.path, self._metrics.audit_lost)
@@ -83,13 +82,7 @@ class Service:
         self._facts = FactsReader(self._kubelet, self._tasks)
         self.state = AgentState(
             poller=self._poller,
-            limits=Limits(
-                config.limits.connections_per_tenant,
-                config.limits.tunnels_per_tenant,
-                config.limits.requests_per_second_per_tenant,
-                config.limits.buffered_bytes_per_tenant,
-                config.limits.log_follows_per_tenant,
-            ),
+            limits=config.limits.limits(),
             metrics=self._metrics,
             request_log=RequestLog(self._audit_log, self._metrics),
             registry=Registry(spiffe=spiffe_trust(config)),
@@ -108,32 +101,51 @@ class Service:
         )
         self._publisher = Publisher(config, self.state, self._saved)
         self._sources = ConfiguredSources(config, self.state, self._publisher, self._kubelet, self._tasks)
-        live_metrics.watch(self._metrics.registry, self.state, self._kubelet, self._publisher, self._sources)
+        live_metrics.watch_connections(self._metrics.registry, self.state, self._kubelet)
+        live_metrics.watch_sources(self._metrics.registry, self.state, self._publisher, self._sources)
+        self._pool: WorkerPool | None = None
+        self._server = self._tenant_server(loop)
+        self._listener = Listener(
+            loop,
+            config.listen.address,
+            config.listen.port,
+            self._server.accept,
+            self._server.make_room,
+            kept_listeners.get(LISTENER),
+        )
+        self._token_listeners = TokenListeners(config, loop, self._server, self._metrics, kept_listeners)
+        # Token listeners have polled before they loaded: a change since then must not be missed.
+        self._polled_at_start = (*self._certificates(), *self._sources.reloadables)
+        reloadables = (*self._polled_at_start, *self._token_listeners.reloadables)
+        self._reloader = Reloader(reloadables, self._metrics.reloads)
+
+    def _tenant_server(self, loop: asyncio.AbstractEventLoop) -> "TenantServer | WorkerPool":
+        """What serves connections: this process, or workers."""
+        config, sources = self._config, self._sources
+        if config.workers > 1:
+            # Only here: a node with one process saves its memory.
+            from vnagent.workers.pool import WorkerPool
+
+            self._pool = WorkerPool(
+                config,
+                self.state,
+                self._pages,
+                self._registry,
+                self._tasks,
+                refreshable=sources.refreshable,
+                are_pods_stale=sources.are_pods_stale,
+            )
+            return self._pool
         dispatcher = Dispatcher(
             self.state,
             self._kubelet,
             self._pages,
             self._tasks,
-            refreshable=self._sources.refreshable,
-            are_pods_stale=self._sources.are_pods_stale,
+            refreshable=sources.refreshable,
+            are_pods_stale=sources.are_pods_stale,
             is_audit_required=config.audit.required,
         )
-        admission = Admission(self.state, HandshakeAccounts())
-        serve = functools.partial(open_client, self.state, admission, dispatcher)
-        self._handshakes = Handshakes(loop, self.state, admission.accounts, serve)
-        self._listener = Listener(
-            loop,
-            config.listen.address,
-            config.listen.port,
-            self._handshakes.accept,
-            self._handshakes.make_room,
-            kept_listeners.get(LISTENER),
-        )
-        self._token_listeners = TokenListeners(config, loop, self._handshakes, self._metrics, kept_listeners)
-        # Token listeners have polled before they loaded: a change since then must not be missed.
-        self._polled_at_start = (*self._certificates(), *self._sources.reloadables)
-        reloadables = (*self._polled_at_start, *self._token_listeners.reloadables)
-        self._reloader = Reloader(reloadables, self._metrics.reloads)
+        return TenantServer(loop, self.state, dispatcher)
 
     def _certificates(self) -> tuple[Reloadable, ...]:
         serving = self._config.serving
@@ -158,10 +170,12 @@ class Service:
         """
         sources = self._sources.statuses()
         lines = [each.line() for each in sources]
-        lines.append(self._audit_log.report())
+        lines.extend([self._audit_log.report()] if self._pool is None else self._pool.lines())
         if self.state.is_draining:
             lines.append("draining")
         missing = [*filter(None, (each.wait_reason() for each in sources))]
+        if self._pool is not None:
+            missing.extend(filter(None, (self._pool.wait_reason(),)))
         if not self._facts.is_first_read_done:
             missing.append("the kubelet's facts are being read")
         if self.state.is_draining:
@@ -171,15 +185,17 @@ class Service:
     def status(self) -> dict[str, object]:
         state = self.state
         host, port = self._listener.bound
+        reports = [] if self._pool is None else self._pool.reports()
+        protocols = [self._kubelet.stream_protocols.document(), *(each.stream_protocols for each in reports)]
         return {
             "listen": {"address": host, "port": port},
             "tokenListeners": self._token_listeners.document(),
             "kubelet": {
                 "address": self._kubelet.requests.authority,
                 "server": self._upstream.server,
-                "connections": self._kubelet.open_count,
+                "connections": self._kubelet.open_count + sum(each.kubelet_connections for each in reports),
                 **self._facts.current().document(),
-                "streamProtocols": self._kubelet.stream_protocols.document(),
+                "streamProtocols": merged_protocols(protocols),
             },
             "sources": {each.name: each.document() for each in self._sources.statuses()},
             "tenants": sorted(state.registry.tenants),
@@ -193,8 +209,9 @@ class Service:
                 for each in state.tenant_problems
             ],
             "pods": {"tenants": len(state.index), "notServed": list(state.pod_problems)},
-            "connections": len(state.connections),
-            "tunnels": len(state.tunnels),
+            "connections": len(state.connections) + sum(each.connections for each in reports),
+            "tunnels": len(state.tunnels) + sum(each.tunnels for each in reports),
+            "workers": [] if self._pool is None else self._pool.document(),
             "isDraining": state.is_draining,
         }
 
@@ -221,7 +238,7 @@ class Service:
         self._totals.restore()
         for source in self._polled_at_start:
             source.poll()  # so that the present content is not a change later
-        self._handshakes.start()
+        await self._server.start()
         self._listener.start()
         life.manager.keep_listener(LISTENER, self._listener.sock.fileno())
         self._token_listeners.start(life.manager)
@@ -257,14 +274,6 @@ class Service:
             if problem is not None:
                 _log.error("source could not be read", source=source.name, problem=problem)
 
-    async def _finish_first_requests(self) -> None:
-        """Give connections that were accepted the time to send a first request, or the rest of one."""
-        deadline = self._poller.now + FIRST_REQUEST_S
-        while len(self._handshakes) or self.state.has_awaited_requests:
-            if self._poller.now >= deadline:
-                return
-            await asyncio.sleep(_POLL_S)
-
     async def _end_expired(self) -> None:
         while True:
             self.state.end_expired(time.time())
@@ -276,6 +285,8 @@ class Service:
         except OSError as error:
             _log.error("audit log cannot be reopened; the old file stays", reason=error)
         self._reloader.request_reload()
+        if self._pool is not None:
+            self._pool.reload()
 
     async def _stop(self, manager: ServiceManager) -> None:
         self._listener.stop()
@@ -288,14 +299,7 @@ class Service:
                 await self._saved.close()
             await self._shell.stop()
             manager.hand_over()
-        await self._finish_first_requests()
-        self._handshakes.stop()
-        _log.info(
-            "shutting down: waiting for streams",
-            seconds=self._config.drain.seconds,
-            tunnels=len(self.state.tunnels),
-        )
-        await self.state.drain(self._config.drain.seconds)
+        await self._server.drain(self._config.drain.seconds)
         self._kubelet.close_idle()
         await self._shell.end_tasks()
         self._pages.close()

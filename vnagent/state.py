@@ -18,11 +18,12 @@ from tenancy.registry import Problem, Registry
 from vnagent.core.access import Caller
 from vnagent.core.bearer_token import VerifiedToken
 from vnagent.core.limits import (
+    NO_PEERS,
     Limits,
+    PeerUsage,
     RateVerdict,
     TenantUsage,
     admit_request,
-    is_below,
     ready_count,
     retry_after_s,
 )
@@ -50,7 +51,10 @@ class AgentState:
         metrics: AgentMetrics,
         request_log: RequestLog,
         registry: Registry,
+        peers_of: Callable[[str], PeerUsage] = lambda _: NO_PEERS,
     ) -> None:
+        """`peers_of` returns what other workers count for a tenant."""
+        self._peers_of = peers_of
         self.poller = poller
         self.limits = limits
         self.metrics = metrics
@@ -68,6 +72,8 @@ class AgentState:
         # One bound method for all tunnels: one for each would be a part of a tunnel's size.
         self.on_tunnel_close: Callable[[Tunnel], None] = self._end_tunnel
         self.is_draining = False
+        # Called whenever tenants or pods have changed.
+        self.on_change: Callable[[], None] = _ignore
         self._drained = asyncio.Event()
         self._usages: dict[str, TenantUsage] = {}
         burst, rate = UNKNOWN_LINES_BURST, UNKNOWN_LINES_PER_S
@@ -95,17 +101,19 @@ class AgentState:
         self.token_context = token_context
         idle = [key for key, usage in self._usages.items() if key not in registry.tenants and usage.is_idle]
         for key in idle:
-            del self._usages[key]
+            self._usages.pop(key).exchange()
         for connection in list(self.connections):
             if _is_revoked(connection.identity, registry):
                 connection.abort()
         for tunnel in list(self.tunnels):
             if _is_revoked(tunnel.identity, registry):
                 tunnel.abort()
+        self.on_change()
 
     def serve_pods(self, index: OwnerIndex, problems: tuple[str, ...]) -> None:
         """Decide by these pods from now on. Streams to a deleted pod end with the pod."""
         self.index, self.pod_problems = index, problems
+        self.on_change()
 
     def end_expired(self, now_s: float) -> None:
         """End what was opened by certificates that have expired. `now_s` is of the wall clock."""
@@ -123,8 +131,17 @@ class AgentState:
     def usage_of(self, tenant: str) -> TenantUsage:
         usage = self._usages.get(tenant)
         if usage is None:
-            usage = self._usages[tenant] = TenantUsage(max_unsent_bytes=self.limits.buffered_bytes)
+            usage = self._usages[tenant] = TenantUsage(
+                max_unsent_bytes=self.limits.buffered_bytes, peers=self._peers_of(tenant)
+            )
         return usage
+
+    def exchange_usages(self) -> None:
+        """Publish all usages to the other workers, and read theirs, also those without a socket."""
+        for tenant, usage in list(self._usages.items()):
+            usage.exchange()
+            if usage.is_idle and tenant not in self.registry.tenants:
+                del self._usages[tenant]
 
     def by_tenant(self, count: Callable[[TenantUsage], float]) -> dict[tuple[str, ...], float]:
         """What `count` returns, by tenant; beyond a bound on tenants, the rest together."""
@@ -168,25 +185,17 @@ class AgentState:
 
     def try_acquire_tunnel(self, caller: Caller) -> bool:
         """Count a stream of the tenant's before it is opened; False if the tenant has too many."""
-        usage = self.usage_of_caller(caller)
-        if not is_below(usage.tunnels, self.limits.tunnels):
-            return False
-        usage.tunnels += 1
-        return True
+        return self.usage_of_caller(caller).try_acquire_tunnel(self.limits.tunnels)
 
     def release_tunnel(self, caller: Caller) -> None:
-        self.usage_of_caller(caller).tunnels -= 1
+        self.usage_of_caller(caller).release_tunnel()
 
     def try_acquire_log_follow(self, caller: Caller) -> bool:
         """Count a followed log of the tenant's; False if the tenant follows too many."""
-        usage = self.usage_of_caller(caller)
-        if not is_below(usage.log_follows, self.limits.log_follows):
-            return False
-        usage.log_follows += 1
-        return True
+        return self.usage_of_caller(caller).try_acquire_log_follow(self.limits.log_follows)
 
     def release_log_follow(self, caller: Caller) -> None:
-        self.usage_of_caller(caller).log_follows -= 1
+        self.usage_of_caller(caller).release_log_follow()
 
     def retry_after_s(self, caller: Caller, reason: str) -> int | None:
         """The Retry-After of a 429 for this reason, in seconds."""
@@ -212,7 +221,7 @@ class AgentState:
         self.connections.discard(connection)
         tenant = connection.caller.tenant
         if is_counted and tenant is not None:
-            self.usage_of(tenant).connections -= 1
+            self.usage_of(tenant).release_connection()
         self._queue.discard(connection, tenant or "")
         self._check_drained()
 
@@ -245,6 +254,10 @@ class AgentState:
     def _check_drained(self) -> None:
         if self.is_draining and not self.tunnels and not self.connections:
             self._drained.set()
+
+
+def _ignore() -> None:
+    """Without workers a change is complete once it is stored."""
 
 
 def _is_revoked(identified: object, registry: Registry) -> bool:

@@ -5,6 +5,7 @@ import asyncio
 import functools
 import socket
 from collections.abc import Mapping
+from typing import Protocol
 
 from daemonkit.files.watched import Watched
 from daemonkit.run.service_manager import ServiceManager
@@ -12,7 +13,6 @@ from vnagent.config import TokenListener, VnAgentConfiguration
 from vnagent.core import jwks
 from vnagent.core.bearer_token import TokenTerms
 from vnagent.core.jwks import JwksError
-from vnagent.downstream.handshakes import Handshakes
 from vnagent.downstream.listener import Listener
 from vnagent.downstream.token_port import TokenPort
 from vnagent.metrics import AgentMetrics
@@ -24,6 +24,16 @@ def kept_name(port: int) -> str:
     return f"tokens-{port}"
 
 
+class Acceptor(Protocol):
+    """What serves the connections of a listener."""
+
+    def accept(self, sock: socket.socket, host: str, token_port: TokenPort | None = None) -> None:
+        """Take a connection of the port for certificates, or of a port for tokens."""
+
+    def make_room(self) -> bool:
+        """Close one connection that has proven nothing, for its descriptor; False if there is none."""
+
+
 class TokenListeners:
     """All of a configuration, mostly none. Keys are loaded before the first connection."""
 
@@ -31,15 +41,13 @@ class TokenListeners:
         self,
         config: VnAgentConfiguration,
         loop: asyncio.AbstractEventLoop,
-        handshakes: Handshakes,
+        server: Acceptor,
         metrics: AgentMetrics,
         kept: Mapping[str, socket.socket],
     ) -> None:
         """Bind what `kept` does not have from an earlier process. Raises OSError."""
         self._listeners = [
-            _TokenListener(
-                each, config.listen.address, loop, handshakes, metrics, kept.get(kept_name(each.port))
-            )
+            _TokenListener(each, config.listen.address, loop, server, metrics, kept.get(kept_name(each.port)))
             for each in config.token_listeners
         ]
 
@@ -71,7 +79,7 @@ class _TokenListener:
         config: TokenListener,
         address: str,
         loop: asyncio.AbstractEventLoop,
-        handshakes: Handshakes,
+        server: Acceptor,
         metrics: AgentMetrics,
         kept: socket.socket | None,
     ) -> None:
@@ -83,8 +91,8 @@ class _TokenListener:
         self._watched = Watched.files((config.jwks_file,), max_file_bytes=jwks.MAX_BYTES)
         self._watched.poll()  # so that the present content is not a change later
         self._load()  # `start_check` has logged a problem
-        accept = functools.partial(handshakes.accept, token_port=self._port)
-        self.listener = Listener(loop, address, config.port, accept, handshakes.make_room, kept)
+        accept = functools.partial(server.accept, token_port=self._port)
+        self.listener = Listener(loop, address, config.port, accept, server.make_room, kept)
 
     @property
     def reloadable(self) -> Reloadable:

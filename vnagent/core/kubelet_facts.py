@@ -6,6 +6,7 @@ Only what was read or seen counts: everything else is None, which is unknown.
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -127,9 +128,19 @@ class StreamProtocols:
         """Another server answers from now on."""
         self._answers.clear()
 
-    def document(self) -> list[dict[str, object]]:
+    def document(self) -> list[dict[str, str | bool]]:
         """All answers, in /status."""
         return [
             {"endpoint": endpoint, "upgrade": upgrade, "subprotocol": name, "isAccepted": is_accepted}
             for (endpoint, upgrade, name), is_accepted in sorted(self._answers.items())
         ]
+
+
+def merged_protocols(documents: Iterable[Iterable[dict[str, str | bool]]]) -> list[dict[str, str | bool]]:
+    """The answers of all processes, each once. What one was refused and another granted is accepted."""
+    found: dict[tuple[str, str, str], dict[str, str | bool]] = {}
+    for each in (answer for document in documents for answer in document):
+        key = (str(each["endpoint"]), str(each["upgrade"]), str(each["subprotocol"]))
+        if key not in found or each["isAccepted"]:
+            found[key] = each
+    return [found[key] for key in sorted(found)]

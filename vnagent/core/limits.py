@@ -22,13 +22,44 @@ class Limits:
     log_follows: int = 0
 
 
+class PeerUsage:
+    """What the other workers count for a tenant: nothing where one process serves all.
+
+    `vnagent.workers.usage_table` has the one that workers share.
+    """
+
+    __slots__ = ("connections", "handshake_bytes", "log_follows", "lookups", "tunnels")
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.tunnels = 0
+        self.log_follows = 0
+        self.lookups = 0
+        self.handshake_bytes = 0
+
+    def exchange(self, usage: "TenantUsage") -> None:
+        """Publish what this process counts, and read what the others do."""
+
+    def request_bucket(self, per_s: float, burst: float, now_s: float) -> TokenBucket:
+        """The bucket of the tenant's requests, full at the beginning."""
+        return TokenBucket(burst, per_s, burst, now_s)
+
+    def refusal_bucket(self, per_s: float, burst: float, now_s: float) -> TokenBucket:
+        """The bucket of the tenant's 429s, full at the beginning."""
+        return TokenBucket(burst, per_s, burst, now_s)
+
+
+NO_PEERS = PeerUsage()
+
+
 @dataclass(slots=True)
 class TenantUsage:
-    """What a tenant uses now.
+    """What a tenant uses now, of this process. `peers` has what the other workers count.
 
     `requests` and `refusals` are the buckets of its requests and of its 429s.
     `waiting` counts connections with a queued request, `lookups` requests that wait for a read of the pods.
-    `unsent_bytes` sums the unread bytes of all its streams and replies, and incomplete heads.
+    `unsent_bytes` sums the unread bytes of all its streams and replies, and incomplete heads;
+    `peer_unsent_bytes` is the same of the other workers.
     `handshake_bytes` sums the handshakes of its connections and streams.
     `sent_bytes` only grows: what was written to its clients, before encryption. So does `loop_s`: the time of
     the event loop that events of its sockets took.
@@ -37,6 +68,7 @@ class TenantUsage:
     max_unsent_bytes: int = 0
     handshake_bytes: int = 0
     unsent_bytes: int = 0
+    peer_unsent_bytes: int = 0
     connections: int = 0
     tunnels: int = 0
     log_follows: int = 0
@@ -46,6 +78,66 @@ class TenantUsage:
     lookups: int = 0
     sent_bytes: int = 0
     loop_s: float = 0.0
+    peers: PeerUsage = NO_PEERS
+
+    def exchange(self) -> None:
+        """Publish the counts to the other workers, and read theirs."""
+        self.peers.exchange(self)
+
+    # Each counts before it compares. Of two workers that do so at the same time both may be refused, and the
+    # limit is never exceeded.
+
+    def try_acquire_connection(self, limit: int) -> bool:
+        """Count one more, unless the tenant has `limit` in all workers."""
+        self.connections += 1
+        self.peers.exchange(self)
+        if is_within(self.connections + self.peers.connections, limit):
+            return True
+        self.release_connection()
+        return False
+
+    def release_connection(self) -> None:
+        self.connections -= 1
+        self.peers.exchange(self)
+
+    def try_acquire_tunnel(self, limit: int) -> bool:
+        """Count one more, unless the tenant has `limit` in all workers."""
+        self.tunnels += 1
+        self.peers.exchange(self)
+        if is_within(self.tunnels + self.peers.tunnels, limit):
+            return True
+        self.release_tunnel()
+        return False
+
+    def release_tunnel(self) -> None:
+        self.tunnels -= 1
+        self.peers.exchange(self)
+
+    def try_acquire_log_follow(self, limit: int) -> bool:
+        """Count one more, unless the tenant has `limit` in all workers."""
+        self.log_follows += 1
+        self.peers.exchange(self)
+        if is_within(self.log_follows + self.peers.log_follows, limit):
+            return True
+        self.release_log_follow()
+        return False
+
+    def release_log_follow(self) -> None:
+        self.log_follows -= 1
+        self.peers.exchange(self)
+
+    def try_acquire_lookup(self, limit: int) -> bool:
+        """Count one more, unless the tenant has `limit` in all workers."""
+        self.lookups += 1
+        self.peers.exchange(self)
+        if is_within(self.lookups + self.peers.lookups, limit):
+            return True
+        self.release_lookup()
+        return False
+
+    def release_lookup(self) -> None:
+        self.lookups -= 1
+        self.peers.exchange(self)
 
     @property
     def is_idle(self) -> bool:
@@ -152,22 +244,24 @@ def whole_seconds(seconds: float) -> int:
 
 def _buckets(usage: TenantUsage, rate: int, now_s: float) -> tuple[TokenBucket, TokenBucket]:
     if usage.requests is None:
-        usage.requests = TokenBucket(float(rate), float(rate), float(rate), now_s)
+        usage.requests = usage.peers.request_bucket(float(rate), float(rate), now_s)
     if usage.refusals is None:
         refused = rate * REFUSED_PART
         burst, per_s = max(MIN_REFUSALS, refused), max(MIN_REFUSALS_PER_SECOND, refused)
-        usage.refusals = TokenBucket(burst, per_s, burst, now_s)
+        usage.refusals = usage.peers.refusal_bucket(per_s, burst, now_s)
     return usage.requests, usage.refusals
 
 
 class Buffered(Protocol):
     unsent_bytes: int
+    peer_unsent_bytes: int
     max_unsent_bytes: int
 
 
 def has_memory(usage: Buffered) -> bool:
     """Whether the tenant may get another reply of any size, or send another large head."""
-    return not usage.max_unsent_bytes or usage.unsent_bytes <= usage.max_unsent_bytes
+    limit = usage.max_unsent_bytes
+    return not limit or usage.unsent_bytes + usage.peer_unsent_bytes <= limit
 
 
 def can_hold(usage: TenantUsage, size: int) -> bool:
@@ -177,9 +271,12 @@ def can_hold(usage: TenantUsage, size: int) -> bool:
     at most the limit in memory, or half of it and one page.
     """
     limit = usage.max_unsent_bytes
-    return not limit or usage.unsent_bytes + size <= limit or 2 * usage.unsent_bytes <= limit
+    if not limit:
+        return True
+    unsent_bytes = usage.unsent_bytes + usage.peer_unsent_bytes
+    return unsent_bytes + size <= limit or 2 * unsent_bytes <= limit
 
 
-def is_below(used: int, limit: int) -> bool:
-    """Whether one more may be used. Limit 0: unlimited."""
-    return not limit or used < limit
+def is_within(used: int, limit: int) -> bool:
+    """Whether so many may be used. Limit 0: unlimited."""
+    return not limit or used <= limit

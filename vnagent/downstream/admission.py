@@ -16,7 +16,6 @@ from tenancy import identity
 from tenancy.registry import Registry
 from vnagent.core.access import Caller
 from vnagent.core.bearer_token import VerifiedToken
-from vnagent.core.limits import is_below
 from vnagent.state import AgentState
 from vnagent.transport.tls_connection import TlsConnection
 
@@ -101,11 +100,12 @@ class Admission:
     def _count(self, connection: Admitted, tenant: str) -> bool:
         transport, state = connection.transport, self._state
         usage = state.usage_of(tenant)
-        is_light = usage.handshake_bytes + transport.handshake_bytes <= MAX_TENANT_HANDSHAKE_BYTES
-        if not is_light or not is_below(usage.connections, state.limits.connections):
+        usage.exchange()
+        handshake_bytes = usage.handshake_bytes + usage.peers.handshake_bytes + transport.handshake_bytes
+        is_light = handshake_bytes <= MAX_TENANT_HANDSHAKE_BYTES
+        if not is_light or not usage.try_acquire_connection(state.limits.connections):
             self._bound_heavy(connection)
             return False
-        usage.connections += 1
         transport.bind(usage)
         transport.join(state.poller.group_of(tenant, usage))
         self._uncounted.discard(connection)

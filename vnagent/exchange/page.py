@@ -2,14 +2,18 @@
 """A tenant's request for one of the kubelet's pages."""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
 
 from daemonkit.tasks import Tasks
+from tenancy.ownership import OwnerIndex
 from vnagent.core import replies
 from vnagent.core.audit import OWN_VIEW
 from vnagent.core.kubelet_request import page_path
 from vnagent.core.limits import LimitReason, TenantUsage, can_hold, whole_seconds
 from vnagent.core.requests import PageRequest
-from vnagent.exchange.page_service import PageQueueTimeoutError, PageService, RenderedPage, log_unexpected
+from vnagent.exchange.page_service import PageQueueTimeoutError, RenderedPage, log_unexpected
 from vnagent.exchange.port import ClientPort
 from vnagent.pages.page import PageError
 from vnagent.state import AgentState
@@ -20,13 +24,25 @@ from vnagent.upstream.page_fetch import FetchError
 PIECE_BYTES = 128 * 1024
 
 
+class RenderedPages(Protocol):
+    """The port of the service that reads and renders pages: `PageService`, in this process or another."""
+
+    def rendered(
+        self, page: PageRequest, index: Callable[[], OwnerIndex], tenant: str
+    ) -> AbstractAsyncContextManager[RenderedPage]:
+        """The page for `tenant`; the tenant's next page waits until the context is left.
+
+        Raises FetchError, PageError or PageQueueTimeoutError.
+        """
+
+
 class PageExchange:
     """Sends one page, piece by piece. Its bytes count as the tenant's until the client has read them."""
 
     is_bounded = True
 
     def __init__(
-        self, client: ClientPort, state: AgentState, page: PageRequest, service: PageService, tasks: Tasks
+        self, client: ClientPort, state: AgentState, page: PageRequest, service: RenderedPages, tasks: Tasks
     ) -> None:
         self._client = client
         self._state = state

@@ -10,7 +10,7 @@ from vnagent.core.limits import TenantUsage
 from vnagent.core.requests import Request
 from vnagent.exchange.port import ClientPort
 from vnagent.request_log import RequestLog
-from vnagent.sources.port import RefreshablePods
+from vnagent.sources.port import PodsOnDemand
 
 
 class DecideAgain(Protocol):
@@ -22,7 +22,7 @@ class DecideAgain(Protocol):
 class RefreshExchange:
     """Waits for a read that begins after the request, so that it finds a pod that was just created.
 
-    It counts in `TenantUsage.lookups`.
+    It counts in `TenantUsage.lookups`: its caller has acquired one, and it releases it.
     """
 
     is_bounded = True
@@ -31,7 +31,7 @@ class RefreshExchange:
         self,
         client: ClientPort,
         request: Request,
-        source: RefreshablePods,
+        source: PodsOnDemand,
         usage: TenantUsage,
         log: RequestLog,
         tasks: Tasks,
@@ -49,7 +49,6 @@ class RefreshExchange:
 
     def start(self) -> None:
         self._client.exchange = self
-        self._usage.lookups += 1
         self._is_waiting = True
         self._task = self._tasks.spawn(self._run(), "pods lookup")
 
@@ -66,7 +65,7 @@ class RefreshExchange:
     def _stop_waiting(self) -> None:
         if self._is_waiting:
             self._is_waiting = False
-            self._usage.lookups -= 1
+            self._usage.release_lookup()
 
     def on_client_writable(self) -> None:
         """Nothing is being written."""

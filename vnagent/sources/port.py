@@ -31,12 +31,16 @@ class RunningSource(Source, Protocol):
     async def run(self) -> None: ...
 
 
-class RefreshablePods(RunningSource, Protocol):
-    """A source of pods that can be read on demand."""
+class PodsOnDemand(Protocol):
+    """The node's pods, which can be read on demand."""
 
     async def refresh(self) -> bool:
         """Wait until a read that begins from now on is published; False if it failed or took too long.
         Several callers share one read."""
+
+
+class RefreshablePods(RunningSource, PodsOnDemand, Protocol):
+    """A source of pods that can be read on demand."""
 
 
 class Confirmation:

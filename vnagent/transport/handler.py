@@ -38,13 +38,18 @@ class ConnectionHandler(Protocol):
 
 
 class ByteUsage(Protocol):
-    """Counts, for a tenant: unsent bytes, handshake bytes, bytes sent to its clients, time of the loop."""
+    """Counts, for a tenant: unsent bytes, also of other workers; handshake bytes, bytes sent to its clients,
+    time of the loop."""
 
     handshake_bytes: int
     unsent_bytes: int
+    peer_unsent_bytes: int
     max_unsent_bytes: int
     sent_bytes: int
     loop_s: float
+
+    def exchange(self) -> None:
+        """Publish the counts to the other workers, and read theirs."""
 
 
 class _NoUsage:
@@ -55,6 +60,10 @@ class _NoUsage:
     max_unsent_bytes = 0
     sent_bytes = 0
     loop_s = 0.0
+    peer_unsent_bytes = 0
+
+    def exchange(self) -> None:
+        """It is no tenant's."""
 
 
 NO_USAGE = _NoUsage()

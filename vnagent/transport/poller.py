@@ -145,6 +145,8 @@ class PollGroup:
 
     def _charge(self, took_s: float) -> None:
         self.usage.loop_s += took_s
+        if self._poller.has_peers:
+            self.usage.exchange()
         if took_s > TURN_S and self._has_debt:
             self._debt_s = min(MAX_DEBT_S, self._debt_s + took_s - TURN_S)
 
@@ -223,6 +225,8 @@ class SocketPoller:
         # Turns of all groups so far, and tenants that have connections.
         self.turns = 0
         self.tenant_count = 0
+        # Whether other workers serve the same tenants: each turn exchanges its usage with them.
+        self.has_peers = False
         self.now = loop.time()
         self.by_fd: dict[int, PolledSocket] = {}
         self.shared = PollGroup(self, SHARED_EVENTS)

@@ -211,7 +211,7 @@ class TlsConnection(PolledSocket):
         """
         unsent, usage = self._unsent_bytes, self.usage
         limit = usage.max_unsent_bytes
-        if unsent > HIGH_BYTES or (unsent and limit and usage.unsent_bytes > limit):
+        if unsent > HIGH_BYTES or (unsent and limit and usage.unsent_bytes + usage.peer_unsent_bytes > limit):
             self._is_awaited = True
             return True
         return False
@@ -388,7 +388,7 @@ class TlsConnection(PolledSocket):
 
     def _on_readable(self) -> None:
         usage, most_bytes = self.group.usage, self._receive_bytes
-        if usage.unsent_bytes > usage.max_unsent_bytes > 0:
+        if usage.unsent_bytes + usage.peer_unsent_bytes > usage.max_unsent_bytes > 0:
             # Streams with nothing unsent are not paused. Each may add what it receives: 300 of them added
             # 30 MiB to a limit of 8 MiB.
             most_bytes = FIRST_RECEIVE_BYTES

@@ -10,7 +10,7 @@ from vnagent.core.limits import (
     RateVerdict,
     TenantUsage,
     admit_request,
-    is_below,
+    is_within,
     ready_count,
     retry_after_s,
     whole_seconds,
@@ -20,10 +20,10 @@ from vnagent.core.replies import TEXTS
 
 @pytest.mark.parametrize(
     ("used", "limit", "expected"),
-    [(0, 1, True), (1, 1, False), (2, 1, False), (0, 0, True), (10**6, 0, True)],
+    [(1, 1, True), (2, 1, False), (3, 1, False), (1, 0, True), (10**6, 0, True)],
 )
-def test_is_below(used: int, limit: int, expected: bool) -> None:
-    assert is_below(used, limit) is expected
+def test_is_within(used: int, limit: int, expected: bool) -> None:
+    assert is_within(used, limit) is expected
 
 
 def rate(per_second: int) -> Limits:

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The metrics of all processes as one page: sums, to which workers that have ended still contribute."""
+
+from collections.abc import Iterable
+
+from daemonkit.metrics import Distribution, Registry, Snapshot
+
+_Series = dict[tuple[str, ...], float | Distribution]
+
+
+class SummedRegistry(Registry):
+    """The main process' metrics, each with what the workers have reported of the same name added.
+
+    A worker's metrics that the main process does not have are left out: both register the same ones.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reports: dict[int, tuple[Snapshot, ...]] = {}
+        self._ended: tuple[Snapshot, ...] = ()
+
+    def report(self, worker: int, metrics: tuple[Snapshot, ...]) -> None:
+        """What the worker with this index counts by now."""
+        self._reports[worker] = metrics
+
+    def end(self, worker: int) -> None:
+        """The worker has ended. Its counters and histograms stay in the sums, or those would fall."""
+        last = self._reports.pop(worker, ())
+        kept = [each for each in last if each.kind != "gauge"]
+        self._ended = _sums((*self._ended, *kept))
+
+    def snapshot(self) -> tuple[Snapshot, ...]:
+        own = super().snapshot()
+        names = {each.name for each in own}
+        of_workers = [each for report in self._reports.values() for each in report]
+        return _sums(each for each in (*own, *self._ended, *of_workers) if each.name in names)
+
+
+def _sums(snapshots: Iterable[Snapshot]) -> tuple[Snapshot, ...]:
+    """One for each name, in the order in which the names come first."""
+    first: dict[str, Snapshot] = {}
+    series: dict[str, _Series] = {}
+    for each in snapshots:
+        first.setdefault(each.name, each)
+        of_name = series.setdefault(each.name, {})
+        for labels, value in each.series:
+            before = of_name.get(labels)
+            of_name[labels] = value if before is None else _sum(before, value)
+    return tuple(each._replace(series=tuple(series[name].items())) for name, each in first.items())
+
+
+def _sum(one: float | Distribution, other: float | Distribution) -> float | Distribution:
+    if isinstance(one, Distribution) and isinstance(other, Distribution):
+        pairs = zip(one.buckets, other.buckets, strict=True)
+        buckets = tuple((bound, count + more) for (bound, count), (_, more) in pairs)
+        return Distribution(buckets, one.total + other.total)
+    if isinstance(one, Distribution) or isinstance(other, Distribution):
+        raise TypeError("a distribution and a number of one name")
+    return one + other

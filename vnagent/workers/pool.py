@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workers of the main process: started, fed, replaced when they end, and drained at the end.
+
+Each connection goes to the worker that has the fewest. A worker that ends loses its own connections, and is
+replaced; the others go on. A worker that does not apply a removal of tenants is ended: what was revoked must
+not go on there.
+"""
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+
+from daemonkit import logs
+from daemonkit.backoff import backoff_s
+from daemonkit.tasks import Tasks
+from tenancy.registry import Registry
+from vnagent.config import VnAgentConfiguration
+from vnagent.downstream.token_port import TokenPort
+from vnagent.exchange.page import RenderedPages
+from vnagent.sources.port import PodsOnDemand
+from vnagent.state import AgentState
+from vnagent.workers import usage_table
+from vnagent.workers.channel import Channel, ChannelClosedError
+from vnagent.workers.messages import (
+    Conditions,
+    Drain,
+    PageEnded,
+    PageWanted,
+    PodsWanted,
+    Reload,
+    Report,
+    Setup,
+    Started,
+    TenantsApplied,
+)
+from vnagent.workers.metric_sums import SummedRegistry
+from vnagent.workers.page_desk import PageDesk
+from vnagent.workers.rows import Rows
+from vnagent.workers.usage_table import UsageTable
+from vnagent.workers.worker_handle import WorkerHandle, start_worker
+
+# How often conditions, which change by themselves, are looked at.
+LOOK_S = 0.2
+# Connections without a worker that takes them: a start, or an end of all at once, lasts half a second.
+MAX_WAITING = 1_024
+# Beyond what streams get at the end, for a worker to finish first requests and send last bytes.
+END_S = 5.0
+RESTART_S, MAX_RESTART_S = 0.1, 5.0
+
+_log = logs.get(__name__)
+
+
+class WorkerPool:
+    """Serves the connections of tenants by `config.workers` processes."""
+
+    def __init__(
+        self,
+        config: VnAgentConfiguration,
+        state: AgentState,
+        pages: RenderedPages,
+        metrics: SummedRegistry,
+        tasks: Tasks,
+        *,
+        refreshable: PodsOnDemand | None,
+        are_pods_stale: Callable[[], bool],
+    ) -> None:
+        """Nothing is started. Raises OSError."""
+        self._config = config
+        self._state = state
+        self._pages = pages
+        self._metrics = metrics
+        self._tasks = tasks
+        self._refreshable = refreshable
+        self._are_pods_stale = are_pods_stale
+        self._usage_descriptor = usage_table.create(config.workers)
+        self._table = UsageTable(self._usage_descriptor, config.workers)
+        self._rows = Rows(usage_table.MAX_ROWS)
+        self._assigned: Registry | None = None
+        self._workers: dict[int, WorkerHandle] = {}
+        self._waiting: deque[tuple[socket.socket, str]] = deque()
+        self._runs: list[asyncio.Task[None]] = []
+        self._restarts = metrics.counter(
+            "vcnode_vnagent_worker_restarts_total", "Workers that ended while they were needed."
+        )
+        metrics.gauge_function(
+            "vcnode_vnagent_workers", "Workers that serve connections.", lambda: self.serving_count
+        )
+        state.on_change = self.update
+
+    # ---- life
+
+    async def start(self) -> None:
+        """Start all workers; they serve once they have tenants."""
+        self._assign_rows()
+        for worker in range(self._config.workers):
+            self._runs.append(self._tasks.spawn(self._keep(worker), f"worker {worker}"))
+        self._tasks.spawn(self._look(), "workers")
+
+    async def _keep(self, worker: int) -> None:
+        """Run a worker until the drain, and another one whenever it ends."""
+        failures = 0
+        while not self._is_draining():
+            if failures:
+                await asyncio.sleep(backoff_s(failures, first_s=RESTART_S, longest_s=MAX_RESTART_S))
+            failures += 1
+            try:
+                handle = await start_worker(
+                    Setup(self._config, worker, self._config.workers), self._usage_descriptor, self._desk
+                )
+            except OSError as error:
+                _log.error("a worker cannot be started", worker=worker, error=error)
+                continue
+            self._workers[worker] = handle
+            try:
+                self._update(handle)
+                await self._follow(handle)
+                code = await handle.wait_ended()
+            finally:
+                handle.kill()
+                self._end(handle)
+            if self._is_draining():
+                return
+            if handle.is_serving:
+                failures = 1
+            _log.error(
+                "a worker has ended, and its connections with it; another one is started",
+                worker=worker,
+                code=code,
+            )
+            self._restarts.inc()
+
+    def _is_draining(self) -> bool:
+        return self._state.is_draining
+
+    def _end(self, handle: WorkerHandle) -> None:
+        del self._workers[handle.worker]
+        handle.close()
+        self._metrics.end(handle.worker)
+        self._table.clear_worker(handle.worker, self._rows.row_count)
+
+    def _desk(self, channel: Channel) -> PageDesk:
+        return PageDesk(channel, self._state, self._pages, self._refreshable, self._tasks, self.update)
+
+    async def _follow(self, handle: WorkerHandle) -> None:
+        """Act on what the worker sends, until it ends."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                message = await handle.channel.receive_for_main()
+            except ChannelClosedError:
+                return
+            except ValueError as error:
+                _log.error("a worker has sent what cannot be read", worker=handle.worker, error=error)
+                return
+            handle.heard(loop.time())
+            match message:
+                case TenantsApplied():
+                    handle.has_applied(message)
+                    self._pass_waiting()
+                case Report():
+                    handle.report = message
+                    self._metrics.report(handle.worker, message.metrics)
+                case PageWanted():
+                    handle.desk.render(message)
+                case PageEnded(request=request):
+                    handle.desk.end(request)
+                case PodsWanted(request=request):
+                    handle.desk.read_pods(request)
+                case Started():
+                    _log.info("worker started", worker=handle.worker, pid=handle.process.pid)
+
+    async def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self.update()
+            for handle in list(self._workers.values()):
+                fault = handle.fault(loop.time())
+                if fault:
+                    _log.error("a worker is ended", worker=handle.worker, reason=fault)
+                    handle.kill()
+            self._pass_waiting()
+            await asyncio.sleep(LOOK_S)
+
+    # ---- what all workers get
+
+    def update(self) -> None:
+        """Send each worker what has changed of tenants, pods and conditions."""
+        self._assign_rows()
+        for handle in self._workers.values():
+            self._update(handle)
+
+    def _update(self, handle: WorkerHandle) -> None:
+        conditions = Conditions(self._are_pods_stale(), logs.level_name())
+        handle.update(self._state, self._rows, conditions, asyncio.get_running_loop().time())
+
+    def _assign_rows(self) -> None:
+        registry, now_s = self._state.registry, asyncio.get_running_loop().time()
+        if registry is not self._assigned:
+            self._rows.assign(registry.tenants, now_s)
+            self._assigned = registry
+        if self._rows.has_removed and all(each.is_current for each in self._workers.values()):
+            for row in self._rows.free(self._table.is_unused, now_s):
+                self._table.clear_row(row)
+
+    def reload(self) -> None:
+        """SIGHUP, for the files that workers read themselves."""
+        for handle in self._workers.values():
+            handle.channel.send(Reload())
+
+    # ---- connections
+
+    def accept(self, sock: socket.socket, host: str, token_port: TokenPort | None = None) -> None:
+        """Pass a connection from a listener to the worker that has the fewest."""
+        if self._pass(sock, host):
+            sock.close()
+        elif len(self._waiting) < MAX_WAITING and not self._state.is_draining:
+            self._waiting.append((sock, host))
+        else:
+            sock.close()
+
+    def _pass(self, sock: socket.socket, host: str) -> bool:
+        serving = sorted(self._serving(), key=self._load)
+        return any(handle.pass_connection(sock, host) for handle in serving)
+
+    def _pass_waiting(self) -> None:
+        for _ in range(len(self._waiting)):
+            sock, host = self._waiting.popleft()
+            self.accept(sock, host)
+
+    def _load(self, handle: WorkerHandle) -> tuple[int, int]:
+        """Its connections, with those on their way; of equal ones, the one that has had fewer is first."""
+        open_count, accepted_count = self._table.load(handle.worker)
+        return open_count + handle.sent_count - accepted_count, handle.sent_count
+
+    def make_room(self) -> bool:
+        """False: the process of a listener keeps no connection that it could close."""
+        return False
+
+    # ---- status
+
+    def _serving(self) -> list[WorkerHandle]:
+        return [each for each in self._workers.values() if each.is_serving]
+
+    @property
+    def serving_count(self) -> int:
+        return len(self._serving())
+
+    def wait_reason(self) -> str | None:
+        """Why the pool does not serve; None while a worker does."""
+        return None if self._serving() else "no worker serves yet"
+
+    def lines(self) -> list[str]:
+        """The state of the workers, and of their audit logs, for `/readyz`."""
+        lines = [f"workers: {self.serving_count} of {self._config.workers} serve"]
+        for handle in self._workers.values():
+            if handle.problem:
+                lines.append(f"worker {handle.worker}: {handle.problem}")
+            if handle.report is not None:
+                lines.append(f"worker {handle.worker}: {handle.report.audit}")
+        return lines
+
+    def document(self) -> list[dict[str, object]]:
+        """The workers in /status."""
+        return [
+            {
+                "worker": handle.worker,
+                "pid": handle.process.pid,
+                "isServing": handle.is_serving,
+                "hasAppliedTenants": handle.is_current,
+                "connections": 0 if handle.report is None else handle.report.connections,
+                "tunnels": 0 if handle.report is None else handle.report.tunnels,
+            }
+            for handle in self._workers.values()
+        ]
+
+    def reports(self) -> list[Report]:
+        """What the workers have reported last."""
+        return [each.report for each in self._workers.values() if each.report is not None]
+
+    # ---- the end
+
+    async def drain(self, seconds: float) -> None:
+        """Have the workers finish what they serve within `seconds`, and wait for their end."""
+        self._state.is_draining = True
+        for sock, _ in self._waiting:
+            sock.close()
+        self._waiting.clear()
+        _log.info("shutting down: workers finish their streams", seconds=seconds)
+        for handle in self._workers.values():
+            handle.channel.send(Drain(seconds))
+        if self._runs:
+            await asyncio.wait(self._runs, timeout=seconds + END_S)
+        for handle in list(self._workers.values()):
+            _log.error("a worker did not end in time", worker=handle.worker)
+            handle.kill()
+        if self._runs:
+            await asyncio.wait(self._runs, timeout=END_S)
+        await self._state.drain(0.0)
+        os.close(self._usage_descriptor)

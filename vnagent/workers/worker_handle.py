@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One worker as the main process sees it: its process, its channel, what it has applied and reported."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from daemonkit import logs
+from tenancy.registry import Registry
+from vnagent.state import AgentState
+from vnagent.workers.channel import Channel
+from vnagent.workers.messages import Conditions, PodsChanged, Report, Setup, TenantsApplied, TenantsChanged
+from vnagent.workers.page_desk import PageDesk
+from vnagent.workers.rows import Rows
+
+# vnagent.__main__ takes it.
+ARGUMENT = "--worker"
+# A worker applies a removal of tenants in milliseconds. One that has not by then serves what may be revoked.
+APPLY_S = 10.0
+# For a worker whose channel has closed to end.
+EXIT_S = 3.0
+# A worker reports each second. One that is silent for so long hangs, as a main process does by WatchdogSec=.
+SILENT_S = 15.0
+# What a worker that does not read may keep of this process' memory.
+MAX_UNSENT_BYTES = 512 << 20
+
+_log = logs.get(__name__)
+
+
+@dataclass(slots=True)
+class _Sent:
+    """What the worker has got so far."""
+
+    registry: Registry | None = None
+    index: object = None
+    conditions: Conditions | None = None
+
+
+class WorkerHandle:
+    """A running worker with the index `worker`."""
+
+    def __init__(
+        self,
+        worker: int,
+        process: asyncio.subprocess.Process,
+        channel: Channel,
+        connections: socket.socket,
+        desk: PageDesk,
+        now_s: float,
+    ) -> None:
+        """`connections` passes accepted sockets."""
+        self.worker = worker
+        self.process = process
+        self.channel = channel
+        self.desk = desk
+        self.report: Report | None = None
+        self.applied = 0
+        self.problem = ""
+        self.sent_count = 0
+        self._connections = connections
+        self._sent = _Sent()
+        self._generation = 0
+        self._awaits_since_s: float | None = None
+        self._heard_s = now_s
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it has tenants and pods, and can take connections."""
+        return self.applied > 0
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it has applied the last change of tenants."""
+        return self.applied == self._generation
+
+    # ---- to the worker
+
+    def update(self, state: AgentState, rows: Rows, conditions: Conditions, now_s: float) -> None:
+        """Send what has changed since the last time."""
+        sent, registry = self._sent, state.registry
+        if sent.registry is not registry:
+            before = {} if sent.registry is None else sent.registry.sources
+            changed = {
+                source: tenant
+                for source, tenant in registry.sources.items()
+                if before.get(source) is not tenant
+            }
+            removed = tuple(before.keys() - registry.sources.keys())
+            self._generation += 1
+            if self._awaits_since_s is None:
+                self._awaits_since_s = now_s
+            self.channel.send(
+                TenantsChanged(
+                    self._generation,
+                    changed,
+                    removed,
+                    rows.of(tenant.key for tenant in changed.values()),
+                    registry.spiffe,
+                )
+            )
+            sent.registry = registry
+        if sent.index is not state.index and state.index.is_synced:
+            self.channel.send(PodsChanged(tuple(state.index)))
+            sent.index = state.index
+        if sent.conditions != conditions:
+            self.channel.send(conditions)
+            sent.conditions = conditions
+
+    def pass_connection(self, sock: socket.socket, host: str) -> bool:
+        """Have the worker serve a connection from the address `host`; False if it takes none now."""
+        try:
+            socket.send_fds(self._connections, [host.encode()], [sock.fileno()])
+        except OSError:
+            return False
+        self.sent_count += 1
+        return True
+
+    # ---- from the worker
+
+    def has_applied(self, applied: TenantsApplied) -> None:
+        self.applied, self.problem = applied.generation, applied.problem
+        if self.is_current:
+            self._awaits_since_s = None
+
+    def heard(self, now_s: float) -> None:
+        """Any message has come."""
+        self._heard_s = now_s
+
+    def fault(self, now_s: float) -> str:
+        """Why the worker must be ended; empty while it works."""
+        if self._awaits_since_s is not None and now_s - self._awaits_since_s > APPLY_S and self.is_serving:
+            return "it has not applied a change of tenants"
+        if now_s - self._heard_s > SILENT_S:
+            return "it does not answer"
+        if self.channel.unsent_bytes > MAX_UNSENT_BYTES:
+            return "it does not read"
+        return ""
+
+    # ---- the end
+
+    def kill(self) -> None:
+        """End the process, and with it all its connections."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGKILL)
+
+    async def wait_ended(self) -> int:
+        """The process' exit code: its channel is closed, so that it ends by itself, or is killed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(EXIT_S):
+                return await self.process.wait()
+        self.kill()
+        return await self.process.wait()
+
+    def close(self) -> None:
+        """The process has ended."""
+        self.desk.close()
+        self.channel.close()
+        self._connections.close()
+
+
+async def start_worker(
+    setup: Setup, usage_descriptor: int, desk_of: Callable[[Channel], PageDesk]
+) -> WorkerHandle:
+    """Start the same program as this one, as a worker. Raises OSError."""
+    ours, theirs = socket.socketpair()
+    connections, their_connections = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs, their_connections:
+        descriptors = (theirs.fileno(), their_connections.fileno(), usage_descriptor)
+        command = [*_program(), ARGUMENT, *map(str, descriptors)]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command, pass_fds=descriptors, stdin=asyncio.subprocess.DEVNULL
+            )
+        except OSError:
+            ours.close()
+            connections.close()
+            raise
+    connections.setblocking(False)
+    channel = await Channel.open(ours)
+    channel.send(setup)
+    now_s = asyncio.get_running_loop().time()
+    return WorkerHandle(setup.worker, process, channel, connections, desk_of(channel), now_s)
+
+
+def _program() -> list[str]:
+    """This program's interpreter, with its options and script, and without the arguments."""
+    count = len(sys.argv) - 1
+    return [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - count]]
