@@ -44,12 +44,16 @@ class CaseClient:
         sni: str | None = None,
         timeout_s: float = 10.0,
         receive_buffer_bytes: int | None = None,
+        source: str = "",
     ) -> None:
+        """Connect, from the IP address `source` if it is given. Raises OSError."""
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         if receive_buffer_bytes is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self._socket.settimeout(timeout_s)
         try:
+            if source:
+                self._socket.bind((source, 0))
             self._socket.connect(address)
         except OSError:
             self._socket.close()

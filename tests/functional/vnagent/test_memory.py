@@ -7,6 +7,7 @@ The bounds are those of `vnagent/README.md`, *Memory*.
 import contextlib
 import dataclasses
 import datetime as dt
+import functools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +16,13 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
+from jwt.utils import base64url_encode
 
 from devkit.kubelet.pods import FakePod, pod_list
 from devkit.kubelet.replies import Exchange, FakeReply, ReplyEnd, Tunnel, switching
 from devkit.pki import common_name
 from tests.cases.client import CaseClient
+from tests.functional.scraped_node import free_ports
 from tests.functional.vnagent.attacks import chain_bytes, client_context
 from tests.functional.vnagent.node import (
     DEADLINE_S,
@@ -32,9 +35,13 @@ from tests.functional.vnagent.node import (
     tenant_pod,
 )
 from tests.functional.vnagent.shop_and_bank import BANK, SHOP, status_of
+from tests.functional.vnagent.token_node import TENANTS, TokenNode, request
 from tests.waiting import holds_within, wait_until
+from vnagent.config import MAX_TOKEN_LISTENERS
+from vnagent.core.jwks import MAX_KEYS, MAX_RSA_BITS
 from vnagent.dispatch import MAX_LOOKUPS
-from vnagent.downstream.admission import MAX_TENANT_HANDSHAKE_BYTES
+from vnagent.downstream.admission import MAX_TENANT_HANDSHAKE_BYTES, MAX_UNCOUNTED
+from vnagent.downstream.token_port import MAX_HEAD_BYTES, MAX_VERIFIED
 
 MIB = 1 << 20
 # The formula's figures.
@@ -45,6 +52,7 @@ PAGE_FACTOR = 12  # of the kubelet's largest page
 BUFFERED_FACTOR = 2  # vn-agent keeps a piece whole until half of it is sent
 LIST_BYTES = 64 * MIB  # the kubelet's /pods, however large
 CHAINS_BYTES = 220 * MIB  # of a tenant whose certificates are made for it
+TOKEN_BYTES = 16 * MIB  # with ports for tokens
 
 # The kernel's memory of a connection whose client does not read: tcp_wmem, and the client's buffer.
 KERNEL_BYTES = 4 * MIB + (64 << 10)
@@ -349,3 +357,71 @@ def test_memory_of_large_pods(tmp_path: Path) -> None:
         assert unreadable is not None
         assert (unreadable.status, b"too large" in unreadable.body) == (500, True)
         assert peak_bytes(node) <= bound_bytes(connections=8) + LIST_BYTES
+
+
+def test_memory_of_token_listeners(tmp_path: Path) -> None:
+    """All ports have as many keys as a set may have. Two have all tokens that they remember, and connections
+    at their tenants' limit. As many clients as are kept without a token send heads that do not end."""
+    connections = 2 * MAX_VERIFIED
+    tokens = TokenNode(tmp_path, limits={"connectionsPerTenant": connections})
+    keys = large_keys()
+    more = tmp_path / "more.jwks"
+    more.write_text(json.dumps({"keys": keys}), encoding="utf-8")
+    ports = set(free_ports(MAX_TOKEN_LISTENERS)).difference(tokens.ports.values())
+    tokens.node.settings["tokenListeners"] += [
+        tokens.listener("ten-a", tenant=f"more-{port}", port=port, jwksFile=str(more))
+        for port in sorted(ports)[: MAX_TOKEN_LISTENERS - len(TENANTS)]
+    ]
+    with tokens, contextlib.ExitStack() as stack:
+        for key in TENANTS:
+            all_keys = tokens.issuers[key].jwks(*keys[1:])
+            tokens.node.daemon.after_reload(functools.partial(tokens.write_jwks, key, all_keys))
+        found = tokens.node.daemon.status()["tokenListeners"]
+        assert [each["keys"] for each in found] == [MAX_KEYS] * MAX_TOKEN_LISTENERS
+        for key in TENANTS:
+            open_verified(stack, tokens, key, connections)
+        count = len(TENANTS) * connections + MAX_UNCOUNTED
+        without_token = [
+            stack.enter_context(tokens.client(TENANTS[number % 2], source_of(number)))
+            for number in range(MAX_UNCOUNTED)
+        ]
+        # Each handshake is done. What comes with one counts as its bytes, and few large ones are kept.
+        wait_until(
+            lambda: tokens.node.daemon.metric("vcnode_vnagent_connections") == count, within_s=DEADLINE_S
+        )
+        for client in without_token:
+            client.send(head("GET /pods", "X: " + "x" * (MAX_HEAD_BYTES - 100))[:-4])
+        most = settled_peak_bytes(tokens.node)
+    assert most <= bound_bytes(connections=count) + TOKEN_BYTES
+    with running(tmp_path / "without") as node:
+        without = settled_peak_bytes(node)
+    assert most - without <= TOKEN_BYTES + CONNECTION_BYTES * count
+
+
+def large_keys() -> list[dict[str, str]]:
+    """As many public keys of RSA as a set may have, of the largest size. Nothing is signed by them."""
+    found = []
+    for number in range(MAX_KEYS):
+        modulus = (3 << (MAX_RSA_BITS - 2)) + 2 * number + 1
+        text = base64url_encode(modulus.to_bytes(MAX_RSA_BITS // 8)).decode()
+        found.append({"kty": "RSA", "kid": f"large-{number}", "n": text, "e": "AQAB"})
+    return found
+
+
+def source_of(number: int) -> str:
+    """An address of loopback. One address may show few new tokens at once."""
+    return f"127.0.1.{number % 32 + 1}"
+
+
+def open_verified(stack: contextlib.ExitStack, tokens: TokenNode, key: str, count: int) -> None:
+    """Connections that have shown a valid token, with as many tokens as a port remembers."""
+    issued = [tokens.issuers[key].token(jti=f"{number}") for number in range(MAX_VERIFIED)]
+
+    def is_served(number: int) -> bool:
+        client = stack.enter_context(tokens.client(key, source_of(number)))
+        reply = request(client, "GET /healthz", issued[number % MAX_VERIFIED])
+        assert status_of(reply) in (200, 429)  # 429: too many new tokens
+        return status_of(reply) == 200
+
+    for number in range(count):
+        wait_until(functools.partial(is_served, number), within_s=DEADLINE_S)

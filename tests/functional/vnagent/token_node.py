@@ -11,7 +11,7 @@ from typing import Any
 from devkit.files import replace_file
 from tests.cases.client import CaseClient
 from tests.cases.replies import ReceivedReply
-from tests.functional.scraped_node import free_port
+from tests.functional.scraped_node import free_ports
 from tests.functional.vnagent.node import DEADLINE_S, NAME, AgentNode, head, reply_of
 from tests.functional.vnagent.shop_and_bank import BANK, SHOP
 from tests.token_issuer import AUDIENCE, ISSUER, SUBJECT, TokenIssuer
@@ -24,8 +24,9 @@ class TokenNode:
     """Two tenants with a pod, an issuer and a port each. Both issuers have one name."""
 
     def __init__(self, directory: Path, **settings: Any) -> None:
+        """`settings` are sections of the configuration."""
         self.issuers = {key: TokenIssuer() for key in TENANTS}
-        self.ports = {key: free_port() for key in TENANTS}
+        self.ports = dict(zip(TENANTS, free_ports(len(TENANTS)), strict=True))
         self._directory = directory
         listeners = [self.listener(key) for key in TENANTS]
         self.node = AgentNode(
@@ -67,9 +68,10 @@ class TokenNode:
         return context
 
     @contextlib.contextmanager
-    def client(self, key: str) -> Iterator[CaseClient]:
-        """A connection to a tenant's port after its handshake."""
-        with CaseClient(("127.0.0.1", self.ports[key]), self.context(), sni=NAME) as client:
+    def client(self, key: str, source: str = "") -> Iterator[CaseClient]:
+        """A connection to a tenant's port after its handshake, from the address `source` if it is given."""
+        address = ("127.0.0.1", self.ports[key])
+        with CaseClient(address, self.context(), sni=NAME, source=source) as client:
             client.handshake()
             yield client
 
