@@ -171,6 +171,7 @@ class Service:
         sources = self._sources.statuses()
         lines = [each.line() for each in sources]
         lines.extend([self._audit_log.report()] if self._pool is None else self._pool.lines())
+        lines.extend(self._token_listeners.lines())
         if self.state.is_draining:
             lines.append("draining")
         missing = [*filter(None, (each.wait_reason() for each in sources))]

@@ -7,7 +7,9 @@ import socket
 from collections.abc import Mapping
 from typing import Protocol
 
+from daemonkit import logs
 from daemonkit.files.watched import Watched
+from daemonkit.os_errors import describe
 from daemonkit.run.service_manager import ServiceManager
 from vnagent.config import TokenListener, VnAgentConfiguration
 from vnagent.core import jwks
@@ -17,6 +19,8 @@ from vnagent.downstream.listener import Listener
 from vnagent.downstream.token_port import TokenPort
 from vnagent.metrics import AgentMetrics
 from vnagent.reload import Reloadable
+
+_log = logs.get(__name__)
 
 
 def kept_name(port: int) -> str:
@@ -35,7 +39,10 @@ class Acceptor(Protocol):
 
 
 class TokenListeners:
-    """All of a configuration, mostly none. Keys are loaded before the first connection."""
+    """All of a configuration, mostly none. Keys are loaded before the first connection.
+
+    A port that another process has must not stop vn-agent: it would cut all tenants for the scrapers of one.
+    """
 
     def __init__(
         self,
@@ -45,7 +52,8 @@ class TokenListeners:
         metrics: AgentMetrics,
         kept: Mapping[str, socket.socket],
     ) -> None:
-        """Bind what `kept` does not have from an earlier process. Raises OSError."""
+        """Bind what `kept` does not have from an earlier process. A port that cannot be bound is logged, and
+        tried again at each poll of `reloadables` between `start` and `stop`."""
         self._listeners = [
             _TokenListener(each, config.listen.address, loop, server, metrics, kept.get(kept_name(each.port)))
             for each in config.token_listeners
@@ -56,19 +64,22 @@ class TokenListeners:
         return tuple(each.reloadable for each in self._listeners)
 
     def start(self, manager: ServiceManager) -> None:
-        """Accept connections, and have the service manager keep the sockets."""
+        """Accept connections, and have the service manager keep the sockets. Raises OSError."""
         for each in self._listeners:
-            each.listener.start()
-            manager.keep_listener(kept_name(each.listener.bound[1]), each.listener.sock.fileno())
+            each.start(manager)
 
     def stop(self) -> None:
-        """Accept no more connections."""
+        """Accept no more connections, and bind no more ports."""
         for each in self._listeners:
-            each.listener.stop()
+            each.stop()
 
     def document(self) -> list[dict[str, object]]:
         """For `/status`."""
         return [each.document() for each in self._listeners]
+
+    def lines(self) -> list[str]:
+        """For `/readyz`: the ports that are not bound."""
+        return [*filter(None, (each.line() for each in self._listeners))]
 
 
 class _TokenListener:
@@ -84,6 +95,7 @@ class _TokenListener:
         kept: socket.socket | None,
     ) -> None:
         self._config = config
+        self._address = address
         terms = TokenTerms(config.tenant, config.issuer, config.audience, frozenset(config.subjects))
         count = functools.partial(metrics.count_token_refusal, config.tenant)
         self._port = TokenPort(terms, count, loop.time())
@@ -92,7 +104,12 @@ class _TokenListener:
         self._watched.poll()  # so that the present content is not a change later
         self._load()  # `start_check` has logged a problem
         accept = functools.partial(server.accept, token_port=self._port)
-        self.listener = Listener(loop, address, config.port, accept, server.make_room, kept)
+        self._bind = functools.partial(Listener, loop, address, config.port, accept, server.make_room)
+        self._listener: Listener | None = None
+        self._bind_problem = ""
+        # From `start` to `stop`.
+        self._manager: ServiceManager | None = None
+        self._try_to_bind(kept)
 
     @property
     def reloadable(self) -> Reloadable:
@@ -100,7 +117,59 @@ class _TokenListener:
             problem = self._load()
             return None if problem is None else f"{self._config.jwks_file}: {problem}"
 
-        return Reloadable(f"token keys of {self._config.tenant}", self._watched.poll, reload)
+        return Reloadable(f"token keys of {self._config.tenant}", self._poll, reload)
+
+    def _poll(self) -> bool:
+        """Whether the keys have changed. Binds the port, if that is still to be done."""
+        manager = self._manager
+        if self._listener is None and manager is not None:
+            listener = self._try_to_bind()
+            if listener is not None:
+                self._keep(listener, manager)
+                _log.info("port for tokens is bound", tenant=self._config.tenant, port=self._config.port)
+        return self._watched.poll()
+
+    def _try_to_bind(self, kept: socket.socket | None = None) -> Listener | None:
+        """Bind the port and, after `start`, accept connections; None for a failure, which is reported."""
+        listener = None
+        try:
+            listener = self._bind(kept)
+            if self._manager is not None:
+                listener.start()
+        except OSError as error:
+            if listener is not None:
+                listener.stop()
+            self._report_unbound(error)
+            return None
+        self._listener, self._bind_problem = listener, ""
+        return listener
+
+    def _report_unbound(self, error: OSError) -> None:
+        problem = f"the port cannot be bound: {describe(error)[0]}"
+        if problem != self._bind_problem:
+            _log.error(
+                "port for tokens cannot be bound; vn-agent serves without it, and tries again",
+                tenant=self._config.tenant,
+                address=self._address,
+                port=self._config.port,
+                reason=error,
+            )
+        self._bind_problem = problem
+
+    def start(self, manager: ServiceManager) -> None:
+        """Accept connections, now or once the port can be bound. Raises OSError."""
+        self._manager = manager
+        if self._listener is not None:
+            self._listener.start()
+            self._keep(self._listener, manager)
+
+    def _keep(self, listener: Listener, manager: ServiceManager) -> None:
+        manager.keep_listener(kept_name(self._config.port), listener.sock.fileno())
+
+    def stop(self) -> None:
+        self._manager = None
+        if self._listener is not None:
+            self._listener.stop()
 
     def _load(self) -> str | None:
         """Use the keys of the file, or keep the last good ones; return the problem."""
@@ -114,14 +183,21 @@ class _TokenListener:
             self._problem = str(error)
         return self._problem
 
+    def line(self) -> str:
+        """Empty if the port is bound."""
+        if not self._bind_problem:
+            return ""
+        where = f"tokens of {self._config.tenant}, port {self._config.port}"
+        return f"{where}: {self._bind_problem}; end the process that has it, or change tokenListeners"
+
     def document(self) -> dict[str, object]:
-        host, port = self.listener.bound
         found: dict[str, object] = {
             "tenant": self._config.tenant,
-            "address": host,
-            "port": port,
+            "address": self._address,
+            "port": self._config.port,
             "keys": self._port.key_count,
         }
-        if self._problem is not None:
-            found["problem"] = self._problem
+        problems = [*filter(None, (self._bind_problem, self._problem))]
+        if problems:
+            found["problem"] = "; ".join(problems)
         return found

@@ -4,6 +4,7 @@
 import hashlib
 import hmac
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -314,6 +315,28 @@ def test_a_start_without_keys_serves_other_tenants(tokens: TokenNode) -> None:
     assert answers(tokens, "ten-b", tokens.issuers["ten-b"].token()) == 200
     node.daemon.after_reload(lambda: tokens.write_jwks("ten-a"))
     assert answers(tokens, "ten-a", tokens.issuers["ten-a"].token()) == 200
+
+
+def test_a_taken_port_stops_no_tenant(tokens: TokenNode) -> None:
+    """Another process has a port at the start. It was once a failed start, and all tenants were cut."""
+    node, port, token = tokens.node, tokens.ports["ten-a"], tokens.issuers["ten-a"].token()
+    node.daemon.stop()
+    problem = "the port cannot be bound: address already in use"
+    line = f"tokens of ten-a, port {port}: {problem}; end the process that has it, or change tokenListeners"
+    with socket.create_server(("127.0.0.1", port)):
+        node.daemon.start()
+        assert status_of(node.logs("ten-a", "web", "shop")) == 200
+        assert answers(tokens, "ten-b", tokens.issuers["ten-b"].token()) == 200
+        assert node.daemon.status()["tokenListeners"] == [
+            {"tenant": "ten-a", "address": "127.0.0.1", "port": port, "keys": 1, "problem": problem},
+            {"tenant": "ten-b", "address": "127.0.0.1", "port": tokens.ports["ten-b"], "keys": 1},
+        ]
+        code, text = node.daemon.get("/readyz")
+        assert (code, line in text.splitlines()) == (200, True)
+    wait_until(lambda: "problem" not in node.daemon.status()["tokenListeners"][0], within_s=DEADLINE_S)
+    assert answers(tokens, "ten-a", token) == 200
+    assert "tokens of" not in node.daemon.get("/readyz")[1]
+    assert node.daemon.log_tail(100_000).count("port for tokens cannot be bound") == 1
 
 
 def test_a_removed_tenants_connections_end(tokens: TokenNode) -> None:

@@ -91,3 +91,25 @@ def test_ports_for_tokens_outlive_a_process(tmp_path: Path) -> None:
             assert status_of(request(waiting, "GET /pods", tokens.issuers["ten-a"].token())) == 200
             assert status_of(tokens.ask("ten-b", "GET /pods", tokens.issuers["ten-b"].token())) == 200
         close_all(list(stored(systemd).values()))
+
+
+def test_a_port_that_is_bound_late_is_kept(tmp_path: Path) -> None:
+    notify = tmp_path / "notify"
+    with TokenNode(tmp_path) as tokens, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(notify))
+        systemd.setblocking(False)
+        tokens.node.daemon.stop()
+        names = {key: f"tokens-{tokens.ports[key]}" for key in TENANTS}
+        with contextlib.ExitStack() as stack:
+            taken = stack.enter_context(socket.create_server(("127.0.0.1", tokens.ports["ten-a"])))
+            stack.enter_context(agent(tokens, notify, {}))
+            kept = stored(systemd)
+            assert set(kept) == {"tenants", names["ten-b"]}
+            taken.close()
+
+            def take_stored() -> set[str]:
+                kept.update(stored(systemd))
+                return set(kept)
+
+            wait_until(lambda: names["ten-a"] in take_stored(), within_s=DEADLINE_S)
+        close_all(list(kept.values()))
