@@ -35,6 +35,7 @@ STALLED_S = 5.0
 # Under load a write for each iteration of the loop costs as much as a request.
 GATHER_S = 0.005
 
+OTHERS_LINE = "another worker has a part of a line to write"
 NO_READER = "no process reads the named pipe: start its reader"
 
 _BATCH_LINES = 1024
@@ -218,7 +219,7 @@ class AuditLog:
         if self._is_awaiting_reader and not self._try_open_pipe():
             return
         if not self._turn.try_acquire():
-            self._fall_behind(0, "")
+            self._fall_behind(0, "", OTHERS_LINE)
             return
         try:
             self._write_lines()
@@ -280,14 +281,17 @@ class AuditLog:
             poll = select.poll()
             poll.register(self._descriptor, select.POLLOUT)
             while written < len(data) and poll.poll(0):
-                written += os.write(self._descriptor, data[written : written + _PAGE_BYTES])
+                # Whole lines of up to a page, which are written at once or not at all (pipe(7)): no other
+                # worker has to wait for the rest of a line.
+                end = data.rfind(b"\n", written, written + _PAGE_BYTES) + 1
+                written += os.write(self._descriptor, data[written : end or written + _PAGE_BYTES])
         except BlockingIOError:
             return written, ""
         except OSError as error:
             return written, str(error.strerror)
         return written, ""
 
-    def _fall_behind(self, written: int, failure: str) -> None:
+    def _fall_behind(self, written: int, failure: str, stalled: str = "its reader does not read") -> None:
         now = self._loop.time()
         # A reader that is back gets the buffered lines at its own pace.
         is_read = bool(written) and not failure
@@ -295,7 +299,7 @@ class AuditLog:
             self._behind_since_s = now
         self._is_behind = True
         if not failure and now - self._behind_since_s >= STALLED_S:
-            failure = "its reader does not read"
+            failure = stalled
         if failure and not self._failure:
             self._begin_episode()
             _log.error("audit log cannot be written", path=self._path, error=failure)

@@ -233,6 +233,7 @@ class Service:
             self._metrics.registry,
             readiness=self.readiness,
             status=self.status,
+            gather=None if self._pool is None else self._pool.gather,
             scrapes=self._config.metrics,
         )
         self._publisher.restore()

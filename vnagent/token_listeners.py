@@ -8,17 +8,14 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from daemonkit import logs
-from daemonkit.files.watched import Watched
 from daemonkit.os_errors import describe
 from daemonkit.run.service_manager import ServiceManager
 from vnagent.config import TokenListener, VnAgentConfiguration
-from vnagent.core import jwks
-from vnagent.core.bearer_token import TokenTerms
-from vnagent.core.jwks import JwksError
 from vnagent.downstream.listener import Listener
 from vnagent.downstream.token_port import TokenPort
 from vnagent.metrics import AgentMetrics
 from vnagent.reload import Reloadable
+from vnagent.token_ports import ConfiguredTokenPort
 
 _log = logs.get(__name__)
 
@@ -96,14 +93,8 @@ class _TokenListener:
     ) -> None:
         self._config = config
         self._address = address
-        terms = TokenTerms(config.tenant, config.issuer, config.audience, frozenset(config.subjects))
-        count = functools.partial(metrics.count_token_refusal, config.tenant)
-        self._port = TokenPort(terms, count, loop.time())
-        self._problem: str | None = None
-        self._watched = Watched.files((config.jwks_file,), max_file_bytes=jwks.MAX_BYTES)
-        self._watched.poll()  # so that the present content is not a change later
-        self._load()  # `start_check` has logged a problem
-        accept = functools.partial(server.accept, token_port=self._port)
+        self._configured = ConfiguredTokenPort(config, metrics, loop.time())
+        accept = functools.partial(server.accept, token_port=self._configured.port)
         self._bind = functools.partial(Listener, loop, address, config.port, accept, server.make_room)
         self._listener: Listener | None = None
         self._bind_problem = ""
@@ -113,13 +104,10 @@ class _TokenListener:
 
     @property
     def reloadable(self) -> Reloadable:
-        async def reload() -> str | None:
-            problem = self._load()
-            return None if problem is None else f"{self._config.jwks_file}: {problem}"
+        keys = self._configured.reloadable
+        return keys._replace(poll=lambda: self._poll(keys))
 
-        return Reloadable(f"token keys of {self._config.tenant}", self._poll, reload)
-
-    def _poll(self) -> bool:
+    def _poll(self, keys: Reloadable) -> bool:
         """Whether the keys have changed. Binds the port, if that is still to be done."""
         manager = self._manager
         if self._listener is None and manager is not None:
@@ -127,7 +115,7 @@ class _TokenListener:
             if listener is not None:
                 self._keep(listener, manager)
                 _log.info("port for tokens is bound", tenant=self._config.tenant, port=self._config.port)
-        return self._watched.poll()
+        return keys.poll()
 
     def _try_to_bind(self, kept: socket.socket | None = None) -> Listener | None:
         """Bind the port and, after `start`, accept connections; None for a failure, which is reported."""
@@ -171,18 +159,6 @@ class _TokenListener:
         if self._listener is not None:
             self._listener.stop()
 
-    def _load(self) -> str | None:
-        """Use the keys of the file, or keep the last good ones; return the problem."""
-        # 12 MB, which a node without such a listener does not need.
-        from vnagent.token_keys import load
-
-        self._problem = None
-        try:
-            self._port.use_keys(load(self._config.jwks_file))
-        except JwksError as error:
-            self._problem = str(error)
-        return self._problem
-
     def line(self) -> str:
         """Empty if the port is bound."""
         if not self._bind_problem:
@@ -195,9 +171,9 @@ class _TokenListener:
             "tenant": self._config.tenant,
             "address": self._address,
             "port": self._config.port,
-            "keys": self._port.key_count,
+            "keys": self._configured.port.key_count,
         }
-        problems = [*filter(None, (self._bind_problem, self._problem))]
+        problems = [*filter(None, (self._bind_problem, self._configured.problem))]
         if problems:
             found["problem"] = "; ".join(problems)
         return found

@@ -5,7 +5,7 @@ import asyncio
 import gc
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from daemonkit import logs
@@ -76,10 +76,12 @@ class DaemonShell:
         readiness: Callable[[], Readiness],
         status: Callable[[], dict[str, object]],
         pages: Mapping[str, RenderPage] | None = None,
+        gather: Callable[[], Awaitable[None]] | None = None,
         scrapes: ScrapeConfig | None = None,
     ) -> None:
-        """Serve the status pages at `status_at`, unless it is None; `pages` are the daemon's own, by path.
-        Serve /metrics to the scrapers of `scrapes`, where it has an address.
+        """Serve the status pages at `status_at`, unless it is None; `pages` are the daemon's own, by path, and
+        `gather` has its other processes report before each. Serve /metrics to the scrapers of `scrapes`, where
+        it has an address.
 
         Raises `StatusError` and `UnusableDirectoryError`.
         """
@@ -106,7 +108,7 @@ class DaemonShell:
             # Only here: a process without scrapers of other machines saves its memory.
             from daemonkit.status.scrape_listener import ScrapeListener
 
-            served = Pages(registry, readiness=readiness, status=dict, only=SCRAPED)
+            served = Pages(registry, readiness=readiness, status=dict, only=SCRAPED, gather=gather)
             self._scrapes = ScrapeListener(scrapes, served, results)
             await self._scrapes.start()
         if status_at is None:
@@ -117,6 +119,7 @@ class DaemonShell:
             readiness=readiness,
             status=lambda: self._identity | {"logging": log_level.document()} | status(),
             own=pages,
+            gather=gather,
         )
         await self._status.start()
 

@@ -6,7 +6,7 @@ page, and the PUT of `log_level`, is refused (RFC 9112, 2.2: a recipient SHOULD 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -90,7 +90,8 @@ class Pages:
 
     `readiness` and `status` are asked at each request and must not block; what `status` returns
     must be made of values that msgspec encodes, and paths. `own` are further pages by their path;
-    they too are called on the loop. With `only` other paths are refused.
+    they too are called on the loop. With `only` other paths are refused. `gather` has the daemon's other
+    processes report what they count, within a bounded time.
     """
 
     def __init__(
@@ -101,12 +102,20 @@ class Pages:
         status: Callable[[], dict[str, object]],
         own: Mapping[str, RenderPage] | None = None,
         only: frozenset[str] | None = None,
+        gather: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._registry = registry
+        self._gather = gather
         self._readiness = readiness
         self._status = status
         self._only = None if only is None else frozenset(path.encode("ascii") for path in only)
         self._own = {path.encode("ascii"): page for path, page in (own or {}).items()}
+
+    async def respond(self, head: bytes, *, can_change: bool = False) -> PageResponse:
+        """As `answer`, with what the daemon's other processes count by now."""
+        if self._gather is not None:
+            await self._gather()
+        return self.answer(head, can_change=can_change)
 
     def answer(self, head: bytes, *, can_change: bool = False) -> PageResponse:
         """Return the response to a request, given its head with the empty line at the end.

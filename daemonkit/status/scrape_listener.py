@@ -271,7 +271,7 @@ class ScrapeListener:
 
     async def _ask(self, head: bytes) -> PageResponse:
         """In the daemon's loop, which alone may read what is counted."""
-        return self._pages.answer(head)
+        return await self._pages.respond(head)
 
     def _current_context(self) -> ssl.SSLContext:
         """The TLS context for the next connection, from files that are looked at once a second.

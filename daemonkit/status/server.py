@@ -16,7 +16,7 @@ import socket
 import stat
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from daemonkit import metrics
@@ -58,7 +58,7 @@ class StatusError(Exception):
 class StatusServer:
     """Serves a daemon's pages on `address`: the path of a unix socket, or (loopback host, port).
 
-    `readiness`, `status` and the daemon's `own` pages are asked at each request, on the loop; see
+    `gather`, `readiness`, `status` and the daemon's `own` pages are asked at each request, on the loop; see
     `Pages`.
     """
 
@@ -70,11 +70,12 @@ class StatusServer:
         readiness: Callable[[], Readiness],
         status: Callable[[], dict[str, object]],
         own: Mapping[str, RenderPage] | None = None,
+        gather: Callable[[], Awaitable[None]] | None = None,
         max_connections: int = MAX_CONNECTIONS,
         deadline_s: float = DEADLINE_S,
     ) -> None:
         self._address = _checked(address)
-        self._pages = Pages(registry, readiness=readiness, status=status, own=own)
+        self._pages = Pages(registry, readiness=readiness, status=status, own=own, gather=gather)
         self._max_connections = max_connections
         self._deadline_s = deadline_s
         self._server: asyncio.Server | None = None
@@ -157,7 +158,7 @@ class StatusServer:
         response: PageResponse
         try:
             head = await reader.readuntil(b"\r\n\r\n")
-            response = self._pages.answer(head, can_change=_can_change(writer))
+            response = await self._pages.respond(head, can_change=_can_change(writer))
         except asyncio.LimitOverrunError:
             response = too_large()
         # The loop of vn-agent also carries tenants' bytes.

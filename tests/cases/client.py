@@ -101,6 +101,11 @@ class CaseClient:
                 break
         return False
 
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """The server's certificate, DER; None without TLS or before the handshake."""
+        return None if self._tls is None else self._tls.getpeercert(binary_form=True)
+
     def send(self, data: bytes, timeout_s: float = 10.0) -> None:
         """Hand all of `data` to the kernel, or raise SendFailed."""
         deadline = time.monotonic() + timeout_s

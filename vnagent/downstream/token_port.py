@@ -35,8 +35,11 @@ REFUSAL_TEXT = (
 class TokenPort:
     """`count_refusal` takes the reason of each refusal."""
 
-    def __init__(self, terms: TokenTerms, count_refusal: Callable[[str], None], now_s: float) -> None:
-        """`now_s` is monotonic. Before `use_keys` no token is verified."""
+    def __init__(
+        self, number: int, terms: TokenTerms, count_refusal: Callable[[str], None], now_s: float
+    ) -> None:
+        """`number` is the port's own, `now_s` monotonic. Before `use_keys` no token is verified."""
+        self.number = number
         self.tenant = terms.tenant
         self._terms = terms
         self._count_refusal = count_refusal

@@ -6,7 +6,7 @@ Both ends are of one version: a worker is started by the main process it serves.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -82,6 +82,12 @@ class PodsRead(msgspec.Struct, tag=True, frozen=True):
     is_read: bool
 
 
+class ReportWanted(msgspec.Struct, tag=True, frozen=True):
+    """Report now, with the same `request`."""
+
+    request: int
+
+
 class Reload(msgspec.Struct, tag=True, frozen=True):
     """SIGHUP: reopen the audit log, and read certificates and keys again."""
 
@@ -124,8 +130,11 @@ class PodsWanted(msgspec.Struct, tag=True, frozen=True):
 
 
 class Report(msgspec.Struct, tag=True, frozen=True):
-    """What a worker counts. `stream_protocols`: what streams have shown of the kubelet, as in /status."""
+    """What a worker counts. `stream_protocols`: what streams have shown of the kubelet, as in /status.
+    `request` is that of the last `ReportWanted`, 0 before the first.
+    """
 
+    request: int
     metrics: tuple[Snapshot, ...]
     connections: int
     tunnels: int
@@ -134,8 +143,33 @@ class Report(msgspec.Struct, tag=True, frozen=True):
     audit: str
 
 
+class AcceptedConnection(NamedTuple):
+    """What comes with the descriptor of a connection. `token_port`: where it was accepted, if not on the port
+    for certificates."""
+
+    host: str
+    token_port: int | None
+
+    def encode(self) -> bytes:
+        return f"{self.token_port or 0} {self.host}".encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> "AcceptedConnection":
+        port, _, host = data.decode().partition(" ")
+        return cls(host, int(port) or None)
+
+
 ToWorker = (
-    Setup | TenantsChanged | PodsChanged | Conditions | PageRendered | PageFailed | PodsRead | Reload | Drain
+    Setup
+    | TenantsChanged
+    | PodsChanged
+    | Conditions
+    | PageRendered
+    | PageFailed
+    | PodsRead
+    | Reload
+    | ReportWanted
+    | Drain
 )
 ToMain = Started | TenantsApplied | PageWanted | PageEnded | PodsWanted | Report
 

@@ -24,6 +24,7 @@ from vnagent.state import AgentState
 from vnagent.workers import usage_table
 from vnagent.workers.channel import Channel, ChannelClosedError
 from vnagent.workers.messages import (
+    AcceptedConnection,
     Conditions,
     Drain,
     PageEnded,
@@ -43,10 +44,14 @@ from vnagent.workers.worker_handle import WorkerHandle, start_worker
 
 # How often conditions, which change by themselves, are looked at.
 LOOK_S = 0.2
+# A look that comes so late tells nothing about the workers.
+PAUSE_S = 2.0
 # Connections without a worker that takes them: a start, or an end of all at once, lasts half a second.
 MAX_WAITING = 1_024
 # Beyond what streams get at the end, for a worker to finish first requests and send last bytes.
 END_S = 5.0
+# Of a status page for the reports of all workers.
+GATHER_S = 0.5
 RESTART_S, MAX_RESTART_S = 0.1, 5.0
 
 _log = logs.get(__name__)
@@ -78,8 +83,9 @@ class WorkerPool:
         self._table = UsageTable(self._usage_descriptor, config.workers)
         self._rows = Rows(usage_table.MAX_ROWS)
         self._assigned: Registry | None = None
+        self._has_started = False
         self._workers: dict[int, WorkerHandle] = {}
-        self._waiting: deque[tuple[socket.socket, str]] = deque()
+        self._waiting: deque[tuple[socket.socket, AcceptedConnection]] = deque()
         self._runs: list[asyncio.Task[None]] = []
         self._restarts = metrics.counter(
             "vcnode_vnagent_worker_restarts_total", "Workers that ended while they were needed."
@@ -160,7 +166,7 @@ class WorkerPool:
                     handle.has_applied(message)
                     self._pass_waiting()
                 case Report():
-                    handle.report = message
+                    handle.take_report(message)
                     self._metrics.report(handle.worker, message.metrics)
                 case PageWanted():
                     handle.desk.render(message)
@@ -173,10 +179,15 @@ class WorkerPool:
 
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()
+        looked_s = loop.time()
         while True:
+            before_s, looked_s = looked_s, loop.time()
             self.update()
             for handle in list(self._workers.values()):
-                fault = handle.fault(loop.time())
+                if looked_s - before_s > PAUSE_S:
+                    # This process, or the machine, was paused: messages have come that were not read yet.
+                    handle.postpone(looked_s)
+                fault = handle.fault(looked_s)
                 if fault:
                     _log.error("a worker is ended", worker=handle.worker, reason=fault)
                     handle.kill()
@@ -204,6 +215,12 @@ class WorkerPool:
             for row in self._rows.free(self._table.is_unused, now_s):
                 self._table.clear_row(row)
 
+    async def gather(self) -> None:
+        """Have all workers report what they count now, and wait for that for GATHER_S at most."""
+        awaited = [handle.request_report() for handle in self._workers.values()]
+        if awaited:
+            await asyncio.wait(awaited, timeout=GATHER_S)
+
     def reload(self) -> None:
         """SIGHUP, for the files that workers read themselves."""
         for handle in self._workers.values():
@@ -213,21 +230,21 @@ class WorkerPool:
 
     def accept(self, sock: socket.socket, host: str, token_port: TokenPort | None = None) -> None:
         """Pass a connection from a listener to the worker that has the fewest."""
-        if self._pass(sock, host):
+        accepted = AcceptedConnection(host, None if token_port is None else token_port.number)
+        if self._pass(sock, accepted):
             sock.close()
         elif len(self._waiting) < MAX_WAITING and not self._state.is_draining:
-            self._waiting.append((sock, host))
+            self._waiting.append((sock, accepted))
         else:
             sock.close()
 
-    def _pass(self, sock: socket.socket, host: str) -> bool:
+    def _pass(self, sock: socket.socket, accepted: AcceptedConnection) -> bool:
         serving = sorted(self._serving(), key=self._load)
-        return any(handle.pass_connection(sock, host) for handle in serving)
+        return any(handle.pass_connection(sock, accepted) for handle in serving)
 
     def _pass_waiting(self) -> None:
-        for _ in range(len(self._waiting)):
-            sock, host = self._waiting.popleft()
-            self.accept(sock, host)
+        while self._waiting and self._pass(*self._waiting[0]):
+            self._waiting.popleft()[0].close()
 
     def _load(self, handle: WorkerHandle) -> tuple[int, int]:
         """Its connections, with those on their way; of equal ones, the one that has had fewer is first."""
@@ -248,8 +265,12 @@ class WorkerPool:
         return len(self._serving())
 
     def wait_reason(self) -> str | None:
-        """Why the pool does not serve; None while a worker does."""
-        return None if self._serving() else "no worker serves yet"
+        """Why the pool is not ready: at the start all workers must serve, later one. None while it is."""
+        count = self.serving_count
+        self._has_started = self._has_started or count == self._config.workers
+        if count and self._has_started:
+            return None
+        return f"{count} of {self._config.workers} workers serve"
 
     def lines(self) -> list[str]:
         """The state of the workers, and of their audit logs, for `/readyz`."""

@@ -32,6 +32,7 @@ from vnagent.reload import Reloader
 from vnagent.request_log import RequestLog
 from vnagent.state import AgentState
 from vnagent.tenant_server import TenantServer
+from vnagent.token_ports import ConfiguredTokenPort
 from vnagent.transport.poller import SocketPoller
 from vnagent.trust import tenants_context, tokens_context
 from vnagent.upstream.configured import upstream_of
@@ -39,6 +40,7 @@ from vnagent.workers import messages
 from vnagent.workers.audit_turn import AuditTurn
 from vnagent.workers.channel import Channel, ChannelClosedError
 from vnagent.workers.messages import (
+    AcceptedConnection,
     Conditions,
     Drain,
     PageFailed,
@@ -47,6 +49,7 @@ from vnagent.workers.messages import (
     PodsRead,
     Reload,
     Report,
+    ReportWanted,
     Setup,
     Started,
     TenantsApplied,
@@ -116,8 +119,14 @@ class Worker:
             is_audit_required=config.audit.required,
         )
         self._server = TenantServer(loop, self._state, dispatcher)
-        self._reloader = Reloader((self._upstream.reloadable,), self._metrics.reloads)
+        now_s = loop.time()
+        self._token_ports = {
+            each.port: ConfiguredTokenPort(each, self._metrics, now_s) for each in config.token_listeners
+        }
+        keys = (each.reloadable for each in self._token_ports.values())
+        self._reloader = Reloader((self._upstream.reloadable, *keys), self._metrics.reloads)
         self._accepted_count = 0
+        self._report_request = 0
         self._rebuild: asyncio.TimerHandle | None = None
 
     def _peers_of(self, tenant: str) -> PeerUsage:
@@ -150,6 +159,9 @@ class Worker:
                     self._pages.answer(message)
                 case PodsRead():
                     self._pods.answer(message)
+                case ReportWanted(request=request):
+                    self._report_request = request
+                    self._send_report()
                 case Reload():
                     self._reload()
                 case Drain(seconds=seconds):
@@ -175,7 +187,9 @@ class Worker:
             return False
         self._accepted_count += 1
         if descriptors:
-            self._server.accept(socket.socket(fileno=descriptors[0]), data.decode())
+            accepted = AcceptedConnection.decode(data)
+            token_port = None if accepted.token_port is None else self._token_ports[accepted.token_port].port
+            self._server.accept(socket.socket(fileno=descriptors[0]), accepted.host, token_port)
         else:
             # The process has no descriptor left, and the kernel has closed this one: the next one has room.
             self._server.make_room()
@@ -247,6 +261,7 @@ class Worker:
         pool = self._upstream.pool
         self._channel.send(
             Report(
+                self._report_request,
                 self._metrics.registry.snapshot(),
                 len(self._state.connections),
                 len(self._state.tunnels),

@@ -13,7 +13,16 @@ from daemonkit import logs
 from tenancy.registry import Registry
 from vnagent.state import AgentState
 from vnagent.workers.channel import Channel
-from vnagent.workers.messages import Conditions, PodsChanged, Report, Setup, TenantsApplied, TenantsChanged
+from vnagent.workers.messages import (
+    AcceptedConnection,
+    Conditions,
+    PodsChanged,
+    Report,
+    ReportWanted,
+    Setup,
+    TenantsApplied,
+    TenantsChanged,
+)
 from vnagent.workers.page_desk import PageDesk
 from vnagent.workers.rows import Rows
 
@@ -58,6 +67,9 @@ class WorkerHandle:
         self.channel = channel
         self.desk = desk
         self.report: Report | None = None
+        # Wait for the report of a request, by its number.
+        self._awaited: dict[int, asyncio.Future[None]] = {}
+        self._request_count = 0
         self.applied = 0
         self.problem = ""
         self.sent_count = 0
@@ -110,10 +122,10 @@ class WorkerHandle:
             self.channel.send(conditions)
             sent.conditions = conditions
 
-    def pass_connection(self, sock: socket.socket, host: str) -> bool:
-        """Have the worker serve a connection from the address `host`; False if it takes none now."""
+    def pass_connection(self, sock: socket.socket, accepted: AcceptedConnection) -> bool:
+        """Have the worker serve a connection; False if it takes none now."""
         try:
-            socket.send_fds(self._connections, [host.encode()], [sock.fileno()])
+            socket.send_fds(self._connections, [accepted.encode()], [sock.fileno()])
         except OSError:
             return False
         self.sent_count += 1
@@ -126,9 +138,32 @@ class WorkerHandle:
         if self.is_current:
             self._awaits_since_s = None
 
+    def request_report(self) -> "asyncio.Future[None]":
+        """Have the worker report now. Done when it has, or has ended."""
+        self._request_count += 1
+        future = self._awaited[self._request_count] = asyncio.get_running_loop().create_future()
+        self.channel.send(ReportWanted(self._request_count))
+        return future
+
+    def take_report(self, report: Report) -> None:
+        self.report = report
+        self._end_requests(report.request)
+
+    def _end_requests(self, last: int) -> None:
+        for request in [each for each in self._awaited if each <= last]:
+            future = self._awaited.pop(request)
+            if not future.done():
+                future.set_result(None)
+
     def heard(self, now_s: float) -> None:
         """Any message has come."""
         self._heard_s = now_s
+
+    def postpone(self, now_s: float) -> None:
+        """Expect of the worker from now on what it had to do by now."""
+        self._heard_s = now_s
+        if self._awaits_since_s is not None:
+            self._awaits_since_s = now_s
 
     def fault(self, now_s: float) -> str:
         """Why the worker must be ended; empty while it works."""
@@ -157,6 +192,7 @@ class WorkerHandle:
 
     def close(self) -> None:
         """The process has ended."""
+        self._end_requests(self._request_count)
         self.desk.close()
         self.channel.close()
         self._connections.close()

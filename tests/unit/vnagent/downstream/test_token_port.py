@@ -39,7 +39,7 @@ class PortUnderTest:
         self.refused: list[str] = []
         self.key = CountingKey()
         terms = TokenTerms("ten-a", ISSUER, AUDIENCE, frozenset({SUBJECT}))
-        self.port = TokenPort(terms, self.refused.append, 0.0)
+        self.port = TokenPort(10551, terms, self.refused.append, 0.0)
         self.port.use_keys({"key-1": self.key})
 
     def ask(
