@@ -49,6 +49,7 @@ COMPILED = (
     "vnagent/transport/tunnel.py",
     "vnagent/upstream/kubelet.py",
     "vnagent/upstream/kubelet_session.py",
+    "vnagent/workers/usage_table.py",
 )
 
 

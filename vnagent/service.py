@@ -39,7 +39,7 @@ from vnagent.transport.poller import SocketPoller
 from vnagent.trust import spiffe_trust
 from vnagent.upstream.configured import upstream_of
 from vnagent.upstream.facts_reader import FactsReader
-from vnagent.workers.metric_sums import SummedRegistry
+from vnagent.workers.merged_metrics import MergedRegistry
 
 if TYPE_CHECKING:
     from vnagent.workers.pool import WorkerPool
@@ -70,7 +70,7 @@ class Service:
         """
         self._config = config
         loop = asyncio.get_running_loop()
-        self._registry = SummedRegistry()
+        self._registry = MergedRegistry()
         self._metrics = AgentMetrics(self._registry)
         self._shell = DaemonShell("vn-agent", node_name=config.node_name, stops_on_failure=False)
         self._tasks = self._shell.tasks

@@ -72,8 +72,6 @@ class AgentState:
         # One bound method for all tunnels: one for each would be a part of a tunnel's size.
         self.on_tunnel_close: Callable[[Tunnel], None] = self._end_tunnel
         self.is_draining = False
-        # Called whenever tenants or pods have changed.
-        self.on_change: Callable[[], None] = _ignore
         self._drained = asyncio.Event()
         self._usages: dict[str, TenantUsage] = {}
         burst, rate = UNKNOWN_LINES_BURST, UNKNOWN_LINES_PER_S
@@ -108,12 +106,10 @@ class AgentState:
         for tunnel in list(self.tunnels):
             if _is_revoked(tunnel.identity, registry):
                 tunnel.abort()
-        self.on_change()
 
     def serve_pods(self, index: OwnerIndex, problems: tuple[str, ...]) -> None:
         """Decide by these pods from now on. Streams to a deleted pod end with the pod."""
         self.index, self.pod_problems = index, problems
-        self.on_change()
 
     def end_expired(self, now_s: float) -> None:
         """End what was opened by certificates that have expired. `now_s` is of the wall clock."""
@@ -254,10 +250,6 @@ class AgentState:
     def _check_drained(self) -> None:
         if self.is_draining and not self.tunnels and not self.connections:
             self._drained.set()
-
-
-def _ignore() -> None:
-    """Without workers a change is complete once it is stored."""
 
 
 def _is_revoked(identified: object, registry: Registry) -> bool:

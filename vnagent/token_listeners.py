@@ -127,12 +127,12 @@ class _TokenListener:
         except OSError as error:
             if listener is not None:
                 listener.stop()
-            self._report_unbound(error)
+            self._report_bind_failure(error)
             return None
         self._listener, self._bind_problem = listener, ""
         return listener
 
-    def _report_unbound(self, error: OSError) -> None:
+    def _report_bind_failure(self, error: OSError) -> None:
         problem = f"the port cannot be bound: {describe(error)[0]}"
         if problem != self._bind_problem:
             _log.error(

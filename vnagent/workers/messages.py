@@ -49,7 +49,7 @@ class PodsChanged(msgspec.Struct, tag=True, frozen=True):
     pods: tuple[Owned, ...]
 
 
-class Conditions(msgspec.Struct, tag=True, frozen=True):
+class WorkerConditions(msgspec.Struct, tag=True, frozen=True):
     """Whether the source of pods cannot be read now, and the level of the log."""
 
     are_pods_stale: bool
@@ -57,7 +57,7 @@ class Conditions(msgspec.Struct, tag=True, frozen=True):
 
 
 class PageRendered(msgspec.Struct, tag=True, frozen=True):
-    """The answer to `PageWanted`. `number` counts the tenant's renders."""
+    """The answer to `PageRequested`. `number` counts the tenant's renders."""
 
     request: int
     number: int
@@ -67,8 +67,8 @@ class PageRendered(msgspec.Struct, tag=True, frozen=True):
 
 
 class PageFailed(msgspec.Struct, tag=True, frozen=True):
-    """A page that `PageWanted` asked for cannot be had: `fetch_reason` of the kubelet's; `wait_s` where the
-    tenant is above its rate; without either it is malformed."""
+    """A page cannot be had. `fetch_reason`: the kubelet's, `wait_s`: the tenant is above its rate; without
+    either it is malformed."""
 
     request: int
     fetch_reason: str | None = None
@@ -76,14 +76,14 @@ class PageFailed(msgspec.Struct, tag=True, frozen=True):
 
 
 class PodsRead(msgspec.Struct, tag=True, frozen=True):
-    """The answer to `PodsWanted`, behind the pods that were read. `is_read` is False after a failure."""
+    """The answer to `PodsRequested`, behind the pods that were read. `is_read` is False after a failure."""
 
     request: int
     is_read: bool
 
 
-class ReportWanted(msgspec.Struct, tag=True, frozen=True):
-    """Report now, with the same `request`."""
+class ReportRequested(msgspec.Struct, tag=True, frozen=True):
+    """WorkerReport now, with the same `request`."""
 
     request: int
 
@@ -109,7 +109,7 @@ class TenantsApplied(msgspec.Struct, tag=True, frozen=True):
     problem: str
 
 
-class PageWanted(msgspec.Struct, tag=True, frozen=True):
+class PageRequested(msgspec.Struct, tag=True, frozen=True):
     """Render a page for a tenant. The tenant's next page waits until `PageEnded`."""
 
     request: int
@@ -123,15 +123,15 @@ class PageEnded(msgspec.Struct, tag=True, frozen=True):
     request: int
 
 
-class PodsWanted(msgspec.Struct, tag=True, frozen=True):
+class PodsRequested(msgspec.Struct, tag=True, frozen=True):
     """Read the node's pods now."""
 
     request: int
 
 
-class Report(msgspec.Struct, tag=True, frozen=True):
+class WorkerReport(msgspec.Struct, tag=True, frozen=True):
     """What a worker counts. `stream_protocols`: what streams have shown of the kubelet, as in /status.
-    `request` is that of the last `ReportWanted`, 0 before the first.
+    `request` is that of the last `ReportRequested`, 0 before the first.
     """
 
     request: int
@@ -163,15 +163,15 @@ ToWorker = (
     Setup
     | TenantsChanged
     | PodsChanged
-    | Conditions
+    | WorkerConditions
     | PageRendered
     | PageFailed
     | PodsRead
     | Reload
-    | ReportWanted
+    | ReportRequested
     | Drain
 )
-ToMain = Started | TenantsApplied | PageWanted | PageEnded | PodsWanted | Report
+ToMain = Started | TenantsApplied | PageRequested | PageEnded | PodsRequested | WorkerReport
 
 
 def encode(message: ToWorker | ToMain) -> bytes:

@@ -22,29 +22,29 @@ from vnagent.exchange.page import RenderedPages
 from vnagent.sources.port import PodsOnDemand
 from vnagent.state import AgentState
 from vnagent.workers import usage_table
-from vnagent.workers.channel import Channel, ChannelClosedError
+from vnagent.workers.merged_metrics import MergedRegistry
+from vnagent.workers.message_stream import MessageStream, StreamClosedError
 from vnagent.workers.messages import (
     AcceptedConnection,
-    Conditions,
     Drain,
     PageEnded,
-    PageWanted,
-    PodsWanted,
+    PageRequested,
+    PodsRequested,
     Reload,
-    Report,
     Setup,
     Started,
     TenantsApplied,
+    WorkerConditions,
+    WorkerReport,
 )
-from vnagent.workers.metric_sums import SummedRegistry
-from vnagent.workers.page_desk import PageDesk
 from vnagent.workers.rows import Rows
 from vnagent.workers.usage_table import UsageTable
 from vnagent.workers.worker_handle import WorkerHandle, start_worker
+from vnagent.workers.worker_requests import WorkerRequests
 
-# How often conditions, which change by themselves, are looked at.
-LOOK_S = 0.2
-# A look that comes so late tells nothing about the workers.
+# How often workers get what has changed of tenants, pods and conditions.
+UPDATE_S = 0.1
+# A turn of the supervision that comes so late tells nothing about the workers.
 PAUSE_S = 2.0
 # Connections without a worker that takes them: a start, or an end of all at once, lasts half a second.
 MAX_WAITING = 1_024
@@ -65,7 +65,7 @@ class WorkerPool:
         config: VnAgentConfiguration,
         state: AgentState,
         pages: RenderedPages,
-        metrics: SummedRegistry,
+        metrics: MergedRegistry,
         tasks: Tasks,
         *,
         refreshable: PodsOnDemand | None,
@@ -86,14 +86,13 @@ class WorkerPool:
         self._has_started = False
         self._workers: dict[int, WorkerHandle] = {}
         self._waiting: deque[tuple[socket.socket, AcceptedConnection]] = deque()
-        self._runs: list[asyncio.Task[None]] = []
-        self._restarts = metrics.counter(
-            "vcnode_vnagent_worker_restarts_total", "Workers that ended while they were needed."
+        self._worker_tasks: list[asyncio.Task[None]] = []
+        self._ended_count = metrics.counter(
+            "vcnode_vnagent_workers_ended_total", "Workers that ended while they were needed."
         )
         metrics.gauge_function(
             "vcnode_vnagent_workers", "Workers that serve connections.", lambda: self.serving_count
         )
-        state.on_change = self.update
 
     # ---- life
 
@@ -101,8 +100,8 @@ class WorkerPool:
         """Start all workers; they serve once they have tenants."""
         self._assign_rows()
         for worker in range(self._config.workers):
-            self._runs.append(self._tasks.spawn(self._keep(worker), f"worker {worker}"))
-        self._tasks.spawn(self._look(), "workers")
+            self._worker_tasks.append(self._tasks.spawn(self._keep(worker), f"worker {worker}"))
+        self._tasks.spawn(self._supervise(), "workers")
 
     async def _keep(self, worker: int) -> None:
         """Run a worker until the drain, and another one whenever it ends."""
@@ -113,7 +112,9 @@ class WorkerPool:
             failures += 1
             try:
                 handle = await start_worker(
-                    Setup(self._config, worker, self._config.workers), self._usage_descriptor, self._desk
+                    Setup(self._config, worker, self._config.workers),
+                    self._usage_descriptor,
+                    self._requests_of,
                 )
             except OSError as error:
                 _log.error("a worker cannot be started", worker=worker, error=error)
@@ -135,7 +136,7 @@ class WorkerPool:
                 worker=worker,
                 code=code,
             )
-            self._restarts.inc()
+            self._ended_count.inc()
 
     def _is_draining(self) -> bool:
         return self._state.is_draining
@@ -146,8 +147,8 @@ class WorkerPool:
         self._metrics.end(handle.worker)
         self._table.clear_worker(handle.worker, self._rows.row_count)
 
-    def _desk(self, channel: Channel) -> PageDesk:
-        return PageDesk(channel, self._state, self._pages, self._refreshable, self._tasks, self.update)
+    def _requests_of(self, channel: MessageStream) -> WorkerRequests:
+        return WorkerRequests(channel, self._state, self._pages, self._refreshable, self._tasks, self.update)
 
     async def _follow(self, handle: WorkerHandle) -> None:
         """Act on what the worker sends, until it ends."""
@@ -155,44 +156,44 @@ class WorkerPool:
         while True:
             try:
                 message = await handle.channel.receive_for_main()
-            except ChannelClosedError:
+            except StreamClosedError:
                 return
             except ValueError as error:
                 _log.error("a worker has sent what cannot be read", worker=handle.worker, error=error)
                 return
-            handle.heard(loop.time())
+            handle.message_received(loop.time())
             match message:
                 case TenantsApplied():
-                    handle.has_applied(message)
+                    handle.take_applied(message)
                     self._pass_waiting()
-                case Report():
+                case WorkerReport():
                     handle.take_report(message)
                     self._metrics.report(handle.worker, message.metrics)
-                case PageWanted():
-                    handle.desk.render(message)
+                case PageRequested():
+                    handle.requests.render(message)
                 case PageEnded(request=request):
-                    handle.desk.end(request)
-                case PodsWanted(request=request):
-                    handle.desk.read_pods(request)
+                    handle.requests.end(request)
+                case PodsRequested(request=request):
+                    handle.requests.read_pods(request)
                 case Started():
                     _log.info("worker started", worker=handle.worker, pid=handle.process.pid)
 
-    async def _look(self) -> None:
+    async def _supervise(self) -> None:
         loop = asyncio.get_running_loop()
-        looked_s = loop.time()
+        now_s = loop.time()
         while True:
-            before_s, looked_s = looked_s, loop.time()
+            before_s, now_s = now_s, loop.time()
             self.update()
             for handle in list(self._workers.values()):
-                if looked_s - before_s > PAUSE_S:
+                if now_s - before_s > PAUSE_S:
                     # This process, or the machine, was paused: messages have come that were not read yet.
-                    handle.postpone(looked_s)
-                fault = handle.fault(looked_s)
+                    handle.restart_deadlines(now_s)
+                fault = handle.fault(now_s)
                 if fault:
                     _log.error("a worker is ended", worker=handle.worker, reason=fault)
                     handle.kill()
             self._pass_waiting()
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(UPDATE_S)
 
     # ---- what all workers get
 
@@ -203,7 +204,7 @@ class WorkerPool:
             self._update(handle)
 
     def _update(self, handle: WorkerHandle) -> None:
-        conditions = Conditions(self._are_pods_stale(), logs.level_name())
+        conditions = WorkerConditions(self._are_pods_stale(), logs.level_name())
         handle.update(self._state, self._rows, conditions, asyncio.get_running_loop().time())
 
     def _assign_rows(self) -> None:
@@ -296,7 +297,7 @@ class WorkerPool:
             for handle in self._workers.values()
         ]
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[WorkerReport]:
         """What the workers have reported last."""
         return [each.report for each in self._workers.values() if each.report is not None]
 
@@ -311,12 +312,12 @@ class WorkerPool:
         _log.info("shutting down: workers finish their streams", seconds=seconds)
         for handle in self._workers.values():
             handle.channel.send(Drain(seconds))
-        if self._runs:
-            await asyncio.wait(self._runs, timeout=seconds + END_S)
+        if self._worker_tasks:
+            await asyncio.wait(self._worker_tasks, timeout=seconds + END_S)
         for handle in list(self._workers.values()):
             _log.error("a worker did not end in time", worker=handle.worker)
             handle.kill()
-        if self._runs:
-            await asyncio.wait(self._runs, timeout=END_S)
+        if self._worker_tasks:
+            await asyncio.wait(self._worker_tasks, timeout=END_S)
         await self._state.drain(0.0)
         os.close(self._usage_descriptor)

@@ -38,22 +38,22 @@ from vnagent.trust import tenants_context, tokens_context
 from vnagent.upstream.configured import upstream_of
 from vnagent.workers import messages
 from vnagent.workers.audit_turn import AuditTurn
-from vnagent.workers.channel import Channel, ChannelClosedError
+from vnagent.workers.message_stream import MessageStream, StreamClosedError
 from vnagent.workers.messages import (
     AcceptedConnection,
-    Conditions,
     Drain,
     PageFailed,
     PageRendered,
     PodsChanged,
     PodsRead,
     Reload,
-    Report,
-    ReportWanted,
+    ReportRequested,
     Setup,
     Started,
     TenantsApplied,
     TenantsChanged,
+    WorkerConditions,
+    WorkerReport,
 )
 from vnagent.workers.remote import RemotePages, RemotePods
 from vnagent.workers.usage_table import UsageTable
@@ -78,7 +78,7 @@ class Worker:
     """Everything that a worker has, from its start to its end."""
 
     def __init__(
-        self, setup: Setup, channel: Channel, connections: socket.socket, usage_descriptor: int
+        self, setup: Setup, channel: MessageStream, connections: socket.socket, usage_descriptor: int
     ) -> None:
         """Nothing is served yet. Raises TlsError, OSError."""
         loop = asyncio.get_running_loop()
@@ -134,7 +134,7 @@ class Worker:
         return NO_PEERS if row is None else self._table.peers(row, self._worker)
 
     async def run(self) -> None:
-        """Serve until the main process has it drain, or ends. Raises ChannelClosedError for the latter."""
+        """Serve until the main process has it drain, or ends. Raises StreamClosedError for the latter."""
         self._poller.start()
         await self._upstream.start()
         await self._server.start()
@@ -152,14 +152,14 @@ class Worker:
                     self._serve_tenants(message)
                 case PodsChanged(pods=pods):
                     self._state.serve_pods(OwnerIndex(pods), ())
-                case Conditions(are_pods_stale=are_stale, log_level=level):
+                case WorkerConditions(are_pods_stale=are_stale, log_level=level):
                     self._are_pods_stale = are_stale
                     logs.set_level(level)
                 case PageRendered() | PageFailed():
                     self._pages.answer(message)
                 case PodsRead():
                     self._pods.answer(message)
-                case ReportWanted(request=request):
+                case ReportRequested(request=request):
                     self._report_request = request
                     self._send_report()
                 case Reload():
@@ -260,7 +260,7 @@ class Worker:
     def _send_report(self) -> None:
         pool = self._upstream.pool
         self._channel.send(
-            Report(
+            WorkerReport(
                 self._report_request,
                 self._metrics.registry.snapshot(),
                 len(self._state.connections),
@@ -290,10 +290,10 @@ class Worker:
 
 
 async def _serve(setup: Setup, control: socket.socket, connections: socket.socket, usage: int) -> None:
-    channel = await Channel.open(control)
+    channel = await MessageStream.open(control)
     worker = Worker(setup, channel, connections, usage)
     try:
-        with contextlib.suppress(ChannelClosedError):
+        with contextlib.suppress(StreamClosedError):
             await worker.run()
     finally:
         await worker.stop()

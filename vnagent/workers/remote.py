@@ -15,14 +15,14 @@ from vnagent.core.requests import PageRequest
 from vnagent.exchange.page_service import PageQueueTimeoutError, RenderedPage
 from vnagent.pages.page import PageError
 from vnagent.upstream.page_fetch import FetchError
-from vnagent.workers.channel import Channel
+from vnagent.workers.message_stream import MessageStream
 from vnagent.workers.messages import (
     PageEnded,
     PageFailed,
     PageRendered,
-    PageWanted,
+    PageRequested,
     PodsRead,
-    PodsWanted,
+    PodsRequested,
 )
 
 Answer = TypeVar("Answer")
@@ -57,7 +57,7 @@ class _Pending(dict[int, "asyncio.Future[Answer]"]):
 class RemotePages:
     """Pages that the main process renders."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: MessageStream) -> None:
         self._channel = channel
         self._pending: _Pending[PageAnswer] = _Pending()
 
@@ -70,7 +70,7 @@ class RemotePages:
         Raises FetchError, PageError or PageQueueTimeoutError.
         """
         with self._pending.request() as (number, future):
-            self._channel.send(PageWanted(number, page, tenant))
+            self._channel.send(PageRequested(number, page, tenant))
             try:
                 answer = await future
                 if isinstance(answer, PageFailed):
@@ -94,14 +94,14 @@ def _failure(failed: PageFailed) -> Exception:
 class RemotePods:
     """The source of pods, which the main process reads. A successful read comes behind its pods."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: MessageStream) -> None:
         self._channel = channel
         self._pending: _Pending[PodsRead] = _Pending()
 
     async def refresh(self) -> bool:
         """Wait until a read that begins from now on is applied; False if it failed or took too long."""
         with self._pending.request() as (number, future):
-            self._channel.send(PodsWanted(number))
+            self._channel.send(PodsRequested(number))
             return (await future).is_read
 
     def answer(self, answer: PodsRead) -> None:

@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from daemonkit import logs
 from tenancy.registry import Registry
 from vnagent.state import AgentState
-from vnagent.workers.channel import Channel
+from vnagent.workers.message_stream import MessageStream
 from vnagent.workers.messages import (
     AcceptedConnection,
-    Conditions,
     PodsChanged,
-    Report,
-    ReportWanted,
+    ReportRequested,
     Setup,
     TenantsApplied,
     TenantsChanged,
+    WorkerConditions,
+    WorkerReport,
 )
-from vnagent.workers.page_desk import PageDesk
 from vnagent.workers.rows import Rows
+from vnagent.workers.worker_requests import WorkerRequests
 
 # vnagent.__main__ takes it.
 ARGUMENT = "--worker"
@@ -46,7 +46,7 @@ class _Sent:
 
     registry: Registry | None = None
     index: object = None
-    conditions: Conditions | None = None
+    conditions: WorkerConditions | None = None
 
 
 class WorkerHandle:
@@ -56,17 +56,17 @@ class WorkerHandle:
         self,
         worker: int,
         process: asyncio.subprocess.Process,
-        channel: Channel,
+        channel: MessageStream,
         connections: socket.socket,
-        desk: PageDesk,
+        requests: WorkerRequests,
         now_s: float,
     ) -> None:
         """`connections` passes accepted sockets."""
         self.worker = worker
         self.process = process
         self.channel = channel
-        self.desk = desk
-        self.report: Report | None = None
+        self.requests = requests
+        self.report: WorkerReport | None = None
         # Wait for the report of a request, by its number.
         self._awaited: dict[int, asyncio.Future[None]] = {}
         self._request_count = 0
@@ -76,8 +76,8 @@ class WorkerHandle:
         self._connections = connections
         self._sent = _Sent()
         self._generation = 0
-        self._awaits_since_s: float | None = None
-        self._heard_s = now_s
+        self._pending_since_s: float | None = None
+        self._received_s = now_s
 
     @property
     def is_serving(self) -> bool:
@@ -91,7 +91,7 @@ class WorkerHandle:
 
     # ---- to the worker
 
-    def update(self, state: AgentState, rows: Rows, conditions: Conditions, now_s: float) -> None:
+    def update(self, state: AgentState, rows: Rows, conditions: WorkerConditions, now_s: float) -> None:
         """Send what has changed since the last time."""
         sent, registry = self._sent, state.registry
         if sent.registry is not registry:
@@ -103,8 +103,8 @@ class WorkerHandle:
             }
             removed = tuple(before.keys() - registry.sources.keys())
             self._generation += 1
-            if self._awaits_since_s is None:
-                self._awaits_since_s = now_s
+            if self._pending_since_s is None:
+                self._pending_since_s = now_s
             self.channel.send(
                 TenantsChanged(
                     self._generation,
@@ -133,19 +133,20 @@ class WorkerHandle:
 
     # ---- from the worker
 
-    def has_applied(self, applied: TenantsApplied) -> None:
+    def take_applied(self, applied: TenantsApplied) -> None:
+        """The worker has applied a change of tenants."""
         self.applied, self.problem = applied.generation, applied.problem
         if self.is_current:
-            self._awaits_since_s = None
+            self._pending_since_s = None
 
     def request_report(self) -> "asyncio.Future[None]":
         """Have the worker report now. Done when it has, or has ended."""
         self._request_count += 1
         future = self._awaited[self._request_count] = asyncio.get_running_loop().create_future()
-        self.channel.send(ReportWanted(self._request_count))
+        self.channel.send(ReportRequested(self._request_count))
         return future
 
-    def take_report(self, report: Report) -> None:
+    def take_report(self, report: WorkerReport) -> None:
         self.report = report
         self._end_requests(report.request)
 
@@ -155,21 +156,21 @@ class WorkerHandle:
             if not future.done():
                 future.set_result(None)
 
-    def heard(self, now_s: float) -> None:
+    def message_received(self, now_s: float) -> None:
         """Any message has come."""
-        self._heard_s = now_s
+        self._received_s = now_s
 
-    def postpone(self, now_s: float) -> None:
+    def restart_deadlines(self, now_s: float) -> None:
         """Expect of the worker from now on what it had to do by now."""
-        self._heard_s = now_s
-        if self._awaits_since_s is not None:
-            self._awaits_since_s = now_s
+        self._received_s = now_s
+        if self._pending_since_s is not None:
+            self._pending_since_s = now_s
 
     def fault(self, now_s: float) -> str:
         """Why the worker must be ended; empty while it works."""
-        if self._awaits_since_s is not None and now_s - self._awaits_since_s > APPLY_S and self.is_serving:
+        if self._pending_since_s is not None and now_s - self._pending_since_s > APPLY_S and self.is_serving:
             return "it has not applied a change of tenants"
-        if now_s - self._heard_s > SILENT_S:
+        if now_s - self._received_s > SILENT_S:
             return "it does not answer"
         if self.channel.unsent_bytes > MAX_UNSENT_BYTES:
             return "it does not read"
@@ -193,13 +194,13 @@ class WorkerHandle:
     def close(self) -> None:
         """The process has ended."""
         self._end_requests(self._request_count)
-        self.desk.close()
+        self.requests.close()
         self.channel.close()
         self._connections.close()
 
 
 async def start_worker(
-    setup: Setup, usage_descriptor: int, desk_of: Callable[[Channel], PageDesk]
+    setup: Setup, usage_descriptor: int, requests_of: Callable[[MessageStream], WorkerRequests]
 ) -> WorkerHandle:
     """Start the same program as this one, as a worker. Raises OSError."""
     ours, theirs = socket.socketpair()
@@ -216,10 +217,10 @@ async def start_worker(
             connections.close()
             raise
     connections.setblocking(False)
-    channel = await Channel.open(ours)
+    channel = await MessageStream.open(ours)
     channel.send(setup)
     now_s = asyncio.get_running_loop().time()
-    return WorkerHandle(setup.worker, process, channel, connections, desk_of(channel), now_s)
+    return WorkerHandle(setup.worker, process, channel, connections, requests_of(channel), now_s)
 
 
 def _program() -> list[str]:

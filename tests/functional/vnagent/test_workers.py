@@ -160,7 +160,7 @@ def test_an_ended_worker_is_replaced(node: AgentNode) -> None:
         assert statuses.count(200) == CONNECTIONS // WORKERS
         wait_until(lambda: len(serving(node)) == WORKERS, within_s=DEADLINE_S)
         assert node.daemon.metric("vcnode_vnagent_requests_total") == before + CONNECTIONS // WORKERS
-        assert node.daemon.metric("vcnode_vnagent_worker_restarts_total") == 1
+        assert node.daemon.metric("vcnode_vnagent_workers_ended_total") == 1
     with connections(node, "ten-b", 2) as clients:
         for client in clients:
             client.send(head("GET /containerLogs/web/bank/app"))
@@ -339,4 +339,4 @@ def test_a_worker_out_of_descriptors_closes_one(node: AgentNode) -> None:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (hard, hard))
     assert len(serving(node)) == WORKERS
     wait_until(lambda: status_of(node.logs("ten-a", "web", "shop")) == 200, within_s=DEADLINE_S)
-    assert node.daemon.metric("vcnode_vnagent_worker_restarts_total") == 0
+    assert node.daemon.metric("vcnode_vnagent_workers_ended_total") == 0

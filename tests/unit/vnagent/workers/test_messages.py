@@ -16,24 +16,24 @@ from vnagent.metrics import AgentMetrics
 from vnagent.workers import messages
 from vnagent.workers.messages import (
     AcceptedConnection,
-    Conditions,
     Drain,
     PageEnded,
     PageFailed,
     PageRendered,
-    PageWanted,
+    PageRequested,
     PodsChanged,
     PodsRead,
-    PodsWanted,
+    PodsRequested,
     Reload,
-    Report,
-    ReportWanted,
+    ReportRequested,
     Setup,
     Started,
     TenantsApplied,
     TenantsChanged,
     ToMain,
     ToWorker,
+    WorkerConditions,
+    WorkerReport,
 )
 
 CONFIG = VnAgentConfiguration(
@@ -63,11 +63,11 @@ def content_of(message: ToWorker | ToMain) -> bytes:
         TenantsChanged(3, {"a.yaml": TENANT}, ("b.yaml",), {"ten-a": 0}, SpiffeTrust((b"\x30",), "super")),
         TenantsChanged(1, {}, (), {}, None),
         PodsChanged((POD,)),
-        Conditions(are_pods_stale=True, log_level="debug"),
+        WorkerConditions(are_pods_stale=True, log_level="debug"),
         PageRendered(9, 2, "text/plain", b"\x00page", None),
         PageFailed(9, fetch_reason="kubelet-timeout"),
         PodsRead(5, is_read=False),
-        ReportWanted(7),
+        ReportRequested(7),
         Reload(),
         Drain(10.0),
     ],
@@ -88,10 +88,10 @@ def metrics() -> Registry:
     [
         Started(),
         TenantsApplied(3, "serving.key: does not match"),
-        PageWanted(9, PageRequest(Endpoint.PODS, False, False, accepts_gzip=True), "ten-a"),
+        PageRequested(9, PageRequest(Endpoint.PODS, False, False, accepts_gzip=True), "ten-a"),
         PageEnded(9),
-        PodsWanted(5),
-        Report(
+        PodsRequested(5),
+        WorkerReport(
             7,
             metrics().snapshot(),
             3,

@@ -12,17 +12,17 @@ from vnagent.pages.page import PageError
 from vnagent.sources.port import PodsOnDemand
 from vnagent.state import AgentState
 from vnagent.upstream.page_fetch import FetchError
-from vnagent.workers.channel import Channel
-from vnagent.workers.messages import PageFailed, PageRendered, PageWanted, PodsRead
+from vnagent.workers.message_stream import MessageStream
+from vnagent.workers.messages import PageFailed, PageRendered, PageRequested, PodsRead
 
 
-class PageDesk:
+class WorkerRequests:
     """Serves one worker. `before_pods_read` is called before a read of the pods is answered, so that its pods
     are sent first."""
 
     def __init__(
         self,
-        channel: Channel,
+        channel: MessageStream,
         state: AgentState,
         pages: RenderedPages,
         pods: PodsOnDemand | None,
@@ -37,7 +37,7 @@ class PageDesk:
         self._before_pods_read = before_pods_read
         self._open: dict[int, asyncio.Task[None]] = {}
 
-    def render(self, wanted: PageWanted) -> None:
+    def render(self, wanted: PageRequested) -> None:
         """Render a page. The tenant's next one waits for `end`."""
         task = self._tasks.spawn(self._render(wanted), f"page of a worker {wanted.request}")
         self._open[wanted.request] = task
@@ -54,7 +54,7 @@ class PageDesk:
         for task in list(self._open.values()):
             task.cancel()
 
-    async def _render(self, wanted: PageWanted) -> None:
+    async def _render(self, wanted: PageRequested) -> None:
         number, channel, state = wanted.request, self._channel, self._state
         try:
             async with self._pages.rendered(wanted.page, lambda: state.index, wanted.tenant) as page:

@@ -4,10 +4,10 @@
 import pytest
 
 from daemonkit.metrics import Distribution, Registry
-from vnagent.workers.metric_sums import SummedRegistry
+from vnagent.workers.merged_metrics import MergedRegistry
 
 
-class Process:
+class CountingProcess:
     """The metrics of one process."""
 
     def __init__(self, registry: Registry) -> None:
@@ -22,12 +22,12 @@ def values(registry: Registry) -> dict[str, dict[tuple[str, ...], float | Distri
 
 
 @pytest.fixture
-def main() -> SummedRegistry:
-    return SummedRegistry()
+def main() -> MergedRegistry:
+    return MergedRegistry()
 
 
-def test_values_of_all_processes_are_summed(main: SummedRegistry) -> None:
-    own, one, other = Process(main), Process(Registry()), Process(Registry())
+def test_values_of_all_processes_are_summed(main: MergedRegistry) -> None:
+    own, one, other = CountingProcess(main), CountingProcess(Registry()), CountingProcess(Registry())
     own.open.set(1)
     for process, tenant in ((one, "a"), (one, "b"), (other, "b")):
         process.requests.labels(tenant).inc()
@@ -41,10 +41,10 @@ def test_values_of_all_processes_are_summed(main: SummedRegistry) -> None:
     assert found["seconds"] == {(): Distribution(((0.1, 0), (1.0, 3), (float("inf"), 3)), 1.5)}
 
 
-def test_counters_do_not_fall_when_a_worker_ends(main: SummedRegistry) -> None:
-    Process(main)
+def test_counters_do_not_fall_when_a_worker_ends(main: MergedRegistry) -> None:
+    CountingProcess(main)
     for _ in range(3):
-        worker = Process(Registry())
+        worker = CountingProcess(Registry())
         worker.requests.labels("a").inc(10)
         worker.open.set(4)
         worker.durations.observe(2.0)
@@ -58,7 +58,7 @@ def test_counters_do_not_fall_when_a_worker_ends(main: SummedRegistry) -> None:
     assert values(main) == found
 
 
-def test_a_name_that_the_main_process_lacks_is_left_out(main: SummedRegistry) -> None:
+def test_a_name_that_the_main_process_lacks_is_left_out(main: MergedRegistry) -> None:
     other = Registry()
     other.gauge("unknown", "Unknown.")
     main.report(0, other.snapshot())

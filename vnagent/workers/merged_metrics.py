@@ -8,7 +8,7 @@ from daemonkit.metrics import Distribution, Registry, Snapshot
 _Series = dict[tuple[str, ...], float | Distribution]
 
 
-class SummedRegistry(Registry):
+class MergedRegistry(Registry):
     """The main process' metrics, each with what the workers have reported of the same name added.
 
     A worker's metrics that the main process does not have are left out: both register the same ones.
@@ -27,16 +27,16 @@ class SummedRegistry(Registry):
         """The worker has ended. Its counters and histograms stay in the sums, or those would fall."""
         last = self._reports.pop(worker, ())
         kept = [each for each in last if each.kind != "gauge"]
-        self._ended = _sums((*self._ended, *kept))
+        self._ended = _merge((*self._ended, *kept))
 
     def snapshot(self) -> tuple[Snapshot, ...]:
         own = super().snapshot()
         names = {each.name for each in own}
         of_workers = [each for report in self._reports.values() for each in report]
-        return _sums(each for each in (*own, *self._ended, *of_workers) if each.name in names)
+        return _merge(each for each in (*own, *self._ended, *of_workers) if each.name in names)
 
 
-def _sums(snapshots: Iterable[Snapshot]) -> tuple[Snapshot, ...]:
+def _merge(snapshots: Iterable[Snapshot]) -> tuple[Snapshot, ...]:
     """One for each name, in the order in which the names come first."""
     first: dict[str, Snapshot] = {}
     series: dict[str, _Series] = {}
@@ -45,11 +45,11 @@ def _sums(snapshots: Iterable[Snapshot]) -> tuple[Snapshot, ...]:
         of_name = series.setdefault(each.name, {})
         for labels, value in each.series:
             before = of_name.get(labels)
-            of_name[labels] = value if before is None else _sum(before, value)
+            of_name[labels] = value if before is None else _add(before, value)
     return tuple(each._replace(series=tuple(series[name].items())) for name, each in first.items())
 
 
-def _sum(one: float | Distribution, other: float | Distribution) -> float | Distribution:
+def _add(one: float | Distribution, other: float | Distribution) -> float | Distribution:
     if isinstance(one, Distribution) and isinstance(other, Distribution):
         pairs = zip(one.buckets, other.buckets, strict=True)
         buckets = tuple((bound, count + more) for (bound, count), (_, more) in pairs)
