@@ -96,7 +96,7 @@ def _context(path: Path, access: Access, token: str | None) -> ssl.SSLContext:
     return client_context(authority, certificate, access.key_pem or access.key_file)
 
 
-async def resolve(host: str, port: int) -> str:
-    """An IP address of a DNS name. Raises OSError."""
+async def resolve(host: str, port: int) -> tuple[str, ...]:
+    """The IP addresses of a DNS name, in the order of the resolver (RFC 6724). Raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return str(found[0][4][0])
+    return tuple(dict.fromkeys(str(each[4][0]) for each in found))

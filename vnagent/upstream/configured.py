@@ -64,7 +64,7 @@ class ApiserverUpstream:
         self._kubeconfig = kubeconfig
         self._node_name = node_name
         self._access = access = self._load()
-        self._resolved = ""
+        self._resolved: tuple[str, ...] = ()
         self._is_resolved = True
         self.pool = KubeletPool(poller, self._address(), access.context, self._requests())
         watched = Watched(lambda: self._access.files)
@@ -78,8 +78,8 @@ class ApiserverUpstream:
 
     def _address(self) -> KubeletAddress:
         access = self._access
-        host = self._resolved if access.is_name else access.host
-        return KubeletAddress(host, access.port, access.server_name)
+        host, *others = (self._resolved or ("",)) if access.is_name else (access.host,)
+        return KubeletAddress(host, access.port, access.server_name, tuple(others))
 
     def _requests(self) -> ApiserverRequests:
         access = self._access
@@ -98,8 +98,8 @@ class ApiserverUpstream:
         return None
 
     async def start(self) -> None:
-        """Resolve the name of the server once, in RESOLVE_AGAIN_S at most; after a failure its last address
-        stays."""
+        """Resolve the name of the server once, in RESOLVE_AGAIN_S at most; after a failure its last addresses
+        stay."""
         access = self._access
         try:
             found = await self._resolve(access)
@@ -110,20 +110,20 @@ class ApiserverUpstream:
             return
         if access is self._access:
             self._resolved, self._is_resolved = found, True
-            self.pool.address = self._address()
+            self.pool.move(self._address())
 
     async def run(self) -> None:
-        """Follow the address of a DNS name, until cancelled."""
+        """Follow the addresses of a DNS name, until cancelled."""
         while True:
             await asyncio.sleep(RESOLVE_S if self._is_resolved else RESOLVE_AGAIN_S)
             await self.start()
 
-    async def _resolve(self, access: "ApiserverAccess") -> str:
-        """An address of the server; empty where its host is one. Raises TlsError."""
+    async def _resolve(self, access: "ApiserverAccess") -> tuple[str, ...]:
+        """The addresses of the server; none where its host is one. Raises TlsError."""
         from vnagent.upstream.apiserver import resolve
 
         if not access.is_name:
-            return ""
+            return ()
         try:
             async with asyncio.timeout(RESOLVE_AGAIN_S):
                 return await resolve(access.host, access.port)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from daemonkit.tls.client_session import ClientSession, clear_errors
+from vnagent.core.dial_order import DialOrder
 from vnagent.core.framing import Body, FramingError, body_of
 from vnagent.core.head import END_OF_HEAD, HeadError, ResponseHead, find_head, parse_response_head
 from vnagent.core.kubelet_facts import StreamProtocols
@@ -38,11 +39,15 @@ KEEPALIVE_S = 30
 
 @dataclass(frozen=True, slots=True)
 class KubeletAddress:
-    """The kubelet's address and the name in its certificate. `authority` is the value of the Host field."""
+    """The kubelet's address and the name in its certificate. `authority` is the value of the Host field.
+
+    A super API server may have `others`, addresses that are dialled when `host` cannot be reached.
+    """
 
     host: str
     port: int
     server_name: str
+    others: tuple[str, ...] = ()
     authority: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -82,6 +87,8 @@ class KubeletConnection:
         "_pool",
         "_request",
         "_timeout_s",
+        "dialled_host",
+        "failed_hosts",
         "generation",
         "group",
         "is_reused",
@@ -104,6 +111,8 @@ class KubeletConnection:
         self._buffer = b""
         self._body: Body | None = None
         self.is_reused = False
+        self.dialled_host = ""
+        self.failed_hosts: tuple[str, ...] = ()  # of dials for its request
         # Until the kubelet has answered, or the session was dropped.
         self.offered_session: ClientSession | None = None
         self.verified_at_s = 0.0  # when its handshake ended
@@ -184,6 +193,7 @@ class KubeletConnection:
 
     def on_handshake(self) -> None:
         self._is_established = True
+        self.failed_hosts = ()
         if self.transport is None:
             return
         self.verified_at_s = self._pool.poller.now
@@ -267,9 +277,12 @@ class KubeletConnection:
             exchange.on_response_end()
             return
         may_be_session = self._report_session()
-        # It was dialled before there was a request, or may have failed for its offered session. The
-        # kubelet has not seen the request then.
-        may_dial_again = self.is_reused or (may_be_session and reason is not EndReason.UNTRUSTED)
+        may_dial_again = may_be_session and reason is not EndReason.UNTRUSTED
+        if not self._is_established and not may_dial_again:
+            may_dial_again = self._move_back()
+        # It was dialled before there was a request, may have failed for its offered session, or the server
+        # has another address. The request was not sent then.
+        may_dial_again = may_dial_again or self.is_reused
         is_unsent = not self._is_established and exchange is not None
         may_replay = self._may_replay() and (self.is_reused or may_be_session)
         if (is_unsent and may_dial_again) or (self._is_established and may_replay):
@@ -295,6 +308,11 @@ class KubeletConnection:
             self._pool.refuse_session(self)
         return True
 
+    def _move_back(self) -> bool:
+        """The dial failed for its address: have others dialled first, and return whether to dial one now."""
+        self.failed_hosts += (self.dialled_host,)
+        return self._pool.move_back(self)
+
     def _dial_again(self) -> None:
         if self.transport is not None:
             self.transport.abort()
@@ -306,10 +324,12 @@ class KubeletConnection:
         if self._report_session() and not self._is_established and self._exchange is not None:
             self._dial_again()
             return
-        if not self._is_established:
-            self._fail("unreachable")
-        else:
+        if self._is_established:
             self._fail("timeout")
+        elif self._move_back() and self._exchange is not None:
+            self._dial_again()
+        else:
+            self._fail("unreachable")
 
     def _fail(self, failure: str) -> None:
         exchange = self._exchange
@@ -331,6 +351,7 @@ class KubeletPool:
         """`requests` are built for the server at `address`; default: a kubelet."""
         self.poller = poller
         self.address = address
+        self._order = DialOrder((address.host, *address.others))
         self.requests: UpstreamRequests = requests or KubeletRequests(address.authority)
         self.stream_protocols = StreamProtocols()
         self._context = context
@@ -369,11 +390,28 @@ class KubeletPool:
     def replace(self, address: KubeletAddress, context: ssl.SSLContext, requests: UpstreamRequests) -> None:
         """Dial with new certificates, and perhaps to a new address, from now on. Idle connections are
         dropped, busy ones after their request."""
-        self.address, self.requests = address, requests
+        self.move(address)
+        self.requests = requests
         self._context = context
         self._session = KubeletSession(time.time)
         self.generation += 1
         self.close_idle()
+
+    def move(self, address: KubeletAddress) -> None:
+        """Dial there from now on. Of its addresses, one that could be reached stays the first."""
+        self.address = address
+        self._order.update((address.host, *address.others))
+
+    def take_host(self, connection: KubeletConnection) -> str:
+        """The address that a connection dials now; empty for a DNS name that is not resolved yet."""
+        connection.dialled_host = self._order.next_host(connection.failed_hosts)
+        return connection.dialled_host
+
+    def move_back(self, connection: KubeletConnection) -> bool:
+        """Its address could not be reached: others are dialled first. Returns whether its request should dial
+        one of them."""
+        self._order.move_back(connection.dialled_host)
+        return self._order.has_other(connection.failed_hosts)
 
     def close_idle(self) -> None:
         for connection in (*self._idle, self._spare):
@@ -488,21 +526,21 @@ class KubeletPool:
 
     def dial(self, connection: KubeletConnection, *, may_resume: bool = True) -> None:
         """Give the connection a new transport."""
-        address = self.address
-        if not address.host:  # a DNS name that is not resolved yet
+        address, host = self.address, self.take_host(connection)
+        if not host:
             self.poller.loop.call_soon(connection.on_end, EndReason.RESET)
             return
-        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        except OSError:  # no descriptor left
+        except OSError:  # no descriptor left, or no IPv6 in the kernel
             self.poller.loop.call_soon(connection.on_end, EndReason.RESET)
             return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
         with contextlib.suppress(OSError):  # in progress, or refused: the transport reports it
-            sock.connect((address.host, address.port))
+            sock.connect((host, address.port))
         session = self._session.current(self.poller.now) if may_resume else None
         name = address.server_name
         try:

@@ -5,6 +5,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,14 @@ async def test_an_abort_from_a_callback_is_the_last_one(open_pool: OpenPool, tmp
         await until(lambda: recorder.events)
         await fetch_page(pool, "/pods")
         assert (recorder.events, recorder.body) == (["200"], b"")
+
+
+async def test_an_address_without_a_server_is_passed_over(tmp_path: Path) -> None:
+    """Of loopback's, one alone has the kubelet. The next dial goes there at once."""
+    async with real_pool(tmp_path, 200) as pool:
+        for hosts in (("::1", "127.0.0.9"), ("::1", "127.0.0.9", "127.0.0.1")):
+            pool.move(replace(pool.address, host=hosts[0], others=hosts[1:]))
+        first = await fetch_page(pool, "/pods")
+        pool.close_idle()
+        assert await fetch_page(pool, "/pods") == first
+        assert pool.full_count + pool.resumed_count == 2

@@ -89,6 +89,7 @@ class PoolOverFakeTransports(KubeletPool):
     def __init__(self, poller: SocketPoller) -> None:
         super().__init__(poller, ADDRESS, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         self.dialled: list[FakeTransport] = []
+        self.dialled_hosts: list[str] = []
         self.connections: list[KubeletConnection] = []
         self.may_resume = True  # the last one
         self._session = self.session = FakeSession()
@@ -98,6 +99,7 @@ class PoolOverFakeTransports(KubeletPool):
         self._session = self.session
 
     def dial(self, connection: KubeletConnection, *, may_resume: bool = True) -> None:
+        self.dialled_hosts.append(self.take_host(connection))
         transport = FakeTransport(self.poller)
         self.dialled.append(transport)
         self.connections.append(connection)

@@ -2,6 +2,7 @@
 """The super API server is followed to a new kubeconfig and to a new address; the last good ones stay."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,10 @@ class FakeDns:
     """DNS: the addresses of names. Without one, a name does not resolve."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.found = {"api.example": "192.0.2.1"}
+        self.found: Mapping[str, tuple[str, ...]] = {"api.example": ("192.0.2.1",)}
         monkeypatch.setattr(apiserver, "resolve", self.resolve)
 
-    async def resolve(self, host: str, _port: int) -> str:
+    async def resolve(self, host: str, _port: int) -> tuple[str, ...]:
         if host not in self.found:
             raise OSError(-2, "Name or service not known")
         return self.found[host]
@@ -50,7 +51,7 @@ async def test_a_name_without_an_address_leaves_the_last_good_server(
     problem = await upstream.reloadable.reload()
     assert problem == f"{path}: mistyped.example cannot be resolved: Name or service not known"
     assert asked(upstream) == good
-    names.found = {"other.example": "192.0.2.7"}
+    names.found = {"other.example": ("192.0.2.7",)}
     write(tmp_path, "other.example")
     assert await upstream.reloadable.reload() is None
     assert asked(upstream) == ("192.0.2.7", "other.example:6443")
@@ -64,12 +65,27 @@ async def test_an_address_is_followed_and_outlives_a_failure(
     upstream = ApiserverUpstream(write(tmp_path, "api.example"), "node-1", poller)
     seen = []
     for found in (
-        {"api.example": "192.0.2.1"},
-        {"api.example": "192.0.2.2"},
+        {"api.example": ("192.0.2.1",)},
+        {"api.example": ("192.0.2.2",)},
         {},
-        {"api.example": "192.0.2.3"},
+        {"api.example": ("192.0.2.3",)},
     ):
         names.found = found
         await upstream.start()
         seen.append(asked(upstream)[0])
     assert seen == ["192.0.2.1", "192.0.2.2", "192.0.2.2", "192.0.2.3"]
+
+
+async def test_all_addresses_of_a_name_are_dialled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first one was: an API server of several that was down cut all tenants."""
+    names = FakeDns(monkeypatch)
+    names.found = {"api.example": ("2001:db8::1", "192.0.2.1", "192.0.2.2")}
+    upstream = ApiserverUpstream(
+        write(tmp_path, "api.example"), "node-1", SocketPoller(asyncio.get_running_loop())
+    )
+    await upstream.start()
+    address = upstream.pool.address
+    assert (address.host, *address.others) == names.found["api.example"]
+    names.found = {}
+    await upstream.start()
+    assert upstream.pool.address == address
