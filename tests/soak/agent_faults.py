@@ -20,6 +20,7 @@ from tests.soak.answers import Allowance
 from tests.soak.faults import FaultError, SoakFault
 from tests.soak.load import LoadThread
 from tests.soak.node import PORT, SoakNode, SoakTenant
+from tests.soak.processor_time import FELL
 from tests.soak.recorder import Recorder
 from tests.soak.supervisor import Supervisor
 from tests.waiting import holds_within
@@ -56,7 +57,7 @@ class AgentFaults:
 
     def faults(self) -> list[SoakFault]:
         kubelet_away = (Allowance(_ASKS_KUBELET, rf"{_KUBELET_FAILED}|{_CUT}"),)
-        agent_away = (Allowance(_AGENT, rf"{_CUT}|503 .*"),)
+        agent_away = (Allowance(_AGENT, rf"{_CUT}|503 .*"), Allowance("page", FELL))
         return [
             SoakFault("vn-agent killed", self._kill_agent, may=agent_away, must=_CUT, ends_process=True),
             SoakFault(

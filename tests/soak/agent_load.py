@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 
+from tests.soak import processor_time
 from tests.soak.answers import OK, foreign_words
 from tests.soak.load import LoadThread
 from tests.soak.node import NAMESPACE, SHARED_POD, SoakNode, SoakTenant
+from tests.soak.processor_time import VnodeTimes
 from tests.soak.recorder import LeakError, Recorder
 from vcnode_demo.tenant_client import HttpAnswer, StreamedAnswer, TenantClient
 
@@ -37,6 +39,7 @@ class AgentLoad:
         self._tenant = tenant
         self._recorder = recorder
         self._numbers = count(1)
+        self._times = VnodeTimes()
         self._log = f"/containerLogs/{NAMESPACE}/{SHARED_POD}/app"
         self._vault_log = f"/containerLogs/{NAMESPACE}/{tenant.secret_pod}/app"
         self._apiserver = node.caller(tenant)
@@ -111,7 +114,10 @@ class AgentLoad:
             return failure(answer)
         if self._tenant.identity.key in answer.text:
             raise LeakError("a page has a name of the super cluster")
-        return self.checked(answer)
+        checked = self.checked(answer)
+        if checked != OK or page not in processor_time.PAGES:
+            return checked
+        return self._times.outcome(page, processor_time.vnode_seconds(page, answer.text))
 
     def _refused(self, caller: TenantClient, path: str, status: str) -> str:
         answer = caller.get(path)

@@ -9,17 +9,19 @@ import contextlib
 import secrets
 import ssl
 import threading
+import time
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
 
 from daemonkit.kube.resources import PODS
-from devkit.kubelet.pods import FakePod
+from devkit.kubelet.pods import FakePod, page_for
 from devkit.kubelet.replies import Exchange, FakeReply, Tunnel
 from devkit.kubelet.server import FakeKubelet, kubelet_context
 from devkit.pki import Authority, Leaf
 from tests import moved_clock
+from tests.soak import processor_time
 from vcnode_demo.daemon import Daemon, VnAgent
 from vcnode_demo.dns_environment import DnsEnvironment
 from vcnode_demo.services_environment import ServicesEnvironment
@@ -47,6 +49,8 @@ class SoakTenant:
     identity: DemoTenant
     marker: str
     pods: dict[str, FakePod] = field(default_factory=dict)
+    # One that comes and goes, so that the vNode's processor time has those of ended pods.
+    job: FakePod | None = None
 
     @property
     def name(self) -> str:
@@ -78,6 +82,7 @@ class SoakNode:
         self._lock = threading.Lock()
         self._numbers = count(1)
         self._job: FakePod | None = None
+        self._begun_s: dict[str, float] = {}  # of each running pod, by its uid
         self._ending = contextlib.ExitStack()
         self._kubelet_authority = Authority.create("kubelet-serving")
         self._agent_authority = Authority.create("kubelet-clients")
@@ -183,11 +188,23 @@ class SoakNode:
         self._run_pods()
 
     def churn(self) -> bool:
-        """A pod of the super cluster's own comes to the node, and the one before goes: watches see that."""
-        pod = self.super_cluster.add_pod("kube-system", f"job-{next(self._numbers)}", {}, {})
+        """A pod of the super cluster's own comes to the node, and the one before goes: watches see that. So
+        does a pod of each resident."""
+        name = f"job-{next(self._numbers)}"
+        pod = self.super_cluster.add_pod("kube-system", name, {}, {})
         if self._job is not None:
             self.super_cluster.delete(PODS, self._job.namespace, self._job.name)
         self._job = pod
+        for tenant in (self.tenants[resident] for resident in RESIDENTS):
+            ended, tenant.job = (
+                tenant.job,
+                self.super_cluster.add_tenant_pod(
+                    tenant.marker, tenant.identity.key, NAMESPACE, name, secrets.token_hex(8)
+                ),
+            )
+            self._run_pods()
+            if ended is not None:
+                self.super_cluster.delete(PODS, ended.namespace, ended.name)
         return True
 
     def foreign_words(self, tenant: SoakTenant) -> list[bytes]:
@@ -207,7 +224,10 @@ class SoakNode:
     def _run_pods(self) -> None:
         with self._lock:
             own = [pod for each in self.tenants.values() for pod in each.pods.values()]
-            self.kubelet.pods = (*own, *self._synced_pods)
+            jobs = [each.job for each in self.tenants.values() if each.job is not None]
+            self.kubelet.pods = (*own, *jobs, *self._synced_pods)
+            begun_s = {pod.uid: self._begun_s.get(pod.uid, time.monotonic()) for pod in self.kubelet.pods}
+            self._begun_s = begun_s
 
     # ---- kubelet
 
@@ -224,8 +244,11 @@ class SoakNode:
         return kubelet_context(str(certificate), str(key), self._agent_authority.cert_pem.decode())
 
     def _script(self, exchange: Exchange) -> FakeReply | None:
-        """A port of each pod speaks first, with the pod's marker; all else is the fake's default."""
+        """A port of each pod speaks first, with the pod's marker. On pages with processor time each pod has
+        used a core since its begin. All else is the fake's default."""
         del self.kubelet.exchanges[:-_MOST_EXCHANGES]
+        if exchange.path in processor_time.PAGES:
+            return self._page_with_times(exchange.path)
         kind, namespace, name, *_ = [*exchange.path.split("/")[1:], "", "", ""]
         if kind != "portForward" or not exchange.is_upgrade:
             return None
@@ -233,6 +256,18 @@ class SoakNode:
             if (pod.namespace, pod.name) == (namespace, name):
                 return FakeReply(101, tunnel=Tunnel.SINK, answer=partial(_port, pod))
         return None
+
+    def _page_with_times(self, path: str) -> FakeReply:
+        with self._lock:
+            pods, begun_s = self.kubelet.pods, self._begun_s
+        now_s, at_ms = time.monotonic(), int(time.time() * 1000)
+        made = page_for(path, pods, NODE_NAME)
+        if made is None:
+            raise AssertionError(path)
+        used_s = {(pod.namespace, pod.name): now_s - begun_s[pod.uid] for pod in pods}
+        content_type, page = made
+        body = processor_time.with_times(path, page, used_s, at_ms)
+        return FakeReply(200, (("Content-Type", content_type),), body)
 
     # ---- certificates of vn-agent
 
