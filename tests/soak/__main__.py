@@ -96,8 +96,8 @@ def _print(outcome: SoakOutcome) -> None:
         _print_line("\n" + "\n".join(part))
     cuts = ", ".join(f"{cut_s:.1f} s" for cut_s in outcome.cuts_s)
     _print_line(f"\nstreams of removed tenants ended after {cuts}")
-    for name in outcome.unjudged:
-        _print_line(f"too few samples to judge the growth of {name}")
+    for line in outcome.unjudged:
+        _print_line(line)
     for line in report.violations(outcome.violations):
         _print_line(line)
     _print_line(

@@ -36,15 +36,18 @@ def faults(windows: Sequence[FaultWindow]) -> list[str]:
 
 
 def daemons(growths: Iterable[Growth]) -> list[str]:
-    """The second and the last quarter of the longest life of each."""
-    rows = [("DAEMON", "JUDGED", "PSS MB", "MB/HOUR", "DESCRIPTORS", "THREADS")]
+    """The second and the last quarter of the longest life of each, and the trends, `?` where too few samples
+    tell them."""
+    rows = [("DAEMON", "SEEN FOR", "SAMPLES", "PSS MB", "MB/HOUR", "DESCRIPTORS", "AN HOUR", "THREADS")]
     rows += [
         (
             one.daemon,
             f"{one.span_s:.0f} s",
+            f"{one.samples}",
             f"{one.pss_mb[0]:.1f} -> {one.pss_mb[1]:.1f}",
-            f"{one.mb_per_hour:+.1f}",
+            f"{one.pss_trend.per_hour:+.1f}" if one.has_trend else "?",
             f"{one.descriptors[0]:.0f} -> {one.descriptors[1]:.0f}",
+            f"{one.descriptor_trend.per_hour:+.1f}" if one.has_trend else "?",
             f"{one.threads[0]:.0f} -> {one.threads[1]:.0f}",
         )
         for one in growths

@@ -14,7 +14,7 @@ from tests.soak.answers import FaultWindow, Violation, fault_problems, unexplain
 from tests.soak.bridge_faults import bridge_faults
 from tests.soak.dns_load import DnsLoad
 from tests.soak.faults import FaultError, SoakFault
-from tests.soak.growth import Growth, growth, growth_problems
+from tests.soak.growth import Growth, growth, growth_problems, not_judged
 from tests.soak.load import LoadThread
 from tests.soak.node import RESIDENTS, SoakNode
 from tests.soak.recorder import Recorder
@@ -183,11 +183,10 @@ class Run:
         growths, unjudged = [], []
         for name in self._node.daemons:
             grown = growth(name, self._supervisor.samples)
-            if grown is None:
-                unjudged.append(name)
-                continue
-            growths.append(grown)
-            violations += [Violation(self._recorder.now_s(), text) for text in growth_problems(grown)]
+            unjudged.append(not_judged(name, grown))
+            if grown is not None:
+                growths.append(grown)
+                violations += [Violation(self._recorder.now_s(), text) for text in growth_problems(grown)]
         return SoakOutcome(
             self._seed,
             self._recorder.now_s(),
@@ -195,7 +194,7 @@ class Run:
             sorted((kind, outcome, count) for (kind, outcome), count in self._recorder.counts.items()),
             windows,
             growths,
-            unjudged,
+            [*filter(None, unjudged)],
             self._agent.cuts_s,
             sum(thread.rounds for thread in self._threads),
             sorted(violations, key=lambda one: one.at_s),

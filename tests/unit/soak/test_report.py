@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of a soak, written out."""
 
+from dataclasses import replace
+
 from tests.soak import report
 from tests.soak.answers import FaultWindow, Violation
-from tests.soak.growth import Growth
+from tests.soak.growth import Growth, Trend
 
 
 def test_requests_by_kind_and_failures_by_status() -> None:
@@ -29,10 +31,12 @@ def test_faults_with_their_recovery() -> None:
 
 
 def test_daemons_first_and_last() -> None:
-    grown = Growth("vn-agent", 60.0, 80, (22.71, 23.44), (35, 39), (2, 2), 3.2, 0.5)
-    assert report.daemons([grown]) == [
-        "DAEMON    JUDGED  PSS MB        MB/HOUR  DESCRIPTORS  THREADS",
-        "vn-agent  60 s    22.7 -> 23.4  +3.2     35 -> 39     2 -> 2",
+    grown = Growth("vn-agent", 60.0, 80, (22.71, 23.44), (35, 39), (2, 2), Trend(3.2, 0.5), Trend(9.0, 0.5))
+    longer = replace(grown, daemon="dnsconfig", span_s=900.0, samples=300)
+    assert report.daemons([grown, longer]) == [
+        "DAEMON     SEEN FOR  SAMPLES  PSS MB        MB/HOUR  DESCRIPTORS  AN HOUR  THREADS",
+        "vn-agent   60 s      80       22.7 -> 23.4  ?        35 -> 39     ?        2 -> 2",
+        "dnsconfig  900 s     300      22.7 -> 23.4  +3.2     35 -> 39     +9.0     2 -> 2",
     ]
 
 
