@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.fuzz.fuzzer_log import FuzzFigures, figures
 from tests.fuzz.target import CORPUS, corpus_of, load, names
 
 DIRECTORY = Path("build/fuzz")
@@ -33,19 +34,16 @@ _SHOWN_LINES, _SHOWN_CHARACTERS = 40, 300
 _GRACE_S = 120
 # Larger inputs have their structure from edits of seeds, which grow in memory and not in the corpus.
 _MAX_CORPUS_INPUT_BYTES = 1024
-_DONE = re.compile(r"^#(\d+)\s+DONE\s+cov: (\d+) ft: (\d+)", re.MULTILINE)
 _SEED = re.compile(r"^INFO: Seed: (\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class FuzzRun:
-    """The result of one target. `findings` are inputs; `edges` is its coverage."""
+    """The result of one target. `findings` are inputs; `done.edges` is its coverage."""
 
     name: str
     code: int
-    executions: int
-    edges: int
-    features: int
+    done: FuzzFigures
     seconds: float
     findings: tuple[Path, ...]
     log: Path
@@ -98,12 +96,11 @@ def _run(name: str, seconds: int) -> FuzzRun:
     code = _logged(command, log, seconds + _GRACE_S)
     took_s = time.monotonic() - began
     text = log.read_text(encoding="utf-8", errors="replace")
-    done = _DONE.findall(text)
-    executions, edges, features = map(int, done[-1]) if done else (0, 0, 0)
-    # A process that ended well has fuzzed: otherwise a fuzzer that does nothing would pass.
-    code = code or (0 if executions else 1)
+    done = figures(text)
+    # A process that ended well has fuzzed: otherwise a fuzzer that only replays the corpus would pass.
+    code = code or (0 if done.executions else 1)
     found = tuple(sorted(set(folder.glob("*-*")) - known))
-    run = FuzzRun(name, code, executions, edges, features, took_s, found, log)
+    run = FuzzRun(name, code, done, took_s, found, log)
     _report(run, _SEED.search(text))
     return run
 
@@ -144,8 +141,8 @@ def _logged(command: Sequence[str], log: Path, within_s: float) -> int:
 def _report(run: FuzzRun, seed: re.Match[str] | None) -> None:
     word = "ok" if not run.code else "FAILED"
     sys.stdout.write(
-        f"fuzz: {run.name:<14} {run.executions:>10} executions {run.edges:>6} edges"
-        f" {run.features:>7} features {run.seconds:>5.0f} s  {word}\n"
+        f"fuzz: {run.name:<14} {run.done.executions:>10} executions {run.done.edges:>6} edges"
+        f" {run.done.features:>7} features {run.seconds:>5.0f} s  {word}\n"
     )
     if run.code:
         text = run.log.read_text(encoding="utf-8", errors="replace")
