@@ -5,7 +5,7 @@ It runs on a thread of its own. The node's daemons may read what their roles all
 """
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -109,17 +109,21 @@ class FakeSuperCluster:
             key = names.cluster_key(f"team-{name}", name, cluster["metadata"]["uid"])
             if isinstance(key, names.Refused):
                 raise AssertionError(key.reason)
-            storage.create(SECRETS, _tls_secret(key, "root-ca", authority.cert_pem))
-            storage.create(SECRETS, _tls_secret(key, "apiserver-ca", apiserver.cert_pem))
-            clients = f"- {{spkiSHA256: '{metrics.spki_sha256}', role: {Role.METRICS.value}}}\n"
-            metadata = {"namespace": key, "name": _CLIENTS}
-            storage.create(CONFIG_MAPS, {"metadata": metadata, "data": {"clients.yaml": clients}})
+            for resource, value in _registration(key, [authority], apiserver, [metrics]):
+                storage.create(resource, value)
             # Last: a tenant counts once its control plane runs.
             cluster["status"] = {"phase": "Running", "clusterNamespace": key}
             storage.replace(VIRTUAL_CLUSTERS, cluster)
             return key
 
         return self._call(add)
+
+    def put_registration(
+        self, key: str, authorities: Iterable[Authority], apiserver: Leaf, metrics: Iterable[Leaf]
+    ) -> None:
+        """Replace the tenant's Secrets and its list of clients, as when its authority is renewed."""
+        for resource, value in _registration(key, authorities, apiserver, metrics):
+            self._put(resource, value)
 
     def put_admin_kubeconfig(self, key: str, kubeconfig: str) -> None:
         """The credentials of a tenant's control plane, where VirtualCluster's provisioner puts them."""
@@ -310,6 +314,20 @@ class FakeSuperCluster:
             return work()
 
         return self._thread.run(on_loop())
+
+
+def _registration(
+    key: str, authorities: Iterable[Authority], apiserver: Leaf, metrics: Iterable[Leaf]
+) -> list[tuple[Resource, dict[str, Any]]]:
+    """What the provisioner and the operator keep in the tenant's root namespace."""
+    role = Role.METRICS.value
+    clients = [f"- {{spkiSHA256: '{each.spki_sha256}', role: {role}}}\n" for each in metrics]
+    listed = {"metadata": {"namespace": key, "name": _CLIENTS}, "data": {"clients.yaml": "".join(clients)}}
+    return [
+        (SECRETS, _tls_secret(key, "root-ca", b"".join(each.cert_pem for each in authorities))),
+        (SECRETS, _tls_secret(key, "apiserver-ca", apiserver.cert_pem)),
+        (CONFIG_MAPS, listed),
+    ]
 
 
 def _tls_secret(namespace: str, name: str, certificate_pem: bytes) -> dict[str, Any]:

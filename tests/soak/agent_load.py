@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 
+from devkit.pki import Leaf
 from tests.soak import processor_time
 from tests.soak.answers import OK, foreign_words
 from tests.soak.load import LoadThread
@@ -42,11 +43,27 @@ class AgentLoad:
         self._times = VnodeTimes()
         self._log = f"/containerLogs/{NAMESPACE}/{SHARED_POD}/app"
         self._vault_log = f"/containerLogs/{NAMESPACE}/{tenant.secret_pod}/app"
-        self._apiserver = node.caller(tenant)
-        self._metrics = node.caller(tenant, tenant.identity.metrics)
-        self._unregistered = node.caller(tenant, tenant.identity.admin)
         self.follow = FollowedLog(self)
         self.shell = OpenShell(self)
+
+    # ---- clients, with the certificates that the tenant has now
+
+    @property
+    def leaf(self) -> Leaf:
+        """Of the tenant's API server."""
+        return self._tenant.identity.apiserver
+
+    @property
+    def _apiserver(self) -> TenantClient:
+        return self._node.caller(self._tenant)
+
+    @property
+    def _metrics(self) -> TenantClient:
+        return self._node.caller(self._tenant, self._tenant.identity.metrics)
+
+    @property
+    def _unregistered(self) -> TenantClient:
+        return self._node.caller(self._tenant, self._tenant.identity.admin)
 
     def threads(self) -> list[LoadThread]:
         name = self._tenant.name
@@ -95,6 +112,10 @@ class AgentLoad:
         return all(self.ask("refusal", partial(self._refused, *one)) for one in asked)
 
     # ---- requests
+
+    def status_for(self, leaf: Leaf) -> int:
+        """How a request for health with this certificate is answered. Raises RefusedError."""
+        return self._node.caller(self._tenant, leaf).get("/healthz").status
 
     def is_served(self) -> bool:
         """Whether the tenant gets its log and is on the pages, which are some seconds old at most.
@@ -199,9 +220,12 @@ class FollowedLog:
         self._load = load
         self._stream: StreamedAnswer | None = None
         self._chunks: Iterator[bytes] = iter(())
+        self._leaf: Leaf | None = None
         self._well_s = 0.0
 
     def round(self) -> bool:
+        if self._leaf is not self._load.leaf:
+            self.close()  # as an API server that starts again with its new certificate
         is_ok = self._load.ask("follow", self._next, since_s=self._well_s if self._stream else None)
         self._well_s = self._load.now_s()
         if not is_ok:
@@ -210,6 +234,7 @@ class FollowedLog:
 
     def _next(self) -> str:
         if self._stream is None:
+            self._leaf = self._load.leaf
             stream = self._load.open_follow()
             self._stream = stream
             if stream.head.status != 200:
@@ -232,9 +257,12 @@ class OpenShell:
     def __init__(self, load: AgentLoad) -> None:
         self._load = load
         self._stream: StreamedAnswer | None = None
+        self._leaf: Leaf | None = None
         self._well_s = 0.0
 
     def round(self) -> bool:
+        if self._leaf is not self._load.leaf:
+            self.close()
         is_ok = self._load.ask("shell", self._next, since_s=self._well_s if self._stream else None)
         self._well_s = self._load.now_s()
         if not is_ok:
@@ -244,6 +272,7 @@ class OpenShell:
     def _next(self) -> str:
         is_first = self._stream is None
         if self._stream is None:
+            self._leaf = self._load.leaf
             self._stream = self._load.open_stream("exec")
             if self._stream.head.status != 101:
                 return failure(self._stream.whole())

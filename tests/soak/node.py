@@ -10,7 +10,7 @@ import secrets
 import ssl
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -165,13 +165,9 @@ class SoakNode:
 
     def _register(self, name: str) -> SoakTenant:
         """A VirtualCluster with its certificates."""
-        authority = Authority.create("kubernetes")
-        apiserver = authority.issue(name, usages=("client", "server"))
-        metrics = authority.issue("metrics-server", usages=("client",))
-        admin = authority.issue("admin", organization="system:masters", usages=("client",))
-        key = self.super_cluster.add_tenant(name, authority, apiserver, metrics)
-        identity = DemoTenant(name, key, authority, apiserver, metrics, admin)
-        tenant = SoakTenant(identity, marker=secrets.token_hex(8))
+        own = new_identity(name, "")
+        key = self.super_cluster.add_tenant(name, own.authority, own.apiserver, own.metrics)
+        tenant = SoakTenant(replace(own, key=key), marker=secrets.token_hex(8))
         with self._lock:
             self._words[name] = tenant.words()
         return tenant
@@ -309,6 +305,19 @@ class SoakNode:
             "audit": {"file": str(self.small_disk / "audit.jsonl")},
             "drain": {"seconds": 1},
         }
+
+
+def new_identity(name: str, key: str) -> DemoTenant:
+    """A new authority of a tenant, and its certificates. All have one name, as VirtualCluster has it."""
+    authority = Authority.create("kubernetes")
+    return DemoTenant(
+        name,
+        key,
+        authority,
+        apiserver=authority.issue(name, usages=("client", "server")),
+        metrics=authority.issue("metrics-server", usages=("client",)),
+        admin=authority.issue("admin", organization="system:masters", usages=("client",)),
+    )
 
 
 def _port(pod: FakePod, sent: bytes) -> bytes:

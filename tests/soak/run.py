@@ -11,6 +11,7 @@ from tests.soak import schedule
 from tests.soak.agent_faults import AgentFaults
 from tests.soak.agent_load import AgentLoad
 from tests.soak.answers import FaultWindow, Violation, fault_problems, unexplained
+from tests.soak.authority_faults import AuthorityFaults
 from tests.soak.bridge_faults import bridge_faults
 from tests.soak.dns_load import DnsLoad
 from tests.soak.faults import FaultError, SoakFault
@@ -85,7 +86,9 @@ class Run:
         self._threads += [DnsLoad(self._node, name, self._recorder).thread() for name in RESIDENTS]
         of_syncer = SyncFaults(self._node, self._recorder, self._supervisor, synced)
         of_guests = bridge_faults(self._node.guest_daemons, self._supervisor)
-        faults = {fault.name: fault for fault in (*self._agent.faults(), *of_syncer.faults(), *of_guests)}
+        of_authorities = AuthorityFaults(self._node, self._recorder)
+        found = (*self._agent.faults(), *of_authorities.faults(), *of_syncer.faults(), *of_guests)
+        faults = {fault.name: fault for fault in found}
         ending = frozenset(fault.name for fault in faults.values() if fault.ends_process)
         self._supervisor.start()
         for thread in self._threads:
