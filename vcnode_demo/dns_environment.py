@@ -5,20 +5,17 @@ The daemons, the DNS servers and their clients are real. Pods are network namesp
 runtime asks kata-bridge as containerd does. All networks have the same addresses.
 """
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from devkit.kubelet.pods import FakePod
 from kata_bridge.nri.messages import PodSandbox
-from vcnode_demo import dns_guests, kubelet_script
+from vcnode_demo import dns_guests
 from vcnode_demo.container_runtime import HANDLER, ContainerDeniedError, ContainerRuntime, sandbox_of
-from vcnode_demo.daemon import Daemon
 from vcnode_demo.dns_guests import DemoContainer, NameServer
-from vcnode_demo.guest import BOUND
 from vcnode_demo.super_cluster import FakeSuperCluster
-from vcnode_demo.vpc import Vpcs
+from vcnode_demo.vpc_environment import VpcEnvironment
 
 POD_IP, SERVER_IP, NEW_SERVER_IP = "10.0.0.10", "10.0.0.53", "10.0.0.153"
 NAMESPACE = "web"
@@ -88,7 +85,7 @@ class DnsPod:
         return self.container
 
 
-class DnsEnvironment:
+class DnsEnvironment(VpcEnvironment):
     """`open` and `close`; its objects in the super cluster stay."""
 
     def __init__(
@@ -99,31 +96,20 @@ class DnsEnvironment:
         *,
         run_by: tuple[str, ...] = (),
     ) -> None:
-        """`tenants` are the cluster keys by name, `run_by` is as a `Daemon` has it. The caller removes
-        `directory`."""
-        self.directory = directory
-        self.super_cluster = super_cluster
+        """`tenants` are the cluster keys by name, all else is as in `VpcEnvironment`."""
+        self.runtime = ContainerRuntime(directory / "nri.sock")
+        sandboxes: dict[str, object] = {
+            "sandboxes": {"nri": {"socket": str(self.runtime.socket)}},
+            "runtimes": [{"handlers": [HANDLER], "channels": ["netns"]}],
+            # The scenario before this one shows the rules.
+            "gate": {"policy": "enforce", "needs": ["resolver"], "directory": str(directory / "pods")},
+        }
+        super().__init__(directory, super_cluster, sandboxes=sandboxes, run_by=run_by)
         self.tenants = tenants
-        self.vpcs = Vpcs()
         self.servers: dict[str, NameServer] = {}
         self.pods: dict[DemoNetwork, DnsPod] = {}
-        self._ending = contextlib.ExitStack()
         self._etc = directory / "etc"
-        self.runtime = ContainerRuntime(directory / "nri.sock")
-        self.bridge_socket = directory / "bridge.sock"
-        bridge, dns = self._bridge_config(), self._dns_config()
-        self.bridge = Daemon(
-            "kata-bridge",
-            "kata_bridge",
-            directory,
-            "KataBridgeConfiguration",
-            bridge,
-            start_by=BOUND,
-            run_by=run_by,
-        )
-        self.dns = Daemon(
-            "dnsconfig", "dnsconfig", directory, "DnsConfigConfiguration", dns, start_by=BOUND, run_by=run_by
-        )
+        self.dns = self._bridge_user("dnsconfig", "dnsconfig", "DnsConfigConfiguration", self._dns_config())
 
     # ---- life
 
@@ -146,10 +132,6 @@ class DnsEnvironment:
         for daemon in (self.bridge, self.dns):
             daemon.wait()
         self.runtime.wait_for_plugin()
-
-    def close(self) -> None:
-        """End everything that was started, last first. May be called twice."""
-        self._ending.close()
 
     def last_log_lines(self) -> list[str]:
         return [*self.bridge.last_log_lines(), *self.dns.last_log_lines()]
@@ -213,31 +195,12 @@ class DnsEnvironment:
 
     # ---- configuration
 
-    def _bridge_config(self) -> dict[str, object]:
-        return {
-            "stateDirectory": str(self.directory / "bridge"),
-            "lockFile": str(self.directory / "kata-bridge.lock"),
-            "listen": {"socket": str(self.bridge_socket)},
-            "sandboxes": {"nri": {"socket": str(self.runtime.socket)}},
-            "runtimes": [{"handlers": [HANDLER], "channels": ["netns"]}],
-            # The scenario before this one shows the rules.
-            "gate": {"policy": "enforce", "needs": ["resolver"], "directory": str(self.directory / "pods")},
-            "drain": {"seconds": 1},
-        }
-
     def _dns_config(self) -> dict[str, object]:
-        kubeconfig = self.directory / "dnsconfig.kubeconfig"
-        kubeconfig.touch(0o600)
-        kubeconfig.write_text(self.super_cluster.kubeconfig("dnsconfig"))
         resolv_conf = self.directory / "node-resolv.conf"
         resolv_conf.write_text(_NODE_RESOLV_CONF)
         return {
-            "nodeName": kubelet_script.NODE_NAME,
-            "superCluster": {"kubeconfigFile": str(kubeconfig)},
-            "bridge": {"socket": str(self.bridge_socket)},
             "tenants": [{"key": key, "clusterDomain": DOMAINS[name]} for name, key in self.tenants.items()],
             "resolvConf": str(resolv_conf),
-            "stateDirectory": str(self.directory / "dnsconfig"),
             "events": False,
         }
 

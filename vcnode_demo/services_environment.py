@@ -13,11 +13,9 @@ from pathlib import Path
 import yaml
 
 from tenancy import keys
-from vcnode_demo import kubelet_script
-from vcnode_demo.daemon import Daemon
-from vcnode_demo.guest import BOUND, Guest
+from vcnode_demo.guest import Guest
 from vcnode_demo.super_cluster import FakeSuperCluster
-from vcnode_demo.vpc import Vpcs
+from vcnode_demo.vpc_environment import VpcEnvironment
 
 FRONT, SHOPS = "10.0.0.10", {"shop-1": "10.0.0.21", "shop-2": "10.0.0.22"}
 SHOP_PORT = 8080
@@ -47,7 +45,7 @@ class TenantPods:
         return f"{self.tenant}-front"
 
 
-class ServicesEnvironment:
+class ServicesEnvironment(VpcEnvironment):
     """`open` and `close`; its objects in the super cluster stay."""
 
     def __init__(
@@ -58,33 +56,19 @@ class ServicesEnvironment:
         *,
         run_by: tuple[str, ...] = (),
     ) -> None:
-        """`tenants` are the cluster keys by name, `run_by` is as a `Daemon` has it. The caller removes
-        `directory`."""
-        self.directory = directory
-        self.super_cluster = super_cluster
-        self.vpcs = Vpcs()
+        """`tenants` are the cluster keys by name, all else is as in `VpcEnvironment`."""
+        sandboxes = {
+            "sandboxes": {"directory": str(directory / "guests")},
+            "agent": {"socket": str(directory / "agents.sock")},
+        }
+        super().__init__(directory, super_cluster, sandboxes=sandboxes, run_by=run_by)
         self.tenants = {name: TenantPods(name, key) for name, key in tenants.items()}
-        self._ending = contextlib.ExitStack()
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
-        self.bridge_socket = directory / "bridge.sock"
-        self.bridge = Daemon(
-            "kata-bridge",
-            "kata_bridge",
-            directory,
-            "KataBridgeConfiguration",
-            self._bridge_config(),
-            start_by=BOUND,
-            run_by=run_by,
-        )
-        self.proxy = Daemon(
-            "kubeproxy-ext",
-            "kubeproxy_ext",
-            directory,
-            "KubeproxyExtConfiguration",
-            self._proxy_config(),
-            start_by=BOUND,
-            run_by=run_by,
-        )
+        config = {
+            "serviceCIDRs": [SUPER_RANGE],
+            "tenants": [{"key": key, "serviceCIDRs": [TENANTS_RANGE]} for key in tenants.values()],
+        }
+        self.proxy = self._bridge_user("kubeproxy-ext", "kubeproxy_ext", "KubeproxyExtConfiguration", config)
 
     # ---- life
 
@@ -103,10 +87,6 @@ class ServicesEnvironment:
             self._start_agent(vpc)
         for daemon in (self.bridge, self.proxy):
             daemon.wait()
-
-    def close(self) -> None:
-        """End everything that was started, last first. May be called twice."""
-        self._ending.close()
 
     def _fill(self, vpc: TenantPods) -> None:
         """Make a tenant's VPC with its pods, and the file of the guest among them for kata-bridge."""
@@ -179,31 +159,6 @@ class ServicesEnvironment:
     def put_endpoints(self, tenant: str, shops: tuple[str, ...]) -> None:
         """Make these pods the endpoints of the tenant's web/shop."""
         self.super_cluster.put_endpoints(self.tenants[tenant].namespace, "shop", _endpoints(shops))
-
-    # ---- configuration
-
-    def _bridge_config(self) -> dict[str, object]:
-        return {
-            "stateDirectory": str(self.directory / "bridge"),
-            "lockFile": str(self.directory / "kata-bridge.lock"),
-            "listen": {"socket": str(self.bridge_socket)},
-            "sandboxes": {"directory": str(self.directory / "guests")},
-            "agent": {"socket": str(self.directory / "agents.sock")},
-            "drain": {"seconds": 1},
-        }
-
-    def _proxy_config(self) -> dict[str, object]:
-        kubeconfig = self.directory / "kubeproxy-ext.kubeconfig"
-        kubeconfig.touch(0o600)
-        kubeconfig.write_text(self.super_cluster.kubeconfig("kubeproxy-ext"))
-        return {
-            "nodeName": kubelet_script.NODE_NAME,
-            "superCluster": {"kubeconfigFile": str(kubeconfig)},
-            "bridge": {"socket": str(self.bridge_socket)},
-            "serviceCIDRs": [SUPER_RANGE],
-            "tenants": [{"key": vpc.key, "serviceCIDRs": [TENANTS_RANGE]} for vpc in self.tenants.values()],
-            "stateDirectory": str(self.directory / "kubeproxy-ext"),
-        }
 
 
 def _endpoints(shops: tuple[str, ...]) -> list[str]:
