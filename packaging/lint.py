@@ -15,8 +15,8 @@ from pathlib import Path
 import packages
 
 _TOOLS = ("lintian", "rpmlint", "dpkg-deb")
-# In MB of 10^6 bytes, with all packages that each depends on.
-LIMITS = {"vcnode-agent": 25.0, "vcnode": 60.0}
+# In MB of 10^6 bytes, with all packages that each depends on. vn-agent's had 8.6.
+LIMITS = {"vcnode-agent": 10.0, "vcnode": 60.0}
 # Debian's Installed-Size is in KiB.
 _KIB = 1024
 

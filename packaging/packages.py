@@ -67,6 +67,7 @@ class Package:
     programs: tuple[str, ...] = ()
     daemons: tuple[str, ...] = ()
     depends: tuple[str, ...] = ()
+    recommends: tuple[str, ...] = ()
     deb: tuple[str, ...] = ()
     rpm: tuple[str, ...] = ()
     deb_recommends: tuple[str, ...] = ()
@@ -324,7 +325,10 @@ def _package(package: Package, tree: Path, stage: Path, form: str, release: Rele
         "license": bundled.license_expression(tree, package.libraries),
         "description": f"{package.summary}\n{textwrap.fill(package.description.strip(), _LINE)}",
         "depends": [*own, *libc, *(f"{name} {sign}" for name in package.depends)],
-        "recommends": list(package.deb_recommends if is_deb else package.rpm_recommends),
+        "recommends": [
+            *(package.deb_recommends if is_deb else package.rpm_recommends),
+            *(f"{name} {sign}" for name in package.recommends),
+        ],
         "mtime": _iso(release.made_at),
         "contents": [*_contents(stage, form), *_documents(package, tree, form, release, stage.parent)],
         "scripts": _scripts(package, form, stage.parent),

@@ -18,7 +18,7 @@ from daemonkit.tls.contexts import TlsError, check_certificate
 from tenancy.ownership import ContainerPolicy
 from tenancy.registry import Bad
 from vnagent.config import VnAgentConfiguration
-from vnagent.core.jwks import JwksError
+from vnagent.core.jwks import JwksError, MissingLibraryError
 from vnagent.saved_state import TENANTS_FILE
 from vnagent.sources.files import PodListFile, SourceError, TenantDirectory
 from vnagent.trust import kubelet_context, spiffe_trust
@@ -104,12 +104,16 @@ def _tenants_problems(config: VnAgentConfiguration, directory: Path) -> Iterator
 def _token_problems(config: VnAgentConfiguration) -> Iterator[FileProblem]:
     if not config.token_listeners:
         return
-    # A large import, which a node without such a listener does not need.
-    from vnagent.token_keys import load
+    # Its imports are for nodes with such a listener.
+    from vnagent.token_ports import load_keys
 
     for number, each in enumerate(config.token_listeners):
         try:
-            load(each.jwks_file)
+            load_keys(each.jwks_file)
+        except MissingLibraryError as error:
+            remedy = "install the package vcnode-cryptography, and restart vn-agent"
+            yield FileProblem("tokenListeners", None, f"{error}, so no token is verified", remedy)
+            return
         except JwksError as error:
             # One tenant's keys must not stop the node: its tokens are refused.
             remedy = "write it anew: `kubectl get --raw /openid/v1/jwks` in the tenant"

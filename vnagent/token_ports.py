@@ -2,15 +2,30 @@
 """The ports for bearer tokens, each with the keys of its file: for each process that serves connections."""
 
 import functools
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from daemonkit.files.watched import Watched
 from vnagent.config import TokenListener
 from vnagent.core import jwks
 from vnagent.core.bearer_token import TokenTerms
-from vnagent.core.jwks import JwksError
+from vnagent.core.jwks import JwksError, MissingLibraryError
 from vnagent.downstream.token_port import TokenPort
 from vnagent.metrics import AgentMetrics
 from vnagent.reload import Reloadable
+
+if TYPE_CHECKING:
+    from vnagent.token_keys import TokenKey
+
+
+def load_keys(path: Path) -> "dict[str, TokenKey]":
+    """The keys of the file by their `kid`. Raises JwksError, whose text does not name the file."""
+    # 12 MB, which a node without such a listener does not need. vcnode-agent only recommends them.
+    try:
+        from vnagent.token_keys import load
+    except ImportError as error:
+        raise MissingLibraryError(f"the Python library {error.name} is not installed") from None
+    return load(path)
 
 
 class ConfiguredTokenPort:
@@ -39,11 +54,8 @@ class ConfiguredTokenPort:
 
     def _load(self) -> None:
         """Use the keys of the file, or keep the last good ones."""
-        # 12 MB, which a node without such a port does not need.
-        from vnagent.token_keys import load
-
         self.problem = None
         try:
-            self.port.use_keys(load(self._config.jwks_file))
+            self.port.use_keys(load_keys(self._config.jwks_file))
         except JwksError as error:
             self.problem = str(error)

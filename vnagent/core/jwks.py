@@ -39,6 +39,10 @@ class JwksError(ValueError):
     """A set of keys that cannot be used. The text has no part of a key."""
 
 
+class MissingLibraryError(JwksError):
+    """The library that verifies signatures is not installed: no set can be used."""
+
+
 class PublicKey(NamedTuple):
     """`members` are those of RFC 7518, 6 and RFC 8037, 2 that make the key."""
 

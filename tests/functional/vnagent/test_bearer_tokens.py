@@ -317,6 +317,30 @@ def test_a_start_without_keys_serves_other_tenants(tokens: TokenNode) -> None:
     assert answers(tokens, "ten-a", tokens.issuers["ten-a"].token()) == 200
 
 
+def test_a_start_without_cryptography_serves_tenants(tokens: TokenNode) -> None:
+    """The package of vn-agent only recommends it. No token is verified then, and log and check say why."""
+    node = tokens.node
+    node.daemon.stop()
+    # Its import fails as if it were not there.
+    hidden = node.directory / "hidden"
+    hidden.mkdir()
+    (hidden / "cryptography.py").write_text(
+        "raise ModuleNotFoundError(name='cryptography')\n", encoding="utf-8"
+    )
+    problem = "the Python library cryptography is not installed"
+    remedy = "install the package vcnode-cryptography, and restart vn-agent"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", str(hidden))
+        checked = run_agent(node.daemon.config, "--check-config")
+        node.daemon.start()
+    text = f"tokenListeners: {problem}, so no token is verified; {remedy}"
+    assert (checked.returncode, checked.stderr.count(text)) == (2, 1)
+    assert node.daemon.log_tail(100_000).count(remedy) == 1
+    assert status_of(node.logs("ten-a", "web", "shop")) == 200
+    assert answers(tokens, "ten-a", tokens.issuers["ten-a"].token()) == 401
+    assert [each["problem"] for each in node.daemon.status()["tokenListeners"]] == [problem, problem]
+
+
 def test_a_taken_port_stops_no_tenant(tokens: TokenNode) -> None:
     """Another process has a port at the start. It was once a failed start, and all tenants were cut."""
     node, port, token = tokens.node, tokens.ports["ten-a"], tokens.issuers["ten-a"].token()
