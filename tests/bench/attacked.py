@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benches of attacks share: a tenant's attacker in a process, and the loads of its neighbour."""
+"""What the benches of attacks share: an attacked vn-agent, a slice of an attack, its neighbour's loads."""
 
 import contextlib
 import json
+import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.bench import usage
 from tests.bench.fixture import CONTAINER, NAMESPACE, NODE, PODS, Fixture
-from tests.bench.processes import Process
-from tests.bench.subjects import BenchMachine
+from tests.bench.processes import Process, RunError
+from tests.bench.subjects import BenchMachine, RunningProxy, VnAgent
+from tests.k8s.ring.certs import CertificateFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +33,119 @@ class NeighbourLoad:
     targets: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LoadTarget:
+    """A server of the neighbour's load, and the credential there."""
+
+    address: str
+    authority: Path
+    client: CertificateFiles
+
+
+Latencies = dict[str, NeighbourLatency]
+
+
+@dataclass(frozen=True, slots=True)
+class AttackedSlice:
+    """One slice under attack, and what vn-agent used in it.
+
+    `problem` has the reason where the neighbour was not served; there are no latencies then. `counted` has
+    the attacker's counts.
+    """
+
+    latencies: Latencies
+    problem: str
+    cpu_share: float
+    rss_mb: float
+    counted: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AttackedAgent:
+    """A vn-agent with the default limits of a tenant, and the attacks of the module `program` on it."""
+
+    machine: BenchMachine
+    files: Fixture
+    running: RunningProxy
+    program: str
+
+    @classmethod
+    @contextlib.contextmanager
+    def started(
+        cls, machine: BenchMachine, files: Fixture, upstream: str, command: Sequence[str], program: str
+    ) -> "Iterator[AttackedAgent]":
+        """A fresh one until the end of the block. Raises RunError."""
+        running = VnAgent(machine, files, upstream, command, has_limits=True).start()
+        try:
+            # As on a node: its other threads need not share the event loop's core.
+            os.sched_setaffinity(running.process.pid, {machine.proxy_core, machine.load_core})
+            yield cls(machine, files, running, program)
+        finally:
+            running.process.stop()
+
+    @property
+    def target(self) -> LoadTarget:
+        """vn-agent, for the neighbour."""
+        return LoadTarget(self.running.address, self.files.serving_ca, self.files.neighbour)
+
+    def under_attack(self, name: str, measure: Callable[[], Latencies]) -> AttackedSlice:
+        """Measure while the attack `name` is under way, and return once vn-agent has ended its connections:
+        the next slice would contain that work. Raises RunError where the attack does not begin."""
+        process, latencies, problem = self.running.process, Latencies(), ""
+        with self._attack(name) as counted:
+            cpu_s, begin_s = process.cpu_s(), time.monotonic()
+            try:
+                latencies = measure()
+            except RunError as error:
+                problem = str(error).splitlines()[-1]
+            cpu_share = (process.cpu_s() - cpu_s) / (time.monotonic() - begin_s)
+            rss_mb = usage.memory(process.pid).rss_mb
+        process.settled_cpu_s()
+        return AttackedSlice(latencies, problem, cpu_share, rss_mb, counted)
+
+    @contextlib.contextmanager
+    def _attack(self, name: str) -> Iterator[dict[str, int]]:
+        """Yields the attacker's counts, which are complete behind the block."""
+        files, counted = self.files, dict[str, int]()
+        attacker = Process(
+            name,
+            [
+                # Attackers have machines of their own. A process of the idle policy yields the core at
+                # once; one of a low priority keeps it for some milliseconds.
+                *("chrt", "--idle", "0", sys.executable, "-m", self.program, name),
+                *("--address", self.running.address, "--server-name", NODE, "--ca", files.serving_ca),
+                *("--certificate", files.caller.certificate, "--key", files.caller.key),
+                *("--log-path", f"/containerLogs/{NAMESPACE}/{PODS[0]}/{CONTAINER}"),
+                *("--chains", str(files.directory)),
+            ],
+            self.machine.load_core,
+            self.machine.directory / f"attacker-{name}.log",
+        )
+        try:
+            attacker.read_line()
+            yield counted
+            attacker.close_input()
+            counted.update(json.loads(attacker.read_line()))
+        finally:
+            attacker.stop()
+
+
 def measure_neighbour(
-    machine: BenchMachine, files: Fixture, address: str, loads: Mapping[str, NeighbourLoad], seconds: float
-) -> dict[str, NeighbourLatency]:
+    machine: BenchMachine, loads: Mapping[str, tuple[LoadTarget, NeighbourLoad]], seconds: float
+) -> Latencies:
     """The latencies of all loads at once, by the kind. Raises RunError where the neighbour is not served."""
     with contextlib.ExitStack() as stack:
         running = {}
-        for number, (kind, load) in enumerate(loads.items()):
+        for number, (kind, (target, load)) in enumerate(loads.items()):
             targets = machine.directory / f"neighbour-targets-{number}"
             targets.write_text("\n".join(load.targets))
             running[kind] = Process(
                 f"neighbour, {kind}",
                 [
                     machine.programs / "load",
-                    *(*load.flags, "-address", address, "-server-name", NODE),
-                    *("-cert", files.neighbour.certificate, "-key", files.neighbour.key),
-                    *("-ca", files.serving_ca, "-targets", targets, "-duration", f"{seconds:.1f}s"),
+                    *(*load.flags, "-address", target.address, "-server-name", NODE),
+                    *("-cert", target.client.certificate, "-key", target.client.key),
+                    *("-ca", target.authority, "-targets", targets, "-duration", f"{seconds:.1f}s"),
                 ],
                 machine.load_core,
                 machine.directory / f"neighbour-{number}.log",
@@ -60,38 +161,3 @@ def measure_neighbour(
             process.finish()
             found[kind] = NeighbourLatency(reply["p50_us"] / 1e3, reply["p99_us"] / 1e3)
         return found
-
-
-@contextlib.contextmanager
-def attacking(
-    machine: BenchMachine, files: Fixture, address: str, program: str, name: str, counted: dict[str, int]
-) -> Iterator[None]:
-    """The attack `name` of the module `program` is under way; its counts are added to `counted`."""
-    attacker = Process(
-        name,
-        [
-            # Attackers have machines of their own. A process of the idle policy yields the core at
-            # once; one of a low priority keeps it for some milliseconds.
-            *("chrt", "--idle", "0", sys.executable, "-m", program, name),
-            *_target_flags(files, address),
-        ],
-        machine.load_core,
-        machine.directory / f"attacker-{name}.log",
-    )
-    try:
-        attacker.read_line()
-        yield
-        attacker.close_input()
-        for what, count in json.loads(attacker.read_line()).items():
-            counted[what] = counted.get(what, 0) + count
-    finally:
-        attacker.stop()
-
-
-def _target_flags(files: Fixture, address: str) -> Sequence[str | Path]:
-    return [
-        *("--address", address, "--server-name", NODE, "--ca", files.serving_ca),
-        *("--certificate", files.caller.certificate, "--key", files.caller.key),
-        *("--log-path", f"/containerLogs/{NAMESPACE}/{PODS[0]}/{CONTAINER}"),
-        *("--chains", str(files.directory)),
-    ]

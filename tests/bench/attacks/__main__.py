@@ -5,32 +5,38 @@ README.md of tests/bench explains the method. Exit code 0 for any figures, 1 whe
 """
 
 import argparse
-import contextlib
+import functools
 import json
 import os
 import shlex
 import statistics
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from daemonkit.status.server import StatusError, fetch
 from tests.bench import fixture, handshakes, setting, usage
-from tests.bench.attacked import NeighbourLatency, NeighbourLoad, attacking, measure_neighbour
+from tests.bench.attacked import (
+    AttackedAgent,
+    AttackedSlice,
+    Latencies,
+    NeighbourLatency,
+    NeighbourLoad,
+    measure_neighbour,
+)
 from tests.bench.attacks.attacker import ATTACKS
 from tests.bench.figures import laid_out, number
 from tests.bench.fixture import CONTAINER, NAMESPACE, Fixture
 from tests.bench.processes import RunError
 from tests.bench.programs import run_with
-from tests.bench.subjects import BenchMachine, RunningProxy, VnAgent, start_upstream
+from tests.bench.subjects import BenchMachine, start_upstream
 
 # The bound of a neighbour's p99 under attack, as a multiple of its p99 in quiet.
 BOUND = 1.3
 KEPT, NEW = "kept connections", "new connections"
 _CONNECTIONS, _RATE = 4, 200
-_SETTLED_S = 1.0
+_PROGRAM = "tests.bench.attacks.attacker"
 
 
 @dataclass(slots=True)
@@ -39,12 +45,13 @@ class AttackResult:
 
     name: str
     quiet: dict[str, list[NeighbourLatency]] = field(default_factory=dict)
-    attacked: dict[str, list[NeighbourLatency]] = field(default_factory=dict)
-    rss_mb: float = 0.0
-    cpu_share: list[float] = field(default_factory=list)
+    attacked: dict[str, list[AttackedSlice]] = field(default_factory=dict)
     audit_lost: float = 0.0
-    counted: dict[str, int] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+
+    @property
+    def slices(self) -> list[AttackedSlice]:
+        """The attacked slices of all kinds."""
+        return [each for kind in self.attacked.values() for each in kind]
 
 
 @dataclass(slots=True)
@@ -58,32 +65,18 @@ class AttackBench:
     seconds: float
 
     def attack(self, name: str, rounds: int) -> AttackResult:
-        """A fresh vn-agent with its default limits; quiet and attacked slices alternate."""
+        """A fresh vn-agent; quiet and attacked slices alternate."""
         result = AttackResult(name)
-        agent = VnAgent(self.machine, self.files, self.upstream, self.command, has_limits=True).start()
-        # As on a node: its other threads need not share the event loop's core.
-        os.sched_setaffinity(agent.process.pid, {self.machine.proxy_core, self.machine.load_core})
-        try:
+        with AttackedAgent.started(self.machine, self.files, self.upstream, self.command, _PROGRAM) as agent:
             for _ in range(rounds):
                 for kind in (KEPT, NEW):
-                    result.quiet.setdefault(kind, []).append(self._neighbour(agent, kind))
-                    with self._attacker(agent, name, result):
-                        cpu_s, begin_s = agent.process.cpu_s(), time.monotonic()
-                        try:
-                            result.attacked.setdefault(kind, []).append(self._neighbour(agent, kind))
-                        except RunError as error:
-                            result.problems.append(f"{kind}: {str(error).splitlines()[-1]}")
-                        share = (agent.process.cpu_s() - cpu_s) / (time.monotonic() - begin_s)
-                        result.cpu_share.append(share)
-                        result.rss_mb = max(result.rss_mb, usage.memory(agent.process.pid).rss_mb)
-                    # The end of the attack's connections is work that the next slice would contain.
-                    time.sleep(_SETTLED_S)  # no event reports that vn-agent has ended them
+                    measure = functools.partial(self._neighbour, agent, kind)
+                    result.quiet.setdefault(kind, []).append(measure()[kind])
+                    result.attacked.setdefault(kind, []).append(agent.under_attack(name, measure))
             result.audit_lost = self._metric("vcnode_vnagent_audit_lines_lost_total")
-        finally:
-            agent.process.stop()
         return result
 
-    def _neighbour(self, agent: RunningProxy, kind: str) -> NeighbourLatency:
+    def _neighbour(self, agent: AttackedAgent, kind: str) -> Latencies:
         """Raises RunError where it is not served."""
         base = f"{NAMESPACE}/{self.files.neighbour_pod}/{CONTAINER}"
         if kind == KEPT:
@@ -94,13 +87,7 @@ class AttackBench:
         else:
             target = f"/exec/{base}?command=true&input=1&output=1&error=1"
             load = NeighbourLoad(("-mode", "exec", "-conns", "1"), (target,))
-        return measure_neighbour(self.machine, self.files, agent.address, {kind: load}, self.seconds)[kind]
-
-    def _attacker(
-        self, agent: RunningProxy, name: str, result: AttackResult
-    ) -> contextlib.AbstractContextManager[None]:
-        program = "tests.bench.attacks.attacker"
-        return attacking(self.machine, self.files, agent.address, program, name, result.counted)
+        return measure_neighbour(self.machine, {kind: (agent.target, load)}, self.seconds)
 
     def _metric(self, name: str) -> float:
         try:
@@ -118,8 +105,9 @@ def main() -> int:
         return 1
     sys.stdout.write(f"{setting.describe(others.share())}\n\n{table(results)}\n")
     for result in results:
-        for problem in result.problems:
-            sys.stdout.write(f"{result.name}: the neighbour was not served: {problem}\n")
+        for each in result.slices:
+            if each.problem:
+                sys.stdout.write(f"{result.name}: the neighbour was not served: {each.problem}\n")
     if arguments.json:
         arguments.json.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
     return 0
@@ -136,7 +124,7 @@ def table(results: Sequence[AttackResult]) -> str:
     for result in results:
         for kind, quiet in result.quiet.items():
             cells = [result.name if kind == KEPT else "", kind]
-            attacked = result.attacked.get(kind, [])
+            attacked = [each.latencies[kind] for each in result.attacked[kind] if each.latencies]
             ratio = float("inf")
             for pick in ("p50_ms", "p99_ms"):
                 before = statistics.median(getattr(sample, pick) for sample in quiet)
@@ -148,7 +136,9 @@ def table(results: Sequence[AttackResult]) -> str:
                     cells += [number(before), "none", ""]
             cells.append("OK" if ratio <= BOUND else "ABOVE")
             if kind == KEPT:
-                cells += [f"{statistics.mean(result.cpu_share):.0%}", number(result.rss_mb)]
+                slices = result.slices
+                cells.append(f"{statistics.mean(each.cpu_share for each in slices):.0%}")
+                cells.append(number(max(each.rss_mb for each in slices)))
                 cells.append(f"{result.audit_lost:.0f}")
             rows.append(tuple(cells))
     width = max(map(len, rows))
@@ -166,7 +156,8 @@ def _measure(arguments: argparse.Namespace, programs: Path, scratch: Path) -> li
         results = []
         for name in arguments.only:
             results.append(bench.attack(name, arguments.rounds))
-            sys.stderr.write(f"bench: {name}: {dict(results[-1].counted)}\n")
+            counts = [dict(each.counted) for each in results[-1].slices]
+            sys.stderr.write(f"bench: {name}: {counts}\n")
         return results
     finally:
         upstream.stop()

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The attacks on vn-agent, each a coroutine: `python -m tests.bench.attacks.attacker NAME OPTIONS`.
 
-A process of its own, so that the measurement does not wait for the attack. It prints `ready` when the attack
-has begun, continues until its standard input ends, and then prints its counts as one JSON object.
+A process of its own, so that the measurement does not wait for the attack. It prints `ready` when all of the
+attack is under way, and fails if that is not so within SETUP_S. It continues until its standard input ends,
+and then prints its counts as one JSON object.
 
 An attack is a function `async def attack(target: AttackTarget) -> None` in `ATTACKS`. It calls
-`target.report_under_way()` once and never returns by itself; `target.count(...)` adds to the counts.
+`target.report_under_way()` once and never returns by itself; `target.count(...)` adds to the counts. Most
+attacks are `many` of one kind of connection, each of which calls `target.begin()`.
 
 All of it goes to one loopback address that the bench serves, with a tenant's credential that the bench has
 issued, or with none.
@@ -32,6 +34,12 @@ _CHUNK = 1 << 16
 _PIPELINED = 100
 _PAUSE_S = 0.05
 _SETTLE_S = 2.0
+# An idle process opens 500 connections in 5 s where vn-agent has a core, and slower where others use it too.
+SETUP_S = 60.0
+
+
+class SetUpError(Exception):
+    """An attack is not under way as a whole; the message has what happened."""
 
 
 @dataclass(slots=True)
@@ -50,6 +58,30 @@ class AttackTarget:
     chains: Path
     counted: Counter[str] = field(default_factory=Counter)
     _is_ready: bool = False
+    # The tasks of `many` that are under way, and when the last of them is.
+    _begun: set[object] = field(default_factory=set)
+    _has_changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _context: ssl.SSLContext | None = None
+
+    def begin(self) -> None:
+        """The connection of the running task is under way."""
+        self._begun.add(asyncio.current_task())
+        self._has_changed.set()
+
+    def end(self) -> None:
+        """The connection of the running task has ended."""
+        self._begun.discard(asyncio.current_task())
+
+    async def wait_begun(self, count: int, timeout_s: float = SETUP_S) -> None:
+        """Wait until so many connections are under way at once. Raises SetUpError."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while len(self._begun) < count:
+                    self._has_changed.clear()
+                    await self._has_changed.wait()
+        except TimeoutError:
+            what = f"{len(self._begun)} of {count} connections are under way after {timeout_s:g} s"
+            raise SetUpError(f"{what}: {dict(self.counted)}") from None
 
     def report_under_way(self) -> None:
         """Print `ready`, once."""
@@ -66,10 +98,11 @@ class AttackTarget:
 
     async def tls(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection with the tenant's certificate."""
-        context = ssl.create_default_context(cafile=str(self.ca))
-        context.load_cert_chain(self.certificate, self.key)
+        if self._context is None:
+            self._context = ssl.create_default_context(cafile=str(self.ca))
+            self._context.load_cert_chain(self.certificate, self.key)
         return await asyncio.open_connection(
-            self.host, self.port, ssl=context, server_hostname=self.server_name
+            self.host, self.port, ssl=self._context, server_hostname=self.server_name
         )
 
     def request(self, path: str) -> bytes:
@@ -103,6 +136,7 @@ async def _send_ahead(target: AttackTarget) -> None:
                     return
                 left -= chunk.count(b"HTTP/1.1 ")
                 target.count("replies")
+                target.begin()
     finally:
         writer.close()
 
@@ -120,6 +154,7 @@ async def _request_and_never_read(target: AttackTarget) -> None:
             writer.write(target.request("/pods"))
             await asyncio.wait_for(writer.drain(), 30)
             target.count("requests")
+            target.begin()
             await asyncio.sleep(_PAUSE_S)  # pace: the rate of the attack
     finally:
         writer.close()
@@ -146,6 +181,7 @@ def request_pages(path: str) -> Attack:
                 head = await reader.readuntil(b"\r\n\r\n")
                 target.count(head.split(b" ", 2)[1].decode())
                 await _read_body(reader, head.lower())
+                target.begin()
         finally:
             writer.close()
 
@@ -169,13 +205,14 @@ async def own_handshakes(target: AttackTarget) -> None:
         while True:
             _, writer = await target.tls()
             target.count("handshakes")
+            target.begin()
             writer.transport.abort()
 
     await many(target, 4, handshake)
 
 
 async def many(target: AttackTarget, count: int, each: Attack) -> None:
-    """So many at once; each reconnects after an error."""
+    """So many at once; each reconnects after an error. Raises SetUpError."""
 
     async def again() -> None:
         while True:
@@ -183,12 +220,13 @@ async def many(target: AttackTarget, count: int, each: Attack) -> None:
                 await each(target)
             except (OSError, EOFError, TimeoutError, ValueError) as problem:
                 target.count(type(problem).__name__)
+            target.end()
             await asyncio.sleep(_PAUSE_S)  # pace: each may be refused at once
 
     tasks = Tasks("attack")
     for number in range(count):
         tasks.spawn(again(), str(number))
-    await asyncio.sleep(1.0)  # most of them are open by then; their set-up is part of the attack
+    await target.wait_begun(count)
     target.report_under_way()
     await asyncio.Event().wait()
 

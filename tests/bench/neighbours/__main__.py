@@ -5,33 +5,37 @@ README.md of tests/bench explains the method. Exit code 0 for any figures, 1 whe
 """
 
 import argparse
+import functools
 import itertools
 import json
 import os
 import shlex
 import statistics
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tests.bench import fixture, setting, usage
-from tests.bench.attacked import NeighbourLatency, NeighbourLoad, attacking, measure_neighbour
-from tests.bench.figures import laid_out, number
-from tests.bench.fixture import CONTAINER, NAMESPACE, Fixture
+from tests.bench.attacked import (
+    AttackedAgent,
+    AttackedSlice,
+    Latencies,
+    LoadTarget,
+    NeighbourLoad,
+    measure_neighbour,
+)
+from tests.bench.figures import laid_out, number, quartiles
+from tests.bench.fixture import CONTAINER, NAMESPACE, Fixture, super_namespace, tenant_key
 from tests.bench.neighbours.abuser import ABUSERS
-from tests.bench.processes import RunError
 from tests.bench.programs import run_with
-from tests.bench.subjects import BenchMachine, RunningProxy, VnAgent, start_upstream
+from tests.bench.subjects import BenchMachine, start_upstream
 
 # The goal for a neighbour's p99, as a multiple of its p99 alone.
 GOAL = 1.3
 _PROGRAM = "tests.bench.neighbours.abuser"
-# The end of the abuser's connections is work that the next slice would contain.
-_SETTLED_S = 1.0
-
-Latencies = dict[str, NeighbourLatency]
+# Straight at the kubelet: what the cores do that are shared with it and with the load.
+DIRECT = "no vn-agent"
 
 
 @dataclass(slots=True)
@@ -40,11 +44,22 @@ class NeighbourResult:
 
     name: str
     alone: list[Latencies] = field(default_factory=list)
-    beside: list[Latencies] = field(default_factory=list)
-    cpu_share: list[float] = field(default_factory=list)
-    rss_mb: float = 0.0
-    counted: dict[str, int] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    beside: list[AttackedSlice] = field(default_factory=list)
+
+    @property
+    def problems(self) -> list[str]:
+        """Why the neighbour was not served."""
+        return [each.problem for each in self.beside if each.problem]
+
+    def ratios(self, kind: str, figure: str) -> list[float]:
+        """Each slice beside the abuser, as a multiple of the mean of those before and behind it."""
+        alone = [getattr(each[kind], figure) for each in self.alone]
+        around = zip(self.beside, itertools.pairwise(alone), strict=True)
+        return [
+            getattr(each.latencies[kind], figure) / ((before + after) / 2)
+            for each, (before, after) in around
+            if each.latencies
+        ]
 
 
 @dataclass(slots=True)
@@ -58,84 +73,82 @@ class NeighbourBench:
     seconds: float
 
     def beside(self, name: str, rounds: int) -> NeighbourResult:
-        """A fresh vn-agent with default limits; slices alone and beside the abuser alternate."""
+        """A fresh vn-agent; slices alone and beside the abuser alternate."""
         result = NeighbourResult(name)
-        agent = VnAgent(self.machine, self.files, self.upstream, self.command, has_limits=True).start()
-        # As on a node: its other threads need not share the event loop's core.
-        os.sched_setaffinity(agent.process.pid, {self.machine.proxy_core, self.machine.load_core})
-        try:
-            self._measure(agent)  # the first slice warms caches
-            result.alone.append(self._measure(agent))
+        with AttackedAgent.started(self.machine, self.files, self.upstream, self.command, _PROGRAM) as agent:
+            measure = functools.partial(self._measure, agent)
+            measure()  # the first slice warms caches
+            result.alone.append(measure())
             for _ in range(rounds):
-                with attacking(self.machine, self.files, agent.address, _PROGRAM, name, result.counted):
-                    cpu_s, begin_s = agent.process.cpu_s(), time.monotonic()
-                    try:
-                        result.beside.append(self._measure(agent))
-                    except RunError as error:
-                        result.problems.append(str(error).splitlines()[-1])
-                    share = (agent.process.cpu_s() - cpu_s) / (time.monotonic() - begin_s)
-                    result.cpu_share.append(share)
-                    result.rss_mb = max(result.rss_mb, usage.memory(agent.process.pid).rss_mb)
-                time.sleep(_SETTLED_S)  # no event reports that vn-agent has ended the abuser's connections
-                result.alone.append(self._measure(agent))
-        finally:
-            agent.process.stop()
+                result.beside.append(agent.under_attack(name, measure))
+                result.alone.append(measure())
         return result
 
-    def _measure(self, agent: RunningProxy) -> Latencies:
-        base = f"{NAMESPACE}/{self.files.neighbour_pod}/{CONTAINER}"
+    def _measure(self, agent: AttackedAgent) -> Latencies:
+        files = self.files
+        pod = f"{NAMESPACE}/{files.neighbour_pod}/{CONTAINER}"
+        super_pod = f"{super_namespace(tenant_key(1))}/{files.neighbour_pod}/{CONTAINER}"
+        kubelet = LoadTarget(self.upstream, files.super_ca, files.kubelet_client)
+        echoes = NeighbourLoad(
+            ("-mode", "echoes", "-rate", "100", "-conns", "2"), (f"/exec/{pod}?command=cat&input=1&output=1",)
+        )
+        pages = NeighbourLoad(
+            ("-mode", "paced", "-rate", "50", "-conns", "1", "-small", "0"), ("/metrics/resource",)
+        )
         loads = {
-            "log": NeighbourLoad(
-                ("-mode", "paced", "-rate", "100", "-conns", "4"),
-                tuple(f"/containerLogs/{base}?tailLines={n}" for n in range(1, 51)),
-            ),
-            "echo": NeighbourLoad(
-                ("-mode", "echoes", "-rate", "100", "-conns", "2"),
-                (f"/exec/{base}?command=cat&input=1&output=1",),
-            ),
-            "page": NeighbourLoad(
-                ("-mode", "paced", "-rate", "50", "-conns", "1", "-small", "0"), ("/metrics/resource",)
-            ),
+            "log": (agent.target, _logs(pod)),
+            "echo": (agent.target, echoes),
+            "page": (agent.target, pages),
+            DIRECT: (kubelet, _logs(super_pod)),
         }
-        return measure_neighbour(self.machine, self.files, agent.address, loads, self.seconds)
+        return measure_neighbour(self.machine, loads, self.seconds)
+
+
+def _logs(pod: str) -> NeighbourLoad:
+    targets = (f"/containerLogs/{pod}?tailLines={n}" for n in range(1, 51))
+    return NeighbourLoad(("-mode", "paced", "-rate", "100", "-conns", "4"), tuple(targets))
 
 
 def table(results: Sequence[NeighbourResult]) -> str:
     """For each abuser and kind of request: the medians alone and beside it, and the median ratio."""
     rows: list[tuple[str, ...]] = [
         (
-            *("abuser", "request", "p50 ms", "beside", "ratio", "p99 ms", "beside", "ratio"),
+            *("abuser", "request", "p50 ms", "beside", "ratio", "p99 ms", "beside", "ratio", "quartiles"),
             *(f"<= {GOAL}", "CPU", "RSS MB"),
         )
     ]
     for result in results:
+        first = next(iter(result.alone[0]))
         for kind in result.alone[0]:
-            is_first = kind == next(iter(result.alone[0]))
-            cells = [result.name if is_first else "", kind]
-            ratio = float("inf")
-            for pick in ("p50_ms", "p99_ms"):
-                alone = [getattr(each[kind], pick) for each in result.alone]
-                cells.append(number(statistics.median(alone)))
-                # A slice without an answer has no latency: the pairs would not fit.
-                if not result.problems:
-                    beside = [getattr(each[kind], pick) for each in result.beside]
-                    ratio = statistics.median(ratios(alone, beside))
-                    cells += [number(statistics.median(beside)), f"{ratio:.2f}"]
-                else:
-                    cells += ["none", ""]
-            cells.append("OK" if ratio <= GOAL else "ABOVE")
-            if is_first:
-                cells += [f"{statistics.mean(result.cpu_share):.0%}", number(result.rss_mb)]
-            else:
-                cells += ["", ""]
+            cells = [result.name if kind == first else "", kind]
+            for figure in ("p50_ms", "p99_ms"):
+                cells += _cells(result, kind, figure)
+            cells += _verdict(result.ratios(kind, "p99_ms"), has_goal=kind != DIRECT)
+            if kind == first:
+                cells.append(f"{statistics.mean(each.cpu_share for each in result.beside):.0%}")
+                cells.append(number(max(each.rss_mb for each in result.beside)))
             rows.append(tuple(cells))
-    return laid_out(rows, {0, 1})
+    width = max(map(len, rows))
+    return laid_out([row + ("",) * (width - len(row)) for row in rows], {0, 1})
 
 
-def ratios(alone: Sequence[float], beside: Sequence[float]) -> list[float]:
-    """Each slice beside the abuser, as a multiple of the mean of those before and behind it."""
-    around = itertools.pairwise(alone)
-    return [one / ((before + after) / 2) for one, (before, after) in zip(beside, around, strict=True)]
+def _cells(result: NeighbourResult, kind: str, figure: str) -> list[str]:
+    alone = statistics.median(getattr(each[kind], figure) for each in result.alone)
+    beside = [getattr(each.latencies[kind], figure) for each in result.beside if each.latencies]
+    if not beside:
+        return [number(alone), "none", ""]
+    ratio = statistics.median(result.ratios(kind, figure))
+    return [number(alone), number(statistics.median(beside)), f"{ratio:.2f}"]
+
+
+def _verdict(ratios: Sequence[float], *, has_goal: bool) -> list[str]:
+    """The quartiles, and whether the goal is met: with a `?` where it lies within them."""
+    if not ratios:
+        return ["", "ABOVE"]
+    low, high = quartiles(ratios)
+    word = "OK" if statistics.median(ratios) <= GOAL else "ABOVE"
+    doubt = "?" if low <= GOAL < high else ""
+    return [f"{low:.2f}-{high:.2f}", f"{word}{doubt}" if has_goal else ""]
 
 
 def main() -> int:
@@ -166,7 +179,8 @@ def _measure(arguments: argparse.Namespace, programs: Path, scratch: Path) -> li
         results = []
         for name in arguments.only:
             results.append(bench.beside(name, 1 if arguments.quick else arguments.rounds))
-            sys.stderr.write(f"bench: {name}: {results[-1].counted}\n")
+            counts = [dict(each.counted) for each in results[-1].beside]
+            sys.stderr.write(f"bench: {name}: {counts}\n")
         return results
     finally:
         upstream.stop()

@@ -7,16 +7,15 @@ vn-agent that the bench has started.
 
 import asyncio
 import itertools
+import os
+import sys
 import time
 from typing import cast
 
-from daemonkit.tasks import Tasks
-from tests.bench.attacks.attacker import ATTACKS, Attack, AttackTarget, main, many, request_pages
+from tests.bench.attacks.attacker import ATTACKS, SETUP_S, Attack, AttackTarget, main, many, request_pages
 from tests.bench.fixture import FLOOD_POD, PODS
 
 _TUNNELS = 500
-# As many of an attack's connections as come within this time.
-_SETUP_S = 15.0
 _FOLLOWS = 64
 _READERS, _SENDERS = 100, 200
 _SLOW_BYTES = 4096
@@ -25,6 +24,22 @@ _PIECE_S = 0.1
 _NEW_A_SECOND = 1000
 _CHUNK = 1 << 16
 _FLOOD_BYTES = 32_760 * 30_000
+
+
+async def busy_cores(target: AttackTarget) -> None:
+    """No abuser: a process of the idle policy on each core does what any abuser's processes do to the others'
+    cores and caches."""
+    spin = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
+    spinners = [
+        await asyncio.create_subprocess_exec("taskset", "-c", str(core), sys.executable, "-c", spin)
+        for core in range(os.cpu_count() or 1)
+    ]
+    try:
+        target.report_under_way()
+        await asyncio.Event().wait()
+    finally:
+        for spinner in spinners:
+            spinner.kill()
 
 
 async def hammer(target: AttackTarget) -> None:
@@ -44,7 +59,6 @@ async def pages(target: AttackTarget) -> None:
 
 async def tunnels(target: AttackTarget) -> None:
     """500 streams, each with one echo under way."""
-    opened = asyncio.Semaphore(0)
 
     async def echo(target: AttackTarget) -> None:
         reader, writer = await target.tls()
@@ -55,36 +69,24 @@ async def tunnels(target: AttackTarget) -> None:
                 "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
                 "X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n".encode()
             )
-            head = await reader.readuntil(b"\r\n\r\n")
-            target.count(head.split(b" ", 2)[1].decode())
-            opened.release()
+            await _read_head(target, reader)
             while True:
                 writer.write(b"x" * 64)
                 await reader.readexactly(64)
                 target.count("echoes")
+                target.begin()
         finally:
             writer.close()
 
-    tasks = Tasks("tunnels")
-    for number in range(_TUNNELS):
-        tasks.spawn(_again(target, echo), str(number))
-    try:
-        async with asyncio.timeout(_SETUP_S):
-            for _ in range(_TUNNELS):
-                await opened.acquire()
-    except TimeoutError:
-        target.count("set-up timed out")
-    target.report_under_way()
-    await asyncio.Event().wait()
+    await many(target, _TUNNELS, echo)
 
 
-async def _again(target: AttackTarget, each: Attack) -> None:
-    while True:
-        try:
-            await each(target)
-        except (OSError, EOFError, TimeoutError, ValueError) as problem:
-            target.count(type(problem).__name__)
-        await asyncio.sleep(_PIECE_S)  # pace: it may be refused at once
+async def _read_head(target: AttackTarget, reader: asyncio.StreamReader) -> None:
+    """Count the status. Raises ValueError for a refusal."""
+    status = (await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)[1].decode()
+    target.count(status)
+    if int(status) >= 400:
+        raise ValueError(status)
 
 
 async def slow_readers(target: AttackTarget) -> None:
@@ -95,8 +97,10 @@ async def slow_readers(target: AttackTarget) -> None:
         reader, writer = await target.tls()
         try:
             writer.write(target.request(f"{path}?limitBytes={_FLOOD_BYTES}"))
+            await _read_head(target, reader)
             while await reader.read(_SLOW_BYTES):
                 target.count("reads")
+                target.begin()
                 await asyncio.sleep(_PIECE_S)  # pace: the attack is to read slowly
         finally:
             writer.close()
@@ -113,8 +117,9 @@ async def slow_senders(target: AttackTarget) -> None:
             writer.write(target.request("/healthz").removesuffix(b"\r\n") + b"X: ")
             while not reader.at_eof():
                 writer.write(b"x" * int(_SLOW_BYTES * _PIECE_S))
-                await asyncio.wait_for(writer.drain(), _SETUP_S)
+                await asyncio.wait_for(writer.drain(), SETUP_S)
                 target.count("pieces")
+                target.begin()
                 await asyncio.sleep(_PIECE_S)  # pace: the attack is to send slowly
         finally:
             writer.close()
@@ -132,6 +137,7 @@ async def new_connections(target: AttackTarget) -> None:
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))  # pace: the rate of the attack
             _, writer = await target.tls()
             target.count("handshakes")
+            target.begin()
             cast(asyncio.Transport, writer.transport).abort()
 
     await many(target, 16, connect)
@@ -144,8 +150,10 @@ async def follows(target: AttackTarget) -> None:
         reader, writer = await target.tls()
         try:
             writer.write(target.request(f"{target.log_path}?follow=true"))
+            await _read_head(target, reader)
             while chunk := await reader.read(_CHUNK):
                 target.counted["KB"] += len(chunk) // 1024
+                target.begin()
         finally:
             writer.close()
 
@@ -154,6 +162,7 @@ async def follows(target: AttackTarget) -> None:
 
 ABUSERS: dict[str, Attack] = {
     "none": ATTACKS["none"],
+    "busy-cores": busy_cores,
     "hammer": hammer,
     "tunnels": tunnels,
     "slow-readers": slow_readers,
