@@ -26,6 +26,10 @@ OWN_EVENTS = 4
 # takes 0.03 to 0.3 ms, so 16 of them, of bulk data, delayed each neighbour by 2 to 8 ms. With half of this, a
 # busy tenant pays for twice as many iterations of the loop, 0.02 ms each.
 TURN_S = 0.0002
+# The same while others work, that is within WORKING_S of a turn of theirs: mostly one event. A request of
+# a neighbour takes three turns, which wait for one of a busy tenant's each.
+BUSY_TURN_S = 0.00005
+WORKING_S = 0.01
 # What a tenant may owe. A longer pause is one that its clients notice.
 MAX_DEBT_S = 0.01
 
@@ -68,6 +72,9 @@ class PollGroup:
 
     While other tenants have connections, each turn is bounded by its time too. A group with `has_debt` owes
     what it took beyond: it skips its turns until others had as long, or until no other group has an event.
+
+    While others work, a group that had no time for all of its events leaves out the next iteration. Epoll
+    reports it first there, as it was ready before those that became ready in its turn.
     """
 
     __slots__ = (
@@ -75,7 +82,9 @@ class PollGroup:
         "_debt_s",
         "_events",
         "_has_debt",
+        "_has_more",
         "_is_scheduled",
+        "_iteration",
         "_poller",
         "_seen_s",
         "_turns_seen",
@@ -93,6 +102,9 @@ class PollGroup:
         # Of the last turn, or of the last one that was left to others.
         self._turns_seen = 0
         self._seen_s = 0.0
+        # Whether its last turn may have left events, and the iteration of its last dispatch.
+        self._has_more = False
+        self._iteration = 0
         self._calls: deque[tuple[PolledSocket, Callable[[], None]]] = deque()
         self._is_scheduled = False
         self.usage: ByteUsage = NO_USAGE
@@ -119,6 +131,26 @@ class PollGroup:
         """Whether other tenants have connections."""
         return self._poller.tenant_count > (1 if self._has_debt else 0)
 
+    def _is_contended(self, now_s: float) -> bool:
+        """Whether others work too."""
+        return self._is_bounded() and now_s - self._poller.last_change_s < WORKING_S
+
+    def _leave_iteration(self, *, is_contended: bool) -> bool:
+        """Leave this iteration to others if the group had a turn in the last one that may have left events.
+        Returns whether it does."""
+        poller = self._poller
+        if self._iteration == poller.iteration:
+            poller.iteration += 1  # a group is dispatched once in each
+        must_leave = is_contended and self._has_more and self._iteration == poller.iteration - 1
+        self._iteration = poller.iteration
+        self._has_more = False
+        if must_leave:
+            is_alone = self._turns_seen == poller.turns
+            poller.turns += 1  # it works, which is what others in debt look for
+            if is_alone:
+                self._turns_seen = poller.turns
+        return must_leave
+
     def _must_leave_turn(self, now_s: float) -> bool:
         """Whether the group owes time, and others work. The time since its last turn pays for it."""
         turns = self._poller.turns
@@ -133,8 +165,11 @@ class PollGroup:
         return True
 
     def _end_turn(self, begun_s: float, now_s: float) -> None:
-        self._poller.turns += 1
-        self._turns_seen, self._seen_s = self._poller.turns, now_s
+        poller = self._poller
+        poller.turns += 1
+        if poller.last_group is not self:
+            poller.last_group, poller.last_change_s = self, now_s
+        self._turns_seen, self._seen_s = poller.turns, now_s
         self._charge(now_s - begun_s)
 
     def _end_calls(self, begun_s: float, now_s: float) -> None:
@@ -159,10 +194,11 @@ class PollGroup:
         self._is_scheduled = False
         poller = self._poller
         begun_s = poller.clock()
+        most_s = BUSY_TURN_S if self._is_contended(begun_s) else TURN_S
         try:
             for _ in range(min(len(self._calls), CALLS)):
                 poller.call_guarded(*self._calls.popleft())
-                if self._is_bounded() and poller.clock() - begun_s > TURN_S:
+                if self._is_bounded() and poller.clock() - begun_s > most_s:
                     break
             self._end_calls(begun_s, poller.clock())
         finally:  # also after what `call_guarded` does not catch, or the calls behind it would wait for good
@@ -171,9 +207,13 @@ class PollGroup:
     def _dispatch(self) -> None:
         poll, clock = self.epoll.poll, self._poller.clock
         begun_s = now_s = clock()
+        is_contended = self._is_contended(begun_s)
+        if self._leave_iteration(is_contended=is_contended):
+            return
         if self._debt_s > 0.0 and self._must_leave_turn(begun_s):
             return
         if self._is_bounded():
+            most_s = BUSY_TURN_S if is_contended else TURN_S
             # One at a time: epoll moves what it reports to the end, also those that this turn has no time
             # for. Then the same ones would be first each time.
             for _ in range(self._events):
@@ -182,7 +222,8 @@ class PollGroup:
                     break
                 self._handle(found[0][0], found[0][1])
                 now_s = clock()
-                if now_s - begun_s > TURN_S:
+                if now_s - begun_s > most_s:
+                    self._has_more = True
                     break
         else:
             # Epoll reports sockets in the order in which they became ready, and moves reported ones to the
@@ -227,6 +268,11 @@ class SocketPoller:
         self.tenant_count = 0
         # Whether other workers serve the same tenants: each turn exchanges its usage with them.
         self.has_peers = False
+        # The group of the last turn, and when it had its first turn behind another's. Iterations of the loop,
+        # as far as groups can count them.
+        self.last_group: PollGroup | None = None
+        self.last_change_s = 0.0
+        self.iteration = 0
         self.now = loop.time()
         self.by_fd: dict[int, PolledSocket] = {}
         self.shared = PollGroup(self, SHARED_EVENTS)

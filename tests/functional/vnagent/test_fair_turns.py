@@ -9,7 +9,7 @@ import itertools
 from tests.functional.vnagent.connection_links import ConnectionLink, connected_link, run, until
 from vnagent.core.limits import TenantUsage
 from vnagent.transport.handler import NO_USAGE, ByteUsage
-from vnagent.transport.poller import MAX_DEBT_S, SHARED_EVENTS, TENANT_EVENTS, TURN_S, SocketPoller
+from vnagent.transport.poller import MAX_DEBT_S, SHARED_EVENTS, TENANT_EVENTS, TURN_S, WORKING_S, SocketPoller
 from vnagent.transport.tls_connection import SHARED_RECEIVE_BYTES
 
 # Three of them exceed a turn.
@@ -18,10 +18,11 @@ MANY = 3 * TENANT_EVENTS
 
 
 class WorkClock:
-    """Advances by what the handlers of a test take."""
+    """A poller's clock from now on. It advances by what handlers take; what was before is long ago."""
 
-    def __init__(self) -> None:
-        self.now_s = 100.0
+    def __init__(self, poller: SocketPoller) -> None:
+        self.now_s = poller.clock() + 100.0
+        poller.clock = self
 
     def __call__(self) -> float:
         return self.now_s
@@ -71,11 +72,10 @@ def test_a_turn_beside_other_tenants_ends_by_its_time() -> None:
     """Those that it had no time for are next: each of 48 is served in its order."""
 
     async def body(poller: SocketPoller) -> None:
-        clock = WorkClock()
         async with contextlib.AsyncExitStack() as stack:
             many = await links_of(stack, poller, "ten-a", MANY)
             await links_of(stack, poller, "ten-b")
-            poller.clock = clock
+            clock = WorkClock(poller)
             for link in many:
                 clock.take(link, EVENT_S)
             send(many)
@@ -89,7 +89,7 @@ def test_sockets_that_stay_ready_take_turns() -> None:
     """With one poll for a turn, epoll reported them in the same order each time: the last had to wait."""
 
     async def body(poller: SocketPoller) -> None:
-        clock, served = WorkClock(), list[int]()
+        served = list[int]()
 
         def work(number: int) -> None:
             served.append(number)
@@ -98,7 +98,7 @@ def test_sockets_that_stay_ready_take_turns() -> None:
         async with contextlib.AsyncExitStack() as stack:
             busy = await links_of(stack, poller, "ten-a", TENANT_EVENTS)
             await links_of(stack, poller, "ten-b")
-            poller.clock = clock
+            clock = WorkClock(poller)
             for number, link in enumerate(busy):
                 link.handler.at_data = functools.partial(work, number)
             for _ in range(16):
@@ -109,12 +109,61 @@ def test_sockets_that_stay_ready_take_turns() -> None:
     run(body)
 
 
-def test_a_tenant_alone_is_not_bounded_by_time() -> None:
+def test_what_gets_ready_in_a_turn_is_next() -> None:
+    """A neighbour's request waits for the rest of one turn. It once waited for another whole one, as epoll
+    reports the busy group first, which was ready before. Each turn is one event while both work."""
+
     async def body(poller: SocketPoller) -> None:
-        clock = WorkClock()
+        async with contextlib.AsyncExitStack() as stack:
+            busy = await links_of(stack, poller, "ten-a", TENANT_EVENTS)
+            (neighbour,) = await links_of(stack, poller, "ten-b")
+            clock, served = WorkClock(poller), list[str]()
+
+            def work() -> None:
+                served.append("busy")
+                clock.now_s += EVENT_S
+                send([neighbour])
+
+            for link in busy:
+                link.handler.at_data = work
+            neighbour.handler.at_data = lambda: served.append("neighbour")
+            send([neighbour, *busy])
+            await until(lambda: served.count("busy") == TENANT_EVENTS)
+            behind_first = served[served.index("neighbour") :]
+            assert behind_first[: 2 * 10] == ["neighbour", "busy"] * 10
+
+    run(body)
+
+
+def test_turns_are_short_only_while_others_work() -> None:
+    """Each turn costs an iteration of the loop."""
+
+    async def body(poller: SocketPoller) -> None:
         async with contextlib.AsyncExitStack() as stack:
             many = await links_of(stack, poller, "ten-a", MANY)
-            poller.clock = clock
+            (neighbour,) = await links_of(stack, poller, "ten-b")
+            clock = WorkClock(poller)
+            for link in many:
+                clock.take(link, EVENT_S)
+            most = []
+            for idle_s in (0.0, WORKING_S):
+                send([neighbour])
+                await until(lambda: neighbour.handler.received != b"")
+                clock.now_s += idle_s
+                for link in (neighbour, *many):
+                    link.handler.received.clear()
+                send(many)
+                most.append(max(await served_by_iteration(many)))
+            assert most == [1, 3]
+
+    run(body)
+
+
+def test_a_tenant_alone_is_not_bounded_by_time() -> None:
+    async def body(poller: SocketPoller) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            many = await links_of(stack, poller, "ten-a", MANY)
+            clock = WorkClock(poller)
             for link in many:
                 clock.take(link, 10 * TURN_S)
             send(many)
@@ -127,10 +176,9 @@ def test_unidentified_clients_are_bounded_by_time_too() -> None:
     """The end of a handshake takes 1 ms: one in a turn as soon as a tenant has a connection."""
 
     async def body(poller: SocketPoller) -> None:
-        clock = WorkClock()
         async with contextlib.AsyncExitStack() as stack:
             unknown = await links_of(stack, poller, None, 3 * SHARED_EVENTS)
-            poller.clock = clock
+            clock = WorkClock(poller)
             for link in unknown:
                 clock.take(link, 5 * TURN_S)
             send(unknown[SHARED_EVENTS:])
@@ -150,11 +198,10 @@ async def turns_left(
     Both are ready from the start, and each takes `event_s`. Ten-b has an event in each iteration, or none.
     `has_calls`: ten-a has a call in each iteration, which takes no time.
     """
-    clock = WorkClock()
     async with contextlib.AsyncExitStack() as stack:
         slow = await links_of(stack, poller, "ten-a", 2)
         (other,) = await links_of(stack, poller, "ten-b")
-        poller.clock = clock
+        clock = WorkClock(poller)
         if is_other_busy:
             other.far.write(bytes(8 << 20))
             await until(lambda: other.handler.received != b"", other.far.push)
@@ -214,11 +261,11 @@ def test_a_tenant_owes_nothing_while_nobody_else_works() -> None:
 
 def test_a_tenants_turns_are_counted() -> None:
     async def body(poller: SocketPoller) -> None:
-        clock, usage = WorkClock(), TenantUsage()
+        usage = TenantUsage()
         async with contextlib.AsyncExitStack() as stack:
             links = await links_of(stack, poller, "ten-a", 5, usage)
             before_s = usage.loop_s
-            poller.clock = clock
+            clock = WorkClock(poller)
             for link in links:
                 clock.take(link, 0.25)
             send(links)
