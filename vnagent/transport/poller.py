@@ -207,7 +207,7 @@ class PollGroup:
     def _dispatch(self) -> None:
         poll, clock = self.epoll.poll, self._poller.clock
         begun_s = now_s = clock()
-        is_contended = self._is_contended(begun_s)
+        self._poller.is_contended = is_contended = self._is_contended(begun_s)
         if self._leave_iteration(is_contended=is_contended):
             return
         if self._debt_s > 0.0 and self._must_leave_turn(begun_s):
@@ -268,6 +268,8 @@ class SocketPoller:
         self.tenant_count = 0
         # Whether other workers serve the same tenants: each turn exchanges its usage with them.
         self.has_peers = False
+        # Whether other groups work beside that of the current turn.
+        self.is_contended = False
         # The group of the last turn, and when it had its first turn behind another's. Iterations of the loop,
         # as far as groups can count them.
         self.last_group: PollGroup | None = None
