@@ -173,7 +173,7 @@ class Handshakes:
                 # This one is still readable, and reported again.
                 continue
             elif pending.cipher is None and self._accounts.try_begin_on_loop(
-                pending.client_address, self._loop.time()
+                pending.client_address, self._loop.time(), is_shared=self._state.poller.tenant_count > 1
             ):
                 has_started = True
                 self._epoll.unregister(fd)

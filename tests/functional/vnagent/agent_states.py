@@ -22,7 +22,7 @@ from vnagent.transport.poller import SocketPoller
 class ThreadOnlyAccounts(HandshakeAccounts):
     """All handshakes run in the thread."""
 
-    def try_begin_on_loop(self, client_address: str, now_s: float) -> bool:
+    def try_begin_on_loop(self, client_address: str, now_s: float, *, is_shared: bool = False) -> bool:
         return False
 
 

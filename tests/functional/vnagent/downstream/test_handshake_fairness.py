@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One handshake begins in an iteration of the event loop: open connections are served in between."""
+"""Handshakes that begin on the event loop: how many in an iteration, and of a tenant beside others."""
 
 import asyncio
 import socket
@@ -13,14 +13,15 @@ from daemonkit.admission.handshake_accounts import HandshakeAccounts
 from vnagent.downstream.handshakes import Handshakes
 from vnagent.metrics import AgentMetrics
 from vnagent.state import AgentState
-
-COUNT = 5
+from vnagent.transport.handler import NO_USAGE
+from vnagent.transport.poller import SocketPoller
 
 
 @dataclass(slots=True)
 class RecordingState:
     """The part of the state that `Handshakes` uses. Records the loop iteration in which each began."""
 
+    poller: SocketPoller
     iterations: list[int]
     is_draining: bool = False
     metrics: AgentMetrics = field(default_factory=AgentMetrics)
@@ -34,23 +35,54 @@ class RecordingState:
         sock.close()
 
 
-@pytest.mark.asyncio
-async def test_one_handshake_begins_per_loop_iteration() -> None:
-    iterations: list[int] = []
-    recorder = RecordingState(iterations)
+class RecordingAccounts(HandshakeAccounts):
+    """Records whether several tenants had connections at each handshake."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared: list[bool] = []
+
+    def try_begin_on_loop(self, client_address: str, now_s: float, *, is_shared: bool = False) -> bool:
+        self.shared.append(is_shared)
+        return super().try_begin_on_loop(client_address, now_s, is_shared=is_shared)
+
+
+async def begin(count: int, *tenants: str) -> tuple[RecordingState, RecordingAccounts]:
+    """So many clients send their first byte at once, while `tenants` have connections."""
     loop = asyncio.get_running_loop()
-    state = cast(AgentState, recorder)
-    handshakes = Handshakes(loop, state, HandshakeAccounts(), recorder.open_client)
+    poller, iterations, accounts = SocketPoller(loop), list[int](), RecordingAccounts()
+    recorder = RecordingState(poller, iterations)
+    handshakes = Handshakes(loop, cast(AgentState, recorder), accounts, recorder.open_client)
     with ExitStack() as stack:
+        stack.callback(poller.stop)
         stack.callback(handshakes.stop)
-        for _ in range(COUNT):
+        for tenant in tenants:
+            poller.group_of(tenant, NO_USAGE)
+        for _ in range(count):
             ours, theirs = (stack.enter_context(each) for each in socket.socketpair())
             theirs.send(b"\x16")
             handshakes.accept(ours, "192.0.2.1")
         handshakes.start()
         end_s = loop.time() + 20
-        while len(recorder.began) < COUNT:
+        while len(recorder.began) < count:
             assert loop.time() < end_s, recorder.began
             iterations.append(0)
             await asyncio.sleep(0)  # pace: iterations are counted
+    return recorder, accounts
+
+
+@pytest.mark.asyncio
+async def test_one_handshake_begins_per_loop_iteration() -> None:
+    """Open connections are served in between."""
+    recorder, _ = await begin(5)
     assert sorted(set(recorder.began)) == recorder.began
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("tenants", "is_shared"), [((), False), (("ten-a",), False), (("ten-a", "ten-b"), True)]
+)
+async def test_handshakes_beside_other_tenants_are_few(tenants: tuple[str, ...], is_shared: bool) -> None:
+    """A tenant alone delays no other: it has the loop as before."""
+    _, accounts = await begin(1, *tenants)
+    assert accounts.shared == [is_shared]

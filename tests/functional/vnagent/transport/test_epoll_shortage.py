@@ -123,8 +123,9 @@ def test_a_dial_without_memory_fails_alone(error: BaseException) -> None:
 class FullState:
     """The part of the state that `Handshakes` uses. `open_client` has no room for the first connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, poller: SocketPoller) -> None:
         self._context, _ = contexts()
+        self.poller = poller
         self.is_draining = False
         self.metrics = AgentMetrics()
         self.taken = 0
@@ -150,7 +151,7 @@ def test_a_connection_without_an_epoll_watch_ends_at_once() -> None:
     """It stayed for 9 s, each with a traceback in the log."""
 
     async def body(poller: SocketPoller) -> None:
-        handshakes = handshakes_of(poller, FullState())
+        handshakes = handshakes_of(poller, FullState(poller))
         handshakes.start()
         near, far = loopback_pair()
         try:
@@ -171,7 +172,7 @@ def test_thread_handshakes_continue_after_a_failure() -> None:
     async def body(poller: SocketPoller) -> None:
         faults: list[object] = []
         poller.loop.set_exception_handler(lambda _loop, context: faults.append(context["exception"]))
-        state = FullState()
+        state = FullState(poller)
         handshakes = handshakes_of(poller, state)
         handshakes.start()
         _, client = contexts()
