@@ -131,17 +131,17 @@ class PollGroup:
         """Whether other tenants have connections."""
         return self._poller.tenant_count > (1 if self._has_debt else 0)
 
-    def _is_contended(self, now_s: float) -> bool:
+    def _are_others_working(self, now_s: float) -> bool:
         """Whether others work too."""
         return self._is_bounded() and now_s - self._poller.last_change_s < WORKING_S
 
-    def _leave_iteration(self, *, is_contended: bool) -> bool:
+    def _leave_to_others(self, *, are_others_working: bool) -> bool:
         """Leave this iteration to others if the group had a turn in the last one that may have left events.
         Returns whether it does."""
         poller = self._poller
         if self._iteration == poller.iteration:
             poller.iteration += 1  # a group is dispatched once in each
-        must_leave = is_contended and self._has_more and self._iteration == poller.iteration - 1
+        must_leave = are_others_working and self._has_more and self._iteration == poller.iteration - 1
         self._iteration = poller.iteration
         self._has_more = False
         if must_leave:
@@ -194,7 +194,7 @@ class PollGroup:
         self._is_scheduled = False
         poller = self._poller
         begun_s = poller.clock()
-        most_s = BUSY_TURN_S if self._is_contended(begun_s) else TURN_S
+        most_s = BUSY_TURN_S if self._are_others_working(begun_s) else TURN_S
         try:
             for _ in range(min(len(self._calls), CALLS)):
                 poller.call_guarded(*self._calls.popleft())
@@ -207,13 +207,13 @@ class PollGroup:
     def _dispatch(self) -> None:
         poll, clock = self.epoll.poll, self._poller.clock
         begun_s = now_s = clock()
-        self._poller.is_contended = is_contended = self._is_contended(begun_s)
-        if self._leave_iteration(is_contended=is_contended):
+        self._poller.are_others_working = are_others_working = self._are_others_working(begun_s)
+        if self._leave_to_others(are_others_working=are_others_working):
             return
         if self._debt_s > 0.0 and self._must_leave_turn(begun_s):
             return
         if self._is_bounded():
-            most_s = BUSY_TURN_S if is_contended else TURN_S
+            most_s = BUSY_TURN_S if are_others_working else TURN_S
             # One at a time: epoll moves what it reports to the end, also those that this turn has no time
             # for. Then the same ones would be first each time.
             for _ in range(self._events):
@@ -269,7 +269,7 @@ class SocketPoller:
         # Whether other workers serve the same tenants: each turn exchanges its usage with them.
         self.has_peers = False
         # Whether other groups work beside that of the current turn.
-        self.is_contended = False
+        self.are_others_working = False
         # The group of the last turn, and when it had its first turn behind another's. Iterations of the loop,
         # as far as groups can count them.
         self.last_group: PollGroup | None = None

@@ -404,7 +404,7 @@ class TlsConnection(PolledSocket):
             most_bytes = FIRST_RECEIVE_BYTES
         elif most_bytes > BUSY_RECEIVE_BYTES and self._poller.tenant_count > 1:
             most_bytes = min(
-                most_bytes, BUSY_RECEIVE_BYTES if self._poller.is_contended else SHARED_RECEIVE_BYTES
+                most_bytes, BUSY_RECEIVE_BYTES if self._poller.are_others_working else SHARED_RECEIVE_BYTES
             )
         try:
             size = self._sock.recv_into(CIPHERTEXT, most_bytes)

@@ -170,7 +170,7 @@ def _measure(arguments: argparse.Namespace, programs: Path, scratch: Path) -> li
     cores = sorted(os.sched_getaffinity(0))
     machine = BenchMachine(programs, scratch, proxy_core=cores[0], load_core=cores[-1])
     files = fixture.make(scratch)
-    upstream, address = start_upstream(machine, files)
+    upstream, address = start_upstream(machine, files, ("-bulk-aside",))
     try:
         command = shlex.split(arguments.program)
         bench = NeighbourBench(
@@ -178,7 +178,7 @@ def _measure(arguments: argparse.Namespace, programs: Path, scratch: Path) -> li
         )
         results = []
         for name in arguments.only:
-            results.append(bench.beside(name, 1 if arguments.quick else arguments.rounds))
+            results.append(bench.beside(name, 2 if arguments.quick else arguments.rounds))
             counts = [dict(each.counted) for each in results[-1].beside]
             sys.stderr.write(f"bench: {name}: {counts}\n")
         return results
@@ -189,9 +189,9 @@ def _measure(arguments: argparse.Namespace, programs: Path, scratch: Path) -> li
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.neighbours", description=__doc__)
     parser.add_argument("--only", type=_names, default=tuple(ABUSERS), metavar="NAMES")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each slice")
-    parser.add_argument("--quick", action="store_true", help="one round of 2 s")
+    parser.add_argument("--quick", action="store_true", help="two rounds of 2 s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all samples")
     parser.add_argument("--program", default=f"{sys.executable} -m vnagent", help="the command of vn-agent")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/vcnode/bench")

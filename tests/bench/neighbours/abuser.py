@@ -6,10 +6,12 @@ vn-agent that the bench has started.
 """
 
 import asyncio
+import contextlib
 import itertools
 import os
 import sys
 import time
+from collections.abc import AsyncIterator
 from typing import cast
 
 from tests.bench.attacks.attacker import ATTACKS, SETUP_S, Attack, AttackTarget, main, many, request_pages
@@ -21,7 +23,7 @@ _READERS, _SENDERS = 100, 200
 _SLOW_BYTES = 4096
 # Each sender's 4 KB a second, in pieces.
 _PIECE_S = 0.1
-_NEW_A_SECOND = 1000
+_NEW_A_SECOND, _NEW_AT_ONCE = 1000, 16
 _CHUNK = 1 << 16
 _FLOOD_BYTES = 32_760 * 30_000
 
@@ -61,24 +63,46 @@ async def tunnels(target: AttackTarget) -> None:
     """500 streams, each with one echo under way."""
 
     async def echo(target: AttackTarget) -> None:
-        reader, writer = await target.tls()
-        try:
-            path = target.log_path.replace("/containerLogs/", "/exec/")
-            writer.write(
-                f"POST {path}?command=cat&input=1&output=1 HTTP/1.1\r\nHost: node\r\nContent-Length: 0\r\n"
-                "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
-                "X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n".encode()
-            )
-            await _read_head(target, reader)
+        async with _open_stream(target) as (reader, writer):
             while True:
                 writer.write(b"x" * 64)
                 await reader.readexactly(64)
                 target.count("echoes")
                 target.begin()
-        finally:
-            writer.close()
 
     await many(target, _TUNNELS, echo)
+
+
+async def new_tunnels(target: AttackTarget) -> None:
+    """16 at once open a stream, wait for one echo and close it, in a closed loop."""
+
+    async def echo(target: AttackTarget) -> None:
+        while True:
+            async with _open_stream(target) as (reader, writer):
+                writer.write(b"x" * 64)
+                await reader.readexactly(64)
+                target.begin()
+
+    await many(target, _NEW_AT_ONCE, echo)
+
+
+@contextlib.asynccontextmanager
+async def _open_stream(
+    target: AttackTarget,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A new connection with an exec stream. Raises ValueError where it is refused."""
+    reader, writer = await target.tls()
+    try:
+        path = target.log_path.replace("/containerLogs/", "/exec/")
+        writer.write(
+            f"POST {path}?command=cat&input=1&output=1 HTTP/1.1\r\nHost: node\r\nContent-Length: 0\r\n"
+            "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
+            "X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n".encode()
+        )
+        await _read_head(target, reader)
+        yield reader, writer
+    finally:
+        writer.close()
 
 
 async def _read_head(target: AttackTarget, reader: asyncio.StreamReader) -> None:
@@ -140,7 +164,7 @@ async def new_connections(target: AttackTarget) -> None:
             target.begin()
             cast(asyncio.Transport, writer.transport).abort()
 
-    await many(target, 16, connect)
+    await many(target, _NEW_AT_ONCE, connect)
 
 
 async def follows(target: AttackTarget) -> None:
@@ -170,6 +194,7 @@ ABUSERS: dict[str, Attack] = {
     "slow-senders": slow_senders,
     "pages": pages,
     "new-connections": new_connections,
+    "new-tunnels": new_tunnels,
     "follows": follows,
 }
 

@@ -10,6 +10,9 @@
 //	others   with ?follow=true: chunks as those of flood-* without an end
 //	others   1 KB as the kubelet sends a log: one flushed chunk, then the last chunk by itself
 //
+// With -bulk-aside, flood-* and follow=true are sent by threads of the idle policy: on one core they would delay
+// small answers to others by up to 10 ms, which a kubelet with more cores does not.
+//
 // A namespace that is not one of the super cluster's is 404: a proxy that does not translate fails.
 package main
 
@@ -27,7 +30,9 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
+	"unsafe"
 
 	"vcnode.io/bench/tlsfiles"
 )
@@ -41,6 +46,8 @@ const (
 		"Transfer-Encoding: chunked\r\n\r\n"
 	notFound  = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 	lastChunk = "0\r\n\r\n"
+	// More than streams of any bench that send at once.
+	bulkThreads = 128
 )
 
 type kubelet struct {
@@ -48,6 +55,7 @@ type kubelet struct {
 	pods, resource  []byte
 	small, sized    []byte
 	chunk           []byte
+	isBulkAside     bool
 }
 
 func main() {
@@ -60,13 +68,14 @@ func main() {
 	resource := flag.String("resource", "", "page for /metrics/resource")
 	prefix := flag.String("namespace-prefix", "", "what every namespace of the super cluster begins with")
 	noTickets := flag.Bool("no-tickets", false, "let no client resume a session")
+	bulkAside := flag.Bool("bulk-aside", false, "let small answers go before bulk data")
 	flag.Parse()
-	if err := serve(files, *podList, *resource, *prefix, *noTickets); err != nil {
+	if err := serve(files, *podList, *resource, *prefix, *noTickets, *bulkAside); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func serve(files tlsfiles.Files, podList, resourcePage, prefix string, noTickets bool) error {
+func serve(files tlsfiles.Files, podList, resourcePage, prefix string, noTickets, bulkAside bool) error {
 	pods, err := os.ReadFile(podList)
 	if err != nil {
 		return err
@@ -86,6 +95,10 @@ func serve(files tlsfiles.Files, podList, resourcePage, prefix string, noTickets
 	}
 	fmt.Println(listener.Addr())
 	k := newKubelet(pods, resource, prefix)
+	if bulkAside {
+		k.isBulkAside = true
+		runtime.GOMAXPROCS(bulkThreads) // a thread that has no core keeps its share of these
+	}
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
@@ -161,10 +174,10 @@ func (k *kubelet) connection(conn *tls.Conn) {
 
 func (k *kubelet) logs(conn *tls.Conn, pod, query string, scratch []byte) ([]byte, error) {
 	if strings.HasPrefix(pod, "flood-") {
-		return scratch, k.flood(conn, query)
+		return scratch, k.bulk(func() error { return k.flood(conn, query) })
 	}
 	if query == "follow=true" {
-		return scratch, k.follow(conn)
+		return scratch, k.bulk(func() error { return k.follow(conn) })
 	}
 	if strings.HasPrefix(pod, "sized-") {
 		scratch = dated(k.sized, scratch)
@@ -177,6 +190,26 @@ func (k *kubelet) logs(conn *tls.Conn, pod, query string, scratch []byte) ([]byt
 	}
 	_, err := io.WriteString(conn, lastChunk)
 	return scratch, err
+}
+
+// bulk sends much, in a thread of its own that yields the core to all others where -bulk-aside is set.
+func (k *kubelet) bulk(send func() error) error {
+	if !k.isBulkAside {
+		return send()
+	}
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with its goroutine
+		const schedIdle = 5
+		var priority int32
+		_, _, errno := syscall.RawSyscall(syscall.SYS_SCHED_SETSCHEDULER, 0, schedIdle, uintptr(unsafe.Pointer(&priority)))
+		if errno != 0 {
+			done <- errno
+			return
+		}
+		done <- send()
+	}()
+	return <-done
 }
 
 // follow sends until the client leaves.

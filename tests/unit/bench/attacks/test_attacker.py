@@ -20,7 +20,7 @@ def new_target() -> AttackTarget:
 
 
 async def test_an_attack_is_ready_once_all_connections_are(capsys: pytest.CaptureFixture[str]) -> None:
-    """It once said so after a second: 500 streams take several."""
+    """It once reported so after a second: 500 streams take several."""
     target, begun = new_target(), list[asyncio.Event]()
 
     async def connect(target: AttackTarget) -> None:
