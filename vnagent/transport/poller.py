@@ -84,8 +84,8 @@ class PollGroup:
         "_has_debt",
         "_has_more",
         "_is_scheduled",
-        "_iteration",
         "_poller",
+        "_round",
         "_seen_s",
         "_turns_seen",
         "epoll",
@@ -102,9 +102,9 @@ class PollGroup:
         # Of the last turn, or of the last one that was left to others.
         self._turns_seen = 0
         self._seen_s = 0.0
-        # Whether its last turn may have left events, and the iteration of its last dispatch.
+        # Whether its last turn may have left events, and the round of its last dispatch.
         self._has_more = False
-        self._iteration = 0
+        self._round = 0
         self._calls: deque[tuple[PolledSocket, Callable[[], None]]] = deque()
         self._is_scheduled = False
         self.usage: ByteUsage = NO_USAGE
@@ -139,10 +139,10 @@ class PollGroup:
         """Leave this iteration to others if the group had a turn in the last one that may have left events.
         Returns whether it does."""
         poller = self._poller
-        if self._iteration == poller.iteration:
-            poller.iteration += 1  # a group is dispatched once in each
-        must_leave = are_others_working and self._has_more and self._iteration == poller.iteration - 1
-        self._iteration = poller.iteration
+        if self._round == poller.rounds:
+            poller.rounds += 1  # a group is dispatched once in an iteration
+        must_leave = are_others_working and self._has_more and self._round == poller.rounds - 1
+        self._round = poller.rounds
         self._has_more = False
         if must_leave:
             is_alone = self._turns_seen == poller.turns
@@ -274,7 +274,7 @@ class SocketPoller:
         # as far as groups can count them.
         self.last_group: PollGroup | None = None
         self.last_change_s = 0.0
-        self.iteration = 0
+        self.rounds = 0
         self.now = loop.time()
         self.by_fd: dict[int, PolledSocket] = {}
         self.shared = PollGroup(self, SHARED_EVENTS)
