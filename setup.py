@@ -45,6 +45,7 @@ COMPILED = (
     "vnagent/state.py",
     "vnagent/transport/cipher.py",
     "vnagent/transport/poller.py",
+    "vnagent/transport/selector.py",
     "vnagent/transport/tls_connection.py",
     "vnagent/transport/tunnel.py",
     "vnagent/upstream/kubelet.py",

@@ -10,6 +10,7 @@ from vnagent.config import load
 from vnagent.service import LISTENER, Service
 from vnagent.start_check import start_problems
 from vnagent.token_listeners import kept_name
+from vnagent.transport.event_loop import AgentLoop
 
 # The first argument of a worker, which the main process starts.
 WORKER = "--worker"
@@ -33,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
         kept = life.manager.take_listeners(address, ports)
         return await Service(config, kept).run(life)
 
-    return run(body)
+    return run(body, loop_factory=AgentLoop)
 
 
 if __name__ == "__main__":

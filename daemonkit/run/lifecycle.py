@@ -127,15 +127,21 @@ def _status_notice(text: str) -> bytes:
     return f"STATUS={line}".encode()
 
 
-def run(body: Callable[[Lifecycle], Awaitable[int]]) -> int:
+def run(
+    body: Callable[[Lifecycle], Awaitable[int]],
+    *,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> int:
     """Run a daemon until `body` returns; return the process' exit code.
 
-    What `body` raises is logged on one line and becomes exit code 1.
+    What `body` raises is logged on one line and becomes exit code 1. `loop_factory` makes the event loop;
+    default: asyncio's own.
     """
     # The one place that reads the environment: systemd passes these no other way.
     found = supervision(os.environ, os.getpid(), os.getppid())  # noqa: TID251
     try:
-        return asyncio.run(_run(body, Lifecycle(found, send=send_notice)))
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            return runner.run(_run(body, Lifecycle(found, send=send_notice)))
     except UnusableDirectoryError as error:
         # The operator has to mend it: the text has what to do, and a trace would hide it.
         _log.error("cannot start", reason=str(error))

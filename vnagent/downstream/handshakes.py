@@ -28,6 +28,7 @@ from daemonkit.admission.handshake_accounts import HandshakeAccounts
 from vnagent.downstream.token_port import TokenPort
 from vnagent.state import AgentState
 from vnagent.transport.cipher import Cipher
+from vnagent.transport.event_loop import watcher_of
 from vnagent.transport.handler import EndReason
 from vnagent.transport.tls_connection import MAX_HANDSHAKE_BYTES
 
@@ -93,6 +94,7 @@ class Handshakes:
         """`open_client` serves a socket from its client address, with the cipher of a completed handshake,
         and the port for tokens if it was accepted there."""
         self._loop = loop
+        self._watcher = watcher_of(loop)
         self._state = state
         self._accounts = accounts
         self._open_client = open_client
@@ -111,7 +113,7 @@ class Handshakes:
         self._sweep_timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        self._loop.add_reader(self._epoll.fileno(), self._dispatch)
+        self._watcher.watch(self._epoll.fileno(), self._dispatch)
         self._sweep()
 
     def stop(self) -> None:
@@ -124,7 +126,7 @@ class Handshakes:
                 timer.cancel()
         for pending in list(self._by_fd.values()):
             self._end(pending)
-        self._loop.remove_reader(self._epoll.fileno())
+        self._watcher.unwatch(self._epoll.fileno())
         self._epoll.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
 

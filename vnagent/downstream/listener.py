@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable
 
 from daemonkit import logs
+from vnagent.transport.event_loop import watcher_of
 from vnagent.upstream.kubelet import KEEPALIVE_S
 
 BACKLOG = 1024
@@ -40,6 +41,7 @@ class Listener:
         if there is one. Raises OSError.
         """
         self._loop = loop
+        self._watcher = watcher_of(loop)
         self._accept = accept
         self._make_room = make_room
         if kept is not None:
@@ -67,11 +69,11 @@ class Listener:
         return host, port
 
     def start(self) -> None:
-        self._loop.add_reader(self.sock.fileno(), self._on_readable)
+        self._watcher.watch(self.sock.fileno(), self._on_readable)
 
     def stop(self) -> None:
         if self.sock.fileno() >= 0:
-            self._loop.remove_reader(self.sock.fileno())
+            self._watcher.unwatch(self.sock.fileno())
             self.sock.close()
 
     def _on_readable(self) -> None:
@@ -92,7 +94,7 @@ class Listener:
 
     def _pause(self, seconds: float) -> None:
         """Leave new connections in the backlog for so long."""
-        self._loop.remove_reader(self.sock.fileno())
+        self._watcher.unwatch(self.sock.fileno())
         self._loop.call_later(seconds, self._resume)
 
     def _resume(self) -> None:

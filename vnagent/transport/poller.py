@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 
+from vnagent.transport.event_loop import watcher_of
 from vnagent.transport.handler import NO_USAGE, ByteUsage
 
 # Events of a tenant that are handled in one iteration of the loop, some 0.05 ms each. A tenant may have a
@@ -112,10 +113,10 @@ class PollGroup:
         self.size = 0
 
     def start(self) -> None:
-        self._poller.loop.add_reader(self.epoll.fileno(), self._dispatch)
+        self._poller.watcher.watch(self.epoll.fileno(), self._dispatch)
 
     def close(self) -> None:
-        self._poller.loop.remove_reader(self.epoll.fileno())
+        self._poller.watcher.unwatch(self.epoll.fileno())
         self.epoll.close()
 
     @property
@@ -188,7 +189,7 @@ class PollGroup:
     def _schedule(self) -> None:
         if self._calls and not self._is_scheduled:
             self._is_scheduled = True
-            self._poller.loop.call_soon(self._run_calls)
+            self._poller.watcher.call_soon(self._run_calls)
 
     def _run_calls(self) -> None:
         self._is_scheduled = False
@@ -262,6 +263,7 @@ class SocketPoller:
     ) -> None:
         """`clock` measures turns."""
         self.loop = loop
+        self.watcher = watcher_of(loop)
         self.clock = clock
         # Turns of all groups so far, and tenants that have connections.
         self.turns = 0

@@ -445,7 +445,7 @@ class KubeletPool:
         )
         if is_upgrade:
             # It will not come back. Dial the next one ahead: half of a shell's start time is this handshake.
-            self.poller.loop.call_soon(self.dial_spare)
+            self.poller.watcher.call_soon(self.dial_spare)
         return connection
 
     def _take_spare(self) -> KubeletConnection | None:

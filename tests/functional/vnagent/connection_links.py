@@ -17,6 +17,7 @@ from devkit.pki import Authority
 from tests import waiting
 from tests.functional.vnagent.tls_peer import TlsPeer, loopback_pair
 from vnagent.transport.cipher import Cipher
+from vnagent.transport.event_loop import AgentLoop
 from vnagent.transport.handler import EndReason
 from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tls_connection import TlsConnection
@@ -191,7 +192,8 @@ def run(body: TestBody) -> None:
         async with running_poller() as poller:
             await body(poller)
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=AgentLoop) as runner:
+        runner.run(main())
 
 
 both_sides = pytest.mark.parametrize("is_server", [True, False], ids=["tenant", "kubelet"])

@@ -210,7 +210,7 @@ async def turns_left(
             clock.take(link, event_s)
         clock.take(other, 0.99 * TURN_S)  # within a turn: it owes nothing
         send(slow)
-        ended_s, iterations = 0.0, 0
+        ended_s, iterations = clock.now_s + event_s, 0
         while not all(link.handler.received for link in slow):
             other.far.push()
             if has_calls:
