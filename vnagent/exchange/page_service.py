@@ -23,14 +23,10 @@ from daemonkit.tasks import Tasks
 from daemonkit.token_bucket import TokenBucket
 from tenancy.ownership import OwnerIndex
 from vnagent.core.kubelet_request import page_path
-from vnagent.core.requests import Endpoint, PageRequest
+from vnagent.core.requests import PageRequest
 from vnagent.exchange.node_totals import NodeTotals
 from vnagent.pages import page as pages
-from vnagent.pages.metrics import CADVISOR, PROBES, RESOURCE
 from vnagent.pages.page import PageError, View
-from vnagent.pages.pods import PODS
-from vnagent.pages.runningpods import RUNNING_PODS
-from vnagent.pages.stats import SUMMARY, SUMMARY_ONLY_CPU_AND_MEMORY
 from vnagent.upstream.kubelet import KubeletPool
 from vnagent.upstream.page_fetch import INLINE_BYTES, FetchError, SplitList, fetch_list, fetch_page
 
@@ -56,18 +52,12 @@ WAIT_S = 5.0
 
 _log = logs.get(__name__)
 
-PAGE_KINDS: dict[Endpoint, pages.PageKind[Any]] = {
-    Endpoint.PODS: PODS,
-    Endpoint.RUNNING_PODS: RUNNING_PODS,
-    Endpoint.STATS_SUMMARY: SUMMARY,
-    Endpoint.METRICS_RESOURCE: RESOURCE,
-    Endpoint.METRICS_CADVISOR: CADVISOR,
-    Endpoint.METRICS_PROBES: PROBES,
-}
-
 
 def _page_of(request: PageRequest) -> pages.PageKind[Any]:
-    return SUMMARY_ONLY_CPU_AND_MEMORY if request.only_cpu_and_memory else PAGE_KINDS[request.endpoint]
+    # A node whose tenants read no page does not load them.
+    from vnagent.pages.kinds import kind_of
+
+    return kind_of(request)
 
 
 @dataclass(frozen=True, slots=True)

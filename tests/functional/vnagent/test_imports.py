@@ -6,6 +6,7 @@ import sys
 
 UNWANTED = {
     *("aiohttp", "cryptography", "h11", "jwt", "prometheus_client"),
+    *("vnagent.pages.metrics", "vnagent.pages.runningpods", "vnagent.pages.stats"),
     *("argparse", "secrets", "shutil", "stringprep", "typing_extensions"),
 }
 PROGRAM = """

@@ -28,7 +28,7 @@ from vnagent.core.access import AnswerHealth, Caller, Deny, Forward, NotYetKnown
 from vnagent.core.head import parse_request_head
 from vnagent.core.kubelet_request import PAGE_PATHS, KubeletRequests, page_path
 from vnagent.core.requests import ContainerLogs, Endpoint, Refusal, Request, Stream, parse
-from vnagent.exchange.page_service import PAGE_KINDS
+from vnagent.pages.kinds import PAGE_KINDS
 from vnagent.pages.page import PageKind
 from vnagent.pages.podlist import owned_pods
 from vnagent.pages.stats import SUMMARY_ONLY_CPU_AND_MEMORY

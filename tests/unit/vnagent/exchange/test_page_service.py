@@ -35,6 +35,7 @@ from vnagent.exchange.page_service import (
     PageService,
 )
 from vnagent.pages import page as pages
+from vnagent.pages.kinds import PAGE_KINDS
 from vnagent.pages.page import PageError
 from vnagent.saved_state import SavedState
 from vnagent.state import AgentState
@@ -244,7 +245,7 @@ class RecordedRenders:
         self.may_end = threading.Event()
         self.may_end.set()
         page = pages.PageKind(pages.JSON, lambda raw: raw, self._render)
-        monkeypatch.setitem(page_service.PAGE_KINDS, Endpoint.PODS, page)
+        monkeypatch.setitem(PAGE_KINDS, Endpoint.PODS, page)
 
     def _render(self, _parsed: bytes, view: pages.View) -> bytes:
         tenant = view.tenant

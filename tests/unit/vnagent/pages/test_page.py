@@ -12,7 +12,7 @@ from devkit.kubelet.pods import MACHINE_ID, FakePod, names_pods, page_for
 from tenancy.ownership import ContainerPolicy, OwnerIndex
 from vnagent.core.kubelet_request import PAGE_PATHS
 from vnagent.core.requests import PAGE_ENDPOINTS
-from vnagent.exchange.page_service import PAGE_KINDS
+from vnagent.pages.kinds import PAGE_KINDS
 from vnagent.pages.node_cpu import NodeCpu
 from vnagent.pages.page import JSON, PROMETHEUS_TEXT, PageError, PageKind, View
 from vnagent.pages.podlist import owned_pods
