@@ -35,8 +35,10 @@ _log = logs.get(__name__)
 
 
 def freeze_heap() -> None:
-    """Exempt all objects that exist now from garbage collection, and collect less often."""
-    gc.collect()
+    """Exempt all objects that exist now from garbage collection, and collect less often.
+
+    Without a collection before: it takes 12 ms of a start, and finds nothing.
+    """
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
 
