@@ -82,8 +82,8 @@ class DaemonShell:
         scrapes: ScrapeConfig | None = None,
     ) -> None:
         """Serve the status pages at `status_at`, unless it is None; `pages` are the daemon's own, by path, and
-        `gather` has its other processes report before each. Serve /metrics to the scrapers of `scrapes`, where
-        it has an address.
+        `gather` has its other processes report before each. Serve /metrics to the scrapers of `scrapes`, if
+        that has an address.
 
         Raises `StatusError` and `UnusableDirectoryError`.
         """

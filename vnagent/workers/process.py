@@ -33,6 +33,7 @@ from vnagent.request_log import RequestLog
 from vnagent.state import AgentState
 from vnagent.tenant_server import TenantServer
 from vnagent.token_ports import ConfiguredTokenPort
+from vnagent.transport.event_loop import AgentLoop
 from vnagent.transport.poller import SocketPoller
 from vnagent.trust import tenants_context, tokens_context
 from vnagent.upstream.configured import upstream_of
@@ -335,7 +336,8 @@ def main(argv: Sequence[str]) -> int:
         freeze_heap()
         sys.setswitchinterval(SWITCH_S)
         control.setblocking(False)
-        asyncio.run(_serve(setup, control, connections, descriptors[2]))
+        with asyncio.Runner(loop_factory=AgentLoop) as runner:
+            runner.run(_serve(setup, control, connections, descriptors[2]))
     except Exception as error:  # noqa: BLE001 - the log is collected line by line
         _log.error("the worker failed", error=error, traceback=logs.trace(error))
         return 1
