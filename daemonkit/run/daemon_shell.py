@@ -81,7 +81,7 @@ class DaemonShell:
         gather: Callable[[], Awaitable[None]] | None = None,
         scrapes: ScrapeConfig | None = None,
     ) -> None:
-        """Serve the status pages at `status_at`, unless it is None; `pages` are the daemon's own, by path, and
+        """Serve the status pages at `status_at`, unless it is None; `pages` are the daemon's own, by path.
         `gather` has its other processes report before each. Serve /metrics to the scrapers of `scrapes`, if
         that has an address.
 
