@@ -141,6 +141,13 @@ class Family(Generic[Cell]):
         cell = self._cells[values] = self._make()
         return cell
 
+    def drop(self, label: str, value: str) -> None:
+        """Forget the series with this value of a label: what it names is gone. Raises `ValueError` for
+        another label."""
+        place = self.label_names.index(label)
+        for values in [each for each in self._cells if each[place] == value]:
+            del self._cells[values]
+
     def snapshot(self) -> Snapshot:
         series = tuple((values, cell.read()) for values, cell in self._cells.items())
         return Snapshot(self.name, self._help, self._kind, self.label_names, series)

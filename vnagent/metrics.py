@@ -115,3 +115,11 @@ class AgentMetrics:
             )
         cells[0].inc()
         cells[1].observe(duration_s)
+
+    def forget_tenant(self, tenant: str) -> None:
+        """Drop the series of a tenant that was removed. Otherwise those that come later would have none,
+        as their number is bounded."""
+        self._requests.drop("tenant", tenant)
+        self._limited.drop("tenant", tenant)
+        for key in [each for each in self._cells if each[0] == tenant]:
+            del self._cells[key]

@@ -99,7 +99,8 @@ class AgentState:
         self.token_context = token_context
         idle = [key for key, usage in self._usages.items() if key not in registry.tenants and usage.is_idle]
         for key in idle:
-            self._usages.pop(key).exchange()
+            self._usages[key].exchange()
+            self._forget(key)
         for connection in list(self.connections):
             if _is_revoked(connection.identity, registry):
                 connection.abort()
@@ -137,7 +138,14 @@ class AgentState:
         for tenant, usage in list(self._usages.items()):
             usage.exchange()
             if usage.is_idle and tenant not in self.registry.tenants:
-                del self._usages[tenant]
+                self._forget(tenant)
+
+    def _forget(self, tenant: str) -> None:
+        """Nothing of a removed tenant is open. Clients without a tenant have usage too, and keep their
+        series."""
+        del self._usages[tenant]
+        if tenant:
+            self.metrics.forget_tenant(tenant)
 
     def by_tenant(self, count: Callable[[TenantUsage], float]) -> dict[tuple[str, ...], float]:
         """What `count` returns, by tenant; beyond a bound on tenants, the rest together."""

@@ -22,7 +22,8 @@ SAMPLE_S = 1.0
 DEADLINE_S = 60.0
 # What a log line of these levels is worth: an answer that failed, unless a fault allows it.
 _BAD_LEVELS = frozenset({"error", "critical"})
-_REQUESTS = "vcnode_vnagent_requests_total"
+# Those by tenant end with their tenant.
+_REQUESTS = "vcnode_vnagent_request_duration_seconds_count"
 _LOST = "vcnode_vnagent_audit_lines_lost_total"
 
 
@@ -97,7 +98,8 @@ class Supervisor:
         return f"the audit log has {found} lines of {self._decided():.0f} decided requests"
 
     def _decided(self) -> float:
-        return self._agent.metric(_REQUESTS) - self._agent.metric(_LOST)
+        rows = [row for row in self._agent.metrics() if row.startswith(f"{_REQUESTS}{{")]
+        return sum(float(row.rpartition(" ")[2]) for row in rows) - self._agent.metric(_LOST)
 
     def _count(self, file: Path, offset: int) -> int:
         """Count the lines and check each."""

@@ -127,3 +127,22 @@ def test_a_missing_pod_list_ages(tmp_path: Path) -> None:
         wait_until(lambda: "pods: stale" in node.daemon.get("/readyz")[1], within_s=DEADLINE_S)
         assert f"{file}: no such file" in node.daemon.get("/readyz")[1]
         assert is_served(node, "ten-a", "shop")
+
+
+def test_a_removed_tenants_series_end(node: AgentNode) -> None:
+    """Once nothing of it is open, with the next change of tenants. The number of series is bounded."""
+    assert is_served(node, "ten-a", "shop")
+    assert is_served(node, "ten-b", "bank")
+
+    def tenants_with_series() -> set[str]:
+        names = node.daemon.samples()
+        return {key for key in node.tenants if any(f'tenant="{key}"' in name for name in names)}
+
+    assert tenants_with_series() == {"ten-a", "ten-b"}
+    own = node.tenants_directory / "ten-b.yaml"
+    own.with_name("ten-b.yaml.removed").touch()
+    node.daemon.after_reload(own.unlink)
+    wait_until(lambda: node.daemon.status()["connections"] == 0, within_s=DEADLINE_S)
+    tenant = node.tenants["ten-a"]
+    node.daemon.after_reload(lambda: node.write_tenant("ten-a", tenant.leaf, tenant.authority.issue("other")))
+    wait_until(lambda: tenants_with_series() == {"ten-a"}, within_s=DEADLINE_S)

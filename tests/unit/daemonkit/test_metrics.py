@@ -120,3 +120,13 @@ def test_the_number_of_a_functions_labels_is_checked() -> None:
     registry.gauge_function("x", "", lambda: {("1", "2"): 1.0}, ("a",))
     with pytest.raises(ValueError, match=r"x has labels \('a',\), got 2 values"):
         registry.snapshot()
+
+
+def test_series_with_a_value_are_dropped() -> None:
+    family = Registry().counter("dropped_total", "help", ("tenant", "code"))
+    for values in (("a", "200"), ("a", "404"), ("b", "200"), ("200", "a")):
+        family.labels(*values).inc()
+    family.drop("tenant", "a")
+    assert [values for values, _ in family.snapshot().series] == [("b", "200"), ("200", "a")]
+    with pytest.raises(ValueError, match="not in"):
+        family.drop("color", "a")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from daemonkit.metrics import Distribution
+from daemonkit.metrics import OVERFLOW, Distribution, Registry
 from tests.metric_samples import samples_of
 from vnagent.metrics import AgentMetrics
 from vnagent.transport.handler import EndReason
@@ -29,3 +29,35 @@ def test_durations_are_counted_by_classes() -> None:
         ("page", "4xx"): 1,
         ("other", "4xx"): 1,
     }
+
+
+def test_a_removed_tenants_series_end() -> None:
+    """There is a bound on series: tenants that came and went once took those of all later ones."""
+    metrics = AgentMetrics()
+    for tenant in ("ten-a", "ten-b", None):
+        metrics.count_request(tenant, "pods", 200, 0.003)
+        metrics.count_limited(tenant, "too-many-requests")
+    metrics.forget_tenant("ten-a")
+    metrics.count_request("ten-b", "pods", 200, 0.003)
+    of_tenants = ("vcnode_vnagent_requests_total", "vcnode_vnagent_limited_requests_total")
+    found = {
+        name: count for name, count in samples_of(metrics.registry).items() if name.startswith(of_tenants)
+    }
+    assert found == {
+        'vcnode_vnagent_requests_total{code="200",endpoint="pods",tenant="ten-b"}': 2,
+        'vcnode_vnagent_requests_total{code="200",endpoint="pods",tenant=""}': 1,
+        'vcnode_vnagent_limited_requests_total{reason="too-many-requests",tenant="ten-b"}': 1,
+        'vcnode_vnagent_limited_requests_total{reason="too-many-requests",tenant=""}': 1,
+    }
+    metrics.count_request("ten-a", "pods", 200, 0.003)
+    name = 'vcnode_vnagent_requests_total{code="200",endpoint="pods",tenant="ten-a"}'
+    assert samples_of(metrics.registry)[name] == 1
+
+
+def test_tenants_that_come_and_go_take_no_series() -> None:
+    metrics = AgentMetrics(Registry(max_cells=10))
+    for number in range(20):
+        metrics.count_request(f"visitor-{number}", "pods", 200, 0.003)
+        metrics.forget_tenant(f"visitor-{number}")
+    metrics.count_request("ten-a", "pods", 200, 0.003)
+    assert not [name for name in samples_of(metrics.registry) if OVERFLOW in name]
