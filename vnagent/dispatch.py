@@ -17,7 +17,7 @@ from vnagent.exchange.refresh import RefreshExchange
 from vnagent.exchange.stream import StreamExchange
 from vnagent.sources.port import PodsOnDemand
 from vnagent.state import AgentState
-from vnagent.upstream.kubelet import KubeletPool
+from vnagent.upstream.kubelet import UpstreamPool
 
 # Requests of a tenant for unknown pods, each until the source was read: a second, mostly. A node
 # has 110 pods, few of them new.
@@ -34,7 +34,7 @@ class Dispatcher:
     def __init__(
         self,
         state: AgentState,
-        kubelet: KubeletPool,
+        kubelet: UpstreamPool,
         pages: RenderedPages,
         tasks: Tasks,
         *,

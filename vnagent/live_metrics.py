@@ -8,14 +8,14 @@ from daemonkit.metrics import Registry
 from vnagent.sources.configured import ConfiguredSources
 from vnagent.sources.publisher import Publisher
 from vnagent.state import AgentState
-from vnagent.upstream.kubelet import KubeletPool
+from vnagent.upstream.kubelet import UpstreamPool
 
 
 def _by_source(values: Mapping[str, float]) -> dict[tuple[str, ...], float]:
     return {(name,): float(value) for name, value in values.items()}
 
 
-def watch_connections(metrics: Registry, state: AgentState, kubelet: KubeletPool) -> None:
+def watch_connections(metrics: Registry, state: AgentState, kubelet: UpstreamPool) -> None:
     """Register what a process that serves connections counts. Of several processes these are summed."""
     tasks.add_metric(metrics, lambda: state.busy_count)
     metrics.gauge_function(

@@ -14,7 +14,7 @@ from vnagent.core.requests import ContainerLogs
 from vnagent.exchange.port import ClientPort
 from vnagent.state import AgentState
 from vnagent.transport.tls_connection import TlsConnection
-from vnagent.upstream.kubelet import REFUSAL_S, KubeletConnection, KubeletPool
+from vnagent.upstream.kubelet import REFUSAL_S, UpstreamConnection, UpstreamPool
 
 # A kubelet that reads a large log backwards for tailLines may take its time. A quiet followed log
 # sends not even a head, so it has no deadline.
@@ -48,7 +48,7 @@ class LogExchange:
     is_bounded = False
 
     def __init__(
-        self, client: ClientPort, state: AgentState, pool: KubeletPool, request: ContainerLogs, pod: Owned
+        self, client: ClientPort, state: AgentState, pool: UpstreamPool, request: ContainerLogs, pod: Owned
     ) -> None:
         self._client = client
         self._transport: TlsConnection = client.transport
@@ -57,7 +57,7 @@ class LogExchange:
         self._request = request
         self._pod = pod
         self._request_id = state.request_log.next_request_id()
-        self._kubelet: KubeletConnection | None = None
+        self._kubelet: UpstreamConnection | None = None
         self._unwritten = b""
         self._is_counted = request.is_follow  # by the tenant's usage, as a followed log
         self._is_started = False

@@ -27,7 +27,7 @@ from vnagent.core.requests import PageRequest
 from vnagent.exchange.node_totals import NodeTotals
 from vnagent.pages import page as pages
 from vnagent.pages.page import PageError, View
-from vnagent.upstream.kubelet import KubeletPool
+from vnagent.upstream.kubelet import UpstreamPool
 from vnagent.upstream.page_fetch import INLINE_BYTES, FetchError, SplitList, fetch_list, fetch_page
 
 # Threads that parse and render. They share the interpreter with the loop, so more would not be faster.
@@ -141,7 +141,7 @@ class PageService:
 
     def __init__(
         self,
-        kubelet: KubeletPool,
+        kubelet: UpstreamPool,
         max_age_s: float,
         tasks: Tasks,
         totals: NodeTotals,

@@ -15,7 +15,7 @@ from vnagent.core.requests import Stream
 from vnagent.exchange.port import ClientPort
 from vnagent.state import AgentState
 from vnagent.transport.tunnel import Tunnel
-from vnagent.upstream.kubelet import REFUSAL_S, KubeletConnection, KubeletPool
+from vnagent.upstream.kubelet import REFUSAL_S, UpstreamConnection, UpstreamPool
 
 # The container runtime's stream server gives up after 30 s (its StreamCreationTimeout).
 UPGRADE_S = 30.0
@@ -41,7 +41,7 @@ class StreamExchange:
         self,
         client: ClientPort,
         state: AgentState,
-        pool: KubeletPool,
+        pool: UpstreamPool,
         request: Stream,
         pod: Owned,
         *,
@@ -54,7 +54,7 @@ class StreamExchange:
         self._request = request
         self._pod = pod
         self._request_id = state.request_log.next_request_id()
-        self._kubelet: KubeletConnection | None = None
+        self._kubelet: UpstreamConnection | None = None
         self._refusal: KubeletRefusal | None = None
         self._is_reserved = is_reserved
 
@@ -88,7 +88,7 @@ class StreamExchange:
         self._pool.stream_protocols.accepted(self._request, head)
         self._open_tunnel(kubelet, switching)
 
-    def _open_tunnel(self, kubelet: KubeletConnection, switching: bytes) -> None:
+    def _open_tunnel(self, kubelet: UpstreamConnection, switching: bytes) -> None:
         client, state = self._client, self._state
         caller, downstream = client.caller, client.transport
         upstream, early = kubelet.take_transport()

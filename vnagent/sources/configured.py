@@ -17,7 +17,7 @@ from vnagent.sources.port import RefreshablePods, RunningSource, Source
 from vnagent.sources.publisher import PODS, TENANTS, Publisher
 from vnagent.state import AgentState
 from vnagent.tenants.reading import TenantsReading
-from vnagent.upstream.kubelet import KubeletPool
+from vnagent.upstream.kubelet import UpstreamPool
 
 CONFIRM_S = 5.0
 # An `rm` of thousands of files takes a tenth of it; a removed tenant's connections end within 5 s.
@@ -34,7 +34,7 @@ class ConfiguredSources:
         config: VnAgentConfiguration,
         state: AgentState,
         publisher: Publisher,
-        kubelet: KubeletPool,
+        kubelet: UpstreamPool,
         tasks: Tasks,
     ) -> None:
         self._config = config
@@ -56,7 +56,7 @@ class ConfiguredSources:
         self._sources[TENANTS] = directory.confirmation
         return (Reloadable(TENANTS, directory.poll, lambda: self._read_tenants(directory)),)
 
-    def _node_pods(self, kubelet: KubeletPool) -> tuple[Reloadable, ...]:
+    def _node_pods(self, kubelet: UpstreamPool) -> tuple[Reloadable, ...]:
         pods = self._config.pods
         if pods.file is not None:
             pod_list = PodListFile(pods.file, self._policy, self._now)

@@ -13,7 +13,7 @@ from vnagent.core.source_status import Failure
 from vnagent.pages.page import PageError
 from vnagent.pages.podlist import OwnedPods, OwnedPodsCollector, owned_pods
 from vnagent.sources.port import Confirmation, PublishPods
-from vnagent.upstream.kubelet import KubeletPool
+from vnagent.upstream.kubelet import UpstreamPool
 from vnagent.upstream.page_fetch import INLINE_BYTES, FetchError, SplitList, fetch_list
 
 # Requests for unknown names share the next read, so that they cause no stream of reads. It begins after
@@ -54,7 +54,7 @@ class KubeletPods:
 
     def __init__(
         self,
-        kubelet: KubeletPool,
+        kubelet: UpstreamPool,
         policy: ContainerPolicy,
         interval_s: float,
         tasks: Tasks,

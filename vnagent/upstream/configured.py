@@ -13,7 +13,7 @@ from vnagent.core.apiserver_request import ApiserverRequests
 from vnagent.reload import Reloadable
 from vnagent.transport.poller import SocketPoller
 from vnagent.trust import kubelet_context
-from vnagent.upstream.kubelet import KubeletAddress, KubeletPool
+from vnagent.upstream.kubelet import UpstreamAddress, UpstreamPool
 
 if TYPE_CHECKING:
     from vnagent.upstream.apiserver import ApiserverAccess
@@ -34,8 +34,8 @@ class KubeletUpstream:
     def __init__(self, config: Kubelet, poller: SocketPoller) -> None:
         """Raises TlsError."""
         self._config = config
-        address = KubeletAddress(config.address, config.port, config.server_name or config.address)
-        self.pool = KubeletPool(poller, address, kubelet_context(config))
+        address = UpstreamAddress(config.address, config.port, config.server_name or config.address)
+        self.pool = UpstreamPool(poller, address, kubelet_context(config))
         files = (config.ca_file, config.client_certificate_file, config.client_key_file)
         self.reloadable = Reloadable("kubelet", Watched.files(files).poll, self._reload)
 
@@ -66,7 +66,7 @@ class ApiserverUpstream:
         self._access = access = self._load()
         self._resolved: tuple[str, ...] = ()
         self._is_resolved = True
-        self.pool = KubeletPool(poller, self._address(), access.context, self._requests())
+        self.pool = UpstreamPool(poller, self._address(), access.context, self._requests())
         watched = Watched(lambda: self._access.files)
         self.reloadable = Reloadable(self.server, watched.poll, self._reload)
 
@@ -76,10 +76,10 @@ class ApiserverUpstream:
 
         return load_access(self._kubeconfig)
 
-    def _address(self) -> KubeletAddress:
+    def _address(self) -> UpstreamAddress:
         access = self._access
         host, *others = (self._resolved or ("",)) if access.is_name else (access.host,)
-        return KubeletAddress(host, access.port, access.server_name, tuple(others))
+        return UpstreamAddress(host, access.port, access.server_name, tuple(others))
 
     def _requests(self) -> ApiserverRequests:
         access = self._access

@@ -8,7 +8,7 @@ import asyncio
 
 from daemonkit.tasks import Tasks
 from vnagent.core.kubelet_facts import KubeletFacts, configured_of, gates_of, version_of
-from vnagent.upstream.kubelet import KubeletPool
+from vnagent.upstream.kubelet import UpstreamPool
 from vnagent.upstream.page_fetch import FetchError, fetch_page
 
 # Of the facts that /status shows. A kubelet is upgraded a few times a year.
@@ -26,7 +26,7 @@ class FactsReader:
     A page that cannot be read leaves its facts unknown.
     """
 
-    def __init__(self, pool: KubeletPool, tasks: Tasks) -> None:
+    def __init__(self, pool: UpstreamPool, tasks: Tasks) -> None:
         self._pool = pool
         self._tasks = tasks
         self._is_reading = False

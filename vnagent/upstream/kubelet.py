@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections to this node's kubelet: dialled, verified, pooled, and read one response at a time.
+"""Connections to the server upstream, the kubelet or the super API server: dialled, verified, pooled, and
+read one response at a time.
 
 The address comes from the configuration, whatever a request contains. A connection goes back
 to the pool only after a response with an exact end and no bytes behind it: surplus
@@ -38,8 +39,8 @@ KEEPALIVE_S = 30
 
 
 @dataclass(frozen=True, slots=True)
-class KubeletAddress:
-    """The kubelet's address and the name in its certificate. `authority` is the value of the Host field.
+class UpstreamAddress:
+    """The server's address and the name in its certificate. `authority` is the Host field for a kubelet.
 
     A super API server may have `others`, addresses that are dialled when `host` cannot be reached.
     """
@@ -73,8 +74,8 @@ class ResponseHandler(Protocol):
         `UpstreamRequests`."""
 
 
-class KubeletConnection:
-    """The handler of one TLS connection to the kubelet."""
+class UpstreamConnection:
+    """The handler of one TLS connection to the server upstream."""
 
     __slots__ = (
         "_body",
@@ -97,7 +98,7 @@ class KubeletConnection:
         "verified_at_s",
     )
 
-    def __init__(self, pool: "KubeletPool") -> None:
+    def __init__(self, pool: "UpstreamPool") -> None:
         self._pool = pool
         self.transport: TlsConnection | None = None
         self._exchange: ResponseHandler | None = None
@@ -338,13 +339,13 @@ class KubeletConnection:
             exchange.on_failure(f"{self._pool.requests.hop}-{failure}")
 
 
-class KubeletPool:
+class UpstreamPool:
     """Idle connections, newest first; a spare one for the next stream; dials new ones."""
 
     def __init__(
         self,
         poller: SocketPoller,
-        address: KubeletAddress,
+        address: UpstreamAddress,
         context: ssl.SSLContext,
         requests: UpstreamRequests | None = None,
     ) -> None:
@@ -359,12 +360,12 @@ class KubeletPool:
         # Completed handshakes: with the kubelet's certificates verified, and resumed.
         self.full_count = self.resumed_count = 0
         self.generation = 0
-        self._idle: list[KubeletConnection] = []
-        self._all: set[KubeletConnection] = set()
+        self._idle: list[UpstreamConnection] = []
+        self._all: set[UpstreamConnection] = set()
         self._last_head: tuple[bytes, ResponseHead | None] = (b"", None)
         # Dialled ahead for the next stream. Requests do not take it: each exec would wait for a handshake
         # while another tenant reads logs.
-        self._spare: KubeletConnection | None = None
+        self._spare: UpstreamConnection | None = None
 
     def read_head(self, received: bytes) -> tuple[ResponseHead, int] | None:
         """Parse the response head that `received` begins with: the head and its length with the blank
@@ -387,7 +388,7 @@ class KubeletPool:
     def open_count(self) -> int:
         return len(self._all)
 
-    def replace(self, address: KubeletAddress, context: ssl.SSLContext, requests: UpstreamRequests) -> None:
+    def replace(self, address: UpstreamAddress, context: ssl.SSLContext, requests: UpstreamRequests) -> None:
         """Dial with new certificates, and perhaps to a new address, from now on. Idle connections are
         dropped, busy ones after their request."""
         self.move(address)
@@ -397,17 +398,17 @@ class KubeletPool:
         self.generation += 1
         self.close_idle()
 
-    def move(self, address: KubeletAddress) -> None:
+    def move(self, address: UpstreamAddress) -> None:
         """Dial there from now on. Of its addresses, one that could be reached stays the first."""
         self.address = address
         self._order.update((address.host, *address.others))
 
-    def take_host(self, connection: KubeletConnection) -> str:
+    def take_host(self, connection: UpstreamConnection) -> str:
         """The address that a connection dials now; empty for a DNS name that is not resolved yet."""
         connection.dialled_host = self._order.next_host(connection.failed_hosts)
         return connection.dialled_host
 
-    def move_back(self, connection: KubeletConnection) -> bool:
+    def move_back(self, connection: UpstreamConnection) -> bool:
         """Its address could not be reached: others are dialled first. Returns whether its request should dial
         one of them."""
         self._order.move_back(connection.dialled_host)
@@ -426,7 +427,7 @@ class KubeletPool:
         timeout_s: float | None,
         is_upgrade: bool,
         group: PollGroup | None = None,
-    ) -> KubeletConnection:
+    ) -> UpstreamConnection:
         """Send a request on an idle connection, or dial.
 
         The connection serves it until the response ends, polled with `group`, or with vn-agent's own.
@@ -448,19 +449,19 @@ class KubeletPool:
             self.poller.watcher.call_soon(self.dial_spare)
         return connection
 
-    def _take_spare(self) -> KubeletConnection | None:
+    def _take_spare(self) -> UpstreamConnection | None:
         spare, self._spare = self._spare, None
         return spare if spare is not None and spare.can_send else None
 
-    def _take_idle(self) -> KubeletConnection | None:
+    def _take_idle(self) -> UpstreamConnection | None:
         while self._idle:
             connection = self._idle.pop()
             if connection.can_send:
                 return connection
         return None
 
-    def _new(self) -> KubeletConnection:
-        connection = KubeletConnection(self)
+    def _new(self) -> UpstreamConnection:
+        connection = UpstreamConnection(self)
         self._all.add(connection)
         self.dial(connection)
         return connection
@@ -470,7 +471,7 @@ class KubeletPool:
         if self._spare is None:
             self._spare = self._new()
 
-    def release(self, connection: KubeletConnection) -> None:
+    def release(self, connection: UpstreamConnection) -> None:
         """Take back a connection whose response ended cleanly, or a spare one whose handshake is done."""
         transport, is_spare = connection.transport, connection is self._spare
         is_full = not is_spare and len(self._idle) >= MAX_IDLE
@@ -481,7 +482,7 @@ class KubeletPool:
         if not is_spare:
             self._idle.append(connection)
 
-    def forget(self, connection: KubeletConnection) -> None:
+    def forget(self, connection: UpstreamConnection) -> None:
         """The connection ends, or became a tunnel."""
         self._all.discard(connection)
         if connection is self._spare:
@@ -489,7 +490,7 @@ class KubeletPool:
         if connection in self._idle:
             self._idle.remove(connection)
 
-    def count_handshake(self, connection: KubeletConnection) -> None:
+    def count_handshake(self, connection: UpstreamConnection) -> None:
         tls = None if connection.transport is None else connection.transport.tls
         if tls is not None and tls.session_reused:
             self.resumed_count += 1
@@ -498,7 +499,7 @@ class KubeletPool:
         if connection.offered_session is not None:
             self.refuse_session(connection)
 
-    def keep_session(self, connection: KubeletConnection, transport: TlsConnection) -> None:
+    def keep_session(self, connection: UpstreamConnection, transport: TlsConnection) -> None:
         """Keep the session of a connection on which the kubelet has answered: its ticket has arrived."""
         tls = transport.tls
         if tls is None or connection.generation != self.generation:
@@ -509,22 +510,22 @@ class KubeletPool:
         except (MemoryError, ssl.SSLError):
             clear_errors()
 
-    def confirm_session(self, connection: KubeletConnection) -> None:
+    def confirm_session(self, connection: UpstreamConnection) -> None:
         offered, connection.offered_session = connection.offered_session, None
         if offered is not None:
             self._session.confirm(offered)
 
-    def resumption_failed(self, connection: KubeletConnection) -> None:
+    def resumption_failed(self, connection: UpstreamConnection) -> None:
         offered, connection.offered_session = connection.offered_session, None
         if offered is not None:
             self._session.resumption_failed(offered, self.poller.now)
 
-    def refuse_session(self, connection: KubeletConnection) -> None:
+    def refuse_session(self, connection: UpstreamConnection) -> None:
         offered, connection.offered_session = connection.offered_session, None
         if offered is not None:
             self._session.refuse(offered, self.poller.now)
 
-    def dial(self, connection: KubeletConnection, *, may_resume: bool = True) -> None:
+    def dial(self, connection: UpstreamConnection, *, may_resume: bool = True) -> None:
         """Give the connection a new transport."""
         address, host = self.address, self.take_host(connection)
         if not host:

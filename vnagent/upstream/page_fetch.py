@@ -10,7 +10,7 @@ from vnagent.core.framing import Unchunker
 from vnagent.core.head import ResponseHead
 from vnagent.core.list_splitter import Item, ListSplitter, SplitError
 from vnagent.pages.page import Collector, PageError
-from vnagent.upstream.kubelet import KubeletConnection, KubeletPool
+from vnagent.upstream.kubelet import UpstreamConnection, UpstreamPool
 
 # Above this size a page is parsed and rendered in a thread, so that the loop goes on with streams.
 INLINE_BYTES = 128 * 1024
@@ -47,7 +47,7 @@ class _PageFetch:
         self._parts: list[bytes] = []
         self.size = 0
         self._is_chunked = False
-        self.kubelet: KubeletConnection | None = None
+        self.kubelet: UpstreamConnection | None = None
 
     def on_response(self, head: ResponseHead) -> None:
         if head.status in {401, 403}:
@@ -160,7 +160,7 @@ class _ListFetch(_PageFetch):
         self.done.set_result(self._splitter.frame())
 
 
-async def fetch_page(pool: KubeletPool, path: str) -> bytes:
+async def fetch_page(pool: UpstreamPool, path: str) -> bytes:
     """GET `path` from the kubelet. Raises FetchError. Cancelling closes the connection."""
     fetch = _PageFetch(pool.poller.loop.create_future(), pool.requests.hop)
     return await _send(pool, path, fetch, FETCH_S)
@@ -182,7 +182,7 @@ class SplitList(Generic[Collected]):
 
 
 async def fetch_list(
-    pool: KubeletPool, path: str, collector: Collector[Collected]
+    pool: UpstreamPool, path: str, collector: Collector[Collected]
 ) -> WholeList | SplitList[Collected]:
     """GET the list at `path`: whole if it is short, else the value of `collector`.
 
@@ -196,7 +196,7 @@ async def fetch_list(
     return SplitList(collector.finish(body), fetch.size) if fetch.is_split else WholeList(body)
 
 
-async def _send(pool: KubeletPool, path: str, fetch: _PageFetch, timeout_s: float) -> bytes:
+async def _send(pool: UpstreamPool, path: str, fetch: _PageFetch, timeout_s: float) -> bytes:
     fetch.kubelet = pool.acquire(fetch, pool.requests.page(path), timeout_s=FETCH_S, is_upgrade=False)
     try:
         async with asyncio.timeout(timeout_s):

@@ -13,7 +13,7 @@ from vnagent.core.requests import ContainerLogs
 from vnagent.exchange.logs import LogExchange
 from vnagent.exchange.port import ClientPort
 from vnagent.state import AgentState
-from vnagent.upstream.kubelet import KubeletPool
+from vnagent.upstream.kubelet import UpstreamPool
 
 
 def _relayed(pieces: list[bytes]) -> list[bytes]:
@@ -33,7 +33,7 @@ def _relayed(pieces: list[bytes]) -> list[bytes]:
         cast(
             AgentState, SimpleNamespace(request_log=log, is_draining=False, release_log_follow=lambda _: None)
         ),
-        cast(KubeletPool, pool),
+        cast(UpstreamPool, pool),
         ContainerLogs("shop", "web", "main", (), is_follow=True),
         cast(Owned, SimpleNamespace(super_namespace="acme-shop", super_name="web")),
     )

@@ -21,7 +21,7 @@ from vnagent.downstream.handshakes import Handshakes
 from vnagent.metrics import AgentMetrics
 from vnagent.state import AgentState
 from vnagent.transport.poller import SocketPoller
-from vnagent.upstream.kubelet import KubeletAddress, KubeletPool
+from vnagent.upstream.kubelet import UpstreamAddress, UpstreamPool
 
 
 def state_with_context(poller: SocketPoller, directory: Path) -> AgentState:
@@ -83,8 +83,8 @@ def test_a_dial_without_an_epoll_watch_is_unreachable() -> None:
 
     async def body(poller: SocketPoller) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            address = KubeletAddress("127.0.0.1", listener.getsockname()[1], "far")
-            pool = KubeletPool(poller, address, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+            address = UpstreamAddress("127.0.0.1", listener.getsockname()[1], "far")
+            pool = UpstreamPool(poller, address, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
             exchange = FailureRecorder()
             with no_room(poller.own, "epoll"):
                 pool.acquire(exchange, b"", timeout_s=None, is_upgrade=False)
@@ -110,7 +110,7 @@ class FullMemory:
 def test_a_dial_without_memory_fails_alone(error: BaseException) -> None:
     async def body(poller: SocketPoller) -> None:
         context = cast(ssl.SSLContext, FullMemory(error))
-        pool = KubeletPool(poller, KubeletAddress("127.0.0.1", 1, "far"), context)
+        pool = UpstreamPool(poller, UpstreamAddress("127.0.0.1", 1, "far"), context)
         exchange = FailureRecorder()
         pool.acquire(exchange, b"", timeout_s=None, is_upgrade=True)
         await iterate(4)

@@ -22,7 +22,7 @@ from tests.waiting import holds_within, wait_until
 from vnagent.core.head import ResponseHead
 from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tls_connection import TlsConnection
-from vnagent.upstream.kubelet import KubeletAddress, KubeletConnection, KubeletPool
+from vnagent.upstream.kubelet import UpstreamAddress, UpstreamConnection, UpstreamPool
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ class Taker:
     """An exchange that takes its connection over."""
 
     def __init__(self) -> None:
-        self.connection: KubeletConnection | None = None
+        self.connection: UpstreamConnection | None = None
         self.transport: TlsConnection | None = None
         self.failures: list[str] = []
 
@@ -172,7 +172,7 @@ def test_a_session_ends_at_the_kubelets_expiry(tmp_path: Path) -> None:
     async def main() -> None:
         poller = SocketPoller(asyncio.get_running_loop())
         poller.start()
-        pool = KubeletPool(poller, KubeletAddress("127.0.0.1", kubelet.port, NAME), context)
+        pool = UpstreamPool(poller, UpstreamAddress("127.0.0.1", kubelet.port, NAME), context)
 
         def offers_a_session() -> bool:
             connection = pool.acquire(Taker(), b"", timeout_s=None, is_upgrade=False)

@@ -15,23 +15,23 @@ from devkit.kubelet.replies import Exchange, FakeReply
 from devkit.kubelet.server import FakeKubelet, kubelet_context
 from devkit.pki import Authority
 from tests.functional.vnagent.node import NAME
-from tests.unit.vnagent.fake_kubelet_pool import FakeKubeletPool
+from tests.unit.vnagent.fake_upstream_pool import FakeUpstreamPool
 from tests.unit.vnagent.upstream.fake_transports import ResponseRecorder
 from tests.waiting import until
 from vnagent.core.head import ResponseHead
 from vnagent.transport.poller import SocketPoller
-from vnagent.upstream.kubelet import KubeletAddress, KubeletPool
+from vnagent.upstream.kubelet import UpstreamAddress, UpstreamPool
 from vnagent.upstream.page_fetch import FETCH_S, FetchError, fetch_page
 
 pytestmark = pytest.mark.asyncio
 
 POD = FakePod("ten-a-web", "shop", "s-1")
 TAKES_S = 0.05
-OpenPool = Callable[[Path, int], AbstractAsyncContextManager[KubeletPool]]
+OpenPool = Callable[[Path, int], AbstractAsyncContextManager[UpstreamPool]]
 
 
 @asynccontextmanager
-async def real_pool(directory: Path, status: int) -> AsyncIterator[KubeletPool]:
+async def real_pool(directory: Path, status: int) -> AsyncIterator[UpstreamPool]:
     """A pool that reads a kubelet on loopback."""
     authority = Authority.create("ca")
     certificate, key = authority.issue(NAME, sans_dns=[NAME], usages=("server",)).write(directory, "kubelet")
@@ -49,7 +49,7 @@ async def real_pool(directory: Path, status: int) -> AsyncIterator[KubeletPool]:
     kubelet.start()
     poller.start()
     try:
-        pool = KubeletPool(poller, KubeletAddress("127.0.0.1", kubelet.port, NAME), client)
+        pool = UpstreamPool(poller, UpstreamAddress("127.0.0.1", kubelet.port, NAME), client)
         yield pool
         pool.close_idle()
         assert pool.open_count == 0
@@ -59,8 +59,8 @@ async def real_pool(directory: Path, status: int) -> AsyncIterator[KubeletPool]:
 
 
 @asynccontextmanager
-async def fake_pool(_: Path, status: int) -> AsyncIterator[KubeletPool]:
-    pool = FakeKubeletPool(POD, takes_s=TAKES_S)
+async def fake_pool(_: Path, status: int) -> AsyncIterator[UpstreamPool]:
+    pool = FakeUpstreamPool(POD, takes_s=TAKES_S)
     pool.status = status
     yield pool.as_pool
 
@@ -109,7 +109,7 @@ async def test_an_aborted_request_gets_no_call(open_pool: OpenPool, tmp_path: Pa
 class AbortingRecorder(ResponseRecorder):
     """Aborts its request as soon as it has the head."""
 
-    def __init__(self, pool: KubeletPool) -> None:
+    def __init__(self, pool: UpstreamPool) -> None:
         super().__init__()
         request = pool.requests.page("/pods")
         self.connection = pool.acquire(self, request, timeout_s=FETCH_S, is_upgrade=False)

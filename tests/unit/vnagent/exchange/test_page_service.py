@@ -19,7 +19,7 @@ from devkit.kubelet.pods import FakePod, page_for
 from tenancy import keys
 from tenancy.ownership import Owned, OwnerIndex
 from tenancy.tenant import Role
-from tests.unit.vnagent.fake_kubelet_pool import FakeKubeletPool
+from tests.unit.vnagent.fake_upstream_pool import FakeUpstreamPool
 from tests.waiting import last_seen, source
 from vnagent.core.access import Caller
 from vnagent.core.limits import TenantUsage
@@ -61,7 +61,7 @@ def owned(each: FakePod) -> Owned:
 class ServedPages:
     """A service over a kubelet, and its tasks' failures."""
 
-    def __init__(self, kubelet: FakeKubeletPool, max_age_s: float, totals: NodeTotals | None = None) -> None:
+    def __init__(self, kubelet: FakeUpstreamPool, max_age_s: float, totals: NodeTotals | None = None) -> None:
         self.kubelet = kubelet
         self.failures: list[str] = []
         tasks = Tasks("test", on_failure=lambda name, _error: self.failures.append(name))
@@ -82,14 +82,14 @@ A, B = pod("ten-a", "shop"), pod("ten-b", "bank")
 
 
 async def test_tenants_share_a_read_and_never_a_render() -> None:
-    served = ServedPages(FakeKubeletPool(A, B, takes_s=0.5), 2.0)
+    served = ServedPages(FakeUpstreamPool(A, B, takes_s=0.5), 2.0)
     found = await asyncio.gather(*(served.uids(tenant) for tenant in ("ten-a", "ten-b", "ten-a", "none")))
     assert found == [["t-ten-a-shop"], ["t-ten-b-bank"], ["t-ten-a-shop"], []]
     assert served.kubelet.paths == ["/pods"]
 
 
 async def test_a_read_is_shared_for_its_maximum_age() -> None:
-    served = ServedPages(FakeKubeletPool(A), 2.0)
+    served = ServedPages(FakeUpstreamPool(A), 2.0)
     for _ in range(4):
         await served.uids("ten-a")
         await asyncio.sleep(0.9)
@@ -97,13 +97,13 @@ async def test_a_read_is_shared_for_its_maximum_age() -> None:
 
 
 async def test_with_age_zero_each_request_reads() -> None:
-    served = ServedPages(FakeKubeletPool(A, takes_s=0.5), 0.0)
+    served = ServedPages(FakeUpstreamPool(A, takes_s=0.5), 0.0)
     await asyncio.gather(*(served.uids("ten-a") for _ in range(3)))
     assert served.kubelet.paths == ["/pods"] * 3
 
 
 async def test_different_pages_are_read_separately() -> None:
-    served = ServedPages(FakeKubeletPool(A), 2.0)
+    served = ServedPages(FakeUpstreamPool(A), 2.0)
     assert await served.uids("ten-a") == await served.uids("ten-a", STATS)
     await served.uids("ten-a", STATS._replace(only_cpu_and_memory=True))
     assert served.kubelet.paths == [
@@ -115,7 +115,7 @@ async def test_different_pages_are_read_separately() -> None:
 
 async def test_ownership_is_decided_at_render_time() -> None:
     """A pod that changed its owner during the read of the page, or since: its uid differs."""
-    served = ServedPages(FakeKubeletPool(A, takes_s=1.0), 30.0)
+    served = ServedPages(FakeUpstreamPool(A, takes_s=1.0), 30.0)
     waiting = Tasks("test").spawn(served.uids("ten-a"), "request")
     await asyncio.sleep(0.5)
     taken_over = Owned("ten-b", "web", "shop", "t-new", A.namespace, A.name, "s-new", frozenset({"app"}))
@@ -126,7 +126,7 @@ async def test_ownership_is_decided_at_render_time() -> None:
 
 
 async def test_a_failed_read_reaches_all_waiters_and_is_not_kept() -> None:
-    served = ServedPages(FakeKubeletPool(A, takes_s=0.5), 30.0)
+    served = ServedPages(FakeUpstreamPool(A, takes_s=0.5), 30.0)
     served.kubelet.status = 500
     found = await asyncio.gather(*(served.uids("ten-a") for _ in range(3)), return_exceptions=True)
     assert [str(each) for each in found] == ["kubelet-failed"] * 3
@@ -139,7 +139,7 @@ async def test_a_failed_read_reaches_all_waiters_and_is_not_kept() -> None:
 
 
 async def test_a_truncated_page_is_an_error() -> None:
-    served = ServedPages(FakeKubeletPool(A), 30.0)
+    served = ServedPages(FakeUpstreamPool(A), 30.0)
     served.kubelet.is_cut = True
     with pytest.raises(PageError):
         await served.uids("ten-a")
@@ -149,7 +149,7 @@ async def test_a_truncated_page_is_an_error() -> None:
 
 
 async def test_a_cancelled_waiter_leaves_the_read_to_others() -> None:
-    served = ServedPages(FakeKubeletPool(A, takes_s=1.0), 30.0)
+    served = ServedPages(FakeUpstreamPool(A, takes_s=1.0), 30.0)
     tasks = Tasks("test")
     first, second = tasks.spawn(served.uids("ten-a"), "first"), tasks.spawn(served.uids("ten-a"), "second")
     await asyncio.sleep(0.5)
@@ -162,7 +162,7 @@ async def test_a_page_that_is_costly_to_parse_is_shared_for_longer(monkeypatch: 
     """So that parsing takes a twentieth of a core at most, whatever tenants ask."""
     cost_s = 0.3
     monkeypatch.setattr("time.thread_time", itertools.count(0.0, cost_s).__next__)
-    served, loop = ServedPages(FakeKubeletPool(A), 2.0), asyncio.get_running_loop()
+    served, loop = ServedPages(FakeUpstreamPool(A), 2.0), asyncio.get_running_loop()
     end_s = loop.time() + 60
     while loop.time() < end_s:
         await served.uids("ten-a")
@@ -171,7 +171,7 @@ async def test_a_page_that_is_costly_to_parse_is_shared_for_longer(monkeypatch: 
 
 
 async def test_a_page_is_compressed_for_a_client_that_takes_it() -> None:
-    served = ServedPages(FakeKubeletPool(*(pod("ten-a", f"p{number}") for number in range(20))), 30.0)
+    served = ServedPages(FakeUpstreamPool(*(pod("ten-a", f"p{number}") for number in range(20))), 30.0)
     taken = []
     for page in (PODS, PODS._replace(accepts_gzip=True)):
         async with served.service.rendered(page, lambda: served.index, "ten-a") as found:
@@ -184,7 +184,7 @@ async def test_a_page_is_compressed_for_a_client_that_takes_it() -> None:
 
 
 async def test_a_small_page_is_not_compressed() -> None:
-    served = ServedPages(FakeKubeletPool(A), 30.0)
+    served = ServedPages(FakeUpstreamPool(A), 30.0)
     page = PODS._replace(accepts_gzip=True)
     async with served.service.rendered(page, lambda: served.index, "none") as found:
         assert (found.compressed, len(found.body)) == (None, 61)
@@ -204,7 +204,7 @@ async def test_a_vnodes_processor_time_outlives_a_pod_and_a_restart(tmp_path: Pa
     saved = SavedState(tmp_path, errors, lambda: 1e9)
     saved.prepare()
     more = pod("ten-a", "more")
-    kubelet = FakeKubeletPool(A, B, more)
+    kubelet = FakeUpstreamPool(A, B, more)
     served = ServedPages(kubelet, 0.0, NodeTotals(lambda: {"ten-a", "ten-b"}, saved))
     both, other = await node_seconds(served, "ten-a"), await node_seconds(served, "ten-b")
     kubelet.pods = (A, B)
@@ -223,7 +223,7 @@ async def test_a_vnodes_processor_time_outlives_a_pod_and_a_restart(tmp_path: Pa
 async def test_a_page_rendered_in_a_thread_is_the_same() -> None:
     """Parsed and rendered in a thread."""
     many = [pod("ten-a", f"p{number}") for number in range(200)]
-    served = ServedPages(FakeKubeletPool(*many, B), 0.0)
+    served = ServedPages(FakeUpstreamPool(*many, B), 0.0)
     page = page_for("/pods", served.kubelet.pods, "node-1")
     assert page is not None
     assert len(page[1]) > INLINE_BYTES
@@ -277,7 +277,7 @@ async def test_a_tenant_renders_one_page_at_a_time(
     """Also where the clients leave: a thread cannot be stopped, so the next one waits for it."""
     monkeypatch.setattr(page_service, "INLINE_BYTES", 0)
     rendering = RecordedRenders(monkeypatch)
-    served, tasks = ServedPages(FakeKubeletPool(A), 30.0), Tasks("test")
+    served, tasks = ServedPages(FakeUpstreamPool(A), 30.0), Tasks("test")
     rendering.may_end.clear()
     for _ in range(20):
         waiting = tasks.spawn(take(served, "ten-a"), "request")
@@ -301,7 +301,7 @@ async def test_waiting_requests_share_a_later_render(
     """And none gets a render that began before: a change may be the reason of the request."""
     monkeypatch.setattr(page_service, "INLINE_BYTES", 0)
     rendering = RecordedRenders(monkeypatch, b"old")
-    served, tasks = ServedPages(FakeKubeletPool(A), 30.0), Tasks("test")
+    served, tasks = ServedPages(FakeUpstreamPool(A), 30.0), Tasks("test")
     rendering.may_end.clear()
     first = tasks.spawn(take(served, "ten-a"), "request")
     await until(lambda: rendering.count > 0)
@@ -323,7 +323,7 @@ async def test_waiting_requests_share_a_later_render(
 
 async def test_a_tenants_pages_have_a_rate_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     RecordedRenders(monkeypatch, b"x" * (4 << 20))
-    served, loop = ServedPages(FakeKubeletPool(A), 3600.0), asyncio.get_running_loop()
+    served, loop = ServedPages(FakeUpstreamPool(A), 3600.0), asyncio.get_running_loop()
     begin_s, taken = loop.time(), 0
     while loop.time() - begin_s < 60:
         taken += len(await take(served, "ten-a"))
@@ -338,7 +338,7 @@ async def test_a_page_that_waits_too_long_in_the_queue_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     RecordedRenders(monkeypatch, b"x" * (16 << 20))
-    served = ServedPages(FakeKubeletPool(A), 3600.0)
+    served = ServedPages(FakeUpstreamPool(A), 3600.0)
     found = await asyncio.gather(*(take(served, "ten-a") for _ in range(50)), return_exceptions=True)
     refused = sum(isinstance(each, PageQueueTimeoutError) for each in found)
     assert refused + sum(isinstance(each, bytes) for each in found) == 50
@@ -400,7 +400,7 @@ class PageClient:
 async def test_a_bug_gets_a_response_one_log_line_and_is_not_kept(
     capsys: pytest.CaptureFixture[str], max_age_s: float, is_fault_in: str
 ) -> None:
-    kubelet = FakeKubeletPool(A, takes_s=0.5)
+    kubelet = FakeUpstreamPool(A, takes_s=0.5)
     served = ServedPages(kubelet, max_age_s)
     client = PageClient(BrokenIndex([]) if is_fault_in == "rendering" else served.index)
     if is_fault_in == "reading":
@@ -461,7 +461,7 @@ class ReadingClient(PageClient):
 async def test_a_page_is_sent_one_piece_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     """It once got all that its socket took within one event: up to 22 pieces, 7 ms."""
     RecordedRenders(monkeypatch, b"x" * (10 * PIECE_BYTES + 1))
-    served = ServedPages(FakeKubeletPool(A), 0.0)
+    served = ServedPages(FakeUpstreamPool(A), 0.0)
     reader = ReadingClient(served)
     transport = reader.transport
     exchange = page_exchange(reader, served)
@@ -483,7 +483,7 @@ async def test_a_failure_after_the_head_ends_the_connection(
 ) -> None:
     """The client waited for the rest, and its connection took no other request."""
     RecordedRenders(monkeypatch, b"x" * (10 * PIECE_BYTES))
-    served = ServedPages(FakeKubeletPool(A), 0.0)
+    served = ServedPages(FakeUpstreamPool(A), 0.0)
     reader = ReadingClient(served)
     monkeypatch.setattr(reader.transport, "flush", broken)
     page_exchange(reader, served).start()

@@ -22,7 +22,7 @@ from vnagent.sources.publisher import Publisher
 from vnagent.state import AgentState
 from vnagent.transport.poller import SocketPoller
 from vnagent.trust import spiffe_trust
-from vnagent.upstream.kubelet import KubeletPool
+from vnagent.upstream.kubelet import UpstreamPool
 
 SERVING = Authority.create("serving")
 
@@ -57,7 +57,7 @@ class SourcesSetting:
         self.saved = SavedState(directory / "state", errors, clock)
         self.saved.prepare()
         self.publisher = Publisher(config, self.state, self.saved, clock)
-        kubelet = cast(KubeletPool, None)  # no source here reads it
+        kubelet = cast(UpstreamPool, None)  # no source here reads it
         self.sources = ConfiguredSources(config, self.state, self.publisher, kubelet, tasks)
 
     def served(self) -> tuple[set[str], set[Owned]]:

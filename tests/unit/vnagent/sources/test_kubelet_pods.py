@@ -7,7 +7,7 @@ import pytest
 
 from daemonkit.tasks import Tasks
 from tenancy.ownership import ContainerPolicy, Owned
-from tests.unit.vnagent.fake_kubelet_pool import FakeKubeletPool
+from tests.unit.vnagent.fake_upstream_pool import FakeUpstreamPool
 from vnagent.sources.kubelet_pods import KubeletPods
 
 pytestmark = pytest.mark.asyncio
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.asyncio
 async def test_a_bug_ends_neither_reads_nor_waiting_requests(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    pool, tasks = FakeKubeletPool(), Tasks("test")
+    pool, tasks = FakeUpstreamPool(), Tasks("test")
     pool.error = ZeroDivisionError()  # as only a programming error could
     published: list[tuple[Owned, ...]] = []
     feed = KubeletPods(pool.as_pool, ContainerPolicy(), 5.0, tasks, lambda pods, _: published.append(pods))

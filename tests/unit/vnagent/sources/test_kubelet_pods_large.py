@@ -11,7 +11,7 @@ from daemonkit.tasks import Tasks
 from devkit.kubelet.pods import FakePod, pod_list
 from tenancy import keys
 from tenancy.ownership import ContainerPolicy, Owned, OwnerIndex
-from tests.unit.vnagent.fake_kubelet_pool import FakeKubeletPool
+from tests.unit.vnagent.fake_upstream_pool import FakeUpstreamPool
 from vnagent.core.list_splitter import MAX_ITEM_BYTES
 from vnagent.core.requests import Endpoint, PageRequest
 from vnagent.exchange.node_totals import NodeTotals
@@ -51,7 +51,7 @@ class LargeList:
     def __init__(self, *items: bytes) -> None:
         self.items = items
         self.is_cut = False
-        self.pool = FakeKubeletPool(pieces=self._pieces)
+        self.pool = FakeUpstreamPool(pieces=self._pieces)
 
     def _pieces(self) -> Iterator[bytes]:
         yield b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":['

@@ -10,7 +10,7 @@ from daemonkit.tasks import Tasks
 from devkit.kubelet.pods import FakePod
 from tenancy import keys
 from tenancy.ownership import ContainerPolicy
-from tests.unit.vnagent.fake_kubelet_pool import FakeKubeletPool
+from tests.unit.vnagent.fake_upstream_pool import FakeUpstreamPool
 from vnagent.sources.kubelet_pods import MAX_REFRESH_S, MIN_REFRESH_S, REFRESH_S, KubeletPods
 
 pytestmark = pytest.mark.asyncio
@@ -23,7 +23,7 @@ class ReadKubelet:
     """A kubelet to which the test adds pods, and a source that reads them."""
 
     def __init__(self, takes_s: float = TAKES_S) -> None:
-        self.pool = FakeKubeletPool(takes_s=takes_s)
+        self.pool = FakeUpstreamPool(takes_s=takes_s)
         self.known: set[str] = set()
         self.feed = KubeletPods(
             self.pool.as_pool,

@@ -9,10 +9,10 @@ from vnagent.core.head import ResponseHead
 from vnagent.core.upstream_request import UpstreamRequests
 from vnagent.transport.poller import PollGroup, SocketPoller
 from vnagent.transport.tls_connection import TlsConnection
-from vnagent.upstream.kubelet import KubeletAddress, KubeletConnection, KubeletPool
+from vnagent.upstream.kubelet import UpstreamAddress, UpstreamConnection, UpstreamPool
 from vnagent.upstream.kubelet_session import KubeletSession
 
-ADDRESS = KubeletAddress("127.0.0.1", 10250, "node-1")
+ADDRESS = UpstreamAddress("127.0.0.1", 10250, "node-1")
 GET, POST = b"GET /pods HTTP/1.1\r\n\r\n", b"POST /exec HTTP/1.1\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -83,22 +83,22 @@ class ResumedTls:
     session_reused = True
 
 
-class PoolOverFakeTransports(KubeletPool):
+class PoolOverFakeTransports(UpstreamPool):
     """The real pool, but that it dials fake transports."""
 
     def __init__(self, poller: SocketPoller) -> None:
         super().__init__(poller, ADDRESS, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         self.dialled: list[FakeTransport] = []
         self.dialled_hosts: list[str] = []
-        self.connections: list[KubeletConnection] = []
+        self.connections: list[UpstreamConnection] = []
         self.may_resume = True  # the last one
         self._session = self.session = FakeSession()
 
-    def replace(self, address: KubeletAddress, context: ssl.SSLContext, requests: UpstreamRequests) -> None:
+    def replace(self, address: UpstreamAddress, context: ssl.SSLContext, requests: UpstreamRequests) -> None:
         super().replace(address, context, requests)
         self._session = self.session
 
-    def dial(self, connection: KubeletConnection, *, may_resume: bool = True) -> None:
+    def dial(self, connection: UpstreamConnection, *, may_resume: bool = True) -> None:
         self.dialled_hosts.append(self.take_host(connection))
         transport = FakeTransport(self.poller)
         self.dialled.append(transport)
@@ -114,7 +114,7 @@ class ResponseRecorder:
         self.heads: list[ResponseHead] = []
         self.body = b""
         self.events: list[str] = []
-        self.takes_over: KubeletConnection | None = None
+        self.takes_over: UpstreamConnection | None = None
         self.early = b""
 
     def on_response(self, head: ResponseHead) -> None:
@@ -142,7 +142,7 @@ def start_request(
     *,
     is_upgrade: bool = False,
     timeout_s: float | None = 5.0,
-) -> tuple[ResponseRecorder, KubeletConnection, FakeTransport]:
+) -> tuple[ResponseRecorder, UpstreamConnection, FakeTransport]:
     """Send one request on an established connection."""
     response = ResponseRecorder()
     known = len(pool.dialled)
@@ -152,7 +152,7 @@ def start_request(
     return response, connection, cast(FakeTransport, connection.transport)
 
 
-def feed(connection: KubeletConnection, *pieces: bytes) -> None:
+def feed(connection: UpstreamConnection, *pieces: bytes) -> None:
     for piece in pieces:
         connection.on_data(memoryview(piece))
     connection.on_batch_end()

@@ -6,7 +6,7 @@ import asyncio
 import pytest
 
 from daemonkit.tasks import Tasks
-from tests.unit.vnagent.fake_kubelet_pool import FakeKubeletPool
+from tests.unit.vnagent.fake_upstream_pool import FakeUpstreamPool
 from vnagent.core.kubelet_facts import KubeletFacts
 from vnagent.core.requests import Endpoint, Protocol, Stream, Upgrade
 from vnagent.upstream.facts_reader import FIRST_READ_S, MAX_AGE_S, RETRY_S, FactsReader
@@ -17,7 +17,7 @@ BOTH = ["/metrics", "/configz"]
 
 
 async def test_old_facts_are_read_for_those_who_ask() -> None:
-    pool = FakeKubeletPool()
+    pool = FakeUpstreamPool()
     reader = FactsReader(pool.as_pool, Tasks("test"))
     await reader.read_first()
     assert (reader.facts.version, reader.facts.has_debugging_handlers) == ("v1.34.4", True)
@@ -37,7 +37,7 @@ async def test_old_facts_are_read_for_those_who_ask() -> None:
 async def test_a_page_that_cannot_be_read_is_unknown(
     status: int | None, failure: str, again_s: float
 ) -> None:
-    pool = FakeKubeletPool()
+    pool = FakeUpstreamPool()
     pool.status, pool.failure = status or 200, None if status else f"kubelet-{failure}"
     reader = FactsReader(pool.as_pool, Tasks("test"))
     await reader.read_first()
@@ -56,7 +56,7 @@ async def test_a_page_that_cannot_be_read_is_unknown(
 
 
 async def test_a_hanging_kubelet_does_not_hold_up_the_start() -> None:
-    pool, loop = FakeKubeletPool(takes_s=3600.0), asyncio.get_running_loop()
+    pool, loop = FakeUpstreamPool(takes_s=3600.0), asyncio.get_running_loop()
     begun_s = loop.time()
     reader = FactsReader(pool.as_pool, Tasks("test"))
     assert not reader.is_first_read_done
@@ -66,7 +66,7 @@ async def test_a_hanging_kubelet_does_not_hold_up_the_start() -> None:
 
 
 async def test_another_version_has_other_stream_protocols() -> None:
-    pool = FakeKubeletPool()
+    pool = FakeUpstreamPool()
     reader = FactsReader(pool.as_pool, Tasks("test"))
     await reader.read()
     offered = Upgrade(Protocol.SPDY, ("v4.channel.k8s.io",), None)

@@ -21,7 +21,7 @@ from tests.unit.vnagent.upstream.fake_transports import (
     start_request,
 )
 from vnagent.transport.handler import EndReason
-from vnagent.upstream.kubelet import KubeletConnection
+from vnagent.upstream.kubelet import UpstreamConnection
 
 pytestmark = pytest.mark.asyncio
 
@@ -30,7 +30,7 @@ OFFERED = cast(ClientSession, object())
 
 def dialled_with_a_session(
     pool: PoolOverFakeTransports, request: bytes = POST, *, is_resumed: bool = False
-) -> tuple[ResponseRecorder, KubeletConnection, FakeTransport]:
+) -> tuple[ResponseRecorder, UpstreamConnection, FakeTransport]:
     """A connection that offers a session. `is_resumed`: its handshake is done, and took it."""
     response = ResponseRecorder()
     connection = pool.acquire(response, request, timeout_s=5, is_upgrade=request is POST)
@@ -135,7 +135,7 @@ async def test_the_end_of_an_idle_connection_keeps_its_session(pool: PoolOverFak
 
 
 def stream_begins(
-    pool: PoolOverFakeTransports, connection: KubeletConnection, response: ResponseRecorder
+    pool: PoolOverFakeTransports, connection: UpstreamConnection, response: ResponseRecorder
 ) -> None:
     """The kubelet responds with 101, and the stream takes over the connection."""
     response.takes_over = connection

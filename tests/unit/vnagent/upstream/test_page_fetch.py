@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemonkit.tasks import Tasks
-from tests.unit.vnagent.fake_kubelet_pool import FakeKubeletPool
+from tests.unit.vnagent.fake_upstream_pool import FakeUpstreamPool
 from vnagent.core.framing import ChunkedBody, Unchunker
 from vnagent.core.head import ResponseHead, parse_response_head
 from vnagent.upstream import page_fetch as fetching
 from vnagent.upstream.page_fetch import FETCH_S, FetchError, fetch_page, unchunk
 
 
-def fetch(pool: FakeKubeletPool, path: str) -> "asyncio.Task[bytes]":
+def fetch(pool: FakeUpstreamPool, path: str) -> "asyncio.Task[bytes]":
     return Tasks("test").spawn(fetch_page(pool.as_pool, path), "fetch")
 
 
@@ -25,7 +25,7 @@ def head(status: int, *lines: str) -> ResponseHead:
 
 @pytest.mark.asyncio
 async def test_a_page_of_known_length() -> None:
-    pool = FakeKubeletPool(takes_s=None)
+    pool = FakeUpstreamPool(takes_s=None)
     task = fetch(pool, "/pods")
     connection = await pool.next_connection()
     exchange = connection.exchange
@@ -44,7 +44,7 @@ async def test_a_page_of_known_length() -> None:
 
 @pytest.mark.asyncio
 async def test_a_chunked_page() -> None:
-    pool = FakeKubeletPool(takes_s=None)
+    pool = FakeUpstreamPool(takes_s=None)
     task = fetch(pool, "/metrics/cadvisor")
     connection = await pool.next_connection()
     exchange = connection.exchange
@@ -69,7 +69,7 @@ async def test_a_chunked_page() -> None:
     ],
 )
 async def test_responses_that_are_no_page(response: ResponseHead, reason: str) -> None:
-    pool = FakeKubeletPool(takes_s=None)
+    pool = FakeUpstreamPool(takes_s=None)
     task = fetch(pool, "/pods")
     connection = await pool.next_connection()
     connection.exchange.on_response(response)
@@ -81,7 +81,7 @@ async def test_responses_that_are_no_page(response: ResponseHead, reason: str) -
 @pytest.mark.asyncio
 async def test_a_page_above_the_size_limit_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "MAX_PAGE_BYTES", 10)
-    pool = FakeKubeletPool(takes_s=None)
+    pool = FakeUpstreamPool(takes_s=None)
     task = fetch(pool, "/pods")
     connection = await pool.next_connection()
     exchange = connection.exchange
@@ -96,7 +96,7 @@ async def test_a_page_above_the_size_limit_fails(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.asyncio
 async def test_a_connection_failure_has_its_reason() -> None:
-    pool = FakeKubeletPool(takes_s=None)
+    pool = FakeUpstreamPool(takes_s=None)
     task = fetch(pool, "/pods")
     connection = await pool.next_connection()
     exchange = connection.exchange
@@ -109,7 +109,7 @@ async def test_a_connection_failure_has_its_reason() -> None:
 @pytest.mark.asyncio
 async def test_a_trickling_kubelet_times_out() -> None:
     """Each byte in time, the page not: the deadline is for the whole."""
-    pool = FakeKubeletPool(takes_s=None)
+    pool = FakeUpstreamPool(takes_s=None)
     task = fetch(pool, "/pods")
     connection = await pool.next_connection()
     exchange = connection.exchange
@@ -125,7 +125,7 @@ async def test_a_trickling_kubelet_times_out() -> None:
 
 @pytest.mark.asyncio
 async def test_cancelling_closes_the_connection() -> None:
-    pool = FakeKubeletPool(takes_s=None)
+    pool = FakeUpstreamPool(takes_s=None)
     task = fetch(pool, "/pods")
     connection = await pool.next_connection()
     task.cancel()
@@ -137,7 +137,7 @@ async def test_cancelling_closes_the_connection() -> None:
 @pytest.mark.asyncio
 async def test_cancelling_after_the_end_keeps_the_connection() -> None:
     """It went back to the pool with the end of the page, and may be carrying another tenant's log."""
-    pool = FakeKubeletPool(takes_s=None)
+    pool = FakeUpstreamPool(takes_s=None)
     task = fetch(pool, "/pods")
     connection = await pool.next_connection()
     exchange = connection.exchange

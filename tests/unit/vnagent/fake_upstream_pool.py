@@ -13,10 +13,10 @@ from devkit.kubelet.pods import FakePod, page_for
 from vnagent.core.head import parse_response_head
 from vnagent.core.kubelet_facts import StreamProtocols
 from vnagent.core.kubelet_request import KubeletRequests
-from vnagent.upstream.kubelet import KubeletAddress, KubeletPool, ResponseHandler
+from vnagent.upstream.kubelet import ResponseHandler, UpstreamAddress, UpstreamPool
 from vnagent.upstream.page_fetch import FETCH_S, LIST_S
 
-ADDRESS = KubeletAddress("127.0.0.1", 10250, "node-1")
+ADDRESS = UpstreamAddress("127.0.0.1", 10250, "node-1")
 
 
 class FakePooledConnection:
@@ -51,7 +51,7 @@ def _chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield b"0\r\n\r\n"
 
 
-class FakeKubeletPool:
+class FakeUpstreamPool:
     """Responds after `takes_s` with the page of `pods` at the time of the request; None: the test responds.
 
     `pieces` replaces the page by a chunked body.
@@ -79,8 +79,8 @@ class FakeKubeletPool:
         self._requested = asyncio.Event()
 
     @property
-    def as_pool(self) -> KubeletPool:
-        return cast(KubeletPool, self)
+    def as_pool(self) -> UpstreamPool:
+        return cast(UpstreamPool, self)
 
     @property
     def paths(self) -> list[str]:
