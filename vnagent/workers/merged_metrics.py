@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The metrics of all processes as one page: sums, to which workers that have ended still contribute."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from daemonkit.metrics import Distribution, Registry, Snapshot
+from tenancy.names import is_dns_label
 
 _Series = dict[tuple[str, ...], float | Distribution]
 
@@ -29,11 +30,26 @@ class MergedRegistry(Registry):
         kept = [each for each in last if each.kind != "gauge"]
         self._ended = _merge((*self._ended, *kept))
 
+    def keep_tenants(self, tenants: Collection[str]) -> None:
+        """Drop what ended workers have counted for tenants that are not registered any more."""
+        self._ended = tuple(_of_tenants(each, tenants) for each in self._ended)
+
     def snapshot(self) -> tuple[Snapshot, ...]:
         own = super().snapshot()
         names = {each.name for each in own}
         of_workers = [each for report in self._reports.values() for each in report]
         return _merge(each for each in (*own, *self._ended, *of_workers) if each.name in names)
+
+
+def _of_tenants(snapshot: Snapshot, tenants: Collection[str]) -> Snapshot:
+    if "tenant" not in snapshot.label_names:
+        return snapshot
+    place = snapshot.label_names.index("tenant")
+    # A name that no tenant can have, such as `_overflow`, stays.
+    series = [
+        each for each in snapshot.series if each[0][place] in tenants or not is_dns_label(each[0][place])
+    ]
+    return snapshot._replace(series=tuple(series))
 
 
 def _merge(snapshots: Iterable[Snapshot]) -> tuple[Snapshot, ...]:

@@ -211,6 +211,7 @@ class WorkerPool:
         registry, now_s = self._state.registry, asyncio.get_running_loop().time()
         if registry is not self._assigned:
             self._rows.assign(registry.tenants, now_s)
+            self._metrics.keep_tenants(registry.tenants)
             self._assigned = registry
         if self._rows.has_removed and all(each.is_current for each in self._workers.values()):
             for row in self._rows.free(self._table.is_unused, now_s):

@@ -58,6 +58,18 @@ def test_counters_do_not_fall_when_a_worker_ends(main: MergedRegistry) -> None:
     assert values(main) == found
 
 
+def test_removed_tenants_leave_the_sums(main: MergedRegistry) -> None:
+    CountingProcess(main)
+    worker = CountingProcess(Registry())
+    for tenant in ("a", "b", "_overflow", ""):
+        worker.requests.labels(tenant).inc()
+    main.report(0, worker.registry.snapshot())
+    main.end(0)
+    main.keep_tenants({"b"})
+    assert values(main)["requests_total"] == {("b",): 1, ("_overflow",): 1, ("",): 1}
+    assert values(main)["open"] == {(): 0}
+
+
 def test_a_name_that_the_main_process_lacks_is_left_out(main: MergedRegistry) -> None:
     other = Registry()
     other.gauge("unknown", "Unknown.")
