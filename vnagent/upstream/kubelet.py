@@ -553,6 +553,6 @@ class UpstreamPool:
             return
         connection.transport, connection.offered_session = transport, session
         connection.set_deadline(DIAL_S)
-        # From a clean stack: a dial that fails at once would call back into the caller. As a call of its group's,
-        # a tenant's set-ups of 0.2 ms each are bounded as its other work.
+        # From a clean stack: a dial that fails at once would call back into the caller. As a call of its
+        # group's, a tenant's set-ups of 0.2 ms each are bounded as its other work.
         transport.call_soon(transport.start)

@@ -41,7 +41,7 @@ from vnagent.state import AgentState
 from vnagent.transport.handler import NO_USAGE
 from vnagent.transport.poller import CALLS, SHARED_EVENTS, TENANT_EVENTS, PollGroup, SocketPoller
 from vnagent.transport.tls_connection import TlsConnection
-from vnagent.upstream.kubelet import KubeletAddress, UpstreamPool, ResponseHandler
+from vnagent.upstream.kubelet import KubeletAddress, ResponseHandler, UpstreamPool
 
 
 class CountingAgent(SimpleNamespace):
