@@ -29,20 +29,20 @@ from vnagent.transport.handler import EndReason
 # Small enough to stay in a core's cache, large enough that a bulk stream costs few system calls.
 RECEIVE_BYTES = 128 * 1024
 # A record holds 16 KiB of plaintext at most (RFC 8446, 5.1).
-RECORD_BYTES = 16 * 1024
+_RECORD_BYTES = 16 * 1024
 # Bytes encrypted at once: the shared BIO stays as large as the largest piece.
 _ENCRYPT_BYTES = 128 * 1024
 # Bytes encrypted or received at once by a connection with BIOs of its own.
 _OWN_PIECE_BYTES = 16 * 1024
 # The overhead of a record with data: header, content type and tag (RFC 8446, 5.2).
-RECORD_OVERHEAD_BYTES = 22
+_RECORD_OVERHEAD_BYTES = 22
 
 # Mapped, as a bytearray would be filled with zeros: a page takes memory once it was used.
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 CIPHERTEXT: Final = mmap.mmap(-1, RECEIVE_BYTES, _PRIVATE)
 CIPHERTEXT_VIEW: Final = memoryview(CIPHERTEXT)
 # Room for one receive and the incomplete record of the one before.
-PLAINTEXT: Final = memoryview(mmap.mmap(-1, RECEIVE_BYTES + RECORD_BYTES, _PRIVATE))
+PLAINTEXT: Final = memoryview(mmap.mmap(-1, RECEIVE_BYTES + _RECORD_BYTES, _PRIVATE))
 _IN: Final = ssl.MemoryBIO()
 _OUT: Final = ssl.MemoryBIO()
 
@@ -173,7 +173,7 @@ class Cipher:
             # Checking the BIO saves one SSLWantReadError for each event; a read takes a whole record.
             while self._in.pending:
                 try:
-                    got = self._raw.read(RECORD_BYTES, PLAINTEXT[at:])
+                    got = self._raw.read(_RECORD_BYTES, PLAINTEXT[at:])
                 except ssl.SSLWantReadError:
                     break
                 except ssl.SSLError as error:
@@ -185,7 +185,7 @@ class Cipher:
                     if not got:
                         self._end(EndReason.CLOSED)
             self.record_count = data_records
-            self.idle_bytes += fed - at - data_records * RECORD_OVERHEAD_BYTES
+            self.idle_bytes += fed - at - data_records * _RECORD_OVERHEAD_BYTES
             if self._out.pending:
                 self.tls_reply_bytes += self._out.pending
                 self._take()
@@ -238,4 +238,4 @@ class Cipher:
         """Leave nothing to the next connection, also when memory is short."""
         for bio in (self._in, self._out):
             while bio.pending:
-                bio.read(RECORD_BYTES)
+                bio.read(_RECORD_BYTES)

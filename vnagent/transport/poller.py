@@ -208,7 +208,7 @@ class PollGroup:
     def _dispatch(self) -> None:
         poll, clock = self.epoll.poll, self._poller.clock
         begun_s = now_s = clock()
-        self._poller.are_others_working = are_others_working = self._are_others_working(begun_s)
+        are_others_working = self._are_others_working(begun_s)
         if self._leave_to_others(are_others_working=are_others_working):
             return
         if self._debt_s > 0.0 and self._must_leave_turn(begun_s):
@@ -270,8 +270,6 @@ class SocketPoller:
         self.tenant_count = 0
         # Whether other workers serve the same tenants: each turn exchanges its usage with them.
         self.has_peers = False
-        # Whether other groups work beside that of the current turn.
-        self.are_others_working = False
         # The group of the last turn, and when it had its first turn behind another's. Iterations of the loop,
         # as far as groups can count them.
         self.last_group: PollGroup | None = None

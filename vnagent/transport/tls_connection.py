@@ -25,15 +25,7 @@ from collections.abc import Callable
 from typing import cast
 
 from daemonkit.admission.handshake_accounts import NO_COST, HandshakeCost
-from vnagent.transport.cipher import (
-    CIPHERTEXT,
-    CIPHERTEXT_VIEW,
-    PLAINTEXT,
-    RECEIVE_BYTES,
-    RECORD_BYTES,
-    RECORD_OVERHEAD_BYTES,
-    Cipher,
-)
+from vnagent.transport.cipher import CIPHERTEXT, CIPHERTEXT_VIEW, PLAINTEXT, RECEIVE_BYTES, Cipher
 from vnagent.transport.handler import NO_USAGE, ByteUsage, ConnectionHandler, EndReason
 from vnagent.transport.poller import PolledSocket, PollGroup, SocketPoller
 
@@ -66,8 +58,6 @@ FIRST_RECEIVE_BYTES = 4096
 _MAX_RECEIVE_BYTES = 32 * 1024
 # While several tenants have connections: 128 KiB take 0.3 ms, which is more than a turn (`poller.TURN_S`).
 SHARED_RECEIVE_BYTES = 32 * 1024
-# While others work: one whole record, which takes half as long.
-BUSY_RECEIVE_BYTES = RECORD_BYTES + RECORD_OVERHEAD_BYTES
 # A record costs 1.6 us whatever its size: 32 KiB in records of a byte take 2.3 ms, in large ones 0.1 ms.
 # So the next receive is bounded to so many records of the last size: 4 KiB where each has
 # a byte of data, as a container's writes or a client's may, 16 KiB where each is a line of a log.
@@ -402,10 +392,8 @@ class TlsConnection(PolledSocket):
             # Streams with nothing unsent are not paused. Each may add what it receives: 300 of them added
             # 30 MiB to a limit of 8 MiB.
             most_bytes = FIRST_RECEIVE_BYTES
-        elif most_bytes > BUSY_RECEIVE_BYTES and self._poller.tenant_count > 1:
-            most_bytes = min(
-                most_bytes, BUSY_RECEIVE_BYTES if self._poller.are_others_working else SHARED_RECEIVE_BYTES
-            )
+        elif most_bytes > SHARED_RECEIVE_BYTES and self._poller.tenant_count > 1:
+            most_bytes = SHARED_RECEIVE_BYTES
         try:
             size = self._sock.recv_into(CIPHERTEXT, most_bytes)
         except (BlockingIOError, InterruptedError):
