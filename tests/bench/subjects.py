@@ -110,13 +110,14 @@ class VnAgent:
     command: Sequence[str]
     name: str = OURS
     has_limits: bool = False
+    workers: int = 1
 
     def start(self) -> RunningProxy:
         begin = time.monotonic()
         directory = self.machine.directory
         port = free_port()
-        status = directory / "status.sock"
-        config = directory / "vn-agent.yaml"
+        status = directory / f"{self.name}.sock"
+        config = directory / f"{self.name}.yaml"
         config.write_text(self._config(port, status))
         process = Process(
             self.name,
@@ -129,7 +130,7 @@ class VnAgent:
 
     def _config(self, port: int, status: Path) -> str:
         files, directory = self.files, self.machine.directory
-        state = directory / "state"
+        state = directory / f"state-{self.name}"
         state.mkdir(mode=0o700, exist_ok=True)
         limits = "" if self.has_limits else _NO_LIMITS
         return f"""\
@@ -154,6 +155,7 @@ audit:
   file: {directory / f"audit-{self.name}.jsonl"}
 status:
   socket: {status}
+workers: {self.workers}
 {limits}"""
 
 

@@ -31,6 +31,9 @@ TURN_S = 0.0002
 # a neighbour takes three turns, which wait for one of a busy tenant's each.
 BUSY_TURN_S = 0.00005
 WORKING_S = 0.01
+# Between two exchanges of a tenant's usage with other workers, of 2 us each. A worker receives a megabyte of a
+# stream meanwhile, at most. What is counted one by one is exchanged where it is counted.
+EXCHANGE_S = 0.001
 # What a tenant may owe. A longer pause is one that its clients notice.
 MAX_DEBT_S = 0.01
 
@@ -82,6 +85,7 @@ class PollGroup:
         "_calls",
         "_debt_s",
         "_events",
+        "_exchanged_s",
         "_has_debt",
         "_has_more",
         "_is_scheduled",
@@ -100,6 +104,7 @@ class PollGroup:
         self._events = events
         self._has_debt = has_debt
         self._debt_s = 0.0
+        self._exchanged_s = 0.0
         # Of the last turn, or of the last one that was left to others.
         self._turns_seen = 0
         self._seen_s = 0.0
@@ -171,17 +176,18 @@ class PollGroup:
         if poller.last_group is not self:
             poller.last_group, poller.last_change_s = self, now_s
         self._turns_seen, self._seen_s = poller.turns, now_s
-        self._charge(now_s - begun_s)
+        self._charge(now_s - begun_s, now_s)
 
     def _end_calls(self, begun_s: float, now_s: float) -> None:
         """Calls come before the events of an iteration, and are no turn of their own. What others did since
         the last turn still pays for it, and the calls' own time does not."""
         self._seen_s += now_s - begun_s
-        self._charge(now_s - begun_s)
+        self._charge(now_s - begun_s, now_s)
 
-    def _charge(self, took_s: float) -> None:
+    def _charge(self, took_s: float, now_s: float) -> None:
         self.usage.loop_s += took_s
-        if self._poller.has_peers:
+        if self._poller.has_peers and now_s - self._exchanged_s >= EXCHANGE_S:
+            self._exchanged_s = now_s
             self.usage.exchange()
         if took_s > TURN_S and self._has_debt:
             self._debt_s = min(MAX_DEBT_S, self._debt_s + took_s - TURN_S)
@@ -268,7 +274,7 @@ class SocketPoller:
         # Turns of all groups so far, and tenants that have connections.
         self.turns = 0
         self.tenant_count = 0
-        # Whether other workers serve the same tenants: each turn exchanges its usage with them.
+        # Whether other workers serve the same tenants: turns exchange the usage with them.
         self.has_peers = False
         # The group of the last turn, and when it had its first turn behind another's. Iterations of the loop,
         # as far as groups can count them.

@@ -30,7 +30,7 @@ from tests.bench.figures import laid_out, number
 from tests.bench.fixture import CONTAINER, NAMESPACE, Fixture
 from tests.bench.processes import RunError
 from tests.bench.programs import run_with
-from tests.bench.subjects import BenchMachine, start_upstream
+from tests.bench.subjects import OURS, BenchMachine, start_upstream
 
 # The bound of a neighbour's p99 under attack, as a multiple of its p99 in quiet.
 BOUND = 1.3
@@ -91,7 +91,7 @@ class AttackBench:
 
     def _metric(self, name: str) -> float:
         try:
-            page = fetch(self.machine.directory / "status.sock", "/metrics", 5.0)[1].decode()
+            page = fetch(self.machine.directory / f"{OURS}.sock", "/metrics", 5.0)[1].decode()
         except (OSError, StatusError) as error:
             raise RunError(f"vn-agent's status page: {error}") from error
         return sum(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(name))

@@ -41,7 +41,7 @@ from vnagent.state import AgentState
 from vnagent.transport.handler import NO_USAGE
 from vnagent.transport.poller import CALLS, SHARED_EVENTS, TENANT_EVENTS, PollGroup, SocketPoller
 from vnagent.transport.tls_connection import TlsConnection
-from vnagent.upstream.kubelet import KubeletAddress, ResponseHandler, UpstreamPool
+from vnagent.upstream.kubelet import ResponseHandler, UpstreamAddress, UpstreamPool
 
 
 class CountingAgent(SimpleNamespace):
@@ -198,7 +198,7 @@ def test_kubelet_reads_do_not_wait_for_unidentified_clients() -> None:
 
 def group_of_a_read(poller: SocketPoller) -> PollGroup:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = KubeletAddress("127.0.0.1", listener.getsockname()[1], "far")
+        address = UpstreamAddress("127.0.0.1", listener.getsockname()[1], "far")
         pool = UpstreamPool(poller, address, contexts()[1])
         connection = pool.acquire(cast(ResponseHandler, None), b"", timeout_s=None, is_upgrade=False)
         connection.abort()
@@ -235,7 +235,7 @@ def test_a_tenants_dials_per_iteration_are_bounded(monkeypatch: pytest.MonkeyPat
     async def body(poller: SocketPoller) -> None:
         with contextlib.ExitStack() as stack:
             listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            address = KubeletAddress("127.0.0.1", listener.getsockname()[1], "far")
+            address = UpstreamAddress("127.0.0.1", listener.getsockname()[1], "far")
             pool, group = UpstreamPool(poller, address, contexts()[1]), poller.group_of("ten-a", NO_USAGE)
             for _ in range(3 * CALLS):
                 exchange = cast(ResponseHandler, None)
