@@ -31,8 +31,8 @@ TURN_S = 0.0002
 # a neighbour takes three turns, which wait for one of a busy tenant's each.
 BUSY_TURN_S = 0.00005
 WORKING_S = 0.01
-# Between two exchanges of a tenant's usage with other workers, of 2 us each. A worker receives a megabyte of a
-# stream meanwhile, at most. What is counted one by one is exchanged where it is counted.
+# Between two exchanges of a tenant's usage with other workers, of 2 us each. A worker receives a megabyte of
+# a stream meanwhile, at most. What is counted one by one is exchanged where it is counted.
 EXCHANGE_S = 0.001
 # What a tenant may owe. A longer pause is one that its clients notice.
 MAX_DEBT_S = 0.01
