@@ -38,6 +38,8 @@ SHARED_POD = "web"
 RESIDENTS = ("acme", "globex")
 # They have control planes, which vc-syncer reads; all of theirs in the super cluster is its work.
 SYNCED = ("hooli", "umbrella")
+# Of pods that come and go.
+JOB_PREFIX = "job-"
 # Requests that the fake kubelet remembers: the load reads the last ones.
 _MOST_EXCHANGES = 2000
 
@@ -186,7 +188,7 @@ class SoakNode:
     def churn(self) -> bool:
         """A pod of the super cluster's own comes to the node, and the one before goes: watches see that. So
         does a pod of each resident."""
-        name = f"job-{next(self._numbers)}"
+        name = f"{JOB_PREFIX}{next(self._numbers)}"
         pod = self.super_cluster.add_pod("kube-system", name, {}, {})
         if self._job is not None:
             self.super_cluster.delete(PODS, self._job.namespace, self._job.name)
@@ -240,8 +242,8 @@ class SoakNode:
         return kubelet_context(str(certificate), str(key), self._agent_authority.cert_pem.decode())
 
     def _script(self, exchange: Exchange) -> FakeReply | None:
-        """A port of each pod speaks first, with the pod's marker. On pages with processor time each pod has
-        used a core since its begin. All else is the fake's default."""
+        """A port of each pod speaks first, with the pod's marker. Pages with processor time have what each
+        pod has used since its begin. All else is the fake's default."""
         del self.kubelet.exchanges[:-_MOST_EXCHANGES]
         if exchange.path in processor_time.PAGES:
             return self._page_with_times(exchange.path)
@@ -260,7 +262,7 @@ class SoakNode:
         made = page_for(path, pods, NODE_NAME)
         if made is None:
             raise AssertionError(path)
-        used_s = {(pod.namespace, pod.name): now_s - begun_s[pod.uid] for pod in pods}
+        used_s = {(pod.namespace, pod.name): (now_s - begun_s[pod.uid]) * _cores(pod.name) for pod in pods}
         content_type, page = made
         body = processor_time.with_times(path, page, used_s, at_ms)
         return FakeReply(200, (("Content-Type", content_type),), body)
@@ -305,6 +307,11 @@ class SoakNode:
             "audit": {"file": str(self.small_disk / "audit.jsonl")},
             "drain": {"seconds": 1},
         }
+
+
+def _cores(pod: str) -> float:
+    """How many cores a pod uses: a total that forgot ended pods would fall, as the others use little."""
+    return 1.0 if pod.startswith(JOB_PREFIX) else 0.01
 
 
 def new_identity(name: str, key: str) -> DemoTenant:

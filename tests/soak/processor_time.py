@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processor time of pods and of vNodes. A vNode's must never fall. Values in, verdict out.
-
-The node's pods use a core each, from their begin on.
-"""
+"""The processor time of pods and of vNodes. A vNode's must never fall. Values in, verdict out."""
 
 import json
 import re
