@@ -124,8 +124,9 @@ class GrpcCall:
                 break
             position = start + length
             self._handle_frame(word & 0xFF, flags, stream & _MAX_WINDOW_BYTES, data[start:position])
+            # Behind each frame: whether the next one makes a window too large depends on what was sent.
+            self._send_messages()
         self._rest = data[position:]
-        self._send_messages()
         if len(self._out) > _MAX_CONTROL_BYTES + _FRAME_BYTES:
             raise Http2Error("it sends and does not read our answers")
 

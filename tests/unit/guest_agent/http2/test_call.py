@@ -139,6 +139,14 @@ def test_messages_wait_for_both_windows(call: GrpcCall) -> None:
     assert len(sent) + 1000 + sum(len(payload) for *_, payload in last) == len(message(text))
 
 
+def test_windows_count_what_was_sent_before(call: GrpcCall) -> None:
+    """Frames that arrive together are handled as those that arrive one by one."""
+    call.send_message(b"m" * 200_000)
+    most = (1 << 31) - 1
+    call.receive_data(widened(0, most) + widened(1, most) + widened(0, 65_535) + widened(1, 65_535))
+    assert sum(len(payload) for kind, _, _, payload in written(call) if kind == DATA) == 200_005
+
+
 def test_a_smaller_window_counts_for_data_in_flight(call: GrpcCall) -> None:
     call.receive_data(widened(0, 1 << 20))
     call.send_message(b"x" * 70_000)
