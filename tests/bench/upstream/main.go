@@ -28,6 +28,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -98,6 +99,9 @@ func serve(files tlsfiles.Files, podList, resourcePage, prefix string, noTickets
 	if bulkAside {
 		k.isBulkAside = true
 		runtime.GOMAXPROCS(bulkThreads) // a thread that has no core keeps its share of these
+		// A collection stops all threads, and waits for those that have no core.
+		debug.SetGCPercent(-1)
+		debug.SetMemoryLimit(512 << 20)
 	}
 	for {
 		conn, err := listener.Accept()
