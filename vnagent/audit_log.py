@@ -326,6 +326,11 @@ class AuditLog:
 
     # ---- status
 
+    @property
+    def is_written(self) -> bool:
+        """Whether no line waits."""
+        return not self._lines
+
     def report(self) -> str:
         """Its state for `/readyz`."""
         lost = f"{int(self._lost.value)} lines lost since start"

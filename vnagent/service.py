@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from daemonkit import logs
 from daemonkit.files.watched import Watched
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
-from daemonkit.run.lifecycle import Lifecycle
+from daemonkit.run.lifecycle import EXIT_FAILED, Lifecycle
 from daemonkit.run.process_limits import raise_descriptor_limit
 from daemonkit.run.service_manager import ServiceManager
 from daemonkit.status.server import Readiness
@@ -255,9 +255,21 @@ class Service:
         self._tasks.spawn(self._reloader.run(), "reload")
         self._tasks.spawn(self._end_expired(), "expiry")
         await self._shell.announce(FIRST_READ_S, self._start_fields)
-        await life.stopping.wait()
+        has_failed = await self._wait_for_end(life)
         await self._stop(life.manager)
-        return 0
+        return EXIT_FAILED if has_failed else 0
+
+    async def _wait_for_end(self, life: Lifecycle) -> bool:
+        """Wait for the stop signal, or until workers cannot be supervised: then true."""
+        if self._pool is None:
+            await life.stopping.wait()
+            return False
+        ends = [
+            self._tasks.spawn(event.wait(), name)
+            for event, name in ((life.stopping, "stop"), (self._pool.failed, "failure of workers"))
+        ]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        return self._pool.failed.is_set()
 
     def _start_fields(self) -> dict[str, object]:
         host, port = self._listener.bound

@@ -141,7 +141,7 @@ class TenantUsage:
 
     @property
     def is_idle(self) -> bool:
-        held = self.connections or self.tunnels or self.log_follows
+        held = self.connections or self.tunnels or self.log_follows or self.handshake_bytes
         return not (held or self.unsent_bytes or self.waiting or self.lookups)
 
 

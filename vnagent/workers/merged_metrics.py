@@ -19,6 +19,7 @@ class MergedRegistry(Registry):
         super().__init__()
         self._reports: dict[int, tuple[Snapshot, ...]] = {}
         self._ended: tuple[Snapshot, ...] = ()
+        self._tenants: frozenset[str] | None = None
 
     def report(self, worker: int, metrics: tuple[Snapshot, ...]) -> None:
         """What the worker with this index counts by now."""
@@ -31,13 +32,17 @@ class MergedRegistry(Registry):
         self._ended = _merge((*self._ended, *kept))
 
     def keep_tenants(self, tenants: Collection[str]) -> None:
-        """Drop what ended workers have counted for tenants that are not registered any more."""
-        self._ended = tuple(_of_tenants(each, tenants) for each in self._ended)
+        """Leave out what workers have counted for tenants that are not registered any more, also in reports
+        from before a worker knows that."""
+        self._tenants = frozenset(tenants)
+        self._ended = tuple(_of_tenants(each, self._tenants) for each in self._ended)
 
     def snapshot(self) -> tuple[Snapshot, ...]:
         own = super().snapshot()
         names = {each.name for each in own}
         of_workers = [each for report in self._reports.values() for each in report]
+        if self._tenants is not None:
+            of_workers = [_of_tenants(each, self._tenants) for each in of_workers]
         return _merge(each for each in (*own, *self._ended, *of_workers) if each.name in names)
 
 

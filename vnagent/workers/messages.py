@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the main process and a worker send each other, and its bytes: MessagePack behind a length.
 
-Both ends are of one version: a worker is started by the main process it serves.
+Both ends are of one version. A worker that was started after the package was upgraded ends itself.
 """
 
 from collections.abc import Mapping
@@ -17,14 +17,20 @@ from tenancy.tenant import Tenant
 from vnagent.config import VnAgentConfiguration
 from vnagent.core.requests import PageRequest
 
+# Each of the two processes sends something each second. The main process ends a worker that is silent for so
+# long. A worker whose main process is silent ends itself.
+SILENT_S = 15.0
+# A check that comes so late shows nothing about the other process.
+PAUSE_S = 2.0
 LENGTH_BYTES = 4
-# 10 000 tenants of 20 KB.
-MAX_MESSAGE_BYTES = 256 << 20
+# 30 000 tenants of 32 KB, the most that a start sends.
+MAX_MESSAGE_BYTES = 1 << 30
 
 
 class Setup(msgspec.Struct, tag=True, frozen=True):
-    """The first message to a worker. `worker` is its index among `workers`."""
+    """The first message to a worker. `worker` is its index among `workers`, `version` the main process'."""
 
+    version: str
     config: VnAgentConfiguration
     worker: int
     workers: int
@@ -50,7 +56,8 @@ class PodsChanged(msgspec.Struct, tag=True, frozen=True):
 
 
 class WorkerConditions(msgspec.Struct, tag=True, frozen=True):
-    """Whether the source of pods cannot be read now, and the level of the log."""
+    """Whether the source of pods cannot be read now, and the level of the log. It comes each second: a worker
+    that gets nothing ends itself."""
 
     are_pods_stale: bool
     log_level: str
@@ -103,10 +110,12 @@ class Started(msgspec.Struct, tag=True, frozen=True):
 
 
 class TenantsApplied(msgspec.Struct, tag=True, frozen=True):
-    """What was revoked is cut. `problem`: why trust could not be built from it; the last good one stays."""
+    """What was revoked is cut. `problem`: why trust could not be built from it; the last good one stays.
+    Without `has_trust` there is none yet, and no connection can be served."""
 
     generation: int
     problem: str
+    has_trust: bool
 
 
 class PageRequested(msgspec.Struct, tag=True, frozen=True):

@@ -11,10 +11,12 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from daemonkit import logs
 from daemonkit.backoff import backoff_s
 from daemonkit.tasks import Tasks
+from daemonkit.version import VERSION
 from tenancy.registry import Registry
 from vnagent.config import VnAgentConfiguration
 from vnagent.downstream.token_port import TokenPort
@@ -25,6 +27,7 @@ from vnagent.workers import usage_table
 from vnagent.workers.merged_metrics import MergedRegistry
 from vnagent.workers.message_stream import MessageStream, StreamClosedError
 from vnagent.workers.messages import (
+    PAUSE_S,
     AcceptedConnection,
     Drain,
     PageEnded,
@@ -44,10 +47,10 @@ from vnagent.workers.worker_requests import WorkerRequests
 
 # How often workers get what has changed of tenants, pods and conditions.
 UPDATE_S = 0.1
-# A turn of the supervision that comes so late tells nothing about the workers.
-PAUSE_S = 2.0
 # Connections without a worker that takes them: a start, or an end of all at once, lasts half a second.
 MAX_WAITING = 1_024
+# Of such a connection. Go's client waits 10 s for a handshake.
+WAIT_S = 5.0
 # Beyond what streams get at the end, for a worker to finish first requests and send last bytes.
 END_S = 5.0
 # Of a status page for the reports of all workers.
@@ -55,6 +58,18 @@ GATHER_S = 0.5
 RESTART_S, MAX_RESTART_S = 0.1, 5.0
 
 _log = logs.get(__name__)
+
+
+class _DelayedConnection(NamedTuple):
+    """A connection that no worker has taken yet. It is closed at `until_s`."""
+
+    sock: socket.socket
+    accepted: AcceptedConnection
+    until_s: float
+
+
+def _restart_s(failures: int) -> float:
+    return backoff_s(failures, first_s=RESTART_S, longest_s=MAX_RESTART_S)
 
 
 class WorkerPool:
@@ -85,7 +100,10 @@ class WorkerPool:
         self._assigned: Registry | None = None
         self._has_started = False
         self._workers: dict[int, WorkerHandle] = {}
-        self._waiting: deque[tuple[socket.socket, AcceptedConnection]] = deque()
+        self._waiting: deque[_DelayedConnection] = deque()
+        # Set if workers cannot be supervised any more: the daemon must stop then.
+        self.failed = asyncio.Event()
+        self._own_tasks = Tasks("workers", on_failure=lambda _, __: self.failed.set())
         self._worker_tasks: list[asyncio.Task[None]] = []
         self._ended_count = metrics.counter(
             "vcnode_vnagent_workers_ended_total", "Workers that ended while they were needed."
@@ -100,27 +118,25 @@ class WorkerPool:
         """Start all workers; they serve once they have tenants."""
         self._assign_rows()
         for worker in range(self._config.workers):
-            self._worker_tasks.append(self._tasks.spawn(self._keep(worker), f"worker {worker}"))
-        self._tasks.spawn(self._supervise(), "workers")
+            self._worker_tasks.append(self._own_tasks.spawn(self._keep(worker), str(worker)))
+        self._own_tasks.spawn(self._supervise(), "supervision")
 
     async def _keep(self, worker: int) -> None:
         """Run a worker until the drain, and another one whenever it ends."""
         failures = 0
+        setup = Setup(VERSION, self._config, worker, self._config.workers)
         while not self._is_draining():
-            if failures:
-                await asyncio.sleep(backoff_s(failures, first_s=RESTART_S, longest_s=MAX_RESTART_S))
-            failures += 1
             try:
-                handle = await start_worker(
-                    Setup(self._config, worker, self._config.workers),
-                    self._usage_descriptor,
-                    self._requests_of,
-                )
+                handle = await start_worker(setup, self._usage_descriptor, self._requests_of)
             except OSError as error:
                 _log.error("a worker cannot be started", worker=worker, error=error)
+                failures += 1
+                await asyncio.sleep(_restart_s(failures))
                 continue
             self._workers[worker] = handle
             try:
+                if self._is_draining():
+                    return
                 self._update(handle)
                 await self._follow(handle)
                 code = await handle.wait_ended()
@@ -129,14 +145,14 @@ class WorkerPool:
                 self._end(handle)
             if self._is_draining():
                 return
-            if handle.is_serving:
-                failures = 1
+            failures = 1 if handle.is_serving else failures + 1
             _log.error(
                 "a worker has ended, and its connections with it; another one is started",
                 worker=worker,
                 code=code,
             )
             self._ended_count.inc()
+            await asyncio.sleep(_restart_s(failures))
 
     def _is_draining(self) -> bool:
         return self._state.is_draining
@@ -236,7 +252,8 @@ class WorkerPool:
         if self._pass(sock, accepted):
             sock.close()
         elif len(self._waiting) < MAX_WAITING and not self._state.is_draining:
-            self._waiting.append((sock, accepted))
+            until_s = asyncio.get_running_loop().time() + WAIT_S
+            self._waiting.append(_DelayedConnection(sock, accepted, until_s))
         else:
             sock.close()
 
@@ -245,8 +262,12 @@ class WorkerPool:
         return any(handle.pass_connection(sock, accepted) for handle in serving)
 
     def _pass_waiting(self) -> None:
-        while self._waiting and self._pass(*self._waiting[0]):
-            self._waiting.popleft()[0].close()
+        now_s = asyncio.get_running_loop().time()
+        while self._waiting:
+            first = self._waiting[0]
+            if now_s < first.until_s and not self._pass(first.sock, first.accepted):
+                return
+            self._waiting.popleft().sock.close()
 
     def _load(self, handle: WorkerHandle) -> tuple[int, int]:
         """Its connections, with those on their way; of equal ones, the one that has had fewer is first."""
@@ -307,8 +328,8 @@ class WorkerPool:
     async def drain(self, seconds: float) -> None:
         """Have the workers finish what they serve within `seconds`, and wait for their end."""
         self._state.is_draining = True
-        for sock, _ in self._waiting:
-            sock.close()
+        for waiting in self._waiting:
+            waiting.sock.close()
         self._waiting.clear()
         _log.info("shutting down: workers finish their streams", seconds=seconds)
         for handle in self._workers.values():
@@ -320,5 +341,6 @@ class WorkerPool:
             handle.kill()
         if self._worker_tasks:
             await asyncio.wait(self._worker_tasks, timeout=END_S)
+        await self._own_tasks.close(END_S)
         await self._state.drain(0.0)
         os.close(self._usage_descriptor)

@@ -21,6 +21,7 @@ from daemonkit.run.daemon_shell import freeze_heap
 from daemonkit.run.process_limits import raise_descriptor_limit
 from daemonkit.tasks import Tasks
 from daemonkit.tls.contexts import TlsError
+from daemonkit.version import VERSION
 from tenancy.ownership import OwnerIndex
 from tenancy.registry import Registry
 from vnagent import live_metrics
@@ -41,6 +42,8 @@ from vnagent.workers import messages
 from vnagent.workers.audit_turn import AuditTurn
 from vnagent.workers.message_stream import MessageStream, StreamClosedError
 from vnagent.workers.messages import (
+    PAUSE_S,
+    SILENT_S,
     AcceptedConnection,
     Drain,
     PageFailed,
@@ -65,6 +68,8 @@ PERIOD_S = 0.25
 REPORT_S = 1.0
 # After trust that could not be built: a file of the serving certificate may be written just now.
 REBUILD_S = 1.0
+# At the end each worker may have to wait until others have written their last audit lines.
+_LAST_WRITES, _LAST_WRITE_S = 100, 0.01
 # How long the loop waits for a thread; Python's own 5 ms are ten echoes.
 SWITCH_S = 0.0005
 TASKS_END_S = 2.0
@@ -127,6 +132,9 @@ class Worker:
         keys = (each.reloadable for each in self._token_ports.values())
         self._reloader = Reloader((self._upstream.reloadable, *keys), self._metrics.reloads)
         self._accepted_count = 0
+        self._generation = 0
+        self._received_s = now_s
+        self._spare_descriptor = -1
         self._report_request = 0
         self._rebuild: asyncio.TimerHandle | None = None
 
@@ -148,6 +156,7 @@ class Worker:
         self._channel.send(Started())
         while True:
             message = await self._channel.receive_for_worker()
+            self._received_s = self._loop.time()
             match message:
                 case TenantsChanged():
                     self._serve_tenants(message)
@@ -178,11 +187,17 @@ class Worker:
                 return
 
     def _receive_connection(self) -> bool:
-        """Take one connection from the main process; False if none has come."""
+        """Take one connection from the main process; False if none has come.
+
+        The kernel closes a connection for which the process has no descriptor left. So one is kept for it.
+        """
+        self._free_descriptor()
         try:
             data, descriptors, _, _ = socket.recv_fds(self._connections, MAX_ACCEPTED_BYTES, 1)
         except (BlockingIOError, InterruptedError):
             return False
+        finally:
+            self._keep_descriptor()
         if not data:
             self._loop.remove_reader(self._connections.fileno())
             return False
@@ -196,6 +211,21 @@ class Worker:
             self._server.make_room()
         self._publish_load()
         return True
+
+    def _free_descriptor(self) -> None:
+        if self._spare_descriptor >= 0:
+            os.close(self._spare_descriptor)
+            self._spare_descriptor = -1
+
+    def _keep_descriptor(self) -> None:
+        """Keep a descriptor for the next connection, if need be that of one that has proven nothing."""
+        for _ in range(2):
+            try:
+                self._spare_descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                self._server.make_room()
+            else:
+                return
 
     def _publish_load(self) -> None:
         self._table.publish_load(self._worker, self._server.open_count, self._accepted_count)
@@ -214,11 +244,11 @@ class Worker:
         registry = Registry(sources, message.spiffe)
         for tenant in self._rows.keys() - registry.tenants.keys():
             del self._rows[tenant]
-        problem = self._serve(registry)
-        self._channel.send(TenantsApplied(message.generation, problem))
+        self._generation = message.generation
+        self._serve(registry)
 
-    def _serve(self, registry: Registry) -> str:
-        """Serve these tenants; return why trust could not be built, or an empty text.
+    def _serve(self, registry: Registry) -> None:
+        """Serve these tenants, and report that.
 
         A client's identity is decided by the registry, after its handshake. So with the trust of before, no
         removed tenant is served.
@@ -235,7 +265,8 @@ class Worker:
             _log.error("trust could not be rebuilt; the last good one stays", reason=error)
             self._rebuild = self._loop.call_later(REBUILD_S, lambda: self._serve(state.registry))
         state.serve_tenants(registry, context, (), token_context)
-        return problem
+        has_trust = not problem or context is not None
+        self._channel.send(TenantsApplied(self._generation, problem, has_trust))
 
     def _reload(self) -> None:
         try:
@@ -247,7 +278,16 @@ class Worker:
     # ---- to the main process
 
     async def _exchange(self) -> None:
+        now_s = self._loop.time()
         while True:
+            before_s, now_s = now_s, self._loop.time()
+            if now_s - before_s > PAUSE_S:
+                # This process, or the machine, was paused: messages have come that were not read yet.
+                self._received_s = now_s
+            if now_s - self._received_s > SILENT_S:
+                _log.error("the main process is silent, ending: what is revoked would not be known")
+                self._channel.close()
+                return
             self._state.exchange_usages()
             self._publish_load()
             self._state.end_expired(time.time())
@@ -278,6 +318,11 @@ class Worker:
         self._loop.remove_reader(self._connections.fileno())
         await self._server.drain(seconds)
         self._upstream.pool.close_idle()
+        for _ in range(_LAST_WRITES):
+            self._audit_log.flush()
+            if self._audit_log.is_written:
+                break
+            await asyncio.sleep(_LAST_WRITE_S)  # another worker writes
         self._audit_log.close()
         self._send_report()
         self._state.exchange_usages()
@@ -307,6 +352,8 @@ def _receive_setup(control: socket.socket) -> Setup:
     setup = messages.decode_for_worker(_receive_exactly(control, length))
     if not isinstance(setup, Setup):
         raise ValueError("the first message is no setup")
+    if setup.version != VERSION:
+        raise ValueError(f"version {VERSION} is installed, and {setup.version} runs: restart vn-agent")
     return setup
 
 

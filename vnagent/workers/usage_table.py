@@ -3,8 +3,8 @@
 
 A tenant has a row. In it each worker has a column that it alone writes, so that no lock is needed: what the
 tenant uses is the sum. The buckets of its rates are one number each, the time at which the bucket is full
-again. A worker that takes a token moves that time. If two do so within a microsecond, one of the tokens is
-not counted.
+again. A worker that takes a token moves that time. If another one does so between its read and its write,
+what that one takes is not counted.
 
 The table is sparse: a page of it takes memory once a tenant on it has been served.
 """

@@ -14,6 +14,7 @@ from tenancy.registry import Registry
 from vnagent.state import AgentState
 from vnagent.workers.message_stream import MessageStream
 from vnagent.workers.messages import (
+    SILENT_S,
     AcceptedConnection,
     PodsChanged,
     ReportRequested,
@@ -32,8 +33,10 @@ ARGUMENT = "--worker"
 APPLY_S = 10.0
 # For a worker whose channel has closed to end.
 EXIT_S = 3.0
-# A worker reports each second. One that is silent for so long hangs, as a main process does by WatchdogSec=.
-SILENT_S = 15.0
+# For a worker to report for the first time: a machine may start many at once.
+START_S = 60.0
+# So often a worker gets something, or it would take this process for hung.
+HEARTBEAT_S = 1.0
 # What a worker that does not read may keep of this process' memory.
 MAX_UNSENT_BYTES = 512 << 20
 
@@ -76,13 +79,15 @@ class WorkerHandle:
         self._connections = connections
         self._sent = _Sent()
         self._generation = 0
+        self._has_trust = False
+        self._sent_s = now_s
         self._pending_since_s: float | None = None
         self._received_s = now_s
 
     @property
     def is_serving(self) -> bool:
-        """Whether it has tenants and pods, and can take connections."""
-        return self.applied > 0
+        """Whether it has tenants, pods and trust, and can take connections."""
+        return self.applied > 0 and self._has_trust
 
     @property
     def is_current(self) -> bool:
@@ -92,9 +97,16 @@ class WorkerHandle:
     # ---- to the worker
 
     def update(self, state: AgentState, rows: Rows, conditions: WorkerConditions, now_s: float) -> None:
-        """Send what has changed since the last time."""
+        """Send what has changed since the last time. Tenants come last, as a worker serves from then on; a
+        further change of them waits until the last one is applied."""
         sent, registry = self._sent, state.registry
-        if sent.registry is not registry:
+        if sent.index is not state.index and state.index.is_synced:
+            self.channel.send(PodsChanged(tuple(state.index)))
+            sent.index = state.index
+        if sent.conditions != conditions or now_s - self._sent_s >= HEARTBEAT_S:
+            self.channel.send(conditions)
+            sent.conditions, self._sent_s = conditions, now_s
+        if sent.registry is not registry and self.is_current:
             before = {} if sent.registry is None else sent.registry.sources
             changed = {
                 source: tenant
@@ -103,8 +115,7 @@ class WorkerHandle:
             }
             removed = tuple(before.keys() - registry.sources.keys())
             self._generation += 1
-            if self._pending_since_s is None:
-                self._pending_since_s = now_s
+            self._pending_since_s = now_s
             self.channel.send(
                 TenantsChanged(
                     self._generation,
@@ -115,12 +126,6 @@ class WorkerHandle:
                 )
             )
             sent.registry = registry
-        if sent.index is not state.index and state.index.is_synced:
-            self.channel.send(PodsChanged(tuple(state.index)))
-            sent.index = state.index
-        if sent.conditions != conditions:
-            self.channel.send(conditions)
-            sent.conditions = conditions
 
     def pass_connection(self, sock: socket.socket, accepted: AcceptedConnection) -> bool:
         """Have the worker serve a connection; False if it takes none now."""
@@ -136,6 +141,7 @@ class WorkerHandle:
     def take_applied(self, applied: TenantsApplied) -> None:
         """The worker has applied a change of tenants."""
         self.applied, self.problem = applied.generation, applied.problem
+        self._has_trust = applied.has_trust
         if self.is_current:
             self._pending_since_s = None
 
@@ -170,7 +176,7 @@ class WorkerHandle:
         """Why the worker must be ended; empty while it works."""
         if self._pending_since_s is not None and now_s - self._pending_since_s > APPLY_S and self.is_serving:
             return "it has not applied a change of tenants"
-        if now_s - self._received_s > SILENT_S:
+        if now_s - self._received_s > (START_S if self.report is None else SILENT_S):
             return "it does not answer"
         if self.channel.unsent_bytes > MAX_UNSENT_BYTES:
             return "it does not read"

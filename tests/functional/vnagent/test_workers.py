@@ -29,6 +29,7 @@ from tests.functional.vnagent.shop_and_bank import (
 )
 from tests.functional.vnagent.token_node import TokenNode
 from tests.waiting import wait_until
+from vnagent.workers.messages import SILENT_S
 
 WORKERS = 2
 # More than enough for each worker to have some: a connection goes to the one that has fewer.
@@ -54,6 +55,11 @@ def workers(node: AgentNode) -> list[dict[str, Any]]:
 def serving(node: AgentNode) -> list[int]:
     """The process identifiers of the workers that serve."""
     return [each["pid"] for each in workers(node) if each["isServing"]]
+
+
+def pids_of(node: AgentNode) -> list[int]:
+    """Of all workers, also those that do not serve yet."""
+    return [each["pid"] for each in workers(node)]
 
 
 def is_running(pid: int) -> bool:
@@ -140,9 +146,50 @@ def test_a_worker_that_does_not_apply_a_removal_ends(node: AgentNode) -> None:
         (node.tenants_directory / "ten-a.yaml").unlink()
         for client in streams:
             assert client.receive_until_end(2 * DEADLINE_S)
-        assert not is_running(stopped)
+        wait_until(lambda: not is_running(stopped), within_s=DEADLINE_S)
     wait_until(lambda: len(serving(node)) == WORKERS, within_s=DEADLINE_S)
     assert "it has not applied a change of tenants" in node.daemon.log_tail(20_000)
+
+
+def test_no_worker_serves_for_a_main_process_that_hangs(node: AgentNode) -> None:
+    """It would not learn what is revoked."""
+    pids = serving(node)
+    with many(node, "ten-a", EXEC, SHOP.marker, *SPDY, count=2) as streams:
+        os.kill(node.daemon.pid, signal.SIGSTOP)
+        try:
+            (node.tenants_directory / "ten-a.yaml").unlink()
+            for client in streams:
+                assert client.receive_until_end(SILENT_S + DEADLINE_S)
+        finally:
+            os.kill(node.daemon.pid, signal.SIGCONT)
+    wait_until(lambda: len(serving(node)) == WORKERS, within_s=DEADLINE_S)
+    assert not set(pids) & set(serving(node))
+    assert status_of(node.logs("ten-b", "web", "bank")) == 200
+
+
+def test_a_worker_without_trust_gets_no_connection(node: AgentNode) -> None:
+    """It starts while the serving key does not fit. The others have the last good one."""
+    key = node.directory / "serving.key"
+    good = key.read_bytes()
+    key.write_bytes(node.tenants["ten-a"].leaf.key_pem)
+    ended = serving(node)[0]
+    os.kill(ended, signal.SIGKILL)
+    wait_until(lambda: len(workers(node)) == WORKERS and ended not in pids_of(node), within_s=DEADLINE_S)
+    wait_until(lambda: "serving.key" in node.daemon.get("/readyz")[1], within_s=DEADLINE_S)
+    assert len(serving(node)) == WORKERS - 1
+    for _ in range(CONNECTIONS):
+        assert status_of(node.logs("ten-a", "web", "shop")) == 200
+    key.write_bytes(good)
+    wait_until(lambda: len(serving(node)) == WORKERS, within_s=DEADLINE_S)
+    wait_until(lambda: "serving.key" not in node.daemon.get("/readyz")[1], within_s=DEADLINE_S)
+
+
+def test_a_stop_does_not_wait_for_a_worker_that_starts(tmp_path: Path) -> None:
+    with new_node(tmp_path, drain={"seconds": 600}) as node:
+        os.kill(serving(node)[0], signal.SIGKILL)
+        wait_until(lambda: "a worker has ended" in node.daemon.log_tail(), within_s=DEADLINE_S)
+        node.daemon.signal(signal.SIGTERM)
+        assert node.daemon.wait(2 * DEADLINE_S) == 0
 
 
 def test_an_ended_worker_is_replaced(node: AgentNode) -> None:

@@ -181,3 +181,14 @@ def test_a_tenant_that_holds_something_is_not_idle(held: str) -> None:
     assert use.is_idle
     setattr(use, held, 1)
     assert not use.is_idle
+
+
+@pytest.mark.parametrize(
+    "name", ["connections", "tunnels", "log_follows", "handshake_bytes", "unsent_bytes", "lookups"]
+)
+def test_a_usage_that_counts_anything_is_not_idle(name: str) -> None:
+    """One that is forgotten must leave nothing for other workers to count."""
+    use = TenantUsage()
+    assert use.is_idle
+    setattr(use, name, 1)
+    assert not use.is_idle

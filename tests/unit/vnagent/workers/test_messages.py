@@ -59,7 +59,7 @@ def content_of(message: ToWorker | ToMain) -> bytes:
 @pytest.mark.parametrize(
     "message",
     [
-        Setup(CONFIG, 1, 4),
+        Setup("1.0", CONFIG, 1, 4),
         TenantsChanged(3, {"a.yaml": TENANT}, ("b.yaml",), {"ten-a": 0}, SpiffeTrust((b"\x30",), "super")),
         TenantsChanged(1, {}, (), {}, None),
         PodsChanged((POD,)),
@@ -87,7 +87,7 @@ def metrics() -> Registry:
     "message",
     [
         Started(),
-        TenantsApplied(3, "serving.key: does not match"),
+        TenantsApplied(3, "serving.key: does not match", has_trust=True),
         PageRequested(9, PageRequest(Endpoint.PODS, False, False, accepts_gzip=True), "ten-a"),
         PageEnded(9),
         PodsRequested(5),
