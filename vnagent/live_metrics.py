@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics that are read from live state when the page is scraped."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from daemonkit import tasks
 from daemonkit.metrics import Registry
@@ -52,6 +52,13 @@ def watch_connections(metrics: Registry, state: AgentState, kubelet: UpstreamPoo
         "TLS handshakes with the kubelet: full ones, and resumptions of a verified session.",
         lambda: {("full",): float(kubelet.full_count), ("resumed",): float(kubelet.resumed_count)},
         ("kind",),
+    )
+
+
+def watch_workers(metrics: Registry, count: Callable[[], float]) -> None:
+    """Register how many workers serve."""
+    metrics.gauge_function(
+        "vcnode_vnagent_workers", "Workers that serve connections; 0 where one process does.", count
     )
 
 

@@ -51,6 +51,9 @@ class AgentMetrics:
         )
         self.reloads.labels("ok")
         self.reloads.labels("error")
+        self.workers_ended = self.registry.counter(
+            "vcnode_vnagent_workers_ended_total", "Workers that ended while they were needed."
+        )
         self._handshake_failures = self.registry.counter(
             "vcnode_vnagent_handshake_failures_total",
             "TLS handshakes of clients that failed, without those that timed out, hung up or were evicted.",

@@ -103,6 +103,9 @@ class Service:
         self._sources = ConfiguredSources(config, self.state, self._publisher, self._kubelet, self._tasks)
         live_metrics.watch_connections(self._metrics.registry, self.state, self._kubelet)
         live_metrics.watch_sources(self._metrics.registry, self.state, self._publisher, self._sources)
+        live_metrics.watch_workers(
+            self._metrics.registry, lambda: 0 if self._pool is None else self._pool.serving_count
+        )
         self._pool: WorkerPool | None = None
         self._server = self._tenant_server(loop)
         self._listener = Listener(
@@ -131,6 +134,7 @@ class Service:
                 self.state,
                 self._pages,
                 self._registry,
+                self._metrics.workers_ended,
                 self._tasks,
                 refreshable=sources.refreshable,
                 are_pods_stale=sources.are_pods_stale,

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from daemonkit import logs
 from daemonkit.backoff import backoff_s
+from daemonkit.metrics import Counter
 from daemonkit.tasks import Tasks
 from daemonkit.version import VERSION
 from tenancy.registry import Registry
@@ -81,6 +82,7 @@ class WorkerPool:
         state: AgentState,
         pages: RenderedPages,
         metrics: MergedRegistry,
+        ended_count: Counter,
         tasks: Tasks,
         *,
         refreshable: PodsOnDemand | None,
@@ -105,12 +107,7 @@ class WorkerPool:
         self.failed = asyncio.Event()
         self._own_tasks = Tasks("workers", on_failure=lambda _, __: self.failed.set())
         self._worker_tasks: list[asyncio.Task[None]] = []
-        self._ended_count = metrics.counter(
-            "vcnode_vnagent_workers_ended_total", "Workers that ended while they were needed."
-        )
-        metrics.gauge_function(
-            "vcnode_vnagent_workers", "Workers that serve connections.", lambda: self.serving_count
-        )
+        self._ended_count = ended_count
 
     # ---- life
 
