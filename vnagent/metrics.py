@@ -124,5 +124,5 @@ class AgentMetrics:
         as their number is bounded."""
         self._requests.drop("tenant", tenant)
         self._limited.drop("tenant", tenant)
-        for key in [each for each in self._cells if each[0] == tenant]:
-            del self._cells[key]
+        # All: a tenant that counts in the series of the overflow may have its own now.
+        self._cells.clear()

@@ -17,7 +17,7 @@ from vnagent.upstream.kubelet import KEEPALIVE_S
 BACKLOG = 1024
 # So many accepts in one event, of 60 us each; the rest gets its turn after other connections had theirs. With
 # 8, clients that connected together delayed a neighbour's request by 0.5 ms.
-_BATCH = 2
+ACCEPTS_AT_ONCE = 2
 _RETRY_S = 0.5
 
 _log = logs.get(__name__)
@@ -77,7 +77,7 @@ class Listener:
             self.sock.close()
 
     def _on_readable(self) -> None:
-        for _ in range(_BATCH):
+        for _ in range(ACCEPTS_AT_ONCE):
             try:
                 sock, peer = self.sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -98,5 +98,9 @@ class Listener:
         self._loop.call_later(seconds, self._resume)
 
     def _resume(self) -> None:
-        if self.sock.fileno() >= 0:
+        if self.sock.fileno() < 0:
+            return
+        try:
             self.start()
+        except OSError:  # the kernel still has no room to watch it
+            self._loop.call_later(_RETRY_S, self._resume)

@@ -92,6 +92,7 @@ class PollGroup:
         "_poller",
         "_round",
         "_seen_s",
+        "_turns_left",
         "_turns_seen",
         "epoll",
         "size",
@@ -105,6 +106,7 @@ class PollGroup:
         self._has_debt = has_debt
         self._debt_s = 0.0
         self._exchanged_s = 0.0
+        self._turns_left = 0
         # Of the last turn, or of the last one that was left to others.
         self._turns_seen = 0
         self._seen_s = 0.0
@@ -170,6 +172,19 @@ class PollGroup:
         self._turns_seen, self._seen_s = turns, now_s
         return True
 
+    def _must_leave_calls(self, now_s: float) -> bool:
+        """Whether the group owes time, and others had a turn since its last one, or since its calls were last
+        left to them. The time since then pays."""
+        turns = self._poller.turns
+        if self._debt_s <= 0.0 or turns in (self._turns_seen, self._turns_left) or not self._is_bounded():
+            return False
+        self._debt_s = max(0.0, self._debt_s - (now_s - self._seen_s))
+        self._seen_s = now_s
+        if self._debt_s <= 0.0:
+            return False
+        self._turns_left = turns
+        return True
+
     def _end_turn(self, begun_s: float, now_s: float) -> None:
         poller = self._poller
         poller.turns += 1
@@ -201,6 +216,9 @@ class PollGroup:
         self._is_scheduled = False
         poller = self._poller
         begun_s = poller.clock()
+        if self._must_leave_calls(begun_s):
+            self._schedule()
+            return
         most_s = BUSY_TURN_S if self._are_others_working(begun_s) else TURN_S
         try:
             for _ in range(min(len(self._calls), CALLS)):

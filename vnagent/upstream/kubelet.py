@@ -435,7 +435,7 @@ class UpstreamPool:
         command must not run twice.
         """
         found = (self._take_spare() if is_upgrade else None) or self._take_idle()
-        connection = found or self._new()
+        connection = found or self._new(group or self.poller.own)
         connection.is_reused = found is not None
         connection.send(
             exchange,
@@ -460,8 +460,10 @@ class UpstreamPool:
                 return connection
         return None
 
-    def _new(self) -> UpstreamConnection:
+    def _new(self, group: PollGroup) -> UpstreamConnection:
+        """Dial with the group that it will be polled with: the dial is a call of that group's."""
         connection = UpstreamConnection(self)
+        connection.group = group
         self._all.add(connection)
         self.dial(connection)
         return connection
@@ -469,7 +471,7 @@ class UpstreamPool:
     def dial_spare(self) -> None:
         """Have a connection ready for the next stream."""
         if self._spare is None:
-            self._spare = self._new()
+            self._spare = self._new(self.poller.own)
 
     def release(self, connection: UpstreamConnection) -> None:
         """Take back a connection whose response ended cleanly, or a spare one whose handshake is done."""

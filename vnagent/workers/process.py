@@ -28,6 +28,7 @@ from vnagent import live_metrics
 from vnagent.audit_log import AuditLog
 from vnagent.core.limits import NO_PEERS, PeerUsage
 from vnagent.dispatch import Dispatcher
+from vnagent.downstream.listener import ACCEPTS_AT_ONCE
 from vnagent.metrics import AgentMetrics
 from vnagent.reload import Reloader
 from vnagent.request_log import RequestLog
@@ -75,7 +76,6 @@ SWITCH_S = 0.0005
 TASKS_END_S = 2.0
 # Of the message that has a connection: the address of the client, and the port where it was accepted.
 MAX_ACCEPTED_BYTES = 256
-_ACCEPTS_AT_ONCE = 8
 
 _log = logs.get(__name__)
 
@@ -182,7 +182,7 @@ class Worker:
     # ---- connections
 
     def _on_connection(self) -> None:
-        for _ in range(_ACCEPTS_AT_ONCE):
+        for _ in range(ACCEPTS_AT_ONCE):
             if not self._receive_connection():
                 return
 

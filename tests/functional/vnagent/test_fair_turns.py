@@ -297,3 +297,53 @@ def test_receives_are_smaller_beside_other_tenants() -> None:
             assert most < SHARED_RECEIVE_BYTES + (16 << 10)
 
     run(body)
+
+
+def test_calls_pay_what_their_group_owes() -> None:
+    """A tenant whose work is calls had three quarters of the time beside one whose work is events."""
+
+    async def body(poller: SocketPoller) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            (busy,) = await links_of(stack, poller, "ten-a")
+            (neighbour,) = await links_of(stack, poller, "ten-b")
+            clock, times = WorkClock(poller), {"busy": 0.0, "neighbour": 0.0}
+
+            def call() -> None:
+                times["busy"] += 5 * TURN_S
+                clock.now_s += 5 * TURN_S
+                busy.transport.call_soon(call)
+
+            def work() -> None:
+                times["neighbour"] += EVENT_S
+                clock.now_s += EVENT_S
+                send([neighbour])
+
+            neighbour.handler.at_data = work
+            send([neighbour])
+            busy.transport.call_soon(call)
+            await until(lambda: sum(times.values()) > 1000 * TURN_S)
+            assert 0.3 < times["busy"] / sum(times.values()) < 0.6
+
+    run(body)
+
+
+def test_calls_of_a_group_alone_wait_for_nothing() -> None:
+    async def body(poller: SocketPoller) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            (busy,) = await links_of(stack, poller, "ten-a")
+            await links_of(stack, poller, "ten-b")
+            clock, called = WorkClock(poller), list[int]()
+
+            def call(number: int) -> None:
+                called.append(number)
+                clock.now_s += 5 * TURN_S
+
+            for number in range(10):
+                busy.transport.call_soon(functools.partial(call, number))
+            for _ in range(
+                10 + 1
+            ):  # the first is left to others: the neighbour's handshake was the last turn
+                await asyncio.sleep(0)  # pace: iterations are counted
+            assert called == list(range(10))
+
+    run(body)

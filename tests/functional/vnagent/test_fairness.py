@@ -210,6 +210,7 @@ def test_a_tenants_calls_per_iteration_are_bounded() -> None:
         async with contextlib.AsyncExitStack() as stack:
             (many,) = await links_of(stack, poller, "ten-a")
             (one,) = await links_of(stack, poller, "ten-b")
+            poller.clock = lambda: 0.0  # the bound by time is another one
             called: list[int] = []
             for number in range(3 * CALLS):
                 many.transport.call_soon(functools.partial(called.append, number))
@@ -236,6 +237,7 @@ def test_a_tenants_dials_per_iteration_are_bounded(monkeypatch: pytest.MonkeyPat
         with contextlib.ExitStack() as stack:
             listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
             address = UpstreamAddress("127.0.0.1", listener.getsockname()[1], "far")
+            poller.clock = lambda: 0.0  # the bound by time is another one
             pool, group = UpstreamPool(poller, address, contexts()[1]), poller.group_of("ten-a", NO_USAGE)
             for _ in range(3 * CALLS):
                 exchange = cast(ResponseHandler, None)
@@ -246,6 +248,33 @@ def test_a_tenants_dials_per_iteration_are_bounded(monkeypatch: pytest.MonkeyPat
                 await asyncio.sleep(0)  # pace: iterations are counted
                 counts.append(len(begun))
             assert counts == [CALLS, 2 * CALLS, 3 * CALLS]
+
+    run(body)
+
+
+def test_a_neighbours_dial_waits_for_no_other_tenants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All waited in one queue, that of vn-agent's own requests."""
+    begun: list[TlsConnection] = []
+
+    def start(connection: TlsConnection) -> None:
+        begun.append(connection)
+
+    monkeypatch.setattr(TlsConnection, "start", start)
+
+    async def body(poller: SocketPoller) -> None:
+        with contextlib.ExitStack() as stack:
+            poller.clock = lambda: 0.0  # the bound by time is another one
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            address = UpstreamAddress("127.0.0.1", listener.getsockname()[1], "far")
+            pool = UpstreamPool(poller, address, contexts()[1])
+            for tenant in ("ten-a",) * 10 * CALLS + ("ten-b",):
+                group, exchange = poller.group_of(tenant, NO_USAGE), cast(ResponseHandler, None)
+                connection = pool.acquire(exchange, b"", timeout_s=None, is_upgrade=False, group=group)
+                stack.callback(connection.abort)
+            assert poller.own.is_empty
+            await asyncio.sleep(0)
+            assert connection.transport in begun
+            assert len(begun) == CALLS + 1
 
     run(body)
 

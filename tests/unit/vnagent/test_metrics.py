@@ -1,8 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-from daemonkit.metrics import OVERFLOW, Distribution, Registry
+from daemonkit.metrics import MAX_CELLS, OVERFLOW, Distribution, Registry
 from tests.metric_samples import samples_of
+from vnagent.core.requests import Endpoint
 from vnagent.metrics import AgentMetrics
 from vnagent.transport.handler import EndReason
+
+
+def test_a_tenant_leaves_the_overflow_once_there_is_room() -> None:
+    metrics = AgentMetrics()
+    for number in range(MAX_CELLS):
+        metrics.count_request(f"ten-{number}", Endpoint.CONTAINER_LOGS, 200, 0.0)
+    metrics.count_request("late", Endpoint.CONTAINER_LOGS, 200, 0.0)
+    for tenant in ("ten-0", "ten-1"):  # the overflow has a series, too
+        metrics.forget_tenant(tenant)
+    metrics.count_request("late", Endpoint.CONTAINER_LOGS, 200, 0.0)
+    (requests,) = (
+        each for each in metrics.registry.snapshot() if each.name == "vcnode_vnagent_requests_total"
+    )
+    assert dict(requests.series)["late", "containerLogs", "200"] == 1
 
 
 def test_a_client_that_left_has_not_failed_its_handshake() -> None:
