@@ -29,6 +29,8 @@ from vnagent.upstream.kubelet_session import KubeletSession
 
 # The kubelet drops an idle connection after 90 s (Go's IdleTimeout); vn-agent must be first.
 IDLE_S = 60.0
+# An idle connection stays so long with the group of its last request's tenant: mostly the next one comes soon.
+LEAVE_S = 1.0
 MAX_IDLE = 64
 # A kubelet on the same node accepts at once or is away.
 DIAL_S = 5.0
@@ -322,6 +324,17 @@ class UpstreamConnection:
         self._pool.dial(self, may_resume=False)
 
     def on_deadline(self) -> None:
+        transport, own = self.transport, self._pool.poller.own
+        if (
+            transport is not None
+            and self._is_established
+            and self._exchange is None
+            and self.group is not own
+        ):
+            self.group = own
+            transport.join(own)
+            transport.deadline = self._pool.poller.now + IDLE_S
+            return
         if self._report_session() and not self._is_established and self._exchange is not None:
             self._dial_again()
             return
@@ -480,7 +493,9 @@ class UpstreamPool:
         if transport is None or is_full or connection.generation != self.generation:
             connection.abort()
             return
-        transport.deadline = self.poller.now + IDLE_S
+        # A tenant counts as one with connections, beside others, as long as its group has a socket.
+        is_own = transport.group is self.poller.own
+        transport.deadline = self.poller.now + (IDLE_S if is_own else LEAVE_S)
         if not is_spare:
             self._idle.append(connection)
 

@@ -25,7 +25,7 @@ from tests.unit.vnagent.upstream.fake_transports import (
 )
 from vnagent.transport.handler import NO_USAGE, EndReason
 from vnagent.transport.poller import SocketPoller
-from vnagent.upstream.kubelet import DIAL_S, IDLE_S, MAX_IDLE
+from vnagent.upstream.kubelet import DIAL_S, IDLE_S, LEAVE_S, MAX_IDLE
 
 pytestmark = pytest.mark.asyncio
 
@@ -207,6 +207,23 @@ async def test_a_connection_is_polled_with_its_requests_group(pool: PoolOverFake
         assert cast(FakeTransport, connection.transport).group is group
         feed(connection, OK)
     assert len(pool.dialled) == 1
+
+
+async def test_an_idle_connection_leaves_its_tenants_group(pool: PoolOverFakeTransports) -> None:
+    """A tenant without connections of its own was counted for a minute: others were served as beside it."""
+    group = pool.poller.group_of("ten-a", NO_USAGE)
+    connection = pool.acquire(ResponseRecorder(), GET, timeout_s=5, is_upgrade=False, group=group)
+    connection.on_handshake()
+    feed(connection, OK)
+    transport = cast(FakeTransport, connection.transport)
+    assert (transport.group, transport.deadline) == (group, pool.poller.now + LEAVE_S)
+    connection.on_deadline()
+    assert (transport.group, transport.deadline) == (pool.poller.own, pool.poller.now + IDLE_S)
+    assert pool.acquire(ResponseRecorder(), GET, timeout_s=5, is_upgrade=False, group=group) is connection
+    feed(connection, OK)
+    connection.on_deadline()
+    connection.on_deadline()  # idle for all of its time
+    assert pool.open_count == 0
 
 
 async def test_a_failed_spare_connection_is_dialled_again_once(pool: PoolOverFakeTransports) -> None:
