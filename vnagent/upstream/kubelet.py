@@ -29,7 +29,7 @@ from vnagent.upstream.kubelet_session import KubeletSession
 
 # The kubelet drops an idle connection after 90 s (Go's IdleTimeout); vn-agent must be first.
 IDLE_S = 60.0
-# An idle connection stays so long with the group of its last request's tenant: mostly the next one comes soon.
+# An idle connection stays so long with the group of its last request's tenant: the next one may come soon.
 LEAVE_S = 1.0
 MAX_IDLE = 64
 # A kubelet on the same node accepts at once or is away.
