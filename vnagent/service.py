@@ -33,7 +33,7 @@ from vnagent.saved_state import SavedState
 from vnagent.sources.configured import ConfiguredSources
 from vnagent.sources.publisher import Publisher
 from vnagent.state import AgentState
-from vnagent.tenant_server import TenantServer
+from vnagent.tenant_server import SWITCH_S, TenantServer
 from vnagent.token_listeners import TokenListeners
 from vnagent.transport.poller import SocketPoller
 from vnagent.trust import spiffe_trust
@@ -51,8 +51,6 @@ FIRST_READ_S = 5.0
 EXPIRY_PERIOD_S = 1.0
 # Under which systemd keeps it between two processes.
 LISTENER = "tenants"
-# How long the loop waits for a thread that renders a page; Python's own 5 ms are ten echoes.
-SWITCH_S = 0.0005
 _NONE_KEPT: Mapping[str, socket.socket] = MappingProxyType({})
 
 _log = logs.get(__name__)

@@ -17,6 +17,8 @@ from vnagent.state import AgentState
 # Of a client that has connected: its handshake and its request's head, when this process takes no others.
 FIRST_REQUEST_S = 1.0
 _POLL_S = 0.01
+# How long the loop waits for another thread of its process; Python's own 5 ms are ten echoes.
+SWITCH_S = 0.0005
 
 _log = logs.get(__name__)
 

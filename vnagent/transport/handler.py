@@ -63,7 +63,7 @@ class _NoUsage:
     peer_unsent_bytes = 0
 
     def exchange(self) -> None:
-        """It is no tenant's."""
+        """Other workers count nothing for it."""
 
 
 NO_USAGE = _NoUsage()

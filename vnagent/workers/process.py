@@ -33,7 +33,7 @@ from vnagent.metrics import AgentMetrics
 from vnagent.reload import Reloader
 from vnagent.request_log import RequestLog
 from vnagent.state import AgentState
-from vnagent.tenant_server import TenantServer
+from vnagent.tenant_server import SWITCH_S, TenantServer
 from vnagent.token_ports import ConfiguredTokenPort
 from vnagent.transport.event_loop import AgentLoop
 from vnagent.transport.poller import SocketPoller
@@ -71,8 +71,6 @@ REPORT_S = 1.0
 REBUILD_S = 1.0
 # At the end each worker may have to wait until others have written their last audit lines.
 _LAST_WRITES, _LAST_WRITE_S = 100, 0.01
-# How long the loop waits for a thread; Python's own 5 ms are ten echoes.
-SWITCH_S = 0.0005
 TASKS_END_S = 2.0
 # Of the message that has a connection: the address of the client, and the port where it was accepted.
 MAX_ACCEPTED_BYTES = 256

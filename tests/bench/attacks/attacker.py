@@ -7,7 +7,7 @@ and then prints its counts as one JSON object.
 
 An attack is a function `async def attack(target: AttackTarget) -> None` in `ATTACKS`. It calls
 `target.report_under_way()` once and never returns by itself; `target.count(...)` adds to the counts. Most
-attacks are `many` of one kind of connection, each of which calls `target.begin()`.
+attacks are `many` of one kind of connection; each calls `target.begin()`.
 
 All of it goes to one loopback address that the bench serves, with a tenant's credential that the bench has
 issued, or with none.
