@@ -34,6 +34,8 @@ BEHIND_S = 0.02
 STALLED_S = 5.0
 # Under load a write for each iteration of the loop costs as much as a request.
 GATHER_S = 0.005
+# At the end each worker may have to wait until others have written their last lines.
+LAST_WRITES, LAST_WRITE_S = 100, 0.01
 
 OTHERS_LINE = "another worker has a part of a line to write"
 NO_READER = "no process reads the named pipe: start its reader"
@@ -326,11 +328,6 @@ class AuditLog:
 
     # ---- status
 
-    @property
-    def is_written(self) -> bool:
-        """Whether no line waits."""
-        return not self._lines
-
     def report(self) -> str:
         """Its state for `/readyz`."""
         lost = f"{int(self._lost.value)} lines lost since start"
@@ -339,6 +336,15 @@ class AuditLog:
         if self._failure:
             return f"audit: cannot be written ({self._failure}), {len(self._lines)} lines wait, {lost}"
         return f"audit: ok, {lost}" if self._lost.value else "audit: ok"
+
+    async def write_last(self) -> None:
+        """Write what waits, for which other processes may have to end their turn first, and close."""
+        for _ in range(LAST_WRITES):
+            self.flush()
+            if not self._lines:
+                break
+            await asyncio.sleep(LAST_WRITE_S)
+        self.close()
 
     def close(self) -> None:
         self.flush()

@@ -69,8 +69,6 @@ PERIOD_S = 0.25
 REPORT_S = 1.0
 # After trust that could not be built: a file of the serving certificate may be written just now.
 REBUILD_S = 1.0
-# At the end each worker may have to wait until others have written their last audit lines.
-_LAST_WRITES, _LAST_WRITE_S = 100, 0.01
 TASKS_END_S = 2.0
 # Of the message that has a connection: the address of the client, and the port where it was accepted.
 MAX_ACCEPTED_BYTES = 256
@@ -316,12 +314,7 @@ class Worker:
         self._loop.remove_reader(self._connections.fileno())
         await self._server.drain(seconds)
         self._upstream.pool.close_idle()
-        for _ in range(_LAST_WRITES):
-            self._audit_log.flush()
-            if self._audit_log.is_written:
-                break
-            await asyncio.sleep(_LAST_WRITE_S)  # another worker writes
-        self._audit_log.close()
+        await self._audit_log.write_last()
         self._send_report()
         self._state.exchange_usages()
         self._publish_load()

@@ -2,6 +2,7 @@
 """Several processes serve one node: what is revoked, limited and audited holds over all of them."""
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -15,7 +16,10 @@ from typing import Any
 
 import pytest
 
+from daemonkit.run.lifecycle import EXIT_FAILED
 from tests.cases.client import CaseClient, receive_reply
+from tests.cases.daemon import VnAgentProcess
+from tests.functional.vnagent import failing_supervision
 from tests.functional.vnagent.node import DEADLINE_S, SPDY, AgentNode, head, received, reply_of, tenant_pod
 from tests.functional.vnagent.shop_and_bank import (
     BANK,
@@ -100,6 +104,16 @@ def pipelined(client: CaseClient, count: int) -> Callable[[], list[int]]:
 def audit_lines(node: AgentNode, name: str = "audit.jsonl") -> list[dict[str, Any]]:
     text = (node.directory / name).read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
+
+
+@contextlib.contextmanager
+def other_turn(node: AgentNode) -> Iterator[Callable[[], None]]:
+    """No worker can write to the audit log until the end, or until what it gives is called."""
+    descriptors = Path(f"/proc/{node.daemon.pid}/fd")
+    shared = next(each for each in descriptors.iterdir() if "vn-agent-usage" in str(each.readlink()))
+    with shared.open("r+b", buffering=0) as table:
+        fcntl.lockf(table, fcntl.LOCK_EX, 1)
+        yield partial(fcntl.lockf, table, fcntl.LOCK_UN, 1)
 
 
 def test_connections_are_spread_and_counted_together(node: AgentNode) -> None:
@@ -221,6 +235,29 @@ def test_no_worker_outlives_the_main_process(node: AgentNode) -> None:
         for client in streams:
             assert client.receive_until_end(DEADLINE_S)
     wait_until(lambda: not any(map(is_running, pids)), within_s=DEADLINE_S)
+
+
+def test_workers_without_supervision_end_with_the_daemon(tmp_path: Path) -> None:
+    """What is revoked would reach them no more, and none that ends would be replaced."""
+    node = new_node(tmp_path)
+    node.daemon = VnAgentProcess(node.daemon.config, node.daemon.socket, module=failing_supervision.__name__)
+    with node:
+        pids = serving(node)
+        node.daemon.signal(signal.SIGUSR2)
+        assert node.daemon.wait(DEADLINE_S) == EXIT_FAILED
+        assert not any(map(is_running, pids))
+
+
+def test_a_stop_keeps_the_last_audit_lines_of_workers(node: AgentNode) -> None:
+    """Each waits for its turn to write, which another worker may have just then: here this process."""
+    with other_turn(node) as end_turn, node.client("ten-a") as client:
+        assert ask_log(client) == 200
+        node.daemon.signal(signal.SIGTERM)
+        client.receive_until_end(DEADLINE_S)  # its worker drains
+        assert audit_lines(node) == []
+        end_turn()
+        assert node.daemon.wait(DEADLINE_S) == 0
+    assert [line["endpoint"] for line in audit_lines(node)] == ["containerLogs"]
 
 
 def test_a_stop_finishes_the_streams_of_all_workers(node: AgentNode) -> None:

@@ -17,6 +17,7 @@ from tenancy.tenant import Role
 from vnagent.audit_log import (
     BEHIND_S,
     GATHER_S,
+    LAST_WRITES,
     LINE_BYTES,
     MAX_WAITING_BYTES,
     NO_READER,
@@ -73,6 +74,39 @@ def opened(path: Path | None, lost: Counter | None = None) -> AuditLog:
 
 def lines(start: int, stop: int) -> list[bytes]:
     return [b'{"n":%d}\n' % number for number in range(start, stop)]
+
+
+@dataclass
+class OthersTurn:
+    """Another process writes until it was asked for its turn so often."""
+
+    attempts: int
+
+    def try_acquire(self) -> bool:
+        self.attempts -= 1
+        return self.attempts < 0
+
+    def release(self) -> None:
+        """The turn is not counted."""
+
+
+async def test_the_last_lines_wait_for_others_turns(tmp_path: Path) -> None:
+    turn = OthersTurn(LAST_WRITES - 1)
+    log = AuditLog(asyncio.get_running_loop(), tmp_path / "audit", lost_counter(), turn)
+    log.open()
+    log.write(b"last\n", "ten-a")
+    await log.write_last()
+    assert (tmp_path / "audit").read_bytes() == b"last\n"
+
+
+async def test_others_that_never_end_their_turn_stop_no_end(tmp_path: Path) -> None:
+    lost = lost_counter()
+    log = AuditLog(asyncio.get_running_loop(), tmp_path / "audit", lost, OthersTurn(1 << 30))
+    log.open()
+    log.write(b"last\n", "ten-a")
+    await log.write_last()
+    assert (tmp_path / "audit").read_bytes() == b""
+    assert lost.value == 1
 
 
 async def test_lines_are_gathered_into_one_write(tmp_path: Path, disk: Disk) -> None:
