@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The listening socket: accepts as fast as connections come, also when descriptors run out.
+"""The listening socket: accepts a few connections in a turn, also when descriptors run out.
 
 It takes every connection. Silent ones cost a socket, and `downstream.handshakes` evicts them by client
 address. TCP_DEFER_ACCEPT would leave them in the kernel, whose queue knows no addresses and drops the next
@@ -18,9 +18,16 @@ BACKLOG = 1024
 # So many accepts in one event, of 60 us each; the rest gets its turn after other connections had theirs. With
 # 8, clients that connected together delayed a neighbour's request by 0.5 ms.
 ACCEPTS_AT_ONCE = 2
+# Where more connections are busy, an iteration takes longer, and so many of them wait for one more accept.
+READY_BY_ACCEPT = 8
 _RETRY_S = 0.5
 
 _log = logs.get(__name__)
+
+
+def accepts_in_turn(ready_count: int) -> int:
+    """How many connections to accept in an iteration in which so many descriptors are ready."""
+    return max(ACCEPTS_AT_ONCE, ready_count // READY_BY_ACCEPT)
 
 
 class Listener:
@@ -77,7 +84,7 @@ class Listener:
             self.sock.close()
 
     def _on_readable(self) -> None:
-        for _ in range(ACCEPTS_AT_ONCE):
+        for _ in range(accepts_in_turn(self._watcher.ready_count)):
             try:
                 sock, peer = self.sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):

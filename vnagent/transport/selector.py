@@ -29,6 +29,9 @@ _READ = select.EPOLLIN
 class DescriptorWatcher(Protocol):
     """Calls back on the event loop."""
 
+    # Of the current iteration: the descriptors that are ready.
+    ready_count: int
+
     def watch(self, fd: int, callback: Callable[[], None]) -> None:
         """Call `callback`, and no earlier one, in each iteration in which `fd` is readable.
 
@@ -43,9 +46,10 @@ class DescriptorWatcher(Protocol):
 
 
 class LoopWatcher:
-    """The watcher of any asyncio loop, by a handle for each event."""
+    """The watcher of any asyncio loop, by a handle for each event. It does not know how many are ready."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.ready_count = 1
         self._loop = loop
 
     def watch(self, fd: int, callback: Callable[[], None]) -> None:
@@ -67,6 +71,7 @@ class CallbackSelector:
     def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
         """`on_failure` gets what a callback raised."""
         self.has_scheduled = False
+        self.ready_count = 0
         self._on_failure = on_failure
         # What asyncio registers: one descriptor among the watched ones.
         self._others = selectors.EpollSelector()
@@ -141,6 +146,7 @@ class CallbackSelector:
         call_count = len(calls)
         is_other_ready = False
         ready = self._epoll.poll(0.0 if call_count else wait_s, min(len(callbacks) + 1, _MAX_EVENTS))
+        self.ready_count = len(ready)
         for _ in range(call_count):
             self._call_guarded(calls.popleft())
         for fd, _ in ready:

@@ -28,14 +28,14 @@ from vnagent import live_metrics
 from vnagent.audit_log import AuditLog
 from vnagent.core.limits import NO_PEERS, PeerUsage
 from vnagent.dispatch import Dispatcher
-from vnagent.downstream.listener import ACCEPTS_AT_ONCE
+from vnagent.downstream.listener import accepts_in_turn
 from vnagent.metrics import AgentMetrics
 from vnagent.reload import Reloader
 from vnagent.request_log import RequestLog
 from vnagent.state import AgentState
 from vnagent.tenant_server import SWITCH_S, TenantServer
 from vnagent.token_ports import ConfiguredTokenPort
-from vnagent.transport.event_loop import AgentLoop
+from vnagent.transport.event_loop import AgentLoop, watcher_of
 from vnagent.transport.poller import SocketPoller
 from vnagent.trust import tenants_context, tokens_context
 from vnagent.upstream.configured import upstream_of
@@ -85,6 +85,7 @@ class Worker:
         """Nothing is served yet. Raises TlsError, OSError."""
         loop = asyncio.get_running_loop()
         self._loop = loop
+        self._watcher = watcher_of(loop)
         self._config = config = setup.config
         self._channel = channel
         self._connections = connections
@@ -178,7 +179,7 @@ class Worker:
     # ---- connections
 
     def _on_connection(self) -> None:
-        for _ in range(ACCEPTS_AT_ONCE):
+        for _ in range(accepts_in_turn(self._watcher.ready_count)):
             if not self._receive_connection():
                 return
 

@@ -9,7 +9,8 @@ import socket
 import pytest
 
 from tests.waiting import holds_within
-from vnagent.downstream.listener import Listener
+from vnagent.downstream.listener import READY_BY_ACCEPT, Listener
+from vnagent.transport.event_loop import AgentLoop, watcher_of
 from vnagent.upstream.kubelet import KEEPALIVE_S
 
 
@@ -36,24 +37,45 @@ async def test_accepted_sockets_inherit_the_listeners_options() -> None:
         listener.stop()
 
 
-@pytest.mark.asyncio
-async def test_accepts_in_an_iteration_are_few() -> None:
-    """60 us each: 16 clients that connected together delayed all other requests by 0.5 ms, twice."""
+async def accepts_of_iterations(count: int) -> list[int]:
+    """How many of so many waiting connections each iteration has accepted."""
+    loop = asyncio.get_running_loop()
     taken: list[socket.socket] = []
-    listener = Listener(
-        asyncio.get_running_loop(), "127.0.0.1", 0, lambda sock, _host: taken.append(sock), lambda: False
-    )
+    listener = Listener(loop, "127.0.0.1", 0, lambda sock, _host: taken.append(sock), lambda: False)
     with contextlib.ExitStack() as stack:
         stack.callback(listener.stop)
-        for _ in range(16):
+        for _ in range(count):
             stack.enter_context(socket.create_connection(listener.bound))
         listener.start()
         counts = [0]
-        end_s = asyncio.get_running_loop().time() + 10
-        while counts[-1] < 16:
-            assert asyncio.get_running_loop().time() < end_s, counts
+        end_s = loop.time() + 10
+        while counts[-1] < count:
+            assert loop.time() < end_s, counts
             await asyncio.sleep(0)  # pace: iterations are counted
             counts.append(len(taken))
         for sock in taken:
             sock.close()
-    assert max(now - before for before, now in itertools.pairwise(counts)) == 2
+    return [now - before for before, now in itertools.pairwise(counts)]
+
+
+@pytest.mark.asyncio
+async def test_accepts_in_an_iteration_are_few() -> None:
+    """60 us each: 16 clients that connected together delayed all other requests by 0.5 ms, twice."""
+    assert max(await accepts_of_iterations(16)) == 2
+
+
+def test_accepts_beside_busy_connections_are_more() -> None:
+    """Their iterations are long: with 2 in each, new connections waited for seconds."""
+
+    async def accepts() -> list[int]:
+        watcher = watcher_of(asyncio.get_running_loop())
+        with contextlib.ExitStack() as stack:
+            for _ in range(3 * READY_BY_ACCEPT):
+                near, far = map(stack.enter_context, socket.socketpair())
+                far.send(b"x")
+                stack.callback(watcher.unwatch, near.fileno())
+                watcher.watch(near.fileno(), lambda: None)
+            return await accepts_of_iterations(16)
+
+    with asyncio.Runner(loop_factory=AgentLoop) as runner:
+        assert max(runner.run(accepts())) == 3
