@@ -118,7 +118,7 @@ class Dispatcher:
 
     def _refresh_pods(self, client: ClientPort, request: Request) -> None:
         usage, source = self._state.usage_of_caller(client.caller), self._refreshable
-        if source is None or not usage.try_acquire_lookup(MAX_LOOKUPS):
+        if source is None or not usage.try_acquire(usage.lookups, MAX_LOOKUPS):
             is_stream = isinstance(request, Stream)
             client.deny(request, Deny(429, LimitReason.LOOKUPS, must_close=is_stream))
             return

@@ -189,17 +189,21 @@ class AgentState:
 
     def try_acquire_tunnel(self, caller: Caller) -> bool:
         """Count a stream of the tenant's before it is opened; False if the tenant has too many."""
-        return self.usage_of_caller(caller).try_acquire_tunnel(self.limits.tunnels)
+        usage = self.usage_of_caller(caller)
+        return usage.try_acquire(usage.tunnels, self.limits.tunnels)
 
     def release_tunnel(self, caller: Caller) -> None:
-        self.usage_of_caller(caller).release_tunnel()
+        usage = self.usage_of_caller(caller)
+        usage.release(usage.tunnels)
 
     def try_acquire_log_follow(self, caller: Caller) -> bool:
         """Count a followed log of the tenant's; False if the tenant follows too many."""
-        return self.usage_of_caller(caller).try_acquire_log_follow(self.limits.log_follows)
+        usage = self.usage_of_caller(caller)
+        return usage.try_acquire(usage.log_follows, self.limits.log_follows)
 
     def release_log_follow(self, caller: Caller) -> None:
-        self.usage_of_caller(caller).release_log_follow()
+        usage = self.usage_of_caller(caller)
+        usage.release(usage.log_follows)
 
     def retry_after_s(self, caller: Caller, reason: str) -> int | None:
         """The Retry-After of a 429 for this reason, in seconds."""
@@ -207,7 +211,7 @@ class AgentState:
 
     @property
     def log_follow_count(self) -> int:
-        return sum(usage.log_follows for usage in self._usages.values())
+        return sum(usage.log_follows.count for usage in self._usages.values())
 
     @property
     def buffered_bytes(self) -> int:
@@ -225,7 +229,8 @@ class AgentState:
         self.connections.discard(connection)
         tenant = connection.caller.tenant
         if is_counted and tenant is not None:
-            self.usage_of(tenant).release_connection()
+            usage = self.usage_of(tenant)
+            usage.release(usage.connections)
         self._queue.discard(connection, tenant or "")
         self._check_drained()
 

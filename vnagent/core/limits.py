@@ -3,7 +3,7 @@
 
 import enum
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from daemonkit.token_bucket import TokenBucket
@@ -28,14 +28,7 @@ class PeerUsage:
     `vnagent.workers.usage_table` has the one that workers share.
     """
 
-    __slots__ = ("connections", "handshake_bytes", "log_follows", "lookups", "tunnels")
-
-    def __init__(self) -> None:
-        self.connections = 0
-        self.tunnels = 0
-        self.log_follows = 0
-        self.lookups = 0
-        self.handshake_bytes = 0
+    __slots__ = ()
 
     def exchange(self, usage: "TenantUsage") -> None:
         """Publish what this process counts, and read what the others do."""
@@ -53,13 +46,21 @@ NO_PEERS = PeerUsage()
 
 
 @dataclass(slots=True)
-class TenantUsage:
-    """What a tenant uses now, of this process. `peers` has what the other workers count.
+class HeldCount:
+    """How many of one kind a tenant holds: in this process, and in the other workers."""
 
-    `requests` and `refusals` are the buckets of its requests and of its 429s.
-    `waiting` counts connections with a queued request, `lookups` requests that wait for a read of the pods.
-    `unsent_bytes` sums the unread bytes of all its streams and replies, and incomplete heads;
-    `peer_unsent_bytes` is the same of the other workers.
+    count: int = 0
+    peer_count: int = 0
+
+
+@dataclass(slots=True)
+class TenantUsage:
+    """What a tenant uses now, of this process. `peers` exchanges that with the other workers: `peer_count` of
+    what is held, `peer_unsent_bytes` and `peer_handshake_bytes` are theirs.
+
+    `lookups` are requests that wait for a read of the pods; `waiting` counts connections with a queued
+    request. `requests` and `refusals` are the buckets of its requests and of its 429s.
+    `unsent_bytes` sums the unread bytes of all its streams and replies, and incomplete heads.
     `handshake_bytes` sums the handshakes of its connections and streams.
     `sent_bytes` only grows: what was written to its clients, before encryption. So does `loop_s`: the time of
     the event loop that events of its sockets took.
@@ -67,15 +68,16 @@ class TenantUsage:
 
     max_unsent_bytes: int = 0
     handshake_bytes: int = 0
+    peer_handshake_bytes: int = 0
     unsent_bytes: int = 0
     peer_unsent_bytes: int = 0
-    connections: int = 0
-    tunnels: int = 0
-    log_follows: int = 0
+    connections: HeldCount = field(default_factory=HeldCount)
+    tunnels: HeldCount = field(default_factory=HeldCount)
+    log_follows: HeldCount = field(default_factory=HeldCount)
+    lookups: HeldCount = field(default_factory=HeldCount)
     requests: TokenBucket | None = None
     refusals: TokenBucket | None = None
     waiting: int = 0
-    lookups: int = 0
     sent_bytes: int = 0
     loop_s: float = 0.0
     peers: PeerUsage = NO_PEERS
@@ -84,65 +86,28 @@ class TenantUsage:
         """Publish the counts to the other workers, and read theirs."""
         self.peers.exchange(self)
 
-    # Each counts before it compares. Of two workers that do so at the same time both may be refused, and the
-    # limit is never exceeded.
+    def try_acquire(self, held: HeldCount, limit: int) -> bool:
+        """Count one more, unless the tenant has `limit` in all workers. `held` is one of this usage's.
 
-    def try_acquire_connection(self, limit: int) -> bool:
-        """Count one more, unless the tenant has `limit` in all workers."""
-        self.connections += 1
-        self.peers.exchange(self)
-        if is_within(self.connections + self.peers.connections, limit):
+        It counts before it compares: of two workers that do so at the same time both may be refused, and the
+        limit is never exceeded.
+        """
+        held.count += 1
+        self.exchange()
+        if is_within(held.count + held.peer_count, limit):
             return True
-        self.release_connection()
+        self.release(held)
         return False
 
-    def release_connection(self) -> None:
-        self.connections -= 1
-        self.peers.exchange(self)
-
-    def try_acquire_tunnel(self, limit: int) -> bool:
-        """Count one more, unless the tenant has `limit` in all workers."""
-        self.tunnels += 1
-        self.peers.exchange(self)
-        if is_within(self.tunnels + self.peers.tunnels, limit):
-            return True
-        self.release_tunnel()
-        return False
-
-    def release_tunnel(self) -> None:
-        self.tunnels -= 1
-        self.peers.exchange(self)
-
-    def try_acquire_log_follow(self, limit: int) -> bool:
-        """Count one more, unless the tenant has `limit` in all workers."""
-        self.log_follows += 1
-        self.peers.exchange(self)
-        if is_within(self.log_follows + self.peers.log_follows, limit):
-            return True
-        self.release_log_follow()
-        return False
-
-    def release_log_follow(self) -> None:
-        self.log_follows -= 1
-        self.peers.exchange(self)
-
-    def try_acquire_lookup(self, limit: int) -> bool:
-        """Count one more, unless the tenant has `limit` in all workers."""
-        self.lookups += 1
-        self.peers.exchange(self)
-        if is_within(self.lookups + self.peers.lookups, limit):
-            return True
-        self.release_lookup()
-        return False
-
-    def release_lookup(self) -> None:
-        self.lookups -= 1
-        self.peers.exchange(self)
+    def release(self, held: HeldCount) -> None:
+        """Return what was acquired."""
+        held.count -= 1
+        self.exchange()
 
     @property
     def is_idle(self) -> bool:
-        held = self.connections or self.tunnels or self.log_follows or self.handshake_bytes
-        return not (held or self.unsent_bytes or self.waiting or self.lookups)
+        held = self.connections.count or self.tunnels.count or self.log_follows.count or self.lookups.count
+        return not (held or self.handshake_bytes or self.unsent_bytes or self.waiting)
 
 
 class RateVerdict(enum.Enum):

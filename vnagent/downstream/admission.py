@@ -101,9 +101,9 @@ class Admission:
         transport, state = connection.transport, self._state
         usage = state.usage_of(tenant)
         usage.exchange()
-        handshake_bytes = usage.handshake_bytes + usage.peers.handshake_bytes + transport.handshake_bytes
+        handshake_bytes = usage.handshake_bytes + usage.peer_handshake_bytes + transport.handshake_bytes
         is_light = handshake_bytes <= MAX_TENANT_HANDSHAKE_BYTES
-        if not is_light or not usage.try_acquire_connection(state.limits.connections):
+        if not is_light or not usage.try_acquire(usage.connections, state.limits.connections):
             self._bound_heavy(connection)
             return False
         transport.bind(usage)

@@ -65,7 +65,7 @@ class RefreshExchange:
     def _stop_waiting(self) -> None:
         if self._is_waiting:
             self._is_waiting = False
-            self._usage.release_lookup()
+            self._usage.release(self._usage.lookups)
 
     def on_client_writable(self) -> None:
         """Nothing is being written."""

@@ -65,10 +65,10 @@ class SharedPeerUsage(PeerUsage):
         _COLUMN.pack_into(
             table,
             self._own,
-            usage.connections,
-            usage.tunnels,
-            usage.log_follows,
-            usage.lookups,
+            usage.connections.count,
+            usage.tunnels.count,
+            usage.log_follows.count,
+            usage.lookups.count,
             usage.handshake_bytes,
             usage.unsent_bytes,
         )
@@ -81,9 +81,9 @@ class SharedPeerUsage(PeerUsage):
             lookups += found[3]
             handshake_bytes += found[4]
             unsent_bytes += found[5]
-        self.connections, self.tunnels, self.log_follows = connections, tunnels, log_follows
-        self.lookups, self.handshake_bytes = lookups, handshake_bytes
-        usage.peer_unsent_bytes = unsent_bytes
+        usage.connections.peer_count, usage.tunnels.peer_count = connections, tunnels
+        usage.log_follows.peer_count, usage.lookups.peer_count = log_follows, lookups
+        usage.peer_handshake_bytes, usage.peer_unsent_bytes = handshake_bytes, unsent_bytes
 
     def request_bucket(self, per_s: float, burst: float, now_s: float) -> TokenBucket:
         return SharedTokenBucket(self._table, self._buckets, burst, per_s, now_s)

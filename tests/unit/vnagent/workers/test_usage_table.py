@@ -39,22 +39,22 @@ def usages_of(tables: tuple[UsageTable, UsageTable], row: int, limit: int = 0) -
     return one, other
 
 
-@pytest.mark.parametrize("kind", ["connection", "tunnel", "log_follow", "lookup"])
+@pytest.mark.parametrize("kind", ["connections", "tunnels", "log_follows", "lookups"])
 def test_a_limit_holds_over_all_workers(usages: Usages, kind: str) -> None:
     one, other = usages
-    results = [getattr(each, f"try_acquire_{kind}")(3) for each in (one, other, one, other, one)]
+    results = [each.try_acquire(getattr(each, kind), 3) for each in (one, other, one, other, one)]
     assert results == [True, True, True, False, False]
-    getattr(one, f"release_{kind}")()
-    assert getattr(other, f"try_acquire_{kind}")(3)
-    assert not getattr(one, f"try_acquire_{kind}")(3)
+    one.release(getattr(one, kind))
+    assert other.try_acquire(getattr(other, kind), 3)
+    assert not one.try_acquire(getattr(one, kind), 3)
 
 
 def test_rows_of_tenants_are_apart(tables: tuple[UsageTable, UsageTable]) -> None:
     one, _ = usages_of(tables, row=1)
     _, neighbour = usages_of(tables, row=2)
-    assert one.try_acquire_tunnel(1)
-    assert neighbour.try_acquire_tunnel(1)
-    assert neighbour.peers.tunnels == 0
+    assert one.try_acquire(one.tunnels, 1)
+    assert neighbour.try_acquire(neighbour.tunnels, 1)
+    assert neighbour.tunnels.peer_count == 0
 
 
 def test_unread_bytes_are_summed(tables: tuple[UsageTable, UsageTable]) -> None:
@@ -93,12 +93,12 @@ def test_a_shared_bucket_fills_as_its_own_does(tables: tuple[UsageTable, UsageTa
 
 def test_an_ended_worker_counts_nothing(tables: tuple[UsageTable, UsageTable], usages: Usages) -> None:
     one, other = usages
-    assert one.try_acquire_tunnel(1)
+    assert one.try_acquire(one.tunnels, 1)
     tables[0].publish_load(0, 5, 9)
     assert tables[1].load(0) == (5, 9)
     tables[1].clear_worker(0, 8)
     assert tables[1].load(0) == (0, 0)
-    assert other.try_acquire_tunnel(1)
+    assert other.try_acquire(other.tunnels, 1)
 
 
 def test_an_unused_row_is_new_once_it_was_cleared(
@@ -107,9 +107,9 @@ def test_an_unused_row_is_new_once_it_was_cleared(
     limits = Limits(connections=0, tunnels=0, requests_per_second=1)
     one, _ = usages
     assert admit_request(one, limits, 1000.0) is RateVerdict.SERVE
-    assert one.try_acquire_connection(1)
+    assert one.try_acquire(one.connections, 1)
     assert not tables[0].is_unused(7)
-    one.release_connection()
+    one.release(one.connections)
     assert tables[0].is_unused(7)
     tables[0].clear_row(7)
     again, _ = usages_of(tables, row=7)
@@ -118,6 +118,6 @@ def test_an_unused_row_is_new_once_it_was_cleared(
 
 def test_the_last_row_is_inside(tables: tuple[UsageTable, UsageTable]) -> None:
     one, other = usages_of(tables, row=usage_table.MAX_ROWS - 1)
-    assert one.try_acquire_lookup(1)
-    assert not other.try_acquire_lookup(1)
+    assert one.try_acquire(one.lookups, 1)
+    assert not other.try_acquire(other.lookups, 1)
     assert admit_request(one, Limits(0, 0, 1), 1.0) is RateVerdict.SERVE
