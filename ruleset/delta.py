@@ -177,10 +177,10 @@ def parse_delta(text: str, family: Family, backend: Backend) -> DocumentDelta:
         family,
         backend,
         {name: tuple(lines) for name, lines in changed.items()},
-        tuple(removed),
+        tuple(sorted(removed)),
         {name: tuple(Edit(a, r, tuple(lines)) for a, r, lines in made) for name, made in edited.items()},
     )
-    check_objects({**delta.changed, **dict.fromkeys(delta.removed, ())}, backend)
+    check_objects({**delta.changed, **dict.fromkeys((*delta.removed, *delta.edited), ())}, backend)
     for name, made in delta.edited.items():
         for edit in made:
             check_objects({name: edit.added}, backend)

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import itertools
 import zlib
 from dataclasses import replace
 
@@ -173,6 +174,7 @@ def test_delta_that_does_not_fit_is_refused(delta: DocumentDelta) -> None:
         ("= nat/VCN-A\n+ -j DROP --modprobe x\n", 0),
         ("~ nat/VCN-A\n@ 0 0\n+ -j DROP --modprobe x\n", 0),
         ("- mangle/OUTPUT\n", 0),
+        ("~ mangle/OUTPUT\n", 0),
     ],
 )
 def test_other_text_is_refused_with_its_line(text: str, number: int) -> None:
@@ -187,7 +189,15 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         delta = parse_delta(text, Family.IPV4, Backend.IPTABLES)
     except BadDocument:
         return
-    assert parse_delta(delta.text(), Family.IPV4, Backend.IPTABLES).touched() == delta.touched()
+    assert parse_delta(delta.text(), Family.IPV4, Backend.IPTABLES) == delta
+
+
+def test_objects_in_another_order_are_the_same_delta() -> None:
+    lines = ["- nat/VCN-A\n", "- nat/VCN-B\n", "- nat/VCN-C\n"]
+    deltas = [
+        parse_delta("".join(each), Family.IPV4, Backend.IPTABLES) for each in itertools.permutations(lines)
+    ]
+    assert all(delta == deltas[0] for delta in deltas)
 
 
 def test_thousand_changed_lines_are_compared_fast() -> None:
