@@ -26,7 +26,7 @@ from vnagent.sources.port import PodsOnDemand
 from vnagent.state import AgentState
 from vnagent.workers import usage_table
 from vnagent.workers.merged_metrics import MergedRegistry
-from vnagent.workers.message_stream import MessageStream, StreamClosedError
+from vnagent.workers.message_channel import ChannelClosedError, MessageChannel
 from vnagent.workers.messages import (
     PAUSE_S,
     AcceptedConnection,
@@ -160,7 +160,7 @@ class WorkerPool:
         self._metrics.end(handle.worker)
         self._table.clear_worker(handle.worker, self._rows.row_count)
 
-    def _requests_of(self, channel: MessageStream) -> WorkerRequests:
+    def _requests_of(self, channel: MessageChannel) -> WorkerRequests:
         return WorkerRequests(channel, self._state, self._pages, self._refreshable, self._tasks, self.update)
 
     async def _follow(self, handle: WorkerHandle) -> None:
@@ -169,7 +169,7 @@ class WorkerPool:
         while True:
             try:
                 message = await handle.channel.receive_for_main()
-            except StreamClosedError:
+            except ChannelClosedError:
                 return
             except ValueError as error:
                 _log.error("a worker has sent what cannot be read", worker=handle.worker, error=error)

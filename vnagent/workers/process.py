@@ -41,7 +41,7 @@ from vnagent.trust import tenants_context, tokens_context
 from vnagent.upstream.configured import upstream_of
 from vnagent.workers import messages
 from vnagent.workers.audit_turn import AuditTurn
-from vnagent.workers.message_stream import MessageStream, StreamClosedError
+from vnagent.workers.message_channel import ChannelClosedError, MessageChannel
 from vnagent.workers.messages import (
     PAUSE_S,
     SILENT_S,
@@ -80,7 +80,7 @@ class Worker:
     """Everything that a worker has, from its start to its end."""
 
     def __init__(
-        self, setup: Setup, channel: MessageStream, connections: socket.socket, usage_descriptor: int
+        self, setup: Setup, channel: MessageChannel, connections: socket.socket, usage_descriptor: int
     ) -> None:
         """Nothing is served yet. Raises TlsError, OSError."""
         loop = asyncio.get_running_loop()
@@ -140,7 +140,7 @@ class Worker:
         return NO_PEERS if row is None else self._table.peers(row, self._worker)
 
     async def run(self) -> None:
-        """Serve until the main process has it drain, or ends. Raises StreamClosedError for the latter."""
+        """Serve until the main process has it drain, or ends. Raises ChannelClosedError for the latter."""
         self._poller.start()
         await self._upstream.start()
         await self._server.start()
@@ -328,10 +328,10 @@ class Worker:
 
 
 async def _serve(setup: Setup, control: socket.socket, connections: socket.socket, usage: int) -> None:
-    channel = await MessageStream.open(control)
+    channel = await MessageChannel.open(control)
     worker = Worker(setup, channel, connections, usage)
     try:
-        with contextlib.suppress(StreamClosedError):
+        with contextlib.suppress(ChannelClosedError):
             await worker.run()
     finally:
         await worker.stop()

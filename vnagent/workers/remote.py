@@ -15,7 +15,7 @@ from vnagent.core.requests import PageRequest
 from vnagent.exchange.page_service import PageQueueTimeoutError, RenderedPage
 from vnagent.pages.page import PageError
 from vnagent.upstream.page_fetch import FetchError
-from vnagent.workers.message_stream import MessageStream
+from vnagent.workers.message_channel import MessageChannel
 from vnagent.workers.messages import (
     PageEnded,
     PageFailed,
@@ -57,7 +57,7 @@ class _Pending(dict[int, "asyncio.Future[Answer]"]):
 class RemotePages:
     """Pages that the main process renders."""
 
-    def __init__(self, channel: MessageStream) -> None:
+    def __init__(self, channel: MessageChannel) -> None:
         self._channel = channel
         self._pending: _Pending[PageAnswer] = _Pending()
 
@@ -94,7 +94,7 @@ def _failure(failed: PageFailed) -> Exception:
 class RemotePods:
     """The source of pods, which the main process reads. A successful read comes behind its pods."""
 
-    def __init__(self, channel: MessageStream) -> None:
+    def __init__(self, channel: MessageChannel) -> None:
         self._channel = channel
         self._pending: _Pending[PodsRead] = _Pending()
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from daemonkit import logs
 from tenancy.registry import Registry
 from vnagent.state import AgentState
-from vnagent.workers.message_stream import MessageStream
+from vnagent.workers.message_channel import MessageChannel
 from vnagent.workers.messages import (
     SILENT_S,
     AcceptedConnection,
@@ -59,7 +59,7 @@ class WorkerHandle:
         self,
         worker: int,
         process: asyncio.subprocess.Process,
-        channel: MessageStream,
+        channel: MessageChannel,
         connections: socket.socket,
         requests: WorkerRequests,
         now_s: float,
@@ -206,7 +206,7 @@ class WorkerHandle:
 
 
 async def start_worker(
-    setup: Setup, usage_descriptor: int, requests_of: Callable[[MessageStream], WorkerRequests]
+    setup: Setup, usage_descriptor: int, requests_of: Callable[[MessageChannel], WorkerRequests]
 ) -> WorkerHandle:
     """Start the same program as this one, as a worker. Raises OSError."""
     ours, theirs = socket.socketpair()
@@ -223,7 +223,7 @@ async def start_worker(
             connections.close()
             raise
     connections.setblocking(False)
-    channel = await MessageStream.open(ours)
+    channel = await MessageChannel.open(ours)
     channel.send(setup)
     now_s = asyncio.get_running_loop().time()
     return WorkerHandle(setup.worker, process, channel, connections, requests_of(channel), now_s)

@@ -12,7 +12,7 @@ from vnagent.pages.page import PageError
 from vnagent.sources.port import PodsOnDemand
 from vnagent.state import AgentState
 from vnagent.upstream.page_fetch import FetchError
-from vnagent.workers.message_stream import MessageStream
+from vnagent.workers.message_channel import MessageChannel
 from vnagent.workers.messages import PageFailed, PageRendered, PageRequested, PodsRead
 
 
@@ -22,7 +22,7 @@ class WorkerRequests:
 
     def __init__(
         self,
-        channel: MessageStream,
+        channel: MessageChannel,
         state: AgentState,
         pages: RenderedPages,
         pods: PodsOnDemand | None,

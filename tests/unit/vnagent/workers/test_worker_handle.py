@@ -11,7 +11,7 @@ from tenancy.ownership import OwnerIndex
 from tenancy.registry import Registry
 from tenancy.tenant import Tenant
 from vnagent.state import AgentState
-from vnagent.workers.message_stream import MessageStream
+from vnagent.workers.message_channel import MessageChannel
 from vnagent.workers.messages import (
     SILENT_S,
     PodsChanged,
@@ -56,7 +56,7 @@ class HandledWorker:
         self.stream = FakeStream()
         self.state = FakeState(registry("a"))
         nothing = cast(socket.socket, None)
-        self.handle = WorkerHandle(0, nothing, cast(MessageStream, self.stream), nothing, nothing, 0.0)  # type: ignore[arg-type]  # no process is signalled here
+        self.handle = WorkerHandle(0, nothing, cast(MessageChannel, self.stream), nothing, nothing, 0.0)  # type: ignore[arg-type]  # no process is signalled here
 
     def update(self, now_s: float, conditions: WorkerConditions = FRESH) -> list[ToWorker]:
         rows = Rows(10)

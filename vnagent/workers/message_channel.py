@@ -10,11 +10,11 @@ from vnagent.workers.messages import ToMain, ToWorker
 _READ_BYTES = 1 << 20
 
 
-class StreamClosedError(Exception):
+class ChannelClosedError(Exception):
     """The other process has ended, or has closed its end."""
 
 
-class MessageStream:
+class MessageChannel:
     """One end. Messages arrive in the order in which they were sent."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -22,12 +22,12 @@ class MessageStream:
         self._writer = writer
 
     @classmethod
-    async def open(cls, sock: socket.socket) -> "MessageStream":
+    async def open(cls, sock: socket.socket) -> "MessageChannel":
         """Own `sock`, a connected stream socket. Raises OSError."""
         return cls(*await asyncio.open_unix_connection(sock=sock, limit=_READ_BYTES))
 
     def send(self, message: ToMain | ToWorker) -> None:
-        """Send it without waiting. Nothing happens once the stream is closed."""
+        """Send it without waiting. Nothing happens once the channel is closed."""
         if not self._writer.is_closing():
             self._writer.write(messages.encode(message))
 
@@ -36,11 +36,11 @@ class MessageStream:
         return self._writer.transport.get_write_buffer_size()
 
     async def receive_for_main(self) -> ToMain:
-        """The next message. Raises StreamClosedError, ValueError for what no worker sends."""
+        """The next message. Raises ChannelClosedError, ValueError for what no worker sends."""
         return messages.decode_for_main(await self._receive())
 
     async def receive_for_worker(self) -> ToWorker:
-        """The next message. Raises StreamClosedError, ValueError for what no main process sends."""
+        """The next message. Raises ChannelClosedError, ValueError for what no main process sends."""
         return messages.decode_for_worker(await self._receive())
 
     async def _receive(self) -> bytes:
@@ -48,7 +48,7 @@ class MessageStream:
             length = messages.length_of(await self._reader.readexactly(messages.LENGTH_BYTES))
             return await self._reader.readexactly(length)
         except (asyncio.IncompleteReadError, OSError) as error:
-            raise StreamClosedError from error
+            raise ChannelClosedError from error
 
     def close(self) -> None:
         self._writer.close()
