@@ -31,6 +31,8 @@ _TRUST_DOMAIN = re.compile(r"[a-z0-9._-]{1,255}")
 
 @dataclass(frozen=True, slots=True)
 class Listen:
+    """Where tenants' apiservers connect."""
+
     address: str = setting("0.0.0.0", minimum_length=1, doc="IP address that tenants' apiservers dial")  # noqa: S104 - it serves a network
     port: int = setting(DEFAULT_PORT, minimum=0, maximum=65535, doc="0 takes any; /status tells which")
 
@@ -128,6 +130,8 @@ class Pods:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
+    """The log of what was served and refused."""
+
     file: Path = setting(Path("-"), doc="path of the audit log, JSON lines; - is stderr; reopened at SIGHUP")
     required: bool = setting(
         True, doc="refuse exec, attach and portForward (503) while their lines cannot be kept"
@@ -146,6 +150,8 @@ class NodeFigures(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pages:
+    """The kubelet's pages, in each tenant's part."""
+
     max_age_seconds: float = setting(
         2.0, minimum=0.0, maximum=60.0, doc="tenants share one read of a kubelet page for so long; 0: never"
     )
@@ -215,6 +221,8 @@ class TokenListener:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
+    """The end of the daemon."""
+
     seconds: float = setting(
         10.0, minimum=0.0, maximum=3600.0, doc="how long open streams go on after SIGTERM"
     )
@@ -222,6 +230,8 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class VnAgentConfiguration:
+    """The whole file."""
+
     node_name: str = setting(minimum_length=1, doc="name of the Node that this daemon runs on")
     serving: Serving = setting(doc="the certificate that tenants' apiservers verify")
     tenants: Tenants = setting(doc="where tenants come from: one of the two")
