@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from daemonkit import logs
 from daemonkit.files.directories import UnusableDirectoryError
+from daemonkit.run.event_loop import DaemonLoop
 from daemonkit.run.service_manager import ServiceManager, Supervision, send_notice, supervision
 
 EXIT_FAILED = 1
@@ -130,12 +131,11 @@ def _status_notice(text: str) -> bytes:
 def run(
     body: Callable[[Lifecycle], Awaitable[int]],
     *,
-    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    loop_factory: Callable[[], DaemonLoop] = DaemonLoop,
 ) -> int:
     """Run a daemon until `body` returns; return the process' exit code.
 
-    What `body` raises is logged on one line and becomes exit code 1. `loop_factory` makes the event loop;
-    default: asyncio's own.
+    What `body` raises is logged on one line and becomes exit code 1. `loop_factory` makes the event loop.
     """
     # The one place that reads the environment: systemd passes these no other way.
     found = supervision(os.environ, os.getpid(), os.getppid())  # noqa: TID251

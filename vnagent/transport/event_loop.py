@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vn-agent's event loop: asyncio's, with a selector that calls the callbacks of sockets itself."""
+"""vn-agent's event loop: the daemons', with a selector that calls the callbacks of sockets itself."""
 
 import asyncio
 import contextvars
@@ -7,12 +7,13 @@ import selectors
 from collections.abc import Callable
 from typing import TypeVarTuple, cast
 
+from daemonkit.run.event_loop import DaemonLoop
 from vnagent.transport.selector import CallbackSelector, DescriptorWatcher, LoopWatcher
 
 CallArguments = TypeVarTuple("CallArguments")
 
 
-class AgentLoop(asyncio.SelectorEventLoop):
+class AgentLoop(DaemonLoop):
     """Its selector learns of each call and timer that is scheduled, as `select` returns for them.
 
     In the loop's thread, asyncio schedules by the methods below alone. Other threads and signals write to a
