@@ -2,6 +2,7 @@
 """The server upstream that the configuration names, with a pool that follows its certificates and address."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,9 +67,12 @@ class ApiserverUpstream:
         self._access = access = self._load()
         self._resolved: tuple[str, ...] = ()
         self._is_resolved = True
+        # Of a new kubeconfig whose server's name could not be resolved, and whether it can by now.
+        self._unresolved: ApiserverAccess | None = None
+        self._is_due = False
         self.pool = UpstreamPool(poller, self._address(), access.context, self._requests())
         watched = Watched(lambda: self._access.files)
-        self.reloadable = Reloadable(self.server, watched.poll, self._reload)
+        self.reloadable = Reloadable(self.server, lambda: watched.poll() or self._is_due, self._reload)
 
     def _load(self) -> "ApiserverAccess":
         # Some MB, for nodes that hide their kubelet alone.
@@ -87,11 +91,14 @@ class ApiserverUpstream:
 
     async def _reload(self) -> str | None:
         """Ask the server of the new kubeconfig from now on. The last good one stays while the new one's name
-        cannot be resolved."""
+        cannot be resolved: it is due again once it can."""
+        access = self._unresolved = None
+        self._is_due = False
         try:
             access = self._load()
             found = self._resolved if access.host == self._access.host else await self._resolve(access)
         except TlsError as error:
+            self._unresolved = access
             return str(error)
         self._access, self._resolved, self._is_resolved = access, found, True
         self.pool.replace(self._address(), access.context, self._requests())
@@ -100,6 +107,10 @@ class ApiserverUpstream:
     async def start(self) -> None:
         """Resolve the name of the server once, in RESOLVE_AGAIN_S at most; after a failure its last addresses
         stay."""
+        if self._unresolved is not None:
+            with contextlib.suppress(TlsError):
+                await self._resolve(self._unresolved)
+                self._is_due = True
         access = self._access
         try:
             found = await self._resolve(access)
@@ -115,7 +126,8 @@ class ApiserverUpstream:
     async def run(self) -> None:
         """Follow the addresses of a DNS name, until cancelled."""
         while True:
-            await asyncio.sleep(RESOLVE_S if self._is_resolved else RESOLVE_AGAIN_S)
+            is_good = self._is_resolved and self._unresolved is None
+            await asyncio.sleep(RESOLVE_S if is_good else RESOLVE_AGAIN_S)
             await self.start()
 
     async def _resolve(self, access: "ApiserverAccess") -> tuple[str, ...]:

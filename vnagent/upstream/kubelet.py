@@ -281,8 +281,9 @@ class UpstreamConnection:
             return
         may_be_session = self._report_session()
         may_dial_again = may_be_session and reason is not EndReason.UNTRUSTED
-        if not self._is_established and not may_dial_again:
-            may_dial_again = self._move_back()
+        if not self._is_established:
+            # Another address first, without the session too.
+            may_dial_again = self._move_back() or may_dial_again
         # It was dialled before there was a request, may have failed for its offered session, or the server
         # has another address. The request was not sent then.
         may_dial_again = may_dial_again or self.is_reused
@@ -335,12 +336,10 @@ class UpstreamConnection:
             transport.join(own)
             transport.deadline = self._pool.poller.now + IDLE_S
             return
-        if self._report_session() and not self._is_established and self._exchange is not None:
-            self._dial_again()
-            return
+        may_be_session = self._report_session()
         if self._is_established:
             self._fail("timeout")
-        elif self._move_back() and self._exchange is not None:
+        elif (self._move_back() or may_be_session) and self._exchange is not None:
             self._dial_again()
         else:
             self._fail("unreachable")

@@ -57,6 +57,29 @@ async def test_a_name_without_an_address_leaves_the_last_good_server(
     assert asked(upstream) == ("192.0.2.7", "other.example:6443")
 
 
+async def test_a_kubeconfig_is_due_again_once_its_name_resolves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While DNS was away a change of the file was lost until the next one."""
+    names = FakeDns(monkeypatch)
+    poller = SocketPoller(asyncio.get_running_loop())
+    upstream = ApiserverUpstream(write(tmp_path, "api.example"), "node-1", poller)
+    await upstream.start()
+    upstream.reloadable.poll()
+    write(tmp_path, "moved.example")
+    assert upstream.reloadable.poll()
+    assert await upstream.reloadable.reload() is not None
+    await upstream.start()
+    assert not upstream.reloadable.poll()
+    names.found = {"moved.example": ("192.0.2.7",)}
+    await upstream.start()
+    assert upstream.reloadable.poll()
+    assert await upstream.reloadable.reload() is None
+    assert asked(upstream) == ("192.0.2.7", "moved.example:6443")
+    await upstream.start()
+    assert not upstream.reloadable.poll()
+
+
 async def test_an_address_is_followed_and_outlives_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,9 +2,11 @@
 """A server upstream with several addresses: a request dials the others before it fails."""
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
+from daemonkit.tls.client_session import ClientSession
 from tests.unit.vnagent.upstream.fake_transports import (
     ADDRESS,
     GET,
@@ -45,6 +47,24 @@ async def test_an_address_that_does_not_answer_is_left(pool: PoolOverFakeTranspo
     connection.on_deadline()
     assert pool.dialled_hosts == [*HOSTS[:2]]
     assert [transport.is_open for transport in pool.dialled] == [False, True]
+
+
+@pytest.mark.parametrize("is_hanging", [True, False])
+async def test_an_address_with_a_session_is_left(pool: PoolOverFakeTransports, *, is_hanging: bool) -> None:
+    """It was dialled again without the session first: where it hangs, a page's 10 s were over before another
+    address was dialled."""
+    move(pool, *HOSTS)
+    response = ResponseRecorder()
+    connection = pool.acquire(response, GET, timeout_s=5, is_upgrade=False)
+    connection.offered_session = cast(ClientSession, object())
+    for _ in range(MAX_DIALS):
+        assert response.events == []
+        if is_hanging:
+            connection.on_deadline()
+        else:
+            connection.on_end(EndReason.RESET)
+    assert response.events == ["kubelet-unreachable"]
+    assert pool.dialled_hosts == [*HOSTS[:MAX_DIALS]]
 
 
 async def test_a_request_fails_after_a_few_addresses(pool: PoolOverFakeTransports) -> None:
