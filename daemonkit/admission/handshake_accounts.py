@@ -23,6 +23,9 @@ SHARE, BURST_S = 0.5, 2.0
 # handshake holds up their requests by 1 ms in two steps, and a request takes three steps of the loop. So more
 # than a few a second would be seen in their p99.
 SHARED_SHARE, SHARED_BURST_S = 0.005, 0.05
+# Chains that cost more than TYPICAL_S raise it further, and keep the authority's next ones from the loop for
+# 10 s longer at most: the same ones may have run while no other tenant had connections.
+MAX_SHARED_S = 2 * SHARED_BURST_S
 # For all handshakes on the loop of addresses that have proven nothing yet: after a restart some fifty, and
 # then one now and then. What is bounded in bytes is worth 50 ms at worst.
 UNPROVEN_SHARE, UNPROVEN_BURST_S = 0.005, 0.05
@@ -70,19 +73,28 @@ class HandshakeAccounts:
         # By authority: digests of chains that it has verified within EXPENSIVE_S, the newest first.
         self._cheap_chains: OrderedDict[str, tuple[bytes, ...]] = OrderedDict()
         self._begun_counts: dict[str, int] = {}
+        self._tenants: OrderedDict[str, str] = OrderedDict()
 
     def __len__(self) -> int:
         """How many entries are kept."""
-        return len(self._authority) + len(self._levels) + len(self._cheap_chains)
+        return len(self._authority) + len(self._levels) + len(self._cheap_chains) + len(self._tenants)
 
     def account_of(self, client_address: str) -> str:
         """By which account an address is served: its authority's, or its own if it has proven none."""
         return self._authority.get(client_address, client_address)
 
+    def assign(self, client_address: str, tenant: str) -> None:
+        """A connection of `client_address` counts for this tenant."""
+        _remember(self._tenants, self.account_of(client_address), tenant)
+
+    def tenant_of(self, client_address: str) -> str:
+        """The tenant of the last connection of the account; empty if it had none."""
+        return self._tenants.get(self.account_of(client_address), "")
+
     def try_begin_on_loop(self, client_address: str, now_s: float, *, is_shared: bool = False) -> bool:
         """Whether the next handshake of `client_address` may run on the event loop. It is paid for then.
 
-        `is_shared`: several tenants have connections.
+        `is_shared`: other tenants have connections.
         """
         authority = self._authority.get(client_address)
         if self._begun_counts.get(self.account_of(client_address), 0) >= MAX_BEGUN_ON_LOOP:
@@ -104,10 +116,9 @@ class HandshakeAccounts:
 
     def _try_share(self, authority: str, now_s: float) -> bool:
         """Take a handshake out of what an authority may use of a loop that others use too."""
-        account = f"shared {authority}"
-        if self._level(account, now_s, SHARED_SHARE) >= SHARED_BURST_S:
+        if self._level(_shared(authority), now_s, SHARED_SHARE) >= SHARED_BURST_S:
             return False
-        self._raise(account, TYPICAL_S, now_s, SHARED_SHARE)
+        self._raise(_shared(authority), TYPICAL_S, now_s, SHARED_SHARE, MAX_SHARED_S)
         return True
 
     def begin_on_loop(self, client_address: str) -> str:
@@ -147,15 +158,26 @@ class HandshakeAccounts:
             account = self.account_of(client_address)
             if account != client_address:
                 self._raise(account, cost_s, now_s, SHARE)
+                if is_on_loop:
+                    self._raise(
+                        _shared(account), max(0.0, cpu_s - TYPICAL_S), now_s, SHARED_SHARE, MAX_SHARED_S
+                    )
 
     def _level(self, account: str, now_s: float, share: float = SHARE) -> float:
         level, at_s = self._levels.get(account, (0.0, now_s))
         return max(0.0, level - (now_s - at_s) * share)
 
-    def _raise(self, account: str, cost_s: float, now_s: float, share: float) -> None:
+    def _raise(
+        self, account: str, cost_s: float, now_s: float, share: float, most_s: float = BURST_S + PENALTY_S
+    ) -> None:
         # No account stays off the loop for longer than for what it did last.
-        level = min(self._level(account, now_s, share) + cost_s, BURST_S + PENALTY_S)
+        level = min(self._level(account, now_s, share) + cost_s, most_s)
         _remember(self._levels, account, (level, now_s))
+
+
+def _shared(authority: str) -> str:
+    """The account of what an authority uses of a loop that others use too."""
+    return f"shared {authority}"
 
 
 def _remember(entries: OrderedDict[str, T], key: str, value: T) -> None:

@@ -108,6 +108,7 @@ class Admission:
             return False
         transport.bind(usage)
         transport.join(state.poller.group_of(tenant, usage))
+        self.accounts.assign(connection.client_address, tenant)
         self._uncounted.discard(connection)
         self._heavy.discard(connection)
         return True

@@ -175,9 +175,7 @@ class Handshakes:
                 # One for each iteration of the loop: open connections are served between two of them.
                 # This one is still readable, and reported again.
                 continue
-            elif pending.cipher is None and self._accounts.try_begin_on_loop(
-                pending.client_address, self._loop.time(), is_shared=self._state.poller.tenant_count > 1
-            ):
+            elif pending.cipher is None and self._try_begin_on_loop(pending.client_address):
                 has_started = True
                 self._epoll.unregister(fd)
                 self._release(pending)
@@ -187,6 +185,11 @@ class Handshakes:
                 self._epoll.modify(fd, 0)
                 self._enqueue(pending)
                 self._advance()
+
+    def _try_begin_on_loop(self, client_address: str) -> bool:
+        # Of an authority's clients some have no connection that counts: their keys are not registered.
+        is_shared = self._state.poller.has_other_tenants(self._accounts.tenant_of(client_address))
+        return self._accounts.try_begin_on_loop(client_address, self._loop.time(), is_shared=is_shared)
 
     def _enqueue(self, pending: _PendingConnection) -> None:
         pending.account = self._accounts.account_of(pending.client_address)

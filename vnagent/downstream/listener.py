@@ -18,7 +18,7 @@ BACKLOG = 1024
 # So many accepts in one event, of 60 us each; the rest gets its turn after other connections had theirs. With
 # 8, clients that connected together delayed a neighbour's request by 0.5 ms.
 ACCEPTS_AT_ONCE = 2
-# Where more connections are busy, an iteration takes longer, and so many of them wait for one more accept.
+# Where more tenants are busy, an iteration takes longer: one accept for each so many of them.
 READY_BY_ACCEPT = 8
 _RETRY_S = 0.5
 
@@ -26,7 +26,8 @@ _log = logs.get(__name__)
 
 
 def accepts_in_turn(ready_count: int) -> int:
-    """How many connections to accept in an iteration in which so many descriptors are ready."""
+    """How many connections to accept in an iteration in which so many descriptors are ready: each tenant's
+    connections have one."""
     return max(ACCEPTS_AT_ONCE, ready_count // READY_BY_ACCEPT)
 
 

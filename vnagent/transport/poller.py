@@ -340,6 +340,10 @@ class SocketPoller:
         group.usage = usage
         return group
 
+    def has_other_tenants(self, tenant: str) -> bool:
+        """Whether another tenant than this one has connections."""
+        return self.tenant_count > (1 if tenant in self._groups else 0)
+
     async def wait_closed(self, timeout_s: float) -> None:
         """Wait until all sockets are closed, at most so long."""
         with contextlib.suppress(TimeoutError):

@@ -64,7 +64,7 @@ async def test_accepts_in_an_iteration_are_few() -> None:
     assert max(await accepts_of_iterations(16)) == 2
 
 
-def test_accepts_beside_busy_connections_are_more() -> None:
+def test_accepts_beside_busy_tenants_are_more() -> None:
     """Their iterations are long: with 2 in each, new connections waited for seconds."""
 
     async def accepts() -> list[int]:

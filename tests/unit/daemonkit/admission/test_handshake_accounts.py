@@ -7,6 +7,7 @@ from daemonkit.admission.handshake_accounts import (
     MAX_BEGUN_ON_LOOP,
     MAX_CHEAP_CHAINS,
     MAX_REMEMBERED,
+    MAX_SHARED_S,
     PENALTY_S,
     SHARE,
     SHARED_BURST_S,
@@ -83,6 +84,38 @@ def test_beside_other_tenants_few_run_on_the_loop() -> None:
     assert loop_count(accounts, "s2", "A", is_shared=True) <= 1
     assert loop_count(accounts, "other", "B", is_shared=True) == pytest.approx(burst, abs=2)
     assert loop_count(accounts, "s1", "A", now_s=10.0, is_shared=True) == pytest.approx(in_10_s, abs=2)
+
+
+def test_longer_handshakes_beside_other_tenants_are_fewer() -> None:
+    """Chains that cost just too little for a surcharge took three times the share."""
+    accounts = known("s")
+    begun = 0
+    for tick in range(6_000):
+        if accounts.try_begin_on_loop("s", tick / 100, is_shared=True):
+            begun += 1
+            accounts.charge("s", "A", HandshakeCost(0.0024, 0.001, b""), tick / 100, is_on_loop=True)
+    assert begun * 0.0024 == pytest.approx(SHARED_BURST_S + 60 * SHARED_SHARE, rel=0.1)
+
+
+def test_the_wait_for_the_share_is_bounded() -> None:
+    """Of a tenant that had the loop alone."""
+    accounts = known("s")
+    for _ in range(400):
+        assert accounts.try_begin_on_loop("s", 0.0)
+        accounts.charge("s", "A", HandshakeCost(0.0024, 0.001, b""), 0.0, is_on_loop=True)
+    wait_s = (MAX_SHARED_S - SHARED_BURST_S) / SHARED_SHARE
+    assert not accounts.try_begin_on_loop("s", wait_s - 0.1, is_shared=True)
+    assert accounts.try_begin_on_loop("s", wait_s + 0.1, is_shared=True)
+
+
+def test_an_account_is_of_the_tenant_of_its_last_connection() -> None:
+    accounts = known("s1", "s2")
+    assert accounts.tenant_of("s1") == ""
+    accounts.assign("s1", "ten-a")
+    assert accounts.tenant_of("s2") == "ten-a", "of the same authority"
+    accounts.assign("s2", "ten-b")
+    assert accounts.tenant_of("s1") == "ten-b"
+    assert accounts.tenant_of("other") == ""
 
 
 def test_a_tenant_alone_has_its_whole_allowance_again() -> None:
