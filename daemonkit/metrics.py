@@ -9,7 +9,7 @@ Not for threads: a cell is changed on the event loop only, which is what makes `
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import accumulate
 from typing import Generic, NamedTuple, Protocol, TypeVar, overload
 
@@ -141,11 +141,11 @@ class Family(Generic[Cell]):
         cell = self._cells[values] = self._make()
         return cell
 
-    def drop(self, label: str, value: str) -> None:
-        """Forget the series with this value of a label: what it names is gone. Raises `ValueError` for
+    def drop(self, label: str, gone: Collection[str]) -> None:
+        """Forget the series with these values of a label: what they name is gone. Raises `ValueError` for
         another label."""
         place = self.label_names.index(label)
-        for values in [each for each in self._cells if each[place] == value]:
+        for values in [each for each in self._cells if each[place] in gone]:
             del self._cells[values]
 
     def snapshot(self) -> Snapshot:

@@ -2,12 +2,16 @@
 """vn-agent's counters. Labels take values from the configuration and from closed sets only, so that
 nothing in a request can add a series."""
 
+from collections.abc import Collection
+
 from daemonkit.kube import oversized_objects
 from daemonkit.metrics import Counter, Histogram, Registry
 from vnagent.core.limits import LimitReason
 from vnagent.core.requests import STREAMS, Endpoint
 from vnagent.transport.handler import EndReason
 
+# Its series of removed tenants stay: their number is that of configured ports.
+TOKEN_REFUSALS = "vcnode_vnagent_token_refusals_total"  # noqa: S105 - a name, no secret
 # From a refusal of its own to a log that the kubelet reads backwards; a quiet followed log may take hours.
 _DURATION_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0)
 _LIMIT_REASONS = frozenset(map(str, LimitReason))
@@ -77,7 +81,7 @@ class AgentMetrics:
             "Connections and streams that ended when their certificates expired.",
         )
         self._token_refusals = self.registry.counter(
-            "vcnode_vnagent_token_refusals_total",
+            TOKEN_REFUSALS,
             "Requests on a tenant's port for bearer tokens that were refused, by reason.",
             ("tenant", "reason"),
         )
@@ -119,10 +123,10 @@ class AgentMetrics:
         cells[0].inc()
         cells[1].observe(duration_s)
 
-    def forget_tenant(self, tenant: str) -> None:
-        """Drop the series of a tenant that was removed. Otherwise those that come later would have none,
+    def forget_tenants(self, tenants: Collection[str]) -> None:
+        """Drop the series of tenants that were removed. Otherwise those that come later would have none,
         as their number is bounded."""
-        self._requests.drop("tenant", tenant)
-        self._limited.drop("tenant", tenant)
+        self._requests.drop("tenant", tenants)
+        self._limited.drop("tenant", tenants)
         # All: a tenant that counts in the series of the overflow may have its own now.
         self._cells.clear()

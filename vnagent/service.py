@@ -26,7 +26,7 @@ from vnagent.dispatch import Dispatcher
 from vnagent.downstream.listener import Listener
 from vnagent.exchange.node_totals import NodeTotals
 from vnagent.exchange.page_service import PageService
-from vnagent.metrics import AgentMetrics
+from vnagent.metrics import TOKEN_REFUSALS, AgentMetrics
 from vnagent.reload import Reloadable, Reloader
 from vnagent.request_log import RequestLog
 from vnagent.saved_state import SavedState
@@ -68,7 +68,7 @@ class Service:
         """
         self._config = config
         loop = asyncio.get_running_loop()
-        self._registry = MergedRegistry()
+        self._registry = MergedRegistry({TOKEN_REFUSALS})
         self._metrics = AgentMetrics(self._registry)
         self._shell = DaemonShell("vn-agent", node_name=config.node_name, stops_on_failure=False)
         self._tasks = self._shell.tasks

@@ -97,10 +97,7 @@ class AgentState:
         """Serve these tenants from now on, and cut what their removed certificates and tokens opened."""
         self.registry, self.context, self.tenant_problems = registry, context, problems
         self.token_context = token_context
-        idle = [key for key, usage in self._usages.items() if key not in registry.tenants and usage.is_idle]
-        for key in idle:
-            self._usages[key].exchange()
-            self._forget(key)
+        self._forget_removed()
         for connection in list(self.connections):
             if _is_revoked(connection.identity, registry):
                 connection.abort()
@@ -135,17 +132,19 @@ class AgentState:
 
     def exchange_usages(self) -> None:
         """Publish all usages to the other workers, and read theirs, also those without a socket."""
-        for tenant, usage in list(self._usages.items()):
+        for usage in self._usages.values():
             usage.exchange()
-            if usage.is_idle and tenant not in self.registry.tenants:
-                self._forget(tenant)
+        self._forget_removed()
 
-    def _forget(self, tenant: str) -> None:
-        """Nothing of a removed tenant is open. Clients without a tenant have usage too, and keep their
-        series."""
-        del self._usages[tenant]
-        if tenant:
-            self.metrics.forget_tenant(tenant)
+    def _forget_removed(self) -> None:
+        """Forget removed tenants that have nothing open. Clients without a tenant have usage too, and keep
+        their series."""
+        registered = self.registry.tenants
+        idle = {key for key, usage in self._usages.items() if key not in registered and usage.is_idle}
+        for key in idle:
+            self._usages.pop(key).exchange()
+        if idle - {""}:
+            self.metrics.forget_tenants(idle - {""})
 
     def by_tenant(self, count: Callable[[TenantUsage], float]) -> dict[tuple[str, ...], float]:
         """What `count` returns, by tenant; beyond a bound on tenants, the rest together."""

@@ -2,6 +2,7 @@
 """The listeners for bearer tokens: each has a port of one tenant, and that tenant's keys."""
 
 import asyncio
+import errno
 import functools
 import socket
 from collections.abc import Mapping
@@ -16,6 +17,9 @@ from vnagent.downstream.token_port import TokenPort
 from vnagent.metrics import AgentMetrics
 from vnagent.reload import Reloadable
 from vnagent.token_ports import ConfiguredTokenPort
+
+# Of a port that cannot be bound although no process has it.
+_OTHER_REMEDY = "change tokenListeners, or give vn-agent the address and the right to bind"
 
 _log = logs.get(__name__)
 
@@ -97,7 +101,7 @@ class _TokenListener:
         accept = functools.partial(server.accept, token_port=self._configured.port)
         self._bind = functools.partial(Listener, loop, address, config.port, accept, server.make_room)
         self._listener: Listener | None = None
-        self._bind_problem = ""
+        self._bind_problem = self._remedy = ""
         # From `start` to `stop`.
         self._manager: ServiceManager | None = None
         self._try_to_bind(kept)
@@ -142,6 +146,8 @@ class _TokenListener:
                 port=self._config.port,
                 reason=error,
             )
+        is_taken = error.errno == errno.EADDRINUSE
+        self._remedy = "end the process that has it, or change tokenListeners" if is_taken else _OTHER_REMEDY
         self._bind_problem = problem
 
     def start(self, manager: ServiceManager) -> None:
@@ -164,7 +170,7 @@ class _TokenListener:
         if not self._bind_problem:
             return ""
         where = f"tokens of {self._config.tenant}, port {self._config.port}"
-        return f"{where}: {self._bind_problem}; end the process that has it, or change tokenListeners"
+        return f"{where}: {self._bind_problem}; {self._remedy}"
 
     def document(self) -> dict[str, object]:
         found: dict[str, object] = {

@@ -15,8 +15,10 @@ class MergedRegistry(Registry):
     A worker's metrics that the main process does not have are left out: both register the same ones.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Collection[str] = ()) -> None:
+        """`kept` are names of metrics whose series of removed tenants stay."""
         super().__init__()
+        self._kept = frozenset(kept)
         self._reports: dict[int, tuple[Snapshot, ...]] = {}
         self._ended: tuple[Snapshot, ...] = ()
         self._tenants: frozenset[str] | None = None
@@ -35,26 +37,25 @@ class MergedRegistry(Registry):
         """Leave out what workers have counted for tenants that are not registered any more, also in reports
         from before a worker knows that."""
         self._tenants = frozenset(tenants)
-        self._ended = tuple(_of_tenants(each, self._tenants) for each in self._ended)
+        self._ended = tuple(self._of_tenants(each, self._tenants) for each in self._ended)
 
     def snapshot(self) -> tuple[Snapshot, ...]:
         own = super().snapshot()
         names = {each.name for each in own}
         of_workers = [each for report in self._reports.values() for each in report]
         if self._tenants is not None:
-            of_workers = [_of_tenants(each, self._tenants) for each in of_workers]
+            of_workers = [self._of_tenants(each, self._tenants) for each in of_workers]
         return _merge(each for each in (*own, *self._ended, *of_workers) if each.name in names)
 
-
-def _of_tenants(snapshot: Snapshot, tenants: Collection[str]) -> Snapshot:
-    if "tenant" not in snapshot.label_names:
-        return snapshot
-    place = snapshot.label_names.index("tenant")
-    # A name that no tenant can have, such as `_overflow`, stays.
-    series = [
-        each for each in snapshot.series if each[0][place] in tenants or not is_dns_label(each[0][place])
-    ]
-    return snapshot._replace(series=tuple(series))
+    def _of_tenants(self, snapshot: Snapshot, tenants: Collection[str]) -> Snapshot:
+        if "tenant" not in snapshot.label_names or snapshot.name in self._kept:
+            return snapshot
+        place = snapshot.label_names.index("tenant")
+        # A name that no tenant can have, such as `_overflow`, stays.
+        series = [
+            each for each in snapshot.series if each[0][place] in tenants or not is_dns_label(each[0][place])
+        ]
+        return snapshot._replace(series=tuple(series))
 
 
 def _merge(snapshots: Iterable[Snapshot]) -> tuple[Snapshot, ...]:

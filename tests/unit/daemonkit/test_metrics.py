@@ -126,7 +126,7 @@ def test_series_with_a_value_are_dropped() -> None:
     family = Registry().counter("dropped_total", "help", ("tenant", "code"))
     for values in (("a", "200"), ("a", "404"), ("b", "200"), ("200", "a")):
         family.labels(*values).inc()
-    family.drop("tenant", "a")
+    family.drop("tenant", {"a"})
     assert [values for values, _ in family.snapshot().series] == [("b", "200"), ("200", "a")]
     with pytest.raises(ValueError, match="not in"):
-        family.drop("color", "a")
+        family.drop("color", {"a"})

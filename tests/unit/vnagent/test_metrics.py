@@ -12,7 +12,7 @@ def test_a_tenant_leaves_the_overflow_once_there_is_room() -> None:
         metrics.count_request(f"ten-{number}", Endpoint.CONTAINER_LOGS, 200, 0.0)
     metrics.count_request("late", Endpoint.CONTAINER_LOGS, 200, 0.0)
     for tenant in ("ten-0", "ten-1"):  # the overflow has a series, too
-        metrics.forget_tenant(tenant)
+        metrics.forget_tenants({tenant})
     metrics.count_request("late", Endpoint.CONTAINER_LOGS, 200, 0.0)
     (requests,) = (
         each for each in metrics.registry.snapshot() if each.name == "vcnode_vnagent_requests_total"
@@ -52,7 +52,7 @@ def test_a_removed_tenants_series_end() -> None:
     for tenant in ("ten-a", "ten-b", None):
         metrics.count_request(tenant, "pods", 200, 0.003)
         metrics.count_limited(tenant, "too-many-requests")
-    metrics.forget_tenant("ten-a")
+    metrics.forget_tenants({"ten-a"})
     metrics.count_request("ten-b", "pods", 200, 0.003)
     of_tenants = ("vcnode_vnagent_requests_total", "vcnode_vnagent_limited_requests_total")
     found = {
@@ -73,6 +73,6 @@ def test_tenants_that_come_and_go_take_no_series() -> None:
     metrics = AgentMetrics(Registry(max_cells=10))
     for number in range(20):
         metrics.count_request(f"visitor-{number}", "pods", 200, 0.003)
-        metrics.forget_tenant(f"visitor-{number}")
+        metrics.forget_tenants({f"visitor-{number}"})
     metrics.count_request("ten-a", "pods", 200, 0.003)
     assert not [name for name in samples_of(metrics.registry) if OVERFLOW in name]

@@ -71,6 +71,17 @@ def test_removed_tenants_leave_the_sums(main: MergedRegistry) -> None:
     assert values(main)["open"] == {(): 0}
 
 
+def test_lasting_series_of_removed_tenants_stay() -> None:
+    main = MergedRegistry({"requests_total"})
+    CountingProcess(main)
+    worker = CountingProcess(Registry())
+    worker.requests.labels("a").inc()
+    main.report(0, worker.registry.snapshot())
+    main.end(0)
+    main.keep_tenants({"b"})
+    assert values(main)["requests_total"] == {("a",): 1}
+
+
 def test_a_name_that_the_main_process_lacks_is_left_out(main: MergedRegistry) -> None:
     other = Registry()
     other.gauge("unknown", "Unknown.")
