@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 GC_THRESHOLD = 20_000
 # For cancelled tasks to end.
 TASKS_END_S = 2.0
-_POLL_S = 0.02
+# Most daemons are ready within milliseconds: at first readiness is asked for often, later so often.
+_FIRST_POLL_S, _POLL_S = 0.001, 0.02
 # How soon `systemctl status` shows that the daemon became ready, or why it is not.
 FOLLOW_S = 1.0
 # What a scraper on another machine gets.
@@ -192,8 +193,8 @@ async def wait_until_ready(life: Lifecycle, readiness: Callable[[], Readiness], 
     A daemon that is not ready by then starts all the same: `/readyz` has the reason.
     """
     loop = asyncio.get_running_loop()
-    end = loop.time() + within_s
-    while loop.time() < end:
+    begin_s = loop.time()
+    while (waited_s := loop.time() - begin_s) < within_s:
         if readiness().is_ready or life.stopping.is_set():
             return
-        await asyncio.sleep(_POLL_S)
+        await asyncio.sleep(min(_POLL_S, _FIRST_POLL_S + waited_s / 10))
