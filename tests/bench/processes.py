@@ -6,7 +6,7 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 START_TIMEOUT_S = 15.0
@@ -22,7 +22,15 @@ class RunError(Exception):
 class Process:
     """One child on one core. Standard output is a pipe of lines, standard error a file."""
 
-    def __init__(self, name: str, command: Sequence[str | Path], core: int, log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        core: int,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`environment` replaces that of the bench."""
         self.name = name
         self._log = log
         # A child inherits its parent's cores, and the Go runtime counts them only once, at start:
@@ -36,6 +44,7 @@ class Process:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=errors,
+                    env=environment,
                 )
         finally:
             os.sched_setaffinity(0, mine)

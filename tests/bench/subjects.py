@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two proxies that are compared, and the kubelet behind both."""
 
+import select
 import socket
 import time
 from collections.abc import Sequence
@@ -113,20 +114,25 @@ class VnAgent:
     workers: int = 1
 
     def start(self) -> RunningProxy:
-        begin = time.monotonic()
         directory = self.machine.directory
         port = free_port()
         status = directory / f"{self.name}.sock"
         config = directory / f"{self.name}.yaml"
         config.write_text(self._config(port, status))
-        process = Process(
-            self.name,
-            [*self.command, "--config", config],
-            self.machine.proxy_core,
-            directory / f"{self.name}.log",
-        )
-        _wait_ready(process, status)
-        return RunningProxy(process, f"127.0.0.1:{port}", time.monotonic() - begin)
+        notices = directory / f"{self.name}.notify"
+        notices.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(str(notices))
+            begin = time.monotonic()
+            process = Process(
+                self.name,
+                [*self.command, "--config", config],
+                self.machine.proxy_core,
+                directory / f"{self.name}.log",
+                {"NOTIFY_SOCKET": str(notices)},
+            )
+            _wait_ready(process, manager)
+            return RunningProxy(process, f"127.0.0.1:{port}", time.monotonic() - begin)
 
     def _config(self, port: int, status: Path) -> str:
         files, directory = self.files, self.machine.directory
@@ -167,25 +173,12 @@ def free_port() -> int:
         return port
 
 
-def _wait_ready(process: Process, status: Path) -> None:
+def _wait_ready(process: Process, manager: socket.socket) -> None:
+    """Wait for READY=1 (sd_notify(3)), as systemd does. Raises RunError."""
     end = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < end:
         if not process.is_running():
             raise process.error("ended at its start")
-        reply = _readiness(status)
-        if reply.startswith(b"HTTP/1.1 200"):
+        if select.select([manager], [], [], 0.1)[0] and b"READY=1" in manager.recv(4096).splitlines():
             return
-        time.sleep(0.005)  # pace: the error has the last reply; the time of a start is not measured here
-    raise process.error(f"was not ready within {START_TIMEOUT_S:g} s: /readyz replied {reply!r}")
-
-
-def _readiness(status: Path) -> bytes:
-    """What /readyz replies; empty while nothing listens."""
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(1.0)
-        try:
-            client.connect(str(status))
-            client.sendall(b"GET /readyz HTTP/1.1\r\nHost: status\r\nConnection: close\r\n\r\n")
-            return client.recv(1024)
-        except OSError:  # not there yet
-            return b""
+    raise process.error(f"was not ready within {START_TIMEOUT_S:g} s")
