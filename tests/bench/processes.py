@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+_NONE_MORE: Mapping[str, str] = {}
 START_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 10.0
 # A load ends itself; its longest part holds 500 tunnels open and is given a minute for that.
@@ -28,9 +29,9 @@ class Process:
         command: Sequence[str | Path],
         core: int,
         log: Path,
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] = _NONE_MORE,
     ) -> None:
-        """`environment` replaces that of the bench."""
+        """`environment` is added to that of the bench."""
         self.name = name
         self._log = log
         # A child inherits its parent's cores, and the Go runtime counts them only once, at start:
@@ -44,7 +45,7 @@ class Process:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=errors,
-                    env=environment,
+                    env={**os.environ, **environment},  # noqa: TID251 - it goes through
                 )
         finally:
             os.sched_setaffinity(0, mine)
