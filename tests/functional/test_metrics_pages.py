@@ -27,7 +27,7 @@ def scrapers() -> Authority:
 
 @pytest.fixture(scope="module")
 def ports() -> dict[str, int]:
-    return {name: scraped_node.free_port() for name in DAEMONS}
+    return dict(zip(DAEMONS, scraped_node.free_ports(len(DAEMONS)), strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def node(
             "clientNames": [NAME],
         }
         node.files.write_config(name, metrics=listener)
-    node.files.write_config("vn-agent", listen={"address": "127.0.0.1", "port": scraped_node.free_port()})
+    node.files.write_config("vn-agent", listen={"address": "127.0.0.1", "port": 0})
     try:
         with scraped_node.running(node.files):
             yield node
