@@ -21,7 +21,7 @@ from tests.bench.fixture import (
 from tests.bench.processes import Process
 from tests.bench.subjects import BenchMachine, RunningProxy
 
-TUNNELS = 500
+TUNNELS, MANY_TUNNELS = 500, 2_000
 # Times the pods: as many different requests as a connection makes in seconds.
 LINE_COUNTS = 50
 UPSTREAM_CHUNK_BYTES = (32 << 10) - 8  # upstream/main.go; it sends whole chunks only
@@ -59,7 +59,7 @@ class LoadSample:
 
 @dataclass(frozen=True, slots=True)
 class MemorySample:
-    """A fresh process, and the same one with 500 idle tunnels. MB of 10^6 bytes."""
+    """A fresh process, and the same one with 500 idle tunnels, then with 2 000. MB of 10^6 bytes."""
 
     start_s: float
     start_pss_mb: float
@@ -69,6 +69,7 @@ class MemorySample:
     tunnels_rss_mb: float
     tunnels_own_mb: float
     closed_rss_mb: float
+    many_pss_mb: float
 
 
 REQUESTS = (
@@ -123,9 +124,22 @@ class ProxyBench:
         return _sample(output, 0.0, 0.0)
 
     def memory(self, proxy: RunningProxy) -> MemorySample:
-        """Open 500 tunnels through a fresh proxy, measure, and close them."""
+        """Open 500 tunnels through a fresh proxy, measure, and close them; then the same with 2 000."""
         start = usage.memory(proxy.process.pid)
-        load = self._load(LoadSlice("tunnels", "tunnels", TUNNELS, PODS, 1.0), proxy.address, False)
+        open_ = self._memory_with(proxy, TUNNELS)
+        proxy.process.settled_cpu_s()
+        closed = usage.memory(proxy.process.pid)
+        many = self._memory_with(proxy, MANY_TUNNELS)
+        return MemorySample(
+            proxy.start_s,
+            *(start.pss_mb, start.rss_mb, start.anonymous_mb),
+            *(open_.pss_mb, open_.rss_mb, open_.anonymous_mb),
+            closed.rss_mb,
+            many.pss_mb,
+        )
+
+    def _memory_with(self, proxy: RunningProxy, tunnels: int) -> usage.MemoryUsage:
+        load = self._load(LoadSlice("tunnels", "tunnels", tunnels, PODS, 1.0), proxy.address, False)
         try:
             load.read_line()
             load.write_line("go")
@@ -133,18 +147,11 @@ class ProxyBench:
             # Measured at once, the memory for opening tunnels would count as that of idle ones. Each subject
             # gets the same time.
             time.sleep(MEMORY_SETTLE_S)  # no event reports that freed memory is returned
-            open_ = usage.memory(proxy.process.pid)
+            found = usage.memory(proxy.process.pid)
             load.finish()
         finally:
             load.stop()
-        proxy.process.settled_cpu_s()
-        closed = usage.memory(proxy.process.pid)
-        return MemorySample(
-            proxy.start_s,
-            *(start.pss_mb, start.rss_mb, start.anonymous_mb),
-            *(open_.pss_mb, open_.rss_mb, open_.anonymous_mb),
-            closed.rss_mb,
-        )
+        return found
 
     def _load(self, what: LoadSlice, address: str, direct: bool) -> Process:
         files = self._files

@@ -22,7 +22,7 @@ daemon off;
 master_process off;
 pid {directory}/nginx.pid;
 error_log {directory}/nginx-error.log warn;
-events {{ worker_connections 4096; }}
+events {{ worker_connections 8192; }}
 http {{
   access_log {directory}/nginx-access.log;
   client_body_temp_path {directory}/nginx-body;

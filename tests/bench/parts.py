@@ -173,6 +173,10 @@ _MEMORY: Sequence[tuple[Figure, Callable[[MemorySample], float]]] = (
     (Figure("", "MB RSS"), lambda sample: sample.tunnels_rss_mb),
     (Figure("", "MB its own"), lambda sample: sample.tunnels_own_mb),
     (
+        Figure("memory, 2 000 idle tunnels", "MB PSS", None, _own_at_most(110)),
+        lambda sample: sample.many_pss_mb,
+    ),
+    (
         Figure("memory at start", "MB RSS", None, _own_at_most(25)),
         lambda sample: sample.start_rss_mb,
     ),
