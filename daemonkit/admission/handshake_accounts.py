@@ -85,11 +85,14 @@ class HandshakeAccounts:
 
     def assign(self, client_address: str, tenant: str) -> None:
         """A connection of `client_address` counts for this tenant."""
-        _remember(self._tenants, self.account_of(client_address), tenant)
+        _remember(self._tenants, client_address, tenant)
 
     def tenant_of(self, client_address: str) -> str:
-        """The tenant of the last connection of the account; empty if it had none."""
-        return self._tenants.get(self.account_of(client_address), "")
+        """The tenant of the last connection of `client_address`; empty if it had none.
+
+        It is not kept by authority: several tenants may share one.
+        """
+        return self._tenants.get(client_address, "")
 
     def try_begin_on_loop(self, client_address: str, now_s: float, *, is_shared: bool = False) -> bool:
         """Whether the next handshake of `client_address` may run on the event loop. It is paid for then.

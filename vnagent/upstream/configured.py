@@ -92,10 +92,13 @@ class ApiserverUpstream:
     async def _reload(self) -> str | None:
         """Ask the server of the new kubeconfig from now on. The last good one stays while the new one's name
         cannot be resolved: it is due again once it can."""
-        access = self._unresolved = None
         self._is_due = False
         try:
             access = self._load()
+        except TlsError as error:
+            return str(error)
+        self._unresolved = None
+        try:
             found = self._resolved if access.host == self._access.host else await self._resolve(access)
         except TlsError as error:
             self._unresolved = access
@@ -107,10 +110,11 @@ class ApiserverUpstream:
     async def start(self) -> None:
         """Resolve the name of the server once, in RESOLVE_AGAIN_S at most; after a failure its last addresses
         stay."""
-        if self._unresolved is not None:
+        unresolved = self._unresolved
+        if unresolved is not None:
             with contextlib.suppress(TlsError):
-                await self._resolve(self._unresolved)
-                self._is_due = True
+                await self._resolve(unresolved)
+                self._is_due = unresolved is self._unresolved
         access = self._access
         try:
             found = await self._resolve(access)
@@ -125,10 +129,14 @@ class ApiserverUpstream:
 
     async def run(self) -> None:
         """Follow the addresses of a DNS name, until cancelled."""
+        loop = asyncio.get_running_loop()
+        resolved_s = loop.time()
         while True:
+            await asyncio.sleep(RESOLVE_AGAIN_S)
             is_good = self._is_resolved and self._unresolved is None
-            await asyncio.sleep(RESOLVE_S if is_good else RESOLVE_AGAIN_S)
-            await self.start()
+            if not is_good or loop.time() - resolved_s >= RESOLVE_S:
+                await self.start()
+                resolved_s = loop.time()
 
     async def _resolve(self, access: "ApiserverAccess") -> tuple[str, ...]:
         """The addresses of the server; none where its host is one. Raises TlsError."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from daemonkit.tls.client_session import ClientSession, clear_errors
-from vnagent.core.dial_order import DialOrder
+from vnagent.core.dial_order import MAX_DIALS, DialOrder
 from vnagent.core.framing import Body, FramingError, body_of
 from vnagent.core.head import END_OF_HEAD, HeadError, ResponseHead, find_head, parse_response_head
 from vnagent.core.kubelet_facts import StreamProtocols
@@ -90,6 +90,7 @@ class UpstreamConnection:
         "_pool",
         "_request",
         "_timeout_s",
+        "dial_count",
         "dialled_host",
         "failed_hosts",
         "generation",
@@ -115,7 +116,9 @@ class UpstreamConnection:
         self._body: Body | None = None
         self.is_reused = False
         self.dialled_host = ""
-        self.failed_hosts: tuple[str, ...] = ()  # of dials for its request
+        # Dials until a handshake is done, and addresses that could not be reached by them.
+        self.dial_count = 0
+        self.failed_hosts: tuple[str, ...] = ()
         # Until the kubelet has answered, or the session was dropped.
         self.offered_session: ClientSession | None = None
         self.verified_at_s = 0.0  # when its handshake ended
@@ -196,7 +199,7 @@ class UpstreamConnection:
 
     def on_handshake(self) -> None:
         self._is_established = True
-        self.failed_hosts = ()
+        self.dial_count, self.failed_hosts = 0, ()
         if self.transport is None:
             return
         self.verified_at_s = self._pool.poller.now
@@ -280,12 +283,13 @@ class UpstreamConnection:
             exchange.on_response_end()
             return
         may_be_session = self._report_session()
-        may_dial_again = may_be_session and reason is not EndReason.UNTRUSTED
+        may_dial_again = False
         if not self._is_established:
-            # Another address first, without the session too.
-            may_dial_again = self._move_back() or may_dial_again
-        # It was dialled before there was a request, may have failed for its offered session, or the server
-        # has another address. The request was not sent then.
+            may_dial_again = self._move_back(
+                may_be_session=may_be_session and reason is not EndReason.UNTRUSTED
+            )
+        # It was dialled before there was a request, or the server has another address, or it may have failed
+        # for its offered session. The request was not sent then.
         may_dial_again = may_dial_again or self.is_reused
         is_unsent = not self._is_established and exchange is not None
         may_replay = self._may_replay() and (self.is_reused or may_be_session)
@@ -312,9 +316,11 @@ class UpstreamConnection:
             self._pool.refuse_session(self)
         return True
 
-    def _move_back(self) -> bool:
-        """The dial failed for its address: have others dialled first, and return whether to dial one now."""
-        self.failed_hosts += (self.dialled_host,)
+    def _move_back(self, *, may_be_session: bool) -> bool:
+        """The dial failed: have other addresses dialled first, and return whether to dial now. The failed one
+        is dialled behind them once more if its offered session may be the cause."""
+        if not may_be_session:
+            self.failed_hosts += (self.dialled_host,)
         return self._pool.move_back(self)
 
     def _dial_again(self) -> None:
@@ -339,7 +345,7 @@ class UpstreamConnection:
         may_be_session = self._report_session()
         if self._is_established:
             self._fail("timeout")
-        elif (self._move_back() or may_be_session) and self._exchange is not None:
+        elif self._move_back(may_be_session=may_be_session) and self._exchange is not None:
             self._dial_again()
         else:
             self._fail("unreachable")
@@ -417,6 +423,7 @@ class UpstreamPool:
 
     def take_host(self, connection: UpstreamConnection) -> str:
         """The address that a connection dials now; empty for a DNS name that is not resolved yet."""
+        connection.dial_count += 1
         connection.dialled_host = self._order.next_host(connection.failed_hosts)
         return connection.dialled_host
 
@@ -424,7 +431,7 @@ class UpstreamPool:
         """Its address could not be reached: others are dialled first. Returns whether its request should dial
         one of them."""
         self._order.move_back(connection.dialled_host)
-        return self._order.has_other(connection.failed_hosts)
+        return connection.dial_count < MAX_DIALS and self._order.has_other(connection.failed_hosts)
 
     def close_idle(self) -> None:
         for connection in (*self._idle, self._spare):

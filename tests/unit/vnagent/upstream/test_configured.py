@@ -80,6 +80,28 @@ async def test_a_kubeconfig_is_due_again_once_its_name_resolves(
     assert not upstream.reloadable.poll()
 
 
+async def test_a_new_kubeconfig_outlives_a_failed_reload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot be read for a moment, as while its Secret is mounted again."""
+    names = FakeDns(monkeypatch)
+    poller = SocketPoller(asyncio.get_running_loop())
+    upstream = ApiserverUpstream(write(tmp_path, "api.example"), "node-1", poller)
+    await upstream.start()
+    path = write(tmp_path, "moved.example")
+    assert await upstream.reloadable.reload() is not None
+    content = path.read_bytes()
+    path.unlink()
+    assert await upstream.reloadable.reload() is not None
+    path.write_bytes(content)
+    upstream.reloadable.poll()
+    names.found = {"moved.example": ("192.0.2.7",)}
+    await upstream.start()
+    assert upstream.reloadable.poll()
+    assert await upstream.reloadable.reload() is None
+    assert asked(upstream) == ("192.0.2.7", "moved.example:6443")
+
+
 async def test_an_address_is_followed_and_outlives_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,19 @@ async def test_an_address_with_a_session_is_left(pool: PoolOverFakeTransports, *
     assert pool.dialled_hosts == [*HOSTS[:MAX_DIALS]]
 
 
+async def test_an_address_is_dialled_once_more_without_session(pool: PoolOverFakeTransports) -> None:
+    """Behind the others: it may have failed for the session that was offered."""
+    move(pool, *HOSTS[:2])
+    response = ResponseRecorder()
+    connection = pool.acquire(response, GET, timeout_s=5, is_upgrade=False)
+    connection.offered_session = cast(ClientSession, object())
+    connection.on_end(EndReason.RESET)
+    connection.on_end(EndReason.RESET)
+    connection.on_handshake()
+    assert pool.dialled_hosts == [HOSTS[0], HOSTS[1], HOSTS[0]]
+    assert (pool.dialled[-1].written, response.events) == (GET, [])
+
+
 async def test_a_request_fails_after_a_few_addresses(pool: PoolOverFakeTransports) -> None:
     move(pool, *HOSTS)
     response = ResponseRecorder()
