@@ -49,7 +49,8 @@ def hello(sandbox: str = "") -> bytes:
 
 
 async def refusal(call: Any, *sent: bytes) -> tuple[grpc.StatusCode, str]:
-    """The status with which the node ends a stream after `sent`."""
+    """The status with which the node ends a stream after `sent`. gRPC's client reports INTERNAL where it ends
+    while one of them is being sent: send nothing to what refuses at once."""
     async with asyncio.timeout(20):
         try:
             for data in sent:

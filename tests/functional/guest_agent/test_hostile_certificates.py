@@ -42,7 +42,7 @@ async def test_a_certificate_of_a_removed_sandbox_is_rejected(
     node.credentials.revoke("sb")
     node.credentials.issue("sb")
     async with dialled(target, kept) as call:
-        code, details = await refusal(call, hello("sb"))
+        code, details = await refusal(call)
     assert code is grpc.StatusCode.UNAUTHENTICATED
     assert details == "the certificate is not that of a running sandbox"
 
@@ -85,7 +85,7 @@ async def test_a_socket_accepts_its_own_sandbox_only(node: AgentServerNode, shor
     stolen = node.credentials.issue("victim").directory
     await node.links.listen_hybrid("sb", short_dir / "clh.sock", 1033)
     async with dialled(f"unix:{short_dir}/clh.sock_1033", stolen) as call:
-        assert await refusal(call, hello("victim")) == (
+        assert await refusal(call) == (
             grpc.StatusCode.UNAUTHENTICATED,
             "the certificate came through the socket of sandbox sb",
         )
@@ -98,7 +98,7 @@ async def test_tcp_must_come_from_the_sandboxs_address(node: AgentServerNode) ->
         for name, ips in (("victim", ("10.0.0.5", "fd00::5")), ("own", ("127.0.0.1",)), ("silent", ()))
     )
     async with dialled(f"127.0.0.1:{port}", node.credentials.issue("victim").directory) as call:
-        assert await refusal(call, hello("victim")) == (
+        assert await refusal(call) == (
             grpc.StatusCode.UNAUTHENTICATED,
             "the certificate came from 127.0.0.1, which is not its sandbox's address",
         )
@@ -109,7 +109,7 @@ async def test_tcp_must_come_from_the_sandboxs_address(node: AgentServerNode) ->
 
 async def test_the_server_behind_the_relay_rejects_guests(node: AgentServerNode, short_dir: Path) -> None:
     async with dialled(f"unix:{short_dir}/agents.sock", node.credentials.issue("sb").directory) as call:
-        assert (await refusal(call, hello("sb")))[0] is grpc.StatusCode.PERMISSION_DENIED
+        assert (await refusal(call))[0] is grpc.StatusCode.PERMISSION_DENIED
 
 
 def _listening() -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 from kata_bridge.channels.agent import peer_origin, relay, server
 from kata_bridge.guest_certificates import SERVER_NAME
 from tests.functional.guest_agent.conftest import AgentServerNode
-from tests.functional.guest_agent.dialling import attached, dialled, hello, refusal
+from tests.functional.guest_agent.dialling import attached, dialled, refusal
 from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio
@@ -82,7 +82,7 @@ async def test_attaching_is_rate_limited(
             pass
         await until(lambda: node.links.channel("sb") is None)
     async with dialled(target, node.credentials.issue("sb").directory) as call:
-        assert await refusal(call, hello("sb")) == (
+        assert await refusal(call) == (
             grpc.StatusCode.RESOURCE_EXHAUSTED,
             "the agent attaches too often",
         )

@@ -106,11 +106,17 @@ def audit_lines(node: AgentNode, name: str = "audit.jsonl") -> list[dict[str, An
     return [json.loads(line) for line in text.splitlines()]
 
 
+def open_files(pid: int) -> Iterator[tuple[Path, Path]]:
+    """Descriptors of a process and what they are open on, but for those that it closes just now."""
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            yield descriptor, descriptor.readlink()
+
+
 @contextlib.contextmanager
 def other_turn(node: AgentNode) -> Iterator[Callable[[], None]]:
     """No worker can write to the audit log until the end, or until what it gives is called."""
-    descriptors = Path(f"/proc/{node.daemon.pid}/fd")
-    shared = next(each for each in descriptors.iterdir() if "vn-agent-usage" in str(each.readlink()))
+    shared = next(fd for fd, file in open_files(node.daemon.pid) if "vn-agent-usage" in str(file))
     with shared.open("r+b", buffering=0) as table:
         fcntl.lockf(table, fcntl.LOCK_EX, 1)
         yield partial(fcntl.lockf, table, fcntl.LOCK_UN, 1)
@@ -388,8 +394,7 @@ def test_a_rotated_audit_log_is_reopened_by_all(node: AgentNode) -> None:
         os.kill(node.daemon.pid, signal.SIGHUP)
 
         def have_all_reopened() -> bool:
-            files = [each for pid in serving(node) for each in Path(f"/proc/{pid}/fd").iterdir()]
-            return [each.readlink() for each in files].count(path) == WORKERS
+            return [file for pid in serving(node) for _, file in open_files(pid)].count(path) == WORKERS
 
         wait_until(have_all_reopened, within_s=DEADLINE_S)
         assert [ask_log(client) for client in clients] == [200] * CONNECTIONS
