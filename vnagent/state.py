@@ -143,8 +143,9 @@ class AgentState:
         idle = {key for key, usage in self._usages.items() if key not in registered and usage.is_idle}
         for key in idle:
             self._usages.pop(key).exchange()
-        if idle - {""}:
-            self.metrics.forget_tenants(idle - {""})
+        idle.discard("")
+        if idle:
+            self.metrics.forget_tenants(idle)
 
     def by_tenant(self, count: Callable[[TenantUsage], float]) -> dict[tuple[str, ...], float]:
         """What `count` returns, by tenant; beyond a bound on tenants, the rest together."""

@@ -147,11 +147,12 @@ class HandshakeAccounts:
         cpu_s, check_s, chain = cost
         cheap_chains = self._cheap_chains.get(authority or self.account_of(client_address), ())
         is_expensive = check_s > EXPENSIVE_S and chain not in cheap_chains
+        excess_s = max(0.0, cpu_s - TYPICAL_S)
         cost_s = PENALTY_S if is_expensive else 0.0
         if is_on_loop:
-            cost_s += max(0.0, cpu_s - TYPICAL_S) + SURCHARGE * max(0.0, check_s - FAIR_CHECK_S)
+            cost_s += excess_s + SURCHARGE * max(0.0, check_s - FAIR_CHECK_S)
         if is_on_loop and client_address not in self._authority:
-            self._raise(_UNPROVEN, max(0.0, cpu_s - TYPICAL_S), now_s, UNPROVEN_SHARE)
+            self._raise(_UNPROVEN, excess_s, now_s, UNPROVEN_SHARE)
         if authority:
             _remember(self._authority, client_address, authority)
             if chain and chain not in cheap_chains and not is_expensive:
@@ -162,9 +163,7 @@ class HandshakeAccounts:
             if account != client_address:
                 self._raise(account, cost_s, now_s, SHARE)
                 if is_on_loop:
-                    self._raise(
-                        _shared(account), max(0.0, cpu_s - TYPICAL_S), now_s, SHARED_SHARE, MAX_SHARED_S
-                    )
+                    self._raise(_shared(account), excess_s, now_s, SHARED_SHARE, MAX_SHARED_S)
 
     def _level(self, account: str, now_s: float, share: float = SHARE) -> float:
         level, at_s = self._levels.get(account, (0.0, now_s))

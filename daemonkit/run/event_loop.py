@@ -49,8 +49,8 @@ class DaemonLoop(asyncio.SelectorEventLoop):
             error: Exception | None = None
             try:
                 found = socket.getaddrinfo(host, port, family, type, proto, flags)
-            # The caller gets it; UnicodeError is among them.
-            except Exception as raised:  # noqa: BLE001 - this thread has no caller
+            # UnicodeError is among them.
+            except Exception as raised:  # noqa: BLE001 - it is raised where the answer is awaited
                 error = raised
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                 self.call_soon_threadsafe(settle, found, error)

@@ -116,5 +116,5 @@ def _wait_listening(process: Process, address: str) -> None:
         with socket.socket() as client:
             if client.connect_ex((host, int(port))) == 0:
                 return
-        time.sleep(0.005)  # pace: nginx has no event for it; the time of a start is not measured here
+        time.sleep(0.005)  # pace: nginx reports no start, so its figure has up to 5 ms of this
     raise process.error(f"did not listen within {START_TIMEOUT_S:g} s")

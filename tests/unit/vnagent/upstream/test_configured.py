@@ -37,14 +37,20 @@ def asked(upstream: ApiserverUpstream) -> tuple[str, str]:
     return upstream.pool.address.host, upstream.pool.requests.authority
 
 
+async def started(directory: Path) -> ApiserverUpstream:
+    """Of a kubeconfig in `directory` whose server is `api.example`."""
+    poller = SocketPoller(asyncio.get_running_loop())
+    upstream = ApiserverUpstream(write(directory, "api.example"), "node-1", poller)
+    await upstream.start()
+    return upstream
+
+
 async def test_a_name_without_an_address_leaves_the_last_good_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mistyped name once cut all tenants, and the reload counted as one that succeeded."""
     names = FakeDns(monkeypatch)
-    poller = SocketPoller(asyncio.get_running_loop())
-    upstream = ApiserverUpstream(write(tmp_path, "api.example"), "node-1", poller)
-    await upstream.start()
+    upstream = await started(tmp_path)
     good = ("192.0.2.1", "api.example:6443")
     assert asked(upstream) == good
     path = write(tmp_path, "mistyped.example")
@@ -62,9 +68,7 @@ async def test_a_kubeconfig_is_due_again_once_its_name_resolves(
 ) -> None:
     """While DNS was away a change of the file was lost until the next one."""
     names = FakeDns(monkeypatch)
-    poller = SocketPoller(asyncio.get_running_loop())
-    upstream = ApiserverUpstream(write(tmp_path, "api.example"), "node-1", poller)
-    await upstream.start()
+    upstream = await started(tmp_path)
     upstream.reloadable.poll()
     write(tmp_path, "moved.example")
     assert upstream.reloadable.poll()
@@ -85,9 +89,7 @@ async def test_a_new_kubeconfig_outlives_a_failed_reload(
 ) -> None:
     """It cannot be read for a moment, as while its Secret is mounted again."""
     names = FakeDns(monkeypatch)
-    poller = SocketPoller(asyncio.get_running_loop())
-    upstream = ApiserverUpstream(write(tmp_path, "api.example"), "node-1", poller)
-    await upstream.start()
+    upstream = await started(tmp_path)
     path = write(tmp_path, "moved.example")
     assert await upstream.reloadable.reload() is not None
     content = path.read_bytes()
