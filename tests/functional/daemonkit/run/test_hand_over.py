@@ -54,6 +54,20 @@ def test_signals_reach_the_daemon(number: signal.Signals, name: str) -> None:
         assert process.wait(_DEADLINE_S) == 5
 
 
+def test_traps_are_set_before_the_daemon_starts() -> None:
+    # A signal between the two ended the script and left the daemon behind: too short a time to be hit by a test.
+    text = SCRIPT.read_text(encoding="utf-8")
+    traps = [at for at in range(len(text)) if text.startswith("\ntrap ", at)]
+    assert len(traps) == 4
+    assert max(traps) < text.index('\n"$@" &\n')
+
+
+def test_daemon_that_signals_at_once_is_answered() -> None:
+    with _running("trap 'echo USR1; exit 5' USR1; kill -USR1 $PPID; while :; do sleep 0.05; done") as process:
+        assert _line(process) == "USR1"
+        assert process.wait(_DEADLINE_S) == 5
+
+
 def test_it_ends_before_a_daemon_that_hands_over() -> None:
     daemon = (
         "trap 'kill -USR2 $PPID; read answer; echo outlived' TERM; echo set; while :; do sleep 0.05; done"
