@@ -79,11 +79,11 @@ functional: $(VENV)/dev  ## real TLS, sockets and processes on loopback
 	$(pytest) tests/functional $(SIDE_BY_SIDE) $(FUNCTIONAL_ARGS)
 
 cases: $(VENV)/dev  ## requests, Services and synced objects as data; FILES="x.yaml ..." for other files
-	$(recorded) $(BIN)/python -m tests.cases $(call require,--require-all) $(FILES)
+	$(recorded) $(BIN)/python -m tests.cases $(call require,--require-all --rerun) $(FILES)
 
 compiled: $(VENV)/dev  ## the request cases against vn-agent as packages install it
 	@if $(BIN)/python packaging/tree.py --check; then \
-		$(MAKE) $(TREE)/bin/vn-agent && $(recorded) $(BIN)/python -m tests.cases.compiled $(TREE) --failed-only $(call require,--require-all); \
+		$(MAKE) $(TREE)/bin/vn-agent && $(recorded) $(BIN)/python -m tests.cases.compiled $(TREE) --failed-only $(call require,--require-all --rerun); \
 	else \
 		echo "compiled ring: LEFT OUT, it needs a C compiler and Python's headers"; test -z "$(REQUIRE_RINGS)"; \
 	fi

@@ -7,15 +7,16 @@ objects, for the plans of vc-syncer. One with `flows:` or `guest:` has packets t
 the rendered texts and the kernel evaluate.
 
 It prints what it did not run: a missing shared file, a missing packet filter, cases that `--only` leaves
-out. With `--require-all` (CI) each of them is a failure. The last line is `N passed, N failed`. The exit
-code is 0 if at least one case ran and none failed, 2 if a file cannot be read, else 1.
+out. With `--require-all` (CI) each of them is a failure. With `--rerun` (CI) failed cases run once more, and
+those that pass then are FLAKY, which fails nothing. The last line is `N passed, N failed`. The exit code is
+0 if at least one case ran and none failed, 2 if a file cannot be read, else 1.
 """
 
 import argparse
 import re
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,7 @@ from tests.cases.services.runner import ServiceCaseResult as ServiceResult
 from tests.cases.sync import load as sync
 from tests.cases.sync.runner import SyncCaseResult as SyncResult
 from tests.cases.sync.runner import SyncRunner
+from tests.rings.results import MOST_RERUN
 
 _Result = runner.CaseResult | ServiceResult | SyncResult
 
@@ -72,6 +74,11 @@ class Tally:
         else:
             self.failed += 1
 
+    def count_flaky(self) -> None:
+        """A case that failed and then passed counts as passed."""
+        self.failed -= 1
+        self.passed += 1
+
     def finish(self, *, require_all: bool) -> int:
         """Print what was not run, then the closing line. Returns the exit code."""
         if self.deselected:
@@ -97,16 +104,22 @@ def main(argv: list[str] | None = None, shared: Path = SHARED) -> int:
     parser.add_argument("--only", default="", metavar="PATTERN", help="regular expression on case ids")
     parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="leave logs and files here")
     parser.add_argument("--failed-only", action="store_true", help="print failed cases only")
+    parser.add_argument("--rerun", action="store_true", help="run failed cases once more")
     parser.add_argument("--require-all", action="store_true", help="count what cannot be run as failed")
     arguments = parser.parse_args(argv)
     _allow_many_files()
     tally = Tally(arguments.only)
     for path in _paths(arguments.files, shared, tally):
         try:
-            for result in _results(path, tally, arguments.keep):
+            failed = []
+            for result in _results(path, tally.selects, tally.missing, arguments.keep):
                 tally.count(result)
                 if not arguments.failed_only or result.failures:
                     _show(result)
+                if result.failures:
+                    failed.append(result)
+            if arguments.rerun and len(failed) <= MOST_RERUN:
+                _rerun(path, failed, tally, arguments.keep)
         except (case_file.RequestFileError, services.ServiceFileError, sync.SyncFileError) as problem:
             _unreadable(tally, problem)
     return tally.finish(require_all=arguments.require_all)
@@ -132,19 +145,36 @@ def _unreadable(tally: Tally, problem: Exception) -> None:
     tally.failed += 1
 
 
-def _results(path: Path, tally: Tally, keep: Path | None) -> Iterator[_Result]:
-    """The results of one file, by the runner for its format."""
+def _rerun(path: Path, failed: Sequence[_Result], tally: Tally, keep: Path | None) -> None:
+    """Run failed cases of a file once more, against new daemons."""
+    left = {result.case.id: result for result in failed}
+    again = () if keep is None else (keep / "again",)
+    for result in _results(path, left.__contains__, [], *again) if left else ():
+        first = left.pop(result.case.id)
+        if result.has_passed:
+            tally.count_flaky()
+            _print(f"FLAKY {first.case.id}: failed, and passed when it ran again. It failed with:")
+        else:
+            _print(f"FAILED TWICE {first.case.id}, now with:")
+        for failure in first.failures if result.has_passed else result.failures:
+            _print(f"       {failure}")
+
+
+def _results(
+    path: Path, selects: Callable[[str], bool], missing: list[str], keep: Path | None = None
+) -> Iterator[_Result]:
+    """The results of one file, by the runner for its format; what cannot be run is added to `missing`."""
     top = _top(path)
     if sync.is_sync_file(top):
-        yield from SyncRunner(sync.read(path)).run(lambda case: tally.selects(case.id))
+        yield from SyncRunner(sync.read(path)).run(lambda case: selects(case.id))
         return
     if services.is_service_file(top):
         with closing(ServiceRunner(services.read(path), _print)) as service_runner:
-            tally.missing += [f"{line} ({path.name})" for line in service_runner.left_out]
-            yield from service_runner.run(lambda case: tally.selects(case.id))
+            missing += [f"{line} ({path.name})" for line in service_runner.left_out]
+            yield from service_runner.run(lambda case: selects(case.id))
         return
     with closing(runner.Runner(case_file.load(path, BASE_FILE), keep)) as request_runner:
-        yield from request_runner.run(lambda case: tally.selects(case.id))
+        yield from request_runner.run(lambda case: selects(case.id))
 
 
 def _top(path: Path) -> object:

@@ -136,6 +136,7 @@ def _result(document: Mapping[str, Any]) -> RingResult:
         tuple(Flaky(**one) for one in document["flaky"]),
         document["skipped"],
         tuple((test, took_s) for test, took_s in document["slowest"]),
+        document["log"],
     )
 
 

@@ -11,6 +11,8 @@ MOST_RERUN = 20
 # The end of each log, with the failure. The ring's log file has all of it.
 _SHOWN_CHARS = 12_000
 _CLOSING = re.compile(r"^(\d+) passed, (\d+) failed$", re.MULTILINE)
+# As `python -m tests.cases --rerun` prints a case that failed and then passed: below it, its failures.
+_FLAKY_CASE = re.compile(r"^FLAKY (\S+): .*\n((?:[ ]{7}.*\n)*)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class RingResult:
     flaky: tuple[Flaky, ...] = ()
     skipped: int = 0
     slowest: tuple[tuple[str, float], ...] = field(default=())
+    # Of what failed, for the end of the report: the log of a long run may be cut in its middle.
+    log: str = ""
 
 
 def to_rerun(record: Mapping[str, Any]) -> tuple[str, ...]:
@@ -45,12 +49,13 @@ def result(
     name: str, seconds: float, first: Mapping[str, Any], second: Mapping[str, Any] | None = None
 ) -> RingResult:
     """The result of a pytest run and of the second run of its failed tests."""
-    flaky, failed = [], list(first["unlisted"])
+    flaky, failed, logs = [], list(first["unlisted"]), []
     for test, log in first["failed"].items():
         if second is not None and test in second["outputs"] and test not in second["failed"]:
             flaky.append(Flaky(test, log, second["outputs"][test]))
         else:
             failed.append(test)
+            logs.append(f"{test}\n{log}")
     return RingResult(
         name,
         seconds,
@@ -60,6 +65,7 @@ def result(
         tuple(flaky),
         len(first["skipped"]),
         tuple((test, took_s) for test, took_s in first["slowest"]),
+        "\n".join(logs),
     )
 
 
@@ -69,7 +75,14 @@ def of_command(name: str, seconds: float, code: int, output: str) -> RingResult:
     passed, failed = map(int, counts[-1]) if counts else (0, 0)
     if code != 0 and not failed:
         failed = 1
-    return RingResult(name, seconds, passed, tuple(f"{name} {number}" for number in range(1, failed + 1)))
+    return RingResult(
+        name,
+        seconds,
+        passed,
+        tuple(f"{name} {number}" for number in range(1, failed + 1)),
+        tuple(Flaky(case, failures, "passed") for case, failures in _FLAKY_CASE.findall(output)),
+        log=output if failed else "",
+    )
 
 
 def report(results: Sequence[RingResult], expected: Sequence[str]) -> tuple[str, bool]:
@@ -90,6 +103,8 @@ def report(results: Sequence[RingResult], expected: Sequence[str]) -> tuple[str,
             ]
             lines += [f"--- its first log ---\n{_end(flaky.first)}"]
             lines += [f"--- its second log ---\n{_end(flaky.second)}", f"--- end of FLAKY {flaky.test} ---"]
+        if one.log:
+            lines += ["", f"--- the log of what failed in {one.name} ---", _end(one.log)]
     lines += ["", *(f"FAILED {test} ({one.name})" for one in results for test in one.failed)]
     lines += [f"NOT RUN: {name}" for name in missing]
     flaky_count = sum(len(one.flaky) for one in results)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make cases` prints the cases that it skipped, and fails for them with --require-all."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import yaml
 from tests.cases import __main__ as program
 from tests.cases.__main__ import main
 from tests.cases.services import runner as service_runner
+from tests.cases.services.runner import NamedCase, ServiceCaseResult
 
 CHAIN_NAMES = {"chain_names": [{"input": "ns1/svc1:p80/tcp", "hash": "ABCDEFGHIJKLMNOP"}]}
 NOTHING = ["--only", "^no case has this id$"]
@@ -74,3 +76,34 @@ def test_a_file_that_cannot_be_read_fails_and_the_others_run(
     printed = capsys.readouterr()
     assert f"NOT READ: {tmp_path / name}" in printed.err
     assert printed.out.splitlines()[-1] == "1 passed, 1 failed"
+
+
+@pytest.mark.parametrize(
+    ("second_failures", "closing", "line"),
+    [
+        ((), "2 passed, 0 failed", "FLAKY a: failed, and passed when it ran again. It failed with:"),
+        (("again",), "1 passed, 1 failed", "FAILED TWICE a, now with:"),
+    ],
+)
+def test_failed_cases_run_once_more_with_rerun(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    second_failures: tuple[str, ...],
+    closing: str,
+    line: str,
+) -> None:
+    runs: list[list[str]] = []
+
+    def results(_: Path, selects: Callable[[str], bool], *__: object) -> Iterator[ServiceCaseResult]:
+        selected = [case for case in ("a", "b") if selects(case)]
+        runs.append(selected)
+        for case in selected:
+            failures = () if case == "b" else second_failures if len(runs) > 1 else ("once",)
+            yield ServiceCaseResult(NamedCase(case), failures, 0.1)
+
+    monkeypatch.setattr(program, "_results", results)
+    assert main([_file(tmp_path / "it.yaml"), "--rerun"]) == int(bool(second_failures))
+    assert runs == [["a", "b"], ["a"]]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-3:] == [line, f"       {'again' if second_failures else 'once'}", closing]

@@ -30,7 +30,7 @@ def test_passed_the_second_time_is_flaky_with_both_logs() -> None:
 
 def test_failed_twice_is_failed() -> None:
     made = result("lab", 9.0, record(failed={"a": "first"}), record(failed={"a": "second"}))
-    assert made == RingResult("lab", 9.0, 3, ("a",))
+    assert made == RingResult("lab", 9.0, 3, ("a",), log="a\nfirst")
 
 
 def test_not_run_the_second_time_is_failed() -> None:
@@ -49,6 +49,26 @@ def test_commands_are_counted_by_their_closing_line() -> None:
     assert of_command("cases", 1.0, 1, "3 passed, 2 failed\n").failed == ("cases 1", "cases 2")
     assert of_command("mypy", 1.0, 1, "error: no\n").failed == ("mypy 1",)
     assert of_command("mypy", 1.0, 0, "Success\n") == RingResult("mypy", 1.0)
+
+
+def test_a_case_that_passes_the_second_time_is_flaky() -> None:
+    output = (
+        "FAIL logs-1 (1.2 s)\n       took 1.2 s\n"
+        "FLAKY logs-1: failed, and passed when it ran again. It failed with:\n"
+        "       took 1.2 s\n       more\n467 passed, 0 failed\n"
+    )
+    flaky = Flaky("logs-1", "       took 1.2 s\n       more\n", "passed")
+    assert of_command("compiled", 1.0, 0, output) == RingResult("compiled", 1.0, 467, (), (flaky,))
+
+
+def test_the_report_has_the_log_of_what_failed() -> None:
+    command = of_command(
+        "compiled", 1.0, 1, "FAIL logs-1 (1.2 s)\n       404, not 200\n466 passed, 1 failed\n"
+    )
+    text, is_well = report([command], [])
+    assert not is_well
+    assert "FAIL logs-1 (1.2 s)\n       404, not 200\n" in text
+    assert text.endswith("\nFAILED compiled 1 (compiled)\n466 passed, 1 failed")
 
 
 def test_the_report_ends_with_the_count_of_all() -> None:

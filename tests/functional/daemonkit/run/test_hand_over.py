@@ -55,7 +55,7 @@ def test_signals_reach_the_daemon(number: signal.Signals, name: str) -> None:
 
 
 def test_traps_are_set_before_the_daemon_starts() -> None:
-    # A signal between the two ended the script and left the daemon behind: too short a time to be hit by a test.
+    # A signal between the two ended the script and left the daemon: too short a time for a test to hit.
     text = SCRIPT.read_text(encoding="utf-8")
     traps = [at for at in range(len(text)) if text.startswith("\ntrap ", at)]
     assert len(traps) == 4
