@@ -48,8 +48,8 @@ COMPILED = (
     "vnagent/transport/selector.py",
     "vnagent/transport/tls_connection.py",
     "vnagent/transport/tunnel.py",
-    "vnagent/upstream/kubelet.py",
-    "vnagent/upstream/kubelet_session.py",
+    "vnagent/upstream/pool.py",
+    "vnagent/upstream/session.py",
     "vnagent/workers/usage_table.py",
 )
 

@@ -17,7 +17,7 @@ from vnagent.exchange.refresh import RefreshExchange
 from vnagent.exchange.stream import StreamExchange
 from vnagent.sources.port import PodsOnDemand
 from vnagent.state import AgentState
-from vnagent.upstream.kubelet import UpstreamPool
+from vnagent.upstream.pool import UpstreamPool
 
 # Requests of a tenant for unknown pods, each until the source was read: a second, mostly. A node
 # has 110 pods, few of them new.
@@ -34,7 +34,7 @@ class Dispatcher:
     def __init__(
         self,
         state: AgentState,
-        kubelet: UpstreamPool,
+        pool: UpstreamPool,
         pages: RenderedPages,
         tasks: Tasks,
         *,
@@ -43,7 +43,7 @@ class Dispatcher:
         is_audit_required: bool = True,
     ) -> None:
         self._state = state
-        self._kubelet = kubelet
+        self._pool = pool
         self._pages = pages
         self._tasks = tasks
         self._refreshable = refreshable
@@ -58,7 +58,7 @@ class Dispatcher:
         if request.is_follow and not self._state.try_acquire_log_follow(client.caller):
             client.deny(request, Deny(429, LimitReason.LOG_FOLLOWS))
             return
-        LogExchange(client, self._state, self._kubelet, request, pod).start()
+        LogExchange(client, self._state, self._pool, request, pod).start()
 
     def act(
         self, client: ClientPort, request: Request, decision: Decision, *, is_final: bool = False
@@ -108,7 +108,7 @@ class Dispatcher:
             return
         is_reserved = state.request_log.try_reserve(caller.tenant or "")
         if is_reserved or not self._is_audit_required:
-            StreamExchange(client, state, self._kubelet, stream, pod, is_reserved=is_reserved).start()
+            StreamExchange(client, state, self._pool, stream, pod, is_reserved=is_reserved).start()
         else:
             state.release_tunnel(caller)
             client.deny(stream, Deny(503, "audit-unavailable", must_close=True), retry_after_s=1)

@@ -8,14 +8,14 @@ from daemonkit.metrics import Registry
 from vnagent.sources.configured import ConfiguredSources
 from vnagent.sources.publisher import Publisher
 from vnagent.state import AgentState
-from vnagent.upstream.kubelet import UpstreamPool
+from vnagent.upstream.pool import UpstreamPool
 
 
 def _by_source(values: Mapping[str, float]) -> dict[tuple[str, ...], float]:
     return {(name,): float(value) for name, value in values.items()}
 
 
-def watch_connections(metrics: Registry, state: AgentState, kubelet: UpstreamPool) -> None:
+def watch_connections(metrics: Registry, state: AgentState, pool: UpstreamPool) -> None:
     """Register what a process that serves connections counts. Of several processes these are summed."""
     tasks.add_metric(metrics, lambda: state.busy_count)
     metrics.gauge_function(
@@ -45,12 +45,12 @@ def watch_connections(metrics: Registry, state: AgentState, kubelet: UpstreamPoo
         "vcnode_vnagent_log_follows", "Logs that are followed.", lambda: state.log_follow_count
     )
     metrics.gauge_function(
-        "vcnode_vnagent_kubelet_connections", "Connections to the kubelet.", lambda: kubelet.open_count
+        "vcnode_vnagent_kubelet_connections", "Connections to the kubelet.", lambda: pool.open_count
     )
     metrics.counter_function(
         "vcnode_vnagent_kubelet_handshakes_total",
         "TLS handshakes with the kubelet: full ones, and resumptions of a verified session.",
-        lambda: {("full",): float(kubelet.full_count), ("resumed",): float(kubelet.resumed_count)},
+        lambda: {("full",): float(pool.full_count), ("resumed",): float(pool.resumed_count)},
         ("kind",),
     )
 

@@ -76,8 +76,7 @@ class Service:
         self._audit_log.open()
         self._poller = SocketPoller(loop)
         self._upstream = upstream_of(config, self._poller)
-        self._kubelet = self._upstream.pool
-        self._facts = FactsReader(self._kubelet, self._tasks)
+        self._facts = FactsReader(self._upstream.pool, self._tasks)
         self.state = AgentState(
             poller=self._poller,
             limits=config.limits.limits(),
@@ -89,22 +88,23 @@ class Service:
         if config.state_directory is not None:
             self._saved = SavedState(config.state_directory, self._metrics.state_errors)
             self._saved.prepare()
+        upstream = self._upstream.pool
         self._totals = NodeTotals(lambda: self.state.registry.tenants, self._saved)
         self._pages = PageService(
-            self._kubelet,
+            upstream,
             config.pages.max_age_seconds,
             self._tasks,
             self._totals,
             has_node_figures=config.pages.node_figures is NodeFigures.NODE,
         )
         self._publisher = Publisher(config, self.state, self._saved)
-        self._sources = ConfiguredSources(config, self.state, self._publisher, self._kubelet, self._tasks)
-        live_metrics.watch_connections(self._metrics.registry, self.state, self._kubelet)
+        self._sources = ConfiguredSources(config, self.state, self._publisher, upstream, self._tasks)
+        live_metrics.watch_connections(self._metrics.registry, self.state, upstream)
         live_metrics.watch_sources(self._metrics.registry, self.state, self._publisher, self._sources)
         live_metrics.watch_workers(
-            self._metrics.registry, lambda: 0 if self._pool is None else self._pool.serving_count
+            self._metrics.registry, lambda: 0 if self._workers is None else self._workers.serving_count
         )
-        self._pool: WorkerPool | None = None
+        self._workers: WorkerPool | None = None
         self._server = self._tenant_server(loop)
         self._listener = Listener(
             loop,
@@ -127,7 +127,7 @@ class Service:
             # Only here: a node with one process saves its memory.
             from vnagent.workers.pool import WorkerPool
 
-            self._pool = WorkerPool(
+            self._workers = WorkerPool(
                 config,
                 self.state,
                 self._pages,
@@ -137,10 +137,10 @@ class Service:
                 refreshable=sources.refreshable,
                 are_pods_stale=sources.are_pods_stale,
             )
-            return self._pool
+            return self._workers
         dispatcher = Dispatcher(
             self.state,
-            self._kubelet,
+            self._upstream.pool,
             self._pages,
             self._tasks,
             refreshable=sources.refreshable,
@@ -172,13 +172,13 @@ class Service:
         """
         sources = self._sources.statuses()
         lines = [each.line() for each in sources]
-        lines.extend([self._audit_log.report()] if self._pool is None else self._pool.lines())
+        lines.extend([self._audit_log.report()] if self._workers is None else self._workers.lines())
         lines.extend(self._token_listeners.lines())
         if self.state.is_draining:
             lines.append("draining")
         missing = [*filter(None, (each.wait_reason() for each in sources))]
-        if self._pool is not None:
-            missing.extend(filter(None, (self._pool.wait_reason(),)))
+        if self._workers is not None:
+            missing.extend(filter(None, (self._workers.wait_reason(),)))
         if not self._facts.is_first_read_done:
             missing.append("the kubelet's facts are being read")
         if self.state.is_draining:
@@ -186,17 +186,17 @@ class Service:
         return Readiness(not missing, tuple(lines), "; ".join(missing))
 
     def status(self) -> dict[str, object]:
-        state = self.state
+        state, upstream = self.state, self._upstream.pool
         host, port = self._listener.bound
-        reports = [] if self._pool is None else self._pool.reports()
-        protocols = [self._kubelet.stream_protocols.document(), *(each.stream_protocols for each in reports)]
+        reports = [] if self._workers is None else self._workers.reports()
+        protocols = [upstream.stream_protocols.document(), *(each.stream_protocols for each in reports)]
         return {
             "listen": {"address": host, "port": port},
             "tokenListeners": self._token_listeners.document(),
             "kubelet": {
-                "address": self._kubelet.requests.authority,
+                "address": upstream.requests.authority,
                 "server": self._upstream.server,
-                "connections": self._kubelet.open_count + sum(each.kubelet_connections for each in reports),
+                "connections": upstream.open_count + sum(each.kubelet_connections for each in reports),
                 **self._facts.current().document(),
                 "streamProtocols": merged_protocols(protocols),
             },
@@ -214,7 +214,7 @@ class Service:
             "pods": {"tenants": len(state.index), "notServed": list(state.pod_problems)},
             "connections": len(state.connections) + sum(each.connections for each in reports),
             "tunnels": len(state.tunnels) + sum(each.tunnels for each in reports),
-            "workers": [] if self._pool is None else self._pool.document(),
+            "workers": [] if self._workers is None else self._workers.document(),
             "isDraining": state.is_draining,
         }
 
@@ -235,7 +235,7 @@ class Service:
             self._metrics.registry,
             readiness=self.readiness,
             status=self.status,
-            gather=None if self._pool is None else self._pool.gather,
+            gather=None if self._workers is None else self._workers.gather,
             scrapes=self._config.metrics,
         )
         self._publisher.restore()
@@ -263,15 +263,15 @@ class Service:
 
     async def _wait_for_end(self, life: Lifecycle) -> bool:
         """Wait for the stop signal, or until workers cannot be supervised: then true."""
-        if self._pool is None:
+        if self._workers is None:
             await life.stopping.wait()
             return False
         ends = [
             self._tasks.spawn(event.wait(), name)
-            for event, name in ((life.stopping, "stop"), (self._pool.failed, "failure of workers"))
+            for event, name in ((life.stopping, "stop"), (self._workers.failed, "failure of workers"))
         ]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        return self._pool.failed.is_set()
+        return self._workers.failed.is_set()
 
     def _start_fields(self) -> dict[str, object]:
         host, port = self._listener.bound
@@ -301,8 +301,8 @@ class Service:
         except OSError as error:
             _log.error("audit log cannot be reopened; the old file stays", reason=error)
         self._reloader.request_reload()
-        if self._pool is not None:
-            self._pool.reload()
+        if self._workers is not None:
+            self._workers.reload()
 
     async def _stop(self, manager: ServiceManager) -> None:
         self._listener.stop()
@@ -316,7 +316,7 @@ class Service:
             await self._shell.stop()
             manager.hand_over()
         await self._server.drain(self._config.drain.seconds)
-        self._kubelet.close_idle()
+        self._upstream.pool.close_idle()
         await self._shell.end_tasks()
         self._pages.close()
         if self._saved is not None:

@@ -33,9 +33,9 @@ class DialOrder:
         others = (host for host in self._hosts if host not in failed)
         return next(others, self._hosts[0] if self._hosts else "")
 
-    def has_other(self, failed: Collection[str]) -> bool:
-        """Whether such a request should dial once more."""
-        return len(failed) < MAX_DIALS and any(host not in failed for host in self._hosts)
+    def has_other(self, failed: Collection[str], dial_count: int) -> bool:
+        """Whether such a request, after `dial_count` dials, should dial once more."""
+        return dial_count < MAX_DIALS and any(host not in failed for host in self._hosts)
 
     def move_back(self, host: str) -> None:
         """This address could not be reached: others are dialled before it."""

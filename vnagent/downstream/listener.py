@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from daemonkit import logs
 from vnagent.transport.event_loop import watcher_of
-from vnagent.upstream.kubelet import KEEPALIVE_S
+from vnagent.upstream.pool import KEEPALIVE_S
 
 BACKLOG = 1024
 # So many accepts in one event, of 60 us each; the rest gets its turn after other connections had theirs. With

@@ -14,7 +14,7 @@ from vnagent.core.requests import ContainerLogs
 from vnagent.exchange.port import ClientPort
 from vnagent.state import AgentState
 from vnagent.transport.tls_connection import TlsConnection
-from vnagent.upstream.kubelet import REFUSAL_S, UpstreamConnection, UpstreamPool
+from vnagent.upstream.pool import REFUSAL_S, UpstreamConnection, UpstreamPool
 
 # A kubelet that reads a large log backwards for tailLines may take its time. A quiet followed log
 # sends not even a head, so it has no deadline.
@@ -35,7 +35,6 @@ class LogExchange:
         "_is_sent",
         "_is_started",
         "_is_wrapped",
-        "_kubelet",
         "_pod",
         "_pool",
         "_refusal",
@@ -44,6 +43,7 @@ class LogExchange:
         "_state",
         "_transport",
         "_unwritten",
+        "_upstream",
     )
     is_bounded = False
 
@@ -57,7 +57,7 @@ class LogExchange:
         self._request = request
         self._pod = pod
         self._request_id = state.request_log.next_request_id()
-        self._kubelet: UpstreamConnection | None = None
+        self._upstream: UpstreamConnection | None = None
         self._unwritten = b""
         self._is_counted = request.is_follow  # by the tenant's usage, as a followed log
         self._is_started = False
@@ -69,7 +69,7 @@ class LogExchange:
     def start(self) -> None:
         self._client.exchange = self
         pool = self._pool
-        self._kubelet = pool.acquire(
+        self._upstream = pool.acquire(
             self,
             pool.requests.logs(self._request, self._pod),
             timeout_s=None if self._request.is_follow else LOG_HEAD_S,
@@ -80,19 +80,19 @@ class LogExchange:
     # ---- the kubelet's side
 
     def on_response(self, head: ResponseHead) -> None:
-        kubelet, state = self._kubelet, self._state
-        if kubelet is None:
+        upstream, state = self._upstream, self._state
+        if upstream is None:
             return
         if head.status >= 400:
             self._refusal = KubeletRefusal(head)
-            kubelet.set_deadline(REFUSAL_S)
+            upstream.set_deadline(REFUSAL_S)
             return
         if head.status != 200 or head.fields.get(b"content-encoding") not in {None, b"identity"}:
-            kubelet.abort()
+            upstream.abort()
             self.on_failure(f"{self._pool.requests.hop}-malformed")
             return
         if not self._request.is_follow:
-            kubelet.set_deadline(None)  # the client reads at its own pace
+            upstream.set_deadline(None)  # the client reads at its own pace
         self._is_started = True
         self._is_chunked = head.is_chunked
         self._is_wrapped = not head.is_chunked and head.content_length is None
@@ -102,8 +102,8 @@ class LogExchange:
 
     def on_body(self, data: memoryview) -> None:
         if self._refusal is not None:
-            if self._refusal.feed(data) and self._kubelet is not None:
-                self._kubelet.abort()
+            if self._refusal.feed(data) and self._upstream is not None:
+                self._upstream.abort()
                 self._answer_refusal(self._refusal)
             return
         if self._is_wrapped:
@@ -122,11 +122,11 @@ class LogExchange:
             self._write()
             transport = self._transport
             transport.flush()
-            if transport.await_if_congested() and self._kubelet is not None:
-                self._kubelet.pause()
+            if transport.await_if_congested() and self._upstream is not None:
+                self._upstream.pause()
 
     def on_response_end(self) -> None:
-        self._kubelet = None
+        self._upstream = None
         if self._refusal is not None:
             self._answer_refusal(self._refusal)
             return
@@ -147,7 +147,7 @@ class LogExchange:
         self._client.finish(is_close=False)
 
     def on_failure(self, reason: str) -> None:
-        self._kubelet = None
+        self._upstream = None
         if self._is_sent:
             self._transport.flush()
             self._client.abort()  # which cancels this
@@ -183,14 +183,14 @@ class LogExchange:
     # ---- the client's side
 
     def on_client_writable(self) -> None:
-        if self._kubelet is not None:
-            self._kubelet.resume()
+        if self._upstream is not None:
+            self._upstream.resume()
 
     def cancel(self) -> None:
         self._release()
-        kubelet, self._kubelet = self._kubelet, None
-        if kubelet is not None:
-            kubelet.abort()
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            upstream.abort()
         if not self._is_sent:
             client, log = self._client, self._state.request_log
             log.record(client.caller, self._request, "client-left", 499, self._request_id, client.begun_s)

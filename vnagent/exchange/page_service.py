@@ -27,8 +27,8 @@ from vnagent.core.requests import PageRequest
 from vnagent.exchange.node_totals import NodeTotals
 from vnagent.pages import page as pages
 from vnagent.pages.page import PageError, View
-from vnagent.upstream.kubelet import UpstreamPool
 from vnagent.upstream.page_fetch import INLINE_BYTES, FetchError, SplitList, fetch_list, fetch_page
+from vnagent.upstream.pool import UpstreamPool
 
 # Threads that parse and render. They share the interpreter with the loop, so more would not be faster.
 # With two, a neighbour's page does not wait for a tenant's large one.
@@ -141,14 +141,14 @@ class PageService:
 
     def __init__(
         self,
-        kubelet: UpstreamPool,
+        upstream: UpstreamPool,
         max_age_s: float,
         tasks: Tasks,
         totals: NodeTotals,
         *,
         has_node_figures: bool = False,
     ) -> None:
-        self._kubelet = kubelet
+        self._upstream = upstream
         self._max_age_s = max_age_s
         self._tasks = tasks
         self._totals = totals
@@ -215,7 +215,7 @@ class PageService:
         return queue
 
     def _now_s(self) -> float:
-        return self._kubelet.poller.loop.time()
+        return self._upstream.poller.loop.time()
 
     async def _enter(self, queue: _TenantQueue) -> None:
         """Take the queue's lock, and wait until the tenant's pages are within their rate."""
@@ -234,11 +234,11 @@ class PageService:
         if size <= INLINE_BYTES:
             return call(*values)
         # A thread cannot be stopped: it keeps the queue until it ends, also if the client leaves.
-        queue.running = self._kubelet.poller.loop.run_in_executor(self._pool, call, *values)
+        queue.running = self._upstream.poller.loop.run_in_executor(self._pool, call, *values)
         return await asyncio.shield(queue.running)
 
     async def _in_thread(self, call: Callable[..., Any], *values: Any) -> Any:
-        return await self._kubelet.poller.loop.run_in_executor(self._pool, call, *values)
+        return await self._upstream.poller.loop.run_in_executor(self._pool, call, *values)
 
     async def _shared_read(
         self, page: PageRequest, kind: pages.PageKind[Any], index: Callable[[], OwnerIndex]
@@ -276,14 +276,14 @@ class PageService:
 
     async def _fetch(self, path: str, kind: pages.PageKind[Any]) -> _Read:
         if kind.collector is None:
-            raw = await fetch_page(self._kubelet, path)
+            raw = await fetch_page(self._upstream, path)
         else:
-            listed = await fetch_list(self._kubelet, path, kind.collector())
+            listed = await fetch_list(self._upstream, path, kind.collector())
             if isinstance(listed, SplitList):
                 return _Read(listed.value, listed.size)
             raw = listed.page
         if len(raw) > INLINE_BYTES:
-            return await self._kubelet.poller.loop.run_in_executor(self._pool, _parse, kind, raw)
+            return await self._upstream.poller.loop.run_in_executor(self._pool, _parse, kind, raw)
         return _parse(kind, raw)
 
 

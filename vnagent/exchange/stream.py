@@ -15,7 +15,7 @@ from vnagent.core.requests import Stream
 from vnagent.exchange.port import ClientPort
 from vnagent.state import AgentState
 from vnagent.transport.tunnel import Tunnel
-from vnagent.upstream.kubelet import REFUSAL_S, UpstreamConnection, UpstreamPool
+from vnagent.upstream.pool import REFUSAL_S, UpstreamConnection, UpstreamPool
 
 # The container runtime's stream server gives up after 30 s (its StreamCreationTimeout).
 UPGRADE_S = 30.0
@@ -27,13 +27,13 @@ class StreamExchange:
     __slots__ = (
         "_client",
         "_is_reserved",
-        "_kubelet",
         "_pod",
         "_pool",
         "_refusal",
         "_request",
         "_request_id",
         "_state",
+        "_upstream",
     )
     is_bounded = True
 
@@ -54,14 +54,14 @@ class StreamExchange:
         self._request = request
         self._pod = pod
         self._request_id = state.request_log.next_request_id()
-        self._kubelet: UpstreamConnection | None = None
+        self._upstream: UpstreamConnection | None = None
         self._refusal: KubeletRefusal | None = None
         self._is_reserved = is_reserved
 
     def start(self) -> None:
         self._client.exchange = self
         pool = self._pool
-        self._kubelet = pool.acquire(
+        self._upstream = pool.acquire(
             self,
             pool.requests.stream(self._request, self._pod),
             timeout_s=UPGRADE_S,
@@ -72,26 +72,26 @@ class StreamExchange:
     # ---- the kubelet's side
 
     def on_response(self, head: ResponseHead) -> None:
-        kubelet = self._kubelet
-        if kubelet is None:
+        upstream = self._upstream
+        if upstream is None:
             return
         if head.status >= 400:
             self._refusal = KubeletRefusal(head)
-            kubelet.set_deadline(REFUSAL_S)
+            upstream.set_deadline(REFUSAL_S)
             return
         switching = replies.switching_head(self._request, head, self._request_id)
         if head.status != 101 or switching is None:
-            kubelet.abort()
+            upstream.abort()
             self.on_failure(f"{self._pool.requests.hop}-refused-upgrade")
             return
-        self._kubelet = None
+        self._upstream = None
         self._pool.stream_protocols.accepted(self._request, head)
-        self._open_tunnel(kubelet, switching)
+        self._open_tunnel(upstream, switching)
 
-    def _open_tunnel(self, kubelet: UpstreamConnection, switching: bytes) -> None:
+    def _open_tunnel(self, connection: UpstreamConnection, switching: bytes) -> None:
         client, state = self._client, self._state
         caller, downstream = client.caller, client.transport
-        upstream, early = kubelet.take_transport()
+        upstream, early = connection.take_transport()
         client.exchange = None
         self._record(OWNED, 101)
         state.tunnels.add(Tunnel(downstream, upstream, caller, client.identity, state.on_tunnel_close))
@@ -106,15 +106,15 @@ class StreamExchange:
         client.release()
 
     def on_body(self, data: memoryview) -> None:
-        if self._refusal is not None and self._refusal.feed(data) and self._kubelet is not None:
-            self._kubelet.abort()
+        if self._refusal is not None and self._refusal.feed(data) and self._upstream is not None:
+            self._upstream.abort()
             self.on_response_end()
 
     def on_batch_end(self) -> None:
         """Nothing is relayed before the upgrade."""
 
     def on_response_end(self) -> None:
-        self._kubelet = None
+        self._upstream = None
         refusal = self._refusal
         if refusal is None:
             self.on_failure(f"{self._pool.requests.hop}-malformed")
@@ -131,7 +131,7 @@ class StreamExchange:
         self._refuse(*found)
 
     def on_failure(self, reason: str) -> None:
-        self._kubelet = None
+        self._upstream = None
         self._refuse(replies.failure_status(reason), reason, None)
 
     def _refuse(self, status: int, reason: str, text: str | None, protocols: str | None = None) -> None:
@@ -164,8 +164,8 @@ class StreamExchange:
         """Nothing is relayed before the upgrade."""
 
     def cancel(self) -> None:
-        kubelet, self._kubelet = self._kubelet, None
-        if kubelet is not None:
-            kubelet.abort()
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            upstream.abort()
         self._state.release_tunnel(self._client.caller)
         self._record("client-left", 499)

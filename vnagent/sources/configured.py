@@ -17,7 +17,7 @@ from vnagent.sources.port import RefreshablePods, RunningSource, Source
 from vnagent.sources.publisher import PODS, TENANTS, Publisher
 from vnagent.state import AgentState
 from vnagent.tenants.reading import TenantsReading
-from vnagent.upstream.kubelet import UpstreamPool
+from vnagent.upstream.pool import UpstreamPool
 
 CONFIRM_S = 5.0
 # An `rm` of thousands of files takes a tenth of it; a removed tenant's connections end within 5 s.
@@ -34,7 +34,7 @@ class ConfiguredSources:
         config: VnAgentConfiguration,
         state: AgentState,
         publisher: Publisher,
-        kubelet: UpstreamPool,
+        pool: UpstreamPool,
         tasks: Tasks,
     ) -> None:
         self._config = config
@@ -46,7 +46,7 @@ class ConfiguredSources:
         self._running: dict[str, RunningSource] = {}
         self._directory: TenantDirectory | None = None
         self.refreshable: RefreshablePods | None = None
-        self.reloadables = (*self._tenant_files(), *self._node_pods(kubelet))
+        self.reloadables = (*self._tenant_files(), *self._node_pods(pool))
 
     def _tenant_files(self) -> tuple[Reloadable, ...]:
         if self._config.tenants.directory is None:
@@ -56,7 +56,7 @@ class ConfiguredSources:
         self._sources[TENANTS] = directory.confirmation
         return (Reloadable(TENANTS, directory.poll, lambda: self._read_tenants(directory)),)
 
-    def _node_pods(self, kubelet: UpstreamPool) -> tuple[Reloadable, ...]:
+    def _node_pods(self, pool: UpstreamPool) -> tuple[Reloadable, ...]:
         pods = self._config.pods
         if pods.file is not None:
             pod_list = PodListFile(pods.file, self._policy, self._now)
@@ -64,7 +64,7 @@ class ConfiguredSources:
             return (Reloadable(PODS, pod_list.poll, lambda: self._read_pods(pod_list)),)
         if pods.source is PodSource.KUBELET:
             publish = self._publisher.publish_pods
-            source = KubeletPods(kubelet, self._policy, pods.interval_seconds, self._tasks, publish)
+            source = KubeletPods(pool, self._policy, pods.interval_seconds, self._tasks, publish)
             self.refreshable = self._sources[PODS] = self._running[PODS] = source
             return (Reloadable(PODS, lambda: False, lambda: _read_kubelet(source)),)
         return ()

@@ -13,8 +13,8 @@ from vnagent.core.source_status import Failure
 from vnagent.pages.page import PageError
 from vnagent.pages.podlist import OwnedPods, OwnedPodsCollector, owned_pods
 from vnagent.sources.port import Confirmation, PublishPods
-from vnagent.upstream.kubelet import UpstreamPool
 from vnagent.upstream.page_fetch import INLINE_BYTES, FetchError, SplitList, fetch_list
+from vnagent.upstream.pool import UpstreamPool
 
 # Requests for unknown names share the next read, so that they cause no stream of reads. It begins after
 # twenty times the duration of the last one: these reads take 1/20 of the time, and a list of 110 pods of
@@ -54,13 +54,13 @@ class KubeletPods:
 
     def __init__(
         self,
-        kubelet: UpstreamPool,
+        pool: UpstreamPool,
         policy: ContainerPolicy,
         interval_s: float,
         tasks: Tasks,
         publish: PublishPods,
     ) -> None:
-        self._kubelet = kubelet
+        self._pool = pool
         self._policy = policy
         self._interval_s = interval_s
         self._tasks = tasks
@@ -77,7 +77,7 @@ class KubeletPods:
         self._is_failing = False
 
     def _now(self) -> float:
-        return self._kubelet.poller.loop.time()
+        return self._pool.poller.loop.time()
 
     def age_s(self) -> float | None:
         return self._confirmation.age_s()
@@ -88,7 +88,7 @@ class KubeletPods:
     async def refresh(self) -> bool:
         """Wait for a read that begins from now on; return whether it succeeded within `REFRESH_S`."""
         if self._awaited is None:
-            self._awaited = self._kubelet.poller.loop.create_future()
+            self._awaited = self._pool.poller.loop.create_future()
             self._tasks.spawn(self._begin_when_due(), "pods refresh")
         try:
             async with asyncio.timeout(REFRESH_S):
@@ -155,7 +155,7 @@ class KubeletPods:
 
     async def _read_list(self) -> tuple[OwnedPods | None, int | None]:
         """The pods, and a digest of a short list; None for the published digest."""
-        listed = await fetch_list(self._kubelet, "/pods", OwnedPodsCollector(self._policy))
+        listed = await fetch_list(self._pool, "/pods", OwnedPodsCollector(self._policy))
         if isinstance(listed, SplitList):
             return listed.value, None
         # Most reads find no change. CPython's siphash is keyed, and a collision would only
@@ -179,7 +179,7 @@ class KubeletPods:
         failure = error.reason.partition("-")[2] if isinstance(error, FetchError) else ""
         cause = _CAUSES.get(failure, Cause.OTHER)
         text = TEXTS.get(message, message)
-        requests = self._kubelet.requests
+        requests = self._pool.requests
         self._confirmation.fail(
             _HOPS[requests.hop].fault(cause, f"/pods: {text}", f"https://{requests.authority}")
         )

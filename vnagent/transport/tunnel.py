@@ -25,32 +25,32 @@ class Tunnel:
     A node has hundreds of tunnels for hours, so each is small.
     """
 
-    __slots__ = ("_client", "_kubelet", "_on_close", "caller", "identity")
+    __slots__ = ("_client", "_on_close", "_upstream", "caller", "identity")
 
     def __init__(
         self,
         client: TlsConnection,
-        kubelet: TlsConnection,
+        upstream: TlsConnection,
         caller: Caller,
         identity: object,
         on_close: Callable[["Tunnel"], None],
     ) -> None:
         self._client = client
-        self._kubelet = kubelet
+        self._upstream = upstream
         self._on_close: Callable[[Tunnel], None] | None = on_close
         self.caller = caller
         self.identity = identity
-        client.deadline = kubelet.deadline = None  # the kubelet cuts at 4 h; we never do
-        client.set_handler(_TunnelSide(client, kubelet, self, is_client=True))
-        kubelet.set_handler(_TunnelSide(kubelet, client, self, is_client=False))
+        client.deadline = upstream.deadline = None  # the kubelet cuts at 4 h; we never do
+        client.set_handler(_TunnelSide(client, upstream, self, is_client=True))
+        upstream.set_handler(_TunnelSide(upstream, client, self, is_client=False))
 
-    def kubelet_ended(self) -> None:
+    def upstream_ended(self) -> None:
         """The kubelet has ended. The client reads the rest at its own pace (`kubectl exec ... | less`); until
         then the tunnel counts as the tenant's."""
         if self._on_close is None or not self._client.has_unsent:
             self.close()
             return
-        self._kubelet.close()
+        self._upstream.close()
         self._client.set_handler(_Tail(self, self._client))
         self._client.await_drain(TAIL_S)
 
@@ -59,7 +59,7 @@ class Tunnel:
         if self._on_close is None:
             return
         on_close, self._on_close = self._on_close, None
-        self._kubelet.close()
+        self._upstream.close()
         self._client.close()
         on_close(self)
 
@@ -68,7 +68,7 @@ class Tunnel:
         if self._on_close is None:
             return
         on_close, self._on_close = self._on_close, None
-        self._kubelet.abort()
+        self._upstream.abort()
         self._client.abort()
         on_close(self)
 
@@ -102,7 +102,7 @@ class _TunnelSide:
         if self._is_client:
             self._tunnel.close()
         else:
-            self._tunnel.kubelet_ended()
+            self._tunnel.upstream_ended()
 
     def on_deadline(self) -> None:
         """Data of a client that has left has a deadline."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The node's kubelet: connection pool, TLS session, page fetch."""
+"""The server upstream, the kubelet or the super API server: connection pool, TLS session, page fetch."""

@@ -14,7 +14,7 @@ from vnagent.core.apiserver_request import ApiserverRequests
 from vnagent.reload import Reloadable
 from vnagent.transport.poller import SocketPoller
 from vnagent.trust import kubelet_context
-from vnagent.upstream.kubelet import UpstreamAddress, UpstreamPool
+from vnagent.upstream.pool import UpstreamAddress, UpstreamPool
 
 if TYPE_CHECKING:
     from vnagent.upstream.apiserver import ApiserverAccess

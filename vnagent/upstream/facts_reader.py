@@ -8,8 +8,8 @@ import asyncio
 
 from daemonkit.tasks import Tasks
 from vnagent.core.kubelet_facts import KubeletFacts, configured_of, gates_of, version_of
-from vnagent.upstream.kubelet import UpstreamPool
 from vnagent.upstream.page_fetch import FetchError, fetch_page
+from vnagent.upstream.pool import UpstreamPool
 
 # Of the facts that /status shows. A kubelet is upgraded a few times a year.
 MAX_AGE_S = 600.0

@@ -10,7 +10,7 @@ from vnagent.core.framing import Unchunker
 from vnagent.core.head import ResponseHead
 from vnagent.core.list_splitter import Item, ListSplitter, SplitError
 from vnagent.pages.page import Collector, PageError
-from vnagent.upstream.kubelet import UpstreamConnection, UpstreamPool
+from vnagent.upstream.pool import UpstreamConnection, UpstreamPool
 
 # Above this size a page is parsed and rendered in a thread, so that the loop goes on with streams.
 INLINE_BYTES = 128 * 1024
@@ -47,7 +47,7 @@ class _PageFetch:
         self._parts: list[bytes] = []
         self.size = 0
         self._is_chunked = False
-        self.kubelet: UpstreamConnection | None = None
+        self.connection: UpstreamConnection | None = None
 
     def on_response(self, head: ResponseHead) -> None:
         if head.status in {401, 403}:
@@ -73,7 +73,7 @@ class _PageFetch:
         self._parts.append(bytes(data))
 
     def on_response_end(self) -> None:
-        self.kubelet = None  # back in the pool, and perhaps in use again
+        self.connection = None  # back in the pool, and perhaps in use again
         if not self.done.done():
             self._end()
 
@@ -88,14 +88,14 @@ class _PageFetch:
         self._fail(FetchError(reason))
 
     def _fail(self, error: Exception) -> None:
-        self.kubelet = None
+        self.connection = None
         if not self.done.done():
             self.done.set_exception(error)
 
     def abort(self) -> None:
-        if self.kubelet is not None:
-            self.kubelet.abort()
-            self.kubelet = None
+        if self.connection is not None:
+            self.connection.abort()
+            self.connection = None
 
     def _give_up_for(self, failure: str) -> None:
         self._give_up(FetchError(f"{self._hop}-{failure}"))
@@ -119,8 +119,8 @@ class _ListFetch(_PageFetch):
 
     def on_response(self, head: ResponseHead) -> None:
         super().on_response(head)
-        if self.kubelet is not None:
-            self.kubelet.set_deadline(LIST_S)
+        if self.connection is not None:
+            self.connection.set_deadline(LIST_S)
 
     def _max_bytes(self) -> int:
         return MAX_LIST_BYTES
@@ -197,7 +197,7 @@ async def fetch_list(
 
 
 async def _send(pool: UpstreamPool, path: str, fetch: _PageFetch, timeout_s: float) -> bytes:
-    fetch.kubelet = pool.acquire(fetch, pool.requests.page(path), timeout_s=FETCH_S, is_upgrade=False)
+    fetch.connection = pool.acquire(fetch, pool.requests.page(path), timeout_s=FETCH_S, is_upgrade=False)
     try:
         async with asyncio.timeout(timeout_s):
             return await fetch.done

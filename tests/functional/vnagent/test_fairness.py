@@ -41,7 +41,7 @@ from vnagent.state import AgentState
 from vnagent.transport.handler import NO_USAGE
 from vnagent.transport.poller import CALLS, SHARED_EVENTS, TENANT_EVENTS, PollGroup, SocketPoller
 from vnagent.transport.tls_connection import TlsConnection
-from vnagent.upstream.kubelet import ResponseHandler, UpstreamAddress, UpstreamPool
+from vnagent.upstream.pool import ResponseHandler, UpstreamAddress, UpstreamPool
 
 
 class CountingAgent(SimpleNamespace):

@@ -13,8 +13,8 @@ from devkit.kubelet.pods import FakePod, page_for
 from vnagent.core.head import parse_response_head
 from vnagent.core.kubelet_facts import StreamProtocols
 from vnagent.core.kubelet_request import KubeletRequests
-from vnagent.upstream.kubelet import ResponseHandler, UpstreamAddress, UpstreamPool
 from vnagent.upstream.page_fetch import FETCH_S, LIST_S
+from vnagent.upstream.pool import ResponseHandler, UpstreamAddress, UpstreamPool
 
 ADDRESS = UpstreamAddress("127.0.0.1", 10250, "node-1")
 

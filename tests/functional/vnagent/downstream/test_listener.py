@@ -11,7 +11,7 @@ import pytest
 from tests.waiting import holds_within
 from vnagent.downstream.listener import READY_BY_ACCEPT, Listener
 from vnagent.transport.event_loop import AgentLoop, watcher_of
-from vnagent.upstream.kubelet import KEEPALIVE_S
+from vnagent.upstream.pool import KEEPALIVE_S
 
 
 async def accepted(taken: list[socket.socket], count: int) -> None:

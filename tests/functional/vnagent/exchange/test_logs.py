@@ -13,7 +13,7 @@ from vnagent.core.requests import ContainerLogs
 from vnagent.exchange.logs import LogExchange
 from vnagent.exchange.port import ClientPort
 from vnagent.state import AgentState
-from vnagent.upstream.kubelet import UpstreamPool
+from vnagent.upstream.pool import UpstreamPool
 
 
 def _relayed(pieces: list[bytes]) -> list[bytes]:

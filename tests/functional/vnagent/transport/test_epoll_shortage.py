@@ -21,7 +21,7 @@ from vnagent.downstream.handshakes import Handshakes
 from vnagent.metrics import AgentMetrics
 from vnagent.state import AgentState
 from vnagent.transport.poller import SocketPoller
-from vnagent.upstream.kubelet import UpstreamAddress, UpstreamPool
+from vnagent.upstream.pool import UpstreamAddress, UpstreamPool
 
 
 def state_with_context(poller: SocketPoller, directory: Path) -> AgentState:

@@ -20,8 +20,8 @@ from tests.unit.vnagent.upstream.fake_transports import ResponseRecorder
 from tests.waiting import until
 from vnagent.core.head import ResponseHead
 from vnagent.transport.poller import SocketPoller
-from vnagent.upstream.kubelet import UpstreamAddress, UpstreamPool
 from vnagent.upstream.page_fetch import FETCH_S, FetchError, fetch_page
+from vnagent.upstream.pool import UpstreamAddress, UpstreamPool
 
 pytestmark = pytest.mark.asyncio
 

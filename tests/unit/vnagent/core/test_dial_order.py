@@ -34,10 +34,11 @@ def test_two_failures_of_one_address_leave_the_next_one_first() -> None:
 def test_a_request_dials_few_addresses() -> None:
     order = DialOrder(HOSTS)
     failed: list[str] = []
-    while order.has_other(failed):
+    while order.has_other(failed, len(failed)):
         failed.append(order.next_host(failed))
     assert failed == [*HOSTS[:MAX_DIALS]]
-    assert not DialOrder(HOSTS[:1]).has_other(HOSTS[:1])
+    assert not order.has_other([], MAX_DIALS)  # of one address, dialled again without its session
+    assert not DialOrder(HOSTS[:1]).has_other(HOSTS[:1], 1)
 
 
 def test_an_only_address_is_dialled_again() -> None:

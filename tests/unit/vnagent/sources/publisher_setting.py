@@ -22,7 +22,7 @@ from vnagent.sources.publisher import Publisher
 from vnagent.state import AgentState
 from vnagent.transport.poller import SocketPoller
 from vnagent.trust import spiffe_trust
-from vnagent.upstream.kubelet import UpstreamPool
+from vnagent.upstream.pool import UpstreamPool
 
 SERVING = Authority.create("serving")
 

@@ -9,8 +9,8 @@ from vnagent.core.head import ResponseHead
 from vnagent.core.upstream_request import UpstreamRequests
 from vnagent.transport.poller import PollGroup, SocketPoller
 from vnagent.transport.tls_connection import TlsConnection
-from vnagent.upstream.kubelet import UpstreamAddress, UpstreamConnection, UpstreamPool
-from vnagent.upstream.kubelet_session import KubeletSession
+from vnagent.upstream.pool import UpstreamAddress, UpstreamConnection, UpstreamPool
+from vnagent.upstream.session import UpstreamSession
 
 ADDRESS = UpstreamAddress("127.0.0.1", 10250, "node-1")
 GET, POST = b"GET /pods HTTP/1.1\r\n\r\n", b"POST /exec HTTP/1.1\r\n\r\n"
@@ -52,7 +52,7 @@ class FakeTransport:
         self.is_open = False
 
 
-class FakeSession(KubeletSession):
+class FakeSession(UpstreamSession):
     """Records each call, and when the chain of a kept session was verified.
 
     It has no state that could differ from the real one's: it never offers a session.

@@ -22,7 +22,7 @@ from tests.waiting import holds_within, wait_until
 from vnagent.core.head import ResponseHead
 from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tls_connection import TlsConnection
-from vnagent.upstream.kubelet import UpstreamAddress, UpstreamConnection, UpstreamPool
+from vnagent.upstream.pool import UpstreamAddress, UpstreamConnection, UpstreamPool
 
 
 @pytest.fixture

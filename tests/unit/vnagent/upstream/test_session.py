@@ -11,8 +11,8 @@ from daemonkit.tls.client_session import ClientSession
 from daemonkit.tls.contexts import TlsError, verified_chain
 from devkit.pki import Authority
 from tenancy import x509
-from vnagent.upstream import kubelet_session
-from vnagent.upstream.kubelet_session import REFUSED_S, VERIFIED_S, KubeletSession
+from vnagent.upstream import session as upstream_session
+from vnagent.upstream.session import REFUSED_S, VERIFIED_S, UpstreamSession
 
 NAME = "node-1"
 # The loop's clock.
@@ -59,7 +59,7 @@ def connected(
 
 
 def test_a_session_is_resumed_until_its_validity_ends() -> None:
-    server, client, kept = server_context(), client_context(), KubeletSession(lambda: WALL_S)
+    server, client, kept = server_context(), client_context(), UpstreamSession(lambda: WALL_S)
     assert kept.current(NOW_S) is None
     kept.keep(connected(server, client), NOW_S, NOW_S)
     session = kept.current(NOW_S + VERIFIED_S - 1)
@@ -70,7 +70,7 @@ def test_a_session_is_resumed_until_its_validity_ends() -> None:
 
 def test_validity_counts_from_the_verification() -> None:
     """A connection may have stood for long before it became a stream."""
-    server, client, kept = server_context(), client_context(), KubeletSession(lambda: WALL_S)
+    server, client, kept = server_context(), client_context(), UpstreamSession(lambda: WALL_S)
     kept.keep(connected(server, client), NOW_S - VERIFIED_S, NOW_S)
     assert kept.current(NOW_S) is None
     kept.keep(connected(server, client), NOW_S - VERIFIED_S + 1, NOW_S)
@@ -80,10 +80,10 @@ def test_validity_counts_from_the_verification() -> None:
 
 def test_the_session_of_a_resumed_connection_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the chain would never be verified again. Nor where OpenSSL calls the former chain verified."""
-    server, client, kept = server_context(), client_context(), KubeletSession(lambda: WALL_S)
+    server, client, kept = server_context(), client_context(), UpstreamSession(lambda: WALL_S)
     first = connected(server, client)
     chain = verified_chain(first)
-    monkeypatch.setattr(kubelet_session, "verified_chain", lambda _: chain)
+    monkeypatch.setattr(upstream_session, "verified_chain", lambda _: chain)
     kept.keep(first, NOW_S, NOW_S)
     later_s = NOW_S + VERIFIED_S
     kept.keep(connected(server, client, ClientSession.of(first)), later_s, later_s)
@@ -99,26 +99,26 @@ def test_a_session_ends_with_the_first_expiry_in_its_chain(what: str) -> None:
     assert (leaf_expires_in_s < authority_expires_in_s) is (what == "leaf")
     left_s = 60.0
     wall_s = WALL_S + min(leaf_expires_in_s, authority_expires_in_s) - left_s
-    kept = KubeletSession(lambda: wall_s)
+    kept = UpstreamSession(lambda: wall_s)
     kept.keep(connected(server_context(expires_in_s=leaf_expires_in_s), client_context()), NOW_S, NOW_S)
     # A certificate's time is in whole seconds.
     assert kept.current(NOW_S + left_s - 2) is not None
     assert kept.current(NOW_S + left_s) is None
 
 
-def usable_at(kept: KubeletSession, now_s: float) -> ClientSession | None:
+def usable_at(kept: UpstreamSession, now_s: float) -> ClientSession | None:
     """The session that is offered after a stream that began now with a full handshake."""
     kept.keep(connected(server_context(), client_context()), now_s, now_s)
     return kept.current(now_s)
 
 
-def session_of(kept: KubeletSession, now_s: float) -> ClientSession:
+def session_of(kept: UpstreamSession, now_s: float) -> ClientSession:
     session = usable_at(kept, now_s)
     assert session is not None
     return session
 
 
-def refused_for_s(kept: KubeletSession, now_s: float, *, is_confirmed: bool = False) -> float:
+def refused_for_s(kept: UpstreamSession, now_s: float, *, is_confirmed: bool = False) -> float:
     """How long none is kept after the session of `now_s` was refused."""
     session = session_of(kept, now_s)
     if is_confirmed:
@@ -131,14 +131,14 @@ def refused_for_s(kept: KubeletSession, now_s: float, *, is_confirmed: bool = Fa
 
 
 def test_after_a_refusal_another_session_is_kept_later() -> None:
-    kept = KubeletSession(lambda: WALL_S)
+    kept = UpstreamSession(lambda: WALL_S)
     assert refused_for_s(kept, NOW_S) == REFUSED_S
     assert refused_for_s(kept, NOW_S + 2 * VERIFIED_S) == 2 * REFUSED_S
     assert refused_for_s(kept, NOW_S + 4 * VERIFIED_S, is_confirmed=True) == REFUSED_S
 
 
 def test_a_confirmed_session_is_refused_at_the_second_doubt() -> None:
-    kept = KubeletSession(lambda: WALL_S)
+    kept = UpstreamSession(lambda: WALL_S)
     session = session_of(kept, NOW_S)
     for _ in range(2):
         kept.confirm(session)
@@ -152,7 +152,7 @@ def test_a_confirmed_session_is_refused_at_the_second_doubt() -> None:
 
 
 def test_reports_on_an_old_session_do_not_affect_the_new_one() -> None:
-    kept = KubeletSession(lambda: WALL_S)
+    kept = UpstreamSession(lambda: WALL_S)
     first = session_of(kept, NOW_S)
     kept.refuse(first, NOW_S)
     now_s = NOW_S + REFUSED_S
@@ -171,13 +171,13 @@ def test_a_chain_with_unreadable_validity_keeps_no_session(monkeypatch: pytest.M
         raise x509.CertificateError("not a certificate")
 
     monkeypatch.setattr(x509, "validity", validity)
-    kept = KubeletSession(lambda: WALL_S)
+    kept = UpstreamSession(lambda: WALL_S)
     kept.keep(connected(server_context(), client_context()), NOW_S, NOW_S)
     assert kept.current(NOW_S) is None
 
 
 def test_a_session_is_refused_once_by_many_connections() -> None:
-    kept = KubeletSession(lambda: WALL_S)
+    kept = UpstreamSession(lambda: WALL_S)
     session = session_of(kept, NOW_S)
     for _ in range(8):
         kept.refuse(session, NOW_S)
@@ -185,7 +185,7 @@ def test_a_session_is_refused_once_by_many_connections() -> None:
 
 
 def test_a_kubelet_that_never_resumes_is_tried_less_often() -> None:
-    kept, now_s, tried_at_s = KubeletSession(lambda: WALL_S), NOW_S, []
+    kept, now_s, tried_at_s = UpstreamSession(lambda: WALL_S), NOW_S, []
     while now_s < NOW_S + 6 * VERIFIED_S:
         session = usable_at(kept, now_s)
         if session is not None:
@@ -199,13 +199,13 @@ def test_a_session_with_an_unreadable_chain_is_not_kept(monkeypatch: pytest.Monk
     def fail(_: ssl.SSLObject) -> list[bytes]:
         raise TlsError("no chain")
 
-    monkeypatch.setattr(kubelet_session, "verified_chain", fail)
-    assert usable_at(KubeletSession(lambda: WALL_S), NOW_S) is None
+    monkeypatch.setattr(upstream_session, "verified_chain", fail)
+    assert usable_at(UpstreamSession(lambda: WALL_S), NOW_S) is None
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_without_tls_1_3_tickets_no_session_is_kept(version: ssl.TLSVersion) -> None:
-    server, client, kept = server_context(tickets=0), client_context(), KubeletSession(lambda: WALL_S)
+    server, client, kept = server_context(tickets=0), client_context(), UpstreamSession(lambda: WALL_S)
     server.maximum_version = version
     kept.keep(connected(server, client), NOW_S, NOW_S)
     assert kept.current(NOW_S) is None

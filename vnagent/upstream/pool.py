@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from daemonkit.tls.client_session import ClientSession, clear_errors
-from vnagent.core.dial_order import MAX_DIALS, DialOrder
+from vnagent.core.dial_order import DialOrder
 from vnagent.core.framing import Body, FramingError, body_of
 from vnagent.core.head import END_OF_HEAD, HeadError, ResponseHead, find_head, parse_response_head
 from vnagent.core.kubelet_facts import StreamProtocols
@@ -25,7 +25,7 @@ from vnagent.transport.cipher import Cipher
 from vnagent.transport.handler import EndReason
 from vnagent.transport.poller import PollGroup, SocketPoller
 from vnagent.transport.tls_connection import TlsConnection
-from vnagent.upstream.kubelet_session import KubeletSession
+from vnagent.upstream.session import UpstreamSession
 
 # The kubelet drops an idle connection after 90 s (Go's IdleTimeout); vn-agent must be first.
 IDLE_S = 60.0
@@ -374,7 +374,7 @@ class UpstreamPool:
         self.requests: UpstreamRequests = requests or KubeletRequests(address.authority)
         self.stream_protocols = StreamProtocols()
         self._context = context
-        self._session = KubeletSession(time.time)
+        self._session = UpstreamSession(time.time)
         # Completed handshakes: with the kubelet's certificates verified, and resumed.
         self.full_count = self.resumed_count = 0
         self.generation = 0
@@ -412,7 +412,7 @@ class UpstreamPool:
         self.move(address)
         self.requests = requests
         self._context = context
-        self._session = KubeletSession(time.time)
+        self._session = UpstreamSession(time.time)
         self.generation += 1
         self.close_idle()
 
@@ -431,7 +431,7 @@ class UpstreamPool:
         """Its address could not be reached: others are dialled first. Returns whether its request should dial
         one of them."""
         self._order.move_back(connection.dialled_host)
-        return connection.dial_count < MAX_DIALS and self._order.has_other(connection.failed_hosts)
+        return self._order.has_other(connection.failed_hosts, connection.dial_count)
 
     def close_idle(self) -> None:
         for connection in (*self._idle, self._spare):

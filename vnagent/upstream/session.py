@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The TLS session of a verified connection to the kubelet; the next connections resume it.
+"""The TLS session of a verified connection to the server upstream; the next connections resume it.
 
 A stream keeps its kubelet connection, so each exec dials one. The check of the
 kubelet's chain and vn-agent's signature were a quarter of an exec's CPU (docs/decisions/0023).
@@ -19,7 +19,7 @@ VERIFIED_S = 600.0
 REFUSED_S = 10.0
 
 
-class KubeletSession:
+class UpstreamSession:
     """A session of TLS 1.3 (RFC 8446, 2.2), from a connection whose handshake verified the kubelet's chain.
 
     If the kubelet has forgotten it in a restart, the same connection does a full handshake. A session of a

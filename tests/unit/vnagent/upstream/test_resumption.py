@@ -21,7 +21,7 @@ from tests.unit.vnagent.upstream.fake_transports import (
     start_request,
 )
 from vnagent.transport.handler import EndReason
-from vnagent.upstream.kubelet import UpstreamConnection
+from vnagent.upstream.pool import UpstreamConnection
 
 pytestmark = pytest.mark.asyncio
 

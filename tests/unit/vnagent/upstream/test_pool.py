@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections to the kubelet as transcripts: their bytes, the handler's calls, their state at the end.
 
-Real TLS is in the functional ring; sessions are in `test_kubelet_resumption`.
+Real TLS is in the functional ring; sessions are in `test_resumption`.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from tests.unit.vnagent.upstream.fake_transports import (
 )
 from vnagent.transport.handler import NO_USAGE, EndReason
 from vnagent.transport.poller import SocketPoller
-from vnagent.upstream.kubelet import DIAL_S, IDLE_S, LEAVE_S, MAX_IDLE
+from vnagent.upstream.pool import DIAL_S, IDLE_S, LEAVE_S, MAX_IDLE
 
 pytestmark = pytest.mark.asyncio
 
