@@ -79,7 +79,7 @@ functional: $(VENV)/dev  ## real TLS, sockets and processes on loopback
 	$(pytest) tests/functional $(SIDE_BY_SIDE) $(FUNCTIONAL_ARGS)
 
 cases: $(VENV)/dev  ## requests, Services and synced objects as data; FILES="x.yaml ..." for other files
-	$(recorded) $(BIN)/python -m tests.cases $(call require,--require-all --rerun) $(FILES)
+	$(recorded) $(BIN)/python -m tests.cases $(call require,--failed-only --require-all --rerun) $(FILES)
 
 compiled: $(VENV)/dev  ## the request cases against vn-agent as packages install it
 	@if $(BIN)/python packaging/tree.py --check; then \

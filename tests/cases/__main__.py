@@ -7,9 +7,9 @@ objects, for the plans of vc-syncer. One with `flows:` or `guest:` has packets t
 the rendered texts and the kernel evaluate.
 
 It prints what it did not run: a missing shared file, a missing packet filter, cases that `--only` leaves
-out. With `--require-all` (CI) each of them is a failure. With `--rerun` (CI) failed cases run once more, and
-those that pass then are FLAKY, which fails nothing. The last line is `N passed, N failed`. The exit code is
-0 if at least one case ran and none failed, 2 if a file cannot be read, else 1.
+out. With `--require-all` (CI) each of them is a failure. With `--rerun` (CI) a file with failed cases runs
+once more, and those that pass then are FLAKY, which fails nothing. The last line is `N passed, N failed`.
+The exit code is 0 if at least one case ran and none failed, 2 if a file cannot be read, else 1.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import indent
 
 import yaml
 
@@ -104,22 +105,21 @@ def main(argv: list[str] | None = None, shared: Path = SHARED) -> int:
     parser.add_argument("--only", default="", metavar="PATTERN", help="regular expression on case ids")
     parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="leave logs and files here")
     parser.add_argument("--failed-only", action="store_true", help="print failed cases only")
-    parser.add_argument("--rerun", action="store_true", help="run failed cases once more")
+    parser.add_argument("--rerun", action="store_true", help="run files with failed cases once more")
     parser.add_argument("--require-all", action="store_true", help="count what cannot be run as failed")
     arguments = parser.parse_args(argv)
     _allow_many_files()
     tally = Tally(arguments.only)
     for path in _paths(arguments.files, shared, tally):
         try:
-            failed = []
+            first = []
             for result in _results(path, tally.selects, tally.missing, arguments.keep):
                 tally.count(result)
                 if not arguments.failed_only or result.failures:
                     _show(result)
-                if result.failures:
-                    failed.append(result)
-            if arguments.rerun and len(failed) <= MOST_RERUN:
-                _rerun(path, failed, tally, arguments.keep)
+                first.append(result)
+            if arguments.rerun and tally.failed <= MOST_RERUN:
+                _rerun(path, first, tally, arguments.keep)
         except (case_file.RequestFileError, services.ServiceFileError, sync.SyncFileError) as problem:
             _unreadable(tally, problem)
     return tally.finish(require_all=arguments.require_all)
@@ -145,23 +145,29 @@ def _unreadable(tally: Tally, problem: Exception) -> None:
     tally.failed += 1
 
 
-def _rerun(path: Path, failed: Sequence[_Result], tally: Tally, keep: Path | None) -> None:
-    """Run failed cases of a file once more, against new daemons."""
-    left = {result.case.id: result for result in failed}
-    again = () if keep is None else (keep / "again",)
-    for result in _results(path, left.__contains__, [], *again) if left else ():
-        first = left.pop(result.case.id)
-        if result.has_passed:
+def _rerun(path: Path, first: Sequence[_Result], tally: Tally, keep: Path | None) -> None:
+    """Run a file's cases once more, against new daemons, up to the last one that failed: it may have failed
+    for what an earlier one left behind."""
+    numbers = [number for number, result in enumerate(first) if result.failures]
+    if not numbers:
+        return
+    before = {result.case.id: result for result in first[: numbers[-1] + 1]}
+    for result in _results(path, before.__contains__, [], None if keep is None else keep / "again"):
+        was = before[result.case.id]
+        if was.failures and result.failures:
+            _print(f"FAILED TWICE {was.case.id}, now with:")
+            _print_failures(result)
+        elif was.failures:
             tally.count_flaky()
-            _print(f"FLAKY {first.case.id}: failed, and passed when it ran again. It failed with:")
-        else:
-            _print(f"FAILED TWICE {first.case.id}, now with:")
-        for failure in first.failures if result.has_passed else result.failures:
-            _print(f"       {failure}")
+            _print(f"FLAKY {was.case.id}: failed, and passed when it ran again. It failed with:")
+            _print_failures(was)
+        elif result.failures:
+            _print(f"FLAKY {was.case.id}: passed, and failed when it ran again, with:")
+            _print_failures(result)
 
 
 def _results(
-    path: Path, selects: Callable[[str], bool], missing: list[str], keep: Path | None = None
+    path: Path, selects: Callable[[str], bool], missing: list[str], keep: Path | None
 ) -> Iterator[_Result]:
     """The results of one file, by the runner for its format; what cannot be run is added to `missing`."""
     top = _top(path)
@@ -196,8 +202,12 @@ def _show(result: _Result) -> None:
         note = f": {result.note}" if result.note else ""
         word = "none" if result.is_left_out else word
     _print(f"{word} {result.case.id} ({result.took_s:.1f} s){note}")
+    _print_failures(result)
+
+
+def _print_failures(result: _Result) -> None:
     for failure in result.failures:
-        _print(f"       {failure}")
+        _print(indent(failure.rstrip(), " " * 7, lambda _: True))
 
 
 def _allow_many_files() -> None:

@@ -12,7 +12,7 @@ MOST_RERUN = 20
 _SHOWN_CHARS = 12_000
 _CLOSING = re.compile(r"^(\d+) passed, (\d+) failed$", re.MULTILINE)
 # As `python -m tests.cases --rerun` prints a case that failed and then passed: below it, its failures.
-_FLAKY_CASE = re.compile(r"^FLAKY (\S+): .*\n((?:[ ]{7}.*\n)*)", re.MULTILINE)
+_FLAKY_CASE = re.compile(r"^FLAKY (.+): (?:failed|passed), and .*\n((?:[ ]{7}.*\n)*)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def result(
             flaky.append(Flaky(test, log, second["outputs"][test]))
         else:
             failed.append(test)
-            logs.append(f"{test}\n{log}")
+            logs.append(f"{test}\n{_end(log)}")
     return RingResult(
         name,
         seconds,
@@ -81,7 +81,7 @@ def of_command(name: str, seconds: float, code: int, output: str) -> RingResult:
         passed,
         tuple(f"{name} {number}" for number in range(1, failed + 1)),
         tuple(Flaky(case, failures, "passed") for case, failures in _FLAKY_CASE.findall(output)),
-        log=output if failed else "",
+        log=_end(output) if failed else "",
     )
 
 
@@ -104,7 +104,7 @@ def report(results: Sequence[RingResult], expected: Sequence[str]) -> tuple[str,
             lines += [f"--- its first log ---\n{_end(flaky.first)}"]
             lines += [f"--- its second log ---\n{_end(flaky.second)}", f"--- end of FLAKY {flaky.test} ---"]
         if one.log:
-            lines += ["", f"--- the log of what failed in {one.name} ---", _end(one.log)]
+            lines += ["", f"--- the log of what failed in {one.name} ---", one.log]
     lines += ["", *(f"FAILED {test} ({one.name})" for one in results for test in one.failed)]
     lines += [f"NOT RUN: {name}" for name in missing]
     flaky_count = sum(len(one.flaky) for one in results)

@@ -81,11 +81,11 @@ def test_a_file_that_cannot_be_read_fails_and_the_others_run(
 @pytest.mark.parametrize(
     ("second_failures", "closing", "line"),
     [
-        ((), "2 passed, 0 failed", "FLAKY a: failed, and passed when it ran again. It failed with:"),
-        (("again",), "1 passed, 1 failed", "FAILED TWICE a, now with:"),
+        ((), "3 passed, 0 failed", "FLAKY a: failed, and passed when it ran again. It failed with:"),
+        (("again",), "2 passed, 1 failed", "FAILED TWICE a, now with:"),
     ],
 )
-def test_failed_cases_run_once_more_with_rerun(
+def test_files_with_failed_cases_run_again_with_rerun(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -96,14 +96,15 @@ def test_failed_cases_run_once_more_with_rerun(
     runs: list[list[str]] = []
 
     def results(_: Path, selects: Callable[[str], bool], *__: object) -> Iterator[ServiceCaseResult]:
-        selected = [case for case in ("a", "b") if selects(case)]
+        selected = [case for case in ("before", "a", "behind") if selects(case)]
         runs.append(selected)
         for case in selected:
-            failures = () if case == "b" else second_failures if len(runs) > 1 else ("once",)
+            failures = () if case != "a" else second_failures if len(runs) > 1 else ("once\n\ntwice",)
             yield ServiceCaseResult(NamedCase(case), failures, 0.1)
 
     monkeypatch.setattr(program, "_results", results)
     assert main([_file(tmp_path / "it.yaml"), "--rerun"]) == int(bool(second_failures))
-    assert runs == [["a", "b"], ["a"]]
+    assert runs == [["before", "a", "behind"], ["before", "a"]]
+    failures = ["       again"] if second_failures else ["       once", "       ", "       twice"]
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-3:] == [line, f"       {'again' if second_failures else 'once'}", closing]
+    assert lines[lines.index(line) :] == [line, *failures, closing]

@@ -54,10 +54,10 @@ def test_commands_are_counted_by_their_closing_line() -> None:
 def test_a_case_that_passes_the_second_time_is_flaky() -> None:
     output = (
         "FAIL logs-1 (1.2 s)\n       took 1.2 s\n"
-        "FLAKY logs-1: failed, and passed when it ran again. It failed with:\n"
-        "       took 1.2 s\n       more\n467 passed, 0 failed\n"
+        "FLAKY logs 1: a: failed, and passed when it ran again. It failed with:\n"
+        "       took 1.2 s\n       \n       more\n467 passed, 0 failed\n"
     )
-    flaky = Flaky("logs-1", "       took 1.2 s\n       more\n", "passed")
+    flaky = Flaky("logs 1: a", "       took 1.2 s\n       \n       more\n", "passed")
     assert of_command("compiled", 1.0, 0, output) == RingResult("compiled", 1.0, 467, (), (flaky,))
 
 
@@ -69,6 +69,13 @@ def test_the_report_has_the_log_of_what_failed() -> None:
     assert not is_well
     assert "FAIL logs-1 (1.2 s)\n       404, not 200\n" in text
     assert text.endswith("\nFAILED compiled 1 (compiled)\n466 passed, 1 failed")
+
+
+def test_a_long_log_hides_no_other_one() -> None:
+    made = result("lab", 9.0, record(failed={"a": "cause of a", "b": "b" * 100_000}))
+    text, _ = report([made], [])
+    assert "cause of a" in text
+    assert len(text) < 20_000
 
 
 def test_the_report_ends_with_the_count_of_all() -> None:
