@@ -9,7 +9,8 @@ from vnagent.exchange.port import ClientPort
 from vnagent.transport.poller import CALLS, SocketPoller
 
 # How often the queues are served. At the default rate of 1 000 a second five requests come due by then; 50 at
-# once would hold up a neighbour for 2 ms, twenty times a second. Beside other tenants one begins at once.
+# once would hold up a neighbour for 2 ms, twenty times a second. Beside other tenants one begins in an
+# iteration of the loop.
 PERIOD_S = 0.005
 
 

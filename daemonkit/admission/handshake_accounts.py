@@ -13,6 +13,7 @@ the machine was slow, not the chain. An address that has proven nothing starts o
 from collections import OrderedDict
 from typing import NamedTuple, TypeVar
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 # Handshakes on the loop: an account may use half a core in the long run, and 2 s of it at once. A server
@@ -73,7 +74,8 @@ class HandshakeAccounts:
         # By authority: digests of chains that it has verified within EXPENSIVE_S, the newest first.
         self._cheap_chains: OrderedDict[str, tuple[bytes, ...]] = OrderedDict()
         self._begun_counts: dict[str, int] = {}
-        self._tenants: OrderedDict[str, str] = OrderedDict()
+        # By client address and its account: those of several tenants may come from one address.
+        self._tenants: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     def __len__(self) -> int:
         """How many entries are kept."""
@@ -85,14 +87,12 @@ class HandshakeAccounts:
 
     def assign(self, client_address: str, tenant: str) -> None:
         """A connection of `client_address` counts for this tenant."""
-        _remember(self._tenants, client_address, tenant)
+        _remember(self._tenants, (client_address, self.account_of(client_address)), tenant)
 
     def tenant_of(self, client_address: str) -> str:
-        """The tenant of the last connection of `client_address`; empty if it had none.
-
-        It is not kept by authority: several tenants may share one.
-        """
-        return self._tenants.get(client_address, "")
+        """The tenant of the last connection of `client_address` by the authority that it proved last; empty
+        if it had none. Several tenants may share an address, or an authority."""
+        return self._tenants.get((client_address, self.account_of(client_address)), "")
 
     def try_begin_on_loop(self, client_address: str, now_s: float, *, is_shared: bool = False) -> bool:
         """Whether the next handshake of `client_address` may run on the event loop. It is paid for then.
@@ -182,7 +182,7 @@ def _shared(authority: str) -> str:
     return f"shared {authority}"
 
 
-def _remember(entries: OrderedDict[str, T], key: str, value: T) -> None:
+def _remember(entries: OrderedDict[K, T], key: K, value: T) -> None:
     entries[key] = value
     entries.move_to_end(key)
     if len(entries) > MAX_REMEMBERED:

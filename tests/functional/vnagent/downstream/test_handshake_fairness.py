@@ -125,7 +125,7 @@ class FakeConnection:
 
 @pytest.mark.asyncio
 async def test_a_counted_connection_is_of_its_tenant(tmp_path: Path) -> None:
-    """Handshakes of its account are beside others where another tenant has connections."""
+    """Handshakes of its address are beside others where another tenant has connections."""
     poller, accounts = SocketPoller(asyncio.get_running_loop()), HandshakeAccounts()
     try:
         admission = Admission(new_state(poller, tmp_path), accounts)

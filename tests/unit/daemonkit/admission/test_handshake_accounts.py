@@ -118,6 +118,17 @@ def test_an_address_is_of_the_tenant_of_its_last_connection() -> None:
     assert accounts.tenant_of("s1") == "ten-b"
 
 
+def test_an_address_has_a_tenant_for_each_authority() -> None:
+    """Clients of B without a connection that counts took the loop as if they were of the tenant of A, which
+    had the only ones: behind one address translation, or on one host."""
+    accounts = known("s")
+    accounts.assign("s", "ten-a")
+    charge(accounts, "s", "B")
+    assert accounts.tenant_of("s") == ""
+    charge(accounts, "s", "A")
+    assert accounts.tenant_of("s") == "ten-a"
+
+
 def test_a_tenant_alone_has_its_whole_allowance_again() -> None:
     accounts = known("s")
     first = loop_count(accounts, "s", "A", is_shared=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections to the kubelet as transcripts: their bytes, the handler's calls, their state at the end.
 
-Real TLS is in the functional ring; sessions are in `test_resumption`.
+Real TLS is in the functional ring; sessions are in `test_pool_resumption`.
 """
 
 import asyncio
