@@ -39,9 +39,10 @@ AGENT_SHARE = 4
 
 # The messages that a waiting pod may have: ours, and containerd's while kata-bridge is away.
 REASONS = ("waiting: ", gating.LACKS_PLUGIN)
-# containerd's message for containers that it creates after kata-bridge ended and before it noticed. It occurs
-# only just after such an end, and stays until the kubelet's next try: 11 to 15 s.
-CUT_OFF, CUT_OFF_S, END_SEEN_S = "ttrpc: closed", 20.0, 10.0
+# containerd's message for containers that it creates after kata-bridge ended and before it noticed. The
+# kubelet shows it at the pod's next event, or else when it tries again, 10 to 15 s later (its backOffPeriod).
+# It stays until the try after that.
+CUT_OFF, CUT_OFF_S, END_SEEN_S = "ttrpc: closed", 20.0, 20.0
 
 # The kubelet's messages before it creates the container.
 _BEFORE = ("ContainerCreating", "PodInitializing")
