@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reloads sources when they change, and at SIGHUP.
 
-A source that does not parse keeps its last good objects, is logged once for each problem and SIGHUP, and is
+A source that does not parse keeps its last good objects, is logged once, and is
 counted. Changes are found by content (Secret mounts swap links), about once a second.
 """
 
@@ -33,8 +33,6 @@ class Reloader:
     def __init__(self, sources: tuple[Reloadable, ...], reloads: Family[Counter]) -> None:
         self._asked = {source: asyncio.Event() for source in sources}
         self._reloads = reloads
-        # By source: the last one that was logged, until a reload without one.
-        self._problems: dict[Reloadable, str] = {}
 
     def request_reload(self) -> None:
         """Read everything again soon (SIGHUP)."""
@@ -51,8 +49,6 @@ class Reloader:
         while True:
             is_asked = await _wait_set(asked, POLL_S)
             # Poll also at SIGHUP: the content that is read now must not count as a change later.
-            if is_asked:
-                self._problems.pop(source, None)
             if source.poll() or is_asked:
                 await self.reload(source)
 
@@ -61,10 +57,8 @@ class Reloader:
         problem = await source.reload()
         self._reloads.labels("ok" if problem is None else "error").inc()
         if problem is None:
-            self._problems.pop(source, None)
             _log.info("source was reloaded", source=source.name)
-        elif problem != self._problems.get(source):
-            self._problems[source] = problem
+        else:
             _log.error(
                 "source could not be reloaded; its last good state stays", source=source.name, problem=problem
             )

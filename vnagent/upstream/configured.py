@@ -92,10 +92,13 @@ class ApiserverUpstream:
     async def _reload(self) -> str | None:
         """Ask the server of the new kubeconfig from now on. The last good one stays while the new one's name
         cannot be resolved: it is due again once it can."""
-        self._is_due = False
+        was_due, self._is_due = self._is_due, False
         try:
             access = self._load()
         except TlsError as error:
+            if was_due:
+                # The file is another one by now, and would be due whenever the former's name is resolved.
+                self._unresolved = None
             return str(error)
         self._unresolved = None
         try:

@@ -74,22 +74,6 @@ async def test_a_change_is_reloaded_once_within_two_seconds() -> None:
     assert counted(reloads) == (1, 0)
 
 
-async def test_a_problem_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """A source that is due each 5 s, as a new kubeconfig whose server has no address, wrote an error each
-    time."""
-    source, reloads = ReloadedSource("a", problem="cut"), counters()
-    reloader = Reloader((source.reloadable,), reloads)
-    async with running(reloader):
-        for problem in ("cut", "cut", "absent", "cut", None, "cut"):
-            source.is_changed, source.problem = True, problem
-            await asyncio.sleep(5)
-        reloader.request_reload()
-        await asyncio.sleep(5)
-    problems = [line.rpartition("=")[2] for line in capsys.readouterr().err.splitlines() if " ERROR " in line]
-    assert problems == ["cut", "absent", "cut", "cut", "cut"]
-    assert counted(reloads) == (1, 6)
-
-
 async def test_a_failed_reload_is_counted_and_not_repeated() -> None:
     source, reloads = ReloadedSource("a", is_changed=True, problem="cut"), counters()
     async with running(Reloader((source.reloadable,), reloads)):

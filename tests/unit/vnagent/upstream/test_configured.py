@@ -104,6 +104,29 @@ async def test_a_new_kubeconfig_outlives_a_failed_reload(
     assert asked(upstream) == ("192.0.2.7", "moved.example:6443")
 
 
+async def test_a_broken_kubeconfig_ends_the_wait_for_the_former(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of the former one was resolved each 5 s, and the file then reported as broken."""
+    names = FakeDns(monkeypatch)
+    upstream = await started(tmp_path)
+    path = write(tmp_path, "moved.example")
+    assert await upstream.reloadable.reload() is not None
+    path.write_bytes(b"broken")
+    assert upstream.reloadable.poll()
+    assert await upstream.reloadable.reload() is not None
+    names.found = {"moved.example": ("192.0.2.7",)}
+    await upstream.start()
+    assert upstream.reloadable.poll()
+    assert await upstream.reloadable.reload() is not None
+    await upstream.start()
+    assert not upstream.reloadable.poll()
+    write(tmp_path, "moved.example")
+    assert upstream.reloadable.poll()
+    assert await upstream.reloadable.reload() is None
+    assert asked(upstream) == ("192.0.2.7", "moved.example:6443")
+
+
 async def test_an_address_is_followed_and_outlives_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
