@@ -162,7 +162,7 @@ def _rerun(path: Path, first: Sequence[_Result], tally: Tally, keep: Path | None
             _print(f"FLAKY {was.case.id}: failed, and passed when it ran again. It failed with:")
             _print_failures(was)
         elif result.failures:
-            _print(f"FLAKY {was.case.id}: passed, and failed when it ran again, with:")
+            _print(f"FAILED THE SECOND TIME {was.case.id}, which had passed, with:")
             _print_failures(result)
 
 

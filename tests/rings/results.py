@@ -12,7 +12,7 @@ MOST_RERUN = 20
 _SHOWN_CHARS = 12_000
 _CLOSING = re.compile(r"^(\d+) passed, (\d+) failed$", re.MULTILINE)
 # As `python -m tests.cases --rerun` prints a case that failed and then passed: below it, its failures.
-_FLAKY_CASE = re.compile(r"^FLAKY (.+): (?:failed|passed), and .*\n((?:[ ]{7}.*\n)*)", re.MULTILINE)
+_FLAKY_CASE = re.compile(r"^FLAKY (.+): failed, and passed .*\n((?:[ ]{7}.*\n)*)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

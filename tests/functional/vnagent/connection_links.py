@@ -16,6 +16,7 @@ import pytest
 from devkit.pki import Authority
 from tests import waiting
 from tests.functional.vnagent.tls_peer import TlsPeer, loopback_pair
+from vnagent.core.head import ResponseHead
 from vnagent.transport.cipher import Cipher
 from vnagent.transport.event_loop import AgentLoop
 from vnagent.transport.handler import EndReason
@@ -114,6 +115,28 @@ class RecordingHandler:
 
     def on_deadline(self) -> None:
         self.events.append("deadline")
+
+
+class FailureRecorder:
+    """A response handler for a request that fails: it records how."""
+
+    def __init__(self) -> None:
+        self.failures: list[str] = []
+
+    def on_response(self, head: ResponseHead) -> None:
+        raise AssertionError(head)
+
+    def on_body(self, data: memoryview) -> None:
+        raise AssertionError(data)
+
+    def on_response_end(self) -> None:
+        raise AssertionError
+
+    def on_batch_end(self) -> None:
+        pass
+
+    def on_failure(self, reason: str) -> None:
+        self.failures.append(reason)
 
 
 @dataclass

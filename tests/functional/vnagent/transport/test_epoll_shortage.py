@@ -14,9 +14,8 @@ import pytest
 from daemonkit.admission.handshake_accounts import HandshakeAccounts
 from tenancy.registry import Registry
 from tests.functional.vnagent.agent_states import ThreadOnlyAccounts, new_state, open_client_for
-from tests.functional.vnagent.connection_links import contexts, iterate, no_room, run, until
+from tests.functional.vnagent.connection_links import FailureRecorder, contexts, iterate, no_room, run, until
 from tests.functional.vnagent.tls_peer import TlsPeer, loopback_pair
-from vnagent.core.head import ResponseHead
 from vnagent.downstream.handshakes import Handshakes
 from vnagent.metrics import AgentMetrics
 from vnagent.state import AgentState
@@ -54,28 +53,6 @@ def test_a_client_without_an_epoll_watch_leaves_nothing(tmp_path: Path) -> None:
             far.close()
 
     run(body)
-
-
-class FailureRecorder:
-    """An exchange that records how it fails."""
-
-    def __init__(self) -> None:
-        self.failures: list[str] = []
-
-    def on_response(self, head: ResponseHead) -> None:
-        raise AssertionError(head)
-
-    def on_body(self, data: memoryview) -> None:
-        raise AssertionError(data)
-
-    def on_response_end(self) -> None:
-        raise AssertionError
-
-    def on_batch_end(self) -> None:
-        pass
-
-    def on_failure(self, reason: str) -> None:
-        self.failures.append(reason)
 
 
 def test_a_dial_without_an_epoll_watch_is_unreachable() -> None:

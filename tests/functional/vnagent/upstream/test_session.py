@@ -14,7 +14,7 @@ import pytest
 
 from devkit.kubelet.server import FakeKubelet, kubelet_context
 from devkit.pki import Authority
-from tests.functional.vnagent.connection_links import until
+from tests.functional.vnagent.connection_links import FailureRecorder, until
 from tests.functional.vnagent.node import DEADLINE_S, NAME, SPDY, AgentNode, head, received, reply_of
 from tests.functional.vnagent.shop_and_bank import EXEC, SHOP, echoes, many, serves
 from tests.functional.vnagent.upstream.resumption_proxy import ProxyEnding, ResumptionProxy
@@ -129,30 +129,18 @@ def test_a_session_that_breaks_connections_is_dropped(tmp_path: Path, ending: Pr
         wait_until(lambda: all(is_served(node) for _ in range(5)), within_s=3 * DEADLINE_S)
 
 
-class Taker:
-    """An exchange that takes its connection over."""
+class Taker(FailureRecorder):
+    """A response handler that takes its connection over."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.connection: UpstreamConnection | None = None
         self.transport: TlsConnection | None = None
-        self.failures: list[str] = []
 
     def on_response(self, head: ResponseHead) -> None:
         assert (head.status, self.connection is None) == (101, False)
         if self.connection is not None:
             self.transport, _ = self.connection.take_transport()
-
-    def on_body(self, data: memoryview) -> None:
-        raise AssertionError(data)
-
-    def on_response_end(self) -> None:
-        raise AssertionError
-
-    def on_batch_end(self) -> None:
-        pass
-
-    def on_failure(self, reason: str) -> None:
-        self.failures.append(reason)
 
     def has_taken(self) -> bool:
         assert self.failures == []
