@@ -8,8 +8,8 @@ from daemonkit.kube.credentials import CredentialsError
 from daemonkit.run.command_line import EXIT_UNUSABLE, load_or_exit, parse_arguments
 from daemonkit.run.lifecycle import Lifecycle, api_service, run
 from syncer.config import load
-from syncer.service import SyncerService
-from syncer.start_check import start_problems
+from syncer.run.service import SyncerService
+from syncer.run.start_check import start_problems
 
 _log = logs.get(__name__)
 

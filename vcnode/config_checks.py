@@ -74,7 +74,8 @@ def _dns_webhook() -> tuple[LoadConfig, ExamineFiles]:
 
 
 def _syncer() -> tuple[LoadConfig, ExamineFiles]:
-    from syncer import config, start_check
+    from syncer import config
+    from syncer.run import start_check
 
     return config.load, start_check.start_problems
 

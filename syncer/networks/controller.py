@@ -25,9 +25,10 @@ from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import PODS, Resource
 from daemonkit.kube.store import Change
 from daemonkit.tasks import Tasks
-from syncer.cache import CachedObject, parse
+from syncer.caches.cached_object import CachedObject, parse
 from syncer.core.objects import Object, is_deleting, name_of
 from syncer.core.plan import Action, Create, Delete, Patch, Side
+from syncer.core.requests import request_of
 from syncer.networks.definition import CRD, NETWORKS_CRD
 from syncer.networks.desired import (
     NetworkEvent,
@@ -46,7 +47,6 @@ from syncer.networks.objects import (
     NetworkSettings,
     default_network,
 )
-from syncer.requests import request_of
 from tenancy import keys
 
 RESYNC_S = 600.0

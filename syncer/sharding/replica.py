@@ -15,6 +15,7 @@ import msgspec
 from daemonkit import logs
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from syncer.core.objects import Object
+from syncer.core.requests import MERGE_PATCH
 from syncer.core.sharding import (
     RENEW_DEADLINE_S,
     RETRY_S,
@@ -24,7 +25,6 @@ from syncer.core.sharding import (
     WriteLease,
     WriteTicket,
 )
-from syncer.requests import MERGE_PATCH
 from syncer.sharding.lease_objects import (
     LEASES,
     LeaseNames,

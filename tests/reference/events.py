@@ -13,8 +13,8 @@ from kata_bridge.start_gate.core.node_condition import (
     REASON_MESSAGES,
     REPORTED_AFTER_S,
 )
-from syncer import tenant_reports
 from syncer.networks import desired as network_events
+from syncer.work import reports as tenant_reports
 
 # The recorder takes only members of EventReason: mypy finds any other reason.
 EVENTS: tuple[tuple[str, type[EventReason], Mapping[Any, str]], ...] = (

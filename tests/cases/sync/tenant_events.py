@@ -10,10 +10,10 @@ from daemonkit.kube.client import ApiError
 from daemonkit.kube.resources import Status
 from syncer.core.objects import SyncedKind
 from syncer.core.tenant_cluster import TenantCluster
-from syncer.deletions import SyncKey
 from syncer.metrics import SyncerMetrics
-from syncer.slots import Slots
-from syncer.tenant_reports import REPORT_WAIT_S, TenantReports
+from syncer.tenant.deletions import SyncKey
+from syncer.work.reports import REPORT_WAIT_S, TenantReports
+from syncer.work.slots import Slots
 from tests.cases.sync.server_defaults import Object
 from tests.cases.sync.world import KINDS, World
 

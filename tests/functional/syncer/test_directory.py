@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from syncer.core.tenant_cluster import TenantCluster
-from syncer.tenants.directory import DirectorySource
-from syncer.tenants.port import Reachable, TenantState, Unusable
+from syncer.sources.directory import DirectorySource
+from syncer.sources.port import Reachable, TenantState, Unusable
 
 pytestmark = pytest.mark.functional
 

@@ -44,7 +44,7 @@ from syncer.config import (
 from syncer.kinds import event as events
 from syncer.kinds.configmap import ROOT_CA, TENANT_ROOT_CA
 from syncer.kinds.metadata import LABEL_PREFIX
-from syncer.service import SyncerService
+from syncer.run.service import SyncerService
 from syncer.sharding.lease_objects import LEASES
 from syncer.surroundings import ApiClient, Surroundings
 from tenancy import keys, names

@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The super cluster's objects that may be tenants', and whose each is.
+
+One watch a kind for all tenants. An object belongs to the tenant whose annotations its namespace carries
+(`tenancy.super_namespaces`); what it claims itself counts only as a second proof, in plans.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from daemonkit.kube.reflector import Reflector, Timing, Transport
+from daemonkit.kube.resources import NODES, PODS, SERVICES, Key
+from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
+from daemonkit.tasks import Tasks
+from syncer.caches.cached_object import CachedObject, parse, parse_with_spec, unreadable_keys
+from syncer.core.objects import Object, annotations_of
+from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
+from tenancy import keys, names
+from tenancy.super_namespaces import SuperNamespaceOwner, owner_of
+
+NODE = "Node"
+EVENT = "Event"
+_WITH_SPEC = frozenset({"Pod", "PersistentVolume"})
+# Of these the super cluster, or the syncer beside its own labels, has objects without our labels that matter.
+_WITHOUT_LABELS = frozenset({"Namespace", "ServiceAccount", "Event", "PersistentVolume"})
+_IN_NAMESPACES = frozenset({Scope.NAMESPACED, Scope.SYSTEM})
+
+_ObjectChange = Added[CachedObject] | Modified[CachedObject] | Deleted[CachedObject]
+
+
+@dataclass(frozen=True, slots=True)
+class SuperChange:
+    """A super object of a tenant changed: `namespace` and `name` are the tenant's.
+
+    Without a `key` it concerns all tenants: a published object, or a Node. `value` is what a
+    namespaced super object is, or last was; None if it was never readable. `owner` is that of its super
+    namespace. It is None for a Namespace: who has the key waits for one of an earlier tenant to go.
+    """
+
+    kind: str
+    key: str | None
+    namespace: str
+    name: str
+    is_deleted: bool = False
+    is_relisting: bool = False
+    value: CachedObject | None = None
+    owner: SuperNamespaceOwner | None = None
+
+    @property
+    def item(self) -> tuple[str, str, str]:
+        return self.kind, self.namespace, self.name
+
+
+class SuperCaches:
+    """`on_change` is called for each change, after it is in the caches."""
+
+    def __init__(
+        self,
+        client: Transport,
+        kinds: Iterable[KindSync],
+        on_change: Callable[[SuperChange], None],
+        *,
+        timing: Timing | None = None,
+    ) -> None:
+        self._on_change = on_change
+        self._owners: dict[str, SuperNamespaceOwner | names.Refused] = {}
+        # Whose super namespaces were that are gone, as long as objects of them are cached: the ends of these
+        # may be seen later.
+        self._last_owners: dict[str, SuperNamespaceOwner] = {}
+        # Of each tenant's key its super namespaces, and of each kind and super namespace the names: what one
+        # tenant has is found without looking at what all others have.
+        self._owned: dict[str, dict[str, SuperNamespaceOwner]] = {}
+        self._names: dict[tuple[str, str], dict[str, None]] = {}
+        self._service_names: dict[str, set[str]] = {}
+        self._services: dict[str, tuple[Object, ...]] = {}
+        self._pod_addresses: dict[str, Counter[str]] = {}
+        # What unreadable objects last were: who counts them hears of their end with it.
+        self._last_readable: dict[tuple[str, Key], CachedObject] = {}
+        self._kinds = {each.kind.kind: each for each in kinds}
+        self.reflectors: dict[str, Reflector[CachedObject]] = {}
+        for sync in self._kinds.values():
+            self.reflectors[sync.kind.kind] = self._follow(client, sync, timing)
+        self.reflectors[NODE] = Reflector(client, NODES, parse, on_change=self._nodes_changed, timing=timing)
+
+    def _follow(self, client: Transport, sync: KindSync, timing: Timing | None) -> Reflector[CachedObject]:
+        kind = sync.kind.kind
+        return Reflector(
+            client,
+            sync.kind.resource,
+            parse_with_spec if kind in _WITH_SPEC else parse,
+            label_selector=_selector(sync),
+            may_be_absent=True,
+            on_change=lambda changes: self._changed(sync, changes),
+            timing=timing,
+        )
+
+    def start(self, tasks: Tasks) -> None:
+        for reflector in self.reflectors.values():
+            tasks.spawn(reflector.run(), f"super {reflector.name}")
+
+    @property
+    def has_synced(self) -> bool:
+        return all(each.synced.is_set() for each in self.reflectors.values())
+
+    async def wait_synced(self) -> None:
+        for reflector in self.reflectors.values():
+            await reflector.synced.wait()
+
+    def objects(self, kind: str) -> Mapping[tuple[str, str], CachedObject]:
+        """The cached objects of a kind, by (super namespace, super name)."""
+        return self.reflectors[kind].objects
+
+    def owner(self, super_namespace: str) -> SuperNamespaceOwner | names.Refused | None:
+        """Whose a super namespace is; None for the super cluster's own and for one that does not exist."""
+        return self._owners.get(super_namespace)
+
+    def owned_namespaces(self, key: str) -> list[tuple[str, SuperNamespaceOwner]]:
+        """The super namespaces with this cluster key in their annotations."""
+        return list(self._owned.get(key, {}).items())
+
+    def names_in(self, kind: str, super_namespace: str) -> Collection[str]:
+        """The names of a kind's cached objects in a super namespace. Take a copy before the next await."""
+        return self._names.get((kind, super_namespace), {}).keys()
+
+    def services(self, super_namespace: str) -> tuple[Object, ...]:
+        """The Services of a super namespace in order of their names. Read only: they are shared."""
+        found = self._services.get(super_namespace)
+        if found is None:
+            cached = self.reflectors["Service"].objects
+            ordered = sorted(self._service_names.get(super_namespace, ()))
+            found = tuple(cached[super_namespace, name].load() for name in ordered)
+            self._services[super_namespace] = found
+        return found
+
+    def pod_addresses(self, super_namespace: str) -> Collection[str]:
+        """The addresses that the pods of a super namespace hold. Read only: they are shared."""
+        return self._pod_addresses.get(super_namespace, {}).keys()
+
+    # ---- changes
+
+    def _changed(self, sync: KindSync, changes: Sequence[Change[CachedObject]]) -> None:
+        kind = sync.kind.kind
+        is_relisting = self.reflectors[kind].is_relisting
+        unreadable = unreadable_keys(changes)
+        self._note_names(kind, changes)
+        if sync.scope is Scope.NAMESPACE:
+            self._namespaces_changed(changes, unreadable)
+            return
+        for change in changes:
+            if isinstance(change, DecodeFailed):
+                continue
+            if isinstance(change, UndecodableDeleted):
+                self._unreadable_deleted(sync, change.key, is_relisting=is_relisting)
+                continue
+            namespace, name = change.key
+            is_unreadable = change.key in unreadable
+            is_deleted = isinstance(change, Deleted) and not is_unreadable
+            if sync.scope in _IN_NAMESPACES:
+                if kind == EVENT and namespace not in self._owners:
+                    # Most Events are of the super cluster itself, and of no use here.
+                    if not isinstance(change, Deleted):
+                        change.value.body = b""
+                    continue
+                if sync.kind.resource == SERVICES:
+                    # An unreadable one has no cached object either.
+                    self._note_service(namespace, name, is_there=not isinstance(change, Deleted))
+                elif sync.kind.resource == PODS:
+                    self._note_addresses(change)
+                if isinstance(change, Deleted):
+                    if is_unreadable:
+                        self._last_readable[kind, change.key] = change.old
+                else:
+                    self._end_replaced(sync, change, is_relisting=is_relisting)
+                self._report(sync, change, is_deleted=is_deleted, is_relisting=is_relisting)
+            elif sync.scope is Scope.PUBLISHED:
+                self._on_change(SuperChange(kind, None, "", name, is_deleted, is_relisting))
+            else:
+                for value in _values(change):
+                    owner = self._owners.get(value.claim_namespace)
+                    if isinstance(owner, SuperNamespaceOwner):
+                        self._on_change(
+                            SuperChange(kind, owner.key, "", name, is_deleted, is_relisting, owner=owner)
+                        )
+        if self._last_owners:
+            self._forget_last_owners({each.key[0] for each in changes})
+
+    def _report(self, sync: KindSync, change: _ObjectChange, *, is_deleted: bool, is_relisting: bool) -> None:
+        owner = self._owner_of_objects(change.key[0], is_deleted=is_deleted)
+        name = sync.tenant_name(change.key[1])
+        if isinstance(owner, SuperNamespaceOwner) and name is not None:
+            if sync.scope is Scope.SYSTEM and owner.namespace != SYSTEM_NAMESPACE:
+                return
+            value = change.old if isinstance(change, Deleted) else change.value
+            self._on_change(
+                SuperChange(
+                    sync.kind.kind,
+                    owner.key,
+                    "" if sync.scope is Scope.SYSTEM else owner.namespace,
+                    name,
+                    is_deleted,
+                    is_relisting,
+                    value,
+                    owner,
+                )
+            )
+
+    def _owner_of_objects(
+        self, super_namespace: str, *, is_deleted: bool
+    ) -> SuperNamespaceOwner | names.Refused | None:
+        """Whose an object is; of one that was deleted, whose its super namespace was if that went first."""
+        owner = self._owners.get(super_namespace)
+        if owner is None and is_deleted:
+            return self._last_owners.get(super_namespace)
+        return owner
+
+    def _end_replaced(
+        self, sync: KindSync, change: Added[CachedObject] | Modified[CachedObject], *, is_relisting: bool
+    ) -> None:
+        """Report the end of an unreadable object in whose place a list has another one."""
+        last = self._last_readable.pop((sync.kind.kind, change.key), None)
+        if last is not None and last.metadata.uid != change.value.metadata.uid:
+            self._report(sync, Deleted(change.key, last), is_deleted=True, is_relisting=is_relisting)
+
+    def _unreadable_deleted(self, sync: KindSync, key: Key, *, is_relisting: bool) -> None:
+        """One that could not be read was deleted. Of a namespaced one it is known whose it was."""
+        kind, name = sync.kind.kind, sync.tenant_name(key[1])
+        owner = self._owner_of_objects(key[0], is_deleted=True)
+        last = self._last_readable.pop((kind, key), None)
+        if sync.scope is Scope.NAMESPACED and isinstance(owner, SuperNamespaceOwner) and name is not None:
+            self._on_change(
+                SuperChange(kind, owner.key, owner.namespace, name, True, is_relisting, last, owner)
+            )
+
+    def _namespaces_changed(
+        self, changes: Sequence[Change[CachedObject]], unreadable: Collection[tuple[str, str]]
+    ) -> None:
+        has_synced, found = self.has_synced, set[str]()
+        for change in changes:
+            if isinstance(change, DecodeFailed):
+                continue
+            if change.key in unreadable and not isinstance(change, UndecodableDeleted):
+                continue  # it stays whose it was
+            name = change.key[1]
+            before, after = self._owners.get(name), None
+            if isinstance(change, Added | Modified):
+                after = owner_of(name, annotations_of(change.value.load()))
+            self._set_owner(name, after)
+            for owner in dict.fromkeys((before, after)):
+                if isinstance(owner, SuperNamespaceOwner):
+                    self._on_change(SuperChange("Namespace", owner.key, "", owner.namespace))
+            if has_synced and after != before and isinstance(after, SuperNamespaceOwner):
+                found.add(name)
+        if found:
+            self._report_cached(found)
+
+    def _report_cached(self, super_namespaces: Collection[str]) -> None:
+        """Report what is in super namespaces that are seen after it. Of Events nothing was kept."""
+        for kind, sync in self._kinds.items():
+            cached = self.reflectors[kind].objects
+            if sync.scope in _IN_NAMESPACES and kind != EVENT:
+                for namespace in super_namespaces:
+                    for name in tuple(self.names_in(kind, namespace)):
+                        change = Added((namespace, name), cached[namespace, name])
+                        self._report(sync, change, is_deleted=False, is_relisting=False)
+            elif sync.scope is Scope.CLAIMED:
+                for (_, name), value in tuple(cached.items()):
+                    owner = self._owners.get(value.claim_namespace)
+                    if value.claim_namespace in super_namespaces and isinstance(owner, SuperNamespaceOwner):
+                        self._on_change(SuperChange(kind, owner.key, "", name, owner=owner))
+
+    def _set_owner(self, name: str, owner: SuperNamespaceOwner | names.Refused | None) -> None:
+        before = self._owners.pop(name, None)
+        if isinstance(before, SuperNamespaceOwner):
+            del self._owned[before.key][name]
+            if not self._owned[before.key]:
+                del self._owned[before.key]
+            if owner is None and self._has_objects(name):
+                self._last_owners[name] = before
+        if owner is not None:
+            self._owners[name] = owner
+            self._last_owners.pop(name, None)
+        if isinstance(owner, SuperNamespaceOwner):
+            self._owned.setdefault(owner.key, {})[name] = owner
+
+    def _forget_last_owners(self, super_namespaces: Set[str]) -> None:
+        for namespace in super_namespaces & self._last_owners.keys():
+            if not self._has_objects(namespace):
+                del self._last_owners[namespace]
+
+    def _has_objects(self, super_namespace: str) -> bool:
+        return any((kind, super_namespace) in self._names for kind in self._kinds)
+
+    def _note_names(self, kind: str, changes: Sequence[Change[CachedObject]]) -> None:
+        for change in changes:
+            where = kind, change.key[0]
+            if isinstance(change, Added):
+                self._names.setdefault(where, {})[change.key[1]] = None
+            elif isinstance(change, Deleted):
+                found = self._names.get(where, {})
+                found.pop(change.key[1], None)
+                if not found:
+                    self._names.pop(where, None)
+
+    def _note_service(self, namespace: str, name: str, *, is_there: bool) -> None:
+        found = self._service_names.setdefault(namespace, set())
+        (found.add if is_there else found.discard)(name)
+        if not found:
+            del self._service_names[namespace]
+        self._services.pop(namespace, None)
+
+    def _note_addresses(self, change: _ObjectChange) -> None:
+        before = () if isinstance(change, Added) else change.old.addresses
+        after = () if isinstance(change, Deleted) else change.value.addresses
+        if before == after:
+            return
+        found = self._pod_addresses.setdefault(change.key[0], Counter())
+        found.update(after)
+        found.subtract(before)
+        for address in before:
+            if not found[address]:
+                del found[address]
+        if not found:
+            del self._pod_addresses[change.key[0]]
+
+    def _nodes_changed(self, changes: Sequence[Change[CachedObject]]) -> None:
+        for change in changes:
+            self._on_change(SuperChange(NODE, None, "", change.key[1]))
+
+
+def _values(change: _ObjectChange) -> Iterable[CachedObject]:
+    match change:
+        case Added(_, value):
+            return (value,)
+        case Modified(_, old, value):
+            return (value,) if old.claim_namespace == value.claim_namespace else (old, value)
+        case Deleted(_, old):
+            return (old,)
+
+
+def _selector(sync: KindSync) -> str:
+    if sync.scope is Scope.PUBLISHED:
+        return f"{keys.SUPER_PUBLIC}=true"
+    return "" if sync.kind.kind in _WITHOUT_LABELS else keys.VC_NAME

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tenants are synced: attaches those that a source publishes, and detaches the others."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from daemonkit import logs
+from daemonkit.kube.credentials import CredentialsError
+from daemonkit.tasks import Tasks
+from syncer.core.tenant_cluster import TenantCluster
+from syncer.sources.port import IS_SUPER_CLUSTER, Reachable, TenantState, Unusable
+from syncer.tenant.session import TenantSession
+
+# For a tenant's requests under way to end.
+_CLOSE_S = 2.0
+# How soon a control plane that went back is noticed.
+_POLL_S = 1.0
+# A session without one of its tasks is begun anew, and lists everything.
+_REOPEN_S = 30.0
+
+_log = logs.get(__name__)
+
+
+@dataclass(slots=True)
+class Attachment:
+    """One source's tenant; without a session it has a problem.
+
+    `is_super_cluster`: its API server was found to be the super cluster's. Another state is tried again.
+    """
+
+    state: TenantState
+    session: TenantSession | None = None
+    problem: Unusable | None = None
+    is_super_cluster: bool = False
+
+
+class Attachments:
+    """`open_session` builds a session, `attach` is run once it is synced, `detached` when it ends.
+
+    `problem` is called with a tenant that cannot be synced, for its VirtualCluster's conditions, and
+    `resolved` when that is over. `changed` has the session whose tenant was another before.
+    `is_super_cluster` says whether a synced session reads the super cluster, by whatever address.
+    """
+
+    def __init__(
+        self,
+        open_session: Callable[[Reachable], TenantSession],
+        attach: Callable[[TenantSession], None],
+        detached: Callable[[TenantSession], None],
+        problem: Callable[[Unusable], None],
+        resolved: Callable[[Unusable], None],
+        changed: Callable[[TenantSession, TenantCluster], None],
+        wait_super_synced: Callable[[], Awaitable[None]],
+        is_super_cluster: Callable[[TenantSession], bool],
+        tasks: Tasks,
+    ) -> None:
+        self._open_session = open_session
+        self._attach = attach
+        self._detached = detached
+        self._problem = problem
+        self._resolved = resolved
+        self._changed = changed
+        self._wait_super_synced = wait_super_synced
+        self._is_super_cluster = is_super_cluster
+        self._tasks = tasks
+        self._failed: set[TenantSession] = set()
+        self.by_source: dict[str, Attachment] = {}
+        self.sessions: dict[str, TenantSession] = {}
+        """By cluster key."""
+
+    def update(self, tenants: Mapping[str, TenantState]) -> None:
+        """Take what a source publishes: all its tenants."""
+        for source in [each for each in self.by_source if each not in tenants]:
+            self._end(source)
+        for source, state in tenants.items():
+            known = self.by_source.get(source)
+            if (
+                known is not None
+                and known.state == state
+                and (known.problem is None or known.is_super_cluster)
+            ):
+                continue
+            match state:
+                case Unusable():
+                    self._set_problem(source, state, state)
+                case Reachable():
+                    self._use(source, state)
+
+    def _use(self, source: str, state: Reachable) -> None:
+        known = self.by_source.get(source)
+        if known is not None and known.session is not None:
+            if known.session.tenant.key == state.cluster.key:
+                self._end_problem(known)
+                before = known.session.tenant
+                known.session.use(state.access)
+                known.session.change_tenant(state.cluster)
+                known.state = state
+                if before != state.cluster:
+                    self._changed(known.session, before)
+                return
+            self._end(source)
+        other = self.sessions.get(state.cluster.key)
+        if other is not None:
+            message = (
+                f"cluster key {state.cluster.key} belongs to another tenant; give this one a key of its own"
+            )
+            self._set_problem(source, state, Unusable("", "ClusterKeyTaken", message, state.virtual_cluster))
+            return
+        try:
+            session = self._open_session(state)
+        except CredentialsError as error:
+            unusable = Unusable(state.cluster.key, "CredentialsUnusable", str(error), state.virtual_cluster)
+            self._set_problem(source, state, unusable)
+            return
+        if known is not None:
+            self._end_problem(known)
+        self.by_source[source] = Attachment(state, session)
+        self.sessions[state.cluster.key] = session
+        _log.info("tenant found, listing its objects", tenant=session.tenant.key)
+        session.start()
+        session.tasks.spawn(self._attach_when_synced(session), "attach")
+
+    async def _attach_when_synced(self, session: TenantSession) -> None:
+        await session.wait_synced()
+        await self._wait_super_synced()
+        if self._is_super_cluster(session):
+            self._refuse_super_cluster(session)
+            return
+        self._attach(session)
+        _log.info("tenant synced", tenant=session.tenant.key)
+        while True:
+            await asyncio.sleep(_POLL_S)
+            # Rotated credentials may lead elsewhere.
+            if self._is_super_cluster(session):
+                self._refuse_super_cluster(session)
+                return
+            if session.has_regressed:
+                _log.warning(
+                    "tenant's control plane went back, restored or wiped: listing its objects anew",
+                    tenant=session.tenant.key,
+                )
+                self._reopen(session)
+                return
+
+    def _source_of(self, session: TenantSession) -> str | None:
+        return next((name for name, each in self.by_source.items() if each.session is session), None)
+
+    def _refuse_super_cluster(self, session: TenantSession) -> None:
+        """An address of the super cluster that differs in its text from the known one."""
+        source = self._source_of(session)
+        if source is None:
+            return
+        state = self.by_source[source].state
+        self._end(source)
+        problem = Unusable(session.tenant.key, "CredentialsUnusable", IS_SUPER_CLUSTER, state.virtual_cluster)
+        self._set_problem(source, state, problem)
+        self.by_source[source].is_super_cluster = True
+
+    def _reopen(self, session: TenantSession) -> None:
+        """Begin anew, as after a start: what is missing now is no deletion that anybody saw."""
+        source = self._source_of(session)
+        if source is None:
+            return
+        state = self.by_source[source].state
+        self._end(source)
+        self.update({name: each.state for name, each in self.by_source.items()} | {source: state})
+
+    def note_failure(self, session: TenantSession) -> None:
+        """Open the session of a tenant anew, later: one of its tasks has failed, and does not run again."""
+        if session not in self._failed and self.sessions.get(session.tenant.key) is session:
+            self._failed.add(session)
+            self._tasks.spawn(self._reopen_later(session), f"reopen {session.tenant.key}")
+
+    async def _reopen_later(self, session: TenantSession) -> None:
+        await asyncio.sleep(_REOPEN_S)
+        self._failed.discard(session)
+        self._reopen(session)
+
+    def _end_problem(self, known: Attachment) -> None:
+        problem, known.problem = known.problem, None
+        if problem is not None:
+            _log.info("tenant can be synced again", tenant=problem.key, reason=problem.reason)
+            self._resolved(problem)
+
+    def _set_problem(self, source: str, state: TenantState, problem: Unusable) -> None:
+        known = self.by_source.get(source)
+        if known is None:
+            known = self.by_source[source] = Attachment(state)
+        # A session goes on with the credentials it has: what replaced them may be a mistake.
+        known.state = state
+        known.is_super_cluster = False
+        if known.problem != problem:
+            if known.problem is not None and known.problem.reason != problem.reason:
+                self._resolved(known.problem)
+            known.problem = problem
+            _log.warning(
+                "tenant cannot be synced", tenant=problem.key, reason=problem.reason, problem=problem.message
+            )
+            self._problem(problem)
+
+    def _end(self, source: str) -> None:
+        ended = self.by_source.pop(source)
+        if ended.session is not None:
+            del self.sessions[ended.session.tenant.key]
+            self._detached(ended.session)
+            _log.info("tenant is no longer synced", tenant=ended.session.tenant.key)
+            self._tasks.spawn(ended.session.close(_CLOSE_S), f"close {ended.session.tenant.key}")
+
+    async def close(self) -> None:
+        """End all sessions."""
+        self.by_source.clear()
+        while self.sessions:
+            _, session = self.sessions.popitem()
+            await session.close(_CLOSE_S)

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the daemon reports: readiness, `/status`, and `/explain` for one object of a tenant."""
+
+from collections.abc import Callable
+
+from daemonkit.kube.freshness import Failure, freshness_of
+from daemonkit.remedies import Hop, HopKind
+from daemonkit.status.server import Query, Readiness, Reply
+from syncer.caches.cached_object import is_verified
+from syncer.caches.super_cluster import SuperCaches
+from syncer.core.plan import Side
+from syncer.core.plan_description import describe_plan
+from syncer.core.sharding import SHARDS
+from syncer.run.attachments import Attachment, Attachments
+from syncer.sharding.replica import Replica
+from syncer.tenant.deletions import SyncKey
+from syncer.tenant.session import NOT_WATCHED, TenantSession
+from syncer.work.engine import Engine
+from syncer.work.orphans import OrphanCollector
+from syncer.work.queue import WorkQueue
+from syncer.work.reports import TenantReports
+
+# Objects that are not synced, of one tenant, in `/status`.
+MAX_SHOWN = 50
+SUPER_CLUSTER = Hop(
+    HopKind.API_SERVER, "super cluster", "superCluster.kubeconfigFile", "packaging/syncer/rbac.yaml"
+)
+TENANT = Hop(
+    HopKind.API_SERVER,
+    "the tenant's API server",
+    "the tenant's kubeconfig",
+    "packaging/rbac/options/vc-syncer-tenant.yaml",
+)
+PHASES = ("Synced", "NotSynced", "Unusable")
+
+
+class StatusReport:
+    """Reads the state of the parts. `source_problem` is why tenants cannot be read, empty if they can."""
+
+    def __init__(
+        self,
+        attachments: Attachments,
+        super_cluster: SuperCaches,
+        queue: WorkQueue,
+        reports: TenantReports,
+        engine: Engine,
+        source_problem: Callable[[], str],
+        replica: Replica | None = None,
+        orphans: OrphanCollector | None = None,
+        *,
+        clock: Callable[[], float],
+    ) -> None:
+        self._attachments = attachments
+        self._super = super_cluster
+        self._queue = queue
+        self._reports = reports
+        self._engine = engine
+        self._source_problem = source_problem
+        self._replica = replica
+        self._orphans = orphans
+        self._clock = clock
+        self.is_draining = False
+
+    def readiness(self) -> Readiness:
+        """Ready when the super cluster and every reachable tenant are synced.
+
+        A tenant whose API server does not answer, or whose credentials are refused, holds up nobody: it
+        is listed and not waited for. A replica without tenants is ready, but not while its Lease is not
+        renewed.
+        """
+        lines: list[str] = []
+        reasons: list[str] = []
+        found = freshness_of(self._super.reflectors.values(), self._clock(), SUPER_CLUSTER)
+        unsynced = [each.name for each in self._super.reflectors.values() if not each.synced.is_set()]
+        if unsynced:
+            kinds = ", ".join(unsynced[:5])
+            lines.append(f"super cluster: not synced: {kinds}{found.because}")
+            reasons.append(f"{kinds} not synced{'' if found.fault is None else f': {found.fault.text}'}")
+        elif found.fault is not None:
+            lines.append(found.line("super cluster"))
+        else:
+            lines.append("super cluster: ok")
+        problem = self._source_problem()
+        lines.append(f"tenants: {problem or 'ok'}")
+        if problem:
+            reasons.append(lines[-1])
+        if self._replica is not None:
+            lines.append(_replica_line(self._replica))
+            if not self._replica.is_renewed:
+                reasons.append(lines[-1])
+        waited_for = 0
+        for each in self._attachments.by_source.values():
+            line, is_waited_for = _tenant_line(each)
+            if line:
+                lines.append(line)
+            waited_for += is_waited_for
+        if waited_for:
+            reasons.append(f"{waited_for} tenants not synced")
+        if self.is_draining:
+            lines.append("draining")
+            reasons.append("draining")
+        return Readiness(not reasons, tuple(lines), "; ".join(reasons))
+
+    def status(self, now: float) -> dict[str, object]:
+        """The page `/status`: each tenant with its phase, queue, oldest item, held objects and last error."""
+        return {
+            "isDraining": self.is_draining,
+            "superCluster": {
+                "hasSynced": self._super.has_synced,
+                "sources": {
+                    each.name: {
+                        "isSynced": each.synced.is_set(),
+                        "ageSeconds": each.age_s(),
+                        "lists": each.lists,
+                        **_failure(each.failure, each.name, now),
+                    }
+                    for each in self._super.reflectors.values()
+                },
+            },
+            "sourceProblem": self._source_problem(),
+            "orphans": None if self._orphans is None else self._orphans.status(),
+            "sharding": None if self._replica is None else _sharding(self._replica),
+            "tenants": {
+                source: self._tenant(each, now)
+                for source, each in sorted(self._attachments.by_source.items())
+            },
+        }
+
+    def _tenant(self, each: Attachment, now: float) -> dict[str, object]:
+        found: dict[str, object] = {
+            "phase": _phase(each),
+            "problem": None
+            if each.problem is None
+            else {"reason": each.problem.reason, "message": each.problem.message},
+            "virtualCluster": None
+            if each.state.virtual_cluster is None
+            else "/".join(each.state.virtual_cluster),
+        }
+        session = each.session
+        if session is None:
+            return found
+        depths = self._queue.depths(session)
+        reported = self._reports.reported(session)
+        return found | {
+            "key": session.tenant.key,
+            "weight": session.tenant.weight,
+            "queue": {"ready": depths.ready, "delayed": depths.delayed, "inFlight": depths.in_flight},
+            "oldestItemSeconds": None if depths.oldest_s is None else now - depths.oldest_s,
+            "held": {
+                side.value: {"reason": hold.reason, "message": hold.message, "token": hold.token}
+                for side, hold in session.deletions.holds().items()
+            },
+            "failure": None if session.failure is None else session.failure.message,
+            "lastError": session.last_error,
+            "networkProblem": session.network_problem,
+            "notSynced": [
+                {"kind": kind, "object": f"{namespace}/{name}" if namespace else name, "reason": reason}
+                for (kind, namespace, name), reason in list(reported.items())[:MAX_SHOWN]
+            ],
+            "notSyncedCount": len(reported),
+        }
+
+    def tenant_states(self) -> dict[tuple[str, ...], float]:
+        """The number of tenants in each phase."""
+        phases = [_phase(each) for each in self._attachments.by_source.values()]
+        return {(each,): float(phases.count(each)) for each in PHASES}
+
+    def explain(self, query: Query) -> Reply:
+        """Where an object is in the super cluster, whether both sides agree, and why not."""
+        missing = [name for name in ("tenant", "kind", "name") if not query.get(name)]
+        if missing:
+            return Reply.json({"error": f"give {', '.join(missing)}"}, 400)
+        session = self._attachments.sessions.get(query["tenant"])
+        if session is None:
+            return Reply.json({"error": "no such tenant is synced"}, 404)
+        item: SyncKey = (query["kind"], query.get("namespace", ""), query["name"])
+        if not session.has_kind(item[0]):
+            return Reply.json({"error": f"kind {item[0]} is not synced"}, 404)
+        return Reply.json(self._explanation(session, item))
+
+    def _explanation(self, session: TenantSession, item: SyncKey) -> dict[str, object]:
+        cached, cached_super = session.cached(item), session.cached_super(item)
+        return {
+            "tenant": session.tenant.key,
+            "kind": item[0],
+            "namespace": item[1],
+            "name": item[2],
+            "isInTenant": cached is not None,
+            "superNamespace": session.super_name(item[1]) if item[1] else "",
+            "ownsSuperNamespace": bool(item[1]) and session.owned_namespace(item[1]) is not None,
+            "isInSuper": cached_super is not None,
+            "superName": "" if cached_super is None else cached_super.metadata.name,
+            "isSynced": is_verified(cached, cached_super),
+            "isHeld": any(
+                session.deletions.is_unconfirmed(side, item) and not session.deletions.may_delete(side, item)
+                for side in Side
+            ),
+            "reason": self._reports.last(session, item),
+            "conflict": self._engine.conflicts.get((session.tenant.key, item), ""),
+            "policyProblem": session.policy if isinstance(session.policy, str) else "",
+            "plan": _fresh_plan(session, item),
+        }
+
+
+def _failure(failure: Failure | None, name: str, now: float) -> dict[str, object]:
+    """Why a kind of the super cluster cannot be read now."""
+    if failure is None:
+        return {}
+    return {"failure": failure.fault(SUPER_CLUSTER, name).failure_document(now - failure.since)}
+
+
+def _replica_line(replica: Replica) -> str:
+    shards = f"{replica.held_shards} of {SHARDS} shards, {replica.live_replicas} replicas alive"
+    if replica.is_renewed:
+        return f"sharding: ok: {shards}"
+    return f"sharding: Lease not renewed: {replica.last_error or 'not written yet'}; {shards}"
+
+
+def _sharding(replica: Replica) -> dict[str, object]:
+    return {
+        "replica": replica.name,
+        "shardsHeld": replica.held_shards,
+        "replicasAlive": replica.live_replicas,
+        "isLeaseRenewed": replica.is_renewed,
+        "lastError": replica.last_error,
+    }
+
+
+def _fresh_plan(session: TenantSession, item: SyncKey) -> dict[str, object] | None:
+    """What a plan of the cached objects would do now, and what it looked up if it waits. Nothing is done.
+
+    None without an object, and for Events, which are copied once.
+    """
+    cached, cached_super = session.cached(item), session.cached_super(item)
+    if item[0] in NOT_WATCHED or (cached is None and cached_super is None):
+        return None
+    view = session.view()
+    tenant = None if cached is None else cached.load()
+    found = None if cached_super is None else cached_super.load()
+    plan = session.sync_of(item[0]).plan((item[1], item[2]), tenant, found, view)
+    looked = sorted(view.looked) if plan.wait is not None else []
+    return describe_plan(plan) | {
+        "waitsFor": [
+            {"side": side.value, "kind": kind, "namespace": namespace, "name": name}
+            for side, kind, namespace, name in looked
+        ]
+    }
+
+
+def _phase(each: Attachment) -> str:
+    if each.session is None:
+        return "Unusable"
+    return "Synced" if each.session.is_attached else "NotSynced"
+
+
+def _tenant_line(each: Attachment) -> tuple[str, bool]:
+    """The line of a tenant that is not synced, and whether readiness waits for it."""
+    session = each.session
+    if session is None:
+        problem = each.problem
+        key = "" if problem is None else problem.key
+        return f"tenant {key}: {'' if problem is None else problem.message}", False
+    if session.is_attached:
+        return "", False
+    failure = session.failure
+    if failure is not None:
+        fault = TENANT.fault(failure.cause, failure.message, failure.server)
+        return f"tenant {session.tenant.key}: not reachable: {fault.text}; {fault.remedy}", False
+    return f"tenant {session.tenant.key}: not synced", True

@@ -1,0 +1,454 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One running vc-syncer: builds the parts, starts them in order, and ends them."""
+
+import secrets
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from daemonkit import logs
+from daemonkit.kube.reflector import Reflector
+from daemonkit.kube.resources import Key
+from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
+from daemonkit.run.lifecycle import Lifecycle
+from syncer.caches.cached_object import CachedObject
+from syncer.caches.super_cluster import NODE, SuperCaches, SuperChange
+from syncer.config import ShardingConfig, SyncerConfiguration
+from syncer.core import held_condition
+from syncer.core.plan import Side
+from syncer.core.sharding import Instant
+from syncer.core.tenant_cluster import TenantCluster
+from syncer.kinds import table
+from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync
+from syncer.metrics import SyncerMetrics
+from syncer.networks.controller import NetworkController
+from syncer.run import reachability
+from syncer.run.attachments import Attachments
+from syncer.run.live_metrics import LiveParts, add_live_metrics
+from syncer.run.reachability import Reachability
+from syncer.run.report import StatusReport
+from syncer.sharding.lease_objects import LeaseNames
+from syncer.sharding.port import SoleOwner
+from syncer.sharding.replica import Replica
+from syncer.sources.conditions import ClusterCondition, ConditionWriter
+from syncer.sources.directory import DirectorySource
+from syncer.sources.policies import Policies
+from syncer.sources.port import UNUSABLE_REASONS, Reachable, TenantState, Unusable
+from syncer.sources.virtual_cluster import true_condition
+from syncer.sources.virtual_clusters import VirtualClusterSource
+from syncer.surroundings import COMPONENT, Surroundings
+from syncer.tenant.session import TenantSession
+from syncer.tenant.view import NAMESPACE
+from syncer.work.engine import SLOTS, Engine
+from syncer.work.orphans import OrphanCollector
+from syncer.work.patrol import Patrol
+from syncer.work.queue import WorkQueue
+from syncer.work.reports import TenantReports
+from syncer.work.slots import Slots
+from syncer.work.token_sync import TokenSync
+from syncer.work.vnode_sync import VNodeSync
+
+# A start that is not ready by then reports ready to systemd all the same; `/readyz` names what is missing.
+READY_WAIT_S = 10.0
+# For writes under way at a stop.
+DRAIN_S = 5.0
+# For the Lease to be released: others take over at once then.
+LEAVE_S = 3.0
+
+_log = logs.get(__name__)
+
+
+class SyncerService:
+    """Everything that lives from start to stop."""
+
+    def __init__(
+        self,
+        config: SyncerConfiguration,
+        environment: Mapping[str, str],
+        surroundings: Surroundings | None = None,
+    ) -> None:
+        """Build all parts without connecting. Raises CredentialsError for an unusable kubeconfig."""
+        self._config = config
+        self._outside = outside = Surroundings() if surroundings is None else surroundings
+        self._metrics = SyncerMetrics()
+        self._published: Mapping[str, TenantState] = {}
+        self._shell = DaemonShell(COMPONENT, wall_clock=outside.wall)
+        self._tasks = self._shell.tasks
+        self._replica = _replica_name(environment)
+        # A managed field's manager is what stands before the slash.
+        self._user_agent = COMPONENT if config.sharding is None else f"{COMPONENT}/{self._replica}"
+        self._client = outside.open_super(
+            config.super_cluster.kubeconfig_file, environment, SLOTS, self._user_agent
+        )
+        self._kinds: dict[str, KindSync] = {each.kind.kind: each for each in _kinds(config)}
+        self._ownership = self._make_ownership(config.sharding)
+        self._queue = WorkQueue(outside.monotonic, outside.jitter, self._metrics.queue_seconds)
+        self._super = SuperCaches(self._client, self._kinds.values(), self._super_changed)
+        slots = Slots(SLOTS)
+        self._reports = TenantReports(self._metrics, outside.wall, outside.monotonic, slots)
+        self._attachments = Attachments(
+            self._open_session,
+            self._attach,
+            self._detached,
+            self._note_problem,
+            self._note_resolved,
+            self._tenant_changed,
+            self._super.wait_synced,
+            self._is_super_cluster,
+            self._tasks,
+        )
+        self._vnodes = VNodeSync(
+            self._client,
+            self._super,
+            config.vn_agent,
+            self._tasks,
+            outside.wall,
+            outside.jitter,
+            probe=outside.probe,
+        )
+        self._tokens = TokenSync(
+            self._client, self._super, self._reports, self._owns, self._tasks, outside.wall, outside.jitter
+        )
+        self._patrol = Patrol(
+            self._queue,
+            self._metrics,
+            self._attachments.sessions,
+            interval_s=config.patrol.interval_seconds,
+            patrolled=self._tokens.remove_orphans,
+        )
+        self._engine = Engine(
+            self._kinds,
+            self._queue,
+            self._metrics,
+            self._vnodes,
+            self._tokens,
+            self._reports,
+            self._tasks,
+            slots,
+        )
+        self._meta_client = self._client
+        self._source = self._make_source(environment)
+        self._conditions = ConditionWriter(self._meta_client, self._outside.wall)
+        self._reachability = Reachability(
+            self._attachments.sessions,
+            self._note_reachability,
+            lambda session: self._has_condition(session.virtual_cluster, reachability.REASON),
+            clock=self._outside.monotonic,
+        )
+        self._orphans = self._make_orphans()
+        self._policies = Policies(self._meta_client, self._policies_changed)
+        self._report = StatusReport(
+            self._attachments,
+            self._super,
+            self._queue,
+            self._reports,
+            self._engine,
+            self._source_problem,
+            self._ownership if isinstance(self._ownership, Replica) else None,
+            self._orphans,
+            clock=outside.monotonic,
+        )
+        add_live_metrics(
+            self._metrics.registry,
+            LiveParts(
+                self._attachments,
+                self._super,
+                self._queue,
+                self._engine,
+                self._reports,
+                self._report,
+                self._vnodes.vnodes.counts,
+                self._tokens.issuer.counts,
+                self._ownership,
+                self._orphans,
+            ),
+        )
+
+    def _make_ownership(self, sharding: ShardingConfig | None) -> SoleOwner | Replica:
+        if sharding is None:
+            return SoleOwner()
+        leases = LeaseNames(sharding.lease.namespace, sharding.lease.name)
+        return Replica(
+            self._client,
+            leases,
+            self._replica,
+            f"{self._replica}_{secrets.token_hex(8)}",
+            self._update_tenants,
+            clocks=lambda: Instant(self._outside.monotonic(), self._outside.wall()),
+        )
+
+    def _make_source(self, environment: Mapping[str, str]) -> DirectorySource | VirtualClusterSource:
+        tenants = self._config.tenants
+        if tenants.directory is not None:
+            return DirectorySource(tenants.directory, lambda: self._client.server, self._publish)
+        meta = tenants.virtual_clusters
+        if meta is not None and (path := meta.kubeconfig_file) is not None:
+            self._meta_client = self._outside.open_super(path, environment, SLOTS, self._user_agent)
+        return VirtualClusterSource(
+            self._meta_client,
+            self._client,
+            lambda: self._client.server,
+            self._publish,
+            self._tasks,
+        )
+
+    def _make_orphans(self) -> OrphanCollector | None:
+        meta = self._config.tenants.virtual_clusters
+        if meta is None or not isinstance(self._source, VirtualClusterSource):
+            return None
+        return OrphanCollector(
+            self._meta_client,
+            self._client,
+            self._source,
+            self._super,
+            self._ownership,
+            self._metrics,
+            interval_s=self._config.patrol.interval_seconds,
+            # Several meta clusters may have their tenants in one super cluster.
+            needs_confirmation=meta.kubeconfig_file is not None,
+            clock=self._outside.monotonic,
+        )
+
+    # ---- life
+
+    async def run(self, life: Lifecycle) -> int:
+        """Work until the daemon stops. Returns the exit code."""
+        freeze_heap()
+        await self._shell.start(
+            life,
+            self._config.status.listen_at,
+            self._metrics.registry,
+            readiness=self._report.readiness,
+            status=self.status,
+            pages={"/explain": self._report.explain},
+            scrapes=self._config.metrics,
+        )
+        self.start_parts()
+        await self._shell.announce(READY_WAIT_S, lambda: {"tenants": len(self._attachments.sessions)})
+        await life.stopping.wait()
+        await self._stop()
+        return 0
+
+    def start_parts(self) -> None:
+        """Start all but the status pages."""
+        if isinstance(self._ownership, Replica):
+            self._tasks.spawn(self._ownership.run(), "sharding")
+            self._tasks.spawn(self._ownership.cut_expired(), "cut of expired writes")
+        self._super.start(self._tasks)
+        self._tasks.spawn(self._policies.reflector.run(), "policies")
+        self._tasks.spawn(self._source.run(), "tenants")
+        self._tasks.spawn(self._conditions.run(), "conditions")
+        self._tasks.spawn(self._reachability.run(), "reachability")
+        if self._orphans is not None:
+            self._tasks.spawn(self._orphans.run(), "orphans")
+        self._vnodes.start(self._tasks)
+        self._tokens.start(self._tasks)
+        self._tasks.spawn(self._engine.run(), "engine")
+        self._tasks.spawn(self._patrol.run(), "patrol")
+
+    def status(self) -> dict[str, object]:
+        """The page `/status`."""
+        return self._report.status(self._outside.monotonic())
+
+    async def patrol(self) -> int:
+        """Patrol all tenants now; returns how many objects are not verified."""
+        return sum([await self._patrol.check(each) for each in list(self._attachments.sessions.values())])
+
+    async def _stop(self) -> None:
+        self._report.is_draining = True
+        await self._queue.drain(DRAIN_S)
+        await self._attachments.close()
+        await self._shell.end_tasks()
+        if isinstance(self._ownership, Replica):
+            await self._ownership.leave(LEAVE_S)
+        await self._client.close()
+        await self._shell.stop()
+
+    # ---- tenants
+
+    def _publish(self, tenants: Mapping[str, TenantState]) -> None:
+        self._published = tenants
+        self._update_tenants()
+
+    def _update_tenants(self) -> None:
+        """Serve those of the published tenants that this process holds."""
+        held = {
+            source: state
+            for source, state in self._published.items()
+            if self._ownership.holds(state.cluster.key if isinstance(state, Reachable) else state.key)
+        }
+        self._attachments.update(held)
+
+    def _open_session(self, state: Reachable) -> TenantSession:
+        self._end_conditions(state.virtual_cluster)
+        return TenantSession(
+            state.cluster,
+            state.access,
+            self._kinds,
+            self._super,
+            self._config.settings,
+            self._policies.of(state.cluster),
+            self._queue.add,
+            self._client,
+            self._ownership,
+            open_client=self._outside.open_tenant,
+            holds_changed=self._holds_changed,
+            task_failed=self._attachments.note_failure,
+            held_tokens=self._held_tokens(state),
+            virtual_cluster=state.virtual_cluster,
+            user_agent=self._user_agent,
+            max_cache_bytes=self._config.tenants.max_cache_bytes,
+            clock=self._outside.monotonic,
+        )
+
+    def _is_super_cluster(self, session: TenantSession) -> bool:
+        """Whether a tenant's Namespace is one of the super cluster's itself: no two clusters share a UID."""
+        own = _system_uid(session.reflectors[NAMESPACE])
+        return bool(own) and own == _system_uid(self._super.reflectors[NAMESPACE])
+
+    def _attach(self, session: TenantSession) -> None:
+        self._vnodes.nodes_synced()
+        session.start_quota()
+        self._queue.attach(session)
+        session.is_attached = True
+        session.enqueue_unreadable()
+        self._vnodes.attach(session)
+        self._tokens.attach(session)
+        session.tasks.spawn(self._patrol.start(session), "first patrol")
+        if self._config.networks.enabled:
+            session.tasks.spawn(self._networks_of(session).run(), "networks")
+
+    def _networks_of(self, session: TenantSession) -> NetworkController:
+        def report(reason: str, message: str) -> None:
+            session.network_problem = f"{reason}: {message}" if reason else ""
+
+        return NetworkController(
+            session.client,
+            session.reader,
+            self._config.networks.settings(session.tenant.cluster_domain),
+            report,
+            may_write=lambda: self._ownership.may_write(session.tenant.key),
+            cache_budget=session.cache_budget,
+        )
+
+    def _detached(self, session: TenantSession) -> None:
+        session.is_attached = False
+        self._vnodes.detach(session)
+        self._tokens.detach(session)
+        self._queue.detach(session)
+        self._reports.forget(session)
+        self._engine.forget(session)
+
+    def _owns(self, key: str, super_namespace: str) -> bool:
+        session = self._attachments.sessions.get(key)
+        is_owned = session is not None and session.owns_super_namespace(super_namespace)
+        return is_owned and self._ownership.may_write(key)
+
+    def _super_changed(self, change: SuperChange) -> None:
+        if change.kind == NODE:
+            self._vnodes.node_changed(change)
+            return
+        sessions = self._attachments.sessions
+        found = sessions.values() if change.key is None else filter(None, [sessions.get(change.key)])
+        for session in found:
+            if change.owner is not None and not change.owner.is_of(session.tenant.key, session.tenant.uid):
+                continue  # of an earlier tenant with this key, whose pods may run on
+            session.super_changed(change.item, is_deleted=change.is_deleted, is_relisting=change.is_relisting)
+            if change.value is None or not session.is_attached:
+                continue
+            if change.kind == "Secret":
+                self._tokens.secret_changed(change.value, is_deleted=change.is_deleted)
+            elif change.kind == "Pod":
+                self._vnodes.pod_changed(session, change.value, is_deleted=change.is_deleted)
+                if change.is_deleted:
+                    self._tokens.pod_gone(session, change.value)
+
+    def _policies_changed(self) -> None:
+        for session in self._attachments.sessions.values():
+            if session.change_policy(self._policies.of(session.tenant)) and session.is_attached:
+                self._vnodes.policy_changed(session)
+                session.tasks.spawn(self._patrol.check(session), "patrol after a policy's change")
+
+    def _tenant_changed(self, session: TenantSession, before: TenantCluster) -> None:
+        """A weight, a policy, prefixes or a release of a tenant changed."""
+        if not session.is_attached:
+            session.change_policy(self._policies.of(session.tenant))
+            return
+        self._queue.attach(session)
+        is_planned_anew = session.change_policy(self._policies.of(session.tenant))
+        # All but these is read when it is needed.
+        if replace(before, weight=0, policy="", release="") != replace(
+            session.tenant, weight=0, policy="", release=""
+        ):
+            session.forget_verified()
+            is_planned_anew = True
+        if is_planned_anew:
+            self._vnodes.policy_changed(session)
+            session.tasks.spawn(self._patrol.check(session), "patrol after a tenant's change")
+
+    def _note_problem(self, problem: Unusable) -> None:
+        if problem.virtual_cluster is not None:
+            self._conditions.set(problem.virtual_cluster, ClusterCondition(problem.reason, problem.message))
+
+    def _note_resolved(self, problem: Unusable) -> None:
+        if problem.virtual_cluster is not None:
+            condition = ClusterCondition(problem.reason, is_true=False)
+            self._conditions.set(problem.virtual_cluster, condition)
+
+    def _note_reachability(self, session: TenantSession, message: str) -> None:
+        if session.virtual_cluster is not None:
+            condition = ClusterCondition(reachability.REASON, message, is_true=bool(message))
+            self._conditions.set(session.virtual_cluster, condition)
+
+    def _has_condition(self, cluster: Key | None, reason: str) -> bool:
+        return self._condition_of(cluster, reason) is not None
+
+    def _condition_of(self, cluster: Key | None, reason: str) -> str | None:
+        """The message of a VirtualCluster's condition that is True."""
+        if cluster is None or not isinstance(self._source, VirtualClusterSource):
+            return None
+        found = self._source.objects.get(cluster)
+        return None if found is None else true_condition(found, reason)
+
+    def _end_conditions(self, cluster: Key | None) -> None:
+        """End what an earlier process wrote of a tenant that is usable now."""
+        for reason in UNUSABLE_REASONS:
+            if cluster is not None and self._has_condition(cluster, reason):
+                self._conditions.set(cluster, ClusterCondition(reason, is_true=False))
+
+    def _holds_changed(self, session: TenantSession) -> None:
+        if session.virtual_cluster is None:
+            return
+        message = held_condition.message_of(session.deletions.holds())
+        condition = ClusterCondition(held_condition.REASON, message, is_true=bool(message))
+        self._conditions.set(session.virtual_cluster, condition)
+
+    def _held_tokens(self, state: Reachable) -> Mapping[Side, str]:
+        """The tokens of holds that the VirtualCluster's condition has."""
+        message = self._condition_of(state.virtual_cluster, held_condition.REASON)
+        return {} if message is None else held_condition.tokens_in(message)
+
+    def _source_problem(self) -> str:
+        source = self._source
+        if source.has_synced and not source.problem:
+            return ""
+        return source.problem or "not synced"
+
+
+def _system_uid(namespaces: Reflector[CachedObject]) -> str:
+    """The UID of a cluster's Namespace kube-system, also if unreadable; empty while not known."""
+    where = "", SYSTEM_NAMESPACE
+    if (found := namespaces.objects.get(where)) is not None:
+        return found.metadata.uid
+    failed = namespaces.decode_failures.get(where)
+    return "" if failed is None else failed.uid
+
+
+def _kinds(config: SyncerConfiguration) -> Iterable[KindSync]:
+    custom = [each.entry for each in config.custom_resources]
+    return table.kinds(config.resources, custom, pod_dns=config.pods.dns)
+
+
+def _replica_name(environment: Mapping[str, str]) -> str:
+    """The name of this running replica: its pod's, as the host name is the node's under hostNetwork."""
+    return (environment.get("POD_NAME") or socket.gethostname()).lower()

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads a VirtualCluster: who the tenant is, and where the credentials for its control plane are.
+
+Upstream keeps the kubeconfig of a tenant's administrator in an annotation of the VirtualCluster, or in a
+Secret of the namespace that is named as the cluster key (docs/spec/virtualcluster.md#credentials).
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from daemonkit.kube import kubeconfig
+from daemonkit.kube.kubeconfig import Access, KubeconfigError
+from daemonkit.kube.resources import Key, ObjectMeta
+from syncer.core.tenant_cluster import TenantCluster
+from syncer.sources.port import IS_SUPER_CLUSTER, Reachable, TenantState, Unusable
+from tenancy import keys, names
+
+SECRET = "admin-kubeconfig"  # noqa: S105 - the name of an object, not a secret
+# Cluster API's convention for Secrets that an annotation names.
+_NAMED_SECRET_KEY = "value"  # noqa: S105 - a key in an object
+_SERVED_PHASES = frozenset({"Running", "Updating"})
+MAX_WEIGHT = 100
+# Prefixes are compared with every key of every object.
+_MAX_PREFIXES = 100
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    cluster_domain: str = ""
+    transparent_meta_prefixes: list[str] | None = None
+    opaque_meta_prefixes: list[str] | None = None
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    cluster_namespace: str = ""
+    phase: str = ""
+    conditions: list[dict[str, str]] | None = None
+
+
+class VirtualCluster(msgspec.Struct, frozen=True):
+    """The used part of a tenancy.x-k8s.io/v1alpha1 VirtualCluster."""
+
+    metadata: ObjectMeta
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+class KubeconfigSecret(msgspec.Struct, frozen=True):
+    """A Secret whose data may have a kubeconfig; base64, as JSON has it."""
+
+    metadata: ObjectMeta
+    data: dict[str, bytes] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SecretRef:
+    """Where the kubeconfig is, if it is not in the VirtualCluster."""
+
+    namespace: str
+    name: str
+    key: str
+
+
+def is_served(cluster: VirtualCluster) -> bool:
+    """Whether the tenant has a control plane."""
+    return cluster.status.phase in _SERVED_PHASES
+
+
+def source_of(cluster: VirtualCluster) -> str:
+    """The name of the source. An object with another UID is another tenant, also under the same name."""
+    meta = cluster.metadata
+    return f"{meta.namespace}/{meta.name}/{meta.uid}"
+
+
+def secret_of(cluster: VirtualCluster) -> SecretRef | None:
+    """The Secret that has the kubeconfig; None where an annotation has it, or the key is refused."""
+    annotations = cluster.metadata.annotations
+    key = _key_of(cluster)
+    if keys.ADMIN_KUBECONFIG in annotations or isinstance(key, names.Refused):
+        return None
+    if named := annotations.get(keys.SECRET_ADMIN_KUBECONFIG):
+        return SecretRef(key, named, _NAMED_SECRET_KEY)
+    return SecretRef(key, SECRET, SECRET)
+
+
+def tenant_of(
+    cluster: VirtualCluster, secret: KubeconfigSecret | str | None, super_server: str
+) -> TenantState:
+    """The tenant of a served VirtualCluster.
+
+    `secret` is that of `secret_of`, None if it does not exist, or the reason why it cannot be decoded.
+    A kubeconfig that leads to `super_server` is refused: the syncer would copy the super cluster into itself.
+    """
+    meta = cluster.metadata
+    where = (meta.namespace, meta.name)
+    key = _key_of(cluster)
+    if isinstance(key, names.Refused):
+        return Unusable("", "ClusterKeyRefused", key.reason, where)
+    try:
+        access = _access(cluster, secret)
+        weight = _weight(meta.annotations)
+    except ValueError as error:
+        return Unusable(key, "CredentialsUnusable", str(error), where)
+    if access.server == super_server:
+        return Unusable(key, "CredentialsUnusable", IS_SUPER_CLUSTER, where)
+    return Reachable(
+        TenantCluster(
+            key,
+            meta.namespace,
+            meta.name,
+            meta.uid,
+            cluster.spec.cluster_domain,
+            _prefixes(cluster.spec.transparent_meta_prefixes),
+            _prefixes(cluster.spec.opaque_meta_prefixes),
+            weight,
+            meta.annotations.get(keys.SYNC_POLICY, "default"),
+            meta.annotations.get(keys.RELEASE_HELD, ""),
+        ),
+        access,
+        where,
+    )
+
+
+def with_condition(
+    conditions: list[dict[str, str]] | None, reason: str, message: str, at: str, *, is_true: bool = True
+) -> list[dict[str, str]] | None:
+    """The conditions with this one, in upstream's form: one for each reason. None if that changes nothing.
+
+    One that was never there is not written as False.
+    """
+    status = "True" if is_true else "False"
+    before = next((each for each in conditions or () if each.get("reason") == reason), None)
+    if before is None and not is_true:
+        return None
+    if before is not None and (before.get("status"), before.get("message", "")) == (status, message):
+        return None
+    kept = [each for each in conditions or () if each.get("reason") != reason]
+    condition = {"status": status, "lastTransitionTime": at, "reason": reason, "message": message}
+    return [*kept, condition]
+
+
+def true_condition(cluster: VirtualCluster, reason: str) -> str | None:
+    """The message of a condition whose status is True; None if there is none."""
+    for each in cluster.status.conditions or ():
+        if each.get("reason") == reason and each.get("status") == "True":
+            return each.get("message", "")
+    return None
+
+
+def _key_of(cluster: VirtualCluster) -> str | names.Refused:
+    meta = cluster.metadata
+    return names.cluster_key(meta.namespace, meta.name, meta.uid, cluster.status.cluster_namespace)
+
+
+def _access(cluster: VirtualCluster, secret: KubeconfigSecret | str | None) -> Access:
+    text = cluster.metadata.annotations.get(keys.ADMIN_KUBECONFIG)
+    if text is not None:
+        try:
+            return _embedded(base64.b64decode(text, validate=True), f"annotation {keys.ADMIN_KUBECONFIG}")
+        except binascii.Error:
+            raise ValueError(f"annotation {keys.ADMIN_KUBECONFIG} is not base64") from None
+    ref = secret_of(cluster)
+    where = "Secret" if ref is None else f"Secret {ref.namespace}/{ref.name}"
+    if secret is None or (
+        isinstance(secret, KubeconfigSecret) and keys.CLUSTER in secret.metadata.annotations
+    ):
+        # One that the syncer made for a tenant is that tenant's own text.
+        raise ValueError(f"{where} does not exist")
+    if isinstance(secret, str):
+        raise ValueError(f"{where}: {secret}")
+    content = (secret.data or {}).get("" if ref is None else ref.key)
+    if content is None:
+        raise ValueError(f"{where} has no key {'' if ref is None else ref.key}")
+    return _embedded(content, where)
+
+
+def _embedded(text: bytes, where: str) -> Access:
+    """A kubeconfig without files: who writes a VirtualCluster must not name files of this host."""
+    try:
+        access = kubeconfig.parse(text, Path("/"))
+    except KubeconfigError as error:
+        raise ValueError(f"{where}: {error}") from None
+    if access.files:
+        raise ValueError(f"{where}: it names files; embed certificates, key and token")
+    return access
+
+
+def _weight(annotations: Mapping[str, str]) -> int:
+    text = annotations.get(keys.SYNC_WEIGHT)
+    if text is None:
+        return 1
+    if text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= MAX_WEIGHT:
+        return int(text)
+    raise ValueError(f"annotation {keys.SYNC_WEIGHT}: expected a number from 1 to {MAX_WEIGHT}")
+
+
+def _prefixes(found: list[str] | None) -> tuple[str, ...]:
+    return tuple(each for each in found or () if each)[:_MAX_PREFIXES]
+
+
+def virtual_cluster_of(source: str) -> Key:
+    """The namespace and name of the VirtualCluster that `source_of` named."""
+    namespace, name, *_ = [*source.split("/"), ""]
+    return namespace, name

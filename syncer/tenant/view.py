@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The `View` of one plan: one tenant's objects on both sides, and a note of what was looked up."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
+
+from daemonkit.kube.resources import Key
+from syncer.caches.cached_object import CachedObject
+from syncer.caches.super_cluster import NODE, SuperCaches
+from syncer.core.objects import Object, labels_of
+from syncer.core.plan import Side
+from syncer.core.tenant_cluster import TenantCluster
+from syncer.core.view import SyncSettings
+from syncer.kinds.port import KindSync
+from syncer.policy.sync_policy import DEFAULT, SyncPolicy
+from syncer.tenant.deletions import SyncKey
+from tenancy.super_namespaces import SuperNamespaceOwner
+
+NAMESPACE = "Namespace"
+
+Lookup = tuple[Side, str, str, str]
+"""(side, kind, namespace, name) that a plan looked up; the name `*` is any."""
+
+
+class TenantObjects(Protocol):
+    """The part of a `TenantSession` that a view reads."""
+
+    @property
+    def tenant(self) -> TenantCluster: ...
+    @property
+    def policy(self) -> SyncPolicy | str: ...
+    @property
+    def settings(self) -> SyncSettings: ...
+    @property
+    def namespaces(self) -> Mapping[Key, CachedObject]: ...
+    def cached(self, item: SyncKey) -> CachedObject | None: ...
+    def cached_super(self, item: SyncKey) -> CachedObject | None: ...
+    def owned_namespace(self, namespace: str) -> str | None: ...
+    def vnode(self, name: str) -> Object | None: ...
+
+
+class TenantView:
+    """The `View` of one plan, which notes what was looked up."""
+
+    def __init__(
+        self, session: TenantObjects, super_cluster: SuperCaches, kinds: Mapping[str, KindSync]
+    ) -> None:
+        self._session = session
+        self._super = super_cluster
+        self._kinds = kinds
+        self.looked: set[Lookup] = set()
+
+    @property
+    def tenant(self) -> TenantCluster:
+        return self._session.tenant
+
+    @property
+    def policy(self) -> SyncPolicy:
+        """The policy; without one the built-in one, for objects that are in the super cluster already."""
+        found = self._session.policy
+        return DEFAULT if isinstance(found, str) else found
+
+    @property
+    def settings(self) -> SyncSettings:
+        return self._session.settings
+
+    def in_tenant(self, kind: str, namespace: str, name: str) -> Object | None:
+        self.looked.add((Side.TENANT, kind, namespace, name))
+        if kind not in self._kinds:
+            return None
+        found = self._session.cached((kind, namespace, name))
+        return None if found is None else found.load()
+
+    def in_super(self, kind: str, namespace: str, name: str) -> Object | None:
+        self.looked.add((Side.SUPER, kind, namespace, name))
+        if kind not in self._kinds:
+            return None
+        found = self._session.cached_super((kind, namespace, name))
+        return None if found is None else found.load()
+
+    def super_services(self, namespace: str) -> Iterable[Object]:
+        self.looked.add((Side.SUPER, "Service", namespace, "*"))
+        name = self._session.owned_namespace(namespace)
+        return () if name is None else self._super.services(name)
+
+    def pod_addresses(self, namespace: str) -> Collection[str]:
+        self.looked.add((Side.SUPER, "Pod", namespace, "*"))
+        name = self._session.owned_namespace(namespace)
+        return () if name is None else self._super.pod_addresses(name)
+
+    def tenant_namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        self.looked.add((Side.TENANT, NAMESPACE, "", "*"))
+        return {key[1]: labels_of(each.load()) for key, each in self._session.namespaces.items()}
+
+    def vnode_labels(self, name: str) -> Mapping[str, str] | None:
+        self.looked.add((Side.TENANT, NODE, "", name))
+        found = self._session.vnode(name)
+        return None if found is None else labels_of(found)
+
+    def super_namespace(self, namespace: str) -> str | None:
+        self.looked.add((Side.SUPER, NAMESPACE, "", namespace))
+        name = self._session.owned_namespace(namespace)
+        if name is None:
+            return None
+        owner, own = self._super.owner(name), self._session.cached((NAMESPACE, "", namespace))
+        is_current = (
+            isinstance(owner, SuperNamespaceOwner) and own is not None and own.metadata.uid == owner.uid
+        )
+        return name if is_current else None

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done for tenants: the queue, plans carried out, reports, patrols."""

@@ -1,0 +1,457 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans what the queue brings, and carries the plans out: the one place that writes.
+
+An item is one object of one tenant, both directions. `syncer.kinds` decides its plan. Before each write to
+the super cluster the ownership of the namespace is asked again, because time has passed.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from daemonkit import logs
+from daemonkit.kube import deep_json
+from daemonkit.kube.client import ApiError, Requester, UnreachableError
+from daemonkit.kube.resources import Named
+from daemonkit.kube.store import DecodeFailed
+from daemonkit.tasks import Tasks
+from syncer.caches.cached_object import has_moved, is_verified
+from syncer.core.objects import Object, SyncedKind, annotations_of, is_deleting, version_of
+from syncer.core.plan import (
+    Action,
+    Bind,
+    Conflict,
+    Create,
+    Delete,
+    IssueTokens,
+    Patch,
+    Plan,
+    Refusal,
+    Side,
+    Wait,
+)
+from syncer.core.requests import ApiRequest, read_path, request_of
+from syncer.kinds.port import KindSync, Scope
+from syncer.metrics import SyncerMetrics, failure_cause
+from syncer.tenant.deletions import SyncKey
+from syncer.tenant.session import TenantSession
+from syncer.tenant.view import NAMESPACE
+from syncer.work.queue import WorkQueue
+from syncer.work.slots import Slots
+from tenancy import keys
+
+# Plans and writes to the super cluster at once. Who waits for a tenant's API server gives its place back.
+SLOTS = 64
+# Plans of one item in a row, each with an object that was found in the way.
+_MAX_REPLANS = 3
+# After which a wait that lasts is reported.
+LOOK_AGAIN_S = 2.5
+
+T = TypeVar("T")
+
+_OBJECT = msgspec.json.Decoder(Object)
+_NAMED = msgspec.json.Decoder(Named)
+_log = logs.get(__name__)
+
+
+class ForeignNamespaceError(Exception):
+    """The super namespace is not the tenant's: nothing was written."""
+
+
+class NotReadyError(Exception):
+    """What a pod needs is not there yet: its vNode, for which the rest of its plan waits, or its tokens."""
+
+    def __init__(self, why: Wait | Conflict) -> None:
+        super().__init__(why.message)
+        self.plan = Plan(wait=why) if isinstance(why, Wait) else Plan(conflict=why)
+
+
+class Nodes(Protocol):
+    """What provides the vNodes of a tenant."""
+
+    async def ensure(self, session: TenantSession, node: str) -> Wait | Conflict | None:
+        """Return None when the tenant has the vNode, else why it has not."""
+
+
+class Tokens(Protocol):
+    """What has tokens of pods issued."""
+
+    async def issue(self, session: TenantSession, action: IssueTokens) -> Wait | Conflict | None:
+        """Return None when the Secret has the tokens, else why it has not."""
+
+
+class Reports(Protocol):
+    """Where tenants read what became of their objects."""
+
+    def forget_object(self, session: TenantSession, item: SyncKey) -> None:
+        """Neither side has the object any more."""
+
+    async def planned(self, session: TenantSession, item: SyncKey, plan: Plan, tenant: Object | None) -> bool:
+        """Report refusals, a wait or a conflict, or that there is none any more.
+
+        False for a wait that is not worth a report yet: look again soon.
+        """
+
+    async def failed(
+        self, session: TenantSession, item: SyncKey, error: Exception, tenant: Object | None
+    ) -> None:
+        """Report that an API server refused a write."""
+
+
+@dataclass(slots=True)
+class _Result:
+    """The versions after the actions of a plan; None where an action left it unknown."""
+
+    tenant_version: str | None
+    super_version: str | None
+
+
+class Engine:
+    """`run` works until cancelled."""
+
+    def __init__(
+        self,
+        kinds: Mapping[str, KindSync],
+        queue: WorkQueue,
+        metrics: SyncerMetrics,
+        nodes: Nodes,
+        tokens: Tokens,
+        reports: Reports,
+        tasks: Tasks,
+        slots: Slots,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._kinds = kinds
+        self._queue = queue
+        self._metrics = metrics
+        self._nodes = nodes
+        self._tokens = tokens
+        self._reports = reports
+        self._tasks = tasks
+        self._clock = clock
+        self._slots = slots
+        self.conflicts: dict[tuple[str, SyncKey], str] = {}
+
+    def forget(self, session: TenantSession) -> None:
+        """The tenant is no longer synced."""
+        for where in [each for each in self.conflicts if each[0] == session.tenant.key]:
+            del self.conflicts[where]
+
+    async def run(self) -> None:
+        """Take items until cancelled, each into a task of its own."""
+        while True:
+            await self._slots.acquire()
+            session, item = await self._queue.get()
+            self._tasks.spawn(self._work(session, item), "reconcile")
+
+    async def _work(self, session: TenantSession, item: SyncKey) -> None:
+        retry_after_s: float | None = None
+        is_failed = False
+        try:
+            await self._reconcile(session, item)
+        except ForeignNamespaceError:
+            is_failed = True
+            self._metrics.failures.labels("foreignNamespace").inc()
+        except NotReadyError as error:
+            is_failed = True
+            self._metrics.failures.labels("notReady").inc()
+            session.last_error = f"{item[0]} {item[1]}/{item[2]}: {error}"[:500]
+        except (ApiError, UnreachableError) as error:
+            is_failed = True
+            self._metrics.failures.labels(failure_cause(error)).inc()
+            retry_after_s = error.retry_after_s if isinstance(error, ApiError) else None
+            session.last_error = f"{item[0]} {item[1]}/{item[2]}: {error}"[:500]
+        # A bug, triggered by one object. The others must go on, and this one is tried again.
+        except Exception as error:  # noqa: BLE001 - else one object of one tenant stops all
+            is_failed = True
+            self._metrics.failures.labels(failure_cause(error)).inc()
+            session.last_error = f"{item[0]} {item[1]}/{item[2]}: {type(error).__name__} in the syncer"
+            _log.error(
+                "reconcile failed unexpectedly",
+                tenant=session.tenant.key,
+                kind=item[0],
+                object=f"{item[1]}/{item[2]}",
+                error=error,
+                traceback=logs.trace(error),
+            )
+        finally:
+            self._slots.release()
+            self._queue.done(session, item, is_failed=is_failed, retry_after_s=retry_after_s or 0.0)
+
+    async def _reconcile(self, session: TenantSession, item: SyncKey) -> None:
+        cached, cached_super = session.cached(item), session.cached_super(item)
+        if not session.is_attached:
+            return
+        if (unreadable := session.unreadable(item)) is not None:
+            await self._hold_unreadable(session, item, *unreadable)
+            return
+        if is_verified(cached, cached_super):
+            if cached is None and cached_super is None:
+                self._reports.forget_object(session, item)
+                session.forget_object(item)
+                self._note_conflict(session, item, None)
+            return
+        sync = self._kinds[item[0]]
+        tenant = None if cached is None else cached.load()
+        found = None if cached_super is None else cached_super.load()
+        for _ in range(_MAX_REPLANS):
+            tenant, found, is_again = await self._plan_once(session, sync, item, tenant, found)
+            if not is_again:
+                return
+            if tenant is None and found is None:
+                return
+        self._queue.add(session, item)
+
+    async def _hold_unreadable(
+        self, session: TenantSession, item: SyncKey, side: Side, failed: DecodeFailed
+    ) -> None:
+        """One of both objects is there, and what it is now is not known: the other stays as it is."""
+        plan = Plan(refusals=(Refusal("object", failed.reason),))
+        subject: Object | None = {
+            "metadata": {"namespace": item[1], "name": item[2], "uid": failed.uid},
+        }
+        if side is Side.SUPER:
+            cached = session.cached(item)
+            plan = Plan(wait=Wait("SuperObjectUnreadable", f"it stays as it is: {failed.reason}"))
+            subject = None if cached is None else _subject(cached.load())
+        await self._report(session, item, plan, subject)
+
+    async def _plan_once(
+        self,
+        session: TenantSession,
+        sync: KindSync,
+        item: SyncKey,
+        tenant: Object | None,
+        found: Object | None,
+    ) -> tuple[Object | None, Object | None, bool]:
+        """Plan and carry out. Returns both objects, and whether to plan again with them."""
+        versions = _Result(
+            "" if tenant is None else version_of(tenant), "" if found is None else version_of(found)
+        )
+        planned = versions.tenant_version, versions.super_version
+        view = session.view()
+        # `plan` may change what it is given: reports need the tenant's identity alone.
+        subject = None if tenant is None else _subject(tenant)
+        plan = sync.plan((item[1], item[2]), tenant, found, view)
+        if isinstance(session.policy, str):
+            if _creates_in_super(plan):
+                plan = Plan(wait=Wait("SyncPolicyUnusable", session.policy))
+        elif (refusal := session.quota.refusal(item, plan, found, session.policy)) is not None:
+            plan = Plan(refusals=(refusal,))
+        self._metrics.plans.inc()
+        is_waiting = plan.wait is not None or plan.conflict is not None or bool(plan.refusals)
+        if is_waiting:
+            await self._report(session, item, plan, subject)
+        session.note_waiting(item, view.looked if is_waiting or sync.is_reactive else ())
+        try:
+            missing: NotReadyError | None = None
+            for action in plan.actions:
+                try:
+                    existing = await self._carry_out(session, item, action, versions)
+                except NotReadyError as error:
+                    if not isinstance(action, IssueTokens):
+                        raise
+                    # Nothing that follows needs them: the tenant sees a status while they are not issued.
+                    missing, existing = error, None
+                if existing is not None:
+                    side, found_there = existing
+                    return self._replanned(session, item, side, found_there)
+            if missing is not None:
+                raise missing
+        except NotReadyError as error:
+            await self._report(session, item, error.plan, subject)
+            raise
+        except ApiError as error:
+            await self._reports.failed(session, item, error, subject)
+            raise
+        if not is_waiting:
+            # Not before: a pod's condition that is taken back and set again at each try is two changes, and
+            # each change of a pod has it tried again at once.
+            is_deleted = any(isinstance(each, Delete) and each.side is Side.TENANT for each in plan.actions)
+            await self._report(session, item, plan, None if is_deleted else subject)
+        # What waits or conflicts is looked at again by each patrol, whatever it waits for.
+        is_settled = plan.wait is None and plan.conflict is None and not plan.is_partial
+        # An answer to a patch has all writes before it, also those of others that came after the plan. Where
+        # events have come meanwhile, the item is queued again: that plan finds out whether both sides agree.
+        if plan.actions and (
+            has_moved(session.cached(item), planned[0]) or has_moved(session.cached_super(item), planned[1])
+        ):
+            is_settled = False
+        if is_settled and versions.tenant_version is not None and versions.super_version is not None:
+            session.note_verified(item, versions.tenant_version, versions.super_version)
+        return None, None, False
+
+    async def _report(
+        self, session: TenantSession, item: SyncKey, plan: Plan, subject: Object | None
+    ) -> None:
+        if not session.is_attached:
+            return  # what was reported is forgotten, and is not to be remembered anew
+        if not await self._reports.planned(session, item, plan, subject):
+            self._queue.add_after(session, item, LOOK_AGAIN_S)
+        self._note_conflict(session, item, plan.conflict)
+
+    def _replanned(
+        self, session: TenantSession, item: SyncKey, side: Side, there: Object
+    ) -> tuple[Object | None, Object | None, bool]:
+        cached, cached_super = session.cached(item), session.cached_super(item)
+        tenant = there if side is Side.TENANT else None if cached is None else cached.load()
+        found = there if side is Side.SUPER else None if cached_super is None else cached_super.load()
+        return tenant, found, True
+
+    async def _carry_out(
+        self, session: TenantSession, item: SyncKey, action: Action, versions: _Result
+    ) -> tuple[Side, Object] | None:
+        """Carry out one action. Returns the object that stands in the way of a creation."""
+        match action:
+            case IssueTokens():
+                async with self._slots.yielded():
+                    missing = await self._tokens.issue(session, action)
+                if missing is not None:
+                    raise NotReadyError(missing)
+                return None
+            case Bind():
+                async with self._slots.yielded():
+                    missing = await self._nodes.ensure(session, action.node)
+                if missing is not None:
+                    raise NotReadyError(missing)
+                await self._send(session, item, Side.TENANT, "bind", request_of(action))
+                versions.tenant_version = None
+                return None
+            case Delete():
+                is_without_super = action.side is Side.TENANT and versions.super_version == ""
+                self._note(action.side, versions, None)
+                if self._may_delete(session, item, action):
+                    if is_without_super:
+                        found = await self._unseen_super_object(session, item, action)
+                        if found is not None:
+                            return Side.SUPER, found
+                    with _ignoring(404, 409):
+                        await self._send(session, item, action.side, "delete", request_of(action))
+                    session.deletions.note_deleted(action.side, item)
+                return None
+            case Create():
+                try:
+                    body = await self._send(session, item, action.side, "create", request_of(action))
+                except ApiError as error:
+                    if error.status.code != 409 or error.status.reason != "AlreadyExists":
+                        raise
+                    return action.side, await self._read(session, action.side, action.kind, action.body)
+            case Patch():
+                body = await self._send(session, item, action.side, "patch", request_of(action))
+        self._note(action.side, versions, body)
+        return None
+
+    def _may_delete(self, session: TenantSession, item: SyncKey, action: Delete) -> bool:
+        other = session.cached(item) if action.side is Side.SUPER else session.cached_super(item)
+        is_other_deleting = other is not None and is_deleting(other.load())
+        return session.may_delete(action.side, item, is_other_deleting=is_other_deleting)
+
+    async def _unseen_super_object(
+        self, session: TenantSession, item: SyncKey, action: Delete
+    ) -> Object | None:
+        """The super object of one of the tenant's that is to go because it has none; None if that is so.
+
+        The super cluster's watch may lag behind the tenant's. It has then not brought yet what was created.
+        """
+        sync, cached = self._kinds[item[0]], session.cached(item)
+        super_namespace = session.super_name(item[1])
+        is_going = cached is not None and is_deleting(cached.load())
+        if sync.scope is not Scope.NAMESPACED or super_namespace is None or is_going:
+            return None
+        where: Object = {"metadata": {"namespace": super_namespace, "name": sync.super_name(item[2])}}
+        try:
+            found = await self._read(session, Side.SUPER, action.kind, where)
+        except ApiError as error:
+            if error.status.code != 404:
+                raise
+            return None
+        return found if annotations_of(found).get(keys.UID) == action.uid else None
+
+    def _note(self, side: Side, versions: _Result, body: bytes | None) -> None:
+        version = None if body is None else _decoded(_NAMED, body).metadata.resource_version
+        if side is Side.SUPER:
+            versions.super_version = version
+        else:
+            versions.tenant_version = version
+
+    async def _send(
+        self, session: TenantSession, item: SyncKey, side: Side, verb: str, request: ApiRequest
+    ) -> bytes:
+        if not session.is_attached:
+            # It ended while the tenant's API server kept an answer back. Another may work on the object.
+            raise UnreachableError("the tenant is not synced any more")
+        self._metrics.requests.labels(side, verb).inc()
+        if side is Side.TENANT:
+            async with self._slots.yielded():
+                return await _ask(session.client, request)
+        # Of what is cluster-scoped tenants make Namespaces alone, whose plans know whose they are.
+        is_own = (
+            session.owns_super_namespace(request.namespace) if request.namespace else item[0] == NAMESPACE
+        )
+        if not is_own:
+            raise ForeignNamespaceError(request.namespace)
+        return await _ask(session.super_client, request)
+
+    async def _read(self, session: TenantSession, side: Side, kind: SyncedKind, body: Object) -> Object:
+        self._metrics.requests.labels(side, "get").inc()
+        if side is Side.TENANT:
+            async with self._slots.yielded():
+                found = await session.client.request("GET", read_path(kind, body), {})
+        else:
+            found = await session.super_client.request("GET", read_path(kind, body), {})
+        return _decoded(_OBJECT, found)
+
+    def _note_conflict(self, session: TenantSession, item: SyncKey, conflict: Conflict | None) -> None:
+        where = (session.tenant.key, item)
+        before = self.conflicts.get(where)
+        if conflict is None:
+            self.conflicts.pop(where, None)
+        elif before != conflict.message:
+            self.conflicts[where] = conflict.message
+            _log.warning(
+                "a super object stands in the way of a tenant's, it is left as it is",
+                tenant=session.tenant.key,
+                kind=item[0],
+                object=f"{item[1]}/{item[2]}",
+                reason=conflict.message,
+            )
+
+
+def _creates_in_super(plan: Plan) -> bool:
+    return any(isinstance(each, Create) and each.side is Side.SUPER for each in plan.actions)
+
+
+def _subject(tenant: Object) -> Object:
+    """The part of an object that a report about it needs."""
+    conditions = (tenant.get("status") or {}).get("conditions")
+    return {"metadata": dict(tenant["metadata"]), "status": {"conditions": conditions}}
+
+
+async def _ask(client: Requester, request: ApiRequest) -> bytes:
+    return await client.request(
+        request.method, request.path, {}, request.body, content_type=request.content_type
+    )
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """What an API server answered; a tenant's may answer anything. Raises UnreachableError."""
+    try:
+        if deep_json.has_too_many_values(body):
+            raise UnreachableError(f"the answer has more than {deep_json.MAX_VALUES} values")
+        return deep_json.decode(decoder, body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UnreachableError(f"the answer is no object: {error}") from None
+
+
+@contextlib.contextmanager
+def _ignoring(*codes: int) -> Iterator[None]:
+    try:
+        yield
+    except ApiError as error:
+        if error.status.code not in codes:
+            raise

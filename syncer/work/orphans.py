@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deletes the super namespaces of VirtualClusters that are gone.
+
+`syncer.core.orphans` decides. The VirtualCluster is read once more before each deletion, which names the
+namespace's UID and version: one that was given to somebody else meanwhile stays.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from daemonkit import logs
+from daemonkit.kube import deep_json
+from daemonkit.kube.client import ApiError, Requester, UnreachableError
+from daemonkit.kube.resources import NAMESPACES, VIRTUAL_CLUSTERS
+from syncer.caches.super_cluster import SuperCaches
+from syncer.core.objects import Object
+from syncer.core.orphans import ClusterRef, Orphans, OwnedNamespace, evaluate, is_gone, owned_namespace
+from syncer.metrics import SyncerMetrics
+from syncer.sharding.fenced_client import CheckedRequester, FencedClient
+from syncer.sharding.port import TenantOwnership
+from syncer.sources.virtual_clusters import VirtualClusterSource
+from syncer.tenant.view import NAMESPACE
+from tenancy import keys
+
+# A deletion that a watch reported is followed within this: the tenant's session ends first.
+GATHER_S = 1.0
+# Namespaces deleted in one patrol: the namespace controller has to empty each.
+MAX_DELETED = 100
+# After one that was not deleted: it changed meanwhile, or a server did not answer.
+RETRY_S = 2.0
+_MAX_SHOWN = 50
+
+_OBJECT = msgspec.json.Decoder(Object)
+_log = logs.get(__name__)
+
+
+class OrphanCollector:
+    """Patrols at an interval, and soon after a VirtualCluster's deletion. `meta` reads VirtualClusters."""
+
+    def __init__(
+        self,
+        meta: Requester,
+        client: CheckedRequester,
+        source: VirtualClusterSource,
+        super_cluster: SuperCaches,
+        ownership: TenantOwnership,
+        metrics: SyncerMetrics,
+        *,
+        interval_s: float,
+        needs_confirmation: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._meta = meta
+        self._client = client
+        self._source = source
+        self._super = super_cluster
+        self._ownership = ownership
+        self._metrics = metrics
+        self._interval_s = interval_s
+        self._needs_confirmation = needs_confirmation
+        self._clock = clock
+        self._last = Orphans()
+        self._has_patrolled = False
+
+    async def run(self) -> None:
+        """Patrol until cancelled."""
+        await self._super.wait_synced()
+        while True:
+            if self._source.has_synced and not self._source.problem:
+                is_done = await self.patrol()
+            else:
+                is_done = False
+            try:
+                async with asyncio.timeout(self._interval_s if is_done else min(RETRY_S, self._interval_s)):
+                    await self._source.cluster_deleted.wait()
+            except TimeoutError:
+                continue
+            self._source.cluster_deleted.clear()
+            await asyncio.sleep(GATHER_S)
+
+    async def patrol(self) -> bool:
+        """Judge all super namespaces once, and delete what may be deleted. False if not all of it is."""
+        before, is_first_patrol = self._last, not self._has_patrolled
+        found = evaluate(
+            self._namespaces(),
+            self._source.known(),
+            self._source.deleted_uids,
+            before.distrust,
+            self._clock(),
+            is_first_patrol=is_first_patrol,
+            needs_confirmation=self._needs_confirmation,
+        )
+        self._last, self._has_patrolled = found, True
+        if found.held and found.held != before.held:
+            _log.warning(
+                "super namespaces of VirtualClusters that are gone are kept; delete them by hand if they are",
+                namespaces=", ".join(each.name for each in found.held[:_MAX_SHOWN]),
+                count=len(found.held),
+                is_distrusted=found.distrust is not None,
+            )
+        gone: dict[ClusterRef, bool] = {}
+        own = [each for each in found.removable if self._ownership.holds(each.key)]
+        deleted = 0
+        for each in own[:MAX_DELETED]:
+            if each.cluster not in gone:
+                gone[each.cluster] = await self._is_gone(each.cluster)
+            if gone[each.cluster] and await self._delete(each):
+                deleted += 1
+        self._source.forget_deleted({each.cluster.uid for each in self._namespaces()})
+        # The first patrol deletes nothing, also of what was reported before it: the next comes soon then.
+        return deleted == len(own) and not (is_first_patrol and self._source.deleted_uids)
+
+    def _namespaces(self) -> Iterator[OwnedNamespace]:
+        for cached in list(self._super.objects(NAMESPACE).values()):
+            # Most namespaces of a large super cluster are not decoded.
+            if _VC_UID in cached.body and (found := owned_namespace(cached.load())) is not None:
+                yield found
+
+    async def _is_gone(self, cluster: ClusterRef) -> bool:
+        try:
+            body = await self._meta.request("GET", VIRTUAL_CLUSTERS.path(*cluster.where), {})
+            return is_gone(cluster, 200, "", deep_json.decode(_OBJECT, body))
+        except ApiError as error:
+            return is_gone(cluster, error.status.code, error.status.message, None)
+        except (UnreachableError, msgspec.DecodeError):
+            return False
+
+    async def _delete(self, found: OwnedNamespace) -> bool:
+        conditions = {"uid": found.uid, "resourceVersion": found.version}
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": conditions}
+        client = FencedClient(self._client, self._ownership, found.key)
+        try:
+            await client.request(
+                "DELETE", NAMESPACES.path(None, found.name), {}, msgspec.json.encode(options)
+            )
+        except (ApiError, UnreachableError) as error:
+            _log.warning("an orphaned super namespace is not deleted yet", namespace=found.name, reason=error)
+            return False
+        self._metrics.orphans.inc()
+        _log.info(
+            "orphaned super namespace deleted: its VirtualCluster is gone",
+            namespace=found.name,
+            virtual_cluster=f"{found.cluster.namespace}/{found.cluster.name}",
+            uid=found.cluster.uid,
+        )
+        return True
+
+    # ---- reports
+
+    @property
+    def held(self) -> int:
+        return len(self._last.held)
+
+    def status(self) -> dict[str, object]:
+        """For `/status`: the namespaces that wait for a person, or for the next patrol."""
+        return {
+            "held": [
+                {
+                    "namespace": each.name,
+                    "virtualCluster": f"{each.cluster.namespace}/{each.cluster.name}",
+                    "uid": each.cluster.uid,
+                }
+                for each in self._last.held[:_MAX_SHOWN]
+            ],
+            "heldCount": self.held,
+            "isDistrusted": self._last.distrust is not None,
+        }
+
+
+_VC_UID = keys.VC_UID.encode()

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares both sides of every object, and has those planned again that have not been verified.
+
+A pair of versions that was once planned without anything to do is verified. So a patrol compares two texts an
+object, and decodes nothing. What changed was queued by its event already; a patrol finds what lost its event,
+and what waits without a watch.
+"""
+
+import asyncio
+import datetime as dt
+import time
+from collections.abc import Callable, Mapping
+
+from syncer.caches.cached_object import is_verified
+from syncer.metrics import SyncerMetrics
+from syncer.tenant.session import TenantSession
+from syncer.work.queue import WorkQueue
+
+# Objects between two turns of the loop.
+_BATCH = 2_000
+# After the first patrol of a tenant, which deletes nothing: long enough for the lists' echoes.
+SECOND_AFTER_S = 2.0
+# Events of this long before a start are copied: those that an earlier run may have missed.
+RECENT_EVENTS_S = 120.0
+
+
+class Patrol:
+    """Patrols each attached tenant: at its start, soon after, and then at an interval."""
+
+    def __init__(
+        self,
+        queue: WorkQueue,
+        metrics: SyncerMetrics,
+        sessions: Mapping[str, TenantSession],
+        *,
+        interval_s: float,
+        patrolled: Callable[[TenantSession], None],
+        cpu_clock: Callable[[], float] = time.process_time,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._queue = queue
+        self._metrics = metrics
+        self._sessions = sessions
+        self._interval_s = interval_s
+        self._patrolled = patrolled
+        self._cpu_clock = cpu_clock
+        self._wall = wall
+
+    async def start(self, session: TenantSession) -> None:
+        """The first two patrols of a tenant. What only the super cluster has is deleted by the second."""
+        before = dt.datetime.fromtimestamp(self._wall() - RECENT_EVENTS_S, dt.UTC)
+        session.skip_events(before.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        await self.check(session)
+        await asyncio.sleep(SECOND_AFTER_S)
+        session.has_patrolled = True
+        await self.check(session)
+
+    async def run(self) -> None:
+        """Patrol all tenants at each interval, until cancelled."""
+        while True:
+            await asyncio.sleep(self._interval_s)
+            for session in list(self._sessions.values()):
+                if session.has_patrolled:
+                    await self.check(session)
+
+    async def check(self, session: TenantSession) -> int:
+        """Queue every pair that is not verified; returns their number."""
+        began = self._cpu_clock()
+        found = 0
+        for count, item in enumerate(session.items(), 1):
+            cached, cached_super = session.cached(item), session.cached_super(item)
+            if not is_verified(cached, cached_super):
+                found += 1
+                # What is on one side alone lacks something. A pair most often lacks nothing.
+                is_pair = cached is not None and cached_super is not None
+                self._queue.add(session, item, is_low_priority=is_pair)
+            if count % _BATCH == 0:
+                await asyncio.sleep(0)
+        self._patrolled(session)
+        session.judge_deletions(is_first_patrol=not session.has_patrolled)
+        if session.has_patrolled:
+            self._metrics.repairs.inc(found)
+        self._metrics.patrol_seconds.observe(self._cpu_clock() - began)
+        return found

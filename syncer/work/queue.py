@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fair queue on the loop's clock: `get` waits until an item is due."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from daemonkit.metrics import Histogram
+from syncer.core.fair_queue import Depths, FairQueue, FairQueueSettings
+from syncer.metrics import TENANT_CLASSES, tenant_class
+from syncer.tenant.deletions import SyncKey
+from syncer.tenant.session import MAX_IN_FLIGHT, TenantSession
+
+
+class WorkQueue:
+    """Items of attached tenants. `now` is monotonic, `jitter` draws from 0 to 1."""
+
+    def __init__(
+        self, now: Callable[[], float], jitter: Callable[[], float], waited: Mapping[str, Histogram]
+    ) -> None:
+        """`waited` has a histogram for each class of tenants."""
+        self._queue: FairQueue[SyncKey] = FairQueue(FairQueueSettings(max_in_flight=MAX_IN_FLIGHT))
+        self._now = now
+        self._jitter = jitter
+        self._waited = waited
+        self._sessions: dict[str, TenantSession] = {}
+        self._woken = asyncio.Event()
+        self._ended = asyncio.Event()
+
+    def attach(self, session: TenantSession) -> None:
+        """Let the tenant's items in."""
+        self._sessions[session.tenant.key] = session
+        self._queue.set_weight(session.tenant.key, session.tenant.weight)
+
+    def detach(self, session: TenantSession) -> None:
+        """Forget the tenant's items; those under way end."""
+        if self._sessions.get(session.tenant.key) is session:
+            del self._sessions[session.tenant.key]
+            self._queue.remove_tenant(session.tenant.key)
+
+    def add(self, session: TenantSession, item: SyncKey, *, is_low_priority: bool = False) -> None:
+        """Queue an item of an attached tenant; nothing happens if it is queued already."""
+        if self._sessions.get(session.tenant.key) is session:
+            self._queue.add(session.tenant.key, item, self._now(), is_low_priority=is_low_priority)
+            self._woken.set()
+
+    def add_after(self, session: TenantSession, item: SyncKey, delay_s: float) -> None:
+        """Queue an item later."""
+        if self._sessions.get(session.tenant.key) is session:
+            self._queue.add_after(session.tenant.key, item, delay_s, self._now())
+            self._woken.set()
+
+    async def get(self) -> tuple[TenantSession, SyncKey]:
+        """Wait for the next item; `done` must follow."""
+        while True:
+            self._woken.clear()
+            now = self._now()
+            found = self._queue.get(now)
+            if found is not None:
+                session = self._sessions.get(found.tenant)
+                if session is not None:
+                    self._waited[tenant_class(session.tenant.weight)].observe(now - found.added_s)
+                    return session, found.item
+                self._queue.done(found.tenant, found.item)
+                continue
+            due = self._queue.next_due_s()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if due is None else max(0.0, due - now)):
+                    await self._woken.wait()
+
+    def done(
+        self, session: TenantSession, item: SyncKey, *, is_failed: bool, retry_after_s: float = 0.0
+    ) -> None:
+        """End an item that `get` gave.
+
+        A failed one comes again after its own backoff, and not before the server allows it.
+        """
+        tenant, now = session.tenant.key, self._now()
+        if is_failed and self._sessions.get(tenant) is session:
+            self._queue.retry(tenant, item, now, self._jitter(), at_least_s=retry_after_s)
+        else:
+            self._queue.forget(tenant, item)
+        self._queue.done(tenant, item)
+        self._woken.set()
+        self._ended.set()
+
+    def depths(self, session: TenantSession) -> Depths:
+        """What the items of a tenant wait for."""
+        return self._queue.depths(session.tenant.key)
+
+    def totals(self) -> dict[tuple[str, ...], float]:
+        """The items of all tenants, by their class and by state."""
+        found: Counter[tuple[str, str]] = Counter()
+        for tenant in self._queue.tenants():
+            depths, of = self._queue.depths(tenant), self._class_of(tenant)
+            found[of, "ready"] += depths.ready
+            found[of, "delayed"] += depths.delayed
+            found[of, "inFlight"] += depths.in_flight
+        states = ("ready", "delayed", "inFlight")
+        return {(of, state): float(found[of, state]) for of in TENANT_CLASSES for state in states}
+
+    def oldest_ages_s(self) -> dict[tuple[str, ...], float]:
+        """How long the oldest item of each class of tenants waits; 0 where none does."""
+        ages = dict.fromkeys(TENANT_CLASSES, 0.0)
+        now = self._now()
+        for tenant in self._queue.tenants():
+            oldest_s, of = self._queue.depths(tenant).oldest_s, self._class_of(tenant)
+            if oldest_s is not None:
+                ages[of] = max(ages[of], now - oldest_s)
+        return {(of,): age_s for of, age_s in ages.items()}
+
+    def _class_of(self, tenant: str) -> str:
+        session = self._sessions.get(tenant)
+        return tenant_class(1 if session is None else session.tenant.weight)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Give out nothing more, and wait for what is under way, for `timeout_s` at most."""
+        self._queue.shut_down()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not self._queue.has_drained:
+                    self._ended.clear()
+                    await self._ended.wait()

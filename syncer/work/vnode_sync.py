@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connects vNodes with the caches, and lets a bind wait for its vNode."""
+
+from collections.abc import Callable
+
+from daemonkit.kube.reflector import Reflector, Timing, Transport
+from daemonkit.kube.resources import PODS, SERVICES, Resource
+from daemonkit.tasks import Tasks
+from syncer.caches.cached_object import CachedObject, parse, parse_with_spec
+from syncer.caches.super_cluster import SuperCaches, SuperChange
+from syncer.config import VnAgentConfig
+from syncer.core.objects import Object, name_of
+from syncer.core.plan import Conflict, Wait
+from syncer.policy import quantity
+from syncer.policy.sync_policy import SyncPolicy, VNodeCapacity
+from syncer.tenant.session import TenantSession
+from syncer.vnodes.controller import VNodes
+from syncer.vnodes.desired import AgentAddress, VNodePolicy, agent_addresses, quota_resources
+from syncer.vnodes.super_nodes import AgentProbe
+
+
+class VNodeSync:
+    """The engine's port `Nodes`. Watches vn-agent's Service or pods, if vNodes have their addresses."""
+
+    def __init__(
+        self,
+        client: Transport,
+        super_cluster: SuperCaches,
+        config: VnAgentConfig,
+        tasks: Tasks,
+        wall: Callable[[], float],
+        jitter: Callable[[], float],
+        *,
+        probe: AgentProbe,
+        timing: Timing | None = None,
+    ) -> None:
+        self._super = super_cluster
+        self._config = config
+        self._agents: Reflector[CachedObject] | None = None
+        namespace, _, service = config.service.partition("/")
+        if config.address is AgentAddress.SERVICE:
+            self._agents = self._follow(
+                client, SERVICES, namespace, timing, field_selector=f"metadata.name={service}"
+            )
+        elif config.address is AgentAddress.POD_IP:
+            self._agents = self._follow(
+                client, PODS, config.pod_namespace, timing, label_selector=config.pod_selector
+            )
+        self.vnodes = VNodes(self._addresses, config.port, probe, tasks, wall, jitter)
+
+    def _follow(
+        self,
+        client: Transport,
+        resource: Resource,
+        namespace: str,
+        timing: Timing | None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> Reflector[CachedObject]:
+        return Reflector(
+            client,
+            resource,
+            parse_with_spec if resource == PODS else parse,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            on_change=lambda _: self._agents_changed(),
+            timing=timing,
+        )
+
+    def start(self, tasks: Tasks) -> None:
+        """Begin to watch vn-agent's Service or pods, and the timer."""
+        if self._agents is not None:
+            tasks.spawn(self._agents.run(), "vn-agents")
+        tasks.spawn(self.vnodes.run(), "vnodes")
+
+    def _addresses(self, super_node: Object) -> tuple[str, ...]:
+        service = agent_pod = None
+        if self._agents is not None:
+            objects = self._agents.objects.values()
+            if self._config.address is AgentAddress.SERVICE:
+                service = next((each.load() for each in objects), None)
+            else:
+                name = name_of(super_node)
+                agent_pod = next((each.load() for each in objects if each.node == name), None)
+        return agent_addresses(self._config.address, super_node, service, agent_pod)
+
+    # ---- what changes
+
+    def node_changed(self, change: SuperChange) -> None:
+        """A super node appeared, changed or was deleted."""
+        found = self._super.objects("Node").get(("", change.name))
+        if found is None:
+            self.vnodes.node_gone(change.name)
+        else:
+            self.vnodes.node_changed(found.load())
+
+    def pod_changed(self, session: TenantSession, pod: CachedObject, *, is_deleted: bool) -> None:
+        """A super pod of a tenant changed."""
+        if pod.node and session.vnodes is not None:
+            note = session.vnodes.pod_gone if is_deleted else session.vnodes.pod_bound
+            note(pod.node, pod.metadata.uid)
+
+    def nodes_synced(self) -> None:
+        """All super nodes are known."""
+        self.vnodes.mark_nodes_synced()
+
+    def _agents_changed(self) -> None:
+        for found in list(self._super.objects("Node").values()):
+            self.vnodes.node_changed(found.load())
+
+    def attach(self, session: TenantSession) -> None:
+        """A tenant is synced: its vNodes are those of the super pods that it has."""
+        tenant = self.vnodes.add_tenant(session.tenant.key, session.client, vnode_policy(session.policy))
+        session.vnodes = tenant
+        for found in session.super_pods():
+            if found.node:
+                tenant.pod_bound(found.node, found.metadata.uid)
+        for node in list(session.nodes.objects.values()):
+            tenant.tenant_node_changed(node.metadata.name, node.load())
+        tenant.mark_synced()
+
+    def policy_changed(self, session: TenantSession) -> None:
+        """The tenant has another SyncPolicy."""
+        if session.vnodes is not None:
+            session.vnodes.set_policy(vnode_policy(session.policy))
+
+    def detach(self, session: TenantSession) -> None:
+        session.vnodes = None
+        self.vnodes.remove_tenant(session.tenant.key)
+
+    # ---- what the engine asks
+
+    async def ensure(self, session: TenantSession, node: str) -> Wait | Conflict | None:
+        if session.vnodes is None:
+            return Wait("VNodeNotReady", f"node {node} is not there yet")
+        return await session.vnodes.ensure(node)
+
+
+def vnode_policy(policy: SyncPolicy | str) -> VNodePolicy:
+    """What a tenant's vNodes show; without a usable SyncPolicy as little as by default."""
+    if isinstance(policy, str):
+        return VNodePolicy()
+    limits = policy.v_nodes
+    resources = None
+    if limits.capacity is VNodeCapacity.QUOTA:
+        resources = quota_resources({name: quantity.text(limit) for name, limit in policy.quota})
+    return VNodePolicy(
+        labels=limits.labels,
+        taints=limits.taints,
+        resources=resources,
+        scope=limits.scope,
+        node_labels=dict(limits.node_labels),
+        is_schedulable=limits.is_schedulable,
+    )

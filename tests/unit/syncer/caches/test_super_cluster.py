@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES
+from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted
+from daemonkit.tasks import Tasks
+from devkit.kube.cluster import Cluster, ClusterSettings
+from devkit.kube.in_process import InProcessClient
+from devkit.kube.storage import Object, Storage
+from syncer.caches.cached_object import CachedMetadata, CachedObject
+from syncer.caches.super_cluster import SuperCaches, SuperChange
+from syncer.kinds import persistent_volume, table
+from tenancy import keys
+
+pytestmark = pytest.mark.asyncio
+
+
+def _namespace(key: str, namespace: str) -> Object:
+    notes = {keys.CLUSTER: key, keys.NAMESPACE: namespace, keys.UID: "n", keys.VC_UID: "u"}
+    return {"metadata": {"name": f"{key}-{namespace}", "annotations": notes}}
+
+
+def _config_map(namespace: str, name: str) -> Object:
+    return {"metadata": {"namespace": namespace, "name": name, "labels": {keys.VC_NAME: "v"}}}
+
+
+def _volume(name: str, claim_namespace: str) -> Object:
+    claim = {"namespace": claim_namespace, "name": "c"}
+    return {"metadata": {"name": name}, "spec": {"claimRef": claim}}
+
+
+async def test_what_a_tenant_has_is_found_by_its_namespaces() -> None:
+    """Not by looking at what all tenants have: a patrol of each would cost the square of their number."""
+    cluster = Cluster(Storage(), ClusterSettings(), clock=lambda: 0.0)
+    caches = SuperCaches(InProcessClient(cluster), table.kinds(()), lambda _: None)
+    tasks = Tasks("test")
+    for namespace in ("web", "db"):
+        cluster.storage.put(NAMESPACES, _namespace("red", namespace))
+    cluster.storage.put(NAMESPACES, _namespace("green", "web"))
+    for namespace, name in (("red-web", "a"), ("red-web", "b"), ("red-db", "a"), ("green-web", "c")):
+        cluster.storage.put(CONFIG_MAPS, _config_map(namespace, name))
+    caches.start(tasks)
+    await caches.wait_synced()
+    assert [name for name, _ in caches.owned_namespaces("red")] == ["red-db", "red-web"]
+    assert list(caches.names_in("ConfigMap", "red-web")) == ["a", "b"]
+    cluster.storage.delete(CONFIG_MAPS, "red-web", "a")
+    cluster.storage.delete(CONFIG_MAPS, "red-db", "a")
+    cluster.storage.delete(NAMESPACES, "", "red-db")
+    foreign = cluster.storage.get(NAMESPACES, "", "green-web")
+    cluster.storage.put(NAMESPACES, foreign | {"metadata": foreign["metadata"] | {"annotations": {}}})
+    await asyncio.sleep(1)
+    assert [name for name, _ in caches.owned_namespaces("red")] == ["red-web"]
+    assert caches.owned_namespaces("green") == []
+    assert list(caches.names_in("ConfigMap", "red-web")) == ["b"]
+    assert list(caches.names_in("ConfigMap", "red-db")) == []
+    await tasks.close(1.0)
+
+
+@contextlib.asynccontextmanager
+async def _followed() -> AsyncIterator[tuple[Storage, list[SuperChange]]]:
+    """A super cluster whose caches are synced, and what they report from then on."""
+    cluster = Cluster(Storage(), ClusterSettings(), clock=lambda: 0.0)
+    seen: list[SuperChange] = []
+    caches = SuperCaches(InProcessClient(cluster), table.kinds(()), seen.append)
+    tasks = Tasks("test")
+    caches.start(tasks)
+    await caches.wait_synced()
+    yield cluster.storage, seen
+    await tasks.close(1.0)
+
+
+def _reported(seen: list[SuperChange]) -> list[tuple[str, str, str, bool]]:
+    return [(each.kind, each.namespace, each.name, each.is_deleted) for each in seen]
+
+
+async def test_what_came_before_its_namespace_is_reported_with_it() -> None:
+    """Each kind has a watch of its own, and any may be behind. What is reported already is not again."""
+    async with _followed() as (storage, seen):
+        storage.put(CONFIG_MAPS, _config_map("red-web", "a"))
+        storage.put(CONFIG_MAPS, _config_map("green-web", "b"))
+        storage.put(persistent_volume.KIND.resource, _volume("v", "red-web"))
+        await asyncio.sleep(1)
+        assert seen == []
+        storage.put(NAMESPACES, _namespace("red", "web"))
+        await asyncio.sleep(1)
+        assert _reported(seen) == [
+            ("Namespace", "", "web", False),
+            ("ConfigMap", "web", "a", False),
+            ("PersistentVolume", "", "v", False),
+        ]
+        seen.clear()
+        found = storage.get(NAMESPACES, "", "red-web")
+        storage.put(NAMESPACES, found | {"metadata": found["metadata"] | {"labels": {"a": "b"}}})
+        await asyncio.sleep(1)
+        assert _reported(seen) == [("Namespace", "", "web", False)]
+
+
+async def test_what_goes_after_its_namespace_is_reported() -> None:
+    """Whoever counts super objects hears of the end of each, in whatever order it is seen."""
+    async with _followed() as (storage, seen):
+        storage.put(NAMESPACES, _namespace("red", "web"))
+        for name in ("a", "b"):
+            storage.put(CONFIG_MAPS, _config_map("red-web", name))
+        await asyncio.sleep(1)
+        storage.delete(NAMESPACES, "", "red-web")
+        await asyncio.sleep(1)
+        seen.clear()
+        for name in ("a", "b"):
+            storage.delete(CONFIG_MAPS, "red-web", name)
+        await asyncio.sleep(1)
+        assert _reported(seen) == [("ConfigMap", "web", "a", True), ("ConfigMap", "web", "b", True)]
+        assert {each.key for each in seen} == {"red"}
+        seen.clear()
+        storage.put(CONFIG_MAPS, _config_map("red-web", "c"))
+        await asyncio.sleep(1)
+        assert seen == []
+
+
+async def test_what_replaced_an_unreadable_object_ends_it() -> None:
+    """A list shows another object of the name: what counted the former one hears of its end."""
+    cluster = Cluster(Storage(), ClusterSettings(), clock=lambda: 0.0)
+    seen: list[SuperChange] = []
+    caches = SuperCaches(InProcessClient(cluster), table.kinds(()), seen.append)
+    tasks = Tasks("test")
+    cluster.storage.put(NAMESPACES, _namespace("red", "web"))
+    caches.start(tasks)
+    await caches.wait_synced()
+    seen.clear()
+    kind = next(each for each in table.kinds(()) if each.kind.kind == "ConfigMap")
+    key = "red-web", "a"
+    former, other = (CachedObject(CachedMetadata("a", "red-web", uid, "1"), b"") for uid in ("u1", "u2"))
+    batches: list[list[Change[CachedObject]]] = [
+        [Added(key, former)],
+        [Deleted(key, former), DecodeFailed(key, "too large", "u1")],
+        [Added(key, other)],
+        [Deleted(key, other), DecodeFailed(key, "too large", "u2")],
+        [Added(key, other)],
+    ]
+    for batch in batches:
+        caches._changed(kind, batch)  # noqa: SLF001 - in the order of a list
+    found = [(each.is_deleted, each.value.metadata.uid) for each in seen if each.value is not None]
+    assert found == [
+        (False, "u1"),
+        (False, "u1"),
+        (True, "u1"),
+        (False, "u2"),
+        (False, "u2"),
+        (False, "u2"),
+    ]
+    await tasks.close(1.0)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tenant makes and deletes, again and again, is not remembered."""
+
+# ruff: noqa: SLF001 - what is remembered has no reader outside
+
+import asyncio
+
+import pytest
+
+from daemonkit.kube.resources import CONFIG_MAPS, PODS
+from syncer.core.plan import Side
+from syncer.tenant import session as sessions
+from syncer.tenant.session import TenantSession
+from tests.unit.syncer import objects
+from tests.unit.syncer.worlds import World, running, synced_tenant
+
+pytestmark = pytest.mark.asyncio
+
+
+def _session(world: World) -> TenantSession:
+    assert world.service is not None
+    return world.service._attachments.sessions["red"]
+
+
+# They look for their Namespace, and wait for another policy.
+_REFUSED_PODS = [objects.pod(f"p{number}", nodeSelector={"disk": "fast"}) for number in range(20)]
+
+
+async def test_what_waited_and_is_gone_is_waited_for_no_longer() -> None:
+    async with synced_tenant(*_REFUSED_PODS) as (world, plane):
+        session = _session(world)
+        assert len(session._waiting) == 20
+        for number in range(20):
+            plane.storage.delete(PODS, "web", f"p{number}")
+        await asyncio.sleep(10)
+        assert (session._waiting, session._waiters) == ({}, {})
+
+
+async def test_what_a_list_lacks_is_suspected_until_it_is_gone() -> None:
+    """Objects without a super object: no event of one ever ends the suspicion."""
+    async with synced_tenant(*_REFUSED_PODS) as (world, plane):
+        session = _session(world)
+        for number in range(20):
+            plane.storage.delete(PODS, "web", f"p{number}")
+        session.reflectors["Pod"]._is_relisting = True
+        await asyncio.sleep(10)
+        session.reflectors["Pod"]._is_relisting = False
+        assert session.reflectors["Pod"].objects == {}
+        items = [("Pod", "web", f"p{number}") for number in range(20)]
+        assert [each for each in items if session.deletions.is_suspected(Side.SUPER, each)] == []
+
+
+async def test_the_conflict_of_what_is_gone_is_over() -> None:
+    """What stands in the way has no label of ours, so that no cache has it."""
+    async with synced_tenant() as (world, plane):
+        world.super.cluster.create(CONFIG_MAPS, {"metadata": {"namespace": "red-web", "name": "c"}})
+        plane.cluster.create(CONFIG_MAPS, {"metadata": {"namespace": "web", "name": "c"}})
+        await asyncio.sleep(5)
+        assert world.service is not None
+        conflicts = world.service._engine.conflicts
+        assert list(conflicts) == [("red", ("ConfigMap", "web", "c"))]
+        plane.storage.delete(CONFIG_MAPS, "web", "c")
+        await asyncio.sleep(70)
+        assert conflicts == {}
+        assert ("red-web", "c") in world.super.objects(CONFIG_MAPS)
+
+
+async def test_names_of_namespaces_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "_MAX_NAMES", 10)
+    world = World({"one": "red"})
+    async with running(world):
+        await asyncio.sleep(20)
+        session = _session(world)
+        assert {session.super_name(f"n{number}") for number in range(100)} == {
+            f"red-n{number}" for number in range(100)
+        }
+        assert len(session._super_names) <= 10

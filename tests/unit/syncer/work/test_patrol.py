@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from syncer.caches.cached_object import CachedMetadata, CachedObject
+from syncer.metrics import SyncerMetrics
+from syncer.tenant.deletions import SyncKey
+from syncer.work.patrol import Patrol
+
+
+def cached(version: str, verified_with: str | None = None) -> CachedObject:
+    found = CachedObject(CachedMetadata(resource_version=version), b"{}")
+    found.verified_with = verified_with
+    return found
+
+
+OWN = {
+    "verified": cached("1", "11"),
+    "pair": cached("2"),
+    "changed": cached("3", "12"),
+    "own-only": cached("4"),
+    "not-for-super": cached("5", ""),
+}
+IN_SUPER = {
+    "verified": cached("11"),
+    "pair": cached("12"),
+    "changed": cached("13"),
+    "super-only": cached("14"),
+}
+
+
+class Session:
+    """A tenant with one object of each state."""
+
+    def __init__(self, has_patrolled: bool) -> None:
+        self.has_patrolled = has_patrolled
+        self.judged: list[bool] = []
+
+    def items(self) -> list[SyncKey]:
+        return [("Pod", "x", name) for name in dict.fromkeys([*OWN, *IN_SUPER])]
+
+    def cached(self, item: SyncKey) -> CachedObject | None:
+        return OWN.get(item[2])
+
+    def cached_super(self, item: SyncKey) -> CachedObject | None:
+        return IN_SUPER.get(item[2])
+
+    def judge_deletions(self, *, is_first_patrol: bool) -> None:
+        self.judged.append(is_first_patrol)
+
+
+def test_pairs_wait_behind_what_lacks_a_side() -> None:
+    session: Any = Session(has_patrolled=True)
+    queued: list[tuple[str, bool]] = []
+
+    def add(_: object, item: SyncKey, *, is_low_priority: bool) -> None:
+        queued.append((item[2], is_low_priority))
+
+    queue: Any = SimpleNamespace(add=add)
+    metrics = SyncerMetrics()
+    patrol = Patrol(queue, metrics, {}, interval_s=60.0, patrolled=lambda _: None)
+    assert asyncio.run(patrol.check(session)) == 4
+    assert queued == [("pair", True), ("changed", True), ("own-only", False), ("super-only", False)]
+    assert session.judged == [False]
