@@ -10,6 +10,8 @@ from ruleset.model import Endpoint, Family, Protocol
 PortKey = tuple[str, Protocol]
 """Ports of slices and Services are joined by name and protocol, never by number."""
 
+_Rank = tuple[bool, bool, bool, bool, tuple[str, tuple[str, ...], tuple[str, ...]]]
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -42,12 +44,13 @@ def join(
 ) -> Mapping[PortKey, tuple[Candidate, ...]]:
     """The endpoints of each Service port, over all slices of the Service.
 
-    An `ip:port` in several slices is one endpoint. The copy on this node wins, else that of the slice whose
-    name sorts first (kube-proxy takes any).
+    An `ip:port` may be listed more than once, in one slice or several: a pod's address is given anew while
+    the old Pod is still there, or an endpoint moves from one slice to another. It is one endpoint, and the copy
+    in the best condition is the one that counts, with its node and hints. Order decides nothing before it.
     """
     known = {(port.name, port.protocol) for port in ports}
-    found: dict[PortKey, dict[tuple[str, int], Candidate]] = {}
-    for one in sorted(slices, key=lambda one: one.name):
+    found: dict[PortKey, dict[tuple[str, int], tuple[_Rank, Candidate]]] = {}
+    for one in slices:
         if one.family is not family:
             continue
         for port in one.ports:
@@ -58,9 +61,22 @@ def join(
             for source in one.endpoints:
                 is_local = source.node == node
                 address = (source.ip, port.port)
-                if is_local or address not in by_address:
-                    by_address[address] = Candidate(Endpoint(source.ip, port.port), source, is_local)
-    return {key: tuple(each.values()) for key, each in found.items()}
+                rank = _rank(source, is_local=is_local)
+                best = by_address.get(address)
+                if best is None or rank < best[0]:
+                    by_address[address] = (rank, Candidate(Endpoint(source.ip, port.port), source, is_local))
+    return {key: tuple(one for _, one in each.values()) for key, each in found.items()}
+
+
+def _rank(source: EndpointInfo, *, is_local: bool) -> _Rank:
+    """The rank of a copy among those of its address; the least counts.
+
+    kube-proxy 1.36 prefers any copy that does not terminate (kubernetes/kubernetes#135593), and leaves it to
+    chance which. Here it is then a ready one, a serving one, one on this node, one with the least node and hints,
+    so that equal objects give equal rules.
+    """
+    hints = (source.node or "", source.zones, source.nodes)
+    return source.is_terminating, not source.is_ready, not source.is_serving, not is_local, hints
 
 
 def categorize(

@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The endpoints of a Service port, and which of them are used."""
 
+from collections.abc import Mapping, Sequence
+from itertools import combinations, product
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kubeproxy_ext.compute.endpoints import Candidate, categorize, join, serving
 from kubeproxy_ext.compute.parse import EndpointInfo, PortInfo, SliceInfo
@@ -85,16 +90,92 @@ def test_slices_of_the_other_family_are_skipped() -> None:
     assert join([port], [six], Family.IPV4, "here") == {}
 
 
+_PORT = PortInfo("p", Protocol.TCP, 80)
+
+# Conditions of a copy, from the one that counts first.
+_BY_RANK = (
+    *({"ready": True}, {"ready": False, "serving": True}, {"ready": False, "serving": False}),
+    *({"ready": True, "terminating": True}, {"ready": False, "serving": True, "terminating": True}),
+    {"ready": False, "serving": False, "terminating": True},
+)
+
+
+def _copy(conditions: Mapping[str, bool], node: str | None, zones: tuple[str, ...] = ()) -> EndpointInfo:
+    return EndpointInfo(
+        "10.0.0.1",
+        node,
+        is_ready=conditions["ready"],
+        is_serving=conditions.get("serving", True),
+        is_terminating=conditions.get("terminating", False),
+        zones=zones,
+        nodes=(),
+    )
+
+
+def _joined(copies: Sequence[EndpointInfo], *, in_one_slice: bool) -> Candidate:
+    slices = (
+        [endpoint_slice("s-1", _PORT, *copies)]
+        if in_one_slice
+        else [endpoint_slice(f"s-{number}", _PORT, one) for number, one in enumerate(copies)]
+    )
+    (only,) = join([_PORT], slices, Family.IPV4, "here")["p", Protocol.TCP]
+    return only
+
+
+@pytest.mark.parametrize("in_one_slice", [True, False])
+@pytest.mark.parametrize("nodes", list(product((None, "here", "there"), repeat=2)))
+@pytest.mark.parametrize(("better", "worse"), list(combinations(_BY_RANK, 2)))
+def test_the_copy_in_the_best_condition_counts(
+    better: Mapping[str, bool], worse: Mapping[str, bool], nodes: tuple[str | None, ...], in_one_slice: bool
+) -> None:
+    """Whatever its place and node: with it count its node and hints, not those of the other copy.
+
+    https://github.com/kubernetes/kubernetes/issues/135266
+    """
+    wins, loses = _copy(better, nodes[0], ("a",)), _copy(worse, nodes[1], ("b",))
+    for copies in ((wins, loses), (loses, wins)):
+        found = _joined(copies, in_one_slice=in_one_slice)
+        assert found == Candidate(Endpoint("10.0.0.1", 80), wins, nodes[0] == "here")
+
+
+@pytest.mark.parametrize("in_one_slice", [True, False])
 @pytest.mark.parametrize("local_first", [True, False])
-def test_local_copy_of_an_endpoint_wins(local_first: bool) -> None:
-    port = PortInfo("p", Protocol.TCP, 80)
-    far, near = source("10.0.0.1", node="there"), source("10.0.0.1", node="here", state="term")
-    one, two = (near, far) if local_first else (far, near)
-    slices = [endpoint_slice("s-1", port, one), endpoint_slice("s-2", port, two)]
-    for given in (slices, slices[::-1]):
-        assert join([port], given, Family.IPV4, "here") == {
-            ("p", Protocol.TCP): (Candidate(Endpoint("10.0.0.1", 80), near, True),)
-        }
+def test_of_copies_in_one_condition_the_local_one_counts(local_first: bool, in_one_slice: bool) -> None:
+    far, near = source("10.0.0.1", node="there"), source("10.0.0.1", node="here")
+    copies = (near, far) if local_first else (far, near)
+    assert _joined(copies, in_one_slice=in_one_slice) == Candidate(Endpoint("10.0.0.1", 80), near, True)
+
+
+@given(
+    st.lists(
+        st.builds(
+            EndpointInfo,
+            st.sampled_from(["10.0.0.1", "10.0.0.2"]),
+            st.sampled_from([None, "here", "there"]),
+            *(st.booleans(),) * 3,
+            zones=st.sampled_from([(), ("a",), ("a", "b")]),
+            nodes=st.sampled_from([(), ("here",), ("there",)]),
+        ),
+        max_size=6,
+    ).flatmap(lambda made: st.tuples(st.just(made), st.permutations(made))),
+    st.booleans(),
+)
+def test_the_order_of_copies_decides_nothing(
+    orders: tuple[list[EndpointInfo], list[EndpointInfo]], in_one_slice: bool
+) -> None:
+    def choice(copies: list[EndpointInfo]) -> object:
+        slices = (
+            [endpoint_slice("s", _PORT, *copies)]
+            if in_one_slice
+            else [endpoint_slice(f"s-{number}", _PORT, one) for number, one in enumerate(copies)]
+        )
+        found = join([_PORT], slices, Family.IPV4, "here").get(("p", Protocol.TCP), ())
+        return categorize(found, "here", "a", needs_cluster=True, needs_local=True), serving(found)
+
+    assert choice(orders[0]) == choice(orders[1])
+    usable = {one.ip for one in orders[0] if one.is_ready and not one.is_terminating}
+    found = join([_PORT], [endpoint_slice("s", _PORT, *orders[0])], Family.IPV4, "here")
+    assert usable <= {one.endpoint.ip for one in found.get(("p", Protocol.TCP), ()) if one.source.is_ready}
 
 
 @pytest.mark.parametrize("case", CASES.endpoint_map, ids=lambda case: case.id)
