@@ -45,8 +45,8 @@ def join(
     """The endpoints of each Service port, over all slices of the Service.
 
     An `ip:port` may be listed more than once, in one slice or several: a pod's address is given anew while
-    the old Pod is still there, or an endpoint moves from one slice to another. It is one endpoint, and the copy
-    in the best condition is the one that counts, with its node and hints. Order decides nothing before it.
+    the old Pod is still there, or an endpoint moves from one slice to another. It is one endpoint, and the
+    copy in the best condition counts, with its node and hints. Order decides nothing.
     """
     known = {(port.name, port.protocol) for port in ports}
     found: dict[PortKey, dict[tuple[str, int], tuple[_Rank, Candidate]]] = {}
@@ -72,8 +72,8 @@ def _rank(source: EndpointInfo, *, is_local: bool) -> _Rank:
     """The rank of a copy among those of its address; the least counts.
 
     kube-proxy 1.36 prefers any copy that does not terminate (kubernetes/kubernetes#135593), and leaves it to
-    chance which. Here it is then a ready one, a serving one, one on this node, one with the least node and hints,
-    so that equal objects give equal rules.
+    chance which. Here it is then a ready one, a serving one, one on this node, one with the least node and
+    hints, so that equal objects give equal rules.
     """
     hints = (source.node or "", source.zones, source.nodes)
     return source.is_terminating, not source.is_ready, not source.is_serving, not is_local, hints

@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 KUBERNETES_VERSION = "v1.34.4"
+KUBE_PROXY_VERSION = "v1.36.3"
+KUBE_PROXY_ORACLE = "kube-proxy-oracle"
 
 MODULES = Path(__file__).resolve().parent / "components"
 DEFAULT_CACHE = Path.home() / ".cache" / "vcnode" / "k8s"
@@ -126,6 +128,14 @@ COMPONENTS = (
         {"kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler"},
         ldflags=_KUBERNETES_LDFLAGS,
         of="kubernetes",
+    ),
+    Component(
+        # The oracle of `test_kube_proxy_oracle.py`: 1.36 is the first kube-proxy with a rule for an address
+        # that an endpoint which ends and another one share. Before, the order of a Go map decided.
+        "kube-proxy",
+        {KUBE_PROXY_ORACLE: "k8s.io/kubernetes/cmd/kube-proxy"},
+        ldflags=f"-s -w -X {_VERSION_PACKAGE}.gitVersion={KUBE_PROXY_VERSION}"
+        f" -X {_VERSION_PACKAGE}.gitMajor=1 -X {_VERSION_PACKAGE}.gitMinor=36",
     ),
     Component(
         "prometheus",

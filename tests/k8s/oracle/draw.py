@@ -63,8 +63,8 @@ def draw_namespace(seed: int, index: int) -> DrawnNamespace:
 def rules_left_to_chance(drawn: DrawnNamespace) -> str:
     """The rule of a namespace that kube-proxy decides by the order of a Go map; "" without one.
 
-    Two Services of one address and port, and copies of an endpoint with different fields in
-    several slices of a Service.
+    Two Services of one address and port, and different copies of an endpoint of which several do not
+    terminate, or all do.
     """
     claimed: dict[tuple[str, int, str], str] = {}
     for name, service in drawn.services.items():
@@ -74,15 +74,15 @@ def rules_left_to_chance(drawn: DrawnNamespace) -> str:
                 if holder != name:
                     return f"{holder} and {name} have {ip}:{port['port']}"
     for name in drawn.services:
-        copies_of: dict[str, list[tuple[str, Json]]] = {}
+        copies_of: dict[str, list[Json]] = {}
         for one in drawn.slices_of(name):
             for endpoint in one["endpoints"]:
                 ip = canonical_ip(endpoint["addresses"][0]) or ""
-                values = {key: endpoint.get(key) for key in ("conditions", "hints")}
-                copies_of.setdefault(ip, []).append((one["metadata"]["name"], values))
+                values = {key: endpoint.get(key) for key in ("conditions", "hints", "nodeName")}
+                copies_of.setdefault(ip, []).append(values)
         for ip, copies in copies_of.items():
-            slices = {slice_name for slice_name, _ in copies}
-            if len(slices) > 1 and any(values != copies[0][1] for _, values in copies):
+            contenders = [one for one in copies if not (one["conditions"] or {}).get("terminating")] or copies
+            if any(one != contenders[0] for one in contenders):
                 return f"{name} has several {ip}"
     return ""
 
@@ -224,12 +224,9 @@ class Drawing:
         endpoints = [self.endpoint(family, style) for _ in range(self.rng.choice((0, 1, 1, 2, 2, 3, 4, 5)))]
         endpoints = [one for one in endpoints if canonical_ip(one["addresses"][0]) not in used]
         siblings = [one for one in self.drawn.slices_of(service) if one["addressType"] == family]
-        if siblings and siblings[0]["endpoints"] and self.chance(0.25):
-            # The same endpoint in two slices for a while: it moves from one to the other.
-            copy = deepcopy(self.rng.choice(siblings[0]["endpoints"]))
-            if self.chance(0.3):
-                copy["nodeName"] = self.rng.choice(NODES)
-            endpoints.append(copy)
+        known = [*endpoints, *(siblings[0]["endpoints"] if siblings else ())]
+        if known and self.chance(0.25):
+            endpoints.insert(self.rng.randint(0, len(endpoints)), self.twin(self.rng.choice(known), style))
         return {
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
@@ -242,6 +239,20 @@ class Drawing:
             "ports": self.slice_ports(service),
             "endpoints": endpoints,
         }
+
+    def twin(self, endpoint: Json, style: tuple[str, ...]) -> Json:
+        """Another endpoint of that address: the same one, which moves to another slice and is in both for a
+        while, or one pod that ends and another that was given its address already."""
+        made = deepcopy(endpoint)
+        if self.chance(0.3):
+            return made
+        made["nodeName"] = self.rng.choice(NODES)
+        made["hints"] = self.hints(style)
+        if (made.get("conditions") or {}).get("terminating"):
+            made["conditions"] = {"ready": self.chance(0.8), "serving": True}
+        else:
+            made["conditions"] = {"ready": False, "serving": self.chance(0.5), "terminating": True}
+        return made
 
     def slice_ports(self, service: str) -> list[Json]:
         made = []

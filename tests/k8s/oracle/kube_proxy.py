@@ -6,7 +6,7 @@ import shutil
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.k8s.build import Binaries
+from tests.k8s.build import KUBE_PROXY_ORACLE, Binaries
 from tests.k8s.oracle.cluster import OracleCluster
 from tests.k8s.oracle.draw import CLUSTER_CIDRS
 from tests.k8s.oracle.sides import OracleSide
@@ -52,7 +52,7 @@ def start_kube_proxy(
         f"kube-proxy {node}",
         [
             *("nsenter", f"--net={side.ruled.path}", "setpriv", "--pdeathsig", "KILL"),
-            *(binaries["kube-proxy"], f"--config={config}"),
+            *(binaries[KUBE_PROXY_ORACLE], f"--config={config}"),
         ],
         cluster.directory / f"kube-proxy-{node}.log",
         path=f"{_legacy(cluster.directory)}:{SYSTEM_PATH}",

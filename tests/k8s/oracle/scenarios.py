@@ -199,6 +199,12 @@ def _at(number: int, **conditions: bool) -> Callable[[DrawnNamespace], Json]:
     return lambda drawn: _endpoint(drawn, number, **conditions)
 
 
+def _ending(number: int, node: str) -> Callable[[DrawnNamespace], Json]:
+    """An endpoint of a node that ends and serves no more."""
+    conditions = {"ready": False, "serving": False, "terminating": True}
+    return lambda drawn: {**_endpoint(drawn, number, **conditions), "nodeName": node}
+
+
 SCENARIOS = (
     tuple(
         Scenario(
@@ -249,6 +255,23 @@ SCENARIOS = (
             ),
         )
         for protocol in ("TCP", "UDP")
+    )
+    + tuple(
+        Scenario(
+            # A pod has the address of one that still ends, on another node. The running one's flows stay.
+            name=f"a {protocol} flow to an address that a pod which ends has too, {where}",
+            fill=_ranged(protocol, "VIP"),
+            steps=(
+                _with_endpoints(*order, _at(4, ready=False)),
+                None,
+                _with_endpoints(_at(3)),
+                _with_endpoints(*reversed(order)),
+                _with_endpoints(_at(3, ready=False, serving=False, terminating=True)),
+            ),
+        )
+        for protocol in ("TCP", "UDP")
+        for where, node in (("here", NODES[0]), ("elsewhere", NODES[2]))
+        for order in ((_ending(3, node), _at(3)),)
     )
     + (
         Scenario(
