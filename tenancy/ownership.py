@@ -7,6 +7,7 @@ and namespace is ambiguous (tenant `a` + namespace `b-c` is also tenant `a-b` + 
 """
 
 import enum
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ class Owned:
     `containers` are the names a tenant may reach: its own, init and ephemeral ones, never those
     that something in the super cluster injected. `problem` is why only the owner of the pod could be
     decoded, or empty. A pod with a problem exists: it is not missing, and cannot be served.
+
+    `images` are (container, image) of those of `containers` whose image the super pod's spec names, sorted:
+    see `known_images`.
     """
 
     tenant: str
@@ -33,6 +37,7 @@ class Owned:
     super_uid: str
     containers: frozenset[str]
     problem: str = ""
+    images: tuple[tuple[str, str], ...] = ()
 
 
 class NotOwned(enum.Enum):
@@ -65,6 +70,30 @@ class ContainerPolicy:
     trusts_annotation: bool = False
 
 
+# The characters of an image reference (distribution/reference): a name of up to 255, a tag of 128, and a
+# digest of 135 with SHA-512.
+_IMAGE = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:/@+\[\]-]{0,519}")
+# Of one pod. A pod with 20 containers has 2 KB.
+MAX_IMAGES_CHARS = 16 << 10
+
+
+def known_images(images: Mapping[str, str], allowed: Collection[str]) -> tuple[tuple[str, str], ...]:
+    """(container, image) of the `allowed` containers, sorted, up to `MAX_IMAGES_CHARS` together.
+
+    A text that is no image reference is left out: no runtime could pull it.
+    """
+    found: list[tuple[str, str]] = []
+    room = MAX_IMAGES_CHARS
+    for container, image in sorted(images.items()):
+        if container not in allowed or _IMAGE.fullmatch(image) is None:
+            continue
+        room -= len(image)
+        if room < 0:
+            break
+        found.append((container, image))
+    return tuple(found)
+
+
 def owned_pod(
     namespace: str,
     name: str,
@@ -72,10 +101,12 @@ def owned_pod(
     annotations: Mapping[str, str],
     containers: Collection[str],
     policy: ContainerPolicy,
+    images: Mapping[str, str] | None = None,
 ) -> Owned | Refused | None:
     """A super pod's owner; None for the super cluster's own pods, Refused if it cannot be served.
 
-    `containers` are the names of all its containers, init and ephemeral ones included. A pod with
+    `containers` are the names of all its containers, init and ephemeral ones included, `images` what its spec
+    has as the image of each. A pod with
     none of the three ownership annotations is the super cluster's own. One with some of them was
     written by an unknown program and is refused.
     """
@@ -101,7 +132,8 @@ def owned_pod(
         if not all(map(names.is_dns_label, allowed)):
             return Refused("its containers annotation is not valid")
         allowed &= frozenset(containers)
-    return Owned(tenant, tenant_namespace, name, tenant_uid, namespace, name, uid, allowed)
+    named = known_images(images or {}, allowed)
+    return Owned(tenant, tenant_namespace, name, tenant_uid, namespace, name, uid, allowed, images=named)
 
 
 class OwnerIndex:

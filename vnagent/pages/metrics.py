@@ -3,7 +3,8 @@
 
 A row is kept if its family is listed here, and its parsed namespace and pod labels are those of a super pod
 of the tenant. Its pod uid (where it has one) must be that pod's, its container (where it has one) the
-tenant's. Its listed labels are kept, with the tenant's own namespace, pod and pod uid. The node's rows of
+tenant's. Its listed labels are kept, with the tenant's own namespace, pod and pod uid; a cadvisor row of a
+container also has the image that its pod asks for. The node's rows of
 `resource` are replaced by sums over the tenant's pods. The processor time has that of ended pods, too
 (`node_cpu`). Scrape errors are the kubelet's: they are about the read that tenants share.
 """
@@ -26,6 +27,7 @@ from vnagent.pages.exposition import (
 from vnagent.pages.node_cpu import MAX_NS, CpuReading, CpuSample, PodKey
 from vnagent.pages.page import PROMETHEUS_TEXT, PageError, PageKind, View
 
+_START = "container_start_time_seconds"
 _POD_CPU, _NODE_CPU = "pod_cpu_usage_seconds_total", "node_cpu_usage_seconds_total"
 _NS_PER_S = 10**9
 # metrics-server takes zero for a failure, and leaves out the node (pkg/scraper/client/resource/decode.go).
@@ -43,7 +45,8 @@ class Allowed:
 
     `families` maps the name of a row to that of its family (they differ in histograms). `node`
     maps a row of the node to the rows of pods that are summed up in its place. `errors` are rows
-    that show whether the kubelet's own reading worked.
+    that show whether the kubelet's own reading worked. `has_images`: rows of containers have the image of the
+    pod's spec, whatever the page's own label is.
     """
 
     families: Mapping[str, str]
@@ -51,6 +54,7 @@ class Allowed:
     node: Mapping[str, str] = field(default_factory=dict)
     errors: frozenset[str] = frozenset()
     may_be_empty: bool = False
+    has_images: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,17 +82,20 @@ class RowFamily:
 
     name: str
     comments: dict[str, str] = field(default_factory=dict)
-    rows: dict[PodKey, dict[tuple[str, RowOwner], Sample]] = field(default_factory=dict)
+    rows: "dict[PodKey, _Rows]" = field(default_factory=dict)
     node: Sample | None = None
 
 
 Families = dict[str, RowFamily]
+_Rows = dict[tuple[str, RowOwner], Sample]
 
 
 def _parse(page: bytes, allowed: Allowed) -> Families:
     families: Families = {}
     owners = _RowOwners(allowed.labels)
     comments: dict[str, dict[str, str]] = {}
+    doubled: list[tuple[_Rows, tuple[str, RowOwner], Sample]] = []
+    starts: dict[str, float] = {}
     is_empty = True
     for line in lines(page):
         if isinstance(line, Comment):
@@ -109,9 +116,16 @@ def _parse(page: bytes, allowed: Allowed) -> Families:
         family = families.get(family_name)
         if family is None:
             family = families[family_name] = RowFamily(family_name)
-        # Without the runtime's ids a container and its dead predecessor can be one row twice, which
-        # a scraper refuses: the first stands.
-        family.rows.setdefault(who.pod, {}).setdefault((name, who), line)
+        rows = family.rows.setdefault(who.pod, {})
+        if rows.setdefault((name, who), line) is not line:
+            doubled.append((rows, (name, who), line))
+        if name == _START:
+            starts[owners.cgroup_of(line.block)] = float(line.value)
+    # Without the runtime's ids a container and its dead predecessor can be one row twice, which a scraper
+    # refuses: the newest stands.
+    for rows, key, line in doubled:
+        if owners.age_of(line, starts) > owners.age_of(rows[key], starts):
+            rows[key] = line
     if is_empty and not allowed.may_be_empty:
         raise PageError("holds no samples")
     for family in families.values():
@@ -121,11 +135,12 @@ def _parse(page: bytes, allowed: Allowed) -> Families:
 
 
 class _RowOwners:
-    """The pods of a page's rows, by label block. One value for each distinct pod and labels."""
+    """The pods and cgroups of a page's rows, by label block. One value for each distinct pod and labels."""
 
     def __init__(self, allowed: frozenset[str]) -> None:
         self._allowed = allowed
         self._by_block: dict[str, RowOwner | None] = {}
+        self._cgroups: dict[str, str] = {}
         self._known: dict[tuple[object, ...], RowOwner] = {}
 
     def of(self, block: str) -> RowOwner | None:
@@ -133,8 +148,23 @@ class _RowOwners:
         try:
             return self._by_block[block]
         except KeyError:
-            who = self._by_block[block] = self._read(labels(block) if block else {})
+            found = labels(block) if block else {}
+            who = self._by_block[block] = self._read(found)
+            if who is not None and "id" in found:
+                self._cgroups[block] = found["id"]
             return who
+
+    def cgroup_of(self, block: str) -> str:
+        """The cgroup of a row with this block, which distinguishes a container from its predecessor; empty if
+        the row names none."""
+        return self._cgroups.get(block, "")
+
+    def age_of(self, row: Sample, starts: Mapping[str, float]) -> tuple[float, int]:
+        """What is more for the newer of two rows: the start of the row's cgroup, then the row's time.
+
+        A start comes first: a predecessor may have been read later than its successor.
+        """
+        return starts.get(self.cgroup_of(row.block), -1.0), int(row.time or 0)
 
     def _read(self, found: dict[str, str]) -> RowOwner | None:
         namespace, pod = found.get("namespace"), found.get("pod")
@@ -165,7 +195,7 @@ def _render(families: Families, view: View, allowed: Allowed) -> bytes:
     text: list[str] = []
     for family in families.values():
         if family.node is None:
-            rows = [row for pod in pods for row in _rows_of(family, pod)]
+            rows = [row for pod in pods for row in _rows_of(family, pod, has_images=allowed.has_images)]
         elif family.name in allowed.errors or view.has_node_figures:
             rows = [sample_text(family.name, "", family.node.value, family.node.time)]
         elif family.name == _NODE_CPU:
@@ -200,11 +230,17 @@ def _written(who: RowOwner) -> tuple[object, ...]:
     return who.before, who.after, who.is_uid_written
 
 
-def _rows_of(family: RowFamily, pod: Owned) -> Iterable[str]:
+def _rows_of(family: RowFamily, pod: Owned, *, has_images: bool) -> Iterable[str]:
     whose = label_text((("namespace", pod.namespace), ("pod", pod.name)))
+    imaged = {
+        container: f"{label_text((('image', image),))},{whose}"
+        for container, image in (pod.images if has_images else ())
+    }
     for name, who, sample in _rows_of_pod(family, pod):
         uid = "," + label_text((("pod_uid", pod.uid),)) if who.is_uid_written else ""
-        yield sample_text(name, f"{who.before}{whose}{uid}{who.after}", sample.value, sample.time)
+        yield sample_text(
+            name, f"{who.before}{imaged.get(who.container, whose)}{uid}{who.after}", sample.value, sample.time
+        )
 
 
 def _cpu_total(node: Sample, total: CpuSample | None) -> str:
@@ -277,9 +313,9 @@ RESOURCE = _page(
     has_cpu=True,
 )
 
-# Left out on purpose: `id` and `name` (cgroup path with the super uid, runtime id), `image` (as the
-# runtime resolved it), the sizes of filesystems that pods share (container_fs_limit_bytes and the
-# inode counts), custom application metrics, and everything of the machine.
+# Left out on purpose: `id` and `name` (cgroup path with the super uid, runtime id), the page's own `image`
+# (of two names of one image, containerd reports either), the sizes of filesystems that pods share
+# (container_fs_limit_bytes and the inode counts), custom application metrics, and everything of the machine.
 CADVISOR = _page(
     Allowed(
         families=_plain(
@@ -384,6 +420,7 @@ CADVISOR = _page(
             }
         ),
         errors=frozenset({"container_scrape_error"}),
+        has_images=True,
     )
 )
 

@@ -18,14 +18,15 @@ from vnagent.core.list_splitter import Item, TooLarge, complete_members
 from vnagent.pages.page import PageError, collect, decode
 
 
-class _ContainerName(msgspec.Struct):
+class _ListedContainer(msgspec.Struct):
     name: str
+    image: str = ""
 
 
 class _ListedSpec(msgspec.Struct, rename="camel"):
-    containers: list[_ContainerName] | None = None
-    init_containers: list[_ContainerName] | None = None
-    ephemeral_containers: list[_ContainerName] | None = None
+    containers: list[_ListedContainer] | None = None
+    init_containers: list[_ListedContainer] | None = None
+    ephemeral_containers: list[_ListedContainer] | None = None
 
 
 class _Metadata(msgspec.Struct):
@@ -105,17 +106,19 @@ class OwnedPodsCollector:
         pod = decode(_POD, item)
         _check_kind(pod.kind)
         meta, spec = pod.metadata, pod.spec
+        containers = [
+            container
+            for listed in (spec.containers, spec.init_containers, spec.ephemeral_containers)
+            for container in listed or ()
+        ]
         found = owned_pod(
             meta.namespace,
             meta.name,
             meta.uid,
             meta.annotations or {},
-            [
-                container.name
-                for containers in (spec.containers, spec.init_containers, spec.ephemeral_containers)
-                for container in containers or ()
-            ],
+            [container.name for container in containers],
             self._policy,
+            {container.name: container.image for container in containers},
         )
         self._found.append(((meta.namespace, meta.name), found))
 

@@ -7,9 +7,12 @@ Fields of a future Kubernetes are left out until they are listed. Left out on pu
   admission webhook's of the super cluster;
 - every free text (`message`): the kubelet writes the super namespace and uid into it, as in
   "back-off 10s restarting failed container=app pod=shop_ten-a-web(...)". The `reason` words stay;
-- environment, volumes, mounts, service account, host addresses, owners, the runtime's ids;
+- environment, volumes, mounts, service account, host addresses, owners, the runtime's names of images;
 - conditions other than Kubernetes' own: readiness gates may be the super cluster's.
 """
+
+import re
+from collections.abc import Mapping
 
 import msgspec
 
@@ -19,6 +22,7 @@ from tenancy.ownership import Owned
 from vnagent.core.list_splitter import Item, TooLarge
 from vnagent.pages.page import JSON, PageError, PageKind, View, collect, decode, encode
 
+_CONTAINER_ID = re.compile(r"(?:containerd|cri-o|docker)://[0-9a-f]{64}")
 _CONDITIONS = frozenset(
     {
         "PodScheduled",
@@ -93,7 +97,8 @@ class ContainerState(_PodStruct):
 
 
 class ContainerStatus(_PodStruct, omit_defaults=False):
-    """The API requires all of these but `started`. `image_id` is written empty: it is the runtime's."""
+    """The API requires all of these but the last two. `image_id` is written empty, `image` as the spec has
+    it: the runtime's may be another tenant's name of the same image (containerd reports the first tag)."""
 
     name: str
     state: ContainerState = msgspec.field(default_factory=ContainerState)
@@ -102,6 +107,7 @@ class ContainerStatus(_PodStruct, omit_defaults=False):
     restart_count: int = 0
     image: str = ""
     image_id: str = msgspec.field(default="", name="imageID")
+    container_id: str | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="containerID")
     started: bool | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -212,6 +218,8 @@ def render(pods: Pods, view: View) -> bytes:
 def _translated(pod: ServedPod, owned: Owned) -> ServedPod:
     """A super pod with its tenant's names and the tenant's containers only."""
     replace, mine = msgspec.structs.replace, owned.containers
+    listed = (pod.spec.containers, pod.spec.init_containers, pod.spec.ephemeral_containers)
+    images = {each.name: each.image or "" for containers in listed for each in containers or ()}
     return ServedPod(
         replace(pod.metadata, name=owned.name, namespace=owned.namespace, uid=owned.uid),
         replace(
@@ -223,9 +231,9 @@ def _translated(pod: ServedPod, owned: Owned) -> ServedPod:
         replace(
             pod.status,
             conditions=_conditions(pod.status.conditions),
-            init_container_statuses=_statuses(pod.status.init_container_statuses, mine),
-            container_statuses=_statuses(pod.status.container_statuses, mine),
-            ephemeral_container_statuses=_statuses(pod.status.ephemeral_container_statuses, mine),
+            init_container_statuses=_statuses(pod.status.init_container_statuses, mine, images),
+            container_statuses=_statuses(pod.status.container_statuses, mine, images),
+            ephemeral_container_statuses=_statuses(pod.status.ephemeral_container_statuses, mine, images),
         ),
     )
 
@@ -234,10 +242,25 @@ def _of(listed: list[PodContainer] | None, mine: frozenset[str]) -> list[PodCont
     return None if listed is None else [each for each in listed if each.name in mine]
 
 
-def _statuses(listed: list[ContainerStatus] | None, mine: frozenset[str]) -> list[ContainerStatus] | None:
+def _statuses(
+    listed: list[ContainerStatus] | None, mine: frozenset[str], images: Mapping[str, str]
+) -> list[ContainerStatus] | None:
     if listed is None:
         return None
-    return [msgspec.structs.replace(each, image_id="") for each in listed if each.name in mine]
+    return [
+        msgspec.structs.replace(
+            each, image_id="", image=images.get(each.name, ""), container_id=_own_id(each.container_id)
+        )
+        for each in listed
+        if each.name in mine
+    ]
+
+
+def _own_id(container_id: str | msgspec.UnsetType) -> str | msgspec.UnsetType:
+    """The id of a container of the tenant's: random, and of use at the node's own runtime alone.
+    OpenTelemetry's kubeletstats receiver has it as `container.id`. Another form is left out."""
+    is_id = isinstance(container_id, str) and _CONTAINER_ID.fullmatch(container_id)
+    return container_id if is_id else msgspec.UNSET
 
 
 def _conditions(listed: list[Condition] | None) -> list[Condition] | None:

@@ -22,6 +22,7 @@ from vnagent.sources.port import PublishPods
 
 class _SuperContainer(msgspec.Struct, frozen=True):
     name: str
+    image: str = ""
 
 
 class _WatchedSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -42,11 +43,11 @@ class WatchedPod(msgspec.Struct, frozen=True):
     spec: _WatchedSpec = _WatchedSpec()
 
     @property
-    def containers(self) -> list[str]:
-        """The names of all its containers, init and ephemeral ones included."""
+    def images(self) -> dict[str, str]:
+        """The image of each of its containers, init and ephemeral ones included, by the container's name."""
         spec = self.spec
         every = (spec.containers, spec.init_containers, spec.ephemeral_containers)
-        return [container.name for containers in every for container in containers or ()]
+        return {container.name: container.image for containers in every for container in containers or ()}
 
 
 class SuperPods:
@@ -105,8 +106,9 @@ class SuperPods:
                     owned.append(replace(found, problem=problem))
         for key, pod in self._reflector.objects.items():
             meta = pod.metadata
+            images = pod.images
             found = owned_pod(
-                meta.namespace, meta.name, meta.uid, meta.annotations, pod.containers, self._policy
+                meta.namespace, meta.name, meta.uid, meta.annotations, images, self._policy, images
             )
             if isinstance(found, Owned):
                 owned.append(found)

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenancy.names import Refused
-from tenancy.ownership import FOREIGN, UNKNOWN, ContainerPolicy, Owned, OwnerIndex, owned_pod
+from tenancy.ownership import (
+    FOREIGN,
+    MAX_IMAGES_CHARS,
+    UNKNOWN,
+    ContainerPolicy,
+    Owned,
+    OwnerIndex,
+    known_images,
+    owned_pod,
+)
 
 CLUSTER, NAMESPACE, UID = (f"tenancy.x-k8s.io/{word}" for word in ("cluster", "namespace", "uid"))
 ANNOTATIONS = {CLUSTER: "ten-a", NAMESPACE: "web", UID: "a-0001", "other": "x"}
@@ -207,3 +216,37 @@ def test_a_pod_with_a_problem_is_found_but_not_listed() -> None:
     assert index.lookup(huge.tenant, huge.namespace, "huge") == huge
     assert index.pods_of(huge.tenant) == (SHOP,)
     assert set(index) == {SHOP, huge}
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "busybox",
+        "registry.example:5000/team/shop:1.2.3-rc_1",
+        "[fd00::1]:5000/shop",
+        "shop@sha256:" + "a" * 64,
+    ],
+)
+def test_images_of_allowed_containers_are_known(image: str) -> None:
+    found = owned_pod(
+        *("ten-a-web", "shop", "s-1001"),
+        ANNOTATIONS,
+        NAMES,
+        INJECTING,
+        {"app": image, "mesh-proxy": "mesh:1"},
+    )
+    assert isinstance(found, Owned)
+    assert found.images == (("app", image),)
+
+
+@pytest.mark.parametrize("image", ["", " shop", 'shop",pod="other', "shop\n", "sh\u00f6p", "s" * 521, "{}"])
+def test_a_text_that_is_no_image_is_not_kept(image: str) -> None:
+    assert known_images({"app": image}, {"app"}) == ()
+
+
+@given(st.integers(0, 2_000), st.integers(1, 520))
+def test_images_of_a_pod_are_bounded_together(count: int, size: int) -> None:
+    """A pod of one MiB may have a thousand containers, and each of the node's pods may."""
+    containers = {f"c{number}": "i" * size for number in range(count)}
+    kept = known_images(containers, containers)
+    assert len(kept) == min(count, MAX_IMAGES_CHARS // size)

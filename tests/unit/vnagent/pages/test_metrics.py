@@ -14,9 +14,10 @@ from vnagent.pages.podlist import owned_pods
 SAMPLES = Path(__file__).parents[3] / "k8s" / "samples"
 SHOP_UID = "e226d19c-c1e2-4a14-85d5-c46b2acb290f"
 OLD_UID = "e226d19c-c1e2-4a14-85d5-000000000000"
+IMAGES = (("app", "registry.example/shop:1"),)
 INDEX = OwnerIndex(
     [
-        Owned("ten-a", "web", "shop", "a-1", "ten-a-web", "shop", SHOP_UID, frozenset({"app"})),
+        Owned("ten-a", "web", "shop", "a-1", "ten-a-web", "shop", SHOP_UID, frozenset({"app"}), "", IMAGES),
         Owned("ten-a", "back", "db", "a-2", "ten-a-back", "db", "s-1002", frozenset({"app"})),
         Owned("ten-b", "web", "bank", "b-1", "ten-b-web", "bank", "s-2001", frozenset({"app"})),
     ]
@@ -200,6 +201,10 @@ container_network_receive_bytes_total{{container="",id="{POD}/84d7",image="pause
 # HELP container_scrape_error Words
 # TYPE container_scrape_error gauge
 container_scrape_error 1
+# HELP container_start_time_seconds Words
+# TYPE container_start_time_seconds gauge
+container_start_time_seconds{{container="app",id="{POD}/3bd1",image="shop:1",name="3bd1",namespace="ten-a-web",pod="shop"}} 100 17
+container_start_time_seconds{{container="app",id="{SLICE}/3bd0",image="shop:1",name="3bd0",namespace="ten-a-web",pod="shop"}} 200 17
 # HELP container_custom_app_metric_1 Words
 # TYPE container_custom_app_metric_1 gauge
 container_custom_app_metric_1{{container="app",namespace="ten-a-web",pod="shop"}} 1.1
@@ -216,17 +221,20 @@ def test_cadvisor() -> None:
 # HELP container_cpu_usage_seconds_total Words
 # TYPE container_cpu_usage_seconds_total counter
 container_cpu_usage_seconds_total{container="",cpu="total",namespace="web",pod="shop"} 5 17
-container_cpu_usage_seconds_total{container="app",cpu="total",namespace="web",pod="shop"} 2 17
+container_cpu_usage_seconds_total{container="app",cpu="total",image="registry.example/shop:1",namespace="web",pod="shop"} 3 17
 # HELP container_fs_reads_total Words
 # TYPE container_fs_reads_total counter
-container_fs_reads_total{container="app",device="/dev/vda",namespace="web",pod="shop"} 8 17
+container_fs_reads_total{container="app",device="/dev/vda",image="registry.example/shop:1",namespace="web",pod="shop"} 8 17
 # HELP container_network_receive_bytes_total Words
 # TYPE container_network_receive_bytes_total counter
 container_network_receive_bytes_total{container="",interface="eth0",namespace="web",pod="shop"} 4876 17
 # HELP container_scrape_error Words
 # TYPE container_scrape_error gauge
 container_scrape_error 1
-"""
+# HELP container_start_time_seconds Words
+# TYPE container_start_time_seconds gauge
+container_start_time_seconds{container="app",image="registry.example/shop:1",namespace="web",pod="shop"} 200 17
+"""  # noqa: E501 - rows as they go to a scraper
     )
 
 
@@ -269,7 +277,10 @@ def test_a_pods_row_replaces_its_sandboxs() -> None:
 def test_rows_that_resemble_the_tenants_are_left_out(trick: str) -> None:
     mine = 'container_memory_swap{container="app",namespace="ten-a-web",pod="shop"} 1\n'
     out = rebuilt(CADVISOR, f"container_memory_rss{trick} 1\n{mine}container_memory_cache{trick} 1\n")
-    assert out == 'container_memory_swap{container="app",namespace="web",pod="shop"} 1\n'
+    assert out == (
+        'container_memory_swap{container="app",image="registry.example/shop:1",'
+        'namespace="web",pod="shop"} 1\n'
+    )
 
 
 def test_labels_are_written_escaped() -> None:
@@ -371,5 +382,63 @@ def test_a_row_without_its_uid_does_not_come_twice() -> None:
     identified = row.format(id=f"/kubepods/pod{SHOP_UID}/x", value=2)
     for page in (row.format(id="/x", value=1) + identified, identified + row.format(id="/x", value=1)):
         assert rebuilt(CADVISOR, page) == (
-            'container_memory_rss{container="app",namespace="web",pod="shop"} 2\n'
+            'container_memory_rss{container="app",image="registry.example/shop:1",'
+            'namespace="web",pod="shop"} 2\n'
         )
+
+
+DEAD, LIVE = f"{POD}/dead", f"{POD}/live"
+
+
+def twins(first: str, second: str, *, starts: dict[str, int], times: dict[str, str]) -> str:
+    """A container and its dead predecessor in two families and their starts, as cadvisor may have both."""
+    text = ""
+    for family in (
+        "container_cpu_usage_seconds_total",
+        "container_memory_rss",
+        "container_start_time_seconds",
+    ):
+        for each in (first, second):
+            if family == "container_start_time_seconds" and each not in starts:
+                continue
+            value = starts[each] if family == "container_start_time_seconds" else 1 if each == DEAD else 2
+            labels = f'container="app",id="{each}",image="x",namespace="ten-a-web",pod="shop"'
+            text += f"{family}{{{labels}}} {value}{times[each]}\n"
+    return text
+
+
+@pytest.mark.parametrize(("first", "second"), [(DEAD, LIVE), (LIVE, DEAD)])
+@pytest.mark.parametrize(
+    ("starts", "times"),
+    [
+        # A predecessor that was read last, just before it was removed: its start is earlier.
+        ({DEAD: 100, LIVE: 200}, {DEAD: " 2000", LIVE: " 1000"}),
+        ({DEAD: 100, LIVE: 200}, {DEAD: "", LIVE: ""}),
+        ({}, {DEAD: " 1000", LIVE: " 2000"}),
+    ],
+)
+def test_of_a_container_and_its_predecessor_the_newest_is_shown(
+    first: str, second: str, starts: dict[str, int], times: dict[str, str]
+) -> None:
+    """All rows are of one of the two: a counter of one beside the memory of the other is neither's."""
+    page = twins(first, second, starts=starts, times=times)
+    values = {
+        each.name: each.value
+        for family in text_string_to_metric_families(rebuilt(CADVISOR, page))
+        for each in family.samples
+        if each.name != "container_start_time_seconds"
+    }
+    assert values == {"container_cpu_usage_seconds_total": 2, "container_memory_rss": 2}
+
+
+@pytest.mark.parametrize("container", ["", "app"])
+def test_the_runtimes_image_is_never_written(container: str) -> None:
+    """It is the node's: of two names of one image the runtime names either, also another tenant's."""
+    labels = f'container="{container}",id="/x",image="registry.example/rival:7",name="1"'
+    page = f'container_memory_rss{{{labels},namespace="ten-a-web",pod="shop"}} 1\n'
+    page += f'container_memory_rss{{{labels},namespace="ten-a-back",pod="db"}} 1\n'
+    out = rebuilt(CADVISOR, page)
+    assert "rival" not in out
+    # The image of `db` is not known: its rows are there without one.
+    assert out.count("container_memory_rss{") == 2
+    assert out.count('image="registry.example/shop:1"') == (container == "app")

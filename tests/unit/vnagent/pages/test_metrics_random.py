@@ -16,7 +16,17 @@ TENANTS = ("a", "a-b", "b")
 NAMESPACES = ("b", "b-c", "c")
 # Each join of two is a join of two others: tenant `a` + `b-c`, tenant `a-b` + `c`.
 PODS = [
-    Owned(tenant, namespace, "pod", f"t-{tenant}-{namespace}", f"{tenant}--{namespace}", "pod", uid, own)
+    Owned(
+        tenant,
+        namespace,
+        "pod",
+        f"t-{tenant}-{namespace}",
+        f"{tenant}--{namespace}",
+        "pod",
+        uid,
+        own,
+        images=(("app", f"{tenant}:1"),) if namespace == "c" else (),
+    )
     for (tenant, namespace), uid, own in zip(
         product(TENANTS, NAMESPACES),
         (f"00000000-0000-4000-8000-00000000000{number}" for number in range(9)),
@@ -94,7 +104,7 @@ Shown = tuple[str, frozenset[tuple[str, str]], float, int | None]
 
 
 def of_tenant(page: Iterable[PageRow], tenant: str) -> set[Shown]:
-    """What the tenant may see; of rows that would be one series, the first."""
+    """What the tenant may see; of rows that would be one series, the latest, and else the first."""
     found: dict[tuple[str, frozenset[tuple[str, str]]], Shown] = {}
     mine = {(pod.super_namespace, pod.super_name): pod for pod in INDEX.pods_of(tenant)}
     for row in page:
@@ -104,8 +114,12 @@ def of_tenant(page: Iterable[PageRow], tenant: str) -> set[Shown]:
         if pod is None or not is_cadvisors or labels.get("container", "") not in {"", "app"}:
             continue
         kept = {name: value for name, value in labels.items() if name in KEPT}
+        if labels.get("container"):
+            kept |= dict.fromkeys(["image"] * len(pod.images), f"{pod.tenant}:1")
         shown = frozenset({**kept, "namespace": pod.namespace, "pod": pod.name}.items())
-        found.setdefault((row.name, shown), (row.name, shown, float(row.value), row.at_ms))
+        held = found.get((row.name, shown))
+        if held is None or (row.at_ms or 0) > (held[3] or 0):
+            found[row.name, shown] = (row.name, shown, float(row.value), row.at_ms)
     return set(found.values())
 
 

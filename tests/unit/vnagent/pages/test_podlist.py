@@ -41,9 +41,15 @@ def page(*pods: FakePod, kind: str = "PodList", item_kind: str = "") -> bytes:
 
 
 OWNED_SHOP = Owned(
-    "ten-a", "web", "shop", "a-0001", "ten-a-web", "shop", "s-1001", frozenset({"app", "setup", "dbg"})
+    *("ten-a", "web", "shop", "a-0001", "ten-a-web", "shop", "s-1001"),
+    frozenset({"app", "setup", "dbg"}),
+    images=tuple((name, "registry.example/shop:1") for name in ("app", "dbg", "setup")),
 )
-OWNED_VAULT = Owned("ten-a-b", "c", "vault", "ab-0001", "ten-a-b-c", "vault", "s-3001", frozenset({"app"}))
+OWNED_VAULT = Owned(
+    *("ten-a-b", "c", "vault", "ab-0001", "ten-a-b-c", "vault", "s-3001"),
+    frozenset({"app"}),
+    images=(("app", "registry.example/vault:1"),),
+)
 
 
 def test_the_pods_of_tenants() -> None:
@@ -59,6 +65,7 @@ def test_the_trusted_containers_annotation() -> None:
     trusting = ContainerPolicy(frozenset({"mesh-proxy"}), trusts_annotation=True)
     (shop,), _ = owned_pods(page(SHOP), trusting)
     assert shop.containers == {"app"}
+    assert shop.images == (("app", "registry.example/shop:1"),)
 
 
 def test_invalid_tenant_pods_are_reported() -> None:

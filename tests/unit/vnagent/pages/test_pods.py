@@ -19,6 +19,9 @@ INDEX = OwnerIndex(
 )
 
 
+CONTAINER_ID = "3a" * 32
+
+
 def container(name: str) -> dict[str, Any]:
     return {
         "name": name,
@@ -48,9 +51,9 @@ def status(name: str, state: dict[str, Any]) -> dict[str, Any]:
         "lastState": {},
         "ready": True,
         "restartCount": 3,
-        "image": "registry.example/shop:1",
+        "image": "registry.example/rival/secret:7",
         "imageID": "sha256:host",
-        "containerID": "containerd://host",
+        "containerID": f"containerd://{CONTAINER_ID}",
         "started": True,
         "allocatedResources": {"cpu": "10m"},
         "volumeMounts": [{"name": "token", "mountPath": "/var/run/secrets"}],
@@ -120,7 +123,7 @@ SHOP: dict[str, Any] = {
                         "message": "host",
                         "startedAt": WHEN,
                         "finishedAt": WHEN,
-                        "containerID": "containerd://host",
+                        "containerID": f"containerd://{CONTAINER_ID}",
                     }
                 },
             ),
@@ -171,6 +174,7 @@ RAN = {
     "restartCount": 3,
     "image": "registry.example/shop:1",
     "imageID": "",
+    "containerID": "containerd://" + "3a" * 32,
     "started": True,
 }
 
@@ -295,3 +299,14 @@ GOOD = page(SHOP, BANK)
 def test_another_page_is_an_error(bad: bytes) -> None:
     with pytest.raises(PageError):
         PODS.rebuild(bad, INDEX, "ten-a")
+
+
+@pytest.mark.parametrize(
+    "container_id",
+    ["", "containerd://host", f"containerd://{CONTAINER_ID}/x", f"http://{CONTAINER_ID}", CONTAINER_ID],
+)
+def test_an_id_of_another_form_is_left_out(container_id: str) -> None:
+    shop = json.loads(json.dumps(SHOP))
+    shop["status"]["containerStatuses"][0]["containerID"] = container_id
+    (item,) = json.loads(PODS.rebuild(page(shop), INDEX, "ten-a"))["items"]
+    assert "containerID" not in item["status"]["containerStatuses"][0]

@@ -42,7 +42,9 @@ def item(each: FakePod, more: bytes = b"") -> bytes:
 
 def owned(tenant: str, name: str, problem: str = "") -> Owned:
     containers = frozenset() if problem else frozenset({"app"})
-    return Owned(tenant, "web", name, f"t-{name}", f"{tenant}-web", name, f"s-{name}", containers, problem)
+    images = () if problem else (("app", f"registry.example/{name}:1"),)
+    ids = (tenant, "web", name, f"t-{name}", f"{tenant}-web", name, f"s-{name}")
+    return Owned(*ids, containers, problem, images)
 
 
 class LargeList:

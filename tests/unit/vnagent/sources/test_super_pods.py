@@ -35,7 +35,7 @@ class SuperPodsSetting:
     def put(self, name: str, *, node: str = "n1", annotations: dict[str, str] | None = None) -> Object:
         spec = {
             "nodeName": node,
-            "containers": [{"name": "app"}, {"name": "sidecar"}],
+            "containers": [{"name": "app", "image": "shop:1"}, {"name": "sidecar"}],
             "initContainers": [{"name": "init"}],
             "ephemeralContainers": None,
         }
@@ -73,7 +73,9 @@ async def test_pods_of_this_node_are_added_and_removed() -> None:
         made = setting.put("p")
         await asyncio.sleep(1)
         expected = Owned(
-            "a", "web", "p", UID, "a-web", "p", made["metadata"]["uid"], frozenset({"app", "init"})
+            *("a", "web", "p", UID, "a-web", "p", made["metadata"]["uid"]),
+            frozenset({"app", "init"}),
+            images=(("app", "shop:1"),),
         )
         assert setting.published[-1] == ((expected,), ())
         setting.storage.delete(PODS, "a-web", "p")
@@ -119,7 +121,8 @@ async def test_an_oversized_pod_stays_its_tenants() -> None:
         setting.storage.put(PODS, made)
         await asyncio.sleep(1)
         (served,), _ = setting.published[-1]
-        assert served == replace(expected, containers=CONTAINERS, problem="")
+        images = (("app", "shop:1"),)
+        assert served == replace(expected, containers=CONTAINERS, problem="", images=images)
 
 
 async def test_an_undecodable_pod_stays_its_tenants() -> None:
