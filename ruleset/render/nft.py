@@ -13,7 +13,7 @@ from ruleset.document import Document
 from ruleset.model import Endpoint, EndpointSet, Family, GuestRules, NoBackendAction
 from ruleset.names import Backend, endpoint_chain, endpoint_set_chain
 from ruleset.render.frontends import in_dispatch_order, is_renderable, merged_cidrs
-from ruleset.syntax.nft import FAMILIES
+from ruleset.syntax.nft import FAMILIES, duration
 
 NAT_PRIORITY = -95
 
@@ -70,15 +70,6 @@ def render(rules: GuestRules) -> Document:
             **chains,
         },
     )
-
-
-def duration(seconds: int) -> str:
-    """A length of time as nft prints it: `3h`, `1d30m5s`."""
-    text = ""
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        count, seconds = divmod(seconds, size)
-        text += f"{count}{unit}" if count else ""
-    return text or "0s"
 
 
 def _pair(endpoint: Endpoint) -> str:

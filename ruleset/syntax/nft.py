@@ -57,6 +57,15 @@ def table(family: Family) -> str:
     return f"{FAMILIES[family]} {NFT_TABLE}"
 
 
+def duration(seconds: int) -> str:
+    """A length of time as nft prints it: `3h`, `1d30m5s`."""
+    text = ""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, seconds = divmod(seconds, size)
+        text += f"{count}{unit}" if count else ""
+    return text or "0s"
+
+
 def is_property(line: str) -> bool:
     """Whether a line of a map or set is a property, not an element."""
     return line.startswith(_PROPERTIES)

@@ -7,7 +7,8 @@ import pytest
 from ruleset.document import check_objects
 from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, ServiceRules
 from ruleset.names import Backend
-from ruleset.render.nft import NAT_PRIORITY, duration, render
+from ruleset.render.nft import NAT_PRIORITY, render
+from ruleset.syntax.nft import duration
 from tests.unit.ruleset.models import TCP, everything, services
 
 GOLDEN = Path(__file__).parents[1] / "golden"
