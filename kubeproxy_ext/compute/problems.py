@@ -1,26 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was left out of tenants' objects, in the tenants' own names."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from daemonkit.kube.resources import Key
 from kubeproxy_ext.compute.address_conflicts import AddressConflict
 from kubeproxy_ext.compute.guest_view import ObjectProblem
-from kubeproxy_ext.compute.rule_limit import MAX_RULES
 from kubeproxy_ext.compute.service_index import ServiceIndex
 from kubeproxy_ext.compute.visible_services import VisibleServices
 
 
 def find_problems(
-    cluster: ServiceIndex, visible: Iterable[VisibleServices], beyond_limit: Collection[Key] = ()
+    cluster: ServiceIndex, visible: Iterable[VisibleServices], beyond_limit: Mapping[Key, str]
 ) -> tuple[ObjectProblem, ...]:
-    """Malformed values, Services beyond the rule limit, and address conflicts; sorted.
+    """Malformed values, Services beyond a limit (with its words), and address conflicts; sorted.
 
     Objects with an unknown owner are not reported.
     """
     found = set()
-    beyond = f"all of it: with it a guest would have more than {MAX_RULES} rules"
-    left_out = [(namespace, name, beyond) for namespace, name in beyond_limit]
+    beyond = "all of it: with it a guest would have more than "
+    left_out = [(namespace, name, beyond + limit) for (namespace, name), limit in beyond_limit.items()]
     for namespace, name, text in (*_malformed(cluster), *_lost(cluster, visible), *left_out):
         owner = cluster.owner(namespace)
         if owner is not None:

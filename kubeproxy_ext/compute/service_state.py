@@ -31,6 +31,7 @@ from kubeproxy_ext.compute.parse import (
     service_of,
 )
 from kubeproxy_ext.compute.problems import find_problems
+from kubeproxy_ext.compute.rule_limit import RuleCounts
 from kubeproxy_ext.compute.service_index import ServiceIndex
 from kubeproxy_ext.compute.service_rules import CompiledService, GuestLocation, compile_service
 from kubeproxy_ext.compute.visible_services import VisibleServices, in_source_ranges, visible_services_of
@@ -71,9 +72,9 @@ class ServiceState:
         self._stale: dict[Key, _Compiled] = {}
         self._changed_groups: set[ServiceGroup] = set()
         self._visible: dict[_VisibleKey, VisibleServices] = {}
-        # The visible Services that are left out, as they have too many endpoints.
-        self._beyond_limit: dict[_VisibleKey, frozenset[Key]] = {}
-        self._rule_counts: dict[tuple[Key, Family], int] = {}
+        # The visible Services that are left out for their endpoints, with the words of the limit.
+        self._beyond_limit: dict[_VisibleKey, Mapping[Key, str]] = {}
+        self._rule_counts: dict[tuple[Key, Family], RuleCounts] = {}
         # Kept alive by the guests' desired rulesets; others are collected.
         self._results: WeakValueDictionary[GroupKey, GuestRulesResult] = WeakValueDictionary()
 
@@ -185,8 +186,10 @@ class ServiceState:
     def problems(self) -> tuple[ObjectProblem, ...]:
         """What was left out of tenants' objects, sorted: malformed values, Services beyond the rule limit,
         and conflicting addresses (of groups that guests see). Reads all objects."""
-        beyond_limit = {key for keys in self._beyond_limit.values() for key in keys}
-        beyond_limit.update(key for visible in self._visible.values() for key in visible.beyond_limit)
+        claimed = (key for visible in self._visible.values() for key in visible.beyond_limit)
+        beyond_limit = dict.fromkeys(claimed, rule_limit.RULES)
+        for each in self._beyond_limit.values():
+            beyond_limit.update(each)
         return find_problems(self._index, self._visible.values(), beyond_limit)
 
     def services_with_address(self, tenant: str | None, ip: str) -> tuple[tuple[str, str], ...]:
@@ -265,7 +268,7 @@ class ServiceState:
             group = None if service is None else self._index.group(service)
             if service is None or group is None:
                 continue
-            rule_count = sum(self._rule_count(key, place.family) for place, _ in before)
+            rule_count = sum(self._rule_counts_of(key, place.family).rules for place, _ in before)
             if not before or rule_count > room:
                 # Too many rules to compare: they are computed when their tenant is due, within the limit.
                 self._mark_group_changed(group)
@@ -300,8 +303,8 @@ class ServiceState:
         rules: list[ServiceRules] = []
         serving: list[ServingEndpoints] = []
         services = self._index.services
-        beyond_limit = rule_limit.services_beyond_limit(
-            {one: self._rule_count(one, key.family) for one in visible.services}
+        beyond_limit = rule_limit.services_beyond_limits(
+            {one: self._rule_counts_of(one, key.family) for one in visible.services}
         )
         self._beyond_limit[key.tenant, key.networks, key.family] = beyond_limit
         for one in visible.services:
@@ -320,14 +323,19 @@ class ServiceState:
                 serving += compiled.serving
         return GuestRulesResult(GuestRules(key.family, tuple(rules), key.service_cidrs), tuple(serving))
 
-    def _rule_count(self, key: Key, family: Family) -> int:
-        """The most rules that a Service may have, counted without making any."""
+    def _rule_counts_of(self, key: Key, family: Family) -> RuleCounts:
+        """The most that a Service may have, counted without making a rule."""
         known = self._rule_counts.get((key, family))
         if known is None:
+            service = self._index.services[key]
             ours = (one for one in self._index.slices(key) if one.family is family)
-            known = claim_count(self._index.services[key], family)
-            known += sum(len(one.ports) * len(one.endpoints) for one in ours)
-            self._rule_counts[key, family] = known
+            known = self._rule_counts[key, family] = rule_limit.rule_counts(
+                claim_count(service, family),
+                len(service.ports),
+                ((len(one.ports), len(one.endpoints)) for one in ours),
+                has_affinity=service.affinity_s is not None,
+                is_internal_local=service.is_internal_local,
+            )
         return known
 
     def _compile(self, service: ServiceInfo, variant: _Variant) -> CompiledService:

@@ -25,12 +25,12 @@ _BASE_CHAIN = re.compile(
     r" ?([+-])? ?([0-9]{1,10})?;(?: policy (accept|drop);)?"
 )
 # The standard priorities of the families ip and ip6 (src/rule.c: `std_prios`).
-_PRIORITIES = {"raw": -300, "mangle": -150, "dstnat": -100, "filter": 0, "security": 50, "srcnat": 100}
+_PRIORITY = {"raw": -300, "mangle": -150, "dstnat": -100, "filter": 0, "security": 50, "srcnat": 100}
 # What nft may leave out: reject's default in our families, and the family of an address in its own table.
 _REJECT = re.compile(r"\breject with icmp(?:v6|x)? (?:type )?port-unreachable$")
 _TRANSLATION = re.compile(r"\bdnat (?:(ip6?) )?to (?=(\S))")
 # nft 1.1.4 prints a set's count behind its size; `nft -a` prints handles. Neither is a part of a rule.
-_REMARK = re.compile(r"\s{1,8}# (?:count|handle) [0-9]{1,20}$")
+_COMMENT = re.compile(r"\s{1,8}# (?:count|handle) [0-9]{1,20}$")
 _DURATION = re.compile(r"(?:[0-9]{1,10}(?:ms|[dhms])){1,5}")
 _UNIT = re.compile(r"([0-9]{1,10})(ms|[dhms])")
 _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1, "ms": 0}
@@ -45,7 +45,7 @@ def read(text: str, family: Family) -> dict[str, tuple[str, ...]]:
     lines: list[str] = []
     elements: list[str] | None = None
     for raw in _named(text).split("\n"):
-        line = _REMARK.sub("", raw) if "#" in raw else raw
+        line = _COMMENT.sub("", raw) if "#" in raw else raw
         if line.startswith("table "):
             is_ours = line == f"table {table(family)} {{"
         elif not is_ours:
@@ -99,11 +99,11 @@ def _rule(line: str, family: Family) -> str:
 
 def _base_chain(line: str, found: re.Match[str]) -> str:
     kind, hook, name, sign, number, policy = found.groups()
-    if (name is None and number is None) or (name is not None and name not in _PRIORITIES):
+    if (name is None and number is None) or (name is not None and name not in _PRIORITY):
         return line
     if name is not None and (sign is None) is not (number is None):
         return line
-    priority = _PRIORITIES.get(name or "", 0) + int(number or "0") * (-1 if sign == "-" else 1)
+    priority = _PRIORITY.get(name or "", 0) + int(number or "0") * (-1 if sign == "-" else 1)
     # Documents have the one name that nft 1.0.6 prints for our hook.
     return f"type {kind} hook {hook} priority {priority or 'filter'}; policy {policy or 'accept'};"
 
