@@ -111,6 +111,17 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """A field of the tenant's object that the super object does not have, or has otherwise.
+
+    The `message` continues the `path`, as in "stays in this cluster".
+    """
+
+    path: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """What the object waits for, for the tenant's eyes: (reason, message) as in a Condition."""
 
@@ -134,6 +145,7 @@ class Plan:
 
     With `refusals`, a `wait` or a `conflict` the object's downward part is not done: nothing goes down by
     halves. Actions besides are still carried out, such as the deletion of what was refused later.
+    `changes`: what of an object that goes down is not as its author wrote it.
     `is_partial`: after the actions there is more to do, with what an API server chose in them.
     """
 
@@ -141,6 +153,7 @@ class Plan:
     refusals: tuple[Refusal, ...] = ()
     wait: Wait | None = None
     conflict: Conflict | None = None
+    changes: tuple[Change, ...] = ()
     is_partial: bool = False
 
 

@@ -39,7 +39,7 @@ class ConfigMapSync:
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         if tenant is None:
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
-        desired = start(tenant, view)
+        desired = start(KIND, tenant, view)
         if isinstance(desired, dict):
             metadata(desired)["name"] = self.super_name(key[1])
         return plan_down(KIND, tenant, found, desired, view, owned=_owned)

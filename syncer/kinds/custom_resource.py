@@ -67,7 +67,8 @@ class CustomResourceSync(SameName):
             return NOTHING if found is None else plan_removal(self._kind, found, key[0], view)
         status = upward.status_of(found if found is not None and self._has_status else tenant)
         more = () if found is None else upward.show(self._kind, tenant, found, status, view)
-        return plan_down(self._kind, tenant, found, start(tenant, view), view, owned=_owned, more=more)
+        desired = start(self._kind, tenant, view)
+        return plan_down(self._kind, tenant, found, desired, view, owned=_owned, more=more)
 
 
 def _owned(value: Object) -> Object:

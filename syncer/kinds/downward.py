@@ -15,6 +15,7 @@ from syncer.core.objects import (
 )
 from syncer.core.plan import NOTHING, Action, Conflict, Create, Delete, Patch, Plan, Refusal, Side, Wait
 from syncer.core.view import View
+from syncer.kinds import judgement
 from syncer.kinds.metadata import metadata_patch, super_object
 from tenancy import keys
 
@@ -40,14 +41,17 @@ def is_claimed(found: Object) -> bool:
     return keys.CLUSTER in annotations or keys.UID in annotations
 
 
-def start(tenant: Object, view: View, domains: tuple[str, ...] | None = None) -> Object | Wait:
-    """The start of the desired super object, or what it waits for."""
+def start(kind: SyncedKind, tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:
+    """The start of the desired super object, what it waits for, or what no object of its kind may have.
+
+    `tenant` is as its author wrote it, and stays so.
+    """
     namespace = namespace_of(tenant)
     super_namespace = view.super_namespace(namespace)
     if super_namespace is None:
         return Wait(WAITS_FOR_NAMESPACE, f"namespace {namespace} is not in the super cluster yet")
-    found = view.settings.opaque_domains if domains is None else domains
-    return super_object(tenant, super_namespace, view.tenant, found)
+    refused = judgement.refusals(kind.kind, tenant, view)
+    return refused or super_object(kind.kind, tenant, super_namespace, view)
 
 
 def plan_removal(
@@ -95,8 +99,9 @@ def plan_down(
         return Plan(wait=desired)
     if isinstance(desired, tuple):
         return Plan(refusals=desired)
+    changes = judgement.changes(kind.kind, tenant, view)
     if found is None:
-        return Plan((Create(Side.SUPER, kind, desired),), is_partial=is_answered)
+        return Plan((Create(Side.SUPER, kind, desired),), changes=changes, is_partial=is_answered)
     if is_deleting(found):
         return NOTHING  # made again once it is gone
     opaque = view.settings.opaque_domains if domains is None else domains
@@ -106,4 +111,4 @@ def plan_down(
     actions = list(more)
     if body:
         actions.insert(0, Patch(Side.SUPER, kind, namespace_of(found), name_of(found), uid_of(found), body))
-    return Plan(tuple(actions))
+    return Plan(tuple(actions), changes=changes)

@@ -49,8 +49,8 @@ def _goes_down(tenant: Object, view: View) -> bool:
 
 
 def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:
-    desired = start(tenant, view)
-    if isinstance(desired, Wait):
+    desired = start(KIND, tenant, view)
+    if not isinstance(desired, dict):
         return desired
     own = {SERVICE_NAME: labels_of(tenant)[SERVICE_NAME], MANAGED_BY: MANAGER}
     metadata(desired)["labels"] |= own

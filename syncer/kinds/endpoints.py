@@ -139,8 +139,8 @@ def _targets(tenant: Object) -> Iterator[Any]:
 
 
 def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:
-    desired = start(tenant, view)
-    if isinstance(desired, Wait):
+    desired = start(KIND, tenant, view)
+    if not isinstance(desired, dict):
         return desired
     for subset in desired.get("subsets") or []:
         for field in ("addresses", "notReadyAddresses"):

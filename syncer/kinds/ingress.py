@@ -28,8 +28,9 @@ class IngressSync(SameName):
 
 
 def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:
-    desired = start(tenant, view)
-    return desired if isinstance(desired, Wait) else ingresses.refusals(desired, view.policy) or desired
+    desired = start(KIND, tenant, view)
+    refused = ingresses.refusals(tenant, view.policy)
+    return refused if refused and not isinstance(desired, Wait) else desired
 
 
 def _owned(value: Object) -> Object:

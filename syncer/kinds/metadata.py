@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Labels, annotations and selectors on their way down and up. Pure.
 
-Upstream's rules (docs/spec/virtualcluster.md#labels-and-annotations) with two differences. Keys match at
-label boundaries: `notk8s.io/a` is not of `k8s.io`. And a label that is kept from super pods, as
-`app.kubernetes.io/name`, goes down under another key. Selectors of it are translated in the same way.
+Upstream's rules (docs/spec/virtualcluster.md#labels-and-annotations) with three differences. Keys match at
+label boundaries: `notk8s.io/a` is not of `k8s.io`. Only keys that the SyncPolicy allows go down as they are.
+And a label that is kept from super pods, as `app.kubernetes.io/name`, goes down under another key. Selectors
+of it are translated in the same way.
 """
 
 import hashlib
@@ -14,6 +15,8 @@ import msgspec
 
 from syncer.core.objects import Object, metadata, without_server_fields
 from syncer.core.tenant_cluster import TenantCluster
+from syncer.core.view import View
+from syncer.policy.metadata_keys import Fate, KeyRules, is_open, label_fate, rules_for
 from tenancy import keys
 
 LABEL_PREFIX = "tenant-label.vcnode.io/"
@@ -52,13 +55,26 @@ def is_reserved(key: str) -> bool:
     return key.startswith("$") or any(is_of(key, domain) for domain in _RESERVED)
 
 
-def is_withheld(key: str, tenant: TenantCluster, domains: tuple[str, ...]) -> bool:
-    """Whether a tenant's key stays out of the super cluster."""
-    return (
-        is_reserved(key)
-        or any(has_prefix(key, prefix) for prefix in tenant.opaque_prefixes)
-        or any(is_of(key, domain) for domain in domains)
-    )
+def is_closed(key: str, tenant: TenantCluster) -> bool:
+    """Whether a key is none of a tenant's, whatever its policy: ours, or opaque by its VirtualCluster."""
+    return is_reserved(key) or any(has_prefix(key, prefix) for prefix in tenant.opaque_prefixes)
+
+
+def label_passes(key: str, view: View) -> bool:
+    """Whether a tenant's label stands in the super cluster as it is."""
+    fate = label_fate(key, view.policy.metadata, view.settings.opaque_domains)
+    return fate is Fate.ALLOWED and not is_closed(key, view.tenant)
+
+
+def annotation_passes(key: str, rules: KeyRules, tenant: TenantCluster) -> bool:
+    """Whether a tenant's annotation stands in the super cluster."""
+    return rules.annotation(key) is Fate.ALLOWED and not is_closed(key, tenant)
+
+
+def rules_of(kind: str, tenant: Object, view: View) -> KeyRules:
+    """The rules for the annotations of an object."""
+    domains = view.settings.opaque_domains
+    return rules_for(kind, view.policy, domains, is_open=is_open(kind, tenant))
 
 
 def goes_up(key: str, tenant: TenantCluster) -> bool:
@@ -76,30 +92,28 @@ def selectable_label(key: str) -> str:
     return LABEL_PREFIX + name
 
 
-def translate_key(key: str, tenant: TenantCluster, domains: tuple[str, ...]) -> str:
-    """The key of a label in the super cluster, for labels of pods and for what selects them."""
-    return selectable_label(key) if is_withheld(key, tenant, domains) else key
+def translate_key(key: str, view: View) -> str:
+    """The key of a label in the super cluster, for what selects pods.
+
+    A key that comes up is the super pod's own.
+    """
+    is_super_own = goes_up(key, view.tenant) and not is_reserved(key)
+    return key if is_super_own or label_passes(key, view) else selectable_label(key)
 
 
-def translate_map(
-    selector: Mapping[str, str], tenant: TenantCluster, domains: tuple[str, ...]
-) -> dict[str, str]:
-    """The labels of a pod, or a selector of the form `{key: value}`."""
-    return {translate_key(key, tenant, domains): value for key, value in selector.items()}
+def translate_map(selector: Mapping[str, str], view: View) -> dict[str, str]:
+    """A selector of the form `{key: value}`."""
+    return {translate_key(key, view): value for key, value in selector.items()}
 
 
-def translate_selector(
-    selector: Mapping[str, Any], tenant: TenantCluster, domains: tuple[str, ...]
-) -> Object:
+def translate_selector(selector: Mapping[str, Any], view: View) -> Object:
     """A meta/v1 LabelSelector over pods. Fields that are not known here stay."""
     found: Object = dict(selector)
     if isinstance(labels := found.get("matchLabels"), dict):
-        found["matchLabels"] = translate_map(labels, tenant, domains)
+        found["matchLabels"] = translate_map(labels, view)
     if isinstance(expressions := found.get("matchExpressions"), list):
         found["matchExpressions"] = [
-            {**each, "key": translate_key(str(each.get("key", "")), tenant, domains)}
-            if isinstance(each, dict)
-            else each
+            {**each, "key": translate_key(str(each.get("key", "")), view)} if isinstance(each, dict) else each
             for each in expressions
         ]
     return found
@@ -124,29 +138,21 @@ def owner_annotations(tenant_object: Object, tenant: TenantCluster) -> dict[str,
     }
 
 
-def super_object(
-    tenant_object: Object,
-    super_namespace: str,
-    tenant: TenantCluster,
-    domains: tuple[str, ...],
-) -> Object:
-    """The start of a super object: a copy with the tenant's passing keys, ours, and the super namespace.
-
-    `domains` are the opaque ones of this kind: none for Secrets and ServiceAccounts, as upstream.
-    """
+def super_object(kind: str, tenant_object: Object, super_namespace: str, view: View) -> Object:
+    """The start of a super object: a copy with the tenant's passing keys, ours, and the super namespace."""
+    tenant = view.tenant
+    rules = rules_of(kind, tenant_object, view)
     found = without_server_fields(tenant_object)
     meta = metadata(found)
     meta["namespace"] = super_namespace
-    for field, own in (
-        ("labels", {keys.VC_NAME: tenant.vc_name, keys.VC_NAMESPACE: tenant.vc_namespace}),
-        ("annotations", owner_annotations(tenant_object, tenant)),
-    ):
-        passing = {
-            key: value
-            for key, value in (meta.get(field) or {}).items()
-            if not is_withheld(key, tenant, domains)
-        }
-        meta[field] = passing | own
+    meta["labels"] = {
+        key: value for key, value in (meta.get("labels") or {}).items() if label_passes(key, view)
+    } | {keys.VC_NAME: tenant.vc_name, keys.VC_NAMESPACE: tenant.vc_namespace}
+    meta["annotations"] = {
+        key: value
+        for key, value in (meta.get("annotations") or {}).items()
+        if annotation_passes(key, rules, tenant)
+    } | owner_annotations(tenant_object, tenant)
     return found
 
 

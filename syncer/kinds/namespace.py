@@ -7,6 +7,8 @@ A super namespace is deleted once the tenant's is gone, not while it terminates:
 gracefully one by one, and their end completes the tenant's.
 """
 
+from dataclasses import replace
+
 from daemonkit.kube.resources import NAMESPACES, Key
 from syncer.core.objects import (
     Object,
@@ -17,9 +19,10 @@ from syncer.core.objects import (
     name_of,
     uid_of,
 )
-from syncer.core.plan import NOTHING, Conflict, Create, Delete, Patch, Plan, Refusal, Side, Wait
+from syncer.core.plan import NOTHING, Change, Conflict, Create, Delete, Patch, Plan, Refusal, Side, Wait
 from syncer.core.view import View
-from syncer.kinds.metadata import LABEL_PREFIX, is_withheld, super_labels
+from syncer.kinds import judgement
+from syncer.kinds.metadata import LABEL_PREFIX, annotation_passes, rules_of, super_labels
 from syncer.kinds.port import KindSync, SameName, Scope
 from tenancy import keys, names
 
@@ -45,7 +48,9 @@ class NamespaceSync(SameName):
             return (
                 NOTHING
                 if is_deleting(tenant)
-                else Plan((Create(Side.SUPER, KIND, _desired(tenant, target, view)),))
+                else Plan(
+                    (Create(Side.SUPER, KIND, _desired(tenant, target, view)),), changes=_told(tenant, view)
+                )
             )
         if not is_owned(found, name, view):
             return Plan(conflict=Conflict(f"Namespace {target} is not the tenant's"))
@@ -53,7 +58,11 @@ class NamespaceSync(SameName):
             return _removal(found, name)
         if is_deleting(found):
             return Plan(wait=_terminates(name))
-        return _update(_desired(tenant, target, view), found)
+        return replace(_update(_desired(tenant, target, view), found), changes=_told(tenant, view))
+
+
+def _told(tenant: Object, view: View) -> tuple[Change, ...]:
+    return judgement.changes(KIND.kind, tenant, view)
 
 
 def is_owned(found: Object, namespace: str, view: View) -> bool:
@@ -69,10 +78,11 @@ def is_owned(found: Object, namespace: str, view: View) -> bool:
 
 
 def _desired(tenant: Object, target: str, view: View) -> Object:
+    rules = rules_of(KIND.kind, tenant, view)
     passing = {
         key: value
         for key, value in annotations_of(tenant).items()
-        if not is_withheld(key, view.tenant, view.settings.opaque_domains)
+        if annotation_passes(key, rules, view.tenant)
     }
     own = {
         keys.CLUSTER: view.tenant.key,

@@ -42,7 +42,7 @@ class NetworkSync(SameName):
         meta = metadata(tenant)
         meta["namespace"] = SYSTEM_NAMESPACE
         meta.pop("deletionTimestamp", None)
-        desired = start(tenant, view)
+        desired = start(KIND, tenant, view)
         more = () if found is None else _status_down(tenant, found)
         # An API server drops the status of a creation, so it follows in a second plan.
         return plan_down(

@@ -35,8 +35,8 @@ class NetworkPolicySync(SameName):
 
 
 def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:
-    desired = start(tenant, view)
-    if isinstance(desired, Wait):
+    desired = start(KIND, tenant, view)
+    if not isinstance(desired, dict):
         return desired
     spec = desired.setdefault("spec", {})
     if isinstance(spec.get("podSelector"), dict):
@@ -45,7 +45,7 @@ def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:
         for rule in spec.get(rules) or []:
             if isinstance(rule, dict) and rule.get(peers):
                 rule[peers] = [_peer(each, view) for each in rule[peers]]
-    return network_policies.refusals(desired, view.policy) or desired
+    return network_policies.refusals(tenant, view.policy) or desired
 
 
 def _peer(peer: Any, view: View) -> Any:
@@ -63,7 +63,7 @@ def _peer(peer: Any, view: View) -> Any:
 
 
 def _pods(selector: Object, view: View) -> Object:
-    return translate_selector(selector, view.tenant, view.settings.opaque_domains)
+    return translate_selector(selector, view)
 
 
 def _owned(value: Object) -> Object:

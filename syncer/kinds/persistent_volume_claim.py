@@ -34,10 +34,10 @@ class PersistentVolumeClaimSync(SameName):
 
 
 def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:
-    desired = start(tenant, view)
-    if isinstance(desired, Wait):
+    desired = start(KIND, tenant, view)
+    if not isinstance(desired, dict):
         return desired
-    return claims.refusals(desired, view.policy) or desired
+    return claims.refusals(tenant, view.policy) or desired
 
 
 def _owned(value: Object) -> Object:

@@ -8,7 +8,7 @@ goes down as `minAvailable`. The status is that controller's own: nothing comes 
 
 from daemonkit.kube.resources import Key, Resource
 from syncer.core.objects import Object, SyncedKind, metadata
-from syncer.core.plan import NOTHING, Plan, Wait
+from syncer.core.plan import NOTHING, Plan, Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds import upward
 from syncer.kinds.downward import plan_down, plan_removal, start
@@ -32,13 +32,13 @@ class PodDisruptionBudgetSync(SameName):
         return plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned)
 
 
-def _desired(tenant: Object, view: View) -> Object | Wait:
-    desired = start(tenant, view)
-    if isinstance(desired, Wait):
+def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:
+    desired = start(KIND, tenant, view)
+    if not isinstance(desired, dict):
         return desired
     spec = desired.setdefault("spec", {})
     if isinstance(spec.get("selector"), dict):
-        spec["selector"] = translate_selector(spec["selector"], view.tenant, view.settings.opaque_domains)
+        spec["selector"] = translate_selector(spec["selector"], view)
     if not isinstance(spec.get("minAvailable"), int):
         status = upward.status_of(tenant)
         observed, healthy = status.get("observedGeneration"), status.get("desiredHealthy")

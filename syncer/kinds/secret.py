@@ -29,7 +29,7 @@ from tenancy import keys
 KIND = SyncedKind(SECRETS, "Secret")
 SERVICE_ACCOUNT_TOKEN = "kubernetes.io/service-account-token"  # noqa: S105 - a type, not a secret
 
-# Upstream strips no opaque domains from Secrets: what runs beside them finds its labels.
+# Upstream strips no opaque domains from Secrets. What it brought down of them is not the super cluster's own.
 _DOMAINS: tuple[str, ...] = ()
 
 
@@ -50,7 +50,7 @@ class SecretSync(SameName):
             return NOTHING if tenant is None else Plan(conflict=taken)
         if tenant is None:
             return NOTHING if found is None else _plan_without_tenant(key, found, view)
-        desired = start(tenant, view, _DOMAINS)
+        desired = start(KIND, tenant, view)
         if isinstance(desired, dict) and tenant.get("type") == SERVICE_ACCOUNT_TOKEN:
             desired["type"] = "Opaque"
             metadata(desired)["labels"][keys.SECRET_UID] = uid_of(tenant)

@@ -53,8 +53,8 @@ class ServiceSync(SameName):
 def _desired(
     tenant: Object, found: Object | None, address: str, view: View
 ) -> Object | Wait | tuple[Refusal, ...]:
-    desired = start(tenant, view)
-    if isinstance(desired, Wait):
+    desired = start(KIND, tenant, view)
+    if not isinstance(desired, dict):
         return desired
     spec = desired.setdefault("spec", {})
     own_address = spec.get("clusterIP") or ""
@@ -66,14 +66,14 @@ def _desired(
         metadata(desired)["annotations"][keys.SUPER_CLUSTER_IP] = address
     spec.pop("healthCheckNodePort", None)
     if isinstance(spec.get("selector"), dict):
-        spec["selector"] = translate_map(spec["selector"], view.tenant, view.settings.opaque_domains)
+        spec["selector"] = translate_map(spec["selector"], view)
     actual = found.get("spec", {}) if found is not None else {}
     if "ports" in spec:
         spec["ports"] = _ports(spec["ports"] or [], actual.get("ports") or [], spec.get("type"))
     for name in _DEFAULTED:
         if name not in spec and name in actual and actual.get("type") == spec.get("type", "ClusterIP"):
             spec[name] = actual[name]
-    return services.refusals(desired, view.policy) or desired
+    return services.refusals(tenant, view.policy) or desired
 
 
 def _ports(ports: list[Any], actual: list[Any], service_type: str | None) -> list[Any]:

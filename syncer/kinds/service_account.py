@@ -16,7 +16,7 @@ from tenancy import keys
 KIND = SyncedKind(Resource("", "v1", "serviceaccounts"), "ServiceAccount")
 DEFAULT = "default"
 
-# As for Secrets: annotations such as those of a cloud's identities pass.
+# As for Secrets.
 _DOMAINS: tuple[str, ...] = ()
 _NOT_ON_DEFAULT = (keys.OWNER_REFERENCES, keys.VC_NAME, keys.VC_NAMESPACE)
 
@@ -36,7 +36,7 @@ class ServiceAccountSync(SameName):
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         if tenant is None:
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
-        desired = start(tenant, view, _DOMAINS)
+        desired = start(KIND, tenant, view)
         if isinstance(desired, dict):
             desired.pop("secrets", None)
             if key[1] == DEFAULT:

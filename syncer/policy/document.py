@@ -21,6 +21,7 @@ from syncer.policy.sync_policy import (
     EndpointPolicy,
     HostUsers,
     IngressPolicy,
+    MetadataPolicy,
     Network,
     NetworkPolicyLimits,
     PodPolicy,
@@ -245,6 +246,15 @@ _SECTIONS: Mapping[str, tuple[str, type, Mapping[str, tuple[str, _Parser]]]] = {
             "priorityClasses": ("priority_classes", _patterns),
             "deniedAnnotations": ("denied_annotations", _more_patterns),
             "allowedAnnotations": ("allowed_annotations", _patterns),
+        },
+    ),
+    "metadata": (
+        "metadata",
+        MetadataPolicy,
+        {
+            "allowedLabels": ("allowed_labels", _patterns),
+            "allowedAnnotations": ("allowed_annotations", _patterns),
+            "withheldKeys": ("withheld_keys", _patterns),
         },
     ),
     "services": (

@@ -19,7 +19,6 @@ def refusals(ingress: Object, policy: SyncPolicy) -> tuple[Refusal, ...]:
     """What of an Ingress may not go down."""
     found = RefusalList()
     allowed = policy.ingresses
-    found.annotations(ingress, allowed.denied_annotations, allowed.allowed_annotations, "ingresses")
     spec = found.fields("spec", ingress.get("spec"))
     _check_class(found, ingress, spec.get("ingressClassName"), allowed)
     if spec.get("defaultBackend") is not None and not _is_allowed("", allowed):

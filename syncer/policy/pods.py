@@ -96,7 +96,6 @@ def refusals(pod: Object, policy: SyncPolicy, super_pod: Object | None = None) -
 
 
 def _check_annotations(found: RefusalList, pod: Object, allowed: PodPolicy, may_be_privileged: bool) -> None:
-    found.annotations(pod, allowed.denied_annotations, allowed.allowed_annotations, "pods")
     metadata = pod.get("metadata")
     annotations = metadata.get("annotations") if type(metadata) is dict else None
     if type(annotations) is not dict or may_be_privileged:

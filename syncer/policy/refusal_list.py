@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from syncer.core.plan import Refusal
-from syncer.policy.patterns import Patterns
 
 # They go into an Event and a condition, which have 1 024 characters: more would be read by nobody.
 MAX_REFUSALS = 32
@@ -46,15 +45,6 @@ class RefusalList:
         if value is not None:
             self.add(path, "is not an object")
         return _NO_FIELDS
-
-    def annotations(self, value: Mapping[str, Any], denied: Patterns, allowed: Patterns, field: str) -> None:
-        """Refuse annotations of the object that are denied and not allowed."""
-        found = self.fields("metadata", value.get("metadata")).get("annotations")
-        for key in self.fields("metadata.annotations", found):
-            if denied.match(key) and not allowed.match(key):
-                self.add(
-                    f"metadata.annotations[{shown(key)}]", "this annotation", f"{field}.allowedAnnotations"
-                )
 
     def done(self) -> tuple[Refusal, ...]:
         return tuple(self.refusals)

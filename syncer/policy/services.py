@@ -21,7 +21,6 @@ def refusals(service: Object, policy: SyncPolicy) -> tuple[Refusal, ...]:
     """What of a Service may not go down."""
     found = RefusalList()
     allowed = policy.services
-    found.annotations(service, allowed.denied_annotations, allowed.allowed_annotations, "services")
     spec = found.fields("spec", service.get("spec"))
     own_type = text_of(spec.get("type")) or "ClusterIP"
     if own_type not in allowed.types:

@@ -101,7 +101,8 @@ NODE_LABELS = patterns.of(
     "topology.kubernetes.io/zone",
 )
 SCHEDULERS = frozenset({"", "default-scheduler"})
-# Annotations by which a pod would give orders to the runtime, to NRI or CRI plugins, or to the network.
+# Annotations by which a pod would give orders to the runtime, to NRI or CRI plugins, or to the network: it is
+# refused, as it would not be what its author wants. (All others that are not allowed stay in the tenant.)
 POD_ANNOTATIONS = patterns.of(
     "io.katacontainers.*",
     "io.containerd.*",
@@ -140,7 +141,8 @@ POD_ANNOTATIONS = patterns.of(
     "mizar.com/*",
     "*.mizar.com/*",
 )
-# Annotations that configure load balancers, proxies and DNS that all tenants share.
+# Annotations that configure load balancers, proxies and DNS that all tenants share. One that stays in the
+# tenant may be what keeps people out, as `internal` does, so the Service is refused.
 SERVICE_ANNOTATIONS = patterns.of(
     "service.beta.kubernetes.io/*",
     "*.service.beta.kubernetes.io/*",
@@ -180,6 +182,8 @@ INGRESS_ANNOTATIONS = patterns.of(
     "acme.cert-manager.io/*",
     "external-dns.alpha.kubernetes.io/*",
 )
+# Sidecars of Grafana load what ConfigMaps and Secrets of any namespace with such a label have.
+WITHHELD_KEYS = patterns.of("grafana_*")
 # Where nodes, pods and Services of most clusters are. An operator who names those ranges exactly replaces it.
 DENIED_CIDRS: tuple[Network, ...] = tuple(
     map(
@@ -215,6 +219,18 @@ class PodPolicy:
     priority_classes: Patterns = NO_NAMES
     denied_annotations: Patterns = POD_ANNOTATIONS
     allowed_annotations: Patterns = NO_NAMES
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataPolicy:
+    """Keys of all kinds that go down beside those that are known to be harmless (`metadata_keys`).
+
+    `withheld_keys` are those of no domain that do not.
+    """
+
+    allowed_labels: Patterns = NO_NAMES
+    allowed_annotations: Patterns = NO_NAMES
+    withheld_keys: Patterns = WITHHELD_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +317,7 @@ class SyncPolicy:
     """
 
     pods: PodPolicy = field(default=PodPolicy())
+    metadata: MetadataPolicy = field(default=MetadataPolicy())
     services: ServicePolicy = field(default=ServicePolicy())
     endpoints: EndpointPolicy = field(default=EndpointPolicy())
     claims: ClaimPolicy = field(default=ClaimPolicy())

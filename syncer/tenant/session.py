@@ -35,7 +35,7 @@ from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import SyncSettings
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
-from syncer.policy.sync_policy import SyncPolicy
+from syncer.policy.sync_policy import DEFAULT, SyncPolicy
 from syncer.sharding.fenced_client import CheckedRequester, FencedClient
 from syncer.sharding.port import TenantOwnership
 from syncer.surroundings import COMPONENT, ApiClient
@@ -92,6 +92,8 @@ class TenantSession:
     ) -> None:
         self.tenant = tenant
         self._policy = policy
+        self.last_policy = DEFAULT if isinstance(policy, str) else policy
+        """What is in the super cluster was translated by it: it stands while there is no policy."""
         self.settings = settings
         self.virtual_cluster = virtual_cluster
         self._access = access
@@ -198,6 +200,8 @@ class TenantSession:
         if policy == self._policy:
             return False
         self._policy = policy
+        if isinstance(policy, SyncPolicy):
+            self.last_policy = policy
         self.start_quota()
         self.forget_verified()
         return True

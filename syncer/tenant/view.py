@@ -12,7 +12,7 @@ from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import SyncSettings
 from syncer.kinds.port import KindSync
-from syncer.policy.sync_policy import DEFAULT, SyncPolicy
+from syncer.policy.sync_policy import SyncPolicy
 from syncer.tenant.deletions import SyncKey
 from tenancy.super_namespaces import SuperNamespaceOwner
 
@@ -28,7 +28,7 @@ class TenantObjects(Protocol):
     @property
     def tenant(self) -> TenantCluster: ...
     @property
-    def policy(self) -> SyncPolicy | str: ...
+    def last_policy(self) -> SyncPolicy: ...
     @property
     def settings(self) -> SyncSettings: ...
     @property
@@ -56,9 +56,8 @@ class TenantView:
 
     @property
     def policy(self) -> SyncPolicy:
-        """The policy; without one the built-in one, for objects that are in the super cluster already."""
-        found = self._session.policy
-        return DEFAULT if isinstance(found, str) else found
+        """The policy; without one the last, for objects that are in the super cluster already."""
+        return self._session.last_policy
 
     @property
     def settings(self) -> SyncSettings:

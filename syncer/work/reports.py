@@ -14,7 +14,7 @@ from daemonkit.kube.event_recorder import EVENTS, EventSource, InvolvedObject, b
 from daemonkit.kube.resources import EventReason
 from daemonkit.token_bucket import TokenBucket
 from syncer.core.objects import Object
-from syncer.core.plan import Plan, Wait
+from syncer.core.plan import Change, Plan, Wait
 from syncer.core.requests import STRATEGIC_MERGE_PATCH
 from syncer.metrics import SyncerMetrics
 from syncer.tenant.deletions import SyncKey
@@ -27,6 +27,9 @@ SYNCED_CONDITION = "vcnode.io/Synced"
 BURST = 25
 # Objects whose last report is remembered, for each tenant.
 MAX_REMEMBERED = 10_000
+# Of a tenant's controllers and objects, of which something is otherwise below. An Event that is posted again
+# has the same name, and the API server has it already.
+MAX_TOLD = 1_000
 # As many as Events have, and enough for people.
 MAX_TEXT = 1024
 _MAX_SHOWN = 5
@@ -43,6 +46,7 @@ class SyncEvent(EventReason):
     REFUSED = "SyncRefused"
     WAITING = "SyncWaiting"
     CONFLICT = "SyncConflict"
+    CHANGED = "SyncChanged"
     FAILED = "FailedCreate"
     TOKEN_RENEWAL = "FailedTokenRenewal"  # noqa: S105 - a reason
 
@@ -51,6 +55,7 @@ EVENT_REASONS = {
     SyncEvent.REFUSED: "The tenant's SyncPolicy does not allow the object; the message has the fields.",
     SyncEvent.WAITING: "The object needs another one that is not there yet; the message names it.",
     SyncEvent.CONFLICT: "An object that is not this tenant's has the name in the super cluster; it stays.",
+    SyncEvent.CHANGED: "Not all of the object is in the super cluster as it was written; see the message.",
     SyncEvent.FAILED: "The super cluster's API server refused the object; the message has its reason.",
     SyncEvent.TOKEN_RENEWAL: "Tokens that the pod mounts were not renewed and will end; it is tried again.",
 }
@@ -84,6 +89,8 @@ class TenantReports:
         self._waits: dict[str, dict[SyncKey, tuple[Wait, float]]] = {}
         self._failing_renewals: dict[str, dict[str, str]] = {}
         self._buckets: dict[str, TokenBucket] = {}
+        self._told: dict[str, dict[tuple[str, str, str], str]] = {}
+        self._told_buckets: dict[str, TokenBucket] = {}
 
     def forget(self, session: TenantSession) -> None:
         """The tenant is no longer synced."""
@@ -91,6 +98,8 @@ class TenantReports:
         self._waits.pop(session.tenant.key, None)
         self._failing_renewals.pop(session.tenant.key, None)
         self._buckets.pop(session.tenant.key, None)
+        self._told.pop(session.tenant.key, None)
+        self._told_buckets.pop(session.tenant.key, None)
 
     def forget_object(self, session: TenantSession, item: SyncKey) -> None:
         """Neither side has the object any more."""
@@ -131,7 +140,32 @@ class TenantReports:
             await self._report(session, item, SyncEvent.WAITING, plan.wait.reason, plan.wait.message, tenant)
         else:
             await self._clear(session, item, tenant)
+            if plan.changes:
+                await self._tell(session, item, plan.changes, tenant)
         return True
+
+    async def _tell(
+        self, session: TenantSession, item: SyncKey, changes: tuple[Change, ...], tenant: Object
+    ) -> None:
+        """Tell what of an object is otherwise below: once, and once for all objects of one controller.
+
+        It takes nothing from the rate of other reports, and what is beyond its own is told with a later plan.
+        """
+        shown = "; ".join(f"{each.path} {each.message}" for each in changes[:_MAX_SHOWN])
+        more = len(changes) - _MAX_SHOWN
+        text = (shown + (f"; and {more} more" if more > 0 else ""))[:MAX_TEXT]
+        known = self._told.setdefault(session.tenant.key, {})
+        whose = item[0], item[1], _controller_of(tenant)
+        if known.get(whose) == text:
+            return
+        if not self._try_acquire(self._told_buckets, session):
+            return
+        known.pop(whose, None)
+        if len(known) >= MAX_TOLD:
+            known.pop(next(iter(known)))
+        known[whose] = text
+        async with self._slots.yielded():
+            await self._post(session, item, SyncEvent.CHANGED, text, tenant)
 
     async def failed(
         self, session: TenantSession, item: SyncKey, error: Exception, tenant: Object | None
@@ -205,10 +239,13 @@ class TenantReports:
             raise refused  # with the item, the report is tried again
 
     def _try_acquire_report(self, session: TenantSession) -> bool:
+        return self._try_acquire(self._buckets, session)
+
+    def _try_acquire(self, buckets: dict[str, TokenBucket], session: TenantSession) -> bool:
         now = self._now()
-        bucket = self._buckets.get(session.tenant.key)
+        bucket = buckets.get(session.tenant.key)
         if bucket is None:
-            bucket = self._buckets[session.tenant.key] = TokenBucket(BURST, 1.0, BURST, now)
+            bucket = buckets[session.tenant.key] = TokenBucket(BURST, 1.0, BURST, now)
         if bucket.try_acquire(now):
             return True
         self._metrics.events.labels("dropped").inc()
@@ -262,6 +299,15 @@ class TenantReports:
 def own_names(text: str, session: TenantSession) -> str:
     """A text of the super cluster with the tenant's names of its namespaces, and without its cluster key."""
     return text.replace(f"{session.tenant.key}-", "").replace(session.tenant.key, "")
+
+
+def _controller_of(tenant: Object) -> str:
+    """The uid of the controller whose template an object was made of; its own without one."""
+    meta = tenant["metadata"]
+    for owner in meta.get("ownerReferences") or ():
+        if isinstance(owner, dict) and owner.get("controller") is True:
+            return str(owner.get("uid", ""))
+    return str(meta.get("uid", ""))
 
 
 def _is_marked(tenant: Object) -> bool:

@@ -34,7 +34,6 @@ def _translate_own_labels(term: Object, labels: Mapping[str, str], view: View) -
     The tenant's API server has put those into the selector already. The super cluster's does the same, with
     the keys of the super pod, and refuses some that are there already: so they are taken out.
     """
-    tenant, domains = view.tenant, view.settings.opaque_domains
     selector = term.get("labelSelector")
     for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
         own_keys = term.get(field)
@@ -47,9 +46,9 @@ def _translate_own_labels(term: Object, labels: Mapping[str, str], view: View) -
             selector["matchExpressions"] = [
                 each for each in selector["matchExpressions"] if each not in merged
             ]
-        term[field] = [translate_key(str(key), tenant, domains) for key in own_keys]
+        term[field] = [translate_key(str(key), view) for key in own_keys]
     if isinstance(selector, dict):
-        term["labelSelector"] = translate_selector(selector, tenant, domains)
+        term["labelSelector"] = translate_selector(selector, view)
 
 
 def _translate_term(term: Object, labels: Mapping[str, str], view: View) -> None:

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from syncer.core.objects import Object, labels_of, namespace_of
 from syncer.core.plan import Refusal, Wait
 from syncer.core.view import View
+from syncer.kinds import judgement
 from syncer.kinds.pod.affinity import translate_affinity
 from syncer.kinds.pod.dns import set_resolver
 from syncer.kinds.pod.env import API_HOSTNAMES, API_SERVICE, EnvTranslator, cluster_ip, pod_variables
 from syncer.kinds.pod.metadata import (
+    KIND,
     MAX_ANNOTATION_BYTES,
     MetadataRules,
     annotation_bytes,
@@ -51,7 +53,7 @@ def super_pod(tenant: Object, super_namespace: str, view: View) -> SuperPod | Wa
     """The super pod of a tenant's pod, whose object is used up."""
     translate_runtime_class(tenant, view)
     mismatch = translate_node_selector(tenant, view)
-    refused = policy.refusals(tenant, view.policy)
+    refused = judgement.refusals(KIND.kind, tenant, view) + policy.refusals(tenant, view.policy)
     refused += tuple(each for each in credential_refusals(tenant) if each.path not in _paths(refused))
     if refused:
         return refused

@@ -13,12 +13,15 @@ from daemonkit.kube.resources import PODS
 from syncer.core.objects import Object, SyncedKind, annotations_of, metadata, without_server_fields
 from syncer.core.view import View
 from syncer.kinds.metadata import (
-    has_prefix,
+    annotation_passes,
+    goes_up,
+    is_closed,
     is_of,
     is_reserved,
-    is_withheld,
+    label_passes,
     metadata_patch,
     owner_annotations,
+    rules_of,
     selectable_label,
 )
 from tenancy import keys
@@ -36,24 +39,24 @@ _MAX_NAME = 63
 class MetadataRules:
     """Which of a tenant's keys stand in the super cluster as they are."""
 
-    __slots__ = ("_domains", "_opaque", "_tenant")
+    __slots__ = ("_rules", "_view")
 
     def __init__(self, view: View) -> None:
-        self._tenant = view.tenant
-        self._domains = view.settings.opaque_domains
-        self._opaque = view.tenant.opaque_prefixes
+        self._view = view
+        self._rules = rules_of(KIND.kind, {}, view)
 
     def label_passes(self, key: str) -> bool:
-        return not is_withheld(key, self._tenant, self._domains)
+        return label_passes(key, self._view)
 
     def annotation_passes(self, key: str) -> bool:
-        return not (is_withheld(key, self._tenant, self._domains) or is_super_annotation(key))
+        passes = annotation_passes(key, self._rules, self._view.tenant)
+        return passes and not is_super_annotation(key)
 
     def super_label(self, key: str) -> str | None:
         """The key of a label on the super pod; None if it is on none."""
         if self.label_passes(key):
             return key
-        if is_reserved(key) or any(has_prefix(key, prefix) for prefix in self._opaque):
+        if is_closed(key, self._view.tenant) or goes_up(key, self._view.tenant):
             return None
         return selectable_label(key)
 

@@ -6,6 +6,8 @@ bound in the tenant has run or may run, so it is never made again: like on any c
 another one.
 """
 
+from dataclasses import replace
+
 from daemonkit.kube.resources import Key
 from syncer.core.objects import (
     Object,
@@ -19,6 +21,7 @@ from syncer.core.objects import (
 )
 from syncer.core.plan import NOTHING, Action, Bind, Conflict, Create, Delete, Patch, Plan, Refusal, Side, Wait
 from syncer.core.view import View
+from syncer.kinds import judgement
 from syncer.kinds.downward import WAITS_FOR_NAMESPACE, owns
 from syncer.kinds.metadata import transparent_patch
 from syncer.kinds.pod.down import super_pod
@@ -44,6 +47,11 @@ class PodSync(SameName):
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         if tenant is None:
             return NOTHING if found is None else _plan_orphan(found, key[0], view)
+        changes = () if is_deleting(tenant) else judgement.changes(KIND.kind, tenant, view)
+        plan = self._plan(key, tenant, found, view)
+        return replace(plan, changes=changes) if changes else plan
+
+    def _plan(self, key: Key, tenant: Object, found: Object | None, view: View) -> Plan:
         if found is None:
             return _plan_without_super_pod(tenant, view)
         if not owns(found, view, key[0]):

@@ -11,6 +11,7 @@ from typing import Any
 from syncer.core.objects import Object, name_of, namespace_of, uid_of
 from syncer.core.plan import Action, Patch, Refusal, Side, Wait
 from syncer.core.view import View
+from syncer.kinds import judgement
 from syncer.kinds.pod.down import annotations_refusal, ephemeral_containers
 from syncer.kinds.pod.metadata import (
     KIND,
@@ -48,7 +49,7 @@ def plan_updates(
     ready = (_patch(found, {"status": {"conditions": gates}}, subresource="status"),) if gates else ()
     if not (meta or spec or sizes or added):
         return ready, (), None
-    refused = policy.refusals(tenant, view.policy, found)
+    refused = judgement.refusals(KIND.kind, tenant, view) + policy.refusals(tenant, view.policy, found)
     if meta and annotation_bytes(wanted) > MAX_ANNOTATION_BYTES:
         refused += (annotations_refusal(),)
     if refused:

@@ -7,9 +7,19 @@ A difference with `policy: default` runs its case under the defaults, and has wh
 import ipaddress
 
 from syncer.policy import patterns
-from syncer.policy.sync_policy import HostUsers, PodPolicy, Privileged, ServicePolicy, SyncPolicy
+from syncer.policy.sync_policy import (
+    HostUsers,
+    IngressPolicy,
+    MetadataPolicy,
+    PodPolicy,
+    Privileged,
+    ServicePolicy,
+    SyncPolicy,
+)
 
 _ALL = patterns.of("*")
+# The Go syncer lets all keys down but those of its opaque domains, which are not theirs to match.
+_KEYS = patterns.of("*example.com/*", "opaque.example.community/*", "notk8s.io/*")
 
 PERMISSIVE = SyncPolicy(
     pods=PodPolicy(
@@ -21,7 +31,7 @@ PERMISSIVE = SyncPolicy(
         toleration_keys=_ALL,
         node_labels=_ALL,
         priority_classes=_ALL,
-        allowed_annotations=_ALL,
+        denied_annotations=patterns.of(),
         capabilities=PodPolicy().capabilities | {"NET_ADMIN", "SYS_ADMIN"},
     ),
     services=ServicePolicy(
@@ -30,6 +40,8 @@ PERMISSIVE = SyncPolicy(
         load_balancer_cidrs=(ipaddress.ip_network("0.0.0.0/0"),),
         load_balancer_classes=frozenset({"example.com/lb"}),
         external_names=_ALL,
-        allowed_annotations=_ALL,
+        denied_annotations=patterns.of(),
     ),
+    ingresses=IngressPolicy(allowed_annotations=patterns.of("nginx.ingress.kubernetes.io/*")),
+    metadata=MetadataPolicy(allowed_labels=_KEYS, allowed_annotations=_KEYS),
 )

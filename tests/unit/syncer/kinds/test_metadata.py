@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devkit.syncer.fake_view import TENANT
+from devkit.syncer.fake_view import FakeView
 from syncer.core.tenant_cluster import TenantCluster
+from syncer.core.view import SyncSettings
 from syncer.kinds.metadata import (
     LABEL_PREFIX,
     has_prefix,
@@ -19,6 +20,8 @@ from syncer.kinds.metadata import (
     translate_selector,
     transparent_patch,
 )
+from syncer.policy import patterns
+from syncer.policy.sync_policy import MetadataPolicy, SyncPolicy
 from tests.unit.syncer.kinds.objects import (
     OWN_LABELS,
     PREFIXED,
@@ -28,6 +31,9 @@ from tests.unit.syncer.kinds.objects import (
 )
 
 DOMAINS = ("kubernetes.io", "k8s.io")
+EVERY_KEY = SyncPolicy(
+    metadata=MetadataPolicy(allowed_labels=patterns.of("*"), allowed_annotations=patterns.of("*"))
+)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +83,7 @@ def test_a_super_object_has_owners_and_nothing_of_the_server() -> None:
         status={"phase": "x"},
     )
     owners = '[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"u"}]'
-    assert super_object(tenant, SUPER_NAMESPACE, TENANT, DOMAINS) == {
+    assert super_object("ConfigMap", tenant, SUPER_NAMESPACE, FakeView()) == {
         "kind": "ConfigMap",
         "metadata": {
             "name": "a",
@@ -101,14 +107,15 @@ def test_forged_and_opaque_keys_of_a_tenant_do_not_pass() -> None:
         "tenancy.x-k8s.io/foo": "x",
         "transparency.tenancy.x-k8s.io/clusterIP": "1.2.3.4",
         "vcnode.io/containers": "c",
-        "kubernetes.io": "stays, for it has no domain",
+        "note": "stays, for it has no domain",
         "m.kubernetes.io/a": "goes",
         "opaque.example.com/kk": "goes",
-        "m.opaque.example.com/kk": "stays",
+        "m.opaque.example.com/kk": "goes",
+        "helm.sh/chart": "stays, for it is known",
     }
     tenant = tenant_object("ConfigMap", meta={"labels": forged, "annotations": forged})
-    made = super_object(tenant, SUPER_NAMESPACE, PREFIXED, DOMAINS)["metadata"]
-    kept = {"kubernetes.io": "stays, for it has no domain", "m.opaque.example.com/kk": "stays"}
+    made = super_object("ConfigMap", tenant, SUPER_NAMESPACE, FakeView(tenant=PREFIXED))["metadata"]
+    kept = {"note": "stays, for it has no domain", "helm.sh/chart": "stays, for it is known"}
     assert made["labels"] == kept | OWN_LABELS
     assert made["annotations"] == kept | owner_annotations()
 
@@ -186,7 +193,7 @@ def test_a_selector_finds_the_labels_that_went_down() -> None:
         "matchExpressions": [{"key": "x.k8s.io/y", "operator": "Exists"}],
         "unknown": 1,
     }
-    assert translate_selector(selector, TENANT, DOMAINS) == {
+    assert translate_selector(selector, FakeView()) == {
         "matchLabels": {"tenant-label.vcnode.io/app.kubernetes.io__name": "n", "app": "a"},
         "matchExpressions": [{"key": "tenant-label.vcnode.io/x.k8s.io__y", "operator": "Exists"}],
         "unknown": 1,
@@ -227,7 +234,8 @@ def test_selectable_labels_are_valid_and_distinct(one: str, other: str) -> None:
 @given(st.dictionaries(_KEYS, st.sampled_from(["", "x"]), max_size=8), st.sampled_from([(), DOMAINS]))
 def test_reserved_keys_of_a_tenant_never_pass(pairs: dict[str, str], domains: tuple[str, ...]) -> None:
     tenant = tenant_object("ConfigMap", meta={"labels": pairs, "annotations": pairs})
-    made = super_object(tenant, SUPER_NAMESPACE, TENANT, domains)["metadata"]
+    view = FakeView(settings=SyncSettings(opaque_domains=domains), policy=EVERY_KEY)
+    made = super_object("ConfigMap", tenant, SUPER_NAMESPACE, view)["metadata"]
     assert {key: value for key, value in made["labels"].items() if is_reserved(key)} == OWN_LABELS
     reserved = {key: value for key, value in made["annotations"].items() if is_reserved(key)}
     assert reserved == owner_annotations()

@@ -29,13 +29,16 @@ def of_upstream(**fields: Any) -> Object:
     return super_object("Secret", "robot-token-x7k2p", meta=meta, type="Opaque", **fields)
 
 
-def test_no_domain_is_kept_from_secrets() -> None:
-    meta = {"labels": {"app.kubernetes.io/name": "n"}, "annotations": {"meta.helm.sh/x.k8s.io": "y"}}
+def test_keys_of_secrets_have_the_rules_of_all_kinds() -> None:
+    meta = {
+        "labels": {"app.kubernetes.io/name": "n"},
+        "annotations": {"meta.helm.sh/x": "y", "own.example/a": "b"},
+    }
     body = created(
         plan(SYNC, tenant_object("Secret", meta=meta, type="example.com/own", data={"a": "YQ=="}), None)
     )
-    assert body["metadata"]["labels"] == {"app.kubernetes.io/name": "n", **OWN_LABELS}
-    assert body["metadata"]["annotations"] == {"meta.helm.sh/x.k8s.io": "y", **owner_annotations()}
+    assert body["metadata"]["labels"] == OWN_LABELS
+    assert body["metadata"]["annotations"] == {"meta.helm.sh/x": "y", **owner_annotations()}
     assert body["type"] == "example.com/own"
 
 

@@ -30,13 +30,16 @@ def default(**fields: Any) -> Object:
 def test_secrets_stay_behind_and_the_rest_goes_down() -> None:
     own = tenant_object(
         "ServiceAccount",
-        meta={"annotations": {"iam.k8s.io/role": "r"}},
+        meta={"annotations": {"iam.k8s.io/role": "r", "note": "n"}},
         secrets=[{"name": "s"}],
         imagePullSecrets=[{"name": "p"}],
         automountServiceAccountToken=False,
     )
     body = created(plan(SYNC, own, None))
-    assert body["metadata"]["annotations"]["iam.k8s.io/role"] == "r"
+    assert body["metadata"]["annotations"]["note"] == "n"
+    assert "iam.k8s.io/role" not in body["metadata"]["annotations"], (
+        "an identity in the super cluster's cloud"
+    )
     assert {name: field for name, field in body.items() if name not in ("metadata", "kind")} == {
         "imagePullSecrets": [{"name": "p"}],
         "automountServiceAccountToken": False,

@@ -20,6 +20,7 @@ from syncer.policy.sync_policy import (
     EndpointPolicy,
     HostUsers,
     IngressPolicy,
+    MetadataPolicy,
     NetworkPolicyLimits,
     PodPolicy,
     Privileged,
@@ -79,6 +80,11 @@ FULL = policy(
         "deniedAnnotations": [],
         "allowedAnnotations": ["metallb.io/*"],
     },
+    metadata={
+        "allowedLabels": ["a.io/*"],
+        "allowedAnnotations": ["b.io/*"],
+        "withheldKeys": [],
+    },
     endpoints={"deniedCIDRs": ["10.0.0.0/8"], "allowedCIDRs": ["10.1.0.0/16"]},
     claims={"storageClasses": ["", "slow"]},
     ingresses={
@@ -132,6 +138,11 @@ FULL_PARSED = SyncPolicy(
         cluster_domain="east.example",
         external_names=patterns.of("*.svc.cluster.local"),
         allowed_annotations=patterns.of("metallb.io/*"),
+    ),
+    metadata=MetadataPolicy(
+        allowed_labels=patterns.of("a.io/*"),
+        allowed_annotations=patterns.of("b.io/*"),
+        withheld_keys=patterns.of(),
     ),
     endpoints=EndpointPolicy((ipaddress.ip_network("10.0.0.0/8"),), (ipaddress.ip_network("10.1.0.0/16"),)),
     claims=ClaimPolicy(frozenset({"", "slow"})),
@@ -277,6 +288,7 @@ def test_definition_has_each_field_with_its_bounds() -> None:
     by_name: dict[str, Any] = {
         "pods": parsed.pods,
         "services": parsed.services,
+        "metadata": parsed.metadata,
         "endpoints": parsed.endpoints,
         "claims": parsed.claims,
         "ingresses": parsed.ingresses,

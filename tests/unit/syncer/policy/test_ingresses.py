@@ -11,7 +11,9 @@ from syncer.core.plan import Refusal
 from syncer.policy import ingresses, patterns
 from syncer.policy.sync_policy import DEFAULT, IngressPolicy, SyncPolicy
 from tests.unit.syncer.policy.arbitrary_json import are_refusals, changed
+from tests.unit.syncer.policy.judged import with_keys
 
+refusals_of = with_keys("Ingress", ingresses.refusals)
 NARROW = SyncPolicy(
     ingresses=IngressPolicy(classes=frozenset({"nginx"}), hosts=patterns.of("*.acme.example", "acme.example"))
 )
@@ -96,10 +98,11 @@ CASES: list[tuple[Object, SyncPolicy, tuple[Refusal, ...]]] = [
             "nginx.org/location-snippets",
             "traefik.ingress.kubernetes.io/router.middlewares",
             "cert-manager.io/cluster-issuer",
+            "nginx.ingress.kubernetes.io/rewrite-target",
         )
     ),
     (
-        ingress("a.example.com", annotations={"nginx.ingress.kubernetes.io/rewrite-target": "/"}),
+        ingress("a.example.com", annotations={"nginx.ingress.kubernetes.io/proxy-body-size": "8m"}),
         DEFAULT,
         (),
     ),
@@ -113,7 +116,7 @@ CASES: list[tuple[Object, SyncPolicy, tuple[Refusal, ...]]] = [
 
 @pytest.mark.parametrize(("value", "policy", "expected"), CASES)
 def test_ingresses(value: Object, policy: SyncPolicy, expected: tuple[Refusal, ...]) -> None:
-    assert ingresses.refusals(value, policy) == expected
+    assert refusals_of(value, policy) == expected
 
 
 @given(changed(*(value for value, _, _ in CASES if value)))

@@ -13,6 +13,7 @@ from syncer.core.plan import Refusal
 from syncer.policy import patterns, pods
 from syncer.policy.sync_policy import DEFAULT, ClaimPolicy, HostUsers, Privileged, SyncPolicy
 from tests.unit.syncer.policy.arbitrary_json import are_refusals, changed
+from tests.unit.syncer.policy.judged import with_keys
 from tests.unit.syncer.policy.pod_examples import (
     DAEMON,
     ORDINARY,
@@ -25,6 +26,7 @@ from tests.unit.syncer.policy.pod_examples import (
     with_pods,
 )
 
+refusals_of = with_keys("Pod", pods.refusals)
 C = "spec.containers[0]"
 SC = f"{C}.securityContext"
 
@@ -313,20 +315,20 @@ ANNOTATIONS = [
 
 @pytest.mark.parametrize("value", [ORDINARY, DAEMON, {}, {"spec": {}}, {"metadata": None, "spec": None}])
 def test_ordinary_pods_pass(value: Object) -> None:
-    assert pods.refusals(value, DEFAULT) == ()
+    assert refusals_of(value, DEFAULT) == ()
 
 
 @pytest.mark.parametrize(("value", "expected"), REFUSED, ids=lambda each: getattr(each, "path", ""))
 def test_default_policy_refuses(value: Object, expected: Refusal) -> None:
-    assert pods.refusals(value, DEFAULT) == (expected,)
+    assert refusals_of(value, DEFAULT) == (expected,)
 
 
 @pytest.mark.parametrize("key", ANNOTATIONS)
 def test_annotations_of_the_node_are_refused(key: str) -> None:
     path = f"metadata.annotations[{key}]"
     expected = denied(path, "this annotation", "pods.allowedAnnotations")
-    assert pods.refusals(pod({key: "x"}), DEFAULT) == (expected,)
-    assert pods.refusals(pod({key: "x"}), with_pods(allowed_annotations=patterns.of(key))) == ()
+    assert refusals_of(pod({key: "x"}), DEFAULT) == (expected,)
+    assert refusals_of(pod({key: "x"}), with_pods(allowed_annotations=patterns.of(key))) == ()
 
 
 @pytest.mark.parametrize(
@@ -350,7 +352,7 @@ def test_annotations_of_the_node_are_refused(key: str) -> None:
     ],
 )
 def test_default_policy_allows(value: Object) -> None:
-    assert pods.refusals(value, DEFAULT) == ()
+    assert refusals_of(value, DEFAULT) == ()
 
 
 VM = {"runtime_class": "kata", "vm_runtime_classes": frozenset({"kata"})}
@@ -412,8 +414,8 @@ ALLOWED: list[tuple[Object, SyncPolicy]] = [
 
 @pytest.mark.parametrize(("value", "policy"), ALLOWED)
 def test_policy_allows(value: Object, policy: SyncPolicy) -> None:
-    assert pods.refusals(value, DEFAULT) != ()
-    assert pods.refusals(value, policy) == ()
+    assert refusals_of(value, DEFAULT) != ()
+    assert refusals_of(value, policy) == ()
 
 
 def test_a_pod_that_shares_no_users_passes_where_it_must() -> None:
@@ -479,7 +481,7 @@ NARROWED: list[tuple[Object, SyncPolicy, Refusal]] = [
 
 @pytest.mark.parametrize(("value", "policy", "expected"), NARROWED)
 def test_policy_refuses(value: Object, policy: SyncPolicy, expected: Refusal) -> None:
-    assert pods.refusals(value, policy) == (expected,)
+    assert refusals_of(value, policy) == (expected,)
 
 
 def test_every_fault_is_reported_in_order() -> None:
@@ -490,7 +492,7 @@ def test_every_fault_is_reported_in_order() -> None:
         volumes=[{"name": "a", "hostPath": {}}],
         containers=[{"securityContext": {"privileged": True}}],
     )
-    assert [each.path for each in pods.refusals(value, DEFAULT)] == [
+    assert [each.path for each in refusals_of(value, DEFAULT)] == [
         "metadata.annotations[io.katacontainers.config.agent.debug]",
         "spec.hostPID",
         "spec.nodeName",
@@ -577,4 +579,4 @@ def test_what_passes_has_no_privileged_feature(features: list[tuple[Object, Refu
     is_empty = all(
         not (feature["spec"] or feature.get("metadata", {}).get("annotations")) for feature, _ in features
     )
-    assert bool(pods.refusals(value, DEFAULT)) == (is_changed and not is_empty)
+    assert bool(refusals_of(value, DEFAULT)) == (is_changed and not is_empty)

@@ -13,7 +13,9 @@ from syncer.core.plan import Refusal
 from syncer.policy import patterns, services
 from syncer.policy.sync_policy import DEFAULT, ServicePolicy, SyncPolicy
 from tests.unit.syncer.policy.arbitrary_json import are_refusals, changed
+from tests.unit.syncer.policy.judged import with_keys
 
+refusals_of = with_keys("Service", services.refusals)
 ORDINARY: Object = {
     "metadata": {
         "name": "web",
@@ -129,13 +131,13 @@ CASES: list[tuple[Object, tuple[Refusal, ...], SyncPolicy]] = [
     ],
 )
 def test_ordinary_services_pass(value: Object) -> None:
-    assert services.refusals(value, DEFAULT) == ()
+    assert refusals_of(value, DEFAULT) == ()
 
 
 @pytest.mark.parametrize(("value", "expected", "policy"), CASES)
 def test_default_policy_refuses(value: Object, expected: tuple[Refusal, ...], policy: SyncPolicy) -> None:
-    assert services.refusals(value, DEFAULT) == expected
-    assert services.refusals(value, policy) == ()
+    assert refusals_of(value, DEFAULT) == expected
+    assert refusals_of(value, policy) == ()
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,7 @@ def test_default_policy_refuses(value: Object, expected: tuple[Refusal, ...], po
     ],
 )
 def test_policy_refuses(value: Object, policy: SyncPolicy, expected: tuple[Refusal, ...]) -> None:
-    assert services.refusals(value, policy) == expected
+    assert refusals_of(value, policy) == expected
 
 
 @given(changed(ORDINARY, *(value for value, _, _ in CASES)))

@@ -63,16 +63,14 @@ def test_what_passes_at_creation() -> None:
         "labels": {
             "app": "a",
             "tenant-label.vcnode.io/app.kubernetes.io__name": "n",
-            "notk8s.io/a": "1",
+            "tenant-label.vcnode.io/notk8s.io__a": "1",
             "arktos.futurewei.com/network": "blue",
-            "opaque.example.community/h": "1",
-            "transparent.example.com/s": "1",
+            "tenant-label.vcnode.io/opaque.example.community__h": "1",
             **OWNER_LABELS,
         },
         "annotations": owner_annotations(
             **{
                 "plain": "1",
-                "transparent.example.com/s": "1",
                 "tenancy.x-k8s.io/ownerReferences": '[{"kind":"ReplicaSet","name":"r"}]',
             }
         ),

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of the keys of a tenant's labels and annotations: allow-lists, for all kinds. Pure.
+
+A key is an order to whatever controller of the super cluster reads it, with the rights of that controller. So
+a key goes down if it is known that nobody acts on it, or if the operator allows it. What asks for protection,
+as authentication on an Ingress does, has the object refused: without it the object would be open to everyone.
+docs/spec/sync-policy.md#labels-and-annotations lists the keys with the reasons.
+"""
+
+import enum
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from syncer.core.objects import Object
+from syncer.core.plan import Change, Refusal
+from syncer.policy.patterns import Patterns
+from syncer.policy.refusal_list import RefusalList, shown, text_of
+from syncer.policy.sync_policy import NO_NAMES, MetadataPolicy, SyncPolicy
+
+LABELS = "labels"
+ANNOTATIONS = "annotations"
+
+# With the reason: none of them means anything to what runs in the super cluster.
+HARMLESS: tuple[tuple[str, str], ...] = (
+    ("arktos.futurewei.com/network", "names a network of the tenant's own"),
+    ("checksum/*", "Helm charts restart pods by it; nobody reads its value"),
+    ("helm.sh/*", "Helm's client alone reads it, in the control plane that it changes"),
+    ("meta.helm.sh/*", "Helm's client alone reads it, and together with a label that does not go down"),
+)
+
+# Keys that stay in the tenant and that nobody misses below, with the reason. Their authors are not told: most
+# objects have some of them, and each Helm chart would be an Event for each of its objects.
+UNTOLD: tuple[tuple[str, str], ...] = (
+    ("app.kubernetes.io/*", "tools of the super cluster take objects for their own by it (Argo CD, Helm)"),
+    ("apps.kubernetes.io/*", "written and read by the tenant's controllers"),
+    ("argocd.argoproj.io/*", "an Argo CD of the super cluster would take the object for one of its own"),
+    ("batch.kubernetes.io/*", "written and read by the tenant's controllers"),
+    ("control-plane.alpha.kubernetes.io/*", "leader election in the tenant"),
+    ("controller.kubernetes.io/*", "read by the tenant's controllers"),
+    ("deployment.kubernetes.io/*", "written and read by the tenant's controllers"),
+    ("endpoints.kubernetes.io/*", "written by the tenant's controllers"),
+    ("endpointslice.kubernetes.io/*", "written by the tenant's controllers"),
+    ("*.toolkit.fluxcd.io/*", "a Flux of the super cluster would take the object for one of its own"),
+    (
+        "kubectl.kubernetes.io/*",
+        "kubectl alone reads it; last-applied-configuration repeats the whole object",
+    ),
+    ("kubernetes.io/change-cause", "text for people"),
+    ("kubernetes.io/config.*", "of static pods; refused on pods"),
+    ("kubernetes.io/description", "text for people"),
+    ("kubernetes.io/enforce-mountable-secrets", "enforced by the tenant's API server"),
+    ("kubernetes.io/limit-ranger", "written by the tenant's admission"),
+    ("kubernetes.io/metadata.name", "written by the API server of each cluster"),
+    ("kubernetes.io/service-account.*", "the token of a service account goes down as an opaque Secret"),
+    ("kubernetes.io/service-name", "written anew for the super cluster"),
+    ("pod-security.kubernetes.io/*", "enforced by the tenant's API server"),
+    ("prometheus.io/*", "a Prometheus of the super cluster would store what tenants let it scrape"),
+    ("pv.kubernetes.io/*", "written by the tenant's controllers"),
+    ("service.kubernetes.io/headless", "written by the tenant's controllers"),
+    ("statefulset.kubernetes.io/*", "written by the tenant's controllers"),
+    ("volume.beta.kubernetes.io/storage-provisioner", "written by the tenant's controllers"),
+    ("volume.kubernetes.io/*", "written by the tenant's controllers"),
+)
+
+# An Ingress works without them as far as anybody's safety goes, and its author is told. All others of an
+# Ingress that do not go down have it refused: they may be what keeps people out.
+HARMLESS_WITHOUT: tuple[tuple[str, str], ...] = (
+    ("*/client-body-buffer-size", "a size"),
+    ("*/client-header-buffer-size", "a size"),
+    ("*/proxy-body-size", "a size"),
+    ("*/proxy-buffer-size", "a size"),
+    ("*/proxy-buffering", "a size"),
+    ("*/proxy-buffers-number", "a size"),
+    ("*/proxy-connect-timeout", "a time"),
+    ("*/proxy-next-upstream*", "what is tried again"),
+    ("*/proxy-read-timeout", "a time"),
+    ("*/proxy-send-timeout", "a time"),
+)
+
+# Of one kind, and judged by its own rules.
+_JUDGED: dict[str, frozenset[str]] = {
+    "Ingress": frozenset({"kubernetes.io/ingress.class"}),
+    "PersistentVolumeClaim": frozenset({"volume.beta.kubernetes.io/storage-class"}),
+}
+_HARMLESS = Patterns(tuple(key for key, _ in HARMLESS))
+_UNTOLD = Patterns(tuple(key for key, _ in UNTOLD))
+_HARMLESS_WITHOUT = Patterns(tuple(key for key, _ in HARMLESS_WITHOUT))
+_SECTIONS = {"Pod": "pods", "Service": "services", "Ingress": "ingresses"}
+_REACHABLE_TYPES = ("NodePort", "LoadBalancer")
+
+
+class Fate(enum.Enum):
+    """What becomes of a key. UNTOLD and TOLD stay in the tenant; labels that are selected by are renamed."""
+
+    ALLOWED = "allowed"
+    UNTOLD = "untold"
+    TOLD = "told"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRules:
+    """The rules for annotations of one kind, of which a policy has the operator's part.
+
+    `field` is that of the SyncPolicy which lets annotations down. `is_open` is for objects that others can
+    reach: an annotation of theirs that stays may be what keeps people out.
+    """
+
+    metadata: MetadataPolicy
+    allowed: Patterns
+    refused: Patterns
+    judged: frozenset[str]
+    field: str
+    opaque_domains: tuple[str, ...]
+    is_open: bool = False
+
+    def annotation(self, key: str) -> Fate:
+        """The fate of an annotation."""
+        if (
+            key in self.judged
+            or self.allowed.match(key)
+            or (self.metadata.allowed_annotations.match(key) and not self.refused.match(key.lower()))
+        ):
+            return Fate.ALLOWED
+        lower = key.lower()
+        if self.refused.match(lower):
+            return Fate.REFUSED
+        if _is_harmless(key, self.metadata, self.opaque_domains):
+            return Fate.ALLOWED
+        if _UNTOLD.match(key):
+            return Fate.UNTOLD
+        return Fate.REFUSED if self.is_open and not _HARMLESS_WITHOUT.match(lower) else Fate.TOLD
+
+
+def label_fate(key: str, policy: MetadataPolicy, opaque_domains: tuple[str, ...]) -> Fate:
+    """The fate of a label. None is refused: nobody's safety hangs on a label."""
+    if policy.allowed_labels.match(key) or _is_harmless(key, policy, opaque_domains):
+        return Fate.ALLOWED
+    return Fate.UNTOLD if _UNTOLD.match(key) else Fate.TOLD
+
+
+def _is_harmless(key: str, policy: MetadataPolicy, opaque_domains: tuple[str, ...]) -> bool:
+    """Whether a key of no domain, or one that is known. `io.containerd.x` has a domain, without a slash."""
+    if not ("/" in key or "." in key):
+        return not policy.withheld_keys.match(key)
+    return _HARMLESS.match(key) and not is_of_any(key, opaque_domains)
+
+
+def is_of_any(key: str, domains: tuple[str, ...]) -> bool:
+    """Whether the key's domain is one of these, or below one."""
+    domain, slash, _ = key.rpartition("/")
+    return bool(slash) and any(domain == each or domain.endswith("." + each) for each in domains)
+
+
+def rules_for(kind: str, policy: SyncPolicy, opaque_domains: tuple[str, ...], *, is_open: bool) -> KeyRules:
+    """The rules for a kind."""
+    section = _SECTIONS.get(kind, "metadata")
+    own, refused = NO_NAMES, NO_NAMES
+    if kind == "Pod":
+        own, refused = policy.pods.allowed_annotations, policy.pods.denied_annotations
+    elif kind == "Service":
+        own, refused = policy.services.allowed_annotations, policy.services.denied_annotations
+    elif kind == "Ingress":
+        own, refused = policy.ingresses.allowed_annotations, policy.ingresses.denied_annotations
+    return KeyRules(
+        policy.metadata,
+        own,
+        refused,
+        _JUDGED.get(kind, frozenset()),
+        f"{section}.allowedAnnotations",
+        opaque_domains,
+        is_open,
+    )
+
+
+def is_open(kind: str, tenant: Object) -> bool:
+    """Whether a tenant's object is to be reached by others than its own pods."""
+    if kind == "Ingress":
+        return True
+    if kind != "Service":
+        return False
+    spec = tenant.get("spec")
+    if type(spec) is not dict:
+        return False
+    return spec.get("type") in _REACHABLE_TYPES or bool(spec.get("externalIPs"))
+
+
+IsPassedOver = Callable[[str], bool]
+"""Whether a key is no author's: it is the syncer's, comes up, or stays by the VirtualCluster's own words."""
+
+
+def refusals(tenant: Object, rules: KeyRules, is_passed_over: IsPassedOver) -> tuple[Refusal, ...]:
+    """The annotations that have the object refused. `tenant` is as its author wrote it."""
+    found = RefusalList()
+    meta = found.fields("metadata", tenant.get("metadata"))
+    found.fields("metadata.labels", meta.get(LABELS))
+    for key in found.fields("metadata.annotations", meta.get(ANNOTATIONS)):
+        if rules.annotation(text_of(key)) is Fate.REFUSED and not is_passed_over(key):
+            found.add(f"metadata.annotations[{shown(key)}]", "this annotation", rules.field)
+    return found.done()
+
+
+def changes(
+    tenant: Object, rules: KeyRules, is_passed_over: IsPassedOver, *, renames_labels: bool = False
+) -> Iterator[Change]:
+    """The keys that stay in the tenant and of which its author is told.
+
+    `renames_labels`: this kind's labels go down under another key, and nothing of them is missing below.
+    """
+    meta = tenant.get("metadata")
+    if type(meta) is not dict:
+        return
+    labels, annotations = meta.get(LABELS), meta.get(ANNOTATIONS)
+    if type(labels) is dict and not renames_labels:
+        for key in labels:
+            fate = label_fate(text_of(key), rules.metadata, rules.opaque_domains)
+            if fate is Fate.TOLD and not is_passed_over(key):
+                yield _stays(LABELS, key, "metadata.allowedLabels")
+    if type(annotations) is dict:
+        for key in annotations:
+            if rules.annotation(text_of(key)) is Fate.TOLD and not is_passed_over(key):
+                yield _stays(ANNOTATIONS, key, rules.field)
+
+
+def _stays(field: str, key: str, allowed_by: str) -> Change:
+    how = f"stays in this cluster, as SyncPolicy field spec.{allowed_by} does not allow it below"
+    return Change(f"metadata.{field}[{shown(key)}]", how)
