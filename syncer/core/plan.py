@@ -50,7 +50,11 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete the object of this UID, in the background. `grace_s` None is the server's default."""
+    """Delete the object of this UID, in the background. `grace_s` None is the server's default.
+
+    `is_refused`: it may not be there whatever the other side has. So it goes also where deletions that follow
+    from an absence are held.
+    """
 
     side: Side
     kind: SyncedKind
@@ -58,6 +62,7 @@ class Delete:
     name: str
     uid: str
     grace_s: int | None = None
+    is_refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

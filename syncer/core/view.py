@@ -39,7 +39,7 @@ class SyncSettings:
 class View(Protocol):
     """One tenant's objects on both sides, by the names that the tenant uses.
 
-    Look-ups give copies. What a plan that waits has looked up is watched for it.
+    Look-ups give copies. Whatever a plan has looked up is watched for it.
     """
 
     @property

@@ -13,7 +13,7 @@ from typing import Any
 
 from daemonkit.kube.resources import Key, Resource
 from syncer.core.objects import Object, SyncedKind, name_of, namespace_of, uid_of
-from syncer.core.plan import NOTHING, Plan, Refusal, Wait
+from syncer.core.plan import NOTHING, Delete, Plan, Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds.downward import plan_down, plan_removal, start
 from syncer.kinds.port import KindSync, SameName, Scope
@@ -126,7 +126,8 @@ def without_refused(plan: Plan, kind: SyncedKind, found: Object | None, namespac
     if not plan.refusals or found is None:
         return plan
     removal = plan_removal(kind, found, namespace, view)
-    return replace(plan, actions=(*plan.actions, *removal.actions))
+    deletions = (replace(each, is_refused=True) for each in removal.actions if isinstance(each, Delete))
+    return replace(plan, actions=(*plan.actions, *deletions))
 
 
 def _targets(tenant: Object) -> Iterator[Any]:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from daemonkit.kube.freshness import Failure, freshness_of
 from daemonkit.remedies import Hop, HopKind
 from daemonkit.status.server import Query, Readiness, Reply
-from syncer.caches.cached_object import is_verified
 from syncer.caches.super_cluster import SuperCaches
 from syncer.core.plan import Side
 from syncer.core.plan_description import describe_plan
@@ -190,7 +189,7 @@ class StatusReport:
             "ownsSuperNamespace": bool(item[1]) and session.owned_namespace(item[1]) is not None,
             "isInSuper": cached_super is not None,
             "superName": "" if cached_super is None else cached_super.metadata.name,
-            "isSynced": is_verified(cached, cached_super),
+            "isSynced": not session.needs_plan(item),
             "isHeld": any(
                 session.deletions.is_unconfirmed(side, item) and not session.deletions.may_delete(side, item)
                 for side in Side

@@ -41,7 +41,8 @@ from syncer.sharding.port import TenantOwnership
 from syncer.surroundings import COMPONENT, ApiClient
 from syncer.tenant.deletions import Deletions, SyncKey
 from syncer.tenant.quota import COUNTED, TenantQuota
-from syncer.tenant.view import NAMESPACE, Lookup, TenantView
+from syncer.tenant.view import NAMESPACE, TenantView
+from syncer.tenant.waits import Lookup, Waits
 from syncer.vnodes.desired import is_own_vnode
 from syncer.vnodes.tenant_vnodes import TenantVNodes
 from tenancy.super_namespaces import SuperNamespaceOwner
@@ -109,8 +110,7 @@ class TenantSession:
         self._tasks = Tasks(f"tenant {tenant.key}", on_failure=lambda *_: task_failed(self))
         self._super_names: dict[str, str | None] = {}
         self._assumed: dict[SyncKey, tuple[str, str]] = {}
-        self._waiting: dict[SyncKey, frozenset[Lookup]] = {}
-        self._waiters: dict[Lookup, set[SyncKey]] = {}
+        self._waits = Waits()
         self.vnodes: TenantVNodes | None = None
         self.quota = TenantQuota()
         self.cache_budget: ByteBudget[CachedObject] = ByteBudget(
@@ -363,7 +363,7 @@ class TenantSession:
                 self.vnodes.tenant_node_changed(change.key[1], change.value.load())
             elif isinstance(change, Deleted):
                 self.vnodes.tenant_node_changed(change.key[1], None)
-            self._enqueue_waiters(Side.TENANT, (NODE, *change.key))
+            self._wake(Side.TENANT, (NODE, *change.key))
 
     def _changed(self, kind: str, changes: Sequence[Change[CachedObject]]) -> None:
         is_relisting = self.reflectors[kind].is_relisting
@@ -374,6 +374,7 @@ class TenantSession:
             if isinstance(change, DecodeFailed) or change.key in unreadable:
                 if self.is_attached:
                     self._enqueue(self, item)
+                    self._wake(Side.TENANT, item)
                 continue
             if isinstance(change, Deleted | UndecodableDeleted):
                 if is_relisting:
@@ -435,16 +436,17 @@ class TenantSession:
         if is_relisting or found.version != cached.verified_with:
             cached.verified_with = None
 
-    def may_delete(self, side: Side, item: SyncKey, *, is_other_deleting: bool) -> bool:
+    def may_delete(self, side: Side, item: SyncKey, *, is_sure: bool) -> bool:
         """Whether a plan's deletion on this side may be carried out now.
 
-        The first patrol deletes nothing but what the other side is deleting as well. A deletion that follows
-        from what a list lacks is judged a moment later, with the others of its kind.
+        The first patrol deletes nothing but what is sure: what the other side is deleting as well, or may
+        not be there whatever the other side has. A deletion that follows from what a list lacks is judged a
+        moment later, with the others of its kind.
         """
         deletions = self.deletions
         if deletions.is_unconfirmed(side, item):
             return deletions.may_delete(side, item)
-        if is_other_deleting or (self.has_patrolled and not deletions.is_suspected(side, item)):
+        if is_sure or (self.has_patrolled and not deletions.is_suspected(side, item)):
             return True
         deletions.propose(side, item)
         if not self._is_judging:
@@ -505,20 +507,30 @@ class TenantSession:
         """An object changed on one side: plan it, and what waited for it."""
         if not self.is_attached:
             return
-        cached, cached_super = self.cached(item), self.cached_super(item)
         # Of what is gone on both sides a report may be left.
-        is_gone = cached is None and cached_super is None and item[0] not in NOT_WATCHED
-        if is_gone or not is_verified(cached, cached_super):
+        is_gone = self.cached(item) is None and self.cached_super(item) is None and item[0] not in NOT_WATCHED
+        if is_gone or self.needs_plan(item):
             self._enqueue(self, item)
-        self._enqueue_waiters(side, item)
+        self._wake(side, item)
 
-    def _enqueue_waiters(self, side: Side, item: SyncKey) -> None:
-        kind, namespace, name = item
-        for looked in ((side, kind, namespace, name), (side, kind, namespace, "*")):
-            for each in self._waiters.pop(looked, ()):
-                self._enqueue(self, each)
+    def _wake(self, side: Side, item: SyncKey) -> None:
+        """Plan again what looked at this object, also what was verified with it as it was."""
+        for each in self._waits.wake(side, item):
+            self._assumed.pop(each, None)
+            for found in (self.cached(each), self.cached_super(each)):
+                if found is not None:
+                    found.verified_with = None
+            self._enqueue(self, each)
 
     # ---- what was planned
+
+    def needs_plan(self, item: SyncKey) -> bool:
+        """Whether a side, or something that was looked at, is not as it was when nothing was to do."""
+        return not is_verified(self.cached(item), self.cached_super(item)) or self._waits.is_woken(item)
+
+    def is_woken(self, item: SyncKey) -> bool:
+        """Whether something that the last plan looked at has changed since."""
+        return self._waits.is_woken(item)
 
     def note_verified(self, item: SyncKey, tenant_version: str, super_version: str) -> None:
         """Note that these two versions agree; either may still be on its way into the caches."""
@@ -543,23 +555,14 @@ class TenantSession:
         elif found is not None and cached is None:
             found.verified_with = ""
 
-    def note_waiting(self, item: SyncKey, looked: Iterable[Lookup]) -> None:
-        """Have the item planned again when one of these changes; none ends that."""
-        for each in self._waiting.pop(item, ()):
-            waiters = self._waiters.get(each)
-            if waiters is not None:
-                waiters.discard(item)
-                if not waiters:
-                    del self._waiters[each]
-        found = frozenset(looked)
-        if found:
-            self._waiting[item] = found
-            for each in found:
-                self._waiters.setdefault(each, set()).add(item)
+    def note_looked(self, item: SyncKey, looked: Iterable[Lookup]) -> None:
+        """Have the item planned again when one of these changes."""
+        if item[0] not in NOT_WATCHED:  # of Events nothing is kept to plan again with
+            self._waits.note(item, looked)
 
     def forget_object(self, item: SyncKey) -> None:
         """Neither side has the object any more: whatever was noted of it ends."""
-        self.note_waiting(item, ())
+        self._waits.forget(item)
         self._assumed.pop(item, None)
         for side in Side:
             self.deletions.note_confirmed(side, item)

@@ -14,12 +14,10 @@ from syncer.core.view import SyncSettings
 from syncer.kinds.port import KindSync
 from syncer.policy.sync_policy import SyncPolicy
 from syncer.tenant.deletions import SyncKey
+from syncer.tenant.waits import ANY, Lookup
 from tenancy.super_namespaces import SuperNamespaceOwner
 
 NAMESPACE = "Namespace"
-
-Lookup = tuple[Side, str, str, str]
-"""(side, kind, namespace, name) that a plan looked up; the name `*` is any."""
 
 
 class TenantObjects(Protocol):
@@ -40,7 +38,10 @@ class TenantObjects(Protocol):
 
 
 class TenantView:
-    """The `View` of one plan, which notes what was looked up."""
+    """The `View` of one plan, which notes what was looked up.
+
+    What is in a super namespace is the tenant's as long as that is: who looks into it looks at it.
+    """
 
     def __init__(
         self, session: TenantObjects, super_cluster: SuperCaches, kinds: Mapping[str, KindSync]
@@ -72,23 +73,26 @@ class TenantView:
 
     def in_super(self, kind: str, namespace: str, name: str) -> Object | None:
         self.looked.add((Side.SUPER, kind, namespace, name))
+        self._note_owner(namespace)
         if kind not in self._kinds:
             return None
         found = self._session.cached_super((kind, namespace, name))
         return None if found is None else found.load()
 
     def super_services(self, namespace: str) -> Iterable[Object]:
-        self.looked.add((Side.SUPER, "Service", namespace, "*"))
+        self.looked.add((Side.SUPER, "Service", namespace, ANY))
+        self._note_owner(namespace)
         name = self._session.owned_namespace(namespace)
         return () if name is None else self._super.services(name)
 
     def pod_addresses(self, namespace: str) -> Collection[str]:
-        self.looked.add((Side.SUPER, "Pod", namespace, "*"))
+        self.looked.add((Side.SUPER, "Pod", namespace, ANY))
+        self._note_owner(namespace)
         name = self._session.owned_namespace(namespace)
         return () if name is None else self._super.pod_addresses(name)
 
     def tenant_namespaces(self) -> Mapping[str, Mapping[str, str]]:
-        self.looked.add((Side.TENANT, NAMESPACE, "", "*"))
+        self.looked.add((Side.TENANT, NAMESPACE, "", ANY))
         return {key[1]: labels_of(each.load()) for key, each in self._session.namespaces.items()}
 
     def vnode_labels(self, name: str) -> Mapping[str, str] | None:
@@ -97,7 +101,8 @@ class TenantView:
         return None if found is None else labels_of(found)
 
     def super_namespace(self, namespace: str) -> str | None:
-        self.looked.add((Side.SUPER, NAMESPACE, "", namespace))
+        self._note_owner(namespace)
+        self.looked.add((Side.TENANT, NAMESPACE, "", namespace))
         name = self._session.owned_namespace(namespace)
         if name is None:
             return None
@@ -106,3 +111,7 @@ class TenantView:
             isinstance(owner, SuperNamespaceOwner) and own is not None and own.metadata.uid == owner.uid
         )
         return name if is_current else None
+
+    def _note_owner(self, namespace: str) -> None:
+        if namespace:
+            self.looked.add((Side.SUPER, NAMESPACE, "", namespace))

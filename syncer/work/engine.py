@@ -7,7 +7,7 @@ the super cluster the ownership of the namespace is asked again, because time ha
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -19,7 +19,7 @@ from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.kube.resources import Named
 from daemonkit.kube.store import DecodeFailed
 from daemonkit.tasks import Tasks
-from syncer.caches.cached_object import has_moved, is_verified
+from syncer.caches.cached_object import has_moved
 from syncer.core.objects import Object, SyncedKind, annotations_of, is_deleting, version_of
 from syncer.core.plan import (
     Action,
@@ -40,6 +40,7 @@ from syncer.metrics import SyncerMetrics, failure_cause
 from syncer.tenant.deletions import SyncKey
 from syncer.tenant.session import TenantSession
 from syncer.tenant.view import NAMESPACE
+from syncer.tenant.waits import Lookup
 from syncer.work.queue import WorkQueue
 from syncer.work.slots import Slots
 from tenancy import keys
@@ -190,11 +191,12 @@ class Engine:
         if (unreadable := session.unreadable(item)) is not None:
             await self._hold_unreadable(session, item, *unreadable)
             return
-        if is_verified(cached, cached_super):
-            if cached is None and cached_super is None:
-                self._reports.forget_object(session, item)
-                session.forget_object(item)
-                self._note_conflict(session, item, None)
+        if cached is None and cached_super is None:
+            self._reports.forget_object(session, item)
+            session.forget_object(item)
+            self._note_conflict(session, item, None)
+            return
+        if not session.needs_plan(item):
             return
         sync = self._kinds[item[0]]
         tenant = None if cached is None else cached.load()
@@ -245,9 +247,10 @@ class Engine:
             plan = Plan(refusals=(refusal,))
         self._metrics.plans.inc()
         is_waiting = plan.wait is not None or plan.conflict is not None or bool(plan.refusals)
+        # Before any request: what changes during one has the item planned again.
+        session.note_looked(item, view.looked if is_waiting else _of_others(view.looked, item))
         if is_waiting:
             await self._report(session, item, plan, subject)
-        session.note_waiting(item, view.looked if is_waiting or sync.is_reactive else ())
         try:
             missing: NotReadyError | None = None
             for action in plan.actions:
@@ -276,6 +279,7 @@ class Engine:
             await self._report(session, item, plan, None if is_deleted else subject)
         # What waits or conflicts is looked at again by each patrol, whatever it waits for.
         is_settled = plan.wait is None and plan.conflict is None and not plan.is_partial
+        is_settled = is_settled and not session.is_woken(item)
         # An answer to a patch has all writes before it, also those of others that came after the plan. Where
         # events have come meanwhile, the item is queued again: that plan finds out whether both sides agree.
         if plan.actions and (
@@ -349,7 +353,8 @@ class Engine:
     def _may_delete(self, session: TenantSession, item: SyncKey, action: Delete) -> bool:
         other = session.cached(item) if action.side is Side.SUPER else session.cached_super(item)
         is_other_deleting = other is not None and is_deleting(other.load())
-        return session.may_delete(action.side, item, is_other_deleting=is_other_deleting)
+        is_sure = is_other_deleting or action.is_refused
+        return session.may_delete(action.side, item, is_sure=is_sure)
 
     async def _unseen_super_object(
         self, session: TenantSession, item: SyncKey, action: Delete
@@ -424,6 +429,15 @@ class Engine:
 
 def _creates_in_super(plan: Plan) -> bool:
     return any(isinstance(each, Create) and each.side is Side.SUPER for each in plan.actions)
+
+
+def _of_others(looked: Collection[Lookup], item: SyncKey) -> Collection[Lookup]:
+    """What was looked up, unless that is the item's own namespace alone.
+
+    All objects look at that. When it goes, both sides of the item go, and their own events say so.
+    """
+    own = NAMESPACE, "", item[1]
+    return looked if any(each[1:] != own for each in looked) else ()
 
 
 def _subject(tenant: Object) -> Object:

@@ -11,7 +11,6 @@ import datetime as dt
 import time
 from collections.abc import Callable, Mapping
 
-from syncer.caches.cached_object import is_verified
 from syncer.metrics import SyncerMetrics
 from syncer.tenant.session import TenantSession
 from syncer.work.queue import WorkQueue
@@ -68,11 +67,10 @@ class Patrol:
         began = self._cpu_clock()
         found = 0
         for count, item in enumerate(session.items(), 1):
-            cached, cached_super = session.cached(item), session.cached_super(item)
-            if not is_verified(cached, cached_super):
+            if session.needs_plan(item):
                 found += 1
                 # What is on one side alone lacks something. A pair most often lacks nothing.
-                is_pair = cached is not None and cached_super is not None
+                is_pair = session.cached(item) is not None and session.cached_super(item) is not None
                 self._queue.add(session, item, is_low_priority=is_pair)
             if count % _BATCH == 0:
                 await asyncio.sleep(0)

@@ -47,6 +47,7 @@ from syncer.kinds.metadata import LABEL_PREFIX
 from syncer.run.service import SyncerService
 from syncer.sharding.lease_objects import LEASES
 from syncer.surroundings import ApiClient, Surroundings
+from syncer.tenant.session import TenantSession
 from tenancy import keys, names
 
 EVENTS = events.KIND.resource
@@ -539,6 +540,12 @@ def _content(value: Object) -> Object:
 
 def _base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
+
+
+def sessions_of(world: World) -> Mapping[str, TenantSession]:
+    """What the running syncer has of each tenant, by its cluster key."""
+    assert world.service is not None
+    return world.service._attachments.sessions  # noqa: SLF001 - tests look into it
 
 
 def refused(code: int) -> ApiError:

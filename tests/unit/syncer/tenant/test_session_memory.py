@@ -29,11 +29,11 @@ _REFUSED_PODS = [objects.pod(f"p{number}", nodeSelector={"disk": "fast"}) for nu
 async def test_what_waited_and_is_gone_is_waited_for_no_longer() -> None:
     async with synced_tenant(*_REFUSED_PODS) as (world, plane):
         session = _session(world)
-        assert len(session._waiting) == 20
+        assert len(session._waits) == 20
         for number in range(20):
             plane.storage.delete(PODS, "web", f"p{number}")
         await asyncio.sleep(10)
-        assert (session._waiting, session._waiters) == ({}, {})
+        assert (len(session._waits), session._waits.lookups, session._waits._waiters) == (0, 0, {})
 
 
 async def test_what_a_list_lacks_is_suspected_until_it_is_gone() -> None:

@@ -63,7 +63,13 @@ class _AnsweringSession:
     def view(self) -> Any:
         return SimpleNamespace(looked=())
 
-    def note_waiting(self, *_: object) -> None: ...
+    def note_looked(self, *_: object) -> None: ...
+
+    def needs_plan(self, _: object) -> bool:
+        return True
+
+    def is_woken(self, _: object) -> bool:
+        return False
 
     def note_verified(self, *_: object) -> None: ...
 
@@ -79,7 +85,7 @@ class _AnsweringSession:
 
 async def _work(world: _AnsweringSession, plan: Plan = PLAN) -> None:
     any_world = cast("Any", world)
-    kind = cast("Any", SimpleNamespace(plan=lambda *_: plan, is_reactive=False))
+    kind = cast("Any", SimpleNamespace(plan=lambda *_: plan))
     slots = Slots(1)
     engine = Engine(
         {"Pod": kind}, any_world, SyncerMetrics(), any_world, any_world, any_world, Tasks("test"), slots

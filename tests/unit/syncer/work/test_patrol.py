@@ -3,7 +3,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from syncer.caches.cached_object import CachedMetadata, CachedObject
+from syncer.caches.cached_object import CachedMetadata, CachedObject, is_verified
 from syncer.metrics import SyncerMetrics
 from syncer.tenant.deletions import SyncKey
 from syncer.work.patrol import Patrol
@@ -45,6 +45,9 @@ class Session:
 
     def cached_super(self, item: SyncKey) -> CachedObject | None:
         return IN_SUPER.get(item[2])
+
+    def needs_plan(self, item: SyncKey) -> bool:
+        return not is_verified(self.cached(item), self.cached_super(item))
 
     def judge_deletions(self, *, is_first_patrol: bool) -> None:
         self.judged.append(is_first_patrol)

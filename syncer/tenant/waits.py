@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each of one tenant's objects looked at when it was planned, and who looked at what.
+
+Whatever of it changes has the object planned again, whether it waits or both its sides agree: a plan holds no
+longer than what it was made of. Memory is bounded by the number of a tenant's objects, whatever they name: an
+object that looks at much is planned again at any change of that kind in that namespace.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from syncer.core.plan import Side
+from syncer.tenant.deletions import SyncKey
+
+Lookup = tuple[Side, str, str, str]
+"""(side, kind, namespace, name) that a plan looked up; the name `*` is any of the namespace, and `*` of both
+is any at all."""
+
+ANY = "*"
+# Of one kind in one namespace, for one object: some 300 bytes each.
+MAX_NAMES = 64
+# Of one object at all, which has reasons to look into its own namespace and a few more.
+MAX_NAMESPACES = 64
+# Of one tenant. Beyond it objects that are planned are planned again at changes of whole kinds.
+MAX_LOOKUPS = 200_000
+
+
+class Waits:
+    """`note` what a plan looked at; `wake` returns who looked at what has changed."""
+
+    __slots__ = ("_looked", "_most", "_total", "_waiters", "_woken")
+
+    def __init__(self, *, most: int = MAX_LOOKUPS) -> None:
+        self._most = most
+        self._total = 0
+        self._looked: dict[SyncKey, frozenset[Lookup]] = {}
+        self._waiters: dict[Lookup, set[SyncKey]] = {}
+        self._woken: set[SyncKey] = set()
+
+    def __len__(self) -> int:
+        """How many objects look at something."""
+        return len(self._looked)
+
+    @property
+    def lookups(self) -> int:
+        """How much is looked at, by all of them."""
+        return self._total
+
+    def note(self, item: SyncKey, looked: Iterable[Lookup]) -> None:
+        """An object was planned, with these; nothing that was noted before counts any more."""
+        self.forget(item)
+        found = frozenset(looked)
+        found = _bounded(found, 0 if self._total + len(found) > self._most else MAX_NAMES)
+        if not found:
+            return
+        self._looked[item] = found
+        self._total += len(found)
+        for each in found:
+            self._waiters.setdefault(each, set()).add(item)
+
+    def wake(self, side: Side, item: SyncKey) -> frozenset[SyncKey]:
+        """An object changed on this side. Returns who is to be planned again: `is_woken` until it is."""
+        kind, namespace, name = item
+        found: set[SyncKey] = set()
+        for lookup in (
+            (side, kind, namespace, name),
+            (side, kind, namespace, ANY),
+            (side, kind, ANY, ANY),
+        ):
+            found |= self._waiters.get(lookup, set())
+        for each in found:
+            self.forget(each)
+        self._woken |= found
+        return frozenset(found)
+
+    def is_woken(self, item: SyncKey) -> bool:
+        """Whether something that its last plan looked at has changed since."""
+        return item in self._woken
+
+    def forget(self, item: SyncKey) -> None:
+        """Nothing is known of the object any more."""
+        self._woken.discard(item)
+        found = self._looked.pop(item, frozenset())
+        self._total -= len(found)
+        for each in found:
+            waiters = self._waiters[each]
+            waiters.discard(item)
+            if not waiters:
+                del self._waiters[each]
+
+
+def _bounded(looked: frozenset[Lookup], most: int) -> frozenset[Lookup]:
+    """The same or more, with at most `most` names of each kind in a namespace, beside `*`."""
+    names = Counter(each[:3] for each in looked)
+    found = {each if names[each[:3]] <= most else (*each[:3], ANY) for each in looked}
+    namespaces = Counter(each[:2] for each in {each[:3] for each in found})
+    return frozenset(
+        each if namespaces[each[:2]] <= MAX_NAMESPACES else (*each[:2], ANY, ANY) for each in found
+    )

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plan looked at and that changes later is planned again at once, though both sides agreed before."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from daemonkit.kube.resources import ENDPOINT_SLICES, NAMESPACES, PODS, SECRETS, SERVICES
+from devkit.kube.storage import Object
+from syncer.kinds.persistent_volume import KIND as VOLUME
+from syncer.kinds.pod.volumes import token_secret_name
+from tenancy import keys
+from tests.unit.syncer import objects
+from tests.unit.syncer.worlds import (
+    CLAIMS,
+    ENDPOINTS,
+    EVENTS,
+    Plane,
+    World,
+    refused,
+    sessions_of,
+    synced_tenant,
+)
+
+pytestmark = pytest.mark.asyncio
+
+# Patrols are every 30 s, the first two at once and 2 s later; `synced_tenant` yields at 20 s. So what is
+# asserted within this time after a change is no patrol's work.
+AT_ONCE_S = 5.0
+
+
+def _with_pod(address: str, *, is_named: bool) -> Object:
+    made: Object = {"addresses": [address]}
+    if is_named:
+        made["targetRef"] = {"kind": "Pod", "namespace": "web", "name": "p"}
+    return made
+
+
+def _slice(address: str, *, is_named: bool, name: str = "s-1") -> Object:
+    labels = {"kubernetes.io/service-name": "s"}
+    return {
+        "kind": "EndpointSlice",
+        "metadata": {"namespace": "web", "name": name, "labels": labels},
+        "addressType": "IPv4",
+        "endpoints": [_with_pod(address, is_named=is_named)],
+    }
+
+
+def _endpoints(address: str, *, is_named: bool) -> Object:
+    each = _with_pod(address, is_named=is_named)
+    subset = {"addresses": [{"ip": each.pop("addresses")[0], **each}]}
+    return {"kind": "Endpoints", "metadata": {"namespace": "web", "name": "s"}, "subsets": [subset]}
+
+
+_RESOURCES = {"Endpoints": ENDPOINTS, "EndpointSlice": ENDPOINT_SLICES}
+_MAKE: dict[str, Callable[..., Object]] = {"Endpoints": _endpoints, "EndpointSlice": _slice}
+
+
+def _goes(world: World, plane: Plane) -> None:
+    """By force on both sides: nobody waits for its end."""
+    plane.storage.delete(PODS, "web", "p")
+    world.super.storage.delete(PODS, "red-web", "p")
+
+
+def _changes_its_address(world: World, _: Plane) -> None:
+    pod = world.super.storage.get(PODS, "red-web", "p")
+    pod["status"] |= {"podIP": "10.244.0.99", "podIPs": [{"ip": "10.244.0.99"}]}
+    world.super.storage.put(PODS, pod)
+
+
+def _ends(world: World, _: Plane) -> None:
+    pod = world.super.storage.get(PODS, "red-web", "p")
+    pod["status"]["phase"] = "Succeeded"
+    world.super.storage.put(PODS, pod)
+
+
+@pytest.mark.parametrize("change", [_goes, _changes_its_address, _ends])
+@pytest.mark.parametrize("is_named", [True, False], ids=["with-ref", "without-ref"])
+@pytest.mark.parametrize("kind", ["Endpoints", "EndpointSlice"])
+async def test_no_endpoint_outlives_the_pod_it_leads_to(
+    kind: str, is_named: bool, change: Callable[[World, Plane], None]
+) -> None:
+    """The next pod with that address may be another tenant's."""
+    async with synced_tenant(objects.pod("p"), objects.service("s")) as (world, plane):
+        address = world.super.storage.get(PODS, "red-web", "p")["status"]["podIP"]
+        plane.cluster.create(_RESOURCES[kind], _MAKE[kind](address, is_named=is_named))
+        await asyncio.sleep(AT_ONCE_S)
+        assert len(world.super.objects(_RESOURCES[kind])) == 1
+        change(world, plane)
+        await asyncio.sleep(AT_ONCE_S)
+        assert world.super.objects(_RESOURCES[kind]) == {}
+        assert "SyncRefused" in {each["reason"] for each in plane.objects(EVENTS).values()}
+
+
+async def test_an_address_that_comes_goes_down() -> None:
+    async with synced_tenant(objects.service("s"), _slice("10.244.0.1", is_named=False)) as (world, plane):
+        assert world.super.objects(ENDPOINT_SLICES) == {}
+        plane.cluster.create(PODS, objects.pod("p"))
+        await asyncio.sleep(AT_ONCE_S)
+        assert world.super.storage.get(PODS, "red-web", "p")["status"]["podIP"] == "10.244.0.1"
+        assert len(world.super.objects(ENDPOINT_SLICES)) == 1
+
+
+async def test_a_service_that_gets_a_selector_takes_its_slices_away() -> None:
+    own = [objects.pod("p"), objects.service("s"), _slice("203.0.113.1", is_named=False)]
+    async with synced_tenant(*own) as (world, plane):
+        assert len(world.super.objects(ENDPOINT_SLICES)) == 1
+        service = plane.storage.get(SERVICES, "web", "s")
+        service["spec"]["selector"] = {"app": "a"}
+        plane.storage.put(SERVICES, service)
+        await asyncio.sleep(AT_ONCE_S)
+        assert world.super.objects(ENDPOINT_SLICES) == {}
+        del service["spec"]["selector"]
+        plane.storage.put(SERVICES, service)
+        await asyncio.sleep(AT_ONCE_S)
+        assert len(world.super.objects(ENDPOINT_SLICES)) == 1
+
+
+async def test_tokens_that_somebody_deleted_come_again() -> None:
+    async with synced_tenant(objects.pod_with_token("p", 3600)) as (world, plane):
+        name = token_secret_name(plane.storage.get(PODS, "web", "p"))
+        world.super.storage.delete(SECRETS, "red-web", name)
+        await asyncio.sleep(AT_ONCE_S)
+        assert ("red-web", name) in world.super.objects(SECRETS)
+
+
+def _volume(claim: Object) -> Object:
+    ref = {"namespace": "red-web", "name": "c", "uid": claim["metadata"]["uid"]}
+    spec = {"claimRef": ref, "capacity": {"storage": "1Gi"}, "csi": {"driver": "d", "volumeHandle": "h"}}
+    return {"kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": spec}
+
+
+async def test_a_claim_gets_its_volume_when_that_comes() -> None:
+    """The claim was planned without it, and nothing was to be done."""
+    async with synced_tenant(objects.claim("c")) as (world, plane):
+        found = world.super.storage.get(CLAIMS, "red-web", "c")
+        found["spec"]["volumeName"], found["status"] = "pv", {"phase": "Bound"}
+        world.super.storage.put(CLAIMS, found)
+        await asyncio.sleep(AT_ONCE_S)
+        assert "volumeName" not in plane.storage.get(CLAIMS, "web", "c")["spec"]
+        volume = world.super.cluster.create(VOLUME.resource, _volume(found))
+        world.super.storage.put(VOLUME.resource, volume | {"status": {"phase": "Bound"}})
+        await asyncio.sleep(AT_ONCE_S)
+        own = plane.storage.get(CLAIMS, "web", "c")
+        assert (own["spec"].get("volumeName"), own["status"]["phase"]) == ("pv", "Bound")
+
+
+async def test_a_namespace_that_was_taken_away_vouches_for_nothing() -> None:
+    """The pods of the super namespace are not the tenant's any more."""
+    own = [objects.pod("p"), objects.service("s"), _slice("10.244.0.1", is_named=False)]
+    async with synced_tenant(*own) as (world, plane):
+        session = sessions_of(world)["red"]
+        assert not session.needs_plan(("EndpointSlice", "web", "s-1"))
+        namespace = world.super.storage.get(NAMESPACES, "", "red-web")
+        namespace["metadata"]["annotations"][keys.VC_UID] = "another"
+        world.super.storage.put(NAMESPACES, namespace)
+        await asyncio.sleep(AT_ONCE_S)
+        assert session.needs_plan(("EndpointSlice", "web", "s-1"))
+        assert "SyncWaiting" in {each["reason"] for each in plane.objects(EVENTS).values()}
+
+
+async def test_a_change_while_a_plan_is_carried_out_is_not_lost() -> None:
+    """The plan read of a pod that is gone by the time the super cluster answers."""
+    async with synced_tenant(objects.pod("p"), objects.service("s")) as (world, plane):
+        world.super.answers.clear()
+        plane.cluster.create(ENDPOINT_SLICES, _slice("10.244.0.1", is_named=False))
+        await asyncio.sleep(AT_ONCE_S)
+        _goes(world, plane)
+        await asyncio.sleep(AT_ONCE_S)
+        world.super.answers.set()
+        await asyncio.sleep(AT_ONCE_S)
+        assert world.super.objects(ENDPOINT_SLICES) == {}
+
+
+async def test_a_removal_that_failed_is_tried_again() -> None:
+    own = [objects.pod("p"), objects.service("s"), _slice("10.244.0.1", is_named=False)]
+    async with synced_tenant(*own) as (world, plane):
+        assert len(world.super.objects(ENDPOINT_SLICES)) == 1
+        _goes(world, plane)
+        world.super.failures.extend([refused(500), refused(500)])
+        await asyncio.sleep(AT_ONCE_S)
+        assert world.super.objects(ENDPOINT_SLICES) == {}
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["relist", "restart"])
+async def test_no_endpoint_outlives_a_pod_whose_end_nobody_saw(is_killed: bool) -> None:
+    """What may lead to another tenant goes, however much that is: no guard of deletions holds it."""
+    pods = [objects.pod(f"p{number}") for number in range(8)]
+    slices = [_slice(f"10.244.0.{number}", is_named=False, name=f"s-{number}") for number in range(1, 9)]
+    async with synced_tenant(*pods, objects.service("s"), *slices) as (world, plane):
+        assert len(world.super.objects(ENDPOINT_SLICES)) == 8
+        if is_killed:
+            await world.kill_syncer()
+        else:
+            world.super.flows.clear()
+        for number in range(8):
+            world.super.storage.delete(PODS, "red-web", f"p{number}")
+            plane.storage.delete(PODS, "web", f"p{number}")
+        world.super.cluster.storage.compact()
+        if is_killed:
+            world.start_syncer()
+        else:
+            world.super.flows.set()
+        await asyncio.sleep(25)
+        assert world.super.objects(ENDPOINT_SLICES) == {}

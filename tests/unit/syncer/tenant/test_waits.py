@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+import random
+
+from syncer.core.plan import Side
+from syncer.tenant.deletions import SyncKey
+from syncer.tenant.waits import ANY, MAX_NAMES, MAX_NAMESPACES, Lookup, Waits
+
+A, B = ("Endpoints", "web", "a"), ("Endpoints", "web", "b")
+POD: SyncKey = ("Pod", "web", "p")
+
+
+def _pods(count: int) -> list[Lookup]:
+    return [(Side.SUPER, "Pod", "web", f"p{number}") for number in range(count)]
+
+
+def test_what_changes_wakes_who_looked_at_it_once() -> None:
+    waits = Waits()
+    waits.note(A, [(Side.SUPER, *POD), (Side.TENANT, "Service", "web", "a")])
+    waits.note(B, [(Side.SUPER, "Pod", "web", ANY)])
+    assert waits.wake(Side.TENANT, POD) == frozenset()
+    assert waits.wake(Side.SUPER, POD) == {A, B}
+    assert (waits.is_woken(A), waits.is_woken(B)) == (True, True)
+    # Both are planned again before anything else of theirs matters.
+    assert waits.wake(Side.TENANT, ("Service", "web", "a")) == frozenset()
+    waits.note(A, [])
+    waits.forget(B)
+    assert (waits.is_woken(A), waits.is_woken(B), len(waits), waits.lookups) == (False, False, 0, 0)
+
+
+def test_an_object_that_names_thousands_looks_at_all() -> None:
+    waits = Waits()
+    waits.note(A, _pods(MAX_NAMES))
+    assert waits.lookups == MAX_NAMES
+    waits.note(A, _pods(MAX_NAMES + 1))
+    assert waits.lookups == 1
+    assert waits.wake(Side.SUPER, ("Pod", "web", "another")) == {A}
+    waits.note(A, [(Side.TENANT, "Service", f"n{number}", "s") for number in range(MAX_NAMESPACES + 1)])
+    assert waits.lookups == 1
+    assert waits.wake(Side.TENANT, ("Service", "elsewhere", "t")) == {A}
+
+
+def test_a_tenants_lookups_are_bounded_and_none_is_lost() -> None:
+    waits = Waits(most=100)
+    items = [("Endpoints", "web", str(number)) for number in range(50)]
+    for each in items:
+        waits.note(each, _pods(10))
+    # The first ten have all their names, the others one that is any.
+    assert waits.lookups <= 100 + len(items)
+    assert waits.wake(Side.SUPER, ("Pod", "web", "p9")) == set(items)
+    assert waits.lookups == 0
+
+
+def test_nothing_is_left_of_any_sequence() -> None:
+    chance = random.Random(7)  # noqa: S311 - a repeatable one
+    waits, items = Waits(most=40), [("Pod", "web", str(number)) for number in range(10)]
+    for _ in range(2_000):
+        item = chance.choice(items)
+        match chance.randrange(3):
+            case 0:
+                waits.note(item, chance.sample(_pods(100), chance.randrange(1, 90)))
+            case 1:
+                waits.forget(item)
+            case _:
+                waits.wake(Side.SUPER, ("Pod", "web", f"p{chance.randrange(100)}"))
+    for each in items:
+        waits.forget(each)
+    assert (len(waits), waits.lookups, waits._waiters, waits._woken) == (0, 0, {}, set())  # noqa: SLF001
