@@ -22,8 +22,8 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
+from daemonkit.fairness.weighted_round_robin import WeightedRoundRobin
 from syncer.core.retry_backoff import RetryBackoff, RetrySettings
-from syncer.core.weighted_round_robin import WeightedRoundRobin
 
 T = TypeVar("T", bound=Hashable)
 

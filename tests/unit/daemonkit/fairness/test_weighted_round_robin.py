@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.core.weighted_round_robin import MAX_WEIGHT, WeightedRoundRobin
+from daemonkit.fairness.weighted_round_robin import MAX_WEIGHT, WeightedRoundRobin
 
 
 def round_robin(**weights: int) -> WeightedRoundRobin[str]:
