@@ -22,12 +22,20 @@ class Tasks:
     """The tasks of one part of a daemon, ended together.
 
     `on_failure` is called with name and exception after an unexpected failure was logged: a daemon
-    that cannot do its work without the task ends itself there.
+    that cannot do its work without the task ends itself there. Each coroutine is run `through` what is
+    given: an account of `daemonkit.fairness`, so that all tasks of a tenant take its turns.
     """
 
-    def __init__(self, name: str, *, on_failure: Callable[[str, BaseException], None] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        on_failure: Callable[[str, BaseException], None] | None = None,
+        through: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]] | None = None,
+    ) -> None:
         self.name = name
         self._on_failure = on_failure
+        self._through = through
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = False
 
@@ -48,6 +56,8 @@ class Tasks:
             if when_over is not None:
                 when_over()
             raise RuntimeError(f"{self.name} is closed, {name} is too late")
+        if self._through is not None:
+            coro = self._through(coro)
         task = asyncio.create_task(coro, name=f"{self.name}.{name}")  # noqa: TID251 - the one place
         self._tasks.add(task)
         task.add_done_callback(self._done)

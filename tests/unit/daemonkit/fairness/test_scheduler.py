@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from daemonkit.fairness.scheduler import Account, TenantScheduler
+from daemonkit.tasks import Tasks
+
+SLICE_NS = 1_000_000
+
+
+class Clock:
+    """Processor time, which passes where a test says so."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+class SharedLoop:
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.scheduler = TenantScheduler(clock_ns=self.clock, slice_ns=SLICE_NS)
+        self.order: list[str] = []
+
+    async def work(self, name: str, steps: int, step_ns: int) -> int:
+        for _ in range(steps):
+            self.clock.now_ns += step_ns
+            self.order.append(name)
+            await asyncio.sleep(0)
+        return steps
+
+
+async def begun(coro: Coroutine[Any, Any, Any], tasks: Tasks) -> "asyncio.Task[Any]":
+    task = tasks.spawn(coro, "work")
+    await asyncio.sleep(0)
+    return task
+
+
+@pytest.mark.asyncio
+async def test_each_step_is_charged() -> None:
+    world = SharedLoop()
+    account = world.scheduler.open("a")
+    assert await account.run(world.work("a", 3, 1_000)) == 3
+    assert account.used_ns == 3_000
+
+
+@pytest.mark.asyncio
+async def test_a_step_that_raises_is_charged() -> None:
+    world = SharedLoop()
+    account = world.scheduler.open("a")
+
+    async def fail() -> None:
+        world.clock.now_ns += 5
+        raise LookupError("of the coroutine")
+
+    with pytest.raises(LookupError, match="of the coroutine"):
+        await account.run(fail())
+    assert account.used_ns == 5
+
+
+@pytest.mark.asyncio
+async def test_errors_of_what_is_awaited_arrive() -> None:
+    account = SharedLoop().scheduler.open("a")
+
+    async def catch() -> str:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(future.set_exception, LookupError("later"))
+        try:
+            await future
+        except LookupError as error:
+            return str(error)
+        return "nothing"
+
+    assert await account.run(catch()) == "later"
+
+
+@pytest.mark.asyncio
+async def test_timeouts_and_cancellation_work() -> None:
+    account = SharedLoop().scheduler.open("a")
+
+    async def time_out() -> str:
+        try:
+            async with asyncio.timeout(0.001):
+                await asyncio.get_running_loop().create_future()
+        except TimeoutError:
+            return "in time"
+        return "never"
+
+    assert await account.run(time_out()) == "in time"
+    tasks = Tasks("t", through=account.run)
+    task = await begun(asyncio.sleep(3_600), tasks)
+    assert await tasks.close(1) == ()
+    assert task.cancelled()
+
+
+@pytest.mark.asyncio
+async def test_endless_work_leaves_turns_to_others() -> None:
+    world = SharedLoop()
+    busy, other = world.scheduler.open("busy"), world.scheduler.open("other")
+    tasks = Tasks("t")
+    for _ in range(20):
+        tasks.spawn(busy.run(world.work("busy", 10_000, SLICE_NS)), "busy")
+    for _ in range(50):
+        await asyncio.sleep(0)  # the loop's own work, as of a page
+    world.order.clear()
+    await other.run(world.work("other", 10, SLICE_NS // 100))
+    await tasks.close(1)
+    # Beside 20 tasks of the busy one, the other has a step for each of a few of its steps.
+    assert world.order.count("busy") <= 40
+
+
+@pytest.mark.asyncio
+async def test_a_slice_ends_with_a_step() -> None:
+    world = SharedLoop()
+    tasks = Tasks("t")
+    for name in "abcdefgh":
+        tasks.spawn(world.scheduler.open(name).run(world.work(name, 50, SLICE_NS)), name)
+    most = 0
+    while len(tasks):
+        before = world.clock.now_ns
+        await asyncio.sleep(0)
+        most = max(most, world.clock.now_ns - before)
+    assert most <= 2 * SLICE_NS
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_one_waits_for_no_turn() -> None:
+    world = SharedLoop()
+    busy, other = world.scheduler.open("busy"), world.scheduler.open("other")
+    busy_tasks, tasks = Tasks("busy"), Tasks("t")
+    busy_tasks.spawn(busy.run(world.work("busy", 10_000, SLICE_NS)), "busy")
+    ended: list[str] = []
+
+    async def wait() -> None:
+        try:
+            for _ in range(1_000):
+                await asyncio.sleep(0)
+        finally:
+            ended.append("ended")
+
+    await begun(other.run(wait()), tasks)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert await tasks.close(1) == ()
+    assert ended == ["ended"]
+    await busy_tasks.close(1)
+
+
+@pytest.mark.asyncio
+async def test_a_closed_account_leaves_nobody_waiting() -> None:
+    world = SharedLoop()
+    busy, other = world.scheduler.open("busy"), world.scheduler.open("other")
+    tasks = Tasks("t")
+    tasks.spawn(busy.run(world.work("busy", 10_000, SLICE_NS)), "busy")
+    task = await begun(other.run(world.work("other", 100, SLICE_NS)), tasks)
+    other.close()
+    other.close()
+    other.set_weight(5)
+    assert await task == 100
+    assert other.used_ns == 100 * SLICE_NS
+    await tasks.close(1)
+
+
+@pytest.mark.asyncio
+async def test_one_that_never_began_is_closed() -> None:
+    world = SharedLoop()
+    account: Account = world.scheduler.open("a")
+    account.run(world.work("a", 1, 1)).close()  # else "was never awaited", which is an error in tests
+    tasks = Tasks("t", through=account.run)
+    tasks.spawn(world.work("a", 1, 1), "a").cancel()
+    await tasks.close(1)
+    assert world.order == []
+
+
+@pytest.mark.asyncio
+async def test_the_share_is_by_weight() -> None:
+    world = SharedLoop()
+    one, three = world.scheduler.open("one"), world.scheduler.open("three")
+    three.set_weight(3)
+    tasks = Tasks("t")
+    for name, account in (("one", one), ("three", three)):
+        for _ in range(4):
+            tasks.spawn(account.run(world.work(name, 10_000, SLICE_NS // 2)), name)
+    for _ in range(500):
+        await asyncio.sleep(0)
+    await tasks.close(1)
+    assert 2.5 < world.order.count("three") / world.order.count("one") < 3.5
